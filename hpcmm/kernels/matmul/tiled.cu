@@ -1,0 +1,31 @@
+// Matrix product, GPU rung: tiles of A and B staged in shared memory, any shape.
+//
+// A block of TILE x TILE threads computes a TILE x TILE tile of C in phases. In each phase every
+// thread loads one element of A and one of B; after a barrier each loaded element serves TILE
+// threads, so global memory is read TILE times less often than by the naive rung. A second barrier
+// keeps the next phase from overwriting a tile that a slower warp still reads. Elements outside the
+// matrices are stored as zero, which adds nothing to the sums. Limit: each multiply-add still costs
+// two loads from shared memory.
+// Source: 001 (zero padding), 002, 003 kernel11.
+
+extern "C" __global__ void __launch_bounds__(TILE *TILE)
+    matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
+{
+    __shared__ REAL tile_a[TILE][TILE], tile_b[TILE][TILE];
+    const int x = threadIdx.x, y = threadIdx.y;
+    const int column = blockIdx.x * TILE + x;
+    const int row = blockIdx.y * TILE + y;
+    REAL sum = 0;
+    for (int start = 0; start < k; start += TILE) {
+        tile_a[y][x] = row < m && start + x < k ? A[(size_t)row * lda + start + x] : REAL(0);
+        tile_b[y][x] = start + y < k && column < n ? B[(size_t)(start + y) * ldb + column] : REAL(0);
+        __syncthreads();
+        for (int p = 0; p < TILE; ++p)
+            sum += tile_a[y][p] * tile_b[p][x];
+        __syncthreads();
+    }
+    if (row < m && column < n) {
+        REAL &c = C[(size_t)row * ldc + column];
+        c = beta == 0 ? alpha * sum : alpha * sum + beta * c;  // beta = 0: C is not read
+    }
+}

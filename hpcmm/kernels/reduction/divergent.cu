@@ -1,0 +1,23 @@
+// Sum, GPU rung 1: interleaved addressing with divergent branches.
+//
+// A block sums its elements as a tree in shared memory; in step s each thread whose index is a
+// multiple of 2 s adds its neighbour at distance s. Limit: the working threads lie scattered over
+// all warps, so every warp stays busy to the end with ever fewer of its lanes, and the modulo is a
+// slow integer operation. Each block leaves one partial sum; the host launches again over those.
+// Source: 004 unit 5, kernel 1.
+
+extern "C" __global__ void reduction(const REAL *x, size_t n, REAL *partial)
+{
+    __shared__ REAL sums[BLOCK];
+    const int t = threadIdx.x;
+    const size_t i = (size_t)blockIdx.x * BLOCK + t;
+    sums[t] = i < n ? x[i] : REAL(0);
+    __syncthreads();
+    for (int s = 1; s < BLOCK; s *= 2) {
+        if (t % (2 * s) == 0)
+            sums[t] += sums[t + s];
+        __syncthreads();
+    }
+    if (t == 0)
+        partial[blockIdx.x] = sums[0];
+}

@@ -1,0 +1,1 @@
+const char source_sha256[] = SOURCE_SHA256;

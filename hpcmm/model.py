@@ -1,0 +1,220 @@
+"""The words of the suite as frozen records: what can be measured and what was measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Device = Literal["cpu", "cuda"]
+
+# The phases of a whole call, in their order; a kernel measured alone has that one phase.
+PHASES = ("scatter", "broadcast", "upload", "kernel", "download", "gather", "total")
+
+# What is recorded of a GPU beside a time. ``throttle_reasons`` is NVML's bit mask.
+STATES = {
+    "sm_clock": "Hz",
+    "memory_clock": "Hz",
+    "temperature": "degC",
+    "power": "W",
+    "throttle_reasons": "1",
+}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One rung of a ladder: one kernel source file, or one library call.
+
+    Parameters
+    ----------
+    name : str
+        File stem, config key, test id, HDF5 value and table row.
+    device : {"cpu", "cuda"}
+        Where it runs; the source is ``kernels/<operation>/<name>.c`` or ``.cu``.
+    change : str
+        What this rung does differently from the one below it.
+    source : str
+        The documents that teach it.
+    baseline : bool
+        A vendor library's implementation: no source of ours, the yardstick of its device.
+    tiles : tuple of int
+        Widths of a square thread block that it can be compiled for; empty if it has none.
+    block : tuple of int
+        Threads of a block (x, y) where no tile decides.
+    per_thread : int
+        Elements that one thread loads from global memory (reductions).
+    """
+
+    name: str
+    device: Device
+    change: str
+    source: str = ""
+    baseline: bool = False
+    tiles: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+    per_thread: int = 1
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One array of an operation.
+
+    ``rows`` operands are dealt out by block rows of their first dimension, ``replicated`` ones go
+    whole to every rank, and a ``combined`` one is a rank's partial result that MPI sums up.
+    """
+
+    name: str
+    dimensions: tuple[str, ...]
+    distribution: Literal["rows", "replicated", "combined"]
+    role: Literal["in", "inout", "out"]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch: its geometry and its arguments (arrays and NumPy scalars)."""
+
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    arguments: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the reference says of one result.
+
+    Parameters
+    ----------
+    passed : bool
+    error : float
+        Largest error, in units that ``bound`` shares; NaN where the result is not a number.
+    bound : float
+        What rounding alone may cause; ``passed`` is ``error <= bound`` at every element.
+    reference : str
+        How the truth was computed.
+    where : str
+        First wrong element, ``row:column: got - expected = difference``; empty for a pass.
+    """
+
+    passed: bool
+    error: float
+    bound: float
+    reference: str
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation as a record of functions over a shape (a tuple of int, as ``dimensions``)."""
+
+    name: str
+    dimensions: tuple[str, ...]
+    operands: tuple[Operand, ...]
+    dtypes: tuple[str, ...]
+    parameters: Mapping[str, float]
+    ladder: tuple[Variant, ...]
+    metric: Literal["flops", "bytes"]
+    flops: Callable[..., int]
+    bytes: Callable[..., int]
+    draw: Callable[..., dict[str, Any]]
+    reference: Callable[..., Callable[[Any], Verdict]]
+    arguments: Callable[..., tuple[Any, ...]]
+    launches: Callable[..., list[Launch]]
+    scratch: Callable[..., dict[str, int]]
+
+    def variant(self, name: str) -> Variant:
+        return next(v for v in self.ladder if v.name == name)
+
+    def baseline(self, device: Device) -> Variant:
+        return next(v for v in self.ladder if v.baseline and v.device == device)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One thing to measure: a variant at one shape, dtype, set of parameters and rank count."""
+
+    operation: str
+    variant: str
+    shape: tuple[int, ...]
+    dtype: str
+    ranks: int
+    parameters: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Canonical text of the point, its identity in journals."""
+        return json.dumps(
+            [self.operation, self.variant, self.shape, self.dtype, self.ranks, dict(self.parameters)],
+            sort_keys=True,
+        )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """All points of one (sweep, variant, ranks): one job, one file.
+
+    ``fingerprint`` changes when the points, the variant's record or its source, or the way of
+    measuring change, and with it the job runs again.
+    """
+
+    sweep: str
+    operation: str
+    variant: str
+    device: Device
+    ranks: int
+    points: tuple[Point, ...]
+    fingerprint: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.sweep}/{self.variant}-r{self.ranks}"
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """How a point is measured: see ``measuring`` in config.yaml."""
+
+    warmups: int
+    min_repetitions: int
+    max_repetitions: int
+    max_seconds: float
+    relative_interval: float
+    cache: Literal["cold", "hot"]
+    seed: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One repetition on one rank, raw.
+
+    Parameters
+    ----------
+    repetition : int
+        Counted from 0, separately for whole calls and for the kernel alone.
+    rank : int
+    call : bool
+        Whether it was the whole call with its transfers, or the kernel alone on data in place.
+    seconds : mapping of str to float
+        One entry for each of ``PHASES`` that took place.
+    state : mapping of str to float
+        The device's condition right after it, some of ``STATES``; empty for a CPU.
+    """
+
+    repetition: int
+    rank: int
+    call: bool
+    seconds: Mapping[str, float]
+    state: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """All that one contender (the variant, or the baseline beside it) did at one point."""
+
+    point: Point
+    contender: str
+    baseline: bool
+    verdict: Verdict
+    flops: int
+    bytes: int
+    samples: tuple[Sample, ...] = ()

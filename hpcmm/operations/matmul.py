@@ -1,0 +1,155 @@
+"""C = alpha A B + beta C, with A m x k, B k x n, C m x n, all row-major."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from hpcmm.model import Launch, Operand, Operation, Variant, Verdict
+from hpcmm.operations import accuracy
+
+LADDER = (  # the order here is the order of the rungs
+    Variant("serial", "cpu", "triple loop on one thread", source="000, 004"),
+    Variant("openmp", "cpu", "rows shared out over OpenMP threads, inner loop over contiguous rows of B", source="000"),
+    Variant("numpy", "cpu", "NumPy's BLAS", baseline=True),
+    Variant(
+        "naive",
+        "cuda",
+        "one thread computes one element of C",
+        source="003 kernel01, 004",
+        tiles=(8, 16, 32),
+    ),
+    Variant(
+        "tiled",
+        "cuda",
+        "tiles of A and B staged in shared memory, zero padded at the edges",
+        source="001, 002, 003 kernel11",
+        tiles=(8, 16, 32),
+    ),
+    Variant("cublas", "cuda", "cuBLAS", source="001", baseline=True),
+)
+
+OPERANDS = (
+    Operand("A", ("m", "k"), "rows", "in"),
+    Operand("B", ("k", "n"), "replicated", "in"),
+    Operand("C", ("m", "n"), "rows", "inout"),
+)
+
+
+def flops(shape: tuple[int, ...], parameters: Mapping[str, float]) -> int:
+    """2 m n k, as BLAS counts: one multiplication and one addition a term."""
+    m, n, k = shape
+    return 2 * m * n * k
+
+
+def nbytes(shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float]) -> int:
+    """Compulsory traffic: A, B and C once each, C twice where it is read too."""
+    m, n, k = shape
+    passes_over_c = 2 if parameters["beta"] else 1
+    return (m * k + k * n + passes_over_c * m * n) * np.dtype(dtype).itemsize
+
+
+def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float]):
+    """A, B and C uniform in [-1, 1); C is NaN where beta = 0 says that it is not read."""
+    m, n, k = shape
+    arrays = {}
+    for name, dimensions in (("A", (m, k)), ("B", (k, n)), ("C", (m, n))):
+        x = rng.random(dimensions, dtype=dtype)
+        x *= 2
+        x -= 1
+        arrays[name] = x
+    if parameters["beta"] == 0:
+        arrays["C"].fill(np.nan)
+    return arrays
+
+
+def reference(
+    arrays: Mapping[str, np.ndarray], parameters: Mapping[str, float]
+) -> Callable[[np.ndarray], Verdict]:
+    """Return the judge of a computed C (m x n), from inputs that it keeps.
+
+    Every element of a product up to ``accuracy.COMPONENTWISE_LIMIT`` multiply-adds is held to
+    ``gamma_{k+2} (|alpha| |A| |B| + |beta| |C|)`` (Higham, 3.13). Larger ones are judged by
+    Freivalds' random product with signs: each row sum is held to the sum of those bounds.
+    """
+    a, b, c = arrays["A"], arrays["B"], arrays["C"]
+    alpha, beta = parameters["alpha"], parameters["beta"]
+    dtype = str(a.dtype)
+    terms = a.shape[1] + 2
+    bound = accuracy.gamma(terms, dtype)
+    underflow = terms * float(np.finfo(dtype).tiny)  # kernels may flush subnormal numbers to zero
+    started = c.astype(np.float64) if beta else np.zeros(c.shape)
+    alpha = float(np.dtype(dtype).type(alpha))
+    beta = float(np.dtype(dtype).type(beta))
+    products = 2 if dtype == "float32" else 7
+
+    if products * a.shape[0] * a.shape[1] * b.shape[1] <= accuracy.COMPONENTWISE_LIMIT:
+        wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+        product = wide_a @ wide_b if dtype == "float32" else accuracy.exact_product(wide_a, wide_b)
+        truth = alpha * product + beta * started.astype(product.dtype)
+        size = abs(alpha) * (np.abs(wide_a) @ np.abs(wide_b)) + abs(beta) * np.abs(started)
+        return lambda got: accuracy.judge(
+            got, truth, bound * size + underflow, bound, f"componentwise, {truth.dtype}"
+        )
+
+    wide = np.float64 if dtype == "float32" else np.longdouble
+
+    def row_sums(x, weights):
+        return np.concatenate([x[i : i + 256].astype(wide) @ weights for i in range(0, len(x), 256)])
+
+    ones = np.ones(b.shape[1], wide)
+    size = abs(alpha) * row_sums(np.abs(a), row_sums(np.abs(b), ones)) + abs(beta) * row_sums(np.abs(started), ones)
+    signs = np.random.default_rng().choice(np.array([-1, 1], wide), b.shape[1])
+    truth = alpha * row_sums(a, row_sums(b, signs)) + beta * row_sums(started, signs)
+
+    def judge(got: np.ndarray) -> Verdict:
+        name = f"Freivalds, {np.dtype(wide).name}"
+        verdict = accuracy.judge(row_sums(got, signs), truth, bound * size + b.shape[1] * underflow, bound, name)
+        if verdict.passed:
+            return verdict
+        row = int(verdict.where.split(":")[0])
+        expected = alpha * (a[row].astype(np.float64) @ b.astype(np.float64)) + beta * started[row]
+        column = int(np.argmax(np.nan_to_num(np.abs(got[row] - expected), nan=np.inf)))
+        where = accuracy.describe((row, column), got[row, column], expected[column])
+        return Verdict(False, verdict.error, bound, name, where)
+
+    return judge
+
+
+def arguments(shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float], arrays: Mapping) -> tuple:
+    """The arguments of every matmul kernel, BLAS fashion: sizes, scalars, arrays, leading dimensions."""
+    m, n, k = map(np.int32, shape)
+    real = np.dtype(dtype).type
+    alpha, beta = real(parameters["alpha"]), real(parameters["beta"])
+    return m, n, k, alpha, arrays["A"], k, arrays["B"], n, beta, arrays["C"], n
+
+
+def launches(
+    variant: Variant, shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float], arrays: Mapping
+) -> list[Launch]:
+    """One launch of square blocks that cover C."""
+    m, n, _ = shape
+    if m == 0:
+        return []
+    width = int(parameters["tile"])
+    grid = (-(-n // width), -(-m // width))
+    return [Launch(grid, (width, width), arguments(shape, dtype, parameters, arrays))]
+
+
+MATMUL = Operation(
+    name="matmul",
+    dimensions=("m", "n", "k"),
+    operands=OPERANDS,
+    dtypes=("float32", "float64"),
+    parameters={"alpha": 1.5, "beta": 0.5},
+    ladder=LADDER,
+    metric="flops",
+    flops=flops,
+    bytes=nbytes,
+    draw=draw,
+    reference=reference,
+    arguments=arguments,
+    launches=launches,
+    scratch=lambda variant, shape: {},
+)
