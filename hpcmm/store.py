@@ -54,7 +54,13 @@ SAMPLES = {
     **{state: ("f8", unit, f"{state.replace('_', ' ')} after the repetition") for state, unit in STATES.items()},
 }
 RUNS = {"batch": (TEXT, "", "batch"), "provenance": (TEXT, "", "JSON: machine, software, arguments, time")}
-GROUPS = {"measurements": MEASUREMENTS, "samples": SAMPLES, "runs": RUNS}
+OMITTED = {
+    "sweep": (TEXT, "", "name of the sweep"),
+    "variant": (TEXT, "", "variant that the config asks for and that was not measured"),
+    "ranks": ("i4", "1", "MPI ranks"),
+    "reason": (TEXT, "", "why it was left out"),
+}
+GROUPS = {"measurements": MEASUREMENTS, "samples": SAMPLES, "runs": RUNS, "omitted": OMITTED}
 
 
 class StoreError(Exception):
@@ -209,12 +215,13 @@ def _write_groups(path: Path, groups: Mapping[str, Mapping[str, Sequence]]) -> N
     with replacing(path) as temporary, h5py.File(temporary, "w") as file:
         file.attrs["format"] = FORMAT
         file.attrs["schema_version"] = SCHEMA_VERSION
-        for group, columns in groups.items():
-            _write_group(file.create_group(group), columns, GROUPS[group])
+        for group, declared in GROUPS.items():
+            columns = groups.get(group) or {name: [] for name in declared}
+            _write_group(file.create_group(group), columns, declared)
 
 
 def _write_group(group: h5py.Group, columns: Mapping[str, Sequence], declared: Mapping[str, tuple]) -> None:
-    dimension = group.name.rsplit("/", 1)[1].removesuffix("s")
+    dimension = group.name.removeprefix("/").removesuffix("s")
     length = len(next(iter(columns.values())))
     scale = group.create_dataset(dimension + "_index", data=np.arange(length))
     scale.make_scale(dimension + "_index")
@@ -261,8 +268,11 @@ def _read_group(group: h5py.Group) -> dict[str, np.ndarray]:
     return columns
 
 
-def merge(paths: Sequence[Path], target: Path) -> None:
-    """Put the rows of several files into one, each with its own runs."""
+def merge(paths: Sequence[Path], target: Path, omitted: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Put the rows of several files into one, each with its own runs.
+
+    ``omitted`` are rows of that group to add: what was planned and left out, with the reason.
+    """
     parts = [read(path) for path in paths]
     offsets = {"runs": 0, "measurements": 0}
     merged: dict[str, dict[str, list]] = {group: {name: [] for name in GROUPS[group]} for group in GROUPS}
@@ -281,4 +291,6 @@ def merge(paths: Sequence[Path], target: Path) -> None:
         group: {name: np.concatenate(values) if values else [] for name, values in columns.items()}
         for group, columns in merged.items()
     }
+    for name in OMITTED:
+        joined["omitted"][name] = [*joined["omitted"][name], *(row[name] for row in omitted)]
     _write_groups(target, joined)
