@@ -22,6 +22,10 @@ STATES = {
 }
 
 
+class HpcmmError(Exception):
+    """Something that the user can mend; the message says what and how."""
+
+
 @dataclass(frozen=True)
 class Variant:
     """One rung of a ladder: one kernel source file, or one library call.
@@ -172,7 +176,23 @@ class Batch:
 
 @dataclass(frozen=True)
 class Measuring:
-    """How a point is measured: see ``measuring`` in config.yaml."""
+    """How a point is measured.
+
+    Parameters
+    ----------
+    warmups : int
+        Untimed repetitions first.
+    min_repetitions, max_repetitions : int
+        Between these, repeat until the median's interval is narrow enough.
+    relative_interval : float
+        Narrow enough: half-width of the ~95 % interval of the median over the median.
+    max_seconds : float
+        Limit of each contender's repetitions at a point, which goes before ``min_repetitions``.
+    cache : {"cold", "hot"}
+        Whether caches are emptied before each timed kernel.
+    seed : int
+        Of the random inputs.
+    """
 
     warmups: int
     min_repetitions: int

@@ -15,7 +15,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from hpcmm.model import PHASES, STATES, Batch, Measurement, Point, Sample, Verdict
+from hpcmm.model import PHASES, STATES, Batch, HpcmmError, Measurement, Point, Sample, Verdict
 
 FORMAT = "hpcmm timings"
 SCHEMA_VERSION = 1
@@ -63,7 +63,7 @@ OMITTED = {
 GROUPS = {"measurements": MEASUREMENTS, "samples": SAMPLES, "runs": RUNS, "omitted": OMITTED}
 
 
-class StoreError(Exception):
+class StoreError(HpcmmError):
     """A file that is not what it should be; the message names it and says what to do."""
 
 

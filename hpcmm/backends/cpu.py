@@ -1,0 +1,161 @@
+"""The CPU: C kernels that the package's build compiled, and NumPy as the baseline."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib.metadata
+import platform
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import threadpoolctl
+
+from hpcmm import kernels
+from hpcmm.backends import DeviceError
+from hpcmm.model import Operation, Variant
+
+CTYPES = {
+    np.dtype("int32"): ctypes.c_int,
+    np.dtype("uint64"): ctypes.c_size_t,
+    np.dtype("float32"): ctypes.c_float,
+    np.dtype("float64"): ctypes.c_double,
+}
+
+
+def load(name: str, source: Path) -> ctypes.CDLL:
+    """Load the module ``kernels/<name>.so`` and refuse one that an older source was compiled into."""
+    path = Path(importlib.metadata.distribution("hpcmm").locate_file(f"hpcmm/kernels/{name}.so"))
+    if not path.exists():
+        raise DeviceError(f"{source.name} is not compiled ({path} is missing): run `make setup` or `pip install -e .`")
+    module = ctypes.CDLL(str(path))
+    built = (ctypes.c_char * 64).in_dll(module, "source_sha256").value.decode()
+    if built != hashlib.sha256(source.read_bytes()).hexdigest():
+        raise DeviceError(f"{source.name} changed since it was compiled: run `make setup` or `pip install -e .`")
+    return module
+
+
+def as_argument(value: Any):
+    if isinstance(value, np.ndarray):
+        return ctypes.c_void_p(value.ctypes.data)
+    return CTYPES[value.dtype](value)
+
+
+def blas_matmul(shape, dtype, parameters, arrays) -> Callable[[], None]:
+    """C = alpha A B + beta C in NumPy, the product into a buffer of its own as NumPy has no beta."""
+    real = np.dtype(dtype).type
+    a, b, c, alpha, beta = *(arrays[name] for name in "ABC"), real(parameters["alpha"]), real(parameters["beta"])
+    product = np.empty_like(c)
+
+    def run():
+        np.matmul(a, b, out=product)
+        np.multiply(product, alpha, out=product)
+        if beta == 0:
+            c[...] = product
+        else:
+            np.multiply(c, beta, out=c)
+            np.add(c, product, out=c)
+
+    return run
+
+
+def numpy_sum(shape, dtype, parameters, arrays) -> Callable[[], None]:
+    return lambda: np.sum(arrays["x"], dtype=dtype, out=arrays["total"])
+
+
+BASELINES = {("matmul", "numpy"): blas_matmul, ("reduction", "numpy"): numpy_sum}
+
+
+class CpuBackend:
+    """Kernels on the host: its memory is the host's, so nothing is uploaded or downloaded."""
+
+    in_host_memory = True
+
+    def __init__(self, threads: int):
+        self.threads = threads
+        self._evict = load("evict", kernels.FOLDER / "evict.c").evict
+        self._evict.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+        threadpoolctl.threadpool_limits(threads)
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        return np.empty(shape, dtype)
+
+    host_empty = empty
+
+    def copy(self, source: np.ndarray, target: np.ndarray) -> None:
+        np.copyto(target, source)
+
+    def prepare(
+        self,
+        operation: Operation,
+        variant: Variant,
+        shape: tuple[int, ...],
+        dtype: str,
+        parameters: Mapping[str, float],
+        arrays: Mapping[str, np.ndarray],
+    ) -> Callable[[], None]:
+        """Return what runs the variant once on ``arrays``."""
+        if variant.baseline:
+            return BASELINES[operation.name, variant.name](shape, dtype, parameters, arrays)
+        module = load(f"{operation.name}/{variant.name}-{dtype}", kernels.source(operation.name, variant))
+        kernel = getattr(module, operation.name)
+        kernel.restype = None
+        arguments = [as_argument(value) for value in operation.arguments(shape, dtype, parameters, arrays)]
+        arguments.append(ctypes.c_int(self.threads))
+        kept = dict(arrays)  # the arguments are bare addresses: whoever holds the callable holds the arrays
+
+        def run():
+            kernel(*arguments)
+            return kept
+
+        return run
+
+    def seconds(self, run: Callable[[], None]) -> float:
+        """Run once and return the time."""
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
+
+    def seconds_alone(self, run: Callable[[], None], cold: bool, arrays: Mapping[str, np.ndarray]) -> float:
+        """Time one run on data in place, dropped from the caches first if ``cold``."""
+        if cold:
+            for array in arrays.values():
+                if not self._evict(array.ctypes.data, array.nbytes):
+                    raise DeviceError("this processor cannot empty its caches from a program: set cache: hot")
+        return self.seconds(run)
+
+    def state(self) -> dict[str, float]:
+        return {}
+
+    def release(self) -> None:
+        """Nothing is kept between points."""
+
+    def describe(self) -> dict[str, Any]:
+        """What provenance says of the CPU."""
+        libraries = [
+            f"{each['internal_api']} {each['version']} ({each.get('architecture', 'unknown')})"
+            for each in threadpoolctl.threadpool_info()
+            if each["user_api"] == "blas"
+        ]
+        return {
+            "cpu": {
+                "model": cpu_model(),
+                "cores": psutil.cpu_count(logical=False),
+                "logical_cores": psutil.cpu_count(),
+                "threads_per_rank": self.threads,
+                "blas": ", ".join(libraries),
+            }
+        }
+
+
+def cpu_model() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()

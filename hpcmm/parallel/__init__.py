@@ -1,0 +1,1 @@
+"""Work spread over MPI ranks; mpi4py is imported nowhere else."""

@@ -1,0 +1,54 @@
+"""Where numbers come from: the state of the code, the machine and the job, as one JSON object."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import socket
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("numpy", "mpi4py", "h5py", "cupy-cuda12x", "cupy-cuda13x", "mpich", "openmpi", "snakemake")
+
+
+def revision() -> tuple[str, bool | None]:
+    """Return the checkout's commit and whether it has changes; ("", None) outside a checkout."""
+    root = Path(__file__).resolve().parents[1]
+    git = ["git", "-c", f"safe.directory={root}", "-C", str(root)]
+    try:
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+        changes = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "", None
+    return commit.stdout.strip(), bool(changes.stdout.strip())
+
+
+def packages() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def collect() -> dict[str, Any]:
+    """Return what this process knows; the backends and MPI add their parts."""
+    commit, dirty = revision()
+    return {
+        "utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "host": socket.gethostname(),
+        "system": platform.platform(),
+        "revision": commit,
+        "dirty": dirty,
+        "arguments": sys.argv,
+        "python": platform.python_version(),
+        "hpcmm": importlib.metadata.version("hpcmm"),
+        "packages": packages(),
+        "slurm": {key: value for key, value in os.environ.items() if key.startswith("SLURM_JOB")},
+    }

@@ -1,0 +1,30 @@
+"""Measure one batch of a plan. Started as `mpiexec -n R python -m mpi4py jobs/measure.py ...`."""
+
+import argparse
+from pathlib import Path
+
+from hpcmm import plan
+from hpcmm.measure import measure_batch
+from hpcmm.model import HpcmmError
+from hpcmm.parallel import world
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--plan", type=Path, required=True, help="plan.json, as the workflow writes it")
+    parser.add_argument("--batch", required=True, help="name of the batch: <sweep>/<variant>-r<ranks>")
+    parser.add_argument("--output", type=Path, required=True, help="HDF5 file to write")
+    arguments = parser.parse_args()
+    try:
+        comm = world.world()
+        planned = plan.read(arguments.plan)
+        batch = planned.batch(arguments.batch)
+        if comm.size != batch.ranks:
+            raise plan.ConfigError(f"batch {batch.name} wants {batch.ranks} ranks, but MPI started {comm.size}")
+        measure_batch(comm, batch, planned.measuring, planned.share_gpu, planned.config, arguments.output)
+    except HpcmmError as error:
+        world.abort(f"{arguments.batch}: {error}")
+
+
+if __name__ == "__main__":
+    main()
