@@ -1,7 +1,13 @@
 """Measure one batch of a plan. Started as `mpiexec -n R python -m mpi4py jobs/measure.py ...`."""
 
 import argparse
+import os
 from pathlib import Path
+
+# The variant and the baseline take turns in one process. Idle threads of the one's pool must sleep
+# at once instead of spinning on the cores that the other is measured on; both read this when loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 from hpcmm import plan
 from hpcmm.measure import measure_batch
