@@ -56,13 +56,13 @@ rule measure:
         "results/logs/{batch}.log",
     wildcard_constraints:
         batch="|".join(BATCHES),
-    params:
-        fingerprint=lambda wildcards: batch_of(wildcards).fingerprint,
     threads: workflow.cores
     resources:
         mpi="mpiexec",
         tasks=lambda wildcards: batch_of(wildcards).ranks,
         gpu=lambda wildcards: batch_of(wildcards).ranks if batch_of(wildcards).device == "cuda" else 0,
+    params:
+        fingerprint=lambda wildcards: batch_of(wildcards).fingerprint,
     shell:
         # one measurement at a time on a machine, whoever started it
         "flock /tmp/hpcmm-$(id -u)-${{SLURM_JOB_ID:-local}}.lock "
