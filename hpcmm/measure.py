@@ -75,10 +75,7 @@ class Contender:
         """Do one timed repetition and keep every rank's sample."""
         scatter = self.scatter
         begin = time.perf_counter()
-        if whole_call:
-            phases = scatter.call(self.run)
-        else:
-            phases = {"kernel": scatter.kernel(self.run, cold)}
+        phases = scatter.call(self.run) if whole_call else {"kernel": scatter.kernel(self.run, cold)}
         key = "total" if whole_call else "kernel"
         mine = (phases, scatter.backend.state(), time.perf_counter() - begin)
         everyone = scatter.comm.allgather(mine)
@@ -113,6 +110,22 @@ class Contender:
         )
 
 
+class Problem:
+    """The inputs of points that differ in nothing but the kernel, placed on all ranks, with their judge."""
+
+    def __init__(self, comm, backend, operation: Operation, point: Point, seed: int):
+        inputs = self.judge = None
+        if comm.rank == 0:
+            inputs = draw_inputs(backend, operation, point, seed)
+            self.judge = operation.reference(inputs, point.parameters)
+        self.scatter = Scatter(comm, backend, operation, point.shape, point.dtype, inputs)
+
+    @staticmethod
+    def key(operation: Operation, point: Point) -> tuple:
+        """What points that can share a problem have in common."""
+        return point.shape, point.dtype, *(point.parameters[name] for name in operation.parameters)
+
+
 def draw_inputs(backend, operation: Operation, point: Point, seed: int) -> dict[str, np.ndarray]:
     """Draw the random inputs of a point into the backend's host memory; the same for every variant."""
     rng = np.random.default_rng([seed, *point.shape])
@@ -125,7 +138,7 @@ def draw_inputs(backend, operation: Operation, point: Point, seed: int) -> dict[
     return inputs
 
 
-def measure_point(comm, backend, operation: Operation, point: Point, measuring: Measuring) -> list[Measurement]:
+def measure_point(problem: Problem, operation: Operation, point: Point, measuring: Measuring) -> list[Measurement]:
     """Measure one point beside the baseline of its device, which takes turns with it.
 
     Returns
@@ -134,12 +147,7 @@ def measure_point(comm, backend, operation: Operation, point: Point, measuring: 
         The variant's first, then the baseline's (none if the variant is the baseline); samples are
         on rank 0 only.
     """
-    cold = measuring.cache == "cold"
-    inputs = judge = None
-    if comm.rank == 0:
-        inputs = draw_inputs(backend, operation, point, measuring.seed)
-        judge = operation.reference(inputs, point.parameters)
-    scatter = Scatter(comm, backend, operation, point.shape, point.dtype, inputs)
+    scatter, cold = problem.scatter, measuring.cache == "cold"
     variant = operation.variant(point.variant)
     variants = dict.fromkeys((variant, operation.baseline(variant.device)))
     contenders = [Contender(scatter, each, point) for each in variants]
@@ -147,16 +155,16 @@ def measure_point(comm, backend, operation: Operation, point: Point, measuring: 
     for contender in contenders:
         scatter.poison()
         scatter.call(contender.run)
-        contender.verify(judge)
-    scatter.keep()
+        contender.verify(problem.judge)
     right = [contender for contender in contenders if contender.verdict.passed]
     if not contenders[0].verdict.passed:
         right = []  # a wrong variant needs no yardstick
+    scatter.keep()
     for contender in right:
         begin = time.perf_counter()
         for _ in range(measuring.warmups):
             scatter.kernel(contender.run, cold)
-            if comm.bcast(time.perf_counter() - begin, root=0) > measuring.max_seconds:
+            if scatter.comm.bcast(time.perf_counter() - begin, root=0) > measuring.max_seconds:
                 break
     for whole_call in (True, False):
         waiting = list(right)
@@ -169,7 +177,7 @@ def measure_point(comm, backend, operation: Operation, point: Point, measuring: 
         scatter.poison()
         scatter.kernel(contender.run, cold)
         scatter.fetch()
-        contender.verify(judge, when="after timing")
+        contender.verify(problem.judge, when="after timing")
     return [contender.measurement(operation) for contender in contenders]
 
 
@@ -182,7 +190,8 @@ def describe_ranks(comm, backend) -> dict[str, Any]:
     first, described = everyone[0]
     gpus = [each["gpu"] for _, each in everyone if "gpu" in each]
     hosts = sorted({each["host"] for each, _ in everyone})
-    return first | {"hosts": hosts, "mpi": world.describe(comm), "cpu": described.get("cpu"), "gpus": gpus}
+    first["cpu"] |= described.get("cpu", {})
+    return first | {"hosts": hosts, "mpi": world.describe(comm), "gpus": gpus}
 
 
 def measure_batch(
@@ -212,16 +221,20 @@ def measure_batch(
         journal = Journal(output.with_suffix(".journal"), batch, described)
     finished = comm.bcast(set(journal.finished) if journal else None, root=0)
     startup = time.time() - began
-    timed = 0.0
+    timed, problem, placed = 0.0, None, None
     for number, point in enumerate(batch.points, 1):
         if point.key in finished:
             continue
         begin = time.perf_counter()
-        measurements = measure_point(comm, backend, operation, point, measuring)
-        backend.release()
+        if placed != Problem.key(operation, point):
+            problem = None  # frees its memory before the next one's is asked for
+            backend.release()
+            problem, placed = Problem(comm, backend, operation, point, measuring.seed), Problem.key(operation, point)
+        measurements = measure_point(problem, operation, point, measuring)
         if journal:
             journal.append(point, measurements)
-            timed += sum(s.seconds.get("total", s.seconds["kernel"]) for m in measurements for s in m.samples if not s.rank)
+            on_root = [s.seconds for m in measurements for s in m.samples if s.rank == 0]
+            timed += sum(seconds.get("total", seconds["kernel"]) for seconds in on_root)
             progress = f"[{number:{len(str(len(batch.points)))}}/{len(batch.points)}] {batch.name}"
             print(progress, line(operation, measurements), f"({time.perf_counter() - begin:.1f} s)", flush=True)
     if journal:
@@ -250,9 +263,7 @@ def line(operation: Operation, measurements: Sequence[Measurement]) -> str:
             if not sample.call:
                 times[sample.repetition] = max(times.get(sample.repetition, 0), sample.seconds["kernel"])
         medians.append(statistics.median(times.values()) if times else math.nan)
-    work, unit = (
-        (measurements[0].flops, "GFLOP/s") if operation.metric == "flops" else (measurements[0].bytes, "GB/s")
-    )
+    work, unit = (measurements[0].flops, "GFLOP/s") if operation.metric == "flops" else (measurements[0].bytes, "GB/s")
     text += f" PASS {work / medians[0] / 1e9:.4g} {unit}"
     if len(measurements) > 1:
         baseline = measurements[1]

@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 PACKAGES = ("numpy", "mpi4py", "h5py", "cupy-cuda12x", "cupy-cuda13x", "mpich", "openmpi", "snakemake")
 
 
@@ -25,6 +27,15 @@ def revision() -> tuple[str, bool | None]:
     except (OSError, subprocess.CalledProcessError):
         return "", None
     return commit.stdout.strip(), bool(changes.stdout.strip())
+
+
+def cpu() -> dict[str, Any]:
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        fields = (line.partition(":") for line in cpuinfo.read_text().splitlines())
+        model = next((value.strip() for name, _, value in fields if name.strip() == "model name"), model)
+    return {"model": model, "cores": psutil.cpu_count(logical=False), "logical_cores": psutil.cpu_count()}
 
 
 def packages() -> dict[str, str]:
@@ -50,5 +61,6 @@ def collect() -> dict[str, Any]:
         "python": platform.python_version(),
         "hpcmm": importlib.metadata.version("hpcmm"),
         "packages": packages(),
+        "cpu": cpu(),
         "slurm": {key: value for key, value in os.environ.items() if key.startswith("SLURM_JOB")},
     }

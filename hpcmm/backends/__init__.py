@@ -57,9 +57,11 @@ def open_backend(device: Device, threads: int, local_rank: int, share_gpu: bool)
         return CpuBackend(threads)
     gpus = gpu_count()
     if gpus == 0:
-        raise DeviceError("backends: cuda needs a GPU, but CUDA shows none here; run on a GPU node or set backends: cpu")
+        raise DeviceError(
+            "this batch needs a GPU, but CUDA shows none here: run it on a node with one, or set backends: cpu"
+        )
     if importlib.util.find_spec("cupy") is None:
-        raise DeviceError("backends: cuda needs CuPy: pip install 'hpcmm[cuda13]' or 'hpcmm[cuda12]'")
+        raise DeviceError("this batch needs CuPy: pip install 'hpcmm[cuda13]' or 'hpcmm[cuda12]'")
     if local_rank >= gpus and not share_gpu:
         raise DeviceError(
             f"rank {local_rank} of this node has no GPU of its own (CUDA shows {gpus}); "

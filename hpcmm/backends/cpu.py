@@ -5,14 +5,12 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import importlib.metadata
-import platform
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import threadpoolctl
 
 from hpcmm import kernels
@@ -141,21 +139,4 @@ class CpuBackend:
             for each in threadpoolctl.threadpool_info()
             if each["user_api"] == "blas"
         ]
-        return {
-            "cpu": {
-                "model": cpu_model(),
-                "cores": psutil.cpu_count(logical=False),
-                "logical_cores": psutil.cpu_count(),
-                "threads_per_rank": self.threads,
-                "blas": ", ".join(libraries),
-            }
-        }
-
-
-def cpu_model() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
+        return {"cpu": {"threads_per_rank": self.threads, "blas": ", ".join(libraries)}}

@@ -64,9 +64,7 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, parameter
     return arrays
 
 
-def reference(
-    arrays: Mapping[str, np.ndarray], parameters: Mapping[str, float]
-) -> Callable[[np.ndarray], Verdict]:
+def reference(arrays: Mapping[str, np.ndarray], parameters: Mapping[str, float]) -> Callable[[np.ndarray], Verdict]:
     """Return the judge of a computed C (m x n), from inputs that it keeps.
 
     Every element of a product up to ``accuracy.COMPONENTWISE_LIMIT`` multiply-adds is held to
@@ -89,9 +87,7 @@ def reference(
         product = wide_a @ wide_b if dtype == "float32" else accuracy.exact_product(wide_a, wide_b)
         truth = alpha * product + beta * started.astype(product.dtype)
         size = abs(alpha) * (np.abs(wide_a) @ np.abs(wide_b)) + abs(beta) * np.abs(started)
-        return lambda got: accuracy.judge(
-            got, truth, bound * size + underflow, bound, f"componentwise, {truth.dtype}"
-        )
+        return lambda got: accuracy.judge(got, truth, bound * size + underflow, bound, f"componentwise, {truth.dtype}")
 
     wide = np.float64 if dtype == "float32" else np.longdouble
 

@@ -54,14 +54,10 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, parameter
     return {"x": x.astype(dtype)}
 
 
-def reference(
-    arrays: Mapping[str, np.ndarray], parameters: Mapping[str, float]
-) -> Callable[[np.ndarray], Verdict]:
+def reference(arrays: Mapping[str, np.ndarray], parameters: Mapping[str, float]) -> Callable[[np.ndarray], Verdict]:
     """Return the judge of a computed total: it must equal the sum in 64-bit integers."""
     truth = np.array(arrays["x"].astype(np.int64).sum())
-    return lambda got: accuracy.judge(
-        np.asarray(got, np.float64), truth, np.zeros(()), 0.0, "exact sum, int64"
-    )
+    return lambda got: accuracy.judge(np.asarray(got, np.float64), truth, np.zeros(()), 0.0, "exact sum, int64")
 
 
 def arguments(shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float], arrays: Mapping) -> tuple:

@@ -87,9 +87,7 @@ class Scatter:
         """Return what runs ``variant`` on this rank's rows; nothing where it has no rows to return."""
         if self.rows.rows == 0 and any(o.role == "inout" for o in self.operation.operands):
             return lambda: None
-        return self.backend.prepare(
-            self.operation, variant, self.local_shape, self.dtype, parameters, self.arrays
-        )
+        return self.backend.prepare(self.operation, variant, self.local_shape, self.dtype, parameters, self.arrays)
 
     def poison(self) -> None:
         """Fill every place that a result is going to be written to with what no result is."""
