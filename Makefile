@@ -1,0 +1,48 @@
+# The commands that a person types. Everything is installed into .venv; nothing else is touched.
+
+PYTHON ?= python3
+SCALE ?= quick
+CORES ?= all
+
+comma := ,
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+# CuPy comes for the CUDA major version that the driver speaks
+CUDA := $(filter 12 13,$(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p'))
+EXTRAS := workflow,mpich,test,lint$(if $(CUDA),$(comma)cuda$(CUDA))
+INSTALLED := .venv/installed-$(VERSION)
+SOURCES := pyproject.toml CMakeLists.txt $(wildcard hpcmm/kernels/*.c hpcmm/kernels/*/*.c)
+
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+.PHONY: help setup run test lint clean
+
+help:
+	@echo 'make run      set up, then run the experiment of config.yaml on what this machine has'
+	@echo '              SCALE=full for the long sweeps; CORES=4 to use fewer cores than all'
+	@echo 'make test     set up, then test'
+	@echo 'make setup    install everything into .venv (PYTHON=python3.12 to choose the Python)'
+	@echo 'make lint     ruff, snakefmt and snakemake --lint'
+	@echo 'make clean    remove the results of runs, but not results/reference'
+
+setup: $(INSTALLED)
+
+$(INSTALLED): $(SOURCES)
+	@test -e $@ || { echo 'creating .venv with Python $(VERSION)'; $(PYTHON) -m venv --clear .venv; }
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@touch $@
+
+run: setup
+	@snakemake --cores $(CORES) --rerun-incomplete --quiet host reason rules --config scale=$(SCALE)
+	@echo 'report: $(CURDIR)/results/report.html'
+
+test: setup
+	python -m pytest
+
+lint: setup
+	ruff check .
+	ruff format --check .
+	snakefmt --check Snakefile
+	python tests/lint_workflow.py
+
+clean:
+	find results -mindepth 1 -maxdepth 1 ! -name reference -exec rm -rf {} +
