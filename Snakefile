@@ -7,8 +7,14 @@ from pathlib import Path
 from hpcmm import backends, plan
 from hpcmm.model import HpcmmError
 
+JOBS = Path(workflow.basedir) / "jobs"
+# jobs run with this Python, and with the mpiexec beside it if the MPI is a wheel
+os.environ["PATH"] = str(Path(sys.executable).parent) + os.pathsep + os.environ["PATH"]
 
-configfile: "config.yaml"
+# a config file given on the command line takes this one's place instead of being merged into it
+if "sweeps" not in config:
+
+    configfile: Path(workflow.basedir) / "config.yaml"
 
 
 # Jobs read this file again, perhaps on another machine: all see what the first reader decided.
@@ -24,9 +30,14 @@ def batch_of(wildcards):
     return BATCHES[wildcards.batch]
 
 
+# Written by the process that the user started, never by its jobs. It is no rule's output: then a
+# change anywhere in the plan would run every job again, whereas each batch has its fingerprint.
+onstart:
+    PLAN.write(Path("results/plan.json"))
+
+
 localrules:
     all,
-    plan,
     collect,
     report,
 
@@ -36,20 +47,7 @@ rule all:
         "results/report.html",
 
 
-rule plan:
-    output:
-        "results/plan.json",
-    log:
-        "results/logs/plan.log",
-    params:
-        fingerprint=PLAN.fingerprint,
-    run:
-        PLAN.write(Path(output[0]))
-
-
 rule measure:
-    input:
-        plan=ancient("results/plan.json"),
     output:
         "results/raw/{batch}.h5",
     log:
@@ -66,20 +64,21 @@ rule measure:
     shell:
         # one measurement at a time on a machine, whoever started it
         "flock /tmp/hpcmm-$(id -u)-${{SLURM_JOB_ID:-local}}.lock "
-        "{resources.mpi} -n {resources.tasks} python -m mpi4py jobs/measure.py "
-        "--plan {input.plan} --batch {wildcards.batch} --output {output} 2>&1 | tee {log}"
+        "{resources.mpi} -n {resources.tasks} python -m mpi4py {JOBS}/measure.py "
+        "--plan results/plan.json --batch {wildcards.batch} --output {output} 2>&1 | tee {log}"
 
 
 rule collect:
     input:
-        plan="results/plan.json",
-        raw=expand("results/raw/{batch}.h5", batch=[batch.name for batch in PLAN.to_measure]),
+        expand("results/raw/{batch}.h5", batch=[batch.name for batch in PLAN.to_measure]),
     output:
         "results/timings.h5",
     log:
         "results/logs/collect.log",
+    params:
+        fingerprint=PLAN.fingerprint,
     shell:
-        "python jobs/collect.py --plan {input.plan} --raw results/raw --output {output} 2>&1 | tee {log}"
+        "python {JOBS}/collect.py --plan results/plan.json --raw results/raw --output {output} 2>&1 | tee {log}"
 
 
 rule report:
@@ -90,4 +89,4 @@ rule report:
     log:
         "results/logs/report.log",
     shell:
-        "python jobs/report.py {input} --results results 2>&1 | tee {log}"
+        "python {JOBS}/report.py {input} --results results 2>&1 | tee {log}"

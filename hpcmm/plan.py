@@ -63,7 +63,10 @@ class Plan:
         ]
 
     def write(self, path: Path) -> None:
-        path.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
+        temporary.replace(path)
 
 
 def read(path: Path) -> Plan:

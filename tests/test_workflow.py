@@ -1,0 +1,117 @@
+"""The whole way from a config to the report, through the Snakemake that is installed (and a 7 beside it)."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hpcmm import backends, store
+
+ROOT = Path(__file__).parents[1]
+SNAKEMAKES = {"9": shutil.which("snakemake"), "7": os.environ.get("SNAKEMAKE_7")}
+
+CONFIG = {
+    "scale": "quick",
+    "backends": "cpu",
+    "measuring": {
+        "warmups": 1,
+        "min_repetitions": 3,
+        "max_repetitions": 6,
+        "max_seconds": 0.05,
+        "relative_interval": 0.05,
+        "cache": "cold",
+        "seed": 1,
+    },
+    "sweeps": {
+        "small": {
+            "operation": "matmul",
+            "variants": ["serial", "numpy", "naive"],
+            "sizes": [7, 32],
+            "dtypes": ["float32"],
+            "ranks": [1, 2],
+        },
+        "sum": {"operation": "reduction", "variants": ["serial"], "sizes": [1000], "ranks": [2]},
+    },
+}
+
+
+@pytest.fixture(params=sorted(SNAKEMAKES, reverse=True))
+def snakemake(request, tmp_path):
+    """Run Snakemake on a config in a folder of its own; returns the finished process."""
+    program = SNAKEMAKES[request.param]
+    if program is None:
+        pytest.skip({"9": "snakemake is not on PATH", "7": "SNAKEMAKE_7 names no snakemake of version 7"}[request.param])
+
+    def run(config, *arguments):
+        file = tmp_path / "experiment.yaml"
+        file.write_text(yaml.safe_dump(config))
+        command = [program, "--snakefile", ROOT / "Snakefile", "--directory", tmp_path, "--configfile", file]
+        environment = {k: v for k, v in os.environ.items() if k != "HPCMM_BACKENDS"}
+        run = subprocess.run(
+            [*command, "--cores", "2", *arguments],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=240,
+        )
+        run.folder = tmp_path
+        return run
+
+    return run
+
+
+def changed(**sweep):
+    return CONFIG | {"sweeps": CONFIG["sweeps"] | {"small": CONFIG["sweeps"]["small"] | sweep}}
+
+
+def planned(output):
+    """Batches that a dry run would measure."""
+    return set(re.findall(r"^\s*output: results/raw/(\S+)\.h5", output, re.MULTILINE))
+
+
+def test_from_config_to_report_and_only_what_changed_again(snakemake):
+    first = snakemake(CONFIG)
+    assert first.returncode == 0, first.stdout
+    results = first.folder / "results"
+    batches = {"small/serial-r1", "small/serial-r2", "small/numpy-r1", "small/numpy-r2", "sum/serial-r2"}
+    for batch in batches:
+        assert "PASS" in (results / "logs" / f"{batch}.log").read_text()
+        assert not (results / "raw" / f"{batch}.journal").exists()
+
+    columns = store.read(results / "timings.h5")
+    measured = set(zip(*(columns["measurements"][c] for c in ("sweep", "variant", "ranks")), strict=True))
+    assert {f"{sweep}/{variant}-r{ranks}" for sweep, variant, ranks in measured} == batches
+    assert columns["measurements"]["passed"].all()
+    assert set(columns["omitted"]["variant"]) == {"naive"}
+    page = (results / "report.html").read_text()
+    assert "backends: cpu" in page, "the report says why naive is missing"
+    assert (results / "tables" / "small.csv").exists() and (results / "tables" / "small.md").exists()
+
+    again = snakemake(CONFIG)
+    assert again.returncode == 0 and "PASS" not in again.stdout
+    assert "Nothing to be done" in again.stdout
+
+    other = snakemake(changed(ranks=[1, 2, 3]), "--dry-run")
+    assert planned(other.stdout) == {"small/serial-r3", "small/numpy-r3"}
+    assert planned(snakemake(changed(sizes=[7, 33]), "--dry-run").stdout) == batches - {"sum/serial-r2"}
+
+
+def test_a_wrong_config_is_refused_before_anything_runs(snakemake):
+    run = snakemake(changed(dtypes=["float16"]))
+    assert run.returncode != 0
+    assert "sweeps.small.dtypes: 'float16'; allowed: float32, float64" in run.stdout
+    assert not (run.folder / "results").exists()
+
+
+@pytest.mark.skipif(not backends.cuda_missing(), reason="this machine has a GPU")
+def test_cuda_without_a_gpu_is_a_plain_error_and_the_rest_goes_on(snakemake):
+    run = snakemake(CONFIG | {"backends": "cuda"}, "--keep-going")
+    assert run.returncode != 0
+    assert "this batch needs a GPU, but CUDA shows none here" in run.stdout
+    assert "Traceback" not in run.stdout.split("localrule")[-1]
+    assert not (run.folder / "results" / "timings.h5").exists()
