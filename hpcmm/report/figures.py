@@ -1,0 +1,141 @@
+"""The figures of the report: the rate of each variant against size, as Vega-Lite specifications."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import altair as alt
+import pandas as pd
+import vl_convert
+
+from hpcmm.analysis import Series
+from hpcmm.operations import OPERATIONS
+from hpcmm.report import tables
+from hpcmm.store import DIMENSIONS
+
+# Hues that differ to colour-blind readers, each at 3:1 or more against white and near-black paper.
+# A variant has a colour; its tile widths share that and differ, as all do, in marker and dash.
+PALETTE = ("#3b7dc4", "#d1602c", "#2f9462", "#b0569f", "#a07f00", "#d6506b", "#2492a8", "#8a6fd1")
+MARKERS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right")
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4])
+LINE = "currentColor"  # follows the page's text, light or dark, on the screen and on paper
+
+# The Vega-Lite that Altair writes is the one that draws.
+VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+
+
+def rate_against_size(series: Series) -> dict[str, Any] | None:
+    """Vega-Lite chart of one series: GFLOP/s (or GB/s) of the kernel alone, 95 % interval, hover values.
+
+    The baselines are thick lines in the colour of the text. None if no point has a number.
+    """
+    metric = OPERATIONS[series.operation].metric
+    column, unit = tables.RATES[metric]
+    known = series.points[series.points[column].notna()]
+    if known.empty:
+        return None
+    records = [_record(row, column) for row in known.to_dict("records")]
+    labels = known.drop_duplicates("label").sort_values("place")
+    style = _styles(labels)
+    one_number = tables.size_is_one_number(known)
+
+    legend = alt.Legend(title=None, orient="bottom", columns=3, symbolStrokeWidth=2, symbolSize=70)
+    domain = list(labels["label"])
+    color = alt.Color("label:N", legend=legend, scale=alt.Scale(domain=domain, range=style["color"]))
+    shape = alt.Shape("label:N", legend=legend, scale=alt.Scale(domain=domain, range=style["shape"]))
+    dash = alt.StrokeDash("label:N", legend=legend, scale=alt.Scale(domain=domain, range=style["dash"]))
+    x = _size_axis(known, one_number)
+    y = alt.Y("rate:Q", title=unit, scale=_rate_scale(known[column] / 1e9))
+    tooltip = [
+        alt.Tooltip("label:N", title="variant"),
+        alt.Tooltip("size:N", title="size"),
+        alt.Tooltip("rate:Q", title=unit, format=",.3r"),
+        alt.Tooltip("interval:N", title="95 % interval"),
+        alt.Tooltip("time:N", title="time"),
+        alt.Tooltip("ratio:N", title="to baseline"),
+    ]
+    base = alt.Chart().encode(x=x, color=color)
+    interval = (
+        base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.5, opacity=0.6).encode(y="low:Q", y2="high")
+    )
+    points = base.mark_point(filled=True, size=60, opacity=1).encode(y=y, shape=shape, tooltip=tooltip)
+    layers = [interval, points]
+    if one_number:
+        lines = base.encode(y=y, strokeDash=dash)
+        layers.insert(0, lines.transform_filter("!datum.baseline").mark_line(strokeWidth=1.75))
+        if known["baseline"].any():
+            layers.insert(0, lines.transform_filter("datum.baseline").mark_line(strokeWidth=3.5, opacity=0.55))
+    chart = alt.layer(*layers, data=alt.InlineData(values=records)).properties(
+        width="container",
+        height=340,
+        description=f"{unit} against size, {tables.conditions(series)}",
+        background="transparent",
+    )
+    chart = chart.configure(font="system-ui, sans-serif").configure_view(stroke=None)
+    chart = chart.configure_axis(
+        labelColor=LINE, titleColor=LINE, tickColor=LINE, domainColor=LINE, gridColor=LINE, gridOpacity=0.13,
+        titleFontWeight="normal", labelFontSize=12, titleFontSize=12,
+    ).configure_legend(labelColor=LINE, labelFontSize=12, labelLimit=120)  # fmt: skip
+    return chart.to_dict()
+
+
+def _record(row: dict, column: str) -> dict[str, Any]:
+    low, high = row[column + "_low"] / 1e9, row[column + "_high"] / 1e9
+    known = math.isfinite(low)
+    return {
+        "label": row["label"],
+        "n": row["n"],
+        "size": tables.size(row),
+        "rate": row[column] / 1e9,
+        "low": low if known else None,
+        "high": high if known else None,
+        "interval": f"{tables.number(low)} – {tables.number(high)}" if known else "too few repetitions",
+        "time": tables.duration(row["seconds"]),
+        "ratio": tables.against_baseline(row),
+        "baseline": bool(row["baseline"]),
+    }
+
+
+def _styles(labels: pd.DataFrame) -> dict[str, list]:
+    ours = list(dict.fromkeys(labels.loc[labels["baseline"] == 0, "variant"]))
+    style = {"color": [], "shape": [], "dash": []}
+    for i, row in enumerate(labels.to_dict("records")):
+        style["color"].append(LINE if row["baseline"] else PALETTE[ours.index(row["variant"]) % len(PALETTE)])
+        style["shape"].append(MARKERS[i % len(MARKERS)])
+        style["dash"].append(DASHES[0] if row["baseline"] else DASHES[i % len(DASHES)])
+    return style
+
+
+def _size_axis(points: pd.DataFrame, one_number: bool) -> alt.X:
+    """A log2 axis for powers of two, a linear one for other sizes, one place each for other shapes."""
+    if not one_number:
+        shapes = [tables.size(row) for row in points.drop_duplicates(list(DIMENSIONS)).to_dict("records")]
+        return alt.X("size:N", title="m × n × k", sort=shapes)
+    sizes = sorted({int(n) for n in points["n"]})
+    if sizes[0] > 0 and all(n.bit_count() == 1 for n in sizes):
+        names = {str(row["n"]): tables.size(row) for row in points.drop_duplicates("n").to_dict("records")}
+        axis = alt.Axis(
+            values=sizes, labelExpr=f"{json.dumps(names, ensure_ascii=False)}[datum.value]", labelOverlap="parity"
+        )
+        return alt.X("n:Q", title="n", axis=axis, scale=alt.Scale(type="log", base=2, nice=False, padding=12))
+    return alt.X("n:Q", title="n", scale=alt.Scale(zero=False, nice=False, padding=12), axis=alt.Axis(format="d"))
+
+
+def _rate_scale(rates: pd.Series) -> alt.Scale:
+    """A logarithmic axis once the rates span more than a factor of 20, else a linear one from zero."""
+    if rates.min() > 0 and rates.max() > 20 * rates.min():
+        return alt.Scale(type="log")
+    return alt.Scale(zero=True)
+
+
+def svg(chart: dict[str, Any], title: str) -> str:
+    """The chart as a drawing of fixed size on white, for papers and slides."""
+    still = chart | {"width": 560, "title": title, "background": "white"}
+    return vl_convert.vegalite_to_svg(json.dumps(still), vl_version=VEGA_LITE)
+
+
+def script() -> str:
+    """Vega, Vega-Lite and vega-embed in one script for an offline page."""
+    return vl_convert.javascript_bundle(vl_version=VEGA_LITE).replace("</script", "<\\/script")
