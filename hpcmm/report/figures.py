@@ -41,13 +41,13 @@ def rate_against_size(series: Series) -> dict[str, Any] | None:
     style = _styles(labels)
     one_number = tables.size_is_one_number(known)
 
-    legend = alt.Legend(title=None, orient="bottom", columns=3, symbolStrokeWidth=2, symbolSize=70)
+    legend = alt.Legend(title=None, orient="bottom", columns=3, symbolOpacity=1, symbolSize=70, symbolStrokeWidth=0)
     domain = list(labels["label"])
     color = alt.Color("label:N", legend=legend, scale=alt.Scale(domain=domain, range=style["color"]))
     shape = alt.Shape("label:N", legend=legend, scale=alt.Scale(domain=domain, range=style["shape"]))
     dash = alt.StrokeDash("label:N", legend=legend, scale=alt.Scale(domain=domain, range=style["dash"]))
     x = _size_axis(known, one_number)
-    y = alt.Y("rate:Q", title=unit, scale=_rate_scale(known[column] / 1e9))
+    y = _rate_axis(known[column] / 1e9, unit)
     tooltip = [
         alt.Tooltip("label:N", title="variant"),
         alt.Tooltip("size:N", title="size"),
@@ -99,12 +99,17 @@ def _record(row: dict, column: str) -> dict[str, Any]:
 
 
 def _styles(labels: pd.DataFrame) -> dict[str, list]:
+    """Colour, marker and dash of each label; baselines have markers and dashes of their own order."""
     ours = list(dict.fromkeys(labels.loc[labels["baseline"] == 0, "variant"]))
-    style = {"color": [], "shape": [], "dash": []}
-    for i, row in enumerate(labels.to_dict("records")):
-        style["color"].append(LINE if row["baseline"] else PALETTE[ours.index(row["variant"]) % len(PALETTE)])
+    style: dict[str, list] = {"color": [], "shape": [], "dash": []}
+    seen = {True: 0, False: 0}
+    for row in labels.to_dict("records"):
+        baseline = bool(row["baseline"])
+        i = seen[baseline]
+        style["color"].append(LINE if baseline else PALETTE[ours.index(row["variant"]) % len(PALETTE)])
         style["shape"].append(MARKERS[i % len(MARKERS)])
-        style["dash"].append(DASHES[0] if row["baseline"] else DASHES[i % len(DASHES)])
+        style["dash"].append(DASHES[i % len(DASHES)])
+        seen[baseline] += 1
     return style
 
 
@@ -123,11 +128,13 @@ def _size_axis(points: pd.DataFrame, one_number: bool) -> alt.X:
     return alt.X("n:Q", title="n", scale=alt.Scale(zero=False, nice=False, padding=12), axis=alt.Axis(format="d"))
 
 
-def _rate_scale(rates: pd.Series) -> alt.Scale:
+def _rate_axis(rates: pd.Series, unit: str) -> alt.Y:
     """A logarithmic axis once the rates span more than a factor of 20, else a linear one from zero."""
     if rates.min() > 0 and rates.max() > 20 * rates.min():
-        return alt.Scale(type="log")
-    return alt.Scale(zero=True)
+        tens = range(math.floor(math.log10(rates.min())), math.ceil(math.log10(rates.max())) + 1)
+        axis = alt.Axis(values=[10.0**i for i in tens], format=",~r")
+        return alt.Y("rate:Q", title=unit, axis=axis, scale=alt.Scale(type="log"))
+    return alt.Y("rate:Q", title=unit, scale=alt.Scale(zero=True))
 
 
 def svg(chart: dict[str, Any], title: str) -> str:

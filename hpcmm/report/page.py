@@ -135,7 +135,7 @@ def _mapping(value: Any) -> Mapping:
 
 
 def _known(*values: Any) -> list[str]:
-    return list(dict.fromkeys(str(value).splitlines()[0].strip() for value in values if value))
+    return list(dict.fromkeys(" ".join(str(value).splitlines()[0].split()) for value in values if value))
 
 
 def environments(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

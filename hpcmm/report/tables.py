@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -69,6 +69,13 @@ class Table:
     caption: str
     head: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
+
+    @property
+    def is_text(self) -> tuple[bool, ...]:
+        """Which columns hold words rather than numbers: they are set flush left."""
+        return tuple(
+            not any(row[i].kind == "number" and row[i].text for row in self.rows) for i in range(len(self.head))
+        )
 
 
 def number(value: float) -> str:
@@ -225,16 +232,17 @@ def throttling_table(frame: pd.DataFrame) -> Table:
     )
 
 
-def _points_table(caption: str, last: str, frame: pd.DataFrame, cell) -> Table:
+def _points_table(caption: str, what: str, frame: pd.DataFrame, cell: Callable[[Mapping], Cell]) -> Table:
     rows = tuple(
         (
-            *(Cell(text, kind="text") for text in (row["sweep"], row["label"], size(row), row["dtype"])),
-            Cell(str(row["ranks"])),
+            *(Cell(text, kind="text") for text in (row["sweep"], row["label"], size(row))),
             cell(row),
+            Cell(row["dtype"], kind="text"),
+            Cell(str(row["ranks"])),
         )
         for row in frame.to_dict("records")
     )
-    return Table(caption, ("Sweep", "Variant", "Size", "Type", "Ranks", last), rows)
+    return Table(caption, ("Sweep", "Variant", "Size", what, "Type", "Ranks"), rows)
 
 
 def omitted_table(frame: pd.DataFrame) -> Table:
@@ -259,9 +267,7 @@ def markdown(tables: Sequence[Table]) -> str:
             [_escaped(" ".join(filter(None, (cell.text, cell.note and f"({cell.note})")))) for cell in row]
             for row in table.rows
         ]
-        sides = [
-            "left" if any(row[i].kind == "text" for row in table.rows) else "right" for i in range(len(table.head))
-        ]
+        sides = ["left" if words else "right" for words in table.is_text]
         text = tabulate(rows, [_escaped(h) for h in table.head], "pipe", disable_numparse=True, colalign=sides)
         parts.append(f"**{_escaped(table.caption)}**\n\n{text}\n")
     return "\n".join(parts)
