@@ -46,8 +46,16 @@ def rate_against_size(series: Series) -> dict[str, Any] | None:
     color = alt.Color("label:N", legend=legend, scale=alt.Scale(domain=domain, range=style["color"]))
     shape = alt.Shape("label:N", legend=legend, scale=alt.Scale(domain=domain, range=style["shape"]))
     dash = alt.StrokeDash("label:N", legend=legend, scale=alt.Scale(domain=domain, range=style["dash"]))
-    x = _size_axis(known, one_number)
-    y = _rate_axis(known[column] / 1e9, unit)
+    rate = _rate_axis(known[column] / 1e9, unit)
+    if one_number:
+        position, height = {"x": _size_axis(known), "y": alt.Y("rate:Q", **rate)}, 340
+        interval = {"x": position["x"], "y": alt.Y("low:Q", **rate), "y2": "high:Q"}
+    else:
+        # Shapes have no order to draw a line along, and long names: one row each.
+        shapes = [tables.size(row) for row in known.drop_duplicates(list(DIMENSIONS)).to_dict("records")]
+        row = alt.Y("size:N", title=None, sort=shapes, axis=alt.Axis(grid=True))
+        position, height = {"x": alt.X("rate:Q", **rate), "y": row}, max(120, 44 * len(shapes))
+        interval = {"x": alt.X("low:Q", **rate), "x2": "high:Q", "y": row}
     tooltip = [
         alt.Tooltip("label:N", title="variant"),
         alt.Tooltip("size:N", title="size"),
@@ -56,20 +64,20 @@ def rate_against_size(series: Series) -> dict[str, Any] | None:
         alt.Tooltip("time:N", title="time"),
         alt.Tooltip("ratio:N", title="to baseline"),
     ]
-    base = alt.Chart().encode(x=x, color=color)
-    interval = (
-        base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.5, opacity=0.6).encode(y="low:Q", y2="high")
-    )
-    points = base.mark_point(filled=True, size=60, opacity=1).encode(y=y, shape=shape, tooltip=tooltip)
-    layers = [interval, points]
+    base = alt.Chart().encode(color=color)
+    known_interval = base.transform_filter("isValid(datum.low)")
+    layers = [
+        known_interval.mark_rule(strokeWidth=1.5, opacity=0.6).encode(**interval),
+        base.mark_point(filled=True, size=60, opacity=1).encode(**position, shape=shape, tooltip=tooltip),
+    ]
     if one_number:
-        lines = base.encode(y=y, strokeDash=dash)
+        lines = base.encode(**position, strokeDash=dash)
         layers.insert(0, lines.transform_filter("!datum.baseline").mark_line(strokeWidth=1.75))
         if known["baseline"].any():
             layers.insert(0, lines.transform_filter("datum.baseline").mark_line(strokeWidth=3.5, opacity=0.55))
     chart = alt.layer(*layers, data=alt.InlineData(values=records)).properties(
         width="container",
-        height=340,
+        height=height,
         description=f"{unit} against size, {tables.conditions(series)}",
         background="transparent",
     )
@@ -113,28 +121,24 @@ def _styles(labels: pd.DataFrame) -> dict[str, list]:
     return style
 
 
-def _size_axis(points: pd.DataFrame, one_number: bool) -> alt.X:
-    """A log2 axis for powers of two, a linear one for other sizes, one place each for other shapes."""
-    if not one_number:
-        shapes = [tables.size(row) for row in points.drop_duplicates(list(DIMENSIONS)).to_dict("records")]
-        return alt.X("size:N", title="m × n × k", sort=shapes)
+def _size_axis(points: pd.DataFrame) -> alt.X:
+    """A log2 axis for powers of two, a linear one for other sizes."""
     sizes = sorted({int(n) for n in points["n"]})
     if sizes[0] > 0 and all(n.bit_count() == 1 for n in sizes):
         names = {str(row["n"]): tables.size(row) for row in points.drop_duplicates("n").to_dict("records")}
-        axis = alt.Axis(
-            values=sizes, labelExpr=f"{json.dumps(names, ensure_ascii=False)}[datum.value]", labelOverlap="parity"
-        )
+        label = f"{json.dumps(names, ensure_ascii=False)}[datum.value]"
+        axis = alt.Axis(values=sizes, labelExpr=label, labelOverlap="parity")
         return alt.X("n:Q", title="n", axis=axis, scale=alt.Scale(type="log", base=2, nice=False, padding=12))
     return alt.X("n:Q", title="n", scale=alt.Scale(zero=False, nice=False, padding=12), axis=alt.Axis(format="d"))
 
 
-def _rate_axis(rates: pd.Series, unit: str) -> alt.Y:
+def _rate_axis(rates: pd.Series, unit: str) -> dict[str, Any]:
     """A logarithmic axis once the rates span more than a factor of 20, else a linear one from zero."""
     if rates.min() > 0 and rates.max() > 20 * rates.min():
         tens = range(math.floor(math.log10(rates.min())), math.ceil(math.log10(rates.max())) + 1)
         axis = alt.Axis(values=[10.0**i for i in tens], format=",~r")
-        return alt.Y("rate:Q", title=unit, axis=axis, scale=alt.Scale(type="log"))
-    return alt.Y("rate:Q", title=unit, scale=alt.Scale(zero=True))
+        return {"title": unit, "axis": axis, "scale": alt.Scale(type="log")}
+    return {"title": unit, "scale": alt.Scale(zero=True)}
 
 
 def svg(chart: dict[str, Any], title: str) -> str:
