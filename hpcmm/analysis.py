@@ -300,7 +300,7 @@ class Summary:
     def line(self) -> str:
         """All of it in one line."""
         return (
-            f"{self.points} points: {self.passed} PASS, {self.failed} FAIL, {self.throttled} throttled; "
+            f"{self.points} point{'s' if self.points != 1 else ''}: {self.passed} PASS, {self.failed} FAIL, {self.throttled} throttled; "
             f"{len(self.omitted)} left out"
         )
 
