@@ -299,10 +299,9 @@ class Summary:
     @property
     def line(self) -> str:
         """All of it in one line."""
-        return (
-            f"{self.points} point{'s' if self.points != 1 else ''}: {self.passed} PASS, {self.failed} FAIL, {self.throttled} throttled; "
-            f"{len(self.omitted)} left out"
-        )
+        points = f"{self.points} point" + ("s" if self.points != 1 else "")
+        counts = f"{self.passed} PASS, {self.failed} FAIL, {self.throttled} throttled"
+        return f"{points}: {counts}; {len(self.omitted)} left out"
 
 
 def summary(columns: Columns, frame: pd.DataFrame) -> Summary:
