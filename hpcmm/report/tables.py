@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 import pandas as pd
 from tabulate import tabulate
@@ -139,9 +141,9 @@ def size_table(series: Series) -> Table:
     metric = OPERATIONS[series.operation].metric
     labels = series.points.sort_values("place")["label"].unique()
     rows = []
-    for _, at in series.points.groupby(list(DIMENSIONS), sort=False):
-        records = {row["label"]: row for row in at.to_dict("records")}
-        cells = [Cell(size(at.iloc[0]), kind="text")]
+    for _, at in groupby(series.points.to_dict("records"), key=itemgetter(*DIMENSIONS)):
+        records = {row["label"]: row for row in at}
+        cells = [Cell(size(next(iter(records.values()))), kind="text")]
         for label in labels:
             row = records.get(label)
             if row is None:
