@@ -64,13 +64,14 @@ def rate_against_size(series: Series) -> dict[str, Any] | None:
         alt.Tooltip("time:N", title="time"),
         alt.Tooltip("ratio:N", title="to baseline"),
     ]
+    marker = 60 if known["n"].nunique() <= 24 else 12  # a dense sweep's markers would hide its lines
     ends = "format(datum.low, ',.3r') + ' to ' + format(datum.high, ',.3r')"
     base = alt.Chart().encode(color=color)
     known_interval = base.transform_filter("isValid(datum.low)")
     layers = [
         known_interval.mark_rule(strokeWidth=1.5, opacity=0.6).encode(**interval),
         base.transform_calculate(interval=f"isValid(datum.low) ? {ends} : 'too few repetitions'")
-        .mark_point(filled=True, size=60, opacity=1)
+        .mark_point(filled=True, size=marker, opacity=1)
         .encode(**position, shape=shape, tooltip=tooltip),
     ]
     if one_number:
