@@ -1,0 +1,318 @@
+"""From the columns of a timings file to tidy tables: medians, intervals, rates, ratios and speed-ups.
+
+Seconds, counts and plain ratios only; GFLOP/s, GB/s and significant digits are the report's business.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hpcmm.model import PHASES
+from hpcmm.operations import OPERATIONS
+from hpcmm.store import DIMENSIONS, MEASUREMENTS, StoreError
+
+Columns = Mapping[str, Mapping[str, np.ndarray]]
+
+# NVML's reasons that slow a device down against its will. Not among them: idle (0x1) and clocks that
+# a person or a driver set (0x2, 0x10, 0x100), which are conditions of the run and no disturbance.
+THROTTLING = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "thermal slowdown (software)",
+    0x40: "thermal slowdown (hardware)",
+    0x80: "power brake",
+}
+
+
+@cache
+def interval_rank(repetitions: int) -> int:
+    """Rank r of the order statistics that hold the median of any distribution with 95 % confidence.
+
+    The r-th smallest and the r-th largest of the repetitions are the ends of the interval. Each lies
+    on the wrong side of the median with probability P(Bin(n, 1/2) < r), so r is the largest one for
+    which twice that is at most 5 %; 0 if there is none, below 6 repetitions.
+    """
+    rank, term = 0, 1
+    below = term
+    while 40 * below <= 2**repetitions:
+        term = term * (repetitions - rank) // (rank + 1)
+        rank += 1
+        below += term
+    return rank
+
+
+def medians(values: np.ndarray, groups: np.ndarray, length: int) -> pd.DataFrame:
+    """Median of each group with its 95 % interval.
+
+    Parameters
+    ----------
+    values : ndarray of float
+        NaN is no value.
+    groups : ndarray of int
+        The group of each value, 0 <= group < length.
+    length : int
+        Rows of the result.
+
+    Returns
+    -------
+    DataFrame
+        ``median``, ``low``, ``high`` (the interval; NaN for fewer than 6 values) and ``count``.
+    """
+    known = ~np.isnan(values)
+    values, groups = values[known], groups[known]
+    values = values[np.lexsort((values, groups))]
+    count = np.bincount(groups, minlength=length)
+    first = np.cumsum(count) - count
+    rank = np.array([interval_rank(int(n)) for n in count], dtype=np.int64)
+    median, low, high = np.full((3, length), np.nan)
+    some, enough = count > 0, rank > 0
+    median[some] = (values[(first + (count - 1) // 2)[some]] + values[(first + count // 2)[some]]) / 2
+    low[enough] = values[(first + rank - 1)[enough]]
+    high[enough] = values[(first + count - rank)[enough]]
+    return pd.DataFrame({"median": median, "low": low, "high": high, "count": count})
+
+
+def measurements(columns: Columns) -> pd.DataFrame:
+    """All that is derived from a timings file, one row a measurement.
+
+    Parameters
+    ----------
+    columns : mapping
+        What ``store.read`` returns.
+
+    Returns
+    -------
+    DataFrame
+        The columns of group measurements and
+
+        - ``label``: the contender and its tile width; ``place``: the label's place in the order of the
+          ladder; ``setting``: the operation's parameters;
+        - ``result``: PASS or FAIL. A FAIL has no other number below: its samples, if any, are ignored;
+        - ``seconds``, ``seconds_low``, ``seconds_high``, ``repetitions``: the kernel alone, the slowest
+          rank of each repetition, median over repetitions and its interval;
+        - ``call_seconds`` and so on: the same of the whole call; ``call_scatter`` ... ``call_gather``:
+          medians of its phases [s];
+        - ``flops_per_second``, ``bytes_per_second`` with ``_low`` and ``_high``: of the kernel alone;
+          ``call_flops_per_second``, ``call_bytes_per_second``: of the whole call;
+        - ``ratio``, ``ratio_low``, ``ratio_high``: seconds of the baseline over seconds of the variant,
+          paired by repetition (above 1: faster than the baseline); ``call_ratio`` and so on likewise;
+        - ``throttled`` and ``throttle_reasons``: the bits of ``THROTTLING`` that any sample has.
+    """
+    frame = pd.DataFrame(dict(columns["measurements"]))
+    for operation in frame["operation"].unique():
+        if operation not in OPERATIONS:
+            raise StoreError(f"operation {operation!r} is unknown to this package: upgrade hpcmm")
+    parameters = sorted(set(frame.columns) - set(MEASUREMENTS))
+    _describe(frame, parameters)
+    slowest = _slowest_ranks(columns, frame)
+    for prefix, phase, call in (("", "kernel", 0), ("call_", "total", 1)):
+        part = slowest[slowest["call"] == call]
+        _put(frame, prefix + "seconds", part[phase], part["measurement"])
+        paired = _paired(frame, parameters, part, phase)
+        _put(frame, prefix + "ratio", paired["ratio"], paired["measurement"])
+        own = (frame["contender"] == frame["variant"]) & (frame["baseline"] == 1) & frame[prefix + "seconds"].notna()
+        frame.loc[own, [prefix + "ratio", prefix + "ratio_low", prefix + "ratio_high"]] = 1.0
+        for count in ("flops", "bytes"):
+            rate = f"{prefix}{count}_per_second"
+            frame[rate] = frame[count] / frame[prefix + "seconds"]
+            frame[rate + "_low"] = frame[count] / frame[prefix + "seconds_high"]
+            frame[rate + "_high"] = frame[count] / frame[prefix + "seconds_low"]
+    frame = frame.rename(columns={"seconds_count": "repetitions", "call_seconds_count": "call_repetitions"})
+    calls = slowest[slowest["call"] == 1]
+    for phase in PHASES[:-1]:
+        phases = medians(calls[phase].to_numpy(float), calls["measurement"].to_numpy(), len(frame))
+        frame["call_" + phase] = phases["median"]
+    frame["throttle_reasons"] = _throttling(columns, frame)
+    frame["throttled"] = frame["throttle_reasons"] != 0
+    return frame.drop(columns=["ratio_count", "call_ratio_count"])
+
+
+def _describe(frame: pd.DataFrame, parameters: Sequence[str]) -> None:
+    """Add what a reader calls the measurement: label, place, setting, result."""
+    rungs = {name: [v.name for v in operation.ladder] for name, operation in OPERATIONS.items()}
+    labels, settings, places = [], [], []
+    for row in frame[["operation", "contender", "variant", *parameters]].to_dict("records"):
+        general = OPERATIONS[row["operation"]].parameters
+        ladder, contender = rungs[row["operation"]], row["contender"]
+        given = {name: row[name] for name in parameters if not np.isnan(row[name])}
+        # A tile width is the variant's own: the baseline measured beside it has none.
+        own = {k: v for k, v in given.items() if k not in general and contender == row["variant"]}
+        labels.append(" ".join([contender, *(f"{v:g}" if k == "tile" else f"{k} {v:g}" for k, v in own.items())]))
+        settings.append(", ".join(f"{k} {v:g}" for k, v in given.items() if k in general))
+        rung = ladder.index(contender) if contender in ladder else len(ladder)
+        places.append((rung, contender, *(own.get(k, 0.0) for k in parameters)))
+    order = {place: i for i, place in enumerate(sorted(set(places)))}
+    frame["label"], frame["setting"] = labels, settings
+    frame["place"] = [order[place] for place in places]
+    frame["result"] = np.where(frame["passed"] == 1, "PASS", "FAIL")
+
+
+def _believed(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
+    """Which samples count: those of a measurement that passed."""
+    return frame["passed"].to_numpy()[columns["samples"]["measurement"]] == 1
+
+
+def _slowest_ranks(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
+    """Each phase's maximum over ranks: a row per (measurement, call, repetition)."""
+    keys = ["measurement", "call", "repetition"]
+    samples = pd.DataFrame({name: columns["samples"][name] for name in (*keys, *PHASES)})
+    return samples[_believed(columns, frame)].groupby(keys, as_index=False)[list(PHASES)].max()
+
+
+def _put(frame: pd.DataFrame, name: str, values: pd.Series, groups: pd.Series) -> None:
+    found = medians(values.to_numpy(float), groups.to_numpy(np.int64), len(frame))
+    for column, suffix in (("median", ""), ("low", "_low"), ("high", "_high"), ("count", "_count")):
+        frame[name + suffix] = found[column].to_numpy()
+
+
+def _paired(frame: pd.DataFrame, parameters: Sequence[str], slowest: pd.DataFrame, phase: str) -> pd.DataFrame:
+    """Baseline over variant for each repetition that both have, at the same point in the same job."""
+    keys = ["run", "sweep", "operation", "variant", *DIMENSIONS, "dtype", "ranks", *parameters]
+    point = frame.groupby(keys, dropna=False, sort=False).ngroup()
+    beside = (frame["baseline"] == 1) & (frame["contender"] != frame["variant"])
+    baseline_of = pd.Series(frame.index[beside], index=point[beside])
+    baseline_of = baseline_of[~baseline_of.index.duplicated()]
+    own = slowest.loc[~beside.to_numpy()[slowest["measurement"]], ["measurement", "repetition", phase]]
+    own = own.assign(partner=point.to_numpy()[own["measurement"]])
+    own["partner"] = own["partner"].map(baseline_of)
+    other = slowest[["measurement", "repetition", phase]]
+    both = own.dropna(subset="partner").merge(
+        other, left_on=["partner", "repetition"], right_on=["measurement", "repetition"], suffixes=("", "_baseline")
+    )
+    return pd.DataFrame({"measurement": both["measurement"], "ratio": both[phase + "_baseline"] / both[phase]})
+
+
+def _throttling(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
+    reasons = np.nan_to_num(np.asarray(columns["samples"]["throttle_reasons"], float)).astype(np.int64)
+    counted = _believed(columns, frame)
+    bits = np.zeros(len(frame), np.int64)
+    np.bitwise_or.at(bits, columns["samples"]["measurement"][counted], reasons[counted] & sum(THROTTLING))
+    return bits
+
+
+def throttling_names(bits: int) -> str:
+    """The reasons in words: ``"power cap, power brake"``."""
+    return ", ".join(name for bit, name in THROTTLING.items() if bits & bit)
+
+
+@dataclass(frozen=True)
+class Series:
+    """The points of one table: one sweep, dtype, rank count and setting of the operation's parameters.
+
+    ``points`` are rows of ``measurements``, by size and then in the order of the ladder.
+    """
+
+    sweep: str
+    operation: str
+    dtype: str
+    ranks: int
+    setting: str
+    points: pd.DataFrame
+
+
+def points(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows that a sweep asked for: without the baselines measured beside another variant."""
+    return frame[frame["contender"] == frame["variant"]]
+
+
+def series(frame: pd.DataFrame) -> Iterator[Series]:
+    """Split the points into the tables of the report, sweeps in the order of the file."""
+    rows = points(frame).assign(
+        precision=lambda rows: [_dtype_order(*pair) for pair in zip(rows["operation"], rows["dtype"], strict=True)]
+    )
+    rows = rows.assign(position=pd.factorize(rows["sweep"])[0])
+    rows = rows.sort_values(["position", "precision", "ranks", "setting", *DIMENSIONS, "place"], kind="stable")
+    keys = ["sweep", "operation", "dtype", "ranks", "setting"]
+    for (sweep, operation, dtype, ranks, setting), part in rows.groupby(keys, sort=False):
+        part = part.drop(columns=["precision", "position"]).reset_index(drop=True)
+        yield Series(sweep, operation, dtype, int(ranks), setting, part)
+
+
+def _dtype_order(operation: str, dtype: str) -> int:
+    dtypes = OPERATIONS[operation].dtypes
+    return dtypes.index(dtype) if dtype in dtypes else len(dtypes)
+
+
+def ladder(rows: pd.DataFrame) -> pd.DataFrame:
+    """The points of one series as a ladder at each size: what each rung gains.
+
+    CPU and GPU are ladders of their own, and so is each size. ``step`` is the seconds of the rung
+    below over the rung's own, ``cumulative`` those of the first rung over its own. The baseline
+    stands beside the ladder: it has no step. A FAIL has neither, nor has the step above it.
+    """
+    rows = rows.sort_values([*DIMENSIONS, "device", "place"], kind="stable").reset_index(drop=True)
+    rungs = rows[rows["baseline"] == 0]
+    by = [*DIMENSIONS, "device"]
+    rows["step"] = rungs.groupby(by)["seconds"].shift() / rungs["seconds"]
+    # nth(0), for first() would skip the NaN of a first rung that failed.
+    first = rungs.groupby(by).nth(0)[[*by, "seconds"]].rename(columns={"seconds": "first"})
+    rows["cumulative"] = rows.merge(first, on=by, how="left")["first"] / rows["seconds"]
+    return rows
+
+
+def phases(rows: pd.DataFrame) -> pd.DataFrame:
+    """The points that were timed as a whole call, each phase with its share of the call.
+
+    ``share_<phase>`` is the phase's median over the call's. A phase is timed on its slowest rank, so
+    the shares of several ranks may add up to more than 1.
+    """
+    rows = rows[rows["call_seconds"].notna()].reset_index(drop=True)
+    shares = {f"share_{phase}": rows["call_" + phase] / rows["call_seconds"] for phase in PHASES[:-1]}
+    return rows.assign(**shares)
+
+
+def runs(columns: Columns) -> list[dict[str, Any]]:
+    """Batch and provenance of each run; provenance that cannot be read is empty."""
+    result = []
+    for batch, text in zip(columns["runs"]["batch"], columns["runs"]["provenance"], strict=True):
+        try:
+            provenance = json.loads(text)
+        except ValueError:
+            provenance = {}
+        result.append({"batch": batch, "provenance": provenance if isinstance(provenance, dict) else {}})
+    return result
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What ran and what became of it, in counts of points.
+
+    ``failures`` and ``throttlings`` are rows of ``measurements``, the baselines beside a variant
+    included; ``omitted`` has a row for each (sweep, variant, ranks) planned and left out.
+    """
+
+    points: int
+    passed: int
+    failed: int
+    throttled: int
+    failures: pd.DataFrame
+    throttlings: pd.DataFrame
+    omitted: pd.DataFrame
+
+    @property
+    def line(self) -> str:
+        """All of it in one line."""
+        points = f"{self.points} point" + ("s" if self.points != 1 else "")
+        counts = f"{self.passed} PASS, {self.failed} FAIL, {self.throttled} throttled"
+        return f"{points}: {counts}; {len(self.omitted)} left out"
+
+
+def summary(columns: Columns, frame: pd.DataFrame) -> Summary:
+    """Count the points of ``frame``, which is ``measurements(columns)``."""
+    rows = points(frame)
+    return Summary(
+        points=len(rows),
+        passed=int((rows["result"] == "PASS").sum()),
+        failed=int((rows["result"] == "FAIL").sum()),
+        throttled=int(rows["throttled"].sum()),
+        failures=frame[frame["result"] == "FAIL"],
+        throttlings=frame[frame["throttled"]],
+        omitted=pd.DataFrame(dict(columns["omitted"])),
+    )

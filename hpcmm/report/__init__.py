@@ -1,0 +1,79 @@
+"""From a timings file to tables, figures and one HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import quote
+
+from hpcmm import analysis, store
+from hpcmm.analysis import Series
+from hpcmm.operations import OPERATIONS
+from hpcmm.report import figures, page, tables
+from hpcmm.report.page import Part, Sweep
+
+
+def build(timings: Path, results: Path) -> Path:
+    """Make the whole report from a timings file alone.
+
+    Parameters
+    ----------
+    timings : Path
+        What ``store.write`` or ``store.merge`` wrote.
+    results : Path
+        Folder to write ``report.html``, ``tables/`` and ``figures/`` into.
+
+    Returns
+    -------
+    Path
+        The page.
+
+    Raises
+    ------
+    StoreError
+        If the timings cannot be read.
+    """
+    columns = store.read(timings)
+    frame = analysis.measurements(columns)
+    sweeps: dict[str, list[Series]] = {}
+    for series in analysis.series(frame):
+        sweeps.setdefault(series.sweep, []).append(series)
+    shown = [_write_sweep(name, members, results) for name, members in sweeps.items()]
+    html = page.render(analysis.summary(columns, frame), analysis.runs(columns), shown, timings.name)
+    _write(results / "report.html", html)
+    return results / "report.html"
+
+
+def _write_sweep(name: str, members: Iterable[Series], results: Path) -> Sweep:
+    """Write one sweep's tables and figures; return what the page shows of them."""
+    # A sweep's name comes from a file: it must not lead out of the folder.
+    stem = quote(name, safe="")
+    parts, ladders, calls = [], [], []
+    for i, series in enumerate(members):
+        chart = figures.rate_against_size(series)
+        ladder = tables.ladder_table(series) if OPERATIONS[series.operation].metric == "bytes" else None
+        part = Part(series, tables.size_table(series), ladder, tables.phase_table(series), chart)
+        parts.append(part)
+        if chart:
+            earlier = sum((p.series.dtype, p.series.ranks) == (series.dtype, series.ranks) for p in parts[:i])
+            number = f"-{earlier + 1}" if earlier else ""
+            path = results / "figures" / f"{stem}-{quote(series.dtype, safe='')}-r{series.ranks}{number}.svg"
+            _write(path, figures.svg(chart, f"{name}: {tables.conditions(series)}"))
+        if ladder:
+            ladders.append(analysis.ladder(series.points))
+        calls.append(analysis.phases(series.points))
+    folder = results / "tables"
+    _write(folder / f"{stem}.csv", tables.csv([part.series.points for part in parts], tables.POINT_COLUMNS))
+    _write(folder / f"{stem}.md", tables.markdown([part.sizes for part in parts]))
+    if ladders:
+        _write(folder / f"{stem}.ladder.csv", tables.csv(ladders, tables.LADDER_COLUMNS))
+        _write(folder / f"{stem}.ladder.md", tables.markdown([part.ladder for part in parts]))
+    if any(part.phases for part in parts):
+        _write(folder / f"{stem}.phases.csv", tables.csv(calls, tables.PHASE_COLUMNS))
+        _write(folder / f"{stem}.phases.md", tables.markdown([part.phases for part in parts if part.phases]))
+    return Sweep(name, parts)
+
+
+def _write(path: Path, text: str) -> None:
+    with store.replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

@@ -1,0 +1,157 @@
+"""The page of the report: one offline HTML file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+from hpcmm.analysis import Series, Summary
+from hpcmm.operations import OPERATIONS
+from hpcmm.report import figures, tables
+from hpcmm.report.tables import Table
+
+# What differs from run to run on one machine; the rest of the provenance is its environment.
+OF_THE_RUN = ("utc", "arguments", "slurm")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What the page shows of one series."""
+
+    series: Series
+    sizes: Table
+    ladder: Table | None
+    phases: Table | None
+    chart: dict[str, Any] | None
+
+    @property
+    def conditions(self) -> str:
+        return tables.conditions(self.series)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What the page shows of one sweep."""
+
+    name: str
+    parts: Sequence[Part]
+
+    @property
+    def operation(self) -> str:
+        return self.parts[0].series.operation
+
+    @property
+    def unit(self) -> str:
+        return tables.RATES[OPERATIONS[self.operation].metric][1]
+
+    @property
+    def phases(self) -> list[Table]:
+        return [part.phases for part in self.parts if part.phases]
+
+
+def render(summary: Summary, runs: Sequence[Mapping[str, Any]], sweeps: Sequence[Sweep], timings: str) -> str:
+    """Return the page.
+
+    Parameters
+    ----------
+    summary : Summary
+    runs : sequence of mapping
+        What ``analysis.runs`` returns.
+    sweeps : sequence of Sweep
+    timings : str
+        Name of the file that all numbers are from.
+    """
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":"), "ensure_ascii": False}
+    template = environment.from_string(files(__package__).joinpath("page.html.j2").read_text("utf-8"))
+    return template.render(
+        summary=summary,
+        failures=tables.failure_table(summary.failures),
+        throttlings=tables.throttling_table(summary.throttlings),
+        omitted=tables.omitted_table(summary.omitted),
+        conditions=conditions(runs),
+        environments=environments(runs),
+        sweeps=sweeps,
+        ladders=[operation for operation in OPERATIONS.values() if operation.name in {s.operation for s in sweeps}],
+        timings=timings,
+        script=figures.script() if any(part.chart for sweep in sweeps for part in sweep.parts) else "",
+    )
+
+
+def conditions(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
+    """What was run on what: each entry with the distinct values that the runs have, none left out."""
+    found: dict[str, list[str]] = {}
+    for run in runs:
+        for name, values in _conditions_of(run["provenance"]):
+            known = found.setdefault(name, [])
+            known.extend(value for value in values if value not in known)
+    if gpus := _gpus(runs):
+        found["GPU"] = gpus
+    if dates := sorted(found.pop("Date", [])):
+        found["Date (UTC)"] = [dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"]
+    return [(name, values) for name, values in found.items() if values]
+
+
+def _conditions_of(provenance: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
+    cpu, mpi = _mapping(provenance.get("cpu")), _mapping(provenance.get("mpi"))
+    gpus = [gpu for gpu in provenance.get("gpus") or [] if isinstance(gpu, Mapping)]
+    packages = _mapping(provenance.get("packages"))
+    revision = str(provenance.get("revision") or "")[:12]
+    cores = f", {cpu['cores']} cores" if cpu.get("cores") else ""
+    return [
+        ("Machine", _known(provenance.get("host"))),
+        ("GPU", _known(*(gpu.get("name") for gpu in gpus))),
+        ("Driver", _known(*(gpu.get("driver") for gpu in gpus))),
+        ("CUDA", _known(*(gpu.get("cuda") for gpu in gpus))),
+        ("CPU", _known(cpu.get("model") and f"{cpu['model']}{cores}")),
+        ("BLAS", _known(cpu.get("blas"))),
+        ("MPI", _known(mpi.get("library"))),
+        ("Python", _known(provenance.get("python"))),
+        ("Packages", [", ".join(f"{name} {version}" for name, version in packages.items())] if packages else []),
+        ("hpcmm", _known(provenance.get("hpcmm"))),
+        ("Revision", _known(revision and revision + (" with uncommitted changes" if provenance.get("dirty") else ""))),
+        ("Date", _known(str(provenance.get("utc") or "")[:10])),
+    ]
+
+
+def _gpus(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Kinds of GPU with the number of different ones that took part in any run."""
+    devices = {}
+    for run in runs:
+        for i, gpu in enumerate(run["provenance"].get("gpus") or []):
+            if isinstance(gpu, Mapping) and gpu.get("name"):
+                devices[gpu.get("uuid") or (run["provenance"].get("host"), i)] = str(gpu["name"])
+    names = list(devices.values())
+    return [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)]
+
+
+def _mapping(value: Any) -> Mapping:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _known(*values: Any) -> list[str]:
+    return list(dict.fromkeys(" ".join(str(value).splitlines()[0].split()) for value in values if value))
+
+
+def environments(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The runs by environment: the JSON that some share, and what each has of its own."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for run in runs:
+        own = {name: run["provenance"].get(name) for name in OF_THE_RUN}
+        shared = {name: value for name, value in run["provenance"].items() if name not in OF_THE_RUN}
+        text = json.dumps(shared, indent=2, ensure_ascii=False, sort_keys=True)
+        slurm = json.dumps(own["slurm"], ensure_ascii=False) if own["slurm"] else ""
+        arguments = own["arguments"] if isinstance(own["arguments"], list) else []
+        row = {
+            "batch": run["batch"],
+            "utc": str(own["utc"] or ""),
+            "arguments": " ".join(map(str, arguments)),
+            "slurm": slurm,
+        }
+        found.setdefault(text, []).append(row)
+    return [{"json": text, "runs": rows} for text, rows in found.items()]

@@ -1,0 +1,288 @@
+"""The tables of the report: cells that Markdown and HTML share, and CSV with every digit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+
+import pandas as pd
+from tabulate import tabulate
+
+from hpcmm import analysis
+from hpcmm.analysis import Series
+from hpcmm.model import PHASES
+from hpcmm.operations import OPERATIONS
+from hpcmm.store import DIMENSIONS
+
+RATES = {"flops": ("flops_per_second", "GFLOP/s"), "bytes": ("bytes_per_second", "GB/s")}
+SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+# What a CSV file has of each point, in this order, where the timings have it.
+POINT_COLUMNS = (
+    *(
+        "sweep",
+        "operation",
+        "setting",
+        "dtype",
+        "ranks",
+        *DIMENSIONS,
+        "device",
+        "variant",
+        "tile",
+        "label",
+        "result",
+        "where",
+    ),
+    *("seconds", "seconds_low", "seconds_high", "repetitions"),
+    *("flops_per_second", "flops_per_second_low", "flops_per_second_high"),
+    *("bytes_per_second", "bytes_per_second_low", "bytes_per_second_high"),
+    *("ratio", "ratio_low", "ratio_high", "error", "bound", "reference", "throttled"),
+)
+LADDER_COLUMNS = ("dtype", "ranks", "n", "device", "label", "result", "where", "seconds", "bytes_per_second")
+LADDER_COLUMNS += ("step", "cumulative", "ratio")
+PHASE_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "call_seconds", "call_seconds_low")
+PHASE_COLUMNS += ("call_seconds_high", "call_repetitions", *(f"call_{phase}" for phase in PHASES[:-1]))
+PHASE_COLUMNS += (*(f"share_{phase}" for phase in PHASES[:-1]), "seconds", "flops_per_second", "bytes_per_second")
+PHASE_COLUMNS += ("call_flops_per_second", "call_bytes_per_second", "call_ratio")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a reader sees in one place of a table.
+
+    ``kind`` is ``"text"``, ``"number"`` or ``"fail"``; ``note`` is the small print under it.
+    """
+
+    text: str
+    note: str = ""
+    kind: str = "number"
+
+
+EMPTY = Cell("")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to print: a caption, a head, and rows of cells."""
+
+    caption: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+    @property
+    def is_text(self) -> tuple[bool, ...]:
+        """Which columns hold words rather than numbers: they are set flush left."""
+        return tuple(
+            not any(row[i].kind == "number" and row[i].text for row in self.rows) for i in range(len(self.head))
+        )
+
+
+def number(value: float) -> str:
+    """Three significant digits, ``"51,200"`` or ``"0.0123"``; nothing for NaN."""
+    if not math.isfinite(value):
+        return ""
+    if value == 0:
+        return "0"
+    if abs(value) < 1e-3:
+        return f"{value:.2e}"
+    value = float(f"{value:.2e}")
+    return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+
+
+def duration(seconds: float) -> str:
+    """Three significant digits with the unit that suits them, ``"8.05 ms"``."""
+    for unit, scale in (("s", 1), ("ms", 1e3), ("µs", 1e6)):
+        if seconds * scale >= 0.9995:
+            return f"{number(seconds * scale)} {unit}"
+    return f"{number(seconds * 1e9)} ns" if math.isfinite(seconds) else ""
+
+
+def times(ratio: float) -> str:
+    """A ratio as a factor, ``"0.85×"``."""
+    return f"{number(ratio)}×" if math.isfinite(ratio) else ""
+
+
+def size(row: Mapping) -> str:
+    """``"4096"`` for a square product, ``"128 × 64 × 32"`` for another, ``"2²²"`` for a vector."""
+    shape = [int(row[d]) for d in DIMENSIONS if row[d] > 0] or [0]
+    if len(shape) == 1 and shape[0] >= 1024 and shape[0].bit_count() == 1:
+        return "2" + str(shape[0].bit_length() - 1).translate(SUPERSCRIPTS)
+    return str(shape[0]) if len(set(shape)) == 1 else " × ".join(map(str, shape))
+
+
+def conditions(series: Series) -> str:
+    """What all points of a series share: ``"float32, 2 ranks, alpha 1.5, beta 0.5"``."""
+    ranks = f"{series.ranks} rank" + ("s" if series.ranks != 1 else "")
+    return ", ".join(filter(None, (series.dtype, ranks, series.setting)))
+
+
+def rate(row: Mapping, metric: str, prefix: str = "") -> float:
+    """Billions of the operation's own count per second."""
+    return row[prefix + RATES[metric][0]] / 1e9
+
+
+def failed(row: Mapping) -> Cell:
+    return Cell("FAIL", row["where"], "fail")
+
+
+def result(row: Mapping) -> str:
+    return row["result"] + (", throttled" if row["throttled"] else "")
+
+
+def against_baseline(row: Mapping) -> str:
+    return "baseline" if row["baseline"] else times(row["ratio"])
+
+
+def size_table(series: Series) -> Table:
+    """Size by variant: the kernel's rate, its ratio to the baseline of its device, PASS or FAIL."""
+    metric = OPERATIONS[series.operation].metric
+    labels = series.points.sort_values("place")["label"].unique()
+    rows = []
+    for _, at in groupby(series.points.to_dict("records"), key=itemgetter(*DIMENSIONS)):
+        records = {row["label"]: row for row in at}
+        cells = [Cell(size(next(iter(records.values()))), kind="text")]
+        for label in labels:
+            row = records.get(label)
+            if row is None:
+                cells.append(EMPTY)
+            elif row["result"] == "FAIL":
+                cells.append(failed(row))
+            else:
+                note = " ".join(filter(None, (against_baseline(row), result(row))))
+                cells.append(Cell(number(rate(row, metric)), note))
+        rows.append(tuple(cells))
+    head = ("n" if size_is_one_number(series.points) else "m × n × k", *labels)
+    return Table(f"{RATES[metric][1]}, {conditions(series)}", head, tuple(rows))
+
+
+def size_is_one_number(points: pd.DataFrame) -> bool:
+    """Whether all shapes are vectors or square products."""
+    return bool(
+        (
+            ((points["m"] == 0) | (points["m"] == points["n"])) & ((points["k"] == 0) | (points["k"] == points["n"]))
+        ).all()
+    )
+
+
+def ladder_table(series: Series) -> Table:
+    """The ladder at each length: time, bandwidth, step and cumulative speed-up of each rung."""
+    rows, above = [], None
+    for row in analysis.ladder(series.points).to_dict("records"):
+        here = (row["n"], row["device"])
+        cells = [Cell(size(row), kind="text"), Cell(row["device"], kind="text")] if here != above else [EMPTY, EMPTY]
+        above = here
+        cells.append(Cell(row["label"], kind="text"))
+        if row["result"] == "FAIL":
+            cells += [EMPTY] * 5 + [failed(row)]
+        else:
+            cells += [Cell(duration(row["seconds"])), Cell(number(rate(row, "bytes")))]
+            cells += [Cell(times(row["step"])), Cell(times(row["cumulative"])), Cell(against_baseline(row))]
+            cells.append(Cell(result(row), kind="text"))
+        rows.append(tuple(cells))
+    head = (
+        "n",
+        "Device",
+        "Rung",
+        "Time",
+        "GB/s",
+        "Step speed-up",
+        "Cumulative speed-up",
+        "Ratio to baseline",
+        "Result",
+    )
+    return Table(f"Ladder, {conditions(series)}", head, tuple(rows))
+
+
+def phase_table(series: Series) -> Table | None:
+    """The whole call by phases, and its rate beside that of the kernel alone; None if no call was timed."""
+    frame = analysis.phases(series.points)
+    if frame.empty:
+        return None
+    metric = OPERATIONS[series.operation].metric
+    present = [phase for phase in PHASES[:-1] if frame["call_" + phase].notna().any()]
+    rows, above = [], None
+    for row in frame.to_dict("records"):
+        here = size(row)
+        cells = [Cell(here, kind="text") if here != above else EMPTY, Cell(row["label"], kind="text")]
+        above = here
+        for phase in present:
+            share = row["share_" + phase]
+            cells.append(Cell(duration(row["call_" + phase]), f"{100 * share:.1f} %" if share == share else ""))
+        cells += [Cell(duration(row["call_seconds"])), Cell(number(rate(row, metric)))]
+        cells.append(Cell(number(rate(row, metric, "call_"))))
+        rows.append(tuple(cells))
+    unit = RATES[metric][1]
+    head = ("n" if size_is_one_number(frame) else "m × n × k", "Variant", *map(str.capitalize, present), "Total")
+    return Table(conditions(series), (*head, f"{unit}, kernel alone", f"{unit}, whole call"), tuple(rows))
+
+
+def failure_table(frame: pd.DataFrame) -> Table:
+    """Every measurement that failed, and where."""
+    return _points_table("Wrong results", "First wrong element", frame, lambda row: Cell(row["where"], kind="fail"))
+
+
+def throttling_table(frame: pd.DataFrame) -> Table:
+    """Every measurement during which the device was slowed down, and by what."""
+    return _points_table(
+        "Throttled",
+        "Reason",
+        frame,
+        lambda row: Cell(analysis.throttling_names(row["throttle_reasons"]), kind="text"),
+    )
+
+
+def _points_table(caption: str, what: str, frame: pd.DataFrame, cell: Callable[[Mapping], Cell]) -> Table:
+    rows = tuple(
+        (
+            *(Cell(text, kind="text") for text in (row["sweep"], row["label"], size(row))),
+            cell(row),
+            Cell(row["dtype"], kind="text"),
+            Cell(str(row["ranks"])),
+        )
+        for row in frame.to_dict("records")
+    )
+    return Table(caption, ("Sweep", "Variant", "Size", what, "Type", "Ranks"), rows)
+
+
+def omitted_table(frame: pd.DataFrame) -> Table:
+    """What was planned and not measured, and why."""
+    rows = tuple(
+        (
+            Cell(row["sweep"], kind="text"),
+            Cell(row["variant"], kind="text"),
+            Cell(str(row["ranks"])),
+            Cell(row["reason"], kind="text"),
+        )
+        for row in frame.to_dict("records")
+    )
+    return Table("Left out", ("Sweep", "Variant", "Ranks", "Reason"), rows)
+
+
+def markdown(tables: Sequence[Table]) -> str:
+    """Pipe tables, each under its caption; text from a file stays text."""
+    parts = []
+    for table in tables:
+        rows = [
+            [_escaped(" ".join(filter(None, (cell.text, cell.note and f"({cell.note})")))) for cell in row]
+            for row in table.rows
+        ]
+        sides = ["left" if words else "right" for words in table.is_text]
+        text = tabulate(rows, [_escaped(h) for h in table.head], "pipe", disable_numparse=True, colalign=sides)
+        parts.append(f"**{_escaped(table.caption)}**\n\n{text}\n")
+    return "\n".join(parts)
+
+
+def _escaped(text: str) -> str:
+    for character in "\\`*_<>[]|":
+        text = text.replace(character, "\\" + character)
+    return " ".join(text.split())
+
+
+def csv(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> str:
+    """One row a point, in plain units (seconds, flops_per_second), every digit; empty where there is none."""
+    frame = pd.concat(frames)
+    own = [name for name in frame.columns if name in columns]
+    return frame[sorted(own, key=columns.index)].to_csv(index=False, lineterminator="\n")

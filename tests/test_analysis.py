@@ -1,0 +1,278 @@
+"""Every derived number against arithmetic done here by hand."""
+
+from __future__ import annotations
+
+from math import comb
+from statistics import median
+
+import numpy as np
+import pytest
+import timings
+from hypothesis import given
+from hypothesis import strategies as st
+from timings import FAIL, call_samples, kernel_samples, measurement
+
+from hpcmm import analysis, store
+from hpcmm.model import Point, Sample
+
+MATMUL = {"alpha": 1.5, "beta": 0.5}
+
+
+def matmul(variant="naive", n=64, dtype="float32", ranks=1, **parameters):
+    return Point("matmul", variant, (n, n, n), dtype, ranks, {**MATMUL, **parameters})
+
+
+def reduction(variant, n=1024, dtype="int32", ranks=1):
+    return Point("reduction", variant, (n,), dtype, ranks)
+
+
+def derive(tmp_path, *rows, sweep="size"):
+    return analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {sweep: rows})))
+
+
+def wrong_side(n, rank):
+    """Probability that the rank-th smallest of n samples lies above the median."""
+    return sum(comb(n, i) for i in range(rank)) / 2**n
+
+
+@given(st.integers(0, 400))
+def test_interval_is_the_narrowest_with_95_percent(n):
+    rank = analysis.interval_rank(n)
+    assert rank <= n // 2
+    if rank:
+        assert 2 * wrong_side(n, rank) <= 0.05
+    if rank < n // 2:
+        assert 2 * wrong_side(n, rank + 1) > 0.05
+
+
+def test_interval_needs_six_repetitions():
+    assert [analysis.interval_rank(n) for n in (0, 1, 5, 6, 8, 9, 20, 100)] == [0, 0, 0, 1, 1, 2, 6, 40]
+
+
+@given(st.lists(st.lists(st.floats(1e-9, 1e3) | st.just(float("nan")), max_size=30), max_size=6), st.randoms())
+def test_medians_of_groups_are_those_of_each_group(groups, random):
+    pairs = [(value, i) for i, values in enumerate(groups) for value in values]
+    random.shuffle(pairs)
+    values, index = np.array([v for v, _ in pairs], float), np.array([i for _, i in pairs], np.int64)
+    found = analysis.medians(values, index, len(groups))
+    for i, group in enumerate(groups):
+        known = sorted(v for v in group if v == v)
+        row = found.iloc[i]
+        assert row["count"] == len(known)
+        assert row["median"] == pytest.approx(median(known)) if known else np.isnan(row["median"])
+        if len(known) < 6:
+            assert np.isnan(row["low"]) and np.isnan(row["high"])
+        else:
+            rank = analysis.interval_rank(len(known))
+            assert (row["low"], row["high"]) == (known[rank - 1], known[-rank])
+
+
+def test_kernel_seconds_are_the_median_over_repetitions_of_the_slowest_rank(tmp_path):
+    times = [(1.0, 4.0), (5.0, 2.0), (3.0, 3.5)]
+    (row,) = derive(tmp_path, measurement(matmul(ranks=2), samples=kernel_samples(times))).to_dict("records")
+    assert row["seconds"] == 4.0
+    assert row["repetitions"] == 3
+    assert np.isnan(row["seconds_low"]) and np.isnan(row["seconds_high"])
+    assert row["flops_per_second"] == 2 * 64**3 / 4.0
+    assert row["bytes_per_second"] == 4 * 64**2 * 4 / 4.0
+    assert np.isnan(row["call_seconds"])
+    assert row["result"] == "PASS"
+
+
+def test_interval_of_the_rate_is_that_of_the_time_upside_down(tmp_path):
+    times = [float(i) for i in (7, 3, 9, 1, 5, 8, 2, 6, 4)]
+    (row,) = derive(tmp_path, measurement(matmul(), samples=kernel_samples(times))).to_dict("records")
+    assert (row["seconds_low"], row["seconds"], row["seconds_high"]) == (2.0, 5.0, 8.0)
+    flops = 2 * 64**3
+    rates = (row["flops_per_second_low"], row["flops_per_second"], row["flops_per_second_high"])
+    assert rates == (flops / 8.0, flops / 5.0, flops / 2.0)
+
+
+def test_phases_are_those_of_the_whole_call_and_the_kernel_alone_is_apart(tmp_path):
+    calls = [
+        [{"scatter": 1.0, "kernel": 2.0, "total": 6.0}, {"scatter": 1.5, "kernel": 1.0, "total": 6.5}],
+        [{"scatter": 0.5, "kernel": 4.0, "total": 9.0}, {"scatter": 0.4, "kernel": 1.0, "total": 8.0}],
+        [{"scatter": 1.0, "kernel": 3.0, "total": 7.0}, {"scatter": 1.1, "kernel": 1.0, "total": 7.5}],
+    ]
+    samples = (*kernel_samples([(0.25, 0.125)]), *call_samples(calls))
+    rows = derive(tmp_path, measurement(matmul(ranks=2), samples=samples))
+    (row,) = analysis.phases(rows).to_dict("records")
+    assert row["seconds"] == 0.25
+    assert row["call_seconds"] == 7.5
+    assert row["call_repetitions"] == 3
+    assert (row["call_scatter"], row["call_kernel"]) == (1.1, 3.0)
+    assert row["share_scatter"] == pytest.approx(1.1 / 7.5)
+    assert np.isnan(row["call_upload"]) and np.isnan(row["share_upload"])
+    assert row["call_flops_per_second"] == 2 * 64**3 / 7.5
+
+
+def test_ratio_pairs_repetitions_before_the_median(tmp_path):
+    point = matmul("tiled", tile=16)
+    own, library = [2.0, 4.0, 10.0], [1.0, 8.0, 5.0]
+    rows = derive(
+        tmp_path,
+        measurement(point, samples=kernel_samples(own)),
+        measurement(point, "cublas", samples=kernel_samples([*library, 100.0])),
+    )
+    row = rows[rows["contender"] == "tiled"].iloc[0]
+    assert row["ratio"] == median([1 / 2, 8 / 4, 5 / 10])
+    assert row["ratio"] != median(library) / median(own)
+    assert np.isnan(rows[rows["contender"] == "cublas"].iloc[0]["ratio"])
+    assert list(rows["label"]) == ["tiled 16", "cublas"]
+
+
+def test_ratio_has_its_own_interval(tmp_path):
+    own, library = [float(i) for i in range(1, 10)], [float(i) ** 2 for i in range(1, 10)]
+    point = matmul()
+    rows = derive(
+        tmp_path,
+        measurement(point, samples=kernel_samples(own)),
+        measurement(point, "cublas", samples=kernel_samples(library)),
+    )
+    row = rows.iloc[0]
+    assert (row["ratio_low"], row["ratio"], row["ratio_high"]) == (2.0, 5.0, 8.0)
+
+
+def test_ratio_is_to_the_baseline_of_the_same_point(tmp_path):
+    rows = []
+    for i, (tile, n, dtype, ranks) in enumerate([(8, 64, "float32", 1), (16, 64, "float32", 1), (8, 128, "float32", 1),
+                                                 (8, 64, "float64", 1), (8, 64, "float32", 2)]):  # fmt: skip
+        point = matmul("tiled", n, dtype, ranks, tile=tile)
+        rows += [
+            measurement(point, samples=kernel_samples([1.0])),
+            measurement(point, "cublas", samples=kernel_samples([i + 2.0])),
+        ]
+    found = analysis.points(derive(tmp_path, *rows))
+    assert sorted(found["ratio"]) == [2.0, 3.0, 4.0, 5.0, 6.0]
+    assert found.set_index(["tile", "n", "dtype", "ranks"])["ratio"][16, 64, "float32", 1] == 3.0
+
+
+def test_the_baseline_itself_has_ratio_one(tmp_path):
+    (row,) = derive(tmp_path, measurement(matmul("cublas"), samples=kernel_samples([2.0]))).to_dict("records")
+    assert row["ratio"] == 1.0
+    assert row["baseline"] == 1
+
+
+def test_a_fail_never_has_a_number_even_if_it_has_samples(tmp_path):
+    state = {"throttle_reasons": 0x8}
+    calls = call_samples([[{"kernel": 1.0, "total": 1.0}]])
+    point = matmul()
+    rows = derive(
+        tmp_path,
+        measurement(point, verdict=FAIL, samples=(*kernel_samples([1.0] * 9, state), *calls)),
+        measurement(point, "cublas", samples=kernel_samples([1.0] * 9)),
+        measurement(matmul("cublas"), verdict=FAIL, samples=kernel_samples([1.0] * 9)),
+    )
+    failed = rows[rows["result"] == "FAIL"]
+    assert len(failed) == 2
+    assert list(failed["where"]) == [FAIL.where] * 2
+    derived = [c for c in rows if c.startswith(("seconds", "call_seconds", "call_kernel", "flops_", "bytes_", "ratio"))]
+    assert failed[derived].isna().all().all()
+    assert (failed["repetitions"] == 0).all() and not failed["throttled"].any()
+
+
+def test_a_failed_baseline_gives_no_ratio(tmp_path):
+    point = matmul()
+    rows = derive(
+        tmp_path,
+        measurement(point, samples=kernel_samples([1.0])),
+        measurement(point, "cublas", verdict=FAIL, samples=kernel_samples([1.0])),
+    )
+    assert rows.iloc[0]["seconds"] == 1.0
+    assert np.isnan(rows.iloc[0]["ratio"])
+
+
+@pytest.mark.parametrize(
+    ("reasons", "flagged"),
+    [(0x0, False), (0x1, False), (0x2, False), (0x100, False), (0x4, True), (0x8, True), (0x20, True), (0x40, True),
+     (0x80, True), (0x1 | 0x4, True), (float("nan"), False)],
+)  # fmt: skip
+def test_throttled_samples_are_flagged_and_kept(tmp_path, reasons, flagged):
+    samples = kernel_samples([1.0, 2.0, 3.0])
+    last = Sample(2, 0, False, {"kernel": 3.0}, {"throttle_reasons": reasons})
+    (row,) = derive(tmp_path, measurement(matmul(), samples=(*samples[:2], last))).to_dict("records")
+    assert row["throttled"] == flagged
+    assert row["seconds"] == 2.0
+
+
+def test_throttling_has_a_name():
+    assert analysis.throttling_names(0x4 | 0x40) == "power cap, thermal slowdown (hardware)"
+    assert analysis.throttling_names(0) == ""
+
+
+def test_series_are_apart_by_dtype_and_ranks_in_ladder_order(tmp_path):
+    points = [matmul(v, n, dtype, ranks, **({"tile": tile} if tile else {}))
+              for dtype in ("float64", "float32") for ranks in (2, 1) for n in (128, 64)
+              for v, tile in (("cublas", 0), ("tiled", 32), ("tiled", 8), ("serial", 0))]  # fmt: skip
+    frame = derive(tmp_path, *(measurement(p, samples=kernel_samples([1.0])) for p in points))
+    found = list(analysis.series(frame))
+    assert [(s.sweep, s.dtype, s.ranks, s.setting) for s in found] == [
+        ("size", dtype, ranks, "alpha 1.5, beta 0.5") for dtype in ("float32", "float64") for ranks in (1, 2)
+    ]
+    assert list(found[0].points["label"]) == ["serial", "tiled 8", "tiled 32", "cublas"] * 2
+    assert list(found[0].points["n"]) == [64] * 4 + [128] * 4
+
+
+def test_ladder_steps_are_within_a_device_and_a_length(tmp_path):
+    seconds = {"serial": 8.0, "openmp": 2.0, "numpy": 1.0, "divergent": 12.0, "sequential": 3.0, "cub": 0.5}
+    rows = [
+        measurement(reduction(v, n), samples=kernel_samples([t * n])) for n in (1024, 4096) for v, t in seconds.items()
+    ]
+    (found,) = analysis.series(derive(tmp_path, *rows))
+    table = analysis.ladder(found.points).set_index(["n", "label"])
+    for n in (1024, 4096):
+        at = table.loc[n]
+        assert np.isnan(at.loc["serial", "step"]) and np.isnan(at.loc["divergent", "step"])
+        assert at.loc["openmp", "step"] == 4.0 and at.loc["sequential", "step"] == 4.0
+        assert at["cumulative"].to_dict() == {
+            "serial": 1.0, "openmp": 4.0, "numpy": 8.0, "divergent": 1.0, "sequential": 4.0, "cub": 24.0,
+        }  # fmt: skip
+        assert np.isnan(at.loc["numpy", "step"]) and np.isnan(at.loc["cub", "step"])
+        assert at.loc["cub", "bytes_per_second"] == (n + 1) * 4 / (0.5 * n)
+
+
+def test_ladder_above_a_fail_has_no_step(tmp_path):
+    rows = [
+        measurement(reduction("divergent"), verdict=FAIL),
+        measurement(reduction("sequential"), samples=kernel_samples([1.0])),
+        measurement(reduction("cub"), samples=kernel_samples([1.0])),
+    ]
+    (found,) = analysis.series(derive(tmp_path, *rows))
+    assert analysis.ladder(found.points)[["step", "cumulative"]].isna().all().all()
+
+
+def test_summary_counts_points_and_keeps_the_reasons(tmp_path):
+    point = matmul()
+    rows = [
+        measurement(point, verdict=FAIL),
+        measurement(point, "cublas", samples=kernel_samples([1.0])),
+        measurement(matmul("tiled", tile=8), samples=kernel_samples([1.0], {"throttle_reasons": 0x4})),
+        measurement(matmul("cublas"), samples=kernel_samples([1.0])),
+    ]
+    omitted = [{"sweep": "size", "variant": "cublas", "ranks": 2, "reason": "no CUDA device"}]
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"size": rows}, omitted=omitted))
+    found = analysis.summary(columns, analysis.measurements(columns))
+    assert found.line == "3 points: 2 PASS, 1 FAIL, 1 throttled; 1 left out"
+    assert list(found.failures["contender"]) == ["naive"]
+    assert list(found.throttlings["label"]) == ["tiled 8"]
+    assert found.omitted.to_dict("records") == omitted
+
+
+def test_an_empty_file_is_empty_tables(tmp_path):
+    store.merge([], tmp_path / "timings.h5")
+    columns = store.read(tmp_path / "timings.h5")
+    frame = analysis.measurements(columns)
+    assert frame.empty and list(analysis.series(frame)) == []
+    assert analysis.summary(columns, frame).line == "0 points: 0 PASS, 0 FAIL, 0 throttled; 0 left out"
+
+
+def test_an_operation_of_a_newer_package_is_a_plain_error(tmp_path):
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"size": [measurement(matmul())]}))
+    columns["measurements"]["operation"][:] = "transpose"
+    with pytest.raises(store.StoreError, match="transpose"):
+        analysis.measurements(columns)
+
+
+def test_unreadable_provenance_is_empty():
+    columns = {"runs": {"batch": ["a", "b", "c"], "provenance": ['{"host": "h"}', "{", "[]"]}}
+    assert [run["provenance"] for run in analysis.runs(columns)] == [{"host": "h"}, {}, {}]

@@ -1,0 +1,457 @@
+"""The report: numbers as printed, failures, escaping, and one file that asks nothing of a network."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import timings
+from timings import FAIL, call_samples, kernel_samples, measurement
+
+from hpcmm import report, store
+from hpcmm.model import Point, Verdict
+from hpcmm.report import figures, page, tables
+
+JOB = Path(__file__).parents[1] / "jobs" / "report.py"
+MATMUL = {"alpha": 1.5, "beta": 0.5}
+PROVENANCE = {
+    "utc": "2026-03-01T10:00:00Z",
+    "host": "node7",
+    "revision": "0123456789abcdef",
+    "dirty": True,
+    "arguments": ["measure.py", "--sweep", "size"],
+    "cpu": {"model": "Model T", "cores": 2},
+    "mpi": {"library": "MPICH Version:   5.0\nmore", "ranks": 2},
+    "gpus": [{"name": "H200", "uuid": "GPU-1", "driver": "580", "cuda": "13.0"}, {"name": "H200", "uuid": "GPU-2"}],
+}
+OMITTED = [{"sweep": "size", "variant": "tiled", "ranks": 2, "reason": "no CUDA device on this machine"}]
+VOID = {"meta", "link", "img", "br", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, the text outside scripts and styles, and the scripts."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.scripts: list[tuple[dict, str]] = []
+        self.styles: list[str] = []
+        self.open: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        inside = self.open[-1] if self.open else ""
+        if inside == "script":
+            self.scripts.append((self.tags[-1][1], data))
+        elif inside == "style":
+            self.styles.append(data)
+        else:
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+    @property
+    def charts(self) -> list[dict]:
+        return [json.loads(text) for attributes, text in self.scripts if "data-chart" in attributes]
+
+
+def cells(html: str) -> list[tuple[str, str]]:
+    """Class and text of each table cell."""
+    found = re.findall(r'<(?:td|th scope="row")(?: class="(\w+)")?>(.*?)</t[dh]>', html)
+    return [(kind, " ".join(re.sub("<[^>]+>", " ", text).split())) for kind, text in found]
+
+
+def product(variant="naive", n=64, dtype="float32", ranks=1, **parameters):
+    return Point("matmul", variant, (n, n, n), dtype, ranks, {**MATMUL, **parameters})
+
+
+def of_rate(point, gflops, **rest):
+    """A measurement at an exact rate."""
+    return measurement(point, samples=kernel_samples([2 * point.shape[0] ** 3 / gflops / 1e9] * 6), **rest)
+
+
+@pytest.fixture
+def built(tmp_path):
+    """A report of products and reductions; returns the results folder."""
+    seconds = 2 * 64**3 / 100e9
+    call = [[{"scatter": seconds, "kernel": 2 * seconds, "gather": seconds, "total": 5 * seconds}]]
+    tiled = product("tiled", tile=16)
+    rows = [
+        measurement(tiled, samples=(*kernel_samples([seconds] * 6), *call_samples(call))),
+        measurement(tiled, "cublas", samples=kernel_samples([seconds / 4] * 6)),
+        measurement(product("naive", 128, tile=8), verdict=FAIL),
+        of_rate(product("cublas"), 400.0),
+        of_rate(product("cublas", 128), 51234.5),
+        of_rate(product("cublas", 128, "float64", 2), 12.0),
+    ]
+    lengths = {"divergent": 8.0e-3, "sequential": 2.0e-3, "cub": 0.5e-3}
+    ladder = [
+        measurement(Point("reduction", name, (2**22,), "int32", 1), samples=kernel_samples([t] * 6))
+        for name, t in lengths.items()
+    ]
+    path = timings.write(tmp_path / "timings.h5", {"size": rows, "sum": ladder}, PROVENANCE, OMITTED)
+    assert report.build(path, tmp_path / "results") == tmp_path / "results" / "report.html"
+    return tmp_path / "results"
+
+
+def html_of(results: Path) -> str:
+    return (results / "report.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(51234.5, "51,200"), (999.6, "1,000"), (1.0, "1.00"), (0.08504, "0.0850"), (9.996, "10.0"), (0, "0"),
+     (123456789.0, "123,000,000"), (1.5e-5, "1.50e-05"), (float("nan"), ""), (float("inf"), "")],
+)  # fmt: skip
+def test_numbers_have_three_significant_digits(value, text):
+    assert tables.number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(8.054e-3, "8.05 ms"), (12.0, "12.0 s"), (1e-6, "1.00 µs"), (9.9999e-4, "1.00 ms"), (2.5e-8, "25.0 ns"),
+     (float("nan"), "")],
+)  # fmt: skip
+def test_durations_have_the_unit_that_suits_them(seconds, text):
+    assert tables.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [((4096, 4096, 4096), "4096"), ((128, 64, 32), "128 × 64 × 32"), ((0, 2**22, 0), "2²²"), ((0, 1000, 0), "1000")],
+)
+def test_sizes(shape, text):
+    assert tables.size(dict(zip("mnk", shape, strict=True))) == text
+
+
+def test_size_table_has_rate_ratio_and_verdict(built):
+    shown = cells(html_of(built))
+    assert ("", "100 0.250× PASS") in shown
+    assert ("", "400 baseline PASS") in shown
+    assert ("", "51,200 baseline PASS") in shown
+    text = (built / "tables" / "size.md").read_text("utf-8")
+    assert re.search(r"\| 64 +\| +\| +100 \(0\.250× PASS\) \| +400 \(baseline PASS\) \|", text)
+    assert "**GFLOP/s, float32, 1 rank, alpha 1.5, beta 0.5**" in text
+    assert "**GFLOP/s, float64, 2 ranks, alpha 1.5, beta 0.5**" in text
+
+
+def test_a_fail_is_loud_shows_where_and_no_number(built):
+    html = html_of(built)
+    assert ("fail", f"FAIL {FAIL.where}") in cells(html)
+    assert f"FAIL ({FAIL.where})" in (built / "tables" / "size.md").read_text("utf-8")
+    (row,) = [row for row in read_csv(built / "tables" / "size.csv") if row["result"] == "FAIL"]
+    assert row["where"] == FAIL.where
+    for name in ("seconds", "seconds_low", "flops_per_second", "bytes_per_second", "ratio"):
+        assert row[name] == ""
+    names = {record["label"] for chart in Page(html).charts for record in records(chart)}
+    assert names == {"tiled 16", "cublas", "divergent", "sequential", "cub"}
+
+
+def test_what_was_not_measured_is_an_empty_cell(built):
+    (head,) = [line for line in (built / "tables" / "size.md").read_text("utf-8").splitlines() if "tiled 16" in line]
+    assert [name.strip() for name in head.split("|")[1:-1]] == ["n", "naive 8", "tiled 16", "cublas"]
+    row = next(line for line in (built / "tables" / "size.md").read_text("utf-8").splitlines() if "| 128 " in line)
+    assert [cell.strip() for cell in row.split("|")[3:5]] == ["", "51,200 (baseline PASS)"]
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def records(chart: dict) -> list[dict]:
+    return [record for values in chart["datasets"].values() for record in values]
+
+
+def test_csv_has_plain_units_and_every_digit(built):
+    rows = {(row["label"], row["n"], row["dtype"]): row for row in read_csv(built / "tables" / "size.csv")}
+    row = rows["tiled 16", "64", "float32"]
+    assert float(row["seconds"]) == 2 * 64**3 / 100e9
+    assert float(row["flops_per_second"]) == pytest.approx(100e9, rel=1e-15)
+    assert (row["ratio"], row["repetitions"], row["ranks"]) == ("0.25", "6", "1")
+
+
+def test_ladder_table(built):
+    lines = (built / "tables" / "sum.ladder.md").read_text("utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
+    assert rows[0] == [
+        "n",
+        "Device",
+        "Rung",
+        "Time",
+        "GB/s",
+        "Step speed-up",
+        "Cumulative speed-up",
+        "Ratio to baseline",
+        "Result",
+    ]
+    assert rows[2:] == [
+        ["2²²", "cuda", "divergent", "8.00 ms", "2.10", "", "1.00×", "", "PASS"],
+        ["", "", "sequential", "2.00 ms", "8.39", "4.00×", "4.00×", "", "PASS"],
+        ["", "", "cub", "500 µs", "33.6", "", "16.0×", "baseline", "PASS"],
+    ]
+    assert [row["cumulative"] for row in read_csv(built / "tables" / "sum.ladder.csv")] == ["1.0", "4.0", "16.0"]
+
+
+def test_phase_table(built):
+    lines = (built / "tables" / "size.phases.md").read_text("utf-8").splitlines()
+    head, _, row = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
+    assert head == [
+        "n",
+        "Variant",
+        "Scatter",
+        "Kernel",
+        "Gather",
+        "Total",
+        "GFLOP/s, kernel alone",
+        "GFLOP/s, whole call",
+    ]
+    assert row == [
+        "64",
+        "tiled 16",
+        "5.24 µs (20.0 %)",
+        "10.5 µs (40.0 %)",
+        "5.24 µs (20.0 %)",
+        "26.2 µs",
+        "100",
+        "20.0",
+    ]
+    assert "Whole calls" in Page(html_of(built)).text
+    assert not (built / "tables" / "sum.phases.md").exists()
+
+
+def test_summary_and_conditions_are_on_top(built):
+    text = Page(html_of(built)).text
+    assert "points measured 8" in text and "PASS 7" in text and "FAIL 1" in text and "left out 1" in text
+    assert "size tiled 2 no CUDA device on this machine" in text
+    for known in (
+        "node7",
+        "2 × H200",
+        "Model T, 2 cores",
+        "MPICH Version: 5.0",
+        "0123456789ab with uncommitted changes",
+    ):
+        assert known in text
+    assert "2026-03-01T10:00:00Z" in text and "measure.py --sweep size" in text
+
+
+def test_provenance_may_be_incomplete():
+    runs = [
+        {"batch": "a", "provenance": p}
+        for p in ({}, {"gpus": None, "cpu": None, "mpi": "x"}, {"host": "h", "gpus": [3]})
+    ]
+    assert page.conditions(runs) == [("Machine", ["h"])]
+    assert sum(len(each["runs"]) for each in page.environments(runs)) == 3
+
+
+def test_the_page_is_one_offline_file_under_3_mb(built):
+    html = html_of(built)
+    assert len(html.encode()) < 3e6
+    found = Page(html)
+    assert not [tag for tag, _ in found.tags if tag in {"link", "img", "iframe", "object", "embed", "base", "video"}]
+    for tag, attributes in found.tags:
+        assert "src" not in attributes
+        assert attributes.get("href", "#").startswith("#"), tag
+        assert not [name for name in attributes if name.startswith("on")]
+    assert "url(" not in "".join(found.styles) and "@import" not in "".join(found.styles)
+    (policy,) = [
+        a["content"] for t, a in found.tags if t == "meta" and a.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert policy.startswith("default-src 'none'") and "http" not in policy
+
+
+def test_links_within_the_page_have_targets(built):
+    tags = Page(html_of(built)).tags
+    identities = [attributes["id"] for _, attributes in tags if "id" in attributes]
+    assert len(identities) == len(set(identities))
+    for _, attributes in tags:
+        for reference in (attributes.get("href"), attributes.get("data-chart"), attributes.get("aria-labelledby")):
+            assert reference is None or reference.removeprefix("#") in identities
+
+
+def test_figures_have_the_rates_and_a_drawing_each(built):
+    charts = Page(html_of(built)).charts
+    assert len(charts) == 3
+    rates = {(r["label"], r["n"]): r["rate"] for r in records(charts[0])}
+    assert rates == pytest.approx({("tiled 16", 64): 100, ("cublas", 64): 400, ("cublas", 128): 51234.5})
+    drawings = sorted(path.name for path in (built / "figures").iterdir())
+    assert drawings == ["size-float32-r1.svg", "size-float64-r2.svg", "sum-int32-r1.svg"]
+    for name in drawings:
+        assert (built / "figures" / name).read_text("utf-8").startswith("<svg")
+
+
+def test_the_interval_is_drawn_only_where_there_is_one(tmp_path):
+    rows = [
+        measurement(product("cublas"), samples=kernel_samples([1e-6] * 3)),
+        measurement(product("cublas", 128), samples=kernel_samples([1e-6, 2e-6, 3e-6, 4e-6, 5e-6, 6e-6])),
+    ]
+    report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
+    (chart,) = Page(html_of(tmp_path)).charts
+    few, enough = records(chart)
+    assert few["low"] is None and few["high"] is None
+    assert few["rate"] == pytest.approx(2 * 64**3 / 1e-6 / 1e9)
+    assert (enough["low"], enough["high"]) == pytest.approx((2 * 128**3 / 6e-6 / 1e9, 2 * 128**3 / 1e-6 / 1e9))
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("colour", figures.PALETTE)
+def test_colours_stand_out_on_light_and_dark_paper(colour):
+    style = (Path(page.__file__).parent / "page.html.j2").read_text("utf-8")
+    light, dark = re.findall(r"--paper: (#\w+);", style)[:2]
+    assert (luminance(light.replace("#fff", "#ffffff")) + 0.05) / (luminance(colour) + 0.05) >= 3
+    assert (luminance(colour) + 0.05) / (luminance(dark) + 0.05) >= 3
+
+
+def test_variants_differ_without_colour_and_tiles_share_theirs(tmp_path):
+    rows = [of_rate(product(v, tile=t), 1.0 + t) for v in ("naive", "tiled") for t in (8, 16, 32)]
+    rows += [of_rate(product("serial"), 1.0), of_rate(product("numpy"), 2.0), of_rate(product("cublas"), 3.0)]
+    report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
+    (chart,) = Page(html_of(tmp_path)).charts
+    encodings = [layer["encoding"] for layer in chart["layer"]]
+    (shape,) = [e["shape"]["scale"] for e in encodings if "shape" in e]
+    color = encodings[0]["color"]["scale"]
+    style = {label: (c, s) for label, c, s in zip(color["domain"], color["range"], shape["range"], strict=True)}
+    assert list(style) == [
+        "serial",
+        "numpy",
+        "naive 8",
+        "naive 16",
+        "naive 32",
+        "tiled 8",
+        "tiled 16",
+        "tiled 32",
+        "cublas",
+    ]
+    assert len(set(style.values())) == len(style)
+    assert style["naive 8"][0] == style["naive 32"][0] != style["tiled 8"][0]
+    assert style["numpy"][0] == style["cublas"][0] == figures.LINE
+    ours = [shape for label, (_, shape) in style.items() if label not in ("numpy", "cublas")]
+    assert len(set(ours)) == len(ours)
+
+
+def test_shapes_have_a_row_each(tmp_path):
+    rows = [
+        measurement(Point("matmul", "cublas", shape, "float32", 1, MATMUL), samples=kernel_samples([1e-3] * 6))
+        for shape in ((128, 64, 64), (64, 64, 64), (64, 128, 64))
+    ]
+    report.build(timings.write(tmp_path / "timings.h5", {"shapes": rows}), tmp_path)
+    (chart,) = Page(html_of(tmp_path)).charts
+    points = next(layer for layer in chart["layer"] if layer["mark"]["type"] == "point")
+    assert points["encoding"]["y"]["sort"] == ["64", "64 × 128 × 64", "128 × 64 × 64"]
+    assert not [layer for layer in chart["layer"] if layer["mark"]["type"] == "line"]
+
+
+EVIL = "</script><script>alert(1)</script>"
+
+
+def test_text_from_a_file_is_inert(tmp_path):
+    where = f"0:0: {EVIL} | `x`"
+    rows = [of_rate(product("cublas"), 1.0), measurement(product(), verdict=Verdict(False, 1, 0, "r", where))]
+    omitted = [{"sweep": EVIL, "variant": EVIL, "ranks": 1, "reason": EVIL}]
+    provenance = {**PROVENANCE, "host": EVIL, "arguments": [EVIL], "slurm": {EVIL: EVIL}, "packages": {EVIL: EVIL}}
+    path = timings.write(tmp_path / "timings.h5", {f"../{EVIL}": rows}, provenance, omitted)
+    report.build(path, tmp_path / "results")
+    html = html_of(tmp_path / "results")
+    assert "<script>alert" not in html
+    found = Page(html)
+    assert len(found.charts) == 1
+    assert found.text.count("alert(1)") >= 8
+    assert not [text for _, text in found.scripts if text.strip().startswith("alert")]
+    text = "".join(path.read_text("utf-8") for path in (tmp_path / "results" / "tables").glob("*.md"))
+    assert "\\<script\\>alert" in text and not re.search(r"(?<!\\)<script", text)
+    written = [path.parent.name for path in tmp_path.rglob("*") if path.is_file() and path.suffix not in (".h5",)]
+    assert set(written) == {"results", "tables", "figures"}
+
+
+def test_a_chart_cannot_end_its_script(built):
+    for attributes, text in Page(html_of(built)).scripts:
+        if "data-chart" in attributes:
+            assert "<" not in text
+
+
+def test_an_empty_file_gives_a_page_that_says_so(tmp_path):
+    store.merge([], tmp_path / "timings.h5", OMITTED)
+    report.build(tmp_path / "timings.h5", tmp_path)
+    found = Page(html_of(tmp_path))
+    assert "No measurements. timings.h5 holds no measured point" in found.text
+    assert "no CUDA device on this machine" in found.text
+    assert found.scripts == []
+
+
+def test_only_failures_still_make_a_page(tmp_path):
+    report.build(timings.write(tmp_path / "timings.h5", {"size": [measurement(product(), verdict=FAIL)]}), tmp_path)
+    found = Page(html_of(tmp_path))
+    assert FAIL.where in found.text and found.charts == []
+    assert not (tmp_path / "figures").exists()
+
+
+def test_throttled_points_are_named(tmp_path):
+    rows = [measurement(product("cublas"), samples=kernel_samples([1.0], {"throttle_reasons": 0x4}))]
+    report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
+    text = Page(html_of(tmp_path)).text
+    assert "throttled 1" in text and "power cap" in text and "PASS, throttled" in text
+
+
+def test_settings_of_one_sweep_are_apart(tmp_path):
+    rows = [
+        of_rate(Point("matmul", "cublas", (64,) * 3, "float32", 1, {"alpha": 1.0, "beta": beta}), 1.0)
+        for beta in (0.0, 1.0)
+    ]
+    report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
+    assert sorted(p.name for p in (tmp_path / "figures").iterdir()) == ["size-float32-r1-2.svg", "size-float32-r1.svg"]
+    assert (tmp_path / "tables" / "size.md").read_text("utf-8").count("**GFLOP/s") == 2
+
+
+def run_job(*arguments):
+    return subprocess.run([sys.executable, JOB, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_job_prints_the_page_and_a_line(tmp_path):
+    path = timings.write(tmp_path / "timings.h5", {"size": [of_rate(product("cublas"), 1.0)]})
+    done = run_job(path, "--results", tmp_path / "out")
+    assert (done.returncode, done.stderr) == (0, "")
+    page_path, line = done.stdout.splitlines()
+    assert page_path == str(tmp_path / "out" / "report.html") and Path(page_path).exists()
+    assert line == "1 point: 1 PASS, 0 FAIL, 0 throttled; 0 left out"
+
+
+def test_job_says_plainly_what_is_wrong_with_a_file(tmp_path):
+    done = run_job(tmp_path / "none.h5", "--results", tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"report: {tmp_path / 'none.h5'}: no such file\n"
+    (tmp_path / "cut.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
+    done = run_job(tmp_path / "cut.h5", "--results", tmp_path)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_report_and_analysis_load_no_backend():
+    program = (
+        "import sys, hpcmm.report, hpcmm.analysis; print({m.split('.')[0] for m in sys.modules} & {'cupy', 'mpi4py'})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

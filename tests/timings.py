@@ -1,0 +1,70 @@
+"""Timings files with known times, for the tests of what is derived from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hpcmm import store
+from hpcmm.model import Batch, Measurement, Point, Sample, Verdict
+from hpcmm.operations import OPERATIONS
+
+PASS = Verdict(True, 1e-8, 1e-7, "componentwise, float64")
+FAIL = Verdict(False, 3.0, 1e-7, "componentwise, float64", "0:640: 0 - 1.5 = -1.5")
+
+
+def kernel_samples(
+    seconds: Iterable[float | Sequence[float]], state: Mapping[str, float] | None = None
+) -> tuple[Sample, ...]:
+    """Samples of the kernel alone; each repetition is a time, or one for each rank."""
+    ranks = [[each] if isinstance(each, (int, float)) else each for each in seconds]
+    return tuple(
+        Sample(i, rank, False, {"kernel": time}, state or {})
+        for i, row in enumerate(ranks)
+        for rank, time in enumerate(row)
+    )
+
+
+def call_samples(repetitions: Iterable[Sequence[Mapping[str, float]]]) -> tuple[Sample, ...]:
+    """Samples of whole calls; each repetition has a mapping of phases for each rank."""
+    return tuple(
+        Sample(i, rank, True, phases) for i, ranks in enumerate(repetitions) for rank, phases in enumerate(ranks)
+    )
+
+
+def measurement(point: Point, contender: str = "", verdict: Verdict = PASS, samples=()) -> Measurement:
+    """What ``contender`` (by default the point's variant) did at ``point``."""
+    operation = OPERATIONS[point.operation]
+    contender = contender or point.variant
+    return Measurement(
+        point=point,
+        contender=contender,
+        baseline=operation.variant(contender).baseline,
+        verdict=verdict,
+        flops=operation.flops(point.shape, {**operation.parameters, **point.parameters}),
+        bytes=operation.bytes(point.shape, point.dtype, {**operation.parameters, **point.parameters}),
+        samples=tuple(samples),
+    )
+
+
+def write(
+    path: Path,
+    sweeps: Mapping[str, Sequence[Measurement]],
+    provenance: Mapping[str, Any] | None = None,
+    omitted: Sequence[Mapping[str, Any]] = (),
+) -> Path:
+    """A merged timings file: each sweep's measurements, a batch for each variant and rank count."""
+    parts = []
+    for sweep, rows in sweeps.items():
+        batches: dict[tuple, list[Measurement]] = {}
+        for row in rows:
+            batches.setdefault((row.point.operation, row.point.variant, row.point.ranks), []).append(row)
+        for (operation, variant, ranks), members in batches.items():
+            device = OPERATIONS[operation].variant(variant).device
+            points = tuple(dict.fromkeys(member.point.key for member in members))
+            batch = Batch(sweep, operation, variant, device, ranks, points, "")
+            parts.append(path.with_name(f"part{len(parts)}.h5"))
+            store.write(parts[-1], batch, [dict(provenance or {})], [(0, member) for member in members])
+    store.merge(parts, path, omitted)
+    return path
