@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from hpcmm.interval import interval_rank
 from hpcmm.model import PHASES
 from hpcmm.operations import OPERATIONS
 from hpcmm.store import DIMENSIONS, MEASUREMENTS, StoreError
@@ -29,23 +29,6 @@ THROTTLING = {
     0x40: "thermal slowdown (hardware)",
     0x80: "power brake",
 }
-
-
-@cache
-def interval_rank(repetitions: int) -> int:
-    """Rank r of the order statistics that hold the median of any distribution with 95 % confidence.
-
-    The r-th smallest and the r-th largest of the repetitions are the ends of the interval. Each lies
-    on the wrong side of the median with probability P(Bin(n, 1/2) < r), so r is the largest one for
-    which twice that is at most 5 %; 0 if there is none, below 6 repetitions.
-    """
-    rank, term = 0, 1
-    below = term
-    while 40 * below <= 2**repetitions:
-        term = term * (repetitions - rank) // (rank + 1)
-        rank += 1
-        below += term
-    return rank
 
 
 def medians(values: np.ndarray, groups: np.ndarray, length: int) -> pd.DataFrame:

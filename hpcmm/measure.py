@@ -15,6 +15,7 @@ import psutil
 
 from hpcmm import provenance
 from hpcmm.backends import open_backend
+from hpcmm.interval import interval_rank
 from hpcmm.model import Batch, Measurement, Measuring, Operation, Point, Sample, Variant, Verdict
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import world
@@ -22,31 +23,13 @@ from hpcmm.parallel.scatter import Scatter
 from hpcmm.store import Journal
 
 
-def median_ranks(count: int, coverage: float = 0.95) -> tuple[int, int] | None:
-    """Order statistics (from 0) that enclose the median of any continuous distribution.
-
-    Returns None where so few values cannot reach the coverage: below 6 for 95 %. From the binomial
-    distribution of how many values lie under the median.
-
-    >>> median_ranks(6), median_ranks(20), median_ranks(5)
-    ((0, 5), (5, 14), None)
-    """
-    tail, below = 0.0, -1
-    while below < count // 2:
-        tail += math.comb(count, below + 1) / 2**count
-        if tail > (1 - coverage) / 2:
-            break
-        below += 1
-    return None if below < 0 else (below, count - 1 - below)
-
-
 def settled(seconds: Sequence[float], relative_interval: float) -> bool:
     """Whether the median of these times is known within ``relative_interval``, half-width over median."""
-    ranks = median_ranks(len(seconds))
-    if ranks is None:
+    rank = interval_rank(len(seconds))
+    if rank == 0:
         return False
     ordered = sorted(seconds)
-    return ordered[ranks[1]] - ordered[ranks[0]] <= 2 * relative_interval * statistics.median(ordered)
+    return ordered[-rank] - ordered[rank - 1] <= 2 * relative_interval * statistics.median(ordered)
 
 
 class Contender:

@@ -11,7 +11,7 @@ def main() -> int:
     run = subprocess.run(["snakemake", "--lint"], capture_output=True, text=True)
     output = run.stdout + run.stderr
     findings = [line for line in output.splitlines() if line.startswith("    * ")]
-    if run.returncode != 0 and not findings or set(findings) - {ACCEPTED}:
+    if (run.returncode != 0 and not findings) or set(findings) - {ACCEPTED}:
         print(output)
         return 1
     return 0

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from timings import FAIL, call_samples, kernel_samples, measurement
 
 from hpcmm import analysis, store
+from hpcmm.interval import interval_rank
 from hpcmm.model import Point, Sample
 
 MATMUL = {"alpha": 1.5, "beta": 0.5}
@@ -37,7 +38,7 @@ def wrong_side(n, rank):
 
 @given(st.integers(0, 400))
 def test_interval_is_the_narrowest_with_95_percent(n):
-    rank = analysis.interval_rank(n)
+    rank = interval_rank(n)
     assert rank <= n // 2
     if rank:
         assert 2 * wrong_side(n, rank) <= 0.05
@@ -46,7 +47,7 @@ def test_interval_is_the_narrowest_with_95_percent(n):
 
 
 def test_interval_needs_six_repetitions():
-    assert [analysis.interval_rank(n) for n in (0, 1, 5, 6, 8, 9, 20, 100)] == [0, 0, 0, 1, 1, 2, 6, 40]
+    assert [interval_rank(n) for n in (0, 1, 5, 6, 8, 9, 20, 100)] == [0, 0, 0, 1, 1, 2, 6, 40]
 
 
 @given(st.lists(st.lists(st.floats(1e-9, 1e3) | st.just(float("nan")), max_size=30), max_size=6), st.randoms())
@@ -63,7 +64,7 @@ def test_medians_of_groups_are_those_of_each_group(groups, random):
         if len(known) < 6:
             assert np.isnan(row["low"]) and np.isnan(row["high"])
         else:
-            rank = analysis.interval_rank(len(known))
+            rank = interval_rank(len(known))
             assert (row["low"], row["high"]) == (known[rank - 1], known[-rank])
 
 

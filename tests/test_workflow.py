@@ -44,7 +44,9 @@ def snakemake(request, tmp_path):
     """Run Snakemake on a config in a folder of its own; returns the finished process."""
     program = SNAKEMAKES[request.param]
     if program is None:
-        pytest.skip({"9": "snakemake is not on PATH", "7": "SNAKEMAKE_7 names no snakemake of version 7"}[request.param])
+        pytest.skip(
+            {"9": "snakemake is not on PATH", "7": "SNAKEMAKE_7 names no snakemake of version 7"}[request.param]
+        )
 
     def run(config, *arguments):
         file = tmp_path / "experiment.yaml"

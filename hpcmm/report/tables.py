@@ -248,17 +248,17 @@ def _points_table(caption: str, what: str, frame: pd.DataFrame, cell: Callable[[
 
 
 def omitted_table(frame: pd.DataFrame) -> Table:
-    """What was planned and not measured, and why."""
+    """What was planned and not measured, and why; one row for all that share sweep and reason."""
     rows = tuple(
         (
-            Cell(row["sweep"], kind="text"),
-            Cell(row["variant"], kind="text"),
-            Cell(str(row["ranks"])),
-            Cell(row["reason"], kind="text"),
+            Cell(sweep, kind="text"),
+            Cell(", ".join(dict.fromkeys(group["variant"])), kind="text"),
+            Cell(", ".join(str(ranks) for ranks in sorted(set(group["ranks"])))),
+            Cell(reason, kind="text"),
         )
-        for row in frame.to_dict("records")
+        for (sweep, reason), group in frame.groupby(["sweep", "reason"], sort=False)
     )
-    return Table("Left out", ("Sweep", "Variant", "Ranks", "Reason"), rows)
+    return Table("Left out", ("Sweep", "Variants", "Ranks", "Reason"), rows)
 
 
 def markdown(tables: Sequence[Table]) -> str:
