@@ -13,6 +13,7 @@ from hpcmm import backends, store
 
 ROOT = Path(__file__).parents[1]
 SNAKEMAKES = {"9": shutil.which("snakemake"), "7": os.environ.get("SNAKEMAKE_7")}
+MISSING = {"9": "snakemake is not on PATH", "7": "SNAKEMAKE_7 names no Snakemake of version 7"}
 
 CONFIG = {
     "scale": "quick",
