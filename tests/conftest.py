@@ -27,7 +27,7 @@ os.environ.pop("SLURM_NTASKS", None)  # the tests start their own ranks, whateve
 
 # HYPOTHESIS_PROFILE=few is for slow tools such as compute-sanitizer, many for a long search.
 settings.register_profile("few", deadline=None, max_examples=5, derandomize=True)
-settings.register_profile("usual", deadline=None, max_examples=40)
+settings.register_profile("usual", deadline=None, max_examples=100)
 settings.register_profile("many", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
 
