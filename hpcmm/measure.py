@@ -31,12 +31,13 @@ def median_ranks(count: int, coverage: float = 0.95) -> tuple[int, int] | None:
     >>> median_ranks(6), median_ranks(20), median_ranks(5)
     ((0, 5), (5, 14), None)
     """
-    tail, below = 0.0, -1
+    tail, below, combinations = 0, -1, 1
     while below < count // 2:
-        tail += math.comb(count, below + 1) / 2**count
-        if tail > (1 - coverage) / 2:
+        tail += combinations
+        if tail / 2**count > (1 - coverage) / 2:
             break
         below += 1
+        combinations = combinations * (count - below) // (below + 1)
     return None if below < 0 else (below, count - 1 - below)
 
 
