@@ -291,9 +291,8 @@ def test_a_job_writes_one_file_with_every_rank(mpiexec, planned, tmp_path):
 
 
 def test_a_job_that_was_killed_goes_on_after_its_last_finished_point(mpiexec, planned, tmp_path):
-    sizes = range(4, 16)
-    # each point takes its whole 0.1 s twice, for the variant and for the baseline, so that there is time to kill
-    arguments = planned(sizes=sizes, min_repetitions=10**9, max_repetitions=10**9, max_seconds=0.1)
+    sizes = range(100, 112)  # each takes a tenth of a second or so, which leaves time to kill
+    arguments = planned(sizes=sizes, min_repetitions=40, max_repetitions=40, max_seconds=0.1)
     journal, output = tmp_path / "out.journal", tmp_path / "out.h5"
     with mpi_job(2, MEASURE, *arguments) as job:
         limit = time.monotonic() + 60
@@ -330,7 +329,7 @@ def test_an_error_on_one_rank_ends_all_of_them_with_that_error(mpiexec, planned,
     assert "rank 1 lost its way" in done.stderr
     assert ("Traceback" in done.stderr) is (kind == "RuntimeError")
     assert not (tmp_path / "out.h5").exists()
-    assert len(finished(tmp_path / "out.journal")) == 1
+    assert finished(tmp_path / "out.journal")
 
 
 def refusal(done) -> str:
