@@ -215,6 +215,22 @@ def test_a_kernel_that_does_nothing_fails(monkeypatch):
         assert not any(each.verdict.passed or each.samples for each in measured(point))
 
 
+def test_a_kernel_that_does_nothing_is_not_saved_by_the_result_of_the_one_before(damage):
+    point = POINTS["reduction"]
+    operation = OPERATIONS[point.operation]
+    problem = Problem(MPI.COMM_SELF, CpuBackend(threads=1), operation, point, QUICK.seed)
+
+    def undo(number, arrays, before):
+        arrays["total"][...] = before["total"]
+
+    damage("openmp", undo)
+    first, _ = measure_point(problem, operation, point, QUICK)
+    second, _ = measure_point(problem, operation, dataclasses.replace(point, variant="openmp"), QUICK)
+    assert first.verdict.passed
+    assert not second.verdict.passed
+    assert "after timing" not in second.verdict.where
+
+
 def test_a_wrong_baseline_leaves_the_variant_its_times(damage):
     damage("numpy", nan_somewhere)
     variant, baseline = measured(POINTS["matmul"])
