@@ -42,7 +42,7 @@ def gpu():
 
 
 @contextlib.contextmanager
-def mpi_job(ranks: int, program: Path, *arguments, **environment: str) -> Iterator[subprocess.Popen]:
+def started(ranks: int, program: Path, *arguments, **environment: str) -> Iterator[subprocess.Popen]:
     """Start ``program`` under mpiexec; no process of it outlives the block.
 
     The launcher is the one beside this Python if there is one, so that the tests need no PATH.
@@ -80,11 +80,17 @@ def kill(job: subprocess.Popen) -> None:
 
 
 @pytest.fixture(scope="session")
+def mpi_job():
+    """Start a program: ``with mpi_job(ranks, program, *arguments, **environment) as process``."""
+    return started
+
+
+@pytest.fixture(scope="session")
 def mpiexec():
     """Run a program to its end: ``mpiexec(ranks, program, *arguments, timeout=60, **environment)``."""
 
     def run(ranks: int, program: Path, *arguments, timeout: float = 60, **environment: str):
-        with mpi_job(ranks, program, *arguments, **environment) as job:
+        with started(ranks, program, *arguments, **environment) as job:
             try:
                 output, errors = job.communicate(timeout=timeout)
             except subprocess.TimeoutExpired:

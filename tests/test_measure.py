@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import mpi_job
 from mpi4py import MPI
 
 from hpcmm import plan, store
@@ -306,7 +305,7 @@ def test_a_job_writes_one_file_with_every_rank(mpiexec, planned, tmp_path):
     np.testing.assert_array_equal(np.bincount(samples["rank"]), [3 * 2 * 2 * QUICK.max_repetitions] * 2)
 
 
-def test_a_job_that_was_killed_goes_on_after_its_last_finished_point(mpiexec, planned, tmp_path):
+def test_a_job_that_was_killed_goes_on_after_its_last_finished_point(mpi_job, mpiexec, planned, tmp_path):
     sizes = range(100, 112)  # each takes a tenth of a second or so, which leaves time to kill
     arguments = planned(sizes=sizes, min_repetitions=40, max_repetitions=40, max_seconds=0.1)
     journal, output = tmp_path / "out.journal", tmp_path / "out.h5"

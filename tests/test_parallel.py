@@ -1,8 +1,10 @@
 """Block rows, whole calls over several ranks, and what is refused of a launch."""
 
+import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,6 +44,24 @@ def test_a_broken_part_of_the_whole_call_is_found(mpiexec, part):
     assert done.returncode != 0
     assert "wrong rows: [" in done.stderr
     assert "right" not in done.stdout
+
+
+def test_no_rank_outlives_the_job_that_started_it(mpi_job, tmp_path):
+    program = tmp_path / "sleep.py"
+    program.write_text(
+        "import os, pathlib, sys, time\n"
+        "from mpi4py import MPI\n"
+        "pathlib.Path(sys.argv[1], str(os.getpid())).touch()\n"
+        "time.sleep(600)\n"
+    )
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    with mpi_job(3, program, pids) as job:
+        while job.poll() is None and len(list(pids.iterdir())) < 3:
+            time.sleep(0.05)
+    ranks = [int(each.name) for each in pids.iterdir()]
+    assert len(ranks) == 3
+    assert not [pid for pid in ranks if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
 
 
 class Recorder:
