@@ -24,6 +24,11 @@ from hpcmm.operations import OPERATIONS
 
 SCHEMA = yaml.safe_load((Path(__file__).parent / "config.schema.yaml").read_text())
 SCALES = tuple(SCHEMA["properties"]["scale"]["enum"])
+# JSON Schema takes 64.0 for an integer, and Python does not take it for a length
+Validator = jsonschema.validators.extend(
+    jsonschema.Draft202012Validator,
+    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int),
+)
 
 
 class ConfigError(HpcmmError):
@@ -131,7 +136,7 @@ def validated(config: Mapping[str, Any]) -> dict[str, Any]:
     scale = config.get("scale", SCALES[0])
     require("scale", scale, SCALES)
     picked = at_scale(dict(config), scale)
-    error = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(SCHEMA).iter_errors(picked))
+    error = jsonschema.exceptions.best_match(Validator(SCHEMA).iter_errors(picked))
     if error is not None:
         raise ConfigError(schema_message(error))
     return picked

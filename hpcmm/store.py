@@ -96,7 +96,7 @@ class Journal:
     def __init__(self, path: Path, batch: Batch, provenance: Mapping[str, Any]):
         self.path, self.batch = path, batch
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("ab+")
+        self._file = path.open("ab+", buffering=0)  # nothing of a line that failed is left to be written later
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -111,7 +111,7 @@ class Journal:
     def _load(self) -> None:
         self._file.seek(0)
         good = 0
-        for line in self._file:
+        for line in self._file.readall().splitlines(keepends=True):
             try:
                 entry = json.loads(line) if line.endswith(b"\n") else None
             except ValueError:
@@ -130,8 +130,9 @@ class Journal:
         self._file.seek(0, os.SEEK_END)
         start = self._file.tell()
         try:
-            self._file.write(json.dumps(entry).encode() + b"\n")
-            self._file.flush()
+            line = json.dumps(entry).encode() + b"\n"
+            while line:
+                line = line[self._file.write(line) :]
             os.fsync(self._file.fileno())
         except OSError as error:
             os.ftruncate(self._file.fileno(), start)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import comb
 from statistics import median
 
 import numpy as np
@@ -29,25 +28,6 @@ def reduction(variant, n=1024, dtype="int32", ranks=1):
 
 def derive(tmp_path, *rows, sweep="size"):
     return analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {sweep: rows})))
-
-
-def wrong_side(n, rank):
-    """Probability that the rank-th smallest of n samples lies above the median."""
-    return sum(comb(n, i) for i in range(rank)) / 2**n
-
-
-@given(st.integers(0, 400))
-def test_interval_is_the_narrowest_with_95_percent(n):
-    rank = interval_rank(n)
-    assert rank <= n // 2
-    if rank:
-        assert 2 * wrong_side(n, rank) <= 0.05
-    if rank < n // 2:
-        assert 2 * wrong_side(n, rank + 1) > 0.05
-
-
-def test_interval_needs_six_repetitions():
-    assert [interval_rank(n) for n in (0, 1, 5, 6, 8, 9, 20, 100)] == [0, 0, 0, 1, 1, 2, 6, 40]
 
 
 @given(st.lists(st.lists(st.floats(1e-9, 1e3) | st.just(float("nan")), max_size=30), max_size=6), st.randoms())

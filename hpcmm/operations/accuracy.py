@@ -52,16 +52,19 @@ def exact_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def describe(index: tuple[int, ...], got, expected) -> str:
-    place = ":".join(map(str, index))
-    return f"{place}: {float(got):.9g} - {float(expected):.9g} = {float(got) - float(expected):.6g}"
+    place = ":".join(map(str, index)) + ": " if index else ""
+    return f"{place}{float(got):.9g} - {float(expected):.9g} = {float(got) - float(expected):.6g}"
 
 
 def judge(got: np.ndarray, truth: np.ndarray, allowed: np.ndarray, bound: float, reference: str) -> Verdict:
-    """Compare elementwise; ``allowed`` is the absolute error that ``bound`` permits at each element."""
+    """Compare elementwise; ``allowed`` is the absolute error that ``bound`` permits at each element.
+
+    Where none is permitted, the error is reported as it is.
+    """
     difference = np.abs(got - truth)
     right = difference <= allowed  # a NaN is never right
     with np.errstate(divide="ignore", invalid="ignore"):
-        relative = np.where(difference == 0, 0, difference / allowed) * bound
+        relative = np.where(allowed == 0, difference, difference / allowed * bound)
     error = float(np.max(relative)) if relative.size else 0.0
     if right.all():
         return Verdict(True, error, bound, reference)

@@ -1,0 +1,102 @@
+"""What all tests share: hypothesis profiles, the GPU, and MPI jobs that leave no process behind."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import settings
+
+from hpcmm import backends
+
+# Both are read when the libraries are loaded: idle threads sleep instead of spinning.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+# Open MPI, 4 and 5, refuses root and more ranks than cores unless told otherwise.
+for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
+    os.environ.setdefault(name, "1")
+    os.environ.setdefault(name.replace("OMPI", "PRTE"), "1")
+os.environ.setdefault("OMPI_MCA_rmaps_base_oversubscribe", "1")
+os.environ.setdefault("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe")
+os.environ.pop("SLURM_NTASKS", None)  # the tests start their own ranks, whatever job they run in
+
+# HYPOTHESIS_PROFILE=few is for slow tools such as compute-sanitizer, many for a long search.
+settings.register_profile("few", deadline=None, max_examples=5, derandomize=True)
+settings.register_profile("usual", deadline=None, max_examples=100)
+settings.register_profile("many", deadline=None, max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
+
+
+@pytest.fixture(scope="session")
+def gpu():
+    """The backend of the first GPU."""
+    missing = backends.cuda_missing()
+    if missing:
+        pytest.skip(missing)
+    return backends.open_backend("cuda", threads=1, local_rank=0, share_gpu=True)
+
+
+@contextlib.contextmanager
+def started(ranks: int, program: Path, *arguments, **environment: str) -> Iterator[subprocess.Popen]:
+    """Start ``program`` under mpiexec; no process of it outlives the block.
+
+    The launcher is the one beside this Python if there is one, so that the tests need no PATH.
+    """
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    launcher = shutil.which("mpiexec", path=places)
+    assert launcher, "no mpiexec: install the extra mpich, or load the MPI module of this machine"
+    command = [launcher, "-n", ranks, sys.executable, "-m", "mpi4py", program, *arguments]
+    with subprocess.Popen(
+        list(map(str, command)),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
+        start_new_session=True,
+    ) as job:
+        try:
+            yield job
+        finally:
+            kill(job)
+
+
+def kill(job: subprocess.Popen) -> None:
+    """SIGKILL the launcher and its ranks, which may have process groups of their own."""
+    try:
+        launcher = psutil.Process(job.pid)
+        tree = [launcher, *launcher.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return
+    for process in tree:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(tree[1:], timeout=10)
+
+
+@pytest.fixture(scope="session")
+def mpi_job():
+    """Start a program: ``with mpi_job(ranks, program, *arguments, **environment) as process``."""
+    return started
+
+
+@pytest.fixture(scope="session")
+def mpiexec():
+    """Run a program to its end: ``mpiexec(ranks, program, *arguments, timeout=60, **environment)``."""
+
+    def run(ranks: int, program: Path, *arguments, timeout: float = 60, **environment: str):
+        with started(ranks, program, *arguments, **environment) as job:
+            try:
+                output, errors = job.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                kill(job)
+                output, errors = job.communicate()
+                pytest.fail(f"{program.name} did not end within {timeout} s\n{output}\n{errors}")
+        return subprocess.CompletedProcess(job.args, job.returncode, output, errors)
+
+    return run

@@ -1,0 +1,144 @@
+"""Draw cases on rank 0, run each on as many ranks as it says, and hold the results against sums taken here.
+
+Started on 5 ranks as ``scatter.py EXAMPLES [BREAK]``; the first wrong result ends all ranks with exit
+status 1. Only rank 0 draws, so that all ranks work on the same case whatever hypothesis decides.
+BREAK = gather: the last row never comes back. BREAK = restore: a kernel alone works on what the run
+before it left.
+"""
+
+import math
+import sys
+
+import numpy as np
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from mpi4py import MPI
+
+from hpcmm.backends.cpu import CpuBackend
+from hpcmm.operations import OPERATIONS
+from hpcmm.parallel.block_rows import BlockRows
+from hpcmm.parallel.scatter import Scatter
+
+WORLD = MPI.COMM_WORLD
+BACKEND = CpuBackend(threads=1)
+EVERY = [
+    (operation.name, variant.name, dtype)
+    for operation in OPERATIONS.values()
+    for variant in operation.ladder
+    if variant.device == "cpu"
+    for dtype in operation.dtypes
+]
+UNIT_ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}
+PARAMETERS = {"matmul": {"alpha": 1.5, "beta": 0.5}, "reduction": {}}
+
+size = st.integers(1, 70)
+cases = st.tuples(st.sampled_from(EVERY), st.tuples(size, size, size), st.integers(1, 5), st.integers(0, 2**32 - 1))
+
+
+def inputs_of(operation: str, dtype: str, shape, seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    if operation == "reduction":
+        return {"x": rng.integers(-9, 10, shape).astype(dtype)}  # any order of summing is exact
+    m, n, k = shape
+    sizes = {"A": (m, k), "B": (k, n), "C": (m, n)}
+    return {name: rng.uniform(-1, 1, each).astype(dtype) for name, each in sizes.items()}
+
+
+def check(operation: str, dtype: str, inputs: dict[str, np.ndarray], result: np.ndarray) -> None:
+    if operation == "reduction":
+        assert result == math.fsum(inputs["x"]), "sum"
+        return
+    a, b, c = (inputs[name].astype(np.longdouble) for name in "ABC")
+    truth = 1.5 * np.einsum("ip,pj->ij", a, b) + 0.5 * c
+    size = 1.5 * np.einsum("ip,pj->ij", abs(a), abs(b)) + 0.5 * abs(c)
+    roundings = (a.shape[1] + 2) * UNIT_ROUNDOFF[dtype]
+    right = abs(result - truth) <= roundings / (1 - roundings) * size
+    assert right.all(), f"wrong rows: {np.flatnonzero(~right.all(axis=1))}"
+
+
+def run(case) -> None:
+    """Every rank's part in one case; rank 0 checks."""
+    (name, variant, dtype), shape, ranks, seed = case
+    comm = WORLD.Split(0 if WORLD.rank < ranks else MPI.UNDEFINED, WORLD.rank)
+    if comm == MPI.COMM_NULL:
+        return
+    operation = OPERATIONS[name]
+    shape = shape[: len(operation.dimensions)]
+    inputs = inputs_of(name, dtype, shape, seed) if comm.rank == 0 else None
+    before = {key: array.copy() for key, array in (inputs or {}).items()}
+    scatter = Scatter(comm, BACKEND, operation, shape, dtype, inputs)
+    kernel = scatter.prepare(operation.variant(variant), PARAMETERS[name])
+
+    def result() -> np.ndarray:
+        (each,) = scatter.result.values()
+        return each
+
+    try:
+        for _ in range(2):  # the second call must start from what the first one did
+            scatter.poison()
+            seconds = scatter.call(kernel)
+            if comm.rank == 0:
+                check(name, dtype, inputs, result())
+        scatter.keep()
+        for _ in range(2):  # as must the kernel alone
+            scatter.poison()
+            scatter.kernel(kernel, cold=True)
+        scatter.fetch()
+        if comm.rank == 0:
+            check(name, dtype, inputs, result())
+            assert all(before[key].tobytes() == inputs[key].tobytes() for key in before), "inputs were written"
+        expected = {"scatter", "kernel", "gather", "total"} | ({"broadcast"} if name == "matmul" else set())
+        assert set(seconds) == expected, "phases"
+    except AssertionError as error:
+        raise AssertionError(f"{case}: {error}") from error
+    finally:
+        comm.Free()
+
+
+def break_gather() -> None:
+    gather = BlockRows.gather
+
+    def all_but_the_last_row(self, part, whole):
+        kept = None if whole is None else whole[-1].copy()
+        gather(self, part, whole)
+        if whole is not None:
+            whole[-1] = kept
+
+    BlockRows.gather = all_but_the_last_row
+
+
+def break_restore() -> None:
+    Scatter.restore = lambda self: None
+
+
+def main(examples: int, broken: str = "") -> None:
+    if broken:
+        {"gather": break_gather, "restore": break_restore}[broken]()
+
+    # no time limits, and no search for a smaller case: an error anywhere ends all ranks at once
+    @settings(
+        max_examples=examples,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(cases)
+    def drawn(case):
+        run(WORLD.bcast(case))
+
+    if WORLD.rank == 0:
+        for each in EVERY:  # one row, uneven rows, one row a rank; all on five ranks
+            for rows in (1, 7, 5):
+                run(WORLD.bcast((each, (rows, 3, 9), 5, rows)))
+        drawn()
+        WORLD.bcast(None)
+        print(f"{len(EVERY)} variants and dtypes, {examples} drawn cases: right")
+    else:
+        while (case := WORLD.bcast(None)) is not None:
+            run(case)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), *sys.argv[2:])

@@ -1,0 +1,237 @@
+"""Every variant of every ladder: its record, its source file, and its results against sums taken here."""
+
+import dataclasses
+import math
+import re
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from hpcmm import kernels
+from hpcmm.backends import DeviceError
+from hpcmm.backends.cpu import CpuBackend
+from hpcmm.model import Variant
+from hpcmm.operations import OPERATIONS
+from hpcmm.operations.matmul import MATMUL
+from hpcmm.operations.reduction import REDUCTION
+
+EVERY = [(operation, variant) for operation in OPERATIONS.values() for variant in operation.ladder]
+RUNGS = [(operation, variant) for operation, variant in EVERY if not variant.baseline]
+GUARD = 8  # rows before and after each array that no kernel may read or write; keeps its alignment
+UNTOUCHED = 12345
+
+scalars = st.integers(-64, 64).map(lambda i: i / 16)  # the same number in float32 and float64
+seeds = st.integers(0, 2**32 - 1)
+
+# Ragged, thin, of one tile and of several; the first few are all that the profile "few" takes.
+GPU_SHAPES = [
+    (33, 17, 65),
+    (1, 1, 1),
+    (1, 130, 7),
+    (130, 1, 64),
+    (64, 64, 64),
+    (31, 129, 1),
+    (128, 33, 130),
+    (5, 641, 9),
+]
+GPU_LENGTHS = [129, 1, 128 * 128 + 1, 127, 128, 641, 128 * 128, 2**21 + 3]
+
+
+def of_device(device: str, operation, *, tiles: bool = False) -> list:
+    """Test parameters: each variant of an operation on a device, with each dtype, and each tile if asked for."""
+    return [
+        pytest.param(variant, dtype, *([tile] if tiles else []), id="-".join(map(str, (variant.name, dtype, tile))))
+        for variant in operation.ladder
+        if variant.device == device
+        for dtype in operation.dtypes
+        for tile in (tiles and variant.tiles) or [""]
+    ]
+
+
+def ident(value) -> str:
+    return value.name
+
+
+class Guarded:
+    """An array between guard rows in a backend's memory; ``view`` is what a kernel gets."""
+
+    def __init__(self, backend, content: np.ndarray, guard: float):
+        self.backend, self.rows = backend, len(content)
+        self.before = np.full((self.rows + 2 * GUARD, *content.shape[1:]), guard, content.dtype)
+        self.before[GUARD : GUARD + self.rows] = content
+        self.buffer = backend.empty(self.before.shape, str(content.dtype))
+        backend.copy(self.before, self.buffer)
+        self.view = self.buffer[GUARD : GUARD + self.rows]
+
+    def after(self) -> np.ndarray:
+        host = np.empty_like(self.before)
+        self.backend.copy(self.buffer, host)
+        return host
+
+    def is_unchanged(self) -> bool:
+        return self.after().tobytes() == self.before.tobytes()
+
+    def content(self) -> np.ndarray:
+        """What is in the array now, provided that the guard rows are as they were."""
+        after, inside = self.after(), slice(GUARD, GUARD + self.rows)
+        outside_before, outside_after = np.delete(self.before, inside, 0), np.delete(after, inside, 0)
+        np.testing.assert_array_equal(outside_after, outside_before, "written outside the array")
+        return after[inside]
+
+
+def unit_roundoff(dtype: str) -> float:
+    return {"float32": 2.0**-24, "float64": 2.0**-53}[dtype]
+
+
+def check_matmul(backend, variant: Variant, dtype: str, shape, alpha: float, beta: float, seed: int, tile="") -> None:
+    """Run a variant on random matrices and hold every element of C to its rounding bound."""
+    m, n, k = shape
+    rng = np.random.default_rng(seed)
+    a, b, c = (rng.uniform(-1, 1, size).astype(dtype) for size in ((m, k), (k, n), (m, n)))
+    if beta == 0:
+        c[:] = np.nan  # must not be read
+    # reading outside A or B makes a NaN of the result, writing outside C changes its guard
+    guarded = {"A": Guarded(backend, a, np.nan), "B": Guarded(backend, b, np.nan), "C": Guarded(backend, c, UNTOUCHED)}
+    arrays = {name: each.view for name, each in guarded.items()}
+    parameters = {"alpha": alpha, "beta": beta} | ({"tile": float(tile)} if tile else {})
+    run = backend.prepare(MATMUL, variant, shape, dtype, parameters, arrays)
+    backend.seconds(run)
+
+    wide_a, wide_b, wide_c = (x.astype(np.longdouble) for x in (a, b, np.zeros_like(c) if beta == 0 else c))
+    truth = alpha * np.einsum("ip,pj->ij", wide_a, wide_b) + beta * wide_c
+    size = abs(alpha) * np.einsum("ip,pj->ij", abs(wide_a), abs(wide_b)) + abs(beta) * abs(wide_c)
+    roundings = (k + 2) * unit_roundoff(dtype)
+    error = abs(guarded["C"].content() - truth)
+    assert np.all(error <= roundings / (1 - roundings) * size)
+    assert guarded["A"].is_unchanged()
+    assert guarded["B"].is_unchanged()
+
+
+def check_reduction(backend, variant: Variant, dtype: str, n: int, whole: bool, seed: int) -> None:
+    """Run a variant on a random vector: whole numbers must sum exactly, real ones within the rounding bound."""
+    rng = np.random.default_rng(seed)
+    x = (rng.integers(-9, 10, n) if whole or dtype == "int32" else rng.uniform(-1, 1, n)).astype(dtype)
+    outside = 2**20 if dtype == "int32" else np.nan
+    guarded, total = Guarded(backend, x, outside), Guarded(backend, np.zeros(1, dtype), UNTOUCHED)
+    arrays = {"x": guarded.view, "total": total.view.reshape(())}
+    run = backend.prepare(REDUCTION, variant, (n,), dtype, {}, arrays)
+    backend.seconds(run)
+
+    (got,) = total.content()
+    truth, size = math.fsum(x), math.fsum(abs(x))
+    if whole or dtype == "int32":
+        assert got == truth
+    else:
+        assert abs(float(got) - truth) <= 1.01 * n * unit_roundoff(dtype) * size
+    assert guarded.is_unchanged()
+
+
+@pytest.fixture(scope="module")
+def cpu():
+    return CpuBackend(threads=2)
+
+
+# --- records and files -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=ident)
+def test_records_and_source_files_match_one_to_one(operation):
+    files = sorted(path for path in (kernels.FOLDER / operation.name).iterdir() if path.suffix in (".c", ".cu"))
+    assert files == sorted(kernels.source(operation.name, v) for v in operation.ladder if not v.baseline)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=ident)
+def test_names_are_unique_and_each_device_has_one_baseline(operation):
+    names = [variant.name for variant in operation.ladder]
+    assert len(set(names)) == len(names)
+    baselines = [variant.device for variant in operation.ladder if variant.baseline]
+    assert sorted(baselines) == ["cpu", "cuda"]
+
+
+def test_every_operation_has_its_sources_in_a_folder_of_its_own():
+    assert {path.name for path in kernels.FOLDER.iterdir() if path.is_dir() and any(path.glob("*.c*"))} == {*OPERATIONS}
+
+
+@pytest.mark.parametrize(("operation", "variant"), RUNGS, ids=ident)
+def test_a_rung_says_what_changes(operation, variant):
+    assert variant.change
+    text = kernels.source(operation.name, variant).read_text()
+    where = {"cpu": "CPU", "cuda": "GPU"}[variant.device]
+    assert re.match(rf"(//|/\*) [A-Z][a-z ]+, {where} rung[^:]*: \S+", text), "open the file with what changes"
+
+
+@pytest.mark.parametrize(("operation", "variant"), RUNGS, ids=ident)
+def test_a_cuda_rung_knows_its_launch_geometry(operation, variant):
+    if variant.device == "cuda":
+        assert bool(variant.tiles) != bool(variant.block)
+        assert all(1 <= math.prod(block) <= 1024 for block in (*[(t, t) for t in variant.tiles], variant.block or (1,)))
+    else:
+        assert not variant.tiles and not variant.block
+
+
+# --- results on the CPU ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("variant", "dtype"), of_device("cpu", MATMUL))
+@given(shape=st.tuples(*[st.integers(1, 70)] * 3), alpha=scalars, beta=st.just(0.0) | scalars, seed=seeds)
+@example(shape=(5, 7, 3), alpha=1.5, beta=0.0, seed=0)
+@example(shape=(1, 70, 70), alpha=1.5, beta=0.5, seed=0)
+def test_cpu_matmul(cpu, variant, dtype, shape, alpha, beta, seed):
+    check_matmul(cpu, variant, dtype, shape, alpha, beta, seed)
+
+
+@pytest.mark.parametrize(("variant", "dtype"), of_device("cpu", REDUCTION))
+@given(n=st.integers(1, 5000), whole=st.booleans(), seed=seeds)
+@example(n=1, whole=True, seed=0)
+@example(n=4999, whole=True, seed=0)
+def test_cpu_reduction(cpu, variant, dtype, n, whole, seed):
+    check_reduction(cpu, variant, dtype, n, whole, seed)
+
+
+# --- results on the GPU ------------------------------------------------------------------------------------------
+
+
+def some(values: list) -> list:
+    return values[: settings.default.max_examples]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", some(GPU_SHAPES), ids=lambda shape: "x".join(map(str, shape)))
+@pytest.mark.parametrize(("variant", "dtype", "tile"), of_device("cuda", MATMUL, tiles=True))
+def test_cuda_matmul(gpu, variant, dtype, tile, shape):
+    for alpha, beta in ((1.5, 0.5), (-2.0, 0.0)):
+        check_matmul(gpu, variant, dtype, shape, alpha, beta, 1, tile)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", some(GPU_LENGTHS))
+@pytest.mark.parametrize(("variant", "dtype"), of_device("cuda", REDUCTION))
+def test_cuda_reduction(gpu, variant, dtype, n):
+    check_reduction(gpu, variant, dtype, n, True, 1)
+    if n < 20_000:
+        check_reduction(gpu, variant, dtype, n, False, 1)
+
+
+# --- compiled modules --------------------------------------------------------------------------------------------
+
+
+def test_a_source_changed_after_it_was_compiled_is_refused(cpu, monkeypatch, tmp_path):
+    shutil.copytree(kernels.FOLDER, tmp_path / "kernels")
+    monkeypatch.setattr(kernels, "FOLDER", tmp_path / "kernels")
+    arrays = {"x": np.ones(3), "total": np.zeros(())}
+    serial, openmp = REDUCTION.variant("serial"), REDUCTION.variant("openmp")
+    cpu.prepare(REDUCTION, serial, (3,), "float64", {}, arrays)
+    with kernels.source("reduction", serial).open("a") as file:
+        file.write("/* another comment */\n")
+    with pytest.raises(DeviceError, match=r"serial\.c changed since it was compiled: run"):
+        cpu.prepare(REDUCTION, serial, (3,), "float64", {}, arrays)
+    cpu.prepare(REDUCTION, openmp, (3,), "float64", {}, arrays)
+
+
+def test_a_rung_that_is_not_compiled_is_named(cpu):
+    other = dataclasses.replace(REDUCTION.variant("serial"), name="other")
+    with pytest.raises(DeviceError, match=r"other\.c is not compiled .*: run"):
+        cpu.prepare(REDUCTION, other, (3,), "float64", {}, {"x": np.ones(3), "total": np.zeros(())})

@@ -1,0 +1,354 @@
+"""Measuring: when it stops, what a wrong result does, and jobs that are killed or fail."""
+
+import dataclasses
+import itertools
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from hpcmm import plan, store
+from hpcmm.backends.cpu import CpuBackend
+from hpcmm.measure import Contender, Problem, measure_batch, measure_point, settled
+from hpcmm.model import Batch, Measuring, Point
+from hpcmm.operations import OPERATIONS
+
+ROOT = Path(__file__).parents[1]
+MEASURE = ROOT / "jobs" / "measure.py"
+RANK_FAILS = Path(__file__).parent / "mpi_programs" / "rank_fails.py"
+
+QUICK = Measuring(
+    warmups=2,
+    min_repetitions=4,
+    max_repetitions=4,
+    max_seconds=60,
+    relative_interval=0.01,
+    cache="cold",
+    seed=1,
+)
+
+# --- when it stops -----------------------------------------------------------------------------------------------
+
+
+def test_times_settle_when_the_interval_of_their_median_is_narrow():
+    assert not settled([1.0] * 5, 0.01)
+    assert settled([1.0] * 6, 0.01)
+    assert settled([1.0, 1.0, 1.0, 1.0, 1.0, 1.02], 0.011)
+    assert not settled([1.0, 1.0, 1.0, 1.0, 1.0, 1.03], 0.01)
+    assert settled([9.0, *[1.0] * 30, 0.1], 0.01)  # a median bears outliers
+    assert not settled([1.0, 2.0] * 20, 0.01)
+
+
+def contender(times, spent: float) -> Contender:
+    """A contender that has done some repetitions of the kernel alone, and none of the whole call."""
+    fake = Contender.__new__(Contender)
+    fake.seconds = {True: [], False: list(times)}
+    fake.spent = {True: 0.0, False: spent}
+    return fake
+
+
+@pytest.mark.parametrize(
+    ("times", "spent", "done"),
+    [
+        ([], 0.0, False),
+        ([], 9.0, False),  # one at least, however long the whole took
+        ([1.0], 1.0, True),  # over the time limit, which goes before min_repetitions
+        ([1.0] * 9, 0.5, False),  # settled, but too few
+        ([1.0] * 10, 0.5, True),
+        ([1.0, 2.0] * 5, 0.5, False),  # not settled
+        ([1.0, 2.0] * 10, 0.5, True),  # as many as are allowed
+    ],
+)
+def test_the_stopping_rule(times, spent, done):
+    measuring = dataclasses.replace(QUICK, min_repetitions=10, max_repetitions=20, max_seconds=1.0)
+    assert contender(times, spent).done(False, measuring) is done
+    assert contender(times, spent).done(True, measuring) is False
+
+
+# --- one point ---------------------------------------------------------------------------------------------------
+
+POINTS = {
+    "matmul": Point("matmul", "serial", (9, 7, 8), "float64", 1, {"alpha": 1.5, "beta": 0.5}),
+    "reduction": Point("reduction", "serial", (1000,), "int32", 1),
+}
+
+
+def measured(point: Point, measuring: Measuring = QUICK):
+    operation = OPERATIONS[point.operation]
+    problem = Problem(MPI.COMM_SELF, CpuBackend(threads=1), operation, point, measuring.seed)
+    return measure_point(problem, operation, point, measuring)
+
+
+@pytest.fixture
+def damage(monkeypatch):
+    """``damage(variant, spoil)``: after each run of that variant, ``spoil(run number, arrays, arrays before)``."""
+
+    def install(name: str, spoil) -> None:
+        right = CpuBackend.prepare
+
+        def prepare(self, operation, variant, shape, dtype, parameters, arrays):
+            run = right(self, operation, variant, shape, dtype, parameters, arrays)
+            if variant.name != name:
+                return run
+            numbers = itertools.count()
+
+            def spoilt():
+                before = {key: array.copy() for key, array in arrays.items()}
+                run()
+                spoil(next(numbers), arrays, before)
+
+            return spoilt
+
+        monkeypatch.setattr(CpuBackend, "prepare", prepare)
+
+    return install
+
+
+@pytest.mark.parametrize("point", POINTS.values(), ids=POINTS)
+def test_a_right_variant_has_samples_of_all_phases_beside_its_baseline(point):
+    variant, baseline = measured(point)
+    assert (variant.contender, variant.baseline) == ("serial", False)
+    assert (baseline.contender, baseline.baseline) == ("numpy", True)
+    phases = {"scatter", "kernel", "gather", "total"} | ({"broadcast"} if point.operation == "matmul" else set())
+    for each in (variant, baseline):
+        assert each.verdict.passed
+        for call, expected in ((True, phases), (False, {"kernel"})):
+            samples = [sample for sample in each.samples if sample.call is call]
+            assert [sample.repetition for sample in samples] == list(range(QUICK.max_repetitions))
+            for sample in samples:
+                assert set(sample.seconds) == expected
+                assert all(seconds >= 0 for seconds in sample.seconds.values())
+                assert sample.seconds.get("total", np.inf) >= sample.seconds["kernel"]
+    assert variant.flops == baseline.flops > 0
+    assert variant.bytes == baseline.bytes > 0
+
+
+def test_the_baseline_takes_turns_with_the_variant(damage):
+    order = []
+    damage("serial", lambda *_: order.append("serial"))
+    damage("numpy", lambda *_: order.append("numpy"))
+    measured(POINTS["matmul"])
+    checks_and_warmups = 2 * (1 + QUICK.warmups)
+    rounds = order[checks_and_warmups:-2]
+    assert len(rounds) == 2 * 2 * QUICK.max_repetitions  # whole calls and kernels alone
+    for turn in range(0, len(rounds), 2):
+        assert set(rounds[turn : turn + 2]) == {"serial", "numpy"}
+
+
+def test_a_baseline_stands_alone():
+    (only,) = measured(dataclasses.replace(POINTS["matmul"], variant="numpy"))
+    assert only.baseline
+    assert only.samples
+
+
+def nan_somewhere(number, arrays, before):
+    arrays["C"][3, 5] = np.nan
+
+
+def row_skipped(number, arrays, before):
+    arrays["C"][4] = before["C"][4]
+
+
+def term_lost(number, arrays, before):
+    arrays["C"][2, 6] -= 1.5 * arrays["A"][2, 7] * arrays["B"][7, 6]
+
+
+def wrong_later(number, arrays, before):
+    if number > 6:
+        arrays["C"][0, 1] += 1e-3
+
+
+@pytest.mark.parametrize(
+    ("spoil", "where"),
+    [(nan_somewhere, "3:5: nan"), (row_skipped, "4:0: "), (term_lost, "2:6: "), (wrong_later, "0:1: ")],
+)
+def test_a_wrong_variant_fails_with_its_place_and_gives_no_times(damage, spoil, where):
+    damage("serial", spoil)
+    variant, baseline = measured(POINTS["matmul"])
+    assert not variant.verdict.passed
+    assert variant.verdict.where.startswith(where)
+    assert variant.verdict.where.endswith("(after timing)") is (spoil is wrong_later)
+    assert not variant.samples
+    assert baseline.verdict.passed
+
+
+@pytest.mark.parametrize("lost", [1, -8])
+def test_a_wrong_sum_fails(damage, lost):
+    def spoil(number, arrays, before):
+        arrays["total"] += lost
+
+    damage("serial", spoil)
+    variant, _ = measured(POINTS["reduction"])
+    assert not variant.verdict.passed
+    assert variant.verdict.error == abs(lost)
+    assert not variant.samples
+
+
+def test_a_kernel_that_does_nothing_fails(monkeypatch):
+    monkeypatch.setattr(CpuBackend, "prepare", lambda *_: lambda: None)
+    for point in POINTS.values():
+        assert not any(each.verdict.passed or each.samples for each in measured(point))
+
+
+def test_a_kernel_that_does_nothing_is_not_saved_by_the_result_of_the_one_before(damage):
+    point = POINTS["reduction"]
+    operation = OPERATIONS[point.operation]
+    problem = Problem(MPI.COMM_SELF, CpuBackend(threads=1), operation, point, QUICK.seed)
+
+    def undo(number, arrays, before):
+        arrays["total"][...] = before["total"]
+
+    damage("openmp", undo)
+    first, _ = measure_point(problem, operation, point, QUICK)
+    second, _ = measure_point(problem, operation, dataclasses.replace(point, variant="openmp"), QUICK)
+    assert first.verdict.passed
+    assert not second.verdict.passed
+    assert "after timing" not in second.verdict.where
+
+
+def test_a_wrong_baseline_leaves_the_variant_its_times(damage):
+    damage("numpy", nan_somewhere)
+    variant, baseline = measured(POINTS["matmul"])
+    assert variant.verdict.passed
+    assert len(variant.samples) == 2 * QUICK.max_repetitions
+    assert not baseline.verdict.passed
+    assert not baseline.samples
+
+
+def test_the_time_limit_ends_a_point_that_does_not_settle():
+    endless = dataclasses.replace(QUICK, min_repetitions=10**9, max_repetitions=10**9, max_seconds=0.02)
+    variant, baseline = measured(POINTS["matmul"], endless)
+    assert variant.samples and baseline.samples
+
+
+def test_a_failure_is_told_and_stored_and_does_not_end_the_batch(damage, tmp_path, capsys):
+    damage("serial", row_skipped)
+    small = dataclasses.replace(POINTS["matmul"], shape=(3, 3, 3))  # row 4 of it does not exist
+    with pytest.raises(IndexError):
+        measured(small)
+    points = (POINTS["matmul"], dataclasses.replace(POINTS["matmul"], shape=(6, 2, 3)))
+    batch = Batch("size", "matmul", "serial", "cpu", 1, points, "f")
+    measure_batch(MPI.COMM_SELF, batch, QUICK, False, {"a": 1}, tmp_path / "out.h5")
+    assert capsys.readouterr().out.count("FAIL at 4:0: ") == 2
+    groups = store.read(tmp_path / "out.h5")
+    assert list(groups["measurements"]["passed"]) == [0, 1, 0, 1]
+    assert not len(groups["samples"]["rank"])
+    provenance = json.loads(groups["runs"]["provenance"][0])
+    assert provenance["config"] == {"a": 1}
+    assert provenance["mpi"]["ranks"] == 1
+    assert provenance["measuring"]["seed"] == 1
+
+
+# --- jobs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def planned(tmp_path):
+    """``planned(ranks=…, sizes=…, …)`` writes a plan of one sweep; returns the arguments of jobs/measure.py for it."""
+
+    def write(variant: str = "serial", ranks: int = 2, sizes=(4, 8, 12), backends: str = "cpu", **measuring):
+        entry = {"operation": "matmul", "variants": [variant], "sizes": list(sizes), "ranks": [ranks]}
+        config = {
+            "scale": "quick",
+            "backends": backends,
+            "measuring": dataclasses.asdict(QUICK) | measuring,
+            "sweeps": {"size": entry | {"dtypes": ["float32"]}},
+        }
+        plan.make(config, "no GPU here", 0).write(tmp_path / "plan.json")
+        return [
+            *("--plan", tmp_path / "plan.json"),
+            *("--batch", f"size/{variant}-r{ranks}"),
+            *("--output", tmp_path / "out.h5"),
+        ]
+
+    return write
+
+
+def finished(journal: Path) -> list[dict]:
+    """Whole lines of a journal that are points."""
+    if not journal.exists():
+        return []
+    lines = [json.loads(line) for line in journal.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    return [line for line in lines if "point" in line]
+
+
+def test_a_job_writes_one_file_with_every_rank(mpiexec, planned, tmp_path):
+    done = mpiexec(2, MEASURE, *planned())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(" PASS ") == 3
+    assert not (tmp_path / "out.journal").exists()
+    samples = store.read(tmp_path / "out.h5")["samples"]
+    np.testing.assert_array_equal(np.bincount(samples["rank"]), [3 * 2 * 2 * QUICK.max_repetitions] * 2)
+
+
+def test_a_job_that_was_killed_goes_on_after_its_last_finished_point(mpi_job, mpiexec, planned, tmp_path):
+    sizes = range(100, 112)  # each takes a tenth of a second or so, which leaves time to kill
+    arguments = planned(sizes=sizes, min_repetitions=40, max_repetitions=40, max_seconds=0.1)
+    journal, output = tmp_path / "out.journal", tmp_path / "out.h5"
+    with mpi_job(2, MEASURE, *arguments) as job:
+        limit = time.monotonic() + 60
+        while len(finished(journal)) < 4 and job.poll() is None and time.monotonic() < limit:
+            time.sleep(0.01)
+        # SIGKILL for all of it, on leaving this block
+    before = {line["point"]: line for line in finished(journal)}
+    assert 4 <= len(before) < len(sizes)
+    assert not output.exists()
+
+    done = mpiexec(2, MEASURE, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(" PASS ") == len(sizes) - len(before)
+    assert f"{len(before)} points were measured before and are kept" in done.stdout
+    assert not journal.exists()
+    groups = store.read(output)
+    assert len(groups["runs"]["batch"]) == 2
+    measurements, samples = groups["measurements"], groups["samples"]
+    assert list(measurements["m"]) == sorted([*sizes, *sizes])
+    kept = [line["measurements"][0]["point"]["shape"][0] for line in before.values()]
+    np.testing.assert_array_equal(measurements["run"], [0 if m in kept else 1 for m in measurements["m"]])
+    for line in before.values():  # the very numbers that were on the disk
+        for measurement in line["measurements"]:
+            of_point = measurements["m"] == measurement["point"]["shape"][0]
+            (row,) = np.flatnonzero(of_point & (measurements["contender"] == measurement["contender"]))
+            times = samples["kernel"][samples["measurement"] == row]
+            np.testing.assert_array_equal(times, [sample["seconds"]["kernel"] for sample in measurement["samples"]])
+
+
+@pytest.mark.parametrize("kind", ["RuntimeError", "HpcmmError"])
+def test_an_error_on_one_rank_ends_all_of_them_with_that_error(mpiexec, planned, tmp_path, kind):
+    done = mpiexec(3, RANK_FAILS, kind, *planned(ranks=3))
+    assert done.returncode != 0
+    assert "rank 1 lost its way" in done.stderr
+    assert ("Traceback" in done.stderr) is (kind == "RuntimeError")
+    assert not (tmp_path / "out.h5").exists()
+    assert finished(tmp_path / "out.journal")
+
+
+def refusal(done) -> str:
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    return next(line for line in done.stderr.splitlines() if line.startswith("hpcmm: error: "))
+
+
+def test_another_rank_count_than_the_batch_has_is_refused(mpiexec, planned):
+    assert "wants 3 ranks, but MPI started 2" in refusal(mpiexec(2, MEASURE, *planned(ranks=3)))
+
+
+def test_slurm_tasks_that_are_all_rank_0_are_refused(mpiexec, planned):
+    done = mpiexec(1, MEASURE, *planned(ranks=1), SLURM_NTASKS="2")
+    assert "Slurm has 2 tasks for this job but MPI sees one rank" in refusal(done)
+
+
+def test_a_cuda_batch_without_a_gpu_is_refused(mpiexec, planned):
+    done = mpiexec(1, MEASURE, *planned("naive", ranks=1, backends="cuda"), CUDA_VISIBLE_DEVICES="")
+    assert "size/naive-r1: this batch needs a GPU, but CUDA shows none here" in refusal(done)
+
+
+def test_a_batch_that_is_measured_already_is_refused(mpiexec, planned, tmp_path):
+    arguments = planned(ranks=1)
+    batch = plan.read(tmp_path / "plan.json").batch("size/serial-r1")
+    journal = store.Journal(tmp_path / "out.journal", batch, {})
+    assert "another process is measuring this batch" in refusal(mpiexec(1, MEASURE, *arguments))
+    journal.close()

@@ -1,0 +1,261 @@
+"""The records of functions behind each operation: sizes, inputs, truths, bounds and launches."""
+
+import re
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcmm.model import Variant
+from hpcmm.operations import OPERATIONS, accuracy
+from hpcmm.operations.matmul import MATMUL
+from hpcmm.operations.reduction import REDUCTION, pass_lengths
+
+PARAMETERS = {"alpha": 1.5, "beta": 0.5}
+SHAPE = (24, 40, 50)
+sizes = st.integers(1, 10_000)
+
+
+# --- accuracy ----------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.tuples(*[st.integers(1, 6)] * 3),
+    st.integers(0, 2**32 - 1),
+    st.lists(st.integers(-200, 200), min_size=12, max_size=12),
+)
+def test_exact_product_is_far_more_precise_than_float64(shape, seed, exponents):
+    m, n, k = shape
+    rng = np.random.default_rng(seed)
+    a = np.ldexp(rng.uniform(-1, 1, (m, k)), np.array(exponents[:m])[:, None])
+    b = np.ldexp(rng.uniform(-1, 1, (k, n)), np.array(exponents[6 : 6 + n]))
+    got = accuracy.exact_product(a, b)
+    for i in range(m):
+        for j in range(n):
+            exact = sum(Fraction(a[i, p]) * Fraction(b[p, j]) for p in range(k))
+            scale = Fraction(abs(a[i]).max()) * Fraction(abs(b[:, j]).max())
+            mantissa, exponent = np.frexp(got[i, j])  # a Fraction takes no longdouble: give it two float64 parts
+            high = float(mantissa)
+            result = (Fraction(high) + Fraction(float(mantissa - high))) * Fraction(2) ** int(exponent)
+            assert abs(result - exact) <= scale * k / 2**62
+
+
+def test_exact_product_of_long_rows_and_of_zeros():
+    rng = np.random.default_rng(0)
+    a = rng.integers(-(2**20), 2**20, (2, 3000))
+    b = rng.integers(-(2**20), 2**20, (3000, 3))
+    a[1] = 0
+    np.testing.assert_array_equal(accuracy.exact_product(a.astype(float), b.astype(float)), a @ b)
+
+
+def test_gamma_bounds_a_sum_of_roundings():
+    assert accuracy.gamma(1, "float64") == pytest.approx(2.0**-53, rel=1e-12)
+    assert accuracy.gamma(2**20, "float32") == pytest.approx(1 / 15)
+    with pytest.raises(ValueError, match="no rounding bound for 16777216 terms in float32"):
+        accuracy.gamma(2**24, "float32")
+
+
+# --- the judge of a product --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["componentwise", "Freivalds"])
+def method(request, monkeypatch):
+    """Both ways of judging; the random signs of the second are the same in each run of a test."""
+    if request.param == "Freivalds":
+        monkeypatch.setattr(accuracy, "COMPONENTWISE_LIMIT", 0)
+        draw = np.random.default_rng
+        monkeypatch.setattr(np.random, "default_rng", lambda *seed: draw(*(seed or (7,))))
+    return request.param
+
+
+@pytest.fixture(params=["float32", "float64"])
+def problem(request, method):
+    """Inputs, the correctly rounded product of them, and the judge."""
+    arrays = MATMUL.draw(np.random.default_rng(3), SHAPE, request.param, PARAMETERS)
+    a, b, c = (arrays[name].astype(np.longdouble) for name in "ABC")
+    right = (1.5 * np.einsum("ip,pj->ij", a, b) + 0.5 * c).astype(request.param)
+    judge = MATMUL.reference(arrays, PARAMETERS)
+    return arrays, right, judge
+
+
+def place(verdict) -> tuple[int, int]:
+    """Where a verdict says that the error is, after a look at its arithmetic."""
+    match = re.fullmatch(r"(\d+):(\d+): (\S+) - (\S+) = (\S+)", verdict.where)
+    assert match, verdict.where
+    got, expected, difference = map(float, match.groups()[2:])
+    if np.isfinite(got):
+        assert got - expected == pytest.approx(difference, rel=1e-5, abs=1e-7)
+    return int(match[1]), int(match[2])
+
+
+def rejected(verdict) -> bool:
+    return not verdict.passed and not verdict.error <= verdict.bound
+
+
+def test_the_correctly_rounded_product_passes(problem, method):
+    _, right, judge = problem
+    verdict = judge(right)
+    assert verdict.passed
+    assert verdict.error <= verdict.bound
+    assert not verdict.where
+    assert verdict.reference.startswith(method)
+
+
+def test_a_product_computed_in_its_own_precision_passes(problem):
+    arrays, right, judge = problem
+    a, b, c = (arrays[name] for name in "ABC")
+    real = right.dtype.type
+    assert judge(real(1.5) * (a @ b) + real(0.5) * c).passed
+
+
+def test_a_dropped_term_is_found(problem):
+    arrays, right, judge = problem
+    verdict = judge(right - (1.5 * np.outer(arrays["A"][:, -1], arrays["B"][-1])).astype(right.dtype))
+    assert rejected(verdict)
+    assert place(verdict)[0] == 0
+
+
+@pytest.mark.parametrize("stays", [0.0, np.nan])
+def test_a_row_that_was_skipped_is_found(problem, stays):
+    _, right, judge = problem
+    right[17] = stays
+    verdict = judge(right)
+    assert rejected(verdict)
+    assert place(verdict)[0] == 17
+
+
+def test_swapped_rows_are_found(problem):
+    _, right, judge = problem
+    right[[4, 9]] = right[[9, 4]]
+    verdict = judge(right)
+    assert rejected(verdict)
+    assert place(verdict)[0] == 4
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_one_element_that_is_no_number_is_found(problem, wrong):
+    _, right, judge = problem
+    right[5, 11] = wrong
+    verdict = judge(right)
+    assert rejected(verdict)
+    assert place(verdict) == (5, 11)
+
+
+def test_one_element_a_little_off_is_found(problem, method):
+    arrays, right, judge = problem
+    size = 1.5 * np.abs(arrays["A"]) @ np.abs(arrays["B"]) + 0.5 * np.abs(arrays["C"])
+    bound = accuracy.gamma(SHAPE[2] + 2, str(right.dtype)) * size
+    # Freivalds holds a row's sum to the sum of its bounds
+    right[23, 39] += 2 * (bound[23, 39] if method == "componentwise" else bound[23].sum())
+    verdict = judge(right)
+    assert rejected(verdict)
+    assert place(verdict) == (23, 39)
+
+
+def test_the_old_c_is_not_read_where_beta_is_zero(method):
+    parameters = {"alpha": -2.0, "beta": 0.0}
+    arrays = MATMUL.draw(np.random.default_rng(3), SHAPE, "float32", parameters)
+    assert np.isnan(arrays["C"]).all()
+    judge = MATMUL.reference(arrays, parameters)
+    product = -2 * arrays["A"] @ arrays["B"]
+    assert judge(product).passed
+    assert rejected(judge(product + arrays["C"]))
+
+
+# --- sizes -------------------------------------------------------------------------------------------------------
+
+
+@given(m=sizes, n=sizes, k=sizes)
+def test_work_and_traffic_of_a_product(m, n, k):
+    assert MATMUL.flops((m, n, k), PARAMETERS) == m * n * (k + k)  # k products and k sums an element
+    assert MATMUL.bytes((m, n, k), "float32", PARAMETERS) == 4 * (m * k + k * n + 2 * m * n)
+    assert MATMUL.bytes((m, n, k), "float64", PARAMETERS | {"beta": 0.0}) == 8 * (m * k + k * n + m * n)
+
+
+@given(n=sizes)
+def test_work_and_traffic_of_a_sum(n):
+    assert REDUCTION.flops((n,), {}) == n - 1
+    assert [REDUCTION.bytes((n,), dtype, {}) for dtype in REDUCTION.dtypes] == [4 * n + 4, 4 * n + 4, 8 * n + 8]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=lambda operation: operation.name)
+def test_inputs_have_the_declared_shape_and_dtype_and_depend_on_the_seed_alone(operation):
+    shape = (6, 4, 5)[: len(operation.dimensions)]
+    length = dict(zip(operation.dimensions, shape, strict=True))
+    for dtype in operation.dtypes:
+        first, again, other = (
+            operation.draw(np.random.default_rng(seed), shape, dtype, PARAMETERS) for seed in (1, 1, 2)
+        )
+        declared = {each.name: each for each in operation.operands if each.role != "out"}
+        assert first.keys() == declared.keys()
+        for name, array in first.items():
+            assert array.shape == tuple(length[d] for d in declared[name].dimensions)
+            assert array.dtype == dtype
+            np.testing.assert_array_equal(array, again[name])
+            assert not np.array_equal(array, other[name])
+
+
+# --- sums --------------------------------------------------------------------------------------------------------
+
+
+@given(n=st.integers(1, 20_000), seed=st.integers(0, 2**32 - 1))
+def test_inputs_of_a_sum_are_never_rounded_in_any_order(n, seed):
+    rng = np.random.default_rng(seed)
+    x = REDUCTION.draw(rng, (n,), "float32", {})["x"]
+    rng.shuffle(x)
+    partial = np.cumsum(x, dtype=np.float32)
+    np.testing.assert_array_equal(partial, np.cumsum(x.astype(np.int64)))
+    assert (x != 0).all()  # so that each lost element shows
+
+
+@pytest.mark.parametrize("dtype", REDUCTION.dtypes)
+def test_a_sum_must_be_equal(dtype):
+    arrays = REDUCTION.draw(np.random.default_rng(0), (100_000,), dtype, {})
+    judge = REDUCTION.reference(arrays, {})
+    right = arrays["x"].sum(dtype=dtype)
+    assert judge(right).passed
+    assert judge(right).error == judge(right).bound == 0
+    verdict = judge((right + 1).astype(dtype))
+    assert rejected(verdict)
+    assert verdict.error == 1
+    assert verdict.where == f"{right + 1:.9g} - {right:.9g} = 1"
+    if dtype != "int32":
+        assert rejected(judge(np.array(np.nan, dtype)))
+
+
+@given(n=st.integers(0, 5000), block=st.integers(1, 64), per_thread=st.integers(2, 8))
+def test_the_launches_of_a_sum_lead_from_the_input_to_the_total(n, block, per_thread):
+    variant = Variant("any", "cuda", "", block=(block,), per_thread=per_thread)
+    lengths = pass_lengths(variant, n)
+    assert lengths[-1] == 1
+    scratch = REDUCTION.scratch(variant, (n,))
+    assert list(scratch.values()) == lengths[:-1]
+
+    x = np.arange(1, n + 1)
+    arrays = {"x": x, "total": np.zeros(1, int)} | {name: np.zeros(length, int) for name, length in scratch.items()}
+    for launch in REDUCTION.launches(variant, (n,), "float64", {}, arrays):
+        assert launch.block == (block,)
+        source, length, target = launch.arguments
+        assert length == len(source)
+        assert launch.grid == (len(target),)
+        stretch = block * per_thread  # what one block sums
+        for i in range(len(target)):
+            target[i] = source[i * stretch : (i + 1) * stretch].sum()
+    assert arrays["total"] == n * (n + 1) // 2
+    np.testing.assert_array_equal(x, np.arange(1, n + 1))
+
+
+def test_scratch_is_for_our_cuda_rungs_only():
+    assert not any(REDUCTION.scratch(v, (10**6,)) for v in REDUCTION.ladder if v.baseline or v.device == "cpu")
+
+
+@given(m=st.integers(1, 300), n=st.integers(1, 300), tile=st.sampled_from([8, 16, 32]))
+def test_the_launch_of_a_product_covers_c_and_no_block_is_idle(m, n, tile):
+    variant = MATMUL.variant("tiled")
+    arrays = dict.fromkeys("ABC")
+    (launch,) = MATMUL.launches(variant, (m, n, 7), "float32", PARAMETERS | {"tile": tile}, arrays)
+    assert launch.block == (tile, tile)
+    for blocks, length in zip(launch.grid, (n, m), strict=True):
+        assert (blocks - 1) * tile < length <= blocks * tile

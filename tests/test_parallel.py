@@ -1,0 +1,127 @@
+"""Block rows, whole calls over several ranks, and what is refused of a launch."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mpi4py import MPI
+
+from hpcmm.backends.cpu import CpuBackend
+from hpcmm.operations.matmul import MATMUL
+from hpcmm.parallel import world
+from hpcmm.parallel.block_rows import BlockRows, block_rows, broadcast
+from hpcmm.parallel.scatter import Scatter
+
+PROGRAMS = Path(__file__).parent / "mpi_programs"
+
+
+@given(rows=st.integers(0, 2**31), ranks=st.integers(1, 300))
+def test_block_rows_cover_all_rows_once_in_order_and_evenly(rows, ranks):
+    blocks = block_rows(rows, ranks)
+    assert len(blocks) == ranks
+    next_row = 0
+    for first, count in blocks:
+        assert first == next_row
+        next_row += count
+    assert next_row == rows
+    counts = [count for _, count in blocks]
+    assert max(counts) - min(counts) <= 1
+
+
+def test_whole_calls_on_one_to_five_ranks_give_the_sums_taken_by_the_test(mpiexec):
+    done = mpiexec(5, PROGRAMS / "scatter.py", 300, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "300 drawn cases: right" in done.stdout
+
+
+@pytest.mark.parametrize("part", ["gather", "restore"])
+def test_a_broken_part_of_the_whole_call_is_found(mpiexec, part):
+    done = mpiexec(5, PROGRAMS / "scatter.py", 300, part, timeout=120)
+    assert done.returncode != 0
+    assert "wrong rows: [" in done.stderr
+    assert "right" not in done.stdout
+
+
+def test_no_rank_outlives_the_job_that_started_it(mpi_job, tmp_path):
+    program = tmp_path / "sleep.py"
+    program.write_text(
+        "import os, pathlib, sys, time\n"
+        "from mpi4py import MPI\n"
+        "pathlib.Path(sys.argv[1], str(os.getpid())).touch()\n"
+        "time.sleep(600)\n"
+    )
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    with mpi_job(3, program, pids) as job:
+        while job.poll() is None and len(list(pids.iterdir())) < 3:
+            time.sleep(0.05)
+    ranks = [int(each.name) for each in pids.iterdir()]
+    assert len(ranks) == 3
+    assert not [pid for pid in ranks if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
+
+
+class Recorder:
+    """Rank 0 of several; keeps what MPI is asked to send and receive."""
+
+    def __init__(self, size: int):
+        self.rank, self.size, self.asked = 0, size, []
+
+    def Scatterv(self, send, receive, root):
+        self.keep(*send)
+        self.keep(receive[0], [receive[1]], [0], receive[2])
+
+    def Gatherv(self, send, receive, root):
+        self.Scatterv(receive, send, root)
+
+    def Bcast(self, message, root):
+        self.keep(message[0], [message[1]], [0], message[2])
+
+    def keep(self, array, counts, starts, datatype: MPI.Datatype):
+        self.asked.append((array, counts, starts, datatype.Get_size()))
+
+
+def test_counts_are_rows_however_many_elements_a_matrix_has():
+    rows, columns = 70_000, 40_000  # 2.8e9 elements
+    whole = np.broadcast_to(np.zeros((), np.float32), (rows, columns))  # that take no memory
+    comm = Recorder(3)
+    blocks = BlockRows(comm, rows)
+    part = np.broadcast_to(np.ones((), np.float32), (blocks.rows, columns))
+    blocks.scatter(whole, part)
+    blocks.gather(part, whole)
+    broadcast(comm, whole)
+    assert [counts for _, counts, _, _ in comm.asked] == [[23334, 23333, 23333], [23334]] * 2 + [[70_000]]
+    assert comm.asked[0][2] == [0, 23334, 46667]
+    assert {size for *_, size in comm.asked} == {columns * 4}
+
+
+def test_one_rank_keeps_its_rows_in_place_and_its_inputs_unchanged():
+    shape, parameters = (6, 5, 4), {"alpha": 1.0, "beta": 1.0}
+    inputs = MATMUL.draw(np.random.default_rng(0), shape, "float64", parameters)
+    before = {name: array.copy() for name, array in inputs.items()}
+    backend = CpuBackend(threads=1)
+    scatter = Scatter(MPI.COMM_SELF, backend, MATMUL, shape, "float64", inputs)
+    assert np.shares_memory(scatter.arrays["A"], inputs["A"])
+    run = scatter.prepare(MATMUL.variant("serial"), parameters)
+    for _ in range(3):
+        scatter.call(run)
+    for name, array in before.items():
+        np.testing.assert_array_equal(inputs[name], array)
+    np.testing.assert_allclose(scatter.result["C"], before["A"] @ before["B"] + before["C"], rtol=1e-13, atol=1e-14)
+
+
+def test_slurm_tasks_that_do_not_see_each_other_are_an_error(monkeypatch):
+    monkeypatch.setenv("SLURM_NTASKS", "2")
+    with pytest.raises(world.LaunchError, match="2 tasks for this job but MPI sees one rank"):
+        world.world()
+    monkeypatch.setenv("SLURM_NTASKS", "1")
+    assert world.world().size == 1
+
+
+@pytest.mark.parametrize("limit", ["1", "1,4"])
+def test_omp_num_threads_limits_the_threads_of_a_rank(monkeypatch, limit):
+    monkeypatch.setenv("OMP_NUM_THREADS", limit)
+    assert world.threads_per_rank(MPI.COMM_SELF) == 1

@@ -1,0 +1,344 @@
+"""Journals that survive what happens to jobs, and HDF5 files that other programs read as they are."""
+
+import errno
+import json
+import os
+import resource
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import xarray
+
+from hpcmm import store
+from hpcmm.model import PHASES, Batch, Measurement, Point, Sample, Verdict
+from hpcmm.store import Journal, StoreError
+
+HOST = {"host": "here"}
+RIGHT = Verdict(True, 1e-8, 1e-7, "componentwise, float64")
+WRONG = Verdict(False, float("nan"), 1e-7, "componentwise, float64", "0:3: nan - 1 = nan")
+
+
+def batch_of(sizes, variant: str = "tiled", operation: str = "matmul", fingerprint: str = "f1", **parameters) -> Batch:
+    dimensions = 3 if operation == "matmul" else 1
+    points = tuple(Point(operation, variant, (size,) * dimensions, "float32", 2, parameters) for size in sizes)
+    return Batch(f"{operation}-sweep", operation, variant, "cuda", 2, points, fingerprint)
+
+
+BATCH = batch_of([8, 16, 32], alpha=1.5, tile=8.0)
+
+
+def measured(point: Point, seconds: float = 0.5, verdict: Verdict = RIGHT) -> list[Measurement]:
+    """What a point and its baseline may have given: two repetitions on two ranks; none where it failed."""
+    samples = tuple(
+        Sample(repetition, rank, call, dict.fromkeys(PHASES if call else ["kernel"], seconds), {"power": 300.0})
+        for repetition in range(2)
+        for rank in range(2)
+        for call in (True, False)
+    )
+    return [
+        Measurement(point, point.variant, False, verdict, 100, 200, samples if verdict.passed else ()),
+        Measurement(point, "library", True, RIGHT, 100, 200, samples),
+    ]
+
+
+def filled(path, points=BATCH.points) -> Journal:
+    journal = Journal(path, BATCH, HOST)
+    for i, point in enumerate(points):
+        journal.append(point, measured(point, seconds=i + 0.25))
+    return journal
+
+
+def stored(path, batch: Batch = BATCH):
+    """A complete file of a batch."""
+    journal = Journal(path.with_suffix(".journal"), batch, HOST)
+    for point in batch.points:
+        journal.append(point, measured(point))
+    journal.complete(path)
+    return path
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "raw" / "sweep" / "tiled-r2.journal"
+
+
+# --- journal -----------------------------------------------------------------------------------------------------
+
+
+def test_a_journal_opened_again_has_its_finished_points(path):
+    first = filled(path, BATCH.points[:2])
+    expected = first.finished
+    first.close()
+    again = Journal(path, BATCH, {"host": "there"})
+    assert again.finished == expected
+    assert again.finished[BATCH.points[0].key] == [(0, each) for each in measured(BATCH.points[0], 0.25)]
+    again.append(BATCH.points[2], measured(BATCH.points[2]))
+    assert again.finished[BATCH.points[2].key][0][0] == 1  # the second run measured it
+    assert again.runs == [HOST, {"host": "there"}]
+    again.close()
+
+
+def test_a_last_line_cut_anywhere_is_dropped_and_the_lines_before_it_are_kept(path):
+    journal = filled(path, BATCH.points[:2])
+    journal.append(BATCH.points[2], measured(BATCH.points[2], verdict=WRONG)[:1])  # a short line
+    journal.close()
+    whole = path.read_bytes()
+    last = whole.rstrip(b"\n").rindex(b"\n") + 1
+    kept = {point.key for point in BATCH.points[:2]}
+    for end in range(last, len(whole)):
+        path.write_bytes(whole[:end])
+        journal = Journal(path, BATCH, HOST)
+        assert set(journal.finished) == kept
+        journal.append(BATCH.points[2], measured(BATCH.points[2]))
+        journal.close()
+        again = Journal(path, BATCH, HOST)
+        assert set(again.finished) == {point.key for point in BATCH.points}
+        again.close()
+
+
+def test_a_first_line_cut_anywhere_leaves_an_empty_journal_that_works(path):
+    filled(path, []).close()
+    whole = path.read_bytes()
+    for end in range(len(whole)):
+        path.write_bytes(whole[:end])
+        journal = Journal(path, BATCH, HOST)
+        assert not journal.finished
+        journal.append(BATCH.points[0], measured(BATCH.points[0]))
+        journal.close()
+        again = Journal(path, BATCH, HOST)
+        assert set(again.finished) == {BATCH.points[0].key}
+        again.close()
+
+
+def test_a_journal_of_another_fingerprint_is_started_afresh(path):
+    filled(path).close()
+    journal = Journal(path, batch_of([8, 16, 32], fingerprint="f2"), HOST)
+    assert not journal.finished
+    assert len(journal.runs) == 1
+    journal.close()
+    assert path.read_bytes().count(b"\n") == 1
+
+
+def test_a_second_process_on_the_same_batch_is_refused(path):
+    first = filled(path)
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="another process is measuring this batch"):
+        Journal(path, BATCH, HOST)
+    assert path.read_bytes() == before
+    first.close()
+    Journal(path, BATCH, HOST).close()
+
+
+def test_a_sync_that_fails_leaves_the_points_before_it(path, monkeypatch):
+    def full(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    journal = filled(path, BATCH.points[:2])
+    before = path.read_bytes()
+    with monkeypatch.context() as patch, pytest.raises(StoreError, match=r"No space left.*before this one are kept"):
+        patch.setattr(os, "fsync", full)
+        journal.append(BATCH.points[2], measured(BATCH.points[2]))
+    assert BATCH.points[2].key not in journal.finished
+    journal.close()
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("room", [0, 1, 100])
+def test_a_disk_that_is_full_leaves_the_points_before_it(path, room):
+    journal = filled(path, BATCH.points[:2])
+    before = path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + room, limits[1]))
+    try:
+        with pytest.raises(StoreError, match=r"tiled-r2\.journal: .*the points before this one are kept"):
+            journal.append(BATCH.points[2], measured(BATCH.points[2]))
+        assert path.read_bytes() == before
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    journal.append(BATCH.points[2], measured(BATCH.points[2]))  # there is room again
+    journal.close()
+    assert path.read_bytes().startswith(before)
+    again = Journal(path, BATCH, HOST)
+    assert set(again.finished) == {point.key for point in BATCH.points}
+    again.close()
+
+
+def test_a_complete_journal_becomes_one_file(path):
+    output = path.with_suffix(".h5")
+    filled(path).complete(output)
+    assert [each.name for each in path.parent.iterdir()] == [output.name]
+    groups = store.read(output)
+    measurements, samples = groups["measurements"], groups["samples"]
+    assert list(measurements["m"]) == [8, 8, 16, 16, 32, 32]
+    assert list(measurements["contender"]) == ["tiled", "library"] * 3
+    assert list(measurements["baseline"]) == [0, 1] * 3
+    assert list(measurements["tile"]) == [8] * 6
+    assert list(np.bincount(samples["measurement"])) == [8] * 6
+    assert set(samples["total"][(samples["measurement"] == 2) & (samples["call"] == 1)]) == {1.25}
+    assert np.isnan(samples["scatter"][samples["call"] == 0]).all()
+    assert set(samples["power"]) == {300.0}
+    assert np.isnan(samples["temperature"]).all()
+    assert json.loads(groups["runs"]["provenance"][0]) == HOST
+
+
+def test_points_keep_the_order_of_the_batch_and_their_run(path):
+    filled(path, BATCH.points[2:]).close()
+    journal = Journal(path, BATCH, HOST)
+    for point in BATCH.points[:2]:
+        journal.append(point, measured(point))
+    journal.complete(path.with_suffix(".h5"))
+    measurements = store.read(path.with_suffix(".h5"))["measurements"]
+    assert list(measurements["m"]) == [8, 8, 16, 16, 32, 32]
+    assert list(measurements["run"]) == [1, 1, 1, 1, 0, 0]
+
+
+def test_a_failure_is_stored_with_its_place_and_without_times(path):
+    batch = batch_of([8])
+    journal = Journal(path, batch, HOST)
+    journal.append(batch.points[0], measured(batch.points[0], verdict=WRONG))
+    journal.close()
+    journal = Journal(path, batch, HOST)  # a NaN comes back from the journal too
+    journal.complete(path.with_suffix(".h5"))
+    groups = store.read(path.with_suffix(".h5"))
+    assert list(groups["measurements"]["passed"]) == [0, 1]
+    assert np.isnan(groups["measurements"]["error"][0])
+    assert groups["measurements"]["where"][0] == WRONG.where
+    assert set(groups["samples"]["measurement"]) == {1}
+
+
+# --- files -------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "new" / "file"
+    with store.replacing(target) as temporary:
+        temporary.write_text("old")
+        assert not target.exists()
+    with pytest.raises(ZeroDivisionError), store.replacing(target) as temporary:
+        temporary.write_text("half")
+        raise ZeroDivisionError
+    assert target.read_text() == "old"
+    assert [path.name for path in target.parent.iterdir()] == ["file"]
+    umask = os.umask(0)
+    os.umask(umask)
+    assert target.stat().st_mode & 0o777 == 0o666 & ~umask
+
+
+def test_a_file_cut_short_is_an_error_that_names_it(tmp_path):
+    path = stored(tmp_path / "a.h5")
+    whole = path.read_bytes()
+    for length in [*range(0, len(whole), len(whole) // 40), len(whole) - 1]:
+        path.write_bytes(whole[:length])
+        with pytest.raises(StoreError, match=r"a\.h5: .*delete it and run again"):
+            store.read(path)
+
+
+def test_a_file_that_is_not_ours_is_an_error_that_says_so(tmp_path):
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["x"] = [1, 2]
+    with pytest.raises(StoreError, match=r"other\.h5: not a file of"):
+        store.read(tmp_path / "other.h5")
+    (tmp_path / "text.h5").write_text("no HDF5 at all\n")
+    with pytest.raises(StoreError, match=r"text\.h5: "):
+        store.read(tmp_path / "text.h5")
+    with pytest.raises(StoreError, match=r"none\.h5: no such file"):
+        store.read(tmp_path / "none.h5")
+
+
+def test_a_file_of_a_newer_schema_says_what_to_do(tmp_path):
+    path = stored(tmp_path / "a.h5")
+    with h5py.File(path, "a") as file:
+        file.attrs["schema_version"] = store.SCHEMA_VERSION + 1
+    with pytest.raises(StoreError, match=rf"schema version {store.SCHEMA_VERSION + 1}.*upgrade"):
+        store.read(path)
+
+
+def test_a_file_without_one_of_its_groups_is_an_error(tmp_path):
+    path = stored(tmp_path / "a.h5")
+    with h5py.File(path, "a") as file:
+        del file["samples"]
+    with pytest.raises(StoreError, match="damaged"):
+        store.read(path)
+
+
+# --- merged files ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def merged(tmp_path):
+    """Three batches in one file: with a tile, without one, and of an operation without parameters."""
+    batches = [BATCH, batch_of([64], "cublas", alpha=1.5), batch_of([1000, 2000], "cub", "reduction")]
+    parts = [stored(tmp_path / f"{batch.variant}.h5", batch) for batch in batches]
+    omitted = [{"sweep": "size", "variant": "naive", "ranks": 4, "reason": "no GPU"}]
+    store.merge(parts, tmp_path / "all.h5", omitted)
+    return tmp_path / "all.h5"
+
+
+def test_merged_rows_keep_their_values_and_point_at_their_own_rows(merged):
+    groups = store.read(merged)
+    measurements, samples, runs = (groups[name] for name in ("measurements", "samples", "runs"))
+    assert list(measurements["n"]) == [8, 8, 16, 16, 32, 32, 64, 64, 1000, 1000, 2000, 2000]
+    assert list(measurements["m"]) == [8, 8, 16, 16, 32, 32, 64, 64, 0, 0, 0, 0]
+    np.testing.assert_array_equal(measurements["tile"], [8] * 6 + [np.nan] * 6)
+    np.testing.assert_array_equal(measurements["alpha"], [1.5] * 8 + [np.nan] * 4)
+    assert list(runs["batch"][measurements["run"]]) == [
+        f"{sweep}/{variant}-r2" for sweep, variant in zip(measurements["sweep"], measurements["variant"], strict=True)
+    ]
+    assert list(runs["batch"]) == ["matmul-sweep/tiled-r2", "matmul-sweep/cublas-r2", "reduction-sweep/cub-r2"]
+    assert list(np.bincount(samples["measurement"])) == [8] * 12
+
+
+def test_merging_merged_files_gives_the_same_rows(merged, tmp_path):
+    store.merge([merged], tmp_path / "again.h5")
+    before, after = store.read(merged), store.read(tmp_path / "again.h5")
+    for group, columns in before.items():
+        assert after[group].keys() == columns.keys()
+        for name, values in columns.items():
+            np.testing.assert_array_equal(after[group][name], values)
+
+
+def test_what_was_left_out_is_in_the_merged_file(merged):
+    omitted = store.read(merged)["omitted"]
+    assert {name: list(values) for name, values in omitted.items()} == {
+        "sweep": ["size"],
+        "variant": ["naive"],
+        "ranks": [4],
+        "reason": ["no GPU"],
+    }
+
+
+def test_a_merge_names_the_part_that_is_damaged(tmp_path):
+    path = stored(tmp_path / "a.h5")
+    (tmp_path / "b.h5").write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(StoreError, match=r"b\.h5"):
+        store.merge([path, tmp_path / "b.h5"], tmp_path / "all.h5")
+    assert not (tmp_path / "all.h5").exists()
+
+
+@pytest.mark.parametrize("group", store.GROUPS)
+def test_xarray_and_pandas_open_a_file_as_it_is(tmp_path, merged, group):
+    for path, count in ((merged, 12), (stored(tmp_path / "one.h5"), 6)):
+        expected = store.read(path)[group]
+        with xarray.open_dataset(path, group=group, engine="h5netcdf") as dataset:
+            index = f"{group.removesuffix('s')}_index"
+            assert set(dataset.data_vars) == set(expected)
+            for name, column in dataset.data_vars.items():
+                assert column.dims == (index,), name
+                assert column.attrs["long_name"], name
+                assert "units" in column.attrs or column.dtype.kind in "OTU", name
+                np.testing.assert_array_equal(column.values.astype(expected[name].dtype), expected[name])
+            if group == "measurements":
+                assert dataset.sizes[index] == count
+                assert list(dataset.to_dataframe()["n"]) == list(expected["n"])
+        with h5py.File(path) as file:
+            frame = pd.DataFrame({name: column[()] for name, column in file[group].items()})
+        assert len(frame) == len(next(iter(expected.values())))
+
+
+def test_units_are_of_the_system_and_not_scaled(merged):
+    with h5py.File(merged) as file:
+        assert {file["samples"][phase].attrs["units"] for phase in PHASES} == {"s"}
+        assert file["samples/sm_clock"].attrs["units"] == "Hz"
+        assert file["measurements/bytes"].attrs["units"] == "B"
