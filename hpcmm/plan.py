@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,10 +136,21 @@ def validated(config: Mapping[str, Any]) -> dict[str, Any]:
     """Pick the values of the chosen scale and hold the result against the schema."""
     scale = config.get("scale", SCALES[0])
     require("scale", scale, SCALES)
+    for name in config.get("sweeps") or ():
+        if name in SCALES:
+            raise ConfigError(
+                f"config: sweeps: name {name!r}; allowed: any but those of the scales, {', '.join(SCALES)}"
+            )
     picked = at_scale(dict(config), scale)
     error = jsonschema.exceptions.best_match(Validator(SCHEMA).iter_errors(picked))
     if error is not None:
         raise ConfigError(schema_message(error))
+    measuring = picked["measuring"]
+    if measuring["min_repetitions"] > measuring["max_repetitions"]:
+        raise ConfigError(
+            f"config: measuring.min_repetitions: {measuring['min_repetitions']}; "
+            f"allowed: at most max_repetitions, {measuring['max_repetitions']}"
+        )
     return picked
 
 
@@ -204,6 +216,8 @@ def sweep_batches(sweep: str, entry: Mapping[str, Any], measuring: Measuring) ->
     for key in ("alpha", "beta"):
         if key in entry and key not in operation.parameters:
             raise ConfigError(f"config: {place}.{key}: {operation.name} has no such parameter")
+        if not math.isfinite(entry.get(key, 0)):
+            raise ConfigError(f"config: {place}.{key}: {entry[key]!r}; allowed: a finite number")
     parameters = {key: float(entry.get(key, value)) for key, value in operation.parameters.items()}
 
     for variant, ranks in itertools.product(variants, entry.get("ranks", [1])):
@@ -231,6 +245,10 @@ def sweep_shapes(place: str, entry: Mapping[str, Any], operation: Operation) -> 
     if "sizes" in entry:
         sizes = entry["sizes"]
         if isinstance(sizes, Mapping):
+            if sizes["start"] > sizes["stop"]:
+                raise ConfigError(
+                    f"config: {place}.sizes.start: {sizes['start']}; allowed: at most stop, {sizes['stop']}"
+                )
             sizes = range(sizes["start"], sizes["stop"] + 1, sizes["step"])
         return [(size,) * dimensions for size in sizes]
     for shape in entry["shapes"]:

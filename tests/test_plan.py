@@ -105,6 +105,11 @@ REFUSED = [
     ({"sweeps__sum__alpha": 2}, ["sweeps.sum.alpha", "reduction"]),
     ({"sweeps__size__ranks": [0]}, ["sweeps.size.ranks", "0", "at least 1"]),
     ({"sweeps__size__beta": "half"}, ["sweeps.size.beta", "'half'", "number"]),
+    ({"sweeps__size__beta": float("nan")}, ["sweeps.size.beta", "nan", "finite"]),
+    ({"sweeps__size__sizes": [8, 8]}, ["sweeps.size.sizes", "[8, 8]", "each value once"]),
+    ({"sweeps__size__sizes": {"start": 9, "stop": 8, "step": 1}}, ["sweeps.size.sizes.start", "9", "at most stop, 8"]),
+    ({"measuring__min_repetitions": 500}, ["measuring.min_repetitions", "500", "at most max_repetitions"]),
+    ({"sweeps__full": CONFIG["sweeps"]["sum"]}, ["sweeps", "'full'", "all but the scales"]),
 ]
 
 

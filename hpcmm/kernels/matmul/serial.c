@@ -1,4 +1,4 @@
-/* Matrix product, CPU rung 1: the triple loop of the textbook, one thread.
+/* Matrix product, CPU rung: the triple loop of the textbook, one thread.
 
    Every element of C is a dot product of a row of A and a column of B. The column is read with a
    stride of a whole row, so each step touches another cache line; nothing is reused on purpose.

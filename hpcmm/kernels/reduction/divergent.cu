@@ -1,4 +1,4 @@
-// Sum, GPU rung 1: interleaved addressing with divergent branches.
+// Sum, GPU rung: interleaved addressing with divergent branches.
 //
 // A block sums its elements as a tree in shared memory; in step s each thread whose index is a
 // multiple of 2 s adds its neighbour at distance s. Limit: the working threads lie scattered over

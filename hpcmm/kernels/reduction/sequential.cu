@@ -1,4 +1,4 @@
-// Sum, GPU rung 3: sequential addressing.
+// Sum, GPU rung: sequential addressing.
 //
 // In each step the lower half of the threads adds the upper half. The working threads are
 // contiguous, so whole warps retire instead of diverging, and a warp reads consecutive words of

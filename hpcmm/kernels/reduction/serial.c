@@ -1,4 +1,4 @@
-/* Sum, CPU rung 1: one loop, one thread. Each addition waits for the one before it. Source: 004. */
+/* Sum, CPU rung: one loop, one thread. Each addition waits for the one before it. Source: 004. */
 #include <stddef.h>
 
 void reduction(const REAL *x, size_t n, REAL *total, int threads)
