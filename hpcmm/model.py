@@ -45,9 +45,15 @@ class Variant:
     tiles : tuple of int
         Widths of a square thread block that it can be compiled for; empty if it has none.
     block : tuple of int
-        Threads of a block (x, y) where no tile decides.
-    per_thread : int
-        Elements that one thread loads from global memory (reductions).
+        Threads of a block where no tile decides.
+    constants : mapping of str to int
+        Compile-time constants of the kernel, from which its launch geometry follows too: ``ROWS`` and
+        ``COLUMNS`` of C that a block computes, ``DEPTH`` and ``STAGES`` of its tiles; ``PER_THREAD``
+        elements of a reduction that a thread loads at least, ``MAX_BLOCKS`` of its grid.
+    exact : bool
+        Whether it is right only where the tile divides every dimension.
+    one_launch : bool
+        Whether a reduction needs no further pass over partial sums.
     """
 
     name: str
@@ -57,7 +63,9 @@ class Variant:
     baseline: bool = False
     tiles: tuple[int, ...] = ()
     block: tuple[int, ...] = ()
-    per_thread: int = 1
+    constants: Mapping[str, int] = field(default_factory=dict, hash=False)
+    exact: bool = False
+    one_launch: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,11 +84,12 @@ class Operand:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch: its geometry and its arguments (arrays and NumPy scalars)."""
+    """One kernel launch: its geometry, its arguments (arrays and NumPy scalars), its dynamic shared memory."""
 
     grid: tuple[int, ...]
     block: tuple[int, ...]
     arguments: tuple[Any, ...]
+    shared_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -233,9 +233,22 @@ def sweep_batches(sweep: str, entry: Mapping[str, Any], measuring: Measuring) ->
             )
             for shape, dtype, tile in itertools.product(sweep_shapes(place, entry, operation), dtypes, tiles)
         )
+        if variant.exact and not entry.get("allow_fail", False):
+            for point in points:
+                refuse_ragged(place, point)
         if points:
             fingerprint = digest([record(variant), source_digest(operation, variant), points_of(points), measuring])
             yield Batch(sweep, operation.name, variant.name, variant.device, ranks, points, fingerprint)
+
+
+def refuse_ragged(place: str, point: Point) -> None:
+    """Refuse a point whose blocks, on every rank, do not come out even."""
+    tile = int(point.parameters["tile"])
+    if any(size % tile for size in point.shape) or point.shape[0] % (tile * point.ranks):
+        raise ConfigError(
+            f"config: {place}: {point.variant} needs multiples of its tile, {tile}, on each of {point.ranks} ranks; "
+            f"{'x'.join(map(str, point.shape))} is none: leave it out, or set allow_fail: true to see it FAIL"
+        )
 
 
 def sweep_shapes(place: str, entry: Mapping[str, Any], operation: Operation) -> list[tuple[int, ...]]:

@@ -27,6 +27,7 @@ def compile_kernel(operation: str, variant: Variant, dtype: str, tile: int | Non
         options.append(f"-DTILE={tile}")
     if variant.block:
         options.append(f"-DBLOCK={math.prod(variant.block)}")
+    options += [f"-D{name}={value}" for name, value in variant.constants.items()]
     module = cupy.RawModule(code=kernels.source(operation, variant).read_text(), options=tuple(options))
     return module.get_function(operation)
 
@@ -107,10 +108,11 @@ class CudaBackend:
         kernel = compile_kernel(operation.name, variant, dtype, tile)
         scratch = {name: cupy.empty(length, dtype) for name, length in operation.scratch(variant, shape).items()}
         launches = operation.launches(variant, shape, dtype, parameters, {**arrays, **scratch})
+        kernel.max_dynamic_shared_size_bytes = max((launch.shared_bytes for launch in launches), default=0)
 
         def run():
             for launch in launches:
-                kernel(launch.grid, launch.block, launch.arguments)
+                kernel(launch.grid, launch.block, launch.arguments, shared_mem=launch.shared_bytes)
 
         return run
 

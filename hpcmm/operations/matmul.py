@@ -9,23 +9,78 @@ import numpy as np
 from hpcmm.model import Launch, Operand, Operation, Variant, Verdict
 from hpcmm.operations import accuracy
 
+TILES = (8, 16, 32)
+
 LADDER = (  # the order here is the order of the rungs
     Variant("serial", "cpu", "triple loop on one thread", source="000, 004"),
     Variant("openmp", "cpu", "rows shared out over OpenMP threads, inner loop over contiguous rows of B", source="000"),
     Variant("numpy", "cpu", "NumPy's BLAS", baseline=True),
     Variant(
-        "naive",
+        "naive_unguarded",
         "cuda",
-        "one thread computes one element of C",
-        source="003 kernel01, 004",
-        tiles=(8, 16, 32),
+        "one thread computes one element of C, grid = n / block",
+        source="000, 003 kernel00",
+        tiles=TILES,
+        exact=True,
+    ),
+    Variant("naive", "cuda", "grid rounded up, bounds tested: any size", source="003 kernel01, 004", tiles=TILES),
+    Variant("naive_unrolled", "cuda", "k loop unrolled by a stride, with a remainder", source="001", tiles=TILES),
+    Variant("uncoalesced", "cuda", "a warp's threads take different rows", source="000, 004 unit 4", tiles=TILES),
+    Variant(
+        "coalesced",
+        "cuda",
+        "a warp takes 32 neighbouring columns",
+        source="000, 004 unit 4",
+        block=(256,),
+        constants={"ROWS": 8, "COLUMNS": 32},
     ),
     Variant(
-        "tiled",
+        "tiled_exact",
         "cuda",
-        "tiles of A and B staged in shared memory, zero padded at the edges",
-        source="001, 002, 003 kernel11",
-        tiles=(8, 16, 32),
+        "tiles of A and B staged in shared memory, multiples of the tile only",
+        source="000, 002, 003 kernel10, 004 unit 3",
+        tiles=TILES,
+        exact=True,
+    ),
+    Variant("tiled_padded", "cuda", "the last tile padded with zeros: any size", source="001", tiles=TILES),
+    Variant("tiled_remainder", "cuda", "the last tile in a loop of its own", source="003 kernel11", tiles=TILES),
+    Variant("bank_conflict", "cuda", "tiles stored by columns, against the banks", source="000, 001", tiles=TILES),
+    Variant("conflict_free", "cuda", "the same with padded rows", source="000, 001", tiles=TILES),
+    Variant("tiled_unrolled", "cuda", "the loop over a tile written out", source="000, 001", tiles=TILES),
+    Variant(
+        "register_1d",
+        "cuda",
+        "each thread computes a column of 8 elements in registers",
+        block=(512,),
+        constants={"ROWS": 64, "COLUMNS": 64, "DEPTH": 8},
+    ),
+    Variant(
+        "register_2d",
+        "cuda",
+        "each thread computes 8 x 8 elements in registers",
+        block=(256,),
+        constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 8},
+    ),
+    Variant(
+        "vectorized",
+        "cuda",
+        "16 bytes a load, A transposed in shared memory",
+        block=(256,),
+        constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 8},
+    ),
+    Variant(
+        "warp_tiled",
+        "cuda",
+        "the lanes of a warp share one tile of C",
+        block=(256,),
+        constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 16},
+    ),
+    Variant(
+        "asynchronous",
+        "cuda",
+        "tiles arrive by cp.async in a ring of stages while the warps compute",
+        block=(256,),
+        constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 16, "STAGES": 4},
     ),
     Variant("cublas", "cuda", "cuBLAS", source="001", baseline=True),
 )
@@ -124,13 +179,24 @@ def arguments(shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float
 def launches(
     variant: Variant, shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float], arrays: Mapping
 ) -> list[Launch]:
-    """One launch of square blocks that cover C."""
+    """One launch of blocks that cover C; of an ``exact`` variant, as many as fit into C."""
     m, n, _ = shape
-    if m == 0:
+    tile = int(parameters.get("tile", 0))
+    rows, columns = (variant.constants.get(name, tile) for name in ("ROWS", "COLUMNS"))
+    grid = (n // columns, m // rows) if variant.exact else (-(-n // columns), -(-m // rows))
+    if 0 in grid:
         return []
-    width = int(parameters["tile"])
-    grid = (-(-n // width), -(-m // width))
-    return [Launch(grid, (width, width), arguments(shape, dtype, parameters, arrays))]
+    shared = shared_bytes(variant, dtype)
+    return [Launch(grid, variant.block or (tile, tile), arguments(shape, dtype, parameters, arrays), shared)]
+
+
+def shared_bytes(variant: Variant, dtype: str) -> int:
+    """Dynamic shared memory of a ring of stages: a tile of A with its rows padded by 16 bytes, and one of B."""
+    if "STAGES" not in variant.constants:
+        return 0
+    rows, columns, depth, stages = (variant.constants[c] for c in ("ROWS", "COLUMNS", "DEPTH", "STAGES"))
+    itemsize = np.dtype(dtype).itemsize
+    return stages * (rows * (depth * itemsize + 16) + depth * columns * itemsize)
 
 
 MATMUL = Operation(

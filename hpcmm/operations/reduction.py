@@ -9,23 +9,43 @@ import numpy as np
 from hpcmm.model import Launch, Operand, Operation, Variant, Verdict
 from hpcmm.operations import accuracy
 
+B128 = (128,)  # the block of 004 and of Harris
+TWO = {"PER_THREAD": 2}
+
 LADDER = (  # the order here is the order of the rungs
     Variant("serial", "cpu", "one loop on one thread", source="004"),
     Variant("openmp", "cpu", "parallel for with a reduction clause"),
     Variant("numpy", "cpu", "NumPy's sum", baseline=True),
     Variant(
-        "divergent",
+        "divergent", "cuda", "interleaved addressing by a modulo: warps diverge", source="004 kernel 1", block=B128
+    ),
+    Variant("strided", "cuda", "interleaved addressing by a stride: bank conflicts", source="004 kernel 2", block=B128),
+    Variant("sequential", "cuda", "the lower half adds the upper half", source="004 kernel 3", block=B128),
+    Variant("first_add", "cuda", "first addition while loading", source="004 kernel 4", block=B128, constants=TWO),
+    Variant("last_warp", "cuda", "the last warp written out", source="004 kernel 5", block=B128, constants=TWO),
+    Variant("unrolled", "cuda", "all steps written out", source="Harris kernel 6", block=B128, constants=TWO),
+    Variant(
+        "several_per_thread",
         "cuda",
-        "interleaved addressing: threads picked by a modulo, warps diverge",
-        source="004 kernel 1",
-        block=(128,),
+        "a limited grid strides over the input",
+        source="Harris kernel 7",
+        block=B128,
+        constants={"PER_THREAD": 8, "MAX_BLOCKS": 2112},
     ),
     Variant(
-        "sequential",
+        "shuffle",
         "cuda",
-        "sequential addressing: the lower half of the threads adds the upper half",
-        source="004 kernel 3",
-        block=(128,),
+        "warps add up by exchanging registers",
+        block=B128,
+        constants={"PER_THREAD": 8, "MAX_BLOCKS": 2112},
+    ),
+    Variant(
+        "one_launch",
+        "cuda",
+        "16 bytes a load; the last block adds up the sums of all, in fixed order",
+        block=(256,),
+        constants={"PER_THREAD": 16, "MAX_BLOCKS": 1056},
+        one_launch=True,
     ),
     Variant("cub", "cuda", "CUB's device-wide reduction", baseline=True),
 )
@@ -68,11 +88,18 @@ def arguments(shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float
 
 
 def pass_lengths(variant: Variant, n: int) -> list[int]:
-    """Partial sums that are left after each pass; the last is 1 (an empty input has one pass too)."""
+    """Blocks of each pass, which are the partial sums that it leaves; the last pass has one.
+
+    A variant that adds up its blocks' sums itself has a single pass. An empty input has one block too.
+    """
+    elements = variant.block[0] * variant.constants.get("PER_THREAD", 1)
     lengths = []
     while not lengths or n > 1:
-        n = max(1, -(-n // (variant.block[0] * variant.per_thread)))
+        n = max(1, -(-n // elements))
+        n = min(n, variant.constants.get("MAX_BLOCKS", n))
         lengths.append(n)
+        if variant.one_launch:
+            break
     return lengths
 
 

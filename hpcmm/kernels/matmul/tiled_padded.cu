@@ -1,12 +1,10 @@
-// Matrix product, GPU rung: tiles of A and B staged in shared memory, any shape.
+// Matrix product, GPU rung: tiles staged in shared memory and padded with zeros, any shape.
 //
-// A block of TILE x TILE threads computes a TILE x TILE tile of C in phases. In each phase every
-// thread loads one element of A and one of B; after a barrier each loaded element serves TILE
-// threads, so global memory is read TILE times less often than by the naive rung. A second barrier
-// keeps the next phase from overwriting a tile that a slower warp still reads. Elements outside the
-// matrices are stored as zero, which adds nothing to the sums. Limit: each multiply-add still costs
-// two loads from shared memory.
-// Source: 001 (zero padding), 002, 003 kernel11.
+// As tiled_exact, but the grid is rounded up and an element outside the matrices is stored as zero,
+// which adds nothing to the sums: the last tile is then a tile like all others. Threads outside C
+// still load and take part in the barriers; they only do not write. Limit: the last phase multiplies
+// zeros, and each multiply-add still costs two loads from shared memory.
+// Source: 001.
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)

@@ -1,0 +1,29 @@
+// Matrix product, GPU rung: shared tiles stored by columns, against the banks.
+//
+// Both tiles are stored transposed. A warp then writes its 32 elements with a stride of TILE words,
+// and reads B's with the same stride: for TILE = 32 all 32 words lie in one of the 32 banks, and one
+// access becomes 32 (16 at TILE = 16, in two rows of the block). It stands here for the difference to
+// conflict_free.
+// Source: 000, 001.
+
+extern "C" __global__ void __launch_bounds__(TILE *TILE)
+    matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
+{
+    __shared__ REAL tile_a[TILE][TILE], tile_b[TILE][TILE];  // [column][row]
+    const int x = threadIdx.x, y = threadIdx.y;
+    const int column = blockIdx.x * TILE + x;
+    const int row = blockIdx.y * TILE + y;
+    REAL sum = 0;
+    for (int start = 0; start < k; start += TILE) {
+        tile_a[x][y] = row < m && start + x < k ? A[(size_t)row * lda + start + x] : REAL(0);
+        tile_b[x][y] = start + y < k && column < n ? B[(size_t)(start + y) * ldb + column] : REAL(0);
+        __syncthreads();
+        for (int p = 0; p < TILE; ++p)
+            sum += tile_a[p][y] * tile_b[x][p];
+        __syncthreads();
+    }
+    if (row < m && column < n) {
+        REAL &c = C[(size_t)row * ldc + column];
+        c = beta == 0 ? alpha * sum : alpha * sum + beta * c;  // beta = 0: C is not read
+    }
+}

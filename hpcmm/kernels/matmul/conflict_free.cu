@@ -1,0 +1,29 @@
+// Matrix product, GPU rung: tiles stored by columns again, but each row padded by one element.
+//
+// Everything is as in bank_conflict but the length of a row in shared memory, TILE + 1 words. A
+// column then has a stride that shares no factor with the 32 banks, so the 32 elements that a warp
+// touches lie in 32 banks and one access is one again. Row order, as in tiled_padded, does without
+// the padding.
+// Source: 000, 001.
+
+extern "C" __global__ void __launch_bounds__(TILE *TILE)
+    matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
+{
+    __shared__ REAL tile_a[TILE][TILE + 1], tile_b[TILE][TILE + 1];  // [column][row]
+    const int x = threadIdx.x, y = threadIdx.y;
+    const int column = blockIdx.x * TILE + x;
+    const int row = blockIdx.y * TILE + y;
+    REAL sum = 0;
+    for (int start = 0; start < k; start += TILE) {
+        tile_a[x][y] = row < m && start + x < k ? A[(size_t)row * lda + start + x] : REAL(0);
+        tile_b[x][y] = start + y < k && column < n ? B[(size_t)(start + y) * ldb + column] : REAL(0);
+        __syncthreads();
+        for (int p = 0; p < TILE; ++p)
+            sum += tile_a[p][y] * tile_b[x][p];
+        __syncthreads();
+    }
+    if (row < m && column < n) {
+        REAL &c = C[(size_t)row * ldc + column];
+        c = beta == 0 ? alpha * sum : alpha * sum + beta * c;  // beta = 0: C is not read
+    }
+}

@@ -1,0 +1,18 @@
+// Matrix product, GPU rung: one thread computes one element of C, and nobody asks whether it exists.
+//
+// The grid is N / block, rounded down, so sizes that are no multiple of the block lose their last
+// rows and columns: at N = 641 with blocks of 32 the element 0:640 is never written. It is the first
+// kernel that everybody writes. Limit: multiples of the block only.
+// Source: 000 initial code, 003 kernel00.
+
+extern "C" __global__ void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb,
+                                  REAL beta, REAL *C, int ldc)
+{
+    const int column = blockIdx.x * blockDim.x + threadIdx.x;
+    const int row = blockIdx.y * blockDim.y + threadIdx.y;
+    REAL sum = 0;
+    for (int p = 0; p < k; ++p)
+        sum += A[(size_t)row * lda + p] * B[(size_t)p * ldb + column];
+    REAL &c = C[(size_t)row * ldc + column];
+    c = beta == 0 ? alpha * sum : alpha * sum + beta * c;  // beta = 0: C is not read
+}

@@ -1,0 +1,39 @@
+// Matrix product, GPU rung: tiles staged in shared memory, the last one in a loop of its own length.
+//
+// The other way to treat a k that is no multiple of TILE: full phases run without a test on k, and a
+// last phase adds up only the k % TILE products that exist, so what the tiles hold beyond them does
+// not matter. Rows and columns are clamped to the last one instead of being tested: surplus threads
+// load something harmless and do not write.
+// Source: 003 kernel11.
+
+extern "C" __global__ void __launch_bounds__(TILE *TILE)
+    matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
+{
+    __shared__ REAL tile_a[TILE][TILE], tile_b[TILE][TILE];
+    const int x = threadIdx.x, y = threadIdx.y;
+    const int column = blockIdx.x * TILE + x;
+    const int row = blockIdx.y * TILE + y;
+    const REAL *a = A + (size_t)min(row, m - 1) * lda;
+    const REAL *b = B + min(column, n - 1);
+    REAL sum = 0;
+    int start = 0;
+    for (; start + TILE <= k; start += TILE) {
+        tile_a[y][x] = a[start + x];
+        tile_b[y][x] = b[(size_t)(start + y) * ldb];
+        __syncthreads();
+        for (int p = 0; p < TILE; ++p)
+            sum += tile_a[y][p] * tile_b[p][x];
+        __syncthreads();
+    }
+    if (start < k) {
+        tile_a[y][x] = a[min(start + x, k - 1)];
+        tile_b[y][x] = b[(size_t)min(start + y, k - 1) * ldb];
+        __syncthreads();
+        for (int p = 0; p < k - start; ++p)
+            sum += tile_a[y][p] * tile_b[p][x];
+    }
+    if (row < m && column < n) {
+        REAL &c = C[(size_t)row * ldc + column];
+        c = beta == 0 ? alpha * sum : alpha * sum + beta * c;  // beta = 0: C is not read
+    }
+}

@@ -1,0 +1,20 @@
+// Matrix product, GPU rung: the naive kernel with rows and columns of the block exchanged.
+//
+// Neighbouring threads of a warp take neighbouring rows. In each step a warp then reads its elements
+// of A, and in the end writes those of C, a whole row apart: every element costs a memory transaction
+// of its own, where the coalesced rung needs one for the warp. It stands here for the difference.
+// Source: 000, 004 unit 4.
+
+extern "C" __global__ void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb,
+                                  REAL beta, REAL *C, int ldc)
+{
+    const int column = blockIdx.x * blockDim.y + threadIdx.y;
+    const int row = blockIdx.y * blockDim.x + threadIdx.x;
+    if (row >= m || column >= n)
+        return;
+    REAL sum = 0;
+    for (int p = 0; p < k; ++p)
+        sum += A[(size_t)row * lda + p] * B[(size_t)p * ldb + column];
+    REAL &c = C[(size_t)row * ldc + column];
+    c = beta == 0 ? alpha * sum : alpha * sum + beta * c;  // beta = 0: C is not read
+}

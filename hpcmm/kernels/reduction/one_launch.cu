@@ -1,0 +1,94 @@
+// Sum, GPU rung: 16 bytes a load and a single launch.
+//
+// Each thread keeps several loads of 16 bytes in flight, which is what fills the memory pipeline. The
+// blocks' sums go to global memory, and the block that draws the last ticket adds them up in the order
+// of their index: no second launch, and the same rounding in every run, as neither the number of
+// blocks nor any order of additions depends on which block finishes first. The ticket counter is put
+// back for the next launch. Elements before the first 16-byte boundary and after the last are added
+// one by one by the first block.
+
+struct alignas(16) Vector {
+    REAL of[16 / sizeof(REAL)];
+};
+
+__device__ REAL block_sums[MAX_BLOCKS];
+__device__ unsigned int tickets;
+
+__device__ REAL warp_sum(REAL sum)
+{
+#pragma unroll
+    for (int s = 16; s > 0; s /= 2)
+        sum += __shfl_down_sync(0xffffffffu, sum, s);
+    return sum;
+}
+
+// The block's sum, in thread 0.
+__device__ REAL block_sum(REAL sum)
+{
+    __shared__ REAL sums[32];
+    const int t = threadIdx.x;
+    __syncthreads();  // sums may still be read by an earlier call
+    sum = warp_sum(sum);
+    if (t % 32 == 0)
+        sums[t / 32] = sum;
+    __syncthreads();
+    return t < 32 ? warp_sum(t < BLOCK / 32 ? sums[t] : REAL(0)) : REAL(0);
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK) reduction(const REAL *x, size_t n, REAL *total)
+{
+    constexpr int WIDTH = 16 / sizeof(REAL), IN_FLIGHT = 4;
+    static_assert(BLOCK % 32 == 0 && BLOCK <= 1024, "whole warps, at most 32 of them");
+    const int t = threadIdx.x;
+    size_t head = (16 - (size_t)x % 16) % 16 / sizeof(REAL);
+    head = head < n ? head : n;
+    const Vector *const vectors = (const Vector *)(x + head);
+    const size_t count = (n - head) / WIDTH, tail = head + count * WIDTH;
+    const size_t stride = (size_t)gridDim.x * BLOCK;
+
+    REAL sum = 0;
+    size_t i = (size_t)blockIdx.x * BLOCK + t;
+    for (; i + (IN_FLIGHT - 1) * stride < count; i += IN_FLIGHT * stride) {
+        Vector v[IN_FLIGHT];
+#pragma unroll
+        for (int j = 0; j < IN_FLIGHT; ++j)
+            v[j] = vectors[i + j * stride];
+#pragma unroll
+        for (int j = 0; j < IN_FLIGHT; ++j)
+#pragma unroll
+            for (int w = 0; w < WIDTH; ++w)
+                sum += v[j].of[w];
+    }
+    for (; i < count; i += stride) {
+        const Vector v = vectors[i];
+#pragma unroll
+        for (int w = 0; w < WIDTH; ++w)
+            sum += v.of[w];
+    }
+    if (blockIdx.x == 0) {
+        if (t < head)
+            sum += x[t];
+        if (tail + t < n)
+            sum += x[tail + t];
+    }
+
+    __shared__ bool last;
+    sum = block_sum(sum);
+    if (t == 0) {
+        block_sums[blockIdx.x] = sum;
+        __threadfence();  // the sum is visible before the ticket is drawn
+        last = atomicAdd(&tickets, 1u) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (last) {
+        __threadfence();
+        sum = 0;
+        for (int b = t; b < gridDim.x; b += BLOCK)
+            sum += ((volatile REAL *)block_sums)[b];
+        sum = block_sum(sum);
+        if (t == 0) {
+            *total = sum;
+            tickets = 0;
+        }
+    }
+}
