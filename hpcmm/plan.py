@@ -14,7 +14,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jsonschema
 import yaml
@@ -138,9 +138,7 @@ def validated(config: Mapping[str, Any]) -> dict[str, Any]:
     require("scale", scale, SCALES)
     for name in config.get("sweeps") or ():
         if name in SCALES:
-            raise ConfigError(
-                f"config: sweeps: name {name!r}; allowed: any but those of the scales, {', '.join(SCALES)}"
-            )
+            raise ConfigError(f"config: sweeps: name {name!r}; allowed: all but the scales, {', '.join(SCALES)}")
     picked = at_scale(dict(config), scale)
     error = jsonschema.exceptions.best_match(Validator(SCHEMA).iter_errors(picked))
     if error is not None:
@@ -234,21 +232,27 @@ def sweep_batches(sweep: str, entry: Mapping[str, Any], measuring: Measuring) ->
             for shape, dtype, tile in itertools.product(sweep_shapes(place, entry, operation), dtypes, tiles)
         )
         if variant.exact and not entry.get("allow_fail", False):
-            for point in points:
-                refuse_ragged(place, point)
+            even = tuple(point for point in points if comes_out_even(point))
+            if "variants" in entry and even != points:
+                refuse_ragged(place, next(point for point in points if point not in even))
+            points = even
         if points:
             fingerprint = digest([record(variant), source_digest(operation, variant), points_of(points), measuring])
             yield Batch(sweep, operation.name, variant.name, variant.device, ranks, points, fingerprint)
 
 
-def refuse_ragged(place: str, point: Point) -> None:
-    """Refuse a point whose blocks, on every rank, do not come out even."""
+def comes_out_even(point: Point) -> bool:
+    """Whether the tile divides every dimension, on every rank."""
     tile = int(point.parameters["tile"])
-    if any(size % tile for size in point.shape) or point.shape[0] % (tile * point.ranks):
-        raise ConfigError(
-            f"config: {place}: {point.variant} needs multiples of its tile, {tile}, on each of {point.ranks} ranks; "
-            f"{'x'.join(map(str, point.shape))} is none: leave it out, or set allow_fail: true to see it FAIL"
-        )
+    return all(size % tile == 0 for size in point.shape) and point.shape[0] % (tile * point.ranks) == 0
+
+
+def refuse_ragged(place: str, point: Point) -> NoReturn:
+    shape, tile = "x".join(map(str, point.shape)), point.parameters["tile"]
+    raise ConfigError(
+        f"config: {place}: {point.variant} needs multiples of its tile, {tile:g}, on each rank; {shape} on "
+        f"{point.ranks} is none: leave it out, or set allow_fail: true to see it FAIL"
+    )
 
 
 def sweep_shapes(place: str, entry: Mapping[str, Any], operation: Operation) -> list[tuple[int, ...]]:

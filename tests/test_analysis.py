@@ -88,18 +88,18 @@ def test_phases_are_those_of_the_whole_call_and_the_kernel_alone_is_apart(tmp_pa
 
 
 def test_ratio_pairs_repetitions_before_the_median(tmp_path):
-    point = matmul("tiled", tile=16)
+    point = matmul("tiled_padded", tile=16)
     own, library = [2.0, 4.0, 10.0], [1.0, 8.0, 5.0]
     rows = derive(
         tmp_path,
         measurement(point, samples=kernel_samples(own)),
         measurement(point, "cublas", samples=kernel_samples([*library, 100.0])),
     )
-    row = rows[rows["contender"] == "tiled"].iloc[0]
+    row = rows[rows["contender"] == "tiled_padded"].iloc[0]
     assert row["ratio"] == median([1 / 2, 8 / 4, 5 / 10])
     assert row["ratio"] != median(library) / median(own)
     assert np.isnan(rows[rows["contender"] == "cublas"].iloc[0]["ratio"])
-    assert list(rows["label"]) == ["tiled 16", "cublas"]
+    assert list(rows["label"]) == ["tiled_padded 16", "cublas"]
 
 
 def test_ratio_has_its_own_interval(tmp_path):
@@ -118,7 +118,7 @@ def test_ratio_is_to_the_baseline_of_the_same_point(tmp_path):
     rows = []
     for i, (tile, n, dtype, ranks) in enumerate([(8, 64, "float32", 1), (16, 64, "float32", 1), (8, 128, "float32", 1),
                                                  (8, 64, "float64", 1), (8, 64, "float32", 2)]):  # fmt: skip
-        point = matmul("tiled", n, dtype, ranks, tile=tile)
+        point = matmul("tiled_padded", n, dtype, ranks, tile=tile)
         rows += [
             measurement(point, samples=kernel_samples([1.0])),
             measurement(point, "cublas", samples=kernel_samples([i + 2.0])),
@@ -184,13 +184,13 @@ def test_throttling_has_a_name():
 def test_series_are_apart_by_dtype_and_ranks_in_ladder_order(tmp_path):
     points = [matmul(v, n, dtype, ranks, **({"tile": tile} if tile else {}))
               for dtype in ("float64", "float32") for ranks in (2, 1) for n in (128, 64)
-              for v, tile in (("cublas", 0), ("tiled", 32), ("tiled", 8), ("serial", 0))]  # fmt: skip
+              for v, tile in (("cublas", 0), ("tiled_padded", 32), ("tiled_padded", 8), ("serial", 0))]  # fmt: skip
     frame = derive(tmp_path, *(measurement(p, samples=kernel_samples([1.0])) for p in points))
     found = list(analysis.series(frame))
     assert [(s.sweep, s.dtype, s.ranks, s.setting) for s in found] == [
         ("size", dtype, ranks, "alpha 1.5, beta 0.5") for dtype in ("float32", "float64") for ranks in (1, 2)
     ]
-    assert list(found[0].points["label"]) == ["serial", "tiled 8", "tiled 32", "cublas"] * 2
+    assert list(found[0].points["label"]) == ["serial", "tiled_padded 8", "tiled_padded 32", "cublas"] * 2
     assert list(found[0].points["n"]) == [64] * 4 + [128] * 4
 
 
@@ -227,7 +227,7 @@ def test_summary_counts_points_and_keeps_the_reasons(tmp_path):
     rows = [
         measurement(point, verdict=FAIL),
         measurement(point, "cublas", samples=kernel_samples([1.0])),
-        measurement(matmul("tiled", tile=8), samples=kernel_samples([1.0], {"throttle_reasons": 0x4})),
+        measurement(matmul("tiled_padded", tile=8), samples=kernel_samples([1.0], {"throttle_reasons": 0x4})),
         measurement(matmul("cublas"), samples=kernel_samples([1.0])),
     ]
     omitted = [{"sweep": "size", "variant": "cublas", "ranks": 2, "reason": "no CUDA device"}]
@@ -235,7 +235,7 @@ def test_summary_counts_points_and_keeps_the_reasons(tmp_path):
     found = analysis.summary(columns, analysis.measurements(columns))
     assert found.line == "3 points: 2 PASS, 1 FAIL, 1 throttled; 1 left out"
     assert list(found.failures["contender"]) == ["naive"]
-    assert list(found.throttlings["label"]) == ["tiled 8"]
+    assert list(found.throttlings["label"]) == ["tiled_padded 8"]
     assert found.omitted.to_dict("records") == omitted
 
 

@@ -227,7 +227,7 @@ def test_a_sum_must_be_equal(dtype):
 
 @given(n=st.integers(0, 5000), block=st.integers(1, 64), per_thread=st.integers(2, 8))
 def test_the_launches_of_a_sum_lead_from_the_input_to_the_total(n, block, per_thread):
-    variant = Variant("any", "cuda", "", block=(block,), per_thread=per_thread)
+    variant = Variant("any", "cuda", "", block=(block,), constants={"PER_THREAD": per_thread})
     lengths = pass_lengths(variant, n)
     assert lengths[-1] == 1
     scratch = REDUCTION.scratch(variant, (n,))
@@ -247,13 +247,22 @@ def test_the_launches_of_a_sum_lead_from_the_input_to_the_total(n, block, per_th
     np.testing.assert_array_equal(x, np.arange(1, n + 1))
 
 
+@given(n=st.integers(0, 10_000), limit=st.integers(1, 40), one_launch=st.booleans())
+def test_a_limited_grid_and_a_single_launch(n, limit, one_launch):
+    constants = {"PER_THREAD": 4, "MAX_BLOCKS": limit}
+    variant = Variant("any", "cuda", "", block=(8,), constants=constants, one_launch=one_launch)
+    lengths = pass_lengths(variant, n)
+    assert lengths[0] == max(1, min(limit, -(-n // 32)))
+    assert len(lengths) == 1 if one_launch else lengths[-1] == 1
+
+
 def test_scratch_is_for_our_cuda_rungs_only():
     assert not any(REDUCTION.scratch(v, (10**6,)) for v in REDUCTION.ladder if v.baseline or v.device == "cpu")
 
 
 @given(m=st.integers(1, 300), n=st.integers(1, 300), tile=st.sampled_from([8, 16, 32]))
 def test_the_launch_of_a_product_covers_c_and_no_block_is_idle(m, n, tile):
-    variant = MATMUL.variant("tiled")
+    variant = MATMUL.variant("tiled_padded")
     arrays = dict.fromkeys("ABC")
     (launch,) = MATMUL.launches(variant, (m, n, 7), "float32", PARAMETERS | {"tile": tile}, arrays)
     assert launch.block == (tile, tile)

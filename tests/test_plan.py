@@ -31,7 +31,7 @@ CONFIG = {
     "sweeps": {
         "size": {
             "operation": "matmul",
-            "variants": ["serial", "numpy", "naive", "tiled", "cublas"],
+            "variants": ["serial", "numpy", "naive", "tiled_padded", "cublas"],
             "sizes": {"quick": [64, 128], "full": {"start": 100, "stop": 400, "step": 100}},
             "dtypes": ["float32"],
             "tiles": [8, 32],
@@ -109,6 +109,10 @@ REFUSED = [
     ({"sweeps__size__sizes": [8, 8]}, ["sweeps.size.sizes", "[8, 8]", "each value once"]),
     ({"sweeps__size__sizes": {"start": 9, "stop": 8, "step": 1}}, ["sweeps.size.sizes.start", "9", "at most stop, 8"]),
     ({"measuring__min_repetitions": 500}, ["measuring.min_repetitions", "500", "at most max_repetitions"]),
+    (
+        {"sweeps__size__variants": ["naive_unguarded"], "sweeps__size__sizes": [641]},
+        ["sweeps.size", "641", "allow_fail"],
+    ),
     ({"sweeps__full": CONFIG["sweeps"]["sum"]}, ["sweeps", "'full'", "all but the scales"]),
 ]
 
@@ -140,9 +144,13 @@ def test_the_config_of_the_repository_is_right(scale, backends):
 
 def test_a_batch_holds_all_points_of_a_sweep_variant_and_rank_count():
     planned = make()
-    assert len({batch.name for batch in planned.batches}) == len(planned.batches) == 5 * 2 + 6
-    batch = planned.batch("size/tiled-r2")
-    assert (batch.sweep, batch.variant, batch.device, batch.ranks) == ("size", "tiled", "cuda", 2)
+    assert (
+        len({batch.name for batch in planned.batches})
+        == len(planned.batches)
+        == 5 * 2 + len(OPERATIONS["reduction"].ladder)
+    )
+    batch = planned.batch("size/tiled_padded-r2")
+    assert (batch.sweep, batch.variant, batch.device, batch.ranks) == ("size", "tiled_padded", "cuda", 2)
     assert [(point.shape, point.parameters["tile"]) for point in batch.points] == [
         ((64, 64, 64), 8),
         ((64, 64, 64), 32),
@@ -188,13 +196,13 @@ def test_auto_without_a_gpu_leaves_out_all_of_cuda_with_the_reason():
     planned = make(changed(backends="auto"))
     assert devices(planned) == {"cpu"}
     assert planned.left_out == {batch.name: NO_GPU for batch in planned.batches if batch.device == "cuda"}
-    assert {"sweep": "size", "variant": "tiled", "ranks": 2, "reason": NO_GPU} in planned.omitted()
+    assert {"sweep": "size", "variant": "tiled_padded", "ranks": 2, "reason": NO_GPU} in planned.omitted()
     assert len(planned.omitted()) == len(planned.left_out)
 
 
 def test_auto_with_one_gpu_leaves_out_what_needs_two():
     planned = make(changed(backends="auto"), missing="", gpus=1)
-    assert set(planned.left_out) == {"size/naive-r2", "size/tiled-r2", "size/cublas-r2"}
+    assert set(planned.left_out) == {"size/naive-r2", "size/tiled_padded-r2", "size/cublas-r2"}
     assert all("2 ranks" in reason and "1" in reason for reason in planned.left_out.values())
 
 
@@ -238,10 +246,10 @@ def configs(draw) -> dict:
 
         entry = {"operation": operation.name, "dtypes": some(operation.dtypes), "ranks": some([1, 2, 3, 7])}
         if draw(st.booleans()):
-            entry["sizes"] = draw(st.lists(size, min_size=1, max_size=3))
+            entry["sizes"] = draw(st.lists(size, min_size=1, max_size=3, unique=True))
         else:
             shape = st.lists(size, min_size=len(operation.dimensions), max_size=len(operation.dimensions))
-            entry["shapes"] = draw(st.lists(shape, min_size=1, max_size=3))
+            entry["shapes"] = draw(st.lists(shape, min_size=1, max_size=3, unique_by=tuple))
         for parameter in operation.parameters:
             if draw(st.booleans()):
                 entry[parameter] = draw(st.floats(-4, 4))
@@ -293,13 +301,13 @@ def test_a_changed_source_changes_that_variant_alone(monkeypatch, tmp_path):
 
 def test_a_changed_record_changes_that_variant_alone(monkeypatch):
     before = fingerprints()
-    with_record(monkeypatch, "tiled", tiles=(8, 32))  # the points are the same
-    assert differing(before) == {"size/tiled-r1", "size/tiled-r2"}
+    with_record(monkeypatch, "tiled_padded", tiles=(8, 32))  # the points are the same
+    assert differing(before) == {"size/tiled_padded-r1", "size/tiled_padded-r2"}
 
 
 def test_a_changed_text_of_a_record_changes_nothing(monkeypatch):
     before = fingerprints()
-    with_record(monkeypatch, "tiled", change="in other words", source="005")
+    with_record(monkeypatch, "tiled_padded", change="in other words", source="005")
     assert not differing(before)
 
 
@@ -309,12 +317,29 @@ def test_a_changed_text_of_a_record_changes_nothing(monkeypatch):
     ids=lambda changes: next(iter(changes)),
 )
 def test_other_points_or_another_way_of_measuring_change_a_batch(changes):
-    batch = "size/tiled-r1"
+    batch = "size/tiled_padded-r1"
     assert make(changed(**changes)).batch(batch).fingerprint != make().batch(batch).fingerprint
 
 
 def test_another_sweep_leaves_a_batch_as_it_is():
-    batch = "size/tiled-r1"
+    batch = "size/tiled_padded-r1"
     planned = make(changed(sweeps__sum__sizes=[5]))
     assert planned.batch(batch).fingerprint == make().batch(batch).fingerprint
     assert planned.fingerprint != make().fingerprint
+
+
+def test_a_variant_for_even_sizes_is_planned_where_it_is_right_or_where_a_fail_is_asked_for():
+    def shapes(**sweep):
+        entry = {
+            "operation": "matmul",
+            "sizes": [32, 40, 64],
+            "dtypes": ["float32"],
+            "tiles": [16, 32],
+            "ranks": [2],
+        } | sweep
+        batches = make(changed(backends="cuda", sweeps={"s": entry})).batches
+        (batch,) = (batch for batch in batches if batch.variant == "tiled_exact")
+        return [(point.shape[0], int(point.parameters["tile"])) for point in batch.points]
+
+    assert shapes() == [(32, 16), (64, 16), (64, 32)], "half of the rows must be a multiple too"
+    assert len(shapes(allow_fail=True, variants=["tiled_exact"])) == 6

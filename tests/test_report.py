@@ -30,7 +30,7 @@ PROVENANCE = {
     "mpi": {"library": "MPICH Version:   5.0\nmore", "ranks": 2},
     "gpus": [{"name": "H200", "uuid": "GPU-1", "driver": "580", "cuda": "13.0"}, {"name": "H200", "uuid": "GPU-2"}],
 }
-OMITTED = [{"sweep": "size", "variant": "tiled", "ranks": 2, "reason": "no CUDA device on this machine"}]
+OMITTED = [{"sweep": "size", "variant": "tiled_padded", "ranks": 2, "reason": "no CUDA device on this machine"}]
 VOID = {"meta", "link", "img", "br", "hr", "input"}
 
 
@@ -94,7 +94,7 @@ def built(tmp_path):
     """A report of products and reductions; returns the results folder."""
     seconds = 2 * 64**3 / 100e9
     call = [[{"scatter": seconds, "kernel": 2 * seconds, "gather": seconds, "total": 5 * seconds}]]
-    tiled = product("tiled", tile=16)
+    tiled = product("tiled_padded", tile=16)
     rows = [
         measurement(tiled, samples=(*kernel_samples([seconds] * 6), *call_samples(call))),
         measurement(tiled, "cublas", samples=kernel_samples([seconds / 4] * 6)),
@@ -148,7 +148,7 @@ def test_size_table_has_rate_ratio_and_verdict(built):
     assert ("", "100 0.250× PASS") in shown
     assert ("", "400 baseline PASS") in shown
     assert ("", "51,200 baseline PASS") in shown
-    text = (built / "tables" / "size.md").read_text("utf-8")
+    text = (built / "tables" / "size.md").read_text("utf-8").replace("\\_", "_")
     assert re.search(r"\| 64 +\| +\| +100 \(0\.250× PASS\) \| +400 \(baseline PASS\) \|", text)
     assert "**GFLOP/s, float32, 1 rank, alpha 1.5, beta 0.5**" in text
     assert "**GFLOP/s, float64, 2 ranks, alpha 1.5, beta 0.5**" in text
@@ -157,19 +157,27 @@ def test_size_table_has_rate_ratio_and_verdict(built):
 def test_a_fail_is_loud_shows_where_and_no_number(built):
     html = html_of(built)
     assert ("fail", f"FAIL {FAIL.where}") in cells(html)
-    assert f"FAIL ({FAIL.where})" in (built / "tables" / "size.md").read_text("utf-8")
+    assert f"FAIL ({FAIL.where})" in (built / "tables" / "size.md").read_text("utf-8").replace("\\_", "_")
     (row,) = [row for row in read_csv(built / "tables" / "size.csv") if row["result"] == "FAIL"]
     assert row["where"] == FAIL.where
     for name in ("seconds", "seconds_low", "flops_per_second", "bytes_per_second", "ratio"):
         assert row[name] == ""
     names = {record["label"] for chart in Page(html).charts for record in records(chart)}
-    assert names == {"tiled 16", "cublas", "divergent", "sequential", "cub"}
+    assert names == {"tiled_padded 16", "cublas", "divergent", "sequential", "cub"}
 
 
 def test_what_was_not_measured_is_an_empty_cell(built):
-    (head,) = [line for line in (built / "tables" / "size.md").read_text("utf-8").splitlines() if "tiled 16" in line]
-    assert [name.strip() for name in head.split("|")[1:-1]] == ["n", "naive 8", "tiled 16", "cublas"]
-    row = next(line for line in (built / "tables" / "size.md").read_text("utf-8").splitlines() if "| 128 " in line)
+    (head,) = [
+        line
+        for line in (built / "tables" / "size.md").read_text("utf-8").replace("\\_", "_").splitlines()
+        if "tiled_padded 16" in line
+    ]
+    assert [name.strip() for name in head.split("|")[1:-1]] == ["n", "naive 8", "tiled_padded 16", "cublas"]
+    row = next(
+        line
+        for line in (built / "tables" / "size.md").read_text("utf-8").replace("\\_", "_").splitlines()
+        if "| 128 " in line
+    )
     assert [cell.strip() for cell in row.split("|")[3:5]] == ["", "51,200 (baseline PASS)"]
 
 
@@ -184,7 +192,7 @@ def records(chart: dict) -> list[dict]:
 
 def test_csv_has_plain_units_and_every_digit(built):
     rows = {(row["label"], row["n"], row["dtype"]): row for row in read_csv(built / "tables" / "size.csv")}
-    row = rows["tiled 16", "64", "float32"]
+    row = rows["tiled_padded 16", "64", "float32"]
     assert float(row["seconds"]) == 2 * 64**3 / 100e9
     assert float(row["flops_per_second"]) == pytest.approx(100e9, rel=1e-15)
     assert (row["ratio"], row["repetitions"], row["ranks"]) == ("0.25", "6", "1")
@@ -213,7 +221,7 @@ def test_ladder_table(built):
 
 
 def test_phase_table(built):
-    lines = (built / "tables" / "size.phases.md").read_text("utf-8").splitlines()
+    lines = (built / "tables" / "size.phases.md").read_text("utf-8").replace("\\_", "_").splitlines()
     head, _, row = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
     assert head == [
         "n",
@@ -227,7 +235,7 @@ def test_phase_table(built):
     ]
     assert row == [
         "64",
-        "tiled 16",
+        "tiled_padded 16",
         "5.24 µs (20.0 %)",
         "10.5 µs (40.0 %)",
         "5.24 µs (20.0 %)",
@@ -242,7 +250,7 @@ def test_phase_table(built):
 def test_summary_and_conditions_are_on_top(built):
     text = Page(html_of(built)).text
     assert "points measured 8" in text and "PASS 7" in text and "FAIL 1" in text and "left out 1" in text
-    assert "size tiled 2 no CUDA device on this machine" in text
+    assert "size tiled_padded 2 no CUDA device on this machine" in text
     for known in (
         "node7",
         "2 × H200",
@@ -292,7 +300,7 @@ def test_figures_have_the_rates_and_a_drawing_each(built):
     charts = Page(html_of(built)).charts
     assert len(charts) == 3
     rates = {(r["label"], r["n"]): r["rate"] for r in records(charts[0])}
-    assert rates == pytest.approx({("tiled 16", 64): 100, ("cublas", 64): 400, ("cublas", 128): 51234.5})
+    assert rates == pytest.approx({("tiled_padded 16", 64): 100, ("cublas", 64): 400, ("cublas", 128): 51234.5})
     drawings = sorted(path.name for path in (built / "figures").iterdir())
     assert drawings == ["size-float32-r1.svg", "size-float64-r2.svg", "sum-int32-r1.svg"]
     for name in drawings:
@@ -327,7 +335,7 @@ def test_colours_stand_out_on_light_and_dark_paper(colour):
 
 
 def test_variants_differ_without_colour_and_tiles_share_theirs(tmp_path):
-    rows = [of_rate(product(v, tile=t), 1.0 + t) for v in ("naive", "tiled") for t in (8, 16, 32)]
+    rows = [of_rate(product(v, tile=t), 1.0 + t) for v in ("naive", "tiled_padded") for t in (8, 16, 32)]
     rows += [of_rate(product("serial"), 1.0), of_rate(product("numpy"), 2.0), of_rate(product("cublas"), 3.0)]
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
     (chart,) = Page(html_of(tmp_path)).charts
@@ -341,13 +349,13 @@ def test_variants_differ_without_colour_and_tiles_share_theirs(tmp_path):
         "naive 8",
         "naive 16",
         "naive 32",
-        "tiled 8",
-        "tiled 16",
-        "tiled 32",
+        "tiled_padded 8",
+        "tiled_padded 16",
+        "tiled_padded 32",
         "cublas",
     ]
     assert len(set(style.values())) == len(style)
-    assert style["naive 8"][0] == style["naive 32"][0] != style["tiled 8"][0]
+    assert style["naive 8"][0] == style["naive 32"][0] != style["tiled_padded 8"][0]
     assert style["numpy"][0] == style["cublas"][0] == figures.LINE
     ours = [shape for label, (_, shape) in style.items() if label not in ("numpy", "cublas")]
     assert len(set(ours)) == len(ours)

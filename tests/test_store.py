@@ -20,7 +20,9 @@ RIGHT = Verdict(True, 1e-8, 1e-7, "componentwise, float64")
 WRONG = Verdict(False, float("nan"), 1e-7, "componentwise, float64", "0:3: nan - 1 = nan")
 
 
-def batch_of(sizes, variant: str = "tiled", operation: str = "matmul", fingerprint: str = "f1", **parameters) -> Batch:
+def batch_of(
+    sizes, variant: str = "tiled_padded", operation: str = "matmul", fingerprint: str = "f1", **parameters
+) -> Batch:
     dimensions = 3 if operation == "matmul" else 1
     points = tuple(Point(operation, variant, (size,) * dimensions, "float32", 2, parameters) for size in sizes)
     return Batch(f"{operation}-sweep", operation, variant, "cuda", 2, points, fingerprint)
@@ -61,7 +63,7 @@ def stored(path, batch: Batch = BATCH):
 
 @pytest.fixture
 def path(tmp_path):
-    return tmp_path / "raw" / "sweep" / "tiled-r2.journal"
+    return tmp_path / "raw" / "sweep" / "tiled_padded-r2.journal"
 
 
 # --- journal -----------------------------------------------------------------------------------------------------
@@ -152,7 +154,7 @@ def test_a_disk_that_is_full_leaves_the_points_before_it(path, room):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + room, limits[1]))
     try:
-        with pytest.raises(StoreError, match=r"tiled-r2\.journal: .*the points before this one are kept"):
+        with pytest.raises(StoreError, match=r"tiled_padded-r2\.journal: .*the points before this one are kept"):
             journal.append(BATCH.points[2], measured(BATCH.points[2]))
         assert path.read_bytes() == before
     finally:
@@ -172,7 +174,7 @@ def test_a_complete_journal_becomes_one_file(path):
     groups = store.read(output)
     measurements, samples = groups["measurements"], groups["samples"]
     assert list(measurements["m"]) == [8, 8, 16, 16, 32, 32]
-    assert list(measurements["contender"]) == ["tiled", "library"] * 3
+    assert list(measurements["contender"]) == ["tiled_padded", "library"] * 3
     assert list(measurements["baseline"]) == [0, 1] * 3
     assert list(measurements["tile"]) == [8] * 6
     assert list(np.bincount(samples["measurement"])) == [8] * 6
@@ -286,7 +288,7 @@ def test_merged_rows_keep_their_values_and_point_at_their_own_rows(merged):
     assert list(runs["batch"][measurements["run"]]) == [
         f"{sweep}/{variant}-r2" for sweep, variant in zip(measurements["sweep"], measurements["variant"], strict=True)
     ]
-    assert list(runs["batch"]) == ["matmul-sweep/tiled-r2", "matmul-sweep/cublas-r2", "reduction-sweep/cub-r2"]
+    assert list(runs["batch"]) == ["matmul-sweep/tiled_padded-r2", "matmul-sweep/cublas-r2", "reduction-sweep/cub-r2"]
     assert list(np.bincount(samples["measurement"])) == [8] * 12
 
 
