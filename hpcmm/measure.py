@@ -42,6 +42,23 @@ class Contender:
         self.samples: list[Sample] = []
         self.seconds: dict[bool, list[float]] = {True: [], False: []}  # slowest rank, by whole call or not
         self.spent = {True: 0.0, False: 0.0}
+        self.first_call = 0.0
+
+    def check(self, judge: Callable[[np.ndarray], Verdict] | None) -> None:
+        """Do the whole call into poisoned outputs and have its result judged."""
+        self.scatter.poison()
+        begin = time.perf_counter()
+        self.scatter.call(self.run)
+        self.first_call = time.perf_counter() - begin
+        self.verify(judge)
+
+    def warm_up(self, measuring: Measuring) -> None:
+        """Run the kernel untimed, not at all if it takes longer than all repetitions may."""
+        begin = time.perf_counter() - self.first_call
+        for _ in range(measuring.warmups):
+            if self.scatter.comm.bcast(time.perf_counter() - begin, root=0) > measuring.max_seconds:
+                break
+            self.scatter.kernel(self.run, measuring.cache == "cold")
 
     def verify(self, judge: Callable[[np.ndarray], Verdict] | None, when: str = "") -> None:
         """Let rank 0 judge the result that it holds; all ranks learn the verdict."""
@@ -136,31 +153,24 @@ def measure_point(problem: Problem, operation: Operation, point: Point, measurin
     contenders = [Contender(scatter, each, point) for each in variants]
 
     for contender in contenders:
-        scatter.poison()
-        scatter.call(contender.run)
-        contender.verify(problem.judge)
+        contender.check(problem.judge)
     right = [contender for contender in contenders if contender.verdict.passed]
     if not contenders[0].verdict.passed:
         right = []  # a wrong variant needs no yardstick
     scatter.keep()
     for contender in right:
-        begin = time.perf_counter()
-        for _ in range(measuring.warmups):
-            scatter.kernel(contender.run, cold)
-            if scatter.comm.bcast(time.perf_counter() - begin, root=0) > measuring.max_seconds:
-                break
+        contender.warm_up(measuring)
     for whole_call in (True, False):
         waiting = list(right)
         while waiting:
-            for contender in waiting:
+            for contender in list(waiting):
                 contender.repeat(whole_call, cold)
-            # the order turns round each time, so that a drift of the clock favours nobody
-            waiting = [each for each in reversed(waiting) if not each.done(whole_call, measuring)]
-    for contender in right:
-        scatter.poison()
-        scatter.kernel(contender.run, cold)
-        scatter.fetch()
-        contender.verify(problem.judge, when="after timing")
+                if contender.done(whole_call, measuring):
+                    waiting.remove(contender)
+                    if not whole_call:
+                        scatter.fetch()
+                        contender.verify(problem.judge, when="after timing")
+            waiting.reverse()  # the order turns round each time, so that a drift of the clock favours nobody
     return [contender.measurement(operation) for contender in contenders]
 
 

@@ -42,6 +42,7 @@ class Scatter:
     ):
         self.comm, self.backend, self.operation, self.dtype = comm, backend, operation, dtype
         self.inputs = inputs or {}
+        self.poison_value = np.iinfo(dtype).min if dtype.startswith("int") else np.nan
         self.rows = BlockRows(comm, shape[0])
         self.local_shape = (self.rows.rows, *shape[1:])
         self.sent: dict[str, np.ndarray] = {}  # host side of what arrives at this rank
@@ -91,12 +92,14 @@ class Scatter:
 
     def poison(self) -> None:
         """Fill every place that a result is going to be written to with what no result is."""
-        wrong = np.iinfo(self.dtype).min if self.dtype.startswith("int") else np.nan
         for array in (*self.result.values(), *self.returned.values()):
-            array.fill(wrong)
+            array.fill(self.poison_value)
+        self._poison_outputs()
+
+    def _poison_outputs(self) -> None:
         for operand in self.operation.operands:
             if operand.role == "out":
-                self.arrays[operand.name].fill(wrong)
+                self.arrays[operand.name].fill(self.poison_value)
 
     def call(self, run: Callable[[], None]) -> dict[str, float]:
         """Do the whole call once.
@@ -165,9 +168,10 @@ class Scatter:
             self.backend.copy(self.sent[name], array)
 
     def restore(self) -> None:
-        """Give the kernel the arrays as they were before it ran."""
+        """Give the kernel the arrays as they were before it ran: no result of an earlier run is left."""
         for name, array in self.pristine.items():
             self.backend.copy(array, self.arrays[name])
+        self._poison_outputs()
 
     def kernel(self, run: Callable[[], None], cold: bool) -> float:
         """Run the kernel alone on arrays in place; all ranks start together. Returns seconds."""
