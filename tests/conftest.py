@@ -38,6 +38,9 @@ def gpu():
     missing = backends.cuda_missing()
     if missing:
         pytest.skip(missing)
+    import cupy
+
+    cupy.cuda.set_allocator(None)  # no pool: compute-sanitizer then knows where each array ends
     return backends.open_backend("cuda", threads=1, local_rank=0, share_gpu=True)
 
 

@@ -33,14 +33,21 @@ def test_block_rows_cover_all_rows_once_in_order_and_evenly(rows, ranks):
 
 
 def test_whole_calls_on_one_to_five_ranks_give_the_sums_taken_by_the_test(mpiexec):
-    done = mpiexec(5, PROGRAMS / "scatter.py", 300, timeout=120)
+    done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 300, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "300 drawn cases: right" in done.stdout
 
 
+@pytest.mark.gpu
+def test_whole_calls_on_gpus_give_the_sums_taken_by_the_test(gpu, mpiexec):
+    done = mpiexec(5, PROGRAMS / "scatter.py", "cuda", 100, timeout=250)
+    assert done.returncode == 0, done.stderr
+    assert "100 drawn cases: right" in done.stdout
+
+
 @pytest.mark.parametrize("part", ["gather", "restore"])
 def test_a_broken_part_of_the_whole_call_is_found(mpiexec, part):
-    done = mpiexec(5, PROGRAMS / "scatter.py", 300, part, timeout=120)
+    done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 300, part, timeout=120)
     assert done.returncode != 0
     assert "wrong rows: [" in done.stderr
     assert "right" not in done.stdout

@@ -1,8 +1,8 @@
 """Draw cases on rank 0, run each on as many ranks as it says, and hold the results against sums taken here.
 
-Started on 5 ranks as ``scatter.py EXAMPLES [BREAK]``; the first wrong result ends all ranks with exit
-status 1. Only rank 0 draws, so that all ranks work on the same case whatever hypothesis decides.
-BREAK = gather: the last row never comes back. BREAK = restore: a kernel alone works on what the run
+Started on 5 ranks as ``scatter.py DEVICE EXAMPLES [BREAK]``; on ``cuda`` they share what GPUs there
+are. The first wrong result ends all ranks with exit status 1. Only rank 0 draws, so that all ranks
+work on the same case whatever hypothesis decides. BREAK = gather: the last row never comes back. BREAK = restore: a kernel alone works on what the run
 before it left.
 """
 
@@ -14,18 +14,20 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from mpi4py import MPI
 
-from hpcmm.backends.cpu import CpuBackend
+from hpcmm.backends import open_backend
 from hpcmm.operations import OPERATIONS
+from hpcmm.parallel import world
 from hpcmm.parallel.block_rows import BlockRows
 from hpcmm.parallel.scatter import Scatter
 
 WORLD = MPI.COMM_WORLD
-BACKEND = CpuBackend(threads=1)
+DEVICE = sys.argv[1]
+BACKEND = open_backend(DEVICE, threads=1, local_rank=world.local_rank(WORLD), share_gpu=True)
 EVERY = [
     (operation.name, variant.name, dtype)
     for operation in OPERATIONS.values()
     for variant in operation.ladder
-    if variant.device == "cpu"
+    if variant.device == DEVICE and not variant.exact
     for dtype in operation.dtypes
 ]
 UNIT_ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}
@@ -67,7 +69,8 @@ def run(case) -> None:
     inputs = inputs_of(name, dtype, shape, seed) if comm.rank == 0 else None
     before = {key: array.copy() for key, array in (inputs or {}).items()}
     scatter = Scatter(comm, BACKEND, operation, shape, dtype, inputs)
-    kernel = scatter.prepare(operation.variant(variant), PARAMETERS[name])
+    tile = {"tile": 8.0} if operation.variant(variant).tiles else {}
+    kernel = scatter.prepare(operation.variant(variant), PARAMETERS[name] | tile)
 
     def result() -> np.ndarray:
         (each,) = scatter.result.values()
@@ -88,6 +91,7 @@ def run(case) -> None:
             check(name, dtype, inputs, result())
             assert all(before[key].tobytes() == inputs[key].tobytes() for key in before), "inputs were written"
         expected = {"scatter", "kernel", "gather", "total"} | ({"broadcast"} if name == "matmul" else set())
+        expected |= {"upload", "download"} if DEVICE == "cuda" else set()
         assert set(seconds) == expected, "phases"
     except AssertionError as error:
         raise AssertionError(f"{case}: {error}") from error
@@ -141,4 +145,4 @@ def main(examples: int, broken: str = "") -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), *sys.argv[2:])
+    main(int(sys.argv[2]), *sys.argv[3:])

@@ -21,7 +21,8 @@ template <int BYTES> __device__ void copy_async(void *target, const void *source
                      "r"(valid));
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK)
+// two blocks an SM keep it busy while one waits at its barrier; float64 needs the registers of both
+extern "C" __global__ void __launch_bounds__(BLOCK, sizeof(REAL) == 4 ? 2 : 1)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
 {
     constexpr int SIDE = 8, WIDTH = 16 / sizeof(REAL);
