@@ -2,8 +2,8 @@
 
 Started on 5 ranks as ``scatter.py DEVICE EXAMPLES [BREAK]``; on ``cuda`` they share what GPUs there
 are. The first wrong result ends all ranks with exit status 1. Only rank 0 draws, so that all ranks
-work on the same case whatever hypothesis decides. BREAK = gather: the last row never comes back. BREAK = restore: a kernel alone works on what the run
-before it left.
+work on the same case whatever hypothesis decides. BREAK = gather: the last row never comes back.
+BREAK = restore: a kernel alone works on what the run before it left.
 """
 
 import math
