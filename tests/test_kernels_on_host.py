@@ -22,7 +22,7 @@ import pytest
 from tabulate import tabulate
 
 from hpcmm import kernels
-from hpcmm.model import HpcmmError, Launch
+from hpcmm.model import Launch
 from hpcmm.operations import OPERATIONS
 
 NOT_ON_HOST = {  # kernels/<name>.cu -> why
@@ -73,6 +73,7 @@ def defines(variant, dtype: str, tile: int | None) -> tuple[str, ...]:
         constants["TILE"] = tile
     if variant.block:
         constants["BLOCK"] = math.prod(variant.block)
+    constants |= getattr(variant, "constants", {})
     return tuple(f"-D{name}={value}" for name, value in constants.items())
 
 
@@ -114,7 +115,7 @@ class HostKernel:
         sizes = (ctypes.c_int * 64)()
         self.sizes = sizes[: self.library.parameter_sizes(sizes)]
 
-    def __call__(self, launch: Launch, order: str = "ascending", *, checked: bool = True, dynamic_bytes: int = 0):
+    def __call__(self, launch: Launch, order: str, checked: bool = True, dynamic_bytes: int = 0) -> None:
         """Run one launch; without ``checked`` a misuse of shared memory shows in the results alone."""
         arrays = [x for x in launch.arguments if isinstance(x, np.ndarray)]
         values = [np.uintp(x.ctypes.data) if isinstance(x, np.ndarray) else x for x in launch.arguments]
@@ -206,13 +207,17 @@ def check_reduction(inputs, got, parameters) -> None:
 CHECKS = {"matmul": check_matmul, "reduction": check_reduction}
 
 
-def cases(operation, variant) -> list[tuple[tuple[int, ...], dict[str, float]]]:
+def cases(operation, variant, tile: int | None) -> list[tuple[tuple[int, ...], dict[str, float]]]:
     """Shapes and parameters to try; lengths of a vector lie around the limits of one block and of two passes."""
     if operation.name == "matmul":
+        shapes = PRODUCTS
+        if getattr(variant, "exact", False):
+            shapes = [(rows * tile, columns * tile, depth * tile) for rows, columns, depth in [(1, 1, 1), (2, 3, 2)]]
         scalars = itertools.cycle({"alpha": alpha, "beta": beta} for alpha, beta in SCALARS)
-        return list(zip(PRODUCTS, scalars, strict=False))
-    block = math.prod(variant.block) * variant.per_thread
-    lengths = [0, 1, 2, 33, block - 1, block, block + 1, 3 * block + 5, block * block, block * block + 1]
+        return list(zip(shapes, scalars, strict=False))
+    threads = math.prod(variant.block)
+    block = threads * getattr(variant, "constants", {}).get("PER_THREAD", 1)
+    lengths = [0, 1, 2, 33, block - 1, block, block + 1, 3 * block + 5, threads * block, threads * block + 1]
     return [((length,), {}) for length in lengths]
 
 
@@ -230,14 +235,14 @@ def run(kernel: HostKernel, name: str, dtype: str, tile: int | None, shape, para
     for key, length in operation.scratch(variant, shape).items():
         arrays[key] = poison((length,), dtype)
     for launch in operation.launches(variant, shape, dtype, parameters, arrays):
-        kernel(launch, order, checked=checked)
+        kernel(launch, order, checked, getattr(launch, "shared_bytes", 0))
     CHECKS[operation.name](inputs, arrays, parameters)
 
 
 def complaints(kernel: HostKernel, name: str, dtype: str, tile: int | None, checked: bool) -> list[str]:
     """What is said of a rung over all shapes and orders."""
     found = []
-    for (shape, parameters), order in itertools.product(cases(*RUNG_OF[name]), ORDERS):
+    for (shape, parameters), order in itertools.product(cases(*RUNG_OF[name], tile), ORDERS):
         try:
             run(kernel, name, dtype, tile, shape, parameters, order, checked)
         except KernelError as error:
@@ -365,8 +370,8 @@ WORKING = {
         [i // 2 * 4 + 1 for i in range(64)],
     ),
     "atomics": (
-        "__shared__ int s; if (t == 0) s = 0; __syncthreads(); atomicAdd(&s, t); __syncthreads(); atomicMax(&s, 5); __syncthreads();"
-        "out[t] = s;",
+        "__shared__ int s; if (t == 0) s = 0; __syncthreads(); atomicAdd(&s, t); __syncthreads();"
+        "atomicMax(&s, 5); __syncthreads(); out[t] = s;",
         [2016] * 64,
     ),
     "a ticket in the device's memory": (
@@ -396,7 +401,7 @@ BROKEN = {
         "race|noth",
     ),
     "a barrier of the wrong lanes": (
-        "__shared__ int s[64]; s[t] = t; __syncthreads(); s[t] = 1; if (lane < 8) __syncwarp(0xffu); out[t] = s[t ^ 8];",
+        "__shared__ int s[64]; s[t] = t; __syncthreads(); s[t] = 1; if (lane < 8) __syncwarp(255);out[t] = s[t ^ 8];",
         "race",
     ),
     "writes by two threads": ("__shared__ int s; s = t; __syncthreads(); out[t] = s;", "race"),
@@ -530,9 +535,10 @@ def test_a_kernel_compiles_for_every_architecture_without_spills(nvrtc, usage, n
 
 
 def test_what_the_compiler_says_is_seen(nvrtc):
-    many = 'extern "C" __global__ void __launch_bounds__(1024) k(double *x) { double v[99]; %s %s }' % (
-        "for (int i = 0; i < 99; ++i) v[i] = x[i * 1024 + threadIdx.x]; __syncthreads();",
-        "for (int i = 0; i < 99; ++i) x[threadIdx.x * 99 + i] = v[i];",
+    many = (
+        'extern "C" __global__ void __launch_bounds__(1024) k(double *x) { double v[99];'
+        "for (int i = 0; i < 99; ++i) v[i] = x[i * 1024 + threadIdx.x]; __syncthreads();"
+        "for (int i = 0; i < 99; ++i) x[threadIdx.x * 99 + i] = v[i]; }"
     )
     assert compiled(nvrtc, many, "sm_90", ())["spill_stores"] > 0
     with pytest.raises(AssertionError, match="never referenced"):
