@@ -194,7 +194,7 @@ thread_local char cuda_any_shared;  // tells the runtime where this library's sh
 namespace {
 
 constexpr int MOST_THREADS = 1024, MOST_BLOCKS = 1 << 20;
-constexpr size_t STACK = 64 * 1024;
+constexpr size_t STACK = 64 * 1024, MARGIN = 1 << 20;
 constexpr long MOST_ACCESSES = 1L << 26;
 
 enum State { READY, AT_BLOCK_BARRIER, AT_WARP_BARRIER, RETURNED };
@@ -446,12 +446,13 @@ void access(uintptr_t begin, size_t size, Kind kind)
     const char *const what = kind == READ ? "read" : "write";
     if (within(shared_begin - MOST_SHARED, shared_end + MOST_SHARED))
         fail("%s of %zu bytes out of bounds, of shared memory,", what, size);
-    int nearest = 0;
-    const auto offset = [=](int i) { return (intptr_t)(begin - launched->array[i].begin); };
-    for (int i = 1; i < launched->arrays; ++i)
-        if (labs(offset(i)) < labs(offset(nearest)))
-            nearest = i;
-    fail("%s of %zu bytes out of bounds, perhaps at byte %td of array %d,", what, size, offset(nearest), nearest);
+    for (int i = 0; i < launched->arrays; ++i) {
+        const Array &near = launched->array[i];
+        if (begin + MARGIN > near.begin && begin < near.end + MARGIN)
+            fail("%s of %zu bytes out of bounds, at byte %td of the %td of array %d,", what, size,
+                 (intptr_t)(begin - near.begin), (intptr_t)(near.end - near.begin), i);
+    }
+    fail("%s of %zu bytes out of bounds", what, size);
 }
 
 }  // namespace
