@@ -14,6 +14,7 @@ import math
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -28,6 +29,10 @@ from hpcmm.operations import OPERATIONS
 NOT_ON_HOST = {  # kernels/<name>.cu -> why
     "spin": "reads the device's clock by inline PTX",
 }
+
+FROM_ARCHITECTURE: dict[str, str] = {}  # kernels/<name>.cu -> the first that it compiles for
+SPARE_BARRIERS: dict[tuple[str, int], str] = {}  # (kernels/<name>.cu, n-th barrier) -> why it is not missed
+SPILLS: dict[tuple[str, str], int] = {}  # (kernels/<name>.cu, architecture) -> bytes that may be spilled
 
 HEADER = Path(__file__).with_name("cuda_on_host.h")
 COMPILER = shutil.which("g++")
@@ -59,6 +64,7 @@ PRODUCTS = [
     (31, 32, 33),
     (33, 31, 32),
     (64, 64, 64),
+    (32, 96, 64),
     (65, 7, 129),
     (9, 70, 40),
 ]
@@ -78,6 +84,10 @@ def defines(variant, dtype: str, tile: int | None) -> tuple[str, ...]:
     return tuple(f"-D{name}={value}" for name, value in constants.items())
 
 
+def widest_tile(name: str) -> int | None:
+    return max(RUNG_OF[name][1].tiles, default=None)
+
+
 def source(name: str) -> str:
     return (kernels.FOLDER / f"{name}.cu").read_text()
 
@@ -87,6 +97,10 @@ def source(name: str) -> str:
 
 class KernelError(Exception):
     """What the header reports of a launch."""
+
+
+class WrongResult(KernelError):
+    """What the check of the results finds."""
 
 
 class CArray(ctypes.Structure):  # these two mirror the structures of the header
@@ -196,26 +210,23 @@ def check_matmul(inputs, got, parameters) -> None:
     terms = (a.shape[1] + 2) * np.finfo(got["C"].dtype).eps / 2
     right = error <= terms / (1 - terms) * (abs(alpha) * (np.abs(a) @ np.abs(b)) + np.abs(started))
     if not right.all():
-        raise KernelError(f"wrong result: {(~right).sum()} of {right.size}, first {np.argwhere(~right)[0]}")
+        raise WrongResult(f"wrong result: {(~right).sum()} of {right.size}, first {np.argwhere(~right)[0]}")
 
 
 def check_reduction(inputs, got, parameters) -> None:
     truth = inputs["x"].astype(np.int64).sum()
     if not got["total"] == truth:
-        raise KernelError(f"wrong result: {got['total']} instead of {truth}")
+        raise WrongResult(f"wrong result: {got['total']} instead of {truth}")
 
 
 CHECKS = {"matmul": check_matmul, "reduction": check_reduction}
 
 
-def cases(operation, variant, tile: int | None) -> list[tuple[tuple[int, ...], dict[str, float]]]:
+def cases(operation, variant) -> list[tuple[tuple[int, ...], dict[str, float]]]:
     """Shapes and parameters to try; lengths of a vector lie around the limits of one block and of two passes."""
     if operation.name == "matmul":
-        shapes = PRODUCTS
-        if getattr(variant, "exact", False):
-            shapes = [(rows * tile, columns * tile, depth * tile) for rows, columns, depth in [(1, 1, 1), (2, 3, 2)]]
         scalars = itertools.cycle({"alpha": alpha, "beta": beta} for alpha, beta in SCALARS)
-        return list(zip(shapes, scalars, strict=False))
+        return list(zip(PRODUCTS, scalars, strict=False))
     threads = math.prod(variant.block)
     block = threads * getattr(variant, "constants", {}).get("PER_THREAD", 1)
     lengths = [0, 1, 2, 33, block - 1, block, block + 1, 3 * block + 5, threads * block, threads * block + 1]
@@ -240,32 +251,38 @@ def run(kernel: HostKernel, name: str, dtype: str, tile: int | None, shape, para
     CHECKS[operation.name](inputs, arrays, parameters)
 
 
-def complaints(kernel: HostKernel, name: str, dtype: str, tile: int | None, checked: bool) -> list[str]:
-    """What is said of a rung over all shapes and orders."""
-    found = []
-    for (shape, parameters), order in itertools.product(cases(*RUNG_OF[name], tile), ORDERS):
+def complaints(
+    build, name: str, dtype: str, tile: int | None, *, text: str = "", checked: bool = True
+) -> Iterator[str]:
+    """What is said of a rung, or of a text in its place, at all shapes in all orders."""
+    operation, variant = RUNG_OF[name]
+    kernel = build(text or source(name), operation.name, defines(variant, dtype, tile))
+    for (shape, parameters), order in itertools.product(cases(operation, variant), ORDERS):
         try:
             run(kernel, name, dtype, tile, shape, parameters, order, checked)
+        except WrongResult as error:
+            if getattr(variant, "exact", False) and any(size % tile for size in shape):
+                continue  # as its record says; but it stays within bounds
+            yield f"{shape}, {parameters}, {order} order: {error}"
         except KernelError as error:
-            found.append(f"{shape}, {parameters}, {error}")
-    return found
+            yield f"{shape}, {parameters}, {error}"
 
 
 @needs_compiler
 @pytest.mark.parametrize(("name", "dtype", "tile"), HOST_BUILDS)
 def test_a_rung_is_right_in_every_order_and_stays_in_bounds(build, name, dtype, tile):
-    operation, variant = RUNG_OF[name]
-    kernel = build(source(name), operation.name, defines(variant, dtype, tile))
-    assert complaints(kernel, name, dtype, tile, checked=True) == []
+    assert list(complaints(build, name, dtype, tile)) == []
 
 
 # ---- the header finds what it is there for ----
 
+BARRIER = re.compile(r"__sync(threads|warp)\(.*?\);")
 BARRIERS = [
     pytest.param(name, i, id=f"{name}-{i}")
     for name in RUNG_OF
     if name not in NOT_ON_HOST
-    for i in range(source(name).count("__syncthreads();"))
+    for i in range(len(BARRIER.findall(source(name))))
+    if (name, i) not in SPARE_BARRIERS
 ]
 
 
@@ -273,14 +290,12 @@ BARRIERS = [
 @pytest.mark.parametrize(("name", "which"), BARRIERS)
 def test_every_barrier_of_every_rung_is_missed(build, name, which):
     """Take one barrier away: it is reported, and without those checks some order gives a wrong result."""
-    operation, variant = RUNG_OF[name]
-    parts = source(name).split("__syncthreads();")
-    text = "__syncthreads();".join(parts[: which + 1]) + "__syncthreads();".join(parts[which + 1 :])
-    tile = variant.tiles[-1] if variant.tiles else None
-    kernel = build(text, operation.name, defines(variant, "float32", tile))
-    reported = "\n".join(complaints(kernel, name, "float32", tile, checked=True))
-    assert "race in shared memory" in reported or "nothing has written" in reported
-    assert "wrong result" in "\n".join(complaints(kernel, name, "float32", tile, checked=False))
+    text, tile = source(name), widest_tile(name)
+    barrier = list(BARRIER.finditer(text))[which]
+    text = text[: barrier.start()] + ";" + text[barrier.end() :]
+    reports = ("race in shared memory", "nothing has written")
+    assert any(report in said for said in complaints(build, name, "float32", tile, text=text) for report in reports)
+    assert any("wrong result" in said for said in complaints(build, name, "float32", tile, text=text, checked=False))
 
 
 MUTANTS = [  # rung, what is replaced by what, what is said of it
@@ -312,13 +327,9 @@ MUTANTS = [  # rung, what is replaced by what, what is said of it
 @needs_compiler
 @pytest.mark.parametrize(("name", "old", "new", "said"), MUTANTS)
 def test_a_broken_rung_is_found(build, name, old, new, said):
-    operation, variant = RUNG_OF[name]
     assert source(name).count(old) == 1, f"{name}.cu has changed: adapt this list"
-    tile = variant.tiles[-1] if variant.tiles else None
-    kernel = build(source(name).replace(old, new), operation.name, defines(variant, "float32", tile))
-    found = complaints(kernel, name, "float32", tile, checked=True)
-    assert found
-    assert said in "\n".join(found)
+    text = source(name).replace(old, new)
+    assert any(said in found for found in complaints(build, name, "float32", widest_tile(name), text=text))
 
 
 # Bodies of a kernel(int n, const int *in, int *out) on one block of 64 threads; n = 64, in = 0 .. 63
@@ -527,9 +538,12 @@ def compiled(nvrtc, text: str, architecture: str, constants: tuple[str, ...]) ->
 def test_a_kernel_compiles_for_every_architecture_without_spills(nvrtc, usage, name, dtype, tile):
     constants = defines(RUNG_OF[name][1], dtype, tile) if name in RUNG_OF else ()
     for architecture in ARCHITECTURES:
+        if architecture < FROM_ARCHITECTURE.get(name, architecture):
+            continue
         takes = compiled(nvrtc, source(name), architecture, constants)
         usage.append({"kernel": name, "dtype": dtype, "tile": tile, "architecture": architecture, **takes})
-        assert takes["spill_stores"] == takes["spill_loads"] == 0, takes
+        spills = SPILLS.get((name, architecture), 0)
+        assert max(takes["spill_stores"], takes["spill_loads"]) <= spills, f"{architecture}: {takes}"
         if name in RUNG_OF:  # more registers than a multiprocessor has would fail at the launch
             threads = math.prod(RUNG_OF[name][1].block or (tile, tile))
             assert -(-takes["registers"] // 8) * 8 * threads <= 65536, takes
@@ -552,4 +566,5 @@ def test_every_kernel_is_tested():
     """Each .cu file is a rung's or stands in NOT_ON_HOST, and nothing stands there that is gone."""
     files = {str(path.relative_to(kernels.FOLDER).with_suffix("")) for path in kernels.FOLDER.rglob("*.cu")}
     assert files == {*RUNG_OF, *NOT_ON_HOST}
+    assert files >= {*FROM_ARCHITECTURE, *(name for name, _ in (*SPARE_BARRIERS, *SPILLS))}
     assert CHECKS.keys() == {operation.name for operation, _ in RUNGS}
