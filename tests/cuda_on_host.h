@@ -84,8 +84,8 @@ CUDA_VECTOR(unsigned, uint, 4)
 CUDA_VECTOR(float, float, 4)
 CUDA_VECTOR(double, double, 8)
 
-template <class T> inline T min(T a, T b) { return b < a ? b : a; }
-template <class T> inline T max(T a, T b) { return a < b ? b : a; }
+template <class T, class U> inline auto min(T a, U b) -> decltype(a + b) { return b < a ? b : a; }
+template <class T, class U> inline auto max(T a, U b) -> decltype(a + b) { return a < b ? b : a; }
 inline float fma(float a, float b, float c) { return fmaf(a, b, c); }
 template <class T> inline T __ldg(const T *p) { return *p; }
 
@@ -165,8 +165,7 @@ template <class... P> NOT_WATCHED void cuda_call(void (*kernel)(P...), void **ar
 }
 template <class... P> NOT_WATCHED int cuda_sizes(void (*)(P...), int *sizes)
 {
-    const int each[] = {sizeof(P)..., 0};
-    memcpy(sizes, each, sizeof each);
+    ((*sizes++ = sizeof(P)), ...);
     return sizeof...(P);
 }
 thread_local char cuda_any_shared;  // tells the runtime where this library's shared memory is
@@ -187,7 +186,6 @@ thread_local char cuda_any_shared;  // tells the runtime where this library's sh
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 
@@ -260,16 +258,20 @@ void fail(const char *format, ...)
     }
 }
 
-void fiber()
+void wait(State state)
 {
-    for (;;) {
-        call_kernel(kernel_arguments);
-        thread[current].state = RETURNED;
-        if (!_setjmp(thread[current].here))
-            _longjmp(scheduler, 1);
-    }
+    thread[current].state = state;
+    if (!_setjmp(thread[current].here))
+        _longjmp(scheduler, 1);
 }
 
+void fiber()
+{
+    for (;; wait(RETURNED))
+        call_kernel(kernel_arguments);
+}
+
+// Run thread i until it waits. makecontext starts a fiber; _setjmp and _longjmp, which make no system call, switch.
 __attribute__((noinline)) void resume(int i)
 {
     Thread &t = thread[current = i];
@@ -288,13 +290,7 @@ __attribute__((noinline)) void resume(int i)
     current = -1;
 }
 
-void wait(State state)
-{
-    thread[current].state = state;
-    if (!_setjmp(thread[current].here))
-        _longjmp(scheduler, 1);
-}
-
+// Release all threads, if all that still run wait, and in the same line.
 bool release_block()
 {
     int first = -1;
@@ -305,11 +301,9 @@ bool release_block()
         if (t.state != AT_BLOCK_BARRIER)
             return false;
         first = first < 0 ? i : first;
-        if (t.line != thread[first].line) {
+        if (t.line != thread[first].line)
             fail("divergent __syncthreads(): thread %d waits in line %d, thread %d in line %d", first,
                  thread[first].line, i, t.line);
-            return false;
-        }
     }
     block_barrier = ++now;
     for (int i = 0; i < threads; ++i)
@@ -348,6 +342,7 @@ bool release_warp(int i)
     return true;
 }
 
+// Returns whether nothing was found.
 bool run_block()
 {
     static int order[MOST_THREADS];
@@ -355,15 +350,12 @@ bool run_block()
     block_start = block_barrier = ++now;
     for (int i = 0; i < threads; ++i)
         thread[i].state = READY;
-    for (bool progress = true; progress;) {
+    for (bool progress = true; progress && !message[0];) {
         progress = false;
         put_in_order(order, threads);
         for (int i = 0; i < threads; ++i)
-            if (thread[order[i]].state == READY) {
+            if (thread[order[i]].state == READY && !message[0])
                 resume(order[i]);
-                if (message[0])
-                    return false;
-            }
         for (int i = 0; i < threads; ++i)
             if (thread[i].state == AT_WARP_BARRIER && release_warp(i))
                 progress = true;
@@ -376,20 +368,17 @@ bool run_block()
     return !message[0];
 }
 
+// Called for each library: find the one whose thread-local variables hold the marker.
 int find_library(dl_phdr_info *library, size_t, void *marker)
 {
     shared_begin = shared_end = nullptr, globals_begin = ~(uintptr_t)0;
     for (int i = 0; i < library->dlpi_phnum; ++i) {
         const ElfW(Phdr) &part = library->dlpi_phdr[i];
         const uintptr_t begin = library->dlpi_addr + part.p_vaddr;
-        if (part.p_type == PT_LOAD) {
-            globals_begin = begin < globals_begin ? begin : globals_begin;
-            globals_end = begin + part.p_memsz;
-        }
-        if (part.p_type == PT_TLS) {
-            shared_begin = (char *)library->dlpi_tls_data;
-            shared_end = shared_begin + part.p_memsz;
-        }
+        if (part.p_type == PT_LOAD)  // they ascend
+            globals_begin = begin < globals_begin ? begin : globals_begin, globals_end = begin + part.p_memsz;
+        if (part.p_type == PT_TLS && library->dlpi_tls_data)
+            shared_begin = (char *)library->dlpi_tls_data, shared_end = shared_begin + part.p_memsz;
     }
     return shared_begin && shared_begin <= marker && marker < shared_end;
 }

@@ -73,15 +73,15 @@ SCALARS = [(1.5, 0.5), (1.0, 0.0), (0.0, 2.0), (-0.75, -1.0)]  # alpha, beta; dr
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine")
 
 
-def defines(variant, dtype: str, tile: int | None) -> tuple[str, ...]:
-    """The constants that the CUDA backend compiles a rung with."""
-    constants = {"REAL": C_TYPES[dtype]}
-    if tile is not None:
-        constants["TILE"] = tile
+def defines(name: str, dtype: str | None, tile: int | None) -> tuple[str, ...]:
+    """The constants that the CUDA backend compiles a rung with, as far as its source knows them."""
+    if name not in RUNG_OF:
+        return ()
+    variant = RUNG_OF[name][1]
+    constants = {"REAL": C_TYPES[dtype], "TILE": tile, **getattr(variant, "constants", {})}
     if variant.block:
         constants["BLOCK"] = math.prod(variant.block)
-    constants |= getattr(variant, "constants", {})
-    return tuple(f"-D{name}={value}" for name, value in constants.items())
+    return tuple(f"-D{key}={value}" for key, value in constants.items() if re.search(rf"\b{key}\b", source(name)))
 
 
 def widest_tile(name: str) -> int | None:
@@ -256,7 +256,7 @@ def complaints(
 ) -> Iterator[str]:
     """What is said of a rung, or of a text in its place, at all shapes in all orders."""
     operation, variant = RUNG_OF[name]
-    kernel = build(text or source(name), operation.name, defines(variant, dtype, tile))
+    kernel = build(text or source(name), operation.name, defines(name, dtype, tile))
     for (shape, parameters), order in itertools.product(cases(operation, variant), ORDERS):
         try:
             run(kernel, name, dtype, tile, shape, parameters, order, checked)
@@ -516,6 +516,7 @@ def usage(tmp_path_factory):
 OTHERS = [pytest.param(name, None, None, id=name) for name in NOT_ON_HOST if name not in RUNG_OF]
 
 
+@functools.cache
 def compiled(nvrtc, text: str, architecture: str, constants: tuple[str, ...]) -> dict[str, int]:
     """Registers, spills and shared bytes of the one kernel of a text; it must compile without a warning."""
     options = [f"--gpu-architecture={architecture}", "--std=c++17", "-lineinfo", "--ptxas-options=-v", *constants]
@@ -536,7 +537,7 @@ def compiled(nvrtc, text: str, architecture: str, constants: tuple[str, ...]) ->
 
 @pytest.mark.parametrize(("name", "dtype", "tile"), BUILDS + OTHERS)
 def test_a_kernel_compiles_for_every_architecture_without_spills(nvrtc, usage, name, dtype, tile):
-    constants = defines(RUNG_OF[name][1], dtype, tile) if name in RUNG_OF else ()
+    constants = defines(name, dtype, tile)
     for architecture in ARCHITECTURES:
         if architecture < FROM_ARCHITECTURE.get(name, architecture):
             continue
