@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
@@ -498,29 +499,19 @@ class Nvrtc:
         return not failed, log.value.decode()
 
 
-@pytest.fixture(scope="session")
-def nvrtc():
+@functools.cache
+def nvrtc() -> Nvrtc:
     return Nvrtc()
-
-
-@pytest.fixture(scope="session")
-def usage(tmp_path_factory):
-    """What each kernel takes, as rows that end up in a table and a JSON file."""
-    rows = []
-    yield rows
-    path = tmp_path_factory.getbasetemp() / "kernel_usage.json"
-    path.write_text(json.dumps(rows, indent=1) + "\n")
-    print(f"\n{tabulate(rows, headers='keys')}\n{path}")
 
 
 OTHERS = [pytest.param(name, None, None, id=name) for name in NOT_ON_HOST if name not in RUNG_OF]
 
 
 @functools.cache
-def compiled(nvrtc, text: str, architecture: str, constants: tuple[str, ...]) -> dict[str, int]:
+def compiled(text: str, architecture: str, constants: tuple[str, ...]) -> dict[str, int]:
     """Registers, spills and shared bytes of the one kernel of a text; it must compile without a warning."""
     options = [f"--gpu-architecture={architecture}", "--std=c++17", "-lineinfo", "--ptxas-options=-v", *constants]
-    works, log = nvrtc.compile(text, options)
+    works, log = nvrtc().compile(text, options)
     assert works, log
     assert not re.search("warning", log, re.IGNORECASE), log
     spills = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
@@ -535,13 +526,37 @@ def compiled(nvrtc, text: str, architecture: str, constants: tuple[str, ...]) ->
     }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def compilations():
+    """What each kernel takes on each architecture, found out in the background of the tests above."""
+    with ThreadPoolExecutor(1) as pool:  # NVRTC does one at a time
+        yield {
+            (*build.values, architecture): pool.submit(
+                compiled, source(build.values[0]), architecture, defines(*build.values)
+            )
+            for build in BUILDS + OTHERS
+            for architecture in ARCHITECTURES
+            if architecture >= FROM_ARCHITECTURE.get(build.values[0], architecture)
+        }
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.fixture(scope="session")
+def usage(tmp_path_factory):
+    """What each kernel takes, as rows that end up in a table and a JSON file."""
+    rows = []
+    yield rows
+    path = tmp_path_factory.getbasetemp() / "kernel_usage.json"
+    path.write_text(json.dumps(rows, indent=1) + "\n")
+    print(f"\n{tabulate(rows, headers='keys')}\n{path}")
+
+
 @pytest.mark.parametrize(("name", "dtype", "tile"), BUILDS + OTHERS)
-def test_a_kernel_compiles_for_every_architecture_without_spills(nvrtc, usage, name, dtype, tile):
-    constants = defines(name, dtype, tile)
+def test_a_kernel_compiles_for_every_architecture_without_spills(compilations, usage, name, dtype, tile):
     for architecture in ARCHITECTURES:
-        if architecture < FROM_ARCHITECTURE.get(name, architecture):
+        if (name, dtype, tile, architecture) not in compilations:
             continue
-        takes = compiled(nvrtc, source(name), architecture, constants)
+        takes = compilations[name, dtype, tile, architecture].result()
         usage.append({"kernel": name, "dtype": dtype, "tile": tile, "architecture": architecture, **takes})
         spills = SPILLS.get((name, architecture), 0)
         assert max(takes["spill_stores"], takes["spill_loads"]) <= spills, f"{architecture}: {takes}"
@@ -550,17 +565,17 @@ def test_a_kernel_compiles_for_every_architecture_without_spills(nvrtc, usage, n
             assert -(-takes["registers"] // 8) * 8 * threads <= 65536, takes
 
 
-def test_what_the_compiler_says_is_seen(nvrtc):
+def test_what_the_compiler_says_is_seen():
     many = (
         'extern "C" __global__ void __launch_bounds__(1024) k(double *x) { double v[99];'
         "for (int i = 0; i < 99; ++i) v[i] = x[i * 1024 + threadIdx.x]; __syncthreads();"
         "for (int i = 0; i < 99; ++i) x[threadIdx.x * 99 + i] = v[i]; }"
     )
-    assert compiled(nvrtc, many, "sm_90", ())["spill_stores"] > 0
+    assert compiled(many, "sm_90", ())["spill_stores"] > 0
     with pytest.raises(AssertionError, match="never referenced"):
-        compiled(nvrtc, 'extern "C" __global__ void k() { int unused; }', "sm_90", ())
+        compiled('extern "C" __global__ void k() { int unused; }', "sm_90", ())
     with pytest.raises(AssertionError, match="undefined"):
-        compiled(nvrtc, 'extern "C" __global__ void k() { nothing(); }', "sm_90", ())
+        compiled('extern "C" __global__ void k() { nothing(); }', "sm_90", ())
 
 
 def test_every_kernel_is_tested():
