@@ -1,0 +1,537 @@
+// A test tool: runs one CUDA kernel, its source unchanged, on the host and watches every memory access.
+//
+// A kernel's file includes this header, then the kernel, then CUDA_ON_HOST(...). With g++'s
+// -fsanitize=thread every load and store becomes a call of __tsan_read4 and the like; -fsanitize=bounds,
+// alignment, object-size calls a handler on a violation. The sanitizers' libraries are not linked: those
+// functions are the ones below, compiled once into a library with -DCUDA_ON_HOST_RUNTIME.
+//
+// The threads of a block are fibers of one host thread. Each runs until its next barrier or its end, in
+// ascending, descending or random order, new for each phase between barriers; so do the blocks. Errors:
+//   - an access outside the arrays of the launch, the shared memory and the thread's own stack;
+//   - an index past a dimension of an array with a declared size, a misaligned or null pointer;
+//   - a read of shared memory that nothing has written in this block (which is filled with 0xff: NaN, -1);
+//   - two threads at the same shared byte, one of them writing, and no barrier that orders them;
+//   - a barrier that not all threads still running reach, or that they reach at different lines;
+//   - no end after very many accesses.
+// A thread that has returned counts as present at every barrier, as on the device.
+//
+// What it cannot see: races in global memory and between blocks that no order here brings to light (blocks
+// run one after the other, so nothing may wait for another block); the memory model (fences do nothing);
+// a race with a reader that is not among the last two of a byte; a pointer that strays from one static
+// shared array into the next; uninitialised global memory, unless the caller fills it with NaN; inline PTX,
+// asynchronous copies, tensor cores, textures; limits of registers and memory; fast-math; performance.
+#pragma once
+#define _GLIBCXX_INCLUDE_NEXT_C_HEADERS  // C's math.h alone: libstdc++'s takes longer than the kernel to compile
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+enum Kind { READ, WRITE, ATOMIC };
+enum Order { ASCENDING, DESCENDING, RANDOM };
+struct uint3 {
+    unsigned x, y, z;
+};
+struct dim3 : uint3 {
+    constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : uint3{x, y, z} {}
+};
+struct Array {  // an array in global memory
+    uintptr_t begin, end;
+};
+struct Launch {  // what the test hands over
+    uint3 grid, block;
+    int order, seed, checked;  // checked: whether reads of unwritten shared memory and races are errors
+    int arrays;
+    const Array *array;
+    size_t dynamic_bytes;
+};
+constexpr size_t MOST_SHARED = 227 * 1024;
+constexpr int WARP = 32;
+
+extern "C" {
+const char *cuda_launch(void (*call)(void **), void **arguments, const Launch *, char *shared, char *dynamic);
+void cuda_access(const void *address, size_t size, Kind);
+uint3 cuda_index(int which) __attribute__((const));  // const: it changes between threads only
+void cuda_block_barrier(int line);
+const uint64_t *cuda_warp_exchange(unsigned mask, uint64_t value);  // the values of all lanes in the mask
+}
+
+#ifndef CUDA_ON_HOST_RUNTIME  // ---- what a kernel sees ----
+
+#define NOT_WATCHED __attribute__((no_sanitize("thread", "undefined")))
+#define __global__ __attribute__((noinline))  // so that it is not inlined into a caller that is not watched
+#define __device__
+#define __host__
+#define __constant__
+#define __shared__ thread_local  // the one storage class that is static in a function and goes with extern too
+#define alignas(bytes) __attribute__((aligned(bytes)))  // may follow __shared__
+#define __align__(bytes) __attribute__((aligned(bytes)))
+#define __launch_bounds__(...)
+#define __forceinline__ inline __attribute__((always_inline))
+#define threadIdx cuda_index(0)
+#define blockIdx cuda_index(1)
+#define blockDim cuda_index(2)
+#define gridDim cuda_index(3)
+constexpr int warpSize = WARP;
+
+#define CUDA_VECTOR(T, name, bytes)                                                                  \
+    struct alignas(2 * bytes) name##2 { T x, y; };                                                   \
+    struct alignas(4 * bytes > 16 ? 16 : 4 * bytes) name##4 { T x, y, z, w; };                       \
+    inline name##2 make_##name##2(T x, T y) { return {x, y}; }                                       \
+    inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
+CUDA_VECTOR(int, int, 4)
+CUDA_VECTOR(unsigned, uint, 4)
+CUDA_VECTOR(float, float, 4)
+CUDA_VECTOR(double, double, 8)
+
+template <class T, class U> inline auto min(T a, U b) -> decltype(a + b) { return b < a ? b : a; }
+template <class T, class U> inline auto max(T a, U b) -> decltype(a + b) { return a < b ? b : a; }
+inline float fma(float a, float b, float c) { return fmaf(a, b, c); }
+template <class T> inline T __ldg(const T *p) { return *p; }
+
+inline void __syncthreads(int line = __builtin_LINE()) { cuda_block_barrier(line); }
+inline void __syncwarp(unsigned mask = ~0u) { cuda_warp_exchange(mask, 0); }
+inline void __threadfence() {}
+inline void __threadfence_block() {}
+inline int cuda_lane() { return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % WARP; }
+inline unsigned __activemask() { return 1u << cuda_lane(); }  // the least that the device may answer
+
+template <class T> NOT_WATCHED T cuda_shuffle(unsigned mask, T value, int source)
+{
+    uint64_t bits = 0;
+    memcpy(&bits, &value, sizeof value);
+    memcpy(&value, &cuda_warp_exchange(mask, bits)[source], sizeof value);
+    return value;
+}
+template <class T> T __shfl_sync(unsigned mask, T value, int source, int width = WARP)
+{
+    return cuda_shuffle(mask, value, (cuda_lane() & -width) | (source & (width - 1)));
+}
+template <class T> T __shfl_down_sync(unsigned mask, T value, unsigned distance, int width = WARP)
+{
+    const int lane = cuda_lane(), in_group = lane & (width - 1);
+    return cuda_shuffle(mask, value, in_group + (int)distance < width ? lane + (int)distance : lane);
+}
+template <class T> T __shfl_up_sync(unsigned mask, T value, unsigned distance, int width = WARP)
+{
+    const int lane = cuda_lane(), in_group = lane & (width - 1);
+    return cuda_shuffle(mask, value, in_group >= (int)distance ? lane - (int)distance : lane);
+}
+template <class T> T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = WARP)
+{
+    const int lane = cuda_lane(), source = lane ^ lanes;
+    return cuda_shuffle(mask, value, (source & -width) <= (lane & -width) ? source : lane);
+}
+NOT_WATCHED inline unsigned __ballot_sync(unsigned mask, int predicate)
+{
+    unsigned ballot = 0;
+    const uint64_t *values = cuda_warp_exchange(mask, predicate != 0);
+    for (int lane = 0; lane < WARP; ++lane)
+        ballot |= unsigned(values[lane] == 1) << lane;
+    return ballot;
+}
+inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
+inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
+
+template <class T, class F> NOT_WATCHED T cuda_atomic(T *p, F change)
+{
+    cuda_access(p, sizeof(T), ATOMIC);
+    const T old = *p;
+    *p = change(old);
+    return old;
+}
+template <class T> struct Plain { using type = T; };  // lets the address alone decide T
+template <class T> using Value = typename Plain<T>::type;
+template <class T> T atomicAdd(T *p, Value<T> v) { return cuda_atomic(p, [=](T old) { return old + v; }); }
+template <class T> T atomicMin(T *p, Value<T> v) { return cuda_atomic(p, [=](T old) { return min(old, v); }); }
+template <class T> T atomicMax(T *p, Value<T> v) { return cuda_atomic(p, [=](T old) { return max(old, v); }); }
+template <class T> T atomicExch(T *p, Value<T> v) { return cuda_atomic(p, [=](T) { return v; }); }
+template <class T> T atomicCAS(T *p, Value<T> expected, Value<T> v)
+{
+    return cuda_atomic(p, [=](T old) { return old == expected ? v : old; });
+}
+inline unsigned atomicInc(unsigned *p, unsigned last)
+{
+    return cuda_atomic(p, [=](unsigned old) { return old >= last ? 0 : old + 1; });
+}
+
+// Call a kernel with arguments that are given by their addresses, as cuLaunchKernel does.
+template <class... P> struct Call {
+    NOT_WATCHED Call(void (*kernel)(P...), P... arguments) { kernel(arguments...); }
+};
+template <class... P> NOT_WATCHED void cuda_call(void (*kernel)(P...), void **arguments)
+{
+    Call<P...>{kernel, *(P *)*arguments++...};  // braces keep the order
+}
+template <class... P> NOT_WATCHED int cuda_sizes(void (*)(P...), int *sizes)
+{
+    ((*sizes++ = sizeof(P)), ...);
+    return sizeof...(P);
+}
+thread_local char cuda_any_shared;  // tells the runtime where this library's shared memory is
+
+// After the kernel's source; `dynamic` is its extern __shared__ array or nullptr.
+#define CUDA_ON_HOST(kernel, dynamic)                                                                        \
+    extern "C" int parameter_sizes(int *sizes) { return cuda_sizes(kernel, sizes); }                         \
+    extern "C" NOT_WATCHED const char *launch(void **arguments, const Launch *launch)                        \
+    {                                                                                                        \
+        cuda_any_shared = 0;                                                                                 \
+        void (*const call)(void **) = [](void **each) NOT_WATCHED { cuda_call(kernel, each); };              \
+        return cuda_launch(call, arguments, launch, &cuda_any_shared, (char *)dynamic);                      \
+    }
+
+#else  // ---- what runs it ----
+
+#include <link.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+namespace {
+
+constexpr int MOST_THREADS = 1024, MOST_BLOCKS = 1 << 20;
+constexpr size_t STACK = 64 * 1024, MARGIN = 1 << 20;
+constexpr long MOST_ACCESSES = 1L << 26;
+
+enum State { READY, AT_BLOCK_BARRIER, AT_WARP_BARRIER, RETURNED };
+struct Thread {
+    State state;
+    int line;           // of the block barrier it waits at
+    unsigned mask;      // of the warp barrier it waits at
+    uint64_t value;     // what it offers the warp
+    uint64_t got[WARP];
+    unsigned seen[WARP];  // up to when it knows what each lane of its warp has done
+    bool has_stack;
+    ucontext_t start;
+    jmp_buf here;
+};
+struct Byte {  // of shared memory: its last write and its last reads by two threads, with their times
+    unsigned written, read, other_read;
+    short writer, reader, other_reader;
+    bool atomic;
+};
+
+Thread thread[MOST_THREADS];
+int threads, current = -1;  // current: no thread of a kernel runs
+jmp_buf scheduler;
+char *stacks;
+uint3 index_of[4];  // threadIdx, blockIdx, blockDim, gridDim
+
+const Launch *launched;
+void (*call_kernel)(void **);
+void **kernel_arguments;
+char *shared_begin, *shared_end, *dynamic_begin;
+uintptr_t globals_begin, globals_end;  // variables and constants of the kernel's file
+
+Byte *bytes;
+unsigned now = 1, block_start, block_barrier;  // times count barriers
+long accesses;
+unsigned random_state;
+char message[512];
+
+unsigned random_below(unsigned n) { return ((random_state = random_state * 1664525 + 1013904223) >> 8) % n; }
+
+void put_in_order(int *list, int n)
+{
+    for (int i = 0; i < n; ++i)
+        list[i] = launched->order == DESCENDING ? n - 1 - i : i;
+    for (int i = n; launched->order == RANDOM && i > 1; --i) {
+        const int j = random_below(i), last = list[i - 1];
+        list[i - 1] = list[j], list[j] = last;
+    }
+}
+
+// End the launch with a message; called from a kernel's thread it does not return.
+void fail(const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    size_t length = vsnprintf(message, sizeof message, format, values);
+    va_end(values);
+    const uint3 b = index_of[1], t = index_of[0];
+    if (current >= 0) {
+        snprintf(message + length, sizeof message - length, " by thread (%u, %u, %u) of block (%u, %u, %u)", t.x, t.y,
+                 t.z, b.x, b.y, b.z);
+        _longjmp(scheduler, 1);
+    }
+}
+
+void wait(State state)
+{
+    thread[current].state = state;
+    if (!_setjmp(thread[current].here))
+        _longjmp(scheduler, 1);
+}
+
+void fiber()
+{
+    for (;; wait(RETURNED))
+        call_kernel(kernel_arguments);
+}
+
+// Run thread i until it waits. makecontext starts a fiber; _setjmp and _longjmp, which make no system call, switch.
+__attribute__((noinline)) void resume(int i)
+{
+    Thread &t = thread[current = i];
+    const uint3 size = index_of[2];
+    index_of[0] = {i % size.x, i / size.x % size.y, i / size.x / size.y};
+    if (_setjmp(scheduler) == 0) {
+        if (t.has_stack)
+            _longjmp(t.here, 1);
+        t.has_stack = true;
+        getcontext(&t.start);
+        t.start.uc_stack.ss_sp = stacks + i * STACK;
+        t.start.uc_stack.ss_size = STACK;
+        makecontext(&t.start, fiber, 0);
+        setcontext(&t.start);
+    }
+    current = -1;
+}
+
+// Release all threads, if all that still run wait, and in the same line.
+bool release_block()
+{
+    int first = -1;
+    for (int i = 0; i < threads; ++i) {
+        const Thread &t = thread[i];
+        if (t.state == RETURNED)
+            continue;
+        if (t.state != AT_BLOCK_BARRIER)
+            return false;
+        first = first < 0 ? i : first;
+        if (t.line != thread[first].line)
+            fail("divergent __syncthreads(): thread %d waits in line %d, thread %d in line %d", first,
+                 thread[first].line, i, t.line);
+    }
+    block_barrier = ++now;
+    for (int i = 0; i < threads; ++i)
+        if (thread[i].state == AT_BLOCK_BARRIER)
+            thread[i].state = READY;
+    return first >= 0;
+}
+
+// Release thread i and those in its mask, if all of them that still run wait with the same mask.
+bool release_warp(int i)
+{
+    const unsigned mask = thread[i].mask;
+    Thread *const warp = thread + i / WARP * WARP;
+    const int lanes = threads - i / WARP * WARP < WARP ? threads - i / WARP * WARP : WARP;
+    uint64_t values[WARP];
+    unsigned seen[WARP] = {};
+    memset(values, 0xff, sizeof values);  // the value of a lane that takes no part
+    for (int lane = 0; lane < lanes; ++lane)
+        if (mask >> lane & 1 && warp[lane].state != RETURNED) {
+            if (warp[lane].state != AT_WARP_BARRIER || warp[lane].mask != mask)
+                return false;
+            values[lane] = warp[lane].value;
+        }
+    ++now;
+    for (int lane = 0; lane < lanes; ++lane)
+        for (int other = 0; mask >> lane & 1 && other < WARP; ++other) {
+            const unsigned known = mask >> other & 1 ? now : warp[lane].seen[other];
+            seen[other] = known > seen[other] ? known : seen[other];
+        }
+    for (int lane = 0; lane < lanes; ++lane)
+        if (mask >> lane & 1 && warp[lane].state != RETURNED) {
+            memcpy(warp[lane].got, values, sizeof values);
+            memcpy(warp[lane].seen, seen, sizeof seen);
+            warp[lane].state = READY;
+        }
+    return true;
+}
+
+// Returns whether nothing was found.
+bool run_block()
+{
+    static int order[MOST_THREADS];
+    memset(shared_begin, 0xff, shared_end - shared_begin);
+    block_start = block_barrier = ++now;
+    for (int i = 0; i < threads; ++i)
+        thread[i].state = READY;
+    for (bool progress = true; progress && !message[0];) {
+        progress = false;
+        put_in_order(order, threads);
+        for (int i = 0; i < threads; ++i)
+            if (thread[order[i]].state == READY && !message[0])
+                resume(order[i]);
+        for (int i = 0; i < threads; ++i)
+            if (thread[i].state == AT_WARP_BARRIER && release_warp(i))
+                progress = true;
+        progress = progress || release_block();
+    }
+    for (int i = 0; i < threads && !message[0]; ++i)
+        if (thread[i].state != RETURNED)
+            fail("thread %d of block (%u, %u, %u) waits for ever at a barrier of its %s", i, index_of[1].x,
+                 index_of[1].y, index_of[1].z, thread[i].state == AT_BLOCK_BARRIER ? "block" : "warp");
+    return !message[0];
+}
+
+// Called for each library: find the one whose thread-local variables hold the marker.
+int find_library(dl_phdr_info *library, size_t, void *marker)
+{
+    shared_begin = shared_end = nullptr, globals_begin = ~(uintptr_t)0;
+    for (int i = 0; i < library->dlpi_phnum; ++i) {
+        const ElfW(Phdr) &part = library->dlpi_phdr[i];
+        const uintptr_t begin = library->dlpi_addr + part.p_vaddr;
+        if (part.p_type == PT_LOAD)  // they ascend
+            globals_begin = begin < globals_begin ? begin : globals_begin, globals_end = begin + part.p_memsz;
+        if (part.p_type == PT_TLS && library->dlpi_tls_data)
+            shared_begin = (char *)library->dlpi_tls_data, shared_end = shared_begin + part.p_memsz;
+    }
+    return shared_begin && shared_begin <= marker && marker < shared_end;
+}
+
+// Whether the current thread knows of what `by` did at a time.
+bool ordered(unsigned when, int by)
+{
+    return by == current || when < block_barrier ||
+           (by / WARP == current / WARP && when < thread[current].seen[by % WARP]);
+}
+
+void check_shared(size_t offset, size_t size, Kind kind)
+{
+    for (Byte *b = bytes + offset; b < bytes + offset + size; ++b) {
+        if (kind != WRITE && b->written < block_start)
+            fail("read of shared memory that nothing has written,");
+        int other = kind == ATOMIC && b->atomic || ordered(b->written, b->writer) ? -1 : b->writer;
+        if (kind == READ) {
+            if (b->reader != current)
+                b->other_read = b->read, b->other_reader = b->reader, b->reader = current;
+            b->read = now;
+        } else {
+            other = ordered(b->read, b->reader) ? other : b->reader;
+            other = ordered(b->other_read, b->other_reader) ? other : b->other_reader;
+            b->written = now, b->writer = current, b->atomic = kind == ATOMIC;
+        }
+        if (other >= 0)
+            fail("race in shared memory: no barrier between an access by thread %d and a %s", other,
+                 kind == READ ? "read" : "write");
+    }
+}
+
+void access(uintptr_t begin, size_t size, Kind kind)
+{
+    const auto within = [=](const void *from, const void *to) {
+        return begin >= (uintptr_t)from && begin + size <= (uintptr_t)to;
+    };
+    if (++accesses > MOST_ACCESSES)
+        fail("no end after %ld accesses", MOST_ACCESSES);
+    if (within(shared_begin, shared_end)) {
+        char *const unused = dynamic_begin + launched->dynamic_bytes;
+        if (!dynamic_begin || begin + size <= (uintptr_t)unused || begin >= (uintptr_t)dynamic_begin + MOST_SHARED) {
+            if (launched->checked)
+                check_shared(begin - (uintptr_t)shared_begin, size, kind);
+            return;
+        }
+    }
+    for (int i = 0; i < launched->arrays; ++i)
+        if (within((void *)launched->array[i].begin, (void *)launched->array[i].end))
+            return;
+    if (within(stacks + current * STACK, stacks + (current + 1) * STACK) ||
+        within((void *)globals_begin, (void *)globals_end))
+        return;
+    const char *const what = kind == READ ? "read" : "write";
+    if (within(shared_begin - MOST_SHARED, shared_end + MOST_SHARED))
+        fail("%s of %zu bytes out of bounds, of shared memory,", what, size);
+    for (int i = 0; i < launched->arrays; ++i) {
+        const Array &near = launched->array[i];
+        if (begin + MARGIN > near.begin && begin < near.end + MARGIN)
+            fail("%s of %zu bytes out of bounds, at byte %td of the %td of array %d,", what, size,
+                 (intptr_t)(begin - near.begin), (intptr_t)(near.end - near.begin), i);
+    }
+    fail("%s of %zu bytes out of bounds", what, size);
+}
+
+}  // namespace
+
+extern "C" {
+
+void cuda_access(const void *address, size_t size, Kind kind) { access((uintptr_t)address, size, kind); }
+
+uint3 cuda_index(int which) { return index_of[which]; }
+
+void cuda_block_barrier(int line)
+{
+    thread[current].line = line;
+    wait(AT_BLOCK_BARRIER);
+}
+
+const uint64_t *cuda_warp_exchange(unsigned mask, uint64_t value)
+{
+    if (!(mask >> current % WARP & 1))
+        fail("the mask %08x of a warp barrier lacks the calling lane,", mask);
+    thread[current].mask = mask;
+    thread[current].value = value;
+    wait(AT_WARP_BARRIER);
+    return thread[current].got;
+}
+
+const char *cuda_launch(void (*call)(void **), void **arguments, const Launch *launch, char *shared, char *dynamic)
+{
+    static int order[MOST_BLOCKS];
+    static size_t size;  // of `bytes`
+    const int map = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    if (!stacks)
+        stacks = (char *)mmap(nullptr, MOST_THREADS * STACK, PROT_READ | PROT_WRITE, map, -1, 0);
+    message[0] = 0, current = -1, accesses = 0;
+    launched = launch, call_kernel = call, kernel_arguments = arguments;
+    random_state = launch->seed;
+    const uint3 grid = index_of[3] = launch->grid, block = index_of[2] = launch->block;
+    const uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
+    threads = block.x * block.y * block.z;
+    if (threads < 1 || threads > MOST_THREADS || blocks < 1 || blocks > MOST_BLOCKS)
+        return "a launch that the device or this tool refuses";
+    dl_iterate_phdr(find_library, shared);
+    dynamic_begin = dynamic;
+    if (size < size_t(shared_end - shared_begin)) {
+        size = shared_end - shared_begin;
+        bytes = (Byte *)mmap(nullptr, size * sizeof(Byte), PROT_READ | PROT_WRITE, map, -1, 0);
+    }
+    put_in_order(order, blocks);
+    for (unsigned i = 0; i < blocks; ++i) {
+        const unsigned b = order[i];
+        index_of[1] = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
+        if (!run_block()) {
+            for (Thread &t : thread)
+                t.has_stack = false;  // what the threads were at is dropped
+            return message;
+        }
+    }
+    return nullptr;
+}
+
+// What g++ calls on each access ...
+#define CUDA_HOOKS(bytes)                                                      \
+    void __tsan_read##bytes(uintptr_t address) { access(address, bytes, READ); } \
+    void __tsan_write##bytes(uintptr_t address) { access(address, bytes, WRITE); }
+CUDA_HOOKS(1)
+CUDA_HOOKS(2)
+CUDA_HOOKS(4)
+CUDA_HOOKS(8)
+CUDA_HOOKS(16)
+void __tsan_read_range(uintptr_t address, size_t size) { access(address, size, READ); }
+void __tsan_write_range(uintptr_t address, size_t size) { access(address, size, WRITE); }
+void __tsan_init() {}
+void __tsan_func_entry(void *) {}
+void __tsan_func_exit() {}
+
+// ... and on a violation that its bounds, alignment and object-size checks find
+struct Place {
+    const char *file;
+    unsigned line, column;
+    const void *type;
+    unsigned char log_alignment;  // of a type mismatch only
+};
+void __ubsan_handle_out_of_bounds(const Place *place, intptr_t index)
+{
+    fail("index %td out of bounds in line %u", (intptr_t)index, place->line);
+}
+void __ubsan_handle_type_mismatch_v1(const Place *place, uintptr_t pointer)
+{
+    const bool misaligned = pointer & ((1ul << place->log_alignment) - 1);
+    fail("%s pointer in line %u", misaligned ? "misaligned" : pointer ? "out of bounds" : "null", place->line);
+}
+}
+#endif

@@ -1,0 +1,586 @@
+"""The CUDA rungs where there is no GPU: run on the host behind ``cuda_on_host.h``, and compiled by NVRTC.
+
+A new rung is tested as soon as its file and record exist. One that the header cannot carry goes into
+``NOT_ON_HOST`` with the reason; it is then compiled only, as all others are too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+import json
+import math
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tabulate import tabulate
+
+from hpcmm import kernels
+from hpcmm.model import Launch
+from hpcmm.operations import OPERATIONS
+
+NOT_ON_HOST = {  # kernels/<name>.cu -> why
+    "spin": "reads the device's clock by inline PTX",
+}
+
+FROM_ARCHITECTURE: dict[str, str] = {}  # kernels/<name>.cu -> the first that it compiles for
+SPARE_BARRIERS: dict[tuple[str, int], str] = {}  # (kernels/<name>.cu, n-th barrier) -> why it is not missed
+SPILLS: dict[tuple[str, str], int] = {}  # (kernels/<name>.cu, architecture) -> bytes that may be spilled
+
+HEADER = Path(__file__).with_name("cuda_on_host.h")
+COMPILER = shutil.which("g++")
+WATCH = ["-fsanitize=thread,bounds,alignment,object-size", "-ftrivial-auto-var-init=pattern", "-nodefaultlibs"]
+FLAGS = ["-std=c++17", "-w", "-fPIC", "-shared", "-fno-exceptions", "-U_FORTIFY_SOURCE"]
+C_TYPES = {"int32": "int", "float32": "float", "float64": "double"}
+ORDERS = ("ascending", "descending", "random")  # as `enum Order` of the header
+MARGIN = 1 << 20  # bytes around an array that belong to no other; untouched, they cost nothing
+ARCHITECTURES = ("sm_75", "sm_80", "sm_90")
+
+RUNGS = [(o, v) for o in OPERATIONS.values() for v in o.ladder if v.device == "cuda" and not v.baseline]
+RUNG_OF = {f"{operation.name}/{variant.name}": (operation, variant) for operation, variant in RUNGS}
+BUILDS = [
+    pytest.param(name, dtype, tile, id=f"{name}-{dtype}" + (f"-{tile}" if tile else ""))
+    for name, (operation, variant) in RUNG_OF.items()
+    for dtype in operation.dtypes
+    for tile in variant.tiles or (None,)
+]
+HOST_BUILDS = [build for build in BUILDS if build.values[0] not in NOT_ON_HOST]
+
+# m, n, k: single elements, thin ones, ragged in each dimension, whole tiles, several blocks each way
+PRODUCTS = [
+    (1, 1, 1),
+    (1, 17, 33),
+    (33, 1, 17),
+    (17, 33, 1),
+    (5, 3, 0),
+    (8, 16, 32),
+    (31, 32, 33),
+    (33, 31, 32),
+    (64, 64, 64),
+    (32, 96, 64),
+    (65, 7, 129),
+    (9, 70, 40),
+]
+SCALARS = [(1.5, 0.5), (1.0, 0.0), (0.0, 2.0), (-0.75, -1.0)]  # alpha, beta; draw() makes C NaN for beta = 0
+
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine")
+
+
+def defines(name: str, dtype: str | None, tile: int | None) -> tuple[str, ...]:
+    """The constants that the CUDA backend compiles a rung with, as far as its source knows them."""
+    if name not in RUNG_OF:
+        return ()
+    variant = RUNG_OF[name][1]
+    constants = {"REAL": C_TYPES[dtype], "TILE": tile, **getattr(variant, "constants", {})}
+    if variant.block:
+        constants["BLOCK"] = math.prod(variant.block)
+    return tuple(f"-D{key}={value}" for key, value in constants.items() if re.search(rf"\b{key}\b", source(name)))
+
+
+def widest_tile(name: str) -> int | None:
+    return max(RUNG_OF[name][1].tiles, default=None)
+
+
+def source(name: str) -> str:
+    return (kernels.FOLDER / f"{name}.cu").read_text()
+
+
+# ---- on the host ----
+
+
+class KernelError(Exception):
+    """What the header reports of a launch."""
+
+
+class WrongResult(KernelError):
+    """What the check of the results finds."""
+
+
+class CArray(ctypes.Structure):  # these two mirror the structures of the header
+    _fields_ = (("begin", ctypes.c_size_t), ("end", ctypes.c_size_t))
+
+
+class CLaunch(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("order", ctypes.c_int),
+        ("seed", ctypes.c_int),
+        ("checked", ctypes.c_int),
+        ("arrays", ctypes.c_int),
+        ("array", ctypes.POINTER(CArray)),
+        ("dynamic_bytes", ctypes.c_size_t),
+    )
+
+
+class HostKernel:
+    """A kernel that is compiled for the host."""
+
+    def __init__(self, library: Path):
+        self.library = ctypes.CDLL(str(library))
+        self.library.launch.restype = ctypes.c_char_p
+        self.library.launch.argtypes = (ctypes.c_void_p, ctypes.POINTER(CLaunch))
+        sizes = (ctypes.c_int * 64)()
+        self.sizes = sizes[: self.library.parameter_sizes(sizes)]
+
+    def __call__(self, launch: Launch, order: str, checked: bool = True, dynamic_bytes: int = 0) -> None:
+        """Run one launch; without ``checked`` a misuse of shared memory shows in the results alone."""
+        arrays = [x for x in launch.arguments if isinstance(x, np.ndarray)]
+        values = [np.uintp(x.ctypes.data) if isinstance(x, np.ndarray) else x for x in launch.arguments]
+        if self.sizes != [value.nbytes for value in values]:
+            raise KernelError(f"parameters of {self.sizes} bytes get arguments of {[v.nbytes for v in values]}")
+        values = [np.array(value) for value in values]
+        bounds = [CArray(x.ctypes.data, x.ctypes.data + x.nbytes) for x in arrays]
+        message = self.library.launch(
+            (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values)),
+            CLaunch(
+                *((ctypes.c_uint * 3)(*size, *(1,) * (3 - len(size))) for size in (launch.grid, launch.block)),
+                ORDERS.index(order),
+                1,
+                checked,
+                len(bounds),
+                (CArray * len(bounds))(*bounds),
+                dynamic_bytes,
+            ),
+        )
+        if message:
+            raise KernelError(f"{order} order: {message.decode()}")
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory):
+    """Compile a kernel's source for the host, each text and set of constants once."""
+    folder = tmp_path_factory.mktemp("kernels")
+    runtime, numbers = folder / "runtime.so", itertools.count()
+
+    def compiler(*arguments):
+        subprocess.run([COMPILER, *FLAGS, *map(str, arguments)], check=True)
+
+    compiler("-O2", "-x", "c++", "-DCUDA_ON_HOST_RUNTIME", HEADER, "-o", runtime)
+
+    @functools.cache
+    def build(text: str, symbol: str, constants: tuple[str, ...] = ()) -> HostKernel:
+        stem = folder / str(next(numbers))
+        stem.with_suffix(".cu").write_text(text)
+        # an extern __shared__ array is defined here, at its largest; a launch says how much of it there is
+        dynamic = re.search(r"extern\s+__shared__\s+(?:__align__\(\w+\)\s+)?(.*?)\b(\w+)\[\]", text)
+        definition = (
+            "thread_local __align__(16) {0} {1}[MOST_SHARED / sizeof({0})];".format(*dynamic.groups())
+            if dynamic
+            else ""
+        )
+        stem.with_suffix(".cpp").write_text(
+            f'#include "{HEADER}"\n#include "{stem}.cu"\n{definition}\n'
+            f"CUDA_ON_HOST({symbol}, {dynamic[2] if dynamic else 'nullptr'})\n"
+        )
+        compiler("-O1", *WATCH, *constants, f"{stem}.cpp", runtime, "-lm", "-lc", "-o", f"{stem}.so")
+        return HostKernel(stem.with_suffix(".so"))
+
+    return build
+
+
+def on_device(content: np.ndarray) -> np.ndarray:
+    """Copy of an array, aligned as the device's allocator aligns it, and far from any other."""
+    memory = np.empty(2 * MARGIN + content.nbytes, np.uint8)
+    start = MARGIN - memory.ctypes.data % 256
+    array = memory[start : start + content.nbytes].view(content.dtype).reshape(content.shape)
+    array[...] = content
+    return array
+
+
+def poison(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """NaN, or -1 where there is none."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    return on_device(np.frombuffer(b"\xff" * size, dtype).reshape(shape))
+
+
+def check_matmul(inputs, got, parameters) -> None:
+    """Hold C to gamma_{k+2} (|alpha| |A| |B| + |beta| |C|) around a truth in extended precision."""
+    a, b, c = (inputs[name].astype(np.longdouble) for name in "ABC")
+    alpha, beta = parameters["alpha"], parameters["beta"]
+    started = beta * c if beta else np.zeros_like(c)
+    error = np.abs(got["C"] - (alpha * (a @ b) + started))
+    terms = (a.shape[1] + 2) * np.finfo(got["C"].dtype).eps / 2
+    right = error <= terms / (1 - terms) * (abs(alpha) * (np.abs(a) @ np.abs(b)) + np.abs(started))
+    if not right.all():
+        raise WrongResult(f"wrong result: {(~right).sum()} of {right.size}, first {np.argwhere(~right)[0]}")
+
+
+def check_reduction(inputs, got, parameters) -> None:
+    truth = inputs["x"].astype(np.int64).sum()
+    if not got["total"] == truth:
+        raise WrongResult(f"wrong result: {got['total']} instead of {truth}")
+
+
+CHECKS = {"matmul": check_matmul, "reduction": check_reduction}
+
+
+def cases(operation, variant) -> list[tuple[tuple[int, ...], dict[str, float]]]:
+    """Shapes and parameters to try; lengths of a vector lie around the limits of one block and of two passes."""
+    if operation.name == "matmul":
+        scalars = itertools.cycle({"alpha": alpha, "beta": beta} for alpha, beta in SCALARS)
+        return list(zip(PRODUCTS, scalars, strict=False))
+    threads = math.prod(variant.block)
+    block = threads * getattr(variant, "constants", {}).get("PER_THREAD", 1)
+    lengths = [0, 1, 2, 33, block - 1, block, block + 1, 3 * block + 5, threads * block, threads * block + 1]
+    return [((length,), {}) for length in lengths]
+
+
+def run(kernel: HostKernel, name: str, dtype: str, tile: int | None, shape, parameters, order, checked=True) -> None:
+    """Run all launches of a rung at one shape and check what comes out."""
+    operation, variant = RUNG_OF[name]
+    if tile is not None:
+        parameters = parameters | {"tile": float(tile)}
+    inputs = operation.draw(np.random.default_rng(shape), shape, dtype, parameters)
+    arrays = {key: on_device(array) for key, array in inputs.items()}
+    lengths = dict(zip(operation.dimensions, shape, strict=True))
+    for operand in operation.operands:
+        if operand.role == "out":
+            arrays[operand.name] = poison(tuple(lengths[d] for d in operand.dimensions), dtype)
+    for key, length in operation.scratch(variant, shape).items():
+        arrays[key] = poison((length,), dtype)
+    for launch in operation.launches(variant, shape, dtype, parameters, arrays):
+        kernel(launch, order, checked, getattr(launch, "shared_bytes", 0))
+    CHECKS[operation.name](inputs, arrays, parameters)
+
+
+def complaints(
+    build, name: str, dtype: str, tile: int | None, *, text: str = "", checked: bool = True
+) -> Iterator[str]:
+    """What is said of a rung, or of a text in its place, at all shapes in all orders."""
+    operation, variant = RUNG_OF[name]
+    kernel = build(text or source(name), operation.name, defines(name, dtype, tile))
+    for (shape, parameters), order in itertools.product(cases(operation, variant), ORDERS):
+        try:
+            run(kernel, name, dtype, tile, shape, parameters, order, checked)
+        except WrongResult as error:
+            if getattr(variant, "exact", False) and any(size % tile for size in shape):
+                continue  # as its record says; but it stays within bounds
+            yield f"{shape}, {parameters}, {order} order: {error}"
+        except KernelError as error:
+            yield f"{shape}, {parameters}, {error}"
+
+
+@needs_compiler
+@pytest.mark.parametrize(("name", "dtype", "tile"), HOST_BUILDS)
+def test_a_rung_is_right_in_every_order_and_stays_in_bounds(build, name, dtype, tile):
+    assert list(complaints(build, name, dtype, tile)) == []
+
+
+# ---- the header finds what it is there for ----
+
+BARRIER = re.compile(r"__sync(threads|warp)\(.*?\);")
+BARRIERS = [
+    pytest.param(name, i, id=f"{name}-{i}")
+    for name in RUNG_OF
+    if name not in NOT_ON_HOST
+    for i in range(len(BARRIER.findall(source(name))))
+    if (name, i) not in SPARE_BARRIERS
+]
+
+
+@needs_compiler
+@pytest.mark.parametrize(("name", "which"), BARRIERS)
+def test_every_barrier_of_every_rung_is_missed(build, name, which):
+    """Take one barrier away: it is reported, and without those checks some order gives a wrong result."""
+    text, tile = source(name), widest_tile(name)
+    barrier = list(BARRIER.finditer(text))[which]
+    text = text[: barrier.start()] + ";" + text[barrier.end() :]
+    reports = ("race in shared memory", "nothing has written")
+    assert any(report in said for said in complaints(build, name, "float32", tile, text=text) for report in reports)
+    assert any("wrong result" in said for said in complaints(build, name, "float32", tile, text=text, checked=False))
+
+
+MUTANTS = [  # rung, what is replaced by what, what is said of it
+    ("matmul/naive", "row >= m", "row > m", "out of bounds, at byte"),
+    ("matmul/naive", "column >= n", "column > n", "out of bounds, at byte"),
+    ("matmul/naive", "p < k", "p <= k", "out of bounds, at byte"),
+    ("matmul/naive", "row >= m", "row >= m - 1", "wrong result"),
+    ("matmul/naive", "beta == 0 ? alpha * sum :", "", "wrong result"),  # reads C, which is NaN
+    ("matmul/naive", "int lda", "long long lda", "parameters of"),
+    ("matmul/tiled", "row < m && start", "row <= m && start", "read of 4 bytes out of bounds, at byte"),
+    ("matmul/tiled", "start + x < k", "start + x <= k", "read of 4 bytes out of bounds, at byte"),
+    ("matmul/tiled", "start + y < k", "start + y <= k", "read of 4 bytes out of bounds, at byte"),
+    ("matmul/tiled", "< k && column < n", "< k && column <= n", "read of 4 bytes out of bounds, at byte"),
+    ("matmul/tiled", "if (row < m", "if (row <= m", "out of bounds, at byte"),
+    ("matmul/tiled", "m && column < n", "m && column <= n", "out of bounds, at byte"),
+    ("matmul/tiled", "p < TILE", "p <= TILE", "index 32 out of bounds in line"),
+    ("matmul/tiled", "p < TILE", "p < TILE - 1", "wrong result"),
+    ("matmul/tiled", "tile_a[y][x] =", "if (row < m) tile_a[y][x] =", "nothing has written"),
+    ("reduction/sequential", "i < n", "i <= n", "read of 4 bytes out of bounds, at byte"),
+    ("reduction/sequential", "sums[t + s]", "sums[t + 2 * s]", "index 128 out of bounds in line"),
+    ("reduction/sequential", "sums[t] = i < n ?", "if (i < n) sums[t] = i < n ?", "nothing has written"),
+    ("reduction/sequential", "s > 0", "s > 1", "wrong result"),
+    ("reduction/sequential", "if (t == 0)", "if (t == BLOCK)", "wrong result"),
+    ("reduction/divergent", "s < BLOCK", "s <= BLOCK", "index 128 out of bounds in line"),
+    ("reduction/divergent", "if (t % (2 * s) == 0)", "if (t % s == 0)", ""),
+]
+
+
+@needs_compiler
+@pytest.mark.parametrize(("name", "old", "new", "said"), MUTANTS)
+def test_a_broken_rung_is_found(build, name, old, new, said):
+    assert source(name).count(old) == 1, f"{name}.cu has changed: adapt this list"
+    text = source(name).replace(old, new)
+    assert any(said in found for found in complaints(build, name, "float32", widest_tile(name), text=text))
+
+
+# Bodies of a kernel(int n, const int *in, int *out) on one block of 64 threads; n = 64, in = 0 .. 63
+WORKING = {
+    "a sum by shuffles down": (
+        "int v = in[t]; for (int d = 16; d; d /= 2) v += __shfl_down_sync(~0u, v, d); if (lane == 0) out[t] = v;",
+        [496 if i == 0 else 1520 if i == 32 else -1 for i in range(64)],
+    ),
+    "a sum by shuffles across": (
+        "double v = in[t]; for (int d = 16; d; d /= 2) v += __shfl_xor_sync(~0u, v, d); out[t] = v;",
+        [496] * 32 + [1520] * 32,
+    ),
+    "shuffles in groups of eight": (
+        "out[t] = 100 * __shfl_sync(~0u, t, 3, 8) + __shfl_up_sync(~0u, t, 1, 8) - t;",
+        [100 * (i // 8 * 8 + 3) - (i % 8 > 0) for i in range(64)],
+    ),
+    "votes": (
+        "out[t] = (int)__ballot_sync(~0u, t % 2) + __any_sync(~0u, t == 40) + 2 * __all_sync(~0u, t < 32);",
+        [0xAAAAAAAA - 2**32 + 2] * 32 + [0xAAAAAAAA - 2**32 + 1] * 32,
+    ),
+    "a shuffle by part of a warp": (
+        "out[t] = lane < 8 ? __shfl_xor_sync(0xffu, t, 1) : t;",
+        [i ^ 1 if i % 32 < 8 else i for i in range(64)],
+    ),
+    "a warp's barrier": (
+        "__shared__ int s[64]; s[t] = in[t]; __syncwarp(); out[t] = s[t ^ 1];",
+        [i ^ 1 for i in range(64)],
+    ),
+    "barriers of part of a warp that hand on": (
+        "__shared__ int s[64]; s[t] = in[t]; if (lane < 2) __syncwarp(3); if (lane > 0 && lane < 3) __syncwarp(6);"
+        "out[t] = lane == 2 ? s[t - 2] : 0;",
+        [i - 2 if i % 32 == 2 else 0 for i in range(64)],
+    ),
+    "threads that have returned": (
+        "__shared__ int s[64]; if (t >= 40) return; s[t] = t; __syncthreads(); out[t] = s[39 - t];",
+        [39 - i if i < 40 else -1 for i in range(64)],
+    ),
+    "dynamic shared memory": (
+        "extern __shared__ int s[]; s[t] = in[t]; __syncthreads(); out[t] = s[63 - t];",
+        [63 - i for i in range(64)],
+    ),
+    "dynamic shared memory of bytes": (
+        "extern __shared__ __align__(16) unsigned char s[]; ((int *)s)[t] = t; __syncthreads();"
+        "int4 v = *(int4 *)&s[t / 4 * 16]; out[t] = v.x + v.w;",
+        [i // 4 * 8 + 3 for i in range(64)],
+    ),
+    "vector loads": (
+        "__shared__ alignas(16) int s[64]; if (t < 16) *(int4 *)&s[4 * t] = __ldg((const int4 *)in + t);"
+        "__syncthreads(); int2 v = ((int2 *)s)[t / 2]; out[t] = v.x + v.y;",
+        [i // 2 * 4 + 1 for i in range(64)],
+    ),
+    "atomics": (
+        "__shared__ int s; if (t == 0) s = 0; __syncthreads(); atomicAdd(&s, t); __syncthreads();"
+        "atomicMax(&s, 5); __syncthreads(); out[t] = s;",
+        [2016] * 64,
+    ),
+    "a ticket in the device's memory": (
+        "static __device__ unsigned tickets; __threadfence(); if (atomicInc(&tickets, 63) == 63) out[0] = tickets;",
+        [0] + [-1] * 63,
+    ),
+    "functions": (
+        "const float v = fmaf(2.0f, t, 1.0f) + fma(1.0, 1.0, -1.0) + min(t, 3) + max(1.5, 0.5); out[t] = v * 2;",
+        [2 * (2 * i + 1 + min(i, 3)) + 3 for i in range(64)],
+    ),
+}
+BROKEN = {
+    "a block's barrier that a branch goes round": ("if (t < 32)\n__syncthreads();\n__syncthreads();", "divergent"),
+    "two different barriers of a block": ("if (t < 32)\n__syncthreads();\nelse\n__syncthreads();", "divergent"),
+    "a warp's barrier that some never reach": (
+        "if (lane < 16) __syncwarp(); else __syncthreads();",
+        "waits for ever at a barrier of its warp",
+    ),
+    "a shuffle with a lane that does not come": (
+        "if (lane < 8) out[t] = __shfl_sync(0x1ffu, t, 0); else __syncthreads();",
+        "waits for ever",
+    ),
+    "a mask without the caller": ("__syncwarp(1);", "lacks the calling lane"),
+    "no barrier in a warp": ("__shared__ int s[64]; s[t] = t; __syncthreads(); s[t] += s[t ^ 1];", "race"),
+    "a warp's barrier between warps": (
+        "__shared__ int s[64]; s[t] = t; __syncwarp(); out[t] = s[63 - t];",
+        "race|noth",
+    ),
+    "a barrier of the wrong lanes": (
+        "__shared__ int s[64]; s[t] = t; __syncthreads(); s[t] = 1; if (lane < 8) __syncwarp(255);out[t] = s[t ^ 8];",
+        "race",
+    ),
+    "writes by two threads": ("__shared__ int s; s = t; __syncthreads(); out[t] = s;", "race"),
+    "atomic and plain": (
+        "__shared__ int s; if (t == 0) s = 0; __syncthreads(); atomicAdd(&s, 1); out[t] = s;",
+        "race",
+    ),
+    "unwritten shared memory": ("__shared__ int s[65]; s[t] = t; __syncthreads(); out[t] = s[t + 1];", "nothing has"),
+    "another block's shared memory": (
+        "__shared__ int s[64]; if (blockIdx.x == 0) s[t] = t; __syncthreads(); out[t] = s[t];",
+        "nothing has",
+    ),
+    "past static shared memory": ("__shared__ int s[64]; int *p = s; p[t + 1] = t;", "out of bounds"),
+    "before static shared memory": ("__shared__ int s[64]; volatile int *p = s; p[t - 1] = t;", "out of bounds"),
+    "into the next row": ("__shared__ int s[2][32]; s[0][t] = t;", r"index \d+ out of bounds in line"),
+    "past dynamic shared memory": ("extern __shared__ int s[]; s[t + 1] = t;", "out of bounds, of shared memory"),
+    "past the thread's own array": (
+        "int own[8]; for (int i = 0; i <= n; ++i) own[i] = i; out[t] = own[t & 7];",
+        "inde",
+    ),
+    "past the end": ("out[t] = in[t + 1];", "read of 4 bytes out of bounds, at byte 256 of the 256 of array 0"),
+    "before the start": ("out[t - 1] = t;", "write of 4 bytes out of bounds, at byte -4 of the 256 of array 1"),
+    "a vector past the end": ("if (t == 0) out[0] = ((int4 *)(in + 60))[1].w;", "out of bounds"),
+    "far away": ("out[t + 100000000] = t;", "out of bounds"),
+    "an atomic past the end": ("atomicAdd(&out[t + 1], t);", "out of bounds"),
+    "a misaligned vector": ("int2 v = *(int2 *)(in + t); out[t] = v.x;", "misaligned pointer in line"),
+    "null": ("int *p = n ? nullptr : out; *p = t;", "null pointer|out of bounds"),
+    "another thread's own memory": (
+        "__shared__ int *s; int own = t; if (t == 0) s = &own; __syncthreads(); out[t] = *s;",
+        "out of bounds",
+    ),
+    "no end": ("while (*(volatile const int *)in == 0);", "no end"),
+}
+
+
+def run_body(build, body: str, order: str, blocks: int = 1) -> list[int]:
+    text = 'extern "C" __global__ void planted(int n, const int *in, int *out)\n{\n'
+    text += f"    const int t = threadIdx.x, lane = t % warpSize;\n    {body}\n}}\n"
+    given, out = on_device(np.arange(64, dtype=np.int32)), poison((64,), "int32")
+    build(text, "planted")(Launch((blocks,), (64,), (np.int32(64), given, out)), order, dynamic_bytes=256)
+    return out.tolist()
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", WORKING)
+def test_what_a_kernel_may_use(build, name):
+    body, expected = WORKING[name]
+    assert [run_body(build, body, order) for order in ORDERS] == [expected] * 3
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("order", ORDERS)
+def test_what_is_reported(build, name, order):
+    body, said = BROKEN[name]
+    with pytest.raises(KernelError, match=f"{order} order: .*({said})"):
+        run_body(build, body, order, blocks=2)
+    assert run_body(build, "out[t] = t;", order) == list(range(64)), "the next launch starts afresh"
+
+
+# ---- compiled for the device ----
+
+
+class Nvrtc:
+    """NVRTC of the wheel ``nvidia-cuda-nvrtc``, which needs neither a GPU nor a toolkit."""
+
+    def __init__(self):
+        files = metadata.files("nvidia-cuda-nvrtc")
+        self.library = ctypes.CDLL(str(next(f for f in files if re.search(r"libnvrtc\.so\.\d+$", str(f))).locate()))
+
+    def compile(self, text: str, options: list[str]) -> tuple[bool, str]:
+        """Return whether a text compiles, and the compiler's log."""
+        program, size = ctypes.c_void_p(), ctypes.c_size_t()
+        created = self.library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"rung.cu", 0, None, None)
+        assert created == 0, f"nvrtcCreateProgram returned {created}"
+        encoded = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+        failed = self.library.nvrtcCompileProgram(program, len(options), encoded)
+        self.library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+        log = ctypes.create_string_buffer(size.value)
+        self.library.nvrtcGetProgramLog(program, log)
+        self.library.nvrtcDestroyProgram(ctypes.byref(program))
+        return not failed, log.value.decode()
+
+
+@functools.cache
+def nvrtc() -> Nvrtc:
+    return Nvrtc()
+
+
+OTHERS = [pytest.param(name, None, None, id=name) for name in NOT_ON_HOST if name not in RUNG_OF]
+
+
+@functools.cache
+def compiled(text: str, architecture: str, constants: tuple[str, ...]) -> dict[str, int]:
+    """Registers, spills and shared bytes of the one kernel of a text; it must compile without a warning."""
+    options = [f"--gpu-architecture={architecture}", "--std=c++17", "-lineinfo", "--ptxas-options=-v", *constants]
+    works, log = nvrtc().compile(text, options)
+    assert works, log
+    assert not re.search("warning", log, re.IGNORECASE), log
+    spills = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
+    registers = re.search(r"Used (\d+) registers", log)
+    shared = re.search(r"(\d+) bytes smem", log)
+    return {
+        "registers": int(registers[1]),
+        "stack": int(spills[1]),
+        "spill_stores": int(spills[2]),
+        "spill_loads": int(spills[3]),
+        "shared": int(shared[1]) if shared else 0,
+    }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compilations():
+    """What each kernel takes on each architecture, found out in the background of the tests above."""
+    with ThreadPoolExecutor(1) as pool:  # NVRTC does one at a time
+        yield {
+            (*build.values, architecture): pool.submit(
+                compiled, source(build.values[0]), architecture, defines(*build.values)
+            )
+            for build in BUILDS + OTHERS
+            for architecture in ARCHITECTURES
+            if architecture >= FROM_ARCHITECTURE.get(build.values[0], architecture)
+        }
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.fixture(scope="session")
+def usage(tmp_path_factory):
+    """What each kernel takes, as rows that end up in a table and a JSON file."""
+    rows = []
+    yield rows
+    path = tmp_path_factory.getbasetemp() / "kernel_usage.json"
+    path.write_text(json.dumps(rows, indent=1) + "\n")
+    print(f"\n{tabulate(rows, headers='keys')}\n{path}")
+
+
+@pytest.mark.parametrize(("name", "dtype", "tile"), BUILDS + OTHERS)
+def test_a_kernel_compiles_for_every_architecture_without_spills(compilations, usage, name, dtype, tile):
+    for architecture in ARCHITECTURES:
+        if (name, dtype, tile, architecture) not in compilations:
+            continue
+        takes = compilations[name, dtype, tile, architecture].result()
+        usage.append({"kernel": name, "dtype": dtype, "tile": tile, "architecture": architecture, **takes})
+        spills = SPILLS.get((name, architecture), 0)
+        assert max(takes["spill_stores"], takes["spill_loads"]) <= spills, f"{architecture}: {takes}"
+        if name in RUNG_OF:  # more registers than a multiprocessor has would fail at the launch
+            threads = math.prod(RUNG_OF[name][1].block or (tile, tile))
+            assert -(-takes["registers"] // 8) * 8 * threads <= 65536, takes
+
+
+def test_what_the_compiler_says_is_seen():
+    many = (
+        'extern "C" __global__ void __launch_bounds__(1024) k(double *x) { double v[99];'
+        "for (int i = 0; i < 99; ++i) v[i] = x[i * 1024 + threadIdx.x]; __syncthreads();"
+        "for (int i = 0; i < 99; ++i) x[threadIdx.x * 99 + i] = v[i]; }"
+    )
+    assert compiled(many, "sm_90", ())["spill_stores"] > 0
+    with pytest.raises(AssertionError, match="never referenced"):
+        compiled('extern "C" __global__ void k() { int unused; }', "sm_90", ())
+    with pytest.raises(AssertionError, match="undefined"):
+        compiled('extern "C" __global__ void k() { nothing(); }', "sm_90", ())
+
+
+def test_every_kernel_is_tested():
+    """Each .cu file is a rung's or stands in NOT_ON_HOST, and nothing stands there that is gone."""
+    files = {str(path.relative_to(kernels.FOLDER).with_suffix("")) for path in kernels.FOLDER.rglob("*.cu")}
+    assert files == {*RUNG_OF, *NOT_ON_HOST}
+    assert files >= {*FROM_ARCHITECTURE, *(name for name, _ in (*SPARE_BARRIERS, *SPILLS))}
+    assert CHECKS.keys() == {operation.name for operation, _ in RUNGS}
