@@ -17,6 +17,10 @@ if "sweeps" not in config:
     configfile: Path(workflow.basedir) / "config.yaml"
 
 
+# Open MPI binds each rank to one core unless told otherwise; ranks share out what the job has
+for variable in ("OMPI_MCA_hwloc_base_binding_policy", "PRTE_MCA_hwloc_default_binding_policy"):
+    os.environ.setdefault(variable, "none")
+
 # Jobs read this file again, perhaps on another machine: all see what the first reader decided.
 config["backends"] = os.environ.setdefault("HPCMM_BACKENDS", config.get("backends", "auto"))
 try:
