@@ -28,10 +28,11 @@ from hpcmm.model import Launch
 from hpcmm.operations import OPERATIONS
 
 NOT_ON_HOST = {  # kernels/<name>.cu -> why
+    "matmul/asynchronous": "copies by cp.async, which is inline PTX",
     "spin": "reads the device's clock by inline PTX",
 }
 
-FROM_ARCHITECTURE: dict[str, str] = {}  # kernels/<name>.cu -> the first that it compiles for
+FROM_ARCHITECTURE = {"matmul/asynchronous": "sm_80"}  # kernels/<name>.cu -> the first that it compiles for
 SPARE_BARRIERS: dict[tuple[str, int], str] = {}  # (kernels/<name>.cu, n-th barrier) -> why it is not missed
 SPILLS: dict[tuple[str, str], int] = {}  # (kernels/<name>.cu, architecture) -> bytes that may be spilled
 
@@ -79,7 +80,7 @@ def defines(name: str, dtype: str | None, tile: int | None) -> tuple[str, ...]:
     if name not in RUNG_OF:
         return ()
     variant = RUNG_OF[name][1]
-    constants = {"REAL": C_TYPES[dtype], "TILE": tile, **getattr(variant, "constants", {})}
+    constants = {"REAL": C_TYPES[dtype], "TILE": tile, **variant.constants}
     if variant.block:
         constants["BLOCK"] = math.prod(variant.block)
     return tuple(f"-D{key}={value}" for key, value in constants.items() if re.search(rf"\b{key}\b", source(name)))
@@ -229,7 +230,7 @@ def cases(operation, variant) -> list[tuple[tuple[int, ...], dict[str, float]]]:
         scalars = itertools.cycle({"alpha": alpha, "beta": beta} for alpha, beta in SCALARS)
         return list(zip(PRODUCTS, scalars, strict=False))
     threads = math.prod(variant.block)
-    block = threads * getattr(variant, "constants", {}).get("PER_THREAD", 1)
+    block = threads * variant.constants.get("PER_THREAD", 1)
     lengths = [0, 1, 2, 33, block - 1, block, block + 1, 3 * block + 5, threads * block, threads * block + 1]
     return [((length,), {}) for length in lengths]
 
@@ -248,7 +249,7 @@ def run(kernel: HostKernel, name: str, dtype: str, tile: int | None, shape, para
     for key, length in operation.scratch(variant, shape).items():
         arrays[key] = poison((length,), dtype)
     for launch in operation.launches(variant, shape, dtype, parameters, arrays):
-        kernel(launch, order, checked, getattr(launch, "shared_bytes", 0))
+        kernel(launch, order, checked, launch.shared_bytes)
     CHECKS[operation.name](inputs, arrays, parameters)
 
 
@@ -262,7 +263,7 @@ def complaints(
         try:
             run(kernel, name, dtype, tile, shape, parameters, order, checked)
         except WrongResult as error:
-            if getattr(variant, "exact", False) and any(size % tile for size in shape):
+            if variant.exact and any(size % tile for size in shape):
                 continue  # as its record says; but it stays within bounds
             yield f"{shape}, {parameters}, {order} order: {error}"
         except KernelError as error:
@@ -306,15 +307,15 @@ MUTANTS = [  # rung, what is replaced by what, what is said of it
     ("matmul/naive", "row >= m", "row >= m - 1", "wrong result"),
     ("matmul/naive", "beta == 0 ? alpha * sum :", "", "wrong result"),  # reads C, which is NaN
     ("matmul/naive", "int lda", "long long lda", "parameters of"),
-    ("matmul/tiled", "row < m && start", "row <= m && start", "read of 4 bytes out of bounds, at byte"),
-    ("matmul/tiled", "start + x < k", "start + x <= k", "read of 4 bytes out of bounds, at byte"),
-    ("matmul/tiled", "start + y < k", "start + y <= k", "read of 4 bytes out of bounds, at byte"),
-    ("matmul/tiled", "< k && column < n", "< k && column <= n", "read of 4 bytes out of bounds, at byte"),
-    ("matmul/tiled", "if (row < m", "if (row <= m", "out of bounds, at byte"),
-    ("matmul/tiled", "m && column < n", "m && column <= n", "out of bounds, at byte"),
-    ("matmul/tiled", "p < TILE", "p <= TILE", "index 32 out of bounds in line"),
-    ("matmul/tiled", "p < TILE", "p < TILE - 1", "wrong result"),
-    ("matmul/tiled", "tile_a[y][x] =", "if (row < m) tile_a[y][x] =", "nothing has written"),
+    ("matmul/tiled_padded", "row < m && start", "row <= m && start", "read of 4 bytes out of bounds, at byte"),
+    ("matmul/tiled_padded", "start + x < k", "start + x <= k", "read of 4 bytes out of bounds, at byte"),
+    ("matmul/tiled_padded", "start + y < k", "start + y <= k", "read of 4 bytes out of bounds, at byte"),
+    ("matmul/tiled_padded", "< k && column < n", "< k && column <= n", "read of 4 bytes out of bounds, at byte"),
+    ("matmul/tiled_padded", "if (row < m", "if (row <= m", "out of bounds, at byte"),
+    ("matmul/tiled_padded", "m && column < n", "m && column <= n", "out of bounds, at byte"),
+    ("matmul/tiled_padded", "p < TILE", "p <= TILE", "index 32 out of bounds in line"),
+    ("matmul/tiled_padded", "p < TILE", "p < TILE - 1", "wrong result"),
+    ("matmul/tiled_padded", "tile_a[y][x] =", "if (row < m) tile_a[y][x] =", "nothing has written"),
     ("reduction/sequential", "i < n", "i <= n", "read of 4 bytes out of bounds, at byte"),
     ("reduction/sequential", "sums[t + s]", "sums[t + 2 * s]", "index 128 out of bounds in line"),
     ("reduction/sequential", "sums[t] = i < n ?", "if (i < n) sums[t] = i < n ?", "nothing has written"),

@@ -21,8 +21,9 @@ template <int BYTES> __device__ void copy_async(void *target, const void *source
                      "r"(valid));
 }
 
-// two blocks an SM keep it busy while one waits at its barrier; float64 needs the registers of both
-extern "C" __global__ void __launch_bounds__(BLOCK, sizeof(REAL) == 4 ? 2 : 1)
+// Two blocks an SM keep it busy while one waits at its barrier. In float64, and in the code for sm_80,
+// the registers do not suffice for two.
+extern "C" __global__ void __launch_bounds__(BLOCK, sizeof(REAL) == 4 && __CUDA_ARCH__ >= 900 ? 2 : 1)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
 {
     constexpr int SIDE = 8, WIDTH = 16 / sizeof(REAL);

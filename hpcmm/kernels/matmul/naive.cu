@@ -6,11 +6,11 @@
 // add costs two loads, so the caches' bandwidth decides, not the arithmetic.
 // Source: 003 kernel01, 004 unit 2.
 
-extern "C" __global__ void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb,
-                                  REAL beta, REAL *C, int ldc)
+extern "C" __global__ void __launch_bounds__(TILE *TILE)
+    matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
 {
-    const int column = blockIdx.x * blockDim.x + threadIdx.x;
-    const int row = blockIdx.y * blockDim.y + threadIdx.y;
+    const int column = blockIdx.x * TILE + threadIdx.x;
+    const int row = blockIdx.y * TILE + threadIdx.y;
     if (row >= m || column >= n)
         return;
     REAL sum = 0;

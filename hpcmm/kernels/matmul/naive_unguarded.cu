@@ -5,11 +5,11 @@
 // kernel that everybody writes. Limit: multiples of the block only.
 // Source: 000 initial code, 003 kernel00.
 
-extern "C" __global__ void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb,
-                                  REAL beta, REAL *C, int ldc)
+extern "C" __global__ void __launch_bounds__(TILE *TILE)
+    matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
 {
-    const int column = blockIdx.x * blockDim.x + threadIdx.x;
-    const int row = blockIdx.y * blockDim.y + threadIdx.y;
+    const int column = blockIdx.x * TILE + threadIdx.x;
+    const int row = blockIdx.y * TILE + threadIdx.y;
     REAL sum = 0;
     for (int p = 0; p < k; ++p)
         sum += A[(size_t)row * lda + p] * B[(size_t)p * ldb + column];

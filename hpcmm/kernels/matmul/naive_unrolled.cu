@@ -5,12 +5,12 @@
 // loop by themselves, so little is to be gained.
 // Source: 001.
 
-extern "C" __global__ void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb,
-                                  REAL beta, REAL *C, int ldc)
+extern "C" __global__ void __launch_bounds__(TILE *TILE)
+    matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
 {
     constexpr int STRIDE = 4;
-    const int column = blockIdx.x * blockDim.x + threadIdx.x;
-    const int row = blockIdx.y * blockDim.y + threadIdx.y;
+    const int column = blockIdx.x * TILE + threadIdx.x;
+    const int row = blockIdx.y * TILE + threadIdx.y;
     if (row >= m || column >= n)
         return;
     const REAL *a = A + (size_t)row * lda;

@@ -5,7 +5,7 @@
 // adds, which now need little more than one load each instead of two. Registers hold the sums.
 // Limit: the loads of A are still one for each multiply-add.
 
-extern "C" __global__ void __launch_bounds__(BLOCK)
+extern "C" __global__ void __launch_bounds__(BLOCK, sizeof(REAL) == 4 ? 2 : 1)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
 {
     constexpr int PER_THREAD = ROWS * COLUMNS / BLOCK;

@@ -5,11 +5,11 @@
 // of its own, where the coalesced rung needs one for the warp. It stands here for the difference.
 // Source: 000, 004 unit 4.
 
-extern "C" __global__ void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb,
-                                  REAL beta, REAL *C, int ldc)
+extern "C" __global__ void __launch_bounds__(TILE *TILE)
+    matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
 {
-    const int column = blockIdx.x * blockDim.y + threadIdx.y;
-    const int row = blockIdx.y * blockDim.x + threadIdx.x;
+    const int column = blockIdx.x * TILE + threadIdx.y;
+    const int row = blockIdx.y * TILE + threadIdx.x;
     if (row >= m || column >= n)
         return;
     REAL sum = 0;

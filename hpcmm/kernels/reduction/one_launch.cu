@@ -22,12 +22,11 @@ __device__ REAL warp_sum(REAL sum)
     return sum;
 }
 
-// The block's sum, in thread 0.
+// The block's sum, in thread 0. Between two calls all threads must meet at a barrier.
 __device__ REAL block_sum(REAL sum)
 {
     __shared__ REAL sums[32];
     const int t = threadIdx.x;
-    __syncthreads();  // sums may still be read by an earlier call
     sum = warp_sum(sum);
     if (t % 32 == 0)
         sums[t / 32] = sum;
