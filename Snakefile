@@ -7,7 +7,8 @@ from pathlib import Path
 from hpcmm import backends, plan
 from hpcmm.model import HpcmmError
 
-JOBS = Path(workflow.basedir) / "jobs"
+# the programs that the rules launch, also where --directory names another place for the results
+os.environ["HPCMM_JOBS"] = str(Path(workflow.basedir) / "jobs")
 # jobs run with this Python, and with the mpiexec beside it if the MPI is a wheel
 os.environ["PATH"] = str(Path(sys.executable).parent) + os.pathsep + os.environ["PATH"]
 
@@ -68,7 +69,7 @@ rule measure:
     shell:
         # one measurement at a time on a machine, whoever started it
         "flock /tmp/hpcmm-$(id -u)-${{SLURM_JOB_ID:-local}}.lock "
-        "{resources.mpi} -n {resources.tasks} python -m mpi4py {JOBS}/measure.py "
+        "{resources.mpi} -n {resources.tasks} python -m mpi4py $HPCMM_JOBS/measure.py "
         "--plan results/plan.json --batch {wildcards.batch} --output {output} 2>&1 | tee {log}"
 
 
@@ -82,7 +83,7 @@ rule collect:
     params:
         fingerprint=PLAN.fingerprint,
     shell:
-        "python {JOBS}/collect.py --plan results/plan.json --raw results/raw --output {output} 2>&1 | tee {log}"
+        "python $HPCMM_JOBS/collect.py --plan results/plan.json --raw results/raw --output {output} 2>&1 | tee {log}"
 
 
 rule report:
@@ -93,4 +94,4 @@ rule report:
     log:
         "results/logs/report.log",
     shell:
-        "python {JOBS}/report.py {input} --results results 2>&1 | tee {log}"
+        "python $HPCMM_JOBS/report.py {input} --results results 2>&1 | tee {log}"
