@@ -7,10 +7,15 @@ from pathlib import Path
 from hpcmm import backends, plan
 from hpcmm.model import HpcmmError
 
-# the programs that the rules launch, also where --directory names another place for the results
-os.environ["HPCMM_JOBS"] = str(Path(workflow.basedir) / "jobs")
-# jobs run with this Python, and with the mpiexec beside it if the MPI is a wheel
-os.environ["PATH"] = str(Path(sys.executable).parent) + os.pathsep + os.environ["PATH"]
+os.environ.update(
+    # the programs that the rules launch, also where --directory names another place for the results
+    HPCMM_JOBS=str(Path(workflow.basedir, "jobs")),
+    # jobs run with this Python, and with the mpiexec beside it if the MPI is a wheel
+    PATH=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+    # Open MPI, 4 and 5, would bind each rank to one core; ranks share out what the job has
+    OMPI_MCA_hwloc_base_binding_policy="none",
+    PRTE_MCA_hwloc_default_binding_policy="none",
+)
 
 # a config file given on the command line takes this one's place instead of being merged into it
 if "sweeps" not in config:
@@ -18,16 +23,12 @@ if "sweeps" not in config:
     configfile: Path(workflow.basedir) / "config.yaml"
 
 
-# Open MPI binds each rank to one core unless told otherwise; ranks share out what the job has
-for variable in ("OMPI_MCA_hwloc_base_binding_policy", "PRTE_MCA_hwloc_default_binding_policy"):
-    os.environ.setdefault(variable, "none")
-
 # Jobs read this file again, perhaps on another machine: all see what the first reader decided.
 config["backends"] = os.environ.setdefault("HPCMM_BACKENDS", config.get("backends", "auto"))
 try:
     PLAN = plan.make(config, backends.cuda_missing(), backends.gpu_count())
 except HpcmmError as error:
-    sys.exit("hpcmm: error: " + str(error))
+    sys.exit("hpcmm: error: {}".format(error))
 BATCHES = {batch.name: batch for batch in PLAN.batches}
 
 
