@@ -145,11 +145,11 @@ def test_sizes(shape, text):
 
 def test_size_table_has_rate_ratio_and_verdict(built):
     shown = cells(html_of(built))
-    assert ("", "100 0.250× PASS") in shown
-    assert ("", "400 baseline PASS") in shown
-    assert ("", "51,200 baseline PASS") in shown
+    assert ("", "100 0.250× PASS 1e-08") in shown
+    assert ("", "400 baseline PASS 1e-08") in shown
+    assert ("", "51,200 baseline PASS 1e-08") in shown
     text = (built / "tables" / "size.md").read_text("utf-8").replace("\\_", "_")
-    assert re.search(r"\| 64 +\| +\| +100 \(0\.250× PASS\) \| +400 \(baseline PASS\) \|", text)
+    assert re.search(r"\| 64 +\| +\| +100 \(0\.250× PASS 1e-08\) \| +400 \(baseline PASS 1e-08\) \|", text)
     assert "**GFLOP/s, float32, 1 rank, alpha 1.5, beta 0.5**" in text
     assert "**GFLOP/s, float64, 2 ranks, alpha 1.5, beta 0.5**" in text
 
@@ -178,7 +178,7 @@ def test_what_was_not_measured_is_an_empty_cell(built):
         for line in (built / "tables" / "size.md").read_text("utf-8").replace("\\_", "_").splitlines()
         if "| 128 " in line
     )
-    assert [cell.strip() for cell in row.split("|")[3:5]] == ["", "51,200 (baseline PASS)"]
+    assert [cell.strip() for cell in row.split("|")[3:5]] == ["", "51,200 (baseline PASS 1e-08)"]
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -213,11 +213,24 @@ def test_ladder_table(built):
         "Result",
     ]
     assert rows[2:] == [
-        ["2²²", "cuda", "divergent", "8.00 ms", "2.10", "", "1.00×", "", "PASS"],
-        ["", "", "sequential", "2.00 ms", "8.39", "4.00×", "4.00×", "", "PASS"],
-        ["", "", "cub", "500 µs", "33.6", "", "16.0×", "baseline", "PASS"],
+        ["2²²", "cuda", "divergent", "8.00 ms", "2.10", "", "1.00×", "", "PASS 1e-08"],
+        ["", "", "sequential", "2.00 ms", "8.39", "4.00×", "4.00×", "", "PASS 1e-08"],
+        ["", "", "cub", "500 µs", "33.6", "", "16.0×", "baseline", "PASS 1e-08"],
     ]
     assert [row["cumulative"] for row in read_csv(built / "tables" / "sum.ladder.csv")] == ["1.0", "4.0", "16.0"]
+
+
+def test_an_exact_sum_says_so():
+    row = {"result": "PASS", "throttled": False, "error": 0.0, "bound": 0.0}
+    assert tables.result(row) == "PASS exact"
+
+
+def test_a_product_at_a_single_size_is_a_ladder_too(tmp_path):
+    rows = [of_rate(product(v, tile=8), rate) for v, rate in (("naive", 1.0), ("tiled_padded", 4.0))]
+    report.build(timings.write(tmp_path / "timings.h5", {"one": rows}), tmp_path)
+    first, second = read_csv(tmp_path / "tables" / "one.ladder.csv")
+    assert (first["step"], second["step"]) == ("", "4.0")
+    assert "GFLOP/s" in (tmp_path / "tables" / "one.ladder.md").read_text("utf-8")
 
 
 def test_phase_table(built):
@@ -421,7 +434,7 @@ def test_throttled_points_are_named(tmp_path):
     rows = [measurement(product("cublas"), samples=kernel_samples([1.0], {"throttle_reasons": 0x4}))]
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
     text = Page(html_of(tmp_path)).text
-    assert "throttled 1" in text and "power cap" in text and "PASS, throttled" in text
+    assert "throttled 1" in text and "power cap" in text and "PASS 1e-08, throttled" in text
 
 
 def test_settings_of_one_sweep_are_apart(tmp_path):

@@ -8,7 +8,6 @@ from urllib.parse import quote
 
 from hpcmm import analysis, store
 from hpcmm.analysis import Series
-from hpcmm.operations import OPERATIONS
 from hpcmm.report import figures, page, tables
 from hpcmm.report.page import Part, Sweep
 
@@ -51,7 +50,7 @@ def _write_sweep(name: str, members: Iterable[Series], results: Path) -> Sweep:
     parts, ladders, calls = [], [], []
     for i, series in enumerate(members):
         chart = figures.rate_against_size(series)
-        ladder = tables.ladder_table(series) if OPERATIONS[series.operation].metric == "bytes" else None
+        ladder = tables.ladder_table(series) if tables.is_ladder(series) else None
         part = Part(series, tables.size_table(series), ladder, tables.phase_table(series), chart)
         parts.append(part)
         if chart:
@@ -67,7 +66,7 @@ def _write_sweep(name: str, members: Iterable[Series], results: Path) -> Sweep:
     _write(folder / f"{stem}.md", tables.markdown([part.sizes for part in parts]))
     if ladders:
         _write(folder / f"{stem}.ladder.csv", tables.csv(ladders, tables.LADDER_COLUMNS))
-        _write(folder / f"{stem}.ladder.md", tables.markdown([part.ladder for part in parts]))
+        _write(folder / f"{stem}.ladder.md", tables.markdown([part.ladder for part in parts if part.ladder]))
     if any(part.phases for part in parts):
         _write(folder / f"{stem}.phases.csv", tables.csv(calls, tables.PHASE_COLUMNS))
         _write(folder / f"{stem}.phases.md", tables.markdown([part.phases for part in parts if part.phases]))

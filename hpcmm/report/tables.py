@@ -41,8 +41,8 @@ POINT_COLUMNS = (
     *("bytes_per_second", "bytes_per_second_low", "bytes_per_second_high"),
     *("ratio", "ratio_low", "ratio_high", "error", "bound", "reference", "throttled"),
 )
-LADDER_COLUMNS = ("dtype", "ranks", "n", "device", "label", "result", "where", "seconds", "bytes_per_second")
-LADDER_COLUMNS += ("step", "cumulative", "ratio")
+LADDER_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "result", "where", "seconds")
+LADDER_COLUMNS += ("flops_per_second", "bytes_per_second", "step", "cumulative", "ratio")
 PHASE_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "call_seconds", "call_seconds_low")
 PHASE_COLUMNS += ("call_seconds_high", "call_repetitions", *(f"call_{phase}" for phase in PHASES[:-1]))
 PHASE_COLUMNS += (*(f"share_{phase}" for phase in PHASES[:-1]), "seconds", "flops_per_second", "bytes_per_second")
@@ -129,7 +129,9 @@ def failed(row: Mapping) -> Cell:
 
 
 def result(row: Mapping) -> str:
-    return row["result"] + (", throttled" if row["throttled"] else "")
+    """PASS with the largest error that was found, ``"PASS 3e-07"``; whole numbers are summed exactly."""
+    accuracy = f" {row['error']:.0e}" if row["bound"] > 0 else " exact"
+    return row["result"] + accuracy + (", throttled" if row["throttled"] else "")
 
 
 def against_baseline(row: Mapping) -> str:
@@ -167,27 +169,34 @@ def size_is_one_number(points: pd.DataFrame) -> bool:
     )
 
 
+def is_ladder(series: Series) -> bool:
+    """Whether rungs are to be compared: those of a reduction, and those of a product at a single size."""
+    sizes = series.points[list(DIMENSIONS)].drop_duplicates()
+    return OPERATIONS[series.operation].metric == "bytes" or len(sizes) == 1
+
+
 def ladder_table(series: Series) -> Table:
-    """The ladder at each length: time, bandwidth, step and cumulative speed-up of each rung."""
+    """The ladder at each size: time, rate, step and cumulative speed-up of each rung."""
+    metric = OPERATIONS[series.operation].metric
     rows, above = [], None
     for row in analysis.ladder(series.points).to_dict("records"):
-        here = (row["n"], row["device"])
+        here = (size(row), row["device"])
         cells = [Cell(size(row), kind="text"), Cell(row["device"], kind="text")] if here != above else [EMPTY, EMPTY]
         above = here
         cells.append(Cell(row["label"], kind="text"))
         if row["result"] == "FAIL":
             cells += [EMPTY] * 5 + [failed(row)]
         else:
-            cells += [Cell(duration(row["seconds"])), Cell(number(rate(row, "bytes")))]
+            cells += [Cell(duration(row["seconds"])), Cell(number(rate(row, metric)))]
             cells += [Cell(times(row["step"])), Cell(times(row["cumulative"])), Cell(against_baseline(row))]
             cells.append(Cell(result(row), kind="text"))
         rows.append(tuple(cells))
     head = (
-        "n",
+        "n" if size_is_one_number(series.points) else "m × n × k",
         "Device",
         "Rung",
         "Time",
-        "GB/s",
+        RATES[metric][1],
         "Step speed-up",
         "Cumulative speed-up",
         "Ratio to baseline",
