@@ -1,4 +1,4 @@
-/* Matrix product, CPU top rung: packed panels, a register tile, cache blocks, a block of C for each thread.
+/* Matrix product, CPU rung: packed panels, a register tile, cache blocks, a block of C for each thread.
 
    What changes: a tile of C, MR rows by two vectors, stays in registers while k runs. Each step loads
    two vectors of B and MR numbers of A and does 2 MR vector multiply-adds with them, so the multipliers
