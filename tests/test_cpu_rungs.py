@@ -15,7 +15,7 @@ from hpcmm.operations.matmul import MATMUL
 RUNGS = [variant.name for variant in MATMUL.ladder if variant.device == "cpu" and not variant.baseline]
 WITH_PATHS = ["avx", "packed"]
 PATHS = ["avx512", "avx2", "neon", "portable"]
-TILES = {"avx512": (12, 128), "avx2": (6, 64), "neon": (12, 32), "portable": (6, 32)}  # rows, bytes of columns
+TILES = {"avx512": (8, 128), "avx2": (6, 64), "neon": (8, 32), "portable": (6, 32)}  # rows, bytes of columns
 PADDING = {"A": 3, "B": 5, "C": 7}  # columns beyond the width: leading dimensions are odd and differ
 UNTOUCHED = 12345
 
