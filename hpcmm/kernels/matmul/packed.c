@@ -206,7 +206,7 @@ static int begin(int n, int unit, int part, int parts)
     return smaller(n, (long long)tiles(n, unit) * part / parts * unit);
 }
 
-/* How many blocks of C are above each other if each of the threads has one: where the largest is done first. */
+/* How many blocks of C lie above each other if each thread has one: so many that the largest costs least. */
 static int blocks_down(int m, int n, int threads, struct path path)
 {
     const double copying = 24; /* an element's copy takes the time of so many multiply-adds */
