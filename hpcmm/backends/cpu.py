@@ -16,6 +16,7 @@ import threadpoolctl
 from hpcmm import kernels
 from hpcmm.backends import DeviceError
 from hpcmm.model import Operation, Variant
+from hpcmm.operations import OPERATIONS
 
 CTYPES = {
     np.dtype("int32"): ctypes.c_int,
@@ -66,6 +67,20 @@ def numpy_sum(shape, dtype, parameters, arrays) -> Callable[[], None]:
 
 
 BASELINES = {("matmul", "numpy"): blas_matmul, ("reduction", "numpy"): numpy_sum}
+
+
+def simd_paths() -> dict[str, str]:
+    """Which instructions each kernel that chooses them at run time takes here: those that export ``path``."""
+    found = {}
+    for operation in OPERATIONS.values():
+        for variant in operation.ladder:
+            if variant.device == "cpu" and not variant.baseline:
+                name = f"{operation.name}/{variant.name}"
+                module = load(f"{name}-{operation.dtypes[0]}", kernels.source(operation.name, variant))
+                if hasattr(module, "path"):
+                    module.path.restype = ctypes.c_char_p
+                    found[name] = module.path().decode()
+    return found
 
 
 class CpuBackend:
@@ -139,4 +154,4 @@ class CpuBackend:
             for each in threadpoolctl.threadpool_info()
             if each["user_api"] == "blas"
         ]
-        return {"cpu": {"threads_per_rank": self.threads, "blas": ", ".join(libraries)}}
+        return {"cpu": {"threads_per_rank": self.threads, "blas": ", ".join(libraries), "simd": simd_paths()}}

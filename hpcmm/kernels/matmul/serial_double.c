@@ -1,0 +1,23 @@
+/* Matrix product, CPU rung: the triple loop with sums in double, one thread.
+
+   What changes from the serial rung: products and sums are taken in double whatever the element type,
+   and rounded to it once. For float this is the host oracle that 004 checks its GPU against: errors of
+   long sums stay below the rounding of the result. It is no faster: a double costs as much to add, and
+   the conversions come on top.
+   Limit: for double elements it is the serial rung, with the same results. Memory access as there.
+   Source: 004. */
+#include <stddef.h>
+
+void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb,
+            REAL beta, REAL *C, int ldc, int threads)
+{
+    (void)threads;
+    for (size_t i = 0; i < (size_t)m; ++i)
+        for (size_t j = 0; j < (size_t)n; ++j) {
+            double sum = 0;
+            for (size_t p = 0; p < (size_t)k; ++p)
+                sum += (double)A[i * lda + p] * B[p * ldb + j];
+            REAL *c = &C[i * ldc + j];
+            *c = beta == 0 ? alpha * sum : alpha * sum + (double)beta * *c; /* beta = 0: C is not read */
+        }
+}

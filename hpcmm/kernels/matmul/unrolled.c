@@ -1,0 +1,35 @@
+/* Matrix product, CPU rung: the k loop unrolled by a stride, with partial sums, one thread.
+
+   What changes from the serial rung: each step of the k loop does STRIDE terms, each into a sum of its
+   own; a remainder loop does the last k % STRIDE.
+   Why it is faster: an addition has to wait for the one before it only within its own sum, so several
+   are under way at once, and there are fewer jumps.
+   Limit: B is still read down its columns. Where that misses the cache, the sums wait for memory and
+   unrolling gains little (001 saw nothing from it on a GPU).
+   Source: 001. */
+#include <stddef.h>
+
+enum { STRIDE = 4 };
+
+void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb,
+            REAL beta, REAL *C, int ldc, int threads)
+{
+    (void)threads;
+    for (size_t i = 0; i < (size_t)m; ++i)
+        for (size_t j = 0; j < (size_t)n; ++j) {
+            const REAL *a = A + i * lda, *b = B + j;
+            REAL sum0 = 0, sum1 = 0, sum2 = 0, sum3 = 0;
+            int p = 0;
+            for (; p <= k - STRIDE; p += STRIDE, a += STRIDE, b += (size_t)STRIDE * ldb) {
+                sum0 += a[0] * b[0];
+                sum1 += a[1] * b[(size_t)ldb];
+                sum2 += a[2] * b[2 * (size_t)ldb];
+                sum3 += a[3] * b[3 * (size_t)ldb];
+            }
+            for (; p < k; ++p, ++a, b += ldb)
+                sum0 += a[0] * b[0];
+            const REAL sum = (sum0 + sum1) + (sum2 + sum3);
+            REAL *c = &C[i * ldc + j];
+            *c = beta == 0 ? alpha * sum : alpha * sum + beta * *c; /* beta = 0: C is not read */
+        }
+}

@@ -1,0 +1,200 @@
+"""CPU rungs of the product: across every blocking boundary, on every SIMD path, with threads and leading dimensions."""
+
+import ctypes
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from hpcmm import kernels
+from hpcmm.backends import cpu
+from hpcmm.operations.matmul import MATMUL
+
+RUNGS = [variant.name for variant in MATMUL.ladder if variant.device == "cpu" and not variant.baseline]
+WITH_PATHS = ["avx", "packed"]
+PATHS = ["avx512", "avx2", "neon", "portable"]
+TILES = {"avx512": (8, 128), "avx2": (6, 64), "neon": (8, 32), "portable": (6, 32)}  # rows, bytes of columns
+PADDING = {"A": 3, "B": 5, "C": 7}  # columns beyond the width: leading dimensions are odd and differ
+UNTOUCHED = 12345
+
+
+def library(name: str, dtype: str) -> ctypes.CDLL:
+    module = cpu.load(f"matmul/{name}-{dtype}", kernels.source("matmul", MATMUL.variant(name)))
+    module.matmul.restype = None
+    return module
+
+
+def path_of(name: str, dtype: str) -> str:
+    path = library(name, dtype).path
+    path.restype = ctypes.c_char_p
+    return path().decode()
+
+
+def take(path: str, name: str, dtype: str, monkeypatch) -> None:
+    """Make a kernel run a path, or skip the test on a processor without it."""
+    monkeypatch.setenv("HPCMM_SIMD", path)
+    if path_of(name, dtype) != path:
+        pytest.skip(f"this processor has no {path}")
+
+
+def padded(name: str, content: np.ndarray, padding: float) -> np.ndarray:
+    whole = np.full((content.shape[0], content.shape[1] + PADDING[name]), padding, content.dtype)
+    whole[:, : content.shape[1]] = content
+    return whole
+
+
+def run(name: str, dtype: str, arrays, shape, alpha: float, beta: float, threads: int) -> None:
+    arguments = [ctypes.c_void_p(x.ctypes.data) if i % 2 == 0 else x.shape[1] for x in arrays for i in range(2)]
+    real = {"float32": ctypes.c_float, "float64": ctypes.c_double}[dtype]
+    a, b, c = arguments[:2], arguments[2:4], arguments[4:]
+    library(name, dtype).matmul(*shape, real(alpha), *a, *b, real(beta), *c, threads)
+
+
+def check(name: str, dtype: str, shape, alpha: float = 1.5, beta: float = 0.5, threads: int = 1) -> None:
+    """Hold every element to its rounding bound, and all that lies between the rows to what it was."""
+    m, n, k = shape
+    rng = np.random.default_rng([m, n, k])
+    a, b, c = (rng.uniform(-1, 1, size).astype(dtype) for size in ((m, k), (k, n), (m, n)))
+    if beta == 0:
+        c[:] = np.nan  # must not be read
+    arrays = [padded("A", a, np.nan), padded("B", b, np.nan), padded("C", c, UNTOUCHED)]
+    run(name, dtype, arrays, shape, alpha, beta, threads)
+
+    wide = {"float32": np.float64, "float64": np.longdouble}[dtype]
+    scaled = beta * c.astype(wide) if beta else np.zeros((m, n), wide)
+    truth = alpha * (a.astype(wide) @ b.astype(wide)) + scaled
+    size = abs(alpha) * (np.abs(a, dtype=np.float64) @ np.abs(b, dtype=np.float64)) + np.abs(scaled)
+    roundings = (k + 3) * float(np.finfo(dtype).eps) / 2  # k + 2, and the reference's own
+    assert np.all(np.abs(arrays[2][:, :n] - truth) <= roundings / (1 - roundings) * size)
+    assert np.all(arrays[2][:, n:] == UNTOUCHED)
+
+
+def constant(name: str, dtype: str) -> int:
+    """A block size, from the source."""
+    text = kernels.source("matmul", MATMUL.variant("packed")).read_text()
+    number, by_size = re.search(rf"^    {name} = (\d+)( / sizeof\(REAL\))?,", text, re.MULTILINE).groups()
+    return int(number) // (np.dtype(dtype).itemsize if by_size else 1)
+
+
+def shapes_across_the_blocks(path: str, dtype: str) -> list[tuple[int, int, int]]:
+    mc, nc, kc = (constant(name, dtype) for name in ("MC", "NC", "KC"))
+    mr, nr = TILES[path][0], TILES[path][1] // np.dtype(dtype).itemsize
+    assert mc % mr == 0 and nc % nr == 0
+    around = [(x - 1, x, x + 1) for x in (mr, mc, nr, nc, kc)]
+    rows, all_rows, columns, all_columns, terms = around
+    return [
+        *[(m, nr + 3, 29) for m in (*rows, 2 * mr + 1, *all_rows, 2 * mc + 1)],
+        *[(mr + 5, n, 31) for n in (*columns, 2 * nr + 1, *all_columns, 2 * nc + 1)],
+        *[(mr + 1, nr + 3, k) for k in (1, 2, *terms, 2 * kc + 1, 3 * kc + 2)],
+        (mc + 1, nc + 1, kc + 1),
+    ]
+
+
+@pytest.mark.parametrize("dtype", MATMUL.dtypes)
+@pytest.mark.parametrize("path", PATHS)
+def test_packed_across_every_block_boundary(path, dtype, monkeypatch):
+    take(path, "packed", dtype, monkeypatch)
+    for shape in shapes_across_the_blocks(path, dtype):
+        check("packed", dtype, shape)
+        check("packed", dtype, shape, alpha=-0.75, beta=0)
+
+
+@pytest.mark.parametrize("dtype", MATMUL.dtypes)
+@pytest.mark.parametrize("path", PATHS)
+def test_avx_on_every_path(path, dtype, monkeypatch):
+    take(path, "avx", dtype, monkeypatch)
+    for n in (1, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200):
+        check("avx", dtype, (5, n, 37))
+        check("avx", dtype, (3, n, 130), alpha=-0.75, beta=0)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("dtype", MATMUL.dtypes)
+@pytest.mark.parametrize("name", RUNGS)
+def test_any_number_of_threads(name, dtype, threads):
+    for shape in ((0, 9, 4), (1, 1, 1), (2, 300, 17), (300, 2, 17), (61, 130, 40), (131, 157, 83)):
+        check(name, dtype, shape, threads=threads)
+
+
+@pytest.mark.parametrize("threads", [3, 4])
+@pytest.mark.parametrize("dtype", MATMUL.dtypes)
+def test_packed_threads_across_blocks(dtype, threads):
+    mc, nc, kc = (constant(name, dtype) for name in ("MC", "NC", "KC"))
+    check("packed", dtype, (2 * mc + 5, 2 * nc + 3, 33), threads=threads)
+    check("packed", dtype, (77, 2 * nc + 3, kc + 1), threads=threads)
+
+
+@pytest.mark.parametrize("name", WITH_PATHS)
+def test_a_path_that_the_processor_lacks_is_never_taken(name, monkeypatch):
+    monkeypatch.setenv("HPCMM_SIMD", "of tomorrow")
+    assert path_of(name, "float32") in ("portable", "neon")
+
+
+def test_the_provenance_names_the_paths(monkeypatch):
+    monkeypatch.delenv("HPCMM_SIMD", raising=False)
+    simd = cpu.CpuBackend(1).describe()["cpu"]["simd"]
+    assert sorted(simd) == [f"matmul/{name}" for name in WITH_PATHS]
+    assert set(simd.values()) <= set(PATHS)
+
+
+def test_serial_double_sums_in_double():
+    m, n, k = 7, 9, 20000
+    rng = np.random.default_rng(0)
+    a, b = rng.uniform(0, 1, (m, k)).astype(np.float32), rng.uniform(0, 1, (k, n)).astype(np.float32)
+    truth = a.astype(np.float64) @ b.astype(np.float64)
+    results = {name: np.empty((m, n), np.float32) for name in ("serial", "serial_double")}
+    for name, c in results.items():
+        run(name, "float32", [a, b, c], (m, n, k), 1, 0, 1)
+    assert np.all(results["serial_double"] == truth.astype(np.float32))
+    assert not np.all(results["serial"] == truth.astype(np.float32))
+
+
+def test_serial_double_is_serial_for_double():
+    m, n, k = 23, 19, 57
+    rng = np.random.default_rng(0)
+    a, b, c = rng.uniform(-1, 1, (m, k)), rng.uniform(-1, 1, (k, n)), rng.uniform(-1, 1, (m, n))
+    results = {name: c.copy() for name in ("serial", "serial_double")}
+    for name, result in results.items():
+        run(name, "float64", [a, b, result], (m, n, k), 1.5, 0.5, 1)
+    assert np.array_equal(*results.values())
+
+
+PROGRAM = """
+import sys, threading
+import numpy as np, psutil
+from hpcmm.backends.cpu import CpuBackend
+from hpcmm.operations.matmul import MATMUL
+
+rng = np.random.default_rng(0)
+arrays = {name: rng.random((96, 96)) for name in "ABC"}
+backend = CpuBackend(3)
+call = backend.prepare(MATMUL, MATMUL.variant(sys.argv[1]), (96, 96, 96), "float64", MATMUL.parameters, arrays)
+process = psutil.Process()
+before = process.num_threads()
+call()
+assert process.num_threads() <= before + 2, "more threads than asked for"
+
+def in_a_new_thread():
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+
+in_a_new_thread()
+before = process.memory_info().rss
+for _ in range(80):  # with 15 MB of copies each, which malloc may keep for the next
+    in_a_new_thread()
+grown = process.memory_info().rss - before
+assert grown < 150e6, f"{grown} bytes are left behind by threads that ended"
+before = process.memory_info().rss
+for _ in range(2000):
+    call()
+assert process.memory_info().rss - before < 10e6, "calls leave memory behind"
+"""
+
+
+@pytest.mark.parametrize("name", ["pthread", "openmp", "packed"])
+def test_no_more_threads_than_asked_for_and_nothing_left_behind(name):
+    done = subprocess.run([sys.executable, "-c", PROGRAM, name], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
