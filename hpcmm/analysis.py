@@ -117,6 +117,13 @@ def measurements(columns: Columns) -> pd.DataFrame:
     return frame.drop(columns=["ratio_count", "call_ratio_count"])
 
 
+def _named(parameter: str, value: float) -> str:
+    """How a reader calls a parameter of a variant."""
+    if parameter == "pinned":
+        return "pinned" if value else "pageable"
+    return f"{value:g}" if parameter == "tile" else f"{parameter} {value:g}"
+
+
 def _describe(frame: pd.DataFrame, parameters: Sequence[str]) -> None:
     """Add what a reader calls the measurement: label, place, setting, result."""
     rungs = {name: [v.name for v in operation.ladder] for name, operation in OPERATIONS.items()}
@@ -127,7 +134,7 @@ def _describe(frame: pd.DataFrame, parameters: Sequence[str]) -> None:
         given = {name: row[name] for name in parameters if not np.isnan(row[name])}
         # A tile width is the variant's own: the baseline measured beside it has none.
         own = {k: v for k, v in given.items() if k not in general and contender == row["variant"]}
-        labels.append(" ".join([contender, *(f"{v:g}" if k == "tile" else f"{k} {v:g}" for k, v in own.items())]))
+        labels.append(" ".join([contender, *(_named(name, value) for name, value in own.items())]))
         settings.append(", ".join(f"{k} {v:g}" for k, v in given.items() if k in general))
         rung = ladder.index(contender) if contender in ladder else len(ladder)
         places.append((rung, contender, *(own.get(k, 0.0) for k in parameters)))

@@ -118,12 +118,17 @@ class Problem:
         if comm.rank == 0:
             inputs = draw_inputs(backend, operation, point, seed)
             self.judge = operation.reference(inputs, point.parameters)
-        self.scatter = Scatter(comm, backend, operation, point.shape, point.dtype, inputs)
+        self.scatter = Scatter(comm, backend, operation, point.shape, point.dtype, inputs, is_pinned(point))
 
     @staticmethod
     def key(operation: Operation, point: Point) -> tuple:
         """What points that can share a problem have in common."""
-        return point.shape, point.dtype, *(point.parameters[name] for name in operation.parameters)
+        return point.shape, point.dtype, is_pinned(point), *(point.parameters[name] for name in operation.parameters)
+
+
+def is_pinned(point: Point) -> bool:
+    """Whether the point's host memory is page-locked, as it is unless its sweep says otherwise."""
+    return bool(point.parameters.get("pinned", True))
 
 
 def draw_inputs(backend, operation: Operation, point: Point, seed: int) -> dict[str, np.ndarray]:
@@ -133,7 +138,7 @@ def draw_inputs(backend, operation: Operation, point: Point, seed: int) -> dict[
     inputs = {}
     for name in list(drawn):
         array = drawn.pop(name)
-        inputs[name] = backend.host_empty(array.shape, point.dtype)
+        inputs[name] = backend.host_empty(array.shape, point.dtype, is_pinned(point))
         inputs[name][...] = array
     return inputs
 

@@ -219,7 +219,11 @@ def sweep_batches(sweep: str, entry: Mapping[str, Any], measuring: Measuring) ->
     parameters = {key: float(entry.get(key, value)) for key, value in operation.parameters.items()}
 
     for variant, ranks in itertools.product(variants, entry.get("ranks", [1])):
-        tiles = [t for t in entry.get("tiles", variant.tiles[-1:]) if t in variant.tiles] if variant.tiles else [None]
+        axes = {}  # parameters of which each value makes points of its own
+        if variant.tiles:
+            axes["tile"] = [t for t in entry.get("tiles", variant.tiles[-1:]) if t in variant.tiles]
+        if variant.device == "cuda" and "pinned" in entry:
+            axes["pinned"] = entry["pinned"]
         points = tuple(
             Point(
                 operation.name,
@@ -227,9 +231,11 @@ def sweep_batches(sweep: str, entry: Mapping[str, Any], measuring: Measuring) ->
                 shape,
                 dtype,
                 ranks,
-                parameters if tile is None else parameters | {"tile": float(tile)},
+                parameters | {name: float(value) for name, value in zip(axes, values, strict=True)},
             )
-            for shape, dtype, tile in itertools.product(sweep_shapes(place, entry, operation), dtypes, tiles)
+            for shape, dtype, *values in itertools.product(
+                sweep_shapes(place, entry, operation), dtypes, *axes.values()
+            )
         )
         if variant.exact and not entry.get("allow_fail", False):
             even = tuple(point for point in points if comes_out_even(point))

@@ -257,3 +257,9 @@ def test_an_operation_of_a_newer_package_is_a_plain_error(tmp_path):
 def test_unreadable_provenance_is_empty():
     columns = {"runs": {"batch": ["a", "b", "c"], "provenance": ['{"host": "h"}', "{", "[]"]}}
     assert [run["provenance"] for run in analysis.runs(columns)] == [{"host": "h"}, {}, {}]
+
+
+def test_host_memory_is_part_of_the_label(tmp_path):
+    points = [matmul("naive", tile=8, pinned=pinned) for pinned in (1.0, 0.0)]
+    rows = derive(tmp_path, *(measurement(point, samples=kernel_samples([1.0])) for point in points))
+    assert set(rows["label"]) == {"naive pinned 8", "naive pageable 8"}

@@ -343,3 +343,12 @@ def test_a_variant_for_even_sizes_is_planned_where_it_is_right_or_where_a_fail_i
 
     assert shapes() == [(32, 16), (64, 16), (64, 32)], "half of the rows must be a multiple too"
     assert len(shapes(allow_fail=True, variants=["tiled_exact"])) == 6
+
+
+def test_pinned_and_pageable_are_points_of_their_own_on_a_gpu_only():
+    entry = {"operation": "matmul", "variants": ["serial", "cublas"], "sizes": [8], "dtypes": ["float32"]}
+    config = changed(backends="cuda", sweeps={"s": entry | {"pinned": [True, False]}})
+    found = {batch.variant: [p.parameters.get("pinned") for p in batch.points] for batch in make(config).batches}
+    assert found == {"serial": [None], "cublas": [1.0, 0.0]}
+    without = make(changed(backends="cuda", sweeps={"s": entry})).batches
+    assert all("pinned" not in point.parameters for batch in without for point in batch.points)

@@ -100,7 +100,9 @@ class CpuBackend:
     def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
         return np.empty(shape, dtype)
 
-    host_empty = empty
+    def host_empty(self, shape: tuple[int, ...], dtype: str, pinned: bool) -> np.ndarray:
+        """Return host memory; nothing is copied to a device, so ``pinned`` makes no difference."""
+        return np.empty(shape, dtype)
 
     def copy(self, source: np.ndarray, target: np.ndarray) -> None:
         np.copyto(target, source)

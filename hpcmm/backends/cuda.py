@@ -76,8 +76,10 @@ class CudaBackend:
     def empty(self, shape: tuple[int, ...], dtype: str) -> cupy.ndarray:
         return cupy.empty(shape, dtype)
 
-    def host_empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-        """Return page-locked host memory."""
+    def host_empty(self, shape: tuple[int, ...], dtype: str, pinned: bool) -> np.ndarray:
+        """Return host memory, page-locked or pageable."""
+        if not pinned:
+            return np.empty(shape, dtype)
         count, dtype = math.prod(shape), np.dtype(dtype)
         memory = cupy.cuda.alloc_pinned_memory(max(1, count * dtype.itemsize))
         return np.frombuffer(memory, dtype, count).reshape(shape)

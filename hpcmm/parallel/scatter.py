@@ -29,6 +29,8 @@ class Scatter:
     dtype : str
     inputs : mapping of str to ndarray, or None
         The whole input arrays on rank 0, in memory of ``backend.host_empty``; None on other ranks.
+    pinned : bool
+        Whether host memory is page-locked, where the device has memory of its own.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Scatter:
         shape: tuple[int, ...],
         dtype: str,
         inputs: Mapping[str, np.ndarray] | None,
+        pinned: bool = True,
     ):
         self.comm, self.backend, self.operation, self.dtype = comm, backend, operation, dtype
         self.inputs = inputs or {}
@@ -61,11 +64,11 @@ class Scatter:
                 local = tuple(local_size[d] for d in operand.dimensions)
             root = comm.rank == 0
             if operand.role != "in" and root:
-                self.result[name] = backend.host_empty(whole_shape, dtype)
+                self.result[name] = backend.host_empty(whole_shape, dtype, pinned)
             if operand.role != "out":
                 own = root and (operand.role == "in" or not backend.in_host_memory)
                 if not own:
-                    self.sent[name] = backend.host_empty(local, dtype)
+                    self.sent[name] = backend.host_empty(local, dtype, pinned)
                 elif operand.distribution == "rows":
                     self.sent[name] = self.rows.part_of(self.inputs[name])
                 else:
@@ -82,7 +85,7 @@ class Scatter:
                 elif root and operand.distribution == "rows":
                     self.returned[name] = self.rows.part_of(self.result[name])
                 else:
-                    self.returned[name] = backend.host_empty(local, dtype)
+                    self.returned[name] = backend.host_empty(local, dtype, pinned)
 
     def prepare(self, variant: Variant, parameters: Mapping[str, float]) -> Callable[[], None]:
         """Return what runs ``variant`` on this rank's rows; nothing where it has no rows to return."""

@@ -68,7 +68,7 @@ def run(case) -> None:
     shape = shape[: len(operation.dimensions)]
     inputs = inputs_of(name, dtype, shape, seed) if comm.rank == 0 else None
     before = {key: array.copy() for key, array in (inputs or {}).items()}
-    scatter = Scatter(comm, BACKEND, operation, shape, dtype, inputs)
+    scatter = Scatter(comm, BACKEND, operation, shape, dtype, inputs, pinned=seed % 2 == 0)
     tile = {"tile": 8.0} if operation.variant(variant).tiles else {}
     kernel = scatter.prepare(operation.variant(variant), PARAMETERS[name] | tile)
 
