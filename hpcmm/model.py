@@ -10,7 +10,7 @@ from typing import Any, Literal
 Device = Literal["cpu", "cuda"]
 
 # The phases of a whole call, in their order; a kernel measured alone has that one phase.
-PHASES = ("scatter", "broadcast", "upload", "kernel", "download", "gather", "total")
+PHASES = ("scatter", "broadcast", "upload", "pitch", "kernel", "download", "gather", "total")
 
 # What is recorded of a GPU beside a time. ``throttle_reasons`` is NVML's bit mask.
 STATES = {
@@ -54,6 +54,8 @@ class Variant:
         Whether it is right only where the tile divides every dimension.
     one_launch : bool
         Whether a reduction needs no further pass over partial sums.
+    pitched : bool
+        Whether it works on copies of its matrices whose rows are padded, from a pitched allocation.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Variant:
     constants: Mapping[str, int] = field(default_factory=dict, hash=False)
     exact: bool = False
     one_launch: bool = False
+    pitched: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,22 @@ class Launch:
     block: tuple[int, ...]
     arguments: tuple[Any, ...]
     shared_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A variant bound to its arrays: call it to run once.
+
+    ``before`` and ``after`` move the data between the arrays and places of the variant's own, on the
+    device; they are a phase of the whole call and no part of the kernel's time.
+    """
+
+    run: Callable[[], Any]
+    before: Callable[[], None] | None = None
+    after: Callable[[], None] | None = None
+
+    def __call__(self) -> Any:
+        return self.run()
 
 
 @dataclass(frozen=True)

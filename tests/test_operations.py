@@ -263,7 +263,7 @@ def test_scratch_is_for_our_cuda_rungs_only():
 @given(m=st.integers(1, 300), n=st.integers(1, 300), tile=st.sampled_from([8, 16, 32]))
 def test_the_launch_of_a_product_covers_c_and_no_block_is_idle(m, n, tile):
     variant = MATMUL.variant("tiled_padded")
-    arrays = dict.fromkeys("ABC")
+    arrays = {"A": np.empty((m, 7)), "B": np.empty((7, n)), "C": np.empty((m, n))}
     (launch,) = MATMUL.launches(variant, (m, n, 7), "float32", PARAMETERS | {"tile": tile}, arrays)
     assert launch.block == (tile, tile)
     for blocks, length in zip(launch.grid, (n, m), strict=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
@@ -13,7 +15,8 @@ import pynvml
 from cupy_backends.cuda.libs import cublas
 
 from hpcmm import kernels
-from hpcmm.model import Operation, Variant
+from hpcmm.backends import DeviceError
+from hpcmm.model import Operation, Prepared, Variant
 
 C_TYPES = {"int32": "int", "float32": "float", "float64": "double"}
 SPIN_NANOSECONDS = 150_000
@@ -30,6 +33,54 @@ def compile_kernel(operation: str, variant: Variant, dtype: str, tile: int | Non
     options += [f"-D{name}={value}" for name, value in variant.constants.items()]
     module = cupy.RawModule(code=kernels.source(operation, variant).read_text(), options=tuple(options))
     return module.get_function(operation)
+
+
+class PitchedMemory:
+    """Rows of ``width`` bytes in device memory, each from an address that suits the device (cuMemAllocPitch)."""
+
+    driver = ctypes.CDLL("libcuda.so.1")
+
+    def __init__(self, width: int, height: int, itemsize: int):
+        pointer, pitch = ctypes.c_uint64(), ctypes.c_size_t()
+        error = self.driver.cuMemAllocPitch_v2(
+            ctypes.byref(pointer),
+            ctypes.byref(pitch),
+            ctypes.c_size_t(max(width, 1)),
+            ctypes.c_size_t(max(height, 1)),
+            ctypes.c_uint(max(itemsize, 4)),
+        )
+        if error:
+            raise DeviceError(f"cuMemAllocPitch of {height} rows of {width} bytes failed with CUDA error {error}")
+        self.pointer, self.pitch, self.bytes = pointer.value, pitch.value, pitch.value * max(height, 1)
+
+    def __del__(self):
+        if hasattr(self, "pointer"):
+            self.driver.cuMemFree_v2(ctypes.c_uint64(self.pointer))
+
+
+def pitched_empty(shape: tuple[int, int], dtype: str) -> cupy.ndarray:
+    """Return a matrix whose rows are padded as the device likes it."""
+    rows, columns = shape
+    itemsize = np.dtype(dtype).itemsize
+    owner = PitchedMemory(columns * itemsize, rows, itemsize)
+    memory = cupy.cuda.UnownedMemory(owner.pointer, owner.bytes, owner)
+    return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0), strides=(owner.pitch, itemsize))
+
+
+def copy_rows(source: cupy.ndarray, target: cupy.ndarray) -> None:
+    """Copy a matrix from device to device by rows, in the current stream."""
+    runtime = cupy.cuda.runtime
+    rows, columns = source.shape
+    runtime.memcpy2DAsync(
+        target.data.ptr,
+        target.strides[0],
+        source.data.ptr,
+        source.strides[0],
+        columns * source.itemsize,
+        rows,
+        runtime.memcpyDeviceToDevice,
+        cupy.cuda.get_current_stream().ptr,
+    )
 
 
 def cublas_matmul(shape, dtype, parameters, arrays) -> Callable[[], None]:
@@ -106,6 +157,16 @@ class CudaBackend:
         """Return what enqueues the variant once on ``arrays``, compiled and with its scratch memory."""
         if variant.baseline:
             return BASELINES[operation.name, variant.name](shape, dtype, parameters, arrays)
+        if variant.pitched:
+            padded = {name: pitched_empty(array.shape, dtype) for name, array in arrays.items()}
+            plain = dataclasses.replace(variant, pitched=False)
+            run = self.prepare(operation, plain, shape, dtype, parameters, padded)
+            results = [operand.name for operand in operation.operands if operand.role != "in"]
+            return Prepared(
+                run,
+                before=lambda: [copy_rows(arrays[name], padded[name]) for name in arrays],
+                after=lambda: [copy_rows(padded[name], arrays[name]) for name in results],
+            )
         tile = int(parameters["tile"]) if "tile" in parameters else None
         kernel = compile_kernel(operation.name, variant, dtype, tile)
         scratch = {name: cupy.empty(length, dtype) for name, length in operation.scratch(variant, shape).items()}
@@ -149,6 +210,9 @@ class CudaBackend:
             except pynvml.NVMLError:
                 continue  # a virtual GPU does not tell everything
         return state
+
+    def synchronize(self) -> None:
+        self.device.synchronize()
 
     def release(self) -> None:
         """Give the memory of a finished point back to the device."""

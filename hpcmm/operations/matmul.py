@@ -53,6 +53,14 @@ LADDER = (  # the order here is the order of the rungs
     Variant("conflict_free", "cuda", "the same with padded rows", source="000, 001", tiles=TILES),
     Variant("tiled_unrolled", "cuda", "the loop over a tile written out", source="000, 001", tiles=TILES),
     Variant(
+        "pitched",
+        "cuda",
+        "tiled_padded on copies whose rows start at aligned addresses",
+        source="001",
+        tiles=TILES,
+        pitched=True,
+    ),
+    Variant(
         "register_1d",
         "cuda",
         "each thread computes a column of 8 elements in registers",
@@ -178,7 +186,9 @@ def arguments(shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float
     m, n, k = map(np.int32, shape)
     real = np.dtype(dtype).type
     alpha, beta = real(parameters["alpha"]), real(parameters["beta"])
-    return m, n, k, alpha, arrays["A"], k, arrays["B"], n, beta, arrays["C"], n
+    a, b, c = (arrays[name] for name in "ABC")
+    lda, ldb, ldc = (np.int32(array.strides[0] // array.itemsize) for array in (a, b, c))
+    return m, n, k, alpha, a, lda, b, ldb, beta, c, ldc
 
 
 def launches(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from mpi4py import MPI
 
-from hpcmm.model import Operation, Variant
+from hpcmm.model import Operation, Prepared, Variant
 from hpcmm.parallel.block_rows import BlockRows, broadcast, combine
 
 
@@ -130,8 +130,17 @@ class Scatter:
             for name, array in self.sent.items():
                 self.backend.copy(array, self.arrays[name])
             clock("upload")
+        pitched = isinstance(run, Prepared) and run.before is not None
+        if pitched:
+            run.before()
+            self.backend.synchronize()
+            clock("pitch")
         kernel = self.backend.seconds(run)
         clock("kernel")
+        if pitched:
+            run.after()
+            self.backend.synchronize()
+            clock("pitch")
         if moves:
             for name, array in self.returned.items():
                 self.backend.copy(self.arrays[name], array)
@@ -150,7 +159,7 @@ class Scatter:
             nonlocal last
             done = time.perf_counter()
             self.comm.Barrier()
-            seconds[phase] = done - last
+            seconds[phase] = seconds.get(phase, 0.0) + done - last
             last = time.perf_counter()
             seconds["total"] = last - start
 
@@ -179,8 +188,14 @@ class Scatter:
     def kernel(self, run: Callable[[], None], cold: bool) -> float:
         """Run the kernel alone on arrays in place; all ranks start together. Returns seconds."""
         self.restore()
+        pitched = isinstance(run, Prepared) and run.before is not None
+        if pitched:
+            run.before()
         self.comm.Barrier()
-        return self.backend.seconds_alone(run, cold, self.arrays)
+        seconds = self.backend.seconds_alone(run, cold, self.arrays)
+        if pitched:
+            run.after()
+        return seconds
 
     def fetch(self) -> None:
         """Bring the arrays of the last run back to rank 0, outside any timing."""
