@@ -86,6 +86,13 @@ def unit_roundoff(dtype: str) -> float:
     return {"float32": 2.0**-24, "float64": 2.0**-53}[dtype]
 
 
+def run_once(backend, run) -> None:
+    """Run what a backend prepared, with the copies before and after it that it may need."""
+    for part in (getattr(run, "before", None), lambda: backend.seconds(run), getattr(run, "after", None)):
+        if part is not None:
+            part()
+
+
 def check_matmul(backend, variant: Variant, dtype: str, shape, alpha: float, beta: float, seed: int, tile="") -> None:
     """Run a variant on random matrices and hold every element of C to its rounding bound."""
     m, n, k = shape
@@ -97,8 +104,7 @@ def check_matmul(backend, variant: Variant, dtype: str, shape, alpha: float, bet
     guarded = {"A": Guarded(backend, a, np.nan), "B": Guarded(backend, b, np.nan), "C": Guarded(backend, c, UNTOUCHED)}
     arrays = {name: each.view for name, each in guarded.items()}
     parameters = {"alpha": alpha, "beta": beta} | ({"tile": float(tile)} if tile else {})
-    run = backend.prepare(MATMUL, variant, shape, dtype, parameters, arrays)
-    backend.seconds(run)
+    run_once(backend, backend.prepare(MATMUL, variant, shape, dtype, parameters, arrays))
 
     wide_a, wide_b, wide_c = (x.astype(np.longdouble) for x in (a, b, np.zeros_like(c) if beta == 0 else c))
     truth = alpha * np.einsum("ip,pj->ij", wide_a, wide_b) + beta * wide_c
@@ -117,8 +123,7 @@ def check_reduction(backend, variant: Variant, dtype: str, n: int, whole: bool, 
     outside = 2**20 if dtype == "int32" else np.nan
     guarded, total = Guarded(backend, x, outside), Guarded(backend, np.zeros(1, dtype), UNTOUCHED)
     arrays = {"x": guarded.view, "total": total.view.reshape(())}
-    run = backend.prepare(REDUCTION, variant, (n,), dtype, {}, arrays)
-    backend.seconds(run)
+    run_once(backend, backend.prepare(REDUCTION, variant, (n,), dtype, {}, arrays))
 
     (got,) = total.content()
     truth, size = math.fsum(x), math.fsum(abs(x))

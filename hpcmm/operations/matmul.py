@@ -92,8 +92,8 @@ LADDER = (  # the order here is the order of the rungs
         "asynchronous",
         "cuda",
         "tiles arrive by cp.async in a ring of stages while the warps compute",
-        block=(256,),
-        constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 16, "STAGES": 4},
+        block=(128,),
+        constants={"ROWS": 128, "ROW_BYTES": 512, "DEPTH": 16, "STAGES": 4},
     ),
     Variant("cublas", "cuda", "cuBLAS", source="001", baseline=True),
 )
@@ -197,7 +197,9 @@ def launches(
     """One launch of blocks that cover C; of an ``exact`` variant, as many as fit into C."""
     m, n, _ = shape
     tile = int(parameters.get("tile", 0))
-    rows, columns = (variant.constants.get(name, tile) for name in ("ROWS", "COLUMNS"))
+    rows = variant.constants.get("ROWS", tile)
+    columns = variant.constants.get("ROW_BYTES", 0) // np.dtype(dtype).itemsize
+    columns = columns or variant.constants.get("COLUMNS", tile)
     grid = (n // columns, m // rows) if variant.exact else (-(-n // columns), -(-m // rows))
     if 0 in grid:
         return []
@@ -209,9 +211,8 @@ def shared_bytes(variant: Variant, dtype: str) -> int:
     """Dynamic shared memory of a ring of stages: a tile of A with its rows padded by 16 bytes, and one of B."""
     if "STAGES" not in variant.constants:
         return 0
-    rows, columns, depth, stages = (variant.constants[c] for c in ("ROWS", "COLUMNS", "DEPTH", "STAGES"))
-    itemsize = np.dtype(dtype).itemsize
-    return stages * (rows * (depth * itemsize + 16) + depth * columns * itemsize)
+    rows, row_bytes, depth, stages = (variant.constants[c] for c in ("ROWS", "ROW_BYTES", "DEPTH", "STAGES"))
+    return stages * (rows * (depth * np.dtype(dtype).itemsize + 16) + depth * row_bytes)
 
 
 MATMUL = Operation(

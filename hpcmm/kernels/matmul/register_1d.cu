@@ -5,7 +5,7 @@
 // adds, which now need little more than one load each instead of two. Registers hold the sums.
 // Limit: the loads of A are still one for each multiply-add.
 
-extern "C" __global__ void __launch_bounds__(BLOCK, sizeof(REAL) == 4 ? 2 : 1)
+extern "C" __global__ void __launch_bounds__(BLOCK)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
 {
     constexpr int PER_THREAD = ROWS * COLUMNS / BLOCK;
@@ -24,6 +24,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, sizeof(REAL) == 4 ? 2 : 1)
             tile_b[i / COLUMNS][i % COLUMNS] = p < k && column < n ? B[(size_t)p * ldb + column] : REAL(0);
         }
         __syncthreads();
+#pragma unroll 4  // all 8 steps at once would need more registers than three blocks an SM leave
         for (int p = 0; p < DEPTH; ++p) {
             const REAL b = tile_b[p][x];
 #pragma unroll
