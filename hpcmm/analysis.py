@@ -259,12 +259,11 @@ def resources(frame: pd.DataFrame) -> pd.DataFrame:
     """
     rows = points(frame)
     rows = rows[(rows["device"] == "cuda") & rows[list(RESOURCES)].notna().all(axis=1)]
-    rows = rows.assign(blocks=rows["grid_x"] * rows["grid_y"])
-    rows = rows.assign(
-        precision=[_dtype_order(*pair) for pair in zip(rows["operation"], rows["dtype"], strict=True)]
-    ).sort_values("blocks", kind="stable")
-    rows = rows.groupby(["operation", "label", "dtype"], sort=False).tail(1)
-    rows = rows.sort_values(["operation", "place", "precision"], kind="stable").reset_index(drop=True)
+    by_grid = (rows["grid_x"] * rows["grid_y"]).argsort(kind="stable")
+    rows = rows.iloc[by_grid].groupby(["operation", "label", "dtype"], sort=False).tail(1)
+    precision = [_dtype_order(*pair) for pair in zip(rows["operation"], rows["dtype"], strict=True)]
+    rows = rows.assign(precision=precision).sort_values(["operation", "place", "precision"], kind="stable")
+    rows = rows.drop(columns="precision").reset_index(drop=True)
     return rows.join(pd.DataFrame([_occupancy(row) for row in rows.to_dict("records")], index=rows.index))
 
 
