@@ -98,7 +98,7 @@ class Contender:
 
     def measurement(self, operation: Operation) -> Measurement:
         """Return what happened; a failed check leaves no times."""
-        point = self.point
+        point, scatter = self.point, self.scatter
         return Measurement(
             point,
             self.variant.name,
@@ -107,6 +107,9 @@ class Contender:
             operation.flops(point.shape, point.parameters),
             operation.bytes(point.shape, point.dtype, point.parameters),
             tuple(self.samples) if self.verdict.passed else (),
+            scatter.backend.resources(
+                operation, self.variant, scatter.local_shape, scatter.dtype, point.parameters, scatter.arrays
+            ),
         )
 
 

@@ -21,6 +21,27 @@ STATES = {
     "throttle_reasons": "1",
 }
 
+# What is known of a CUDA kernel beside its time: its own needs, its first launch, how many of its blocks
+# the driver says fit on a multiprocessor (SM), and the limits of the device: unit and long name.
+RESOURCES = {
+    "registers": ("1", "registers of a thread"),
+    "shared_bytes": ("B", "shared memory of a block, fixed by the source"),
+    "dynamic_shared_bytes": ("B", "shared memory of a block, asked for by the launch"),
+    "local_bytes": ("B", "local memory of a thread: spilled registers, arrays indexed at run time"),
+    "constant_bytes": ("B", "constant memory of the kernel"),
+    "block_x": ("1", "threads of a block in x"),
+    "block_y": ("1", "threads of a block in y"),
+    "grid_x": ("1", "blocks of the first launch in x"),
+    "grid_y": ("1", "blocks of the first launch in y"),
+    "resident_blocks": ("1", "blocks that an SM holds at once, from the driver"),
+    "sm_threads": ("1", "most threads that an SM holds at once"),
+    "sm_blocks": ("1", "most blocks that an SM holds at once"),
+    "sm_registers": ("1", "registers of an SM"),
+    "sm_shared_bytes": ("B", "shared memory of an SM, the most that can be set"),
+    "reserved_shared_bytes": ("B", "shared memory that the system takes of each block's"),
+    "memory_bytes_per_second": ("B s-1", "bandwidth of the device's memory by its clock and width"),
+}
+
 
 class HpcmmError(Exception):
     """Something that the user can mend; the message says what and how."""
@@ -48,8 +69,9 @@ class Variant:
         Threads of a block where no tile decides.
     constants : mapping of str to int
         Compile-time constants of the kernel, from which its launch geometry follows too: ``ROWS`` and
-        ``COLUMNS`` of C that a block computes (or ``ROW_BYTES`` of a row), ``DEPTH`` and ``STAGES`` of its tiles; ``PER_THREAD``
-        elements of a reduction that a thread loads at least, ``MAX_BLOCKS`` of its grid.
+        ``COLUMNS`` of C that a block computes (or ``ROW_BYTES`` of each row), ``DEPTH`` and
+        ``STAGES`` of its tiles; ``PER_THREAD`` elements of a vector that a thread loads at least,
+        ``MAX_BLOCKS`` of its grid.
     exact : bool
         Whether it is right only where the tile divides every dimension.
     one_launch : bool
@@ -257,7 +279,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class Measurement:
-    """All that one contender (the variant, or the baseline beside it) did at one point."""
+    """All that one contender (the variant, or the baseline beside it) did at one point.
+
+    ``resources`` are some of ``RESOURCES``, as they are on rank 0; empty for libraries and for a CPU.
+    """
 
     point: Point
     contender: str
@@ -266,3 +291,4 @@ class Measurement:
     flops: int
     bytes: int
     samples: tuple[Sample, ...] = ()
+    resources: Mapping[str, float] = field(default_factory=dict)

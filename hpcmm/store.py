@@ -15,7 +15,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from hpcmm.model import PHASES, STATES, Batch, HpcmmError, Measurement, Point, Sample, Verdict
+from hpcmm.model import PHASES, RESOURCES, STATES, Batch, HpcmmError, Measurement, Point, Sample, Verdict
 
 FORMAT = "hpcmm timings"
 SCHEMA_VERSION = 1
@@ -44,6 +44,7 @@ MEASUREMENTS = {
     "where": (TEXT, "", "first wrong element: index: got - expected = difference"),
     "flops": ("i8", "1", "arithmetic operations of one call"),
     "bytes": ("i8", "B", "compulsory memory traffic of one call"),
+    **{name: ("f8", unit, f"{text} (NaN: no CUDA kernel of ours)") for name, (unit, text) in RESOURCES.items()},
 }
 SAMPLES = {
     "measurement": ("i8", "1", "index into group measurements"),
@@ -193,6 +194,7 @@ def write(path: Path, batch: Batch, runs: Sequence[Mapping], rows: Iterable[tupl
         "where": [m.verdict.where for _, m in rows],
         "flops": [m.flops for _, m in rows],
         "bytes": [m.bytes for _, m in rows],
+        **{name: [m.resources.get(name, np.nan) for _, m in rows] for name in RESOURCES},
         **{name: [m.point.parameters.get(name, np.nan) for _, m in rows] for name in parameters},
     }
     samples = [(i, sample) for i, (_, m) in enumerate(rows) for sample in m.samples]
@@ -240,6 +242,8 @@ def _write_group(group: h5py.Group, columns: Mapping[str, Sequence], declared: M
 def read(path: Path) -> dict[str, dict[str, np.ndarray]]:
     """Read all groups as columns; text comes as str.
 
+    Resources are NaN in a file that was written before there were any.
+
     Raises
     ------
     StoreError
@@ -254,7 +258,9 @@ def read(path: Path) -> dict[str, dict[str, np.ndarray]]:
                 raise StoreError(
                     f"{path}: schema version {version}, but this package reads up to {SCHEMA_VERSION}: upgrade hpcmm"
                 )
-            return {group: _read_group(file[group]) for group in GROUPS}
+            groups = {group: _read_group(file[group]) for group in GROUPS}
+            unknown = np.full(len(groups["measurements"]["run"]), np.nan)
+            return groups | {"measurements": dict.fromkeys(RESOURCES, unknown) | groups["measurements"]}
     except FileNotFoundError as error:
         raise StoreError(f"{path}: no such file") from error
     except (OSError, KeyError, ValueError) as error:

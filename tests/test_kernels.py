@@ -1,6 +1,7 @@
 """Every variant of every ladder: its record, its source file, and its results against sums taken here."""
 
 import dataclasses
+import json
 import math
 import re
 import shutil
@@ -11,12 +12,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hpcmm import kernels
+from hpcmm.analysis import block_limits
 from hpcmm.backends import DeviceError
 from hpcmm.backends.cpu import CpuBackend
-from hpcmm.model import Variant
+from hpcmm.model import RESOURCES, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import REDUCTION
+from hpcmm.report import tables
 
 EVERY = [(operation, variant) for operation in OPERATIONS.values() for variant in operation.ladder]
 RUNGS = [(operation, variant) for operation, variant in EVERY if not variant.baseline]
@@ -221,6 +224,53 @@ def test_cuda_reduction(gpu, variant, dtype, n):
     check_reduction(gpu, variant, dtype, n, True, 1)
     if n < 20_000:
         check_reduction(gpu, variant, dtype, n, False, 1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("variant", "dtype", "tile"), of_device("cuda", MATMUL, tiles=True))
+def test_cuda_resources_of_matmul(gpu, variant, dtype, tile):
+    shape = (128, 256, 64)
+    arrays = {"A": gpu.empty((128, 64), dtype), "B": gpu.empty((64, 256), dtype), "C": gpu.empty((128, 256), dtype)}
+    parameters = {"alpha": 1.0, "beta": 0.0} | ({"tile": float(tile)} if tile else {})
+    gpu.prepare(MATMUL, variant, shape, dtype, parameters, arrays)
+    found = gpu.resources(MATMUL, variant, shape, dtype, parameters, arrays)
+    check_resources(variant, found)
+    if tile:
+        assert (found["block_x"], found["block_y"]) == (tile, tile)
+        assert found["grid_x"] * found["grid_y"] == 128 * 256 // tile**2
+    if variant.name == "tiled_padded":
+        assert found["shared_bytes"] == 2 * tile**2 * np.dtype(dtype).itemsize
+    assert (found.get("dynamic_shared_bytes", 0) > 0) == ("STAGES" in variant.constants)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("variant", "dtype"), [p.values[:2] for p in of_device("cuda", REDUCTION)])
+def test_cuda_resources_of_reduction(gpu, variant, dtype):
+    arrays = {"x": gpu.empty((100_000,), dtype), "total": gpu.empty((), dtype)}
+    gpu.prepare(REDUCTION, variant, (100_000,), dtype, {}, arrays)
+    found = gpu.resources(REDUCTION, variant, (100_000,), dtype, {}, arrays)
+    check_resources(variant, found)
+
+
+def check_resources(variant: Variant, found: dict) -> None:
+    """A library tells nothing; the driver's count of blocks is what the arithmetic gives."""
+    if variant.baseline:
+        assert found == {}
+        return
+    assert found.keys() == RESOURCES.keys()
+    assert json.loads(json.dumps(found)) == found  # a journal takes it
+    assert found["registers"] > 0 and found["resident_blocks"] > 0
+    assert found["block_x"] * found["block_y"] * found["resident_blocks"] <= found["sm_threads"]
+    assert found["memory_bytes_per_second"] > 1e10
+    assert found["resident_blocks"] == min(block_limits(found).values()), block_limits(found)
+
+
+@pytest.mark.gpu
+def test_a_gpu_describes_itself(gpu):
+    described = gpu.describe()["gpu"]
+    assert {key for key, _, _ in tables.DEVICE_ROWS} <= described.keys()
+    json.dumps(described)
+    assert len(tables.device_table([described]).rows) == len(tables.DEVICE_ROWS)
 
 
 # --- compiled modules --------------------------------------------------------------------------------------------

@@ -126,6 +126,23 @@ def test_a_right_variant_has_samples_of_all_phases_beside_its_baseline(point):
     assert variant.bytes == baseline.bytes > 0
 
 
+def test_what_the_backend_says_of_a_kernel_is_kept_whatever_its_result(monkeypatch, damage):
+    asked = []
+
+    def resources(self, operation, variant, shape, dtype, parameters, arrays):
+        asked.append((variant.name, shape, dtype, dict(parameters), set(arrays)))
+        return {} if variant.baseline else {"registers": 40}
+
+    monkeypatch.setattr(CpuBackend, "resources", resources)
+    damage("serial", lambda number, arrays, before: arrays["C"].fill(0))
+    point = POINTS["matmul"]
+    variant, baseline = measured(point)
+    assert not variant.verdict.passed
+    assert (variant.resources, baseline.resources) == ({"registers": 40}, {})
+    names = ("serial", "numpy")
+    assert asked == [(name, point.shape, point.dtype, dict(point.parameters), {"A", "B", "C"}) for name in names]
+
+
 def test_the_baseline_takes_turns_with_the_variant(damage):
     order = []
     damage("serial", lambda *_: order.append("serial"))

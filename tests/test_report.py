@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import timings
-from timings import FAIL, call_samples, kernel_samples, measurement
+from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement
 
 from hpcmm import report, store
 from hpcmm.model import Point, Verdict
@@ -445,6 +445,101 @@ def test_settings_of_one_sweep_are_apart(tmp_path):
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
     assert sorted(p.name for p in (tmp_path / "figures").iterdir()) == ["size-float32-r1-2.svg", "size-float32-r1.svg"]
     assert (tmp_path / "tables" / "size.md").read_text("utf-8").count("**GFLOP/s") == 2
+
+
+GPU = {
+    "name": "H200",
+    "compute_capability": "90",
+    "multiprocessors": 132,
+    "memory_bytes": 150_000_000_000,
+    "max_sm_clock": 1.98e9,
+    "block_dimensions": [1024, 1024, 64],
+    "ecc": True,
+    "sm_shared_bytes": 228 * 1024,
+}
+
+
+def markdown_rows(path: Path) -> list[list[str]]:
+    lines = path.read_text("utf-8").replace("\\_", "_").splitlines()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
+    return [rows[0], *rows[2:]]
+
+
+def test_resource_tables(tmp_path):
+    tiled = kernel(HOPPER, (16, 16), 8, registers=40, shared_bytes=2048)
+    ring = kernel(HOPPER, (256, 1), 2, registers=128, dynamic_shared_bytes=64 * 1024, local_bytes=16)
+    rows = [
+        of_rate(product("tiled_padded", 4096, tile=16), 1.0, resources=tiled),
+        of_rate(product("tiled_padded", 4096, "float64", tile=16), 1.0, resources=tiled | {"resident_blocks": 5}),
+        of_rate(product("asynchronous", 4096), 1.0, resources=ring),
+        of_rate(product("cublas", 4096), 1.0),
+    ]
+    total = kernel(HOPPER, (128, 1), 16, registers=16, shared_bytes=512)
+    sums = [measurement(Point("reduction", "sequential", (2**22,), "int32", 1), resources=total)]
+    provenance = {"gpus": [GPU | {"uuid": "a"}, GPU | {"uuid": "b"}]}
+    report.build(timings.write(tmp_path / "timings.h5", {"size": rows, "sum": sums}, provenance), tmp_path)
+    head, first, second, third = markdown_rows(tmp_path / "tables" / "matmul.resources.md")
+    assert dict(zip(head, first, strict=True)) == {
+        "Variant": "tiled_padded 16",
+        "Type": "float32",
+        "Registers": "40",
+        "Shared memory": "2 KiB",
+        "Local memory": "0 B",
+        "Block": "16 × 16",
+        "Grid": "4 × 4 (4096)",
+        "Blocks an SM": "8 (computed: 6)",
+        "Threads an SM": "2,048",
+        "Occupancy": "100 %",
+        "Limited by": "registers",
+        "Blocks by threads": "8",
+        "Blocks by registers": "6",
+        "Blocks by shared memory": "76",
+        "Most blocks": "32",
+        "Loads a phase": "512",
+        "Operations a phase": "8,192",
+        "Pending loads an SM": "4,096",
+        "Operations a load": "16.0",
+        "GFLOP/s, bandwidth bound": "19,200",
+    }
+    assert second[:2] == ["", "float64"] and "computed: 6" in second[7] and second[9] == "62 %"
+    assert third[3:5] == ["64 KiB (dynamic)", "16 B"] and third[7] == "2" and third[9] == "25 %"
+    assert third[15:17] == ["4,096", "524,288"]
+    head, only = markdown_rows(tmp_path / "tables" / "reduction.resources.md")
+    assert head[-1] == "Most blocks" and only[:2] == ["sequential", "int32"] and only[6] == "4 × 4 (2²²)"
+    (row,) = [row for row in read_csv(tmp_path / "tables" / "matmul.resources.csv") if row["dtype"] == "float64"]
+    assert (row["registers"], row["occupancy"], row["sm_threads"]) == ("40.0", "0.625", "2048.0")
+    assert markdown_rows(tmp_path / "tables" / "gpu.properties.md")[:4] == [
+        ["Property", "H200"],  # two of a kind are one column
+        ["Compute capability", "9.0"],
+        ["Multiprocessors (SM)", "132"],
+        ["Highest clock of an SM", "1,980 MHz"],
+    ]
+    (row,) = read_csv(tmp_path / "tables" / "gpu.properties.csv")
+    assert (row["multiprocessors"], row["sm_shared_bytes"]) == ("132", "233472")
+    html = html_of(tmp_path)
+    assert "Resources and occupancy, matmul" in html and "Limited by</dt>" in html
+    tags = Page(html).tags
+    targets = {f"#{attributes['id']}" for _, attributes in tags if "id" in attributes}
+    assert {attributes["href"] for tag, attributes in tags if tag == "a"} <= targets
+
+
+def test_without_cuda_kernels_there_is_no_resource_table(built):
+    assert "occupancy" not in Page(html_of(built)).text
+    assert not list((built / "tables").glob("*.resources.*"))
+    assert not list((built / "tables").glob("gpu.*"))
+
+
+def test_a_gpu_that_is_told_wrongly_is_left_blank():
+    wrong = {"name": "X", "multiprocessors": 2, "compute_capability": 90, "memory_bytes": "much", "max_sm_clock": None}
+    table = tables.device_table([wrong])
+    assert [[cell.text for cell in row] for row in table.rows] == [["Multiprocessors (SM)", "2"]]
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 B"), (1000, "1000 B"), (2048, "2 KiB"), (233472, "228 KiB"), (50 * 2**20, "50 MiB")]
+)
+def test_amounts_have_the_unit_that_suits_them(size, text):
+    assert tables.amount(size) == text
 
 
 def run_job(*arguments):

@@ -1,5 +1,6 @@
 """Journals that survive what happens to jobs, and HDF5 files that other programs read as they are."""
 
+import dataclasses
 import errno
 import json
 import os
@@ -12,7 +13,7 @@ import pytest
 import xarray
 
 from hpcmm import store
-from hpcmm.model import PHASES, Batch, Measurement, Point, Sample, Verdict
+from hpcmm.model import PHASES, RESOURCES, Batch, Measurement, Point, Sample, Verdict
 from hpcmm.store import Journal, StoreError
 
 HOST = {"host": "here"}
@@ -255,6 +256,48 @@ def test_a_file_of_a_newer_schema_says_what_to_do(tmp_path):
         file.attrs["schema_version"] = store.SCHEMA_VERSION + 1
     with pytest.raises(StoreError, match=rf"schema version {store.SCHEMA_VERSION + 1}.*upgrade"):
         store.read(path)
+
+
+def without_resources(path):
+    """What this package wrote before it recorded resources."""
+    with h5py.File(path, "a") as file:
+        for name in RESOURCES:
+            del file["measurements"][name]
+    return path
+
+
+def test_a_file_from_before_resources_opens_without_them(tmp_path):
+    groups = store.read(without_resources(stored(tmp_path / "a.h5")))
+    assert set(groups["measurements"]) == set(store.MEASUREMENTS) | {"alpha", "tile"}
+    for name in RESOURCES:
+        assert np.isnan(groups["measurements"][name]).all() and len(groups["measurements"][name]) == 6
+
+
+def test_a_file_from_before_resources_merges_with_one_that_has_them(tmp_path):
+    journal = Journal(tmp_path / "b.journal", BATCH, HOST)
+    for point in BATCH.points:
+        first, library = measured(point)
+        journal.append(point, [dataclasses.replace(first, resources={"registers": 40, "block_x": 16}), library])
+    journal.close()
+    journal = Journal(tmp_path / "b.journal", BATCH, HOST)  # they come back from the journal
+    journal.complete(tmp_path / "b.h5")
+    store.merge([without_resources(stored(tmp_path / "a.h5")), tmp_path / "b.h5"], tmp_path / "all.h5")
+    rows = store.read(tmp_path / "all.h5")["measurements"]
+    np.testing.assert_array_equal(rows["registers"], [np.nan] * 6 + [40, np.nan] * 3)
+    np.testing.assert_array_equal(rows["block_x"], [np.nan] * 6 + [16, np.nan] * 3)
+    assert np.isnan(rows["grid_x"]).all()
+
+
+def test_a_journal_from_before_resources_goes_on(path):
+    filled(path).close()
+    old = [json.loads(line) for line in path.read_bytes().splitlines()]
+    for entry in old[1:]:
+        for each in entry["measurements"]:
+            del each["resources"]
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in old))
+    journal = Journal(path, BATCH, HOST)
+    assert set(journal.finished) == {point.key for point in BATCH.points}
+    journal.close()
 
 
 def test_a_file_without_one_of_its_groups_is_an_error(tmp_path):

@@ -7,11 +7,36 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm import store
-from hpcmm.model import Batch, Measurement, Point, Sample, Verdict
+from hpcmm.model import RESOURCES, Batch, Measurement, Point, Sample, Verdict
 from hpcmm.operations import OPERATIONS
 
 PASS = Verdict(True, 1e-8, 1e-7, "componentwise, float64")
 FAIL = Verdict(False, 3.0, 1e-7, "componentwise, float64", "0:640: 0 - 1.5 = -1.5")
+
+# What a device of 2010 has, and one of 2024 (from NVIDIA's tables for compute capability 2.0 and 9.0).
+FERMI = {
+    "sm_threads": 1536,
+    "sm_blocks": 8,
+    "sm_registers": 2**15,
+    "sm_shared_bytes": 48 * 1024,
+    "reserved_shared_bytes": 0,
+    "memory_bytes_per_second": 150e9,
+}
+HOPPER = {
+    "sm_threads": 2048,
+    "sm_blocks": 32,
+    "sm_registers": 2**16,
+    "sm_shared_bytes": 228 * 1024,
+    "reserved_shared_bytes": 1024,
+    "memory_bytes_per_second": 4.8e12,
+}
+
+
+def kernel(device: Mapping[str, float], block: tuple[int, int], resident: int, **needs: float) -> dict[str, float]:
+    """Resources of a kernel on a device: what is not given is 0, and the grid is 4 x 4."""
+    x, y = block
+    geometry = {"block_x": x, "block_y": y, "grid_x": 4, "grid_y": 4, "resident_blocks": resident}
+    return dict.fromkeys(RESOURCES, 0) | device | geometry | needs
 
 
 def kernel_samples(
@@ -33,7 +58,7 @@ def call_samples(repetitions: Iterable[Sequence[Mapping[str, float]]]) -> tuple[
     )
 
 
-def measurement(point: Point, contender: str = "", verdict: Verdict = PASS, samples=()) -> Measurement:
+def measurement(point: Point, contender: str = "", verdict: Verdict = PASS, samples=(), resources=None) -> Measurement:
     """What ``contender`` (by default the point's variant) did at ``point``."""
     operation = OPERATIONS[point.operation]
     contender = contender or point.variant
@@ -45,6 +70,7 @@ def measurement(point: Point, contender: str = "", verdict: Verdict = PASS, samp
         flops=operation.flops(point.shape, {**operation.parameters, **point.parameters}),
         bytes=operation.bytes(point.shape, point.dtype, {**operation.parameters, **point.parameters}),
         samples=tuple(samples),
+        resources=resources or {},
     )
 
 

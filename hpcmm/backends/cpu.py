@@ -132,6 +132,10 @@ class CpuBackend:
 
         return run
 
+    def resources(self, *_) -> dict[str, float]:
+        """Nothing that limits a kernel's threads is to be asked of a CPU."""
+        return {}
+
     def seconds(self, run: Callable[[], None]) -> float:
         """Run once and return the time."""
         start = time.perf_counter()

@@ -83,6 +83,12 @@ def copy_rows(source: cupy.ndarray, target: cupy.ndarray) -> None:
     )
 
 
+def kernel_of(operation: Operation, variant: Variant, dtype: str, parameters: Mapping[str, float]) -> cupy.RawKernel:
+    """Return a variant's compiled kernel at a point."""
+    tile = int(parameters["tile"]) if "tile" in parameters else None
+    return compile_kernel(operation.name, variant, dtype, tile)
+
+
 def cublas_matmul(shape, dtype, parameters, arrays) -> Callable[[], None]:
     """Row-major C = alpha A B + beta C as cuBLAS's column-major C' = alpha B' A' + beta C'."""
     m, n, k = shape
@@ -121,6 +127,17 @@ class CudaBackend:
         spin = cupy.RawModule(code=(kernels.FOLDER / "spin.cu").read_text()).get_function("spin")
         self._spin = functools.partial(spin, (1,), (1,), (np.uint64(SPIN_NANOSECONDS),))
         self._flush = cupy.empty(2 * self.device.attributes["L2CacheSize"], np.uint8)
+        attributes = self.device.attributes
+        # Memory moves data on both edges of its clock, which comes in kHz; the width is in bits.
+        bandwidth = 2 * attributes["MemoryClockRate"] * 1e3 * attributes["GlobalMemoryBusWidth"] / 8
+        self.limits = {
+            "sm_threads": attributes["MaxThreadsPerMultiProcessor"],
+            "sm_blocks": attributes["MaxBlocksPerMultiprocessor"],
+            "sm_registers": attributes["MaxRegistersPerMultiprocessor"],
+            "sm_shared_bytes": attributes["MaxSharedMemoryPerMultiprocessor"],
+            "reserved_shared_bytes": attributes["ReservedSharedMemoryPerBlock"],
+            "memory_bytes_per_second": bandwidth,
+        }
         pynvml.nvmlInit()
         self._nvml = pynvml.nvmlDeviceGetHandleByPciBusId(self.device.pci_bus_id)
 
@@ -167,8 +184,7 @@ class CudaBackend:
                 before=lambda: [copy_rows(arrays[name], padded[name]) for name in arrays],
                 after=lambda: [copy_rows(padded[name], arrays[name]) for name in results],
             )
-        tile = int(parameters["tile"]) if "tile" in parameters else None
-        kernel = compile_kernel(operation.name, variant, dtype, tile)
+        kernel = kernel_of(operation, variant, dtype, parameters)
         scratch = {name: cupy.empty(length, dtype) for name, length in operation.scratch(variant, shape).items()}
         launches = operation.launches(variant, shape, dtype, parameters, {**arrays, **scratch})
         kernel.max_dynamic_shared_size_bytes = max((launch.shared_bytes for launch in launches), default=0)
@@ -178,6 +194,41 @@ class CudaBackend:
                 kernel(launch.grid, launch.block, launch.arguments, shared_mem=launch.shared_bytes)
 
         return run
+
+    def resources(
+        self,
+        operation: Operation,
+        variant: Variant,
+        shape: tuple[int, ...],
+        dtype: str,
+        parameters: Mapping[str, float],
+        arrays: Mapping[str, cupy.ndarray],
+    ) -> dict[str, float]:
+        """Return ``RESOURCES`` of a variant that was prepared, for its first launch; nothing of a library's."""
+        if variant.baseline:
+            return {}
+        scratch = dict.fromkeys(operation.scratch(variant, shape))  # its geometry needs no memory
+        launches = operation.launches(variant, shape, dtype, parameters, {**arrays, **scratch})
+        if not launches:
+            return {}
+        first = launches[0]
+        kernel = kernel_of(operation, variant, dtype, parameters)
+        resident = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
+            kernel.kernel.ptr, math.prod(first.block), first.shared_bytes
+        )
+        return {
+            "registers": kernel.num_regs,
+            "shared_bytes": kernel.shared_size_bytes,
+            "dynamic_shared_bytes": first.shared_bytes,
+            "local_bytes": kernel.local_size_bytes,
+            "constant_bytes": kernel.const_size_bytes,
+            "block_x": first.block[0],
+            "block_y": math.prod(first.block[1:]),
+            "grid_x": first.grid[0],
+            "grid_y": math.prod(first.grid[1:]),
+            "resident_blocks": resident,
+            **self.limits,
+        }
 
     def seconds(self, run: Callable[[], None]) -> float:
         """Run once and return the time between events around it."""
@@ -233,6 +284,18 @@ class CudaBackend:
                 "memory_bytes": properties["totalGlobalMem"],
                 "l2_bytes": attributes["L2CacheSize"],
                 "max_sm_clock": attributes["ClockRate"] * 1e3,
+                "max_memory_clock": attributes["MemoryClockRate"] * 1e3,
+                "memory_bus_bits": attributes["GlobalMemoryBusWidth"],
+                "ecc": bool(attributes["EccEnabled"]),
+                "constant_bytes": attributes["TotalConstantMemory"],
+                "warp_size": attributes["WarpSize"],
+                "block_threads": attributes["MaxThreadsPerBlock"],
+                "block_dimensions": [attributes[f"MaxBlockDim{axis}"] for axis in "XYZ"],
+                "grid_dimensions": [attributes[f"MaxGridDim{axis}"] for axis in "XYZ"],
+                "block_registers": attributes["MaxRegistersPerBlock"],
+                "block_shared_bytes": attributes["MaxSharedMemoryPerBlock"],
+                "block_shared_bytes_on_request": attributes["MaxSharedMemoryPerBlockOptin"],
+                **self.limits,
                 "cuda_runtime": cupy.cuda.runtime.runtimeGetVersion(),
                 "nvrtc": ".".join(map(str, cupy.cuda.nvrtc.getVersion())),
                 "cublas": cublas.getVersion(cupy.cuda.device.get_cublas_handle()),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
+
+import pandas as pd
 
 from hpcmm import analysis, store
 from hpcmm.analysis import Series
 from hpcmm.report import figures, page, tables
 from hpcmm.report.page import Part, Sweep
+from hpcmm.report.tables import Table
 
 
 def build(timings: Path, results: Path) -> Path:
@@ -38,7 +42,9 @@ def build(timings: Path, results: Path) -> Path:
     for series in analysis.series(frame):
         sweeps.setdefault(series.sweep, []).append(series)
     shown = [_write_sweep(name, members, results) for name, members in sweeps.items()]
-    html = page.render(analysis.summary(columns, frame), analysis.runs(columns), shown, timings.name)
+    runs = analysis.runs(columns)
+    occupied, device = _write_resources(analysis.resources(frame), page.gpus(runs), results)
+    html = page.render(analysis.summary(columns, frame), runs, shown, occupied, device, timings.name)
     _write(results / "report.html", html)
     return results / "report.html"
 
@@ -71,6 +77,25 @@ def _write_sweep(name: str, members: Iterable[Series], results: Path) -> Sweep:
         _write(folder / f"{stem}.phases.csv", tables.csv(calls, tables.PHASE_COLUMNS))
         _write(folder / f"{stem}.phases.md", tables.markdown([part.phases for part in parts if part.phases]))
     return Sweep(name, parts)
+
+
+def _write_resources(
+    rows: pd.DataFrame, gpus: Sequence[Mapping[str, Any]], results: Path
+) -> tuple[list[Table], Table | None]:
+    """Write what the kernels of each operation take and what the GPUs have; return the tables."""
+    folder, shown = results / "tables", []
+    # The name of a sweep has no dot, so that these files are nobody else's.
+    for operation, part in rows.groupby("operation", sort=False):
+        shown.append(tables.resource_table(part))
+        _write(
+            folder / f"{operation}.resources.csv", tables.csv([part.dropna(axis=1, how="all")], tables.RESOURCE_COLUMNS)
+        )
+        _write(folder / f"{operation}.resources.md", tables.markdown(shown[-1:]))
+    device = tables.device_table(gpus)
+    if device:
+        _write(folder / "gpu.properties.csv", tables.device_csv(gpus))
+        _write(folder / "gpu.properties.md", tables.markdown([device]))
+    return shown, device
 
 
 def _write(path: Path, text: str) -> None:

@@ -54,7 +54,14 @@ class Sweep:
         return [part.phases for part in self.parts if part.phases]
 
 
-def render(summary: Summary, runs: Sequence[Mapping[str, Any]], sweeps: Sequence[Sweep], timings: str) -> str:
+def render(
+    summary: Summary,
+    runs: Sequence[Mapping[str, Any]],
+    sweeps: Sequence[Sweep],
+    resources: Sequence[Table],
+    device: Table | None,
+    timings: str,
+) -> str:
     """Return the page.
 
     Parameters
@@ -63,6 +70,10 @@ def render(summary: Summary, runs: Sequence[Mapping[str, Any]], sweeps: Sequence
     runs : sequence of mapping
         What ``analysis.runs`` returns.
     sweeps : sequence of Sweep
+    resources : sequence of Table
+        Of each operation that has CUDA kernels.
+    device : Table, or None
+        Properties of the GPUs.
     timings : str
         Name of the file that all numbers are from.
     """
@@ -77,6 +88,8 @@ def render(summary: Summary, runs: Sequence[Mapping[str, Any]], sweeps: Sequence
         conditions=conditions(runs),
         environments=environments(runs),
         sweeps=sweeps,
+        resources=resources,
+        device=device,
         ladders=[operation for operation in OPERATIONS.values() if operation.name in {s.operation for s in sweeps}],
         timings=timings,
         script=figures.script() if any(part.chart for sweep in sweeps for part in sweep.parts) else "",
@@ -90,8 +103,8 @@ def conditions(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]
         for name, values in _conditions_of(run["provenance"]):
             known = found.setdefault(name, [])
             known.extend(value for value in values if value not in known)
-    if gpus := _gpus(runs):
-        found["GPU"] = gpus
+    if kinds := _gpus(runs):
+        found["GPU"] = kinds
     if dates := sorted(found.pop("Date", [])):
         found["Date (UTC)"] = [dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"]
     return [(name, values) for name, values in found.items() if values]
@@ -99,15 +112,15 @@ def conditions(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]
 
 def _conditions_of(provenance: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     cpu, mpi = _mapping(provenance.get("cpu")), _mapping(provenance.get("mpi"))
-    gpus = [gpu for gpu in provenance.get("gpus") or [] if isinstance(gpu, Mapping)]
     packages = _mapping(provenance.get("packages"))
+    devices = gpus([{"provenance": provenance}])
     revision = str(provenance.get("revision") or "")[:12]
     cores = f", {cpu['cores']} cores" if cpu.get("cores") else ""
     return [
         ("Machine", _known(provenance.get("host"))),
-        ("GPU", _known(*(gpu.get("name") for gpu in gpus))),
-        ("Driver", _known(*(gpu.get("driver") for gpu in gpus))),
-        ("CUDA", _known(*(gpu.get("cuda") for gpu in gpus))),
+        ("GPU", _known(*(gpu.get("name") for gpu in devices))),
+        ("Driver", _known(*(gpu.get("driver") for gpu in devices))),
+        ("CUDA", _known(*(gpu.get("cuda") for gpu in devices))),
         ("CPU", _known(cpu.get("model") and f"{cpu['model']}{cores}")),
         ("BLAS", _known(cpu.get("blas"))),
         ("MPI", _known(mpi.get("library"))),
@@ -117,6 +130,11 @@ def _conditions_of(provenance: Mapping[str, Any]) -> list[tuple[str, list[str]]]
         ("Revision", _known(revision and revision + (" with uncommitted changes" if provenance.get("dirty") else ""))),
         ("Date", _known(str(provenance.get("utc") or "")[:10])),
     ]
+
+
+def gpus(runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """What the runs say of their GPUs, one after the other."""
+    return [gpu for run in runs for gpu in run["provenance"].get("gpus") or [] if isinstance(gpu, Mapping)]
 
 
 def _gpus(runs: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -13,7 +13,7 @@ from tabulate import tabulate
 
 from hpcmm import analysis
 from hpcmm.analysis import Series
-from hpcmm.model import PHASES
+from hpcmm.model import PHASES, RESOURCES
 from hpcmm.operations import OPERATIONS
 from hpcmm.store import DIMENSIONS
 
@@ -47,6 +47,9 @@ PHASE_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "call_seconds
 PHASE_COLUMNS += ("call_seconds_high", "call_repetitions", *(f"call_{phase}" for phase in PHASES[:-1]))
 PHASE_COLUMNS += (*(f"share_{phase}" for phase in PHASES[:-1]), "seconds", "flops_per_second", "bytes_per_second")
 PHASE_COLUMNS += ("call_flops_per_second", "call_bytes_per_second", "call_ratio")
+RESOURCE_COLUMNS = ("operation", "variant", "tile", "label", "dtype", *DIMENSIONS, "ranks", *RESOURCES, "occupancy")
+RESOURCE_COLUMNS += (*(f"limit_{name.replace(' ', '_')}" for name in analysis.LIMITS), "limited_by", "computed_blocks")
+RESOURCE_COLUMNS += ("phase_loads", "phase_flops", "pending_loads", "bound_flops_per_second")
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,14 @@ def number(value: float) -> str:
         return f"{value:.2e}"
     value = float(f"{value:.2e}")
     return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+
+
+def amount(size: float) -> str:
+    """Bytes in the binary unit that suits them, ``"48 KiB"``."""
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size >= scale:
+            return f"{size / scale:.4g} {unit}"
+    return f"{size:.0f} B"
 
 
 def duration(seconds: float) -> str:
@@ -226,6 +237,105 @@ def phase_table(series: Series) -> Table | None:
     unit = RATES[metric][1]
     head = ("n" if size_is_one_number(frame) else "m × n × k", "Variant", *map(str.capitalize, present), "Total")
     return Table(conditions(series), (*head, f"{unit}, kernel alone", f"{unit}, whole call"), tuple(rows))
+
+
+def resource_table(rows: pd.DataFrame) -> Table:
+    """What each kernel of one operation takes of an SM; ``rows`` are of ``analysis.resources``."""
+    phased = "phase_loads" in rows and rows["phase_loads"].notna().any()
+    cells, above = [], None
+    for row in rows.to_dict("records"):
+        dynamic, computed = row["dynamic_shared_bytes"], row["computed_blocks"]
+        line = [
+            Cell(row["label"], kind="text") if row["label"] != above else EMPTY,
+            Cell(row["dtype"], kind="text"),
+            Cell(whole(row["registers"])),
+            Cell(amount(row["shared_bytes"] + dynamic), "dynamic" if dynamic else ""),
+            Cell(amount(row["local_bytes"])),
+            Cell(f"{whole(row['block_x'])} × {whole(row['block_y'])}"),
+            Cell(f"{whole(row['grid_x'])} × {whole(row['grid_y'])}", size(row)),
+            Cell(whole(row["resident_blocks"]), f"computed: {computed}" if computed != row["resident_blocks"] else ""),
+            Cell(whole(row["resident_blocks"] * row["block_x"] * row["block_y"])),
+            Cell(f"{100 * row['occupancy']:.0f} %"),
+            Cell(row["limited_by"], kind="text"),
+            *(Cell(whole(row[f"limit_{name.replace(' ', '_')}"])) for name in analysis.LIMITS),
+        ]
+        above = row["label"]
+        if phased:
+            line += [Cell(whole(row[name])) for name in ("phase_loads", "phase_flops", "pending_loads")]
+            line.append(Cell(number(row["phase_flops"] / row["phase_loads"])))
+            line.append(Cell(number(row["bound_flops_per_second"] / 1e9)))
+        cells.append(tuple(line))
+    head = ("Variant", "Type", "Registers", "Shared memory", "Local memory", "Block", "Grid", "Blocks an SM")
+    head += ("Threads an SM", "Occupancy", "Limited by", *(f"Blocks by {name}" for name in analysis.LIMITS[:-1]))
+    head += ("Most blocks",)
+    if phased:
+        head += ("Loads a phase", "Operations a phase", "Pending loads an SM", "Operations a load")
+        head += ("GFLOP/s, bandwidth bound",)
+    return Table(f"Resources and occupancy, {rows['operation'].iloc[0]}", head, tuple(cells))
+
+
+def whole(count: float) -> str:
+    """A whole number, ``"8,192"``; nothing for NaN."""
+    return f"{count:,.0f}" if math.isfinite(count) else ""
+
+
+# What a GPU says of itself: its name in the provenance, how a reader calls it, and how its value is printed.
+DEVICE_ROWS = (
+    ("compute_capability", "Compute capability", lambda value: f"{value[:-1]}.{value[-1]}"),
+    ("multiprocessors", "Multiprocessors (SM)", str),
+    ("max_sm_clock", "Highest clock of an SM", lambda value: f"{value / 1e6:,.0f} MHz"),
+    ("memory_bytes", "Memory", amount),
+    ("max_memory_clock", "Highest clock of the memory", lambda value: f"{value / 1e6:,.0f} MHz"),
+    ("memory_bus_bits", "Width of the memory bus", lambda value: f"{value:,} bits"),
+    ("memory_bytes_per_second", "Bandwidth of the memory by clock and width", lambda value: f"{value / 1e9:,.0f} GB/s"),
+    ("ecc", "Error correction", lambda value: "on" if value else "off"),
+    ("l2_bytes", "L2 cache", amount),
+    ("constant_bytes", "Constant memory", amount),
+    ("warp_size", "Threads of a warp", str),
+    ("block_threads", "Most threads of a block", "{:,}".format),
+    ("block_dimensions", "Largest block, x × y × z", lambda value: " × ".join(map("{:,}".format, value))),
+    ("grid_dimensions", "Largest grid, x × y × z", lambda value: " × ".join(map("{:,}".format, value))),
+    ("block_registers", "Most registers of a block", "{:,}".format),
+    ("block_shared_bytes", "Most shared memory of a block", amount),
+    ("block_shared_bytes_on_request", "Most shared memory of a block that asks for it", amount),
+    ("sm_threads", "Most resident threads of an SM", "{:,}".format),
+    ("sm_blocks", "Most resident blocks of an SM", str),
+    ("sm_registers", "Registers of an SM", "{:,}".format),
+    ("sm_shared_bytes", "Shared memory of an SM", amount),
+    ("reserved_shared_bytes", "Shared memory reserved of each block's", amount),
+)
+
+
+def device_table(gpus: Sequence[Mapping]) -> Table | None:
+    """Properties of each kind of GPU, a column each; None if the provenance has none."""
+    kinds: list[tuple[str, ...]] = []
+    for gpu in gpus:
+        kind = (str(gpu.get("name", "GPU")), *(printed(gpu.get(key), form) for key, _, form in DEVICE_ROWS))
+        if kind not in kinds:
+            kinds.append(kind)
+    rows = tuple(
+        (Cell(name, kind="text"), *(Cell(kind[i]) for kind in kinds))
+        for i, (_, name, _) in enumerate(DEVICE_ROWS, 1)
+        if any(kind[i] for kind in kinds)
+    )
+    return Table("GPU", ("Property", *(kind[0] for kind in kinds)), rows) if rows else None
+
+
+def device_csv(gpus: Sequence[Mapping]) -> str:
+    """The same in plain units, one row a kind of GPU."""
+    names = ["name", *(key for key, _, _ in DEVICE_ROWS)]
+    rows = [{name: gpu[name] for name in names if name in gpu} for gpu in gpus]
+    return pd.DataFrame([row for i, row in enumerate(rows) if row not in rows[:i]]).to_csv(
+        index=False, lineterminator="\n"
+    )
+
+
+def printed(value: object, form: Callable[..., str]) -> str:
+    """A value of the provenance; nothing where it is missing or not what it should be."""
+    try:
+        return form(value) if value is not None else ""
+    except (TypeError, ValueError, IndexError):
+        return ""
 
 
 def failure_table(frame: pd.DataFrame) -> Table:
