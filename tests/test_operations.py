@@ -286,6 +286,13 @@ def test_a_sum_of_vectors_must_be_equal(dtype):
         assert judge(spoilt).where.startswith("3: ")
 
 
+def test_no_result_is_not_taken_for_zero():
+    one, least = np.array([1], np.int32), np.array([-(2**31)], np.int32)  # whose magnitude is no int32
+    verdict = VECTOR_ADD.reference({"x": one, "y": -one}, {})(least)
+    assert rejected(verdict)
+    assert verdict.error == 2**31
+
+
 def test_no_sum_of_vectors_overflows_or_is_the_value_of_no_result():
     arrays = VECTOR_ADD.draw(np.random.default_rng(0), (100_000,), "int32", {})
     sums = arrays["x"].astype(np.int64) + arrays["y"]
