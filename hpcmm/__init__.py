@@ -1,1 +1,1 @@
-"""Measure every rung of the matrix-product and reduction ladders, on CPUs and GPUs, across MPI ranks."""
+"""Measure every rung of the ladders of matrix product, reduction and vector sum, on CPUs and GPUs, across MPI ranks."""

@@ -19,6 +19,7 @@ from hpcmm.model import RESOURCES, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import REDUCTION
+from hpcmm.operations.vector_add import VECTOR_ADD
 from hpcmm.report import tables
 
 EVERY = [(operation, variant) for operation in OPERATIONS.values() for variant in operation.ladder]
@@ -137,6 +138,25 @@ def check_reduction(backend, variant: Variant, dtype: str, n: int, whole: bool, 
     assert guarded.is_unchanged()
 
 
+def check_vector_add(backend, variant: Variant, dtype: str, n: int, starts: tuple[int, int, int], seed: int) -> None:
+    """Run a variant on random vectors from ``starts`` on: every sum must be the correctly rounded one."""
+    rng = np.random.default_rng(seed)
+    whole = [
+        rng.integers(-(2**30), 2**30, start + n, dtype) if dtype == "int32" else rng.standard_normal(start + n, dtype)
+        for start in starts
+    ]
+    guarded = {name: Guarded(backend, array, UNTOUCHED) for name, array in zip("xyz", whole, strict=True)}
+    arrays = {name: guarded[name].view[start:] for name, start in zip("xyz", starts, strict=True)}
+    run = backend.prepare(VECTOR_ADD, variant, (n,), dtype, {}, arrays)
+    backend.seconds(run)
+
+    x, y, z = (array[start:] for array, start in zip(whole, starts, strict=True))
+    z[:] = [a + b for a, b in zip(x.tolist(), y.tolist(), strict=True)]  # in int or double; for float, double is ample
+    np.testing.assert_array_equal(guarded["z"].content(), whole[2])
+    assert guarded["x"].is_unchanged()
+    assert guarded["y"].is_unchanged()
+
+
 @pytest.fixture(scope="module")
 def cpu():
     return CpuBackend(threads=2)
@@ -198,6 +218,14 @@ def test_cpu_matmul(cpu, variant, dtype, shape, alpha, beta, seed):
 @example(n=4999, whole=True, seed=0)
 def test_cpu_reduction(cpu, variant, dtype, n, whole, seed):
     check_reduction(cpu, variant, dtype, n, whole, seed)
+
+
+@pytest.mark.parametrize(("variant", "dtype"), of_device("cpu", VECTOR_ADD))
+@given(n=st.integers(0, 5000), starts=st.tuples(*[st.integers(0, 3)] * 3), seed=seeds)
+@example(n=1, starts=(0, 0, 0), seed=0)
+@example(n=4999, starts=(0, 1, 2), seed=0)
+def test_cpu_vector_add(cpu, variant, dtype, n, starts, seed):
+    check_vector_add(cpu, variant, dtype, n, starts, seed)
 
 
 # --- results on the GPU ------------------------------------------------------------------------------------------
@@ -271,6 +299,14 @@ def test_a_gpu_describes_itself(gpu):
     assert {key for key, _, _ in tables.DEVICE_ROWS} <= described.keys()
     json.dumps(described)
     assert len(tables.device_table([described]).rows) == len(tables.DEVICE_ROWS)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", some(GPU_LENGTHS))
+@pytest.mark.parametrize(("variant", "dtype"), of_device("cuda", VECTOR_ADD))
+def test_cuda_vector_add(gpu, variant, dtype, n):
+    for starts in ((0, 0, 0), (1, 1, 1), (3, 3, 3), (0, 1, 2)):  # alike to 16 bytes, and not
+        check_vector_add(gpu, variant, dtype, n, starts, 1)
 
 
 # --- compiled modules --------------------------------------------------------------------------------------------

@@ -221,22 +221,37 @@ def check_reduction(inputs, got, parameters) -> None:
         raise WrongResult(f"wrong result: {got['total']} instead of {truth}")
 
 
-CHECKS = {"matmul": check_matmul, "reduction": check_reduction}
+def check_vector_add(inputs, got, parameters) -> None:
+    """In long double, which holds each sum of these inputs closely enough for one rounding to be the right one."""
+    truth = (inputs["x"].astype(np.longdouble) + inputs["y"]).astype(got["z"].dtype)
+    wrong = np.flatnonzero(got["z"] != truth)
+    if wrong.size:
+        raise WrongResult(f"wrong result: {wrong.size} of {truth.size}, first {wrong[0]}")
+
+
+CHECKS = {"matmul": check_matmul, "reduction": check_reduction, "vector_add": check_vector_add}
 
 
 def cases(operation, variant) -> list[tuple[tuple[int, ...], dict[str, float]]]:
-    """Shapes and parameters to try; lengths of a vector lie around the limits of one block and of two passes."""
+    """Shapes and parameters to try; lengths of a vector lie around the limits of a block, and of a sum's two passes."""
     if operation.name == "matmul":
         scalars = itertools.cycle({"alpha": alpha, "beta": beta} for alpha, beta in SCALARS)
         return list(zip(PRODUCTS, scalars, strict=False))
     threads = math.prod(variant.block)
     block = threads * variant.constants.get("PER_THREAD", 1)
-    lengths = [0, 1, 2, 33, block - 1, block, block + 1, 3 * block + 5, threads * block, threads * block + 1]
+    lengths = [0, 1, 2, 33, block - 1, block, block + 1, 3 * block + 5]
+    if operation.name == "reduction":
+        lengths += [threads * block, threads * block + 1]
     return [((length,), {}) for length in lengths]
 
 
-def run(kernel: HostKernel, name: str, dtype: str, tile: int | None, shape, parameters, order, checked=True) -> None:
-    """Run all launches of a rung at one shape and check what comes out."""
+def run(
+    kernel: HostKernel, name: str, dtype: str, tile: int | None, shape, parameters, order, checked=True, starts=()
+) -> None:
+    """Run all launches of a rung at one shape and check what comes out.
+
+    ``starts`` moves the first elements of the operands by so many from where the allocator puts them.
+    """
     operation, variant = RUNG_OF[name]
     if tile is not None:
         parameters = parameters | {"tile": float(tile)}
@@ -246,6 +261,9 @@ def run(kernel: HostKernel, name: str, dtype: str, tile: int | None, shape, para
     for operand in operation.operands:
         if operand.role == "out":
             arrays[operand.name] = poison(tuple(lengths[d] for d in operand.dimensions), dtype)
+    for operand, start in zip(operation.operands, starts, strict=False):
+        array = arrays[operand.name]
+        arrays[operand.name] = on_device(np.concatenate([np.zeros(start, dtype), array]))[start:]
     for key, length in operation.scratch(variant, shape).items():
         arrays[key] = poison((length,), dtype)
     for launch in operation.launches(variant, shape, dtype, parameters, arrays):
@@ -274,6 +292,16 @@ def complaints(
 @pytest.mark.parametrize(("name", "dtype", "tile"), HOST_BUILDS)
 def test_a_rung_is_right_in_every_order_and_stays_in_bounds(build, name, dtype, tile):
     assert list(complaints(build, name, dtype, tile)) == []
+
+
+@needs_compiler
+@pytest.mark.parametrize("starts", [(1, 1, 1), (3, 3, 3), (0, 0, 1), (0, 1, 0), (1, 0, 0), (1, 2, 3)], ids=str)
+@pytest.mark.parametrize(("name", "dtype", "tile"), [b for b in HOST_BUILDS if b.values[0].startswith("vector_add/")])
+def test_vectors_may_start_anywhere(build, name, dtype, tile, starts):
+    operation, variant = RUNG_OF[name]
+    kernel = build(source(name), operation.name, defines(name, dtype, tile))
+    for (shape, parameters), order in itertools.product(cases(operation, variant), ORDERS):
+        run(kernel, name, dtype, tile, shape, parameters, order, starts=starts)
 
 
 # ---- the header finds what it is there for ----
@@ -323,6 +351,13 @@ MUTANTS = [  # rung, what is replaced by what, what is said of it
     ("reduction/sequential", "if (t == 0)", "if (t == BLOCK)", "wrong result"),
     ("reduction/divergent", "s < BLOCK", "s <= BLOCK", "index 128 out of bounds in line"),
     ("reduction/divergent", "if (t % (2 * s) == 0)", "if (t % s == 0)", ""),
+    ("vector_add/one_per_thread", "i < n", "i <= n", "read of 4 bytes out of bounds, at byte"),
+    ("vector_add/one_per_thread", "(i < n)", "(i + 1 < n)", "wrong result"),
+    ("vector_add/grid_stride", "i += stride", "i += 2 * stride", "wrong result"),
+    ("vector_add/grid_stride", "i < n", "i <= n", "read of 4 bytes out of bounds, at byte"),
+    ("vector_add/vectorized", "i < count", "i <= count", "out of bounds, at byte"),
+    ("vector_add/vectorized", "if (tail + t < n)", "if (tail + t + 1 < n)", "wrong result"),
+    ("vector_add/vectorized", "if (tail + t < n)", "if (tail + t <= n)", "read of 4 bytes out of bounds, at byte"),
 ]
 
 

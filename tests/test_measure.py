@@ -73,6 +73,7 @@ def test_the_stopping_rule(times, spent, done):
 POINTS = {
     "matmul": Point("matmul", "serial", (9, 7, 8), "float64", 1, {"alpha": 1.5, "beta": 0.5}),
     "reduction": Point("reduction", "serial", (1000,), "int32", 1),
+    "vector_add": Point("vector_add", "serial", (1000,), "int32", 1),
 }
 
 

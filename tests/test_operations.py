@@ -12,6 +12,7 @@ from hpcmm.model import Variant
 from hpcmm.operations import OPERATIONS, accuracy
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import REDUCTION, pass_lengths
+from hpcmm.operations.vector_add import VECTOR_ADD
 
 PARAMETERS = {"alpha": 1.5, "beta": 0.5}
 SHAPE = (24, 40, 50)
@@ -180,6 +181,12 @@ def test_work_and_traffic_of_a_sum(n):
     assert [REDUCTION.bytes((n,), dtype, {}) for dtype in REDUCTION.dtypes] == [4 * n + 4, 4 * n + 4, 8 * n + 8]
 
 
+@given(n=sizes)
+def test_work_and_traffic_of_a_sum_of_vectors(n):
+    assert VECTOR_ADD.flops((n,), {}) == n
+    assert [VECTOR_ADD.bytes((n,), dtype, {}) for dtype in VECTOR_ADD.dtypes] == [12 * n, 12 * n, 24 * n]
+
+
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=lambda operation: operation.name)
 def test_inputs_have_the_declared_shape_and_dtype_and_depend_on_the_seed_alone(operation):
     shape = (6, 4, 5)[: len(operation.dimensions)]
@@ -258,6 +265,53 @@ def test_a_limited_grid_and_a_single_launch(n, limit, one_launch):
 
 def test_scratch_is_for_our_cuda_rungs_only():
     assert not any(REDUCTION.scratch(v, (10**6,)) for v in REDUCTION.ladder if v.baseline or v.device == "cpu")
+
+
+# --- sums of vectors ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", VECTOR_ADD.dtypes)
+def test_a_sum_of_vectors_must_be_equal(dtype):
+    arrays = VECTOR_ADD.draw(np.random.default_rng(0), (1000,), dtype, {})
+    judge = VECTOR_ADD.reference(arrays, {})
+    right = np.array([a + b for a, b in zip(arrays["x"].tolist(), arrays["y"].tolist(), strict=True)], dtype)
+    verdict = judge(right)
+    assert verdict.passed and verdict.error == verdict.bound == 0
+    least = np.iinfo(dtype).min if dtype == "int32" else np.nan  # what outputs are filled with first
+    a_little_off = right[3] + 1 if dtype == "int32" else np.nextafter(right[3], right.dtype.type(np.inf))
+    for wrong in (least, a_little_off, arrays["x"][3]):
+        spoilt = right.copy()
+        spoilt[3] = wrong
+        assert rejected(judge(spoilt))
+        assert judge(spoilt).where.startswith("3: ")
+
+
+def test_no_result_is_not_taken_for_zero():
+    one, least = np.array([1], np.int32), np.array([-(2**31)], np.int32)  # whose magnitude is no int32
+    verdict = VECTOR_ADD.reference({"x": one, "y": -one}, {})(least)
+    assert rejected(verdict)
+    assert verdict.error == 2**31
+
+
+def test_no_sum_of_vectors_overflows_or_is_the_value_of_no_result():
+    arrays = VECTOR_ADD.draw(np.random.default_rng(0), (100_000,), "int32", {})
+    sums = arrays["x"].astype(np.int64) + arrays["y"]
+    assert abs(sums).max() < 2**31
+    assert (abs(sums) > 2**30).any()
+
+
+@given(n=st.integers(0, 3_000_000))
+def test_the_launch_of_a_sum_of_vectors_covers_it(n):
+    for variant in VECTOR_ADD.ladder:
+        if variant.device == "cuda" and not variant.baseline:
+            launches = VECTOR_ADD.launches(variant, (n,), "float32", {}, dict.fromkeys("xyz"))
+            blocks = [launch.grid[0] for launch in launches]
+            stretch = 256 * variant.constants.get("PER_THREAD", 1)
+            most = variant.constants.get("MAX_BLOCKS", n + 1)
+            assert blocks == ([min(most, -(-n // stretch))] if n else [])
+
+
+# --- launches of a product ---------------------------------------------------------------------------------------
 
 
 @given(m=st.integers(1, 300), n=st.integers(1, 300), tile=st.sampled_from([8, 16, 32]))

@@ -66,7 +66,15 @@ def numpy_sum(shape, dtype, parameters, arrays) -> Callable[[], None]:
     return lambda: np.sum(arrays["x"], dtype=dtype, out=arrays["total"])
 
 
-BASELINES = {("matmul", "numpy"): blas_matmul, ("reduction", "numpy"): numpy_sum}
+def numpy_add(shape, dtype, parameters, arrays) -> Callable[[], None]:
+    return lambda: np.add(arrays["x"], arrays["y"], out=arrays["z"])
+
+
+BASELINES = {
+    ("matmul", "numpy"): blas_matmul,
+    ("reduction", "numpy"): numpy_sum,
+    ("vector_add", "numpy"): numpy_add,
+}
 
 
 def simd_paths() -> dict[str, str]:

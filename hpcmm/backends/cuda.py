@@ -1,4 +1,4 @@
-"""One NVIDIA GPU: kernels compiled by NVRTC, with cuBLAS and CUB as the baselines."""
+"""One NVIDIA GPU: kernels compiled by NVRTC, with cuBLAS, CUB and CuPy as the baselines."""
 
 from __future__ import annotations
 
@@ -112,7 +112,16 @@ def cub_sum(shape, dtype, parameters, arrays) -> Callable[[], None]:
     return lambda: cupy.sum(arrays["x"], dtype=dtype, out=arrays["total"])
 
 
-BASELINES = {("matmul", "cublas"): cublas_matmul, ("reduction", "cub"): cub_sum}
+def cupy_add(shape, dtype, parameters, arrays) -> Callable[[], None]:
+    """CuPy's own elementwise kernel: no library of the vendor has an addition of whole vectors."""
+    return lambda: cupy.add(arrays["x"], arrays["y"], out=arrays["z"])
+
+
+BASELINES = {
+    ("matmul", "cublas"): cublas_matmul,
+    ("reduction", "cub"): cub_sum,
+    ("vector_add", "cupy"): cupy_add,
+}
 
 
 class CudaBackend:

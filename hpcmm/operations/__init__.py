@@ -2,5 +2,6 @@
 
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import REDUCTION
+from hpcmm.operations.vector_add import VECTOR_ADD
 
-OPERATIONS = {operation.name: operation for operation in (MATMUL, REDUCTION)}
+OPERATIONS = {operation.name: operation for operation in (MATMUL, REDUCTION, VECTOR_ADD)}

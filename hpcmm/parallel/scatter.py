@@ -89,7 +89,8 @@ class Scatter:
 
     def prepare(self, variant: Variant, parameters: Mapping[str, float]) -> Callable[[], None]:
         """Return what runs ``variant`` on this rank's rows; nothing where it has no rows to return."""
-        if self.rows.rows == 0 and any(o.role == "inout" for o in self.operation.operands):
+        returns_rows = any(o.role != "in" and o.distribution == "rows" for o in self.operation.operands)
+        if self.rows.rows == 0 and returns_rows:
             return lambda: None
         return self.backend.prepare(self.operation, variant, self.local_shape, self.dtype, parameters, self.arrays)
 

@@ -140,7 +140,7 @@ def failed(row: Mapping) -> Cell:
 
 
 def result(row: Mapping) -> str:
-    """PASS with the largest error that was found, ``"PASS 3e-07"``; whole numbers are summed exactly."""
+    """PASS with the largest error that was found, ``"PASS 3e-07"``; some results have to be exact."""
     accuracy = f" {row['error']:.0e}" if row["bound"] > 0 else " exact"
     return row["result"] + accuracy + (", throttled" if row["throttled"] else "")
 
@@ -181,7 +181,7 @@ def size_is_one_number(points: pd.DataFrame) -> bool:
 
 
 def is_ladder(series: Series) -> bool:
-    """Whether rungs are to be compared: those of a reduction, and those of a product at a single size."""
+    """Whether rungs are to be compared: those that move memory, and those of a product at a single size."""
     sizes = series.points[list(DIMENSIONS)].drop_duplicates()
     return OPERATIONS[series.operation].metric == "bytes" or len(sizes) == 1
 

@@ -31,7 +31,7 @@ EVERY = [
     for dtype in operation.dtypes
 ]
 UNIT_ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}
-PARAMETERS = {"matmul": {"alpha": 1.5, "beta": 0.5}, "reduction": {}}
+PARAMETERS = {"matmul": {"alpha": 1.5, "beta": 0.5}, "reduction": {}, "vector_add": {}}
 
 size = st.integers(1, 70)
 cases = st.tuples(st.sampled_from(EVERY), st.tuples(size, size, size), st.integers(1, 5), st.integers(0, 2**32 - 1))
@@ -41,6 +41,8 @@ def inputs_of(operation: str, dtype: str, shape, seed: int) -> dict[str, np.ndar
     rng = np.random.default_rng(seed)
     if operation == "reduction":
         return {"x": rng.integers(-9, 10, shape).astype(dtype)}  # any order of summing is exact
+    if operation == "vector_add":
+        return {name: (1e6 * rng.standard_normal(shape)).astype(dtype) for name in "xy"}
     m, n, k = shape
     sizes = {"A": (m, k), "B": (k, n), "C": (m, n)}
     return {name: rng.uniform(-1, 1, each).astype(dtype) for name, each in sizes.items()}
@@ -49,6 +51,10 @@ def inputs_of(operation: str, dtype: str, shape, seed: int) -> dict[str, np.ndar
 def check(operation: str, dtype: str, inputs: dict[str, np.ndarray], result: np.ndarray) -> None:
     if operation == "reduction":
         assert result == math.fsum(inputs["x"]), "sum"
+        return
+    if operation == "vector_add":
+        sums = (inputs["x"].astype(np.longdouble) + inputs["y"]).astype(dtype)  # rounded once, in effect
+        assert (result == sums).all(), f"wrong rows: {np.flatnonzero(result != sums)}"
         return
     a, b, c = (inputs[name].astype(np.longdouble) for name in "ABC")
     truth = 1.5 * np.einsum("ip,pj->ij", a, b) + 0.5 * c
