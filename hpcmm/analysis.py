@@ -15,7 +15,7 @@ import pandas as pd
 
 from hpcmm.interval import interval_rank
 from hpcmm.model import PHASES, RESOURCES
-from hpcmm.operations import OPERATIONS
+from hpcmm.operations import OPERATIONS, matmul
 from hpcmm.store import DIMENSIONS, MEASUREMENTS, StoreError
 
 Columns = Mapping[str, Mapping[str, np.ndarray]]
@@ -285,12 +285,13 @@ def _occupancy(row: Mapping[str, Any]) -> dict[str, Any]:
     }
     operation = OPERATIONS[row["operation"]]
     if operation.dimensions == DIMENSIONS:
-        variants = [variant for variant in operation.ladder if variant.name == row["variant"]]
-        constants = variants[0].constants if variants else {}
         staged = row["shared_bytes"] + row["dynamic_shared_bytes"] > 0
-        widths = [
-            constants.get(name, row.get("tile", np.nan)) if staged else 1 for name in ("ROWS", "COLUMNS", "DEPTH")
-        ]
+        widths = [1, 1, 1]  # without a tile each thread loads for itself
+        variants = [variant for variant in operation.ladder if variant.name == row["variant"]]
+        if staged and variants:
+            tile = 0 if np.isnan(row.get("tile", np.nan)) else row["tile"]
+            rows_columns = matmul.covered(variants[0], row["dtype"], {"tile": tile})
+            widths = [*rows_columns, variants[0].constants.get("DEPTH", tile)]
         loads, flops = tile_phase(*widths)
         delivered = row["memory_bytes_per_second"] / np.dtype(row["dtype"]).itemsize
         found |= {

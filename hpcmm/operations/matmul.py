@@ -191,20 +191,25 @@ def arguments(shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float
     return m, n, k, alpha, a, lda, b, ldb, beta, c, ldc
 
 
+def covered(variant: Variant, dtype: str, parameters: Mapping[str, float]) -> tuple[int, int]:
+    """Rows and columns of C that one block computes."""
+    tile, constants = int(parameters.get("tile", 0)), variant.constants
+    if "ROW_BYTES" in constants:
+        return constants["ROWS"], constants["ROW_BYTES"] // np.dtype(dtype).itemsize
+    return constants.get("ROWS", tile), constants.get("COLUMNS", tile)
+
+
 def launches(
     variant: Variant, shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float], arrays: Mapping
 ) -> list[Launch]:
     """One launch of blocks that cover C; of an ``exact`` variant, as many as fit into C."""
     m, n, _ = shape
-    tile = int(parameters.get("tile", 0))
-    rows = variant.constants.get("ROWS", tile)
-    columns = variant.constants.get("ROW_BYTES", 0) // np.dtype(dtype).itemsize
-    columns = columns or variant.constants.get("COLUMNS", tile)
+    rows, columns = covered(variant, dtype, parameters)
     grid = (n // columns, m // rows) if variant.exact else (-(-n // columns), -(-m // rows))
     if 0 in grid:
         return []
     shared = shared_bytes(variant, dtype)
-    return [Launch(grid, variant.block or (tile, tile), arguments(shape, dtype, parameters, arrays), shared)]
+    return [Launch(grid, variant.block or (columns, rows), arguments(shape, dtype, parameters, arrays), shared)]
 
 
 def shared_bytes(variant: Variant, dtype: str) -> int:
