@@ -92,8 +92,8 @@ LADDER = (  # the order here is the order of the rungs
         "asynchronous",
         "cuda",
         "tiles arrive by cp.async in a ring of stages while the warps compute",
-        block=(128,),
-        constants={"ROWS": 128, "ROW_BYTES": 512, "DEPTH": 16, "STAGES": 4},
+        block=(256,),
+        constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 16, "STAGES": 4},
     ),
     Variant("cublas", "cuda", "cuBLAS", source="001", baseline=True),
 )
@@ -191,12 +191,10 @@ def arguments(shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float
     return m, n, k, alpha, a, lda, b, ldb, beta, c, ldc
 
 
-def covered(variant: Variant, dtype: str, parameters: Mapping[str, float]) -> tuple[int, int]:
+def covered(variant: Variant, parameters: Mapping[str, float]) -> tuple[int, int]:
     """Rows and columns of C that one block computes."""
-    tile, constants = int(parameters.get("tile", 0)), variant.constants
-    if "ROW_BYTES" in constants:
-        return constants["ROWS"], constants["ROW_BYTES"] // np.dtype(dtype).itemsize
-    return constants.get("ROWS", tile), constants.get("COLUMNS", tile)
+    tile = int(parameters.get("tile", 0))
+    return variant.constants.get("ROWS", tile), variant.constants.get("COLUMNS", tile)
 
 
 def launches(
@@ -204,7 +202,7 @@ def launches(
 ) -> list[Launch]:
     """One launch of blocks that cover C; of an ``exact`` variant, as many as fit into C."""
     m, n, _ = shape
-    rows, columns = covered(variant, dtype, parameters)
+    rows, columns = covered(variant, parameters)
     grid = (n // columns, m // rows) if variant.exact else (-(-n // columns), -(-m // rows))
     if 0 in grid:
         return []
@@ -216,8 +214,9 @@ def shared_bytes(variant: Variant, dtype: str) -> int:
     """Dynamic shared memory of a ring of stages: a tile of A with its rows padded by 16 bytes, and one of B."""
     if "STAGES" not in variant.constants:
         return 0
-    rows, row_bytes, depth, stages = (variant.constants[c] for c in ("ROWS", "ROW_BYTES", "DEPTH", "STAGES"))
-    return stages * (rows * (depth * np.dtype(dtype).itemsize + 16) + depth * row_bytes)
+    rows, columns, depth, stages = (variant.constants[c] for c in ("ROWS", "COLUMNS", "DEPTH", "STAGES"))
+    itemsize = np.dtype(dtype).itemsize
+    return stages * (rows * (depth * itemsize + 16) + depth * columns * itemsize)
 
 
 MATMUL = Operation(

@@ -1,12 +1,10 @@
 // Matrix product, GPU rung: tiles arrive in a ring of stages while the warps compute.
 //
-// As warp_tiled, with three changes. Global memory is copied straight into shared memory by cp.async,
-// without a detour through registers, and STAGES tiles are under way at once: while one is multiplied
-// the next ones arrive, and one barrier a tile is enough. A thread computes 8 rows by 64 bytes of C
-// (8 x 16 elements in float32), twice what it did, so that an element read from shared memory serves
-// more multiply-adds. And as cp.async cannot transpose, A keeps its row order, padded by 16 bytes
-// against bank conflicts; a thread reads WIDTH steps of p of a row of A in one load. What lies outside
-// the matrices is filled with zeros by the copy itself. Needs compute capability 8.0.
+// As warp_tiled, but global memory is copied straight into shared memory by cp.async, without a detour
+// through registers, and STAGES tiles are under way at once: while one is multiplied the next ones
+// arrive, and one barrier a tile is enough. cp.async cannot transpose, so A keeps its row order, padded
+// by 16 bytes against bank conflicts, and a thread reads WIDTH steps of p of a row of A in one load.
+// What lies outside the matrices is filled with zeros by the copy itself. Needs compute capability 8.0.
 
 struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];
@@ -23,16 +21,23 @@ template <int BYTES> __device__ void copy_async(void *target, const void *source
                      "r"(valid));
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK)
+// Two blocks an SM keep it busy while one waits at its barrier. In float64, and in the code for sm_80,
+// the registers do not suffice for two.
+#if __CUDA_ARCH__ >= 900
+constexpr int RESIDENT = sizeof(REAL) == 4 ? 2 : 1;
+#else
+constexpr int RESIDENT = 1;
+#endif
+
+extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
 {
-    constexpr int WIDTH = 16 / sizeof(REAL), COLUMNS = ROW_BYTES / sizeof(REAL);
-    constexpr int THREAD_ROWS = 8, THREAD_COLUMNS = ROWS * COLUMNS / BLOCK / THREAD_ROWS;
+    constexpr int SIDE = 8, WIDTH = 16 / sizeof(REAL);
     constexpr int LANE_ROWS = 8, LANE_COLUMNS = 4;
-    constexpr int WARP_ROWS = LANE_ROWS * THREAD_ROWS, WARP_COLUMNS = LANE_COLUMNS * THREAD_COLUMNS;
+    constexpr int WARP_ROWS = LANE_ROWS * SIDE, WARP_COLUMNS = LANE_COLUMNS * SIDE;
     constexpr int PITCH = DEPTH + WIDTH;  // of a row of A in shared memory
     constexpr int STAGE = ROWS * PITCH + DEPTH * COLUMNS;
-    static_assert(ROWS % WARP_ROWS == 0 && COLUMNS % WARP_COLUMNS == 0, "a block's warps cover its part of C");
+    static_assert(ROWS * COLUMNS == BLOCK * SIDE * SIDE, "a block's threads cover its part of C");
     extern __shared__ __align__(16) unsigned char shared[];
     REAL *const ring = (REAL *)shared;
     const int t = threadIdx.x, lane = t % 32, warp = t / 32;
@@ -66,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         asm volatile("cp.async.commit_group;" ::: "memory");  // empty past the end, to keep the count
     };
 
-    REAL sums[THREAD_ROWS][THREAD_COLUMNS] = {};
+    REAL sums[SIDE][SIDE] = {};
     for (int tile = 0; tile < STAGES - 1; ++tile)
         fetch_tiles(tile);
     for (int tile = 0; tile * DEPTH < k; ++tile) {
@@ -76,28 +81,28 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         const REAL *const tile_a = ring + tile % STAGES * STAGE, *const tile_b = tile_a + ROWS * PITCH;
 #pragma unroll
         for (int p = 0; p < DEPTH; p += WIDTH) {
-            Vector a[THREAD_ROWS];
+            Vector a[SIDE];
 #pragma unroll
-            for (int i = 0; i < THREAD_ROWS; ++i)
+            for (int i = 0; i < SIDE; ++i)
                 a[i] = *(const Vector *)&tile_a[(y + i * LANE_ROWS) * PITCH + p];
 #pragma unroll
             for (int q = 0; q < WIDTH; ++q) {
-                Vector b[THREAD_COLUMNS / WIDTH];
+                Vector b[SIDE / WIDTH];
 #pragma unroll
-                for (int j = 0; j < THREAD_COLUMNS / WIDTH; ++j)
+                for (int j = 0; j < SIDE / WIDTH; ++j)
                     b[j] = *(const Vector *)&tile_b[(p + q) * COLUMNS + x + j * LANE_COLUMNS * WIDTH];
 #pragma unroll
-                for (int i = 0; i < THREAD_ROWS; ++i)
+                for (int i = 0; i < SIDE; ++i)
 #pragma unroll
-                    for (int j = 0; j < THREAD_COLUMNS; ++j)
+                    for (int j = 0; j < SIDE; ++j)
                         sums[i][j] += a[i].of[q] * b[j / WIDTH].of[j % WIDTH];
             }
         }
     }
 #pragma unroll
-    for (int i = 0; i < THREAD_ROWS; ++i)
+    for (int i = 0; i < SIDE; ++i)
 #pragma unroll
-        for (int j = 0; j < THREAD_COLUMNS; ++j) {
+        for (int j = 0; j < SIDE; ++j) {
             const int row = first_row + y + i * LANE_ROWS;
             const int column = first_column + x + j / WIDTH * LANE_COLUMNS * WIDTH + j % WIDTH;
             if (row < m && column < n) {
