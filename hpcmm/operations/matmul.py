@@ -10,6 +10,8 @@ from hpcmm.model import Launch, Operand, Operation, Variant, Verdict
 from hpcmm.operations import accuracy
 
 TILES = (8, 16, 32)
+SAMPLED_ROWS = 16  # of a product too large for every element to be checked
+PANEL = 2048  # columns of B that are widened at a time
 
 LADDER = (  # the order here is the order of the rungs
     Variant("serial", "cpu", "triple loop on one thread", source="000, 004"),
@@ -136,47 +138,62 @@ def reference(arrays: Mapping[str, np.ndarray], parameters: Mapping[str, float])
     """Return the judge of a computed C (m x n), from inputs that it keeps.
 
     Every element of a product up to ``accuracy.COMPONENTWISE_LIMIT`` multiply-adds is held to
-    ``gamma_{k+2} (|alpha| |A| |B| + |beta| |C|)`` (Higham, 3.13). Larger ones are judged by
-    Freivalds' random product with signs: each row sum is held to the sum of those bounds.
+    ``gamma_{k+2} (|alpha| |A| |B| + |beta| |C|)`` (Higham, 3.13). Of larger ones ``SAMPLED_ROWS`` random
+    rows are, and all others are judged by Freivalds' random product with signs: each row sum is held
+    to the sum of those bounds.
     """
     a, b, c = arrays["A"], arrays["B"], arrays["C"]
-    alpha, beta = parameters["alpha"], parameters["beta"]
+    (m, k), n = a.shape, b.shape[1]
     dtype = str(a.dtype)
-    terms = a.shape[1] + 2
-    bound = accuracy.gamma(terms, dtype)
-    underflow = terms * float(np.finfo(dtype).tiny)  # kernels may flush subnormal numbers to zero
-    started = c.astype(np.float64) if beta else np.zeros(c.shape)
-    alpha = float(np.dtype(dtype).type(alpha))
-    beta = float(np.dtype(dtype).type(beta))
+    alpha, beta = (float(np.dtype(dtype).type(parameters[name])) for name in ("alpha", "beta"))
+    bound = accuracy.gamma(k + 2, dtype)
+    underflow = (k + 2) * float(np.finfo(dtype).tiny)  # kernels may flush subnormal numbers to zero
+    wide = np.float64 if dtype == "float32" else np.longdouble
     products = 2 if dtype == "float32" else 7
 
-    if products * a.shape[0] * a.shape[1] * b.shape[1] <= accuracy.COMPONENTWISE_LIMIT:
-        wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
-        product = wide_a @ wide_b if dtype == "float32" else accuracy.exact_product(wide_a, wide_b)
-        truth = alpha * product + beta * started.astype(product.dtype)
-        size = abs(alpha) * (np.abs(wide_a) @ np.abs(wide_b)) + abs(beta) * np.abs(started)
-        return lambda got: accuracy.judge(got, truth, bound * size + underflow, bound, f"componentwise, {truth.dtype}")
+    def elements(rows) -> tuple[np.ndarray, np.ndarray]:
+        """The true elements of some rows of C and the error allowed in each; B is widened in panels."""
+        truth, allowed = np.empty((2, len(rows), n), wide)
+        wide_a, start = a[rows].astype(np.float64), c[rows].astype(wide) if beta else np.zeros((len(rows), n), wide)
+        for first in range(0, n, PANEL):
+            panel = slice(first, first + PANEL)
+            wide_b = b[:, panel].astype(np.float64)
+            product = wide_a @ wide_b if dtype == "float32" else accuracy.exact_product(wide_a, wide_b)
+            truth[:, panel] = alpha * product + beta * start[:, panel]
+            allowed[:, panel] = abs(alpha) * (np.abs(wide_a) @ np.abs(wide_b)) + abs(beta) * np.abs(start[:, panel])
+        return truth, bound * allowed + underflow
 
-    wide = np.float64 if dtype == "float32" else np.longdouble
+    if products * m * n * k <= accuracy.COMPONENTWISE_LIMIT:
+        truth, allowed = elements(np.arange(m))
+        return lambda got: accuracy.judge(got, truth, allowed, bound, f"componentwise, {np.dtype(wide).name}")
 
     def row_sums(x, weights):
         return np.concatenate([x[i : i + 256].astype(wide) @ weights for i in range(0, len(x), 256)])
 
-    ones = np.ones(b.shape[1], wide)
-    size = abs(alpha) * row_sums(np.abs(a), row_sums(np.abs(b), ones)) + abs(beta) * row_sums(np.abs(started), ones)
-    signs = np.random.default_rng().choice(np.array([-1, 1], wide), b.shape[1])
-    truth = alpha * row_sums(a, row_sums(b, signs)) + beta * row_sums(started, signs)
+    rng = np.random.default_rng()
+    rows = np.sort(rng.choice(m, min(m, SAMPLED_ROWS), replace=False))
+    truth, allowed = elements(rows)
+    ones, signs = np.ones(n, wide), rng.choice(np.array([-1, 1], wide), n)
+    sums = alpha * row_sums(a, row_sums(b, signs))
+    allowed_sums = abs(alpha) * row_sums(np.abs(a), row_sums(np.abs(b), ones))
+    if beta:
+        sums += beta * row_sums(c, signs)
+        allowed_sums += abs(beta) * row_sums(np.abs(c), ones)
+    allowed_sums = bound * allowed_sums + n * underflow
 
     def judge(got: np.ndarray) -> Verdict:
-        name = f"Freivalds, {np.dtype(wide).name}"
-        verdict = accuracy.judge(row_sums(got, signs), truth, bound * size + b.shape[1] * underflow, bound, name)
-        if verdict.passed:
-            return verdict
-        row = int(verdict.where.split(":")[0])
-        expected = alpha * (a[row].astype(np.float64) @ b.astype(np.float64)) + beta * started[row]
+        name = f"Freivalds and {len(rows)} rows componentwise, {np.dtype(wide).name}"
+        sampled = accuracy.judge(got[rows], truth, allowed, bound, name)
+        summed = accuracy.judge(row_sums(got, signs), sums, allowed_sums, bound, name)
+        if summed.passed and sampled.passed:
+            return sampled
+        # the first wrong row that either found, and its worst element
+        wrong = [(rows, sampled), (np.arange(m), summed)]
+        row = min(int(index[int(v.where.split(":")[0])]) for index, v in wrong if not v.passed)
+        (expected,), _ = elements([row])
         column = int(np.argmax(np.nan_to_num(np.abs(got[row] - expected), nan=np.inf)))
         where = accuracy.describe((row, column), got[row, column], expected[column])
-        return Verdict(False, verdict.error, bound, name, where)
+        return Verdict(False, float(np.max([sampled.error, summed.error])), bound, name, where)
 
     return judge
 

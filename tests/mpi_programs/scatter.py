@@ -98,6 +98,7 @@ def run(case) -> None:
             assert all(before[key].tobytes() == inputs[key].tobytes() for key in before), "inputs were written"
         expected = {"scatter", "kernel", "gather", "total"} | ({"broadcast"} if name == "matmul" else set())
         expected |= {"upload", "download"} if DEVICE == "cuda" else set()
+        expected |= {"pitch"} if operation.variant(variant).pitched else set()
         assert set(seconds) == expected, "phases"
     except AssertionError as error:
         raise AssertionError(f"{case}: {error}") from error
