@@ -71,7 +71,7 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, parameter
     certain up to 2^21 elements; beyond, a partial sum of random signs would have to stray by hundreds
     of standard deviations to reach it (2^30 elements: 2^24 is 101 of them).
     """
-    x = rng.integers(-8, 8, shape, dtype=np.int8)
+    x = np.frombuffer(rng.bytes(shape[0]), np.int8) >> 4  # -8..7
     x += x >= 0  # no zero, which could be lost unseen
     return {"x": x.astype(dtype)}
 
