@@ -45,13 +45,13 @@ def nbytes(shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float]) 
 
 
 def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float]):
-    """Normally distributed x and y, whose sums are rounded; whole numbers so small that no sum overflows.
+    """Uniform x and y in [-1, 1), whose sums are rounded; whole numbers so small that no sum overflows.
 
     Nor is a sum of those the least int32, which stands for "no result" where there is no NaN.
     """
     if dtype == "int32":
         return {name: rng.integers(1 - 2**30, 2**30, shape, dtype=np.int32) for name in "xy"}
-    return {name: rng.standard_normal(shape, dtype) for name in "xy"}
+    return {name: 2 * rng.random(shape, dtype) - 1 for name in "xy"}
 
 
 def reference(arrays: Mapping[str, np.ndarray], parameters: Mapping[str, float]) -> Callable[[np.ndarray], Verdict]:
