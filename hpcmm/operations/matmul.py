@@ -95,7 +95,7 @@ LADDER = (  # the order here is the order of the rungs
         "cuda",
         "tiles arrive by cp.async in a ring of stages while the warps compute",
         block=(256,),
-        constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 16, "STAGES": 3},
+        constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 16, "STAGES": 4},
     ),
     Variant("cublas", "cuda", "cuBLAS", source="001", baseline=True),
 )
