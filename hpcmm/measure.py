@@ -253,7 +253,8 @@ def line(operation: Operation, measurements: Sequence[Measurement]) -> str:
     """One line of progress about a point: what was found, in GFLOP/s or GB/s, and beside which baseline."""
     point = measurements[0].point
     tile = f" tile {point.parameters['tile']:.0f}" if "tile" in point.parameters else ""
-    text = f"{'x'.join(map(str, point.shape))} {point.dtype}{tile}"
+    memory = {1.0: " pinned", 0.0: " pageable"}.get(point.parameters.get("pinned"), "")
+    text = f"{'x'.join(map(str, point.shape))} {point.dtype}{tile}{memory}"
     verdict = measurements[0].verdict
     if not verdict.passed:
         return f"{text} FAIL at {verdict.where}"
