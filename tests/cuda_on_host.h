@@ -12,14 +12,19 @@
 //   - a read of shared memory that nothing has written in this block (which is filled with 0xff: NaN, -1);
 //   - two threads at the same shared byte, one of them writing, and no barrier that orders them;
 //   - a barrier that not all threads still running reach, or that they reach at different lines;
+//   - a misaligned asynchronous copy, or one to anywhere but shared memory;
 //   - no end after very many accesses.
 // A thread that has returned counts as present at every barrier, as on the device.
+//
+// The PTX of asynchronous copies stands in three functions of a kernel, copy_async, end_group and
+// wait_for_groups. The tests take them out of the source and those below stand in for them: in ascending
+// order a copy is done when it is started, in descending order when it is waited for, in random order either.
 //
 // What it cannot see: races in global memory and between blocks that no order here brings to light (blocks
 // run one after the other, so nothing may wait for another block); the memory model (fences do nothing);
 // a race with a reader that is not among the last two of a byte; a pointer that strays from one static
-// shared array into the next; uninitialised global memory, unless the caller fills it with NaN; inline PTX,
-// asynchronous copies, tensor cores, textures; limits of registers and memory; fast-math; performance.
+// shared array into the next; uninitialised global memory, unless the caller fills it with NaN; other inline
+// PTX, tensor cores, textures; limits of registers and memory; fast-math; performance.
 #pragma once
 #define _GLIBCXX_INCLUDE_NEXT_C_HEADERS  // C's math.h alone: libstdc++'s takes longer than the kernel to compile
 #include <math.h>
@@ -54,6 +59,9 @@ void cuda_access(const void *address, size_t size, Kind);
 uint3 cuda_index(int which) __attribute__((const));  // const: it changes between threads only
 void cuda_block_barrier(int line);
 const uint64_t *cuda_warp_exchange(unsigned mask, uint64_t value);  // the values of all lanes in the mask
+void cuda_copy_async(void *target, const void *source, int bytes, int valid);
+void cuda_end_group();
+void cuda_wait_for_groups(int pending);
 }
 
 #ifndef CUDA_ON_HOST_RUNTIME  // ---- what a kernel sees ----
@@ -133,6 +141,13 @@ NOT_WATCHED inline unsigned __ballot_sync(unsigned mask, int predicate)
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
 
+template <int BYTES> inline void copy_async(void *target, const void *source, int valid)
+{
+    cuda_copy_async(target, source, BYTES, valid);
+}
+inline void end_group() { cuda_end_group(); }
+template <int PENDING> inline void wait_for_groups() { cuda_wait_for_groups(PENDING); }
+
 template <class T, class F> NOT_WATCHED T cuda_atomic(T *p, F change)
 {
     cuda_access(p, sizeof(T), ATOMIC);
@@ -191,11 +206,16 @@ thread_local char cuda_any_shared;  // tells the runtime where this library's sh
 
 namespace {
 
-constexpr int MOST_THREADS = 1024, MOST_BLOCKS = 1 << 20;
+constexpr int MOST_THREADS = 1024, MOST_BLOCKS = 1 << 20, MOST_COPIES = 256;
 constexpr size_t STACK = 64 * 1024, MARGIN = 1 << 20;
 constexpr long MOST_ACCESSES = 1L << 26;
 
 enum State { READY, AT_BLOCK_BARRIER, AT_WARP_BARRIER, RETURNED };
+struct Copy {  // an asynchronous one that is under way
+    char *target;
+    const char *source;
+    int bytes, valid, group;
+};
 struct Thread {
     State state;
     int line;           // of the block barrier it waits at
@@ -203,6 +223,8 @@ struct Thread {
     uint64_t value;     // what it offers the warp
     uint64_t got[WARP];
     unsigned seen[WARP];  // up to when it knows what each lane of its warp has done
+    Copy copy[MOST_COPIES];
+    int copies, group;  // group: the one that is being made up
     bool has_stack;
     ucontext_t start;
     jmp_buf here;
@@ -349,7 +371,7 @@ bool run_block()
     memset(shared_begin, 0xff, shared_end - shared_begin);
     block_start = block_barrier = ++now;
     for (int i = 0; i < threads; ++i)
-        thread[i].state = READY;
+        thread[i].state = READY, thread[i].copies = thread[i].group = 0;
     for (bool progress = true; progress && !message[0];) {
         progress = false;
         put_in_order(order, threads);
@@ -444,9 +466,48 @@ void access(uintptr_t begin, size_t size, Kind kind)
     fail("%s of %zu bytes out of bounds", what, size);
 }
 
+void perform(const Copy &copy)
+{
+    if (copy.valid)
+        access((uintptr_t)copy.source, copy.valid, READ);
+    access((uintptr_t)copy.target, copy.bytes, WRITE);
+    memcpy(copy.target, copy.source, copy.valid);
+    memset(copy.target + copy.valid, 0, copy.bytes - copy.valid);
+}
+
 }  // namespace
 
 extern "C" {
+
+void cuda_copy_async(void *target, const void *source, int bytes, int valid)
+{
+    Thread &t = thread[current];
+    if ((char *)target < shared_begin || (char *)target >= shared_end)
+        fail("asynchronous copy to no shared memory");
+    if ((uintptr_t)target % bytes || valid && (uintptr_t)source % bytes)
+        fail("misaligned asynchronous copy");
+    const Copy copy = {(char *)target, (const char *)source, bytes, valid, t.group};
+    if (launched->order == ASCENDING || launched->order == RANDOM && random_below(2))
+        perform(copy);
+    else if (t.copies == MOST_COPIES)
+        fail("more than %d asynchronous copies under way", MOST_COPIES);
+    else
+        t.copy[t.copies++] = copy;
+}
+
+void cuda_end_group() { ++thread[current].group; }
+
+void cuda_wait_for_groups(int pending)
+{
+    Thread &t = thread[current];
+    int left = 0;
+    for (int i = 0; i < t.copies; ++i)
+        if (t.copy[i].group < t.group - pending)
+            perform(t.copy[i]);
+        else
+            t.copy[left++] = t.copy[i];
+    t.copies = left;
+}
 
 void cuda_access(const void *address, size_t size, Kind kind) { access((uintptr_t)address, size, kind); }
 

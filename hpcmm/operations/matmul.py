@@ -93,9 +93,16 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "asynchronous",
         "cuda",
-        "tiles arrive by cp.async in a ring of stages while the warps compute",
+        "tiles arrive by cp.async in a ring of stages, operands in registers one step ahead",
         block=(256,),
-        constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 16, "STAGES": 4},
+        constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 8, "STAGES": 3},
+    ),
+    Variant(
+        "swizzled",
+        "cuda",
+        "blocks go through C in groups of rows, to share tiles in the L2 cache",
+        block=(256,),
+        constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 8, "STAGES": 3, "GROUP": 8},
     ),
     Variant("cublas", "cuda", "cuBLAS", source="001", baseline=True),
 )
@@ -228,12 +235,12 @@ def launches(
 
 
 def shared_bytes(variant: Variant, dtype: str) -> int:
-    """Dynamic shared memory of a ring of stages: a tile of A with its rows padded by 16 bytes, and one of B."""
+    """Dynamic shared memory of a ring of stages: a tile of A, its columns padded by 16 bytes, and one of B."""
     if "STAGES" not in variant.constants:
         return 0
     rows, columns, depth, stages = (variant.constants[c] for c in ("ROWS", "COLUMNS", "DEPTH", "STAGES"))
     itemsize = np.dtype(dtype).itemsize
-    return stages * (rows * (depth * itemsize + 16) + depth * columns * itemsize)
+    return stages * depth * (rows * itemsize + 16 + columns * itemsize)
 
 
 MATMUL = Operation(

@@ -1,16 +1,18 @@
 // Matrix product, GPU rung: tiles arrive in a ring of stages while the warps compute.
 //
 // As warp_tiled, but global memory is copied straight into shared memory by cp.async, without a detour
-// through registers, and STAGES tiles are under way at once: while one is multiplied the next ones
-// arrive, and one barrier a tile is enough. cp.async cannot transpose, so A keeps its row order, padded
-// by 16 bytes against bank conflicts, and a thread reads WIDTH steps of p of a row of A in one load.
-// What lies outside the matrices is filled with zeros by the copy itself. Needs compute capability 8.0.
+// through registers, and STAGES tiles are in the ring: while one is multiplied the next ones arrive, and
+// one barrier a tile is enough. A is transposed on the way, element by element, as 4 or 8 bytes are the
+// least that cp.async copies. Registers are filled ahead too: the operands of step p + 1 are loaded while
+// step p multiplies. What remains is arithmetic, so addresses are kept running instead of computed anew:
+// rows of A and columns of B past the end are copied from the last valid one, as what they add to is
+// never stored, and only the end of k is filled with zeros. Needs compute capability 8.0.
 
 struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];
 };
 
-// Copy BYTES from global to shared memory; only the first `valid` bytes are read, the rest is zero.
+// Start a copy of BYTES from global to shared memory; only the first `valid` are read, the rest is zero.
 template <int BYTES> __device__ void copy_async(void *target, const void *source, int valid)
 {
     const unsigned address = __cvta_generic_to_shared(target);
@@ -19,6 +21,18 @@ template <int BYTES> __device__ void copy_async(void *target, const void *source
     else
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(address), "l"(source), "n"(BYTES),
                      "r"(valid));
+}
+
+// The copies that this thread started since the last call are one group from now on.
+__device__ void end_group()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Wait until no more than PENDING of this thread's groups are under way.
+template <int PENDING> __device__ void wait_for_groups()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
 // Two blocks an SM keep it busy while one waits at its barrier. In float64, and in the code for sm_80,
@@ -35,75 +49,103 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
     constexpr int SIDE = 8, WIDTH = 16 / sizeof(REAL);
     constexpr int LANE_ROWS = 8, LANE_COLUMNS = 4;
     constexpr int WARP_ROWS = LANE_ROWS * SIDE, WARP_COLUMNS = LANE_COLUMNS * SIDE;
-    constexpr int PITCH = DEPTH + WIDTH;  // of a row of A in shared memory
-    constexpr int STAGE = ROWS * PITCH + DEPTH * COLUMNS;
+    constexpr int PITCH = ROWS + WIDTH;  // of a column of A in shared memory: no two copies of a warp in one bank
+    constexpr int STAGE = DEPTH * PITCH + DEPTH * COLUMNS;
+    constexpr int A_STEP = BLOCK / DEPTH, B_STEP = BLOCK * WIDTH / COLUMNS;  // rows that the block copies at once
     static_assert(ROWS * COLUMNS == BLOCK * SIDE * SIDE, "a block's threads cover its part of C");
     extern __shared__ __align__(16) unsigned char shared[];
     REAL *const ring = (REAL *)shared;
     const int t = threadIdx.x, lane = t % 32, warp = t / 32;
-    const int y = warp / (COLUMNS / WARP_COLUMNS) * WARP_ROWS + lane / LANE_COLUMNS;
-    const int x = warp % (COLUMNS / WARP_COLUMNS) * WARP_COLUMNS + lane % LANE_COLUMNS * WIDTH;
+    // Neighbouring lanes read the same words of A, or those two apart the same of B: then a half of the
+    // warp takes one pass through shared memory for its 16 bytes a lane, not two.
+    const int lane_row = lane / 8 * 2 + lane % 2, lane_column = lane / 2 % 4;
+    const int y = warp / (COLUMNS / WARP_COLUMNS) * WARP_ROWS + lane_row * WIDTH;
+    const int x = warp % (COLUMNS / WARP_COLUMNS) * WARP_COLUMNS + lane_column * WIDTH;
     const int first_row = blockIdx.y * ROWS, first_column = blockIdx.x * COLUMNS;
-    const bool aligned = lda % WIDTH == 0 && ldb % WIDTH == 0 && (size_t)A % 16 == 0 && (size_t)B % 16 == 0;
+    const bool aligned = ldb % WIDTH == 0 && (size_t)B % 16 == 0;
 
-    // start the copy of WIDTH elements of row `row` from column `column` on
-    auto fetch = [aligned](REAL *target, const REAL *X, int ld, int row, int column, int rows, int columns) {
-        const int valid = row < rows ? max(0, min(WIDTH, columns - column)) : 0;
-        const REAL *source = valid > 0 ? X + (size_t)row * ld + column : X;  // an address that may be formed
-        if (aligned)
-            copy_async<16>(target, source, valid * sizeof(REAL));
-        else
+    // what this thread copies of each tile: column a_column of A in rows a_row, a_row + A_STEP, ...
+    const int a_row = t / DEPTH, a_column = t % DEPTH;
+    size_t a_offset[ROWS / A_STEP];
 #pragma unroll
-            for (int i = 0; i < WIDTH; ++i)
-                copy_async<sizeof(REAL)>(target + i, i < valid ? source + i : X, i < valid ? sizeof(REAL) : 0);
-    };
-    auto fetch_tiles = [&](int tile) {
-        REAL *const tile_a = ring + tile % STAGES * STAGE, *const tile_b = tile_a + ROWS * PITCH;
-        const int start = tile * DEPTH;
-        if (start < k) {
+    for (int i = 0; i < ROWS / A_STEP; ++i)
+        a_offset[i] = (size_t)min(first_row + a_row + i * A_STEP, m - 1) * lda;
+    const REAL *a = A + a_column;
+    // and WIDTH columns of B in rows b_row, b_row + B_STEP, ...
+    const int b_row = t * WIDTH / COLUMNS, b_column = t * WIDTH % COLUMNS;
+    const int b_valid = max(0, min(WIDTH, n - first_column - b_column));
+    const REAL *b = B + (size_t)b_row * ldb + min(first_column + b_column, n - 1);
+
+    int next = 0;  // the first step of the tile that is copied next
+    REAL *filled = ring;  // its stage
+    auto fetch_tiles = [&] {
+        if (next < k) {
+            REAL *const tile_a = filled + a_column * PITCH + a_row, *const tile_b = filled + DEPTH * PITCH + t * WIDTH;
+            const int bytes = next + a_column < k ? sizeof(REAL) : 0;
 #pragma unroll
-            for (int i = t * WIDTH; i < ROWS * DEPTH; i += BLOCK * WIDTH)
-                fetch(tile_a + i / DEPTH * PITCH + i % DEPTH, A, lda, first_row + i / DEPTH, start + i % DEPTH, m, k);
+            for (int i = 0; i < ROWS / A_STEP; ++i)
+                copy_async<sizeof(REAL)>(tile_a + i * A_STEP, a + a_offset[i], bytes);
 #pragma unroll
-            for (int i = t * WIDTH; i < DEPTH * COLUMNS; i += BLOCK * WIDTH)
-                fetch(tile_b + i, B, ldb, start + i / COLUMNS, first_column + i % COLUMNS, k, n);
+            for (int p = 0; p < DEPTH; p += B_STEP) {
+                const int valid = next + b_row + p < k ? b_valid : 0;
+                const REAL *const source = b + (size_t)p * ldb;
+                if (aligned)
+                    copy_async<16>(tile_b + p * COLUMNS, source, valid * sizeof(REAL));
+                else
+#pragma unroll
+                    for (int i = 0; i < WIDTH; ++i)
+                        copy_async<sizeof(REAL)>(tile_b + p * COLUMNS + i, source + i, i < valid ? sizeof(REAL) : 0);
+            }
+            a += DEPTH;
+            b += (size_t)DEPTH * ldb;
+            next += DEPTH;
         }
-        asm volatile("cp.async.commit_group;" ::: "memory");  // empty past the end, to keep the count
+        filled = filled == ring + (STAGES - 1) * STAGE ? ring : filled + STAGE;
+        end_group();  // empty past the end, to keep the count
     };
+    for (int stage = 0; stage < STAGES - 1; ++stage)
+        fetch_tiles();
 
     REAL sums[SIDE][SIDE] = {};
-    for (int tile = 0; tile < STAGES - 1; ++tile)
-        fetch_tiles(tile);
-    for (int tile = 0; tile * DEPTH < k; ++tile) {
-        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
-        __syncthreads();  // this tile is there for all, and all are done with the one before
-        fetch_tiles(tile + STAGES - 1);
-        const REAL *const tile_a = ring + tile % STAGES * STAGE, *const tile_b = tile_a + ROWS * PITCH;
+    Vector part_a[2][SIDE / WIDTH], part_b[2][SIDE / WIDTH];  // of this step and of the next
+    const REAL *stage = ring;
+    auto load = [&](int p) {
 #pragma unroll
-        for (int p = 0; p < DEPTH; p += WIDTH) {
-            Vector a[SIDE];
+        for (int i = 0; i < SIDE / WIDTH; ++i) {
+            part_a[p % 2][i] = *(const Vector *)&stage[p * PITCH + y + i * LANE_ROWS * WIDTH];
+            part_b[p % 2][i] = *(const Vector *)&stage[DEPTH * PITCH + p * COLUMNS + x + i * LANE_COLUMNS * WIDTH];
+        }
+    };
+    wait_for_groups<STAGES - 2>();
+    __syncthreads();
+    if (k > 0)
+        load(0);
+    for (int start = 0; start < k; start += DEPTH) {
+        fetch_tiles();
+#pragma unroll
+        for (int p = 0; p < DEPTH; ++p) {
+            if (p < DEPTH - 1)
+                load(p + 1);
+            else if (start + DEPTH < k) {
+                wait_for_groups<STAGES - 2>();
+                __syncthreads();  // the next tile is there for all, and all are done with this one
+                stage = stage == ring + (STAGES - 1) * STAGE ? ring : stage + STAGE;
+                load(0);
+            }
 #pragma unroll
             for (int i = 0; i < SIDE; ++i)
-                a[i] = *(const Vector *)&tile_a[(y + i * LANE_ROWS) * PITCH + p];
 #pragma unroll
-            for (int q = 0; q < WIDTH; ++q) {
-                Vector b[SIDE / WIDTH];
-#pragma unroll
-                for (int j = 0; j < SIDE / WIDTH; ++j)
-                    b[j] = *(const Vector *)&tile_b[(p + q) * COLUMNS + x + j * LANE_COLUMNS * WIDTH];
-#pragma unroll
-                for (int i = 0; i < SIDE; ++i)
-#pragma unroll
-                    for (int j = 0; j < SIDE; ++j)
-                        sums[i][j] += a[i].of[q] * b[j / WIDTH].of[j % WIDTH];
-            }
+                for (int j = 0; j < SIDE; ++j) {
+                    const int c = i % 2 ? SIDE - 1 - j : j;  // to and fro: an operand is used twice in a row
+                    sums[i][c] += part_a[p % 2][i / WIDTH].of[i % WIDTH] * part_b[p % 2][c / WIDTH].of[c % WIDTH];
+                }
         }
     }
 #pragma unroll
     for (int i = 0; i < SIDE; ++i)
 #pragma unroll
         for (int j = 0; j < SIDE; ++j) {
-            const int row = first_row + y + i * LANE_ROWS;
+            const int row = first_row + y + i / WIDTH * LANE_ROWS * WIDTH + i % WIDTH;
             const int column = first_column + x + j / WIDTH * LANE_COLUMNS * WIDTH + j % WIDTH;
             if (row < m && column < n) {
                 REAL &c = C[(size_t)row * ldc + column];

@@ -1,0 +1,155 @@
+// Matrix product, GPU rung: blocks that run at the same time share their tiles in the L2 cache.
+//
+// As asynchronous, but blocks go through C in groups of GROUP rows of blocks, down the columns of a
+// group, instead of along whole rows ("swizzled" or rasterised). The blocks that are resident at the
+// same time then cover a part of C that is about as high as wide, and read fewer different rows of A
+// and columns of B, so more of their tiles come from L2. Needs compute capability 8.0.
+
+struct alignas(16) Vector {
+    REAL of[16 / sizeof(REAL)];
+};
+
+// Start a copy of BYTES from global to shared memory; only the first `valid` are read, the rest is zero.
+template <int BYTES> __device__ void copy_async(void *target, const void *source, int valid)
+{
+    const unsigned address = __cvta_generic_to_shared(target);
+    if constexpr (BYTES == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(source), "r"(valid));
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(address), "l"(source), "n"(BYTES),
+                     "r"(valid));
+}
+
+// The copies that this thread started since the last call are one group from now on.
+__device__ void end_group()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Wait until no more than PENDING of this thread's groups are under way.
+template <int PENDING> __device__ void wait_for_groups()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+// Two blocks an SM keep it busy while one waits at its barrier. In float64, and in the code for sm_80,
+// the registers do not suffice for two.
+#if __CUDA_ARCH__ >= 900
+constexpr int RESIDENT = sizeof(REAL) == 4 ? 2 : 1;
+#else
+constexpr int RESIDENT = 1;
+#endif
+
+extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
+    matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
+{
+    constexpr int SIDE = 8, WIDTH = 16 / sizeof(REAL);
+    constexpr int LANE_ROWS = 8, LANE_COLUMNS = 4;
+    constexpr int WARP_ROWS = LANE_ROWS * SIDE, WARP_COLUMNS = LANE_COLUMNS * SIDE;
+    constexpr int PITCH = ROWS + WIDTH;  // of a column of A in shared memory: no two copies of a warp in one bank
+    constexpr int STAGE = DEPTH * PITCH + DEPTH * COLUMNS;
+    constexpr int A_STEP = BLOCK / DEPTH, B_STEP = BLOCK * WIDTH / COLUMNS;  // rows that the block copies at once
+    static_assert(ROWS * COLUMNS == BLOCK * SIDE * SIDE, "a block's threads cover its part of C");
+    extern __shared__ __align__(16) unsigned char shared[];
+    REAL *const ring = (REAL *)shared;
+    const int t = threadIdx.x, lane = t % 32, warp = t / 32;
+    // Neighbouring lanes read the same words of A, or those two apart the same of B: then a half of the
+    // warp takes one pass through shared memory for its 16 bytes a lane, not two.
+    const int lane_row = lane / 8 * 2 + lane % 2, lane_column = lane / 2 % 4;
+    const int y = warp / (COLUMNS / WARP_COLUMNS) * WARP_ROWS + lane_row * WIDTH;
+    const int x = warp % (COLUMNS / WARP_COLUMNS) * WARP_COLUMNS + lane_column * WIDTH;
+    const int block = blockIdx.y * gridDim.x + blockIdx.x, of_group = GROUP * gridDim.x;
+    const int group_row = block / of_group * GROUP, group_rows = min(GROUP, gridDim.y - group_row);
+    const int first_row = (group_row + block % of_group % group_rows) * ROWS;
+    const int first_column = block % of_group / group_rows * COLUMNS;
+    const bool aligned = ldb % WIDTH == 0 && (size_t)B % 16 == 0;
+
+    // what this thread copies of each tile: column a_column of A in rows a_row, a_row + A_STEP, ...
+    const int a_row = t / DEPTH, a_column = t % DEPTH;
+    size_t a_offset[ROWS / A_STEP];
+#pragma unroll
+    for (int i = 0; i < ROWS / A_STEP; ++i)
+        a_offset[i] = (size_t)min(first_row + a_row + i * A_STEP, m - 1) * lda;
+    const REAL *a = A + a_column;
+    // and WIDTH columns of B in rows b_row, b_row + B_STEP, ...
+    const int b_row = t * WIDTH / COLUMNS, b_column = t * WIDTH % COLUMNS;
+    const int b_valid = max(0, min(WIDTH, n - first_column - b_column));
+    const REAL *b = B + (size_t)b_row * ldb + min(first_column + b_column, n - 1);
+
+    int next = 0;  // the first step of the tile that is copied next
+    REAL *filled = ring;  // its stage
+    auto fetch_tiles = [&] {
+        if (next < k) {
+            REAL *const tile_a = filled + a_column * PITCH + a_row, *const tile_b = filled + DEPTH * PITCH + t * WIDTH;
+            const int bytes = next + a_column < k ? sizeof(REAL) : 0;
+#pragma unroll
+            for (int i = 0; i < ROWS / A_STEP; ++i)
+                copy_async<sizeof(REAL)>(tile_a + i * A_STEP, a + a_offset[i], bytes);
+#pragma unroll
+            for (int p = 0; p < DEPTH; p += B_STEP) {
+                const int valid = next + b_row + p < k ? b_valid : 0;
+                const REAL *const source = b + (size_t)p * ldb;
+                if (aligned)
+                    copy_async<16>(tile_b + p * COLUMNS, source, valid * sizeof(REAL));
+                else
+#pragma unroll
+                    for (int i = 0; i < WIDTH; ++i)
+                        copy_async<sizeof(REAL)>(tile_b + p * COLUMNS + i, source + i, i < valid ? sizeof(REAL) : 0);
+            }
+            a += DEPTH;
+            b += (size_t)DEPTH * ldb;
+            next += DEPTH;
+        }
+        filled = filled == ring + (STAGES - 1) * STAGE ? ring : filled + STAGE;
+        end_group();  // empty past the end, to keep the count
+    };
+    for (int stage = 0; stage < STAGES - 1; ++stage)
+        fetch_tiles();
+
+    REAL sums[SIDE][SIDE] = {};
+    Vector part_a[2][SIDE / WIDTH], part_b[2][SIDE / WIDTH];  // of this step and of the next
+    const REAL *stage = ring;
+    auto load = [&](int p) {
+#pragma unroll
+        for (int i = 0; i < SIDE / WIDTH; ++i) {
+            part_a[p % 2][i] = *(const Vector *)&stage[p * PITCH + y + i * LANE_ROWS * WIDTH];
+            part_b[p % 2][i] = *(const Vector *)&stage[DEPTH * PITCH + p * COLUMNS + x + i * LANE_COLUMNS * WIDTH];
+        }
+    };
+    wait_for_groups<STAGES - 2>();
+    __syncthreads();
+    if (k > 0)
+        load(0);
+    for (int start = 0; start < k; start += DEPTH) {
+        fetch_tiles();
+#pragma unroll
+        for (int p = 0; p < DEPTH; ++p) {
+            if (p < DEPTH - 1)
+                load(p + 1);
+            else if (start + DEPTH < k) {
+                wait_for_groups<STAGES - 2>();
+                __syncthreads();  // the next tile is there for all, and all are done with this one
+                stage = stage == ring + (STAGES - 1) * STAGE ? ring : stage + STAGE;
+                load(0);
+            }
+#pragma unroll
+            for (int i = 0; i < SIDE; ++i)
+#pragma unroll
+                for (int j = 0; j < SIDE; ++j) {
+                    const int c = i % 2 ? SIDE - 1 - j : j;  // to and fro: an operand is used twice in a row
+                    sums[i][c] += part_a[p % 2][i / WIDTH].of[i % WIDTH] * part_b[p % 2][c / WIDTH].of[c % WIDTH];
+                }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < SIDE; ++i)
+#pragma unroll
+        for (int j = 0; j < SIDE; ++j) {
+            const int row = first_row + y + i / WIDTH * LANE_ROWS * WIDTH + i % WIDTH;
+            const int column = first_column + x + j / WIDTH * LANE_COLUMNS * WIDTH + j % WIDTH;
+            if (row < m && column < n) {
+                REAL &c = C[(size_t)row * ldc + column];
+                c = beta == 0 ? alpha * sums[i][j] : alpha * sums[i][j] + beta * c;  // beta = 0: C is not read
+            }
+        }
+}
