@@ -76,60 +76,63 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
     const int b_valid = max(0, min(WIDTH, n - first_column - b_column));
     const REAL *b = B + (size_t)b_row * ldb + min(first_column + b_column, n - 1);
 
-    int next = 0;  // the first step of the tile that is copied next
-    REAL *filled = ring;  // its stage
+    // start the copy of the next tile into the next stage; past the end of k it is all zeros
+    REAL *const target_a = ring + a_column * PITCH + a_row, *const target_b = ring + DEPTH * PITCH + t * WIDTH;
+    int next = 0, filled = 0;
     auto fetch_tiles = [&] {
-        if (next < k) {
-            REAL *const tile_a = filled + a_column * PITCH + a_row, *const tile_b = filled + DEPTH * PITCH + t * WIDTH;
-            const int bytes = next + a_column < k ? sizeof(REAL) : 0;
+        const int bytes = next + a_column < k ? sizeof(REAL) : 0;
 #pragma unroll
-            for (int i = 0; i < ROWS / A_STEP; ++i)
-                copy_async<sizeof(REAL)>(tile_a + i * A_STEP, a + a_offset[i], bytes);
+        for (int i = 0; i < ROWS / A_STEP; ++i)
+            copy_async<sizeof(REAL)>(target_a + filled + i * A_STEP, a + a_offset[i], bytes);
 #pragma unroll
-            for (int p = 0; p < DEPTH; p += B_STEP) {
-                const int valid = next + b_row + p < k ? b_valid : 0;
-                const REAL *const source = b + (size_t)p * ldb;
-                if (aligned)
-                    copy_async<16>(tile_b + p * COLUMNS, source, valid * sizeof(REAL));
-                else
+        for (int p = 0; p < DEPTH; p += B_STEP) {
+            const int valid = next + b_row + p < k ? b_valid : 0;
+            const REAL *const source = b + (size_t)p * ldb;
+            if (aligned)
+                copy_async<16>(target_b + filled + p * COLUMNS, source, valid * sizeof(REAL));
+            else
 #pragma unroll
-                    for (int i = 0; i < WIDTH; ++i)
-                        copy_async<sizeof(REAL)>(tile_b + p * COLUMNS + i, source + i, i < valid ? sizeof(REAL) : 0);
-            }
-            a += DEPTH;
-            b += (size_t)DEPTH * ldb;
-            next += DEPTH;
+                for (int i = 0; i < WIDTH; ++i)
+                    copy_async<sizeof(REAL)>(target_b + filled + p * COLUMNS + i, source + i,
+                                             i < valid ? sizeof(REAL) : 0);
         }
-        filled = filled == ring + (STAGES - 1) * STAGE ? ring : filled + STAGE;
-        end_group();  // empty past the end, to keep the count
+        a += DEPTH;
+        b += (size_t)DEPTH * ldb;
+        next += DEPTH;
+        filled = filled == (STAGES - 1) * STAGE ? 0 : filled + STAGE;
+        end_group();
     };
     for (int stage = 0; stage < STAGES - 1; ++stage)
         fetch_tiles();
 
     REAL sums[SIDE][SIDE] = {};
     Vector part_a[2][SIDE / WIDTH], part_b[2][SIDE / WIDTH];  // of this step and of the next
-    const REAL *stage = ring;
+    const REAL *tile_a = ring + y, *tile_b = ring + DEPTH * PITCH + x;
     auto load = [&](int p) {
 #pragma unroll
-        for (int i = 0; i < SIDE / WIDTH; ++i) {
-            part_a[p % 2][i] = *(const Vector *)&stage[p * PITCH + y + i * LANE_ROWS * WIDTH];
-            part_b[p % 2][i] = *(const Vector *)&stage[DEPTH * PITCH + p * COLUMNS + x + i * LANE_COLUMNS * WIDTH];
-        }
+        for (int i = 0; i < SIDE / WIDTH; ++i)
+            part_a[p % 2][i] = *(const Vector *)&tile_a[p * PITCH + i * LANE_ROWS * WIDTH];
+#pragma unroll
+        for (int j = 0; j < SIDE / WIDTH; ++j)
+            part_b[p % 2][j] = *(const Vector *)&tile_b[p * COLUMNS + j * LANE_COLUMNS * WIDTH];
     };
     wait_for_groups<STAGES - 2>();
     __syncthreads();
-    if (k > 0)
-        load(0);
+    load(0);
+    int stage = 0;
     for (int start = 0; start < k; start += DEPTH) {
         fetch_tiles();
 #pragma unroll
         for (int p = 0; p < DEPTH; ++p) {
             if (p < DEPTH - 1)
                 load(p + 1);
-            else if (start + DEPTH < k) {
+            else {
                 wait_for_groups<STAGES - 2>();
                 __syncthreads();  // the next tile is there for all, and all are done with this one
-                stage = stage == ring + (STAGES - 1) * STAGE ? ring : stage + STAGE;
+                const int step = stage == STAGES - 1 ? -(STAGES - 1) * STAGE : STAGE;
+                stage = stage == STAGES - 1 ? 0 : stage + 1;
+                tile_a += step;
+                tile_b += step;
                 load(0);
             }
 #pragma unroll
