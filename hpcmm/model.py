@@ -56,7 +56,7 @@ class Variant:
     name : str
         File stem, config key, test id, HDF5 value and table row.
     device : {"cpu", "cuda"}
-        Where it runs; the source is ``kernels/<operation>/<name>.c`` or ``.cu``.
+        Where it runs; the source is ``<name>.c`` or ``.cu`` in the operation's folder of kernels.
     change : str
         What this rung does differently from the one below it.
     source : str
@@ -77,6 +77,9 @@ class Variant:
         Whether a reduction needs no further pass over partial sums.
     pitched : bool
         Whether it works on copies of its matrices whose rows are padded, from a pitched allocation.
+    deterministic : bool
+        Whether the same call on the same device gives the same result, bit for bit, from run to run: for
+        a baseline, whether its library promises it.
     """
 
     name: str
@@ -90,6 +93,7 @@ class Variant:
     exact: bool = False
     one_launch: bool = False
     pitched: bool = False
+    deterministic: bool = True
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,7 @@ class Operand:
     """One array of an operation.
 
     ``rows`` operands are dealt out by block rows of their first dimension, ``replicated`` ones go
-    whole to every rank, and a ``combined`` one is a rank's partial result that MPI sums up.
+    whole to every rank, and a ``combined`` one is a rank's partial result that MPI brings together.
     """
 
     name: str
@@ -158,9 +162,15 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation as a record of functions over a shape (a tuple of int, as ``dimensions``)."""
+    """One operation as a record of functions over a shape (a tuple of int, as ``dimensions``).
+
+    Operations may share kernels: ``kernels`` is the folder of the sources and the name of the function
+    that each of them exports, and ``macros`` are what they are compiled with for this operation, in CUDA
+    (CMakeLists.txt has those of C). ``combination`` is how MPI brings ``combined`` operands together.
+    """
 
     name: str
+    kernels: str
     dimensions: tuple[str, ...]
     operands: tuple[Operand, ...]
     dtypes: tuple[str, ...]
@@ -174,6 +184,8 @@ class Operation:
     arguments: Callable[..., tuple[Any, ...]]
     launches: Callable[..., list[Launch]]
     scratch: Callable[..., dict[str, int]]
+    macros: Mapping[str, str] = field(default_factory=dict)
+    combination: Literal["sum", "minimum", "maximum"] = "sum"
 
     def variant(self, name: str) -> Variant:
         return next(v for v in self.ladder if v.name == name)

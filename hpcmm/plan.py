@@ -243,7 +243,8 @@ def sweep_batches(sweep: str, entry: Mapping[str, Any], measuring: Measuring) ->
                 refuse_ragged(place, next(point for point in points if point not in even))
             points = even
         if points:
-            fingerprint = digest([record(variant), source_digest(operation, variant), points_of(points), measuring])
+            kernel = [source_digest(operation, variant), operation.macros]
+            fingerprint = digest([record(variant), kernel, points_of(points), measuring])
             yield Batch(sweep, operation.name, variant.name, variant.device, ranks, points, fingerprint)
 
 
@@ -289,9 +290,12 @@ def points_of(points: tuple[Point, ...]) -> list[str]:
 
 
 def record(variant: Variant) -> dict[str, Any]:
-    """What of a variant's record changes its times: all but the texts."""
-    return {key: value for key, value in dataclasses.asdict(variant).items() if key not in ("change", "source")}
+    """What of a variant's record changes its times: all but what it says about the variant."""
+    said = ("change", "source", "deterministic")
+    return {key: value for key, value in dataclasses.asdict(variant).items() if key not in said}
 
 
 def source_digest(operation: Operation, variant: Variant) -> str:
-    return "" if variant.baseline else hashlib.sha256(kernels.source(operation.name, variant).read_bytes()).hexdigest()
+    return (
+        "" if variant.baseline else hashlib.sha256(kernels.source(operation.kernels, variant).read_bytes()).hexdigest()
+    )

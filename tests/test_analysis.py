@@ -23,7 +23,7 @@ def matmul(variant="naive", n=64, dtype="float32", ranks=1, **parameters):
 
 
 def reduction(variant, n=1024, dtype="int32", ranks=1):
-    return Point("reduction", variant, (n,), dtype, ranks)
+    return Point("sum", variant, (n,), dtype, ranks)
 
 
 def derive(tmp_path, *rows, sweep="size"):

@@ -15,15 +15,16 @@ from hpcmm import kernels
 from hpcmm.analysis import block_limits
 from hpcmm.backends import DeviceError
 from hpcmm.backends.cpu import CpuBackend
-from hpcmm.model import RESOURCES, Variant
+from hpcmm.model import RESOURCES, Operation, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
-from hpcmm.operations.reduction import REDUCTION
+from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM
 from hpcmm.operations.vector_add import VECTOR_ADD
 from hpcmm.report import tables
 
 EVERY = [(operation, variant) for operation in OPERATIONS.values() for variant in operation.ladder]
 RUNGS = [(operation, variant) for operation, variant in EVERY if not variant.baseline]
+REDUCTIONS = (SUM, MINIMUM, MAXIMUM)
 GUARD = 8  # rows before and after each array that no kernel may read or write; keeps its alignment
 UNTOUCHED = 12345
 
@@ -41,7 +42,7 @@ GPU_SHAPES = [
     (128, 33, 130),
     (5, 641, 9),
 ]
-GPU_LENGTHS = [129, 1, 128 * 128 + 1, 127, 128, 641, 128 * 128, 2**21 + 3]
+GPU_LENGTHS = [129, 1, 128 * 128 + 1, 0, 127, 128, 641, 128 * 128, 2**21 + 3]
 
 
 def of_device(device: str, operation, *, tiles: bool = False) -> list:
@@ -120,22 +121,43 @@ def check_matmul(backend, variant: Variant, dtype: str, shape, alpha: float, bet
     assert guarded["B"].is_unchanged()
 
 
-def check_reduction(backend, variant: Variant, dtype: str, n: int, whole: bool, seed: int) -> None:
-    """Run a variant on a random vector: whole numbers must sum exactly, real ones within the rounding bound."""
+def check_reduction(
+    backend, operation: Operation, variant: Variant, dtype: str, n: int, whole: bool, seed: int, extreme: int = 0
+) -> None:
+    """Run a variant on a random vector: whole numbers must sum exactly, real ones within the rounding bound.
+
+    Extremes are always exact. The one that is sought is at index ``extreme``, and all lie on one side of zero.
+    """
     rng = np.random.default_rng(seed)
     x = (rng.integers(-9, 10, n) if whole or dtype == "int32" else rng.uniform(-1, 1, n)).astype(dtype)
     outside = 2**20 if dtype == "int32" else np.nan
-    guarded, total = Guarded(backend, x, outside), Guarded(backend, np.zeros(1, dtype), UNTOUCHED)
-    arrays = {"x": guarded.view, "total": total.view.reshape(())}
-    run_once(backend, backend.prepare(REDUCTION, variant, (n,), dtype, {}, arrays))
+    if operation is not SUM:
+        sign = 1 if operation is MINIMUM else -1
+        x, outside = sign * (abs(x) + 11), 0
+        x[extreme : extreme + 1] -= 10 * sign  # none, if there is no element
+    result = Guarded(backend, np.full(1, 77, dtype), UNTOUCHED)
+    guarded = Guarded(backend, x, outside)
+    arrays = {"x": guarded.view, "result": result.view.reshape(())}
+    run_once(backend, backend.prepare(operation, variant, (n,), dtype, {}, arrays))
 
-    (got,) = total.content()
+    (got,) = result.content()
+    if operation is not SUM:
+        assert got == (min if operation is MINIMUM else max)(x.tolist(), default=nothing(operation, dtype))
+        assert guarded.is_unchanged()
+        return
     truth, size = math.fsum(x), math.fsum(abs(x))
     if whole or dtype == "int32":
         assert got == truth
     else:
         assert abs(float(got) - truth) <= 1.01 * n * unit_roundoff(dtype) * size
     assert guarded.is_unchanged()
+
+
+def nothing(operation: Operation, dtype: str) -> float:
+    """The extreme of no elements: what any element beats."""
+    largest = 2**31 - 1 if dtype == "int32" else math.inf
+    least = -(2**31) if dtype == "int32" else -math.inf
+    return largest if operation is MINIMUM else least
 
 
 def check_vector_add(backend, variant: Variant, dtype: str, n: int, starts: tuple[int, int, int], seed: int) -> None:
@@ -167,8 +189,8 @@ def cpu():
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=ident)
 def test_records_and_source_files_match_one_to_one(operation):
-    files = sorted(path for path in (kernels.FOLDER / operation.name).iterdir() if path.suffix in (".c", ".cu"))
-    assert files == sorted(kernels.source(operation.name, v) for v in operation.ladder if not v.baseline)
+    files = sorted(path for path in (kernels.FOLDER / operation.kernels).iterdir() if path.suffix in (".c", ".cu"))
+    assert files == sorted(kernels.source(operation.kernels, v) for v in operation.ladder if not v.baseline)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=ident)
@@ -179,15 +201,15 @@ def test_names_are_unique_and_each_device_has_one_baseline(operation):
     assert sorted(baselines) == ["cpu", "cuda"]
 
 
-def test_every_operation_has_its_sources_in_a_folder_of_its_own():
+def test_every_folder_of_sources_is_an_operations():
     sources = [path for path in kernels.FOLDER.glob("*/*") if path.suffix in (".c", ".cu")]
-    assert {path.parent.name for path in sources} == {*OPERATIONS}
+    assert {path.parent.name for path in sources} == {operation.kernels for operation in OPERATIONS.values()}
 
 
 @pytest.mark.parametrize(("operation", "variant"), RUNGS, ids=ident)
 def test_a_rung_says_what_changes(operation, variant):
     assert variant.change
-    text = kernels.source(operation.name, variant).read_text()
+    text = kernels.source(operation.kernels, variant).read_text()
     where = {"cpu": "CPU", "cuda": "GPU"}[variant.device]
     assert re.match(rf"(//|/\*) [A-Z][a-z ]+, {where} rung[^:]*: \S+", text), "open the file with what changes"
 
@@ -212,12 +234,15 @@ def test_cpu_matmul(cpu, variant, dtype, shape, alpha, beta, seed):
     check_matmul(cpu, variant, dtype, shape, alpha, beta, seed)
 
 
-@pytest.mark.parametrize(("variant", "dtype"), of_device("cpu", REDUCTION))
-@given(n=st.integers(1, 5000), whole=st.booleans(), seed=seeds)
-@example(n=1, whole=True, seed=0)
-@example(n=4999, whole=True, seed=0)
-def test_cpu_reduction(cpu, variant, dtype, n, whole, seed):
-    check_reduction(cpu, variant, dtype, n, whole, seed)
+@pytest.mark.parametrize("operation", REDUCTIONS, ids=ident)
+@pytest.mark.parametrize(("variant", "dtype"), of_device("cpu", SUM))
+@given(n=st.integers(0, 5000), whole=st.booleans(), seed=seeds, extreme=st.integers(0, 4999))
+@example(n=0, whole=True, seed=0, extreme=0)
+@example(n=1, whole=True, seed=0, extreme=0)
+@example(n=4999, whole=True, seed=0, extreme=0)
+@example(n=4999, whole=True, seed=0, extreme=4998)
+def test_cpu_reduction(cpu, operation, variant, dtype, n, whole, seed, extreme):
+    check_reduction(cpu, operation, variant, dtype, n, whole, seed, extreme % max(n, 1))
 
 
 @pytest.mark.parametrize(("variant", "dtype"), of_device("cpu", VECTOR_ADD))
@@ -247,11 +272,20 @@ def test_cuda_matmul(gpu, variant, dtype, tile, shape):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("n", some(GPU_LENGTHS))
-@pytest.mark.parametrize(("variant", "dtype"), of_device("cuda", REDUCTION))
-def test_cuda_reduction(gpu, variant, dtype, n):
-    check_reduction(gpu, variant, dtype, n, True, 1)
-    if n < 20_000:
-        check_reduction(gpu, variant, dtype, n, False, 1)
+@pytest.mark.parametrize(("variant", "dtype"), of_device("cuda", SUM))
+def test_cuda_sum(gpu, variant, dtype, n):
+    check_reduction(gpu, SUM, variant, dtype, n, True, 1)
+    if 0 < n < 20_000:
+        check_reduction(gpu, SUM, variant, dtype, n, False, 1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", some(GPU_LENGTHS))
+@pytest.mark.parametrize(("variant", "dtype"), of_device("cuda", SUM))
+@pytest.mark.parametrize("operation", [MINIMUM, MAXIMUM], ids=ident)
+def test_cuda_extreme(gpu, operation, variant, dtype, n):
+    for extreme in sorted({0, n // 2, max(n - 1, 0)}):
+        check_reduction(gpu, operation, variant, dtype, n, False, 1, extreme)
 
 
 @pytest.mark.gpu
@@ -272,11 +306,12 @@ def test_cuda_resources_of_matmul(gpu, variant, dtype, tile):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("variant", "dtype"), [p.values[:2] for p in of_device("cuda", REDUCTION)])
-def test_cuda_resources_of_reduction(gpu, variant, dtype):
-    arrays = {"x": gpu.empty((100_000,), dtype), "total": gpu.empty((), dtype)}
-    gpu.prepare(REDUCTION, variant, (100_000,), dtype, {}, arrays)
-    found = gpu.resources(REDUCTION, variant, (100_000,), dtype, {}, arrays)
+@pytest.mark.parametrize(("variant", "dtype"), [p.values[:2] for p in of_device("cuda", SUM)])
+@pytest.mark.parametrize("operation", REDUCTIONS, ids=ident)
+def test_cuda_resources_of_reduction(gpu, operation, variant, dtype):
+    arrays = {"x": gpu.empty((100_000,), dtype), "result": gpu.empty((), dtype)}
+    gpu.prepare(operation, variant, (100_000,), dtype, {}, arrays)
+    found = gpu.resources(operation, variant, (100_000,), dtype, {}, arrays)
     check_resources(variant, found)
 
 
@@ -315,17 +350,17 @@ def test_cuda_vector_add(gpu, variant, dtype, n):
 def test_a_source_changed_after_it_was_compiled_is_refused(cpu, monkeypatch, tmp_path):
     shutil.copytree(kernels.FOLDER, tmp_path / "kernels")
     monkeypatch.setattr(kernels, "FOLDER", tmp_path / "kernels")
-    arrays = {"x": np.ones(3), "total": np.zeros(())}
-    serial, openmp = REDUCTION.variant("serial"), REDUCTION.variant("openmp")
-    cpu.prepare(REDUCTION, serial, (3,), "float64", {}, arrays)
+    arrays = {"x": np.ones(3), "result": np.zeros(())}
+    serial, openmp = SUM.variant("serial"), SUM.variant("openmp")
+    cpu.prepare(SUM, serial, (3,), "float64", {}, arrays)
     with kernels.source("reduction", serial).open("a") as file:
         file.write("/* another comment */\n")
     with pytest.raises(DeviceError, match=r"serial\.c changed since it was compiled: run"):
-        cpu.prepare(REDUCTION, serial, (3,), "float64", {}, arrays)
-    cpu.prepare(REDUCTION, openmp, (3,), "float64", {}, arrays)
+        cpu.prepare(SUM, serial, (3,), "float64", {}, arrays)
+    cpu.prepare(SUM, openmp, (3,), "float64", {}, arrays)
 
 
 def test_a_rung_that_is_not_compiled_is_named(cpu):
-    other = dataclasses.replace(REDUCTION.variant("serial"), name="other")
+    other = dataclasses.replace(SUM.variant("serial"), name="other")
     with pytest.raises(DeviceError, match=r"other\.c is not compiled .*: run"):
-        cpu.prepare(REDUCTION, other, (3,), "float64", {}, {"x": np.ones(3), "total": np.zeros(())})
+        cpu.prepare(SUM, other, (3,), "float64", {}, {"x": np.ones(3), "result": np.zeros(())})

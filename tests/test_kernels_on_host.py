@@ -27,16 +27,16 @@ from hpcmm import kernels
 from hpcmm.model import Launch
 from hpcmm.operations import OPERATIONS
 
-NOT_ON_HOST = {  # kernels/<name>.cu -> why
+NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
     "spin": "reads the device's clock by inline PTX",
 }
 
-FROM_ARCHITECTURE = {  # kernels/<name>.cu -> the first that it compiles for
+FROM_ARCHITECTURE = {  # the same -> the first that it compiles for
     "matmul/asynchronous": "sm_80",
     "matmul/swizzled": "sm_80",
 }
-SPARE_BARRIERS: dict[tuple[str, int], str] = {}  # (kernels/<name>.cu, n-th barrier) -> why it is not missed
-SPILLS: dict[tuple[str, str], int] = {}  # (kernels/<name>.cu, architecture) -> bytes that may be spilled
+SPARE_BARRIERS: dict[tuple[str, int], str] = {}  # (<operation>/<variant>, n-th barrier) -> why it is not missed
+SPILLS: dict[tuple[str, str], int] = {}  # (<operation>/<variant>, architecture) -> bytes that may be spilled
 
 HEADER = Path(__file__).with_name("cuda_on_host.h")
 COMPILER = shutil.which("g++")
@@ -81,19 +81,28 @@ def defines(name: str, dtype: str | None, tile: int | None) -> tuple[str, ...]:
     """The constants that the CUDA backend compiles a rung with, as far as its source knows them."""
     if name not in RUNG_OF:
         return ()
-    variant = RUNG_OF[name][1]
-    constants = {"REAL": C_TYPES[dtype], "TILE": tile, **variant.constants}
+    operation, variant = RUNG_OF[name]
+    constants = {"REAL": C_TYPES[dtype], "TILE": tile, **operation.macros, **variant.constants}
     if variant.block:
         constants["BLOCK"] = math.prod(variant.block)
-    return tuple(f"-D{key}={value}" for key, value in constants.items() if re.search(rf"\b{key}\b", source(name)))
+    known = set(re.findall(r"\w+", source(name)))
+    return tuple(f"-D{key}={value}" for key, value in constants.items() if key.partition("(")[0] in known)
 
 
 def widest_tile(name: str) -> int | None:
     return max(RUNG_OF[name][1].tiles, default=None)
 
 
+def path_of(name: str) -> Path:
+    """The source of a rung, which several operations may share, or of a kernel that is none."""
+    if name not in RUNG_OF:
+        return kernels.FOLDER / f"{name}.cu"
+    operation, variant = RUNG_OF[name]
+    return kernels.source(operation.kernels, variant)
+
+
 def source(name: str) -> str:
-    return (kernels.FOLDER / f"{name}.cu").read_text()
+    return path_of(name).read_text()
 
 
 PTX = re.compile(
@@ -228,10 +237,20 @@ def check_matmul(inputs, got, parameters) -> None:
         raise WrongResult(f"wrong result: {(~right).sum()} of {right.size}, first {np.argwhere(~right)[0]}")
 
 
-def check_reduction(inputs, got, parameters) -> None:
+def check_sum(inputs, got, parameters) -> None:
     truth = inputs["x"].astype(np.int64).sum()
-    if not got["total"] == truth:
-        raise WrongResult(f"wrong result: {got['total']} instead of {truth}")
+    if not got["result"] == truth:
+        raise WrongResult(f"wrong result: {got['result']} instead of {truth}")
+
+
+def check_extreme(extreme, worst: float, inputs, got, parameters) -> None:
+    """``worst`` is the result of no elements, but where the type has no infinity."""
+    x = inputs["x"]
+    if x.dtype == np.int32:
+        worst = {math.inf: 2**31 - 1, -math.inf: -(2**31)}[worst]
+    truth = extreme(x.tolist(), default=worst)
+    if not got["result"] == truth:
+        raise WrongResult(f"wrong result: {got['result']} instead of {truth}")
 
 
 def check_vector_add(inputs, got, parameters) -> None:
@@ -242,7 +261,13 @@ def check_vector_add(inputs, got, parameters) -> None:
         raise WrongResult(f"wrong result: {wrong.size} of {truth.size}, first {wrong[0]}")
 
 
-CHECKS = {"matmul": check_matmul, "reduction": check_reduction, "vector_add": check_vector_add}
+CHECKS = {
+    "matmul": check_matmul,
+    "sum": check_sum,
+    "minimum": functools.partial(check_extreme, min, math.inf),
+    "maximum": functools.partial(check_extreme, max, -math.inf),
+    "vector_add": check_vector_add,
+}
 
 
 def cases(operation, variant) -> list[tuple[tuple[int, ...], dict[str, float]]]:
@@ -253,7 +278,7 @@ def cases(operation, variant) -> list[tuple[tuple[int, ...], dict[str, float]]]:
     threads = math.prod(variant.block)
     block = threads * variant.constants.get("PER_THREAD", 1)
     lengths = [0, 1, 2, 33, block - 1, block, block + 1, 3 * block + 5]
-    if operation.name == "reduction":
+    if operation.kernels == "reduction":
         lengths += [threads * block, threads * block + 1]
     return [((length,), {}) for length in lengths]
 
@@ -265,10 +290,28 @@ def run(
 
     ``starts`` moves the first elements of the operands by so many from where the allocator puts them.
     """
+    operation = RUNG_OF[name][0]
+    inputs = operation.draw(np.random.default_rng([*shape, ORDERS.index(order)]), shape, dtype, parameters)
+    arrays = launched(kernel, name, dtype, tile, shape, parameters, inputs, order, checked, starts)
+    CHECKS[operation.name](inputs, arrays, parameters)
+
+
+def launched(
+    kernel: HostKernel,
+    name: str,
+    dtype: str,
+    tile: int | None,
+    shape,
+    parameters,
+    inputs,
+    order,
+    checked=True,
+    starts=(),
+) -> dict[str, np.ndarray]:
+    """Run all launches of a rung on copies of ``inputs``, and return all its arrays."""
     operation, variant = RUNG_OF[name]
     if tile is not None:
         parameters = parameters | {"tile": float(tile)}
-    inputs = operation.draw(np.random.default_rng(shape), shape, dtype, parameters)
     arrays = {key: on_device(array) for key, array in inputs.items()}
     lengths = dict(zip(operation.dimensions, shape, strict=True))
     for operand in operation.operands:
@@ -281,7 +324,7 @@ def run(
         arrays[key] = poison((length,), dtype)
     for launch in operation.launches(variant, shape, dtype, parameters, arrays):
         kernel(launch, order, checked, launch.shared_bytes)
-    CHECKS[operation.name](inputs, arrays, parameters)
+    return arrays
 
 
 def complaints(
@@ -289,7 +332,7 @@ def complaints(
 ) -> Iterator[str]:
     """What is said of a rung, or of a text in its place, at all shapes in all orders."""
     operation, variant = RUNG_OF[name]
-    kernel = build(text or source(name), operation.name, defines(name, dtype, tile))
+    kernel = build(text or source(name), operation.kernels, defines(name, dtype, tile))
     for (shape, parameters), order in itertools.product(cases(operation, variant), ORDERS):
         try:
             run(kernel, name, dtype, tile, shape, parameters, order, checked)
@@ -312,18 +355,59 @@ def test_a_rung_is_right_in_every_order_and_stays_in_bounds(build, name, dtype, 
 @pytest.mark.parametrize(("name", "dtype", "tile"), [b for b in HOST_BUILDS if b.values[0].startswith("vector_add/")])
 def test_vectors_may_start_anywhere(build, name, dtype, tile, starts):
     operation, variant = RUNG_OF[name]
-    kernel = build(source(name), operation.name, defines(name, dtype, tile))
+    kernel = build(source(name), operation.kernels, defines(name, dtype, tile))
     for (shape, parameters), order in itertools.product(cases(operation, variant), ORDERS):
         run(kernel, name, dtype, tile, shape, parameters, order, starts=starts)
+
+
+def results_in_all_orders(build, name: str, dtype: str, tile: int | None, text: str = "") -> set[bytes]:
+    """What a rung, or a text in its place, makes of real numbers: each other order of additions rounds differently."""
+    operation, variant = RUNG_OF[name]
+    kernel = build(text or source(name), operation.kernels, defines(name, dtype, tile))
+    shape, parameters = cases(operation, variant)[-1]
+    if variant.exact:
+        shape = (3 * tile, 2 * tile, 4 * tile)
+    rng = np.random.default_rng(shape)
+    drawn = operation.draw(rng, shape, dtype, parameters)
+    inputs = {key: rng.uniform(-1, 1, array.shape).astype(dtype) for key, array in drawn.items()}
+    (result,) = (operand.name for operand in operation.operands if operand.role != "in")
+    return {launched(kernel, name, dtype, tile, shape, parameters, inputs, order)[result].tobytes() for order in ORDERS}
+
+
+@needs_compiler
+@pytest.mark.parametrize(("name", "dtype", "tile"), [build for build in HOST_BUILDS if build.values[1] == "float32"])
+def test_a_deterministic_rung_gives_the_same_bits_in_every_order(build, name, dtype, tile):
+    assert RUNG_OF[name][1].deterministic
+    assert len(results_in_all_orders(build, name, dtype, tile)) == 1
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [  # in the order in which blocks finish, and that in which threads come
+        ("sum/one_launch", "block_results[blockIdx.x] = value", "block_results[tickets] = value"),
+        (
+            "sum/sequential",
+            "for (",
+            "if (t > 0) atomicAdd(&values[0], values[t]); __syncthreads(); for (; false;) for (",
+        ),
+    ],
+)
+def test_additions_in_no_fixed_order_are_found(build, name, old, new):
+    assert source(name).count(old) == 1, f"{name}.cu has changed: adapt this list"
+    text = source(name).replace(old, new)
+    assert not list(complaints(build, name, "float32", None, text=text)), "whole numbers are summed exactly"
+    assert len(results_in_all_orders(build, name, "float32", None, text)) > 1
 
 
 # ---- the header finds what it is there for ----
 
 BARRIER = re.compile(r"(__sync(threads|warp)\(.*?\)|wait_for_groups<.*?>\(\));")
+ONCE = {path_of(name): name for name in reversed(RUNG_OF)}.values()  # of the rungs that share a source the first
 BARRIERS = [
     pytest.param(name, i, id=f"{name}-{i}")
     for name in RUNG_OF
-    if name not in NOT_ON_HOST
+    if name in ONCE and name not in NOT_ON_HOST
     for i in range(len(BARRIER.findall(source(name))))
     if (name, i) not in SPARE_BARRIERS
 ]
@@ -357,13 +441,18 @@ MUTANTS = [  # rung, what is replaced by what, what is said of it
     ("matmul/tiled_padded", "p < TILE", "p <= TILE", "index 32 out of bounds in line"),
     ("matmul/tiled_padded", "p < TILE", "p < TILE - 1", "wrong result"),
     ("matmul/tiled_padded", "tile_a[y][x] =", "if (row < m) tile_a[y][x] =", "nothing has written"),
-    ("reduction/sequential", "i < n", "i <= n", "read of 4 bytes out of bounds, at byte"),
-    ("reduction/sequential", "sums[t + s]", "sums[t + 2 * s]", "index 128 out of bounds in line"),
-    ("reduction/sequential", "sums[t] = i < n ?", "if (i < n) sums[t] = i < n ?", "nothing has written"),
-    ("reduction/sequential", "s > 0", "s > 1", "wrong result"),
-    ("reduction/sequential", "if (t == 0)", "if (t == BLOCK)", "wrong result"),
-    ("reduction/divergent", "s < BLOCK", "s <= BLOCK", "index 128 out of bounds in line"),
-    ("reduction/divergent", "if (t % (2 * s) == 0)", "if (t % s == 0)", ""),
+    ("sum/sequential", "i < n", "i <= n", "read of 4 bytes out of bounds, at byte"),
+    ("sum/sequential", "values[t + s]", "values[t + 2 * s]", "index 128 out of bounds in line"),
+    ("sum/sequential", "values[t] = i < n ?", "if (i < n) values[t] = i < n ?", "nothing has written"),
+    ("sum/sequential", "s > 0", "s > 1", "wrong result"),
+    ("sum/sequential", "if (t == 0)", "if (t == BLOCK)", "wrong result"),
+    ("sum/divergent", "s < BLOCK", "s <= BLOCK", "index 128 out of bounds in line"),
+    ("sum/divergent", "if (t % (2 * s) == 0)", "if (t % s == 0)", ""),
+    ("minimum/sequential", ": identity", ": REAL(0)", "wrong result"),
+    ("maximum/sequential", ": identity", ": REAL(0)", "wrong result"),
+    ("minimum/shuffle", ": identity", ": REAL(0)", "wrong result"),
+    ("maximum/one_launch", "if (tail + t < n)", "if (tail + t + 1 < n)", "wrong result"),
+    ("minimum/one_launch", "REAL value = identity", "REAL value = 0", "wrong result"),
     ("vector_add/one_per_thread", "i < n", "i <= n", "read of 4 bytes out of bounds, at byte"),
     ("vector_add/one_per_thread", "(i < n)", "(i + 1 < n)", "wrong result"),
     ("vector_add/grid_stride", "i += stride", "i += 2 * stride", "wrong result"),
@@ -630,6 +719,7 @@ def test_what_the_compiler_says_is_seen():
 def test_every_kernel_is_tested():
     """Each .cu file is a rung's or stands in NOT_ON_HOST, and nothing stands there that is gone."""
     files = {str(path.relative_to(kernels.FOLDER).with_suffix("")) for path in kernels.FOLDER.rglob("*.cu")}
-    assert files == {*RUNG_OF, *NOT_ON_HOST}
-    assert files >= {*FROM_ARCHITECTURE, *(name for name, _ in (*SPARE_BARRIERS, *SPILLS))}
+    names = {*RUNG_OF, *NOT_ON_HOST}
+    assert files == {str(path_of(name).relative_to(kernels.FOLDER).with_suffix("")) for name in names}
+    assert names >= {*FROM_ARCHITECTURE, *(name for name, _ in (*SPARE_BARRIERS, *SPILLS))}
     assert CHECKS.keys() == {operation.name for operation, _ in RUNGS}

@@ -72,7 +72,7 @@ def test_the_stopping_rule(times, spent, done):
 
 POINTS = {
     "matmul": Point("matmul", "serial", (9, 7, 8), "float64", 1, {"alpha": 1.5, "beta": 0.5}),
-    "reduction": Point("reduction", "serial", (1000,), "int32", 1),
+    "sum": Point("sum", "serial", (1000,), "int32", 1),
     "vector_add": Point("vector_add", "serial", (1000,), "int32", 1),
 }
 
@@ -199,7 +199,7 @@ def test_a_wrong_sum_fails(damage, lost):
         arrays["total"] += lost
 
     damage("serial", spoil)
-    variant, _ = measured(POINTS["reduction"])
+    variant, _ = measured(POINTS["sum"])
     assert not variant.verdict.passed
     assert variant.verdict.error == abs(lost)
     assert not variant.samples
@@ -212,7 +212,7 @@ def test_a_kernel_that_does_nothing_fails(monkeypatch):
 
 
 def test_a_kernel_that_does_nothing_is_not_saved_by_the_result_of_the_one_before(damage):
-    point = POINTS["reduction"]
+    point = POINTS["sum"]
     operation = OPERATIONS[point.operation]
     problem = Problem(MPI.COMM_SELF, CpuBackend(threads=1), operation, point, QUICK.seed)
 

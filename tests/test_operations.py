@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hpcmm.model import Variant
 from hpcmm.operations import OPERATIONS, accuracy
 from hpcmm.operations.matmul import MATMUL
-from hpcmm.operations.reduction import REDUCTION, pass_lengths
+from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM, identity, pass_lengths
 from hpcmm.operations.vector_add import VECTOR_ADD
 
 PARAMETERS = {"alpha": 1.5, "beta": 0.5}
@@ -177,8 +177,8 @@ def test_work_and_traffic_of_a_product(m, n, k):
 
 @given(n=sizes)
 def test_work_and_traffic_of_a_sum(n):
-    assert REDUCTION.flops((n,), {}) == n - 1
-    assert [REDUCTION.bytes((n,), dtype, {}) for dtype in REDUCTION.dtypes] == [4 * n + 4, 4 * n + 4, 8 * n + 8]
+    assert SUM.flops((n,), {}) == n - 1
+    assert [SUM.bytes((n,), dtype, {}) for dtype in SUM.dtypes] == [4 * n + 4, 4 * n + 4, 8 * n + 8]
 
 
 @given(n=sizes)
@@ -210,17 +210,17 @@ def test_inputs_have_the_declared_shape_and_dtype_and_depend_on_the_seed_alone(o
 @given(n=st.integers(1, 20_000), seed=st.integers(0, 2**32 - 1))
 def test_inputs_of_a_sum_are_never_rounded_in_any_order(n, seed):
     rng = np.random.default_rng(seed)
-    x = REDUCTION.draw(rng, (n,), "float32", {})["x"]
+    x = SUM.draw(rng, (n,), "float32", {})["x"]
     rng.shuffle(x)
     partial = np.cumsum(x, dtype=np.float32)
     np.testing.assert_array_equal(partial, np.cumsum(x.astype(np.int64)))
     assert (x != 0).all()  # so that each lost element shows
 
 
-@pytest.mark.parametrize("dtype", REDUCTION.dtypes)
+@pytest.mark.parametrize("dtype", SUM.dtypes)
 def test_a_sum_must_be_equal(dtype):
-    arrays = REDUCTION.draw(np.random.default_rng(0), (100_000,), dtype, {})
-    judge = REDUCTION.reference(arrays, {})
+    arrays = SUM.draw(np.random.default_rng(0), (100_000,), dtype, {})
+    judge = SUM.reference(arrays, {})
     right = arrays["x"].sum(dtype=dtype)
     assert judge(right).passed
     assert judge(right).error == judge(right).bound == 0
@@ -237,20 +237,21 @@ def test_the_launches_of_a_sum_lead_from_the_input_to_the_total(n, block, per_th
     variant = Variant("any", "cuda", "", block=(block,), constants={"PER_THREAD": per_thread})
     lengths = pass_lengths(variant, n)
     assert lengths[-1] == 1
-    scratch = REDUCTION.scratch(variant, (n,))
+    scratch = SUM.scratch(variant, (n,))
     assert list(scratch.values()) == lengths[:-1]
 
     x = np.arange(1, n + 1)
-    arrays = {"x": x, "total": np.zeros(1, int)} | {name: np.zeros(length, int) for name, length in scratch.items()}
-    for launch in REDUCTION.launches(variant, (n,), "float64", {}, arrays):
+    arrays = {"x": x, "result": np.zeros(1, int)} | {name: np.zeros(length, int) for name, length in scratch.items()}
+    for launch in SUM.launches(variant, (n,), "float64", {}, arrays):
         assert launch.block == (block,)
-        source, length, target = launch.arguments
+        source, length, target, identity_of_type = launch.arguments
+        assert identity_of_type == 0 and identity_of_type.dtype == np.float64
         assert length == len(source)
         assert launch.grid == (len(target),)
         stretch = block * per_thread  # what one block sums
         for i in range(len(target)):
             target[i] = source[i * stretch : (i + 1) * stretch].sum()
-    assert arrays["total"] == n * (n + 1) // 2
+    assert arrays["result"] == n * (n + 1) // 2
     np.testing.assert_array_equal(x, np.arange(1, n + 1))
 
 
@@ -264,7 +265,7 @@ def test_a_limited_grid_and_a_single_launch(n, limit, one_launch):
 
 
 def test_scratch_is_for_our_cuda_rungs_only():
-    assert not any(REDUCTION.scratch(v, (10**6,)) for v in REDUCTION.ladder if v.baseline or v.device == "cpu")
+    assert not any(SUM.scratch(v, (10**6,)) for v in SUM.ladder if v.baseline or v.device == "cpu")
 
 
 # --- sums of vectors ---------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ CONFIG = {
             "tiles": [8, 32],
             "ranks": [1, 2],
         },
-        "sum": {"operation": "reduction", "sizes": [1000]},
+        "sum": {"operation": "sum", "sizes": [1000]},
     },
 }
 GONE = object()
@@ -83,7 +83,7 @@ REFUSED = [
     ({"sweeps__a/b": CONFIG["sweeps"]["sum"]}, ["sweeps", "'a/b'", "letters, digits, '-' and '_'"]),
     ({"sweeps__a b": CONFIG["sweeps"]["sum"]}, ["sweeps", "'a b'", "letters, digits, '-' and '_'"]),
     ({"sweeps__sum\n": CONFIG["sweeps"]["sum"]}, ["sweeps", "letters, digits, '-' and '_'"]),
-    ({"sweeps__size__operation": "product"}, ["sweeps.size.operation", "'product'", "matmul", "reduction"]),
+    ({"sweeps__size__operation": "product"}, ["sweeps.size.operation", "'product'", "matmul", "sum"]),
     ({"sweeps__size__operation": GONE}, ["sweeps.size", "'operation'"]),
     ({"sweeps__size__variants": ["serial", "fast"]}, ["sweeps.size.variants", "'fast'", "serial", "cublas"]),
     ({"sweeps__size__variants": []}, ["sweeps.size.variants", "[]", "at least 1"]),
@@ -102,7 +102,7 @@ REFUSED = [
     ({"sweeps__sum__sizes": GONE, "sweeps__sum__shapes": [[1, 2]]}, ["sweeps.sum.shapes", "[1, 2]", "n"]),
     ({"sweeps__size__tiles": [7]}, ["sweeps.size.tiles", "7", "8, 16, 32"]),
     ({"sweeps__sum__tiles": [8]}, ["sweeps.sum.tiles", "8", "none"]),
-    ({"sweeps__sum__alpha": 2}, ["sweeps.sum.alpha", "reduction"]),
+    ({"sweeps__sum__alpha": 2}, ["sweeps.sum.alpha", "sum has no such parameter"]),
     ({"sweeps__size__ranks": [0]}, ["sweeps.size.ranks", "0", "at least 1"]),
     ({"sweeps__size__beta": "half"}, ["sweeps.size.beta", "'half'", "number"]),
     ({"sweeps__size__beta": float("nan")}, ["sweeps.size.beta", "nan", "finite"]),
@@ -148,7 +148,7 @@ def test_a_batch_holds_all_points_of_a_sweep_variant_and_rank_count():
     assert (
         len({batch.name for batch in planned.batches})
         == len(planned.batches)
-        == 5 * 2 + len(OPERATIONS["reduction"].ladder)
+        == 5 * 2 + len(OPERATIONS["sum"].ladder)
     )
     batch = planned.batch("size/tiled_padded-r2")
     assert (batch.sweep, batch.variant, batch.device, batch.ranks) == ("size", "tiled_padded", "cuda", 2)

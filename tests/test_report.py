@@ -105,7 +105,7 @@ def built(tmp_path):
     ]
     lengths = {"divergent": 8.0e-3, "sequential": 2.0e-3, "cub": 0.5e-3}
     ladder = [
-        measurement(Point("reduction", name, (2**22,), "int32", 1), samples=kernel_samples([t] * 6))
+        measurement(Point("sum", name, (2**22,), "int32", 1), samples=kernel_samples([t] * 6))
         for name, t in lengths.items()
     ]
     path = timings.write(tmp_path / "timings.h5", {"size": rows, "sum": ladder}, PROVENANCE, OMITTED)
@@ -475,7 +475,7 @@ def test_resource_tables(tmp_path):
         of_rate(product("cublas", 4096), 1.0),
     ]
     total = kernel(HOPPER, (128, 1), 16, registers=16, shared_bytes=512)
-    sums = [measurement(Point("reduction", "sequential", (2**22,), "int32", 1), resources=total)]
+    sums = [measurement(Point("sum", "sequential", (2**22,), "int32", 1), resources=total)]
     provenance = {"gpus": [GPU | {"uuid": "a"}, GPU | {"uuid": "b"}]}
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows, "sum": sums}, provenance), tmp_path)
     head, first, second, third = markdown_rows(tmp_path / "tables" / "matmul.resources.md")
@@ -504,7 +504,7 @@ def test_resource_tables(tmp_path):
     assert second[:2] == ["", "float64"] and "computed: 6" in second[7] and second[9] == "62 %"
     assert third[3:5] == ["64 KiB (dynamic)", "16 B"] and third[7] == "2" and third[9] == "25 %"
     assert third[15:17] == ["4,096", "524,288"]
-    head, only = markdown_rows(tmp_path / "tables" / "reduction.resources.md")
+    head, only = markdown_rows(tmp_path / "tables" / "sum.resources.md")
     assert head[-1] == "Most blocks" and only[:2] == ["sequential", "int32"] and only[6] == "4 × 4 (2²²)"
     (row,) = [row for row in read_csv(tmp_path / "tables" / "matmul.resources.csv") if row["dtype"] == "float64"]
     assert (row["registers"], row["occupancy"], row["sm_threads"]) == ("40.0", "0.625", "2048.0")

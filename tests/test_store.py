@@ -314,7 +314,7 @@ def test_a_file_without_one_of_its_groups_is_an_error(tmp_path):
 @pytest.fixture
 def merged(tmp_path):
     """Three batches in one file: with a tile, without one, and of an operation without parameters."""
-    batches = [BATCH, batch_of([64], "cublas", alpha=1.5), batch_of([1000, 2000], "cub", "reduction")]
+    batches = [BATCH, batch_of([64], "cublas", alpha=1.5), batch_of([1000, 2000], "cub", "sum")]
     parts = [stored(tmp_path / f"{batch.variant}.h5", batch) for batch in batches]
     omitted = [{"sweep": "size", "variant": "naive", "ranks": 4, "reason": "no GPU"}]
     store.merge(parts, tmp_path / "all.h5", omitted)
@@ -331,7 +331,7 @@ def test_merged_rows_keep_their_values_and_point_at_their_own_rows(merged):
     assert list(runs["batch"][measurements["run"]]) == [
         f"{sweep}/{variant}-r2" for sweep, variant in zip(measurements["sweep"], measurements["variant"], strict=True)
     ]
-    assert list(runs["batch"]) == ["matmul-sweep/tiled_padded-r2", "matmul-sweep/cublas-r2", "reduction-sweep/cub-r2"]
+    assert list(runs["batch"]) == ["matmul-sweep/tiled_padded-r2", "matmul-sweep/cublas-r2", "sum-sweep/cub-r2"]
     assert list(np.bincount(samples["measurement"])) == [8] * 12
 
 

@@ -35,7 +35,7 @@ CONFIG = {
             "dtypes": ["float32"],
             "ranks": [1, 2],
         },
-        "sum": {"operation": "reduction", "variants": ["serial"], "sizes": [1000], "ranks": [2]},
+        "sum": {"operation": "sum", "variants": ["serial"], "sizes": [1000], "ranks": [2]},
     },
 }
 

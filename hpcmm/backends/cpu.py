@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import importlib.metadata
 import time
@@ -17,6 +18,7 @@ from hpcmm import kernels
 from hpcmm.backends import DeviceError
 from hpcmm.model import Operation, Variant
 from hpcmm.operations import OPERATIONS
+from hpcmm.operations.reduction import identity
 
 CTYPES = {
     np.dtype("int32"): ctypes.c_int,
@@ -62,8 +64,9 @@ def blas_matmul(shape, dtype, parameters, arrays) -> Callable[[], None]:
     return run
 
 
-def numpy_sum(shape, dtype, parameters, arrays) -> Callable[[], None]:
-    return lambda: np.sum(arrays["x"], dtype=dtype, out=arrays["total"])
+def numpy_reduction(ufunc: np.ufunc, combination: str, shape, dtype, parameters, arrays) -> Callable[[], None]:
+    initial = identity(combination, dtype)
+    return lambda: ufunc.reduce(arrays["x"], dtype=dtype, out=arrays["result"], initial=initial)
 
 
 def numpy_add(shape, dtype, parameters, arrays) -> Callable[[], None]:
@@ -72,7 +75,9 @@ def numpy_add(shape, dtype, parameters, arrays) -> Callable[[], None]:
 
 BASELINES = {
     ("matmul", "numpy"): blas_matmul,
-    ("reduction", "numpy"): numpy_sum,
+    ("sum", "numpy"): functools.partial(numpy_reduction, np.add, "sum"),
+    ("minimum", "numpy"): functools.partial(numpy_reduction, np.minimum, "minimum"),
+    ("maximum", "numpy"): functools.partial(numpy_reduction, np.maximum, "maximum"),
     ("vector_add", "numpy"): numpy_add,
 }
 
@@ -85,7 +90,7 @@ def simd_paths() -> dict[str, str]:
             if variant.device == "cpu" and not variant.baseline:
                 name = f"{operation.name}/{variant.name}"
                 try:
-                    module = load(f"{name}-{operation.dtypes[0]}", kernels.source(operation.name, variant))
+                    module = load(f"{name}-{operation.dtypes[0]}", kernels.source(operation.kernels, variant))
                 except DeviceError:
                     continue  # a stale kernel stops its own batch only
                 if hasattr(module, "path"):
@@ -127,8 +132,8 @@ class CpuBackend:
         """Return what runs the variant once on ``arrays``."""
         if variant.baseline:
             return BASELINES[operation.name, variant.name](shape, dtype, parameters, arrays)
-        module = load(f"{operation.name}/{variant.name}-{dtype}", kernels.source(operation.name, variant))
-        kernel = getattr(module, operation.name)
+        module = load(f"{operation.name}/{variant.name}-{dtype}", kernels.source(operation.kernels, variant))
+        kernel = getattr(module, operation.kernels)
         kernel.restype = None
         arguments = [as_argument(value) for value in operation.arguments(shape, dtype, parameters, arrays)]
         arguments.append(ctypes.c_int(self.threads))

@@ -12,27 +12,24 @@ from typing import Any
 import cupy
 import numpy as np
 import pynvml
+from cupy.cuda import cub
 from cupy_backends.cuda.libs import cublas
 
 from hpcmm import kernels
 from hpcmm.backends import DeviceError
 from hpcmm.model import Operation, Prepared, Variant
+from hpcmm.operations.reduction import identity
 
 C_TYPES = {"int32": "int", "float32": "float", "float64": "double"}
 SPIN_NANOSECONDS = 150_000
 
 
 @functools.cache
-def compile_kernel(operation: str, variant: Variant, dtype: str, tile: int | None) -> cupy.RawKernel:
-    """Compile a variant's source for one element type and tile width."""
-    options = ["--std=c++17", "-lineinfo", f"-DREAL={C_TYPES[dtype]}"]
-    if tile is not None:
-        options.append(f"-DTILE={tile}")
-    if variant.block:
-        options.append(f"-DBLOCK={math.prod(variant.block)}")
-    options += [f"-D{name}={value}" for name, value in variant.constants.items()]
-    module = cupy.RawModule(code=kernels.source(operation, variant).read_text(), options=tuple(options))
-    return module.get_function(operation)
+def compile_kernel(folder: str, variant: Variant, macros: tuple[tuple[str, Any], ...]) -> cupy.RawKernel:
+    """Compile a variant's source with macros."""
+    options = ("--std=c++17", "-lineinfo", *(f"-D{name}={value}" for name, value in macros))
+    module = cupy.RawModule(code=kernels.source(folder, variant).read_text(), options=options)
+    return module.get_function(folder)
 
 
 class PitchedMemory:
@@ -85,8 +82,12 @@ def copy_rows(source: cupy.ndarray, target: cupy.ndarray) -> None:
 
 def kernel_of(operation: Operation, variant: Variant, dtype: str, parameters: Mapping[str, float]) -> cupy.RawKernel:
     """Return a variant's compiled kernel at a point."""
-    tile = int(parameters["tile"]) if "tile" in parameters else None
-    return compile_kernel(operation.name, variant, dtype, tile)
+    macros = {"REAL": C_TYPES[dtype], **operation.macros, **variant.constants}
+    if "tile" in parameters:
+        macros["TILE"] = int(parameters["tile"])
+    if variant.block:
+        macros["BLOCK"] = math.prod(variant.block)
+    return compile_kernel(operation.kernels, variant, tuple(macros.items()))
 
 
 def cublas_matmul(shape, dtype, parameters, arrays) -> Callable[[], None]:
@@ -107,9 +108,23 @@ def cublas_matmul(shape, dtype, parameters, arrays) -> Callable[[], None]:
     return run
 
 
-def cub_sum(shape, dtype, parameters, arrays) -> Callable[[], None]:
-    """CUB's device-wide sum, which CuPy takes for a whole array summed in its own dtype."""
-    return lambda: cupy.sum(arrays["x"], dtype=dtype, out=arrays["total"])
+def cub_reduction(combination: str, shape, dtype, parameters, arrays) -> Callable[[], None]:
+    """CUB's device-wide reduction, with the memory that it needs and a copy of its result.
+
+    It is asked for by name: ``cupy.sum`` may be told to do without CUB, and ``cupy.min`` fails where CUB
+    shall write to ``out``. CUB has no minimum of no elements.
+    """
+    x, result = arrays["x"], arrays["result"]
+    if x.size == 0:
+        nothing = identity(combination, dtype)
+        return lambda: result.fill(nothing)
+    operator = {"sum": cub.CUPY_CUB_SUM, "minimum": cub.CUPY_CUB_MIN, "maximum": cub.CUPY_CUB_MAX}[combination]
+
+    def run():
+        if cub.cub_reduction(x, operator, dtype=x.dtype, out=result) is None:
+            raise DeviceError(f"CuPy {cupy.__version__} does not pass a {combination} of {dtype} on to CUB")
+
+    return run
 
 
 def cupy_add(shape, dtype, parameters, arrays) -> Callable[[], None]:
@@ -119,7 +134,9 @@ def cupy_add(shape, dtype, parameters, arrays) -> Callable[[], None]:
 
 BASELINES = {
     ("matmul", "cublas"): cublas_matmul,
-    ("reduction", "cub"): cub_sum,
+    ("sum", "cub"): functools.partial(cub_reduction, "sum"),
+    ("minimum", "cub"): functools.partial(cub_reduction, "minimum"),
+    ("maximum", "cub"): functools.partial(cub_reduction, "maximum"),
     ("vector_add", "cupy"): cupy_add,
 }
 

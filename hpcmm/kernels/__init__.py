@@ -1,4 +1,4 @@
-"""The kernel sources: one file a rung, ``<operation>/<variant>.c`` or ``.cu``."""
+"""The kernel sources: one file a rung, ``<folder>/<variant>.c`` or ``.cu``."""
 
 from pathlib import Path
 
@@ -7,6 +7,6 @@ from hpcmm.model import Variant
 FOLDER = Path(__file__).parent
 
 
-def source(operation: str, variant: Variant) -> Path:
+def source(folder: str, variant: Variant) -> Path:
     """Return the source file of a variant that is not a baseline."""
-    return FOLDER / operation / (variant.name + {"cpu": ".c", "cuda": ".cu"}[variant.device])
+    return FOLDER / folder / (variant.name + {"cpu": ".c", "cuda": ".cu"}[variant.device])

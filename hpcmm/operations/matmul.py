@@ -245,6 +245,7 @@ def shared_bytes(variant: Variant, dtype: str) -> int:
 
 MATMUL = Operation(
     name="matmul",
+    kernels="matmul",
     dimensions=("m", "n", "k"),
     operands=OPERANDS,
     dtypes=("float32", "float64"),

@@ -88,6 +88,7 @@ def launches(
 
 VECTOR_ADD = Operation(
     name="vector_add",
+    kernels="vector_add",
     dimensions=("n",),
     operands=OPERANDS,
     dtypes=("int32", "float32", "float64"),

@@ -67,6 +67,9 @@ def broadcast(comm: MPI.Comm, array: np.ndarray) -> None:
     row.Free()
 
 
-def combine(comm: MPI.Comm, part: np.ndarray, total: np.ndarray | None) -> None:
-    """Add up all ranks' partial results on rank 0."""
-    comm.Reduce(part, total, op=MPI.SUM, root=0)
+COMBINATIONS = {"sum": MPI.SUM, "minimum": MPI.MIN, "maximum": MPI.MAX}
+
+
+def combine(comm: MPI.Comm, part: np.ndarray, result: np.ndarray | None, combination: str) -> None:
+    """Bring all ranks' partial results together on rank 0."""
+    comm.Reduce(part, result, op=COMBINATIONS[combination], root=0)

@@ -9,7 +9,20 @@ import numpy as np
 from mpi4py import MPI
 
 from hpcmm.model import Operation, Prepared, Variant
+from hpcmm.operations.reduction import identity
 from hpcmm.parallel.block_rows import BlockRows, broadcast, combine
+
+
+def no_result(dtype: str, combination: str) -> float:
+    """Return what stands for a missing result, and shows after MPI's combination with those of other ranks.
+
+    That is NaN or the least integer; for a minimum or maximum what beats any number, as NaN need not.
+    """
+    if combination == "minimum":
+        return identity("maximum", dtype)
+    if combination == "maximum":
+        return identity("minimum", dtype)
+    return np.iinfo(dtype).min if dtype.startswith("int") else np.nan
 
 
 class Scatter:
@@ -45,7 +58,7 @@ class Scatter:
     ):
         self.comm, self.backend, self.operation, self.dtype = comm, backend, operation, dtype
         self.inputs = inputs or {}
-        self.poison_value = np.iinfo(dtype).min if dtype.startswith("int") else np.nan
+        self.poison_value = no_result(dtype, operation.combination)
         self.rows = BlockRows(comm, shape[0])
         self.local_shape = (self.rows.rows, *shape[1:])
         self.sent: dict[str, np.ndarray] = {}  # host side of what arrives at this rank
@@ -169,7 +182,8 @@ class Scatter:
     def _bring_back(self) -> None:
         for operand in self.operation.operands:
             if operand.distribution == "combined":
-                combine(self.comm, self.returned[operand.name], self.result.get(operand.name))
+                part, whole = self.returned[operand.name], self.result.get(operand.name)
+                combine(self.comm, part, whole, self.operation.combination)
             elif operand.role != "in":
                 self.rows.gather(self.returned[operand.name], self.result.get(operand.name))
 

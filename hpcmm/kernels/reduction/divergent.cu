@@ -1,23 +1,23 @@
-// Sum, GPU rung: interleaved addressing with divergent branches.
+// Reduction, GPU rung: interleaved addressing with divergent branches.
 //
-// A block sums its elements as a tree in shared memory; in step s each thread whose index is a
-// multiple of 2 s adds its neighbour at distance s. Limit: the working threads lie scattered over
+// A block combines its elements as a tree in shared memory; in step s each thread whose index is a
+// multiple of 2 s takes in its neighbour at distance s. Limit: the working threads lie scattered over
 // all warps, so every warp stays busy to the end with ever fewer of its lanes, and the modulo is a
-// slow integer operation. Each block leaves one partial sum; the host launches again over those.
+// slow integer operation. Each block leaves one partial result; the host launches again over those.
 // Source: 004 unit 5, kernel 1.
 
-extern "C" __global__ void reduction(const REAL *x, size_t n, REAL *partial)
+extern "C" __global__ void reduction(const REAL *x, size_t n, REAL *partial, REAL identity)
 {
-    __shared__ REAL sums[BLOCK];
+    __shared__ REAL values[BLOCK];
     const int t = threadIdx.x;
     const size_t i = (size_t)blockIdx.x * BLOCK + t;
-    sums[t] = i < n ? x[i] : REAL(0);
+    values[t] = i < n ? x[i] : identity;
     __syncthreads();
     for (int s = 1; s < BLOCK; s *= 2) {
         if (t % (2 * s) == 0)
-            sums[t] += sums[t + s];
+            values[t] = COMBINE(values[t], values[t + s]);
         __syncthreads();
     }
     if (t == 0)
-        partial[blockIdx.x] = sums[0];
+        partial[blockIdx.x] = values[0];
 }

@@ -1,22 +1,23 @@
-// Sum, GPU rung: the first addition is done while loading.
+// Reduction, GPU rung: the first combination is done while loading.
 //
-// With one element a thread, half of the threads never add anything. Here each thread loads two
-// elements and adds them on the way into shared memory: half the blocks do the same work, and two
+// With one element a thread, half of the threads never combine anything. Here each thread loads two
+// elements and combines them on the way into shared memory: half the blocks do the same work, and two
 // loads are in flight at a time. Limit: loop and address instructions, and a barrier in each step.
 // Source: 004 unit 5, kernel 4.
 
-extern "C" __global__ void reduction(const REAL *x, size_t n, REAL *partial)
+extern "C" __global__ void reduction(const REAL *x, size_t n, REAL *partial, REAL identity)
 {
-    __shared__ REAL sums[BLOCK];
+    __shared__ REAL values[BLOCK];
     const int t = threadIdx.x;
     const size_t i = (size_t)blockIdx.x * (2 * BLOCK) + t;
-    sums[t] = (i < n ? x[i] : REAL(0)) + (i + BLOCK < n ? x[i + BLOCK] : REAL(0));
+    const REAL first = i < n ? x[i] : identity, second = i + BLOCK < n ? x[i + BLOCK] : identity;
+    values[t] = COMBINE(first, second);
     __syncthreads();
     for (int s = BLOCK / 2; s > 0; s /= 2) {
         if (t < s)
-            sums[t] += sums[t + s];
+            values[t] = COMBINE(values[t], values[t + s]);
         __syncthreads();
     }
     if (t == 0)
-        partial[blockIdx.x] = sums[0];
+        partial[blockIdx.x] = values[0];
 }

@@ -1,40 +1,42 @@
-// Sum, GPU rung: 16 bytes a load and a single launch.
+// Reduction, GPU rung: 16 bytes a load and a single launch.
 //
 // Each thread keeps several loads of 16 bytes in flight, which is what fills the memory pipeline. The
-// blocks' sums go to global memory, and the block that draws the last ticket adds them up in the order
-// of their index: no second launch, and the same rounding in every run, as neither the number of
-// blocks nor any order of additions depends on which block finishes first. The ticket counter is put
-// back for the next launch. Elements before the first 16-byte boundary and after the last are added
-// one by one by the first block.
+// blocks' results go to global memory, and the block that draws the last ticket combines them in the
+// order of their index: no second launch, and the same rounding in every run, as neither the number of
+// blocks nor any order depends on which block finishes first. The ticket counter is put back for the
+// next launch. Elements before the first 16-byte boundary and after the last are taken in one by one by
+// the first block.
 
 struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];
 };
 
-__device__ REAL block_sums[MAX_BLOCKS];
+__device__ REAL block_results[MAX_BLOCKS];
 __device__ unsigned int tickets;
 
-__device__ REAL warp_sum(REAL sum)
+__device__ REAL warp_reduction(REAL value)
 {
 #pragma unroll
-    for (int s = 16; s > 0; s /= 2)
-        sum += __shfl_down_sync(0xffffffffu, sum, s);
-    return sum;
+    for (int s = 16; s > 0; s /= 2) {
+        const REAL other = __shfl_down_sync(0xffffffffu, value, s);
+        value = COMBINE(value, other);
+    }
+    return value;
 }
 
-// The block's sum, in thread 0. Between two calls all threads must meet at a barrier.
-__device__ REAL block_sum(REAL sum)
+// The block's result, in thread 0. Between two calls all threads must meet at a barrier.
+__device__ REAL block_reduction(REAL value, REAL identity)
 {
-    __shared__ REAL sums[32];
+    __shared__ REAL values[32];
     const int t = threadIdx.x;
-    sum = warp_sum(sum);
+    value = warp_reduction(value);
     if (t % 32 == 0)
-        sums[t / 32] = sum;
+        values[t / 32] = value;
     __syncthreads();
-    return t < 32 ? warp_sum(t < BLOCK / 32 ? sums[t] : REAL(0)) : REAL(0);
+    return t < 32 ? warp_reduction(t < BLOCK / 32 ? values[t] : identity) : identity;
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK) reduction(const REAL *x, size_t n, REAL *total)
+extern "C" __global__ void __launch_bounds__(BLOCK) reduction(const REAL *x, size_t n, REAL *result, REAL identity)
 {
     constexpr int WIDTH = 16 / sizeof(REAL), IN_FLIGHT = 4;
     static_assert(BLOCK % 32 == 0 && BLOCK <= 1024, "whole warps, at most 32 of them");
@@ -45,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) reduction(const REAL *x, siz
     const size_t count = (n - head) / WIDTH, tail = head + count * WIDTH;
     const size_t stride = (size_t)gridDim.x * BLOCK;
 
-    REAL sum = 0;
+    REAL value = identity;
     size_t i = (size_t)blockIdx.x * BLOCK + t;
     for (; i + (IN_FLIGHT - 1) * stride < count; i += IN_FLIGHT * stride) {
         Vector v[IN_FLIGHT];
@@ -56,37 +58,37 @@ extern "C" __global__ void __launch_bounds__(BLOCK) reduction(const REAL *x, siz
         for (int j = 0; j < IN_FLIGHT; ++j)
 #pragma unroll
             for (int w = 0; w < WIDTH; ++w)
-                sum += v[j].of[w];
+                value = COMBINE(value, v[j].of[w]);
     }
     for (; i < count; i += stride) {
         const Vector v = vectors[i];
 #pragma unroll
         for (int w = 0; w < WIDTH; ++w)
-            sum += v.of[w];
+            value = COMBINE(value, v.of[w]);
     }
     if (blockIdx.x == 0) {
         if (t < head)
-            sum += x[t];
+            value = COMBINE(value, x[t]);
         if (tail + t < n)
-            sum += x[tail + t];
+            value = COMBINE(value, x[tail + t]);
     }
 
     __shared__ bool last;
-    sum = block_sum(sum);
+    value = block_reduction(value, identity);
     if (t == 0) {
-        block_sums[blockIdx.x] = sum;
-        __threadfence();  // the sum is visible before the ticket is drawn
+        block_results[blockIdx.x] = value;
+        __threadfence();  // the result is visible before the ticket is drawn
         last = atomicAdd(&tickets, 1u) == gridDim.x - 1;
     }
     __syncthreads();
     if (last) {
         __threadfence();
-        sum = 0;
+        value = identity;
         for (int b = t; b < gridDim.x; b += BLOCK)
-            sum += ((volatile REAL *)block_sums)[b];
-        sum = block_sum(sum);
+            value = COMBINE(value, ((volatile REAL *)block_results)[b]);
+        value = block_reduction(value, identity);
         if (t == 0) {
-            *total = sum;
+            *result = value;
             tickets = 0;
         }
     }

@@ -1,14 +1,24 @@
-/* Sum, CPU rung: a parallel for with a reduction clause.
+/* Reduction, CPU rung: a stretch for each thread, and their results combined in order.
 
-   Each thread sums its own stretch, and simd lets the compiler keep several partial sums, so that an
-   addition need not wait for the one before it. Limit: memory bandwidth. */
+   simd with a reduction clause lets the compiler keep several partial results of a stretch, so that an
+   operation need not wait for the one before it. Over the threads such a clause would leave the order
+   open, and with it the rounding of a sum: here it is that of the stretches, however many threads OpenMP
+   really starts. Limit: memory bandwidth. */
 #include <stddef.h>
 
-void reduction(const REAL *x, size_t n, REAL *total, int threads)
+void reduction(const REAL *x, size_t n, REAL *result, REAL identity, int threads)
 {
-    REAL sum = 0;
-#pragma omp parallel for simd reduction(+ : sum) num_threads(threads) schedule(static)
-    for (size_t i = 0; i < n; ++i)
-        sum += x[i];
-    *total = sum;
+    REAL partial[threads];
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+    for (int t = 0; t < threads; ++t) {
+        REAL value = identity;
+#pragma omp simd reduction(OPERATOR : value)
+        for (size_t i = n * t / threads; i < n * (t + 1) / threads; ++i)
+            value = COMBINE(value, x[i]);
+        partial[t] = value;
+    }
+    REAL value = identity;
+    for (int t = 0; t < threads; ++t)
+        value = COMBINE(value, partial[t]);
+    *result = value;
 }

@@ -1,11 +1,11 @@
-/* Sum, CPU rung: one loop, one thread. Each addition waits for the one before it. Source: 004. */
+/* Reduction, CPU rung: one loop, one thread. Each combination waits for the one before it. Source: 004. */
 #include <stddef.h>
 
-void reduction(const REAL *x, size_t n, REAL *total, int threads)
+void reduction(const REAL *x, size_t n, REAL *result, REAL identity, int threads)
 {
     (void)threads;
-    REAL sum = 0;
+    REAL value = identity;
     for (size_t i = 0; i < n; ++i)
-        sum += x[i];
-    *total = sum;
+        value = COMBINE(value, x[i]);
+    *result = value;
 }

@@ -1,23 +1,23 @@
-// Sum, GPU rung: interleaved addressing with a strided index.
+// Reduction, GPU rung: interleaved addressing with a strided index.
 //
 // As divergent, but thread t works on element 2 s t instead of every 2 s-th thread working on its own:
 // the working threads are the first ones, whole warps retire, and there is no modulo. Limit: the
 // stride grows with each step, so a warp's elements of shared memory fall into ever fewer banks.
 // Source: 004 unit 5, kernel 2.
 
-extern "C" __global__ void reduction(const REAL *x, size_t n, REAL *partial)
+extern "C" __global__ void reduction(const REAL *x, size_t n, REAL *partial, REAL identity)
 {
-    __shared__ REAL sums[BLOCK];
+    __shared__ REAL values[BLOCK];
     const int t = threadIdx.x;
     const size_t i = (size_t)blockIdx.x * BLOCK + t;
-    sums[t] = i < n ? x[i] : REAL(0);
+    values[t] = i < n ? x[i] : identity;
     __syncthreads();
     for (int s = 1; s < BLOCK; s *= 2) {
         const int index = 2 * s * t;
         if (index < BLOCK)
-            sums[index] += sums[index + s];
+            values[index] = COMBINE(values[index], values[index + s]);
         __syncthreads();
     }
     if (t == 0)
-        partial[blockIdx.x] = sums[0];
+        partial[blockIdx.x] = values[0];
 }
