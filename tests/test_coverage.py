@@ -12,7 +12,7 @@ from hpcmm.report import figures, tables
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "coverage.md").read_text()
-VARIANTS = {f"{operation.name}/{variant.name}" for operation in OPERATIONS.values() for variant in operation.ladder}
+VARIANTS = {f"{operation.kernels}/{variant.name}" for operation in OPERATIONS.values() for variant in operation.ladder}
 SWEEPS = set(yaml.safe_load((ROOT / "config.yaml").read_text())["sweeps"])
 COLUMNS = {f"{group}.{column}" for group, columns in store.GROUPS.items() for column in columns}
 SHOWN = {

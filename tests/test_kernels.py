@@ -344,6 +344,59 @@ def test_cuda_vector_add(gpu, variant, dtype, n):
         check_vector_add(gpu, variant, dtype, n, starts, 1)
 
 
+# --- determinism -------------------------------------------------------------------------------------------------
+
+
+def bits_of_runs(backend, operation: Operation, variant: Variant, dtype: str, tile, length: int) -> set[bytes]:
+    """What several runs on the same arrays leave, bit for bit: of numbers whose sum depends on their order."""
+    rng = np.random.default_rng(1)
+    shape = (length,) if len(operation.dimensions) == 1 else (128, 192, 320)
+    lengths = dict(zip(operation.dimensions, shape, strict=True))
+    arrays, inputs = {}, {}
+    for operand in operation.operands:
+        size = tuple(lengths[dimension] for dimension in operand.dimensions)
+        values = rng.integers(-99, 99, size) if dtype == "int32" else rng.uniform(-1, 1, size)
+        inputs[operand.name] = np.asarray(values, dtype)
+        arrays[operand.name] = backend.empty(size, dtype)
+    parameters = {"alpha": 1.5, "beta": 0.5, "tile": float(tile or 0)} if operation is MATMUL else {}
+    run = backend.prepare(operation, variant, shape, dtype, parameters, arrays)
+    found, result = set(), np.empty_like(inputs[operation.operands[-1].name])
+    for _ in range(10):
+        for name, values in inputs.items():
+            backend.copy(values, arrays[name])
+        run_once(backend, run)
+        backend.copy(arrays[operation.operands[-1].name], result)
+        found.add(result.tobytes())
+    return found
+
+
+def deterministic(device: str) -> list:
+    """Each variant that says it of itself, in each type that is rounded, and each tile."""
+    return [
+        pytest.param(operation, *each.values, id=f"{operation.name}-{each.id}")
+        for operation in OPERATIONS.values()
+        for each in of_device(device, operation, tiles=True)
+        if each.values[0].deterministic and each.values[1] != "int32"
+    ]
+
+
+@pytest.mark.parametrize(("operation", "variant", "dtype", "tile"), deterministic("cpu"))
+def test_cpu_runs_give_the_same_bits(operation, variant, dtype, tile):
+    assert len(bits_of_runs(CpuBackend(threads=5), operation, variant, dtype, tile, 100_003)) == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("operation", "variant", "dtype", "tile"), deterministic("cuda"))
+def test_cuda_runs_give_the_same_bits(gpu, operation, variant, dtype, tile):
+    assert len(bits_of_runs(gpu, operation, variant, dtype, tile, 2**22 + 3)) == 1
+
+
+def test_all_rungs_are_deterministic_and_a_library_where_it_promises_to_be():
+    assert all(variant.deterministic for _, variant in RUNGS)
+    silent = [f"{operation.name}/{variant.name}" for operation, variant in EVERY if not variant.deterministic]
+    assert silent == ["matmul/numpy"]
+
+
 # --- compiled modules --------------------------------------------------------------------------------------------
 
 

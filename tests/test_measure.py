@@ -73,6 +73,8 @@ def test_the_stopping_rule(times, spent, done):
 POINTS = {
     "matmul": Point("matmul", "serial", (9, 7, 8), "float64", 1, {"alpha": 1.5, "beta": 0.5}),
     "sum": Point("sum", "serial", (1000,), "int32", 1),
+    "minimum": Point("minimum", "serial", (1000,), "float32", 1),
+    "maximum": Point("maximum", "serial", (1000,), "int32", 1),
     "vector_add": Point("vector_add", "serial", (1000,), "int32", 1),
 }
 
@@ -196,7 +198,7 @@ def test_a_wrong_variant_fails_with_its_place_and_gives_no_times(damage, spoil, 
 @pytest.mark.parametrize("lost", [1, -8])
 def test_a_wrong_sum_fails(damage, lost):
     def spoil(number, arrays, before):
-        arrays["total"] += lost
+        arrays["result"] += lost
 
     damage("serial", spoil)
     variant, _ = measured(POINTS["sum"])
@@ -211,13 +213,14 @@ def test_a_kernel_that_does_nothing_fails(monkeypatch):
         assert not any(each.verdict.passed or each.samples for each in measured(point))
 
 
-def test_a_kernel_that_does_nothing_is_not_saved_by_the_result_of_the_one_before(damage):
-    point = POINTS["sum"]
+@pytest.mark.parametrize("name", ["sum", "minimum", "maximum"])
+def test_a_kernel_that_does_nothing_is_not_saved_by_the_result_of_the_one_before(damage, name):
+    point = POINTS[name]
     operation = OPERATIONS[point.operation]
     problem = Problem(MPI.COMM_SELF, CpuBackend(threads=1), operation, point, QUICK.seed)
 
     def undo(number, arrays, before):
-        arrays["total"][...] = before["total"]
+        arrays["result"][...] = before["result"]
 
     damage("openmp", undo)
     first, _ = measure_point(problem, operation, point, QUICK)

@@ -268,6 +268,39 @@ def test_scratch_is_for_our_cuda_rungs_only():
     assert not any(SUM.scratch(v, (10**6,)) for v in SUM.ladder if v.baseline or v.device == "cpu")
 
 
+# --- extremes ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", SUM.dtypes)
+@pytest.mark.parametrize("operation", [MINIMUM, MAXIMUM], ids=lambda operation: operation.name)
+@given(n=st.integers(1, 2000), seed=st.integers(0, 2**32 - 1))
+def test_one_element_alone_is_the_extreme_and_neither_zero_nor_another_is_taken_for_it(operation, dtype, n, seed):
+    arrays = operation.draw(np.random.default_rng(seed), (n,), dtype, {})
+    judge, ordered = operation.reference(arrays, {}), sorted(arrays["x"].tolist(), reverse=operation is MAXIMUM)
+    verdict = judge(np.array(ordered[0], dtype))
+    assert verdict.passed and verdict.error == verdict.bound == 0
+    for wrong in (*ordered[1:2], 0, *(identity(each, dtype) for each in ("minimum", "maximum"))):
+        assert rejected(judge(np.array(wrong, dtype)))
+    if dtype != "int32":
+        assert rejected(judge(np.array(np.nan, dtype)))
+    assert min(ordered) * max(ordered) > 0  # all on one side of zero
+
+
+def test_the_extreme_may_be_anywhere():
+    for operation, where in ((MINIMUM, np.argmin), (MAXIMUM, np.argmax)):
+        drawn = [operation.draw(np.random.default_rng(seed), (8,), "float32", {})["x"] for seed in range(200)]
+        assert {int(where(x)) for x in drawn} == set(range(8))
+
+
+@pytest.mark.parametrize("dtype", SUM.dtypes)
+def test_the_identity_changes_nothing(dtype):
+    numbers = np.array([-(2**31), -1, 0, 1, 2**31 - 1], np.float64).astype(dtype)
+    for combination, function in (("sum", np.add), ("minimum", np.minimum), ("maximum", np.maximum)):
+        value = identity(combination, dtype)
+        assert value.dtype == dtype
+        np.testing.assert_array_equal(function(numbers, value), numbers)
+
+
 # --- sums of vectors ---------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from hpcmm.backends.cpu import CpuBackend
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.parallel import world
 from hpcmm.parallel.block_rows import BlockRows, block_rows, broadcast
-from hpcmm.parallel.scatter import Scatter
+from hpcmm.parallel.scatter import Scatter, no_result
 
 PROGRAMS = Path(__file__).parent / "mpi_programs"
 
@@ -51,6 +51,22 @@ def test_a_broken_part_of_the_whole_call_is_found(mpiexec, part):
     assert done.returncode != 0
     assert "wrong rows: [" in done.stderr
     assert "right" not in done.stdout
+
+
+@pytest.mark.parametrize("operation", ["sum", "minimum", "maximum"])
+def test_a_rank_that_contributes_nothing_is_found(mpiexec, operation):
+    done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 30, operation, timeout=120)
+    assert done.returncode != 0
+    assert f"AssertionError: (('{operation}', 'serial', 'int32'), (1, 3, 9), 5, 1): {operation}" in done.stderr
+    assert "right" not in done.stdout
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32", "float64"])
+@pytest.mark.parametrize("combination", [min, max])
+def test_what_stands_for_no_result_beats_every_result(combination, dtype):
+    missing = no_result(dtype, {min: "minimum", max: "maximum"}[combination])
+    assert missing == np.array(missing).astype(dtype)
+    assert not any(combination(missing, value) == value for value in (-(2**31) + 1, -1, 0, 1, 2**31 - 2))
 
 
 def test_no_rank_outlives_the_job_that_started_it(mpi_job, tmp_path):

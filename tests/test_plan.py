@@ -146,9 +146,7 @@ def test_the_config_of_the_repository_is_right(scale, backends):
 def test_a_batch_holds_all_points_of_a_sweep_variant_and_rank_count():
     planned = make()
     assert (
-        len({batch.name for batch in planned.batches})
-        == len(planned.batches)
-        == 5 * 2 + len(OPERATIONS["sum"].ladder)
+        len({batch.name for batch in planned.batches}) == len(planned.batches) == 5 * 2 + len(OPERATIONS["sum"].ladder)
     )
     batch = planned.batch("size/tiled_padded-r2")
     assert (batch.sweep, batch.variant, batch.device, batch.ranks) == ("size", "tiled_padded", "cuda", 2)

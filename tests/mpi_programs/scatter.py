@@ -4,6 +4,7 @@ Started on 5 ranks as ``scatter.py DEVICE EXAMPLES [BREAK]``; on ``cuda`` they s
 are. The first wrong result ends all ranks with exit status 1. Only rank 0 draws, so that all ranks
 work on the same case whatever hypothesis decides. BREAK = gather: the last row never comes back.
 BREAK = restore: a kernel alone works on what the run before it left.
+BREAK = sum, minimum or maximum: that one alone, and the last of several ranks does nothing.
 """
 
 import math
@@ -31,7 +32,8 @@ EVERY = [
     for dtype in operation.dtypes
 ]
 UNIT_ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}
-PARAMETERS = {"matmul": {"alpha": 1.5, "beta": 0.5}, "reduction": {}, "vector_add": {}}
+REDUCTIONS = {"sum": math.fsum, "minimum": min, "maximum": max}
+PARAMETERS = {"matmul": {"alpha": 1.5, "beta": 0.5}}
 
 size = st.integers(1, 70)
 cases = st.tuples(st.sampled_from(EVERY), st.tuples(size, size, size), st.integers(1, 5), st.integers(0, 2**32 - 1))
@@ -39,8 +41,8 @@ cases = st.tuples(st.sampled_from(EVERY), st.tuples(size, size, size), st.intege
 
 def inputs_of(operation: str, dtype: str, shape, seed: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
-    if operation == "reduction":
-        return {"x": rng.integers(-9, 10, shape).astype(dtype)}  # any order of summing is exact
+    if operation in REDUCTIONS:  # any order of summing is exact; extremes lie on either side of zero, or on both
+        return {"x": rng.integers(-9, 10, shape).astype(dtype) + np.dtype(dtype).type(rng.integers(-1, 2) * 20)}
     if operation == "vector_add":
         return {name: (1e6 * rng.standard_normal(shape)).astype(dtype) for name in "xy"}
     m, n, k = shape
@@ -49,8 +51,8 @@ def inputs_of(operation: str, dtype: str, shape, seed: int) -> dict[str, np.ndar
 
 
 def check(operation: str, dtype: str, inputs: dict[str, np.ndarray], result: np.ndarray) -> None:
-    if operation == "reduction":
-        assert result == math.fsum(inputs["x"]), "sum"
+    if operation in REDUCTIONS:
+        assert result == REDUCTIONS[operation](inputs["x"]), operation
         return
     if operation == "vector_add":
         sums = (inputs["x"].astype(np.longdouble) + inputs["y"]).astype(dtype)  # rounded once, in effect
@@ -76,7 +78,7 @@ def run(case) -> None:
     before = {key: array.copy() for key, array in (inputs or {}).items()}
     scatter = Scatter(comm, BACKEND, operation, shape, dtype, inputs, pinned=seed % 2 == 0)
     tile = {"tile": 8.0} if operation.variant(variant).tiles else {}
-    kernel = scatter.prepare(operation.variant(variant), PARAMETERS[name] | tile)
+    kernel = scatter.prepare(operation.variant(variant), PARAMETERS.get(name, {}) | tile)
 
     def result() -> np.ndarray:
         (each,) = scatter.result.values()
@@ -122,8 +124,21 @@ def break_restore() -> None:
     Scatter.restore = lambda self: None
 
 
+def break_last_rank(operation: str) -> None:
+    EVERY[:] = [each for each in EVERY if each[0] == operation]
+    prepare = Scatter.prepare
+
+    def nothing_on_the_last_rank(self, variant, parameters):
+        run = prepare(self, variant, parameters)
+        return (lambda: None) if 0 < self.comm.rank == self.comm.size - 1 else run
+
+    Scatter.prepare = nothing_on_the_last_rank
+
+
 def main(examples: int, broken: str = "") -> None:
-    if broken:
+    if broken in REDUCTIONS:
+        break_last_rank(broken)
+    elif broken:
         {"gather": break_gather, "restore": break_restore}[broken]()
 
     # no time limits, and no search for a smaller case: an error anywhere ends all ranks at once
