@@ -394,7 +394,7 @@ def test_cuda_runs_give_the_same_bits(gpu, operation, variant, dtype, tile):
 def test_all_rungs_are_deterministic_and_a_library_where_it_promises_to_be():
     assert all(variant.deterministic for _, variant in RUNGS)
     silent = [f"{operation.name}/{variant.name}" for operation, variant in EVERY if not variant.deterministic]
-    assert silent == ["matmul/numpy"]
+    assert silent == ["matmul/numpy", "sum/numpy", "minimum/numpy", "maximum/numpy"]
 
 
 # --- compiled modules --------------------------------------------------------------------------------------------

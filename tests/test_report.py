@@ -309,6 +309,15 @@ def test_links_within_the_page_have_targets(built):
             assert reference is None or reference.removeprefix("#") in identities
 
 
+def test_the_page_says_which_variants_are_deterministic(built):
+    page = Page(html_of(built))
+    assert "cublas cuda cuBLAS (baseline) yes" in page.text
+    assert "numpy cpu NumPy's BLAS (baseline) not promised" in page.text
+    assert (
+        "one_launch cuda 16 bytes a load; the last block combines the results of all, in fixed order yes" in page.text
+    )
+
+
 def test_figures_have_the_rates_and_a_drawing_each(built):
     charts = Page(html_of(built)).charts
     assert len(charts) == 3
