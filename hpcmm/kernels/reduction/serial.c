@@ -1,4 +1,7 @@
-/* Reduction, CPU rung: one loop, one thread. Each combination waits for the one before it. Source: 004. */
+/* Reduction, CPU rung: one loop, one thread.
+
+   Limit: each combination of real numbers waits for the one before it, as the compiler keeps their order.
+   Source: 004. */
 #include <stddef.h>
 
 void reduction(const REAL *x, size_t n, REAL *result, REAL identity, int threads)
