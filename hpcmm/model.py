@@ -77,6 +77,8 @@ class Variant:
         Whether a reduction needs no further pass over partial sums.
     pitched : bool
         Whether it works on copies of its matrices whose rows are padded, from a pitched allocation.
+    slow : bool
+        Whether a scalar loop on few threads computes a product, for which the plan allows more time.
     """
 
     name: str
@@ -90,6 +92,7 @@ class Variant:
     exact: bool = False
     one_launch: bool = False
     pitched: bool = False
+    slow: bool = False
 
 
 @dataclass(frozen=True)
@@ -201,26 +204,47 @@ class Point:
             sort_keys=True,
         )
 
+    @property
+    def pinned(self) -> bool:
+        """Whether its host memory is page-locked, as it is unless its sweep says otherwise."""
+        return bool(self.parameters.get("pinned", True))
+
 
 @dataclass(frozen=True)
 class Batch:
-    """All points of one (sweep, variant, ranks): one job, one file.
+    """Points of one sweep on one device with one number of ranks: one job, one file.
 
-    ``fingerprint`` changes when the points, the variant's record or its source, or the way of
-    measuring change, and with it the job runs again.
+    Parameters
+    ----------
+    part : int
+        Counted from 1: what would take longer than a job may is divided.
+    points : tuple of Point
+        Those that share their inputs stand together.
+    fingerprints : tuple of str
+        One a point. It changes when the point, its variant's record or source, or the way of measuring
+        changes; with another one the point is measured again.
+    predicted : tuple of float
+        Seconds that each point should take at most, drawing and checking included.
+    seconds : float
+        The same for the whole job, with its start.
+    fingerprint : str
+        Of all points together: with another one the job runs again.
     """
 
     sweep: str
     operation: str
-    variant: str
     device: Device
     ranks: int
+    part: int
     points: tuple[Point, ...]
+    fingerprints: tuple[str, ...]
+    predicted: tuple[float, ...]
+    seconds: float
     fingerprint: str
 
     @property
     def name(self) -> str:
-        return f"{self.sweep}/{self.variant}-r{self.ranks}"
+        return f"{self.sweep}/{self.device}-r{self.ranks}-{self.part}"
 
 
 @dataclass(frozen=True)
