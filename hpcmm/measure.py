@@ -16,11 +16,17 @@ import psutil
 from hpcmm import provenance
 from hpcmm.backends import open_backend
 from hpcmm.interval import interval_rank
-from hpcmm.model import Batch, Measurement, Measuring, Operation, Point, Sample, Variant, Verdict
+from hpcmm.model import Batch, HpcmmError, Measurement, Measuring, Operation, Point, Sample, Variant, Verdict
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import world
 from hpcmm.parallel.scatter import Scatter
 from hpcmm.store import Journal
+
+ATTEMPTS = 2  # to measure a point that ends its job or raises
+
+
+class PointError(HpcmmError):
+    """A point that failed on some ranks only, which leaves them in different states."""
 
 
 def settled(seconds: Sequence[float], relative_interval: float) -> bool:
@@ -44,12 +50,20 @@ class Contender:
         self.spent = {True: 0.0, False: 0.0}
         self.first_call = 0.0
 
-    def check(self, judge: Callable[[np.ndarray], Verdict] | None) -> None:
-        """Do the whole call into poisoned outputs and have its result judged."""
+    def check(self, judge: Callable[[np.ndarray], Verdict] | None, measuring: Measuring) -> None:
+        """Do the whole call into poisoned outputs and have its result judged.
+
+        On a CPU, a call that takes longer than all repetitions may is the one repetition. On a GPU
+        the first call may be long for loading the kernel, and is never counted.
+        """
         self.scatter.poison()
         begin = time.perf_counter()
-        self.scatter.call(self.run)
-        self.first_call = time.perf_counter() - begin
+        phases = self.scatter.call(self.run)
+        everyone = self.scatter.comm.allgather((phases, self.scatter.backend.state(), time.perf_counter() - begin))
+        self.first_call = max(spent for _, _, spent in everyone)
+        if self.scatter.backend.in_host_memory and self.first_call > measuring.max_seconds:
+            self.keep(True, everyone)
+            self.keep(False, [({"kernel": phases["kernel"]}, state, spent) for phases, state, spent in everyone])
         self.verify(judge)
 
     def warm_up(self, measuring: Measuring) -> None:
@@ -76,11 +90,14 @@ class Contender:
         scatter = self.scatter
         begin = time.perf_counter()
         phases = scatter.call(self.run) if whole_call else {"kernel": scatter.kernel(self.run, cold)}
-        key = "total" if whole_call else "kernel"
         mine = (phases, scatter.backend.state(), time.perf_counter() - begin)
-        everyone = scatter.comm.allgather(mine)
+        self.keep(whole_call, scatter.comm.allgather(mine))
+
+    def keep(self, whole_call: bool, everyone: Sequence[tuple[Mapping, Mapping, float]]) -> None:
+        """Keep a repetition: each rank's phases, state of its device, and seconds that it took in all."""
+        key = "total" if whole_call else "kernel"
         repetition = len(self.seconds[whole_call])
-        if scatter.comm.rank == 0:
+        if self.scatter.comm.rank == 0:
             self.samples += [
                 Sample(repetition, rank, whole_call, each, state) for rank, (each, state, _) in enumerate(everyone)
             ]
@@ -121,17 +138,12 @@ class Problem:
         if comm.rank == 0:
             inputs = draw_inputs(backend, operation, point, seed)
             self.judge = operation.reference(inputs, point.parameters)
-        self.scatter = Scatter(comm, backend, operation, point.shape, point.dtype, inputs, is_pinned(point))
+        self.scatter = Scatter(comm, backend, operation, point.shape, point.dtype, inputs, point.pinned)
 
     @staticmethod
     def key(operation: Operation, point: Point) -> tuple:
         """What points that can share a problem have in common."""
-        return point.shape, point.dtype, is_pinned(point), *(point.parameters[name] for name in operation.parameters)
-
-
-def is_pinned(point: Point) -> bool:
-    """Whether the point's host memory is page-locked, as it is unless its sweep says otherwise."""
-    return bool(point.parameters.get("pinned", True))
+        return point.shape, point.dtype, point.pinned, *(point.parameters[name] for name in operation.parameters)
 
 
 def draw_inputs(backend, operation: Operation, point: Point, seed: int) -> dict[str, np.ndarray]:
@@ -141,7 +153,7 @@ def draw_inputs(backend, operation: Operation, point: Point, seed: int) -> dict[
     inputs = {}
     for name in list(drawn):
         array = drawn.pop(name)
-        inputs[name] = backend.host_empty(array.shape, point.dtype, is_pinned(point))
+        inputs[name] = backend.host_empty(array.shape, point.dtype, point.pinned)
         inputs[name][...] = array
     return inputs
 
@@ -161,7 +173,7 @@ def measure_point(problem: Problem, operation: Operation, point: Point, measurin
     contenders = [Contender(scatter, each, point) for each in variants]
 
     for contender in contenders:
-        contender.check(problem.judge)
+        contender.check(problem.judge, measuring)
     right = [contender for contender in contenders if contender.verdict.passed]
     if not contenders[0].verdict.passed:
         right = []  # a wrong variant needs no yardstick
@@ -169,7 +181,7 @@ def measure_point(problem: Problem, operation: Operation, point: Point, measurin
     for contender in right:
         contender.warm_up(measuring)
     for whole_call in (True, False):
-        waiting = list(right)
+        waiting = [contender for contender in right if not contender.done(whole_call, measuring)]
         while waiting:
             for contender in list(waiting):
                 contender.repeat(whole_call, cold)
@@ -197,8 +209,12 @@ def describe_ranks(comm, backend) -> dict[str, Any]:
 
 def measure_batch(
     comm, batch: Batch, measuring: Measuring, share_gpu: bool, config: Mapping[str, Any], output: Path
-) -> None:
+) -> list[str]:
     """Measure all points of a batch into ``output``, going on from its journal if there is one.
+
+    Points that were measured before, with the same kernel and in the same way, are taken from the
+    journal or from earlier files of the batch. A point in which an earlier job ended comes last, and
+    after ``ATTEMPTS`` of them it is a FAIL with the reason.
 
     Parameters
     ----------
@@ -211,6 +227,11 @@ def measure_batch(
         The experiment's config, kept in the provenance.
     output : Path
         HDF5 file; the journal lies beside it with the suffix ``.journal``.
+
+    Returns
+    -------
+    list of str
+        On every rank, what could not be measured, and why; then there is no output, but the journal.
     """
     began = psutil.Process().create_time()
     operation = OPERATIONS[batch.operation]
@@ -220,44 +241,129 @@ def measure_batch(
     if comm.rank == 0:
         described |= {"config": dict(config), "measuring": dataclasses.asdict(measuring)}
         journal = Journal(output.with_suffix(".journal"), batch, described)
-    finished = comm.bcast(set(journal.finished) if journal else None, root=0)
+    measured, attempts = comm.bcast((journal.measured, journal.attempts) if journal else None, root=0)
+    planned = list(zip(batch.points, batch.fingerprints, batch.predicted, strict=True))
+    waiting = [each for each in planned if each[1] not in measured]
+    waiting.sort(key=lambda each: len(attempts.get(each[1], ())))  # else in the order of the plan
+    progress = Progress(batch, [seconds for _, _, seconds in waiting])
+    if journal and len(waiting) < len(planned):
+        progress.tell(f"{len(planned) - len(waiting)} points were measured before and are kept")
+
     startup = time.time() - began
-    timed, problem, placed = 0.0, None, None
-    for number, point in enumerate(batch.points, 1):
-        if point.key in finished:
-            continue
-        begin = time.perf_counter()
-        if placed != Problem.key(operation, point):
-            problem = None  # frees its memory before the next one's is asked for
-            backend.release()
-            problem, placed = Problem(comm, backend, operation, point, measuring.seed), Problem.key(operation, point)
-        measurements = measure_point(problem, operation, point, measuring)
-        if journal:
+    timed, problem, placed, missing = 0.0, None, None, []
+    ranks = world.duplicate(comm)
+    for point, fingerprint, _ in waiting:
+        failure = None
+        if len(attempts.get(fingerprint, ())) >= ATTEMPTS:
+            measurements = [given_up(operation, point, attempts[fingerprint])]
+        else:
+            if journal:
+                journal.begin(point)
+            comm.Barrier()  # whatever the point does to its job, the journal has it
+            try:
+                if placed != Problem.key(operation, point):
+                    problem = placed = None  # frees its memory before the next one's is asked for
+                    backend.release()
+                    problem = Problem(ranks, backend, operation, point, measuring.seed)
+                    placed = Problem.key(operation, point)
+                measurements = measure_point(problem, operation, point, measuring)
+            except Exception as error:
+                # an HpcmmError is for the user to mend; anything else may be the point's own fault
+                failure = world.describe_error(error), not isinstance(error, HpcmmError)
+        failures = world.exchange(comm, failure)
+        failed = [rank for rank, each in enumerate(failures) if each]
+        if failed:
+            reason = "; ".join(dict.fromkeys(failures[rank][0] for rank in failed))
+            missing.append(f"{describe_point(point)}: {reason}")
+            if journal:
+                journal.fail(point, reason, counts=any(failures[rank][1] for rank in failed))
+                progress.done(f"{describe_point(point)} not measured: {reason}")
+            if len(failed) < comm.size:
+                if journal:
+                    raise PointError(f"{missing[-1]} (on rank {', '.join(map(str, failed))}; the others had no error)")
+                comm.Barrier()  # rank 0 ends the job
+            # what the ranks were about to send each other must not be taken for what comes next
+            ranks, problem, placed = world.duplicate(comm), None, None
+            backend.release()  # raises if the device is of no more use
+        elif journal:
             journal.append(point, measurements)
             on_root = [s.seconds for m in measurements for s in m.samples if s.rank == 0]
             timed += sum(seconds.get("total", seconds["kernel"]) for seconds in on_root)
-            progress = f"[{number:{len(str(len(batch.points)))}}/{len(batch.points)}] {batch.name}"
-            print(progress, line(operation, measurements), f"({time.perf_counter() - begin:.1f} s)", flush=True)
-    if journal:
-        if finished:
-            print(f"{batch.name}: {len(finished)} points were measured before and are kept", flush=True)
+            progress.done(line(operation, measurements))
+    if journal and not missing:
         journal.complete(output)
-        print(
-            f"{batch.name}: done in {time.time() - began:.1f} s, of which {startup:.1f} s start-up "
-            f"and {timed:.1f} s in timed calls and kernels",
-            flush=True,
+        progress.tell(
+            f"done in {time.time() - began:.1f} s, of which {startup:.1f} s start-up and {timed:.1f} s in timed "
+            f"calls and kernels; planned were {batch.seconds:.0f} s at most"
         )
+    elif journal:
+        journal.close()
+    return missing
+
+
+class Progress:
+    """Tells on rank 0's output how far a batch is, and how long it will take by what it took so far."""
+
+    def __init__(self, batch: Batch, predicted: Sequence[float]):
+        self.batch, self.predicted = batch, predicted
+        self.start = self.last = time.perf_counter()
+        self.number = 0
+
+    def tell(self, text: str) -> None:
+        print(f"{self.batch.name}: {text}", flush=True)
+
+    def done(self, text: str) -> None:
+        """Tell of the next point."""
+        self.number += 1
+        now = time.perf_counter()
+        took, self.last = now - self.last, now
+        spent = now - self.start
+        left = spent * sum(self.predicted[self.number :]) / sum(self.predicted[: self.number])
+        total = len(self.batch.points)
+        number = total - len(self.predicted) + self.number
+        place = f"[{number:{len(str(total))}}/{total}] {self.batch.name}"
+        print(f"{place} {text} ({took:.1f} s; {duration(left)} left)", flush=True)
+
+
+def duration(seconds: float) -> str:
+    """Seconds for a reader.
+
+    >>> duration(7.4), duration(200), duration(9000)
+    ('7 s', '3 min', '2.5 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def given_up(operation: Operation, point: Point, attempts: Sequence[str]) -> Measurement:
+    """What is recorded of a point that no attempt could finish: a FAIL that says why."""
+    variant = operation.variant(point.variant)
+    where = f"not measured, tried {len(attempts)} times: {attempts[-1]}"
+    return Measurement(
+        point,
+        variant.name,
+        variant.baseline,
+        Verdict(False, math.nan, math.nan, "none", where),
+        operation.flops(point.shape, point.parameters),
+        operation.bytes(point.shape, point.dtype, point.parameters),
+    )
+
+
+def describe_point(point: Point) -> str:
+    """Return the point as a line of progress names it."""
+    tile = f" tile {point.parameters['tile']:.0f}" if "tile" in point.parameters else ""
+    memory = {1.0: " pinned", 0.0: " pageable"}.get(point.parameters.get("pinned"), "")
+    return f"{point.variant} {'x'.join(map(str, point.shape))} {point.dtype}{tile}{memory}"
 
 
 def line(operation: Operation, measurements: Sequence[Measurement]) -> str:
     """One line of progress about a point: what was found, in GFLOP/s or GB/s, and beside which baseline."""
     point = measurements[0].point
-    tile = f" tile {point.parameters['tile']:.0f}" if "tile" in point.parameters else ""
-    memory = {1.0: " pinned", 0.0: " pageable"}.get(point.parameters.get("pinned"), "")
-    text = f"{'x'.join(map(str, point.shape))} {point.dtype}{tile}{memory}"
+    text = describe_point(point)
     verdict = measurements[0].verdict
     if not verdict.passed:
-        return f"{text} FAIL at {verdict.where}"
+        return f"{text} FAIL: {verdict.where}"
     medians = []
     for measurement in measurements:
         times: dict[int, float] = {}

@@ -80,6 +80,8 @@ class Variant:
     deterministic : bool
         Whether the same call on the same device gives the same result, bit for bit, from run to run: for
         a baseline, whether its library promises it.
+    slow : bool
+        Whether a scalar loop on few threads computes a product, for which the plan allows more time.
     """
 
     name: str
@@ -94,6 +96,7 @@ class Variant:
     one_launch: bool = False
     pitched: bool = False
     deterministic: bool = True
+    slow: bool = False
 
 
 @dataclass(frozen=True)
@@ -213,26 +216,47 @@ class Point:
             sort_keys=True,
         )
 
+    @property
+    def pinned(self) -> bool:
+        """Whether its host memory is page-locked, as it is unless its sweep says otherwise."""
+        return bool(self.parameters.get("pinned", True))
+
 
 @dataclass(frozen=True)
 class Batch:
-    """All points of one (sweep, variant, ranks): one job, one file.
+    """Points of one sweep on one device with one number of ranks: one job, one file.
 
-    ``fingerprint`` changes when the points, the variant's record or its source, or the way of
-    measuring change, and with it the job runs again.
+    Parameters
+    ----------
+    part : int
+        Counted from 1: what would take longer than a job may is divided.
+    points : tuple of Point
+        Those that share their inputs stand together.
+    fingerprints : tuple of str
+        One a point. It changes when the point, its variant's record or source, or the way of measuring
+        changes; with another one the point is measured again.
+    predicted : tuple of float
+        Seconds that each point should take at most, drawing and checking included.
+    seconds : float
+        The same for the whole job, with its start.
+    fingerprint : str
+        Of all points together: with another one the job runs again.
     """
 
     sweep: str
     operation: str
-    variant: str
     device: Device
     ranks: int
+    part: int
     points: tuple[Point, ...]
+    fingerprints: tuple[str, ...]
+    predicted: tuple[float, ...]
+    seconds: float
     fingerprint: str
 
     @property
     def name(self) -> str:
-        return f"{self.sweep}/{self.variant}-r{self.ranks}"
+        return f"{self.sweep}/{self.device}-r{self.ranks}-{self.part}"
 
 
 @dataclass(frozen=True)

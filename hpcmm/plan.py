@@ -11,25 +11,41 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 import jsonschema
+import numpy as np
 import yaml
 
 from hpcmm import kernels
 from hpcmm.model import Batch, HpcmmError, Measuring, Operation, Point, Variant
 from hpcmm.operations import OPERATIONS
+from hpcmm.operations.accuracy import COMPONENTWISE_LIMIT
 
 SCHEMA = yaml.safe_load((Path(__file__).parent / "config.schema.yaml").read_text())
 SCALES = tuple(SCHEMA["properties"]["scale"]["enum"])
+JOB_MINUTES = SCHEMA["properties"]["job_minutes"]["default"]
 # JSON Schema takes 64.0 for an integer, and Python does not take it for a length
 Validator = jsonschema.validators.extend(
     jsonschema.Draft202012Validator,
     type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int),
 )
+
+
+# What a job is given at most, in seconds. A slow machine must not take longer, so these are guesses on the
+# safe side, from which follow the length of jobs, the time that a cluster is asked for and a deadline.
+STARTUP_SECONDS = 30  # Python, MPI and the device, from a busy file system
+POINT_SECONDS = {"cpu": 0.1, "cuda": 2}  # compiling the kernel, loading it
+DRAWING_SECONDS = 1e-7  # of an element: drawing it and computing its reference
+JUDGING_SECONDS = 5e-8  # of an element, each time
+HOST_FLOPS_PER_SECOND = 5e9  # BLAS in float64
+COPIED_BYTES_PER_SECOND = 5e8  # from rank 0 to all and back
+FLOPS_PER_SECOND = {"cpu": 1e9, "cuda": 5e10}  # of our kernels
+BASELINE_FLOPS_PER_SECOND = {"cpu": 5e9, "cuda": 2e11}
+SLOW_FLOPS_PER_SECOND = 2e8  # of a scalar loop whose matrices fit into no cache
 
 
 class ConfigError(HpcmmError):
@@ -62,11 +78,13 @@ class Plan:
 
     def omitted(self) -> list[dict[str, Any]]:
         """Rows for the store's group of that name."""
-        return [
-            {"sweep": b.sweep, "variant": b.variant, "ranks": b.ranks, "reason": self.left_out[b.name]}
-            for b in self.batches
-            if b.name in self.left_out
-        ]
+        rows = dict.fromkeys(
+            (batch.sweep, point.variant, batch.ranks, self.left_out[batch.name])
+            for batch in self.batches
+            if batch.name in self.left_out
+            for point in batch.points
+        )
+        return [dict(zip(("sweep", "variant", "ranks", "reason"), row, strict=True)) for row in rows]
 
     def write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,10 +96,10 @@ class Plan:
 def read(path: Path) -> Plan:
     """Read a plan that ``Plan.write`` wrote."""
     entry = json.loads(path.read_text())
-    entry["batches"] = tuple(
-        Batch(**batch | {"points": tuple(Point(**p | {"shape": tuple(p["shape"])}) for p in batch["points"])})
-        for batch in entry["batches"]
-    )
+    for batch in entry["batches"]:
+        batch |= {name: tuple(batch[name]) for name in ("fingerprints", "predicted")}
+        batch["points"] = tuple(Point(**point | {"shape": tuple(point["shape"])}) for point in batch["points"])
+    entry["batches"] = tuple(Batch(**batch) for batch in entry["batches"])
     return Plan(**entry | {"measuring": Measuring(**entry["measuring"])})
 
 
@@ -105,8 +123,9 @@ def make(config: Mapping[str, Any], cuda_missing: str, gpus: int) -> Plan:
     config = validated(config)
     measuring = Measuring(**config["measuring"])
     share_gpu = config.get("share_gpu", False)
+    longest = 60 * config.get("job_minutes", JOB_MINUTES)
     batches = tuple(
-        batch for sweep, entry in config["sweeps"].items() for batch in sweep_batches(sweep, entry, measuring)
+        batch for sweep, entry in config["sweeps"].items() for batch in sweep_batches(sweep, entry, measuring, longest)
     )
     left_out = {}
     for batch in batches:
@@ -197,7 +216,7 @@ def require(place: str, value: Any, allowed: Collection) -> None:
         raise ConfigError(f"config: {place}: {value!r}; allowed: {', '.join(map(str, allowed))}")
 
 
-def sweep_batches(sweep: str, entry: Mapping[str, Any], measuring: Measuring) -> Iterator[Batch]:
+def sweep_batches(sweep: str, entry: Mapping[str, Any], measuring: Measuring, longest: float) -> Iterator[Batch]:
     place = f"sweeps.{sweep}"
     require(f"{place}.operation", entry["operation"], OPERATIONS)
     operation = OPERATIONS[entry["operation"]]
@@ -218,34 +237,134 @@ def sweep_batches(sweep: str, entry: Mapping[str, Any], measuring: Measuring) ->
             raise ConfigError(f"config: {place}.{key}: {entry[key]!r}; allowed: a finite number")
     parameters = {key: float(entry.get(key, value)) for key, value in operation.parameters.items()}
 
-    for variant, ranks in itertools.product(variants, entry.get("ranks", [1])):
-        axes = {}  # parameters of which each value makes points of its own
-        if variant.tiles:
-            axes["tile"] = [t for t in entry.get("tiles", variant.tiles[-1:]) if t in variant.tiles]
-        if variant.device == "cuda" and "pinned" in entry:
-            axes["pinned"] = entry["pinned"]
-        points = tuple(
-            Point(
-                operation.name,
-                variant.name,
-                shape,
-                dtype,
-                ranks,
-                parameters | {name: float(value) for name, value in zip(axes, values, strict=True)},
+    shapes = sweep_shapes(place, entry, operation)
+    problems = itertools.product(shapes, dtypes, entry.get("pinned", [True]))
+    order = {problem: i for i, problem in enumerate(problems)}
+    kinds = {
+        variant.name: digest([record(variant), source_digest(operation, variant), operation.macros, measuring])
+        for variant in variants
+    }
+    devices = dict.fromkeys(variant.device for variant in variants)
+    for device, ranks in itertools.product(devices, entry.get("ranks", [1])):
+        points = [
+            point
+            for variant in variants
+            if variant.device == device
+            for point in variant_points(place, entry, operation, variant, ranks, shapes, dtypes, parameters)
+        ]
+        points.sort(key=lambda point: order[problem_of(point)])
+        for number, part in enumerate(split(operation, points, measuring, longest), 1):
+            members, predicted = zip(*part, strict=True)
+            fingerprints = tuple(digest([kinds[point.variant], point.key])[:16] for point in members)
+            yield Batch(
+                sweep=sweep,
+                operation=operation.name,
+                device=device,
+                ranks=ranks,
+                part=number,
+                points=members,
+                fingerprints=fingerprints,
+                predicted=predicted,
+                seconds=STARTUP_SECONDS + sum(predicted),
+                fingerprint=digest(fingerprints),
             )
-            for shape, dtype, *values in itertools.product(
-                sweep_shapes(place, entry, operation), dtypes, *axes.values()
-            )
+
+
+def variant_points(
+    place: str,
+    entry: Mapping[str, Any],
+    operation: Operation,
+    variant: Variant,
+    ranks: int,
+    shapes: Sequence[tuple[int, ...]],
+    dtypes: Sequence[str],
+    parameters: Mapping[str, float],
+) -> list[Point]:
+    axes = {}  # parameters of which each value makes points of its own
+    if variant.tiles:
+        axes["tile"] = [t for t in entry.get("tiles", variant.tiles[-1:]) if t in variant.tiles]
+    if variant.device == "cuda" and "pinned" in entry:
+        axes["pinned"] = entry["pinned"]
+    points = [
+        Point(
+            operation.name,
+            variant.name,
+            shape,
+            dtype,
+            ranks,
+            parameters | {name: float(value) for name, value in zip(axes, values, strict=True)},
         )
-        if variant.exact and not entry.get("allow_fail", False):
-            even = tuple(point for point in points if comes_out_even(point))
-            if "variants" in entry and even != points:
-                refuse_ragged(place, next(point for point in points if point not in even))
-            points = even
-        if points:
-            kernel = [source_digest(operation, variant), operation.macros]
-            fingerprint = digest([record(variant), kernel, points_of(points), measuring])
-            yield Batch(sweep, operation.name, variant.name, variant.device, ranks, points, fingerprint)
+        for shape, dtype, *values in itertools.product(shapes, dtypes, *axes.values())
+    ]
+    if variant.exact and not entry.get("allow_fail", False):
+        even = [point for point in points if comes_out_even(point)]
+        if "variants" in entry and even != points:
+            refuse_ragged(place, next(point for point in points if point not in even))
+        points = even
+    return points
+
+
+def problem_of(point: Point) -> tuple:
+    """What points of a sweep that share their inputs have in common."""
+    return point.shape, point.dtype, point.pinned
+
+
+def split(
+    operation: Operation, points: Sequence[Point], measuring: Measuring, longest: float
+) -> Iterator[list[tuple[Point, float]]]:
+    """Divide points into parts that should take at most ``longest`` seconds, each point with its own.
+
+    A problem is divided only if it is longer than a job may be: its inputs are drawn again in each part.
+    """
+    part: list[tuple[Point, float]] = []
+    total = STARTUP_SECONDS
+    for _, group in itertools.groupby(points, problem_of):
+        members = list(group)
+        placing = placing_seconds(operation, members[0])
+        times = [point_seconds(operation, point, measuring) for point in members]
+        whole = placing + sum(times)
+        for i, (point, seconds) in enumerate(zip(members, times, strict=True)):
+            if i == 0:
+                seconds += placing
+            undivided = i == 0 and STARTUP_SECONDS + whole <= longest
+            if part and total + (whole if undivided else seconds) > longest:
+                yield part
+                part, total = [], STARTUP_SECONDS
+                seconds += placing * (i > 0)
+            part.append((point, seconds))
+            total += seconds
+    if part:
+        yield part
+
+
+def placing_seconds(operation: Operation, point: Point) -> float:
+    """Seconds that drawing a point's inputs and computing their reference should take at most."""
+    # a reference is up to seven products of the same size, but never more than what is checked elementwise
+    flops = min(7 * operation.flops(point.shape, point.parameters), 2 * COMPONENTWISE_LIMIT)
+    return flops / HOST_FLOPS_PER_SECOND + elements(operation, point) * DRAWING_SECONDS
+
+
+def point_seconds(operation: Operation, point: Point, measuring: Measuring) -> float:
+    """Seconds that measuring a point beside its baseline should take at most, on inputs in place."""
+    variant = operation.variant(point.variant)
+    seconds = POINT_SECONDS[variant.device]
+    for contender in dict.fromkeys((variant, operation.baseline(variant.device))):
+        call = call_seconds(operation, contender, point)
+        # the checked call, then warm-ups, whole calls and kernels, each up to the limit and over it by a call
+        seconds += call + 3 * (measuring.max_seconds + min(call, measuring.max_seconds))
+        seconds += 2 * elements(operation, point) * JUDGING_SECONDS
+    return seconds
+
+
+def call_seconds(operation: Operation, variant: Variant, point: Point) -> float:
+    rates = BASELINE_FLOPS_PER_SECOND if variant.baseline else FLOPS_PER_SECOND
+    rate = SLOW_FLOPS_PER_SECOND if variant.slow else rates[variant.device]
+    copied = operation.bytes(point.shape, point.dtype, point.parameters) / COPIED_BYTES_PER_SECOND
+    return operation.flops(point.shape, point.parameters) / rate + copied
+
+
+def elements(operation: Operation, point: Point) -> float:
+    return operation.bytes(point.shape, point.dtype, point.parameters) / np.dtype(point.dtype).itemsize
 
 
 def comes_out_even(point: Point) -> bool:
@@ -285,13 +404,9 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=dataclasses.asdict).encode()).hexdigest()
 
 
-def points_of(points: tuple[Point, ...]) -> list[str]:
-    return [point.key for point in points]
-
-
 def record(variant: Variant) -> dict[str, Any]:
-    """What of a variant's record changes its times: all but what it says about the variant."""
-    said = ("change", "source", "deterministic")
+    """What of a variant's record changes its times: all but what it says about it, and what the plan thinks of it."""
+    said = ("change", "source", "deterministic", "slow")
     return {key: value for key, value in dataclasses.asdict(variant).items() if key not in said}
 
 

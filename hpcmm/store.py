@@ -6,6 +6,7 @@ import dataclasses
 import fcntl
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ SCHEMA_VERSION = 1
 DIMENSIONS = ("m", "n", "k")
 
 TEXT = h5py.string_dtype()
+CUT_OFF = "the job was killed, ran out of memory or out of time"
 
 # group -> column -> (type, unit, long name). A parameter of a point adds a column of its own.
 MEASUREMENTS = {
@@ -37,6 +39,7 @@ MEASUREMENTS = {
     "k": ("i8", "1", "columns of A (0: no such dimension)"),
     "dtype": (TEXT, "", "element type"),
     "ranks": ("i4", "1", "MPI ranks"),
+    "fingerprint": (TEXT, "", "of the point, its variant's source and the way of measuring"),
     "passed": ("u1", "1", "1 if every element is within the bound"),
     "error": ("f8", "1", "largest error relative to the magnitudes that were summed"),
     "bound": ("f8", "1", "what rounding alone may cause in that error"),
@@ -62,6 +65,7 @@ OMITTED = {
     "reason": (TEXT, "", "why it was left out"),
 }
 GROUPS = {"measurements": MEASUREMENTS, "samples": SAMPLES, "runs": RUNS, "omitted": OMITTED}
+Groups = dict[str, dict[str, np.ndarray]]  # group -> column -> values
 
 
 class StoreError(HpcmmError):
@@ -88,14 +92,35 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 class Journal:
-    """The finished points of a batch that is not complete, one JSON line each, synced as they come.
+    """What happened to the points of a batch that is not complete, one JSON line each, synced as they come.
 
-    A line that a crash cut short is dropped on opening. A journal of another fingerprint belongs to
-    another kernel or other points and is started afresh.
+    Every line about a point has its fingerprint; those that the batch does not have belong to another
+    kernel or way of measuring and count for nothing. A line that a crash cut short is dropped on opening.
+
+    Complete files are kept under their batch's fingerprint too, in the folder ``kept`` beside them: a
+    workflow deletes its output before it makes it anew, and most points of it may be as they were.
+
+    Parameters
+    ----------
+    path : Path
+        The journal.
+    batch : Batch
+    provenance : mapping
+        Of this process.
+
+    Attributes
+    ----------
+    finished : dict
+        By fingerprint, what was measured and the index of its run in ``runs``.
+    attempts : dict
+        By fingerprint, how each attempt to measure a point ended that did not finish it.
+    kept : list
+        Groups of columns, as ``read`` gives them, with points of earlier files.
     """
 
     def __init__(self, path: Path, batch: Batch, provenance: Mapping[str, Any]):
         self.path, self.batch = path, batch
+        self.fingerprints = dict(zip((point.key for point in batch.points), batch.fingerprints, strict=True))
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab+", buffering=0)  # nothing of a line that failed is left to be written later
         try:
@@ -105,9 +130,16 @@ class Journal:
             raise StoreError(f"{path}: another process is measuring this batch") from error
         self.runs: list[dict] = []
         self.finished: dict[str, list[tuple[int, Measurement]]] = {}
+        self.attempts: dict[str, list[str]] = {}
         self._load()
-        self._append({"fingerprint": batch.fingerprint, "provenance": dict(provenance)})
+        self.kept = self._find_kept()
+        self._append({"provenance": dict(provenance)})
         self.runs.append(dict(provenance))
+
+    @property
+    def measured(self) -> set[str]:
+        """Fingerprints of the points that need no measuring."""
+        return set(self.finished).union(*(part["measurements"]["fingerprint"] for part in self.kept))
 
     def _load(self) -> None:
         self._file.seek(0)
@@ -117,15 +149,48 @@ class Journal:
                 entry = json.loads(line) if line.endswith(b"\n") else None
             except ValueError:
                 entry = None
-            if entry is None or (good == 0 and entry.get("fingerprint") != self.batch.fingerprint):
+            if entry is None or (good == 0 and "provenance" not in entry):
                 break
             good += len(line)
+            fingerprint = entry.get("fingerprint")
             if "provenance" in entry:
                 self.runs.append(entry["provenance"])
+            elif fingerprint not in self.batch.fingerprints:
+                continue
+            elif "begun" in entry:
+                self.attempts.setdefault(fingerprint, []).append(CUT_OFF)
+            elif "failed" in entry:
+                self.attempts[fingerprint].pop()
+                if entry["counts"]:
+                    self.attempts[fingerprint].append(entry["reason"])
             else:
                 measurements = [measurement_from_json(each) for each in entry["measurements"]]
-                self.finished[entry["point"]] = [(entry["run"], each) for each in measurements]
+                self.finished[fingerprint] = [(entry["run"], each) for each in measurements]
         self._file.truncate(good)
+
+    def _find_kept(self) -> list[dict]:
+        """Take from kept files what this batch still lacks, the newest first."""
+        missing = set(self.batch.fingerprints) - set(self.finished)
+        found = []
+        for path in sorted(self._kept_folder.glob(self._kept_name("*")), key=lambda path: -path.stat().st_mtime):
+            if not missing:
+                break
+            try:
+                groups = read(path)
+            except StoreError:
+                continue  # then its points are measured again
+            rows = np.flatnonzero(np.isin(groups["measurements"]["fingerprint"].astype(str), list(missing)))
+            if len(rows):
+                found.append(select(groups, rows))
+                missing -= set(found[-1]["measurements"]["fingerprint"])
+        return found
+
+    @property
+    def _kept_folder(self) -> Path:
+        return self.path.parent / "kept"
+
+    def _kept_name(self, fingerprint: str) -> str:
+        return f"{self.batch.device}-r{self.batch.ranks}-{fingerprint}.h5"
 
     def _append(self, entry: dict) -> None:
         self._file.seek(0, os.SEEK_END)
@@ -139,16 +204,35 @@ class Journal:
             os.ftruncate(self._file.fileno(), start)
             raise StoreError(f"{self.path}: {error.strerror}; the points before this one are kept") from error
 
+    def begin(self, point: Point) -> None:
+        """Record that a point is being measured: if nothing else follows, the job ended in it."""
+        self._append({"begun": point.key, "fingerprint": self.fingerprints[point.key]})
+
+    def fail(self, point: Point, reason: str, counts: bool) -> None:
+        """Record that a point that was begun could not be measured, and whether that counts as an attempt."""
+        fingerprint = self.fingerprints[point.key]
+        self._append({"failed": point.key, "fingerprint": fingerprint, "reason": reason, "counts": counts})
+
     def append(self, point: Point, measurements: Sequence[Measurement]) -> None:
         """Record a finished point; it is on the disk when this returns."""
-        run = len(self.runs) - 1
-        self._append({"point": point.key, "run": run, "measurements": [dataclasses.asdict(m) for m in measurements]})
-        self.finished[point.key] = [(run, m) for m in measurements]
+        run, fingerprint = len(self.runs) - 1, self.fingerprints[point.key]
+        entries = [dataclasses.asdict(measurement) for measurement in measurements]
+        self._append({"point": point.key, "fingerprint": fingerprint, "run": run, "measurements": entries})
+        self.finished[fingerprint] = [(run, measurement) for measurement in measurements]
 
     def complete(self, path: Path) -> None:
-        """Write the batch's HDF5 file and remove the journal."""
-        rows = [row for point in self.batch.points for row in self.finished[point.key]]
-        write(path, self.batch, self.runs, rows)
+        """Write the batch's HDF5 file, keep it under its fingerprint too, and remove the journal."""
+        rows = [row for rows in self.finished.values() for row in rows]
+        groups = joined([*self.kept, columns_of(self.batch, self.runs, rows)])
+        place = {fingerprint: i for i, fingerprint in enumerate(self.batch.fingerprints)}
+        places = [place[fingerprint] for fingerprint in groups["measurements"]["fingerprint"]]
+        _write_groups(path, select(groups, np.argsort(places, kind="stable")))
+        with replacing(self._kept_folder / self._kept_name(self.batch.fingerprint[:16])) as temporary:
+            temporary.unlink()
+            try:
+                temporary.hardlink_to(path)
+            except OSError:  # a file system without such links
+                shutil.copyfile(path, temporary)
         self.path.unlink()
         self.close()
 
@@ -170,23 +254,29 @@ def measurement_from_json(entry: dict) -> Measurement:
 
 def write(path: Path, batch: Batch, runs: Sequence[Mapping], rows: Iterable[tuple[int, Measurement]]) -> None:
     """Write one batch; ``rows`` are measurements, each with the index of its run."""
-    rows = list(rows)
+    _write_groups(path, columns_of(batch, runs, list(rows)))
+
+
+def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, Measurement]]) -> Groups:
+    """The groups of one batch; ``rows`` are measurements, each with the index of its run."""
     shapes = [
         dict.fromkeys(DIMENSIONS, 0) | dict(zip(dimension_names(m.point.shape), m.point.shape, strict=True))
         for _, m in rows
     ]
     parameters = sorted({name for _, m in rows for name in m.point.parameters})
+    fingerprints = dict(zip((point.key for point in batch.points), batch.fingerprints, strict=True))
     measurements = {
         "run": [run for run, _ in rows],
         "sweep": [batch.sweep for _ in rows],
         "operation": [batch.operation for _ in rows],
-        "variant": [batch.variant for _ in rows],
+        "variant": [m.point.variant for _, m in rows],
         "contender": [m.contender for _, m in rows],
         "baseline": [m.baseline for _, m in rows],
         "device": [batch.device for _ in rows],
         **{d: [shape[d] for shape in shapes] for d in DIMENSIONS},
         "dtype": [m.point.dtype for _, m in rows],
         "ranks": [m.point.ranks for _, m in rows],
+        "fingerprint": [fingerprints[m.point.key] for _, m in rows],
         "passed": [m.verdict.passed for _, m in rows],
         "error": [m.verdict.error for _, m in rows],
         "bound": [m.verdict.bound for _, m in rows],
@@ -207,20 +297,33 @@ def write(path: Path, batch: Batch, runs: Sequence[Mapping], rows: Iterable[tupl
         **{state: [s.state.get(state, np.nan) for _, s in samples] for state in STATES},
     }
     provenance = {"batch": [batch.name] * len(runs), "provenance": [json.dumps(run) for run in runs]}
-    _write_groups(path, {"measurements": measurements, "samples": columns, "runs": provenance})
+    groups = {
+        "measurements": measurements,
+        "samples": columns,
+        "runs": provenance,
+        "omitted": {name: [] for name in OMITTED},
+    }
+    return {
+        group: {name: _as_column(values, GROUPS[group].get(name)) for name, values in columns.items()}
+        for group, columns in groups.items()
+    }
+
+
+def _as_column(values: Sequence, declared: tuple | None) -> np.ndarray:
+    dtype = declared[0] if declared else "f8"  # a parameter
+    return np.asarray(values, dtype=object if dtype == TEXT else dtype)
 
 
 def dimension_names(shape: Sequence[int]) -> tuple[str, ...]:
     return DIMENSIONS if len(shape) == 3 else ("n",)
 
 
-def _write_groups(path: Path, groups: Mapping[str, Mapping[str, Sequence]]) -> None:
+def _write_groups(path: Path, groups: Groups) -> None:
     with replacing(path) as temporary, h5py.File(temporary, "w") as file:
         file.attrs["format"] = FORMAT
         file.attrs["schema_version"] = SCHEMA_VERSION
         for group, declared in GROUPS.items():
-            columns = groups.get(group) or {name: [] for name in declared}
-            _write_group(file.create_group(group), columns, declared)
+            _write_group(file.create_group(group), groups[group], declared)
 
 
 def _write_group(group: h5py.Group, columns: Mapping[str, Sequence], declared: Mapping[str, tuple]) -> None:
@@ -239,10 +342,10 @@ def _write_group(group: h5py.Group, columns: Mapping[str, Sequence], declared: M
             column.attrs["units"] = unit
 
 
-def read(path: Path) -> dict[str, dict[str, np.ndarray]]:
+def read(path: Path) -> Groups:
     """Read all groups as columns; text comes as str.
 
-    Resources are NaN in a file that was written before there were any.
+    In a file that was written before there were any, resources are NaN and fingerprints empty.
 
     Raises
     ------
@@ -259,8 +362,9 @@ def read(path: Path) -> dict[str, dict[str, np.ndarray]]:
                     f"{path}: schema version {version}, but this package reads up to {SCHEMA_VERSION}: upgrade hpcmm"
                 )
             groups = {group: _read_group(file[group]) for group in GROUPS}
-            unknown = np.full(len(groups["measurements"]["run"]), np.nan)
-            return groups | {"measurements": dict.fromkeys(RESOURCES, unknown) | groups["measurements"]}
+            rows = len(groups["measurements"]["run"])
+            unknown = dict.fromkeys(RESOURCES, np.full(rows, np.nan)) | {"fingerprint": np.full(rows, "", object)}
+            return groups | {"measurements": unknown | groups["measurements"]}
     except FileNotFoundError as error:
         raise StoreError(f"{path}: no such file") from error
     except (OSError, KeyError, ValueError) as error:
@@ -280,24 +384,50 @@ def merge(paths: Sequence[Path], target: Path, omitted: Sequence[Mapping[str, An
 
     ``omitted`` are rows of that group to add: what was planned and left out, with the reason.
     """
-    parts = [read(path) for path in paths]
-    offsets = {"runs": 0, "measurements": 0}
-    merged: dict[str, dict[str, list]] = {group: {name: [] for name in GROUPS[group]} for group in GROUPS}
-    for name in sorted({name for part in parts for name in part["measurements"]} - set(MEASUREMENTS)):
-        merged["measurements"][name] = []
-    for part in parts:
-        part["measurements"]["run"] = part["measurements"]["run"] + offsets["runs"]
-        part["samples"]["measurement"] = part["samples"]["measurement"] + offsets["measurements"]
-        for group, columns in merged.items():
-            length = len(next(iter(part[group].values())))
-            for name, values in columns.items():
-                values.append(part[group].get(name, np.full(length, np.nan)))
-            if group in offsets:
-                offsets[group] += length
-    joined = {
-        group: {name: np.concatenate(values) if values else [] for name, values in columns.items()}
-        for group, columns in merged.items()
-    }
+    groups = joined([read(path) for path in paths])
     for name in OMITTED:
-        joined["omitted"][name] = [*joined["omitted"][name], *(row[name] for row in omitted)]
-    _write_groups(target, joined)
+        more = _as_column([row[name] for row in omitted], OMITTED[name])
+        groups["omitted"][name] = np.concatenate([groups["omitted"][name], more])
+    _write_groups(target, groups)
+
+
+def joined(parts: Sequence[Groups]) -> Groups:
+    """The rows of all parts; runs and measurements are counted on from part to part."""
+    names = {group: dict.fromkeys([*GROUPS[group], *sorted({n for p in parts for n in p[group]})]) for group in GROUPS}
+    found: dict[str, dict[str, list]] = {group: {name: [] for name in names[group]} for group in GROUPS}
+    runs = measurements = 0
+    for part in parts:
+        shifted = {
+            "measurements": part["measurements"] | {"run": part["measurements"]["run"] + runs},
+            "samples": part["samples"] | {"measurement": part["samples"]["measurement"] + measurements},
+        }
+        for group, columns in (part | shifted).items():
+            length = _length(columns)
+            for name in names[group]:
+                found[group][name].append(columns[name] if name in columns else np.full(length, np.nan))
+        runs += _length(part["runs"])
+        measurements += _length(part["measurements"])
+    return {
+        group: {
+            name: np.concatenate([_as_column([], GROUPS[group].get(name)), *values]) for name, values in columns.items()
+        }
+        for group, columns in found.items()
+    }
+
+
+def select(groups: Groups, rows: np.ndarray) -> Groups:
+    """The measurements at these rows, in this order, with their samples and runs."""
+    measurements = {name: values[rows] for name, values in groups["measurements"].items()}
+    used, measurements["run"] = np.unique(measurements["run"], return_inverse=True)
+    place = np.full(_length(groups["measurements"]), -1)
+    place[rows] = np.arange(len(rows))
+    places = place[groups["samples"]["measurement"]]
+    taken = np.flatnonzero(places >= 0)
+    taken = taken[np.argsort(places[taken], kind="stable")]
+    samples = {name: values[taken] for name, values in groups["samples"].items()} | {"measurement": places[taken]}
+    runs = {name: values[used] for name, values in groups["runs"].items()}
+    return {"measurements": measurements, "samples": samples, "runs": runs, "omitted": groups["omitted"]}
+
+
+def _length(columns: Mapping[str, np.ndarray]) -> int:
+    return len(next(iter(columns.values())))

@@ -11,7 +11,7 @@ from hpcmm.model import HpcmmError
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--plan", type=Path, required=True, help="plan.json, as the workflow writes it")
-    parser.add_argument("--raw", type=Path, required=True, help="folder with <sweep>/<variant>-r<ranks>.h5")
+    parser.add_argument("--raw", type=Path, required=True, help="folder with <sweep>/<device>-r<ranks>-<part>.h5")
     parser.add_argument("--output", type=Path, required=True, help="HDF5 file to write")
     arguments = parser.parse_args()
     try:

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
 # The variant and the baseline take turns in one process. Idle threads of the one's pool must sleep
@@ -18,7 +19,7 @@ from hpcmm.parallel import world
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--plan", type=Path, required=True, help="plan.json, as the workflow writes it")
-    parser.add_argument("--batch", required=True, help="name of the batch: <sweep>/<variant>-r<ranks>")
+    parser.add_argument("--batch", required=True, help="name of the batch: <sweep>/<device>-r<ranks>-<part>")
     parser.add_argument("--output", type=Path, required=True, help="HDF5 file to write")
     arguments = parser.parse_args()
     try:
@@ -27,9 +28,18 @@ def main() -> None:
         batch = planned.batch(arguments.batch)
         if comm.size != batch.ranks:
             raise plan.ConfigError(f"batch {batch.name} wants {batch.ranks} ranks, but MPI started {comm.size}")
-        measure_batch(comm, batch, planned.measuring, planned.share_gpu, planned.config, arguments.output)
+        missing = measure_batch(comm, batch, planned.measuring, planned.share_gpu, planned.config, arguments.output)
     except HpcmmError as error:
         world.abort(f"{arguments.batch}: {error}")
+    if missing:
+        if comm.rank == 0:
+            points = "\n  ".join(missing)
+            print(
+                f"hpcmm: error: {batch.name}: {len(missing)} of {len(batch.points)} points could not be measured:\n"
+                f"  {points}\nThe others are kept: start it again to try these once more.",
+                file=sys.stderr,
+            )
+        sys.exit(1)
 
 
 if __name__ == "__main__":

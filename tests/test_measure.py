@@ -13,7 +13,7 @@ from mpi4py import MPI
 from hpcmm import plan, store
 from hpcmm.backends.cpu import CpuBackend
 from hpcmm.measure import Contender, Problem, measure_batch, measure_point, settled
-from hpcmm.model import Batch, Measuring, Point
+from hpcmm.model import Batch, HpcmmError, Measuring, Point
 from hpcmm.operations import OPERATIONS
 
 ROOT = Path(__file__).parents[1]
@@ -66,6 +66,13 @@ def test_the_stopping_rule(times, spent, done):
     measuring = dataclasses.replace(QUICK, min_repetitions=10, max_repetitions=20, max_seconds=1.0)
     assert contender(times, spent).done(False, measuring) is done
     assert contender(times, spent).done(True, measuring) is False
+
+
+def batch_of(points) -> Batch:
+    fingerprints = tuple(point.key for point in points)
+    return Batch(
+        "size", "matmul", "cpu", 1, 1, tuple(points), fingerprints, (1.0,) * len(points), len(points), "f" * 64
+    )
 
 
 # --- one point ---------------------------------------------------------------------------------------------------
@@ -251,9 +258,8 @@ def test_a_failure_is_told_and_stored_and_does_not_end_the_batch(damage, tmp_pat
     with pytest.raises(IndexError):
         measured(small)
     points = (POINTS["matmul"], dataclasses.replace(POINTS["matmul"], shape=(6, 2, 3)))
-    batch = Batch("size", "matmul", "serial", "cpu", 1, points, "f")
-    measure_batch(MPI.COMM_SELF, batch, QUICK, False, {"a": 1}, tmp_path / "out.h5")
-    assert capsys.readouterr().out.count("FAIL at 4:0: ") == 2
+    assert measure_batch(MPI.COMM_SELF, batch_of(points), QUICK, False, {"a": 1}, tmp_path / "out.h5") == []
+    assert capsys.readouterr().out.count("FAIL: 4:0: ") == 2
     groups = store.read(tmp_path / "out.h5")
     assert list(groups["measurements"]["passed"]) == [0, 1, 0, 1]
     assert not len(groups["samples"]["rank"])
@@ -261,6 +267,134 @@ def test_a_failure_is_told_and_stored_and_does_not_end_the_batch(damage, tmp_pat
     assert provenance["config"] == {"a": 1}
     assert provenance["mpi"]["ranks"] == 1
     assert provenance["measuring"]["seed"] == 1
+
+
+def seconds_of(measurement, phase: str) -> list[float]:
+    return [sample.seconds[phase] for sample in measurement.samples if sample.call is (phase == "total")]
+
+
+def test_a_call_that_takes_as_long_as_all_repetitions_may_is_the_one_repetition(damage):
+    runs = dict.fromkeys(("serial", "numpy"), 0)
+
+    def count(name, pause):
+        def spoil(number, arrays, before):
+            runs[name] += 1
+            time.sleep(pause)
+
+        return spoil
+
+    damage("serial", count("serial", 0.3))
+    damage("numpy", count("numpy", 0.0))
+    variant, baseline = measured(POINTS["matmul"], dataclasses.replace(QUICK, max_seconds=0.25))
+    assert runs == {"serial": 1, "numpy": 1 + QUICK.warmups + 2 * QUICK.max_repetitions}
+    assert variant.verdict.passed and baseline.verdict.passed
+    (kernel,), (total,) = seconds_of(variant, "kernel"), seconds_of(variant, "total")
+    assert 0.3 <= kernel <= total
+    assert {tuple(sample.seconds) for sample in variant.samples} == {
+        ("kernel",),
+        ("scatter", "total", "broadcast", "kernel", "gather"),
+    }
+    assert len(seconds_of(baseline, "kernel")) == len(seconds_of(baseline, "total")) == QUICK.max_repetitions
+
+
+def test_a_wrong_result_of_a_long_call_gives_no_times(damage):
+    def slow_and_wrong(number, arrays, before):
+        time.sleep(0.1)
+        nan_somewhere(number, arrays, before)
+
+    damage("serial", slow_and_wrong)
+    variant, _ = measured(POINTS["matmul"], dataclasses.replace(QUICK, max_seconds=0.05))
+    assert not variant.verdict.passed and not variant.samples
+
+
+# --- a batch -----------------------------------------------------------------------------------------------------
+
+OTHERS = [dataclasses.replace(POINTS["matmul"], variant=name) for name in ("serial", "openmp", "numpy")]
+
+
+@pytest.fixture
+def measure(tmp_path):
+    """Measure these points into ``out.h5``; returns what could not be measured."""
+
+    def run(points) -> list[str]:
+        return measure_batch(MPI.COMM_SELF, batch_of(points), QUICK, False, {}, tmp_path / "out.h5")
+
+    return run
+
+
+def test_inputs_are_drawn_once_for_all_variants_of_a_problem(measure, monkeypatch):
+    drawn = []
+    right = OPERATIONS["matmul"].reference
+    counted = dataclasses.replace(
+        OPERATIONS["matmul"], reference=lambda arrays, parameters: drawn.append(1) or right(arrays, parameters)
+    )
+    monkeypatch.setitem(OPERATIONS, "matmul", counted)
+    assert measure([*OTHERS, *(dataclasses.replace(point, shape=(3, 4, 5)) for point in OTHERS)]) == []
+    assert len(drawn) == 2
+
+
+def raises(error: Exception, times: int = 10**9):
+    left = iter(range(times))
+
+    def spoil(number, arrays, before):
+        if next(left, None) is not None:
+            raise error
+
+    return spoil
+
+
+def test_an_error_at_one_point_leaves_the_others_and_is_told(measure, damage, tmp_path, capsys):
+    damage("serial", raises(MemoryError("no\n  room"), times=1))
+    assert measure(OTHERS) == ["serial 9x7x8 float64: MemoryError: no room"]
+    output = capsys.readouterr()
+    assert output.out.count(" PASS ") == 2
+    assert "[1/3] size/cpu-r1-1 serial 9x7x8 float64 not measured: MemoryError: no room" in output.out
+    assert "Traceback" in output.err
+    assert not (tmp_path / "out.h5").exists()
+
+    assert measure(OTHERS) == []  # it was a passing one
+    output = capsys.readouterr().out
+    assert "2 points were measured before" in output and output.count(" PASS ") == 1
+    groups = store.read(tmp_path / "out.h5")
+    assert groups["measurements"]["passed"].all()
+    assert list(groups["measurements"]["variant"]) == ["serial", "serial", "openmp", "openmp", "numpy"]
+
+
+def test_a_point_that_raises_again_is_a_fail_with_the_reason(measure, damage, tmp_path, capsys):
+    damage("serial", raises(MemoryError("no room")))
+    assert measure(OTHERS) and measure(OTHERS)
+    assert measure(OTHERS) == []
+    assert "FAIL: not measured, tried 2 times: MemoryError: no room" in capsys.readouterr().out
+    rows = store.read(tmp_path / "out.h5")["measurements"]
+    assert list(rows["variant"]) == ["serial", "openmp", "openmp", "numpy"]
+    assert list(rows["passed"]) == [0, 1, 1, 1]
+    assert rows["where"][0] == "not measured, tried 2 times: MemoryError: no room"
+    assert np.isnan(rows["bound"][0])
+
+
+def test_what_the_user_can_mend_is_tried_as_often_as_it_is_started(measure, damage, capsys):
+    damage("serial", raises(HpcmmError("run make setup"), times=4))
+    for _ in range(4):
+        assert measure(OTHERS) == ["serial 9x7x8 float64: run make setup"]
+        assert "Traceback" not in capsys.readouterr().err
+    assert measure(OTHERS) == []
+    assert capsys.readouterr().out.count(" PASS ") == 1
+
+
+def test_a_new_source_measures_its_points_alone(measure, tmp_path, capsys):
+    assert measure(OTHERS) == []
+    before = store.read(tmp_path / "out.h5")
+    (tmp_path / "out.h5").unlink()
+    capsys.readouterr()
+    batch = dataclasses.replace(batch_of(OTHERS), fingerprints=("new", *batch_of(OTHERS).fingerprints[1:]))
+    assert measure_batch(MPI.COMM_SELF, batch, QUICK, False, {}, tmp_path / "out.h5") == []
+    output = capsys.readouterr().out
+    assert output.count(" PASS ") == 1 and "[3/3] size/cpu-r1-1 serial" in output
+    after = store.read(tmp_path / "out.h5")
+    assert list(after["measurements"]["variant"]) == list(before["measurements"]["variant"])
+    for row, same in enumerate([False, False, True, True, True]):
+        times = [groups["samples"]["kernel"][groups["samples"]["measurement"] == row] for groups in (before, after)]
+        assert np.array_equal(*times) is same
 
 
 # --- jobs --------------------------------------------------------------------------------------------------------
@@ -272,16 +406,18 @@ def planned(tmp_path):
 
     def write(variant: str = "serial", ranks: int = 2, sizes=(4, 8, 12), backends: str = "cpu", **measuring):
         entry = {"operation": "matmul", "variants": [variant], "sizes": list(sizes), "ranks": [ranks]}
+        device = OPERATIONS["matmul"].variant(variant).device
         config = {
             "scale": "quick",
             "backends": backends,
+            "job_minutes": 1000,
             "measuring": dataclasses.asdict(QUICK) | measuring,
             "sweeps": {"size": entry | {"dtypes": ["float32"]}},
         }
         plan.make(config, "no GPU here", 0).write(tmp_path / "plan.json")
         return [
             *("--plan", tmp_path / "plan.json"),
-            *("--batch", f"size/{variant}-r{ranks}"),
+            *("--batch", f"size/{device}-r{ranks}-1"),
             *("--output", tmp_path / "out.h5"),
         ]
 
@@ -339,12 +475,44 @@ def test_a_job_that_was_killed_goes_on_after_its_last_finished_point(mpi_job, mp
 
 @pytest.mark.parametrize("kind", ["RuntimeError", "HpcmmError"])
 def test_an_error_on_one_rank_ends_all_of_them_with_that_error(mpiexec, planned, tmp_path, kind):
-    done = mpiexec(3, RANK_FAILS, kind, *planned(ranks=3))
+    """The others wait for it in the middle of the point."""
+    done = mpiexec(3, RANK_FAILS, kind, 1, *planned(ranks=3))
     assert done.returncode != 0
-    assert "rank 1 lost its way" in done.stderr
+    assert "rank 1: " in done.stderr and "rank 1 lost its way" in done.stderr
     assert ("Traceback" in done.stderr) is (kind == "RuntimeError")
     assert not (tmp_path / "out.h5").exists()
-    assert finished(tmp_path / "out.journal")
+    assert len(finished(tmp_path / "out.journal")) == 2
+
+
+def test_an_error_on_all_ranks_leaves_the_other_points(mpiexec, planned, tmp_path):
+    arguments = planned(ranks=3, sizes=(4, 8, 12, 16))
+    done = mpiexec(3, RANK_FAILS, "RuntimeError", 3, *arguments)
+    assert done.returncode != 0
+    assert done.stdout.count(" PASS ") == 3
+    told = [line for line in done.stderr.splitlines() if "could not be measured" in line]
+    assert told == ["hpcmm: error: size/cpu-r3-1: 1 of 4 points could not be measured:"]
+    names = "; ".join(f"RuntimeError: rank {rank} lost its way" for rank in range(3))
+    assert f"  serial 12x12x12 float32: {names}" in done.stderr
+    assert not (tmp_path / "out.h5").exists()
+    done = mpiexec(3, MEASURE, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(" PASS ") == 1
+    assert list(store.read(tmp_path / "out.h5")["measurements"]["m"][::2]) == [4, 8, 12, 16]
+
+
+def test_a_point_that_kills_its_job_comes_last_and_is_a_fail_in_the_end(mpiexec, planned, tmp_path):
+    arguments = planned(ranks=2, sizes=(4, 12, 8))
+    for before in (1, 2):  # the second job first measures what the first one could not come to
+        done = mpiexec(2, RANK_FAILS, "kill", 2, *arguments)
+        assert done.returncode != 0
+        assert len(finished(tmp_path / "out.journal")) == before
+    done = mpiexec(2, RANK_FAILS, "kill", 2, *arguments)
+    assert done.returncode == 0, done.stderr
+    rows = store.read(tmp_path / "out.h5")["measurements"]
+    assert list(rows["m"]) == [4, 4, 12, 8, 8]
+    failed = rows["passed"] == 0
+    assert list(rows["m"][failed]) == [12]
+    assert list(rows["where"][failed]) == [f"not measured, tried 2 times: {store.CUT_OFF}"]
 
 
 def refusal(done) -> str:
@@ -364,12 +532,12 @@ def test_slurm_tasks_that_are_all_rank_0_are_refused(mpiexec, planned):
 
 def test_a_cuda_batch_without_a_gpu_is_refused(mpiexec, planned):
     done = mpiexec(1, MEASURE, *planned("naive", ranks=1, backends="cuda"), CUDA_VISIBLE_DEVICES="")
-    assert "size/naive-r1: this batch needs a GPU, but CUDA shows none here" in refusal(done)
+    assert "size/cuda-r1-1: this batch needs a GPU, but CUDA shows none here" in refusal(done)
 
 
 def test_a_batch_that_is_measured_already_is_refused(mpiexec, planned, tmp_path):
     arguments = planned(ranks=1)
-    batch = plan.read(tmp_path / "plan.json").batch("size/serial-r1")
+    batch = plan.read(tmp_path / "plan.json").batch("size/cpu-r1-1")
     journal = store.Journal(tmp_path / "out.journal", batch, {})
     assert "another process is measuring this batch" in refusal(mpiexec(1, MEASURE, *arguments))
     journal.close()

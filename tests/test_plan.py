@@ -2,6 +2,8 @@
 
 import copy
 import dataclasses
+import itertools
+import json
 import shutil
 from pathlib import Path
 
@@ -108,6 +110,8 @@ REFUSED = [
     ({"sweeps__size__beta": float("nan")}, ["sweeps.size.beta", "nan", "finite"]),
     ({"sweeps__size__sizes": [8, 8]}, ["sweeps.size.sizes", "[8, 8]", "each value once"]),
     ({"sweeps__size__sizes": {"start": 9, "stop": 8, "step": 1}}, ["sweeps.size.sizes.start", "9", "at most stop, 8"]),
+    ({"job_minutes": 0}, ["job_minutes", "0", "more than 0"]),
+    ({"job_minutes": "long"}, ["job_minutes", "'long'", "number"]),
     ({"measuring__min_repetitions": 500}, ["measuring.min_repetitions", "500", "at most max_repetitions"]),
     (
         {"sweeps__size__variants": ["naive_unguarded"], "sweeps__size__sizes": [641]},
@@ -143,45 +147,113 @@ def test_the_config_of_the_repository_is_right(scale, backends):
 # --- what is planned ---------------------------------------------------------------------------------------------
 
 
-def test_a_batch_holds_all_points_of_a_sweep_variant_and_rank_count():
+def test_a_batch_holds_all_variants_of_a_sweep_on_one_device_problem_by_problem():
     planned = make()
-    assert (
-        len({batch.name for batch in planned.batches}) == len(planned.batches) == 5 * 2 + len(OPERATIONS["sum"].ladder)
-    )
-    batch = planned.batch("size/tiled_padded-r2")
-    assert (batch.sweep, batch.variant, batch.device, batch.ranks) == ("size", "tiled_padded", "cuda", 2)
-    assert [(point.shape, point.parameters["tile"]) for point in batch.points] == [
-        ((64, 64, 64), 8),
-        ((64, 64, 64), 32),
-        ((128, 128, 128), 8),
-        ((128, 128, 128), 32),
+    names = ["size/cpu-r1-1", "size/cpu-r2-1", "size/cuda-r1-1", "size/cuda-r2-1", "sum/cpu-r1-1", "sum/cuda-r1-1"]
+    assert [batch.name for batch in planned.batches] == names
+    batch = planned.batch("size/cuda-r2-1")
+    assert (batch.sweep, batch.operation, batch.device, batch.ranks, batch.part) == ("size", "matmul", "cuda", 2, 1)
+    assert [(point.shape[0], point.variant, point.parameters.get("tile")) for point in batch.points] == [
+        (size, variant, tile)
+        for size in (64, 128)
+        for variant, tile in (
+            ("naive", 8),
+            ("naive", 32),
+            ("tiled_padded", 8),
+            ("tiled_padded", 32),
+            ("cublas", None),
+        )
     ]
     assert {point.ranks for point in batch.points} == {2}
-    assert "tile" not in planned.batch("size/cublas-r1").points[0].parameters
-    assert [point.dtype for point in planned.batch("sum/cub-r1").points] == ["int32", "float32", "float64"]
+    of_sum = planned.batch("sum/cuda-r1-1").points
+    assert [point.dtype for point in of_sum if point.variant == "cub"] == ["int32", "float32", "float64"]
+
+
+def lengths(planned: plan.Plan) -> list[float]:
+    return [batch.seconds for batch in planned.batches]
+
+
+@pytest.mark.parametrize("minutes", [1, 2, 5, 60])
+def test_jobs_are_divided_where_they_would_be_longer_than_stated(minutes):
+    sizes = {"start": 64, "stop": 640, "step": 64}
+    config = changed(sweeps__size__sizes=sizes, sweeps__size__dtypes=["float32", "float64"])
+    whole = make(config | {"job_minutes": 10_000})
+    assert len(whole.batches) == 6
+    divided = make(config | {"job_minutes": minutes})
+    assert all(len(batch.points) == 1 or batch.seconds <= 60 * minutes for batch in divided.batches)
+    assert len({batch.name for batch in divided.batches}) == len(divided.batches)
+    for one in whole.batches:
+        parts = [b for b in divided.batches if (b.sweep, b.device, b.ranks) == (one.sweep, one.device, one.ranks)]
+        assert [part.part for part in parts] == list(range(1, len(parts) + 1))
+        assert tuple(point for part in parts for point in part.points) == one.points
+        assert tuple(each for part in parts for each in part.fingerprints) == one.fingerprints
+        for part in parts:
+            assert part.seconds == pytest.approx(plan.STARTUP_SECONDS + sum(part.predicted))
+        for part, following in itertools.pairwise(parts):
+            problem, next_problem = plan.problem_of(part.points[-1]), plan.problem_of(following.points[0])
+            together = [point for point in one.points if plan.problem_of(point) == next_problem]
+            if problem == next_problem:  # only what is too long for one job is measured in two
+                assert sum(plan.point_seconds(OPERATIONS[one.operation], p, whole.measuring) for p in together) > (
+                    60 * minutes - plan.STARTUP_SECONDS
+                ) - plan.placing_seconds(OPERATIONS[one.operation], together[0])
+            else:  # nor is a job shorter than it could be
+                needed = sum(following.predicted[: len(together)])
+                assert part.seconds + needed > 60 * minutes
+
+
+def test_the_default_length_is_that_of_the_schema():
+    sizes = {"start": 64, "stop": 2048, "step": 64}
+    planned = make(changed(sweeps__size__sizes=sizes))
+    assert lengths(planned) == lengths(make(changed(sweeps__size__sizes=sizes) | {"job_minutes": 10}))
+    assert len(planned.batches) > 6
+
+
+@given(
+    operation=st.sampled_from(list(OPERATIONS.values())),
+    size=st.integers(1, 4000),
+    data=st.data(),
+)
+def test_more_work_more_time_or_more_repetitions_never_shorten_what_is_planned(operation, size, data):
+    variant = data.draw(st.sampled_from(operation.ladder))
+    dtype = data.draw(st.sampled_from(operation.dtypes))
+    measuring = make().measuring
+
+    def seconds(size, measuring=measuring):
+        shape = (size,) * len(operation.dimensions)
+        point = plan.Point(operation.name, variant.name, shape, dtype, 1, dict(operation.parameters))
+        return plan.placing_seconds(operation, point) + plan.point_seconds(operation, point, measuring)
+
+    assert 0 < seconds(size) <= seconds(size + data.draw(st.integers(1, 100)))
+    assert seconds(size) <= seconds(size, dataclasses.replace(measuring, max_seconds=2 * measuring.max_seconds))
+    contenders = 1 if variant.baseline else 2
+    assert seconds(size) >= contenders * 3 * measuring.max_seconds
 
 
 def test_the_scale_picks_the_values():
     planned = make(changed(scale="full"))
-    assert [point.shape[0] for point in planned.batch("size/numpy-r1").points] == [100, 200, 300, 400]
+    sizes = [point.shape[0] for point in planned.batch("size/cpu-r1-1").points if point.variant == "numpy"]
+    assert sizes == [100, 200, 300, 400]
     assert planned.measuring.max_repetitions == 200
 
 
 def test_parameters_have_defaults_and_are_taken_from_the_sweep():
-    assert make().batch("size/serial-r1").points[0].parameters == {"alpha": 1.5, "beta": 0.5}
+    assert make().batch("size/cpu-r1-1").points[0].parameters == {"alpha": 1.5, "beta": 0.5}
     planned = make(changed(sweeps__size__beta=0))
-    assert planned.batch("size/serial-r1").points[0].parameters == {"alpha": 1.5, "beta": 0.0}
+    assert planned.batch("size/cpu-r1-1").points[0].parameters == {"alpha": 1.5, "beta": 0.0}
 
 
 def test_an_unknown_batch_is_named_with_those_that_are_planned():
-    with pytest.raises(plan.ConfigError, match=r"'size/none-r1'; planned are: size/serial-r1, "):
+    with pytest.raises(plan.ConfigError, match=r"'size/none-r1'; planned are: size/cpu-r1-1, "):
         make().batch("size/none-r1")
 
 
 def test_a_long_plan():
-    sizes = {"start": 1, "stop": 300, "step": 1}
-    planned = make(changed(sweeps__size__sizes=sizes))
-    assert sum(len(batch.points) for batch in planned.batches) >= 300 * 7 * 2
+    ranks = [1, 2, 4, 8, 16, 32, 64]
+    config = changed(sweeps__size__sizes={"start": 1, "stop": 300, "step": 1}, sweeps__size__ranks=ranks)
+    planned = make(config)
+    assert sum(len(batch.points) for batch in planned.batches) >= 300 * 7 * 7
+    assert all(batch.seconds <= 600 for batch in planned.batches)
+    assert len(planned.batches) < 300
 
 
 # --- what is left out --------------------------------------------------------------------------------------------
@@ -195,13 +267,21 @@ def test_auto_without_a_gpu_leaves_out_all_of_cuda_with_the_reason():
     planned = make(changed(backends="auto"))
     assert devices(planned) == {"cpu"}
     assert planned.left_out == {batch.name: NO_GPU for batch in planned.batches if batch.device == "cuda"}
+    gpu_rungs = [variant for variant in OPERATIONS["sum"].ladder if variant.device == "cuda"]
     assert {"sweep": "size", "variant": "tiled_padded", "ranks": 2, "reason": NO_GPU} in planned.omitted()
-    assert len(planned.omitted()) == len(planned.left_out)
+    assert len(planned.omitted()) == 3 * 2 + len(gpu_rungs)
+
+
+def test_what_is_left_out_in_parts_is_named_once():
+    whole = make(changed(backends="auto")).omitted()
+    divided = make(changed(backends="auto") | {"job_minutes": 1})
+    assert len(divided.left_out) > 3
+    assert divided.omitted() == whole
 
 
 def test_auto_with_one_gpu_leaves_out_what_needs_two():
     planned = make(changed(backends="auto"), missing="", gpus=1)
-    assert set(planned.left_out) == {"size/naive-r2", "size/tiled_padded-r2", "size/cublas-r2"}
+    assert set(planned.left_out) == {"size/cuda-r2-1"}
     assert all("2 ranks" in reason and "1" in reason for reason in planned.left_out.values())
 
 
@@ -271,8 +351,13 @@ def test_a_plan_that_was_written_reads_as_it_was(tmp_path, config, gpus):
 # --- what runs again ---------------------------------------------------------------------------------------------
 
 
-def fingerprints() -> dict[str, str]:
-    return {batch.name: batch.fingerprint for batch in make().batches}
+def fingerprints() -> dict[tuple[str, str], str]:
+    """Of each batch and point."""
+    return {
+        (batch.name, point.key): fingerprint
+        for batch in make().batches
+        for point, fingerprint in zip(batch.points, batch.fingerprints, strict=True)
+    }
 
 
 def with_record(monkeypatch, name: str, **changes) -> None:
@@ -282,46 +367,65 @@ def with_record(monkeypatch, name: str, **changes) -> None:
     monkeypatch.setitem(OPERATIONS, "matmul", dataclasses.replace(matmul, ladder=ladder))
 
 
-def differing(before: dict[str, str]) -> set[str]:
+def differing(before: dict[tuple[str, str], str]) -> set[tuple[str, str]]:
+    """Batches and variants of the points whose fingerprint is another one now."""
     after = fingerprints()
     assert after.keys() == before.keys()
-    return {name for name in after if after[name] != before[name]}
+    changed = {place for place in after if after[place] != before[place]}
+    found = {(batch, json.loads(key)[1]) for batch, key in changed}
+    assert len(changed) == sum((batch, json.loads(key)[1]) in found for batch, key in after), "all points of a variant"
+    return found
 
 
-def test_a_changed_source_changes_that_variant_alone(monkeypatch, tmp_path):
-    before = fingerprints()
+def test_a_changed_source_changes_the_points_of_that_variant_alone(monkeypatch, tmp_path):
+    before, batches = fingerprints(), {batch.name: batch.fingerprint for batch in make().batches}
     shutil.copytree(kernels.FOLDER, tmp_path / "kernels")
     monkeypatch.setattr(kernels, "FOLDER", tmp_path / "kernels")
     assert not differing(before)
     with (tmp_path / "kernels" / "matmul" / "naive.cu").open("a") as file:
         file.write("// faster\n")
-    assert differing(before) == {"size/naive-r1", "size/naive-r2"}
+    assert differing(before) == {("size/cuda-r1-1", "naive"), ("size/cuda-r2-1", "naive")}
+    again = {batch.name for batch in make().batches if batch.fingerprint != batches[batch.name]}
+    assert again == {"size/cuda-r1-1", "size/cuda-r2-1"}, "the jobs that have such points run again"
 
 
-def test_a_changed_record_changes_that_variant_alone(monkeypatch):
+def test_a_changed_record_changes_the_points_of_that_variant_alone(monkeypatch):
     before = fingerprints()
     with_record(monkeypatch, "tiled_padded", tiles=(8, 32))  # the points are the same
-    assert differing(before) == {"size/tiled_padded-r1", "size/tiled_padded-r2"}
+    assert differing(before) == {("size/cuda-r1-1", "tiled_padded"), ("size/cuda-r2-1", "tiled_padded")}
+
+
+def test_fingerprints_tell_points_apart_and_nothing_else():
+    found = fingerprints()
+    assert len(set(found.values())) == len(found)
+    assert make(changed() | {"job_minutes": 1}).batches[0].fingerprints[0] == make().batches[0].fingerprints[0]
+    renamed = make(changed(sweeps__size=GONE, sweeps__other=CONFIG["sweeps"]["size"])).batch("other/cuda-r1-1")
+    assert renamed.fingerprints == make().batch("size/cuda-r1-1").fingerprints
 
 
 def test_a_changed_text_of_a_record_changes_nothing(monkeypatch):
     before = fingerprints()
-    with_record(monkeypatch, "tiled_padded", change="in other words", source="005")
+    with_record(monkeypatch, "tiled_padded", change="in other words", source="005", slow=True)
     assert not differing(before)
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"measuring__seed": 2}, {"sweeps__size__sizes": [64]}, {"sweeps__size__alpha": 1}],
+    [
+        {"measuring__seed": 2},
+        {"sweeps__size__sizes": [64]},
+        {"sweeps__size__alpha": 1},
+        {"sweeps__size__variants": ["naive", "cublas"]},
+    ],
     ids=lambda changes: next(iter(changes)),
 )
 def test_other_points_or_another_way_of_measuring_change_a_batch(changes):
-    batch = "size/tiled_padded-r1"
+    batch = "size/cuda-r1-1"
     assert make(changed(**changes)).batch(batch).fingerprint != make().batch(batch).fingerprint
 
 
 def test_another_sweep_leaves_a_batch_as_it_is():
-    batch = "size/tiled_padded-r1"
+    batch = "size/cuda-r1-1"
     planned = make(changed(sweeps__sum__sizes=[5]))
     assert planned.batch(batch).fingerprint == make().batch(batch).fingerprint
     assert planned.fingerprint != make().fingerprint
@@ -337,8 +441,8 @@ def test_a_variant_for_even_sizes_is_planned_where_it_is_right_or_where_a_fail_i
             "ranks": [2],
         } | sweep
         batches = make(changed(backends="cuda", sweeps={"s": entry})).batches
-        (batch,) = (batch for batch in batches if batch.variant == "tiled_exact")
-        return [(point.shape[0], int(point.parameters["tile"])) for point in batch.points]
+        points = [point for batch in batches for point in batch.points if point.variant == "tiled_exact"]
+        return [(point.shape[0], int(point.parameters["tile"])) for point in points]
 
     assert shapes() == [(32, 16), (64, 16), (64, 32)], "half of the rows must be a multiple too"
     assert len(shapes(allow_fail=True, variants=["tiled_exact"])) == 6
@@ -347,7 +451,15 @@ def test_a_variant_for_even_sizes_is_planned_where_it_is_right_or_where_a_fail_i
 def test_pinned_and_pageable_are_points_of_their_own_on_a_gpu_only():
     entry = {"operation": "matmul", "variants": ["serial", "cublas"], "sizes": [8], "dtypes": ["float32"]}
     config = changed(backends="cuda", sweeps={"s": entry | {"pinned": [True, False]}})
-    found = {batch.variant: [p.parameters.get("pinned") for p in batch.points] for batch in make(config).batches}
-    assert found == {"serial": [None], "cublas": [1.0, 0.0]}
+    found = [(p.variant, p.parameters.get("pinned")) for batch in make(config).batches for p in batch.points]
+    assert found == [("serial", None), ("cublas", 1.0), ("cublas", 0.0)]
     without = make(changed(backends="cuda", sweeps={"s": entry})).batches
     assert all("pinned" not in point.parameters for batch in without for point in batch.points)
+
+
+def test_what_shares_its_host_memory_stands_together():
+    entry = {"operation": "matmul", "variants": ["naive", "cublas"], "sizes": [8, 9], "dtypes": ["float32"]}
+    (batch,) = make(changed(backends="cuda", sweeps={"s": entry | {"pinned": [True, False]}})).batches
+    assert [(p.shape[0], p.pinned, p.variant) for p in batch.points] == list(
+        itertools.product([8, 9], [True, False], ["naive", "cublas"])
+    )

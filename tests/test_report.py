@@ -512,7 +512,7 @@ def test_resource_tables(tmp_path):
     }
     assert second[:2] == ["", "float64"] and "computed: 6" in second[7] and second[9] == "62 %"
     assert third[3:5] == ["64 KiB (dynamic)", "16 B"] and third[7] == "2" and third[9] == "25 %"
-    assert third[15:17] == ["4,096", "524,288"]
+    assert third[15:17] == ["2,048", "262,144"]
     head, only = markdown_rows(tmp_path / "tables" / "sum.resources.md")
     assert head[-1] == "Most blocks" and only[:2] == ["sequential", "int32"] and only[6] == "4 × 4 (2²²)"
     (row,) = [row for row in read_csv(tmp_path / "tables" / "matmul.resources.csv") if row["dtype"] == "float64"]

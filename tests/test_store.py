@@ -2,9 +2,11 @@
 
 import dataclasses
 import errno
+import hashlib
 import json
 import os
 import resource
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -22,11 +24,22 @@ WRONG = Verdict(False, float("nan"), 1e-7, "componentwise, float64", "0:3: nan -
 
 
 def batch_of(
-    sizes, variant: str = "tiled_padded", operation: str = "matmul", fingerprint: str = "f1", **parameters
+    sizes, variant: str = "tiled_padded", operation: str = "matmul", source: str = "s1", **parameters
 ) -> Batch:
+    """A batch of one variant whose fingerprints follow from the points and from ``source``."""
     dimensions = 3 if operation == "matmul" else 1
     points = tuple(Point(operation, variant, (size,) * dimensions, "float32", 2, parameters) for size in sizes)
-    return Batch(f"{operation}-sweep", operation, variant, "cuda", 2, points, fingerprint)
+    return together(points, source)
+
+
+def together(points, source: str = "s1", part: int = 1) -> Batch:
+    operation = points[0].operation
+    fingerprints = tuple(f"{source} {point.key}" for point in points)
+    whole = hashlib.sha256("".join(fingerprints).encode()).hexdigest()
+    predicted = (1.0,) * len(points)
+    return Batch(
+        f"{operation}-sweep", operation, "cuda", 2, part, points, fingerprints, predicted, sum(predicted), whole
+    )
 
 
 BATCH = batch_of([8, 16, 32], alpha=1.5, tile=8.0)
@@ -44,6 +57,11 @@ def measured(point: Point, seconds: float = 0.5, verdict: Verdict = RIGHT) -> li
         Measurement(point, point.variant, False, verdict, 100, 200, samples if verdict.passed else ()),
         Measurement(point, "library", True, RIGHT, 100, 200, samples),
     ]
+
+
+def of(point: Point, batch: Batch = BATCH) -> str:
+    """The fingerprint of one of the batch's points."""
+    return batch.fingerprints[batch.points.index(point)]
 
 
 def filled(path, points=BATCH.points) -> Journal:
@@ -64,7 +82,7 @@ def stored(path, batch: Batch = BATCH):
 
 @pytest.fixture
 def path(tmp_path):
-    return tmp_path / "raw" / "sweep" / "tiled_padded-r2.journal"
+    return tmp_path / "raw" / "sweep" / "cuda-r2-1.journal"
 
 
 # --- journal -----------------------------------------------------------------------------------------------------
@@ -76,9 +94,9 @@ def test_a_journal_opened_again_has_its_finished_points(path):
     first.close()
     again = Journal(path, BATCH, {"host": "there"})
     assert again.finished == expected
-    assert again.finished[BATCH.points[0].key] == [(0, each) for each in measured(BATCH.points[0], 0.25)]
+    assert again.finished[of(BATCH.points[0])] == [(0, each) for each in measured(BATCH.points[0], 0.25)]
     again.append(BATCH.points[2], measured(BATCH.points[2]))
-    assert again.finished[BATCH.points[2].key][0][0] == 1  # the second run measured it
+    assert again.finished[of(BATCH.points[2])][0][0] == 1  # the second run measured it
     assert again.runs == [HOST, {"host": "there"}]
     again.close()
 
@@ -89,7 +107,7 @@ def test_a_last_line_cut_anywhere_is_dropped_and_the_lines_before_it_are_kept(pa
     journal.close()
     whole = path.read_bytes()
     last = whole.rstrip(b"\n").rindex(b"\n") + 1
-    kept = {point.key for point in BATCH.points[:2]}
+    kept = set(BATCH.fingerprints[:2])
     for end in range(last, len(whole)):
         path.write_bytes(whole[:end])
         journal = Journal(path, BATCH, HOST)
@@ -97,7 +115,7 @@ def test_a_last_line_cut_anywhere_is_dropped_and_the_lines_before_it_are_kept(pa
         journal.append(BATCH.points[2], measured(BATCH.points[2]))
         journal.close()
         again = Journal(path, BATCH, HOST)
-        assert set(again.finished) == {point.key for point in BATCH.points}
+        assert set(again.finished) == set(BATCH.fingerprints)
         again.close()
 
 
@@ -111,17 +129,52 @@ def test_a_first_line_cut_anywhere_leaves_an_empty_journal_that_works(path):
         journal.append(BATCH.points[0], measured(BATCH.points[0]))
         journal.close()
         again = Journal(path, BATCH, HOST)
-        assert set(again.finished) == {BATCH.points[0].key}
+        assert set(again.finished) == {of(BATCH.points[0])}
         again.close()
 
 
-def test_a_journal_of_another_fingerprint_is_started_afresh(path):
+def test_points_of_another_fingerprint_count_for_nothing(path):
     filled(path).close()
-    journal = Journal(path, batch_of([8, 16, 32], fingerprint="f2"), HOST)
-    assert not journal.finished
-    assert len(journal.runs) == 1
+    journal = Journal(path, batch_of([8, 16, 32], source="s2", alpha=1.5, tile=8.0), HOST)
+    assert not journal.finished and not journal.measured
     journal.close()
-    assert path.read_bytes().count(b"\n") == 1
+
+
+def test_a_batch_goes_on_from_the_points_that_are_as_they_were(path):
+    filled(path).close()
+    batch = dataclasses.replace(BATCH, fingerprints=(BATCH.fingerprints[0], "another source", BATCH.fingerprints[2]))
+    journal = Journal(path, batch, HOST)
+    assert journal.measured == {BATCH.fingerprints[0], BATCH.fingerprints[2]}
+    journal.append(batch.points[1], measured(batch.points[1], 9.0))
+    journal.complete(path.with_suffix(".h5"))
+    groups = store.read(path.with_suffix(".h5"))
+    assert list(groups["measurements"]["m"]) == [8, 8, 16, 16, 32, 32]
+    assert list(groups["measurements"]["fingerprint"][::2]) == list(batch.fingerprints)
+    assert list(groups["measurements"]["run"]) == [0, 0, 1, 1, 0, 0]
+    assert [groups["samples"]["kernel"][groups["samples"]["measurement"] == row][0] for row in (0, 2, 4)] == [
+        0.25,
+        9.0,
+        2.25,
+    ]
+
+
+def test_how_attempts_ended_is_known_when_a_journal_is_opened_again(path):
+    journal = filled(path, BATCH.points[:1])
+    for _ in range(2):
+        journal.begin(BATCH.points[1])  # and the job ended
+    journal.begin(BATCH.points[2])
+    journal.fail(BATCH.points[2], "MemoryError: no room", counts=True)
+    journal.begin(BATCH.points[2])
+    journal.fail(BATCH.points[2], "compile it again", counts=False)
+    journal.close()
+    again = Journal(path, BATCH, HOST)
+    assert again.measured == {BATCH.fingerprints[0]}
+    assert again.attempts[of(BATCH.points[1])] == [store.CUT_OFF] * 2
+    assert again.attempts[of(BATCH.points[2])] == ["MemoryError: no room"]
+    again.close()
+    changed = Journal(path, batch_of([8, 16, 32], source="s2"), HOST)
+    assert not changed.attempts, "another source is another chance"
+    changed.close()
 
 
 def test_a_second_process_on_the_same_batch_is_refused(path):
@@ -143,7 +196,7 @@ def test_a_sync_that_fails_leaves_the_points_before_it(path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(StoreError, match=r"No space left.*before this one are kept"):
         patch.setattr(os, "fsync", full)
         journal.append(BATCH.points[2], measured(BATCH.points[2]))
-    assert BATCH.points[2].key not in journal.finished
+    assert of(BATCH.points[2]) not in journal.finished
     journal.close()
     assert path.read_bytes() == before
 
@@ -155,7 +208,7 @@ def test_a_disk_that_is_full_leaves_the_points_before_it(path, room):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + room, limits[1]))
     try:
-        with pytest.raises(StoreError, match=r"tiled_padded-r2\.journal: .*the points before this one are kept"):
+        with pytest.raises(StoreError, match=r"cuda-r2-1\.journal: .*the points before this one are kept"):
             journal.append(BATCH.points[2], measured(BATCH.points[2]))
         assert path.read_bytes() == before
     finally:
@@ -164,14 +217,14 @@ def test_a_disk_that_is_full_leaves_the_points_before_it(path, room):
     journal.close()
     assert path.read_bytes().startswith(before)
     again = Journal(path, BATCH, HOST)
-    assert set(again.finished) == {point.key for point in BATCH.points}
+    assert set(again.finished) == set(BATCH.fingerprints)
     again.close()
 
 
 def test_a_complete_journal_becomes_one_file(path):
     output = path.with_suffix(".h5")
     filled(path).complete(output)
-    assert [each.name for each in path.parent.iterdir()] == [output.name]
+    assert sorted(each.name for each in path.parent.iterdir()) == [output.name, "kept"]
     groups = store.read(output)
     measurements, samples = groups["measurements"], groups["samples"]
     assert list(measurements["m"]) == [8, 8, 16, 16, 32, 32]
@@ -209,6 +262,88 @@ def test_a_failure_is_stored_with_its_place_and_without_times(path):
     assert np.isnan(groups["measurements"]["error"][0])
     assert groups["measurements"]["where"][0] == WRONG.where
     assert set(groups["samples"]["measurement"]) == {1}
+
+
+# --- what is kept of earlier files ------------------------------------------------------------------------------
+
+
+def test_a_file_that_was_deleted_comes_back_from_what_is_kept(path):
+    output = stored(path.with_suffix(".h5"))
+    before = store.read(output)
+    output.unlink()  # as a workflow does before it makes it anew
+    journal = Journal(path, BATCH, {"host": "there"})
+    assert journal.measured == set(BATCH.fingerprints) and not journal.finished
+    journal.complete(output)
+    after = store.read(output)
+    for group, columns in before.items():
+        for name, values in columns.items():
+            np.testing.assert_array_equal(after[group][name], values)
+    assert [json.loads(each) for each in after["runs"]["provenance"]] == [HOST], "a run without points is none"
+
+
+def test_only_what_changed_is_missing_and_the_numbers_of_the_rest_are_the_same(path):
+    output = stored(path.with_suffix(".h5"))
+    before = store.read(output)
+    output.unlink()
+    other = batch_of([16, 8], "cublas", alpha=1.5)  # a batch may get variants, too
+    batch = together((*BATCH.points, *other.points))
+    batch = dataclasses.replace(batch, fingerprints=("new", *batch.fingerprints[1:]))
+    journal = Journal(path, batch, {"host": "there"})
+    assert journal.measured == set(BATCH.fingerprints[1:])
+    for point in (BATCH.points[0], *other.points):
+        journal.append(point, measured(point, 9.0))
+    journal.complete(output)
+    after = store.read(output)
+    rows = after["measurements"]
+    assert list(rows["m"]) == [8, 8, 16, 16, 32, 32, 16, 16, 8, 8]
+    assert list(rows["variant"]) == ["tiled_padded"] * 6 + ["cublas"] * 4
+    assert [json.loads(text) for text in after["runs"]["provenance"][rows["run"]]] == (
+        [{"host": "there"}] * 2 + [HOST] * 4 + [{"host": "there"}] * 4
+    )
+    np.testing.assert_array_equal(rows["tile"], [8] * 6 + [np.nan] * 4)
+    for row in range(10):
+        kept = 2 <= row < 6
+        of_row = after["samples"]["kernel"][after["samples"]["measurement"] == row]
+        earlier = before["samples"]["kernel"][before["samples"]["measurement"] == row]
+        np.testing.assert_array_equal(of_row, earlier if kept else [9.0] * 8)
+
+
+def test_points_are_found_wherever_the_parts_were_divided(path):
+    """Two jobs become three: each new one takes its points from whichever had them."""
+    points = batch_of(range(1, 7)).points
+    for part, members in ((1, points[:3]), (2, points[3:])):
+        batch = together(members, part=part)
+        journal = Journal(path.with_name(f"{part}.journal"), batch, HOST)
+        for point in members:
+            journal.append(point, measured(point))
+        journal.complete(path.with_name(f"{part}.h5"))
+    for part in (1, 2, 3):  # one after the other, and each has its file before the next one starts
+        path.with_name(f"{part}.h5").unlink(missing_ok=True)
+        batch = together(points[2 * part - 2 : 2 * part], part=part)
+        journal = Journal(path.with_name(f"{part}.journal"), batch, HOST)
+        assert journal.measured == set(batch.fingerprints)
+        journal.complete(path.with_name(f"{part}.h5"))
+        assert list(store.read(path.with_name(f"{part}.h5"))["measurements"]["m"][::2]) == [2 * part - 1, 2 * part]
+
+
+def test_a_kept_file_that_is_damaged_is_measured_again(path):
+    stored(path.with_suffix(".h5"))
+    (kept,) = (path.parent / "kept").iterdir()
+    kept.write_bytes(kept.read_bytes()[:-100])
+    journal = Journal(path, BATCH, HOST)
+    assert not journal.measured
+    journal.close()
+
+
+def test_without_links_a_copy_is_kept(path, monkeypatch):
+    def no_links(self, target):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(Path, "hardlink_to", no_links)
+    output = stored(path.with_suffix(".h5"))
+    (kept,) = (path.parent / "kept").iterdir()
+    assert kept.read_bytes() == output.read_bytes()
+    assert not kept.samefile(output)
 
 
 # --- files -------------------------------------------------------------------------------------------------------
@@ -263,6 +398,7 @@ def without_resources(path):
     with h5py.File(path, "a") as file:
         for name in RESOURCES:
             del file["measurements"][name]
+        del file["measurements"]["fingerprint"]
     return path
 
 
@@ -271,6 +407,7 @@ def test_a_file_from_before_resources_opens_without_them(tmp_path):
     assert set(groups["measurements"]) == set(store.MEASUREMENTS) | {"alpha", "tile"}
     for name in RESOURCES:
         assert np.isnan(groups["measurements"][name]).all() and len(groups["measurements"][name]) == 6
+    assert list(groups["measurements"]["fingerprint"]) == [""] * 6
 
 
 def test_a_file_from_before_resources_merges_with_one_that_has_them(tmp_path):
@@ -281,7 +418,7 @@ def test_a_file_from_before_resources_merges_with_one_that_has_them(tmp_path):
     journal.close()
     journal = Journal(tmp_path / "b.journal", BATCH, HOST)  # they come back from the journal
     journal.complete(tmp_path / "b.h5")
-    store.merge([without_resources(stored(tmp_path / "a.h5")), tmp_path / "b.h5"], tmp_path / "all.h5")
+    store.merge([without_resources(stored(tmp_path / "a" / "a.h5")), tmp_path / "b.h5"], tmp_path / "all.h5")
     rows = store.read(tmp_path / "all.h5")["measurements"]
     np.testing.assert_array_equal(rows["registers"], [np.nan] * 6 + [40, np.nan] * 3)
     np.testing.assert_array_equal(rows["block_x"], [np.nan] * 6 + [16, np.nan] * 3)
@@ -296,7 +433,7 @@ def test_a_journal_from_before_resources_goes_on(path):
             del each["resources"]
     path.write_text("".join(json.dumps(entry) + "\n" for entry in old))
     journal = Journal(path, BATCH, HOST)
-    assert set(journal.finished) == {point.key for point in BATCH.points}
+    assert set(journal.finished) == set(BATCH.fingerprints)
     journal.close()
 
 
@@ -315,7 +452,7 @@ def test_a_file_without_one_of_its_groups_is_an_error(tmp_path):
 def merged(tmp_path):
     """Three batches in one file: with a tile, without one, and of an operation without parameters."""
     batches = [BATCH, batch_of([64], "cublas", alpha=1.5), batch_of([1000, 2000], "cub", "sum")]
-    parts = [stored(tmp_path / f"{batch.variant}.h5", batch) for batch in batches]
+    parts = [stored(tmp_path / f"{i}" / "part.h5", batch) for i, batch in enumerate(batches)]
     omitted = [{"sweep": "size", "variant": "naive", "ranks": 4, "reason": "no GPU"}]
     store.merge(parts, tmp_path / "all.h5", omitted)
     return tmp_path / "all.h5"
@@ -328,10 +465,8 @@ def test_merged_rows_keep_their_values_and_point_at_their_own_rows(merged):
     assert list(measurements["m"]) == [8, 8, 16, 16, 32, 32, 64, 64, 0, 0, 0, 0]
     np.testing.assert_array_equal(measurements["tile"], [8] * 6 + [np.nan] * 6)
     np.testing.assert_array_equal(measurements["alpha"], [1.5] * 8 + [np.nan] * 4)
-    assert list(runs["batch"][measurements["run"]]) == [
-        f"{sweep}/{variant}-r2" for sweep, variant in zip(measurements["sweep"], measurements["variant"], strict=True)
-    ]
-    assert list(runs["batch"]) == ["matmul-sweep/tiled_padded-r2", "matmul-sweep/cublas-r2", "sum-sweep/cub-r2"]
+    assert list(measurements["run"]) == [0] * 6 + [1] * 2 + [2] * 4
+    assert list(runs["batch"]) == ["matmul-sweep/cuda-r2-1"] * 2 + ["sum-sweep/cuda-r2-1"]
     assert list(np.bincount(samples["measurement"])) == [8] * 12
 
 

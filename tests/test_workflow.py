@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -81,14 +82,15 @@ def test_from_config_to_report_and_only_what_changed_again(snakemake):
     first = snakemake(CONFIG)
     assert first.returncode == 0, first.stdout
     results = first.folder / "results"
-    batches = {"small/serial-r1", "small/serial-r2", "small/numpy-r1", "small/numpy-r2", "sum/serial-r2"}
+    batches = {"small/cpu-r1-1", "small/cpu-r2-1", "sum/cpu-r2-1"}
     for batch in batches:
         assert "PASS" in (results / "logs" / f"{batch}.log").read_text()
         assert not (results / "raw" / f"{batch}.journal").exists()
 
     columns = store.read(results / "timings.h5")
     measured = set(zip(*(columns["measurements"][c] for c in ("sweep", "variant", "ranks")), strict=True))
-    assert {f"{sweep}/{variant}-r{ranks}" for sweep, variant, ranks in measured} == batches
+    small = {("small", variant, ranks) for variant in ("serial", "numpy") for ranks in (1, 2)}
+    assert measured == small | {("sum", "serial", 2)}
     assert columns["measurements"]["passed"].all()
     assert set(columns["omitted"]["variant"]) == {"naive"}
     page = (results / "report.html").read_text()
@@ -100,8 +102,35 @@ def test_from_config_to_report_and_only_what_changed_again(snakemake):
     assert "Nothing to be done" in again.stdout
 
     other = snakemake(changed(ranks=[1, 2, 3]), "--dry-run")
-    assert planned(other.stdout) == {"small/serial-r3", "small/numpy-r3"}
-    assert planned(snakemake(changed(sizes=[7, 33]), "--dry-run").stdout) == batches - {"sum/serial-r2"}
+    assert planned(other.stdout) == {"small/cpu-r3-1"}
+    assert planned(snakemake(changed(sizes=[7, 33]), "--dry-run").stdout) == batches - {"sum/cpu-r2-1"}
+
+
+def test_a_new_variant_is_measured_and_the_others_are_kept(snakemake, tmp_path):
+    first = snakemake(CONFIG)
+    assert first.returncode == 0, first.stdout
+    before = store.read(tmp_path / "results" / "timings.h5")
+
+    second = snakemake(changed(variants=["serial", "openmp", "numpy", "naive"], sizes=[32, 7]))
+    assert second.returncode == 0, second.stdout
+    log = (tmp_path / "results" / "logs" / "small" / "cpu-r1-1.log").read_text()
+    assert "4 points were measured before and are kept" in log
+    assert set(re.findall(r"cpu-r1-1 (\w+) .* PASS", log)) == {"openmp"}
+    after = store.read(tmp_path / "results" / "timings.h5")
+    assert len(after["measurements"]["m"]) == len(before["measurements"]["m"]) + 2 * 2 * 2
+    assert times(before).items() <= times(after).items()
+
+
+def times(columns):
+    """Of each point of serial, the kernel times."""
+    rows, samples = columns["measurements"], columns["samples"]
+    found = {}
+    for i in np.flatnonzero(rows["variant"] == "serial"):
+        place = tuple(rows[name][i] for name in ("sweep", "contender", "m", "n", "ranks", "dtype"))
+        found[place] = tuple(
+            samples["kernel"][samples["measurement"] == i][samples["call"][samples["measurement"] == i] == 0]
+        )
+    return found
 
 
 def test_a_wrong_config_is_refused_before_anything_runs(snakemake):

@@ -80,16 +80,17 @@ def write(
     provenance: Mapping[str, Any] | None = None,
     omitted: Sequence[Mapping[str, Any]] = (),
 ) -> Path:
-    """A merged timings file: each sweep's measurements, a batch for each variant and rank count."""
+    """A merged timings file: each sweep's measurements, a batch for each device and rank count."""
     parts = []
     for sweep, rows in sweeps.items():
         batches: dict[tuple, list[Measurement]] = {}
         for row in rows:
-            batches.setdefault((row.point.operation, row.point.variant, row.point.ranks), []).append(row)
-        for (operation, variant, ranks), members in batches.items():
-            device = OPERATIONS[operation].variant(variant).device
-            points = tuple(dict.fromkeys(member.point.key for member in members))
-            batch = Batch(sweep, operation, variant, device, ranks, points, "")
+            device = OPERATIONS[row.point.operation].variant(row.point.variant).device
+            batches.setdefault((row.point.operation, device, row.point.ranks), []).append(row)
+        for (operation, device, ranks), members in batches.items():
+            points = tuple({member.point.key: member.point for member in members}.values())
+            fingerprints = tuple(point.key for point in points)
+            batch = Batch(sweep, operation, device, ranks, 1, points, fingerprints, (1.0,) * len(points), 1.0, "")
             parts.append(path.with_name(f"part{len(parts)}.h5"))
             store.write(parts[-1], batch, [dict(provenance or {})], [(0, member) for member in members])
     store.merge(parts, path, omitted)

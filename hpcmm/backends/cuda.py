@@ -292,7 +292,8 @@ class CudaBackend:
         self.device.synchronize()
 
     def release(self) -> None:
-        """Give the memory of a finished point back to the device."""
+        """Give the memory of a finished point back to the device; raise what is wrong with it, if anything."""
+        self.device.synchronize()
         cupy.get_default_memory_pool().free_all_blocks()
         cupy.get_default_pinned_memory_pool().free_all_blocks()
 

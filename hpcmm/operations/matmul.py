@@ -14,10 +14,18 @@ SAMPLED_ROWS = 16  # of a product too large for every element to be checked
 PANEL = 2048  # columns of B that are widened at a time
 
 LADDER = (  # the order here is the order of the rungs
-    Variant("serial", "cpu", "triple loop on one thread", source="000, 004"),
-    Variant("serial_double", "cpu", "sums in double also for float; for double the same as serial", source="004"),
-    Variant("unrolled", "cpu", "k loop unrolled by four, with four partial sums and a remainder loop", source="001"),
-    Variant("pthread", "cpu", "rows dealt out to POSIX threads, the serial loop in each", source="000"),
+    Variant("serial", "cpu", "triple loop on one thread", source="000, 004", slow=True),
+    Variant(
+        "serial_double", "cpu", "sums in double also for float; for double the same as serial", source="004", slow=True
+    ),
+    Variant(
+        "unrolled",
+        "cpu",
+        "k loop unrolled by four, with four partial sums and a remainder loop",
+        source="001",
+        slow=True,
+    ),
+    Variant("pthread", "cpu", "rows dealt out to POSIX threads, the serial loop in each", source="000", slow=True),
     Variant("avx", "cpu", "SIMD intrinsics on one thread: AVX-512, AVX2 or NEON, chosen at run time", source="000"),
     Variant("openmp", "cpu", "rows shared out over OpenMP threads, inner loop over contiguous rows of B", source="000"),
     Variant("packed", "cpu", "packed panels, register tiles and cache blocks, SIMD chosen at run time, all threads"),

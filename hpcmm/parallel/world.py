@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import time
+import traceback
 from typing import Any, NoReturn
 
 from mpi4py import MPI
 
 from hpcmm.model import HpcmmError
+
+PATIENCE_SECONDS = 10  # of a rank that failed: others that fail likewise come soon
 
 
 class LaunchError(HpcmmError):
@@ -64,6 +68,47 @@ def describe(comm: MPI.Comm) -> dict[str, Any]:
         "standard": ".".join(map(str, MPI.Get_version())),
         "ranks": comm.size,
     }
+
+
+def duplicate(comm: MPI.Comm) -> MPI.Comm:
+    """Return a communicator of the same ranks in which no message of another one can be received."""
+    return comm.Dup()
+
+
+def describe_error(error: Exception) -> str:
+    """Print where an unexpected error came from; return what it says in one line."""
+    if not isinstance(error, HpcmmError):
+        traceback.print_exception(error)
+        sys.stderr.flush()
+    text = " ".join(str(error).split())
+    return text if isinstance(error, HpcmmError) else f"{type(error).__name__}: {text}"
+
+
+def exchange(comm: MPI.Comm, failure: tuple[str, bool] | None) -> list[tuple[str, bool] | None]:
+    """Wait for all ranks and tell each of them how it went on every one.
+
+    A rank that failed ends the job if the others do not come soon: they may be waiting for it in the
+    middle of their work.
+
+    Parameters
+    ----------
+    comm : MPI.Comm
+        One that is used for nothing else where something may have failed.
+    failure : tuple or None
+        What went wrong on this rank, its message first.
+
+    Returns
+    -------
+    list
+        The failure of each rank, None where there is none.
+    """
+    request = comm.Ibarrier()
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not request.Test():
+        if failure and time.monotonic() > deadline:
+            abort(f"rank {comm.rank}: {failure[0]}")
+        time.sleep(1e-3)
+    return comm.allgather(failure)
 
 
 def abort(message: str) -> NoReturn:

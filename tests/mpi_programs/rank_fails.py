@@ -1,9 +1,12 @@
-"""jobs/measure.py, but that rank 1 fails when it places the third point: ``rank_fails.py KIND ARGUMENTS...``.
+"""jobs/measure.py, but that ranks fail where they place size 12: ``rank_fails.py KIND RANKS ARGUMENTS...``.
 
-KIND is the error: RuntimeError, which nobody expected, or HpcmmError, which a user can mend.
+KIND is the error: RuntimeError, which nobody expected, HpcmmError, which a user can mend, or kill, which
+ends the process at once. RANKS is how many ranks fail: 1 is rank 1, otherwise all.
 """
 
+import os
 import runpy
+import signal
 import sys
 from pathlib import Path
 
@@ -11,19 +14,21 @@ from mpi4py import MPI
 
 from hpcmm import measure
 from hpcmm.model import HpcmmError
+from hpcmm.parallel import world
 
-kind = {"RuntimeError": RuntimeError, "HpcmmError": HpcmmError}[sys.argv.pop(1)]
+kind, ranks = sys.argv.pop(1), int(sys.argv.pop(1))
 place = measure.Problem.__init__
-placed = 0
+rank = MPI.COMM_WORLD.rank
 
 
-def fails_at_the_third(self, *arguments):
-    global placed
-    placed += 1
-    if placed == 3 and MPI.COMM_WORLD.rank == 1:
-        raise kind("rank 1 lost its way")
-    place(self, *arguments)
+def fails_at_size_12(self, comm, backend, operation, point, seed):
+    if point.shape[0] == 12 and (rank == 1 or ranks > 1):
+        if kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise {"RuntimeError": RuntimeError, "HpcmmError": HpcmmError}[kind](f"rank {rank} lost its way")
+    place(self, comm, backend, operation, point, seed)
 
 
-measure.Problem.__init__ = fails_at_the_third
+world.PATIENCE_SECONDS = 1
+measure.Problem.__init__ = fails_at_size_12
 runpy.run_path(str(Path(__file__).parents[2] / "jobs" / "measure.py"), run_name="__main__")
