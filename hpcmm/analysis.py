@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from hpcmm import limits
 from hpcmm.interval import interval_rank
 from hpcmm.model import PHASES, RESOURCES
 from hpcmm.operations import OPERATIONS, matmul
@@ -75,8 +76,9 @@ def measurements(columns: Columns) -> pd.DataFrame:
     DataFrame
         The columns of group measurements and
 
-        - ``label``: the contender and its tile width; ``place``: the label's place in the order of the
-          ladder; ``setting``: the operation's parameters;
+        - ``rung``: the contender and its tile width; ``memory``: pinned or pageable, where a sweep says so;
+          ``label``: both; ``place``: the label's place in the order of the ladder; ``setting``: the
+          operation's parameters;
         - ``result``: PASS or FAIL. A FAIL has no other number below: its samples, if any, are ignored;
         - ``seconds``, ``seconds_low``, ``seconds_high``, ``repetitions``: the kernel alone, the slowest
           rank of each repetition, median over repetitions and its interval;
@@ -86,6 +88,9 @@ def measurements(columns: Columns) -> pd.DataFrame:
           ``call_flops_per_second``, ``call_bytes_per_second``: of the whole call;
         - ``ratio``, ``ratio_low``, ``ratio_high``: seconds of the baseline over seconds of the variant,
           paired by repetition (above 1: faster than the baseline); ``call_ratio`` and so on likewise;
+        - ``sm_clock``: median of the clocks of the kernel alone [Hz]; ``peak_flops_per_second`` at that
+          clock and ``peak_bytes_per_second`` of all GPUs together; ``fraction``: the least seconds that
+          these allow over ``seconds``; ``ceiling``: which of them that is. NaN and "" where not known;
         - ``throttled`` and ``throttle_reasons``: the bits of ``THROTTLING`` that any sample has.
     """
     frame = pd.DataFrame(dict(columns["measurements"]))
@@ -112,34 +117,31 @@ def measurements(columns: Columns) -> pd.DataFrame:
     for phase in PHASES[:-1]:
         phases = medians(calls[phase].to_numpy(float), calls["measurement"].to_numpy(), len(frame))
         frame["call_" + phase] = phases["median"]
+    _limit(columns, frame)
     frame["throttle_reasons"] = _throttling(columns, frame)
     frame["throttled"] = frame["throttle_reasons"] != 0
     return frame.drop(columns=["ratio_count", "call_ratio_count"])
 
 
-def _named(parameter: str, value: float) -> str:
-    """How a reader calls a parameter of a variant."""
-    if parameter == "pinned":
-        return "pinned" if value else "pageable"
-    return f"{value:g}" if parameter == "tile" else f"{parameter} {value:g}"
-
-
 def _describe(frame: pd.DataFrame, parameters: Sequence[str]) -> None:
-    """Add what a reader calls the measurement: label, place, setting, result."""
+    """Add what a reader calls the measurement: rung, memory, label, place, setting, result."""
     rungs = {name: [v.name for v in operation.ladder] for name, operation in OPERATIONS.items()}
-    labels, settings, places = [], [], []
+    names, memories, settings, places = [], [], [], []
     for row in frame[["operation", "contender", "variant", *parameters]].to_dict("records"):
         general = OPERATIONS[row["operation"]].parameters
         ladder, contender = rungs[row["operation"]], row["contender"]
         given = {name: row[name] for name in parameters if not np.isnan(row[name])}
         # A tile width is the variant's own: the baseline measured beside it has none.
         own = {k: v for k, v in given.items() if k not in general and contender == row["variant"]}
-        labels.append(" ".join([contender, *(_named(name, value) for name, value in own.items())]))
+        memories.append({1.0: "pinned", 0.0: "pageable"}.get(own.get("pinned"), ""))
+        widths = [f"{v:g}" if k == "tile" else f"{k} {v:g}" for k, v in own.items() if k != "pinned"]
+        names.append(" ".join([contender, *widths]))
         settings.append(", ".join(f"{k} {v:g}" for k, v in given.items() if k in general))
         rung = ladder.index(contender) if contender in ladder else len(ladder)
         places.append((rung, contender, *(own.get(k, 0.0) for k in parameters)))
     order = {place: i for i, place in enumerate(sorted(set(places)))}
-    frame["label"], frame["setting"] = labels, settings
+    frame["rung"], frame["memory"], frame["setting"] = names, memories, settings
+    frame["label"] = [" ".join(filter(None, pair)) for pair in zip(names, memories, strict=True)]
     frame["place"] = [order[place] for place in places]
     frame["result"] = np.where(frame["passed"] == 1, "PASS", "FAIL")
 
@@ -177,6 +179,31 @@ def _paired(frame: pd.DataFrame, parameters: Sequence[str], slowest: pd.DataFram
         other, left_on=["partner", "repetition"], right_on=["measurement", "repetition"], suffixes=("", "_baseline")
     )
     return pd.DataFrame({"measurement": both["measurement"], "ratio": both[phase + "_baseline"] / both[phase]})
+
+
+def _limit(columns: Columns, frame: pd.DataFrame) -> None:
+    """Add the clock and what the GPUs could do at it, beside what was reached."""
+    samples = columns["samples"]
+    alone = _believed(columns, frame) & (samples["call"] == 0)
+    clocks = medians(samples["sm_clock"][alone], samples["measurement"][alone], len(frame))["median"]
+    provenances = [run["provenance"] for run in runs(columns)]
+    gpus = [gpus_of(provenance) for provenance in provenances]
+    hot = [isinstance(m := p.get("measuring"), Mapping) and m.get("cache") == "hot" for p in provenances]
+    found = []
+    for row, clock in zip(frame.to_dict("records"), clocks, strict=True):
+        on_gpu = row["device"] == "cuda"
+        flops, units, nbytes = limits.peaks(gpus[row["run"]] if on_gpu else [], row["dtype"], clock)
+        least = {}
+        if OPERATIONS[row["operation"]].metric == "flops":
+            least[f"{row['dtype']} {units}"] = row["flops"] / flops
+        if not hot[row["run"]]:  # what the caches hold need not come from memory
+            least["memory"] = row["bytes"] / nbytes
+        known = {name: seconds for name, seconds in least.items() if np.isfinite(seconds)}
+        ceiling = max(known, key=known.get, default="") if len(known) == len(least) else ""
+        found.append((flops, nbytes, known[ceiling] / row["seconds"] if ceiling else np.nan, ceiling))
+    frame["sm_clock"] = clocks
+    names = ["peak_flops_per_second", "peak_bytes_per_second", "fraction", "ceiling"]
+    frame[names] = pd.DataFrame(found, columns=names, index=frame.index)
 
 
 def _throttling(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
@@ -317,6 +344,11 @@ class Series:
     setting: str
     points: pd.DataFrame
 
+    def of(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Those of other rows that belong to this series."""
+        keys = ("sweep", "operation", "dtype", "ranks", "setting")
+        return rows[(rows[list(keys)] == [getattr(self, key) for key in keys]).all(axis=1)]
+
 
 def points(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows that a sweep asked for: without the baselines measured beside another variant."""
@@ -369,6 +401,36 @@ def phases(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(**shares)
 
 
+def activities(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
+    """What the whole calls spent their time on, as a profiler sums it up: a row a point and activity.
+
+    Parameters
+    ----------
+    columns, frame
+        A timings file and ``measurements`` of it.
+
+    Returns
+    -------
+    DataFrame
+        Of ``measurements``, and ``activity``, a phase; ``calls``: how often it was timed, over all
+        repetitions and ranks; ``total``, ``mean``, ``least`` and ``most`` of these seconds; ``share`` of
+        the seconds of the whole calls. What is left of those is waiting.
+    """
+    asked = points(frame)
+    samples = pd.DataFrame({name: columns["samples"][name] for name in ("measurement", "call", *PHASES)})
+    samples = samples[_believed(columns, frame) & (samples["call"] == 1)]
+    samples = samples[samples["measurement"].isin(asked.index)]
+    parts = []
+    for phase in PHASES[:-1]:
+        part = samples[["measurement", phase, "total"]].dropna()
+        grouped = part.groupby("measurement")
+        of_phase = grouped[phase].agg(calls="count", total="sum", mean="mean", least="min", most="max")
+        parts.append(of_phase.assign(share=of_phase["total"] / grouped["total"].sum(), activity=phase))
+    found = pd.concat(parts)
+    rows = asked.loc[found.index].assign(**{name: found[name].to_numpy() for name in found})
+    return rows.sort_index(kind="stable").reset_index(drop=True)
+
+
 def runs(columns: Columns) -> list[dict[str, Any]]:
     """Batch and provenance of each run; provenance that cannot be read is empty."""
     result = []
@@ -379,6 +441,12 @@ def runs(columns: Columns) -> list[dict[str, Any]]:
             provenance = {}
         result.append({"batch": batch, "provenance": provenance if isinstance(provenance, dict) else {}})
     return result
+
+
+def gpus_of(provenance: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What a run says of the GPU of each rank."""
+    gpus = provenance.get("gpus")
+    return [gpu for gpu in gpus if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []
 
 
 @dataclass(frozen=True)

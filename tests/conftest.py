@@ -103,3 +103,11 @@ def mpiexec():
         return subprocess.CompletedProcess(job.args, job.returncode, output, errors)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def modelled(tmp_path_factory):
+    """A timings file of the whole experiment of config.yaml, with modelled times."""
+    import modelled_run
+
+    return modelled_run.write(tmp_path_factory.mktemp("modelled") / "timings.h5")

@@ -262,7 +262,7 @@ def test_unreadable_provenance_is_empty():
 def test_host_memory_is_part_of_the_label(tmp_path):
     points = [matmul("naive", tile=8, pinned=pinned) for pinned in (1.0, 0.0)]
     rows = derive(tmp_path, *(measurement(point, samples=kernel_samples([1.0])) for point in points))
-    assert set(rows["label"]) == {"naive pinned 8", "naive pageable 8"}
+    assert set(rows["label"]) == {"naive 8 pinned", "naive 8 pageable"}
 
 
 # --- resources ---------------------------------------------------------------------------------------------------
@@ -344,3 +344,92 @@ def test_resources_of_a_file(tmp_path):
 
 def test_there_are_none_where_nothing_was_recorded(tmp_path):
     assert analysis.resources(derive(tmp_path, measurement(matmul("naive", tile=8)))).empty
+
+
+# --- limits and activities ---------------------------------------------------------------------------------------
+
+CHIP = {"compute_capability": "90", "multiprocessors": 10, "max_sm_clock": 2e9, "memory_bytes_per_second": 1e12}
+
+
+def limited(tmp_path, *rows, gpus=(CHIP,), **provenance):
+    path = timings.write(tmp_path / "timings.h5", {"size": rows}, {"gpus": list(gpus), **provenance})
+    return analysis.measurements(store.read(path))
+
+
+def clocked(clock, seconds=1e-6):
+    return kernel_samples([seconds] * 3, {"sm_clock": clock})
+
+
+def test_fraction_of_the_arithmetic_limit_is_at_the_measured_clock(tmp_path):
+    rows = limited(
+        tmp_path,
+        measurement(matmul(n=512), samples=clocked(1e9, 1e-3)),
+        measurement(matmul(n=512, dtype="float64"), samples=clocked(1e9, 1e-3)),
+        measurement(matmul(n=512), "cublas", samples=kernel_samples([1e-3] * 3)),
+    )
+    work = 2 * 512**3 / 1e-3
+    assert list(rows["peak_flops_per_second"]) == [10 * 256 * 1e9, 10 * 256 * 1e9, 10 * 256 * 2e9]
+    assert list(rows["fraction"]) == pytest.approx([work / 2.56e12, work / 2.56e12, work / 5.12e12])
+    assert list(rows["ceiling"]) == ["float32 FMA units", "float64 tensor cores", "float32 FMA units"]
+
+
+def test_the_roofline_bends_at_the_bandwidth(tmp_path):
+    point = Point("matmul", "naive", (4096, 1, 4096), "float32", 1, MATMUL)
+    (row,) = limited(tmp_path, measurement(point, samples=clocked(1e9, 1e-3))).to_dict("records")
+    nbytes = 4 * (4096 * 4096 + 4096 + 2 * 4096)
+    assert (row["ceiling"], row["fraction"]) == ("memory", pytest.approx(nbytes / 1e12 / 1e-3))
+
+
+def test_reductions_are_limited_by_memory_of_all_gpus(tmp_path):
+    gpus = [CHIP | {"uuid": "a"}, CHIP | {"uuid": "b"}]
+    (row,) = limited(tmp_path, measurement(reduction("sequential", ranks=2), samples=clocked(1e9)), gpus=gpus).to_dict(
+        "records"
+    )
+    assert (row["ceiling"], row["fraction"]) == ("memory", pytest.approx(4 * 1025 / 2e12 / 1e-6))
+
+
+def test_no_limit_where_it_is_not_known(tmp_path):
+    old = {key: value for key, value in CHIP.items() if key != "memory_bytes_per_second"}
+    rows = [
+        limited(tmp_path, measurement(matmul("serial"), samples=kernel_samples([1.0]))),
+        limited(tmp_path, measurement(matmul(), samples=clocked(1e9)), gpus=()),
+        limited(tmp_path, measurement(matmul(), samples=clocked(1e9)), gpus=(old,)),
+        limited(tmp_path, measurement(reduction("sequential"), samples=clocked(1e9)), measuring={"cache": "hot"}),
+        limited(tmp_path, measurement(matmul(), verdict=FAIL)),
+    ]
+    assert all(np.isnan(frame["fraction"].iloc[0]) for frame in rows)
+    assert [frame["ceiling"].iloc[0] for frame in rows[:4]] == [""] * 4
+
+
+def test_hot_caches_leave_a_product_its_arithmetic_limit(tmp_path):
+    rows = limited(tmp_path, measurement(matmul(), samples=clocked(1e9)), measuring={"cache": "hot"})
+    assert rows["ceiling"].iloc[0] == "float32 FMA units"
+
+
+def test_activities_are_sums_over_all_raw_samples(tmp_path):
+    calls = [
+        [{"upload": 1.0, "kernel": 2.0, "total": 4.0}, {"upload": 3.0, "kernel": 2.0, "total": 6.0}],
+        [{"upload": 2.0, "kernel": 4.0, "total": 8.0}, {"upload": 2.0, "kernel": 2.0, "total": 8.0}],
+    ]
+    point = matmul(ranks=2, tile=8)
+    samples = (*kernel_samples([(9.0, 9.0)]), *call_samples(calls))
+    rows = [
+        measurement(point, samples=samples),
+        measurement(point, "cublas", samples=samples),
+        measurement(matmul("tiled_padded", ranks=2, tile=8), verdict=FAIL, samples=samples),
+        measurement(matmul("cublas", ranks=2), samples=kernel_samples([(9.0, 9.0)])),
+    ]
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"size": rows}))
+    found = analysis.activities(columns, analysis.measurements(columns))
+    assert list(found["label"]) == ["naive 8", "naive 8"]
+    names = ["activity", "calls", "total", "mean", "least", "most"]
+    assert found[names].to_dict("records") == [
+        {"activity": "upload", "calls": 4, "total": 8.0, "mean": 2.0, "least": 1.0, "most": 3.0},
+        {"activity": "kernel", "calls": 4, "total": 10.0, "mean": 2.5, "least": 2.0, "most": 4.0},
+    ]
+    assert list(found["share"]) == pytest.approx([8 / 26, 10 / 26])
+
+
+def test_no_calls_no_activities(tmp_path):
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"size": [measurement(matmul())]}))
+    assert analysis.activities(columns, analysis.measurements(columns)).empty

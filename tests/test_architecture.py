@@ -19,6 +19,7 @@ JOBS = sorted((PACKAGE.parent / "jobs").glob("*.py"))
 ORDER = [
     "model",
     "interval",
+    "limits",
     "kernels",
     "operations",
     "plan",

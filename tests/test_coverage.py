@@ -8,7 +8,7 @@ import yaml
 
 from hpcmm import store
 from hpcmm.operations import OPERATIONS
-from hpcmm.report import figures, tables
+from hpcmm.report import figures, findings, tables
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "coverage.md").read_text()
@@ -17,7 +17,7 @@ SWEEPS = set(yaml.safe_load((ROOT / "config.yaml").read_text())["sweeps"])
 COLUMNS = {f"{group}.{column}" for group, columns in store.GROUPS.items() for column in columns}
 SHOWN = {
     f"{module.__name__.rpartition('.')[2]}.{name}"
-    for module in (tables, figures)
+    for module in (tables, figures, findings)
     for name, value in vars(module).items()
     if getattr(value, "__module__", "") == module.__name__
 }

@@ -580,3 +580,55 @@ def test_report_and_analysis_load_no_backend():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_pinned_and_pageable_copies_stand_below_one_another(tmp_path):
+    rows = []
+    for pinned, upload in ((0.0, 4e-3), (1.0, 1e-3)):
+        phases = {"upload": upload, "kernel": 3e-3, "download": 1e-3, "total": upload + 5e-3}
+        slow = phases | {"upload": 2 * upload}
+        point = product("naive", 640, tile=32, pinned=pinned)
+        rows.append(measurement(point, samples=(*kernel_samples([1e-3]), *call_samples([[phases], [slow]]))))
+    report.build(timings.write(tmp_path / "timings.h5", {"transfer": rows}), tmp_path)
+    head, *body = markdown_rows(tmp_path / "tables" / "transfer.activities.md")
+    assert head == ["n", "Variant", "Activity", "Host memory", "Share", "Time", "Calls", "Mean", "Min", "Max"]
+    assert body[:3] == [
+        ["640", "naive 32", "host to device", "pinned", "25 %", "3.00 ms", "2", "1.50 ms", "1.00 ms", "2.00 ms"],
+        ["", "", "", "pageable", "67 %", "12.0 ms", "2", "6.00 ms", "4.00 ms", "8.00 ms"],
+        ["", "", "kernel", "pinned", "50 %", "6.00 ms", "2", "3.00 ms", "3.00 ms", "3.00 ms"],
+    ]
+    assert [row[2] for row in body] == ["host to device", "", "kernel", "", "device to host", ""]
+    first, *_ = read_csv(tmp_path / "tables" / "transfer.activities.csv")
+    assert (first["activity"], first["memory"], first["calls"]) == ("upload", "pageable", "2")
+    text = Page(html_of(tmp_path)).text
+    assert "Copies and kernel, float32" in text and "Speed from pinned over pageable memory" in text
+
+
+def test_the_part_of_the_limit_stands_beside_each_speed(tmp_path):
+    gpu = {"compute_capability": "90", "multiprocessors": 1, "max_sm_clock": 1e9, "memory_bytes_per_second": 1e15}
+    rows = [of_rate(product(v, 64, tile=8), rate) for v, rate in (("naive", 64.0), ("tiled_padded", 128.0))]
+    report.build(timings.write(tmp_path / "timings.h5", {"one": rows}, {"gpus": [gpu]}), tmp_path)
+    head, first, second = markdown_rows(tmp_path / "tables" / "one.ladder.md")
+    assert (head[8], first[8], second[8]) == ("Of limit", "25 % (float32 FMA units)", "50 % (float32 FMA units)")
+    assert "64.0 (25 % of limit PASS 1e-08)" in (tmp_path / "tables" / "one.md").read_text("utf-8")
+    row, _ = read_csv(tmp_path / "tables" / "one.csv")
+    assert (float(row["fraction"]), row["ceiling"]) == (pytest.approx(0.25), "float32 FMA units")
+    html = html_of(tmp_path)
+    assert 'id="hardware-limit"' in html and "64 GFLOP/s" not in html
+    assert "Most float32 operations at the highest clock" in html
+
+
+def test_without_a_known_limit_there_is_no_column(built):
+    text = Page(html_of(built)).text
+    assert "Of limit" not in text and "Limit of the hardware" not in text
+
+
+def test_what_to_see_is_on_the_page(built):
+    assert "What to see" in Page(html_of(built)).text
+    assert "On the GPU at 2²²" not in Page(html_of(built)).text  # two rungs are no ladder
+
+
+def test_no_figure_of_the_course_documents_is_in_the_package():
+    source = "".join(path.read_text("utf-8") for path in Path(page.__file__).parent.iterdir() if path.is_file())
+    for figure in ("2.083", "4.854", "9.741", "17.377", "31.289", "15.01", "8.054"):
+        assert figure not in source

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,7 +11,7 @@ import pandas as pd
 
 from hpcmm import analysis, store
 from hpcmm.analysis import Series
-from hpcmm.report import figures, page, tables
+from hpcmm.report import figures, findings, page, tables
 from hpcmm.report.page import Part, Sweep
 from hpcmm.report.tables import Table
 
@@ -41,15 +41,18 @@ def build(timings: Path, results: Path) -> Path:
     sweeps: dict[str, list[Series]] = {}
     for series in analysis.series(frame):
         sweeps.setdefault(series.sweep, []).append(series)
-    shown = [_write_sweep(name, members, results) for name, members in sweeps.items()]
+    activities, resources = analysis.activities(columns, frame), analysis.resources(frame)
+    shown = [_write_sweep(name, members, activities, resources, results) for name, members in sweeps.items()]
     runs = analysis.runs(columns)
-    occupied, device = _write_resources(analysis.resources(frame), page.gpus(runs), results)
+    occupied, device = _write_resources(resources, page.gpus(runs), results)
     html = page.render(analysis.summary(columns, frame), runs, shown, occupied, device, timings.name)
     _write(results / "report.html", html)
     return results / "report.html"
 
 
-def _write_sweep(name: str, members: Iterable[Series], results: Path) -> Sweep:
+def _write_sweep(
+    name: str, members: Sequence[Series], activities: pd.DataFrame, resources: pd.DataFrame, results: Path
+) -> Sweep:
     """Write one sweep's tables and figures; return what the page shows of them."""
     # A sweep's name comes from a file: it must not lead out of the folder.
     stem = quote(name, safe="")
@@ -57,7 +60,8 @@ def _write_sweep(name: str, members: Iterable[Series], results: Path) -> Sweep:
     for i, series in enumerate(members):
         chart = figures.rate_against_size(series)
         ladder = tables.ladder_table(series) if tables.is_ladder(series) else None
-        part = Part(series, tables.size_table(series), ladder, tables.phase_table(series), chart)
+        listed = tables.activity_table(series, series.of(activities))
+        part = Part(series, tables.size_table(series), ladder, tables.phase_table(series), listed, chart)
         parts.append(part)
         if chart:
             earlier = sum((p.series.dtype, p.series.ranks) == (series.dtype, series.ranks) for p in parts[:i])
@@ -76,7 +80,12 @@ def _write_sweep(name: str, members: Iterable[Series], results: Path) -> Sweep:
     if any(part.phases for part in parts):
         _write(folder / f"{stem}.phases.csv", tables.csv(calls, tables.PHASE_COLUMNS))
         _write(folder / f"{stem}.phases.md", tables.markdown([part.phases for part in parts if part.phases]))
-    return Sweep(name, parts)
+    if any(part.activities for part in parts):
+        own = [part.series.of(activities) for part in parts]
+        _write(folder / f"{stem}.activities.csv", tables.csv(own, tables.ACTIVITY_COLUMNS))
+        _write(folder / f"{stem}.activities.md", tables.markdown([p.activities for p in parts if p.activities]))
+    seen = findings.what_to_see(pd.concat([series.points for series in members]), resources)
+    return Sweep(name, parts, seen)
 
 
 def _write_resources(

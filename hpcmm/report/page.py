@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -10,6 +11,7 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
+from hpcmm import analysis, limits
 from hpcmm.analysis import Series, Summary
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import figures, tables
@@ -27,6 +29,7 @@ class Part:
     sizes: Table
     ladder: Table | None
     phases: Table | None
+    activities: Table | None
     chart: dict[str, Any] | None
 
     @property
@@ -40,6 +43,7 @@ class Sweep:
 
     name: str
     parts: Sequence[Part]
+    findings: Sequence[str]
 
     @property
     def operation(self) -> str:
@@ -50,8 +54,9 @@ class Sweep:
         return tables.RATES[OPERATIONS[self.operation].metric][1]
 
     @property
-    def phases(self) -> list[Table]:
-        return [part.phases for part in self.parts if part.phases]
+    def calls(self) -> list[Table]:
+        """The tables of the whole calls, each by phases and as a profiler sums them up."""
+        return [table for part in self.parts for table in (part.phases, part.activities) if table]
 
 
 def render(
@@ -90,6 +95,7 @@ def render(
         sweeps=sweeps,
         resources=resources,
         device=device,
+        limited=any(part.series.points["fraction"].notna().any() for sweep in sweeps for part in sweep.parts),
         ladders=[operation for operation in OPERATIONS.values() if operation.name in {s.operation for s in sweeps}],
         timings=timings,
         script=figures.script() if any(part.chart for sweep in sweeps for part in sweep.parts) else "",
@@ -133,16 +139,25 @@ def _conditions_of(provenance: Mapping[str, Any]) -> list[tuple[str, list[str]]]
 
 
 def gpus(runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """What the runs say of their GPUs, one after the other."""
-    return [gpu for run in runs for gpu in run["provenance"].get("gpus") or [] if isinstance(gpu, Mapping)]
+    """What the runs say of their GPUs, one after the other, and what these could do at most."""
+    return [dict(gpu) | _peaks(gpu) for run in runs for gpu in analysis.gpus_of(run["provenance"])]
+
+
+def _peaks(gpu: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for dtype in ("float32", "float64"):
+        flops, units, _ = limits.peaks([gpu], dtype)
+        if math.isfinite(flops):
+            found |= {f"peak_{dtype}": flops, f"units_{dtype}": units}
+    return found
 
 
 def _gpus(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Kinds of GPU with the number of different ones that took part in any run."""
     devices = {}
     for run in runs:
-        for i, gpu in enumerate(run["provenance"].get("gpus") or []):
-            if isinstance(gpu, Mapping) and gpu.get("name"):
+        for i, gpu in enumerate(analysis.gpus_of(run["provenance"])):
+            if gpu.get("name"):
                 devices[gpu.get("uuid") or (run["provenance"].get("host"), i)] = str(gpu["name"])
     names = list(devices.values())
     return [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)]

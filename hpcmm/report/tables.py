@@ -39,14 +39,17 @@ POINT_COLUMNS = (
     *("seconds", "seconds_low", "seconds_high", "repetitions"),
     *("flops_per_second", "flops_per_second_low", "flops_per_second_high"),
     *("bytes_per_second", "bytes_per_second_low", "bytes_per_second_high"),
-    *("ratio", "ratio_low", "ratio_high", "error", "bound", "reference", "throttled"),
+    *("ratio", "ratio_low", "ratio_high", "fraction", "ceiling", "sm_clock"),
+    *("error", "bound", "reference", "throttled"),
 )
 LADDER_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "result", "where", "seconds")
-LADDER_COLUMNS += ("flops_per_second", "bytes_per_second", "step", "cumulative", "ratio")
+LADDER_COLUMNS += ("flops_per_second", "bytes_per_second", "step", "cumulative", "ratio", "fraction", "ceiling")
 PHASE_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "call_seconds", "call_seconds_low")
 PHASE_COLUMNS += ("call_seconds_high", "call_repetitions", *(f"call_{phase}" for phase in PHASES[:-1]))
 PHASE_COLUMNS += (*(f"share_{phase}" for phase in PHASES[:-1]), "seconds", "flops_per_second", "bytes_per_second")
 PHASE_COLUMNS += ("call_flops_per_second", "call_bytes_per_second", "call_ratio")
+ACTIVITY_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "memory", "activity", "share", "total", "calls")
+ACTIVITY_COLUMNS += ("mean", "least", "most")
 RESOURCE_COLUMNS = ("operation", "variant", "tile", "label", "dtype", *DIMENSIONS, "ranks", *RESOURCES, "occupancy")
 RESOURCE_COLUMNS += (*(f"limit_{name.replace(' ', '_')}" for name in analysis.LIMITS), "limited_by", "computed_blocks")
 RESOURCE_COLUMNS += ("phase_loads", "phase_flops", "pending_loads", "bound_flops_per_second")
@@ -116,6 +119,13 @@ def times(ratio: float) -> str:
     return f"{number(ratio)}×" if math.isfinite(ratio) else ""
 
 
+def percent(share: float) -> str:
+    """A share, ``"68 %"`` or ``"0.42 %"``; nothing for NaN."""
+    if not math.isfinite(share):
+        return ""
+    return f"{100 * share:.0f} %" if share >= 0.0995 else f"{number(100 * share)} %"
+
+
 def size(row: Mapping) -> str:
     """``"4096"`` for a square product, ``"128 × 64 × 32"`` for another, ``"2²²"`` for a vector."""
     shape = [int(row[d]) for d in DIMENSIONS if row[d] > 0] or [0]
@@ -149,8 +159,13 @@ def against_baseline(row: Mapping) -> str:
     return "baseline" if row["baseline"] else times(row["ratio"])
 
 
+def of_limit(row: Mapping) -> str:
+    """The fraction of the hardware's limit, ``"68 % of limit"``; nothing where no limit is known."""
+    return f"{percent(row['fraction'])} of limit" if math.isfinite(row["fraction"]) else ""
+
+
 def size_table(series: Series) -> Table:
-    """Size by variant: the kernel's rate, its ratio to the baseline of its device, PASS or FAIL."""
+    """Size by variant: the kernel's rate, its ratio to the baseline, its part of the limit, PASS or FAIL."""
     metric = OPERATIONS[series.operation].metric
     labels = series.points.sort_values("place")["label"].unique()
     rows = []
@@ -164,7 +179,7 @@ def size_table(series: Series) -> Table:
             elif row["result"] == "FAIL":
                 cells.append(failed(row))
             else:
-                note = " ".join(filter(None, (against_baseline(row), result(row))))
+                note = " ".join(filter(None, (against_baseline(row), of_limit(row), result(row))))
                 cells.append(Cell(number(rate(row, metric)), note))
         rows.append(tuple(cells))
     head = ("n" if size_is_one_number(series.points) else "m × n × k", *labels)
@@ -189,6 +204,7 @@ def is_ladder(series: Series) -> bool:
 def ladder_table(series: Series) -> Table:
     """The ladder at each size: time, rate, step and cumulative speed-up of each rung."""
     metric = OPERATIONS[series.operation].metric
+    limited = bool(series.points["fraction"].notna().any())
     rows, above = [], None
     for row in analysis.ladder(series.points).to_dict("records"):
         here = (size(row), row["device"])
@@ -196,10 +212,12 @@ def ladder_table(series: Series) -> Table:
         above = here
         cells.append(Cell(row["label"], kind="text"))
         if row["result"] == "FAIL":
-            cells += [EMPTY] * 5 + [failed(row)]
+            cells += [EMPTY] * (5 + limited) + [failed(row)]
         else:
             cells += [Cell(duration(row["seconds"])), Cell(number(rate(row, metric)))]
             cells += [Cell(times(row["step"])), Cell(times(row["cumulative"])), Cell(against_baseline(row))]
+            if limited:
+                cells.append(Cell(percent(row["fraction"]), row["ceiling"]))
             cells.append(Cell(result(row), kind="text"))
         rows.append(tuple(cells))
     head = (
@@ -211,6 +229,7 @@ def ladder_table(series: Series) -> Table:
         "Step speed-up",
         "Cumulative speed-up",
         "Ratio to baseline",
+        *(["Of limit"] if limited else []),
         "Result",
     )
     return Table(f"Ladder, {conditions(series)}", head, tuple(rows))
@@ -237,6 +256,48 @@ def phase_table(series: Series) -> Table | None:
     unit = RATES[metric][1]
     head = ("n" if size_is_one_number(frame) else "m × n × k", "Variant", *map(str.capitalize, present), "Total")
     return Table(conditions(series), (*head, f"{unit}, kernel alone", f"{unit}, whole call"), tuple(rows))
+
+
+# What a reader calls a phase of the whole call, as profilers do.
+ACTIVITIES = {
+    "scatter": "scatter (MPI)",
+    "broadcast": "broadcast (MPI)",
+    "upload": "host to device",
+    "pitch": "device to device (pitch)",
+    "kernel": "kernel",
+    "download": "device to host",
+    "gather": "gather (MPI)",
+}
+
+
+def activity_table(series: Series, activities: pd.DataFrame) -> Table | None:
+    """Copies and kernels of the whole calls as a profiler sums them up; None if no call was timed.
+
+    ``activities`` are those of ``analysis.activities`` that belong to the series. Page-locked and
+    pageable memory stand below one another, activity by activity.
+    """
+    if activities.empty:
+        return None
+    position = activities["activity"].map({phase: i for i, phase in enumerate(PHASES)})
+    rung = activities.groupby("rung")["place"].transform("min")
+    sorted_by = pd.DataFrame(
+        {**{d: activities[d] for d in DIMENSIONS}, "rung": rung, "position": position, "memory": activities["memory"]}
+    ).sort_values([*DIMENSIONS, "rung", "position", "memory"], ascending=[*[True] * 5, False], kind="stable")
+    with_memory = bool((activities["memory"] != "").any())
+    rows, above = [], ("", "", "")
+    for row in activities.loc[sorted_by.index].to_dict("records"):
+        here = (size(row), row["rung"], ACTIVITIES[row["activity"]])
+        new = [here[: i + 1] != above[: i + 1] for i in range(3)]
+        cells = [Cell(text, kind="text") if shown else EMPTY for text, shown in zip(here, new, strict=True)]
+        above = here
+        if with_memory:
+            cells.append(Cell(row["memory"], kind="text"))
+        cells += [Cell(percent(row["share"])), Cell(duration(row["total"])), Cell(whole(row["calls"]))]
+        cells += [Cell(duration(row[name])) for name in ("mean", "least", "most")]
+        rows.append(tuple(cells))
+    head = ("n" if size_is_one_number(activities) else "m × n × k", "Variant", "Activity")
+    head += (*(["Host memory"] if with_memory else []), "Share", "Time", "Calls", "Mean", "Min", "Max")
+    return Table(f"Copies and kernel, {conditions(series)}", head, tuple(rows))
 
 
 def resource_table(rows: pd.DataFrame) -> Table:
@@ -288,6 +349,9 @@ DEVICE_ROWS = (
     ("max_memory_clock", "Highest clock of the memory", lambda value: f"{value / 1e6:,.0f} MHz"),
     ("memory_bus_bits", "Width of the memory bus", lambda value: f"{value:,} bits"),
     ("memory_bytes_per_second", "Bandwidth of the memory by clock and width", lambda value: f"{value / 1e9:,.0f} GB/s"),
+    ("peak_float32", "Most float32 operations at the highest clock", lambda value: f"{value / 1e9:,.0f} GFLOP/s"),
+    ("peak_float64", "Most float64 operations at the highest clock", lambda value: f"{value / 1e9:,.0f} GFLOP/s"),
+    ("units_float64", "Units that do float64 fastest", str),
     ("ecc", "Error correction", lambda value: "on" if value else "off"),
     ("l2_bytes", "L2 cache", amount),
     ("constant_bytes", "Constant memory", amount),

@@ -1,0 +1,380 @@
+"""What to see in a sweep: a few plain sentences, each computed from its points."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import pandas as pd
+
+from hpcmm.operations import OPERATIONS
+from hpcmm.report import tables
+from hpcmm.store import DIMENSIONS
+
+PLAIN = "tiled_padded"  # what the pitched rung is without its pitch
+DEVICES = {"cpu": "the CPU", "cuda": "the GPU"}
+SAME = "no difference seen"
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as fast one point is as another, with an interval.
+
+    The interval's ends come from the 95 % intervals of both medians, which is wider than need be:
+    what it excludes is excluded with more than 90 % confidence. NaN where a median has none.
+    """
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, fast: Row, slow: Row, seconds: str = "seconds") -> Ratio:
+        """Seconds of ``slow`` over those of ``fast``."""
+        return cls(
+            slow[seconds] / fast[seconds],
+            slow[seconds + "_low"] / fast[seconds + "_high"],
+            slow[seconds + "_high"] / fast[seconds + "_low"],
+        )
+
+    @property
+    def known(self) -> bool:
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
+    @property
+    def faster(self) -> bool:
+        return self.low > 1
+
+    @property
+    def slower(self) -> bool:
+        return self.high < 1
+
+    @property
+    def numbers(self) -> str:
+        """The ratio and its interval, ``"1.40×, 1.39 to 1.41"``."""
+        ends = f", {tables.number(self.low)} to {tables.number(self.high)}" if self.known else ""
+        return tables.times(self.value) + ends
+
+    def __str__(self) -> str:
+        if not self.known:
+            return f"{self.numbers}, too few repetitions to tell"
+        return self.numbers if self.faster or self.slower else f"{SAME}: {self.numbers}"
+
+
+def what_to_see(rows: pd.DataFrame, resources: pd.DataFrame) -> list[str]:
+    """Sentences about one sweep.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        The sweep's points, of ``analysis.measurements``.
+    resources : DataFrame
+        Of ``analysis.resources``: what may explain a rung.
+    """
+    rows = rows.reset_index(drop=True)
+    passed = rows[(rows["result"] == "PASS") & rows["seconds"].notna()]
+    found = [failures(rows)]
+    if not passed.empty:
+        first = _first_series(passed)
+        for device in DEVICES:
+            here = first[first["device"] == device]
+            if not here.empty:
+                found += [best(here), reach(here), order(here, resources)]
+        found += [tiles(first), remainders(first), pitch(first), shapes(first), host_memory(first), ranks(passed)]
+    return [sentence for sentence in found if sentence]
+
+
+def _first_series(rows: pd.DataFrame) -> pd.DataFrame:
+    """The points of the first element type, the fewest ranks and one setting: a text is about one thing."""
+    dtypes = OPERATIONS[rows["operation"].iloc[0]].dtypes
+    present = [dtype for dtype in dtypes if (rows["dtype"] == dtype).any()] or [rows["dtype"].iloc[0]]
+    rows = rows[rows["dtype"] == present[0]]
+    rows = rows[rows["ranks"] == rows["ranks"].min()]
+    return rows[rows["setting"] == rows["setting"].iloc[0]]
+
+
+def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    return rows.to_dict("records")
+
+
+def _largest(rows: pd.DataFrame) -> pd.DataFrame:
+    """The points at the size with the most work."""
+    work = OPERATIONS[rows["operation"].iloc[0]].metric
+    at = rows.loc[rows[work].idxmax()]
+    return rows[(rows[list(DIMENSIONS)] == at[list(DIMENSIONS)]).all(axis=1)]
+
+
+def _fastest(rows: pd.DataFrame, by: Sequence[str] = ("variant",)) -> list[dict[str, Any]]:
+    """The fastest point of each group, in the order of the ladder."""
+    return _records(rows.loc[rows.groupby(list(by))["seconds"].idxmin()].sort_values("place", kind="stable"))
+
+
+def _listed(parts: Iterable[str]) -> str:
+    """``"a, b and c"``."""
+    *front, last = list(dict.fromkeys(parts))
+    return f"{', '.join(front)} and {last}" if front else last
+
+
+def failures(rows: pd.DataFrame) -> str:
+    """Which rungs are wrong at which sizes, and the first wrong element."""
+    failed = rows[rows["result"] == "FAIL"]
+    if failed.empty:
+        return ""
+    sizes = _listed(tables.size(row) for row in _records(failed))
+    labels = _listed(failed.sort_values("place")["label"])
+    first = failed.iloc[0]
+    where = first["where"].partition(": ")[0]
+    return f"FAIL at {sizes}: {labels}. In {first['label']} the first wrong element is {where}."
+
+
+def best(rows: pd.DataFrame) -> str:
+    """The fastest rung of ours at the largest size, beside the baseline and the limit."""
+    here = _largest(rows)
+    ours = here[here["baseline"] == 0]
+    if ours.empty:
+        return ""
+    row = ours.loc[ours["seconds"].idxmin()]
+    operation = OPERATIONS[row["operation"]]
+    text = (
+        f"At {tables.size(row)} in {row['dtype']} the fastest rung of {DEVICES[row['device']]} is {row['rung']} with "
+        f"{tables.number(tables.rate(row, operation.metric))} {tables.RATES[operation.metric][1]}"
+    )
+    if math.isfinite(row["ratio"]):
+        ratio = Ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
+        text += f"; its speed over {operation.baseline(row['device']).name}: {ratio}"
+    if math.isfinite(row["fraction"]):
+        text += f"; of the limit ({row['ceiling']}): {tables.percent(row['fraction'])}"
+    return text + "."
+
+
+def reach(rows: pd.DataFrame) -> str:
+    """From which length on the fastest rung has half of its highest rate; of what moves memory only."""
+    operation = OPERATIONS[rows["operation"].iloc[0]]
+    if operation.metric != "bytes" or rows["n"].nunique() < 3:
+        return ""
+    here = _largest(rows)
+    ours = here[here["baseline"] == 0]
+    if ours.empty:
+        return ""
+    label = ours.loc[ours["seconds"].idxmin(), "label"]
+    own = rows[rows["label"] == label].sort_values("n")
+    rates = own[tables.RATES[operation.metric][0]]
+    enough = own[rates >= rates.max() / 2]
+    return f"{label} has half of its highest rate from n = {tables.size(enough.iloc[0])} on."
+
+
+def order(rows: pd.DataFrame, resources: pd.DataFrame) -> str:
+    """Whether each rung is faster than the one below it, at the largest size; the rungs that are not."""
+    here = _largest(rows)
+    rungs = _fastest(here[here["baseline"] == 0])
+    if len(rungs) < 3:
+        return ""
+    steps = [(below, rung, Ratio.of(rung, below)) for below, rung in pairwise(rungs)]
+    kinds: dict[str, list[str]] = {"slower": [], SAME: [], "too few repetitions to tell": []}
+    for below, rung, ratio in steps:
+        kind = "slower" if ratio.slower else SAME if ratio.known else "too few repetitions to tell"
+        if not ratio.faster:
+            why = _why(below, rung, ratio, resources)
+            kinds[kind].append(f"{rung['rung']} after {below['rung']} ({'; '.join([ratio.numbers, *why])})")
+    exceptions = [f"{kind}: {', '.join(texts)}" for kind, texts in kinds.items() if texts]
+    place = f"On {DEVICES[rungs[0]['device']]} at {tables.size(rungs[0])}"
+    if not exceptions:
+        order = "the order in which they are taught"
+        return f"{place} each of the {len(rungs)} rungs is faster than the one below it: {order}."
+    kept = sum(ratio.faster for _, _, ratio in steps)
+    return f"{place} {kept} of {len(steps)} steps up the ladder gain. Not so: {'; '.join(exceptions)}."
+
+
+def _why(below: Row, rung: Row, ratio: Ratio, resources: pd.DataFrame) -> list[str]:
+    """What the rung's own record and its resources say of a step that does not gain."""
+    reasons = []
+    change = OPERATIONS[rung["operation"]].variant(rung["variant"]).change
+    if ratio.slower:
+        reasons.append(change)
+    own, other = _resources_of(rung, resources), _resources_of(below, resources)
+    if own is not None and own["local_bytes"] > 0:
+        reasons.append(f"{own['local_bytes']:.0f} B a thread are spilled to local memory")
+    if own is not None and other is not None and own["occupancy"] < other["occupancy"]:
+        reasons.append(
+            f"occupancy {tables.percent(own['occupancy'])} instead of {tables.percent(other['occupancy'])}, "
+            f"limited by {own['limited_by']}"
+        )
+    return reasons
+
+
+def _resources_of(row: Row, resources: pd.DataFrame) -> Row | None:
+    if resources.empty:
+        return None
+    same = resources[
+        (resources["operation"] == row["operation"])
+        & (resources["rung"] == row["rung"])
+        & (resources["dtype"] == row["dtype"])
+    ]
+    return None if same.empty else same.iloc[0]
+
+
+def tiles(rows: pd.DataFrame) -> str:
+    """The fastest tile of each rung that was measured with several, at the largest size."""
+    if "tile" not in rows:
+        return ""
+    here = _largest(rows)
+    texts = []
+    for variant, group in here[here["tile"].notna()].sort_values("place").groupby("variant", sort=False):
+        ranked = _records(group.sort_values("seconds"))
+        others = [row for row in ranked if row["tile"] != ranked[0]["tile"] and row["memory"] == ranked[0]["memory"]]
+        if others:
+            beside = Ratio.of(ranked[0], others[0])
+            texts.append(f"{ranked[0]['tile']:.0f} for {variant} (beside tile {others[0]['tile']:.0f}: {beside})")
+    return f"The fastest tile at {tables.size(here.iloc[0])} is {', '.join(texts)}." if texts else ""
+
+
+def remainders(rows: pd.DataFrame) -> str:
+    """What one row and column beyond a multiple of the tile cost, and whether the peaks are at the multiples."""
+    if "tile" not in rows:
+        return ""
+    squares = rows[rows["tile"].notna() & (rows["m"] == rows["n"]) & (rows["k"] == rows["n"])]
+    texts = []
+    for label, group in squares.sort_values("place").groupby("label", sort=False):
+        at = {int(row["n"]): row for row in _records(group)}
+        tile = int(group["tile"].iloc[0])
+        multiples = [n for n in at if n % tile == 0]
+        falls = [_rate_ratio(at[n + 1], at[n]) for n in multiples if n + 1 in at]
+        if not falls:
+            continue
+        text = f"{label} {_spread(falls)}"
+        around = {n: range(n - tile // 2, n + tile // 2 + 1) for n in multiples}
+        whole = {n: near for n, near in around.items() if all(each in at for each in near)}
+        if whole:
+            peaks = sum(max(near, key=lambda each: at[each]["flops_per_second"]) == n for n, near in whole.items())
+            text += f" with its peaks at {peaks} of {len(whole)} multiples"
+        texts.append(text)
+    return f"Rate one beyond a multiple of the tile, over that at the multiple: {', '.join(texts)}." if texts else ""
+
+
+def _rate_ratio(one: Row, other: Row) -> Ratio:
+    """The rate of ``one`` over that of ``other``, whose work may differ."""
+    names = ("seconds", "seconds_low", "seconds_high")
+    return Ratio.of(*({name: row[name] / row["flops"] for name in names} for row in (one, other)))
+
+
+def _spread(ratios: Sequence[Ratio]) -> str:
+    if len(ratios) == 1:
+        return f"({ratios[0]})"
+    values = sorted(ratio.value for ratio in ratios)
+    ends = f"{tables.number(values[0])} to {tables.number(values[-1])}"
+    return f"({tables.times(median(values))} in the median of {len(values)}, from {ends})"
+
+
+def pitch(rows: pd.DataFrame) -> str:
+    """What padded rows gain over the same kernel without them, and what the copies cost."""
+    operation = OPERATIONS[rows["operation"].iloc[0]]
+    padded = {variant.name for variant in operation.ladder if variant.pitched}
+    keys = [*DIMENSIONS, *(["tile"] if "tile" in rows else [])]
+    plain = {tuple(row[key] for key in keys): row for row in _records(rows[rows["variant"] == PLAIN])}
+    both = [
+        (row, plain[tuple(row[key] for key in keys)])
+        for row in _records(rows[rows["variant"].isin(padded)])
+        if tuple(row[key] for key in keys) in plain
+    ]
+    if not both:
+        return ""
+    ratios = [(Ratio.of(row, other), row) for row, other in both]
+    highest, where = max(ratios, key=lambda each: each[0].value)
+    name = both[0][0]["variant"]
+    if len(ratios) == 1:
+        text = f"The speed of {name} over {PLAIN} is {highest}"
+    else:
+        counts = (sum(r.faster for r, _ in ratios), sum(r.slower for r, _ in ratios))
+        text = (
+            f"Of {len(ratios)} points {name} is faster than {PLAIN} at {counts[0]} and slower at {counts[1]}; "
+            f"the most is {where['label']} at {tables.size(where)} ({highest})"
+        )
+    shares = [row["call_pitch"] / row["call_seconds"] for row, _ in both if math.isfinite(row["call_pitch"])]
+    if shares:
+        text += f". The copies take {tables.percent(median(shares))} of a whole call"
+    return text + "."
+
+
+def shapes(rows: pd.DataFrame) -> str:
+    """The rate of other shapes beside that of the square product of equal work."""
+    if OPERATIONS[rows["operation"].iloc[0]].dimensions != DIMENSIONS:
+        return ""
+    texts = []
+    for label in _listed_first(rows):
+        own = rows[rows["label"] == label]
+        square = (own["m"] == own["n"]) & (own["k"] == own["n"])
+        found = [
+            (_rate_ratio(row, equal), row, equal)
+            for row in _records(own[~square])
+            for equal in _records(own[square])
+            if abs(row["flops"] / equal["flops"] - 1) < 0.01
+        ]
+        if found:
+            (low, at_low, beside), (high, at_high, _) = (f(found, key=lambda each: each[0].value) for f in (min, max))
+            text = f"{label} {tables.times(low.value)} ({tables.size(at_low)})"
+            if len(found) > 1:
+                text += f" to {tables.times(high.value)} ({tables.size(at_high)})"
+            texts.append((tables.size(beside), text))
+    if not texts:
+        return ""
+    sizes, rates = _listed(size for size, _ in texts), ", ".join(text for _, text in texts)
+    return f"Rate beside that of the square of equal work ({sizes}): {rates}."
+
+
+def _listed_first(rows: pd.DataFrame) -> list[str]:
+    """Of each device the rung of ours that is fastest at the largest size, and the baseline."""
+    labels = []
+    for device in DEVICES:
+        here = rows[rows["device"] == device]
+        if not here.empty:
+            labels += [row["label"] for row in _fastest(_largest(here), ("baseline",))]
+    return labels
+
+
+def host_memory(rows: pd.DataFrame) -> str:
+    """What page-locked host memory gains, in the whole call and in its copies, at the largest size."""
+    here = _largest(rows[rows["call_seconds"].notna()]) if rows["call_seconds"].notna().any() else rows[:0]
+    kinds = {kind: _fastest(here[here["memory"] == kind], ("rung",)) for kind in ("pinned", "pageable")}
+    pageable = {row["rung"]: row for row in kinds["pageable"]}
+    both = [(row, pageable[row["rung"]]) for row in kinds["pinned"] if row["rung"] in pageable and not row["baseline"]]
+    if not both:
+        return ""
+    pinned, other = min(both, key=lambda pair: pair[0]["call_seconds"])
+    call, kernel = Ratio.of(pinned, other, "call_seconds"), Ratio.of(pinned, other)
+    copies = [
+        f"{phase} {tables.times(other['call_' + phase] / pinned['call_' + phase])}"
+        for phase in ("upload", "download")
+        if math.isfinite(other["call_" + phase] / pinned["call_" + phase])
+    ]
+    return (
+        f"Speed from pinned over pageable memory, {pinned['rung']} at {tables.size(pinned)}: whole call "
+        f"{call}{''.join(f'; {copy}' for copy in copies)}; kernel alone {kernel}."
+    )
+
+
+def ranks(rows: pd.DataFrame) -> str:
+    """What more ranks gain, at the largest size."""
+    texts = []
+    for device in DEVICES:
+        here = rows[rows["device"] == device]
+        first = _first_series(here) if not here.empty else here
+        if first.empty:
+            continue
+        most = _largest(here[(here["dtype"] == first["dtype"].iloc[0]) & (here["setting"] == first["setting"].iloc[0])])
+        one = {row["label"]: row for row in _records(_largest(first))}
+        last = most[(most["ranks"] == most["ranks"].max()) & (most["baseline"] == 0) & most["label"].isin(list(one))]
+        if last.empty or last["ranks"].iloc[0] == first["ranks"].iloc[0]:
+            continue
+        row = last.loc[last["seconds"].idxmin()]
+        text = f"Speed on {row['ranks']} ranks over {first['ranks'].iloc[0]}, {row['label']} at {tables.size(row)}: "
+        text += f"kernel alone {Ratio.of(row, one[row['label']])}"
+        if math.isfinite(row["call_seconds"]):
+            text += f"; whole call {Ratio.of(row, one[row['label']], 'call_seconds')}"
+        texts.append(text + ".")
+    return " ".join(texts)

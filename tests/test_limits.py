@@ -1,0 +1,66 @@
+"""Limits of the hardware against figures that NVIDIA publishes of whole chips."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from hpcmm import limits
+
+
+@pytest.mark.parametrize(
+    ("capability", "dtype", "units", "clock", "teraflops", "name"),
+    [
+        ("90", "float32", 132, 1.98e9, 66.9, "FMA units"),  # H100 SXM: 66.9
+        ("90", "float64", 132, 1.98e9, 66.9, "tensor cores"),
+        ("80", "float32", 108, 1.41e9, 19.5, "FMA units"),  # A100: 19.5, and by tensor cores 19.5
+        ("80", "float64", 108, 1.41e9, 19.5, "tensor cores"),
+        ("70", "float32", 80, 1.53e9, 15.7, "FMA units"),  # V100 SXM2: 15.7 and 7.8
+        ("70", "float64", 80, 1.53e9, 7.8, "FMA units"),
+        ("61", "float32", 28, 1.582e9, 11.34, "FMA units"),  # GTX 1080 Ti
+        ("89", "float64", 128, 2.52e9, 1.29, "FMA units"),  # RTX 4090
+        ("75", "float64", 40, 1.59e9, 0.254, "FMA units"),  # T4
+    ],
+)
+def test_peaks_of_known_chips(capability, dtype, units, clock, teraflops, name):
+    gpu = {"compute_capability": capability, "multiprocessors": units, "max_sm_clock": clock}
+    flops, found, nbytes = limits.peaks([gpu], dtype)
+    assert flops / 1e12 == pytest.approx(teraflops, rel=0.01)
+    assert found == name and math.isnan(nbytes)
+
+
+GPU = {"uuid": "a", "compute_capability": "90", "multiprocessors": 100, "max_sm_clock": 2e9} | {
+    "memory_bytes_per_second": 3e12
+}
+
+
+def test_a_measured_clock_goes_before_the_highest():
+    assert limits.peaks([GPU], "float32", 1e9) == (100 * 256 * 1e9, "FMA units", 3e12)
+    assert limits.peaks([GPU], "float32") == (100 * 256 * 2e9, "FMA units", 3e12)
+
+
+def test_gpus_add_up_and_a_shared_one_counts_once():
+    assert limits.peaks([GPU, GPU | {"uuid": "b"}], "float32", 1e9)[0] == 2 * 100 * 256 * 1e9
+    assert limits.peaks([GPU, GPU], "float32", 1e9)[0] == 100 * 256 * 1e9
+    nameless = {key: value for key, value in GPU.items() if key != "uuid"}
+    assert limits.peaks([nameless, nameless], "float32", 1e9)[2] == 6e12
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"compute_capability": "31"},
+        {"compute_capability": None},
+        {"multiprocessors": None},
+        {"multiprocessors": "many"},
+    ],
+)
+def test_what_is_not_known_has_no_limit(wrong):
+    assert math.isnan(limits.peaks([GPU | wrong], "float32", 1e9)[0])
+    assert math.isnan(limits.peaks([GPU, GPU | wrong | {"uuid": "b"}], "float32", 1e9)[0])
+
+
+def test_whole_numbers_and_no_gpu_have_no_rate():
+    assert math.isnan(limits.peaks([GPU], "int32")[0])
+    assert all(math.isnan(each) for each in (limits.peaks([], "float32")[0], limits.peaks([], "float32")[2]))
