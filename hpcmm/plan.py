@@ -220,7 +220,7 @@ def sweep_batches(sweep: str, entry: Mapping[str, Any], measuring: Measuring, lo
     place = f"sweeps.{sweep}"
     require(f"{place}.operation", entry["operation"], OPERATIONS)
     operation = OPERATIONS[entry["operation"]]
-    names = [variant.name for variant in operation.ladder]
+    names = [variant.name for variant in operation.ladder if variant.device == entry.get("device", variant.device)]
     for name in entry.get("variants", names):
         require(f"{place}.variants", name, names)
     variants = [operation.variant(name) for name in entry.get("variants", names)]
