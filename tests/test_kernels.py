@@ -20,7 +20,7 @@ from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM
 from hpcmm.operations.vector_add import VECTOR_ADD
-from hpcmm.report import tables
+from hpcmm.report import page, tables
 
 EVERY = [(operation, variant) for operation in OPERATIONS.values() for variant in operation.ladder]
 RUNGS = [(operation, variant) for operation, variant in EVERY if not variant.baseline]
@@ -331,9 +331,10 @@ def check_resources(variant: Variant, found: dict) -> None:
 @pytest.mark.gpu
 def test_a_gpu_describes_itself(gpu):
     described = gpu.describe()["gpu"]
-    assert {key for key, _, _ in tables.DEVICE_ROWS} <= described.keys()
     json.dumps(described)
-    assert len(tables.device_table([described]).rows) == len(tables.DEVICE_ROWS)
+    (shown,) = page.gpus([{"provenance": {"gpus": [described]}}])  # with what follows from it
+    assert {key for key, _, _ in tables.DEVICE_ROWS} <= shown.keys()
+    assert len(tables.device_table([shown]).rows) == len(tables.DEVICE_ROWS)
 
 
 @pytest.mark.gpu
