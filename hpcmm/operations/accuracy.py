@@ -7,6 +7,11 @@ and 3.5. The higher precision is float64 for float32; for float64 it is a produc
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import numpy as np
 
 from hpcmm.model import Verdict
@@ -22,6 +27,12 @@ def gamma(terms: int, dtype: str) -> float:
     if terms * u >= 1:
         raise ValueError(f"no rounding bound for {terms} terms in {dtype}")
     return float(terms * u / (1 - terms * u))
+
+
+def in_threads(work: Callable[[slice], Any], length: int, step: int) -> list[Any]:
+    """Do ``work`` on each slice of ``step`` out of ``length``, on all cores: NumPy releases the interpreter's lock."""
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+        return list(threads.map(work, (slice(i, min(i + step, length)) for i in range(0, length, step))))
 
 
 def exact_slices(x: np.ndarray, axis: int, bits: int) -> list[np.ndarray]:

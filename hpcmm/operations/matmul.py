@@ -12,6 +12,7 @@ from hpcmm.operations import accuracy
 TILES = (8, 16, 32)
 SAMPLED_ROWS = 16  # of a product too large for every element to be checked
 PANEL = 2048  # columns of B that are widened at a time
+ROWS = 256  # rows that one thread draws or widens at a time
 
 LADDER = (  # the order here is the order of the rungs
     Variant("serial", "cpu", "triple loop on one thread", source="000, 004", slow=True),
@@ -140,13 +141,23 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, parameter
     m, n, k = shape
     arrays = {}
     for name, dimensions in (("A", (m, k)), ("B", (k, n)), ("C", (m, n))):
-        x = rng.random(dimensions, dtype=dtype)
-        x *= 2
-        x -= 1
-        arrays[name] = x
+        arrays[name] = np.empty(dimensions, dtype)
+        draw_into(arrays[name], rng)
     if parameters["beta"] == 0:
         arrays["C"].fill(np.nan)
     return arrays
+
+
+def draw_into(x: np.ndarray, rng: np.random.Generator) -> None:
+    """Fill a matrix from as many streams as it has groups of rows: the same however many threads do it."""
+    streams = rng.spawn(-(-len(x) // ROWS))
+
+    def fill(rows: slice) -> None:
+        streams[rows.start // ROWS].random(dtype=x.dtype, out=x[rows])
+        x[rows] *= 2
+        x[rows] -= 1
+
+    accuracy.in_threads(fill, len(x), ROWS)
 
 
 def reference(arrays: Mapping[str, np.ndarray], parameters: Mapping[str, float]) -> Callable[[np.ndarray], Verdict]:
@@ -170,30 +181,36 @@ def reference(arrays: Mapping[str, np.ndarray], parameters: Mapping[str, float])
         """The true elements of some rows of C and the error allowed in each; B is widened in panels."""
         truth, allowed = np.empty((2, len(rows), n), wide)
         wide_a, start = a[rows].astype(np.float64), c[rows].astype(wide) if beta else np.zeros((len(rows), n), wide)
-        for first in range(0, n, PANEL):
-            panel = slice(first, first + PANEL)
+
+        def widen(panel: slice) -> None:
             wide_b = b[:, panel].astype(np.float64)
             product = wide_a @ wide_b if dtype == "float32" else accuracy.exact_product(wide_a, wide_b)
             truth[:, panel] = alpha * product + beta * start[:, panel]
             allowed[:, panel] = abs(alpha) * (np.abs(wide_a) @ np.abs(wide_b)) + abs(beta) * np.abs(start[:, panel])
+
+        if len(rows) > SAMPLED_ROWS:
+            for first in range(0, n, PANEL):  # the products take the time, on all cores
+                widen(slice(first, first + PANEL))
+        else:
+            accuracy.in_threads(widen, n, PANEL // 8)
         return truth, bound * allowed + underflow
 
     if products * m * n * k <= accuracy.COMPONENTWISE_LIMIT:
         truth, allowed = elements(np.arange(m))
         return lambda got: accuracy.judge(got, truth, allowed, bound, f"componentwise, {np.dtype(wide).name}")
 
-    def row_sums(x, weights):
-        return np.concatenate([x[i : i + 256].astype(wide) @ weights for i in range(0, len(x), 256)])
+    def row_sums(x, weights, of=np.asarray):
+        return np.concatenate(accuracy.in_threads(lambda rows: of(x[rows]).astype(wide) @ weights, len(x), ROWS))
 
     rng = np.random.default_rng()
     rows = np.sort(rng.choice(m, min(m, SAMPLED_ROWS), replace=False))
     truth, allowed = elements(rows)
     ones, signs = np.ones(n, wide), rng.choice(np.array([-1, 1], wide), n)
     sums = alpha * row_sums(a, row_sums(b, signs))
-    allowed_sums = abs(alpha) * row_sums(np.abs(a), row_sums(np.abs(b), ones))
+    allowed_sums = abs(alpha) * row_sums(a, row_sums(b, ones, np.abs), np.abs)
     if beta:
         sums += beta * row_sums(c, signs)
-        allowed_sums += abs(beta) * row_sums(np.abs(c), ones)
+        allowed_sums += abs(beta) * row_sums(c, ones, np.abs)
     allowed_sums = bound * allowed_sums + n * underflow
 
     def judge(got: np.ndarray) -> Verdict:
