@@ -447,7 +447,7 @@ class Roof:
 
 
 def rooflines(frame: pd.DataFrame) -> Iterator[Roof]:
-    """A roof for each device and type that a product was measured in, of the fewest ranks."""
+    """A roof for each device and type that a product was measured in, of the fewest ranks, if anything bounds it."""
     frame = frame[(frame["result"] == "PASS") & frame["seconds"].notna()]
     metric = frame["operation"].map({name: operation.metric for name, operation in OPERATIONS.items()})
     for device, on_device in frame.groupby("device", sort=False):
@@ -464,7 +464,8 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Roof]:
                 ("highest of this run", products["flops_per_second"].max(), bandwidth),
             ]
             known = [each for each in ceilings if np.isfinite(each[1]) and np.isfinite(each[2])]
-            yield Roof(device, dtype, rungs.sort_values(["operation", "place"]).reset_index(drop=True), known)
+            if known:
+                yield Roof(device, dtype, rungs.sort_values(["operation", "place"]).reset_index(drop=True), known)
 
 
 def scaling(frame: pd.DataFrame) -> pd.DataFrame:

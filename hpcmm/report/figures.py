@@ -30,7 +30,6 @@ VEGA_LITE = "6.4"
 CONFIG = {
     "font": "system-ui, sans-serif",
     "background": "transparent",
-    "aria": False,  # the figure has a caption and a table of its values
     "view": {"stroke": None},
     "axis": {
         **dict.fromkeys(("labelColor", "titleColor", "tickColor", "domainColor", "gridColor"), LINE),
@@ -571,7 +570,7 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
         caption = f"Roofline of the {_name(roof.device)} in {roof.dtype}: every rung at its fastest size"
         shown = {"label": "Variant", "operation": "Operation", "size": "Size", "intensity": "Operations a byte"}
         shown |= {"rate": "GFLOP/s"} | ({"fraction": "Of limit"} if rows["fraction"].notna().any() else {})
-        yield Figure(f"roofline-{roof.device}-{roof.dtype}", caption, columns, _layered(layers, 380), shown)
+        yield Figure(f"{roof.device}-{roof.dtype}", caption, columns, _layered(layers, 380), shown)
 
 
 def scalings(frame: pd.DataFrame) -> Iterator[Figure]:

@@ -383,7 +383,7 @@ def headlines(frame: pd.DataFrame, scaling: pd.DataFrame) -> list[Headline]:
     rows = analysis.points(frame)
     rows = rows[(rows["result"] == "PASS") & rows["seconds"].notna() & (rows["baseline"] == 0)]
     found = []
-    for operation, name in (("matmul", "Fastest product"), ("reduction", "Fastest reduction")):
+    for operation, name in (("matmul", "Fastest product"), ("sum", "Fastest sum")):
         own = rows[rows["operation"] == operation]
         if own.empty:
             continue

@@ -26,7 +26,10 @@ function draw(place) {
   const spec = {...source, data: {name: "points"}, datasets: {points: rows}};
   const narrow = {...config, legend: {...config.legend, columns: place.clientWidth < 450 ? 2 : config.legend.columns}};
   vegaEmbed(place, spec, {renderer: "svg", actions: false, config: narrow}).then(
-    () => { place.dataset.state = "drawn"; },
+    () => {
+      place.dataset.state = "drawn";
+      place.querySelector("svg").setAttribute("aria-hidden", "true");  // the caption and the values are for all
+    },
     error => { place.dataset.state = "failed"; place.textContent = "This figure could not be drawn: " + error.message; },
   );
 }
