@@ -15,7 +15,7 @@ import pandas as pd
 
 from hpcmm import limits
 from hpcmm.interval import interval_rank
-from hpcmm.model import PHASES, RESOURCES
+from hpcmm.model import PHASES, RESOURCES, STATES
 from hpcmm.operations import OPERATIONS, matmul
 from hpcmm.store import DIMENSIONS, MEASUREMENTS, StoreError
 
@@ -61,6 +61,12 @@ def medians(values: np.ndarray, groups: np.ndarray, length: int) -> pd.DataFrame
     low[enough] = values[(first + rank - 1)[enough]]
     high[enough] = values[(first + count - rank)[enough]]
     return pd.DataFrame({"median": median, "low": low, "high": high, "count": count})
+
+
+def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """A mapping a row. Of a few wide rows pandas' own takes ten times as long."""
+    names = list(rows.columns)
+    return [dict(zip(names, values, strict=True)) for values in rows.to_numpy(object).tolist()]
 
 
 def measurements(columns: Columns) -> pd.DataFrame:
@@ -127,7 +133,7 @@ def _describe(frame: pd.DataFrame, parameters: Sequence[str]) -> None:
     """Add what a reader calls the measurement: rung, memory, label, place, setting, result."""
     rungs = {name: [v.name for v in operation.ladder] for name, operation in OPERATIONS.items()}
     names, memories, settings, places = [], [], [], []
-    for row in frame[["operation", "contender", "variant", *parameters]].to_dict("records"):
+    for row in records(frame[["operation", "contender", "variant", *parameters]]):
         general = OPERATIONS[row["operation"]].parameters
         ladder, contender = rungs[row["operation"]], row["contender"]
         given = {name: row[name] for name in parameters if not np.isnan(row[name])}
@@ -190,7 +196,7 @@ def _limit(columns: Columns, frame: pd.DataFrame) -> None:
     gpus = [gpus_of(provenance) for provenance in provenances]
     hot = [isinstance(m := p.get("measuring"), Mapping) and m.get("cache") == "hot" for p in provenances]
     found = []
-    for row, clock in zip(frame.to_dict("records"), clocks, strict=True):
+    for row, clock in zip(records(frame), clocks, strict=True):
         on_gpu = row["device"] == "cuda"
         flops, units, nbytes = limits.peaks(gpus[row["run"]] if on_gpu else [], row["dtype"], clock)
         least = {}
@@ -298,7 +304,7 @@ def resources(frame: pd.DataFrame) -> pd.DataFrame:
     precision = [_dtype_order(*pair) for pair in zip(rows["operation"], rows["dtype"], strict=True)]
     rows = rows.assign(precision=precision).sort_values(["operation", "place", "precision"], kind="stable")
     rows = rows.drop(columns="precision").reset_index(drop=True)
-    return rows.join(pd.DataFrame([_occupancy(row) for row in rows.to_dict("records")], index=rows.index))
+    return rows.join(pd.DataFrame([_occupancy(row) for row in records(rows)], index=rows.index))
 
 
 def _occupancy(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -399,6 +405,117 @@ def phases(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows[rows["call_seconds"].notna()].reset_index(drop=True)
     shares = {f"share_{phase}": rows["call_" + phase] / rows["call_seconds"] for phase in PHASES[:-1]}
     return rows.assign(**shares)
+
+
+PLAIN = "tiled_padded"  # what the pitched rung is without its pitch
+
+
+def pitch_pairs(rows: pd.DataFrame) -> pd.DataFrame:
+    """The points of pitched rungs beside those of the same kernel without pitch.
+
+    Returns
+    -------
+    DataFrame
+        Of ``rows`` the pitched points that have a partner, and ``gain``, ``gain_low``, ``gain_high``: the
+        partner's seconds over their own, with the ends that both medians' intervals allow.
+    """
+    padded = {variant.name for operation in OPERATIONS.values() for variant in operation.ladder if variant.pitched}
+    keys = [*DIMENSIONS, "dtype", "ranks", "setting", "memory", *(["tile"] if "tile" in rows else [])]
+    times = ["seconds", "seconds_low", "seconds_high"]
+    passed = rows[rows["result"] == "PASS"]
+    plain = passed.loc[passed["variant"] == PLAIN, [*keys, *times]].drop_duplicates(keys)
+    both = passed[passed["variant"].isin(padded)].merge(plain, on=keys, suffixes=("", "_plain"))
+    return both.assign(
+        gain=both["seconds_plain"] / both["seconds"],
+        gain_low=both["seconds_low_plain"] / both["seconds_high"],
+        gain_high=both["seconds_high_plain"] / both["seconds_low"],
+    ).drop(columns=[time + "_plain" for time in times])
+
+
+@dataclass(frozen=True)
+class Roof:
+    """The rungs of one device in one type, and what bounds them.
+
+    ``rungs`` has each rung's fastest point; ``ceilings`` are a name, operations a second and bytes a
+    second: of the hardware, where they are known, and the highest that this run reached.
+    """
+
+    device: str
+    dtype: str
+    rungs: pd.DataFrame
+    ceilings: list[tuple[str, float, float]]
+
+
+def rooflines(frame: pd.DataFrame) -> Iterator[Roof]:
+    """A roof for each device and type that a product was measured in, of the fewest ranks, if anything bounds it."""
+    frame = frame[(frame["result"] == "PASS") & frame["seconds"].notna()]
+    metric = frame["operation"].map({name: operation.metric for name, operation in OPERATIONS.items()})
+    for device, on_device in frame.groupby("device", sort=False):
+        on_device = on_device[on_device["ranks"] == on_device["ranks"].min()]
+        bandwidth = on_device.loc[metric == "bytes", "bytes_per_second"].max()
+        for dtype in dict.fromkeys(on_device.loc[metric == "flops", "dtype"]):
+            rows = points(on_device[on_device["dtype"] == dtype])
+            products = rows[metric[rows.index] == "flops"]
+            if products.empty:
+                continue
+            rungs = rows.loc[rows.groupby(["operation", "rung"], sort=False)["flops_per_second"].idxmax()]
+            ceilings = [
+                ("hardware", products["peak_flops_per_second"].median(), products["peak_bytes_per_second"].median()),
+                ("highest of this run", products["flops_per_second"].max(), bandwidth),
+            ]
+            known = [each for each in ceilings if np.isfinite(each[1]) and np.isfinite(each[2])]
+            if known:
+                yield Roof(device, dtype, rungs.sort_values(["operation", "place"]).reset_index(drop=True), known)
+
+
+def scaling(frame: pd.DataFrame) -> pd.DataFrame:
+    """What more ranks gain: a row a point on several ranks, and on one rank what it stands beside.
+
+    Returns
+    -------
+    DataFrame
+        Of ``measurements``, and ``kind``: "strong", beside one rank at the same size, or "weak", beside
+        one rank with the same work for each; ``speedup``: of the kernel alone over the fastest that one
+        rank did there, of any rung on that device (of weak scaling: times the ranks); ``efficiency``:
+        speed-up over ranks; ``call_speedup`` and ``call_efficiency``: of the whole call.
+    """
+    rows = points(frame)
+    rows = rows[(rows["result"] == "PASS") & (rows["seconds"].notna() | rows["call_seconds"].notna())]
+    parts = []
+    for _, group in rows.groupby(["sweep", "operation", "device", "dtype", "setting"], sort=False):
+        one, more = group[group["ranks"] == 1], group[group["ranks"] > 1]
+        work = OPERATIONS[group["operation"].iloc[0]].metric
+        for (ranks, *shape), points_there in more.groupby(["ranks", *DIMENSIONS], sort=False):
+            same_shape = (one[list(DIMENSIONS)] == shape).all(axis=1)
+            same_share = (one[work] * ranks / points_there[work].iloc[0]).between(0.98, 1.02)
+            for kind, beside, share in (("strong", one[same_shape], 1), ("weak", one[same_share], ranks)):
+                if not beside.empty:
+                    alone = beside[beside["label"].isin(points_there["label"])]
+                    parts += [_gains(points_there, beside, share, kind), _gains(alone, beside, 1, kind)]
+    found = pd.concat(parts) if parts else _gains(rows[:0], rows, 1, "strong")
+    keys = ["kind", "sweep", "operation", "device", "dtype", "setting", *DIMENSIONS, "label", "ranks"]
+    return found.drop_duplicates(keys).reset_index(drop=True)
+
+
+def _gains(rows: pd.DataFrame, one: pd.DataFrame, share: int, kind: str) -> pd.DataFrame:
+    """Speed-up and efficiency over the fastest of one rank, which did a ``share``-th of the work."""
+    gains = {
+        prefix + "speedup": one[prefix + "seconds"].min() / rows[prefix + "seconds"] * share for prefix in ("", "call_")
+    }
+    efficiencies = {name.replace("speedup", "efficiency"): gain / rows["ranks"] for name, gain in gains.items()}
+    return rows.assign(kind=kind, **gains, **efficiencies)
+
+
+def states(columns: Columns, frame: pd.DataFrame, most: int = 400) -> pd.DataFrame:
+    """Clocks, temperature and power of rank 0's GPU along the file, in at most ``most`` medians of neighbours."""
+    samples = columns["samples"]
+    state = pd.DataFrame({name: np.asarray(samples[name], float) for name in STATES if name != "throttle_reasons"})
+    known = state.notna().any(axis=1) & (samples["rank"] == 0)
+    state = state[known].reset_index(names="sample")
+    state["sweep"] = frame["sweep"].to_numpy()[samples["measurement"][known]]
+    width = -(-len(state) // most) or 1
+    by = state.groupby(state.index // width)
+    return by[[name for name in STATES if name in state]].median().join(by[["sample", "sweep"]].first())
 
 
 def activities(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:

@@ -9,6 +9,7 @@ eight GPUs that no one has built, with noise from a fixed seed.
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import timings
 import yaml
 
 from hpcmm import plan, store
-from hpcmm.model import Batch, Measurement, Point, Sample, Variant
+from hpcmm.model import Measurement, Point, Sample, Variant
 from hpcmm.operations import OPERATIONS
 
 CONFIG = Path(__file__).parents[1] / "config.yaml"
@@ -59,8 +60,8 @@ def efficiency(variant: Variant, point: Point) -> float:
     reached *= {"bank_conflict": 0.3, "uncoalesced": 0.2, "conflict_free": 1.05, "tiled_unrolled": 0.85}.get(
         variant.name, 1
     )
-    tile = point.parameters.get("tile")
-    if tile:
+    if variant.tiles:
+        tile = int(point.parameters["tile"])
         reached *= {8: 0.5, 16: 0.8, 32: 1.0}[tile]
         used = [n / (-(-n // tile) * tile) for n in point.shape]
         reached *= float(np.prod(used[:2]))
@@ -120,16 +121,15 @@ def resources(variant: Variant, point: Point) -> dict[str, float]:
     return timings.kernel(timings.HOPPER, block, resident, registers=registers, shared_bytes=8 * tile**2)
 
 
-def measurements(batch: Batch, rng: np.random.Generator) -> Iterator[Measurement]:
-    operation = OPERATIONS[batch.operation]
-    variant = operation.variant(batch.variant)
-    for point in batch.points:
-        if variant.exact and not plan.comes_out_even(point):
-            yield timings.measurement(point, verdict=timings.FAIL, resources=resources(variant, point))
-            continue
-        for each in dict.fromkeys((variant, operation.baseline(variant.device))):
-            own = resources(variant, point) if each is variant else {}
-            yield timings.measurement(point, each.name, samples=samples(each, point, rng), resources=own)
+def measurements(point: Point, rng: np.random.Generator) -> Iterator[Measurement]:
+    operation = OPERATIONS[point.operation]
+    variant = operation.variant(point.variant)
+    if variant.exact and not plan.comes_out_even(point):
+        yield timings.measurement(point, verdict=timings.FAIL, resources=resources(variant, point))
+        return
+    for each in dict.fromkeys((variant, operation.baseline(variant.device))):
+        own = resources(variant, point) if each is variant else {}
+        yield timings.measurement(point, each.name, samples=samples(each, point, rng), resources=own)
 
 
 def write(path: Path, config: Mapping[str, Any] | None = None, scale: str = "full") -> Path:
@@ -137,14 +137,16 @@ def write(path: Path, config: Mapping[str, Any] | None = None, scale: str = "ful
     config = dict(config or yaml.safe_load(CONFIG.read_text())) | {"scale": scale, "backends": "auto"}
     rng, parts = np.random.default_rng(1), []
     planned = plan.make(config, "", 8)
+    by_ranks: dict[int, dict[str, list[Measurement]]] = {}
     for batch in planned.to_measure:
-        gpus = [GPU | {"uuid": f"GPU-{rank}"} for rank in range(batch.ranks)] if batch.device == "cuda" else []
-        parts.append(path.with_name(f"{path.stem}-{len(parts)}.h5"))
-        rows = [(0, each) for each in measurements(batch, rng)]
-        store.write(parts[-1], batch, [PROVENANCE | {"gpus": gpus}], rows)
-    store.merge(parts, path, planned.omitted())
-    for part in parts:
-        part.unlink()
+        for point in batch.points:
+            by_ranks.setdefault(point.ranks, {}).setdefault(batch.sweep, []).extend(measurements(point, rng))
+    with tempfile.TemporaryDirectory() as folder:
+        for ranks, sweeps in by_ranks.items():
+            gpus = [GPU | {"uuid": f"GPU-{rank}"} for rank in range(ranks)]
+            (Path(folder) / str(ranks)).mkdir()
+            parts.append(timings.write(Path(folder) / str(ranks) / "part.h5", sweeps, PROVENANCE | {"gpus": gpus}))
+        store.merge(parts, path, planned.omitted())
     return path
 
 

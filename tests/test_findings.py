@@ -154,8 +154,7 @@ def test_more_ranks(tmp_path):
 def test_from_which_length_on_half_of_the_rate(tmp_path):
     lengths = {2**10: 1.0, 2**20: 60.0, 2**22: 100.0}
     rows = [
-        timed(Point("reduction", "sequential", (n,), "int32", 1), 4 * (n + 1) / rate / 1e9)
-        for n, rate in lengths.items()
+        timed(Point("sum", "sequential", (n,), "int32", 1), 4 * (n + 1) / rate / 1e9) for n, rate in lengths.items()
     ]
     assert about(seen(tmp_path, *rows), "half") == "sequential has half of its highest rate from n = 2²⁰ on."
 

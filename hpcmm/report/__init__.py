@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,6 +13,7 @@ import pandas as pd
 from hpcmm import analysis, store
 from hpcmm.analysis import Series
 from hpcmm.report import figures, findings, page, tables
+from hpcmm.report.figures import Figure
 from hpcmm.report.page import Part, Sweep
 from hpcmm.report.tables import Table
 
@@ -38,75 +40,115 @@ def build(timings: Path, results: Path) -> Path:
     """
     columns = store.read(timings)
     frame = analysis.measurements(columns)
+    whole = Experiment(
+        activities=analysis.activities(columns, frame),
+        resources=analysis.resources(frame),
+        scaling=analysis.scaling(frame),
+    )
+    folder = Folder(results)
     sweeps: dict[str, list[Series]] = {}
     for series in analysis.series(frame):
         sweeps.setdefault(series.sweep, []).append(series)
-    activities, resources = analysis.activities(columns, frame), analysis.resources(frame)
-    shown = [_write_sweep(name, members, activities, resources, results) for name, members in sweeps.items()]
     runs = analysis.runs(columns)
-    occupied, device = _write_resources(resources, page.gpus(runs), results)
-    html = page.render(analysis.summary(columns, frame), runs, shown, occupied, device, timings.name)
-    _write(results / "report.html", html)
+    shown = [_sweep(name, members, whole, folder) for name, members in sweeps.items()]
+    occupied, device = _resources(whole.resources, page.gpus(runs), folder)
+    html = page.render(
+        summary=analysis.summary(columns, frame),
+        headlines=findings.headlines(frame, whole.scaling),
+        runs=runs,
+        sweeps=shown,
+        rooflines=folder.draw("roofline", figures.rooflines(frame)),
+        states=folder.draw("state", figures.clocks(analysis.states(columns, frame))),
+        resources=occupied,
+        device=device,
+        timings=timings.name,
+    )
+    folder.write("report.html", html)
     return results / "report.html"
 
 
-def _write_sweep(
-    name: str, members: Sequence[Series], activities: pd.DataFrame, resources: pd.DataFrame, results: Path
-) -> Sweep:
+@dataclass(frozen=True)
+class Experiment:
+    """What is derived of all sweeps at once: frames of the functions of ``analysis`` with these names."""
+
+    activities: pd.DataFrame
+    resources: pd.DataFrame
+    scaling: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Where the report goes."""
+
+    path: Path
+
+    def write(self, name: str, text: str) -> None:
+        with store.replacing(self.path / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+    def tabulate(self, stem: str, shown: Sequence[Table], csv: str) -> None:
+        """Write tables as Markdown and LaTeX, and what they are made of as CSV."""
+        if shown:
+            self.write(f"tables/{stem}.csv", csv)
+            self.write(f"tables/{stem}.md", tables.markdown(shown))
+            self.write(f"tables/{stem}.tex", tables.latex(shown))
+
+    def draw(self, stem: str, drawn: Iterable[Figure], of: str = "") -> list[Figure]:
+        """Write drawings of figures; their titles say what they are ``of``."""
+        drawn = list(drawn)
+        for figure in drawn:
+            title = [figure.caption, of] if of else figure.caption
+            self.write(f"figures/{stem}-{figure.name}.svg", figures.svg(figure, title))
+        return drawn
+
+
+def _sweep(name: str, members: Sequence[Series], whole: Experiment, folder: Folder) -> Sweep:
     """Write one sweep's tables and figures; return what the page shows of them."""
     # A sweep's name comes from a file: it must not lead out of the folder.
     stem = quote(name, safe="")
-    parts, ladders, calls = [], [], []
+    parts, ladders, calls, copies = [], [], [], []
     for i, series in enumerate(members):
-        chart = figures.rate_against_size(series)
+        own = series.of(whole.activities)
+        earlier = sum((p.series.dtype, p.series.ranks) == (series.dtype, series.ranks) for p in parts[:i])
+        number = f"-{earlier + 1}" if earlier else ""
+        own_stem = f"{stem}-{quote(series.dtype, safe='')}-r{series.ranks}{number}"
+        drawn = folder.draw(own_stem, figures.of_series(series), f"{name}: {tables.conditions(series)}")
         ladder = tables.ladder_table(series) if tables.is_ladder(series) else None
-        listed = tables.activity_table(series, series.of(activities))
-        part = Part(series, tables.size_table(series), ladder, tables.phase_table(series), listed, chart)
-        parts.append(part)
-        if chart:
-            earlier = sum((p.series.dtype, p.series.ranks) == (series.dtype, series.ranks) for p in parts[:i])
-            number = f"-{earlier + 1}" if earlier else ""
-            path = results / "figures" / f"{stem}-{quote(series.dtype, safe='')}-r{series.ranks}{number}.svg"
-            _write(path, figures.svg(chart, f"{name}: {tables.conditions(series)}"))
+        listed = tables.activity_table(series, own)
+        sizes = tables.size_table(series, most=32)
+        parts.append(Part(series, drawn, sizes, ladder, tables.phase_table(series), listed))
         if ladder:
             ladders.append(analysis.ladder(series.points))
         calls.append(analysis.phases(series.points))
-    folder = results / "tables"
-    _write(folder / f"{stem}.csv", tables.csv([part.series.points for part in parts], tables.POINT_COLUMNS))
-    _write(folder / f"{stem}.md", tables.markdown([part.sizes for part in parts]))
-    if ladders:
-        _write(folder / f"{stem}.ladder.csv", tables.csv(ladders, tables.LADDER_COLUMNS))
-        _write(folder / f"{stem}.ladder.md", tables.markdown([part.ladder for part in parts if part.ladder]))
-    if any(part.phases for part in parts):
-        _write(folder / f"{stem}.phases.csv", tables.csv(calls, tables.PHASE_COLUMNS))
-        _write(folder / f"{stem}.phases.md", tables.markdown([part.phases for part in parts if part.phases]))
-    if any(part.activities for part in parts):
-        own = [part.series.of(activities) for part in parts]
-        _write(folder / f"{stem}.activities.csv", tables.csv(own, tables.ACTIVITY_COLUMNS))
-        _write(folder / f"{stem}.activities.md", tables.markdown([p.activities for p in parts if p.activities]))
-    seen = findings.what_to_see(pd.concat([series.points for series in members]), resources)
-    return Sweep(name, parts, seen)
+        copies.append(own)
+    points = pd.concat([series.points for series in members])
+    folder.tabulate(stem, [tables.size_table(series) for series in members], tables.csv([points], tables.POINT_COLUMNS))
+    for kind, shown, frames, columns in (
+        ("ladder", [part.ladder for part in parts], ladders, tables.LADDER_COLUMNS),
+        ("phases", [part.phases for part in parts], calls, tables.PHASE_COLUMNS),
+        ("activities", [part.activities for part in parts], copies, tables.ACTIVITY_COLUMNS),
+    ):
+        if some := [table for table in shown if table]:
+            folder.tabulate(f"{stem}.{kind}", some, tables.csv(frames, columns))
+    gains = whole.scaling[whole.scaling["sweep"] == name]
+    scaled = [tables.scaling_table(gains)] if not gains.empty else []
+    if scaled:
+        folder.tabulate(f"{stem}.scaling", scaled, tables.csv([gains], tables.SCALING_COLUMNS))
+    efficiencies = folder.draw(stem, figures.scalings(gains), name)
+    return Sweep(name, parts, findings.what_to_see(points, whole.resources), scaled, efficiencies)
 
 
-def _write_resources(
-    rows: pd.DataFrame, gpus: Sequence[Mapping[str, Any]], results: Path
+def _resources(
+    rows: pd.DataFrame, gpus: Sequence[Mapping[str, Any]], folder: Folder
 ) -> tuple[list[Table], Table | None]:
     """Write what the kernels of each operation take and what the GPUs have; return the tables."""
-    folder, shown = results / "tables", []
+    shown = []
     # The name of a sweep has no dot, so that these files are nobody else's.
     for operation, part in rows.groupby("operation", sort=False):
         shown.append(tables.resource_table(part))
-        _write(
-            folder / f"{operation}.resources.csv", tables.csv([part.dropna(axis=1, how="all")], tables.RESOURCE_COLUMNS)
-        )
-        _write(folder / f"{operation}.resources.md", tables.markdown(shown[-1:]))
+        csv = tables.csv([part.dropna(axis=1, how="all")], tables.RESOURCE_COLUMNS)
+        folder.tabulate(f"{operation}.resources", shown[-1:], csv)
     device = tables.device_table(gpus)
     if device:
-        _write(folder / "gpu.properties.csv", tables.device_csv(gpus))
-        _write(folder / "gpu.properties.md", tables.markdown([device]))
+        folder.tabulate("gpu.properties", [device], tables.device_csv(gpus))
     return shown, device
-
-
-def _write(path: Path, text: str) -> None:
-    with store.replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")

@@ -11,11 +11,11 @@ from typing import Any
 
 import pandas as pd
 
+from hpcmm import analysis
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import tables
 from hpcmm.store import DIMENSIONS
 
-PLAIN = "tiled_padded"  # what the pitched rung is without its pitch
 DEVICES = {"cpu": "the CPU", "cuda": "the GPU"}
 SAME = "no difference seen"
 
@@ -99,10 +99,6 @@ def _first_series(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["setting"] == rows["setting"].iloc[0]]
 
 
-def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    return rows.to_dict("records")
-
-
 def _largest(rows: pd.DataFrame) -> pd.DataFrame:
     """The points at the size with the most work."""
     work = OPERATIONS[rows["operation"].iloc[0]].metric
@@ -112,7 +108,7 @@ def _largest(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _fastest(rows: pd.DataFrame, by: Sequence[str] = ("variant",)) -> list[dict[str, Any]]:
     """The fastest point of each group, in the order of the ladder."""
-    return _records(rows.loc[rows.groupby(list(by))["seconds"].idxmin()].sort_values("place", kind="stable"))
+    return analysis.records(rows.loc[rows.groupby(list(by))["seconds"].idxmin()].sort_values("place", kind="stable"))
 
 
 def _listed(parts: Iterable[str]) -> str:
@@ -126,7 +122,7 @@ def failures(rows: pd.DataFrame) -> str:
     failed = rows[rows["result"] == "FAIL"]
     if failed.empty:
         return ""
-    sizes = _listed(tables.size(row) for row in _records(failed))
+    sizes = _listed(tables.size(row) for row in analysis.records(failed))
     labels = _listed(failed.sort_values("place")["label"])
     first = failed.iloc[0]
     where = first["where"].partition(": ")[0]
@@ -226,7 +222,7 @@ def tiles(rows: pd.DataFrame) -> str:
     here = _largest(rows)
     texts = []
     for variant, group in here[here["tile"].notna()].sort_values("place").groupby("variant", sort=False):
-        ranked = _records(group.sort_values("seconds"))
+        ranked = analysis.records(group.sort_values("seconds"))
         others = [row for row in ranked if row["tile"] != ranked[0]["tile"] and row["memory"] == ranked[0]["memory"]]
         if others:
             beside = Ratio.of(ranked[0], others[0])
@@ -241,7 +237,7 @@ def remainders(rows: pd.DataFrame) -> str:
     squares = rows[rows["tile"].notna() & (rows["m"] == rows["n"]) & (rows["k"] == rows["n"])]
     texts = []
     for label, group in squares.sort_values("place").groupby("label", sort=False):
-        at = {int(row["n"]): row for row in _records(group)}
+        at = {int(row["n"]): row for row in analysis.records(group)}
         tile = int(group["tile"].iloc[0])
         multiples = [n for n in at if n % tile == 0]
         falls = [_rate_ratio(at[n + 1], at[n]) for n in multiples if n + 1 in at]
@@ -273,29 +269,22 @@ def _spread(ratios: Sequence[Ratio]) -> str:
 
 def pitch(rows: pd.DataFrame) -> str:
     """What padded rows gain over the same kernel without them, and what the copies cost."""
-    operation = OPERATIONS[rows["operation"].iloc[0]]
-    padded = {variant.name for variant in operation.ladder if variant.pitched}
-    keys = [*DIMENSIONS, *(["tile"] if "tile" in rows else [])]
-    plain = {tuple(row[key] for key in keys): row for row in _records(rows[rows["variant"] == PLAIN])}
-    both = [
-        (row, plain[tuple(row[key] for key in keys)])
-        for row in _records(rows[rows["variant"].isin(padded)])
-        if tuple(row[key] for key in keys) in plain
+    pairs = [
+        (Ratio(row["gain"], row["gain_low"], row["gain_high"]), row)
+        for row in analysis.records(analysis.pitch_pairs(rows))
     ]
-    if not both:
+    if not pairs:
         return ""
-    ratios = [(Ratio.of(row, other), row) for row, other in both]
-    highest, where = max(ratios, key=lambda each: each[0].value)
-    name = both[0][0]["variant"]
-    if len(ratios) == 1:
-        text = f"The speed of {name} over {PLAIN} is {highest}"
+    highest, where = max(pairs, key=lambda each: each[0].value)
+    if len(pairs) == 1:
+        text = f"The speed of {where['variant']} over {analysis.PLAIN} is {highest}"
     else:
-        counts = (sum(r.faster for r, _ in ratios), sum(r.slower for r, _ in ratios))
+        faster, slower = sum(ratio.faster for ratio, _ in pairs), sum(ratio.slower for ratio, _ in pairs)
         text = (
-            f"Of {len(ratios)} points {name} is faster than {PLAIN} at {counts[0]} and slower at {counts[1]}; "
-            f"the most is {where['label']} at {tables.size(where)} ({highest})"
+            f"Of {len(pairs)} points {where['variant']} is faster than {analysis.PLAIN} at {faster} and slower at "
+            f"{slower}; the most is {where['rung']} at {tables.size(where)} ({highest})"
         )
-    shares = [row["call_pitch"] / row["call_seconds"] for row, _ in both if math.isfinite(row["call_pitch"])]
+    shares = [row["call_pitch"] / row["call_seconds"] for _, row in pairs if math.isfinite(row["call_pitch"])]
     if shares:
         text += f". The copies take {tables.percent(median(shares))} of a whole call"
     return text + "."
@@ -311,8 +300,8 @@ def shapes(rows: pd.DataFrame) -> str:
         square = (own["m"] == own["n"]) & (own["k"] == own["n"])
         found = [
             (_rate_ratio(row, equal), row, equal)
-            for row in _records(own[~square])
-            for equal in _records(own[square])
+            for row in analysis.records(own[~square])
+            for equal in analysis.records(own[square])
             if abs(row["flops"] / equal["flops"] - 1) < 0.01
         ]
         if found:
@@ -367,7 +356,7 @@ def ranks(rows: pd.DataFrame) -> str:
         if first.empty:
             continue
         most = _largest(here[(here["dtype"] == first["dtype"].iloc[0]) & (here["setting"] == first["setting"].iloc[0])])
-        one = {row["label"]: row for row in _records(_largest(first))}
+        one = {row["label"]: row for row in analysis.records(_largest(first))}
         last = most[(most["ranks"] == most["ranks"].max()) & (most["baseline"] == 0) & most["label"].isin(list(one))]
         if last.empty or last["ranks"].iloc[0] == first["ranks"].iloc[0]:
             continue
@@ -378,3 +367,63 @@ def ranks(rows: pd.DataFrame) -> str:
             text += f"; whole call {Ratio.of(row, one[row['label']], 'call_seconds')}"
         texts.append(text + ".")
     return " ".join(texts)
+
+
+@dataclass(frozen=True)
+class Headline:
+    """One of the findings on top of the report: what it is about, a number, and what it is of."""
+
+    name: str
+    value: str
+    text: str
+
+
+def headlines(frame: pd.DataFrame, scaling: pd.DataFrame) -> list[Headline]:
+    """The fastest product, the highest bandwidth of a reduction, and how well more ranks are used."""
+    rows = analysis.points(frame)
+    rows = rows[(rows["result"] == "PASS") & rows["seconds"].notna() & (rows["baseline"] == 0)]
+    found = []
+    for operation, name in (("matmul", "Fastest product"), ("sum", "Fastest sum")):
+        own = rows[rows["operation"] == operation]
+        if own.empty:
+            continue
+        device = "cuda" if (own["device"] == "cuda").any() else "cpu"
+        own = own[(own["device"] == device) & (own["ranks"] == own["ranks"].min())]
+        metric = OPERATIONS[operation].metric
+        row = own.loc[own[tables.RATES[metric][0]].idxmax()]
+        value = f"{tables.number(tables.rate(row, metric))} {tables.RATES[metric][1]}"
+        found.append(Headline(name, value, _headline_text(row)))
+    if (most := _most_ranks(scaling)) is not None:
+        prefix, what = most
+        of = "the whole call" if prefix else "the kernel alone"
+        text = (
+            f"efficiency of {what['label']} on {what['ranks']} ranks at {tables.size(what)} in {what['dtype']}, {of}, "
+        )
+        text += f"beside the fastest on one rank ({what['kind']} scaling)"
+        if not prefix and math.isfinite(what["call_efficiency"]):
+            text += f"; in the whole call {tables.percent(what['call_efficiency'])}"
+        found.append(Headline("Scaling", tables.percent(what[prefix + "efficiency"]), text))
+    return found
+
+
+def _headline_text(row: Row) -> str:
+    baseline = OPERATIONS[row["operation"]].baseline(row["device"]).name
+    text = f"{row['rung']} on {DEVICES[row['device']]} at {tables.size(row)} in {row['dtype']}"
+    if math.isfinite(row["ratio"]):
+        text += f"; its speed over {baseline}: {Ratio(row['ratio'], row['ratio_low'], row['ratio_high'])}"
+    if math.isfinite(row["fraction"]):
+        text += f"; {tables.percent(row['fraction'])} of the limit ({row['ceiling']})"
+    return text
+
+
+def _most_ranks(scaling: pd.DataFrame) -> tuple[str, Row] | None:
+    """The most efficient point of the largest size on the most ranks: of the kernel alone, or else of the call."""
+    last = scaling[(scaling["ranks"] == scaling["ranks"].max()) & (scaling["operation"] == "matmul")]
+    if (last["device"] == "cuda").any():
+        last = last[last["device"] == "cuda"]
+    last = last[last["flops"] == last["flops"].max()]
+    for prefix in ("", "call_"):
+        known = last[last[prefix + "efficiency"].notna()]
+        if not known.empty:
+            return prefix, known.loc[known[prefix + "efficiency"].idxmax()]
+    return None

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from hpcmm import analysis, limits
 from hpcmm.analysis import Series, Summary
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import figures, tables
+from hpcmm.report.figures import Figure
+from hpcmm.report.findings import Headline
 from hpcmm.report.tables import Table
 
 # What differs from run to run on one machine; the rest of the provenance is its environment.
@@ -26,15 +28,20 @@ class Part:
     """What the page shows of one series."""
 
     series: Series
+    figures: Sequence[Figure]
     sizes: Table
     ladder: Table | None
     phases: Table | None
     activities: Table | None
-    chart: dict[str, Any] | None
 
     @property
     def conditions(self) -> str:
         return tables.conditions(self.series)
+
+    @property
+    def others(self) -> list[Table]:
+        """The tables behind the first."""
+        return [table for table in (self.ladder, self.phases, self.activities) if table]
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,8 @@ class Sweep:
     name: str
     parts: Sequence[Part]
     findings: Sequence[str]
+    scaling: Sequence[Table]
+    efficiencies: Sequence[Figure]
 
     @property
     def operation(self) -> str:
@@ -53,16 +62,15 @@ class Sweep:
     def unit(self) -> str:
         return tables.RATES[OPERATIONS[self.operation].metric][1]
 
-    @property
-    def calls(self) -> list[Table]:
-        """The tables of the whole calls, each by phases and as a profiler sums them up."""
-        return [table for part in self.parts for table in (part.phases, part.activities) if table]
-
 
 def render(
+    *,
     summary: Summary,
+    headlines: Sequence[Headline],
     runs: Sequence[Mapping[str, Any]],
     sweeps: Sequence[Sweep],
+    rooflines: Sequence[Figure],
+    states: Sequence[Figure],
     resources: Sequence[Table],
     device: Table | None,
     timings: str,
@@ -72,9 +80,13 @@ def render(
     Parameters
     ----------
     summary : Summary
+    headlines : sequence of Headline
+        What stands on top.
     runs : sequence of mapping
         What ``analysis.runs`` returns.
     sweeps : sequence of Sweep
+    rooflines, states : sequence of Figure
+        Of all sweeps together.
     resources : sequence of Table
         Of each operation that has CUDA kernels.
     device : Table, or None
@@ -82,24 +94,52 @@ def render(
     timings : str
         Name of the file that all numbers are from.
     """
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    folder = files(__package__)
+    environment = Environment(
+        loader=FunctionLoader(lambda name: folder.joinpath(name).read_text("utf-8")),
+        autoescape=True,  # also of what is included: neither has text of a file
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":"), "ensure_ascii": False}
-    template = environment.from_string(files(__package__).joinpath("page.html.j2").read_text("utf-8"))
-    return template.render(
+    all_figures = [*rooflines, *states]
+    for sweep in sweeps:
+        all_figures += [figure for part in sweep.parts for figure in part.figures] + [*sweep.efficiencies]
+    return environment.get_template("page.html.j2").render(
         summary=summary,
+        headlines=headlines,
         failures=tables.failure_table(summary.failures),
         throttlings=tables.throttling_table(summary.throttlings),
         omitted=tables.omitted_table(summary.omitted),
         conditions=conditions(runs),
         environments=environments(runs),
         sweeps=sweeps,
+        rooflines=rooflines,
+        states=states,
         resources=resources,
         device=device,
+        defined=tables.DEFINED,
         limited=any(part.series.points["fraction"].notna().any() for sweep in sweeps for part in sweep.parts),
         ladders=[operation for operation in OPERATIONS.values() if operation.name in {s.operation for s in sweeps}],
         timings=timings,
-        script=figures.script() if any(part.chart for sweep in sweeps for part in sweep.parts) else "",
+        config=figures.CONFIG,
+        packed=packed,
+        vega=figures.script() if all_figures else "",
     )
+
+
+def packed(columns: Mapping[str, list]) -> dict[str, Any]:
+    """Columns for the page: one of texts is its distinct texts and which of them each row has."""
+    found: dict[str, Any] = {}
+    for name, values in columns.items():
+        texts = list(dict.fromkeys(values))
+        if all(isinstance(text, str) for text in texts) and len(texts) < len(values):
+            number = {text: i for i, text in enumerate(texts)}
+            found[name] = {"texts": texts, "rows": [number[value] for value in values]}
+        else:
+            found[name] = values
+    return found
 
 
 def conditions(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:

@@ -18,6 +18,7 @@ from hpcmm.operations import OPERATIONS
 from hpcmm.store import DIMENSIONS
 
 RATES = {"flops": ("flops_per_second", "GFLOP/s"), "bytes": ("bytes_per_second", "GB/s")}
+UNITS = (("s", 1.0), ("ms", 1e3), ("µs", 1e6), ("ns", 1e9))
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 # What a CSV file has of each point, in this order, where the timings have it.
@@ -50,6 +51,8 @@ PHASE_COLUMNS += (*(f"share_{phase}" for phase in PHASES[:-1]), "seconds", "flop
 PHASE_COLUMNS += ("call_flops_per_second", "call_bytes_per_second", "call_ratio")
 ACTIVITY_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "memory", "activity", "share", "total", "calls")
 ACTIVITY_COLUMNS += ("mean", "least", "most")
+SCALING_COLUMNS = ("kind", "setting", "dtype", *DIMENSIONS, "device", "label", "ranks", "seconds", "speedup")
+SCALING_COLUMNS += ("efficiency", "call_seconds", "call_speedup", "call_efficiency")
 RESOURCE_COLUMNS = ("operation", "variant", "tile", "label", "dtype", *DIMENSIONS, "ranks", *RESOURCES, "occupancy")
 RESOURCE_COLUMNS += (*(f"limit_{name.replace(' ', '_')}" for name in analysis.LIMITS), "limited_by", "computed_blocks")
 RESOURCE_COLUMNS += ("phase_loads", "phase_flops", "pending_loads", "bound_flops_per_second")
@@ -59,20 +62,41 @@ RESOURCE_COLUMNS += ("phase_loads", "phase_flops", "pending_loads", "bound_flops
 class Cell:
     """What a reader sees in one place of a table.
 
-    ``kind`` is ``"text"``, ``"number"`` or ``"fail"``; ``note`` is the small print under it.
+    ``kind`` is ``"text"``, ``"number"``, ``"fail"``, or ``"again"`` for a text that the row above has
+    too: it is shown once a reader sorts or filters; ``note`` is the small print under it.
     """
 
-    text: str
+    text: str = ""
     note: str = ""
     kind: str = "number"
 
 
-EMPTY = Cell("")
+EMPTY = Cell()
+
+# Where the page defines what a column has, by the column's name.
+DEFINED = {
+    **{name: "kernel" for name in ("Time", "Kernel alone")},
+    **{name: "rate" for _, name in RATES.values()},
+    **{f"{name}, kernel alone": "rate" for _, name in RATES.values()},
+    **{f"{name}, whole call": "rate" for _, name in RATES.values()},
+    **dict.fromkeys(("Step speed-up", "Cumulative speed-up"), "step"),
+    "Ratio to baseline": "ratio",
+    "Of limit": "hardware-limit",
+    "Result": "pass",
+    **dict.fromkeys((*(phase.capitalize() for phase in PHASES), "Whole call"), "phase"),
+    **dict.fromkeys(("Activity", "Share", "Sum", "Calls", "Mean", "Min", "Max"), "activity"),
+    **dict.fromkeys(("Registers", "Shared memory", "Local memory"), "registers"),
+    **dict.fromkeys(("Block", "Grid", "Blocks an SM", "Threads an SM", "Occupancy"), "occupancy"),
+    "Limited by": "limit",
+    **dict.fromkeys(("Loads a phase", "Operations a phase", "Pending loads an SM", "Operations a load"), "tile-phase"),
+    "GFLOP/s, bandwidth bound": "tile-phase",
+    **dict.fromkeys(("Scaling", "Speed-up", "Efficiency", "Call speed-up", "Call efficiency"), "scaling"),
+}
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table to print: a caption, a head, and rows of cells."""
+    """A table as a reader sees it: caption, column heads, rows of cells."""
 
     caption: str
     head: tuple[str, ...]
@@ -80,10 +104,34 @@ class Table:
 
     @property
     def is_text(self) -> tuple[bool, ...]:
-        """Which columns hold words rather than numbers: they are set flush left."""
+        """Which columns have no number in them and are set flush left."""
         return tuple(
             not any(row[i].kind == "number" and row[i].text for row in self.rows) for i in range(len(self.head))
         )
+
+
+def leading(texts: Sequence[str], above: Sequence[str]) -> list[Cell]:
+    """The first cells of a row, those that the row above has too as ``"again"``."""
+    same = [list(texts[: i + 1]) == list(above[: i + 1]) for i in range(len(texts))]
+    return [Cell(text, kind="again" if again else "text") for text, again in zip(texts, same, strict=True)]
+
+
+def spread(rows: pd.DataFrame, most: int) -> pd.DataFrame:
+    """At most so many of the rows, evenly over them and always with the last."""
+    if len(rows) <= most:
+        return rows
+    return rows.iloc[[round((i + 1) * len(rows) / most) - 1 for i in range(most)]]
+
+
+def at_sizes(rows: pd.DataFrame, most: int) -> tuple[pd.DataFrame, str]:
+    """The rows at some of their sizes, and which these are if there are more."""
+    sizes = rows.drop_duplicates(list(DIMENSIONS))
+    some = spread(sizes, most)
+    if len(some) == len(sizes):
+        return rows, ""
+    kept = rows.merge(some[list(DIMENSIONS)], on=list(DIMENSIONS))
+    names = ", ".join(size(row) for row in analysis.records(some)) if len(some) <= 8 else f"{len(some)} sizes"
+    return kept, f", at {names} of {len(sizes)}; the CSV file has all"
 
 
 def number(value: float) -> str:
@@ -108,10 +156,15 @@ def amount(size: float) -> str:
 
 def duration(seconds: float) -> str:
     """Three significant digits with the unit that suits them, ``"8.05 ms"``."""
-    for unit, scale in (("s", 1), ("ms", 1e3), ("µs", 1e6)):
-        if seconds * scale >= 0.9995:
-            return f"{number(seconds * scale)} {unit}"
-    return f"{number(seconds * 1e9)} ns" if math.isfinite(seconds) else ""
+    if not math.isfinite(seconds):
+        return ""
+    unit, scale = unit_of(seconds)
+    return f"{number(seconds * scale)} {unit}"
+
+
+def unit_of(seconds: float) -> tuple[str, float]:
+    """The unit that suits a time, and how many of it a second has."""
+    return next((unit, scale) for unit, scale in UNITS if seconds * scale >= 0.9995 or unit == "ns")
 
 
 def times(ratio: float) -> str:
@@ -159,17 +212,16 @@ def against_baseline(row: Mapping) -> str:
     return "baseline" if row["baseline"] else times(row["ratio"])
 
 
-def of_limit(row: Mapping) -> str:
-    """The fraction of the hardware's limit, ``"68 % of limit"``; nothing where no limit is known."""
-    return f"{percent(row['fraction'])} of limit" if math.isfinite(row["fraction"]) else ""
+def size_table(series: Series, most: int | None = None) -> Table:
+    """Size by variant: the kernel's rate, its ratio to the baseline, its part of the limit, PASS or FAIL.
 
-
-def size_table(series: Series) -> Table:
-    """Size by variant: the kernel's rate, its ratio to the baseline, its part of the limit, PASS or FAIL."""
+    ``most`` sizes at most, if it is given.
+    """
     metric = OPERATIONS[series.operation].metric
     labels = series.points.sort_values("place")["label"].unique()
+    points, which = at_sizes(series.points, most or len(series.points))
     rows = []
-    for _, at in groupby(series.points.to_dict("records"), key=itemgetter(*DIMENSIONS)):
+    for _, at in groupby(analysis.records(points), key=itemgetter(*DIMENSIONS)):
         records = {row["label"]: row for row in at}
         cells = [Cell(size(next(iter(records.values()))), kind="text")]
         for label in labels:
@@ -179,11 +231,11 @@ def size_table(series: Series) -> Table:
             elif row["result"] == "FAIL":
                 cells.append(failed(row))
             else:
-                note = " ".join(filter(None, (against_baseline(row), of_limit(row), result(row))))
-                cells.append(Cell(number(rate(row, metric)), note))
+                parts = " ".join(filter(None, (against_baseline(row), percent(row["fraction"]))))
+                cells.append(Cell(number(rate(row, metric)), "\n".join(filter(None, (parts, result(row))))))
         rows.append(tuple(cells))
     head = ("n" if size_is_one_number(series.points) else "m × n × k", *labels)
-    return Table(f"{RATES[metric][1]}, {conditions(series)}", head, tuple(rows))
+    return Table(f"{RATES[metric][1]}, {conditions(series)}{which}", head, tuple(rows))
 
 
 def size_is_one_number(points: pd.DataFrame) -> bool:
@@ -205,12 +257,11 @@ def ladder_table(series: Series) -> Table:
     """The ladder at each size: time, rate, step and cumulative speed-up of each rung."""
     metric = OPERATIONS[series.operation].metric
     limited = bool(series.points["fraction"].notna().any())
-    rows, above = [], None
-    for row in analysis.ladder(series.points).to_dict("records"):
+    rows, above = [], ("", "")
+    for row in analysis.records(analysis.ladder(series.points)):
         here = (size(row), row["device"])
-        cells = [Cell(size(row), kind="text"), Cell(row["device"], kind="text")] if here != above else [EMPTY, EMPTY]
+        cells = [*leading(here, above), Cell(row["label"], kind="text")]
         above = here
-        cells.append(Cell(row["label"], kind="text"))
         if row["result"] == "FAIL":
             cells += [EMPTY] * (5 + limited) + [failed(row)]
         else:
@@ -237,15 +288,15 @@ def ladder_table(series: Series) -> Table:
 
 def phase_table(series: Series) -> Table | None:
     """The whole call by phases, and its rate beside that of the kernel alone; None if no call was timed."""
-    frame = analysis.phases(series.points)
+    frame, which = at_sizes(analysis.phases(series.points), 8)
     if frame.empty:
         return None
     metric = OPERATIONS[series.operation].metric
     present = [phase for phase in PHASES[:-1] if frame["call_" + phase].notna().any()]
-    rows, above = [], None
-    for row in frame.to_dict("records"):
-        here = size(row)
-        cells = [Cell(here, kind="text") if here != above else EMPTY, Cell(row["label"], kind="text")]
+    rows, above = [], [""]
+    for row in analysis.records(frame):
+        here = [size(row)]
+        cells = [*leading(here, above), Cell(row["label"], kind="text")]
         above = here
         for phase in present:
             share = row["share_" + phase]
@@ -255,7 +306,8 @@ def phase_table(series: Series) -> Table | None:
         rows.append(tuple(cells))
     unit = RATES[metric][1]
     head = ("n" if size_is_one_number(frame) else "m × n × k", "Variant", *map(str.capitalize, present), "Total")
-    return Table(conditions(series), (*head, f"{unit}, kernel alone", f"{unit}, whole call"), tuple(rows))
+    head += (f"{unit}, kernel alone", f"{unit}, whole call")
+    return Table(f"Whole calls, {conditions(series)}{which}", head, tuple(rows))
 
 
 # What a reader calls a phase of the whole call, as profilers do.
@@ -278,17 +330,18 @@ def activity_table(series: Series, activities: pd.DataFrame) -> Table | None:
     """
     if activities.empty:
         return None
-    position = activities["activity"].map({phase: i for i, phase in enumerate(PHASES)})
-    rung = activities.groupby("rung")["place"].transform("min")
-    sorted_by = pd.DataFrame(
-        {**{d: activities[d] for d in DIMENSIONS}, "rung": rung, "position": position, "memory": activities["memory"]}
-    ).sort_values([*DIMENSIONS, "rung", "position", "memory"], ascending=[*[True] * 5, False], kind="stable")
     with_memory = bool((activities["memory"] != "").any())
+    activities = activities.assign(
+        position=activities["activity"].map({phase: i for i, phase in enumerate(PHASES)}),
+        first=activities.groupby("rung")["place"].transform("min"),
+    ).sort_values(
+        [*DIMENSIONS, "first", "position", "memory"], ascending=[*[True] * 5, False], kind="stable", ignore_index=True
+    )
+    some, which = at_sizes(activities, 4 if with_memory else 1)
     rows, above = [], ("", "", "")
-    for row in activities.loc[sorted_by.index].to_dict("records"):
-        here = (size(row), row["rung"], ACTIVITIES[row["activity"]])
-        new = [here[: i + 1] != above[: i + 1] for i in range(3)]
-        cells = [Cell(text, kind="text") if shown else EMPTY for text, shown in zip(here, new, strict=True)]
+    for row in analysis.records(some):
+        here = (size(row), row["rung"], ACTIVITIES.get(row["activity"], row["activity"]))
+        cells = leading(here, above)
         above = here
         if with_memory:
             cells.append(Cell(row["memory"], kind="text"))
@@ -296,18 +349,38 @@ def activity_table(series: Series, activities: pd.DataFrame) -> Table | None:
         cells += [Cell(duration(row[name])) for name in ("mean", "least", "most")]
         rows.append(tuple(cells))
     head = ("n" if size_is_one_number(activities) else "m × n × k", "Variant", "Activity")
-    head += (*(["Host memory"] if with_memory else []), "Share", "Time", "Calls", "Mean", "Min", "Max")
-    return Table(f"Copies and kernel, {conditions(series)}", head, tuple(rows))
+    head += (*(["Host memory"] if with_memory else []), "Share", "Sum", "Calls", "Mean", "Min", "Max")
+    return Table(f"Copies and kernel, {conditions(series)}{which}", head, tuple(rows))
+
+
+def scaling_table(rows: pd.DataFrame) -> Table:
+    """What more ranks gain in one sweep; ``rows`` are of ``analysis.scaling``."""
+    rows = rows.sort_values(["kind", *DIMENSIONS, "device", "place", "ranks"], kind="stable", ignore_index=True)
+    some, which = at_sizes(rows, 3)
+    typed, set_ = some["dtype"].nunique() > 1, some["setting"].nunique() > 1
+    cells, above = [], ("", "", "")
+    for row in analysis.records(some):
+        more = [text for text, shown in ((row["dtype"], typed), (row["setting"], set_)) if shown]
+        here = (row["kind"], size(row), ", ".join([row["label"], *more]))
+        line = [*leading(here, above), Cell(whole(row["ranks"]))]
+        above = here
+        for prefix in ("", "call_"):
+            line += [Cell(duration(row[prefix + "seconds"])), Cell(times(row[prefix + "speedup"]))]
+            line.append(Cell(percent(row[prefix + "efficiency"])))
+        cells.append(tuple(line))
+    head = ("Scaling", "n" if size_is_one_number(some) else "m × n × k", "Variant", "Ranks")
+    head += ("Kernel alone", "Speed-up", "Efficiency", "Whole call", "Call speed-up", "Call efficiency")
+    return Table(f"Scaling over ranks{which}", head, tuple(cells))
 
 
 def resource_table(rows: pd.DataFrame) -> Table:
     """What each kernel of one operation takes of an SM; ``rows`` are of ``analysis.resources``."""
     phased = "phase_loads" in rows and rows["phase_loads"].notna().any()
-    cells, above = [], None
-    for row in rows.to_dict("records"):
+    cells, above = [], [""]
+    for row in analysis.records(rows):
         dynamic, computed = row["dynamic_shared_bytes"], row["computed_blocks"]
         line = [
-            Cell(row["label"], kind="text") if row["label"] != above else EMPTY,
+            *leading([row["label"]], above),
             Cell(row["dtype"], kind="text"),
             Cell(whole(row["registers"])),
             Cell(amount(row["shared_bytes"] + dynamic), "dynamic" if dynamic else ""),
@@ -320,7 +393,7 @@ def resource_table(rows: pd.DataFrame) -> Table:
             Cell(row["limited_by"], kind="text"),
             *(Cell(whole(row[f"limit_{name.replace(' ', '_')}"])) for name in analysis.LIMITS),
         ]
-        above = row["label"]
+        above = [row["label"]]
         if phased:
             line += [Cell(whole(row[name])) for name in ("phase_loads", "phase_flops", "pending_loads")]
             line.append(Cell(number(row["phase_flops"] / row["phase_loads"])))
@@ -425,7 +498,7 @@ def _points_table(caption: str, what: str, frame: pd.DataFrame, cell: Callable[[
             Cell(row["dtype"], kind="text"),
             Cell(str(row["ranks"])),
         )
-        for row in frame.to_dict("records")
+        for row in analysis.records(frame)
     )
     return Table(caption, ("Sweep", "Variant", "Size", what, "Type", "Ranks"), rows)
 
@@ -448,14 +521,37 @@ def markdown(tables: Sequence[Table]) -> str:
     """Pipe tables, each under its caption; text from a file stays text."""
     parts = []
     for table in tables:
-        rows = [
-            [_escaped(" ".join(filter(None, (cell.text, cell.note and f"({cell.note})")))) for cell in row]
-            for row in table.rows
-        ]
+        head, rows = [_escaped(h) for h in table.head], [[_escaped(text) for text in row] for row in _printed(table)]
         sides = ["left" if words else "right" for words in table.is_text]
-        text = tabulate(rows, [_escaped(h) for h in table.head], "pipe", disable_numparse=True, colalign=sides)
+        text = tabulate(rows, head, "pipe", disable_numparse=True, colalign=sides)
         parts.append(f"**{_escaped(table.caption)}**\n\n{text}\n")
     return "\n".join(parts)
+
+
+def latex(tables: Sequence[Table]) -> str:
+    """Tables for the package booktabs, each with its caption; text from a file stays text."""
+    parts = []
+    for table in tables:
+        sides = ["left" if words else "right" for words in table.is_text]
+        text = tabulate(_printed(table), table.head, "latex_booktabs", disable_numparse=True, colalign=sides)
+        caption = "".join(LATEX_ESCAPES.get(character, character) for character in table.caption)
+        parts.append(f"\\begin{{table}}\n\\centering\n\\caption{{{caption}}}\n{text}\n\\end{{table}}\n")
+    return "\n".join(parts)
+
+
+LATEX_ESCAPES = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+LATEX_ESCAPES |= {character: "\\" + character for character in "&%$#_{}"}
+
+
+def _printed(table: Table) -> list[list[str]]:
+    """The texts of the cells, each with its note, on a line of their own; nothing for what is there above."""
+    return [
+        [
+            "" if cell.kind == "again" else " ".join(f"{cell.text} {cell.note and f'({cell.note})'}".split())
+            for cell in row
+        ]
+        for row in table.rows
+    ]
 
 
 def _escaped(text: str) -> str:

@@ -1,0 +1,178 @@
+"use strict";
+// Draws the figures as they come into sight, shows the values behind them, sorts and filters tables.
+
+const config = JSON.parse(document.getElementById("config").textContent);
+const values = new Map();  // the rows of each set of values, unpacked once
+
+function rowsOf(id) {
+  if (!values.has(id)) {
+    const columns = JSON.parse(document.getElementById(id).textContent);
+    const names = Object.keys(columns);
+    const unpacked = names.map(name => {
+      const column = columns[name];
+      return Array.isArray(column) ? column : column.rows.map(i => column.texts[i]);
+    });
+    values.set(id, unpacked[0].map((_, i) => Object.fromEntries(names.map((name, j) => [name, unpacked[j][i]]))));
+  }
+  return values.get(id);
+}
+
+function draw(place) {
+  if (place.dataset.state) return;
+  place.dataset.state = "drawing";
+  const source = JSON.parse(place.nextElementSibling.textContent);
+  // a copy: Vega adds fields to the rows that it is given
+  const rows = rowsOf(place.dataset.values).map(row => ({...row}));
+  const spec = {...source, data: {name: "points"}, datasets: {points: rows}};
+  const narrow = {...config, legend: {...config.legend, columns: place.clientWidth < 450 ? 2 : config.legend.columns}};
+  vegaEmbed(place, spec, {renderer: "svg", actions: false, config: narrow}).then(
+    () => {
+      place.dataset.state = "drawn";
+      place.querySelector("svg").setAttribute("aria-hidden", "true");  // the caption and the values are for all
+    },
+    error => { place.dataset.state = "failed"; place.textContent = "This figure could not be drawn: " + error.message; },
+  );
+}
+
+const places = [...document.querySelectorAll(".chart")];
+const isShown = place => place.offsetParent !== null;
+const inSight = new IntersectionObserver(entries => {
+  for (const entry of entries) if (entry.isIntersecting) draw(entry.target);
+}, {rootMargin: "600px"});
+for (const place of places) inSight.observe(place);
+
+// The rest of what is open is drawn while the reader reads, so that it is there to be printed.
+const whenIdle = window.requestIdleCallback || (task => setTimeout(task, 50));
+function drawNext() {
+  const next = places.find(place => !place.dataset.state && isShown(place));
+  if (next) { draw(next); whenIdle(drawNext); }
+}
+addEventListener("load", () => whenIdle(drawNext));
+addEventListener("beforeprint", () => {
+  for (const each of document.querySelectorAll("details")) each.open = true;
+  for (const place of places) draw(place);
+});
+
+const number = new Intl.NumberFormat("en", {maximumSignificantDigits: 5});
+
+function showValues(details) {
+  const {values: id, shown} = details.dataset;
+  if (details.querySelector("table")) return;
+  const table = document.createElement("table");
+  const names = Object.entries(JSON.parse(shown));
+  const head = table.createTHead().insertRow();
+  for (const [, title] of names) {
+    const cell = head.appendChild(document.createElement("th"));
+    cell.scope = "col";
+    cell.textContent = title;
+  }
+  const body = table.createTBody();
+  for (const row of rowsOf(id)) {
+    const line = body.insertRow();
+    for (const [name] of names) {
+      const value = row[name], cell = line.insertCell();
+      cell.textContent = value == null ? "" : typeof value === "number" ? number.format(value) : value;
+      if (typeof value === "string") cell.className = "text";
+    }
+  }
+  const scroll = details.appendChild(document.createElement("div"));
+  Object.assign(scroll, {className: "scroll", tabIndex: 0});
+  scroll.setAttribute("role", "region");
+  scroll.setAttribute("aria-label", "Values of the figure: " + details.dataset.of);
+  scroll.append(table);
+  makeSortable(table);
+}
+for (const details of document.querySelectorAll("details.values")) {
+  details.addEventListener("toggle", () => { if (details.open) showValues(details); });
+}
+
+const scales = {ns: 1e-9, "µs": 1e-6, ms: 1e-3, s: 1, B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30};
+const digits = "⁰¹²³⁴⁵⁶⁷⁸⁹";
+
+// "8.05 ms" is 0.00805, "2²²" is 4194304, "128 × 64 × 32" the product, "0.85×" is 0.85, and a word is itself.
+function sortKey(cell) {
+  const text = (cell.firstChild?.textContent ?? "").trim();
+  const power = text.match(/^2([⁰¹²³⁴⁵⁶⁷⁸⁹]+)$/);
+  if (power) return 2 ** Number([...power[1]].map(digit => digits.indexOf(digit)).join(""));
+  const parts = text.replaceAll(",", "").match(/^(-?[\d.]+(?:e[-+]?\d+)?)((?: × \d+)*)×?(?: (\S+))?$/);
+  if (!parts) return text;
+  const product = parts[2].split(" × ").slice(1).reduce((all, each) => all * Number(each), Number(parts[1]));
+  return product * (scales[parts[3]] ?? 1);
+}
+
+function compare(one, other) {
+  if (typeof one === typeof other) return typeof one === "number" ? one - other : one.localeCompare(other);
+  return typeof one === "number" ? -1 : 1;
+}
+
+function makeSortable(table) {
+  const body = table.tBodies[0];
+  if (!body || body.rows.length < 2) return;
+  const original = [...body.rows];
+  const heads = [...table.tHead.rows[0].cells];
+  heads.forEach((head, column) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    const link = button.querySelector("a");
+    head.append(button);
+    if (link) head.append(link);
+    button.addEventListener("click", () => {
+      const before = head.getAttribute("aria-sort");
+      const next = {ascending: "descending", descending: null}[before] ?? (before ? null : "ascending");
+      for (const each of heads) each.removeAttribute("aria-sort");
+      let rows = original;
+      if (next) {
+        head.setAttribute("aria-sort", next);
+        const sign = next === "ascending" ? 1 : -1;
+        const keyed = original.map(row => [sortKey(row.cells[column]), row]);
+        const empty = keyed.filter(([key]) => key === ""), full = keyed.filter(([key]) => key !== "");
+        full.sort(([one], [other]) => sign * compare(one, other));
+        rows = [...full, ...empty].map(([, row]) => row);
+      }
+      table.classList.toggle("moved", Boolean(next) || table.classList.contains("filtered"));
+      body.append(...rows);
+    });
+  });
+}
+
+function makeFilterable(table) {
+  const body = table.tBodies[0];
+  if (!body || body.rows.length < 12) return;
+  const name = table.caption?.textContent ?? "this table";
+  const label = document.createElement("label");
+  const input = document.createElement("input");
+  const count = document.createElement("output");
+  label.className = "filter";
+  Object.assign(input, {type: "search", placeholder: "words that a row must have"});
+  input.setAttribute("aria-label", "Filter rows: " + name);
+  label.append("Filter ", input, " ", count);
+  table.parentElement.before(label);
+  input.addEventListener("input", () => {
+    const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let kept = 0;
+    for (const row of body.rows) {
+      const text = [...row.cells].map(cell => cell.textContent).join(" ").toLowerCase();
+      row.hidden = !words.every(word => text.includes(word));
+      kept += !row.hidden;
+    }
+    count.textContent = words.length ? `${kept} of ${body.rows.length} rows` : "";
+    table.classList.toggle("filtered", words.length > 0);
+    const sorted = Boolean(table.querySelector("[aria-sort]"));
+    table.classList.toggle("moved", sorted || words.length > 0);
+  });
+}
+for (const table of document.querySelectorAll("table.data")) {
+  makeSortable(table);
+  makeFilterable(table);
+}
+
+// A link to a place inside something closed opens it.
+function openTarget() {
+  let place = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const target = place;
+  for (; place; place = place.parentElement) if (place.tagName === "DETAILS") place.open = true;
+  target?.scrollIntoView();
+}
+addEventListener("hashchange", openTarget);
+if (location.hash) openTarget();

@@ -1,0 +1,270 @@
+"""The page of the report in a real browser: it opens offline, draws, sorts, filters, prints, and all can read it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import timings
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, sync_playwright
+from timings import FAIL, kernel_samples, measurement
+
+from hpcmm import report
+from hpcmm.model import Point
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine (Debian's package is chromium)")
+
+CHARTS = "[...document.querySelectorAll('.chart')]"
+DRAWN = f"{CHARTS}.filter(each => each.offsetParent).every(each => each.dataset.state === 'drawn')"
+MARKS = ".mark-symbol path, .mark-rect path, .mark-line path, .mark-text text"
+OPEN_ALL = "document.querySelectorAll('details').forEach(each => { each.open = true; })"
+
+
+@pytest.fixture(scope="session")
+def browser():
+    with sync_playwright() as playwright:
+        # a container's root has no user namespaces, which the sandbox needs
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def results(modelled, tmp_path_factory) -> Path:
+    """The report of the whole experiment."""
+    folder = tmp_path_factory.mktemp("report")
+    report.build(modelled, folder)
+    return folder
+
+
+class Visit:
+    """A page that was opened, with all that went wrong and all that it asked for."""
+
+    def __init__(self, browser: Browser, path: Path, width: int = 1280, **context):
+        self.context = browser.new_context(viewport={"width": width, "height": 900}, **context)
+        self.page: Page = self.context.new_page()
+        self.troubles: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self.troubles.append(message.text))
+        self.page.on("pageerror", lambda error: self.troubles.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.troubles.append(dialog.message), dialog.dismiss()))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.url = path.as_uri()
+        self.page.goto(self.url)
+
+    def draw_all(self) -> None:
+        self.page.evaluate(OPEN_ALL)
+        self.page.wait_for_function(DRAWN, timeout=120_000)
+
+
+@pytest.fixture
+def visit(browser):
+    visits = []
+
+    def open_page(path: Path, **how) -> Visit:
+        visits.append(Visit(browser, path, **how))
+        return visits[-1]
+
+    yield open_page
+    for each in visits:
+        each.context.close()
+
+
+@pytest.fixture
+def small(tmp_path) -> Path:
+    """A report of a few points: two sizes, three tiles, a failure."""
+    parameters = {"alpha": 1.5, "beta": 0.5}
+    rows = []
+    for i, n in enumerate((1024, 4096, 640)):
+        for tile in (8, 16, 32):
+            point = Point("matmul", "naive", (n, n, n), "float32", 1, parameters | {"tile": tile})
+            rows.append(measurement(point, samples=kernel_samples([(i + 1) * tile * 1e-4] * 9)))
+    for variant, own in (("tiled_padded", {"tile": 8}), ("cublas", {})):
+        point = Point("matmul", variant, (640,) * 3, "float32", 1, parameters | own)
+        rows.append(measurement(point, samples=kernel_samples([1e-3] * 9)))
+    wrong = Point("matmul", "naive_unguarded", (640,) * 3, "float32", 1, parameters | {"tile": 8})
+    rows.append(measurement(wrong, verdict=FAIL))
+    sums = [
+        measurement(Point("sum", name, (2**n,), "int32", 1), samples=kernel_samples([seconds * 2.0**n] * 9))
+        for n in (10, 20, 22)
+        for name, seconds in (
+            ("serial", 4e-9),
+            ("openmp", 1e-9),
+            ("divergent", 8e-10),
+            ("strided", 3e-10),
+            ("cub", 1e-11),
+        )
+    ]
+    path = timings.write(tmp_path / "timings.h5", {"tiles": rows, "sums": sums})
+    return report.build(path, tmp_path / "results")
+
+
+@pytest.mark.slow
+def test_it_opens_from_a_file_without_a_network_and_draws_every_figure(visit, results):
+    seen = visit(results / "report.html", offline=True)
+    seen.draw_all()
+    assert seen.troubles == []
+    assert seen.requests == [seen.url]
+    charts = seen.page.locator(".chart")
+    drawings = seen.page.evaluate(f"{CHARTS}.map(each => each.querySelectorAll('{MARKS}').length)")
+    assert len(drawings) == charts.count() > 50
+    assert min(drawings) > 0
+    assert not seen.page.locator(".chart[data-state=failed]").count()
+    widths = seen.page.evaluate(f"{CHARTS}.map(each => each.querySelector('svg').getBoundingClientRect().width)")
+    assert min(widths) > 250
+
+
+def test_a_figure_is_drawn_once_it_comes_into_sight(visit, results):
+    seen = visit(results / "report.html")
+    last = seen.page.locator("#states ~ .figures .chart").last
+    last.scroll_into_view_if_needed()
+    seen.page.wait_for_function("place => place.dataset.state === 'drawn'", arg=last.element_handle())
+
+
+def test_hovering_shows_values(visit, small):
+    seen = visit(small)
+    seen.draw_all()
+    seen.page.locator(".chart .mark-symbol path").first.hover()
+    tooltip = seen.page.locator("#vg-tooltip-element.visible")
+    tooltip.wait_for()
+    text = tooltip.inner_text()
+    assert "variant" in text and "95 % interval" in text and "GFLOP/s" in text
+
+
+def column(table, number: int) -> list[str]:
+    """The first line of each cell."""
+    cells = table.locator(f"tbody tr:not([hidden]) > :nth-child({number})")
+    return [text.split("\n")[0].strip() for text in cells.all_inner_texts()]
+
+
+def test_tables_sort_by_value_and_go_back(visit, small):
+    seen = visit(small)
+    table = seen.page.locator("table.data", has=seen.page.locator("caption", has_text="GFLOP/s, float32"))
+    before = column(table, 1)
+    assert before == ["640", "1024", "4096"]
+    button = table.locator("thead th", has_text="naive 8").locator("button")
+    head = table.locator("thead th", has_text="naive 8")
+    rates = [float(text.replace(",", "")) for text in column(table, 3)]
+    for direction, expected in (("ascending", sorted(rates)), ("descending", sorted(rates, reverse=True))):
+        button.click()
+        assert head.get_attribute("aria-sort") == direction
+        assert [float(text.replace(",", "")) for text in column(table, 3)] == expected
+    button.click()
+    assert head.get_attribute("aria-sort") is None and column(table, 1) == before
+
+
+def test_times_and_powers_of_two_sort_by_what_they_mean(visit, small):
+    seen = visit(small)
+    seen.page.evaluate(OPEN_ALL)
+    table = seen.page.locator("table.data", has=seen.page.locator("caption", has_text="Ladder, int32"))
+    table.locator("thead th", has_text="Time").locator("button").click()
+    scale = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+    times = [float(value) * scale[unit] for value, unit in (text.split() for text in column(table, 4))]
+    assert times == sorted(times) and len(times) == 15
+    table.locator("thead th").first.locator("button").click()
+    assert column(table, 1) == ["2¹⁰"] * 5 + ["2²⁰"] * 5 + ["2²²"] * 5  # each row says its own once they move
+
+
+def test_empty_cells_stay_last(visit, small):
+    seen = visit(small)
+    seen.page.evaluate(OPEN_ALL)
+    table = seen.page.locator("table.data", has=seen.page.locator("caption", has_text="Ladder, int32"))
+    button = table.locator("thead th", has_text="Step speed-up").locator("button")
+    for _ in range(2):
+        button.click()
+        steps = column(table, 6)
+        assert all(steps[:6]) and not any(steps[6:])
+
+
+def test_filtering_keeps_the_rows_that_have_all_words(visit, small):
+    seen = visit(small)
+    seen.page.evaluate(OPEN_ALL)
+    table = seen.page.locator("table.data", has=seen.page.locator("caption", has_text="Ladder, int32"))
+    field = seen.page.get_by_label("Filter rows: Ladder, int32, 1 rank")
+    field.fill("CUDA 2²²")
+    assert column(table, 3) == ["divergent", "strided", "cub"]
+    assert seen.page.locator("output", has_text="3 of 15 rows").count() == 1
+    field.fill("")
+    assert len(column(table, 3)) == 15
+
+
+def test_the_values_behind_a_figure_are_a_table(visit, small):
+    seen = visit(small)
+    seen.draw_all()
+    details = seen.page.locator("details.values").first
+    table = details.locator("table")
+    assert table.locator("tbody tr").count() == 11  # the points that passed
+    assert table.locator("thead th").first.inner_text().startswith("Variant")
+    assert {"naive 8", "cublas"} <= set(column(table, 1))
+
+
+def rgb(text: str) -> tuple[int, ...]:
+    return tuple(int(each) for each in re.findall(r"\d+", text)[:3])
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_follows_the_light_or_the_dark(visit, small, scheme):
+    seen = visit(small, color_scheme=scheme)
+    seen.draw_all()
+    paper = rgb(seen.page.evaluate("getComputedStyle(document.documentElement).backgroundColor"))
+    label = rgb(seen.page.evaluate("getComputedStyle(document.querySelector('.chart .role-axis-label text')).fill"))
+    assert (sum(paper) > 600) == (scheme == "light") and (sum(label) < 200) == (scheme == "light")
+
+
+def serious_faults(page: Page) -> list[tuple[str, str]]:
+    found = Axe().run(page).response["violations"]
+    return [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in ("serious", "critical")]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_axe_finds_no_serious_fault(visit, small, scheme, width):
+    seen = visit(small, width=width, color_scheme=scheme)
+    seen.draw_all()
+    assert serious_faults(seen.page) == []
+
+
+@pytest.mark.slow
+def test_axe_finds_no_serious_fault_in_a_whole_experiment(visit, results):
+    seen = visit(results / "report.html")
+    assert serious_faults(seen.page) == []
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_nothing_is_wider_than_the_screen(visit, results, width):
+    seen = visit(results / "report.html", width=width)
+    assert seen.page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_printing_shows_everything(visit, small, tmp_path):
+    seen = visit(small)
+    seen.page.emulate_media(media="print", color_scheme="dark")
+    seen.page.pdf(path=tmp_path / "report.pdf")
+    assert seen.page.evaluate("[...document.querySelectorAll('details')].every(each => each.open)")
+    assert seen.page.evaluate(f"{CHARTS}.every(each => each.querySelector('svg'))")
+    assert rgb(seen.page.evaluate("getComputedStyle(document.documentElement).backgroundColor")) == (255, 255, 255)
+    assert not seen.page.locator("nav").is_visible() and not seen.page.locator(".filter").first.is_visible()
+
+
+def test_a_link_opens_what_it_leads_to(visit, results):
+    seen = visit(results / "report.html")
+    target = seen.page.locator("details.series .chart").first
+    assert not target.is_visible()
+    seen.page.evaluate("id => { location.hash = id; }", target.get_attribute("id"))
+    target.wait_for()
+
+
+def test_text_from_a_file_runs_nothing(visit, tmp_path):
+    evil = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
+    points = [Point("matmul", "cublas", (n,) * 3, "float32", 1, {"alpha": 1.5, "beta": 0.5}) for n in (64, 128)]
+    rows = [measurement(point, samples=kernel_samples([1e-3] * 9)) for point in points]
+    omitted = [{"sweep": evil, "variant": evil, "ranks": 1, "reason": evil}]
+    path = timings.write(tmp_path / "timings.h5", {f"../{evil}": rows}, {"host": evil, "arguments": [evil]}, omitted)
+    seen = visit(report.build(path, tmp_path / "results"), offline=True)
+    seen.draw_all()
+    assert seen.troubles == [] and seen.requests == [seen.url]
+    assert seen.page.get_by_text("<script>alert(1)</script>").count() >= 3
