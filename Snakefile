@@ -31,6 +31,9 @@ except HpcmmError as error:
     sys.exit("hpcmm: error: {}".format(error))
 BATCHES = {batch.name: batch for batch in PLAN.batches}
 
+# one measurement at a time on a machine, whoever started it
+ALONE = "flock /tmp/hpcmm-$(id -u)-${{SLURM_JOB_ID:-local}}.lock "
+
 
 def batch_of(wildcards):
     return BATCHES[wildcards.batch]
@@ -68,15 +71,30 @@ rule measure:
     params:
         fingerprint=lambda wildcards: batch_of(wildcards).fingerprint,
     shell:
-        # one measurement at a time on a machine, whoever started it
-        "flock /tmp/hpcmm-$(id -u)-${{SLURM_JOB_ID:-local}}.lock "
-        "{resources.mpi} -n {resources.tasks} python -m mpi4py $HPCMM_JOBS/measure.py "
+        ALONE + "{resources.mpi} -n {resources.tasks} python -m mpi4py $HPCMM_JOBS/measure.py "
         "--plan results/plan.json --batch {wildcards.batch} --output {output} 2>&1 | tee {log}"
+
+
+rule profile:
+    output:
+        "results/profiles/{operation}.h5",
+    log:
+        "results/logs/profiles/{operation}.log",
+    threads: workflow.cores
+    resources:
+        tasks=1,
+        gpu=1,
+    params:
+        fingerprint=lambda wildcards: PLAN.profile_fingerprint(wildcards.operation),
+    shell:
+        ALONE + "python $HPCMM_JOBS/profiling.py --plan results/plan.json "
+        "--operation {wildcards.operation} --output {output} 2>&1 | tee {log}"
 
 
 rule collect:
     input:
         expand("results/raw/{batch}.h5", batch=[batch.name for batch in PLAN.to_measure]),
+        expand("results/profiles/{operation}.h5", operation=PLAN.profiled),
     output:
         "results/timings.h5",
     log:
@@ -84,7 +102,8 @@ rule collect:
     params:
         fingerprint=PLAN.fingerprint,
     shell:
-        "python $HPCMM_JOBS/collect.py --plan results/plan.json --raw results/raw --output {output} 2>&1 | tee {log}"
+        "python $HPCMM_JOBS/collect.py --plan results/plan.json --raw results/raw "
+        "--profiles results/profiles --output {output} 2>&1 | tee {log}"
 
 
 rule report:

@@ -45,7 +45,8 @@ def build(timings: Path, results: Path) -> Path:
     shown = [_write_sweep(name, members, activities, resources, results) for name, members in sweeps.items()]
     runs = analysis.runs(columns)
     occupied, device = _write_resources(resources, page.gpus(runs), results)
-    html = page.render(analysis.summary(columns, frame), runs, shown, occupied, device, timings.name)
+    profiled = _write_profiles(analysis.profiles(columns), results), analysis.unprofiled(columns)
+    html = page.render(analysis.summary(columns, frame), runs, shown, occupied, device, profiled, timings.name)
     _write(results / "report.html", html)
     return results / "report.html"
 
@@ -105,6 +106,16 @@ def _write_resources(
         _write(folder / "gpu.properties.csv", tables.device_csv(gpus))
         _write(folder / "gpu.properties.md", tables.markdown([device]))
     return shown, device
+
+
+def _write_profiles(rows: pd.DataFrame, results: Path) -> list[Table]:
+    """Write what a profiler counted of the kernels of each operation; return the tables."""
+    folder, shown = results / "tables", []
+    for operation, part in rows.groupby("operation", sort=False):
+        shown.append(tables.profile_table(part))
+        _write(folder / f"{operation}.profile.csv", tables.csv([part], tables.PROFILE_COLUMNS))
+        _write(folder / f"{operation}.profile.md", tables.markdown(shown[-1:]))
+    return shown
 
 
 def _write(path: Path, text: str) -> None:

@@ -65,6 +65,7 @@ def render(
     sweeps: Sequence[Sweep],
     resources: Sequence[Table],
     device: Table | None,
+    profiled: tuple[Sequence[Table], Mapping[str, str]],
     timings: str,
 ) -> str:
     """Return the page.
@@ -79,6 +80,8 @@ def render(
         Of each operation that has CUDA kernels.
     device : Table, or None
         Properties of the GPUs.
+    profiled : tuple
+        What a profiler counted of each operation's kernels, and by operation why none did.
     timings : str
         Name of the file that all numbers are from.
     """
@@ -96,6 +99,8 @@ def render(
         resources=resources,
         device=device,
         limited=any(part.series.points["fraction"].notna().any() for sweep in sweeps for part in sweep.parts),
+        profiles=profiled[0],
+        unprofiled=profiled[1],
         ladders=[operation for operation in OPERATIONS.values() if operation.name in {s.operation for s in sweeps}],
         timings=timings,
         script=figures.script() if any(part.chart for sweep in sweeps for part in sweep.parts) else "",
