@@ -10,6 +10,8 @@ from hpcmm.model import HpcmmError
 os.environ.update(
     # the programs that the rules launch, also where --directory names another place for the results
     HPCMM_JOBS=str(Path(workflow.basedir, "jobs")),
+    # one measurement at a time on a machine, whoever started it
+    HPCMM_ALONE="flock /tmp/hpcmm-{}-{}.lock".format(os.getuid(), os.environ.get("SLURM_JOB_ID", "local")),
     # jobs run with this Python, and with the mpiexec beside it if the MPI is a wheel
     PATH=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
     # Open MPI, 4 and 5, would bind each rank to one core; ranks share out what the job has
@@ -30,9 +32,6 @@ try:
 except HpcmmError as error:
     sys.exit("hpcmm: error: {}".format(error))
 BATCHES = {batch.name: batch for batch in PLAN.batches}
-
-# one measurement at a time on a machine, whoever started it
-ALONE = "flock /tmp/hpcmm-$(id -u)-${{SLURM_JOB_ID:-local}}.lock "
 
 
 def batch_of(wildcards):
@@ -71,7 +70,7 @@ rule measure:
     params:
         fingerprint=lambda wildcards: batch_of(wildcards).fingerprint,
     shell:
-        ALONE + "{resources.mpi} -n {resources.tasks} python -m mpi4py $HPCMM_JOBS/measure.py "
+        "$HPCMM_ALONE {resources.mpi} -n {resources.tasks} python -m mpi4py $HPCMM_JOBS/measure.py "
         "--plan results/plan.json --batch {wildcards.batch} --output {output} 2>&1 | tee {log}"
 
 
@@ -87,7 +86,7 @@ rule profile:
     params:
         fingerprint=lambda wildcards: PLAN.profile_fingerprint(wildcards.operation),
     shell:
-        ALONE + "python $HPCMM_JOBS/profiling.py --plan results/plan.json "
+        "$HPCMM_ALONE python $HPCMM_JOBS/profiling.py --plan results/plan.json "
         "--operation {wildcards.operation} --output {output} 2>&1 | tee {log}"
 
 

@@ -138,13 +138,13 @@ def test_profiles_come_back_from_the_file_and_from_a_merged_one(tmp_path):
     first, second, merged = (tmp_path / name for name in ("a.h5", "b.h5", "all.h5"))
     counters = {name: float(i) for i, name in enumerate(COUNTERS)}
     found = [Profile(point("naive", tile=16.0), RIGHT, "matmul", 1, counters), Profile(point("cublas"), WRONG)]
-    total = Point("reduction", "cub", (1000,), "float64", 1)
+    total = Point("sum", "cub", (1000,), "float64", 1)
     store.write_profiles(first, "matmul", {"host": "here"}, found)
-    store.write_profiles(second, "reduction", {"host": "there"}, [Profile(total, RIGHT, "reduce", 2, {"l2_hits": 0.5})])
+    store.write_profiles(second, "sum", {"host": "there"}, [Profile(total, RIGHT, "reduce", 2, {"l2_hits": 0.5})])
     store.merge([first, second], merged, unprofiled=[{"operation": "vector_add", "reason": "no time"}])
     rows = store.read(merged)["profiles"]
     assert list(rows["variant"]) == ["naive", "cublas", "cub"]
-    assert list(rows["operation"]) == ["matmul", "matmul", "reduction"]
+    assert list(rows["operation"]) == ["matmul", "matmul", "sum"]
     assert [list(rows[dimension]) for dimension in "mnk"] == [[64, 64, 0], [64, 64, 1000], [64, 64, 0]]
     assert list(rows["passed"]) == [1, 0, 1] and rows["where"][1] == WRONG.where
     assert list(rows["kernel"]) == ["matmul", "", "reduce"] and list(rows["launches"]) == [1, 0, 2]
@@ -186,7 +186,7 @@ def planned(tmp_path):
         "measuring": measuring | {"relative_interval": 0.1, "cache": "cold", "seed": 1},
         "sweeps": {
             "ladder": {"operation": "matmul", "variants": rungs, "sizes": [256]},
-            "sum": {"operation": "reduction", "variants": ["divergent", "sequential", "cub"], "sizes": [100_000]},
+            "sum": {"operation": "sum", "variants": ["divergent", "sequential", "cub"], "sizes": [100_000]},
         },
     }
     made = plan.make(config, "", 1)
@@ -203,7 +203,7 @@ def job(planned_file: Path, operation: str, output: Path) -> subprocess.Complete
 def test_a_job_for_an_operation_that_is_not_to_be_profiled_is_refused(planned, tmp_path):
     run = job(planned[1], "vector_add", tmp_path / "vector_add.h5")
     assert run.returncode == 1
-    assert "no profile of 'vector_add' is planned; planned are: matmul, reduction" in run.stderr
+    assert "no profile of 'vector_add' is planned; planned are: matmul, sum" in run.stderr
 
 
 @pytest.mark.skipif(profiling.find() is not None, reason="Nsight Compute is installed here")
@@ -225,7 +225,7 @@ def test_the_program_under_the_profiler_needs_a_gpu(planned, tmp_path):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("operation", ["matmul", "reduction"])
+@pytest.mark.parametrize("operation", ["matmul", "sum"])
 def test_a_real_profile_shows_what_the_rungs_teach(gpu, planned, tmp_path, operation):
     if profiling.find() is None:
         pytest.skip(profiling.NOT_INSTALLED)
