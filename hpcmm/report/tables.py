@@ -346,10 +346,10 @@ def profile_table(rows: pd.DataFrame) -> Table:
     head += ("FMA pipe", "SM throughput")
     cells, above = [], None
     for row in rows.to_dict("records"):
-        kernel = row["kernel"] if row["variant"] in baselines else ""
+        kernel = row["kernel"] if row["variant"] in baselines else ""  # what the library chose; ours have no other name
         line = [
             Cell(row["label"], kind="text") if row["label"] != above else EMPTY,
-            Cell(row["dtype"], kernel, kind="text"),
+            Cell(row["dtype"], kernel if len(kernel) <= 32 else kernel[:31] + "…", kind="text"),
         ]
         above = row["label"]
         if row["result"] == "FAIL":
