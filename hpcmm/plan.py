@@ -118,7 +118,7 @@ class Plan:
         points = self.points_to_profile(operation)
         variants = {point.variant: OPERATIONS[operation].variant(point.variant) for point in points}
         sources = [[record(variant), source_digest(OPERATIONS[operation], variant)] for variant in variants.values()]
-        return digest([points_of(points), sources, self.measuring.cache, self.measuring.seed])
+        return digest([[point.key for point in points], sources, self.measuring.cache, self.measuring.seed])
 
     def unprofiled(self) -> list[dict[str, str]]:
         """Rows for the store's group of that name: operations that are not to be profiled, and why."""

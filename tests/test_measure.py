@@ -566,7 +566,7 @@ def profiled_points() -> list[Point]:
     return [
         *(dataclasses.replace(product, variant=name) for name in ("serial", "unrolled", "numpy")),
         dataclasses.replace(product, dtype="float32"),
-        POINTS["reduction"],
+        POINTS["sum"],
     ]
 
 

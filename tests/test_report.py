@@ -561,12 +561,12 @@ def test_profile_table_has_what_a_real_profiler_counted(tmp_path):
     table = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
     assert [table[name]["Sectors a load"] for name in ("naive", "uncoalesced")] == ["2.50", "16.5"]
     assert [table[name]["Sectors a store"] for name in ("naive", "uncoalesced")] == ["4.00", "32.0"]
-    assert table["naive"]["Occupancy reached"] == "93.6 % (of 100 %)"
+    assert table["naive"]["Occupancy reached"] == "94 % (of 100 %)"
     assert table["naive"]["Global loads GB/s"] == "15,800"
     assert table["naive"]["Wavefronts a shared load"] == ""
     assert table["bank_conflict"]["Wavefronts a shared load"] == "7.20"
     assert table["bank_conflict"]["Bank conflicts"] == "300,115,167"
-    assert table["cublas"]["Occupancy reached"] == "6.23 % (of 12.5 %)"
+    assert table["cublas"]["Occupancy reached"] == "6.23 % (of 12 %)"
     assert table["cublas"]["Type"] == "float32 (sm80_xmma_gemm_f32f32_f32f32_f…)"  # the kernel that the library chose
     assert table["tiled_exact 16"]["Occupancy reached"].startswith("FAIL (0:640")
     page_text = Page(html_of(results)).text

@@ -157,7 +157,7 @@ def test_a_profile_is_a_job_an_operation_and_never_beside_a_measurement(snakemak
     run = snakemake(CONFIG | sweeps | {"backends": "cuda"}, "--dry-run", "--printshellcmds", "--config", "profile=true")
     assert run.returncode == 0, run.stdout
     outputs = set(re.findall(r"^\s*output: results/profiles/(\S+)\.h5", run.stdout, re.MULTILINE))
-    assert outputs == {"matmul", "reduction"}
+    assert outputs == {"matmul", "sum"}
     commands = re.findall(r"^.*/(?:measure|profiling)\.py .*$", run.stdout, re.MULTILINE)
     assert len(commands) == 5
     assert all("$HPCMM_ALONE " in command for command in commands), commands

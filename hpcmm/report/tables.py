@@ -378,11 +378,6 @@ def profile_table(rows: pd.DataFrame) -> Table:
     return Table(f"What the profiler says, {rows['operation'].iloc[0]} of {sizes}", head, tuple(cells))
 
 
-def percent(part: float) -> str:
-    """``"93.6 %"``; nothing for NaN."""
-    return f"{number(100 * part)} %" if math.isfinite(part) else ""
-
-
 def whole(count: float) -> str:
     """A whole number, ``"8,192"``; nothing for NaN."""
     return f"{count:,.0f}" if math.isfinite(count) else ""
