@@ -567,7 +567,7 @@ def test_profile_table_has_what_a_real_profiler_counted(tmp_path):
     assert table["bank_conflict"]["Wavefronts a shared load"] == "7.20"
     assert table["bank_conflict"]["Bank conflicts"] == "300,115,167"
     assert table["cublas"]["Occupancy reached"] == "6.23 % (of 12 %)"
-    assert table["cublas"]["Type"] == "float32 (sm80_xmma_gemm_f32f32_f32f32_f…)"  # the kernel that the library chose
+    assert table["cublas"]["Type"] == "float32 (sm80_xmma_gemm_f32f32_f32f32_f3…)"  # the kernel that the library chose
     assert table["tiled_exact 16"]["Occupancy reached"].startswith("FAIL (0:640")
     page_text = Page(html_of(results)).text
     assert "What the profiler says, matmul of 1024" in page_text

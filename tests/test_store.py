@@ -532,5 +532,5 @@ def test_a_file_from_before_there_were_profiles_opens(tmp_path):
     columns = store.read(path)
     assert set(columns["profiles"]) == set(store.PROFILES)
     assert all(len(values) == 0 for group in ("profiles", "unprofiled") for values in columns[group].values())
-    store.merge([path, stored(tmp_path / "new.h5")], tmp_path / "all.h5")
+    store.merge([path, stored(tmp_path / "other" / "new.h5")], tmp_path / "all.h5")
     assert len(store.read(tmp_path / "all.h5")["measurements"]["run"]) == 4 * len(BATCH.points)
