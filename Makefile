@@ -14,11 +14,12 @@ SOURCES := pyproject.toml CMakeLists.txt $(wildcard hpcmm/*/__init__.py hpcmm/ke
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup run test lint clean
+.PHONY: help setup run profile test lint clean
 
 help:
 	@echo 'make run      set up, then run the experiment of config.yaml on what this machine has'
 	@echo '              SCALE=full for the long sweeps; CORES=4 to use fewer cores than all'
+	@echo 'make profile  the same, and have Nsight Compute look at each GPU variant where it is there'
 	@echo 'make test     set up, then test'
 	@echo 'make setup    install everything into .venv (PYTHON=python3.12 to choose the Python)'
 	@echo 'make lint     ruff, snakefmt and snakemake --lint'
@@ -31,8 +32,9 @@ $(INSTALLED): $(SOURCES)
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@touch $@
 
-run: setup
-	@snakemake --cores $(CORES) --rerun-incomplete --quiet host reason rules --config scale=$(SCALE)
+profile: PROFILE := profile=true
+run profile: setup
+	@snakemake --cores $(CORES) --rerun-incomplete --quiet host reason rules --config scale=$(SCALE) $(PROFILE)
 	@echo 'report: $(CURDIR)/results/report.html'
 
 test: setup

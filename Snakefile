@@ -10,6 +10,8 @@ from hpcmm.model import HpcmmError
 os.environ.update(
     # the programs that the rules launch, also where --directory names another place for the results
     HPCMM_JOBS=str(Path(workflow.basedir, "jobs")),
+    # one measurement at a time on a machine, whoever started it
+    HPCMM_ALONE="flock /tmp/hpcmm-{}-{}.lock".format(os.getuid(), os.environ.get("SLURM_JOB_ID", "local")),
     # jobs run with this Python, and with the mpiexec beside it if the MPI is a wheel
     PATH=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
     # Open MPI, 4 and 5, would bind each rank to one core; ranks share out what the job has
@@ -68,15 +70,30 @@ rule measure:
     params:
         fingerprint=lambda wildcards: batch_of(wildcards).fingerprint,
     shell:
-        # one measurement at a time on a machine, whoever started it
-        "flock /tmp/hpcmm-$(id -u)-${{SLURM_JOB_ID:-local}}.lock "
-        "{resources.mpi} -n {resources.tasks} python -m mpi4py $HPCMM_JOBS/measure.py "
+        "$HPCMM_ALONE {resources.mpi} -n {resources.tasks} python -m mpi4py $HPCMM_JOBS/measure.py "
         "--plan results/plan.json --batch {wildcards.batch} --output {output} 2>&1 | tee {log}"
+
+
+rule profile:
+    output:
+        "results/profiles/{operation}.h5",
+    log:
+        "results/logs/profiles/{operation}.log",
+    threads: workflow.cores
+    resources:
+        tasks=1,
+        gpu=1,
+    params:
+        fingerprint=lambda wildcards: PLAN.profile_fingerprint(wildcards.operation),
+    shell:
+        "$HPCMM_ALONE python $HPCMM_JOBS/profiling.py --plan results/plan.json "
+        "--operation {wildcards.operation} --output {output} 2>&1 | tee {log}"
 
 
 rule collect:
     input:
         expand("results/raw/{batch}.h5", batch=[batch.name for batch in PLAN.to_measure]),
+        expand("results/profiles/{operation}.h5", operation=PLAN.profiled),
     output:
         "results/timings.h5",
     log:
@@ -84,7 +101,8 @@ rule collect:
     params:
         fingerprint=PLAN.fingerprint,
     shell:
-        "python $HPCMM_JOBS/collect.py --plan results/plan.json --raw results/raw --output {output} 2>&1 | tee {log}"
+        "python $HPCMM_JOBS/collect.py --plan results/plan.json --raw results/raw "
+        "--profiles results/profiles --output {output} 2>&1 | tee {log}"
 
 
 rule report:

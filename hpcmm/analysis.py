@@ -15,9 +15,9 @@ import pandas as pd
 
 from hpcmm import limits
 from hpcmm.interval import interval_rank
-from hpcmm.model import PHASES, RESOURCES, STATES
+from hpcmm.model import COUNTERS, PHASES, RESOURCES, STATES
 from hpcmm.operations import OPERATIONS, matmul
-from hpcmm.store import DIMENSIONS, MEASUREMENTS, StoreError
+from hpcmm.store import DIMENSIONS, MEASUREMENTS, PROFILES, StoreError
 
 Columns = Mapping[str, Mapping[str, np.ndarray]]
 
@@ -334,6 +334,39 @@ def _occupancy(row: Mapping[str, Any]) -> dict[str, Any]:
             "bound_flops_per_second": delivered * flops / loads,
         }
     return found
+
+
+def profiles(columns: Columns) -> pd.DataFrame:
+    """What a profiler counted, one row for each operation, label and dtype, in the order of the ladder.
+
+    Returns
+    -------
+    DataFrame
+        The columns of group profiles, ``label``, ``place``, ``setting`` and ``result`` as ``measurements``
+        has them, and ``shared_wavefronts_per_load`` and ``..._per_store``: wavefronts of shared memory for each
+        instruction of a warp, NaN without such instructions. A FAIL has no counters.
+    """
+    rows = pd.DataFrame(dict(columns["profiles"]))
+    rows = (
+        rows[rows["operation"].isin(OPERATIONS)].reset_index(drop=True).assign(contender=lambda rows: rows["variant"])
+    )
+    _describe(rows, sorted(set(rows.columns) - {*PROFILES, "contender"}))
+    rows.loc[rows["result"] == "FAIL", list(COUNTERS)] = np.nan
+    for kind in ("load", "store"):
+        instructions = rows[f"shared_{kind}s"]
+        rows[f"shared_wavefronts_per_{kind}"] = rows[f"shared_{kind}_wavefronts"] / instructions.where(instructions > 0)
+    precision = [_dtype_order(*pair) for pair in zip(rows["operation"], rows["dtype"], strict=True)]
+    rows = rows.assign(precision=precision, position=pd.factorize(rows["operation"])[0])
+    rows = rows.sort_values(["position", "place", "precision"], kind="stable")
+    return rows.drop(columns=["precision", "position"]).reset_index(drop=True)
+
+
+def unprofiled(columns: Columns) -> dict[str, str]:
+    """Why no profiler looked at an operation that was measured, by operation."""
+    given = dict(zip(columns["unprofiled"]["operation"], columns["unprofiled"]["reason"], strict=True))
+    measured = dict.fromkeys(columns["measurements"]["operation"])
+    absent = [name for name in measured if name not in set(columns["profiles"]["operation"])]
+    return {name: given.get(name, "the timings file has no profile of it") for name in absent}
 
 
 @dataclass(frozen=True)

@@ -194,6 +194,34 @@ def measure_point(problem: Problem, operation: Operation, point: Point, measurin
     return [contender.measurement(operation) for contender in contenders]
 
 
+def run_for_profiler(comm, backend, points: Sequence[Point], measuring: Measuring) -> list[Verdict]:
+    """Run the kernel of each point once where a profiler sees it, marked by the point's number from 1.
+
+    Returns
+    -------
+    list of Verdict
+        Of each point's run under the profiler; one that was wrong before is not shown to it.
+    """
+    verdicts, problem, placed = [], None, None
+    for number, point in enumerate(points, 1):
+        operation = OPERATIONS[point.operation]
+        if placed != Problem.key(operation, point):
+            problem = None  # frees its memory before the next one's is asked for
+            backend.release()
+            problem, placed = Problem(comm, backend, operation, point, measuring.seed), Problem.key(operation, point)
+            problem.scatter.keep()
+        contender = Contender(problem.scatter, operation.variant(point.variant), point)
+        contender.check(problem.judge, measuring)
+        if contender.verdict.passed:
+            problem.scatter.kernel(backend.marked(contender.run, number), cold=False)
+            problem.scatter.fetch()
+            contender.verify(problem.judge, when="under the profiler")
+        verdicts.append(contender.verdict)
+        outcome = "PASS" if contender.verdict.passed else f"FAIL: {contender.verdict.where}"
+        print(f"[{number}/{len(points)}] {describe_point(point)} {point.variant} {outcome}", flush=True)
+    return verdicts
+
+
 def describe_ranks(comm, backend) -> dict[str, Any]:
     """Gather provenance of all ranks on rank 0."""
     mine = backend.describe()

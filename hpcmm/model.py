@@ -42,6 +42,82 @@ RESOURCES = {
     "memory_bytes_per_second": ("B s-1", "bandwidth of the device's memory by its clock and width"),
 }
 
+# What Nsight Compute counts while a kernel runs: unit, long name, and the metric by its own name.
+COUNTERS = {
+    "occupancy": ("1", "occupancy that the launch allows", "sm__maximum_warps_per_active_cycle_pct"),
+    "achieved_occupancy": (
+        "1",
+        "resident warps of busy SMs over the most that fit, on average",
+        "sm__warps_active.avg.pct_of_peak_sustained_active",
+    ),
+    "active_threads": (
+        "1",
+        "threads of a warp that take part in an instruction, of 32",
+        "smsp__thread_inst_executed_per_inst_executed.ratio",
+    ),
+    "global_load_bytes_per_second": (
+        "B s-1",
+        "global loads at the L1 cache",
+        "l1tex__t_bytes_pipe_lsu_mem_global_op_ld.sum.per_second",
+    ),
+    "global_store_bytes_per_second": (
+        "B s-1",
+        "global stores at the L1 cache",
+        "l1tex__t_bytes_pipe_lsu_mem_global_op_st.sum.per_second",
+    ),
+    "load_sectors": (
+        "1",
+        "sectors of 32 bytes that a warp's global load touches",
+        "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio",
+    ),
+    "store_sectors": (
+        "1",
+        "sectors of 32 bytes that a warp's global store touches",
+        "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio",
+    ),
+    "shared_pipe": (
+        "1",
+        "wavefronts of shared memory over the most that it can do",
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared.avg.pct_of_peak_sustained_elapsed",
+    ),
+    "shared_loads": ("1", "loads of warps from shared memory", "smsp__inst_executed_op_shared_ld.sum"),
+    "shared_stores": ("1", "stores of warps to shared memory", "smsp__inst_executed_op_shared_st.sum"),
+    "shared_load_wavefronts": (
+        "1",
+        "wavefronts of the loads from shared memory",
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+    ),
+    "shared_store_wavefronts": (
+        "1",
+        "wavefronts of the stores to shared memory",
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
+    ),
+    "shared_load_conflicts": (
+        "1",
+        "bank conflicts of the loads from shared memory",
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
+    ),
+    "shared_store_conflicts": (
+        "1",
+        "bank conflicts of the stores to shared memory",
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
+    ),
+    "l2_hits": ("1", "sectors that the L2 cache had, of those asked for", "lts__t_sector_hit_rate.pct"),
+    "dram_read_bytes_per_second": ("B s-1", "reads of the device's memory", "dram__bytes_read.sum.per_second"),
+    "dram_write_bytes_per_second": ("B s-1", "writes to the device's memory", "dram__bytes_write.sum.per_second"),
+    "fma_pipe": (
+        "1",
+        "instructions of the float32 FMA pipe over the most that it can do",
+        "smsp__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active",
+    ),
+    "sm_throughput": (
+        "1",
+        "use of the busiest part of the SMs",
+        "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    ),
+    "sm_clock": ("Hz", "clock of the SMs meanwhile", "sm__cycles_elapsed.avg.per_second"),
+}
+
 
 class HpcmmError(Exception):
     """Something that the user can mend; the message says what and how."""
@@ -327,3 +403,27 @@ class Measurement:
     bytes: int
     samples: tuple[Sample, ...] = ()
     resources: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a profiler counted while one point's kernel ran once; it is no measurement of time.
+
+    Parameters
+    ----------
+    point : Point
+    verdict : Verdict
+        Of the result of that very run.
+    kernel : str
+        Name of the kernel that took the longest of those that the run launched; empty for a failed check.
+    launches : int
+        Kernels that the run launched.
+    counters : mapping of str to float
+        Some of ``COUNTERS``, of that kernel.
+    """
+
+    point: Point
+    verdict: Verdict
+    kernel: str = ""
+    launches: int = 0
+    counters: Mapping[str, float] = field(default_factory=dict)

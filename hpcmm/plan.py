@@ -28,6 +28,7 @@ from hpcmm.operations.accuracy import COMPONENTWISE_LIMIT
 SCHEMA = yaml.safe_load((Path(__file__).parent / "config.schema.yaml").read_text())
 SCALES = tuple(SCHEMA["properties"]["scale"]["enum"])
 JOB_MINUTES = SCHEMA["properties"]["job_minutes"]["default"]
+SWITCHES = {"true": True, "false": False}  # Snakemake hands over `--config profile=true` as text
 # JSON Schema takes 64.0 for an integer, and Python does not take it for a length
 Validator = jsonschema.validators.extend(
     jsonschema.Draft202012Validator,
@@ -85,6 +86,52 @@ class Plan:
             for point in batch.points
         )
         return [dict(zip(("sweep", "variant", "ranks", "reason"), row, strict=True)) for row in rows]
+
+    @property
+    def profiled(self) -> dict[str, tuple[Point, ...]]:
+        """What Nsight Compute is to look at, by operation; empty unless the config asks for it.
+
+        It is the floating-point part of the sweep with the most GPU variants, on one GPU at its largest size.
+        """
+        found = {}
+        for operation in OPERATIONS if self.config.get("profile") else ():
+            sweeps: dict[str, list[Point]] = {}
+            for batch in self.to_measure:
+                if (batch.operation, batch.device, batch.ranks) == (operation, "cuda", 1):
+                    floating = [point for point in batch.points if point.dtype.startswith("float")]
+                    sweeps.setdefault(batch.sweep, []).extend(floating)
+            points = max(sweeps.values(), key=lambda points: len({point.variant for point in points}), default=[])
+            if points:
+                largest = max((point.shape for point in points), key=math.prod)
+                chosen = [point for point in points if point.shape == largest]
+                found[operation] = tuple(sorted(chosen, key=lambda point: point.dtype))  # which share their inputs
+        return found
+
+    def points_to_profile(self, operation: str) -> tuple[Point, ...]:
+        profiled = self.profiled
+        if operation not in profiled:
+            raise ConfigError(f"no profile of {operation!r} is planned; planned are: {', '.join(profiled) or 'none'}")
+        return profiled[operation]
+
+    def profile_fingerprint(self, operation: str) -> str:
+        """What changes when a profile has to be taken again."""
+        points = self.points_to_profile(operation)
+        variants = {point.variant: OPERATIONS[operation].variant(point.variant) for point in points}
+        sources = [[record(variant), source_digest(OPERATIONS[operation], variant)] for variant in variants.values()]
+        return digest([[point.key for point in points], sources, self.measuring.cache, self.measuring.seed])
+
+    def unprofiled(self) -> list[dict[str, str]]:
+        """Rows for the store's group of that name: operations that are not to be profiled, and why."""
+        rows, profiled = [], self.profiled
+        for operation in dict.fromkeys(batch.operation for batch in self.batches):
+            batches = [batch for batch in self.batches if (batch.operation, batch.device) == (operation, "cuda")]
+            reasons = [self.left_out[batch.name] for batch in batches if batch.name in self.left_out]
+            reasons.append("no GPU variant is measured in floating point on one rank")
+            if not self.config.get("profile"):
+                reasons = ["not asked for: make profile, or --config profile=true"]
+            if operation not in profiled:
+                rows.append({"operation": operation, "reason": reasons[0]})
+        return rows
 
     def write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -158,7 +205,8 @@ def validated(config: Mapping[str, Any]) -> dict[str, Any]:
     for name in config.get("sweeps") or ():
         if name in SCALES:
             raise ConfigError(f"config: sweeps: name {name!r}; allowed: all but the scales, {', '.join(SCALES)}")
-    picked = at_scale(dict(config), scale)
+    switched = {key: SWITCHES.get(value, value) if isinstance(value, str) else value for key, value in config.items()}
+    picked = at_scale(switched, scale)
     error = jsonschema.exceptions.best_match(Validator(SCHEMA).iter_errors(picked))
     if error is not None:
         raise ConfigError(schema_message(error))

@@ -16,7 +16,19 @@ from typing import Any
 import h5py
 import numpy as np
 
-from hpcmm.model import PHASES, RESOURCES, STATES, Batch, HpcmmError, Measurement, Point, Sample, Verdict
+from hpcmm.model import (
+    COUNTERS,
+    PHASES,
+    RESOURCES,
+    STATES,
+    Batch,
+    HpcmmError,
+    Measurement,
+    Point,
+    Profile,
+    Sample,
+    Verdict,
+)
 
 FORMAT = "hpcmm timings"
 SCHEMA_VERSION = 1
@@ -64,8 +76,26 @@ OMITTED = {
     "ranks": ("i4", "1", "MPI ranks"),
     "reason": (TEXT, "", "why it was left out"),
 }
-GROUPS = {"measurements": MEASUREMENTS, "samples": SAMPLES, "runs": RUNS, "omitted": OMITTED}
+PROFILES = {
+    **{name: MEASUREMENTS[name] for name in ("run", "operation", "variant", *DIMENSIONS, "dtype", "passed", "where")},
+    "kernel": (TEXT, "", "kernel that took the longest of those that a run launches"),
+    "launches": ("i4", "1", "kernels that a run launches"),
+    **{name: ("f8", unit, f"{text} ({metric})") for name, (unit, text, metric) in COUNTERS.items()},
+}
+UNPROFILED = {
+    "operation": (TEXT, "", "operation that no profiler looked at"),
+    "reason": (TEXT, "", "why none did"),
+}
+GROUPS = {
+    "measurements": MEASUREMENTS,
+    "samples": SAMPLES,
+    "runs": RUNS,
+    "omitted": OMITTED,
+    "profiles": PROFILES,
+    "unprofiled": UNPROFILED,
+}
 Groups = dict[str, dict[str, np.ndarray]]  # group -> column -> values
+LATER = ("profiles", "unprofiled")  # files that were written before there were profiles lack these
 
 
 class StoreError(HpcmmError):
@@ -259,11 +289,7 @@ def write(path: Path, batch: Batch, runs: Sequence[Mapping], rows: Iterable[tupl
 
 def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, Measurement]]) -> Groups:
     """The groups of one batch; ``rows`` are measurements, each with the index of its run."""
-    shapes = [
-        dict.fromkeys(DIMENSIONS, 0) | dict(zip(dimension_names(m.point.shape), m.point.shape, strict=True))
-        for _, m in rows
-    ]
-    parameters = sorted({name for _, m in rows for name in m.point.parameters})
+    points = [m.point for _, m in rows]
     fingerprints = dict(zip((point.key for point in batch.points), batch.fingerprints, strict=True))
     measurements = {
         "run": [run for run, _ in rows],
@@ -273,7 +299,7 @@ def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, 
         "contender": [m.contender for _, m in rows],
         "baseline": [m.baseline for _, m in rows],
         "device": [batch.device for _ in rows],
-        **{d: [shape[d] for shape in shapes] for d in DIMENSIONS},
+        **shape_columns(points),
         "dtype": [m.point.dtype for _, m in rows],
         "ranks": [m.point.ranks for _, m in rows],
         "fingerprint": [fingerprints[m.point.key] for _, m in rows],
@@ -285,7 +311,7 @@ def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, 
         "flops": [m.flops for _, m in rows],
         "bytes": [m.bytes for _, m in rows],
         **{name: [m.resources.get(name, np.nan) for _, m in rows] for name in RESOURCES},
-        **{name: [m.point.parameters.get(name, np.nan) for _, m in rows] for name in parameters},
+        **parameter_columns(points),
     }
     samples = [(i, sample) for i, (_, m) in enumerate(rows) for sample in m.samples]
     columns = {
@@ -314,6 +340,46 @@ def _as_column(values: Sequence, declared: tuple | None) -> np.ndarray:
     return np.asarray(values, dtype=object if dtype == TEXT else dtype)
 
 
+def write_profiles(
+    path: Path, operation: str, run: Mapping | None, profiles: Sequence[Profile], reason: str = ""
+) -> None:
+    """Write what a profiler counted in one run, or the reason why there was none."""
+    points = [profile.point for profile in profiles]
+    columns = {
+        "run": [0 for _ in profiles],
+        "operation": [point.operation for point in points],
+        "variant": [point.variant for point in points],
+        **shape_columns(points),
+        "dtype": [point.dtype for point in points],
+        "passed": [profile.verdict.passed for profile in profiles],
+        "where": [profile.verdict.where for profile in profiles],
+        "kernel": [profile.kernel for profile in profiles],
+        "launches": [profile.launches for profile in profiles],
+        **{name: [profile.counters.get(name, np.nan) for profile in profiles] for name in COUNTERS},
+        **parameter_columns(points),
+    }
+    runs = [run] if run is not None else []
+    groups = {
+        "runs": {"batch": [f"profile of {operation}"] * len(runs), "provenance": [json.dumps(each) for each in runs]},
+        "profiles": columns,
+    }
+    if reason:
+        groups["unprofiled"] = {"operation": [operation], "reason": [reason]}
+    _write_groups(path, groups)
+
+
+def shape_columns(points: Sequence[Point]) -> dict[str, list[int]]:
+    """A column for each of ``DIMENSIONS``, 0 where a point has no such dimension."""
+    shapes = [dict(zip(dimension_names(point.shape), point.shape, strict=True)) for point in points]
+    return {dimension: [shape.get(dimension, 0) for shape in shapes] for dimension in DIMENSIONS}
+
+
+def parameter_columns(points: Sequence[Point]) -> dict[str, list[float]]:
+    """A column for each parameter that any of the points has, NaN where one has it not."""
+    names = sorted({name for point in points for name in point.parameters})
+    return {name: [point.parameters.get(name, np.nan) for point in points] for name in names}
+
+
 def dimension_names(shape: Sequence[int]) -> tuple[str, ...]:
     return DIMENSIONS if len(shape) == 3 else ("n",)
 
@@ -323,7 +389,7 @@ def _write_groups(path: Path, groups: Groups) -> None:
         file.attrs["format"] = FORMAT
         file.attrs["schema_version"] = SCHEMA_VERSION
         for group, declared in GROUPS.items():
-            _write_group(file.create_group(group), groups[group], declared)
+            _write_group(file.create_group(group), groups.get(group, _empty(group)), declared)
 
 
 def _write_group(group: h5py.Group, columns: Mapping[str, Sequence], declared: Mapping[str, tuple]) -> None:
@@ -345,7 +411,7 @@ def _write_group(group: h5py.Group, columns: Mapping[str, Sequence], declared: M
 def read(path: Path) -> Groups:
     """Read all groups as columns; text comes as str.
 
-    In a file that was written before there were any, resources are NaN and fingerprints empty.
+    In a file that was written before there were any, resources are NaN, fingerprints empty, and profiles missing.
 
     Raises
     ------
@@ -361,7 +427,10 @@ def read(path: Path) -> Groups:
                 raise StoreError(
                     f"{path}: schema version {version}, but this package reads up to {SCHEMA_VERSION}: upgrade hpcmm"
                 )
-            groups = {group: _read_group(file[group]) for group in GROUPS}
+            groups = {
+                group: _read_group(file[group]) if group in file or group not in LATER else _empty(group)
+                for group in GROUPS
+            }
             rows = len(groups["measurements"]["run"])
             unknown = dict.fromkeys(RESOURCES, np.full(rows, np.nan)) | {"fingerprint": np.full(rows, "", object)}
             return groups | {"measurements": unknown | groups["measurements"]}
@@ -369,6 +438,10 @@ def read(path: Path) -> Groups:
         raise StoreError(f"{path}: no such file") from error
     except (OSError, KeyError, ValueError) as error:
         raise StoreError(f"{path}: cut short or damaged ({error}); delete it and run again") from error
+
+
+def _empty(group: str) -> dict[str, np.ndarray]:
+    return {name: _as_column([], declared) for name, declared in GROUPS[group].items()}
 
 
 def _read_group(group: h5py.Group) -> dict[str, np.ndarray]:
@@ -379,26 +452,35 @@ def _read_group(group: h5py.Group) -> dict[str, np.ndarray]:
     return columns
 
 
-def merge(paths: Sequence[Path], target: Path, omitted: Sequence[Mapping[str, Any]] = ()) -> None:
+def merge(
+    paths: Sequence[Path],
+    target: Path,
+    omitted: Sequence[Mapping[str, Any]] = (),
+    unprofiled: Sequence[Mapping[str, Any]] = (),
+) -> None:
     """Put the rows of several files into one, each with its own runs.
 
-    ``omitted`` are rows of that group to add: what was planned and left out, with the reason.
+    ``omitted`` and ``unprofiled`` are rows of these groups to add: what was planned and left out, and the
+    operations that no profiler looked at, with the reason.
     """
     groups = joined([read(path) for path in paths])
-    for name in OMITTED:
-        more = _as_column([row[name] for row in omitted], OMITTED[name])
-        groups["omitted"][name] = np.concatenate([groups["omitted"][name], more])
+    for group, rows in (("omitted", omitted), ("unprofiled", unprofiled)):
+        for name, declared in GROUPS[group].items():
+            more = _as_column([row[name] for row in rows], declared)
+            groups[group][name] = np.concatenate([groups[group][name], more])
     _write_groups(target, groups)
 
 
 def joined(parts: Sequence[Groups]) -> Groups:
     """The rows of all parts; runs and measurements are counted on from part to part."""
+    parts = [{group: _empty(group) for group in GROUPS} | part for part in parts]
     names = {group: dict.fromkeys([*GROUPS[group], *sorted({n for p in parts for n in p[group]})]) for group in GROUPS}
     found: dict[str, dict[str, list]] = {group: {name: [] for name in names[group]} for group in GROUPS}
     runs = measurements = 0
     for part in parts:
         shifted = {
             "measurements": part["measurements"] | {"run": part["measurements"]["run"] + runs},
+            "profiles": part["profiles"] | {"run": part["profiles"]["run"] + runs},
             "samples": part["samples"] | {"measurement": part["samples"]["measurement"] + measurements},
         }
         for group, columns in (part | shifted).items():

@@ -28,6 +28,7 @@ ORDER = [
     "parallel",
     "store",
     "measure",
+    "profiling",
     "analysis",
     "report",
     "cli",
@@ -37,6 +38,7 @@ ORDER = [
 HEAVY = {
     "cupy": "backends/cuda.py",
     "cupy_backends": "backends/cuda.py",
+    "cupyx": "backends/cuda.py",
     "pynvml": "backends/cuda.py",
     "mpi4py": "parallel/",
     "h5py": "store.py",

@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from hpcmm import plan, store
 from hpcmm.backends.cpu import CpuBackend
-from hpcmm.measure import Contender, Problem, measure_batch, measure_point, settled
+from hpcmm.measure import Contender, Problem, measure_batch, measure_point, run_for_profiler, settled
 from hpcmm.model import Batch, HpcmmError, Measuring, Point
 from hpcmm.operations import OPERATIONS
 
@@ -541,3 +541,52 @@ def test_a_batch_that_is_measured_already_is_refused(mpiexec, planned, tmp_path)
     journal = store.Journal(tmp_path / "out.journal", batch, {})
     assert "another process is measuring this batch" in refusal(mpiexec(1, MEASURE, *arguments))
     journal.close()
+
+
+# --- under a profiler --------------------------------------------------------------------------------------------
+
+
+class MarkingBackend(CpuBackend):
+    """Keeps which runs a profiler would have seen, by their numbers."""
+
+    def __init__(self):
+        super().__init__(threads=1)
+        self.seen = []
+
+    def marked(self, run, number):
+        def watched():
+            self.seen.append(number)
+            run()
+
+        return watched
+
+
+def profiled_points() -> list[Point]:
+    product = POINTS["matmul"]
+    return [
+        *(dataclasses.replace(product, variant=name) for name in ("serial", "unrolled", "numpy")),
+        dataclasses.replace(product, dtype="float32"),
+        POINTS["sum"],
+    ]
+
+
+def test_a_profiler_sees_each_point_once_under_its_number():
+    backend = MarkingBackend()
+    verdicts = run_for_profiler(MPI.COMM_SELF, backend, profiled_points(), QUICK)
+    assert [verdict.passed for verdict in verdicts] == [True] * 5
+    assert backend.seen == [1, 2, 3, 4, 5]
+
+
+def test_a_profiler_sees_no_wrong_result(damage):
+    damage("unrolled", lambda number, arrays, before: arrays["C"].fill(0))
+    backend = MarkingBackend()
+    verdicts = run_for_profiler(MPI.COMM_SELF, backend, profiled_points(), QUICK)
+    assert [verdict.passed for verdict in verdicts] == [True, False, True, True, True]
+    assert backend.seen == [1, 3, 4, 5]
+
+
+def test_a_result_that_is_wrong_only_under_the_profiler_fails(damage):
+    damage("unrolled", lambda number, arrays, before: arrays["C"].fill(0) if number == 1 else None)
+    verdicts = run_for_profiler(MPI.COMM_SELF, MarkingBackend(), profiled_points(), QUICK)
+    assert [verdict.passed for verdict in verdicts] == [True, False, True, True, True]
+    assert verdicts[1].where.endswith("(under the profiler)")

@@ -74,6 +74,7 @@ REFUSED = [
     ({"scale": "huge"}, ["scale", "'huge'", "quick", "full"]),
     ({"scale": GONE}, ["'scale'"]),
     ({"backends": "gpu"}, ["backends", "'gpu'", "auto", "cpu", "cuda"]),
+    ({"profile": "yes"}, ["profile", "'yes'", "boolean"]),
     ({"measuring__seed": GONE}, ["measuring", "'seed'"]),
     ({"measuring__max_seconds": 0}, ["measuring.max_seconds", "0", "more than 0"]),
     ({"measuring__warmups": True}, ["measuring.warmups", "True", "integer"]),
@@ -463,3 +464,75 @@ def test_what_shares_its_host_memory_stands_together():
     assert [(p.shape[0], p.pinned, p.variant) for p in batch.points] == list(
         itertools.product([8, 9], [True, False], ["naive", "cublas"])
     )
+
+
+# --- what is profiled --------------------------------------------------------------------------------------------
+
+PROFILED = {
+    "few": {"operation": "matmul", "variants": ["naive", "cublas"], "sizes": [4096]},
+    "many": {
+        "operation": "matmul",
+        "variants": ["serial", "naive", "tiled_padded", "cublas"],
+        "sizes": [64, 512],
+        "tiles": [16, 32],
+        "ranks": [1, 2],
+    },
+    "sum": {"operation": "sum", "variants": ["cub"], "shapes": [[100], [2000], [300]]},
+    "host": {"operation": "vector_add", "variants": ["serial"], "sizes": [10]},
+}
+
+
+def test_the_gpu_rungs_of_the_fullest_sweep_are_profiled_at_its_largest_size():
+    planned = make(changed(sweeps=PROFILED, profile=True))
+    assert set(planned.profiled) == {"matmul", "sum"}
+    found = [(p.variant, p.dtype, p.parameters.get("tile")) for p in planned.points_to_profile("matmul")]
+    variants = [("naive", 16), ("naive", 32), ("tiled_padded", 16), ("tiled_padded", 32), ("cublas", None)]
+    assert found == [(name, dtype, tile) for dtype in ("float32", "float64") for name, tile in variants]
+    assert {(p.shape, p.ranks) for p in planned.profiled["matmul"]} == {((512, 512, 512), 1)}
+    assert [(p.shape, p.dtype) for p in planned.profiled["sum"]] == [((2000,), "float32"), ((2000,), "float64")]
+    (row,) = planned.unprofiled()
+    assert row == {"operation": "vector_add", "reason": "no GPU variant is measured in floating point on one rank"}
+
+
+def test_no_profile_without_a_wish_or_a_gpu_and_the_reason_is_kept():
+    def reasons(**changes):
+        planned = make(changed(sweeps=PROFILED, **changes))
+        assert planned.profiled == {}
+        return {row["operation"]: row["reason"] for row in planned.unprofiled()}
+
+    operations = {"matmul", "sum", "vector_add"}
+    assert set(reasons()) == operations
+    assert all("not asked for: make profile" in reason for reason in reasons().values())
+    assert reasons(profile=False) == reasons()
+    without = reasons(profile=True, backends="auto")
+    assert (without["matmul"], without["sum"]) == (NO_GPU, NO_GPU)
+    assert reasons(profile=True, backends="cpu")["matmul"] == "the config asks for backends: cpu"
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("false", False)])
+def test_a_switch_may_come_as_the_text_of_a_command_line(text, value):
+    assert make(changed(profile=text)).config["profile"] is value
+
+
+def test_a_profile_is_taken_again_when_its_points_or_sources_change(monkeypatch, tmp_path):
+    def fingerprint(**changes):
+        return make(changed(sweeps=PROFILED, profile=True, **changes)).profile_fingerprint("matmul")
+
+    before = fingerprint()
+    assert fingerprint(measuring__min_repetitions=3) == before
+    assert fingerprint(sweeps__few__sizes=[2048], sweeps__many__ranks=[1]) == before
+    assert fingerprint(sweeps__many__sizes=[64, 513]) != before
+    assert fingerprint(measuring__cache="hot") != before
+    shutil.copytree(kernels.FOLDER, tmp_path / "kernels")
+    source = tmp_path / "kernels" / "matmul" / "tiled_padded.cu"
+    source.write_text(source.read_text() + "// changed\n")
+    monkeypatch.setattr(kernels, "FOLDER", tmp_path / "kernels")
+    assert fingerprint() != before
+
+
+def test_the_config_of_the_repository_profiles_every_gpu_rung():
+    config = yaml.safe_load((ROOT / "config.yaml").read_text()) | {"backends": "cuda", "profile": True}
+    planned = make(config)
+    for name, operation in OPERATIONS.items():
+        rungs = {variant.name for variant in operation.ladder if variant.device == "cuda"}
+        assert {point.variant for point in planned.points_to_profile(name)} == rungs

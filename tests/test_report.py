@@ -14,8 +14,8 @@ import pytest
 import timings
 from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement
 
-from hpcmm import report, store
-from hpcmm.model import Point, Verdict
+from hpcmm import profiling, report, store
+from hpcmm.model import COUNTERS, Point, Profile, Verdict
 from hpcmm.report import figures, page, tables
 
 JOB = Path(__file__).parents[1] / "jobs" / "report.py"
@@ -566,6 +566,61 @@ def test_without_cuda_kernels_there_is_no_resource_table(built):
     assert "occupancy" not in Page(html_of(built)).text
     assert not list((built / "tables").glob("*.resources.*"))
     assert not list((built / "tables").glob("gpu.*"))
+
+
+def with_profile(path: Path, profiles, reasons=()) -> Path:
+    """A timings file of a product and a sum, with what a profiler counted and why not."""
+    rows = [of_rate(product("cublas"), 1.0)], [measurement(Point("sum", "cub", (2**22,), "float32", 1))]
+    measured = timings.write(path.with_name("measured.h5"), {"size": rows[0], "sum": rows[1]})
+    store.write_profiles(path.with_name("counted.h5"), "matmul", {}, profiles)
+    store.merge([measured, path.with_name("counted.h5")], path, unprofiled=reasons)
+    return path
+
+
+def test_profile_table_has_what_a_real_profiler_counted(tmp_path):
+    answer = Path(__file__).with_name("nsight_compute.csv").read_text()
+    naive, _, uncoalesced, _, _, _, conflict, *_, library = profiling.kernels(answer)
+    verdict = Verdict(True, 1e-8, 1e-7, "componentwise, float64")
+    seen = [("cublas", library), ("naive", naive), ("uncoalesced", uncoalesced), ("bank_conflict", conflict)]
+    profiles = [Profile(product(name, 1024), verdict, kernel.name, 1, kernel.counters) for name, kernel in seen]
+    profiles.append(Profile(product("tiled_exact", 1024, tile=16), FAIL))
+    reasons = [{"operation": "sum", "reason": "no <ncu>"}]
+    results = report.build(with_profile(tmp_path / "t.h5", profiles, reasons), tmp_path).parent
+    head, *rows = markdown_rows(tmp_path / "tables" / "matmul.profile.md")
+    assert [row[0] for row in rows] == ["naive", "uncoalesced", "tiled_exact 16", "bank_conflict", "cublas"]
+    table = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+    assert [table[name]["Sectors a load"] for name in ("naive", "uncoalesced")] == ["2.50", "16.5"]
+    assert [table[name]["Sectors a store"] for name in ("naive", "uncoalesced")] == ["4.00", "32.0"]
+    assert table["naive"]["Occupancy reached"] == "94 % (of 100 %)"
+    assert table["naive"]["Global loads GB/s"] == "15,800"
+    assert table["naive"]["Wavefronts a shared load"] == ""
+    assert table["bank_conflict"]["Wavefronts a shared load"] == "7.20"
+    assert table["bank_conflict"]["Bank conflicts"] == "300,115,167"
+    assert table["cublas"]["Occupancy reached"] == "6.23 % (of 12 %)"
+    assert table["cublas"]["Type"] == "float32 (sm80_xmma_gemm_f32f32_f32f32_f3…)"  # the kernel that the library chose
+    assert table["tiled_exact 16"]["Occupancy reached"].startswith("FAIL (0:640")
+    page_text = Page(html_of(results)).text
+    assert "What the profiler says, matmul of 1024" in page_text
+    assert "Not profiled: sum. Reason: no <ncu>." in page_text
+    (row,) = [row for row in read_csv(tmp_path / "tables" / "matmul.profile.csv") if row["label"] == "naive"]
+    assert float(row["global_load_bytes_per_second"]) == 15777413268182.67
+    assert float(row["achieved_occupancy"]) == pytest.approx(0.9359)
+
+
+def test_no_time_of_a_profiler_is_in_the_report_or_the_file():
+    assert not [name for name, (unit, _, _) in COUNTERS.items() if unit == "s" or "duration" in name]
+
+
+def test_without_a_profile_the_page_says_why(tmp_path):
+    reasons = [{"operation": name, "reason": "no GPU"} for name in ("matmul", "sum", "vector_add")]
+    text = Page(html_of(report.build(with_profile(tmp_path / "t.h5", [], reasons), tmp_path).parent)).text
+    assert "Not profiled: matmul, sum. Reason: no GPU." in text  # vector_add was not measured
+    assert not list((tmp_path / "tables").glob("*.profile.*"))
+
+
+def test_a_file_without_profiles_says_so(built):
+    text = Page(html_of(built)).text
+    assert "Not profiled: matmul, sum. Reason: the timings file has no profile of it." in text
 
 
 def test_a_gpu_that_is_told_wrongly_is_left_blank():

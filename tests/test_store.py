@@ -522,3 +522,15 @@ def test_units_are_of_the_system_and_not_scaled(merged):
         assert {file["samples"][phase].attrs["units"] for phase in PHASES} == {"s"}
         assert file["samples/sm_clock"].attrs["units"] == "Hz"
         assert file["measurements/bytes"].attrs["units"] == "B"
+
+
+def test_a_file_from_before_there_were_profiles_opens(tmp_path):
+    path = stored(tmp_path / "old.h5")
+    with h5py.File(path, "a") as file:
+        for group in ("profiles", "unprofiled"):
+            del file[group]
+    columns = store.read(path)
+    assert set(columns["profiles"]) == set(store.PROFILES)
+    assert all(len(values) == 0 for group in ("profiles", "unprofiled") for values in columns[group].values())
+    store.merge([path, stored(tmp_path / "other" / "new.h5")], tmp_path / "all.h5")
+    assert len(store.read(tmp_path / "all.h5")["measurements"]["run"]) == 4 * len(BATCH.points)

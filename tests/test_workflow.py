@@ -97,6 +97,8 @@ def test_from_config_to_report_and_only_what_changed_again(snakemake):
     assert "backends: cpu" in page, "the report says why naive is missing"
     assert (results / "tables" / "small.csv").exists() and (results / "tables" / "small.md").exists()
 
+    assert "not asked for: make profile" in page, "the report says why nothing was profiled"
+
     again = snakemake(CONFIG)
     assert again.returncode == 0 and "PASS" not in again.stdout
     assert "Nothing to be done" in again.stdout
@@ -147,3 +149,15 @@ def test_cuda_without_a_gpu_is_a_plain_error_and_the_rest_goes_on(snakemake):
     assert "this batch needs a GPU, but CUDA shows none here" in run.stdout
     assert "Traceback" not in run.stdout.split("localrule")[-1]
     assert not (run.folder / "results" / "timings.h5").exists()
+
+
+def test_a_profile_is_a_job_an_operation_and_never_beside_a_measurement(snakemake):
+    sweeps = {"sweeps": {name: sweep | {"variants": ["naive"]} for name, sweep in CONFIG["sweeps"].items()}}
+    sweeps["sweeps"]["sum"] |= {"variants": ["cub"], "ranks": [1]}
+    run = snakemake(CONFIG | sweeps | {"backends": "cuda"}, "--dry-run", "--printshellcmds", "--config", "profile=true")
+    assert run.returncode == 0, run.stdout
+    outputs = set(re.findall(r"^\s*output: results/profiles/(\S+)\.h5", run.stdout, re.MULTILINE))
+    assert outputs == {"matmul", "sum"}
+    commands = re.findall(r"^.*/(?:measure|profiling)\.py .*$", run.stdout, re.MULTILINE)
+    assert len(commands) == 5
+    assert all("$HPCMM_ALONE " in command for command in commands), commands

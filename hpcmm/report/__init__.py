@@ -61,6 +61,8 @@ def build(timings: Path, results: Path) -> Path:
         states=folder.draw("state", figures.clocks(analysis.states(columns, frame))),
         resources=occupied,
         device=device,
+        profiles=_profiles(analysis.profiles(columns), folder),
+        unprofiled=analysis.unprofiled(columns),
         timings=timings.name,
     )
     folder.write("report.html", html)
@@ -152,3 +154,12 @@ def _resources(
     if device:
         folder.tabulate("gpu.properties", [device], tables.device_csv(gpus))
     return shown, device
+
+
+def _profiles(rows: pd.DataFrame, folder: Folder) -> list[Table]:
+    """Write what a profiler counted of the kernels of each operation; return the tables."""
+    shown = []
+    for operation, part in rows.groupby("operation", sort=False):
+        shown.append(tables.profile_table(part))
+        folder.tabulate(f"{operation}.profile", shown[-1:], tables.csv([part], tables.PROFILE_COLUMNS))
+    return shown

@@ -73,6 +73,8 @@ def render(
     states: Sequence[Figure],
     resources: Sequence[Table],
     device: Table | None,
+    profiles: Sequence[Table],
+    unprofiled: Mapping[str, str],
     timings: str,
 ) -> str:
     """Return the page.
@@ -91,6 +93,10 @@ def render(
         Of each operation that has CUDA kernels.
     device : Table, or None
         Properties of the GPUs.
+    profiles : sequence of Table
+        What a profiler counted of each operation's kernels.
+    unprofiled : mapping of str to str
+        By operation, why it counted nothing.
     timings : str
         Name of the file that all numbers are from.
     """
@@ -121,6 +127,8 @@ def render(
         device=device,
         defined=tables.DEFINED,
         limited=any(part.series.points["fraction"].notna().any() for sweep in sweeps for part in sweep.parts),
+        profiles=profiles,
+        unprofiled=unprofiled,
         ladders=[operation for operation in OPERATIONS.values() if operation.name in {s.operation for s in sweeps}],
         timings=timings,
         config=figures.CONFIG,

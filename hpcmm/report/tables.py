@@ -13,7 +13,7 @@ from tabulate import tabulate
 
 from hpcmm import analysis
 from hpcmm.analysis import Series
-from hpcmm.model import PHASES, RESOURCES
+from hpcmm.model import COUNTERS, PHASES, RESOURCES
 from hpcmm.operations import OPERATIONS
 from hpcmm.store import DIMENSIONS
 
@@ -56,6 +56,8 @@ SCALING_COLUMNS += ("efficiency", "call_seconds", "call_speedup", "call_efficien
 RESOURCE_COLUMNS = ("operation", "variant", "tile", "label", "dtype", *DIMENSIONS, "ranks", *RESOURCES, "occupancy")
 RESOURCE_COLUMNS += (*(f"limit_{name.replace(' ', '_')}" for name in analysis.LIMITS), "limited_by", "computed_blocks")
 RESOURCE_COLUMNS += ("phase_loads", "phase_flops", "pending_loads", "bound_flops_per_second")
+PROFILE_COLUMNS = ("operation", "variant", "tile", "label", "dtype", *DIMENSIONS, "result", "where", "kernel")
+PROFILE_COLUMNS += ("launches", *COUNTERS, "shared_wavefronts_per_load", "shared_wavefronts_per_store")
 
 
 @dataclass(frozen=True)
@@ -406,6 +408,47 @@ def resource_table(rows: pd.DataFrame) -> Table:
         head += ("Loads a phase", "Operations a phase", "Pending loads an SM", "Operations a load")
         head += ("GFLOP/s, bandwidth bound",)
     return Table(f"Resources and occupancy, {rows['operation'].iloc[0]}", head, tuple(cells))
+
+
+def profile_table(rows: pd.DataFrame) -> Table:
+    """What the profiler counted of one operation's kernels; ``rows`` are of ``analysis.profiles``."""
+    baselines = {variant.name for variant in OPERATIONS[rows["operation"].iloc[0]].ladder if variant.baseline}
+    head = ("Variant", "Type", "Occupancy reached", "Threads of a warp", "Global loads GB/s", "Global stores GB/s")
+    head += ("Sectors a load", "Sectors a store", "Shared memory", "Wavefronts a shared load")
+    head += ("Wavefronts a shared store", "Bank conflicts", "L2 hits", "DRAM reads GB/s", "DRAM writes GB/s")
+    head += ("FMA pipe", "SM throughput")
+    cells, above = [], None
+    for row in rows.to_dict("records"):
+        kernel = row["kernel"] if row["variant"] in baselines else ""  # what the library chose; ours have no other name
+        line = [
+            Cell(row["label"], kind="text") if row["label"] != above else EMPTY,
+            Cell(row["dtype"], kernel if len(kernel) <= 32 else kernel[:31] + "…", kind="text"),
+        ]
+        above = row["label"]
+        if row["result"] == "FAIL":
+            cells.append((*line, failed(row), *[EMPTY] * (len(head) - 3)))
+            continue
+        possible = percent(row["occupancy"])
+        line += [
+            Cell(percent(row["achieved_occupancy"]), possible and f"of {possible}"),
+            Cell(number(row["active_threads"])),
+            Cell(number(row["global_load_bytes_per_second"] / 1e9)),
+            Cell(number(row["global_store_bytes_per_second"] / 1e9)),
+            Cell(number(row["load_sectors"])),
+            Cell(number(row["store_sectors"])),
+            Cell(percent(row["shared_pipe"])),
+            Cell(number(row["shared_wavefronts_per_load"])),
+            Cell(number(row["shared_wavefronts_per_store"])),
+            Cell(whole(row["shared_load_conflicts"] + row["shared_store_conflicts"])),
+            Cell(percent(row["l2_hits"])),
+            Cell(number(row["dram_read_bytes_per_second"] / 1e9)),
+            Cell(number(row["dram_write_bytes_per_second"] / 1e9)),
+            Cell(percent(row["fma_pipe"])),
+            Cell(percent(row["sm_throughput"])),
+        ]
+        cells.append(tuple(line))
+    sizes = ", ".join(dict.fromkeys(size(row) for row in rows.to_dict("records")))
+    return Table(f"What the profiler says, {rows['operation'].iloc[0]} of {sizes}", head, tuple(cells))
 
 
 def whole(count: float) -> str:

@@ -1,0 +1,252 @@
+"""What Nsight Compute's answer says; the answer in nsight_compute.csv is of an H200, cut to fewer columns."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hpcmm import backends, plan, profiling, store
+from hpcmm.model import COUNTERS, Point, Profile, Verdict
+from hpcmm.profiling import Kernel, ProfilerError
+
+JOBS = Path(__file__).parents[1] / "jobs"
+ANSWER = Path(__file__).with_name("nsight_compute.csv").read_text()
+RIGHT = Verdict(True, 1e-8, 1e-7, "componentwise, float64")
+WRONG = Verdict(False, 1.0, 1e-7, "componentwise, float64", "0:3: 1 - 2 = -1")
+
+
+def point(variant: str, dtype: str = "float32", **parameters) -> Point:
+    return Point("matmul", variant, (64, 64, 64), dtype, 1, {"alpha": 1.5, "beta": 0.5, **parameters})
+
+
+def launch(name: str, blocks: int, duration: float = 1.0, **counters) -> Kernel:
+    return Kernel(name, blocks, duration, counters)
+
+
+# --- the answer ----------------------------------------------------------------------------------------------------
+
+
+def test_a_real_answer_is_read_in_plain_units():
+    """Two launches each of naive, uncoalesced, tiled, bank_conflict, asynchronous and cuBLAS at 1024."""
+    kernels = profiling.kernels(ANSWER)
+    assert [kernel.name for kernel in kernels[:10]] == ["matmul"] * 10
+    assert all("gemm" in kernel.name for kernel in kernels[10:]) and len(kernels) == 12
+    assert [kernel.blocks for kernel in kernels] == [32] * 8 + [8] * 4
+    assert all(set(kernel.counters) == set(COUNTERS) for kernel in kernels)
+    naive, uncoalesced, tiled, conflict, ring, library = kernels[::2]
+    assert naive.duration == 340544
+    assert naive.counters["achieved_occupancy"] == pytest.approx(0.9359)
+    assert [kernel.counters["occupancy"] for kernel in (naive, ring, library)] == [1, 0.25, 0.125]
+    assert naive.counters["global_load_bytes_per_second"] == 15777413268182.67
+    assert naive.counters["dram_read_bytes_per_second"] == 36969742529.60
+    assert naive.counters["sm_clock"] == 1971252235.28
+    assert (naive.counters["load_sectors"], uncoalesced.counters["load_sectors"]) == (2.5, 16.51)
+    assert (naive.counters["store_sectors"], uncoalesced.counters["store_sectors"]) == (4, 32)
+    assert tiled.counters["shared_load_conflicts"] == 33508
+    assert conflict.counters["shared_load_conflicts"] == 234900911
+    assert conflict.counters["shared_load_wavefronts"] / conflict.counters["shared_loads"] == pytest.approx(
+        7.2, abs=0.1
+    )
+    assert all(0 <= kernel.counters[name] <= 1 for kernel in kernels for name in ("fma_pipe", "l2_hits", "shared_pipe"))
+
+
+def test_a_value_that_is_none_is_not_a_number():
+    one = ANSWER.replace('"2.50"', '"n/a"', 1)
+    assert one != ANSWER
+    first, second, *_ = profiling.kernels(one)
+    assert math.isnan(first.counters["load_sectors"])
+    assert second.counters["load_sectors"] == 2.5
+
+
+@pytest.mark.parametrize(("unit", "scaled"), [("byte/s", "Gbyte/s"), ("hz", "Ghz"), ("inst", "Kinst")])
+def test_a_unit_with_a_prefix_is_refused(unit, scaled):
+    other = ANSWER.replace(f'"{unit}"', f'"{scaled}"')
+    assert other != ANSWER
+    with pytest.raises(ProfilerError, match=scaled):
+        profiling.kernels(other)
+
+
+def test_no_kernels_are_no_answer():
+    assert profiling.kernels("==PROF== Connected\n==WARNING== No kernels were profiled.\n") == []
+
+
+def test_every_counter_is_asked_for_once(tmp_path):
+    command = profiling.command("ncu", tmp_path / "log.csv", True, ["python", "program.py"])
+    assert command[-2:] == ["python", "program.py"]
+    metrics = command[command.index("--metrics") + 1].split(",")
+    assert sorted(metrics) == sorted({profiling.DURATION, *(metric for _, _, metric in COUNTERS.values())})
+    hot = profiling.command("ncu", tmp_path / "log.csv", False, [])
+    assert [command[command.index("--cache-control") + 1], hot[hot.index("--cache-control") + 1]] == ["all", "none"]
+
+
+def test_a_refusal_is_told_from_a_program_that_failed():
+    permission = "ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters"
+    failed = "==ERROR== The application returned an error code (1).\n"
+    assert profiling.refusal(ANSWER) == ""
+    assert profiling.refusal(f"==PROF== Connected\n{failed}") == ""
+    assert profiling.refusal(f"==PROF== Connected\n==ERROR== {permission} \n{failed}") == permission
+
+
+# --- whose kernels they are ----------------------------------------------------------------------------------------
+
+
+def test_launches_belong_to_the_mark_before_them():
+    launches = [
+        *(launch("other", 9), launch("spin", 2), launch("matmul", 4)),
+        *(launch("spin", 11), launch("matmul", 1), launch("matmul", 2), launch("spin", 3)),
+    ]
+    marked = {number: [kernel.blocks for kernel in kernels] for number, kernels in profiling.by_mark(launches).items()}
+    assert marked == {2: [4], 11: [1, 2], 3: []}
+
+
+def test_each_point_has_the_longest_of_its_kernels_and_a_wrong_one_none():
+    points = [point("naive"), point("tiled_padded", tile=16.0), point("cublas")]
+    launches = [
+        *(launch("spin", 1), launch("matmul", 7, 2.0, load_sectors=4.0)),
+        *(launch("spin", 3), launch("split", 1, 1.0), launch("gemm", 8, 5.0, load_sectors=8.0), launch("sum", 1, 2.0)),
+    ]
+    assert profiling.profiles(points, [RIGHT, WRONG, RIGHT], launches) == [
+        Profile(points[0], RIGHT, "matmul", 1, {"load_sectors": 4.0}),
+        Profile(points[1], WRONG),
+        Profile(points[2], RIGHT, "gemm", 3, {"load_sectors": 8.0}),
+    ]
+
+
+def test_real_launches_find_their_points():
+    kernels = profiling.kernels(ANSWER)
+    names = ["naive", "uncoalesced", "tiled_exact", "bank_conflict", "asynchronous", "cublas"]
+    launches = [each for i in range(6) for each in (launch("spin", i + 1), *kernels[2 * i : 2 * i + 2])]
+    found = profiling.profiles([point(name) for name in names], [RIGHT] * 6, launches)
+    assert [each.point.variant for each in found] == names
+    assert [each.launches for each in found] == [2] * 6
+    assert found[3].counters["shared_load_conflicts"] > 1000 * found[2].counters["shared_load_conflicts"]
+
+
+def test_a_point_that_was_not_seen_is_an_error():
+    with pytest.raises(ProfilerError, match="no kernel of cublas, float32"):
+        profiling.profiles([point("naive"), point("cublas")], [RIGHT, RIGHT], [launch("spin", 1), launch("matmul", 1)])
+
+
+# --- the file ------------------------------------------------------------------------------------------------------
+
+
+def test_profiles_come_back_from_the_file_and_from_a_merged_one(tmp_path):
+    first, second, merged = (tmp_path / name for name in ("a.h5", "b.h5", "all.h5"))
+    counters = {name: float(i) for i, name in enumerate(COUNTERS)}
+    found = [Profile(point("naive", tile=16.0), RIGHT, "matmul", 1, counters), Profile(point("cublas"), WRONG)]
+    total = Point("sum", "cub", (1000,), "float64", 1)
+    store.write_profiles(first, "matmul", {"host": "here"}, found)
+    store.write_profiles(second, "sum", {"host": "there"}, [Profile(total, RIGHT, "reduce", 2, {"l2_hits": 0.5})])
+    store.merge([first, second], merged, unprofiled=[{"operation": "vector_add", "reason": "no time"}])
+    rows = store.read(merged)["profiles"]
+    assert list(rows["variant"]) == ["naive", "cublas", "cub"]
+    assert list(rows["operation"]) == ["matmul", "matmul", "sum"]
+    assert [list(rows[dimension]) for dimension in "mnk"] == [[64, 64, 0], [64, 64, 1000], [64, 64, 0]]
+    assert list(rows["passed"]) == [1, 0, 1] and rows["where"][1] == WRONG.where
+    assert list(rows["kernel"]) == ["matmul", "", "reduce"] and list(rows["launches"]) == [1, 0, 2]
+    assert [rows[name][0] for name in COUNTERS] == list(counters.values())
+    assert np.isnan([rows[name][1] for name in COUNTERS]).all()
+    assert rows["l2_hits"][2] == 0.5
+    assert rows["tile"][0] == 16 and np.isnan(rows["tile"][1:]).all()
+    runs = store.read(merged)["runs"]
+    assert [json.loads(runs["provenance"][run])["host"] for run in rows["run"]] == ["here", "here", "there"]
+    assert list(store.read(merged)["unprofiled"]["reason"]) == ["no time"]
+    assert len(store.read(merged)["measurements"]["run"]) == 0
+
+
+def test_where_nsight_compute_is_missing_the_file_says_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(profiling, "PLACES", ())
+    output = tmp_path / "profiles" / "matmul.h5"
+    reason = profiling.profile("matmul", [point("naive")], True, ["false"], output)
+    assert reason == profiling.NOT_INSTALLED
+    columns = store.read(output)
+    assert dict(zip(columns["unprofiled"]["operation"], columns["unprofiled"]["reason"], strict=True)) == {
+        "matmul": reason
+    }
+    assert len(columns["profiles"]["variant"]) == 0
+
+
+# --- the jobs ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def planned(tmp_path):
+    """A plan of two operations to profile, and its file."""
+    measuring = {"warmups": 0, "min_repetitions": 1, "max_repetitions": 1, "max_seconds": 1.0}
+    rungs = ["naive", "uncoalesced", "tiled_padded", "bank_conflict", "conflict_free", "pitched", "cublas"]
+    config = {
+        "scale": "quick",
+        "backends": "cuda",
+        "profile": True,
+        "measuring": measuring | {"relative_interval": 0.1, "cache": "cold", "seed": 1},
+        "sweeps": {
+            "ladder": {"operation": "matmul", "variants": rungs, "sizes": [256]},
+            "sum": {"operation": "sum", "variants": ["divergent", "sequential", "cub"], "sizes": [100_000]},
+        },
+    }
+    made = plan.make(config, "", 1)
+    made.write(tmp_path / "plan.json")
+    return made, tmp_path / "plan.json"
+
+
+def job(planned_file: Path, operation: str, output: Path) -> subprocess.CompletedProcess:
+    program = [sys.executable, JOBS / "profiling.py", "--plan", planned_file]
+    command = [*program, "--operation", operation, "--output", output]
+    return subprocess.run(command, capture_output=True, text=True, timeout=280)
+
+
+def test_a_job_for_an_operation_that_is_not_to_be_profiled_is_refused(planned, tmp_path):
+    run = job(planned[1], "vector_add", tmp_path / "vector_add.h5")
+    assert run.returncode == 1
+    assert "no profile of 'vector_add' is planned; planned are: matmul, sum" in run.stderr
+
+
+@pytest.mark.skipif(profiling.find() is not None, reason="Nsight Compute is installed here")
+def test_a_job_without_nsight_compute_ends_well_and_says_why(planned, tmp_path):
+    run = job(planned[1], "matmul", tmp_path / "matmul.h5")
+    assert run.returncode == 0, run.stderr
+    assert profiling.NOT_INSTALLED in run.stdout
+    assert list(store.read(tmp_path / "matmul.h5")["unprofiled"]["reason"]) == [profiling.NOT_INSTALLED]
+
+
+@pytest.mark.skipif(not backends.cuda_missing(), reason="this machine has a GPU")
+def test_the_program_under_the_profiler_needs_a_gpu(planned, tmp_path):
+    program = [sys.executable, "-m", "mpi4py", JOBS / "profiled.py", "--plan", planned[1]]
+    command = [*program, "--operation", "matmul", tmp_path / "told.json"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert run.returncode != 0
+    assert "this batch needs a GPU" in run.stderr
+    assert not (tmp_path / "told.json").exists()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("operation", ["matmul", "sum"])
+def test_a_real_profile_shows_what_the_rungs_teach(gpu, planned, tmp_path, operation):
+    if profiling.find() is None:
+        pytest.skip(profiling.NOT_INSTALLED)
+    output = tmp_path / f"{operation}.h5"
+    run = job(planned[1], operation, output)
+    assert run.returncode == 0, run.stdout + run.stderr
+    columns = store.read(output)
+    if len(columns["unprofiled"]["reason"]):
+        pytest.skip(columns["unprofiled"]["reason"][0])
+    rows = columns["profiles"]
+    points = planned[0].profiled[operation]
+    assert list(zip(rows["variant"], rows["dtype"], strict=True)) == [(each.variant, each.dtype) for each in points]
+    assert rows["passed"].all() and (rows["launches"] >= 1).all()
+    assert (rows["achieved_occupancy"] > 0).all() and (rows["achieved_occupancy"] <= 1.01 * rows["occupancy"]).all()
+    at = {key: i for i, key in enumerate(zip(rows["variant"], rows["dtype"], strict=True))}
+    if operation == "matmul":
+        names = ("naive", "uncoalesced", "tiled_padded", "bank_conflict", "conflict_free")
+        naive, uncoalesced, tiled, conflict, free = (at[name, "float32"] for name in names)
+        assert (rows["store_sectors"][naive], rows["store_sectors"][uncoalesced]) == pytest.approx((4, 32), abs=0.1)
+        assert rows["shared_loads"][naive] == 0 < rows["shared_loads"][tiled]
+        assert rows["shared_load_conflicts"][conflict] > 10 * rows["shared_load_conflicts"][free]
+    else:
+        assert rows["active_threads"][at["divergent", "float32"]] < rows["active_threads"][at["sequential", "float32"]]
+        assert rows["launches"][at["divergent", "float32"]] == 3
