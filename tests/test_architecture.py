@@ -30,7 +30,9 @@ ORDER = [
     "measure",
     "analysis",
     "report",
-    "cli",
+    "status",
+    "doctor",
+    "__main__",
 ]
 
 # library -> the only place that may import it, in the package and in jobs/
