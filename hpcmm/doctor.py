@@ -29,7 +29,7 @@ SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 OF_LAUNCHERS = re.compile(r"(OMPI|PRTE|PMIX|PMI|MPI|HYDRA|HYDI|SLURM)_")
 ENOUGH_SHARED = 1 << 30
 ENOUGH_DISK = 1 << 30
-RANKS = "from mpi4py import MPI; print(MPI.COMM_WORLD.size, flush=True)"
+RANKS = "from mpi4py import MPI; print(f'<{MPI.COMM_WORLD.size}>', flush=True)"
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def check_launcher(mending: str) -> Check:
     if not launcher:
         return Check("launcher", "warning", "no mpiexec beside this Python or on PATH", "load the MPI module")
     tried = attempt(launcher, "-n", "2", sys.executable, "-c", RANKS)
-    sizes = tried.stdout.split()
+    sizes = re.findall("<([0-9]+)>", tried.stdout)  # lines of several ranks may run into each other
     if tried.returncode == 0 and sizes == ["2", "2"]:
         return Check("launcher", "ok", f"{launcher} starts 2 ranks of one job")
     if tried.returncode == 0 and sizes == ["1", "1"]:

@@ -12,17 +12,20 @@ from hpcmm.model import Batch
 from hpcmm.plan import duration
 from hpcmm.store import glance, kept_file
 
+MOST_LINES = 40  # of a plan with more jobs, those that are done or waiting are counted only
+
 
 @dataclass(frozen=True)
 class Job:
     """Where one batch stands.
 
-    ``seconds`` are left for it at most, or about if ``pace``, the seconds that it takes for each that
-    was predicted, is known.
+    ``done`` points are finished and ``seconds`` are left for the others at most; ``pace`` is the seconds
+    that it takes for each that was predicted, if that is known.
     """
 
     batch: Batch
     done: int
+    begun: bool
     state: str
     seconds: float
     pace: float | None = None
@@ -46,9 +49,12 @@ def text(results: Path, now: datetime | None = None) -> str:
     lines = [f"{results}: {done} of {total} points measured, {complete} of {len(jobs)} jobs done{left(jobs)}"]
     width = max(len(job.batch.name) for job in jobs)
     digits = max(len(str(len(job.batch.points))) for job in jobs)
-    for job in jobs:
+    shown = jobs if len(jobs) <= MOST_LINES else [job for job in jobs if job.begun]
+    for job in shown:
         lines.append(f"{job.batch.name:{width}}  {job.done:{digits}}/{len(job.batch.points):<{digits}}  {job.state}")
         lines += [f"    not measured: {each}" for each in job.failed]
+    if len(shown) < len(jobs):
+        lines.append(f"and {complete} done, {len(jobs) - len(shown) - complete} waiting")
     if planned.left_out:
         points = sum(len(batch.points) for batch in planned.batches if batch.name in planned.left_out)
         lines.append(f"left out: {points} points; python -m hpcmm plan says why")
@@ -72,10 +78,10 @@ def look(results: Path, batch: Batch, now: datetime) -> Job:
     output = results / "raw" / f"{batch.name}.h5"
     count = len(batch.points)
     if output.exists() and kept_file(output, batch).exists():
-        return Job(batch, count, "done", 0)
+        return Job(batch, count, False, "done", 0)
     seen = glance(output.with_suffix(".journal"))
     if seen is None:
-        return Job(batch, 0, f"waiting, {duration(batch.seconds)} at most", batch.seconds)
+        return Job(batch, 0, False, f"waiting, {duration(batch.seconds)} at most", batch.seconds)
     points = dict(zip(batch.fingerprints, batch.points, strict=True))
     predicted = dict(zip(batch.fingerprints, batch.predicted, strict=True))
     names = {point.key: point.name for point in batch.points}
@@ -89,7 +95,7 @@ def look(results: Path, batch: Batch, now: datetime) -> Job:
     # a point takes what was predicted at most, but for the start of the ranks before the first
     if silent > plan.STARTUP_SECONDS + 2 * max(batch.predicted):
         state = f"stopped {duration(silent)} ago" + (f" at {at}" if at else "")
-        return Job(batch, len(finished), state + "; start the run again", rest, None, failed)
+        return Job(batch, len(finished), True, state + "; start the run again", rest, None, failed)
     about = f"about {duration(rest * pace)}" if pace else f"{duration(rest)} at most"
     state = f"measuring {at}, {about} left" if at else "starting"
-    return Job(batch, len(finished), state, rest, pace, failed)
+    return Job(batch, len(finished), True, state, rest, pace, failed)

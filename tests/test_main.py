@@ -132,12 +132,16 @@ def test_a_plan_takes_overrides_as_snakemake_does(config):
 
 
 def test_ten_thousand_points_over_many_ranks_are_planned_in_jobs(config):
-    changes = {"scale": "full", "sweeps": {"size": {"ranks": [1, 2, 4, 8, 16, 32, 64], "tiles": [8, 16, 32]}}}
+    sizes = {"full": {"start": 16, "stop": 3200, "step": 8}}
+    changes = {
+        "scale": "full",
+        "sweeps": {"size": {"sizes": sizes, "ranks": [1, 2, 4, 8, 16, 32, 64], "tiles": [8, 16, 32]}},
+    }
     done = hpcmm("plan", "--configfile", config, "--config", *(f"{k}={json.dumps(v)}" for k, v in changes.items()))
     assert done.returncode == 0, done.stderr
     rows = table(done.stdout)
     assert [row[2] for row in rows[:-1]] == ["1", "2", "4", "8", "16", "32", "64"]
-    assert int(rows[-1][2]) == 7 * 200 * (3 + 1)
+    assert int(rows[-1][2]) == 7 * 399 * (3 + 1) > 10_000
 
 
 def test_for_a_cluster_the_gpus_of_this_machine_do_not_matter(config):
@@ -289,6 +293,20 @@ def test_status_follows_a_run_from_its_plan_to_its_end(running, mpi_job, mpiexec
     total, first, second = status(tmp_path)
     assert total == "results: 62 of 62 points measured, 2 of 2 jobs done"
     assert first.endswith("60/60  done") and second.endswith(" 2/2   done")
+
+
+def test_status_of_many_jobs_names_those_that_are_on(tmp_path):
+    sizes = {"start": 64, "stop": 640, "step": 8}
+    sweep = CONFIG["sweeps"]["size"] | {"ranks": [1, 2, 4, 8], "sizes": sizes}
+    planned = plan.make(CONFIG | {"backends": "cpu", "job_minutes": 1, "sweeps": {"size": sweep}}, "", 0)
+    assert len(planned.to_measure) > 40
+    planned.write(tmp_path / "results" / "plan.json")
+    batch = planned.to_measure[3]
+    path = tmp_path / "results" / "raw" / f"{batch.name}.journal"
+    store.Journal(path, batch, {"utc": "2026-01-01T00:00:00+00:00"}).close()
+    _, one, others, _ = status(tmp_path)
+    assert one.startswith(f"{batch.name} ") and one.endswith(" starting")
+    assert others == f"and 0 done, {len(planned.to_measure) - 1} waiting"
 
 
 def test_status_counts_what_a_new_job_has_from_an_earlier_one(running, mpiexec, tmp_path):
