@@ -113,4 +113,4 @@ rule report:
     log:
         "results/logs/report.log",
     shell:
-        "python $HPCMM_JOBS/report.py {input} --results results 2>&1 | tee {log}"
+        "python -m hpcmm report {input} --results results 2>&1 | tee {log}"

@@ -20,6 +20,7 @@ from hpcmm.model import Batch, HpcmmError, Measurement, Measuring, Operation, Po
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import world
 from hpcmm.parallel.scatter import Scatter
+from hpcmm.plan import duration
 from hpcmm.store import Journal
 
 ATTEMPTS = 2  # to measure a point that ends its job or raises
@@ -218,7 +219,7 @@ def run_for_profiler(comm, backend, points: Sequence[Point], measuring: Measurin
             contender.verify(problem.judge, when="under the profiler")
         verdicts.append(contender.verdict)
         outcome = "PASS" if contender.verdict.passed else f"FAIL: {contender.verdict.where}"
-        print(f"[{number}/{len(points)}] {describe_point(point)} {point.variant} {outcome}", flush=True)
+        print(f"[{number}/{len(points)}] {point.name} {outcome}", flush=True)
     return verdicts
 
 
@@ -302,10 +303,10 @@ def measure_batch(
         failed = [rank for rank, each in enumerate(failures) if each]
         if failed:
             reason = "; ".join(dict.fromkeys(failures[rank][0] for rank in failed))
-            missing.append(f"{describe_point(point)}: {reason}")
+            missing.append(f"{point.name}: {reason}")
             if journal:
                 journal.fail(point, reason, counts=any(failures[rank][1] for rank in failed))
-                progress.done(f"{describe_point(point)} not measured: {reason}")
+                progress.done(f"{point.name} not measured: {reason}")
             if len(failed) < comm.size:
                 if journal:
                     raise PointError(f"{missing[-1]} (on rank {', '.join(map(str, failed))}; the others had no error)")
@@ -315,8 +316,7 @@ def measure_batch(
             backend.release()  # raises if the device is of no more use
         elif journal:
             journal.append(point, measurements)
-            on_root = [s.seconds for m in measurements for s in m.samples if s.rank == 0]
-            timed += sum(seconds.get("total", seconds["kernel"]) for seconds in on_root)
+            timed += sum(map(timed_seconds, measurements))
             progress.done(line(operation, measurements))
     if journal and not missing:
         journal.complete(output)
@@ -353,17 +353,6 @@ class Progress:
         print(f"{place} {text} ({took:.1f} s; {duration(left)} left)", flush=True)
 
 
-def duration(seconds: float) -> str:
-    """Seconds for a reader.
-
-    >>> duration(7.4), duration(200), duration(9000)
-    ('7 s', '3 min', '2.5 h')
-    """
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
 def given_up(operation: Operation, point: Point, attempts: Sequence[str]) -> Measurement:
     """What is recorded of a point that no attempt could finish: a FAIL that says why."""
     variant = operation.variant(point.variant)
@@ -378,20 +367,22 @@ def given_up(operation: Operation, point: Point, attempts: Sequence[str]) -> Mea
     )
 
 
-def describe_point(point: Point) -> str:
-    """Return the point as a line of progress names it."""
-    tile = f" tile {point.parameters['tile']:.0f}" if "tile" in point.parameters else ""
-    memory = {1.0: " pinned", 0.0: " pageable"}.get(point.parameters.get("pinned"), "")
-    return f"{point.variant} {'x'.join(map(str, point.shape))} {point.dtype}{tile}{memory}"
+def timed_seconds(measurement: Measurement) -> float:
+    """Seconds of all repetitions on rank 0; a call that was the one repetition of its kernel too counts once."""
+    own = [sample for sample in measurement.samples if sample.rank == 0]
+    calls = [sample.seconds for sample in own if sample.call]
+    alone = [sample.seconds["kernel"] for sample in own if not sample.call]
+    if len(calls) == 1 and alone == [calls[0]["kernel"]]:
+        alone = []
+    return sum(seconds["total"] for seconds in calls) + sum(alone)
 
 
 def line(operation: Operation, measurements: Sequence[Measurement]) -> str:
     """One line of progress about a point: what was found, in GFLOP/s or GB/s, and beside which baseline."""
     point = measurements[0].point
-    text = describe_point(point)
     verdict = measurements[0].verdict
     if not verdict.passed:
-        return f"{text} FAIL: {verdict.where}"
+        return f"{point.name} FAIL: {verdict.where}"
     medians = []
     for measurement in measurements:
         times: dict[int, float] = {}
@@ -400,7 +391,7 @@ def line(operation: Operation, measurements: Sequence[Measurement]) -> str:
                 times[sample.repetition] = max(times.get(sample.repetition, 0), sample.seconds["kernel"])
         medians.append(statistics.median(times.values()) if times else math.nan)
     work, unit = (measurements[0].flops, "GFLOP/s") if operation.metric == "flops" else (measurements[0].bytes, "GB/s")
-    text += f" PASS {work / medians[0] / 1e9:.4g} {unit}"
+    text = f"{point.name} PASS {work / medians[0] / 1e9:.4g} {unit}"
     if len(measurements) > 1:
         baseline = measurements[1]
         beside = f"{medians[1] / medians[0]:.3g} x" if baseline.verdict.passed else "FAILED:"

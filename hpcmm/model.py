@@ -293,6 +293,13 @@ class Point:
         )
 
     @property
+    def name(self) -> str:
+        """The point for a reader, without its operation and ranks."""
+        tile = f" tile {self.parameters['tile']:.0f}" if "tile" in self.parameters else ""
+        memory = {1.0: " pinned", 0.0: " pageable"}.get(self.parameters.get("pinned"), "")
+        return f"{self.variant} {'x'.join(map(str, self.shape))} {self.dtype}{tile}{memory}"
+
+    @property
     def pinned(self) -> bool:
         """Whether its host memory is page-locked, as it is unless its sweep says otherwise."""
         return bool(self.parameters.get("pinned", True))

@@ -46,7 +46,7 @@ HOST_FLOPS_PER_SECOND = 5e9  # BLAS in float64
 COPIED_BYTES_PER_SECOND = 5e8  # from rank 0 to all and back
 FLOPS_PER_SECOND = {"cpu": 1e9, "cuda": 5e10}  # of our kernels
 BASELINE_FLOPS_PER_SECOND = {"cpu": 5e9, "cuda": 2e11}
-SLOW_FLOPS_PER_SECOND = 2e8  # of a scalar loop whose matrices fit into no cache
+SLOW_FLOPS_PER_SECOND = 1e8  # of a scalar loop whose matrices fit into no cache
 
 
 class ConfigError(HpcmmError):
@@ -141,8 +141,22 @@ class Plan:
 
 
 def read(path: Path) -> Plan:
-    """Read a plan that ``Plan.write`` wrote."""
-    entry = json.loads(path.read_text())
+    """Read a plan that ``Plan.write`` wrote.
+
+    Raises
+    ------
+    ConfigError
+        If there is none, or one of another version.
+    """
+    try:
+        return from_json(json.loads(path.read_text()))
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: no such file; a run writes it when it starts") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"{path}: not a plan of this version of hpcmm; start the run again") from error
+
+
+def from_json(entry: dict[str, Any]) -> Plan:
     for batch in entry["batches"]:
         batch |= {name: tuple(batch[name]) for name in ("fingerprints", "predicted")}
         batch["points"] = tuple(Point(**point | {"shape": tuple(point["shape"])}) for point in batch["points"])
@@ -446,6 +460,17 @@ def sweep_shapes(place: str, entry: Mapping[str, Any], operation: Operation) -> 
         if len(shape) != dimensions:
             raise ConfigError(f"config: {place}.shapes: {shape!r}; allowed: {', '.join(operation.dimensions)}")
     return [tuple(shape) for shape in entry["shapes"]]
+
+
+def duration(seconds: float) -> str:
+    """Seconds for a reader.
+
+    >>> duration(7.4), duration(200), duration(9000)
+    ('7 s', '3 min', '2.5 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def digest(value: Any) -> str:

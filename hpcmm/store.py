@@ -6,10 +6,13 @@ import dataclasses
 import fcntl
 import json
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +97,8 @@ GROUPS = {
     "profiles": PROFILES,
     "unprofiled": UNPROFILED,
 }
+WHAT = ("sweep", "operation", "variant", "contender", *DIMENSIONS, "dtype", "ranks")  # and parameters
+INDEXES = {"run": "runs", "measurement": "measurements"}  # column -> the group of which it has rows
 Groups = dict[str, dict[str, np.ndarray]]  # group -> column -> values
 LATER = ("profiles", "unprofiled")  # files that were written before there were profiles lack these
 
@@ -163,7 +168,8 @@ class Journal:
         self.attempts: dict[str, list[str]] = {}
         self._load()
         self.kept = self._find_kept()
-        self._append({"provenance": dict(provenance)})
+        kept = [fingerprint for part in self.kept for fingerprint in part["measurements"]["fingerprint"]]
+        self._append({"provenance": dict(provenance), "kept": list(dict.fromkeys(kept))})
         self.runs.append(dict(provenance))
 
     @property
@@ -202,7 +208,8 @@ class Journal:
         """Take from kept files what this batch still lacks, the newest first."""
         missing = set(self.batch.fingerprints) - set(self.finished)
         found = []
-        for path in sorted(self._kept_folder.glob(self._kept_name("*")), key=lambda path: -path.stat().st_mtime):
+        pattern = kept_file(self.path, dataclasses.replace(self.batch, fingerprint="*"))
+        for path in sorted(pattern.parent.glob(pattern.name), key=lambda path: -path.stat().st_mtime):
             if not missing:
                 break
             try:
@@ -214,13 +221,6 @@ class Journal:
                 found.append(select(groups, rows))
                 missing -= set(found[-1]["measurements"]["fingerprint"])
         return found
-
-    @property
-    def _kept_folder(self) -> Path:
-        return self.path.parent / "kept"
-
-    def _kept_name(self, fingerprint: str) -> str:
-        return f"{self.batch.device}-r{self.batch.ranks}-{fingerprint}.h5"
 
     def _append(self, entry: dict) -> None:
         self._file.seek(0, os.SEEK_END)
@@ -257,7 +257,7 @@ class Journal:
         place = {fingerprint: i for i, fingerprint in enumerate(self.batch.fingerprints)}
         places = [place[fingerprint] for fingerprint in groups["measurements"]["fingerprint"]]
         _write_groups(path, select(groups, np.argsort(places, kind="stable")))
-        with replacing(self._kept_folder / self._kept_name(self.batch.fingerprint[:16])) as temporary:
+        with replacing(kept_file(path, self.batch)) as temporary:
             temporary.unlink()
             try:
                 temporary.hardlink_to(path)
@@ -268,6 +268,83 @@ class Journal:
 
     def close(self) -> None:
         self._file.close()
+
+
+def kept_file(output: Path, batch: Batch) -> Path:
+    """Where a batch whose file is ``output`` is kept once it is complete."""
+    return output.parent / "kept" / f"{batch.device}-r{batch.ranks}-{batch.fingerprint[:16]}.h5"
+
+
+@dataclass(frozen=True)
+class Glance:
+    """How far a journal is, for others than the process that writes it.
+
+    ``started`` is when its last process did, and ``recent`` are the fingerprints of the points that it
+    finished; ``begun`` is the key of the point begun last, ``changed`` when the journal was written to last.
+    """
+
+    finished: frozenset[str]
+    recent: frozenset[str]
+    failed: Mapping[str, str]
+    begun: str
+    started: datetime
+    changed: datetime
+
+
+JOURNAL_LINE = re.compile(rb'\{"(begun|failed|point)": ("(?:[^"\\]|\\.)*"), "fingerprint": "([^"]*)"')
+
+
+def glance(path: Path) -> Glance | None:
+    """Look into a journal without disturbing who writes it; None if there is none or nothing in it yet."""
+    finished, recent, failed, begun, started = set(), set(), {}, "", None
+    try:
+        changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        lines = path.read_bytes().splitlines(keepends=True)
+    except FileNotFoundError:
+        return None
+    for line in lines:
+        if not line.endswith(b"\n"):
+            break
+        match = JOURNAL_LINE.match(line)  # a point's line is long, and its measurements are of no interest here
+        if match is None:
+            entry = json.loads(line)
+            started = datetime.fromisoformat(entry["provenance"]["utc"])
+            finished.update(entry["kept"])
+            recent, begun = set(), ""
+            continue
+        kind, key, fingerprint = match[1].decode(), json.loads(match[2]), match[3].decode()
+        if kind == "begun":
+            begun = key
+        elif kind == "failed":
+            failed[fingerprint] = json.loads(line)["reason"]
+        else:
+            finished.add(fingerprint)
+            recent.add(fingerprint)
+            failed.pop(fingerprint, None)
+    if started is None:
+        return None
+    return Glance(frozenset(finished), frozenset(recent), failed, begun, started, changed)
+
+
+def rehearse(folder: Path) -> None:
+    """Do in a folder what a job does with its files: lock, write, link, read.
+
+    Raises
+    ------
+    OSError
+        If the file system does not take part.
+    """
+    with tempfile.TemporaryDirectory(prefix=".rehearsal-", dir=folder) as name:
+        path = Path(name, "rehearsal.h5")
+        with path.with_suffix(".journal").open("wb") as journal:
+            fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            journal.write(b"x")
+            os.fsync(journal.fileno())
+        with replacing(path) as temporary, h5py.File(temporary, "w") as file:
+            file["x"] = np.arange(1000)
+        with h5py.File(path, "r") as file:
+            if file["x"][999] != 999:
+                raise OSError("what was written reads differently")
 
 
 def measurement_from_json(entry: dict) -> Measurement:
@@ -460,35 +537,45 @@ def merge(
 ) -> None:
     """Put the rows of several files into one, each with its own runs.
 
+    What several files have of the same run is taken once: a file merged with itself, or with a later
+    state of the same results, has nothing twice. The same point of different runs is kept of each.
+
     ``omitted`` and ``unprofiled`` are rows of these groups to add: what was planned and left out, and the
-    operations that no profiler looked at, with the reason.
+    operations that no profiler looked at, with the reason. Rows of what any of the files did measure or
+    profile are dropped.
     """
-    groups = joined([read(path) for path in paths])
-    for group, rows in (("omitted", omitted), ("unprofiled", unprofiled)):
-        for name, declared in GROUPS[group].items():
-            more = _as_column([row[name] for row in rows], declared)
-            groups[group][name] = np.concatenate([groups[group][name], more])
+    groups = distinct(joined([read(path) for path in paths]))
+    rows = [dict(zip(OMITTED, row, strict=True)) for row in zip(*(groups["omitted"][n] for n in OMITTED), strict=True)]
+    place = ("sweep", "variant", "ranks")
+    measured = set(zip(*(groups["measurements"][name] for name in place), strict=True))
+    rows = [row for row in (*rows, *omitted) if tuple(row[name] for name in place) not in measured]
+    rows = list(dict.fromkeys(tuple(row[name] for name in OMITTED) for row in rows))
+    groups["omitted"] = {name: _as_column([row[i] for row in rows], OMITTED[name]) for i, name in enumerate(OMITTED)}
+    reasons = dict(zip(groups["unprofiled"]["operation"], groups["unprofiled"]["reason"], strict=True))
+    reasons |= {row["operation"]: row["reason"] for row in unprofiled}
+    for operation in groups["profiles"]["operation"]:
+        reasons.pop(operation, None)
+    groups["unprofiled"] = {
+        "operation": _as_column(list(reasons), UNPROFILED["operation"]),
+        "reason": _as_column(list(reasons.values()), UNPROFILED["reason"]),
+    }
     _write_groups(target, groups)
 
 
 def joined(parts: Sequence[Groups]) -> Groups:
-    """The rows of all parts; runs and measurements are counted on from part to part."""
+    """The rows of all parts; what indexes them is counted on from part to part."""
     parts = [{group: _empty(group) for group in GROUPS} | part for part in parts]
     names = {group: dict.fromkeys([*GROUPS[group], *sorted({n for p in parts for n in p[group]})]) for group in GROUPS}
     found: dict[str, dict[str, list]] = {group: {name: [] for name in names[group]} for group in GROUPS}
-    runs = measurements = 0
+    before = dict.fromkeys(INDEXES.values(), 0)
     for part in parts:
-        shifted = {
-            "measurements": part["measurements"] | {"run": part["measurements"]["run"] + runs},
-            "profiles": part["profiles"] | {"run": part["profiles"]["run"] + runs},
-            "samples": part["samples"] | {"measurement": part["samples"]["measurement"] + measurements},
-        }
-        for group, columns in (part | shifted).items():
+        for group, columns in part.items():
             length = _length(columns)
             for name in names[group]:
-                found[group][name].append(columns[name] if name in columns else np.full(length, np.nan))
-        runs += _length(part["runs"])
-        measurements += _length(part["measurements"])
+                values = columns[name] if name in columns else np.full(length, np.nan)
+                found[group][name].append(values + before[INDEXES[name]] if name in INDEXES else values)
+        for group in before:
+            before[group] += _length(part[group])
     return {
         group: {
             name: np.concatenate([_as_column([], GROUPS[group].get(name)), *values]) for name, values in columns.items()
@@ -498,17 +585,43 @@ def joined(parts: Sequence[Groups]) -> Groups:
 
 
 def select(groups: Groups, rows: np.ndarray) -> Groups:
-    """The measurements at these rows, in this order, with their samples and runs."""
-    measurements = {name: values[rows] for name, values in groups["measurements"].items()}
-    used, measurements["run"] = np.unique(measurements["run"], return_inverse=True)
+    """The measurements at these rows, in this order, with their samples; of the runs, those that are left."""
     place = np.full(_length(groups["measurements"]), -1)
     place[rows] = np.arange(len(rows))
     places = place[groups["samples"]["measurement"]]
     taken = np.flatnonzero(places >= 0)
     taken = taken[np.argsort(places[taken], kind="stable")]
-    samples = {name: values[taken] for name, values in groups["samples"].items()} | {"measurement": places[taken]}
-    runs = {name: values[used] for name, values in groups["runs"].items()}
-    return {"measurements": measurements, "samples": samples, "runs": runs, "omitted": groups["omitted"]}
+    chosen = groups | {
+        "measurements": {name: values[rows] for name, values in groups["measurements"].items()},
+        "samples": {name: values[taken] for name, values in groups["samples"].items()} | {"measurement": places[taken]},
+    }
+    used = np.unique(np.concatenate([columns["run"] for columns in chosen.values() if "run" in columns]))
+    chosen["runs"] = {name: values[used] for name, values in groups["runs"].items()}
+    return _with_runs(chosen, lambda run: np.searchsorted(used, run))
+
+
+def distinct(groups: Groups) -> Groups:
+    """Each measurement once, by its run and by what was measured, and each row of a profile."""
+    first: dict[tuple, int] = {}
+    texts = zip(*(groups["runs"][name] for name in RUNS), strict=True)
+    same = np.array([first.setdefault(text, i) for i, text in enumerate(texts)], int)
+    groups = _with_runs(groups, lambda run: same[run])
+    measurements = groups["measurements"]
+    names = [name for name in measurements if name in ("run", *WHAT) or name not in MEASUREMENTS]
+    whats = [tuple(map(str, what)) for what in zip(*(measurements[name] for name in names), strict=True)]
+    found = {what: i for i, what in reversed(list(enumerate(whats)))}  # as text: NaN is not equal to NaN
+    counted = {tuple(map(str, row)): i for i, row in enumerate(zip(*groups["profiles"].values(), strict=True))}
+    kept = np.array(sorted(counted.values()), int)
+    groups["profiles"] = {name: values[kept] for name, values in groups["profiles"].items()}
+    return select(groups, np.array(sorted(found.values()), int))
+
+
+def _with_runs(groups: Groups, change: Callable[[np.ndarray], np.ndarray]) -> Groups:
+    """Number the runs anew wherever a group refers to them."""
+    return {
+        group: columns | {"run": change(columns["run"])} if "run" in columns else columns
+        for group, columns in groups.items()
+    }
 
 
 def _length(columns: Mapping[str, np.ndarray]) -> int:

@@ -31,7 +31,9 @@ ORDER = [
     "profiling",
     "analysis",
     "report",
-    "cli",
+    "status",
+    "doctor",
+    "__main__",
 ]
 
 # library -> the only place that may import it, in the package and in jobs/

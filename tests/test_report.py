@@ -18,7 +18,7 @@ from hpcmm import profiling, report, store
 from hpcmm.model import COUNTERS, Point, Profile, Verdict
 from hpcmm.report import figures, page, tables
 
-JOB = Path(__file__).parents[1] / "jobs" / "report.py"
+COMMAND = [sys.executable, "-m", "hpcmm", "report"]
 MATMUL = {"alpha": 1.5, "beta": 0.5}
 PROVENANCE = {
     "utc": "2026-03-01T10:00:00Z",
@@ -637,7 +637,7 @@ def test_amounts_have_the_unit_that_suits_them(size, text):
 
 
 def run_job(*arguments):
-    return subprocess.run([sys.executable, JOB, *arguments], capture_output=True, text=True, check=False)
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
 
 
 def test_job_prints_the_page_and_a_line(tmp_path):
@@ -652,7 +652,7 @@ def test_job_prints_the_page_and_a_line(tmp_path):
 def test_job_says_plainly_what_is_wrong_with_a_file(tmp_path):
     done = run_job(tmp_path / "none.h5", "--results", tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"report: {tmp_path / 'none.h5'}: no such file\n"
+    assert done.stderr == f"hpcmm: error: {tmp_path / 'none.h5'}: no such file\n"
     (tmp_path / "cut.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
     done = run_job(tmp_path / "cut.h5", "--results", tmp_path)
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1

@@ -71,9 +71,9 @@ def filled(path, points=BATCH.points) -> Journal:
     return journal
 
 
-def stored(path, batch: Batch = BATCH):
+def stored(path, batch: Batch = BATCH, host: str = "here"):
     """A complete file of a batch."""
-    journal = Journal(path.with_suffix(".journal"), batch, HOST)
+    journal = Journal(path.with_suffix(".journal"), batch, {"host": host})
     for point in batch.points:
         journal.append(point, measured(point))
     journal.complete(path)
@@ -418,7 +418,9 @@ def test_a_file_from_before_resources_merges_with_one_that_has_them(tmp_path):
     journal.close()
     journal = Journal(tmp_path / "b.journal", BATCH, HOST)  # they come back from the journal
     journal.complete(tmp_path / "b.h5")
-    store.merge([without_resources(stored(tmp_path / "a" / "a.h5")), tmp_path / "b.h5"], tmp_path / "all.h5")
+    store.merge(
+        [without_resources(stored(tmp_path / "a" / "a.h5", host="there")), tmp_path / "b.h5"], tmp_path / "all.h5"
+    )
     rows = store.read(tmp_path / "all.h5")["measurements"]
     np.testing.assert_array_equal(rows["registers"], [np.nan] * 6 + [40, np.nan] * 3)
     np.testing.assert_array_equal(rows["block_x"], [np.nan] * 6 + [16, np.nan] * 3)
@@ -452,7 +454,7 @@ def test_a_file_without_one_of_its_groups_is_an_error(tmp_path):
 def merged(tmp_path):
     """Three batches in one file: with a tile, without one, and of an operation without parameters."""
     batches = [BATCH, batch_of([64], "cublas", alpha=1.5), batch_of([1000, 2000], "cub", "sum")]
-    parts = [stored(tmp_path / f"{i}" / "part.h5", batch) for i, batch in enumerate(batches)]
+    parts = [stored(tmp_path / f"{i}" / "part.h5", batch, host=f"node{i}") for i, batch in enumerate(batches)]
     omitted = [{"sweep": "size", "variant": "naive", "ranks": 4, "reason": "no GPU"}]
     store.merge(parts, tmp_path / "all.h5", omitted)
     return tmp_path / "all.h5"
@@ -487,6 +489,38 @@ def test_what_was_left_out_is_in_the_merged_file(merged):
         "ranks": [4],
         "reason": ["no GPU"],
     }
+
+
+def test_a_file_merged_with_itself_or_with_a_part_of_it_has_nothing_twice(merged, tmp_path):
+    before = store.read(merged)
+    store.merge([merged, merged, tmp_path / "1" / "part.h5", merged], tmp_path / "again.h5")
+    after = store.read(tmp_path / "again.h5")
+    for group, columns in before.items():
+        for name, values in columns.items():
+            np.testing.assert_array_equal(after[group][name], values)
+
+
+def test_the_same_points_of_two_runs_are_kept_of_both(tmp_path):
+    here, there = (stored(tmp_path / host / "a.h5", host=host) for host in ("here", "there"))
+    store.merge([here, there], tmp_path / "all.h5")
+    groups = store.read(tmp_path / "all.h5")
+    assert list(groups["measurements"]["m"]) == [8, 8, 16, 16, 32, 32] * 2
+    hosts = [json.loads(groups["runs"]["provenance"][run])["host"] for run in groups["measurements"]["run"]]
+    assert hosts == ["here"] * 6 + ["there"] * 6
+    assert list(np.bincount(groups["samples"]["measurement"])) == [8] * 12
+
+
+def test_what_one_file_left_out_and_another_has_is_not_left_out(merged, tmp_path):
+    left_out = [
+        {"sweep": "matmul-sweep", "variant": "tiled_padded", "ranks": 2, "reason": "no GPU"},
+        {"sweep": "matmul-sweep", "variant": "tiled_padded", "ranks": 4, "reason": "no GPU"},
+        {"sweep": "size", "variant": "naive", "ranks": 4, "reason": "no GPU"},
+    ]
+    store.merge([], tmp_path / "none.h5", left_out)
+    store.merge([tmp_path / "none.h5", merged], tmp_path / "again.h5")
+    omitted = store.read(tmp_path / "again.h5")["omitted"]
+    found = list(zip(omitted["variant"], omitted["ranks"], strict=True))
+    assert found == [("tiled_padded", 4), ("naive", 4)], "once, and not what was measured"
 
 
 def test_a_merge_names_the_part_that_is_damaged(tmp_path):
@@ -533,4 +567,4 @@ def test_a_file_from_before_there_were_profiles_opens(tmp_path):
     assert set(columns["profiles"]) == set(store.PROFILES)
     assert all(len(values) == 0 for group in ("profiles", "unprofiled") for values in columns[group].values())
     store.merge([path, stored(tmp_path / "other" / "new.h5")], tmp_path / "all.h5")
-    assert len(store.read(tmp_path / "all.h5")["measurements"]["run"]) == 4 * len(BATCH.points)
+    assert len(store.read(tmp_path / "all.h5")["measurements"]["run"]) == 2 * len(BATCH.points)  # both are of one run

@@ -142,6 +142,25 @@ BASELINES = {
 }
 
 
+def survey() -> dict[str, Any]:
+    """What all GPUs of this machine are, each of them tried, and how they reach each other and NCCL."""
+    count = cupy.cuda.runtime.getDeviceCount()
+    pairs = [(i, j) for i in range(count) for j in range(count) if i != j]
+    try:
+        from cupy.cuda import nccl
+
+        version = nccl.get_version()
+        nccl_version = f"{version // 10000}.{version // 100 % 100}.{version % 100}"
+    except (ImportError, AttributeError, RuntimeError):
+        nccl_version = ""
+    return {
+        "gpus": [CudaBackend(i).describe()["gpu"] for i in range(count)],
+        "driver_cuda": cupy.cuda.runtime.driverGetVersion(),
+        "without_peer_access": [(i, j) for i, j in pairs if not cupy.cuda.runtime.deviceCanAccessPeer(i, j)],
+        "nccl": nccl_version,
+    }
+
+
 class CudaBackend:
     """One GPU, its memory and its default stream."""
 

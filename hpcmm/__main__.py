@@ -1,0 +1,197 @@
+"""What a person asks of the suite: ``python -m hpcmm COMMAND``."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tabulate import tabulate
+
+from hpcmm import backends, doctor, plan, status
+from hpcmm.model import Batch, HpcmmError
+
+CONFIG = Path(__file__).parents[1] / "config.yaml"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Returns
+    -------
+    int
+        0, or 1 for an error that was told; argparse ends with 2 for wrong arguments.
+    """
+    arguments = parser().parse_args(argv)
+    try:
+        return arguments.run(arguments)
+    except HpcmmError as error:
+        print(f"hpcmm: error: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # as of `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    outer = argparse.ArgumentParser(prog="python -m hpcmm", description=__doc__)
+    commands = outer.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def command(run, name: str, text: str, **more) -> argparse.ArgumentParser:
+        inner = commands.add_parser(name, help=text, description=text, **more)
+        inner.set_defaults(run=run)
+        return inner
+
+    inner = command(
+        run_plan,
+        "plan",
+        "Show what a run would measure, in which jobs and how long at most, and what it leaves out.",
+        epilog="Overrides are written as for snakemake: python -m hpcmm plan --config scale=full backends=cuda",
+    )
+    inner.add_argument("--configfile", "--config-file", type=Path, default=CONFIG, metavar="FILE")
+    inner.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="replace values of the file")
+    inner.add_argument(
+        "--cluster", action="store_true", help="plan for a cluster: what GPUs this machine has does not matter"
+    )
+
+    inner = command(
+        run_status, "status", "Show how far a run is, from outside: points done, the current point, the time left."
+    )
+    add_results(inner)
+
+    inner = command(
+        run_report,
+        "report",
+        "Make tables, figures and one offline HTML page from a timings file. Needs neither MPI nor a GPU.",
+        epilog="Writes DIR/report.html, DIR/tables/*.csv and *.md, DIR/figures/*.svg; each replaces the one before it.",
+    )
+    inner.add_argument("timings", metavar="TIMINGS", type=Path, help="HDF5 file of one job or of a whole experiment")
+    add_results(inner)
+
+    inner = command(
+        run_merge,
+        "merge",
+        "Put the timings of several runs or clusters into one file, each with its own provenance.",
+        epilog="What several files have of the same run is taken once; the same point of different runs is kept of "
+        "each. What a run left out and another one measured is not listed as left out.",
+    )
+    inner.add_argument("timings", metavar="TIMINGS", type=Path, nargs="+", help="HDF5 file of a job or an experiment")
+    inner.add_argument("-o", "--output", type=Path, required=True, help="HDF5 file to write, which must not exist")
+
+    inner = command(
+        run_doctor,
+        "doctor",
+        "Examine what measuring needs on this machine, and say what to do where something is missing.",
+        epilog="Started by a launcher (mpiexec -n 2 python -m hpcmm doctor) it examines all nodes and ranks. "
+        "Exit status: 0 if there is no error, 1 if there is one.",
+    )
+    inner.add_argument("--json", action="store_true", help="print one JSON object")
+    add_results(inner)
+    return outer
+
+
+def add_results(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--results", metavar="DIR", type=Path, default=Path("results"), help="folder of the results (default: results)"
+    )
+
+
+def run_plan(arguments: argparse.Namespace) -> int:
+    config = read_config(arguments.configfile, arguments.config)
+    if arguments.cluster:
+        planned = plan.make(config, "", sys.maxsize)
+    else:
+        planned = plan.make(config, backends.cuda_missing(), backends.gpu_count())
+    rows = []
+    for (sweep, device, ranks), group in itertools.groupby(planned.to_measure, lambda b: (b.sweep, b.device, b.ranks)):
+        rows.append([sweep, device, ranks, ranks if device == "cuda" else 0, *amount(list(group))])
+    rows.append(["all", "", "", "", *amount(planned.to_measure)])
+    head = ["sweep", "device", "ranks", "GPUs", "jobs", "points", "longest job", "one after another"]
+    print(tabulate(rows, head, colalign=["left", "left", *["right"] * 6]))
+    on_gpus = sum(batch.ranks * batch.seconds for batch in planned.to_measure if batch.device == "cuda")
+    print(
+        "\nTimes are what it takes at most; most jobs need a fraction of it."
+        + (f" {on_gpus / 3600:.1f} GPU hours at most." if on_gpus else "")
+    )
+    if planned.left_out:
+        print("\nLeft out:")
+        for (sweep, reason), group in itertools.groupby(
+            planned.omitted(), lambda omitted: (omitted["sweep"], omitted["reason"])
+        ):
+            members = list(group)
+            variants = ", ".join(dict.fromkeys(row["variant"] for row in members))
+            ranks = ", ".join(str(ranks) for ranks in dict.fromkeys(row["ranks"] for row in members))
+            print(f"  {sweep}, ranks {ranks}: {variants}: {reason}")
+    return 0
+
+
+def amount(batches: Sequence[Batch]) -> list[Any]:
+    """Jobs, points, seconds of the longest and of all, for a reader."""
+    seconds = [batch.seconds for batch in batches]
+    points = sum(len(batch.points) for batch in batches)
+    return [len(batches), points, plan.duration(max(seconds)), plan.duration(sum(seconds))]
+
+
+def read_config(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    """Read a config as Snakemake does: each ``KEY=VALUE`` replaces a value, or is merged into a mapping."""
+    try:
+        config = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise plan.ConfigError(f"{path}: {error}") from error
+    if not isinstance(config, dict):
+        raise plan.ConfigError(f"{path}: {config!r}; allowed: keys with values, as in {CONFIG.name}")
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not equals:
+            raise plan.ConfigError(f"--config {override}: allowed: KEY=VALUE")
+        merge_into(config, {key: yaml.safe_load(value)})
+    return config
+
+
+def merge_into(config: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    for key, value in changes.items():
+        if isinstance(value, Mapping) and isinstance(config.get(key), dict):
+            merge_into(config[key], value)
+        else:
+            config[key] = value
+
+
+def run_status(arguments: argparse.Namespace) -> int:
+    print(status.text(arguments.results))
+    return 0
+
+
+def run_report(arguments: argparse.Namespace) -> int:
+    from hpcmm import analysis, report, store  # plotting takes a second to import
+
+    page = report.build(arguments.timings, arguments.results)
+    columns = store.read(arguments.timings)
+    print(page)
+    print(analysis.summary(columns, analysis.measurements(columns)).line)
+    return 0
+
+
+def run_merge(arguments: argparse.Namespace) -> int:
+    from hpcmm import store
+
+    if arguments.output.exists():
+        raise store.StoreError(f"{arguments.output}: exists already; remove it or give another name")
+    counts = [len(store.read(path)["measurements"]["run"]) for path in arguments.timings]
+    store.merge(arguments.timings, arguments.output)
+    groups = store.read(arguments.output)
+    merged, runs = len(groups["measurements"]["run"]), len(groups["runs"]["batch"])
+    print(f"{arguments.output}: {merged} measurements of {runs} runs; {sum(counts) - merged} were there twice")
+    return 0
+
+
+def run_doctor(arguments: argparse.Namespace) -> int:
+    return doctor.run(arguments.results, arguments.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

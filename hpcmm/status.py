@@ -1,0 +1,101 @@
+"""How far a run is, read from its plan, its journals and its files while it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hpcmm import plan
+from hpcmm.model import Batch
+from hpcmm.plan import duration
+from hpcmm.store import glance, kept_file
+
+MOST_LINES = 40  # of a plan with more jobs, those that are done or waiting are counted only
+
+
+@dataclass(frozen=True)
+class Job:
+    """Where one batch stands.
+
+    ``done`` points are finished and ``seconds`` are left for the others at most; ``pace`` is the seconds
+    that it takes for each that was predicted, if that is known.
+    """
+
+    batch: Batch
+    done: int
+    begun: bool
+    state: str
+    seconds: float
+    pace: float | None = None
+    failed: tuple[str, ...] = ()
+
+
+def text(results: Path, now: datetime | None = None) -> str:
+    """Return how far a run is, a line a job.
+
+    Parameters
+    ----------
+    results : Path
+        Folder with ``plan.json``, ``raw/`` and ``report.html``.
+    now : datetime
+        By default the time of the call.
+    """
+    planned = plan.read(results / "plan.json")
+    jobs = [look(results, batch, now or datetime.now(UTC)) for batch in planned.to_measure]
+    total, done = sum(len(job.batch.points) for job in jobs), sum(job.done for job in jobs)
+    complete = sum(job.done == len(job.batch.points) for job in jobs)
+    lines = [f"{results}: {done} of {total} points measured, {complete} of {len(jobs)} jobs done{left(jobs)}"]
+    width = max(len(job.batch.name) for job in jobs)
+    digits = max(len(str(len(job.batch.points))) for job in jobs)
+    shown = jobs if len(jobs) <= MOST_LINES else [job for job in jobs if job.begun]
+    for job in shown:
+        lines.append(f"{job.batch.name:{width}}  {job.done:{digits}}/{len(job.batch.points):<{digits}}  {job.state}")
+        lines += [f"    not measured: {each}" for each in job.failed]
+    if len(shown) < len(jobs):
+        lines.append(f"and {complete} done, {len(jobs) - len(shown) - complete} waiting")
+    if planned.left_out:
+        points = sum(len(batch.points) for batch in planned.batches if batch.name in planned.left_out)
+        lines.append(f"left out: {points} points; python -m hpcmm plan says why")
+    if complete == len(jobs) and (results / "report.html").exists():
+        lines.append(f"report: {results / 'report.html'}")
+    return "\n".join(lines)
+
+
+def left(jobs: Iterable[Job]) -> str:
+    """What is left for all, at the pace of those that are being measured."""
+    seconds = sum(job.seconds for job in jobs)
+    paces = [job.pace for job in jobs if job.pace is not None]
+    if not seconds:
+        return ""
+    if not paces:
+        return f", {duration(seconds)} left at most, one job after another"
+    return f", about {duration(seconds * sum(paces) / len(paces))} left, one job after another"
+
+
+def look(results: Path, batch: Batch, now: datetime) -> Job:
+    output = results / "raw" / f"{batch.name}.h5"
+    count = len(batch.points)
+    if output.exists() and kept_file(output, batch).exists():
+        return Job(batch, count, False, "done", 0)
+    seen = glance(output.with_suffix(".journal"))
+    if seen is None:
+        return Job(batch, 0, False, f"waiting, {duration(batch.seconds)} at most", batch.seconds)
+    points = dict(zip(batch.fingerprints, batch.points, strict=True))
+    predicted = dict(zip(batch.fingerprints, batch.predicted, strict=True))
+    names = {point.key: point.name for point in batch.points}
+    finished = seen.finished & points.keys()
+    rest = sum(seconds for fingerprint, seconds in predicted.items() if fingerprint not in finished)
+    failed = tuple(f"{points[each].name}: {reason}" for each, reason in seen.failed.items() if each in points)
+    recent = sum(predicted[fingerprint] for fingerprint in seen.recent & points.keys())
+    pace = (seen.changed - seen.started).total_seconds() / recent if recent else None
+    at = names.get(seen.begun, "")
+    silent = (now - seen.changed).total_seconds()
+    # a point takes what was predicted at most, but for the start of the ranks before the first
+    if silent > plan.STARTUP_SECONDS + 2 * max(batch.predicted):
+        state = f"stopped {duration(silent)} ago" + (f" at {at}" if at else "")
+        return Job(batch, len(finished), True, state + "; start the run again", rest, None, failed)
+    about = f"about {duration(rest * pace)}" if pace else f"{duration(rest)} at most"
+    state = f"measuring {at}, {about} left" if at else "starting"
+    return Job(batch, len(finished), True, state, rest, pace, failed)
