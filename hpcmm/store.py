@@ -101,7 +101,8 @@ GROUPS = {
     "profiles": PROFILES,
     "unprofiled": UNPROFILED,
 }
-WHAT = ("sweep", "operation", "variant", "contender", *DIMENSIONS, "dtype", "ranks")  # and parameters
+WHAT = ("sweep", "operation", "variant", "contender", "algorithm", "contender_algorithm")
+WHAT += (*DIMENSIONS, "dtype", "ranks")  # and parameters
 INDEXES = {"run": "runs", "measurement": "measurements"}  # column -> the group of which it has rows
 Groups = dict[str, dict[str, np.ndarray]]  # group -> column -> values
 LATER = ("profiles", "unprofiled")  # files that were written before there were profiles lack these
