@@ -358,9 +358,11 @@ def profiles(columns: Columns) -> pd.DataFrame:
     """
     rows = pd.DataFrame(dict(columns["profiles"]))
     rows = (
-        rows[rows["operation"].isin(OPERATIONS)].reset_index(drop=True).assign(contender=lambda rows: rows["variant"])
+        rows[rows["operation"].isin(OPERATIONS)]
+        .reset_index(drop=True)
+        .assign(contender=lambda rows: rows["variant"], contender_algorithm=TEXTBOOK)
     )
-    _describe(rows, sorted(set(rows.columns) - {*PROFILES, "contender"}))
+    _describe(rows, sorted(set(rows.columns) - {*PROFILES, "contender", "contender_algorithm"}))
     rows.loc[rows["result"] == "FAIL", list(COUNTERS)] = np.nan
     for kind in ("load", "store"):
         instructions = rows[f"shared_{kind}s"]
