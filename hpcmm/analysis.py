@@ -15,8 +15,9 @@ import pandas as pd
 
 from hpcmm import limits
 from hpcmm.interval import interval_rank
-from hpcmm.model import COUNTERS, PHASES, RESOURCES, STATES
+from hpcmm.model import COUNTERS, PHASES, RESOURCES, STATES, TEXTBOOK
 from hpcmm.operations import OPERATIONS, matmul
+from hpcmm.parallel import cost
 from hpcmm.store import DIMENSIONS, MEASUREMENTS, PROFILES, StoreError
 
 Columns = Mapping[str, Mapping[str, np.ndarray]]
@@ -97,6 +98,8 @@ def measurements(columns: Columns) -> pd.DataFrame:
         - ``sm_clock``: median of the clocks of the kernel alone [Hz]; ``peak_flops_per_second`` at that
           clock and ``peak_bytes_per_second`` of all GPUs together; ``fraction``: the least seconds that
           these allow over ``seconds``; ``ceiling``: which of them that is. NaN and "" where not known;
+        - ``exposed_seconds``: of an algorithm other than the textbook's, seconds of its kernel less those of the
+          textbook's beside it, the products alone: what it does not hide of its exchanges;
         - ``throttled`` and ``throttle_reasons``: the bits of ``THROTTLING`` that any sample has.
     """
     frame = pd.DataFrame(dict(columns["measurements"]))
@@ -111,7 +114,7 @@ def measurements(columns: Columns) -> pd.DataFrame:
         _put(frame, prefix + "seconds", part[phase], part["measurement"])
         paired = _paired(frame, parameters, part, phase)
         _put(frame, prefix + "ratio", paired["ratio"], paired["measurement"])
-        own = (frame["contender"] == frame["variant"]) & (frame["baseline"] == 1) & frame[prefix + "seconds"].notna()
+        own = is_own(frame) & (frame["baseline"] == 1) & frame[prefix + "seconds"].notna()
         frame.loc[own, [prefix + "ratio", prefix + "ratio_low", prefix + "ratio_high"]] = 1.0
         for count in ("flops", "bytes"):
             rate = f"{prefix}{count}_per_second"
@@ -124,6 +127,9 @@ def measurements(columns: Columns) -> pd.DataFrame:
         phases = medians(calls[phase].to_numpy(float), calls["measurement"].to_numpy(), len(frame))
         frame["call_" + phase] = phases["median"]
     _limit(columns, frame)
+    beside = frame["ratio"] * frame["seconds"]  # of the yardstick, by pairs
+    spread = is_own(frame) & (frame["algorithm"] != TEXTBOOK)
+    frame["exposed_seconds"] = (frame["seconds"] - beside).where(spread)
     frame["throttle_reasons"] = _throttling(columns, frame)
     frame["throttled"] = frame["throttle_reasons"] != 0
     return frame.drop(columns=["ratio_count", "call_ratio_count"])
@@ -133,7 +139,8 @@ def _describe(frame: pd.DataFrame, parameters: Sequence[str]) -> None:
     """Add what a reader calls the measurement: rung, memory, label, place, setting, result."""
     rungs = {name: [v.name for v in operation.ladder] for name, operation in OPERATIONS.items()}
     names, memories, settings, places = [], [], [], []
-    for row in records(frame[["operation", "contender", "variant", *parameters]]):
+    spread = {name: [a.name for a in operation.algorithms] for name, operation in OPERATIONS.items()}
+    for row in records(frame[["operation", "contender", "variant", "contender_algorithm", *parameters]]):
         general = OPERATIONS[row["operation"]].parameters
         ladder, contender = rungs[row["operation"]], row["contender"]
         given = {name: row[name] for name in parameters if not np.isnan(row[name])}
@@ -141,10 +148,13 @@ def _describe(frame: pd.DataFrame, parameters: Sequence[str]) -> None:
         own = {k: v for k, v in given.items() if k not in general and contender == row["variant"]}
         memories.append({1.0: "pinned", 0.0: "pageable"}.get(own.get("pinned"), ""))
         widths = [f"{v:g}" if k == "tile" else f"{k} {v:g}" for k, v in own.items() if k != "pinned"]
-        names.append(" ".join([contender, *widths]))
+        algorithm = row["contender_algorithm"]
+        names.append(" ".join([contender, *([] if algorithm == TEXTBOOK else [algorithm]), *widths]))
         settings.append(", ".join(f"{k} {v:g}" for k, v in given.items() if k in general))
         rung = ladder.index(contender) if contender in ladder else len(ladder)
-        places.append((rung, contender, *(own.get(k, 0.0) for k in parameters)))
+        known = spread[row["operation"]]
+        turn = known.index(algorithm) if algorithm in known else len(known)
+        places.append((rung, contender, turn, algorithm, *(own.get(k, 0.0) for k in parameters)))
     order = {place: i for i, place in enumerate(sorted(set(places)))}
     frame["rung"], frame["memory"], frame["setting"] = names, memories, settings
     frame["label"] = [" ".join(filter(None, pair)) for pair in zip(names, memories, strict=True)]
@@ -172,9 +182,9 @@ def _put(frame: pd.DataFrame, name: str, values: pd.Series, groups: pd.Series) -
 
 def _paired(frame: pd.DataFrame, parameters: Sequence[str], slowest: pd.DataFrame, phase: str) -> pd.DataFrame:
     """Baseline over variant for each repetition that both have, at the same point in the same job."""
-    keys = ["run", "sweep", "operation", "variant", *DIMENSIONS, "dtype", "ranks", *parameters]
+    keys = ["run", "sweep", "operation", "variant", "algorithm", *DIMENSIONS, "dtype", "ranks", *parameters]
     point = frame.groupby(keys, dropna=False, sort=False).ngroup()
-    beside = (frame["baseline"] == 1) & (frame["contender"] != frame["variant"])
+    beside = (frame["baseline"] == 1) & ~is_own(frame)
     baseline_of = pd.Series(frame.index[beside], index=point[beside])
     baseline_of = baseline_of[~baseline_of.index.duplicated()]
     own = slowest.loc[~beside.to_numpy()[slowest["measurement"]], ["measurement", "repetition", phase]]
@@ -348,9 +358,11 @@ def profiles(columns: Columns) -> pd.DataFrame:
     """
     rows = pd.DataFrame(dict(columns["profiles"]))
     rows = (
-        rows[rows["operation"].isin(OPERATIONS)].reset_index(drop=True).assign(contender=lambda rows: rows["variant"])
+        rows[rows["operation"].isin(OPERATIONS)]
+        .reset_index(drop=True)
+        .assign(contender=lambda rows: rows["variant"], contender_algorithm=TEXTBOOK)
     )
-    _describe(rows, sorted(set(rows.columns) - {*PROFILES, "contender"}))
+    _describe(rows, sorted(set(rows.columns) - {*PROFILES, "contender", "contender_algorithm"}))
     rows.loc[rows["result"] == "FAIL", list(COUNTERS)] = np.nan
     for kind in ("load", "store"):
         instructions = rows[f"shared_{kind}s"]
@@ -389,9 +401,75 @@ class Series:
         return rows[(rows[list(keys)] == [getattr(self, key) for key in keys]).all(axis=1)]
 
 
+MOVES = ("scatter", "broadcast", "upload", "download", "gather")
+PREDICTED_RANKS = tuple(2**power for power in range(11))  # 1 to 1024
+
+
+def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
+    """What the cost model says of each point of an algorithm other than the textbook's, over 1 to 1,024 ranks.
+
+    The lines of the model are fitted to what was measured in this file with the same variant and dtype: local
+    products and moves to those of the textbook beside the algorithms, exchanges to those of the point's run.
+
+    Returns
+    -------
+    DataFrame
+        ``sweep``, ``operation``, ``variant``, ``algorithm``, ``m``, ``n``, ``k``, ``dtype``; ``measured_ranks``, those
+        of the measurement; ``ranks``, ``predicted_seconds``; ``seconds``, measured, where ``ranks`` are those.
+    """
+    own = points(frame)
+    own = own[(own["algorithm"] != TEXTBOOK) & (own["result"] == "PASS")]
+    exchanges = [entry["provenance"].get("exchanges", {}) for entry in runs(columns)]
+    rows = []
+    for row in own.to_dict("records"):
+        if OPERATIONS[row["operation"]].dimensions != DIMENSIONS:
+            continue
+        (kind,) = OPERATIONS[row["operation"]].algorithm(row["algorithm"]).measures
+        machine = _machine(frame, row, exchanges[int(row["run"])])
+        if machine is None:
+            continue
+        shape, itemsize = [int(row[d]) for d in DIMENSIONS], np.dtype(row["dtype"]).itemsize
+        keys = ("sweep", "operation", "variant", "algorithm", *DIMENSIONS, "dtype")
+        for ranks in sorted({*PREDICTED_RANKS, row["ranks"]}):
+            predicted = cost.predict(row["algorithm"], kind, shape, itemsize, ranks, machine)
+            measured = row["seconds" if kind == "kernel" else "call_seconds"] if ranks == row["ranks"] else np.nan
+            named = {key: row[key] for key in keys} | {"measured_ranks": row["ranks"], "ranks": ranks}
+            rows.append(named | {"predicted_seconds": predicted, "seconds": measured})
+    return pd.DataFrame(rows)
+
+
+def _machine(frame: pd.DataFrame, row: Mapping[str, Any], exchanges: Mapping[str, Any]) -> cost.Machine | None:
+    """The lines that hold for a point; None where nothing was measured beside it."""
+    same = frame["contender_algorithm"] == TEXTBOOK
+    for name in ("operation", "dtype", "device"):
+        same &= frame[name] == row[name]
+    beside = frame[same & (frame["contender"] == row["variant"]) & (frame["result"] == "PASS")]
+    products = beside[beside["seconds"].notna() & (beside["ranks"] == row["ranks"])]
+    calls = beside[beside["call_seconds"].notna() & (beside["ranks"] == row["ranks"])]
+    if not len(products):  # of a batch that times whole calls only, the product's phase
+        products = calls.assign(seconds=calls["call_kernel"])
+    if not len(products):
+        return None
+    largest = [-(-int(m) // int(p)) * 2 * n * k for m, n, k, p in products[[*DIMENSIONS, "ranks"]].to_numpy()]
+    moves = {}
+    for phase in MOVES:
+        timed = calls[calls["call_" + phase].notna()]
+        if len(timed):
+            itemsize, ranks = np.dtype(row["dtype"]).itemsize, int(row["ranks"])
+            sizes = [cost.moved(phase, shape, itemsize, ranks) for shape in timed[[*DIMENSIONS]].to_numpy().tolist()]
+            moves[phase] = cost.fit(sizes, timed["call_" + phase])
+    exchange = cost.fit(exchanges["bytes"], exchanges["seconds"]) if exchanges.get("bytes") else cost.Line(0.0, 0.0)
+    return cost.Machine(cost.fit(largest, products["seconds"]), exchange, moves)
+
+
 def points(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows that a sweep asked for: without the baselines measured beside another variant."""
-    return frame[frame["contender"] == frame["variant"]]
+    return frame[is_own(frame)]
+
+
+def is_own(frame: pd.DataFrame) -> pd.Series:
+    """Whether a row is its point's own, and not what was measured beside it."""
+    return (frame["contender"] == frame["variant"]) & (frame["contender_algorithm"] == frame["algorithm"])
 
 
 def series(frame: pd.DataFrame) -> Iterator[Series]:

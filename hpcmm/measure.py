@@ -16,10 +16,23 @@ import psutil
 from hpcmm import provenance
 from hpcmm.backends import open_backend
 from hpcmm.interval import interval_rank
-from hpcmm.model import Batch, HpcmmError, Measurement, Measuring, Operation, Point, Sample, Variant, Verdict
+from hpcmm.model import (
+    TEXTBOOK,
+    Batch,
+    HpcmmError,
+    Measurement,
+    Measuring,
+    Operation,
+    Point,
+    Sample,
+    Variant,
+    Verdict,
+)
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import world
-from hpcmm.parallel.scatter import Scatter
+from hpcmm.parallel.distribution import Distribution, distribute
+from hpcmm.parallel.memory import MemoryShortageError, preflight
+from hpcmm.parallel.transports import exchange_times, open_transport
 from hpcmm.plan import duration
 from hpcmm.store import Journal
 
@@ -40,11 +53,23 @@ def settled(seconds: Sequence[float], relative_interval: float) -> bool:
 
 
 class Contender:
-    """One variant at one point: what the ranks run, and what came of it."""
+    """One variant at one point, spread by one algorithm: what the ranks run, and what came of it.
 
-    def __init__(self, scatter: Scatter, variant: Variant, point: Point):
-        self.scatter, self.variant, self.point = scatter, variant, point
-        self.run = scatter.prepare(variant, point.parameters)
+    ``measures`` are the kinds of repetitions that its point asks for, as an ``Algorithm`` has them.
+    """
+
+    def __init__(
+        self,
+        spread: Distribution,
+        variant: Variant,
+        point: Point,
+        algorithm: str,
+        baseline: bool,
+        measures: Sequence[str],
+    ):
+        self.spread, self.variant, self.point = spread, variant, point
+        self.algorithm, self.baseline, self.measures = algorithm, baseline, measures
+        self.run = spread.prepare(variant, point.parameters)
         self.verdict: Verdict | None = None
         self.samples: list[Sample] = []
         self.seconds: dict[bool, list[float]] = {True: [], False: []}  # slowest rank, by whole call or not
@@ -57,30 +82,35 @@ class Contender:
         On a CPU, a call that takes longer than all repetitions may is the one repetition. On a GPU
         the first call may be long for loading the kernel, and is never counted.
         """
-        self.scatter.poison()
+        self.spread.poison()
         begin = time.perf_counter()
-        phases = self.scatter.call(self.run)
-        everyone = self.scatter.comm.allgather((phases, self.scatter.backend.state(), time.perf_counter() - begin))
+        phases = self.spread.call(self.run)
+        everyone = self.spread.comm.allgather((phases, self.spread.backend.state(), time.perf_counter() - begin))
         self.first_call = max(spent for _, _, spent in everyone)
-        if self.scatter.backend.in_host_memory and self.first_call > measuring.max_seconds:
-            self.keep(True, everyone)
-            self.keep(False, [({"kernel": phases["kernel"]}, state, spent) for phases, state, spent in everyone])
+        if self.spread.backend.in_host_memory and self.first_call > measuring.max_seconds:
+            if "call" in self.measures:
+                self.keep(True, everyone)
+            if "kernel" in self.measures:
+                self.keep(False, [({"kernel": phases["kernel"]}, state, spent) for phases, state, spent in everyone])
         self.verify(judge)
 
     def warm_up(self, measuring: Measuring) -> None:
-        """Run the kernel untimed, not at all if it takes longer than all repetitions may."""
+        """Run what is timed untimed, not at all if it takes longer than all repetitions may."""
         begin = time.perf_counter() - self.first_call
         for _ in range(measuring.warmups):
-            if self.scatter.comm.bcast(time.perf_counter() - begin, root=0) > measuring.max_seconds:
+            if self.spread.comm.bcast(time.perf_counter() - begin, root=0) > measuring.max_seconds:
                 break
-            self.scatter.kernel(self.run, measuring.cache == "cold")
+            if "kernel" in self.measures:
+                self.spread.kernel(self.run, measuring.cache == "cold")
+            else:
+                self.spread.call(self.run)
 
     def verify(self, judge: Callable[[np.ndarray], Verdict] | None, when: str = "") -> None:
         """Let rank 0 judge the result that it holds; all ranks learn the verdict."""
-        comm = self.scatter.comm
+        comm = self.spread.comm
         verdict = None
         if judge is not None:
-            (result,) = self.scatter.result.values()
+            (result,) = self.spread.result.values()
             verdict = judge(result)
             if when and not verdict.passed:
                 verdict = dataclasses.replace(verdict, where=f"{verdict.where} ({when})")
@@ -88,17 +118,17 @@ class Contender:
 
     def repeat(self, whole_call: bool, cold: bool) -> None:
         """Do one timed repetition and keep every rank's sample."""
-        scatter = self.scatter
+        spread = self.spread
         begin = time.perf_counter()
-        phases = scatter.call(self.run) if whole_call else {"kernel": scatter.kernel(self.run, cold)}
-        mine = (phases, scatter.backend.state(), time.perf_counter() - begin)
-        self.keep(whole_call, scatter.comm.allgather(mine))
+        phases = spread.call(self.run) if whole_call else {"kernel": spread.kernel(self.run, cold)}
+        mine = (phases, spread.backend.state(), time.perf_counter() - begin)
+        self.keep(whole_call, spread.comm.allgather(mine))
 
     def keep(self, whole_call: bool, everyone: Sequence[tuple[Mapping, Mapping, float]]) -> None:
         """Keep a repetition: each rank's phases, state of its device, and seconds that it took in all."""
         key = "total" if whole_call else "kernel"
         repetition = len(self.seconds[whole_call])
-        if self.scatter.comm.rank == 0:
+        if self.spread.comm.rank == 0:
             self.samples += [
                 Sample(repetition, rank, whole_call, each, state) for rank, (each, state, _) in enumerate(everyone)
             ]
@@ -116,30 +146,47 @@ class Contender:
 
     def measurement(self, operation: Operation) -> Measurement:
         """Return what happened; a failed check leaves no times."""
-        point, scatter = self.point, self.scatter
+        point, spread = self.point, self.spread
         return Measurement(
             point,
             self.variant.name,
-            self.variant.baseline,
+            self.baseline,
             self.verdict,
             operation.flops(point.shape, point.parameters),
             operation.bytes(point.shape, point.dtype, point.parameters),
             tuple(self.samples) if self.verdict.passed else (),
-            scatter.backend.resources(
-                operation, self.variant, scatter.local_shape, scatter.dtype, point.parameters, scatter.arrays
-            ),
+            spread.resources(self.variant, point.parameters),
+            self.algorithm,
+            spread.carried,
         )
 
 
 class Problem:
     """The inputs of points that differ in nothing but the kernel, placed on all ranks, with their judge."""
 
-    def __init__(self, comm, backend, operation: Operation, point: Point, seed: int):
-        inputs = self.judge = None
+    def __init__(self, comm, backend, operation: Operation, point: Point, seed: int, transport=None):
+        self.operation, self.inputs, self.judge = operation, None, None
         if comm.rank == 0:
-            inputs = draw_inputs(backend, operation, point, seed)
-            self.judge = operation.reference(inputs, point.parameters)
-        self.scatter = Scatter(comm, backend, operation, point.shape, point.dtype, inputs, point.pinned)
+            self.inputs = draw_inputs(backend, operation, point, seed)
+            self.judge = operation.reference(self.inputs, point.parameters)
+        self.backend = backend
+        self.place = comm, backend, operation, point.shape, point.dtype, self.inputs, point.pinned, transport
+        self.spreads: dict[str, Distribution] = {}
+
+    def spread(self, algorithms: Sequence[str]) -> dict[str, Distribution]:
+        """Place the problem for these algorithms at once, and for no other."""
+        for name in [name for name in self.spreads if name not in algorithms]:
+            self.spreads.pop(name).close()
+            self.backend.release()
+        for name in algorithms:
+            if name not in self.spreads:
+                self.spreads[name] = distribute(self.operation.algorithm(name), *self.place)
+        return {name: self.spreads[name] for name in algorithms}
+
+    def close(self) -> None:
+        """Give up what other ranks and the driver know of the arrays, on all ranks at once."""
+        for spread in self.spreads.values():
+            spread.close()
 
     @staticmethod
     def key(operation: Operation, point: Point) -> tuple:
@@ -159,38 +206,51 @@ def draw_inputs(backend, operation: Operation, point: Point, seed: int) -> dict[
     return inputs
 
 
-def measure_point(problem: Problem, operation: Operation, point: Point, measuring: Measuring) -> list[Measurement]:
-    """Measure one point beside the baseline of its device, which takes turns with it.
+def measure_point(
+    problem: Problem, operation: Operation, point: Point, measuring: Measuring, beside: bool = True
+) -> list[Measurement]:
+    """Measure one point beside its yardstick, which takes turns with it.
+
+    That is the baseline of the device; of any other algorithm than the textbook's, the textbook's with the
+    same variant, if ``beside`` says that there is room for it. Its kernel alone is a product with B on every rank.
 
     Returns
     -------
     list of Measurement
-        The variant's first, then the baseline's (none if the variant is the baseline); samples are
-        on rank 0 only.
+        The point's first, then the yardstick's (none if the point is that itself); samples are on rank 0 only.
     """
-    scatter, cold = problem.scatter, measuring.cache == "cold"
-    variant = operation.variant(point.variant)
-    variants = dict.fromkeys((variant, operation.baseline(variant.device)))
-    contenders = [Contender(scatter, each, point) for each in variants]
+    cold = measuring.cache == "cold"
+    variant, measures = operation.variant(point.variant), operation.algorithm(point.algorithm).measures
+    names = dict.fromkeys((point.algorithm, TEXTBOOK) if beside else (point.algorithm,))
+    spreads = problem.spread(list(names))
+    if point.algorithm == TEXTBOOK:
+        variants = dict.fromkeys((variant, operation.baseline(variant.device)))
+        pairs = [(TEXTBOOK, each, each.baseline) for each in variants]
+    else:
+        pairs = [(name, variant, name == TEXTBOOK) for name in names]
+    contenders = [Contender(spreads[name], each, point, name, yard, measures) for name, each, yard in pairs]
 
     for contender in contenders:
         contender.check(problem.judge, measuring)
     right = [contender for contender in contenders if contender.verdict.passed]
     if not contenders[0].verdict.passed:
         right = []  # a wrong variant needs no yardstick
-    scatter.keep()
+    for spread in spreads.values():
+        spread.keep()
     for contender in right:
         contender.warm_up(measuring)
-    for whole_call in (True, False):
+    for whole_call in [kind == "call" for kind in measures]:
         waiting = [contender for contender in right if not contender.done(whole_call, measuring)]
         while waiting:
             for contender in list(waiting):
                 contender.repeat(whole_call, cold)
                 if contender.done(whole_call, measuring):
                     waiting.remove(contender)
+                    if whole_call != (measures[-1] == "call"):
+                        continue
                     if not whole_call:
-                        scatter.fetch()
-                        contender.verify(problem.judge, when="after timing")
+                        contender.spread.fetch()
+                    contender.verify(problem.judge, when="after timing")
             waiting.reverse()  # the order turns round each time, so that a drift of the clock favours nobody
     return [contender.measurement(operation) for contender in contenders]
 
@@ -210,12 +270,15 @@ def run_for_profiler(comm, backend, points: Sequence[Point], measuring: Measurin
             problem = None  # frees its memory before the next one's is asked for
             backend.release()
             problem, placed = Problem(comm, backend, operation, point, measuring.seed), Problem.key(operation, point)
-            problem.scatter.keep()
-        contender = Contender(problem.scatter, operation.variant(point.variant), point)
+            spread = problem.spread([TEXTBOOK])[TEXTBOOK]
+            spread.keep()
+        variant = operation.variant(point.variant)
+        measures = operation.algorithm(TEXTBOOK).measures
+        contender = Contender(spread, variant, point, TEXTBOOK, variant.baseline, measures)
         contender.check(problem.judge, measuring)
         if contender.verdict.passed:
-            problem.scatter.kernel(backend.marked(contender.run, number), cold=False)
-            problem.scatter.fetch()
+            spread.kernel(backend.marked(contender.run, number), cold=False)
+            spread.fetch()
             contender.verify(problem.judge, when="under the profiler")
         verdicts.append(contender.verdict)
         outcome = "PASS" if contender.verdict.passed else f"FAIL: {contender.verdict.where}"
@@ -237,7 +300,13 @@ def describe_ranks(comm, backend) -> dict[str, Any]:
 
 
 def measure_batch(
-    comm, batch: Batch, measuring: Measuring, share_gpu: bool, config: Mapping[str, Any], output: Path
+    comm,
+    batch: Batch,
+    measuring: Measuring,
+    share_gpu: bool,
+    config: Mapping[str, Any],
+    output: Path,
+    transport: str = "auto",
 ) -> list[str]:
     """Measure all points of a batch into ``output``, going on from its journal if there is one.
 
@@ -256,6 +325,8 @@ def measure_batch(
         The experiment's config, kept in the provenance.
     output : Path
         HDF5 file; the journal lies beside it with the suffix ``.journal``.
+    transport : str
+        What is to carry exchanges between the ranks.
 
     Returns
     -------
@@ -266,6 +337,12 @@ def measure_batch(
     operation = OPERATIONS[batch.operation]
     backend = open_backend(batch.device, world.threads_per_rank(comm), world.local_rank(comm), share_gpu)
     described = describe_ranks(comm, backend)
+    ranks = world.duplicate(comm)
+    algorithms = [operation.algorithm(name) for name in dict.fromkeys(point.algorithm for point in batch.points)]
+    spread = next((algorithm for algorithm in algorithms if algorithm.name != TEXTBOOK), None)
+    carrier, others = open_transport(ranks, backend, transport, spread.transport) if spread else (None, "")
+    described |= {"exchanges": exchange_times(carrier)} if carrier else {}
+    memory = preflight(comm, backend, operation, batch.points)
     journal = None
     if comm.rank == 0:
         described |= {"config": dict(config), "measuring": dataclasses.asdict(measuring)}
@@ -275,12 +352,13 @@ def measure_batch(
     waiting = [each for each in planned if each[1] not in measured]
     waiting.sort(key=lambda each: len(attempts.get(each[1], ())))  # else in the order of the plan
     progress = Progress(batch, [seconds for _, _, seconds in waiting])
+    if journal and carrier and carrier.name:
+        progress.tell(f"exchanges go by {carrier.name}" + (f" ({others})" if others else ""))
     if journal and len(waiting) < len(planned):
         progress.tell(f"{len(planned) - len(waiting)} points were measured before and are kept")
 
     startup = time.time() - began
     timed, problem, placed, missing = 0.0, None, None, []
-    ranks = world.duplicate(comm)
     for point, fingerprint, _ in waiting:
         failure = None
         if len(attempts.get(fingerprint, ())) >= ATTEMPTS:
@@ -290,12 +368,17 @@ def measure_batch(
                 journal.begin(point)
             comm.Barrier()  # whatever the point does to its job, the journal has it
             try:
+                lacking, beside = memory[point.key]
+                if lacking:
+                    raise MemoryShortageError(lacking)
                 if placed != Problem.key(operation, point):
+                    if problem:
+                        problem.close()
                     problem = placed = None  # frees its memory before the next one's is asked for
                     backend.release()
-                    problem = Problem(ranks, backend, operation, point, measuring.seed)
+                    problem = Problem(ranks, backend, operation, point, measuring.seed, carrier)
                     placed = Problem.key(operation, point)
-                measurements = measure_point(problem, operation, point, measuring)
+                measurements = measure_point(problem, operation, point, measuring, beside)
             except Exception as error:
                 # an HpcmmError is for the user to mend; anything else may be the point's own fault
                 failure = world.describe_error(error), not isinstance(error, HpcmmError)
@@ -314,10 +397,16 @@ def measure_batch(
             # what the ranks were about to send each other must not be taken for what comes next
             ranks, problem, placed = world.duplicate(comm), None, None
             backend.release()  # raises if the device is of no more use
+            carrier, _ = open_transport(ranks, backend, transport, spread.transport) if spread else (None, "")
         elif journal:
             journal.append(point, measurements)
             timed += sum(map(timed_seconds, measurements))
-            progress.done(line(operation, measurements))
+            note = problem.spreads[point.algorithm].note if problem and point.algorithm in problem.spreads else ""
+            progress.done(" ".join(filter(None, (line(operation, measurements), note))))
+    if problem:
+        problem.close()
+    if carrier:
+        carrier.close()
     if journal and not missing:
         journal.complete(output)
         progress.tell(
@@ -360,10 +449,11 @@ def given_up(operation: Operation, point: Point, attempts: Sequence[str]) -> Mea
     return Measurement(
         point,
         variant.name,
-        variant.baseline,
+        variant.baseline and point.algorithm == TEXTBOOK,
         Verdict(False, math.nan, math.nan, "none", where),
         operation.flops(point.shape, point.parameters),
         operation.bytes(point.shape, point.dtype, point.parameters),
+        algorithm=point.algorithm,
     )
 
 
@@ -384,16 +474,19 @@ def line(operation: Operation, measurements: Sequence[Measurement]) -> str:
     if not verdict.passed:
         return f"{point.name} FAIL: {verdict.where}"
     medians = []
+    kernel = "kernel" in operation.algorithm(point.algorithm).measures
     for measurement in measurements:
         times: dict[int, float] = {}
         for sample in measurement.samples:
-            if not sample.call:
-                times[sample.repetition] = max(times.get(sample.repetition, 0), sample.seconds["kernel"])
+            if sample.call != kernel:
+                seconds = sample.seconds["kernel" if kernel else "total"]
+                times[sample.repetition] = max(times.get(sample.repetition, 0), seconds)
         medians.append(statistics.median(times.values()) if times else math.nan)
     work, unit = (measurements[0].flops, "GFLOP/s") if operation.metric == "flops" else (measurements[0].bytes, "GB/s")
     text = f"{point.name} PASS {work / medians[0] / 1e9:.4g} {unit}"
     if len(measurements) > 1:
         baseline = measurements[1]
         beside = f"{medians[1] / medians[0]:.3g} x" if baseline.verdict.passed else "FAILED:"
-        text += f", {beside} {baseline.contender}"
+        spread = "" if point.algorithm == TEXTBOOK else f" {TEXTBOOK}"
+        text += f", {beside} {baseline.contender}{spread}"
     return text

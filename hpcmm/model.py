@@ -9,8 +9,11 @@ from typing import Any, Literal
 
 Device = Literal["cpu", "cuda"]
 
-# The phases of a whole call, in their order; a kernel measured alone has that one phase.
-PHASES = ("scatter", "broadcast", "upload", "pitch", "kernel", "download", "gather", "total")
+TEXTBOOK = "scatter"  # the algorithm that every operation has and that is not named in labels
+
+# The phases of a whole call, in their order; a kernel measured alone has that one phase. Where an
+# algorithm overlaps them, a phase's time is from its first start to its last end.
+PHASES = ("scatter", "broadcast", "upload", "exchange", "pitch", "kernel", "download", "gather", "total")
 
 # What is recorded of a GPU beside a time. ``throttle_reasons`` is NVML's bit mask.
 STATES = {
@@ -176,6 +179,35 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class Algorithm:
+    """One way to spread an operation over ranks; each rank's own work is a variant's.
+
+    Parameters
+    ----------
+    name : str
+        File stem under ``parallel/``, config key, test id, HDF5 value and part of labels.
+    change : str
+        What it does differently from the one before it.
+    source : str
+        The documents that teach it.
+    measures : tuple of {"call", "kernel"}
+        What is timed: the whole call from rank 0's memory to rank 0's memory; the computation, with
+        what its ranks exchange meanwhile, on data in place on the devices.
+    variants : tuple of str
+        The only variants that it goes with; empty if any.
+    transport : str
+        The transport that is tried before the others; empty if they are in their usual order.
+    """
+
+    name: str
+    change: str
+    source: str = ""
+    measures: tuple[Literal["call", "kernel"], ...] = ("call", "kernel")
+    variants: tuple[str, ...] = ()
+    transport: str = ""
+
+
+@dataclass(frozen=True)
 class Operand:
     """One array of an operation.
 
@@ -263,8 +295,12 @@ class Operation:
     arguments: Callable[..., tuple[Any, ...]]
     launches: Callable[..., list[Launch]]
     scratch: Callable[..., dict[str, int]]
+    algorithms: tuple[Algorithm, ...]  # the first is the textbook's, beside which the others are measured
     macros: Mapping[str, str] = field(default_factory=dict)
     combination: Literal["sum", "minimum", "maximum"] = "sum"
+
+    def algorithm(self, name: str) -> Algorithm:
+        return next(a for a in self.algorithms if a.name == name)
 
     def variant(self, name: str) -> Variant:
         return next(v for v in self.ladder if v.name == name)
@@ -275,7 +311,10 @@ class Operation:
 
 @dataclass(frozen=True)
 class Point:
-    """One thing to measure: a variant at one shape, dtype, set of parameters and rank count."""
+    """One thing to measure: a variant at one shape, dtype, set of parameters and rank count.
+
+    ``algorithm`` is how its work is spread over the ranks.
+    """
 
     operation: str
     variant: str
@@ -283,12 +322,16 @@ class Point:
     dtype: str
     ranks: int
     parameters: Mapping[str, float] = field(default_factory=dict)
+    algorithm: str = TEXTBOOK
 
     @property
     def key(self) -> str:
         """Canonical text of the point, its identity in journals."""
         return json.dumps(
-            [self.operation, self.variant, self.shape, self.dtype, self.ranks, dict(self.parameters)],
+            [
+                *(self.operation, self.variant, self.algorithm),
+                *(self.shape, self.dtype, self.ranks, dict(self.parameters)),
+            ],
             sort_keys=True,
         )
 
@@ -297,7 +340,8 @@ class Point:
         """The point for a reader, without its operation and ranks."""
         tile = f" tile {self.parameters['tile']:.0f}" if "tile" in self.parameters else ""
         memory = {1.0: " pinned", 0.0: " pageable"}.get(self.parameters.get("pinned"), "")
-        return f"{self.variant} {'x'.join(map(str, self.shape))} {self.dtype}{tile}{memory}"
+        spread = "" if self.algorithm == TEXTBOOK else f" {self.algorithm}"
+        return f"{self.variant}{spread} {'x'.join(map(str, self.shape))} {self.dtype}{tile}{memory}"
 
     @property
     def pinned(self) -> bool:
@@ -400,6 +444,7 @@ class Measurement:
     """All that one contender (the variant, or the baseline beside it) did at one point.
 
     ``resources`` are some of ``RESOURCES``, as they are on rank 0; empty for libraries and for a CPU.
+    ``algorithm`` is the contender's, and ``transport`` what carried its ranks' exchanges.
     """
 
     point: Point
@@ -410,6 +455,8 @@ class Measurement:
     bytes: int
     samples: tuple[Sample, ...] = ()
     resources: Mapping[str, float] = field(default_factory=dict)
+    algorithm: str = TEXTBOOK
+    transport: str = ""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import numpy as np
 import yaml
 
 from hpcmm import kernels
-from hpcmm.model import Batch, HpcmmError, Measuring, Operation, Point, Variant
+from hpcmm.model import TEXTBOOK, Algorithm, Batch, HpcmmError, Measuring, Operation, Point, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.accuracy import COMPONENTWISE_LIMIT
 
@@ -61,6 +61,7 @@ class Plan:
     left_out: Mapping[str, str]
     measuring: Measuring
     share_gpu: bool
+    transport: str
     config: Mapping[str, Any]
 
     @property
@@ -80,7 +81,7 @@ class Plan:
     def omitted(self) -> list[dict[str, Any]]:
         """Rows for the store's group of that name."""
         rows = dict.fromkeys(
-            (batch.sweep, point.variant, batch.ranks, self.left_out[batch.name])
+            (batch.sweep, described(point), batch.ranks, self.left_out[batch.name])
             for batch in self.batches
             if batch.name in self.left_out
             for point in batch.points
@@ -98,7 +99,8 @@ class Plan:
             sweeps: dict[str, list[Point]] = {}
             for batch in self.to_measure:
                 if (batch.operation, batch.device, batch.ranks) == (operation, "cuda", 1):
-                    floating = [point for point in batch.points if point.dtype.startswith("float")]
+                    own = [point for point in batch.points if point.algorithm == TEXTBOOK]
+                    floating = [point for point in own if point.dtype.startswith("float")]
                     sweeps.setdefault(batch.sweep, []).extend(floating)
             points = max(sweeps.values(), key=lambda points: len({point.variant for point in points}), default=[])
             if points:
@@ -183,10 +185,12 @@ def make(config: Mapping[str, Any], cuda_missing: str, gpus: int) -> Plan:
     """
     config = validated(config)
     measuring = Measuring(**config["measuring"])
-    share_gpu = config.get("share_gpu", False)
+    share_gpu, transport = config.get("share_gpu", False), config.get("transport", "auto")
     longest = 60 * config.get("job_minutes", JOB_MINUTES)
     batches = tuple(
-        batch for sweep, entry in config["sweeps"].items() for batch in sweep_batches(sweep, entry, measuring, longest)
+        batch
+        for sweep, entry in config["sweeps"].items()
+        for batch in sweep_batches(sweep, entry, measuring, transport, longest)
     )
     left_out = {}
     for batch in batches:
@@ -196,7 +200,7 @@ def make(config: Mapping[str, Any], cuda_missing: str, gpus: int) -> Plan:
     if not set(left_out) < {batch.name for batch in batches}:
         reasons = "; ".join(sorted(set(left_out.values()))) or "no sweep has a size at this scale"
         raise ConfigError(f"config: nothing is left to measure: {reasons}")
-    return Plan(batches, left_out, measuring, share_gpu, config)
+    return Plan(batches, left_out, measuring, share_gpu, transport, config)
 
 
 def reason_to_leave_out(batch: Batch, backends: str, share_gpu: bool, cuda_missing: str, gpus: int) -> str:
@@ -278,7 +282,9 @@ def require(place: str, value: Any, allowed: Collection) -> None:
         raise ConfigError(f"config: {place}: {value!r}; allowed: {', '.join(map(str, allowed))}")
 
 
-def sweep_batches(sweep: str, entry: Mapping[str, Any], measuring: Measuring, longest: float) -> Iterator[Batch]:
+def sweep_batches(
+    sweep: str, entry: Mapping[str, Any], measuring: Measuring, transport: str, longest: float
+) -> Iterator[Batch]:
     place = f"sweeps.{sweep}"
     require(f"{place}.operation", entry["operation"], OPERATIONS)
     operation = OPERATIONS[entry["operation"]]
@@ -286,6 +292,17 @@ def sweep_batches(sweep: str, entry: Mapping[str, Any], measuring: Measuring, lo
     for name in entry.get("variants", names):
         require(f"{place}.variants", name, names)
     variants = [operation.variant(name) for name in entry.get("variants", names)]
+    known = [algorithm.name for algorithm in operation.algorithms]
+    for name in entry.get("algorithms", []):
+        require(f"{place}.algorithms", name, known)
+    algorithms = [operation.algorithm(name) for name in entry.get("algorithms", known[:1])]
+    for algorithm, variant in itertools.product(algorithms, variants if "variants" in entry else ()):
+        if not algorithm.variants and not spreads(algorithm, variant):
+            raise ConfigError(
+                f"config: {place}.variants: {variant.name} does not work on any part of a matrix in place; "
+                f"allowed with {algorithm.name}: "
+                f"{', '.join(v.name for v in operation.ladder if spreads(algorithm, v))}"
+            )
     dtypes = entry.get("dtypes", operation.dtypes)
     for dtype in dtypes:
         require(f"{place}.dtypes", dtype, operation.dtypes)
@@ -300,11 +317,16 @@ def sweep_batches(sweep: str, entry: Mapping[str, Any], measuring: Measuring, lo
     parameters = {key: float(entry.get(key, value)) for key, value in operation.parameters.items()}
 
     shapes = sweep_shapes(place, entry, operation)
-    problems = itertools.product(shapes, dtypes, entry.get("pinned", [True]))
+    problems = itertools.product(shapes, dtypes, dict.fromkeys([*entry.get("pinned", []), True]))
     order = {problem: i for i, problem in enumerate(problems)}
     kinds = {
         variant.name: digest([record(variant), source_digest(operation, variant), operation.macros, measuring])
         for variant in variants
+    }
+    kinds |= {
+        algorithm.name: digest([algorithm.measures, algorithm_digest(algorithm), transport])
+        for algorithm in algorithms
+        if algorithm.name != TEXTBOOK
     }
     devices = dict.fromkeys(variant.device for variant in variants)
     for device, ranks in itertools.product(devices, entry.get("ranks", [1])):
@@ -312,12 +334,16 @@ def sweep_batches(sweep: str, entry: Mapping[str, Any], measuring: Measuring, lo
             point
             for variant in variants
             if variant.device == device
-            for point in variant_points(place, entry, operation, variant, ranks, shapes, dtypes, parameters)
+            for algorithm in algorithms
+            if spreads(algorithm, variant)
+            for point in variant_points(place, entry, operation, variant, algorithm, ranks, shapes, dtypes, parameters)
         ]
         points.sort(key=lambda point: order[problem_of(point)])
         for number, part in enumerate(split(operation, points, measuring, longest), 1):
             members, predicted = zip(*part, strict=True)
-            fingerprints = tuple(digest([kinds[point.variant], point.key])[:16] for point in members)
+            fingerprints = tuple(
+                digest([kinds[point.variant], kinds.get(point.algorithm, ""), point.key])[:16] for point in members
+            )
             yield Batch(
                 sweep=sweep,
                 operation=operation.name,
@@ -337,6 +363,7 @@ def variant_points(
     entry: Mapping[str, Any],
     operation: Operation,
     variant: Variant,
+    algorithm: Algorithm,
     ranks: int,
     shapes: Sequence[tuple[int, ...]],
     dtypes: Sequence[str],
@@ -345,7 +372,7 @@ def variant_points(
     axes = {}  # parameters of which each value makes points of its own
     if variant.tiles:
         axes["tile"] = [t for t in entry.get("tiles", variant.tiles[-1:]) if t in variant.tiles]
-    if variant.device == "cuda" and "pinned" in entry:
+    if variant.device == "cuda" and "pinned" in entry and algorithm.name == TEXTBOOK:
         axes["pinned"] = entry["pinned"]
     points = [
         Point(
@@ -355,6 +382,7 @@ def variant_points(
             dtype,
             ranks,
             parameters | {name: float(value) for name, value in zip(axes, values, strict=True)},
+            algorithm.name,
         )
         for shape, dtype, *values in itertools.product(shapes, dtypes, *axes.values())
     ]
@@ -364,6 +392,17 @@ def variant_points(
             refuse_ragged(place, next(point for point in points if point not in even))
         points = even
     return points
+
+
+def spreads(algorithm: Algorithm, variant: Variant) -> bool:
+    """Whether an algorithm goes with a variant: but the textbook's, with those that multiply any part in its place."""
+    if algorithm.variants:
+        return variant.name in algorithm.variants
+    return algorithm.name == TEXTBOOK or not (variant.exact or variant.pitched)
+
+
+def described(point: Point) -> str:
+    return point.variant if point.algorithm == TEXTBOOK else f"{point.variant} {point.algorithm}"
 
 
 def problem_of(point: Point) -> tuple:
@@ -410,7 +449,11 @@ def point_seconds(operation: Operation, point: Point, measuring: Measuring) -> f
     """Seconds that measuring a point beside its baseline should take at most, on inputs in place."""
     variant = operation.variant(point.variant)
     seconds = POINT_SECONDS[variant.device]
-    for contender in dict.fromkeys((variant, operation.baseline(variant.device))):
+    if point.algorithm == TEXTBOOK:
+        contenders = list(dict.fromkeys((variant, operation.baseline(variant.device))))
+    else:  # beside the textbook's with the same variant
+        contenders = [variant, variant]
+    for contender in contenders:
         call = call_seconds(operation, contender, point)
         # the checked call, then warm-ups, whole calls and kernels, each up to the limit and over it by a call
         seconds += call + 3 * (measuring.max_seconds + min(call, measuring.max_seconds))
@@ -487,3 +530,10 @@ def source_digest(operation: Operation, variant: Variant) -> str:
     return (
         "" if variant.baseline else hashlib.sha256(kernels.source(operation.kernels, variant).read_bytes()).hexdigest()
     )
+
+
+def algorithm_digest(algorithm: Algorithm) -> str:
+    """Of the modules that decide an algorithm's times; they are read, not imported: planning needs no MPI."""
+    folder = Path(__file__).parent / "parallel"
+    names = (algorithm.name, "distribution", "schedules", "transports")
+    return digest([(folder / f"{name}.py").read_text() for name in names])

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-PACKAGES = ("numpy", "mpi4py", "h5py", "cupy-cuda12x", "cupy-cuda13x", "mpich", "openmpi", "snakemake")
+PACKAGES = ("numpy", "mpi4py", "h5py", "cupy-cuda12x", "cupy-cuda13x", "nvmath-python", "mpich", "openmpi", "snakemake")
 
 
 def revision() -> tuple[str, bool | None]:

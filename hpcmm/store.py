@@ -24,6 +24,7 @@ from hpcmm.model import (
     PHASES,
     RESOURCES,
     STATES,
+    TEXTBOOK,
     Batch,
     HpcmmError,
     Measurement,
@@ -47,7 +48,10 @@ MEASUREMENTS = {
     "operation": (TEXT, "", "operation"),
     "variant": (TEXT, "", "variant that the point is about"),
     "contender": (TEXT, "", "variant measured: that one, or the baseline interleaved with it"),
-    "baseline": ("u1", "1", "1 if the contender is the vendor library's baseline"),
+    "baseline": ("u1", "1", "1 if the contender is the yardstick: the vendor library, or the textbook's algorithm"),
+    "algorithm": (TEXT, "", "how the point's work is spread over the ranks"),
+    "contender_algorithm": (TEXT, "", "how the contender's is"),
+    "transport": (TEXT, "", "what carried the contender's exchanges between ranks (empty: MPI on host memory)"),
     "device": (TEXT, "", "cpu or cuda"),
     "m": ("i8", "1", "rows of C (0: no such dimension)"),
     "n": ("i8", "1", "columns of C, or length of the vector"),
@@ -97,7 +101,8 @@ GROUPS = {
     "profiles": PROFILES,
     "unprofiled": UNPROFILED,
 }
-WHAT = ("sweep", "operation", "variant", "contender", *DIMENSIONS, "dtype", "ranks")  # and parameters
+WHAT = ("sweep", "operation", "variant", "contender", "algorithm", "contender_algorithm")
+WHAT += (*DIMENSIONS, "dtype", "ranks")  # and parameters
 INDEXES = {"run": "runs", "measurement": "measurements"}  # column -> the group of which it has rows
 Groups = dict[str, dict[str, np.ndarray]]  # group -> column -> values
 LATER = ("profiles", "unprofiled")  # files that were written before there were profiles lack these
@@ -375,6 +380,9 @@ def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, 
         "variant": [m.point.variant for _, m in rows],
         "contender": [m.contender for _, m in rows],
         "baseline": [m.baseline for _, m in rows],
+        "algorithm": [m.point.algorithm for _, m in rows],
+        "contender_algorithm": [m.algorithm for _, m in rows],
+        "transport": [m.transport for _, m in rows],
         "device": [batch.device for _ in rows],
         **shape_columns(points),
         "dtype": [m.point.dtype for _, m in rows],
@@ -488,7 +496,8 @@ def _write_group(group: h5py.Group, columns: Mapping[str, Sequence], declared: M
 def read(path: Path) -> Groups:
     """Read all groups as columns; text comes as str.
 
-    In a file that was written before there were any, resources are NaN, fingerprints empty, and profiles missing.
+    In a file that was written before there were any, resources are NaN, fingerprints empty, algorithms the
+    textbook's, and profiles missing.
 
     Raises
     ------
@@ -508,9 +517,15 @@ def read(path: Path) -> Groups:
                 group: _read_group(file[group]) if group in file or group not in LATER else _empty(group)
                 for group in GROUPS
             }
-            rows = len(groups["measurements"]["run"])
-            unknown = dict.fromkeys(RESOURCES, np.full(rows, np.nan)) | {"fingerprint": np.full(rows, "", object)}
-            return groups | {"measurements": unknown | groups["measurements"]}
+            rows, samples = len(groups["measurements"]["run"]), len(groups["samples"]["rank"])
+            unknown = dict.fromkeys(RESOURCES, np.full(rows, np.nan))
+            unknown |= dict.fromkeys(("fingerprint", "transport"), np.full(rows, "", object))
+            unknown |= dict.fromkeys(("algorithm", "contender_algorithm"), np.full(rows, TEXTBOOK, object))
+            phases = dict.fromkeys(PHASES, np.full(samples, np.nan))
+            return groups | {
+                "measurements": unknown | groups["measurements"],
+                "samples": phases | groups["samples"],
+            }
     except FileNotFoundError as error:
         raise StoreError(f"{path}: no such file") from error
     except (OSError, KeyError, ValueError) as error:

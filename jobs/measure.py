@@ -28,7 +28,8 @@ def main() -> None:
         batch = planned.batch(arguments.batch)
         if comm.size != batch.ranks:
             raise plan.ConfigError(f"batch {batch.name} wants {batch.ranks} ranks, but MPI started {comm.size}")
-        missing = measure_batch(comm, batch, planned.measuring, planned.share_gpu, planned.config, arguments.output)
+        settings = (planned.measuring, planned.share_gpu, planned.config)
+        missing = measure_batch(comm, batch, *settings, arguments.output, planned.transport)
     except HpcmmError as error:
         world.abort(f"{arguments.batch}: {error}")
     if missing:

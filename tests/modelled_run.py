@@ -127,6 +127,12 @@ def measurements(point: Point, rng: np.random.Generator) -> Iterator[Measurement
     if variant.exact and not plan.comes_out_even(point):
         yield timings.measurement(point, verdict=timings.FAIL, resources=resources(variant, point))
         return
+    if point.algorithm != "scatter":
+        (kind,) = operation.algorithm(point.algorithm).measures
+        for algorithm in (point.algorithm, "scatter"):
+            kept = [sample for sample in samples(variant, point, rng) if sample.call == (kind == "call")]
+            yield timings.measurement(point, variant.name, samples=kept, algorithm=algorithm)
+        return
     for each in dict.fromkeys((variant, operation.baseline(variant.device))):
         own = resources(variant, point) if each is variant else {}
         yield timings.measurement(point, each.name, samples=samples(each, point, rng), resources=own)

@@ -43,6 +43,7 @@ HEAVY = {
     "cupyx": "backends/cuda.py",
     "pynvml": "backends/cuda.py",
     "mpi4py": "parallel/",
+    "nvmath": "parallel/cublasmp.py",
     "h5py": "store.py",
     "vl_convert": "report/",
     "matplotlib": "report/",

@@ -177,3 +177,14 @@ def test_every_sweep_of_the_config_has_something_to_see(modelled):
     for sweep, members in by_sweep.items():
         sentences = findings.what_to_see(pd.concat(members), analysis.resources(frame))
         assert sentences and not [text for text in sentences if "nan" in text], sweep
+
+
+def test_algorithms_stand_beside_the_textbooks(tmp_path):
+    rows = []
+    for algorithm, call, seconds, textbook in (("staged", True, 0.5, 10.0), ("ring", False, 2.0, 1.0)):
+        point = Point("matmul", "cublas", (8, 8, 8), "float32", 4, {"alpha": 1.0, "beta": 0.0}, algorithm)
+        for name, time in ((algorithm, seconds), ("scatter", textbook)):
+            samples = timings.call_samples([[{"total": time}]] * 7) if call else kernel_samples([time] * 7)
+            rows.append(measurement(point, samples=samples, algorithm=name))
+    expected = "(float32, 8, ranks: 4): cublas staged 20.0× (whole call) and cublas ring 0.500×."
+    assert about(seen(tmp_path, *rows), "Beside").endswith(expected)

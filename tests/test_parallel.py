@@ -13,8 +13,10 @@ from mpi4py import MPI
 from hpcmm.backends.cpu import CpuBackend
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.parallel import world
-from hpcmm.parallel.block_rows import BlockRows, block_rows, broadcast
-from hpcmm.parallel.scatter import Scatter, no_result
+from hpcmm.parallel.block_rows import BlockRows, broadcast
+from hpcmm.parallel.distribution import no_result
+from hpcmm.parallel.scatter import Scatter
+from hpcmm.parallel.schedules import block_rows
 
 PROGRAMS = Path(__file__).parent / "mpi_programs"
 

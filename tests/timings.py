@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm import store
-from hpcmm.model import RESOURCES, Batch, Measurement, Point, Sample, Verdict
+from hpcmm.model import RESOURCES, TEXTBOOK, Batch, Measurement, Point, Sample, Verdict
 from hpcmm.operations import OPERATIONS
 
 PASS = Verdict(True, 1e-8, 1e-7, "componentwise, float64")
@@ -58,19 +58,23 @@ def call_samples(repetitions: Iterable[Sequence[Mapping[str, float]]]) -> tuple[
     )
 
 
-def measurement(point: Point, contender: str = "", verdict: Verdict = PASS, samples=(), resources=None) -> Measurement:
-    """What ``contender`` (by default the point's variant) did at ``point``."""
+def measurement(
+    point: Point, contender: str = "", verdict: Verdict = PASS, samples=(), resources=None, algorithm: str = ""
+) -> Measurement:
+    """What ``contender`` (by default the point's variant) did at ``point``, by default by its algorithm."""
     operation = OPERATIONS[point.operation]
-    contender = contender or point.variant
+    contender, algorithm = contender or point.variant, algorithm or point.algorithm
+    beside = algorithm != point.algorithm
     return Measurement(
         point=point,
         contender=contender,
-        baseline=operation.variant(contender).baseline,
+        baseline=beside or (operation.variant(contender).baseline and algorithm == TEXTBOOK),
         verdict=verdict,
         flops=operation.flops(point.shape, {**operation.parameters, **point.parameters}),
         bytes=operation.bytes(point.shape, point.dtype, {**operation.parameters, **point.parameters}),
         samples=tuple(samples),
         resources=resources or {},
+        algorithm=algorithm,
     )
 
 

@@ -120,6 +120,39 @@ class CpuBackend:
     def copy(self, source: np.ndarray, target: np.ndarray) -> None:
         np.copyto(target, source)
 
+    # What overlaps on a GPU is done at once on a CPU: its only stream is the host's own course, and a
+    # mark in it is the time.
+
+    def stream(self) -> None:
+        return None
+
+    def mark(self, stream: None = None) -> float:
+        return time.perf_counter()
+
+    def wait(self, mark: float, stream: None = None) -> None:
+        """What the mark stands for is done."""
+
+    def finish(self, mark: float) -> None:
+        """What the mark stands for is done."""
+
+    def elapsed(self, first: float, last: float) -> float:
+        return last - first
+
+    def copy_async(self, source: np.ndarray, target: np.ndarray, stream: None) -> None:
+        np.copyto(target, source)
+
+    def shared_empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        return np.empty(shape, dtype)
+
+    def register(self, array: np.ndarray) -> None:
+        """Nothing is copied to a device."""
+
+    def unregister(self, array: np.ndarray) -> None:
+        """Nothing was registered."""
+
+    def synchronize(self) -> None:
+        """Nothing runs but the host."""
+
     def prepare(
         self,
         operation: Operation,
@@ -155,7 +188,9 @@ class CpuBackend:
         run()
         return time.perf_counter() - start
 
-    def seconds_alone(self, run: Callable[[], None], cold: bool, arrays: Mapping[str, np.ndarray]) -> float:
+    def seconds_alone(
+        self, run: Callable[[], None], cold: bool, arrays: Mapping[str, np.ndarray], lead: int = 1
+    ) -> float:
         """Time one run on data in place, dropped from the caches first if ``cold``."""
         if cold:
             for array in arrays.values():

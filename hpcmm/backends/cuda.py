@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import cupy
 import cupyx.profiler
 import numpy as np
 import pynvml
-from cupy.cuda import cub
+from cupy.cuda import cub, nccl
 from cupy_backends.cuda.libs import cublas
 
 from hpcmm import kernels
@@ -23,6 +25,8 @@ from hpcmm.operations.reduction import identity
 
 C_TYPES = {"int32": "int", "float32": "float", "float64": "double"}
 SPIN_NANOSECONDS = 150_000
+IPC_BYTES = 2 << 20  # smaller allocations share a block of the driver's, which would be mapped as a whole
+os.environ["NCCL_NVLS_ENABLE"] = "0"  # multicast over NVLink has wedged drivers; nothing here needs it
 
 
 @functools.cache
@@ -100,10 +104,11 @@ def cublas_matmul(shape, dtype, parameters, arrays) -> Callable[[], None]:
     scalars = np.array([parameters["alpha"], parameters["beta"]], dtype)
     alpha, beta = scalars.ctypes.data, scalars.ctypes.data + scalars.itemsize
     a, b, c = (arrays[name].data.ptr for name in "ABC")
+    lda, ldb, ldc = (arrays[name].strides[0] // arrays[name].itemsize for name in "ABC")
     handle = cupy.cuda.device.get_cublas_handle()
 
     def run():
-        gemm(handle, cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_N, n, m, k, alpha, b, n, a, k, beta, c, n)
+        gemm(handle, cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_N, n, m, k, alpha, b, ldb, a, lda, beta, c, ldc)
         return scalars, arrays  # held as long as the callable: cuBLAS gets bare addresses
 
     return run
@@ -147,8 +152,6 @@ def survey() -> dict[str, Any]:
     count = cupy.cuda.runtime.getDeviceCount()
     pairs = [(i, j) for i in range(count) for j in range(count) if i != j]
     try:
-        from cupy.cuda import nccl
-
         version = nccl.get_version()
         nccl_version = f"{version // 10000}.{version // 100 % 100}.{version % 100}"
     except (ImportError, AttributeError, RuntimeError):
@@ -159,6 +162,36 @@ def survey() -> dict[str, Any]:
         "without_peer_access": [(i, j) for i, j in pairs if not cupy.cuda.runtime.deviceCanAccessPeer(i, j)],
         "nccl": nccl_version,
     }
+
+
+def address(array) -> int:
+    return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr
+
+
+class NcclLink:
+    """NCCL between processes with a GPU each."""
+
+    def __init__(self, size: int, identity: bytes, rank: int):
+        self.comm = nccl.NcclCommunicator(size, identity, rank)
+
+    def exchange(self, receives, sends, stream: cupy.cuda.Stream) -> None:
+        """Enqueue all transfers, (rank, contiguous array) each, as one operation."""
+        nccl.groupStart()
+        for transfer, pairs in ((self.comm.recv, receives), (self.comm.send, sends)):
+            for rank, array in pairs:
+                if array.size:
+                    transfer(array.data.ptr, array.nbytes, nccl.NCCL_UINT8, rank, stream.ptr)
+        nccl.groupEnd()
+
+    def all_reduce(self, array: cupy.ndarray, combination: str) -> None:
+        """Enqueue the combination of all ranks' arrays in place, on the main stream."""
+        dtype = getattr(nccl, f"NCCL_{array.dtype.name.upper()}")
+        how = {"sum": nccl.NCCL_SUM, "minimum": nccl.NCCL_MIN, "maximum": nccl.NCCL_MAX}[combination]
+        pointer = array.data.ptr
+        self.comm.allReduce(pointer, pointer, array.size, dtype, how, cupy.cuda.get_current_stream().ptr)
+
+    def close(self) -> None:
+        self.comm.destroy()
 
 
 class CudaBackend:
@@ -186,9 +219,19 @@ class CudaBackend:
         }
         pynvml.nvmlInit()
         self._nvml = pynvml.nvmlDeviceGetHandleByPciBusId(self.device.pci_bus_id)
+        self.uuid = str(pynvml.nvmlDeviceGetUUID(self._nvml))
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> cupy.ndarray:
-        return cupy.empty(shape, dtype)
+        with self._allocating(shape, dtype):
+            return cupy.empty(shape, dtype)
+
+    @contextlib.contextmanager
+    def _allocating(self, shape: tuple[int, ...], dtype: str) -> Iterator[None]:
+        try:
+            yield
+        except (cupy.cuda.memory.OutOfMemoryError, cupy.cuda.runtime.CUDARuntimeError) as error:
+            size, free = math.prod(shape) * np.dtype(dtype).itemsize / 2**30, self.free_bytes() / 2**30
+            raise DeviceError(f"{self.uuid} does not give {size:.3g} GiB, it has {free:.3g} free: {error}") from error
 
     def host_empty(self, shape: tuple[int, ...], dtype: str, pinned: bool) -> np.ndarray:
         """Return host memory, page-locked or pageable."""
@@ -207,6 +250,84 @@ class CudaBackend:
         else:
             cupy.copyto(target, source)
         self.device.synchronize()
+
+    def stream(self) -> cupy.cuda.Stream:
+        """Return a stream whose copies overlap with kernels of the default stream."""
+        return cupy.cuda.Stream(non_blocking=True)
+
+    def mark(self, stream: cupy.cuda.Stream | None = None) -> cupy.cuda.Event:
+        """Mark what a stream, by default the main one, has been given so far."""
+        event = cupy.cuda.Event()
+        event.record(stream)
+        return event
+
+    def wait(self, mark: cupy.cuda.Event, stream: cupy.cuda.Stream | None = None) -> None:
+        """Let a stream, by default the main one, go on only once what was marked is done."""
+        (stream or cupy.cuda.get_current_stream()).wait_event(mark)
+
+    def finish(self, mark: cupy.cuda.Event) -> None:
+        """Let the host wait until what was marked is done."""
+        mark.synchronize()
+
+    def elapsed(self, first: cupy.cuda.Event, last: cupy.cuda.Event) -> float:
+        return cupy.cuda.get_elapsed_time(first, last) * 1e-3
+
+    def copy_async(self, source, target, stream: cupy.cuda.Stream) -> None:
+        """Enqueue a copy between any two memories: of all bytes, or by rows where they lie apart."""
+        runtime = cupy.cuda.runtime
+        if not target.size:
+            return
+        if source.flags.c_contiguous and target.flags.c_contiguous:
+            runtime.memcpyAsync(address(target), address(source), target.nbytes, runtime.memcpyDefault, stream.ptr)
+            return
+        rows, columns = target.shape
+        runtime.memcpy2DAsync(
+            *(address(target), target.strides[0], address(source), source.strides[0]),
+            *(columns * target.itemsize, rows, runtime.memcpyDefault, stream.ptr),
+        )
+
+    def register(self, array: np.ndarray) -> None:
+        """Page-lock host memory that somebody else allocated."""
+        cupy.cuda.runtime.hostRegister(array.ctypes.data, array.nbytes, 0)
+
+    def unregister(self, array: np.ndarray) -> None:
+        cupy.cuda.runtime.hostUnregister(array.ctypes.data)
+
+    def free_bytes(self) -> int:
+        """Device memory that nobody has, or only this process's pool."""
+        free, _ = cupy.cuda.runtime.memGetInfo()
+        return free + cupy.get_default_memory_pool().free_bytes()
+
+    def shared_empty(self, shape: tuple[int, ...], dtype: str) -> cupy.ndarray:
+        """Return device memory that other processes may map: an allocation of its own."""
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        with self._allocating(shape, dtype):
+            memory = cupy.cuda.Memory(max(1, -(-size // IPC_BYTES)) * IPC_BYTES)
+        return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
+
+    def export(self, array: cupy.ndarray) -> bytes:
+        """Return the handle by which another process of this node maps memory of ``shared_empty``."""
+        return cupy.cuda.runtime.ipcGetMemHandle(array.data.ptr)
+
+    def open_peer(self, handle: bytes, shape: tuple[int, ...], dtype: str) -> cupy.ndarray:
+        """Map another process's array; give it to ``close_peer`` in the end."""
+        pointer = cupy.cuda.runtime.ipcOpenMemHandle(handle)
+        size = max(1, math.prod(shape) * np.dtype(dtype).itemsize)
+        memory = cupy.cuda.UnownedMemory(pointer, size, None, self.device.id)
+        return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
+
+    def close_peer(self, array: cupy.ndarray) -> None:
+        cupy.cuda.runtime.ipcCloseMemHandle(array.data.ptr)
+
+    @property
+    def has_nccl(self) -> bool:
+        return bool(nccl.available)
+
+    def nccl_identity(self) -> bytes:
+        return nccl.get_unique_id()
+
+    def nccl(self, size: int, identity: bytes, rank: int) -> NcclLink:
+        return NcclLink(size, identity, rank)
 
     def prepare(
         self,
@@ -284,11 +405,17 @@ class CudaBackend:
         self._stop.synchronize()
         return cupy.cuda.get_elapsed_time(self._start, self._stop) * 1e-3
 
-    def seconds_alone(self, run: Callable[[], None], cold: bool, arrays: Mapping[str, cupy.ndarray]) -> float:
-        """Time one run on data in place, with the L2 cache overwritten first if ``cold``."""
+    def seconds_alone(
+        self, run: Callable[[], None], cold: bool, arrays: Mapping[str, cupy.ndarray], lead: int = 1
+    ) -> float:
+        """Time one run on data in place, with the L2 cache overwritten first if ``cold``.
+
+        ``lead`` is the number of spin kernels before it: more for a run that takes the host longer to queue.
+        """
         if cold:
             self._flush.data.memset_async(0, self._flush.nbytes)
-        self._spin()
+        for _ in range(lead):
+            self._spin()
         return self.seconds(run)
 
     def marked(self, run: Callable[[], None], number: int) -> Callable[[], None]:
@@ -338,7 +465,7 @@ class CudaBackend:
         return {
             "gpu": {
                 "name": properties["name"].decode(),
-                "uuid": str(pynvml.nvmlDeviceGetUUID(self._nvml)),
+                "uuid": self.uuid,
                 "driver": str(pynvml.nvmlSystemGetDriverVersion()),
                 "compute_capability": self.device.compute_capability,
                 "multiprocessors": attributes["MultiProcessorCount"],

@@ -8,6 +8,7 @@ import numpy as np
 
 from hpcmm.model import Launch, Operand, Operation, Variant, Verdict
 from hpcmm.operations import accuracy
+from hpcmm.operations.algorithms import PRODUCTS
 
 TILES = (8, 16, 32)
 SAMPLED_ROWS = 16  # of a product too large for every element to be checked
@@ -284,4 +285,5 @@ MATMUL = Operation(
     arguments=arguments,
     launches=launches,
     scratch=lambda variant, shape: {},
+    algorithms=PRODUCTS,
 )

@@ -9,6 +9,7 @@ import numpy as np
 
 from hpcmm.model import Launch, Operand, Operation, Variant, Verdict
 from hpcmm.operations import accuracy
+from hpcmm.operations.algorithms import REDUCTIONS
 
 B128 = (128,)  # the block of 004 and of Harris
 TWO = {"PER_THREAD": 2}
@@ -200,6 +201,7 @@ def reduction(combination: str, ufunc: np.ufunc, combine: str, draw: Callable[..
         scratch=scratch,
         macros={"COMBINE(a, b)": combine},
         combination=combination,
+        algorithms=REDUCTIONS,
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from hpcmm.model import Launch, Operand, Operation, Variant, Verdict
 from hpcmm.operations import accuracy
+from hpcmm.operations.algorithms import SCATTER
 
 B256 = (256,)  # the block of 004
 
@@ -102,4 +103,5 @@ VECTOR_ADD = Operation(
     arguments=arguments,
     launches=launches,
     scratch=lambda variant, shape: {},
+    algorithms=(SCATTER,),
 )

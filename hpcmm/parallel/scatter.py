@@ -6,64 +6,31 @@ import time
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from mpi4py import MPI
 
-from hpcmm.model import Operation, Prepared, Variant
-from hpcmm.operations.reduction import identity
+from hpcmm.model import Prepared, Variant
 from hpcmm.parallel.block_rows import BlockRows, broadcast, combine
+from hpcmm.parallel.distribution import Distribution
 
 
-def no_result(dtype: str, combination: str) -> float:
-    """Return what stands for a missing result, and shows after MPI's combination with those of other ranks.
-
-    That is NaN or the least integer; for a minimum or maximum what beats any number, as NaN need not.
-    """
-    if combination == "minimum":
-        return identity("maximum", dtype)
-    if combination == "maximum":
-        return identity("minimum", dtype)
-    return np.iinfo(dtype).min if dtype.startswith("int") else np.nan
-
-
-class Scatter:
+class Scatter(Distribution):
     """One operation's arrays over all ranks, and its call from rank 0's inputs to rank 0's result.
 
     Rank 0's inputs are never written, so every call starts from the same ones. Rank 0's own rows
     are views of its whole arrays where the device has memory of its own; where kernels work in the
-    host's memory, what they overwrite is received into a copy.
-
-    Parameters
-    ----------
-    comm : MPI.Comm
-    backend : CpuBackend or CudaBackend
-    operation : Operation
-    shape : tuple of int
-        Of the whole problem.
-    dtype : str
-    inputs : mapping of str to ndarray, or None
-        The whole input arrays on rank 0, in memory of ``backend.host_empty``; None on other ranks.
-    pinned : bool
-        Whether host memory is page-locked, where the device has memory of its own.
+    host's memory, what they overwrite is received into a copy. Parameters are those of ``Distribution``;
+    what is exchanged goes by MPI on host memory, whatever the transport.
     """
 
-    def __init__(
-        self,
-        comm: MPI.Comm,
-        backend,
-        operation: Operation,
-        shape: tuple[int, ...],
-        dtype: str,
-        inputs: Mapping[str, np.ndarray] | None,
-        pinned: bool = True,
-    ):
-        self.comm, self.backend, self.operation, self.dtype = comm, backend, operation, dtype
-        self.inputs = inputs or {}
-        self.poison_value = no_result(dtype, operation.combination)
+    carried = ""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        comm, backend, operation, shape, dtype = self.comm, self.backend, self.operation, self.shape, self.dtype
+        pinned = self.pinned
         self.rows = BlockRows(comm, shape[0])
         self.local_shape = (self.rows.rows, *shape[1:])
         self.sent: dict[str, np.ndarray] = {}  # host side of what arrives at this rank
         self.returned: dict[str, np.ndarray] = {}  # host side of what leaves it
-        self.result: dict[str, np.ndarray] = {}  # whole results, on rank 0
         self.arrays: dict[str, np.ndarray] = {}  # what the kernel works on
         self.pristine: dict[str, np.ndarray] = {}  # what the kernel overwrites, as it was
         whole_size = dict(zip(operation.dimensions, shape, strict=True))
@@ -218,3 +185,6 @@ class Scatter:
             if not self.backend.in_host_memory:
                 self.backend.copy(self.arrays[name], array)
         self._bring_back()
+
+    def resources(self, variant: Variant, parameters: Mapping[str, float]) -> dict[str, float]:
+        return self.backend.resources(self.operation, variant, self.local_shape, self.dtype, parameters, self.arrays)

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from hpcmm import analysis
+from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import tables
 from hpcmm.store import DIMENSIONS
@@ -79,7 +80,7 @@ def what_to_see(rows: pd.DataFrame, resources: pd.DataFrame) -> list[str]:
     """
     rows = rows.reset_index(drop=True)
     passed = rows[(rows["result"] == "PASS") & rows["seconds"].notna()]
-    found = [failures(rows)]
+    found = [failures(rows), algorithms(rows[rows["result"] == "PASS"])]
     if not passed.empty:
         first = _first_series(passed)
         for device in DEVICES:
@@ -115,6 +116,26 @@ def _listed(parts: Iterable[str]) -> str:
     """``"a, b and c"``."""
     *front, last = list(dict.fromkeys(parts))
     return f"{', '.join(front)} and {last}" if front else last
+
+
+def algorithms(rows: pd.DataFrame) -> str:
+    """How algorithms do beside the textbook's with the same variant, over the most ranks at the largest size."""
+    rows = rows[rows["algorithm"] != TEXTBOOK]
+    if rows.empty:
+        return ""
+    dtypes = OPERATIONS[rows["operation"].iloc[0]].dtypes
+    rows = rows[rows["dtype"] == next((dtype for dtype in dtypes if (rows["dtype"] == dtype).any()), "")]
+    here = _largest(rows[rows["ranks"] == rows["ranks"].max()]).sort_values("place", kind="stable")
+    beside = []
+    for row in analysis.records(here):
+        (kind,) = OPERATIONS[row["operation"]].algorithm(row["algorithm"]).measures
+        ratio = row["ratio" if kind == "kernel" else "call_ratio"]
+        if ratio > 0:
+            beside.append(f"{row['label']} {tables.times(ratio)}" + (" (whole call)" if kind == "call" else ""))
+    if not beside:
+        return ""
+    what = f"{here['dtype'].iloc[0]}, {tables.size(here.iloc[0])}, ranks: {here['ranks'].iloc[0]}"
+    return f"Beside the textbook's way with the same variant ({what}): {_listed(beside)}."
 
 
 def failures(rows: pd.DataFrame) -> str:

@@ -21,12 +21,12 @@ place = measure.Problem.__init__
 rank = MPI.COMM_WORLD.rank
 
 
-def fails_at_size_12(self, comm, backend, operation, point, seed):
+def fails_at_size_12(self, comm, backend, operation, point, *others):
     if point.shape[0] == 12 and (rank == 1 or ranks > 1):
         if kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         raise {"RuntimeError": RuntimeError, "HpcmmError": HpcmmError}[kind](f"rank {rank} lost its way")
-    place(self, comm, backend, operation, point, seed)
+    place(self, comm, backend, operation, point, *others)
 
 
 world.PATIENCE_SECONDS = 1

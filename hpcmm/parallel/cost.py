@@ -1,0 +1,145 @@
+"""How long each algorithm should take: latencies and rates that were measured, put through its schedule.
+
+An amount of work or of bytes takes ``latency + amount * per_unit`` (the alpha-beta model). What is predicted for
+more ranks than were measured holds for links of the kind that was measured, which those between nodes are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hpcmm.parallel.schedules import block_rows, column_panels, grid, groups, panels, partners
+
+
+@dataclass(frozen=True)
+class Line:
+    """Seconds of an amount."""
+
+    latency: float
+    per_unit: float
+
+    def __call__(self, amount: float) -> float:
+        return self.latency + amount * self.per_unit if amount else 0.0
+
+
+def fit(amounts: Sequence[float], seconds: Sequence[float]) -> Line:
+    """The line with the least relative errors, in squares, whose latency is not negative.
+
+    >>> fit([1, 2, 4], [3.0, 5.0, 9.0])
+    Line(latency=1.0, per_unit=2.0)
+    >>> fit([10.0], [5.0])
+    Line(latency=0.0, per_unit=0.5)
+    """
+    x, y = np.asarray(amounts, float), np.asarray(seconds, float)
+    slope = float(np.sum(x / y) / np.sum((x / y) ** 2))
+    if len(set(x)) < 2:
+        return Line(0.0, slope)
+    (latency, per_unit), *_ = np.linalg.lstsq(np.stack([1 / y, x / y], axis=1), np.ones(len(x)), rcond=None)
+    return (
+        Line(round(float(latency), 12), float(f"{per_unit:.12g}")) if min(latency, per_unit) >= 0 else Line(0.0, slope)
+    )
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What one rank does in which time while all others do the same.
+
+    Parameters
+    ----------
+    product : Line
+        Of floating-point operations of a local product.
+    exchange : Line, optional
+        Of bytes that arrive from one other rank while as many leave.
+    moves : mapping of str to Line
+        Of bytes in the phases of the textbook's call, by their names: of rank 0's whole arrays where
+        they are scattered, broadcast or gathered, of each rank's share on the way to its device and back.
+    """
+
+    product: Line
+    exchange: Line = Line(0.0, 0.0)
+    moves: Mapping[str, Line] = field(default_factory=dict)
+
+
+def moved(phase: str, shape: Sequence[int], itemsize: int, ranks: int, reads_c: bool = True) -> int:
+    """Bytes of a phase of the textbook's product, as ``Machine.moves`` counts them."""
+    m, n, k = shape
+    _, rows = block_rows(m, ranks)[0]
+    elements = {
+        "scatter": m * k + reads_c * m * n,
+        "broadcast": k * n,
+        "upload": rows * k + k * n + reads_c * rows * n,
+        "download": rows * n,
+        "gather": m * n,
+    }
+    return elements[phase] * itemsize
+
+
+def predict(algorithm: str, kind: str, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
+    """Seconds of a product on the rank with the largest share; NaN where the model does not say.
+
+    Parameters
+    ----------
+    algorithm : str
+    kind : {"kernel", "call"}
+    shape : sequence of int
+        m, n, k.
+    itemsize : int
+        Bytes of an element.
+    ranks : int
+    machine : Machine
+    """
+    m, n, k = shape
+    _, rows = block_rows(m, ranks)[0]
+    _, terms = block_rows(k, ranks)[0]
+    product, exchange = machine.product, machine.exchange
+    match algorithm, kind:
+        case "scatter", "kernel":
+            return product(2 * rows * n * k)
+        case "scatter", "call":
+            whole = sum(line(moved(phase, shape, itemsize, ranks)) for phase, line in machine.moves.items())
+            return whole + product(2 * rows * n * k) if machine.moves else np.nan
+        case "resident", "kernel":
+            share = product.per_unit * 2 * rows * n * terms
+            order = [0, *(source for source, _ in partners(0, ranks))]
+            return groups(order, share, exchange(terms * n * itemsize), product.latency)[1]
+        case "ring", "kernel":
+            step = product(2 * rows * n * terms)
+            return step + (ranks - 1) * max(step, exchange(terms * n * itemsize))
+        case "summa", "kernel":
+            return _summa(shape, itemsize, ranks, machine)
+        case "staged", "call" if {"upload", "download"} <= set(machine.moves):
+            return _staged(shape, itemsize, ranks, machine)
+    return np.nan
+
+
+def _summa(shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
+    """Rank 0's steps: a product takes place once its panels are there, while the next ones arrive."""
+    m, n, k = shape
+    of_rows, of_columns = grid(ranks)
+    rows, columns = block_rows(m, of_rows)[0][1], block_rows(n, of_columns)[0][1]
+    done = arrived = 0.0
+    for step, panel in enumerate(panels(k, of_rows, of_columns)):
+        begin = done if step > 1 else arrived  # its buffer is free once the product before the last is done
+        away = (panel.column != 0) * rows + (panel.row != 0) * columns
+        arrived = max(begin, arrived) + machine.exchange(panel.terms * away * itemsize)
+        done = max(done, arrived) + machine.product(2 * rows * columns * panel.terms)
+    return done
+
+
+def _staged(shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
+    """Each panel is uploaded, gathered, multiplied and downloaded; each of these does one panel at a time."""
+    m, n, k = shape
+    _, rows = block_rows(m, ranks)[0]
+    _, terms = block_rows(k, ranks)[0]
+    up, down = machine.moves["upload"], machine.moves["download"]
+    uploaded = gathered = multiplied = downloaded = 0.0
+    for first, width in column_panels(n):
+        uploaded += up(terms * width * itemsize)
+        gathered = max(gathered, uploaded) + (ranks - 1) * machine.exchange(terms * width * itemsize)
+        uploaded += up(rows * (width + (k if first == 0 else 0)) * itemsize)
+        multiplied = max(multiplied, gathered, uploaded) + machine.product(2 * rows * width * k)
+        downloaded = max(downloaded, multiplied) + down(rows * width * itemsize)
+    return downloaded

@@ -1,0 +1,216 @@
+"""What measuring asks of an algorithm, and what products on data in place have in common."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from hpcmm.model import Algorithm, Operation, Variant
+from hpcmm.operations.reduction import identity
+from hpcmm.parallel.block_rows import BlockRows
+from hpcmm.parallel.transports import Transport
+
+LEAD = 4  # spin kernels ahead of a product with exchanges, whose launches take the host longer to queue
+
+
+def no_result(dtype: str, combination: str) -> float:
+    """Return what stands for a missing result, and shows after MPI's combination with those of other ranks.
+
+    That is NaN or the least integer; for a minimum or maximum what beats any number, as NaN need not.
+    """
+    if combination == "minimum":
+        return identity("maximum", dtype)
+    if combination == "maximum":
+        return identity("minimum", dtype)
+    return np.iinfo(dtype).min if dtype.startswith("int") else np.nan
+
+
+class Distribution:
+    """One problem's arrays over all ranks, worked on by one algorithm.
+
+    All methods are collective. Rank 0's inputs are never written.
+
+    Parameters
+    ----------
+    comm : MPI.Comm
+    backend : CpuBackend or CudaBackend
+    operation : Operation
+    shape : tuple of int
+        Of the whole problem.
+    dtype : str
+    inputs : mapping of str to ndarray, or None
+        The whole input arrays on rank 0; None on other ranks.
+    pinned : bool
+        Whether host memory is page-locked, where the device has memory of its own.
+    transport : Transport
+        What carries exchanges between the ranks, for those that have any.
+    """
+
+    note = ""  # what the log is to say of a prepared call
+
+    def __init__(
+        self,
+        comm: MPI.Comm,
+        backend,
+        operation: Operation,
+        shape: tuple[int, ...],
+        dtype: str,
+        inputs: Mapping[str, np.ndarray] | None,
+        pinned: bool = True,
+        transport: Transport | None = None,
+    ):
+        self.comm, self.backend, self.transport = comm, backend, transport
+        self.operation, self.shape, self.dtype, self.pinned = operation, shape, dtype, pinned
+        self.inputs = inputs or {}
+        self.poison_value = no_result(dtype, operation.combination)
+        self.result: dict[str, np.ndarray] = {}  # whole results, on rank 0
+
+    @property
+    def carried(self) -> str:
+        """What carries this algorithm's exchanges, as it is recorded."""
+        return self.transport.name if self.transport else ""
+
+    def prepare(self, variant: Variant, parameters: Mapping[str, float]) -> Callable[[], None]:
+        """Return what runs this rank's part with ``variant`` once."""
+        raise NotImplementedError
+
+    def poison(self) -> None:
+        """Fill every place that a result is going to be written to with what no result is."""
+        raise NotImplementedError
+
+    def call(self, run: Callable[[], None]) -> dict[str, float]:
+        """Go once from rank 0's inputs to rank 0's result; return the seconds of each phase on this rank."""
+        raise NotImplementedError
+
+    def keep(self) -> None:
+        """Prepare for ``kernel``, once and after the last ``call``."""
+
+    def kernel(self, run: Callable[[], None], cold: bool) -> float:
+        """Run alone on data in place; all ranks start together. Returns seconds on this rank."""
+        raise NotImplementedError
+
+    def fetch(self) -> None:
+        """Bring the result of the last ``kernel`` to rank 0, outside any timing."""
+        raise NotImplementedError
+
+    def resources(self, variant: Variant, parameters: Mapping[str, float]) -> dict[str, float]:
+        """What a kernel takes of a device, where a call is one kernel on one set of arrays."""
+        return {}
+
+    def close(self) -> None:
+        """Give up what other ranks or the driver know of the arrays; the object is of no use afterwards."""
+
+
+def distribute(algorithm: Algorithm, *arguments: Any, **options: Any) -> Distribution:
+    """Place a problem for an algorithm: the class of its name in the module of its name."""
+    module = importlib.import_module(f"hpcmm.parallel.{algorithm.name}")
+    name = "".join(word.capitalize() for word in algorithm.name.split("_"))
+    return getattr(module, name)(*arguments, **options)
+
+
+class ProductInPlace(Distribution):
+    """A product of blocks that are on the devices before it starts and stay there.
+
+    A subclass says in ``place`` which blocks this rank has, sets ``c`` and ``kept_c`` (C and what it was
+    before the product) there, and adds ``prepare``, ``received``, ``arrays`` and ``fetch``.
+    """
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        m, n, _ = self.shape
+        if self.comm.rank == 0:
+            self.result["C"] = np.empty((m, n), self.dtype)
+        self.place()
+        self.backend.synchronize()
+        self.comm.Barrier()  # others may read from here on
+
+    def place(self) -> None:
+        raise NotImplementedError
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        """All that the computation touches, for those who empty caches."""
+        raise NotImplementedError
+
+    def received(self) -> list:
+        """The places where what belongs to other ranks arrives."""
+        raise NotImplementedError
+
+    def local(self, variant: Variant, parameters: Mapping[str, float], a, b, c, first: bool) -> Callable[[], None]:
+        """Return what adds alpha a b to c, or to beta c if it is the ``first`` to do so."""
+        shape = (c.shape[0], c.shape[1], a.shape[1])
+        if 0 in shape:
+            return lambda: None
+        beta = parameters["beta"] if first else 1.0
+        arrays = {"A": a, "B": b, "C": c}
+        return self.backend.prepare(self.operation, variant, shape, self.dtype, {**parameters, "beta": beta}, arrays)
+
+    def poison(self) -> None:
+        for array in self.result.values():
+            array.fill(self.poison_value)
+
+    def restore(self) -> None:
+        """C as it was before any product, and nothing of what arrived for an earlier one."""
+        if self.c.size:
+            self.backend.copy(self.kept_c, self.c)
+        for array in self.received():
+            array.fill(self.poison_value)
+        self.backend.synchronize()
+        self.comm.Barrier()
+
+    def call(self, run: Callable[[], None]) -> dict[str, float]:
+        """Run once on data in place and fetch the result: the way here is no part of these algorithms."""
+        self.restore()
+        begin = time.perf_counter()
+        kernel = self.backend.seconds(run)
+        computed = time.perf_counter()
+        self.fetch()
+        end = time.perf_counter()
+        return {"kernel": kernel, "gather": end - computed, "total": end - begin}
+
+    def kernel(self, run: Callable[[], None], cold: bool) -> float:
+        self.restore()
+        return self.backend.seconds_alone(run, cold, self.arrays, LEAD)
+
+    def close(self) -> None:
+        self.transport.unshare()
+
+
+class RowsInPlace(ProductInPlace):
+    """A, B and C by block rows. A subclass places B's in ``place_b``."""
+
+    def place(self) -> None:
+        m, n, k = self.shape
+        self.rows, self.terms = BlockRows(self.comm, m), BlockRows(self.comm, k)
+        rows = self.rows.rows
+        self.a = self.placed("A", self.rows, self.backend.empty((rows, k), self.dtype))
+        self.kept_c = self.placed("C", self.rows, self.backend.empty((rows, n), self.dtype))
+        self.c = self.backend.empty((rows, n), self.dtype)
+        self.place_b()
+
+    def place_b(self) -> None:
+        raise NotImplementedError
+
+    def placed(self, name: str, blocks: BlockRows, target):
+        """Scatter an input's block rows into ``target`` on each rank's device."""
+        whole = self.inputs.get(name)
+        part = np.empty(target.shape, self.dtype) if whole is None else blocks.part_of(whole)
+        blocks.scatter(whole, part)
+        if part.size:
+            self.backend.copy(part, target)
+        return target
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        return {"A": self.a, "B": self.b, "C": self.c}
+
+    def fetch(self) -> None:
+        part = np.empty(self.c.shape, self.dtype)
+        if part.size:
+            self.backend.copy(self.c, part)
+        self.rows.gather(part, self.result.get("C"))

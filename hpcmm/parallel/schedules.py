@@ -1,0 +1,148 @@
+"""Who has what, and what is done when: the arithmetic of the algorithms, without any rank or device."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from math import isqrt
+
+PANEL_COLUMNS = 2048  # wide enough for a product to fill a GPU
+MAX_PANELS = 8
+ALIGNMENT = 128  # columns; rows of panels then start where vector loads like it
+
+
+def block_rows(rows: int, ranks: int) -> list[tuple[int, int]]:
+    """Deal ``rows`` out evenly: (first row, number of rows) of each rank, the longer blocks first.
+
+    >>> block_rows(7, 3)
+    [(0, 3), (3, 2), (5, 2)]
+    >>> block_rows(1, 2)
+    [(0, 1), (1, 0)]
+    """
+    share, longer = divmod(rows, ranks)
+    return [(rank * share + min(rank, longer), share + (rank < longer)) for rank in range(ranks)]
+
+
+def partners(rank: int, size: int) -> list[tuple[int, int]]:
+    """Whose rows arrive at ``rank`` one after the other, and to whom its own go meanwhile.
+
+    At any time each rank sends to one and receives from one. Of a power of two, pairs swap, so that the
+    first 1, 3, 7 ... arrivals complete a run of rows.
+
+    >>> partners(2, 4), partners(2, 3)
+    ([(3, 3), (0, 0), (1, 1)], [(0, 1), (1, 0)])
+    """
+    if size & (size - 1) == 0:
+        return [(rank ^ step, rank ^ step) for step in range(1, size)]
+    return [((rank + step) % size, (rank - step) % size) for step in range(1, size)]
+
+
+def groups(order: list[int], product: float, exchange: float, overhead: float) -> tuple[list[int], float]:
+    """Divide the shares of ranks, in the order in which they arrive, into groups that are multiplied together.
+
+    Parameters
+    ----------
+    order : list of int
+        The ranks, the own first.
+    product : float
+        Seconds to multiply with one rank's share.
+    exchange : float
+        Seconds until the next rank's share has arrived.
+    overhead : float
+        Seconds that each product takes besides: one for each run of neighbours in a group.
+
+    Returns
+    -------
+    list of int
+        Length of each group, the own share first: of all divisions one that is finished first.
+    float
+        Seconds until then.
+
+    Examples
+    --------
+    >>> groups([0, 1, 2, 3, 4, 5, 6, 7], product=1.0, exchange=0.5, overhead=0.25)
+    ([1, 2, 5], 8.75)
+    >>> groups([0, 1, 2, 3, 4, 5, 6, 7], product=1.0, exchange=0.125, overhead=0.125)
+    ([1, 7], 8.25)
+    """
+    finished, begun = [0.0, product + overhead], [0, 0]
+    for done in range(2, len(order) + 1):
+        arrived, members, count = (done - 1) * exchange, set(), 0
+        end, begin = math.inf, 0
+        for first in range(done - 1, 0, -1):  # the group is order[first:done]
+            count += 1 - (order[first] - 1 in members) - (order[first] + 1 in members)
+            members.add(order[first])
+            candidate = max(finished[first], arrived) + (done - first) * product + count * overhead
+            if candidate < end:
+                end, begin = candidate, first
+        finished.append(end)
+        begun.append(begin)
+    lengths, done = [], len(order)
+    while done:
+        lengths.append(done - begun[done])
+        done = begun[done]
+    return lengths[::-1], finished[-1]
+
+
+def runs(ranks: list[int]) -> list[tuple[int, int]]:
+    """Neighbours among ``ranks``, each run as (first, last).
+
+    >>> runs([5, 1, 4, 2])
+    [(1, 2), (4, 5)]
+    """
+    found: list[tuple[int, int]] = []
+    for rank in sorted(ranks):
+        if found and found[-1][1] == rank - 1:
+            found[-1] = (found[-1][0], rank)
+        else:
+            found.append((rank, rank))
+    return found
+
+
+def grid(ranks: int) -> tuple[int, int]:
+    """Rows and columns of the grid that is closest to a square, the rows being fewer.
+
+    >>> grid(8), grid(9), grid(5)
+    ((2, 4), (3, 3), (1, 5))
+    """
+    rows = next(rows for rows in range(isqrt(ranks), 0, -1) if ranks % rows == 0)
+    return rows, ranks // rows
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Terms of the sum that one grid column has of A and one grid row has of B."""
+
+    first: int
+    terms: int
+    column: int  # of the grid, that has A's part
+    row: int  # of the grid, that has B's part
+
+
+def panels(terms: int, rows: int, columns: int) -> list[Panel]:
+    """Cut the sum wherever the owner of A's or of B's part changes.
+
+    >>> [(panel.first, panel.column, panel.row) for panel in panels(12, 2, 3)]
+    [(0, 0, 0), (4, 1, 0), (6, 1, 1), (8, 2, 1)]
+    """
+    of_a, of_b = block_rows(terms, columns), block_rows(terms, rows)
+    cuts = sorted({first for first, _ in (*of_a, *of_b)} | {terms})
+
+    def owner(blocks, term: int) -> int:
+        return next(i for i, (first, count) in enumerate(blocks) if first <= term < first + count)
+
+    return [Panel(first, last - first, owner(of_a, first), owner(of_b, first)) for first, last in pairwise(cuts)]
+
+
+def column_panels(columns: int) -> list[tuple[int, int]]:
+    """First column and width of each panel, all but the last of one width.
+
+    >>> column_panels(5000)
+    [(0, 2560), (2560, 2440)]
+    >>> column_panels(100)
+    [(0, 100)]
+    """
+    count = min(MAX_PANELS, max(1, columns // PANEL_COLUMNS))
+    width = -(-columns // (count * ALIGNMENT)) * ALIGNMENT
+    return [(first, min(width, columns - first)) for first in range(0, columns, width)]

@@ -1,0 +1,194 @@
+"""Draw problems on rank 0, spread each over as many ranks as it says, and let the independent judge decide.
+
+Started as ``distributed.py DEVICE SHARE RANKS EXAMPLES [BREAK]``; on ``cuda`` the ranks share what GPUs there
+are if SHARE is 1, or have one each. RANKS are numbers of ranks to spread over, as 1,2,3. Every algorithm goes
+over every transport that works here. The first wrong result ends all ranks with exit status 1. BREAK = arrival:
+the last row of an arrival never comes. BREAK = order: nobody waits for arrivals.
+"""
+
+import math
+import sys
+
+import numpy as np
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from mpi4py import MPI
+
+from hpcmm.backends import open_backend
+from hpcmm.operations import OPERATIONS
+from hpcmm.operations.matmul import MATMUL
+from hpcmm.operations.reduction import SUM
+from hpcmm.parallel import schedules, staged, transports, world
+from hpcmm.parallel.distribution import distribute
+from hpcmm.parallel.memory import need
+
+WORLD = MPI.COMM_WORLD
+DEVICE, SHARE, EXAMPLES = sys.argv[1], sys.argv[2] == "1", int(sys.argv[4])
+RANKS = [int(ranks) for ranks in sys.argv[3].split(",")]
+BACKEND = open_backend(DEVICE, threads=1, local_rank=world.local_rank(WORLD), share_gpu=SHARE)
+TAKEN: list[int] = []  # elements of each array on the device
+VARIANTS = {"cpu": ["numpy", "serial", "packed"], "cuda": ["cublas", "tiled_padded", "asynchronous"]}[DEVICE]
+REDUCTION = {"cpu": "serial", "cuda": "one_launch"}[DEVICE]
+ALGORITHMS = [algorithm.name for algorithm in MATMUL.algorithms[1:] if not algorithm.variants]
+COMMS: dict[int, MPI.Comm] = {}  # of the first ranks, by their number
+OPEN: dict[tuple[int, str], transports.Transport] = {}
+
+schedules.PANEL_COLUMNS, schedules.ALIGNMENT = 8, 4  # several panels of small matrices
+size = st.one_of(st.integers(1, 8), st.integers(1, 90))
+
+
+def open_all() -> list[tuple[int, str]]:
+    """Open each transport that works, over the first ranks."""
+    works = []
+    for ranks in RANKS:
+        comm = WORLD.Split(0 if WORLD.rank < ranks else MPI.UNDEFINED, WORLD.rank)
+        found = []
+        if comm != MPI.COMM_NULL:
+            COMMS[ranks] = comm
+            kinds = [*transports.TRANSPORTS[DEVICE], *([transports.Pinned] if DEVICE == "cpu" else [])]
+            for kind in kinds if ranks > 1 else [transports.Transport]:
+                missing = kind.missing(comm, BACKEND)
+                if missing:
+                    if comm.rank == 0:
+                        print(f"{ranks} ranks, {kind.name}: {missing}", flush=True)
+                    continue
+                OPEN[ranks, kind.name] = kind(comm, BACKEND)
+                if ranks > 1:
+                    transports.trial(OPEN[ranks, kind.name])
+                found.append((ranks, kind.name))
+        works += WORLD.bcast(found, root=0)
+    return works
+
+
+def counting(right):
+    def allocate(shape, dtype):
+        TAKEN.append(math.prod(shape))
+        return right(shape, dtype)
+
+    return allocate
+
+
+BACKEND.empty, BACKEND.shared_empty = counting(BACKEND.empty), counting(BACKEND.shared_empty)
+
+
+def run(case) -> None:
+    """Every rank's part in one case; rank 0 judges."""
+    name, algorithm, variant, dtype, shape, (ranks, transport), parameters, seed = case
+    if ranks <= WORLD.rank:
+        return
+    comm, operation = COMMS[ranks], OPERATIONS[name]
+    tile = {"tile": 8.0} if operation.variant(variant).tiles else {}
+    inputs = judge = before = None
+    if comm.rank == 0:
+        inputs = operation.draw(np.random.default_rng(seed), shape, dtype, parameters)
+        before = {name: array.copy() for name, array in inputs.items()}
+        judge = operation.reference(inputs, parameters)
+    TAKEN.clear()
+    staged.SHARED_MEMORY = "/proc" if seed % 4 == 1 else "/dev/shm"  # the first has no space at all
+    spread = distribute(
+        operation.algorithm(algorithm), comm, BACKEND, operation, shape, dtype, inputs, transport=OPEN[ranks, transport]
+    )
+    expected = need(algorithm, operation, shape, ranks, comm.rank).device
+    assert sum(TAKEN) == expected, f"{case}: {sum(TAKEN)} elements of device memory, not {expected}"
+    product = spread.prepare(operation.variant(variant), parameters | tile)
+    measures = operation.algorithm(algorithm).measures
+
+    def check(what: str) -> None:
+        if comm.rank == 0:
+            (result,) = spread.result.values()
+            verdict = judge(result)
+            assert verdict.passed, f"{case}: {what}: {verdict}"
+            assert all(before[name].tobytes() == inputs[name].tobytes() for name in before), "inputs were written"
+
+    for _ in range(2):  # the second call must start from what the first one did
+        spread.poison()
+        seconds = spread.call(product)
+        check("call")
+    assert seconds["total"] > 0
+    if "kernel" in measures:
+        spread.keep()
+        for _ in range(2):
+            spread.poison()
+            assert spread.kernel(product, cold=True) > 0
+        spread.fetch()
+        check("kernel")
+    spread.close()
+
+
+def break_arrival() -> None:
+    def without_the_last_row(right):
+        def start(self, arrivals, departures, after):
+            ticket = right(self, arrivals, departures, after)
+            self.backend.synchronize()
+            self.wait(ticket)
+            for each in arrivals:
+                each.target[-1:].fill(np.nan)
+            return ticket
+
+        return start
+
+    kind = transports.TRANSPORTS[DEVICE][0]
+    kind.start = without_the_last_row(kind.start)
+
+
+def break_order() -> None:
+    transports.TRANSPORTS[DEVICE][0].wait = lambda self, ticket: None
+
+
+def main() -> None:
+    works = open_all()
+    if sys.argv[5:]:
+        {"arrival": break_arrival, "order": break_order}[sys.argv[5]]()
+    scalars = [{"alpha": alpha, "beta": beta} for alpha, beta in ((1.5, 0.5), (1.0, 0.0), (-1.0, 1.0), (0.25, -2.0))]
+    cases = st.tuples(
+        st.just("matmul"),
+        st.sampled_from(ALGORITHMS),
+        st.sampled_from(VARIANTS),
+        st.sampled_from(MATMUL.dtypes),
+        st.tuples(size, size, size),
+        st.sampled_from(works),
+        st.sampled_from(scalars),
+        st.integers(0, 2**32 - 1),
+    )
+
+    # no time limits, and no search for a smaller case: an error anywhere ends all ranks at once
+    @settings(
+        max_examples=EXAMPLES,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(cases)
+    def drawn(case):
+        run(WORLD.bcast(case))
+
+    if WORLD.rank == 0:
+        fixed = 0  # is the seed too
+        for algorithm in ALGORITHMS:
+            for on in works:
+                # more ranks than rows, than terms, than columns; uneven blocks
+                for shape in ((3, 40, 50), (40, 50, 2), (50, 1, 40), (61, 53, 67)):
+                    dtype = MATMUL.dtypes[fixed % 3 % 2]
+                    run(WORLD.bcast(("matmul", algorithm, VARIANTS[0], dtype, shape, on, scalars[0], fixed)))
+                    fixed += 1
+        for name in ("sum", "minimum", "maximum"):
+            for on in works:
+                dtype = SUM.dtypes[fixed % 3]
+                for length in (1, 2, 1003):
+                    run(WORLD.bcast((name, "all_reduce", REDUCTION, dtype, (length,), on, {}, fixed)))
+                    fixed += 1
+        drawn()
+        WORLD.bcast(None)
+        names = ", ".join(sorted({name for _, name in works if name}))
+        print(f"{fixed} fixed and {EXAMPLES} drawn cases over {names}: right", flush=True)
+    else:
+        while (case := WORLD.bcast(None)) is not None:
+            run(case)
+    for transport in OPEN.values():
+        transport.close()
+
+
+if __name__ == "__main__":
+    main()

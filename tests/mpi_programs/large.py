@@ -1,0 +1,34 @@
+"""Multiply by a float32 matrix whose every sum is known: ``large.py ALGORITHM TERMS COLUMNS``."""
+
+import sys
+
+import numpy as np
+from mpi4py import MPI
+
+from hpcmm.backends.cpu import CpuBackend
+from hpcmm.operations.matmul import MATMUL
+from hpcmm.parallel.distribution import distribute
+from hpcmm.parallel.transports import open_transport
+
+algorithm, terms, columns = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+comm, backend = MPI.COMM_WORLD, CpuBackend(threads=1)
+shape, parameters = (3, columns, terms), {"alpha": 1.0, "beta": 0.0}
+inputs = expected = None
+if comm.rank == 0:
+    # B is 1 where row + column is a multiple of 512 and 0 elsewhere; sums of ones are exact below 2^24
+    inputs = {
+        "A": np.ones((3, terms), np.float32),
+        "B": np.zeros((terms, columns), np.float32),
+        "C": np.zeros((3, columns), np.float32),
+    }
+    for column in range(columns):
+        inputs["B"][-column % 512 :: 512, column] = 1
+    expected = [len(range(-column % 512, terms, 512)) for column in range(columns)]
+transport, _ = open_transport(comm, backend)
+spread = distribute(MATMUL.algorithm(algorithm), comm, backend, MATMUL, shape, "float32", inputs, transport=transport)
+spread.poison()
+spread.call(spread.prepare(MATMUL.variant("numpy"), parameters))
+if comm.rank == 0:
+    assert (spread.result["C"] == expected).all(), "wrong sums"
+    print(f"{terms * columns} elements: right")
+spread.close()

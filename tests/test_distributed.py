@@ -1,0 +1,354 @@
+"""Work spread over ranks by every algorithm and transport: results, schedules, memory, plan and predictions."""
+
+import itertools
+import math
+import re
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import test_plan
+import timings
+from hypothesis import given
+from hypothesis import strategies as st
+from mpi4py import MPI
+
+import hpcmm
+from hpcmm import analysis, backends, plan, store
+from hpcmm.backends.cpu import CpuBackend
+from hpcmm.model import PHASES, Point
+from hpcmm.operations import OPERATIONS
+from hpcmm.operations.matmul import MATMUL
+from hpcmm.parallel import cost, memory
+from hpcmm.parallel.block_rows import message
+from hpcmm.parallel.schedules import block_rows, column_panels, grid, groups, panels, partners, runs
+
+PROGRAM = Path(__file__).parent / "mpi_programs" / "distributed.py"
+FOLDER = Path(hpcmm.__file__).parent / "parallel"
+
+
+# --- results -----------------------------------------------------------------------------------------------------
+
+
+def test_each_algorithm_is_one_module_of_its_name():
+    for operation in OPERATIONS.values():
+        assert operation.algorithms[0].name == "scatter"
+        for algorithm in operation.algorithms:
+            assert (FOLDER / f"{algorithm.name}.py").is_file()
+            assert set(algorithm.measures) <= {"call", "kernel"}
+            assert algorithm.measures
+
+
+@pytest.mark.parametrize("ranks", ["1,2,3,4,5", "6"])  # six are a grid of 2 x 3
+def test_every_algorithm_over_every_transport_is_right(mpiexec, ranks):
+    done = mpiexec(int(ranks[-1]), PROGRAM, "cpu", 0, ranks, 60, timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert "60 drawn cases over mpi, mpi_rma, pinned: right" in done.stdout
+
+
+@pytest.mark.gpu
+def test_every_algorithm_is_right_between_processes_that_share_a_gpu_cuda(gpu, mpiexec):
+    done = mpiexec(3, PROGRAM, "cuda", 1, "1,2,3", 30, timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert "30 drawn cases over " in done.stdout
+
+
+@pytest.mark.gpu
+def test_every_algorithm_is_right_on_gpus_of_their_own_cuda(gpu, mpiexec):
+    gpus = min(backends.gpu_count(), 6)
+    if gpus < 2:
+        pytest.skip(f"needs two GPUs, CUDA shows {gpus}")
+    done = mpiexec(gpus, PROGRAM, "cuda", 0, ",".join(map(str, range(2, gpus + 1))), 50, timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert "50 drawn cases over " in done.stdout
+
+
+@pytest.mark.parametrize("part", ["arrival", "order"])
+def test_a_broken_exchange_is_found(mpiexec, part):
+    done = mpiexec(3, PROGRAM, "cpu", 0, "3", 10, part, timeout=120)
+    assert done.returncode != 0
+    assert "passed=False" in done.stderr
+    assert "right" not in done.stdout
+
+
+def test_counts_of_messages_are_rows_however_many_elements_they_have():
+    _, count, kind = message(np.broadcast_to(np.float32(0), (70_000, 40_000)))  # 2.8e9 elements in no memory
+    assert (count, kind.Get_size()) == (70_000, 160_000)
+    kind.Free()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["scatter", "staged", "resident", "ring", "summa"])
+def test_a_matrix_of_more_than_2_31_elements(mpiexec, algorithm):
+    terms, columns = 2**22 + 1, 513  # 8 GiB
+    needed = 5 * 4 * terms * columns
+    if memory.host_free() < needed:
+        pytest.skip(f"needs {needed / 2**30:.0f} GiB of memory")
+    done = mpiexec(2, PROGRAM.parent / "large.py", algorithm, terms, columns, timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert f"{terms * columns} elements: right" in done.stdout
+
+
+# --- measuring ---------------------------------------------------------------------------------------------------
+
+MEASURING = {
+    "warmups": 1,
+    "min_repetitions": 3,
+    "max_repetitions": 3,
+    "max_seconds": 5,
+    "relative_interval": 0.01,
+    "cache": "cold",
+    "seed": 1,
+}
+
+
+def measured(mpiexec, folder: Path, entry: dict, transport: str) -> dict:
+    """The groups of the file that a job with two ranks writes."""
+    config = {"scale": "quick", "backends": "cpu", "transport": transport, "measuring": MEASURING}
+    plan.make(config | {"sweeps": {"spread": entry | {"ranks": [2]}}}, "no GPU", 0).write(folder / "plan.json")
+    program = Path(hpcmm.__file__).parents[1] / "jobs" / "measure.py"
+    name = "spread/cpu-r2-1"
+    done = mpiexec(2, program, "--plan", folder / "plan.json", "--batch", name, "--output", folder / "out.h5")
+    assert done.returncode == 0, done.stderr
+    return store.read(folder / "out.h5")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "phases"), [("staged", {"kernel", "total"}), ("resident", {"kernel"}), ("summa", {"kernel"})]
+)
+def test_a_product_is_measured_beside_the_textbook_and_says_what_carried_it(mpiexec, tmp_path, algorithm, phases):
+    entry = {"operation": "matmul", "variants": ["numpy"], "sizes": [30, 41], "algorithms": [algorithm]}
+    groups = measured(mpiexec, tmp_path, entry, "mpi_rma")
+    rows, samples = groups["measurements"], groups["samples"]
+    dtypes = 2
+    assert rows["contender_algorithm"].tolist() == [algorithm, "scatter"] * 2 * dtypes
+    assert rows["transport"].tolist() == ["mpi_rma", ""] * 2 * dtypes
+    assert set(rows["algorithm"]) == {algorithm}
+    assert rows["baseline"].tolist() == [0, 1] * 2 * dtypes
+    assert rows["passed"].all()
+    np.testing.assert_array_equal(np.bincount(samples["measurement"]), [2 * 3] * 4 * dtypes)
+    own = np.isin(samples["measurement"], np.flatnonzero(rows["contender_algorithm"] == algorithm))
+    assert {phase for phase in PHASES if not np.isnan(samples[phase][own]).all()} == phases
+    assert set(samples["call"]) == {int("total" in phases)}
+    exchanges = analysis.runs(groups)[0]["provenance"]["exchanges"]
+    assert exchanges["transport"] == "mpi_rma"
+    assert len(exchanges["bytes"]) == len(exchanges["seconds"]) > 1
+
+
+def test_a_reduction_is_combined_on_all_ranks(mpiexec, tmp_path):
+    entry = {"operation": "maximum", "variants": ["serial"], "sizes": [1, 1000], "algorithms": ["all_reduce"]}
+    rows = measured(mpiexec, tmp_path, entry, "auto")["measurements"]
+    assert rows["passed"].all()
+    assert set(rows["transport"][rows["contender_algorithm"] == "all_reduce"]) == {"mpi"}
+
+
+def test_a_file_from_before_algorithms_opens_as_the_textbooks(tmp_path):
+    point = Point("matmul", "numpy", (4, 4, 4), "float32", 1, {"alpha": 1.0, "beta": 0.0})
+    path = timings.write(tmp_path / "timings.h5", {"size": [timings.measurement(point)]})
+    with h5py.File(path, "r+") as file:
+        for name in ("algorithm", "contender_algorithm", "transport"):
+            del file["measurements"][name]
+    rows = store.read(path)["measurements"]
+    assert (rows["algorithm"][0], rows["contender_algorithm"][0], rows["transport"][0]) == ("scatter", "scatter", "")
+    store.merge([path], tmp_path / "merged.h5")
+    assert len(analysis.points(analysis.measurements(store.read(tmp_path / "merged.h5")))) == 1
+
+
+# --- schedules ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", range(2, 20))
+def test_in_each_step_every_rank_asks_another_one_that_knows_of_it(size):
+    steps = [partners(rank, size) for rank in range(size)]
+    for rank, mine in enumerate(steps):
+        assert {source for source, _ in mine} == set(range(size)) - {rank}
+        for step, (source, _) in enumerate(mine):
+            assert steps[source][step][1] == rank
+
+
+def finishing(order: list[int], lengths: list[int], product: float, exchange: float, overhead: float) -> float:
+    """When the last of these groups is multiplied, one event after the other."""
+    now, done = 0.0, 0
+    for length in lengths:
+        members = order[done : done + length]
+        done += length
+        now = max(now, (done - 1) * exchange) + length * product + len(runs(members)) * overhead
+    return now
+
+
+seconds = st.floats(0, 10)
+
+
+@given(st.integers(1, 7), st.integers(0, 6), seconds, seconds, seconds)
+def test_no_other_grouping_is_finished_sooner(size, rank, product, exchange, overhead):
+    order = [rank % size, *(source for source, _ in partners(rank % size, size))]
+    lengths, end = groups(order, product, exchange, overhead)
+    assert lengths[0] == 1
+    assert sum(lengths) == size
+    assert end == pytest.approx(finishing(order, lengths, product, exchange, overhead))
+    for cuts in itertools.product((False, True), repeat=max(0, size - 2)):
+        ends = [i + 2 for i, cut in enumerate(cuts) if cut]
+        bounds = [0, 1, *ends, size] if size > 1 else [0, 1]
+        other = [b - a for a, b in itertools.pairwise(bounds)]
+        assert end <= finishing(order, other, product, exchange, overhead) + 1e-9
+
+
+@given(st.integers(1, 500), st.integers(1, 40))
+def test_panels_of_a_grid_cover_the_sum_and_have_one_owner_each(terms, ranks):
+    rows, columns = grid(ranks)
+    assert rows * columns == ranks
+    assert rows <= columns
+    cut = panels(terms, rows, columns)
+    assert [panel.first for panel in cut] == [0, *itertools.accumulate(panel.terms for panel in cut)][:-1]
+    assert sum(panel.terms for panel in cut) == terms
+    for panel in cut:
+        for blocks, owner in ((block_rows(terms, columns), panel.column), (block_rows(terms, rows), panel.row)):
+            first, count = blocks[owner]
+            assert first <= panel.first
+            assert panel.first + panel.terms <= first + count
+
+
+@given(st.integers(1, 10**6))
+def test_panels_of_columns_cover_them(columns):
+    cut = column_panels(columns)
+    assert [first for first, _ in cut] == [0, *itertools.accumulate(width for _, width in cut)][:-1]
+    assert sum(width for _, width in cut) == columns
+    assert all(width > 0 for _, width in cut)
+
+
+# --- memory ------------------------------------------------------------------------------------------------------
+
+
+def preflight(n: int, algorithm: str) -> tuple[str, bool]:
+    point = Point("matmul", "numpy", (n, n, n), "float64", 1, algorithm=algorithm)
+    return memory.preflight(MPI.COMM_SELF, CpuBackend(threads=1), MATMUL, [point])[point.key]
+
+
+def test_what_cannot_fit_is_found_with_figures(monkeypatch):
+    lacking, beside = preflight(2**20, "resident")
+    assert re.fullmatch(r"needs \S+ GiB of host \S+, where \S+ are free; no algorithm would fit", lacking)
+    assert not beside
+    assert preflight(64, "staged") == ("", True)
+    bytes_of_summa = 8 * 64 * 64 * (4 + 4 + 1)
+    monkeypatch.setattr(memory, "host_free", lambda: bytes_of_summa / memory.USABLE + 1)
+    lacking, _ = preflight(64, "staged")
+    assert re.search("would fit: .*resident", lacking)
+    assert preflight(64, "resident") == ("", False)
+
+
+@given(st.integers(1, 64), st.sampled_from([1024, 1000, 4097]))
+def test_a_ring_holds_less_than_a_gathered_b_from_four_ranks_on(ranks, n):
+    need = {name: memory.need(name, MATMUL, (n, n, n), ranks, 0).device for name in ("resident", "ring")}
+    assert ranks < 4 or need["ring"] <= need["resident"]
+
+
+def test_free_memory_of_the_host_is_no_more_than_the_system_has():
+    assert 0 < memory.host_free() < 2**50
+
+
+# --- plan --------------------------------------------------------------------------------------------------------
+
+
+def spread(**changes) -> plan.Plan:
+    entry = {"operation": "matmul", "variants": ["serial", "cublas"], "sizes": [64], "ranks": [2]}
+    config = test_plan.changed(sweeps__spread=entry | {"algorithms": ["scatter", "ring"]}, **changes)
+    return test_plan.make(config)
+
+
+def test_each_algorithm_has_points_of_its_own():
+    points = [point for batch in spread().batches if batch.sweep == "spread" for point in batch.points]
+    assert {(point.variant, point.algorithm) for point in points} == {
+        *(("serial", "scatter"), ("serial", "ring"), ("cublas", "scatter"), ("cublas", "ring"))
+    }
+    assert len({point.key for point in points}) == len(points)
+
+
+def test_another_transport_changes_the_points_that_exchange():
+    def prints(planned: plan.Plan) -> dict[tuple, str]:
+        return {
+            (batch.sweep, point.key, point.algorithm): fingerprint
+            for batch in planned.batches
+            for point, fingerprint in zip(batch.points, batch.fingerprints, strict=True)
+        }
+
+    before, after = prints(spread()), prints(spread(transport="nccl"))
+    assert {key[2] for key in before if before[key] != after[key]} == {"ring"}
+    assert {key[2] for key in before if before[key] == after[key]} == {"scatter"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"sweeps__size__algorithms": ["cannon"]}, ["sweeps.size.algorithms", "'cannon'", "scatter, staged, resident"]),
+        ({"sweeps__sum__algorithms": ["ring"]}, ["sweeps.sum.algorithms", "'ring'", "scatter, all_reduce"]),
+        ({"transport": "pigeon"}, ["transport", "'pigeon'", "auto, peer, nccl"]),
+    ],
+)
+def test_a_wrong_algorithm_or_transport_is_refused(changes, named):
+    with pytest.raises(plan.ConfigError) as refusal:
+        test_plan.make(test_plan.changed(**changes))
+    assert all(part in str(refusal.value) for part in named)
+
+
+def test_a_variant_for_even_sizes_does_not_multiply_parts():
+    config = test_plan.changed(sweeps__size__variants=["tiled_exact"], sweeps__size__algorithms=["ring"])
+    with pytest.raises(plan.ConfigError, match="tiled_exact does not work on any part of a matrix in place"):
+        test_plan.make(config)
+
+
+# --- analysis ----------------------------------------------------------------------------------------------------
+
+
+def test_an_algorithm_is_held_against_the_textbook_with_the_same_variant(tmp_path):
+    point = Point("matmul", "cublas", (64, 64, 64), "float32", 2, {"alpha": 1.0, "beta": 0.0}, "ring")
+    rows = [
+        timings.measurement(point, samples=timings.kernel_samples([[2.0, 4.0]] * 7)),
+        timings.measurement(point, samples=timings.kernel_samples([[3.0, 3.0]] * 7), algorithm="scatter"),
+    ]
+    frame = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"spread": rows})))
+    (own,) = analysis.points(frame).to_dict("records")
+    assert (own["label"], own["seconds"], own["ratio"], own["exposed_seconds"]) == ("cublas ring", 4.0, 0.75, 1.0)
+    assert frame["label"].tolist() == ["cublas ring", "cublas"]
+
+
+def test_a_line_is_found_again():
+    line = cost.fit([1e3, 1e5, 1e7], [2e-5 + size * 3e-9 for size in (1e3, 1e5, 1e7)])
+    assert line.latency == pytest.approx(2e-5)
+    assert line.per_unit == pytest.approx(3e-9)
+    assert line(0) == 0
+
+
+def test_predictions_of_one_schedule_by_hand():
+    # a rank multiplies 2 * 250 * 1000 * 250 flops of a share in 1.25 s and 0.5 s besides; a share arrives in 1 s
+    machine = cost.Machine(cost.Line(0.5, 1e-8), cost.Line(0.0, 1e-6), {})
+    shape = (1000, 1000, 1000)
+    assert cost.predict("scatter", "kernel", shape, 4, 4, machine) == pytest.approx(0.5 + 5.0)
+    assert cost.predict("ring", "kernel", shape, 4, 4, machine) == pytest.approx(4 * 1.75)
+    # own share until 1.75 s, when one has arrived: with two more products the last of three ends soonest at
+    # 1.75 + 1.75 (one) and, as three have arrived by 3 s, 3.5 + 3 = 6.5; waiting for all three ends at 3 + 4.25
+    assert cost.predict("resident", "kernel", shape, 4, 4, machine) == pytest.approx(6.5)
+    assert math.isnan(cost.predict("staged", "call", shape, 4, 4, machine))
+    for algorithm in ("resident", "ring", "summa"):  # nothing to exchange
+        assert cost.predict(algorithm, "kernel", shape, 4, 1, machine) == pytest.approx(0.5 + 20.0)
+
+
+def test_predictions_of_a_file_go_to_1024_ranks_and_have_the_measured_time_beside(tmp_path):
+    parameters = {"alpha": 1.0, "beta": 0.0}
+    rows = []
+    for n in (100, 200):
+        point = Point("matmul", "numpy", (n, n, n), "float32", 2, parameters, "ring")
+        flops = 2 * (n // 2) * n * n
+        textbook = timings.kernel_samples([[0.25 + flops * 1e-6] * 2] * 3)
+        rows.append(timings.measurement(point, samples=timings.kernel_samples([[n / 10, n / 10]] * 3)))
+        rows.append(timings.measurement(point, samples=textbook, algorithm="scatter"))
+    exchanges = {"transport": "mpi", "bytes": [1000, 100_000], "seconds": [1e-3, 1e-1]}
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"spread": rows}, {"exchanges": exchanges}))
+    found = analysis.predictions(columns, analysis.measurements(columns))
+    assert sorted(found["ranks"].unique()) == [2**power for power in range(11)]
+    measured = found[found["seconds"].notna()]
+    assert measured["ranks"].tolist() == [2, 2]
+    assert measured["seconds"].tolist() == [10.0, 20.0]
+    # two steps of each 0.25 s and half of 2 n^2 n / 2 flops; the exchange of n^2 / 2 * 4 bytes is shorter
+    expected = [2 * (0.25 + n**3 / 2 * 1e-6) for n in (100, 200)]
+    assert measured["predicted_seconds"].tolist() == pytest.approx(expected)
