@@ -75,6 +75,11 @@ class Cell:
 
 EMPTY = Cell()
 
+# What the table of the profiler has of a kernel.
+COUNTED = ("Occupancy reached", "Threads of a warp", "Global loads GB/s", "Global stores GB/s", "Sectors a load")
+COUNTED += ("Sectors a store", "Shared memory pipe", "Wavefronts a shared load", "Wavefronts a shared store")
+COUNTED += ("Bank conflicts", "L2 hits", "DRAM reads GB/s", "DRAM writes GB/s", "FMA pipe", "SM throughput")
+
 # Where the page defines what a column has, by the column's name.
 DEFINED = {
     **{name: "kernel" for name in ("Time", "Kernel alone")},
@@ -92,6 +97,7 @@ DEFINED = {
     "Limited by": "limit",
     **dict.fromkeys(("Loads a phase", "Operations a phase", "Pending loads an SM", "Operations a load"), "tile-phase"),
     "GFLOP/s, bandwidth bound": "tile-phase",
+    **dict.fromkeys(COUNTED, "profile"),
     **dict.fromkeys(("Scaling", "Speed-up", "Efficiency", "Call speed-up", "Call efficiency"), "scaling"),
 }
 
@@ -413,10 +419,7 @@ def resource_table(rows: pd.DataFrame) -> Table:
 def profile_table(rows: pd.DataFrame) -> Table:
     """What the profiler counted of one operation's kernels; ``rows`` are of ``analysis.profiles``."""
     baselines = {variant.name for variant in OPERATIONS[rows["operation"].iloc[0]].ladder if variant.baseline}
-    head = ("Variant", "Type", "Occupancy reached", "Threads of a warp", "Global loads GB/s", "Global stores GB/s")
-    head += ("Sectors a load", "Sectors a store", "Shared memory", "Wavefronts a shared load")
-    head += ("Wavefronts a shared store", "Bank conflicts", "L2 hits", "DRAM reads GB/s", "DRAM writes GB/s")
-    head += ("FMA pipe", "SM throughput")
+    head = ("Variant", "Type", *COUNTED)
     cells, above = [], None
     for row in rows.to_dict("records"):
         kernel = row["kernel"] if row["variant"] in baselines else ""  # what the library chose; ours have no other name
