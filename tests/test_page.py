@@ -250,6 +250,13 @@ def test_printing_shows_everything(visit, small, tmp_path):
     assert not seen.page.locator("nav").is_visible() and not seen.page.locator(".filter").first.is_visible()
 
 
+def test_a_column_leads_to_its_definition(visit, small):
+    seen = visit(small)
+    seen.page.evaluate(OPEN_ALL)
+    seen.page.get_by_label("Definition of Step speed-up").first.click()
+    assert seen.page.locator("#step").bounding_box()["y"] < 900
+
+
 def test_a_link_opens_what_it_leads_to(visit, results):
     seen = visit(results / "report.html")
     target = seen.page.locator("details.series .chart").first

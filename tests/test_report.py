@@ -320,7 +320,7 @@ def test_links_within_the_page_have_targets(built):
     identities = [attributes["id"] for _, attributes in tags if "id" in attributes]
     assert len(identities) == len(set(identities))
     for _, attributes in tags:
-        for reference in (attributes.get("href"), attributes.get("data-chart"), attributes.get("aria-labelledby")):
+        for reference in map(attributes.get, ("href", "data-chart", "aria-labelledby", "data-defined")):
             assert reference is None or reference.removeprefix("#") in identities
 
 

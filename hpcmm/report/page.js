@@ -114,9 +114,7 @@ function makeSortable(table) {
     const button = document.createElement("button");
     button.type = "button";
     button.append(...head.childNodes);
-    const link = button.querySelector("a");
     head.append(button);
-    if (link) head.append(link);
     button.addEventListener("click", () => {
       const before = head.getAttribute("aria-sort");
       const next = {ascending: "descending", descending: null}[before] ?? (before ? null : "ascending");
@@ -162,9 +160,21 @@ function makeFilterable(table) {
     table.classList.toggle("moved", sorted || words.length > 0);
   });
 }
+// A question mark behind a column's name leads to its definition.
+function linkDefinitions(table) {
+  for (const head of table.querySelectorAll("th[data-defined]")) {
+    const link = document.createElement("a");
+    link.href = "#" + head.dataset.defined;
+    link.textContent = "?";
+    link.setAttribute("aria-label", "Definition of " + head.firstChild.textContent);
+    head.append(link);
+  }
+}
+
 for (const table of document.querySelectorAll("table.data")) {
   makeSortable(table);
   makeFilterable(table);
+  linkDefinitions(table);
 }
 
 // A link to a place inside something closed opens it.

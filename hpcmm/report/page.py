@@ -14,7 +14,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from hpcmm import analysis, limits
 from hpcmm.analysis import Series, Summary
 from hpcmm.operations import OPERATIONS
-from hpcmm.report import figures, tables
+from hpcmm.report import drawing, figures, tables
 from hpcmm.report.figures import Figure
 from hpcmm.report.findings import Headline
 from hpcmm.report.tables import Table
@@ -133,7 +133,7 @@ def render(
         timings=timings,
         config=figures.CONFIG,
         packed=packed,
-        vega=figures.script() if all_figures else "",
+        vega=drawing.script() if all_figures else "",
     )
 
 

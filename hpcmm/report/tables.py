@@ -260,7 +260,8 @@ def ladder_table(series: Series) -> Table:
     metric = OPERATIONS[series.operation].metric
     limited = bool(series.points["fraction"].notna().any())
     rows, above = [], ("", "")
-    for row in analysis.records(analysis.ladder(series.points)):
+    some, which = at_sizes(series.points, 4)
+    for row in analysis.records(analysis.ladder(some)):
         here = (size(row), row["device"])
         cells = [*leading(here, above), Cell(row["label"], kind="text")]
         above = here
@@ -285,12 +286,12 @@ def ladder_table(series: Series) -> Table:
         *(["Of limit"] if limited else []),
         "Result",
     )
-    return Table(f"Ladder, {conditions(series)}", head, tuple(rows))
+    return Table(f"Ladder, {conditions(series)}{which}", head, tuple(rows))
 
 
 def phase_table(series: Series) -> Table | None:
     """The whole call by phases, and its rate beside that of the kernel alone; None if no call was timed."""
-    frame, which = at_sizes(analysis.phases(series.points), 8)
+    frame, which = at_sizes(analysis.phases(series.points), 3)
     if frame.empty:
         return None
     metric = OPERATIONS[series.operation].metric
@@ -325,11 +326,12 @@ ACTIVITIES = {
 
 
 def activity_table(series: Series, activities: pd.DataFrame) -> Table | None:
-    """Copies and kernels of the whole calls as a profiler sums them up; None if no call was timed.
+    """Copies and kernels of the whole calls as a profiler sums them up; None if nothing was moved in one.
 
     ``activities`` are those of ``analysis.activities`` that belong to the series. Page-locked and
     pageable memory stand below one another, activity by activity.
     """
+    activities = activities[(activities["device"] != "cpu") | (activities["ranks"] > 1)]
     if activities.empty:
         return None
     with_memory = bool((activities["memory"] != "").any())
