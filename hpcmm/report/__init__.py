@@ -12,6 +12,7 @@ import pandas as pd
 
 from hpcmm import analysis, store
 from hpcmm.analysis import Series
+from hpcmm.compare import Comparison
 from hpcmm.report import drawing, figures, findings, page, tables
 from hpcmm.report.figures import Figure
 from hpcmm.report.page import Part, Sweep
@@ -68,6 +69,13 @@ def build(timings: Path, results: Path) -> Path:
     folder.write("report.html", html)
     folder.draw()
     return results / "report.html"
+
+
+def build_comparison(comparison: Comparison, before: Path, after: Path, phase: str, target: Path) -> None:
+    """Write the page of a comparison of two timings files."""
+    table = tables.comparison_table(comparison.rows)
+    html = page.render_comparison(comparison, table, before.name, after.name, phase)
+    Folder(target.parent).write(target.name, html)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,9 @@ def _apart(specs: Sequence[str]) -> list[str]:
 
 def script() -> str:
     """Vega, Vega-Lite and vega-embed in one script for an offline page: gzip in base64, a third of its length."""
-    return base64.b64encode(gzip.compress(vl_convert.javascript_bundle(vl_version=VEGA_LITE).encode(), mtime=0)).decode()
+    return base64.b64encode(
+        gzip.compress(vl_convert.javascript_bundle(vl_version=VEGA_LITE).encode(), mtime=0)
+    ).decode()
 
 
 if __name__ == "__main__":

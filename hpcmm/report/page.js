@@ -1,7 +1,7 @@
 "use strict";
 // Draws the figures as they come into sight, shows the values behind them, sorts and filters tables.
 
-const config = JSON.parse(document.getElementById("config").textContent);
+const config = JSON.parse(document.getElementById("config")?.textContent ?? "{}");
 const values = new Map();  // the rows of each set of values, unpacked once
 
 function rowsOf(id) {
