@@ -45,6 +45,7 @@ def build(timings: Path, results: Path) -> Path:
         activities=analysis.activities(columns, frame),
         resources=analysis.resources(frame),
         scaling=analysis.scaling(frame),
+        profiles=analysis.profiles(columns),
     )
     folder = Folder(results)
     sweeps: dict[str, list[Series]] = {}
@@ -62,7 +63,7 @@ def build(timings: Path, results: Path) -> Path:
         states=folder.keep("state", figures.clocks(analysis.states(columns, frame))),
         resources=occupied,
         device=device,
-        profiles=_profiles(analysis.profiles(columns), folder),
+        profiles=_profiles(whole.profiles, folder),
         unprofiled=analysis.unprofiled(columns),
         timings=timings.name,
     )
@@ -85,6 +86,7 @@ class Experiment:
     activities: pd.DataFrame
     resources: pd.DataFrame
     scaling: pd.DataFrame
+    profiles: pd.DataFrame
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ def _sweep(name: str, members: Sequence[Series], whole: Experiment, folder: Fold
     if scaled:
         folder.tabulate(f"{stem}.scaling", scaled, tables.csv([gains], tables.SCALING_COLUMNS))
     efficiencies = folder.keep(stem, figures.scalings(gains), name)
-    return Sweep(name, parts, findings.what_to_see(points, whole.resources), scaled, efficiencies)
+    return Sweep(name, parts, findings.what_to_see(points, whole.resources, whole.profiles), scaled, efficiencies)
 
 
 def _resources(
