@@ -109,7 +109,7 @@ rule report:
     input:
         "results/timings.h5",
     output:
-        "results/report.html",
+        report("results/report.html", category="Benchmark"),
     log:
         "results/logs/report.log",
     shell:

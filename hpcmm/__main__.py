@@ -84,6 +84,21 @@ def parser() -> argparse.ArgumentParser:
     inner.add_argument("-o", "--output", type=Path, required=True, help="HDF5 file to write, which must not exist")
 
     inner = command(
+        run_compare,
+        "compare",
+        "Compare two timings files point by point: faster, slower, same or ambiguous, by the raw times.",
+        epilog="Exit status: 0, or 3 if --fail-on-regression is given and a point is slower by more than that, or "
+        "wrong where it was right; 1 for files that cannot be compared.",
+    )
+    inner.add_argument("before", metavar="A", type=Path, help="HDF5 file of a job or an experiment")
+    inner.add_argument("after", metavar="B", type=Path, help="another, of the same kind of machine")
+    inner.add_argument("--of", choices=("kernel", "call"), default="kernel", help="the kernel alone, or the whole call")
+    inner.add_argument("--fail-on-regression", type=share, metavar="SHARE", help="such as 5%%")
+    inner.add_argument("--all", action="store_true", help="list the points that are the same, too")
+    inner.add_argument("--anyway", action="store_true", help="compare also what differs in kind, as another GPU")
+    inner.add_argument("--html", type=Path, metavar="FILE", help="write all of it as a page, too")
+
+    inner = command(
         run_doctor,
         "doctor",
         "Examine what measuring needs on this machine, and say what to do where something is missing.",
@@ -187,6 +202,39 @@ def run_merge(arguments: argparse.Namespace) -> int:
     merged, runs = len(groups["measurements"]["run"]), len(groups["runs"]["batch"])
     print(f"{arguments.output}: {merged} measurements of {runs} runs; {sum(counts) - merged} were there twice")
     return 0
+
+
+def share(text: str) -> float:
+    """``"5%"`` or ``"0.05"`` as 0.05."""
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 10:
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: a share such as 5% or 0.05")
+    return value
+
+
+def run_compare(arguments: argparse.Namespace) -> int:
+    from hpcmm import compare, report, store
+    from hpcmm.report import tables
+
+    files = [store.read(path) for path in (arguments.before, arguments.after)]
+    found = compare.compare(*files, phase=arguments.of, anyway=arguments.anyway)
+    rows = found.rows if arguments.all else found.rows[found.rows["verdict"] != "same"]
+    if not rows.empty:
+        print(tables.plain(tables.comparison_table(rows)), end="\n\n")
+    for difference in found.differences:
+        print(f"differs: {difference}")
+    print(found.line)
+    if arguments.html:
+        report.build_comparison(found, arguments.before, arguments.after, arguments.of, arguments.html)
+        print(arguments.html)
+    if arguments.fail_on_regression is None:
+        return 0
+    regressions = found.regressions(arguments.fail_on_regression)
+    print(f"{len(regressions)} slower by more than {100 * arguments.fail_on_regression:g} %, or wrong now")
+    return 0 if regressions.empty else 3
 
 
 def run_doctor(arguments: argparse.Namespace) -> int:

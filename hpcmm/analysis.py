@@ -108,7 +108,7 @@ def measurements(columns: Columns) -> pd.DataFrame:
             raise StoreError(f"operation {operation!r} is unknown to this package: upgrade hpcmm")
     parameters = sorted(set(frame.columns) - set(MEASUREMENTS))
     _describe(frame, parameters)
-    slowest = _slowest_ranks(columns, frame)
+    slowest = slowest_ranks(columns, frame)
     for prefix, phase, call in (("", "kernel", 0), ("call_", "total", 1)):
         part = slowest[slowest["call"] == call]
         _put(frame, prefix + "seconds", part[phase], part["measurement"])
@@ -132,7 +132,8 @@ def measurements(columns: Columns) -> pd.DataFrame:
     frame["exposed_seconds"] = (frame["seconds"] - beside).where(spread)
     frame["throttle_reasons"] = _throttling(columns, frame)
     frame["throttled"] = frame["throttle_reasons"] != 0
-    return frame.drop(columns=["ratio_count", "call_ratio_count"])
+    # a copy, as columns that were added one by one lie apart and are slow to pick rows from
+    return frame.drop(columns=["ratio_count", "call_ratio_count"]).copy()
 
 
 def _describe(frame: pd.DataFrame, parameters: Sequence[str]) -> None:
@@ -167,7 +168,7 @@ def _believed(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
     return frame["passed"].to_numpy()[columns["samples"]["measurement"]] == 1
 
 
-def _slowest_ranks(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
+def slowest_ranks(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     """Each phase's maximum over ranks: a row per (measurement, call, repetition)."""
     keys = ["measurement", "call", "repetition"]
     samples = pd.DataFrame({name: columns["samples"][name] for name in (*keys, *PHASES)})

@@ -30,6 +30,7 @@ ORDER = [
     "measure",
     "profiling",
     "analysis",
+    "compare",
     "report",
     "status",
     "doctor",

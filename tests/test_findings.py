@@ -29,7 +29,7 @@ def seen(tmp_path, *rows, sweep="size", **provenance):
     columns = store.read(timings.write(tmp_path / "timings.h5", {sweep: rows}, provenance))
     frame = analysis.measurements(columns)
     members = [series.points for series in analysis.series(frame)]
-    return findings.what_to_see(pd.concat(members), analysis.resources(frame))
+    return findings.what_to_see(pd.concat(members), analysis.resources(frame), analysis.profiles(columns))
 
 
 def about(sentences, *words):
@@ -63,6 +63,25 @@ def test_steps_that_do_not_gain_are_named_with_ratio_interval_and_reason(tmp_pat
     assert "24 B a thread are spilled to local memory; occupancy 25 % instead of 100 %, limited by registers)" in text
     assert "no difference seen: tiled_unrolled 8 after tiled_padded 8 (1.00×, 0.909 to 1.11)" in text
     assert "too few repetitions to tell: register_1d after tiled_unrolled 8 (3.00×)." in text
+
+
+def test_a_profile_explains_a_step_that_does_not_gain(tmp_path):
+    rows = [timed(product(v, tile=8), t) for v, t in (("naive", 4.0), ("bank_conflict", 5.0), ("conflict_free", 3.0))]
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"size": rows}))
+    frame = analysis.measurements(columns)
+    counters = {"shared_wavefronts_per_load": 1.0, "load_sectors": 4.0, "active_threads": 32.0}
+    worse = {"shared_wavefronts_per_load": 8.0, "load_sectors": 4.2, "active_threads": 16.0, "achieved_occupancy": 0.4}
+    profiles = pd.DataFrame(
+        [
+            {"operation": "matmul", "dtype": "float32", "rung": rung, "achieved_occupancy": 0.8, **counters, **own}
+            for rung, own in (("naive 8", {}), ("bank_conflict 8", worse), ("conflict_free 8", {}))
+        ]
+    )
+    points = analysis.points(frame)
+    text = about(findings.what_to_see(points, analysis.resources(frame), profiles), "steps")
+    assert "bank_conflict 8 after naive 8 (0.800×, 0.800 to 0.800; tiles stored by columns, against the banks; " in text
+    assert "a load from shared memory takes 8.00 wavefronts instead of 1.00; 16.0 threads of a warp take part" in text
+    assert "the occupancy reached is 40 % instead of 80 %)" in text and "sectors" not in text
 
 
 def test_the_fastest_rung_stands_beside_baseline_and_limit(tmp_path):
@@ -175,8 +194,8 @@ def test_every_sweep_of_the_config_has_something_to_see(modelled):
     for series in analysis.series(frame):
         by_sweep.setdefault(series.sweep, []).append(series.points)
     for sweep, members in by_sweep.items():
-        sentences = findings.what_to_see(pd.concat(members), analysis.resources(frame))
-        assert sentences and not [text for text in sentences if "nan" in text], sweep
+        told = findings.what_to_see(pd.concat(members), analysis.resources(frame), analysis.profiles(columns))
+        assert told and not [text for text in told if "nan" in text], sweep
 
 
 def test_algorithms_stand_beside_the_textbooks(tmp_path):

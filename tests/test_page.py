@@ -12,7 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 from timings import FAIL, kernel_samples, measurement
 
-from hpcmm import report
+from hpcmm import compare, report, store
 from hpcmm.model import Point
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -250,12 +250,41 @@ def test_printing_shows_everything(visit, small, tmp_path):
     assert not seen.page.locator("nav").is_visible() and not seen.page.locator(".filter").first.is_visible()
 
 
+def test_a_column_leads_to_its_definition(visit, small):
+    seen = visit(small)
+    seen.page.evaluate(OPEN_ALL)
+    seen.page.get_by_label("Definition of Step speed-up").first.click()
+    assert seen.page.locator("#step").bounding_box()["y"] < 900
+
+
 def test_a_link_opens_what_it_leads_to(visit, results):
     seen = visit(results / "report.html")
     target = seen.page.locator("details.series .chart").first
     assert not target.is_visible()
     seen.page.evaluate("id => { location.hash = id; }", target.get_attribute("id"))
     target.wait_for()
+
+
+def test_a_comparison_sorts_and_has_no_serious_fault(visit, tmp_path):
+    evil = "</script><script>alert(1)</script>"
+    points = [Point("matmul", "cublas", (n,) * 3, "float32", 1, {"alpha": 1.5, "beta": 0.5}) for n in (64, 128, 256)]
+    noise = [1 + 0.001 * i for i in range(12)]
+    files = []
+    for name, factors in (("a", (1.0, 1.0, 1.0)), ("b", (1.0, 2.0, 0.5))):
+        (tmp_path / name).mkdir()
+        rows = [
+            measurement(point, samples=kernel_samples([1e-3 * factor * each for each in noise]))
+            for point, factor in zip(points, factors, strict=True)
+        ]
+        files.append(timings.write(tmp_path / name / f"{name}.h5", {evil: rows}, {"hpcmm": evil + name}))
+    found = compare.compare(*map(store.read, files))
+    report.build_comparison(found, *files, "kernel", tmp_path / "compare.html")
+    seen = visit(tmp_path / "compare.html", offline=True)
+    table = seen.page.locator("table.data")
+    assert column(table, 1) == ["slower", "faster", "same"]
+    table.locator("thead th", has_text="Speed").locator("button").click()
+    assert column(table, 9) == ["0.500×", "1.00×", "2.00×"]
+    assert seen.troubles == [] and seen.requests == [seen.url] and serious_faults(seen.page) == []
 
 
 def test_text_from_a_file_runs_nothing(visit, tmp_path):

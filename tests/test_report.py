@@ -10,6 +10,7 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
+import h5py
 import pytest
 import timings
 from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement
@@ -320,7 +321,7 @@ def test_links_within_the_page_have_targets(built):
     identities = [attributes["id"] for _, attributes in tags if "id" in attributes]
     assert len(identities) == len(set(identities))
     for _, attributes in tags:
-        for reference in (attributes.get("href"), attributes.get("data-chart"), attributes.get("aria-labelledby")):
+        for reference in map(attributes.get, ("href", "data-chart", "aria-labelledby", "data-defined")):
             assert reference is None or reference.removeprefix("#") in identities
 
 
@@ -458,7 +459,7 @@ def test_an_empty_file_gives_a_page_that_says_so(tmp_path):
     found = Page(html_of(tmp_path))
     assert "No measurements. timings.h5 holds no measured point" in found.text
     assert "no CUDA device on this machine" in found.text
-    assert found.charts == [] and "vegaEmbed=" not in html_of(tmp_path)
+    assert found.charts == [] and 'id="vega"' not in html_of(tmp_path)
 
 
 def test_only_failures_still_make_a_page(tmp_path):
@@ -649,14 +650,41 @@ def test_job_prints_the_page_and_a_line(tmp_path):
     assert line == "1 point: 1 PASS, 0 FAIL, 0 throttled; 0 left out"
 
 
-def test_job_says_plainly_what_is_wrong_with_a_file(tmp_path):
-    done = run_job(tmp_path / "none.h5", "--results", tmp_path)
+def foreign(path):
+    with h5py.File(path, "w") as file:
+        file["x"] = 1
+
+
+def newer(path):
+    timings.write(path, {"size": [of_rate(product("cublas"), 1.0)]})
+    with h5py.File(path, "a") as file:
+        file.attrs["schema_version"] = store.SCHEMA_VERSION + 1
+
+
+def truncated(path):
+    timings.write(path, {"size": [of_rate(product("cublas"), 1.0)]})
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda path: None, "no such file"),
+        (lambda path: path.write_bytes(b"\x89HDF\r\n\x1a\n"), "cut short or damaged"),
+        (lambda path: path.write_text("GFLOP/s\n1\n"), "cut short or damaged"),
+        (truncated, "cut short or damaged"),
+        (foreign, "not a file of hpcmm timings"),
+        (newer, f"schema version {store.SCHEMA_VERSION + 1}, but this package reads up to {store.SCHEMA_VERSION}"),
+    ],
+    ids=["missing", "header", "text", "truncated", "foreign", "newer"],
+)
+def test_job_says_plainly_what_is_wrong_with_a_file(tmp_path, make, text):
+    path = tmp_path / "timings.h5"
+    make(path)
+    done = run_job(path, "--results", tmp_path / "out")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"hpcmm: error: {tmp_path / 'none.h5'}: no such file\n"
-    (tmp_path / "cut.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
-    done = run_job(tmp_path / "cut.h5", "--results", tmp_path)
-    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
-    assert not (tmp_path / "report.html").exists()
+    assert done.stderr.startswith(f"hpcmm: error: {path}: ") and text in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and not (tmp_path / "out").exists()
 
 
 def test_report_and_analysis_load_no_backend():

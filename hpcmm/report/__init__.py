@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,7 +12,8 @@ import pandas as pd
 
 from hpcmm import analysis, store
 from hpcmm.analysis import Series
-from hpcmm.report import figures, findings, page, tables
+from hpcmm.compare import Comparison
+from hpcmm.report import drawing, figures, findings, page, tables
 from hpcmm.report.figures import Figure
 from hpcmm.report.page import Part, Sweep
 from hpcmm.report.tables import Table
@@ -44,6 +45,7 @@ def build(timings: Path, results: Path) -> Path:
         activities=analysis.activities(columns, frame),
         resources=analysis.resources(frame),
         scaling=analysis.scaling(frame),
+        profiles=analysis.profiles(columns),
     )
     folder = Folder(results)
     sweeps: dict[str, list[Series]] = {}
@@ -57,16 +59,24 @@ def build(timings: Path, results: Path) -> Path:
         headlines=findings.headlines(frame, whole.scaling),
         runs=runs,
         sweeps=shown,
-        rooflines=folder.draw("roofline", figures.rooflines(frame)),
-        states=folder.draw("state", figures.clocks(analysis.states(columns, frame))),
+        rooflines=folder.keep("roofline", figures.rooflines(frame)),
+        states=folder.keep("state", figures.clocks(analysis.states(columns, frame))),
         resources=occupied,
         device=device,
-        profiles=_profiles(analysis.profiles(columns), folder),
+        profiles=_profiles(whole.profiles, folder),
         unprofiled=analysis.unprofiled(columns),
         timings=timings.name,
     )
     folder.write("report.html", html)
+    folder.draw()
     return results / "report.html"
+
+
+def build_comparison(comparison: Comparison, before: Path, after: Path, phase: str, target: Path) -> None:
+    """Write the page of a comparison of two timings files."""
+    table = tables.comparison_table(comparison.rows)
+    html = page.render_comparison(comparison, table, before.name, after.name, phase)
+    Folder(target.parent).write(target.name, html)
 
 
 @dataclass(frozen=True)
@@ -76,6 +86,7 @@ class Experiment:
     activities: pd.DataFrame
     resources: pd.DataFrame
     scaling: pd.DataFrame
+    profiles: pd.DataFrame
 
 
 @dataclass(frozen=True)
@@ -83,6 +94,7 @@ class Folder:
     """Where the report goes."""
 
     path: Path
+    stills: dict[str, str] = field(default_factory=dict)  # what is to be drawn, by the name of its file
 
     def write(self, name: str, text: str) -> None:
         with store.replacing(self.path / name) as temporary:
@@ -95,13 +107,18 @@ class Folder:
             self.write(f"tables/{stem}.md", tables.markdown(shown))
             self.write(f"tables/{stem}.tex", tables.latex(shown))
 
-    def draw(self, stem: str, drawn: Iterable[Figure], of: str = "") -> list[Figure]:
-        """Write drawings of figures; their titles say what they are ``of``."""
+    def keep(self, stem: str, drawn: Iterable[Figure], of: str = "") -> list[Figure]:
+        """Keep figures to be drawn; their titles say what they are ``of``."""
         drawn = list(drawn)
         for figure in drawn:
-            title = [figure.caption, of] if of else figure.caption
-            self.write(f"figures/{stem}-{figure.name}.svg", figures.svg(figure, title))
+            title = [figure.caption, of] if of else [figure.caption]
+            self.stills[f"figures/{stem}-{figure.name}.svg"] = figures.still(figure, title)
         return drawn
+
+    def draw(self) -> None:
+        """Write drawings of all figures that were kept."""
+        for name, svg in zip(self.stills, drawing.svgs(list(self.stills.values())), strict=True):
+            self.write(name, svg)
 
 
 def _sweep(name: str, members: Sequence[Series], whole: Experiment, folder: Folder) -> Sweep:
@@ -114,7 +131,8 @@ def _sweep(name: str, members: Sequence[Series], whole: Experiment, folder: Fold
         earlier = sum((p.series.dtype, p.series.ranks) == (series.dtype, series.ranks) for p in parts[:i])
         number = f"-{earlier + 1}" if earlier else ""
         own_stem = f"{stem}-{quote(series.dtype, safe='')}-r{series.ranks}{number}"
-        drawn = folder.draw(own_stem, figures.of_series(series), f"{name}: {tables.conditions(series)}")
+        drawn = figures.of_series(series, with_calls=series.dtype == members[0].dtype)
+        folder.keep(own_stem, drawn, f"{name}: {tables.conditions(series)}")
         ladder = tables.ladder_table(series) if tables.is_ladder(series) else None
         listed = tables.activity_table(series, own)
         sizes = tables.size_table(series, most=32)
@@ -136,8 +154,8 @@ def _sweep(name: str, members: Sequence[Series], whole: Experiment, folder: Fold
     scaled = [tables.scaling_table(gains)] if not gains.empty else []
     if scaled:
         folder.tabulate(f"{stem}.scaling", scaled, tables.csv([gains], tables.SCALING_COLUMNS))
-    efficiencies = folder.draw(stem, figures.scalings(gains), name)
-    return Sweep(name, parts, findings.what_to_see(points, whole.resources), scaled, efficiencies)
+    efficiencies = folder.keep(stem, figures.scalings(gains), name)
+    return Sweep(name, parts, findings.what_to_see(points, whole.resources, whole.profiles), scaled, efficiencies)
 
 
 def _resources(

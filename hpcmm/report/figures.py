@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-import vl_convert
 
 from hpcmm import analysis
 from hpcmm.analysis import Series
@@ -26,7 +25,6 @@ DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4])
 LINE = "currentColor"  # follows the page's text, light or dark, on the screen and on paper
 HEAT = ("#eef3f9", "#1f5fa8")  # from the slowest to the fastest
 
-VEGA_LITE = "6.4"
 CONFIG = {
     "font": "system-ui, sans-serif",
     "background": "transparent",
@@ -81,10 +79,10 @@ class Figure:
         return [dict(zip(self.columns, values, strict=True)) for values in zip(*self.columns.values(), strict=True)]
 
 
-def of_series(series: Series) -> list[Figure]:
+def of_series(series: Series, with_calls: bool = True) -> list[Figure]:
     """The figures of one series: its rates, and whatever else its points are made for."""
-    figures = [rate_against_size(series), *ladders(series), tile_map(series), pitch_gain(series), *calls(series)]
-    return [figure for figure in figures if figure]
+    figures = [rate_against_size(series), *ladders(series), tile_map(series), pitch_gain(series)]
+    return [figure for figure in [*figures, *(calls(series) if with_calls else [])] if figure]
 
 
 def columns_of(rows: pd.DataFrame, series: Series) -> dict[str, list]:
@@ -667,14 +665,8 @@ def clocks(frame: pd.DataFrame) -> Iterator[Figure]:
         yield Figure(name, caption, columns, spec, {"sample": "Sample", "sweep": "Sweep", "value": title})
 
 
-def svg(figure: Figure, title: str | list[str]) -> str:
-    """The figure as a drawing of fixed size on white, for papers and slides."""
-    still = figure.spec | {"width": 560, "title": {"text": title, "limit": 700}, "data": {"name": "points"}}
-    still["config"] = CONFIG | {"background": "white"}
-    still["datasets"] = {"points": figure.records}
-    return vl_convert.vegalite_to_svg(json.dumps(still), vl_version=VEGA_LITE)
-
-
-def script() -> str:
-    """Vega, Vega-Lite and vega-embed in one script for an offline page."""
-    return vl_convert.javascript_bundle(vl_version=VEGA_LITE).replace("</script", "<\\/script")
+def still(figure: Figure, title: Sequence[str]) -> str:
+    """The figure at a fixed size on white, for papers and slides, as Vega-Lite with its data."""
+    spec = figure.spec | {"width": 560, "title": {"text": list(title), "limit": 700}, "data": {"name": "points"}}
+    spec |= {"config": CONFIG | {"background": "white"}, "datasets": {"points": figure.records}}
+    return json.dumps(spec)

@@ -68,15 +68,15 @@ class Ratio:
         return self.numbers if self.faster or self.slower else f"{SAME}: {self.numbers}"
 
 
-def what_to_see(rows: pd.DataFrame, resources: pd.DataFrame) -> list[str]:
+def what_to_see(rows: pd.DataFrame, resources: pd.DataFrame, profiles: pd.DataFrame) -> list[str]:
     """Sentences about one sweep.
 
     Parameters
     ----------
     rows : DataFrame
         The sweep's points, of ``analysis.measurements``.
-    resources : DataFrame
-        Of ``analysis.resources``: what may explain a rung.
+    resources, profiles : DataFrame
+        Of ``analysis.resources`` and ``analysis.profiles``: what may explain a rung.
     """
     rows = rows.reset_index(drop=True)
     passed = rows[(rows["result"] == "PASS") & rows["seconds"].notna()]
@@ -86,7 +86,7 @@ def what_to_see(rows: pd.DataFrame, resources: pd.DataFrame) -> list[str]:
         for device in DEVICES:
             here = first[first["device"] == device]
             if not here.empty:
-                found += [best(here), reach(here), order(here, resources)]
+                found += [best(here), reach(here), order(here, resources, profiles)]
         found += [tiles(first), remainders(first), pitch(first), shapes(first), host_memory(first), ranks(passed)]
     return [sentence for sentence in found if sentence]
 
@@ -186,7 +186,7 @@ def reach(rows: pd.DataFrame) -> str:
     return f"{label} has half of its highest rate from n = {tables.size(enough.iloc[0])} on."
 
 
-def order(rows: pd.DataFrame, resources: pd.DataFrame) -> str:
+def order(rows: pd.DataFrame, resources: pd.DataFrame, profiles: pd.DataFrame) -> str:
     """Whether each rung is faster than the one below it, at the largest size; the rungs that are not."""
     here = _largest(rows)
     rungs = _fastest(here[here["baseline"] == 0])
@@ -197,7 +197,7 @@ def order(rows: pd.DataFrame, resources: pd.DataFrame) -> str:
     for below, rung, ratio in steps:
         kind = "slower" if ratio.slower else SAME if ratio.known else "too few repetitions to tell"
         if not ratio.faster:
-            why = _why(below, rung, ratio, resources)
+            why = [*_why(below, rung, ratio, resources), *_counted(below, rung, profiles)]
             kinds[kind].append(f"{rung['rung']} after {below['rung']} ({'; '.join([ratio.numbers, *why])})")
     exceptions = [f"{kind}: {', '.join(texts)}" for kind, texts in kinds.items() if texts]
     place = f"On {DEVICES[rungs[0]['device']]} at {tables.size(rungs[0])}"
@@ -225,13 +225,35 @@ def _why(below: Row, rung: Row, ratio: Ratio, resources: pd.DataFrame) -> list[s
     return reasons
 
 
-def _resources_of(row: Row, resources: pd.DataFrame) -> Row | None:
-    if resources.empty:
+# What a profiler counts that may explain a step: its column, whether more of it is worse, and how it is told.
+COUNTED = {
+    "shared_wavefronts_per_load": (True, "a load from shared memory takes {} wavefronts instead of {}"),
+    "load_sectors": (True, "a load from global memory touches {} sectors instead of {}"),
+    "active_threads": (False, "{} threads of a warp take part in an instruction instead of {}"),
+    "achieved_occupancy": (False, "the occupancy reached is {} instead of {}"),
+}
+
+
+def _counted(below: Row, rung: Row, profiles: pd.DataFrame) -> list[str]:
+    """What a profiler counted of a rung that is worse by a tenth or more than of the one below."""
+    own, other = _resources_of(rung, profiles), _resources_of(below, profiles)
+    if own is None or other is None:
+        return []
+    reasons = []
+    for name, (more_is_worse, text) in COUNTED.items():
+        worse, better = (own[name], other[name]) if more_is_worse else (other[name], own[name])
+        if worse > 1.1 * better:
+            shown = tables.percent if "occupancy" in name else tables.number
+            reasons.append(text.format(shown(own[name]), shown(other[name])))
+    return reasons
+
+
+def _resources_of(row: Row, frame: pd.DataFrame) -> Row | None:
+    """The row of resources or profiles that is about the same rung and type."""
+    if frame.empty:
         return None
-    same = resources[
-        (resources["operation"] == row["operation"])
-        & (resources["rung"] == row["rung"])
-        & (resources["dtype"] == row["dtype"])
+    same = frame[
+        (frame["operation"] == row["operation"]) & (frame["rung"] == row["rung"]) & (frame["dtype"] == row["dtype"])
     ]
     return None if same.empty else same.iloc[0]
 

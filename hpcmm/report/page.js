@@ -1,7 +1,7 @@
 "use strict";
 // Draws the figures as they come into sight, shows the values behind them, sorts and filters tables.
 
-const config = JSON.parse(document.getElementById("config").textContent);
+const config = JSON.parse(document.getElementById("config")?.textContent ?? "{}");
 const values = new Map();  // the rows of each set of values, unpacked once
 
 function rowsOf(id) {
@@ -17,8 +17,18 @@ function rowsOf(id) {
   return values.get(id);
 }
 
+async function unpackVega() {
+  const packed = document.getElementById("vega");
+  if (!packed) return;
+  const bytes = Uint8Array.from(atob(packed.textContent), each => each.charCodeAt(0));
+  const unzipped = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const script = document.createElement("script");
+  script.textContent = await new Response(unzipped).text();
+  document.head.append(script);
+}
+
 function draw(place) {
-  if (place.dataset.state) return;
+  if (place.dataset.state || !window.vegaEmbed) return;
   place.dataset.state = "drawing";
   const source = JSON.parse(place.nextElementSibling.textContent);
   // a copy: Vega adds fields to the rows that it is given
@@ -30,24 +40,33 @@ function draw(place) {
       place.dataset.state = "drawn";
       place.querySelector("svg").setAttribute("aria-hidden", "true");  // the caption and the values are for all
     },
-    error => { place.dataset.state = "failed"; place.textContent = "This figure could not be drawn: " + error.message; },
+    error => fail(place, error),
   );
+}
+
+function fail(place, error) {
+  place.dataset.state = "failed";
+  place.textContent = "This figure could not be drawn: " + error.message;
 }
 
 const places = [...document.querySelectorAll(".chart")];
 const isShown = place => place.offsetParent !== null;
-const inSight = new IntersectionObserver(entries => {
-  for (const entry of entries) if (entry.isIntersecting) draw(entry.target);
-}, {rootMargin: "600px"});
-for (const place of places) inSight.observe(place);
 
-// The rest of what is open is drawn while the reader reads, so that it is there to be printed.
+// Figures are drawn as they come near; the rest of what is open while the reader reads, to be there for printing.
 const whenIdle = window.requestIdleCallback || (task => setTimeout(task, 50));
 function drawNext() {
   const next = places.find(place => !place.dataset.state && isShown(place));
   if (next) { draw(next); whenIdle(drawNext); }
 }
-addEventListener("load", () => whenIdle(drawNext));
+unpackVega().then(() => {
+  const near = new IntersectionObserver(entries => {
+    for (const entry of entries) if (entry.isIntersecting) draw(entry.target);
+  }, {rootMargin: "600px"});
+  for (const place of places) near.observe(place);
+  whenIdle(drawNext);
+}, error => {
+  for (const place of places) fail(place, error);
+});
 addEventListener("beforeprint", () => {
   for (const each of document.querySelectorAll("details")) each.open = true;
   for (const place of places) draw(place);
@@ -114,9 +133,7 @@ function makeSortable(table) {
     const button = document.createElement("button");
     button.type = "button";
     button.append(...head.childNodes);
-    const link = button.querySelector("a");
     head.append(button);
-    if (link) head.append(link);
     button.addEventListener("click", () => {
       const before = head.getAttribute("aria-sort");
       const next = {ascending: "descending", descending: null}[before] ?? (before ? null : "ascending");
@@ -162,9 +179,21 @@ function makeFilterable(table) {
     table.classList.toggle("moved", sorted || words.length > 0);
   });
 }
+// A question mark behind a column's name leads to its definition.
+function linkDefinitions(table) {
+  for (const head of table.querySelectorAll("th[data-defined]")) {
+    const link = document.createElement("a");
+    link.href = "#" + head.dataset.defined;
+    link.textContent = "?";
+    link.setAttribute("aria-label", "Definition of " + head.firstChild.textContent);
+    head.append(link);
+  }
+}
+
 for (const table of document.querySelectorAll("table.data")) {
   makeSortable(table);
   makeFilterable(table);
+  linkDefinitions(table);
 }
 
 // A link to a place inside something closed opens it.

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
-from hpcmm import analysis, limits
+from hpcmm import analysis, compare, limits
 from hpcmm.analysis import Series, Summary
+from hpcmm.compare import Comparison
 from hpcmm.operations import OPERATIONS
-from hpcmm.report import figures, tables
+from hpcmm.report import drawing, figures, tables
 from hpcmm.report.figures import Figure
 from hpcmm.report.findings import Headline
 from hpcmm.report.tables import Table
@@ -100,19 +101,10 @@ def render(
     timings : str
         Name of the file that all numbers are from.
     """
-    folder = files(__package__)
-    environment = Environment(
-        loader=FunctionLoader(lambda name: folder.joinpath(name).read_text("utf-8")),
-        autoescape=True,  # also of what is included: neither has text of a file
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":"), "ensure_ascii": False}
     all_figures = [*rooflines, *states]
     for sweep in sweeps:
         all_figures += [figure for part in sweep.parts for figure in part.figures] + [*sweep.efficiencies]
-    return environment.get_template("page.html.j2").render(
+    return _template("page.html.j2").render(
         summary=summary,
         headlines=headlines,
         failures=tables.failure_table(summary.failures),
@@ -133,8 +125,35 @@ def render(
         timings=timings,
         config=figures.CONFIG,
         packed=packed,
-        vega=figures.script() if all_figures else "",
+        vega=drawing.script() if all_figures else "",
     )
+
+
+def render_comparison(comparison: Comparison, table: Table, before: str, after: str, phase: str) -> str:
+    """Return the page of a comparison of two files of these names."""
+    return _template("compare.html.j2").render(
+        comparison=comparison,
+        table=table,
+        before=before,
+        after=after,
+        phase={"kernel": "the kernel alone", "call": "the whole call"}[phase],
+        defined=tables.DEFINED,
+        alpha=compare.ALPHA,
+        margin=compare.MARGIN,
+    )
+
+
+def _template(name: str) -> Template:
+    folder = files(__package__)
+    environment = Environment(
+        loader=FunctionLoader(lambda name: folder.joinpath(name).read_text("utf-8")),
+        autoescape=True,  # also of what is included: neither has text of a file
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":"), "ensure_ascii": False}
+    return environment.get_template(name)
 
 
 def packed(columns: Mapping[str, list]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from operator import itemgetter
 import pandas as pd
 from tabulate import tabulate
 
-from hpcmm import analysis
+from hpcmm import analysis, compare
 from hpcmm.analysis import Series
 from hpcmm.model import COUNTERS, PHASES, RESOURCES
 from hpcmm.operations import OPERATIONS
@@ -98,6 +98,7 @@ DEFINED = {
     **dict.fromkeys(("Loads a phase", "Operations a phase", "Pending loads an SM", "Operations a load"), "tile-phase"),
     "GFLOP/s, bandwidth bound": "tile-phase",
     **dict.fromkeys(COUNTED, "profile"),
+    "Verdict": "verdict",
     **dict.fromkeys(("Scaling", "Speed-up", "Efficiency", "Call speed-up", "Call efficiency"), "scaling"),
 }
 
@@ -266,7 +267,8 @@ def ladder_table(series: Series) -> Table:
     metric = OPERATIONS[series.operation].metric
     limited = bool(series.points["fraction"].notna().any())
     rows, above = [], ("", "")
-    for row in analysis.records(analysis.ladder(series.points)):
+    some, which = at_sizes(series.points, 4)
+    for row in analysis.records(analysis.ladder(some)):
         here = (size(row), row["device"])
         cells = [*leading(here, above), Cell(row["label"], kind="text")]
         above = here
@@ -291,12 +293,12 @@ def ladder_table(series: Series) -> Table:
         *(["Of limit"] if limited else []),
         "Result",
     )
-    return Table(f"Ladder, {conditions(series)}", head, tuple(rows))
+    return Table(f"Ladder, {conditions(series)}{which}", head, tuple(rows))
 
 
 def phase_table(series: Series) -> Table | None:
     """The whole call by phases, and its rate beside that of the kernel alone; None if no call was timed."""
-    frame, which = at_sizes(analysis.phases(series.points), 8)
+    frame, which = at_sizes(analysis.phases(series.points), 3)
     if frame.empty:
         return None
     metric = OPERATIONS[series.operation].metric
@@ -331,11 +333,12 @@ ACTIVITIES = {
 
 
 def activity_table(series: Series, activities: pd.DataFrame) -> Table | None:
-    """Copies and kernels of the whole calls as a profiler sums them up; None if no call was timed.
+    """Copies and kernels of the whole calls as a profiler sums them up; None if nothing was moved in one.
 
     ``activities`` are those of ``analysis.activities`` that belong to the series. Page-locked and
     pageable memory stand below one another, activity by activity.
     """
+    activities = activities[(activities["device"] != "cpu") | (activities["ranks"] > 1)]
     if activities.empty:
         return None
     with_memory = bool((activities["memory"] != "").any())
@@ -420,14 +423,14 @@ def profile_table(rows: pd.DataFrame) -> Table:
     """What the profiler counted of one operation's kernels; ``rows`` are of ``analysis.profiles``."""
     baselines = {variant.name for variant in OPERATIONS[rows["operation"].iloc[0]].ladder if variant.baseline}
     head = ("Variant", "Type", *COUNTED)
-    cells, above = [], None
-    for row in rows.to_dict("records"):
+    cells, above = [], [""]
+    for row in analysis.records(rows):
         kernel = row["kernel"] if row["variant"] in baselines else ""  # what the library chose; ours have no other name
         line = [
-            Cell(row["label"], kind="text") if row["label"] != above else EMPTY,
+            *leading([row["label"]], above),
             Cell(row["dtype"], kernel if len(kernel) <= 32 else kernel[:31] + "…", kind="text"),
         ]
-        above = row["label"]
+        above = [row["label"]]
         if row["result"] == "FAIL":
             cells.append((*line, failed(row), *[EMPTY] * (len(head) - 3)))
             continue
@@ -450,7 +453,7 @@ def profile_table(rows: pd.DataFrame) -> Table:
             Cell(percent(row["sm_throughput"])),
         ]
         cells.append(tuple(line))
-    sizes = ", ".join(dict.fromkeys(size(row) for row in rows.to_dict("records")))
+    sizes = ", ".join(dict.fromkeys(size(row) for row in analysis.records(rows)))
     return Table(f"What the profiler says, {rows['operation'].iloc[0]} of {sizes}", head, tuple(cells))
 
 
@@ -519,6 +522,37 @@ def printed(value: object, form: Callable[..., str]) -> str:
         return form(value) if value is not None else ""
     except (TypeError, ValueError, IndexError):
         return ""
+
+
+def comparison_table(rows: pd.DataFrame) -> Table:
+    """Points of two files beside each other; ``rows`` are of ``compare.compare``."""
+    order = {verdict: i for i, verdict in enumerate(compare.VERDICTS)}
+    rows = rows.sort_values("verdict", key=lambda column: column.map(order), kind="stable")
+    cells = []
+    for row in analysis.records(rows):
+        kind = "fail" if row["verdict"] in ("broken", "FAIL") else "text"
+        known = math.isfinite(row["low"])
+        cells.append(
+            (
+                Cell(row["verdict"], row["where"] if kind == "fail" else "", kind),
+                *(Cell(text, kind="text") for text in (row["sweep"], row["label"], size(row), row["dtype"])),
+                Cell(whole(row["ranks"])),
+                Cell(duration(row["before"])),
+                Cell(duration(row["after"])),
+                Cell(times(row["ratio"])),
+                Cell(times(row["low"]) if known else ""),
+                Cell(times(row["high"]) if known else ""),
+                Cell(number(row["p"])),
+            )
+        )
+    head = ("Verdict", "Sweep", "Variant", "Size", "Type", "Ranks", "Before", "After", "Speed", "from", "to", "p")
+    return Table("Points of both files; the speed is that of the second over the first", head, tuple(cells))
+
+
+def plain(table: Table) -> str:
+    """A table for a terminal."""
+    sides = ["left" if words else "right" for words in table.is_text]
+    return tabulate(_printed(table), table.head, disable_numparse=True, colalign=sides)
 
 
 def failure_table(frame: pd.DataFrame) -> Table:

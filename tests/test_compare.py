@@ -1,0 +1,251 @@
+"""Two files beside each other: what changed is found, noise is not, and what differs in kind is refused."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import timings
+from hypothesis import given
+from hypothesis import strategies as st
+from timings import FAIL, call_samples, kernel_samples, measurement
+
+from hpcmm import compare, store
+from hpcmm.model import Point
+from hpcmm.report import tables
+
+MATMUL = {"alpha": 1.5, "beta": 0.5}
+NOISE = [1 + 0.001 * i for i in range(12)]
+
+
+def product(variant="naive", n=64, dtype="float32", ranks=1, **parameters):
+    return Point("matmul", variant, (n, n, n), dtype, ranks, {**MATMUL, **parameters})
+
+
+def timed(point, seconds, noise=NOISE):
+    return measurement(point, samples=kernel_samples([seconds * factor for factor in noise]))
+
+
+def written(path, *rows, sweep="size", **provenance):
+    return timings.write(path, {sweep: rows}, provenance)
+
+
+def compared(tmp_path, before, after, **how):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir(exist_ok=True)
+    columns = [
+        store.read(written(tmp_path / name / f"{name}.h5", *rows)) for name, rows in (("a", before), ("b", after))
+    ]
+    return compare.compare(*columns, **how)
+
+
+# --- the test ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (2, 3), (5, 4), (6, 6), (3, 7)])
+def test_the_distribution_of_u_is_that_of_all_arrangements(n, m):
+    counts = np.zeros(n * m + 1)
+    for places in itertools.combinations(range(n + m), n):
+        counts[sum(place - i for i, place in enumerate(places))] += 1
+    assert compare._below(n, m) == pytest.approx(np.cumsum(counts) / counts.sum())
+
+
+def test_large_samples_follow_the_normal_distribution_that_small_ones_come_to():
+    exact, normal = compare._below(30, 30), compare._below(31, 31)
+    for share in (0.001, 0.01, 0.1):
+        at = [np.searchsorted(each, share) / len(each) for each in (exact, normal)]
+        assert at[0] == pytest.approx(at[1], abs=0.01)
+
+
+def noisy(rng, count, spread, factor=1.0):
+    """Times that are skewed, as those of computers are, with an outlier now and then."""
+    times = factor * np.exp(spread * rng.standard_normal(count)) + factor * spread * rng.exponential(size=count)
+    return times * np.where(rng.random(count) < 0.03, 1.5, 1.0)
+
+
+@pytest.mark.parametrize("count", [10, 30])
+@pytest.mark.parametrize("spread", [0.002, 0.01, 0.05])
+def test_noise_alone_is_no_change(count, spread):
+    rng = np.random.default_rng([count, int(1e4 * spread)])
+    alarms = 0
+    for _ in range(1000):
+        found = compare.change(noisy(rng, count, spread), noisy(rng, count, spread))
+        alarms += found.verdict in ("faster", "slower")
+    assert alarms < 10
+
+
+@pytest.mark.parametrize("factor", [1.03, 1 / 1.03])
+def test_a_change_of_three_percent_is_found(factor):
+    rng = np.random.default_rng(3)
+    expected = "slower" if factor > 1 else "faster"
+    verdicts = [compare.change(noisy(rng, 20, 0.005), noisy(rng, 20, 0.005, factor)).verdict for _ in range(300)]
+    assert verdicts.count(expected) > 290
+
+
+times = st.lists(st.floats(1e-6, 1e-3), min_size=1, max_size=20)
+
+
+@given(times)
+def test_a_sample_is_the_same_as_itself(sample):
+    found = compare.change(sample, sample)
+    assert (found.verdict, found.ratio, found.p) == ("same", 1.0, 1.0)
+
+
+@given(times, times)
+def test_turned_round_the_verdict_turns_round(one, other):
+    there, back = compare.change(one, other), compare.change(other, one)
+    turned = {"faster": "slower", "slower": "faster"}
+    assert back.verdict == turned.get(there.verdict, there.verdict)
+    assert back.p == pytest.approx(there.p)
+    if there.low == there.low:
+        assert back.low == pytest.approx(1 / there.high) and back.high == pytest.approx(1 / there.low)
+        assert there.low <= there.ratio <= there.high or there.ratio == pytest.approx(there.low)
+
+
+def test_five_repetitions_are_too_few_to_tell():
+    found = compare.change([1.0, 1.1, 1.2, 1.3, 1.4], [9.0, 9.1, 9.2, 9.3, 9.4])
+    assert found.verdict == "ambiguous" and found.low != found.low
+    assert found.ratio == pytest.approx(1.2 / 9.2, rel=0.05)
+
+
+# --- points ------------------------------------------------------------------------------------------------------
+
+
+def test_points_are_matched_by_what_they_are(tmp_path):
+    before = [timed(product(tile=t, n=n), 1.0) for t, n in ((8, 64), (16, 64), (8, 128))]
+    before += [timed(product("serial", dtype="float64"), 1.0), timed(product("tiled_padded", tile=8), 1.0)]
+    after = [timed(product(tile=t, n=n), s) for t, n, s in ((8, 64, 2.0), (16, 64, 0.5), (8, 128, 1.0))]
+    after += [timed(product("serial", dtype="float64", ranks=2), 1.0)]
+    found = compared(tmp_path, before, after)
+    verdicts = {(row["label"], row["n"]): row["verdict"] for _, row in found.rows.iterrows()}
+    assert verdicts == {("naive 8", 64): "slower", ("naive 16", 64): "faster", ("naive 8", 128): "same"}
+    assert (found.missing, found.added) == (2, 1)
+    assert found.line == "3 points in both: 1 slower, 1 faster, 1 same; 2 only before, 1 only after"
+    slow = found.rows[found.rows["verdict"] == "slower"].iloc[0]
+    assert slow["ratio"] == pytest.approx(0.5) and slow["before"] == pytest.approx(1.0055)
+
+
+def test_the_slowest_rank_counts_and_the_call_is_apart(tmp_path):
+    def rows(kernel, total):
+        calls = [[{"kernel": 1.0, "total": total * factor}] * 2 for factor in NOISE]
+        samples = (*kernel_samples([(0.1, kernel * factor) for factor in NOISE]), *call_samples(calls))
+        return [measurement(product(ranks=2), samples=samples)]
+
+    assert list(compared(tmp_path, rows(1.0, 5.0), rows(2.0, 5.0)).rows["verdict"]) == ["slower"]
+    assert list(compared(tmp_path, rows(1.0, 5.0), rows(2.0, 5.0), phase="call").rows["verdict"]) == ["same"]
+
+
+def test_wrong_results_are_no_times(tmp_path):
+    points = [product(n=n) for n in (64, 128, 256)]
+    before = [timed(points[0], 1.0), measurement(points[1], verdict=FAIL), measurement(points[2], verdict=FAIL)]
+    after = [measurement(points[0], verdict=FAIL), timed(points[1], 1.0), measurement(points[2], verdict=FAIL)]
+    found = compared(tmp_path, before, after)
+    assert list(found.rows.sort_values("n")["verdict"]) == ["broken", "mended", "FAIL"]
+    assert list(found.regressions(0.05)["n"]) == [64]
+    first = tables.comparison_table(found.rows).rows[0][0]
+    assert (first.text, first.note, first.kind) == ("broken", FAIL.where, "fail")
+
+
+@pytest.mark.parametrize(("factor", "count"), [(1.04, 0), (1.06, 1), (0.5, 0)])
+def test_only_what_is_slower_by_more_is_a_regression(tmp_path, factor, count):
+    found = compared(tmp_path, [timed(product(), 1.0)], [timed(product(), factor)])
+    assert len(found.regressions(0.05)) == count
+
+
+def test_nothing_in_common_and_nothing_at_all_are_told(tmp_path):
+    with pytest.raises(compare.ComparisonError, match="no point in common"):
+        compared(tmp_path, [timed(product(), 1.0)], [timed(product(n=128), 1.0)])
+    empty = tmp_path / "empty.h5"
+    store.merge([], empty)
+    with pytest.raises(compare.ComparisonError, match="without a measured point"):
+        compare.compare(store.read(empty), store.read(empty))
+
+
+KIND = {
+    "gpus": [{"name": "H200", "uuid": "a", "driver": "580"}],
+    "cpu": {"model": "T", "threads_per_rank": 8},
+    "measuring": {"cache": "cold"},
+}
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"gpus": [{"name": "A100", "uuid": "b"}]}, "GPU: H200, then A100"),
+        ({"measuring": {"cache": "hot"}}, "caches: cold, then hot"),
+        ({"cpu": {"model": "U", "threads_per_rank": 8}}, "CPU: T, then U"),
+        ({"cpu": {"model": "T", "threads_per_rank": 4}}, "CPU threads of each of 1 ranks: 8, then 4"),
+    ],
+)
+def test_what_differs_in_kind_is_refused_and_named(tmp_path, other, told):
+    (tmp_path / "b").mkdir()
+    point = product("serial")
+    files = [
+        store.read(written(tmp_path / "a.h5", timed(point, 1.0), **KIND)),
+        store.read(written(tmp_path / "b" / "b.h5", timed(point, 1.0), **KIND | other)),
+    ]
+    with pytest.raises(compare.ComparisonError, match="differ in kind") as error:
+        compare.compare(*files)
+    assert told in str(error.value) and "--anyway" in str(error.value)
+    assert told in compare.compare(*files, anyway=True).differences
+
+
+def test_other_software_is_named_and_compared(tmp_path):
+    (tmp_path / "b").mkdir()
+    newer = KIND | {"gpus": [{"name": "H200", "uuid": "a", "driver": "590"}]}
+    files = [
+        store.read(written(tmp_path / "a.h5", timed(product(), 1.0), **KIND)),
+        store.read(written(tmp_path / "b" / "b.h5", timed(product(), 1.0), **newer)),
+    ]
+    assert compare.compare(*files).differences == ("driver: 580, then 590",)
+
+
+# --- the command -------------------------------------------------------------------------------------------------
+
+
+def run(*arguments):
+    command = [sys.executable, "-m", "hpcmm", "compare", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "b").mkdir()
+    before = written(tmp_path / "a.h5", timed(product(), 1.0), timed(product(n=128), 1.0), host="<script>")
+    after = written(tmp_path / "b" / "b.h5", timed(product(), 1.2), timed(product(n=128), 1.0))
+    return before, after
+
+
+def test_the_command_lists_what_changed(files):
+    done = run(*files)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "2 points in both: 1 slower, 1 same; 0 only before, 0 only after" in done.stdout
+    assert "slower" in done.stdout and "128" not in done.stdout
+    assert "128" in run(*files, "--all").stdout
+
+
+@pytest.mark.parametrize(("share", "status"), [("5%", 3), ("0.05", 3), ("19%", 3), ("21%", 0)])
+def test_its_exit_status_is_for_scripts(files, share, status):
+    assert run(*files, "--fail-on-regression", share).returncode == status
+
+
+def test_the_same_file_twice_is_the_same(files):
+    done = run(files[0], files[0], "--fail-on-regression", "0%")
+    assert done.returncode == 0 and "2 points in both: 2 same" in done.stdout
+
+
+def test_it_says_plainly_what_is_wrong(files, tmp_path):
+    assert run(files[0], tmp_path / "none.h5").stderr == f"hpcmm: error: {tmp_path / 'none.h5'}: no such file\n"
+    done = run(*files, "--fail-on-regression", "much")
+    assert done.returncode == 2 and "'much'; allowed: a share such as 5% or 0.05" in done.stderr
+
+
+def test_the_page_has_the_same_table(files, tmp_path):
+    done = run(*files, "--html", tmp_path / "out" / "compare.html")
+    assert done.returncode == 0
+    html = (tmp_path / "out" / "compare.html").read_text("utf-8")
+    assert "<strong>" not in html and ">slower<" in html and ">same<" in html
+    assert 'data-defined="verdict"' in html and 'id="verdict"' in html
