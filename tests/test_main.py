@@ -401,6 +401,19 @@ def test_doctor_knows_singletons_of_a_launcher_that_does_not_fit(tmp_path, varia
     assert "pip install --no-binary mpi4py" in found["launcher"]["advice"]
 
 
+WITH_LAUNCHER = """
+import sys
+from hpcmm import __main__, doctor
+
+def find_launcher():
+    doctor.SECONDS = 3
+    return sys.argv[1]
+
+doctor.find_launcher = find_launcher
+sys.exit(__main__.main(["doctor", "--json"]))
+"""
+
+
 def test_doctor_tells_what_is_wrong_with_the_launcher(tmp_path):
     """An mpiexec of another library starts processes that know nothing of each other."""
     folder = tmp_path / "bin"
@@ -408,12 +421,12 @@ def test_doctor_tells_what_is_wrong_with_the_launcher(tmp_path):
     for name, body, why in [
         ("singletons", 'shift 2; "$@"; "$@"', "each is rank 0 of 1"),
         ("fails", "echo no such host >&2; exit 3", "no such host"),
+        ("hangs", "exec sleep 1000", "no answer within 3 s"),
     ]:
         launcher = folder / "mpiexec"
         launcher.write_text(f"#!/bin/sh\n{body}\n")
         launcher.chmod(0o755)
-        program = "import sys; from hpcmm import doctor, __main__; doctor.find_launcher = lambda: sys.argv[1]; "
-        command = [sys.executable, "-c", program + "sys.exit(__main__.main(['doctor', '--json']))", str(launcher)]
+        command = [sys.executable, "-c", WITH_LAUNCHER, launcher]
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=ALONE, timeout=60)
         found = checks(done)["launcher"]
         assert found["state"] == "error" and why in found["found"], name
