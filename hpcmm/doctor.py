@@ -233,19 +233,24 @@ def attempt(*command: str) -> subprocess.CompletedProcess:
     """Run a program as if no launcher had started this one; it never fails but by its exit status."""
     environment = {name: value for name, value in os.environ.items() if not OF_LAUNCHERS.match(name)}
     kept = {name: os.environ[name] for name in os.environ if name.startswith(("OMPI_ALLOW", "OMPI_MCA", "PRTE_"))}
+    pipe = subprocess.PIPE
     try:
-        return subprocess.run(
-            command,
-            env=environment | kept,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
+        process = subprocess.Popen(
+            command, env=environment | kept, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
         )
-    except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 124, "", f"no answer within {SECONDS} s")
     except OSError as error:
         return subprocess.CompletedProcess(command, 127, "", str(error))
+    with process:
+        try:
+            output, errors = process.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # a launcher then ends its ranks, too
+            try:
+                process.communicate(timeout=5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            return subprocess.CompletedProcess(command, 124, "", f"no answer within {SECONDS} s")
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 def check_gpus() -> Iterator[Check]:
