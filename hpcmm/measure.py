@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 
 from hpcmm import provenance
-from hpcmm.backends import open_backend
+from hpcmm.backends import gpu_uuids, open_backend
 from hpcmm.interval import interval_rank
 from hpcmm.model import Batch, HpcmmError, Measurement, Measuring, Operation, Point, Sample, Variant, Verdict
 from hpcmm.operations import OPERATIONS
@@ -226,18 +226,26 @@ def run_for_profiler(comm, backend, points: Sequence[Point], measuring: Measurin
 def describe_ranks(comm, backend) -> dict[str, Any]:
     """Gather provenance of all ranks on rank 0."""
     mine = backend.describe()
-    everyone = comm.gather((provenance.collect(), mine), root=0)
+    everyone = comm.gather((provenance.collect(), mine, world.node()), root=0)
     if everyone is None:
         return {}
-    first, described = everyone[0]
-    gpus = [each["gpu"] for _, each in everyone if "gpu" in each]
-    hosts = sorted({each["host"] for each, _ in everyone})
+    first, described, _ = everyone[0]
+    gpus = [each["gpu"] for _, each, _ in everyone if "gpu" in each]
+    hosts = sorted({each["host"] for each, _, _ in everyone})
+    for rank, (_, each, node) in enumerate(everyone):
+        print(f"rank {rank} on {node}: {each['gpu']['uuid'] if 'gpu' in each else 'CPU'}", flush=True)
     first["cpu"] |= described.get("cpu", {})
     return first | {"hosts": hosts, "mpi": world.describe(comm), "gpus": gpus}
 
 
 def measure_batch(
-    comm, batch: Batch, measuring: Measuring, share_gpu: bool, config: Mapping[str, Any], output: Path
+    comm,
+    batch: Batch,
+    measuring: Measuring,
+    share_gpu: bool,
+    config: Mapping[str, Any],
+    output: Path,
+    patience: float,
 ) -> list[str]:
     """Measure all points of a batch into ``output``, going on from its journal if there is one.
 
@@ -256,15 +264,20 @@ def measure_batch(
         The experiment's config, kept in the provenance.
     output : Path
         HDF5 file; the journal lies beside it with the suffix ``.journal``.
+    patience : float
+        Seconds that a point may take beyond what the plan predicts; then all ranks end.
 
     Returns
     -------
     list of str
         On every rank, what could not be measured, and why; then there is no output, but the journal.
     """
+    watchdog = world.Watchdog(comm)
+    watchdog.expect(f"{batch.name}: start-up", patience)
     began = psutil.Process().create_time()
     operation = OPERATIONS[batch.operation]
-    backend = open_backend(batch.device, world.threads_per_rank(comm), world.local_rank(comm), share_gpu)
+    local_rank = world.local_rank(comm, gpu_uuids() if batch.device == "cuda" else ())
+    backend = open_backend(batch.device, world.threads_per_rank(comm), local_rank, share_gpu)
     described = describe_ranks(comm, backend)
     journal = None
     if comm.rank == 0:
@@ -281,7 +294,8 @@ def measure_batch(
     startup = time.time() - began
     timed, problem, placed, missing = 0.0, None, None, []
     ranks = world.duplicate(comm)
-    for point, fingerprint, _ in waiting:
+    for point, fingerprint, predicted in waiting:
+        watchdog.expect(f"{batch.name}: {describe_point(point)}", patience + predicted)
         failure = None
         if len(attempts.get(fingerprint, ())) >= ATTEMPTS:
             measurements = [given_up(operation, point, attempts[fingerprint])]
@@ -299,6 +313,10 @@ def measure_batch(
             except Exception as error:
                 # an HpcmmError is for the user to mend; anything else may be the point's own fault
                 failure = world.describe_error(error), not isinstance(error, HpcmmError)
+            except SystemExit:
+                if journal:  # Slurm wants the nodes back: no fault of the point
+                    journal.fail(point, "the job was ended from outside", counts=False)
+                raise
         failures = world.exchange(comm, failure)
         failed = [rank for rank, each in enumerate(failures) if each]
         if failed:
@@ -318,6 +336,7 @@ def measure_batch(
             journal.append(point, measurements)
             timed += sum(map(timed_seconds, measurements))
             progress.done(line(operation, measurements))
+    watchdog.stop()
     if journal and not missing:
         journal.complete(output)
         progress.tell(
