@@ -40,7 +40,7 @@ try:
     elif ON_CLUSTER:
         # what this machine has says nothing about the cluster: auto is all that the config asks for
         PLAN = plan.make(config, "", sys.maxsize)
-        os.environ["PATH"] = os.pathsep.join([str(HERE / "jobs" / "bin"), os.environ["PATH"]])
+        os.environ.update(PATH=os.pathsep.join([str(HERE / "jobs" / "bin"), os.environ.get("PATH", "")]))
     else:
         PLAN = plan.make(config, backends.cuda_missing(), backends.gpu_count())
     if not IN_JOB:
@@ -48,12 +48,17 @@ try:
 except HpcmmError as error:
     sys.exit("hpcmm: error: {}".format(error))
 
-if IN_JOB or ON_CLUSTER:
-    # Slurm gives a job CPUs and GPUs of its own
-    BEFORE, LAUNCHER, THREADS = SITE.load_modules, SITE.launcher, SITE.cpus_per_rank
-else:
-    # one measurement at a time on a machine, whoever started it
-    BEFORE, LAUNCHER, THREADS = "flock /tmp/hpcmm-{}.lock".format(os.getuid()), "mpiexec", workflow.cores
+# Slurm gives a job CPUs and GPUs of its own. Elsewhere there is one measurement at a time on a machine,
+# whoever started it.
+ALONE = "" if IN_JOB or ON_CLUSTER else "flock /tmp/hpcmm-{}.lock".format(os.getuid())
+THREADS = SITE.cpus_per_rank if IN_JOB or ON_CLUSTER else workflow.cores
+os.environ.update(
+    HPCMM_PYTHON=sys.executable,
+    HPCMM_ALONE=ALONE,
+    HPCMM_MODULES=" ".join(SITE.modules) if IN_JOB else "",
+    HPCMM_LAUNCHER=SITE.launcher if IN_JOB else "mpiexec",
+    HPCMM_PATIENCE=str(SITE.patience),
+)
 BATCHES = {batch.name: batch for batch in PLAN.batches}
 
 
@@ -110,8 +115,9 @@ rule measure:
     params:
         fingerprint=lambda wildcards: batch_of(wildcards).fingerprint,
     shell:
-        "{BEFORE} {LAUNCHER} -n {resources.tasks} {sys.executable} -m mpi4py $HPCMM_JOBS/measure.py "
-        "--plan results/plan.json --batch {wildcards.batch} --patience {SITE.patience} --output {output} 2>&1 | tee {log}"
+        "$HPCMM_JOBS/with_modules $HPCMM_ALONE $HPCMM_LAUNCHER -n {resources.tasks} $HPCMM_PYTHON -m mpi4py "
+        "$HPCMM_JOBS/measure.py --plan results/plan.json --batch {wildcards.batch} --patience $HPCMM_PATIENCE "
+        "--output {output} 2>&1 | tee {log}"
 
 
 rule profile:
@@ -132,7 +138,7 @@ rule profile:
     params:
         fingerprint=lambda wildcards: PLAN.profile_fingerprint(wildcards.operation),
     shell:
-        "{BEFORE} {sys.executable} $HPCMM_JOBS/profiling.py --plan results/plan.json "
+        "$HPCMM_JOBS/with_modules $HPCMM_ALONE $HPCMM_PYTHON $HPCMM_JOBS/profiling.py --plan results/plan.json "
         "--operation {wildcards.operation} --output {output} 2>&1 | tee {log}"
 
 

@@ -20,7 +20,7 @@ from hpcmm.model import Batch, HpcmmError, Measurement, Measuring, Operation, Po
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import world
 from hpcmm.parallel.scatter import Scatter
-from hpcmm.plan import duration
+from hpcmm.plan import STARTUP_SECONDS, duration
 from hpcmm.store import Journal
 
 ATTEMPTS = 2  # to measure a point that ends its job or raises
@@ -245,7 +245,7 @@ def measure_batch(
     share_gpu: bool,
     config: Mapping[str, Any],
     output: Path,
-    patience: float,
+    expect: Callable[[str, float], None] = lambda doing, seconds: None,
 ) -> list[str]:
     """Measure all points of a batch into ``output``, going on from its journal if there is one.
 
@@ -264,16 +264,15 @@ def measure_batch(
         The experiment's config, kept in the provenance.
     output : Path
         HDF5 file; the journal lies beside it with the suffix ``.journal``.
-    patience : float
-        Seconds that a point may take beyond what the plan predicts; then all ranks end.
+    expect : callable
+        Told of what comes next on every rank, and of the seconds that it should take at most.
 
     Returns
     -------
     list of str
         On every rank, what could not be measured, and why; then there is no output, but the journal.
     """
-    watchdog = world.Watchdog(comm)
-    watchdog.expect(f"{batch.name}: start-up", patience)
+    expect(f"{batch.name}: start-up", STARTUP_SECONDS)
     began = psutil.Process().create_time()
     operation = OPERATIONS[batch.operation]
     local_rank = world.local_rank(comm, gpu_uuids() if batch.device == "cuda" else ())
@@ -295,7 +294,7 @@ def measure_batch(
     timed, problem, placed, missing = 0.0, None, None, []
     ranks = world.duplicate(comm)
     for point, fingerprint, predicted in waiting:
-        watchdog.expect(f"{batch.name}: {describe_point(point)}", patience + predicted)
+        expect(f"{batch.name}: {point.name}", predicted)
         failure = None
         if len(attempts.get(fingerprint, ())) >= ATTEMPTS:
             measurements = [given_up(operation, point, attempts[fingerprint])]
@@ -336,7 +335,6 @@ def measure_batch(
             journal.append(point, measurements)
             timed += sum(map(timed_seconds, measurements))
             progress.done(line(operation, measurements))
-    watchdog.stop()
     if journal and not missing:
         journal.complete(output)
         progress.tell(

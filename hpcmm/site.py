@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,16 +63,6 @@ class Site:
         return math.ceil((batch.seconds + self.patience) / 60) + 1
 
     @property
-    def load_modules(self) -> str:
-        """The shell commands that load the site's modules."""
-        if not self.modules:
-            return ""
-        # sh does not pass on a function such as module, and what defines it knows nothing of bash's strict mode
-        define = "type module >/dev/null 2>&1 || { path=$PATH; . /etc/profile; PATH=$path:$PATH; }"
-        load = f"module load {shlex.join(map(str, self.modules))} || exit 1"
-        return f"set +eu; {define}; {load}; set -eu;"
-
-    @property
     def resources(self) -> dict[str, str]:
         """The settings that are resources of a rule; Slurm's own default holds for those not given."""
         given = {
@@ -104,7 +93,10 @@ def read(path: Path) -> Site:
     for key, value in entries.items():
         if key not in known:
             raise HpcmmError(f"{path}: unknown key {key!r}; allowed: {', '.join(known)}")
-        if value is not None and (type(value) is not known[key] or (known[key] is int and value < 0)):
-            allowed = {str: "a text", int: "a whole number, not below 0", list: "a list"}[known[key]]
+        texts = isinstance(value, list) and all(isinstance(each, str) for each in value)
+        if value is not None and (
+            type(value) is not known[key] or (known[key] is int and value < 0) or (known[key] is list and not texts)
+        ):
+            allowed = {str: "a text", int: "a whole number, not below 0", list: "a list of texts"}[known[key]]
             raise HpcmmError(f"{path}: {key}: {value!r}; allowed: {allowed}")
     return Site(**{key: value for key, value in entries.items() if value is not None})

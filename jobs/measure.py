@@ -38,15 +38,16 @@ def main() -> None:
         batch = planned.batch(arguments.batch)
         if comm.size != batch.ranks:
             raise plan.ConfigError(f"batch {batch.name} wants {batch.ranks} ranks, but MPI started {comm.size}")
-        missing = measure_batch(
-            comm,
-            batch,
-            planned.measuring,
-            planned.share_gpu,
-            planned.config,
-            arguments.output,
-            arguments.patience,
-        )
+        with world.Watchdog(comm, arguments.patience) as watchdog:
+            missing = measure_batch(
+                comm,
+                batch,
+                planned.measuring,
+                planned.share_gpu,
+                planned.config,
+                arguments.output,
+                watchdog.expect,
+            )
     except HpcmmError as error:
         world.abort(f"{arguments.batch}: {error}")
     if missing:

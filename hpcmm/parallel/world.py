@@ -141,30 +141,36 @@ class Watchdog:
     Parameters
     ----------
     comm : MPI.Comm
+    patience : float
+        Seconds beyond what is expected.
     """
 
     GRACE = 3.0  # seconds in which the others say where they stand, too
 
-    def __init__(self, comm: MPI.Comm):
-        self.rank, self.size = comm.rank, comm.size
+    def __init__(self, comm: MPI.Comm, patience: float):
+        self.rank, self.size, self.patience = comm.rank, comm.size, patience
         self._changed = threading.Condition()
         self._doing, self._seconds, self._deadline = "", 0.0, float("inf")
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
-    def expect(self, doing: str, seconds: float) -> None:
-        """Give the ranks so long for what comes next."""
-        with self._changed:
-            self._doing, self._seconds, self._deadline = doing, seconds, time.monotonic() + seconds
-            self._changed.notify()
-        # needs no Python to act, where a library never comes back with the lock of the interpreter
-        faulthandler.dump_traceback_later(seconds + 3 * self.GRACE, exit=True)
+    def __enter__(self) -> Watchdog:
+        return self
 
-    def stop(self) -> None:
+    def __exit__(self, *_) -> None:
         """Let the ranks take all the time that they need."""
         with self._changed:
             self._deadline = float("inf")
             self._changed.notify()
         faulthandler.cancel_dump_traceback_later()
+
+    def expect(self, doing: str, seconds: float) -> None:
+        """Tell what comes next, and the seconds that it should take at most."""
+        seconds += self.patience
+        with self._changed:
+            self._doing, self._seconds, self._deadline = doing, seconds, time.monotonic() + seconds
+            self._changed.notify()
+        # needs no Python to act, where a library never comes back with the lock of the interpreter
+        faulthandler.dump_traceback_later(seconds + 3 * self.GRACE, exit=True)
 
     def _watch(self) -> None:
         with self._changed:
