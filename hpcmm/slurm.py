@@ -323,7 +323,9 @@ def enter_job() -> None:
         environment.update(kept)
     else:
         environment["HPCMM_SLURM"] = json.dumps({k: v for k, v in environment.items() if k.startswith("SLURM_")})
-    environment.pop("SLURM_NTASKS_PER_NODE", None)  # srun would say that some nodes have fewer, as they should
+    # srun would take these for what a step asks for, also that one which starts mpiexec on each node
+    for name in ("GPUS", "GPUS_PER_NODE", "GPUS_PER_TASK", "GPUS_PER_SOCKET", "NTASKS_PER_GPU", "NTASKS_PER_NODE"):
+        environment.pop("SLURM_" + name, None)
     environment["SLURM_KILL_BAD_EXIT"] = "1"  # srun: one rank's end is the end of all
     if "SLURM_CPUS_PER_TASK" in environment:  # srun takes no notice of this one since 22.05
         environment.setdefault("SRUN_CPUS_PER_TASK", environment["SLURM_CPUS_PER_TASK"])

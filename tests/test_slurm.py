@@ -207,7 +207,7 @@ def scontrol(*arguments: str) -> str:
 # What each way in asks Slurm for: the way's arguments, what site.yaml says, and which of it is not so.
 # By the rule: 3 ranks on CPUs of two nodes, 2 ranks with a GPU each.
 SITE = {
-    "partition": "urgent",
+    "partition": "alone",
     "account": "bench",
     "qos": "long",
     "constraint": "big",
@@ -220,7 +220,7 @@ ASKED = {
     "cpu": {"NumNodes": "2", "CPUs/Task": "1", "MinMemoryNode": "700M", "TimeLimit": "00:07:00"},
     "gpu": {"NumNodes": "1", "NumTasks": "2", "CPUs/Task": "1", "MinMemoryNode": "700M", "TresPerNode": "gres:gpu:2"},
 }
-BY_SITE = {"Partition": "urgent", "Account": "bench", "QOS": "long", "Features": "big"}
+BY_SITE = {"Partition": "alone", "Account": "bench", "QOS": "long", "Features": "big"}
 OWN = "sbatch --ntasks=4 --nodes=2 --time=9 --mem=800 --partition=main --account=root --gpus=3"
 BY_HAND = {"NumTasks": "4", "TimeLimit": "00:09:00", "MinMemoryNode": "800M", "Partition": "main", "Account": "root"}
 DIRECT = ["--executor", "cluster-generic", "--cluster-generic-submit-cmd", "sbatch"]
