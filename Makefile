@@ -10,7 +10,7 @@ VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2
 CUDA := $(filter 12 13,$(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p'))
 EXTRAS := workflow,mpich,test,lint$(if $(CUDA),$(comma)cuda$(CUDA))
 INSTALLED := .venv/installed-$(VERSION)
-SOURCES := pyproject.toml CMakeLists.txt $(wildcard hpcmm/*/__init__.py hpcmm/kernels/*.c hpcmm/kernels/*/*.c)
+SOURCES := pyproject.toml CMakeLists.txt $(wildcard snakemake_executor_plugin_cluster/*.py hpcmm/*/__init__.py hpcmm/kernels/*.c hpcmm/kernels/*/*.c)
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 

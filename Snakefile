@@ -4,14 +4,20 @@ import os
 import sys
 from pathlib import Path
 
-from hpcmm import backends, plan
+from hpcmm import backends, plan, site, slurm
 from hpcmm.model import HpcmmError
+
+HERE = Path(workflow.basedir)
+
+# Snakemake 7 and 9 have different words for a process that runs one job, and for jobs that go to a cluster.
+if hasattr(workflow, "run_local"):
+    IN_JOB, ON_CLUSTER = workflow.mode != 0, not workflow.run_local
+else:
+    IN_JOB, ON_CLUSTER = not workflow.is_main_process, workflow.nodes is not None
 
 os.environ.update(
     # the programs that the rules launch, also where --directory names another place for the results
-    HPCMM_JOBS=str(Path(workflow.basedir, "jobs")),
-    # one measurement at a time on a machine, whoever started it
-    HPCMM_ALONE="flock /tmp/hpcmm-{}-{}.lock".format(os.getuid(), os.environ.get("SLURM_JOB_ID", "local")),
+    HPCMM_JOBS=str(HERE / "jobs"),
     # jobs run with this Python, and with the mpiexec beside it if the MPI is a wheel
     PATH=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
     # Open MPI, 4 and 5, would bind each rank to one core; ranks share out what the job has
@@ -22,15 +28,37 @@ os.environ.update(
 # a config file given on the command line takes this one's place instead of being merged into it
 if "sweeps" not in config:
 
-    configfile: Path(workflow.basedir) / "config.yaml"
+    configfile: HERE / "config.yaml"
 
 
-# Jobs read this file again, perhaps on another machine: all see what the first reader decided.
-config["backends"] = os.environ.setdefault("HPCMM_BACKENDS", config.get("backends", "auto"))
 try:
-    PLAN = plan.make(config, backends.cuda_missing(), backends.gpu_count())
+    SITE = site.read(HERE / "profiles" / "slurm" / "site.yaml")
+    if IN_JOB:
+        # a job does what was planned, whatever its node has
+        PLAN = plan.read(Path("results/plan.json"))
+        slurm.enter_job()
+    elif ON_CLUSTER:
+        # what this machine has says nothing about the cluster: auto is all that the config asks for
+        PLAN = plan.make(config, "", sys.maxsize)
+        os.environ.update(PATH=os.pathsep.join([str(HERE / "jobs" / "bin"), os.environ.get("PATH", "")]))
+    else:
+        PLAN = plan.make(config, backends.cuda_missing(), backends.gpu_count())
+    if not IN_JOB:
+        slurm.clear_after_kill()
 except HpcmmError as error:
     sys.exit("hpcmm: error: {}".format(error))
+
+# Slurm gives a job CPUs and GPUs of its own. Elsewhere there is one measurement at a time on a machine,
+# whoever started it.
+ALONE = "" if IN_JOB or ON_CLUSTER else "flock /tmp/hpcmm-{}.lock".format(os.getuid())
+THREADS = SITE.cpus_per_rank if IN_JOB or ON_CLUSTER else workflow.cores
+os.environ.update(
+    HPCMM_PYTHON=sys.executable,
+    HPCMM_ALONE=ALONE,
+    HPCMM_MODULES=" ".join(SITE.modules) if IN_JOB else "",
+    HPCMM_LAUNCHER=SITE.launcher if IN_JOB else "mpiexec",
+    HPCMM_PATIENCE=str(SITE.patience),
+)
 BATCHES = {batch.name: batch for batch in PLAN.batches}
 
 
@@ -38,10 +66,20 @@ def batch_of(wildcards):
     return BATCHES[wildcards.batch]
 
 
-# Written by the process that the user started, never by its jobs. It is no rule's output: then a
-# change anywhere in the plan would run every job again, whereas each batch has its fingerprint.
+# Run by the process that the user started, never by its jobs. The plan is no rule's output: then a change
+# anywhere in it would run every job again, whereas each batch has its fingerprint.
 onstart:
+    workflow.scheduler.keepgoing = True  # no batch needs another one
+    slurm.begin(ON_CLUSTER, workflow)
     PLAN.write(Path("results/plan.json"))
+
+
+onsuccess:
+    slurm.end()
+
+
+onerror:
+    slurm.end()
 
 
 localrules:
@@ -62,16 +100,24 @@ rule measure:
         "results/logs/{batch}.log",
     wildcard_constraints:
         batch="|".join(BATCHES),
-    threads: workflow.cores
+    threads: THREADS
     resources:
-        mpi="mpiexec",
+        **SITE.resources,
+        # for Snakemake's slurm executor mpi says that the command starts its ranks by itself
+        mpi=lambda wildcards: SITE.launcher if batch_of(wildcards).ranks > 1 else "",
         tasks=lambda wildcards: batch_of(wildcards).ranks,
-        gpu=lambda wildcards: batch_of(wildcards).ranks if batch_of(wildcards).device == "cuda" else 0,
+        nodes=lambda wildcards: SITE.nodes(batch_of(wildcards).ranks),
+        gres=lambda wildcards: SITE.gres(batch_of(wildcards)),
+        slurm_extra=lambda wildcards: SITE.extra(batch_of(wildcards).ranks),
+        tasks_per_gpu=0,
+        mem_mb=lambda wildcards: SITE.mem_mb(batch_of(wildcards)),
+        runtime=lambda wildcards: SITE.minutes(batch_of(wildcards)),
     params:
         fingerprint=lambda wildcards: batch_of(wildcards).fingerprint,
     shell:
-        "$HPCMM_ALONE {resources.mpi} -n {resources.tasks} python -m mpi4py $HPCMM_JOBS/measure.py "
-        "--plan results/plan.json --batch {wildcards.batch} --output {output} 2>&1 | tee {log}"
+        "$HPCMM_JOBS/with_modules $HPCMM_ALONE $HPCMM_LAUNCHER -n {resources.tasks} $HPCMM_PYTHON -m mpi4py "
+        "$HPCMM_JOBS/measure.py --plan results/plan.json --batch {wildcards.batch} --patience $HPCMM_PATIENCE "
+        "--output {output} 2>&1 | tee {log}"
 
 
 rule profile:
@@ -79,14 +125,20 @@ rule profile:
         "results/profiles/{operation}.h5",
     log:
         "results/logs/profiles/{operation}.log",
-    threads: workflow.cores
+    threads: THREADS
     resources:
+        **SITE.resources,
+        mpi="",
         tasks=1,
-        gpu=1,
+        nodes=1,
+        gres="{}:1".format(SITE.gpu),
+        tasks_per_gpu=0,
+        mem_mb=SITE.memory_mb or 16000,
+        runtime=60,
     params:
         fingerprint=lambda wildcards: PLAN.profile_fingerprint(wildcards.operation),
     shell:
-        "$HPCMM_ALONE python $HPCMM_JOBS/profiling.py --plan results/plan.json "
+        "$HPCMM_JOBS/with_modules $HPCMM_ALONE $HPCMM_PYTHON $HPCMM_JOBS/profiling.py --plan results/plan.json "
         "--operation {wildcards.operation} --output {output} 2>&1 | tee {log}"
 
 

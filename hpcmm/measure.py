@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 
 from hpcmm import provenance
-from hpcmm.backends import open_backend
+from hpcmm.backends import gpu_uuids, open_backend
 from hpcmm.interval import interval_rank
 from hpcmm.model import (
     TEXTBOOK,
@@ -33,7 +33,7 @@ from hpcmm.parallel import world
 from hpcmm.parallel.distribution import Distribution, distribute
 from hpcmm.parallel.memory import MemoryShortageError, preflight
 from hpcmm.parallel.transports import exchange_times, open_transport
-from hpcmm.plan import duration
+from hpcmm.plan import STARTUP_SECONDS, duration
 from hpcmm.store import Journal
 
 ATTEMPTS = 2  # to measure a point that ends its job or raises
@@ -289,12 +289,14 @@ def run_for_profiler(comm, backend, points: Sequence[Point], measuring: Measurin
 def describe_ranks(comm, backend) -> dict[str, Any]:
     """Gather provenance of all ranks on rank 0."""
     mine = backend.describe()
-    everyone = comm.gather((provenance.collect(), mine), root=0)
+    everyone = comm.gather((provenance.collect(), mine, world.node()), root=0)
     if everyone is None:
         return {}
-    first, described = everyone[0]
-    gpus = [each["gpu"] for _, each in everyone if "gpu" in each]
-    hosts = sorted({each["host"] for each, _ in everyone})
+    first, described, _ = everyone[0]
+    gpus = [each["gpu"] for _, each, _ in everyone if "gpu" in each]
+    hosts = sorted({each["host"] for each, _, _ in everyone})
+    for rank, (_, each, node) in enumerate(everyone):
+        print(f"rank {rank} on {node}: {each['gpu']['uuid'] if 'gpu' in each else 'CPU'}", flush=True)
     first["cpu"] |= described.get("cpu", {})
     return first | {"hosts": hosts, "mpi": world.describe(comm), "gpus": gpus}
 
@@ -307,6 +309,7 @@ def measure_batch(
     config: Mapping[str, Any],
     output: Path,
     transport: str = "auto",
+    expect: Callable[[str, float], None] = lambda doing, seconds: None,
 ) -> list[str]:
     """Measure all points of a batch into ``output``, going on from its journal if there is one.
 
@@ -327,15 +330,19 @@ def measure_batch(
         HDF5 file; the journal lies beside it with the suffix ``.journal``.
     transport : str
         What is to carry exchanges between the ranks.
+    expect : callable
+        Told of what comes next on every rank, and of the seconds that it should take at most.
 
     Returns
     -------
     list of str
         On every rank, what could not be measured, and why; then there is no output, but the journal.
     """
+    expect(f"{batch.name}: start-up", STARTUP_SECONDS)
     began = psutil.Process().create_time()
     operation = OPERATIONS[batch.operation]
-    backend = open_backend(batch.device, world.threads_per_rank(comm), world.local_rank(comm), share_gpu)
+    local_rank = world.local_rank(comm, gpu_uuids() if batch.device == "cuda" else ())
+    backend = open_backend(batch.device, world.threads_per_rank(comm), local_rank, share_gpu)
     described = describe_ranks(comm, backend)
     ranks = world.duplicate(comm)
     algorithms = [operation.algorithm(name) for name in dict.fromkeys(point.algorithm for point in batch.points)]
@@ -359,7 +366,8 @@ def measure_batch(
 
     startup = time.time() - began
     timed, problem, placed, missing = 0.0, None, None, []
-    for point, fingerprint, _ in waiting:
+    for point, fingerprint, predicted in waiting:
+        expect(f"{batch.name}: {point.name}", predicted)
         failure = None
         if len(attempts.get(fingerprint, ())) >= ATTEMPTS:
             measurements = [given_up(operation, point, attempts[fingerprint])]
@@ -382,6 +390,10 @@ def measure_batch(
             except Exception as error:
                 # an HpcmmError is for the user to mend; anything else may be the point's own fault
                 failure = world.describe_error(error), not isinstance(error, HpcmmError)
+            except SystemExit:
+                if journal:  # Slurm wants the nodes back: no fault of the point
+                    journal.fail(point, "the job was ended from outside", counts=False)
+                raise
         failures = world.exchange(comm, failure)
         failed = [rank for rank, each in enumerate(failures) if each]
         if failed:

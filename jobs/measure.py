@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -21,15 +22,33 @@ def main() -> None:
     parser.add_argument("--plan", type=Path, required=True, help="plan.json, as the workflow writes it")
     parser.add_argument("--batch", required=True, help="name of the batch: <sweep>/<device>-r<ranks>-<part>")
     parser.add_argument("--output", type=Path, required=True, help="HDF5 file to write")
+    parser.add_argument(
+        "--patience",
+        metavar="SECONDS",
+        type=float,
+        default=300,
+        help="what a point may take beyond what the plan predicts, before all ranks are ended (default: 300)",
+    )
     arguments = parser.parse_args()
     try:
         comm = world.world()
+        # what Slurm sends before it kills: rank 0 has the time to say so in the journal, and ends the others
+        signal.signal(signal.SIGTERM, signal.SIG_IGN if comm.rank else lambda *_: sys.exit(143))
         planned = plan.read(arguments.plan)
         batch = planned.batch(arguments.batch)
         if comm.size != batch.ranks:
             raise plan.ConfigError(f"batch {batch.name} wants {batch.ranks} ranks, but MPI started {comm.size}")
-        settings = (planned.measuring, planned.share_gpu, planned.config)
-        missing = measure_batch(comm, batch, *settings, arguments.output, planned.transport)
+        with world.Watchdog(comm, arguments.patience) as watchdog:
+            missing = measure_batch(
+                comm,
+                batch,
+                planned.measuring,
+                planned.share_gpu,
+                planned.config,
+                arguments.output,
+                planned.transport,
+                watchdog.expect,
+            )
     except HpcmmError as error:
         world.abort(f"{arguments.batch}: {error}")
     if missing:

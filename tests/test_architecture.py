@@ -23,6 +23,8 @@ ORDER = [
     "kernels",
     "operations",
     "plan",
+    "site",
+    "slurm",
     "provenance",
     "backends",
     "parallel",

@@ -150,3 +150,37 @@ def test_slurm_tasks_that_do_not_see_each_other_are_an_error(monkeypatch):
 def test_omp_num_threads_limits_the_threads_of_a_rank(monkeypatch, limit):
     monkeypatch.setenv("OMP_NUM_THREADS", limit)
     assert world.threads_per_rank(MPI.COMM_SELF) == 1
+
+
+@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK"])
+def test_each_limit_on_threads_holds(monkeypatch, name):
+    for each in ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK"):
+        monkeypatch.delenv(each, raising=False)
+    monkeypatch.setenv(name, "1")
+    assert world.threads_per_rank(MPI.COMM_SELF) == 1
+
+
+def test_a_rank_takes_the_next_gpu_of_those_that_it_shares(mpiexec):
+    done = mpiexec(4, PROGRAMS / "binding.py")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_rank_that_comes_too_late_is_found_and_ends_all(mpiexec):
+    done = mpiexec(3, PROGRAMS / "late.py", "asleep", 1)
+    assert done.returncode != 0 and "done" not in done.stdout
+    for rank in range(3):
+        assert f"rank {rank} of 3 on " in done.stderr
+    assert done.stderr.count("has not done with the test after 1 s") == 3
+    assert "in asleep" in done.stderr and "MPI.COMM_WORLD.Barrier()" in done.stderr
+
+
+def test_a_rank_that_holds_the_lock_of_python_is_found_too(mpiexec):
+    done = mpiexec(3, PROGRAMS / "late.py", "locked", 1)
+    assert done.returncode != 0 and "done" not in done.stdout
+    assert "rank 0 of 3 on " in done.stderr and "rank 1 of 3 on " not in done.stderr
+
+
+def test_ranks_in_time_are_left_alone(mpiexec):
+    done = mpiexec(3, PROGRAMS / "late.py", "in_time", 2)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("done") == 3

@@ -24,6 +24,18 @@ def gpu_count() -> int:
     return count.value
 
 
+def gpu_uuids() -> list[str]:
+    """Name the GPUs that CUDA would show this process."""
+    names = []
+    for index in range(gpu_count()):
+        driver = ctypes.CDLL("libcuda.so.1")
+        device, uuid = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+        if driver.cuDeviceGet(ctypes.byref(device), index) or driver.cuDeviceGetUuid_v2(uuid, device):
+            raise DeviceError(f"CUDA does not name GPU {index}")
+        names.append(bytes(uuid).hex())
+    return names
+
+
 def cuda_missing() -> str:
     """Say why CUDA variants cannot run on this machine; empty if they can."""
     if gpu_count() == 0:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import socket
 import sys
+import threading
 import time
 import traceback
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from mpi4py import MPI
@@ -38,27 +42,36 @@ def world() -> MPI.Comm:
     return comm
 
 
-def local_rank(comm: MPI.Comm) -> int:
-    """Return the rank among those on this node."""
+def node() -> str:
+    """Return the name of the node, as Slurm knows it under Slurm."""
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def local_rank(comm: MPI.Comm, devices: Sequence[str] = ()) -> int:
+    """Return the rank among those on this node that see the same devices.
+
+    Where the launcher shows each rank a GPU of its own, each is the first on its GPU.
+    """
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    try:
-        return node.rank
-    finally:
-        node.Free()
+    seen = node.allgather(tuple(devices))
+    rank = seen[: node.rank].count(tuple(devices))
+    node.Free()
+    return rank
 
 
 def threads_per_rank(comm: MPI.Comm) -> int:
     """Return the CPU threads that this rank may use.
 
     The CPUs that its affinity allows are divided by the ranks of the node that share the same
-    ones; ``OMP_NUM_THREADS`` is an upper limit.
+    ones; ``OMP_NUM_THREADS`` and what Slurm gave a task are upper limits.
     """
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     cpus = frozenset(os.sched_getaffinity(0))
     sharing = node.allgather(cpus).count(cpus)
     node.Free()
-    limit = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    return max(1, min(len(cpus) // sharing, int(limit) if limit.isdigit() else len(cpus)))
+    given = (os.environ.get(name, "").split(",")[0] for name in ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK"))
+    limits = [int(limit) for limit in given if limit.isdigit()]
+    return max(1, min(len(cpus) // sharing, *limits, len(cpus)))
 
 
 def describe(comm: MPI.Comm) -> dict[str, Any]:
@@ -116,3 +129,59 @@ def abort(message: str) -> NoReturn:
     print(f"hpcmm: error: {message}", file=sys.stderr, flush=True)
     MPI.COMM_WORLD.Abort(1)
     raise SystemExit(1)  # Abort does not return; this is for singletons of MPIs where it does
+
+
+class Watchdog:
+    """Ends all ranks when they do not come on, after each has said where it stands.
+
+    Every rank has one, and all are wound up together: a rank that waits in a barrier for another one
+    finds out by its own clock, and says so whatever MPI does. A rank that says nothing then is stopped,
+    or its node is gone.
+
+    Parameters
+    ----------
+    comm : MPI.Comm
+    patience : float
+        Seconds beyond what is expected.
+    """
+
+    GRACE = 3.0  # seconds in which the others say where they stand, too
+
+    def __init__(self, comm: MPI.Comm, patience: float):
+        self.rank, self.size, self.patience = comm.rank, comm.size, patience
+        self._changed = threading.Condition()
+        self._doing, self._seconds, self._deadline = "", 0.0, float("inf")
+        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
+
+    def __enter__(self) -> Watchdog:
+        return self
+
+    def __exit__(self, *_) -> None:
+        """Let the ranks take all the time that they need."""
+        with self._changed:
+            self._deadline = float("inf")
+            self._changed.notify()
+        faulthandler.cancel_dump_traceback_later()
+
+    def expect(self, doing: str, seconds: float) -> None:
+        """Tell what comes next, and the seconds that it should take at most."""
+        seconds += self.patience
+        with self._changed:
+            self._doing, self._seconds, self._deadline = doing, seconds, time.monotonic() + seconds
+            self._changed.notify()
+        # needs no Python to act, where a library never comes back with the lock of the interpreter
+        faulthandler.dump_traceback_later(seconds + 3 * self.GRACE, exit=True)
+
+    def _watch(self) -> None:
+        with self._changed:
+            while (left := self._deadline - time.monotonic()) > 0:
+                self._changed.wait(min(left, threading.TIMEOUT_MAX))
+        stands = "".join(traceback.format_stack(sys._current_frames()[threading.main_thread().ident]))
+        print(
+            f"hpcmm: error: rank {self.rank} of {self.size} on {node()} has not done with {self._doing} "
+            f"after {self._seconds:.0f} s and stands here; a rank that says nothing is stopped or lost\n{stands}",
+            file=sys.stderr,
+            flush=True,
+        )
+        time.sleep(self.GRACE)
+        MPI.COMM_WORLD.Abort(1)

@@ -1,0 +1,77 @@
+"""Settings of a cluster, and what a batch is given by them."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcmm import plan, site
+from hpcmm.model import HpcmmError
+
+SHIPPED = Path(__file__).parents[1] / "profiles/slurm/site.yaml"
+CONFIG = {
+    "scale": "quick",
+    "backends": "auto",
+    "measuring": {
+        "warmups": 1,
+        "min_repetitions": 3,
+        "max_repetitions": 4,
+        "max_seconds": 0.1,
+        "relative_interval": 0.05,
+        "cache": "hot",
+        "seed": 1,
+    },
+    "sweeps": {"size": {"operation": "matmul", "variants": ["serial", "naive"], "sizes": [1000], "ranks": [1, 5]}},
+}
+BATCHES = plan.make(CONFIG, "", 8).batches
+
+
+def test_the_file_that_is_shipped_has_every_setting_at_its_default():
+    assert site.read(SHIPPED) == site.Site()
+    keys = [line.partition(":")[0] for line in SHIPPED.read_text().splitlines() if line[:1].isalpha()]
+    assert keys == [field.name for field in dataclasses.fields(site.Site)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("partitoin: gpu", "site.yaml: unknown key 'partitoin'; allowed: partition, account"),
+        ("cpus_per_rank: many", "site.yaml: cpus_per_rank: 'many'; allowed: a whole number"),
+        ("patience: -1", "site.yaml: patience: -1; allowed: a whole number, not below 0"),
+        ("modules: cuda", "site.yaml: modules: 'cuda'; allowed: a list"),
+        ("account: 12", "site.yaml: account: 12; allowed: a text"),
+        ("[1, 2]", "site.yaml: .*allowed: keys with values"),
+        ("a: [", "site.yaml: "),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_what_is_allowed(tmp_path, text, message):
+    path = tmp_path / "site.yaml"
+    path.write_text(text)
+    with pytest.raises(HpcmmError, match=message):
+        site.read(path)
+
+
+@given(ranks=st.integers(1, 200), ranks_per_node=st.integers(0, 16))
+def test_nodes_are_enough_and_none_is_too_many(ranks, ranks_per_node):
+    here = site.Site(ranks_per_node=ranks_per_node)
+    nodes, first = here.nodes(ranks), here.ranks_on_first(ranks)
+    assert nodes * first >= ranks
+    if ranks_per_node:
+        assert first <= ranks_per_node
+        assert (nodes - 1) * ranks_per_node < ranks
+    else:
+        assert nodes == 1
+
+
+@pytest.mark.parametrize("batch", BATCHES, ids=lambda batch: batch.name)
+def test_what_a_batch_is_given(batch):
+    here = site.Site(gpu="gpu:h200", ranks_per_node=4)
+    several = batch.ranks == 5
+    assert here.gres(batch) == ("" if batch.device == "cpu" else "gpu:h200:3" if several else "gpu:h200:1")
+    assert here.extra(batch.ranks) == ("--ntasks-per-node=3" if several else "")
+    matrices = 3 * 1000 * 1000 * 8 / 1e6
+    assert here.mem_mb(batch) > 4 * matrices
+    assert dataclasses.replace(here, memory_mb=123).mem_mb(batch) == 123
+    assert 60 * here.minutes(batch) >= batch.seconds + here.patience

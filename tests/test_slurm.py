@@ -1,0 +1,680 @@
+"""The workflow on a real Slurm, started in every way: what each job gets, and what clusters do to them.
+
+``tests/slurm up`` starts that Slurm on this machine. Without it these tests are skipped, but not in CI.
+"""
+
+import contextlib
+import copy
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from hpcmm import backends, store
+from hpcmm import slurm as slurm_of_workflow
+
+pytestmark = pytest.mark.timeout(900)  # what a fixture does in all ways counts for its first test
+
+ROOT = Path(__file__).parents[1]
+SLURM = Path(__file__).parent / "slurm"
+STATE = Path("/tmp/hpcmm-slurm")
+SNAKEMAKES = {"9": shutil.which("snakemake"), "7": os.environ.get("SNAKEMAKE_7")}
+
+WAYS = {
+    "9 --cluster sbatch": ["--cluster", "sbatch", "--jobs", "20"],
+    "9 --executor slurm": ["--executor", "slurm", "--jobs", "20"],
+    "7 --cluster sbatch": ["--cluster", "sbatch", "--jobs", "20"],
+}
+
+MEASURING = {
+    "warmups": 0,
+    "min_repetitions": 3,
+    "max_repetitions": 4,
+    "max_seconds": 0.05,
+    "relative_interval": 0.05,
+    "cache": "hot",
+    "seed": 1,
+}
+
+
+def why_not() -> str:
+    """Why there is no Slurm here that these tests may break; empty if there is one."""
+    mark = "# written by tests/slurm of hpcmm"
+    conf = Path("/etc/slurm/slurm.conf")
+    if not conf.exists() or not conf.read_text().startswith(mark):
+        return "no Slurm for tests on this machine; as root, tests/slurm up starts one"
+    if subprocess.run(["scontrol", "ping"], capture_output=True, timeout=60).returncode != 0:
+        return "the Slurm for tests does not answer; as root, tests/slurm down and tests/slurm up start it again"
+    return ""
+
+
+def cannot(reason: str) -> None:
+    """Skip a test, but not in CI, where nothing may be missing."""
+    if os.environ.get("CI") == "true" and os.getuid() == 0:
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def slurm():
+    if reason := why_not():
+        cannot(reason)
+
+
+def snakemake_of(way: str) -> str:
+    if SNAKEMAKES[way[0]] is None:
+        cannot("SNAKEMAKE_7 names no snakemake of version 7" if way[0] == "7" else "snakemake is not on PATH")
+    return SNAKEMAKES[way[0]]
+
+
+class Workflow:
+    """A checkout of its own in ``folder``, in which a user types commands."""
+
+    def __init__(self, folder: Path, way: str, sweeps: dict, measuring: dict = MEASURING, **site):
+        self.folder, self.way, self.program = folder, way, snakemake_of(way)
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "Snakefile", folder)
+        for name in ("jobs", "profiles"):
+            shutil.copytree(ROOT / name, folder / name)
+        config = {"scale": "quick", "backends": "auto", "measuring": measuring, "sweeps": sweeps}
+        (folder / "config.yaml").write_text(yaml.safe_dump(config))
+        self.set_site(**site)
+        self.process: subprocess.Popen | None = None
+        self.code: int | None = None
+        self.lines: list[tuple[float, str]] = []
+        self.partial: list[str] = []
+
+    def set_site(self, **site) -> None:
+        path = self.folder / "profiles/slurm/site.yaml"
+        path.write_text(yaml.safe_dump(yaml.safe_load((ROOT / "profiles/slurm/site.yaml").read_text()) | site))
+
+    def start(self, *arguments: str, **environ: str) -> None:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_"))}
+        self.lines = []
+        self.process = subprocess.Popen(
+            [self.program, *arguments],
+            cwd=self.folder,
+            env=environment | environ | {"CI": "true"},  # Snakemake 7 looks every second then
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        threading.Thread(target=self._read, args=(self.process,), daemon=True).start()
+
+    def _read(self, process) -> None:
+        with process.stdout:
+            for line in process.stdout:
+                self.lines.append((time.monotonic(), line.rstrip("\n")))
+
+    def run(self, *arguments: str, timeout: float = 600, **environ: str) -> int:
+        self.start(*arguments, **environ)
+        return self.finish(timeout)
+
+    def finish(self, timeout: float = 600) -> int:
+        end = time.monotonic() + timeout
+        while self.process.poll() is None:
+            if time.monotonic() > end:
+                self.process.kill()
+                pytest.fail(f"the workflow did not end within {timeout} s\n{self.output}")
+            self.look_at_files()
+            time.sleep(0.2)
+        time.sleep(0.3)
+        self.look_at_files()
+        return self.process.returncode
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def look_at_files(self) -> None:
+        """Whatever carries the name of a result must be whole at any time."""
+        paths = []
+        with contextlib.suppress(FileNotFoundError):  # a folder may vanish meanwhile
+            paths = list((self.folder / "results").rglob("[!.]*.h5"))
+        for path in paths:
+            try:
+                store.read(path)
+            except store.StoreError as error:
+                if path.exists():
+                    self.partial.append(str(error))
+
+    @property
+    def output(self) -> str:
+        return "\n".join(line for _, line in self.lines)
+
+    def said(self, pattern: str) -> float | None:
+        """When a line of the output first matched."""
+        return next((when for when, line in self.lines if re.search(pattern, line)), None)
+
+    def jobs(self, sweep: str = "") -> list[dict[str, str]]:
+        """This workflow's jobs in Slurm, of one sweep if given, the newest last."""
+        names = ("id", "state", "node", "name", "comment")
+        command = ["squeue", "--states=all", "--noheader", "--format=%i|%T|%N|%j|%k|%Z"]
+        rows = [row.split("|") for row in subprocess.check_output(command, text=True).splitlines()]
+        found = [dict(zip(names, row, strict=False)) for row in rows if row[-1] == str(self.folder)]
+        return [job for job in found if re.search(rf"-{sweep}-|_{sweep}_", job["name"] + "_" + job["comment"])][::-1]
+
+    def ranks(self, sweep: str) -> dict[int, psutil.Process]:
+        """The processes that measure a sweep, by rank."""
+        found = {}
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                command = process.cmdline()
+                if "--batch" in command and "mpi4py" in command and process.cwd() == str(self.folder):
+                    name = command[command.index("--batch") + 1]
+                    rank = process.environ().get("PMI_RANK")
+                    if name.startswith(sweep + "/") and rank is not None and "mpiexec" not in command[0]:
+                        found[int(rank)] = process
+        return found
+
+    def whole(self, sweep: str) -> bool:
+        return any((self.folder / "results/raw" / sweep).glob("*.h5"))
+
+    def told_of(self, sweep: str) -> str:
+        """What the user was told of the end of a job, with its logs and why."""
+        blocks = re.findall(r"hpcmm: job .* is over: .*(?:\n    \S.*)*", self.output)
+        return "\n".join(block for block in blocks if re.search(rf"[-_/]{sweep}[-_/]", block))
+
+    def journal(self, sweep: str) -> dict[str, list]:
+        """Finished points of a batch that is not complete, with their samples."""
+        points = {}
+        for path in (self.folder / "results/raw" / sweep).glob("*.journal"):
+            for line in path.read_text().splitlines():
+                with contextlib.suppress(ValueError):
+                    entry = json.loads(line)
+                    if "point" in entry:
+                        points[entry["point"]] = [each["samples"] for each in entry["measurements"]]
+        return points
+
+    def slurm_logs(self) -> list[Path]:
+        return [path for path in (self.folder / ".snakemake/slurm_logs").rglob("*.log") if path.is_file()]
+
+
+def scontrol(*arguments: str) -> str:
+    return subprocess.run(["scontrol", *arguments], capture_output=True, text=True, check=True).stdout
+
+
+# What each way in asks Slurm for: the way's arguments, what site.yaml says, and which of it is not so.
+# By the rule: 3 ranks on CPUs of two nodes, 2 ranks with a GPU each.
+SITE = {
+    "partition": "alone",
+    "account": "bench",
+    "qos": "long",
+    "constraint": "big",
+    "ranks_per_node": 2,
+    "memory_mb": 700,
+    "modules": ["openmpi", "cuda"],
+}
+SRUN = SITE | {"launcher": "srun --mpi=pmi2"}
+ASKED = {
+    "cpu": {"NumNodes": "2", "CPUs/Task": "1", "MinMemoryNode": "700M", "TimeLimit": "00:07:00"},
+    "gpu": {"NumNodes": "1", "NumTasks": "2", "CPUs/Task": "1", "MinMemoryNode": "700M", "TresPerNode": "gres:gpu:2"},
+}
+BY_SITE = {"Partition": "alone", "Account": "bench", "QOS": "long", "Features": "big"}
+OWN = "sbatch --ntasks=4 --nodes=2 --time=9 --mem=800 --partition=main --account=root --gpus=3"
+BY_HAND = {"NumTasks": "4", "TimeLimit": "00:09:00", "MinMemoryNode": "800M", "Partition": "main", "Account": "root"}
+DIRECT = ["--executor", "cluster-generic", "--cluster-generic-submit-cmd", "sbatch"]
+PROFILE = ["--profile", "profiles/slurm"]
+REQUESTS = {
+    "9 literal": (["--cluster", "sbatch", "--jobs", "4"], SITE, {}),
+    "9 generic": ([*DIRECT, "--jobs", "4"], SRUN, {}),
+    "9 slurm": (["--executor", "slurm", "--jobs", "4"], SITE, {}),
+    "9 profile": (PROFILE, SITE, {}),
+    "9 profile, literal": ([*PROFILE, "--cluster", "sbatch"], SITE, {}),
+    "9 profile, slurm": ([*PROFILE, "--executor", "slurm"], SRUN, {}),
+    "9 own flags": (["--cluster=" + OWN, "--jobs", "4"], SITE, BY_HAND),
+    "7 literal": (["--cluster", "sbatch", "--jobs", "4"], SRUN, {}),
+    "7 profile": (PROFILE, SITE, {}),
+    "7 own flags": (["--cluster", OWN, "--jobs", "4"], SITE, BY_HAND),
+}
+ON_CPU = {"operation": "sum", "variants": ["serial"], "sizes": [1000], "dtypes": ["int32"], "ranks": [3]}
+ON_GPU = ON_CPU | {"variants": ["divergent"], "ranks": [2]}
+
+
+class Together:
+    """The same happens to several workflows at the same time."""
+
+    def __init__(self, workflows):
+        self.workflows = {workflow.way: workflow for workflow in workflows}
+
+    def each(self, act) -> None:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(act, self.workflows.values()))
+
+    def of(self, way: str):
+        snakemake_of(way)  # or the test is skipped
+        return self.workflows[way]
+
+    def stop(self) -> None:
+        for workflow in self.workflows.values():
+            if workflow.process:
+                workflow.stop()
+        subprocess.run(["scancel", "--user=root"], check=False)
+
+
+@pytest.fixture(scope="module")
+def requests(tmp_path_factory):
+    """A small experiment for CPUs and GPUs, started in every way."""
+
+    def make(way):
+        _, settings, _ = REQUESTS[way]
+        return Workflow(tmp_path_factory.mktemp("way"), way, {"cpu": ON_CPU, "gpu": ON_GPU}, **settings)
+
+    def act(workflow):
+        files = workflow.folder / "modulefiles"
+        files.mkdir()
+        for name in SITE["modules"]:
+            (files / name).write_text(f'#%Module1.0\nputs stderr "the module {name}"\n')
+        workflow.code = workflow.run(*REQUESTS[workflow.way][0], "--retries", "0", MODULEPATH=str(files))
+
+    together = Together([make(way) for way in REQUESTS if SNAKEMAKES[way[0]]])
+    try:
+        together.each(act)
+        yield together
+    finally:
+        together.stop()
+
+
+@pytest.mark.parametrize("way", REQUESTS)
+def test_a_job_gets_what_its_rule_and_the_site_say(requests, way):
+    workflow = requests.of(way)
+    for sweep, asked in ASKED.items():
+        (job,) = workflow.jobs(sweep)
+        shown = dict(re.findall(r"(\S+?)=(\S*)", scontrol("show", "job", job["id"])))
+        expected = asked | BY_SITE | REQUESTS[way][2]
+        if REQUESTS[way][2]:
+            expected = {k: v for k, v in expected.items() if k not in ("TresPerNode", "NumNodes", "CPUs/Task")}
+            assert shown["TresPerJob"] == "gres:gpu:3"
+        if sweep == "gpu" and "TimeLimit" not in REQUESTS[way][2]:
+            assert shown["TimeLimit"] != "UNLIMITED"
+        assert {key: shown.get(key) for key in expected} == expected, sweep
+
+
+@pytest.mark.parametrize("way", REQUESTS)
+def test_ranks_run_on_the_nodes_that_they_were_given(requests, way):
+    workflow = requests.of(way)
+    log = next((workflow.folder / "results/logs/cpu").iterdir()).read_text()
+    nodes = re.findall(r"^rank \d on (\S+): CPU", log, re.MULTILINE)
+    assert len(nodes) == 3
+    assert 1 <= max(map(nodes.count, nodes)) <= 2, "at most two on a node"
+    assert "PASS" in log
+    logged = [each for each in workflow.slurm_logs() if "cpu" in str(each)]
+    if logged:  # Snakemake's slurm executor removes those of jobs that went well
+        assert "the module openmpi\nthe module cuda" in logged[0].read_text()
+
+
+@pytest.mark.parametrize("way", REQUESTS)
+def test_auto_plans_for_gpus_though_this_machine_has_none(requests, way):
+    if not backends.cuda_missing():
+        pytest.skip("this machine has a GPU")
+    workflow = requests.of(way)
+    assert workflow.code == 1
+    assert workflow.whole("cpu") and not workflow.whole("gpu")
+    assert "this batch needs a GPU, but CUDA shows none here" in workflow.told_of("gpu")
+
+
+# What Slurm refuses at once: what site.yaml and the GPU ranks are then, and what the user is told.
+REFUSED = {
+    "no such partition": ({"partition": "nowhere"}, 2, "invalid partition specified: nowhere"),
+    "no such GPU count": ({}, 9, "Requested node configuration is not available"),
+}
+
+
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory):
+    def make(way, case):
+        settings, ranks, _ = REFUSED[case]
+        sweeps = {"cpu": ON_CPU | {"ranks": [1]}, "gpu": ON_GPU | {"ranks": [ranks]}}
+        workflow = Workflow(tmp_path_factory.mktemp("refused"), way, sweeps, **settings)
+        workflow.arguments = WAYS[way]
+        workflow.way = way + case
+        return workflow
+
+    def act(workflow):
+        workflow.code = workflow.run(*workflow.arguments)
+
+    together = Together([make(way, case) for way in WAYS if SNAKEMAKES[way[0]] for case in REFUSED])
+    try:
+        together.each(act)
+        yield together
+    finally:
+        together.stop()
+
+
+@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_submission_that_slurm_refuses_is_an_error_and_other_jobs_go_on(refused, way, case, fault_table):
+    workflow = refused.of(way + case)
+    assert workflow.code == 1
+    assert REFUSED[case][2] in workflow.output, workflow.output
+    assert not any(job["node"] for job in workflow.jobs("gpu")), "it never ran"
+    assert workflow.whole("cpu") == (case == "no such GPU count")
+    seconds = workflow.said(REFUSED[case][2]) - workflow.said("rule measure:")
+    fault_table.append((way, case, f"sbatch: error: {REFUSED[case][2]}", seconds))
+
+
+# Each point takes some tenths of a second, so that there is time to break something between two.
+SLOW = MEASURING | {"max_seconds": 0.1, "min_repetitions": 1000, "max_repetitions": 1000}
+
+
+def products(ranks: int) -> dict:
+    return {
+        "operation": "matmul",
+        "variants": ["serial"],
+        "sizes": list(range(190, 200)),
+        "dtypes": ["float32"],
+        "ranks": [ranks],
+    }
+
+
+def cancel(workflow: Workflow, sweep: str) -> None:
+    subprocess.run(["scancel", workflow.jobs(sweep)[-1]["id"]], check=True)
+
+
+def end_its_time(workflow: Workflow, sweep: str) -> None:
+    workflow.ranks(sweep)[0].send_signal(signal.SIGSTOP)  # or it would be done before Slurm looks
+    scontrol("update", f"JobId={workflow.jobs(sweep)[-1]['id']}", "EndTime=now+1")
+
+
+def lose_its_node(workflow: Workflow, sweep: str) -> None:
+    """Kill slurmd and what stands for the job, so that nobody tells of its end, and then the job."""
+    job = workflow.jobs(sweep)[-1]
+    os.kill(int((STATE / f"run/slurmd-{job['node']}.pid").read_text()), signal.SIGKILL)
+    workflow.lost_nodes.append(job["node"])
+    members = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if f"[{job['id']}." in " ".join(process.cmdline()):
+                process.kill()
+            elif process.environ().get("SLURMD_NODENAME") == job["node"]:
+                members.append(process)
+    for process in members:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def let_it_grow(workflow: Workflow, sweep: str) -> None:
+    """Nothing to do: its second point is larger than the memory that the job asked for."""
+
+
+def push_it_aside(workflow: Workflow, sweep: str) -> None:
+    job = workflow.jobs(sweep)[-1]
+    urgent = ["sbatch", "--partition=urgent", f"--nodelist={job['node']}", "--exclusive", "--output=/dev/null"]
+    subprocess.run([*urgent, "--time=1", "--wrap=sleep 1"], check=True, capture_output=True)
+
+
+def signal_rank_1(number: int):
+    def send(workflow: Workflow, sweep: str) -> None:
+        workflow.ranks(sweep)[1].send_signal(number)
+
+    return send
+
+
+def fill_its_disk(workflow: Workflow, sweep: str) -> None:
+    """Nothing to do: its folder has room for some points only."""
+
+
+# sweep -> its number of ranks, what is done to its job after its first point, what the user is told
+# (None: Slurm runs it again by itself)
+FAULTS = {
+    "cancelled": (1, cancel, "CANCELLED"),
+    "late": (1, end_its_time, r"TIMEOUT|DUE TO TIME LIMIT"),
+    "lost": (1, lose_its_node, None),
+    "memory": (1, let_it_grow, "exceeded memory limit|OUT_OF_MEMORY"),
+    "preempted": (1, push_it_aside, None),
+    "raising": (2, signal_rank_1(signal.SIGINT), "KeyboardInterrupt"),
+    "killed": (2, signal_rank_1(signal.SIGKILL), r"Killed \(signal 9\)"),
+    "stuck": (2, signal_rank_1(signal.SIGSTOP), r"rank 0 of 2 .*has not done with stuck.*: serial \d+x.* after"),
+    "cramped": (1, fill_its_disk, "No space left on device; the points before this one are kept"),
+}
+SWEEPS = {name: products(ranks) for name, (ranks, _, _) in FAULTS.items()} | {
+    "memory": {
+        "operation": "sum",
+        "variants": ["numpy"],
+        "sizes": [1000, 100_000_000],
+        "dtypes": ["float64"],
+    },
+    "fine": products(1),
+}
+
+
+class Broken(Workflow):
+    """A workflow to each job of which something happens, and what was seen of it."""
+
+    def __init__(self, folder: Path, way: str):
+        super().__init__(folder, way, SWEEPS, SLOW, partition="alone", memory_mb=600, patience=15)
+        self.lost_nodes: list[str] = []
+        self.broken: dict[str, float] = {}
+        self.finished: dict[str, dict] = {}
+        self.retried = ""
+
+    def break_all(self) -> None:
+        """Run it, and break each job as soon as it has a point."""
+        small = self.folder / "results/raw/cramped"
+        small.mkdir(parents=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)], check=True)
+        self.start(*WAYS[self.way])
+        waiting = set(FAULTS)
+        while waiting and self.process.poll() is None:
+            for sweep in [each for each in waiting if self.journal(each)]:
+                FAULTS[sweep][1](self, sweep)
+                self.broken[sweep] = time.monotonic()
+                waiting.remove(sweep)
+            self.look_at_files()
+            time.sleep(0.1)
+        assert not waiting, f"not seen at work: {waiting}\n{self.output}"
+        self.code = self.finish()
+        self.finished = {sweep: points for sweep in SWEEPS if (points := self.journal(sweep))}
+
+    def noticed(self, sweep: str) -> float | None:
+        """Seconds from the fault until Snakemake gave the job up."""
+        after = [when for when, line in self.lines if when > self.broken[sweep] and f"results/raw/{sweep}/" in line]
+        return after[0] - self.broken[sweep] if after else None
+
+    def mend_all(self) -> None:
+        """Take the causes away, and type the command again: once to be killed, once to the end."""
+        subprocess.run(["mount", "-o", "remount,size=64m", str(self.folder / "results/raw/cramped")], check=True)
+        for node in self.lost_nodes:
+            subprocess.run([SLURM, "node", node], check=True)
+        self.set_site(partition="alone", memory_mb=2000, patience=60)
+        self.start(*WAYS[self.way])
+        left_over = self.await_growth(self.finished)
+        self.ranks(left_over)[0].send_signal(signal.SIGSTOP)  # or it might be done too soon
+        self.stop()
+        self.start(*WAYS[self.way], "--retries", "1")
+        self.await_line("cancelled, as left by a run that was killed")
+        self.retried = self.await_growth({sweep: self.journal(sweep) for sweep in self.finished})
+        self.broken[self.retried] = time.monotonic()
+        self.ranks(self.retried)[0].kill()
+        self.code = self.finish()
+        self.retry = (self.told_of(self.retried), self.noticed(self.retried))
+
+    def await_line(self, pattern: str, timeout: float = 120) -> None:
+        end = time.monotonic() + timeout
+        while not self.said(pattern):
+            assert time.monotonic() < end and self.process.poll() is None, f"not said: {pattern}\n{self.output}"
+            time.sleep(0.1)
+
+    def await_growth(self, before: dict[str, dict], timeout: float = 120) -> str:
+        """Wait until a job adds a point to those that its journal had; return its sweep."""
+        end = time.monotonic() + timeout
+        while time.monotonic() < end and self.process.poll() is None:
+            for sweep, points in before.items():
+                if sweep not in ("memory", "cramped") and len(self.journal(sweep)) > len(points):
+                    return sweep
+            self.look_at_files()
+            time.sleep(0.1)
+        raise AssertionError(f"no new point\n{self.output}")
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory):
+    together = Together([Broken(tmp_path_factory.mktemp("broken"), way) for way in WAYS if SNAKEMAKES[way[0]]])
+    try:
+        together.each(Broken.break_all)
+        yield together
+    finally:
+        together.stop()
+        for workflow in together.workflows.values():
+            subprocess.run(["umount", "--lazy", workflow.folder / "results/raw/cramped"], check=False)
+
+
+@pytest.fixture(scope="module")
+def mended(broken):
+    """Once broken, all of it is asked for again."""
+    together = Together([copy.copy(workflow) for workflow in broken.workflows.values()])
+    try:
+        together.each(Broken.mend_all)
+        yield together
+    finally:
+        together.stop()
+
+
+@pytest.fixture(scope="session")
+def fault_table(pytestconfig):
+    """Way in x fault, printed at the end."""
+    rows: list[tuple] = []
+    yield rows
+    with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print("\n\nway in             | fault           | noticed | what happened")
+        for way, fault, what, seconds in rows:
+            print(f"{way:18} | {fault:15} | {'' if seconds is None else f'{seconds:.0f} s':7} | {what}")
+
+
+@pytest.mark.parametrize("sweep", FAULTS)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_fault_is_noticed_and_named(broken, way, sweep, fault_table):
+    workflow = broken.of(way)
+    _, _, reason = FAULTS[sweep]
+    if reason is None:
+        assert workflow.whole(sweep), "Slurm runs it again, and the workflow waits"
+        fault_table.append((way, sweep, "Slurm ran it again by itself; it went on after its last point", None))
+        return
+    assert not workflow.whole(sweep)
+    told = workflow.told_of(sweep)
+    assert re.search(reason, told), told
+    assert re.search(rf"{sweep}[-_]cpu-r", told), told
+    assert ".log" in told
+    seconds = workflow.noticed(sweep)
+    assert seconds is not None, "Snakemake gave the job up, rather than to wait for it"
+    fault_table.append((way, sweep, told.splitlines()[0], seconds))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_other_jobs_go_on_and_the_workflow_ends_with_an_error(broken, way):
+    workflow = broken.of(way)
+    assert workflow.code == 1
+    assert workflow.whole("fine")
+    assert not (workflow.folder / "results/timings.h5").exists()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_stuck_rank_is_found_by_the_others_which_say_where_they_stand(broken, way):
+    log = next((broken.of(way).folder / "results/logs/stuck").iterdir()).read_text()
+    assert "rank 0 of 2" in log and "rank 1 of 2" not in log, log
+    assert re.search(r"File .*measure.py", log), log
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_same_command_completes_it_also_after_the_workflow_was_killed(mended, way, fault_table):
+    workflow = mended.of(way)
+    assert workflow.code == 0, workflow.output
+    fault_table.append((way, "workflow killed", "the same command cancels the jobs left over, and completes it", None))
+    assert (workflow.folder / "results/report.html").exists()
+    for sweep, entry in SWEEPS.items():
+        points = store.read(next((workflow.folder / "results/raw" / sweep).glob("*.h5")))["measurements"]
+        assert points["passed"].all()
+        assert set(points["n"]) == set(entry["sizes"])
+    assert workflow.run(*WAYS[way]) == 0
+    assert "Nothing to be done" in workflow.output
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_job_that_failed_once_is_tried_again(mended, way, fault_table):
+    workflow = mended.of(way)
+    told, seconds = workflow.retry
+    assert "is over: FAILED" in told
+    fault_table.append((way, "failed once", "tried again (--retries 1)", seconds))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_finished_points_survive_and_are_not_measured_again(mended, way):
+    workflow = mended.of(way)
+    assert {"cancelled", "late", "memory", "raising", "killed", "stuck", "cramped"} <= set(workflow.finished)
+    for sweep, points in workflow.finished.items():
+        kept = {s["seconds"]["kernel"] for samples in points.values() for each in samples for s in each}
+        assert kept
+        columns = store.read(next((workflow.folder / "results/raw" / sweep).glob("*.h5")))
+        assert kept <= set(columns["samples"]["kernel"]), sweep
+        assert len(columns["runs"]["batch"]) > 1, "each start has its provenance"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_partial_file_had_the_name_of_a_result(mended, way):
+    assert mended.of(way).partial == []
+
+
+@pytest.fixture
+def watched(tmp_path, monkeypatch):
+    """A folder with a record of a job, and what is said of it: ``watched(job)``."""
+    monkeypatch.chdir(tmp_path)
+    slurm_of_workflow.RECORDS.mkdir(parents=True)
+    marker = tmp_path / "1.jobfailed"
+
+    def watch(job: str) -> tuple[slurm_of_workflow.Watch, Path]:
+        record = {"name": "measure", "logs": [], "marker": str(marker)}
+        (slurm_of_workflow.RECORDS / job).write_text(json.dumps(record))
+        return slurm_of_workflow.Watch(), marker
+
+    return watch
+
+
+def test_a_job_that_slurm_forgot_is_given_up_but_not_at_once(watched, capfd):
+    watch, marker = watched("99999999")
+    watch.look()
+    assert not marker.exists()
+    for _ in range(slurm_of_workflow.LOOKS_UNTIL_LOST):
+        watch.look()
+    assert marker.exists()
+    assert "job 99999999 measure is over: unknown to Slurm" in capfd.readouterr().err
+
+
+def test_a_job_that_waits_for_somebody_is_told_once(watched, capfd):
+    held = subprocess.run(["sbatch", "--parsable", "--hold", "--wrap=true"], capture_output=True, text=True, check=True)
+    job = held.stdout.strip()
+    try:
+        watch, marker = watched(job)
+        watch.look()
+        watch.look()
+        assert capfd.readouterr().err.count(f"job {job} measure waits: JobHeldUser; scancel {job} gives it up") == 1
+        assert not marker.exists()
+    finally:
+        subprocess.run(["scancel", job], check=True)
+    watch.look()
+    assert "is over: CANCELLED" in capfd.readouterr().err
+    assert marker.exists()
+
+
+def test_a_job_that_was_submitted_again_is_not_given_up_for_the_first(watched):
+    """Snakemake uses the same file for both."""
+    watch, marker = watched("99999998")
+    running = subprocess.run(["sbatch", "--parsable", "--wrap=sleep 60"], capture_output=True, text=True, check=True)
+    job = running.stdout.strip()
+    try:
+        watched(job)
+        for _ in range(slurm_of_workflow.LOOKS_UNTIL_LOST + 1):
+            watch.look()
+        assert not marker.exists()
+        assert list(slurm_of_workflow.records()) == [job]
+    finally:
+        subprocess.run(["scancel", job], check=True)
