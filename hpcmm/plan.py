@@ -93,9 +93,12 @@ class Plan:
         """What Nsight Compute is to look at, by operation; empty unless the config asks for it.
 
         It is the floating-point part of the sweep with the most GPU variants, on one GPU at its largest size.
+        Of operations that have their kernels in common it looks at the first.
         """
         found = {}
         for operation in OPERATIONS if self.config.get("profile") else ():
+            if any(OPERATIONS[operation].kernels == OPERATIONS[other].kernels for other in found):
+                continue
             sweeps: dict[str, list[Point]] = {}
             for batch in self.to_measure:
                 if (batch.operation, batch.device, batch.ranks) == (operation, "cuda", 1):
@@ -129,6 +132,9 @@ class Plan:
             batches = [batch for batch in self.batches if (batch.operation, batch.device) == (operation, "cuda")]
             reasons = [self.left_out[batch.name] for batch in batches if batch.name in self.left_out]
             reasons.append("no GPU variant is measured in floating point on one rank")
+            shared = [other for other in profiled if OPERATIONS[other].kernels == OPERATIONS[operation].kernels]
+            if shared:
+                reasons = [f"its kernels are those of {shared[0]}"]
             if not self.config.get("profile"):
                 reasons = ["not asked for: make profile, or --config profile=true"]
             if operation not in profiled:

@@ -533,6 +533,9 @@ def test_a_profile_is_taken_again_when_its_points_or_sources_change(monkeypatch,
 def test_the_config_of_the_repository_profiles_every_gpu_rung():
     config = yaml.safe_load((ROOT / "config.yaml").read_text()) | {"backends": "cuda", "profile": True}
     planned = make(config)
-    for name, operation in OPERATIONS.items():
-        rungs = {variant.name for variant in operation.ladder if variant.device == "cuda"}
-        assert {point.variant for point in planned.points_to_profile(name)} == rungs
+    assert list(planned.profiled) == ["matmul", "sum", "vector_add"]  # each set of kernels once
+    for name, points in planned.profiled.items():
+        rungs = {variant.name for variant in OPERATIONS[name].ladder if variant.device == "cuda"}
+        assert {point.variant for point in points} == rungs
+    reasons = {row["operation"]: row["reason"] for row in planned.unprofiled()}
+    assert reasons == dict.fromkeys(("minimum", "maximum"), "its kernels are those of sum")
