@@ -474,15 +474,19 @@ def is_own(frame: pd.DataFrame) -> pd.Series:
 
 
 def series(frame: pd.DataFrame) -> Iterator[Series]:
-    """Split the points into the tables of the report, sweeps in the order of the file."""
-    rows = points(frame).assign(
-        precision=lambda rows: [_dtype_order(*pair) for pair in zip(rows["operation"], rows["dtype"], strict=True)]
+    """Split the points into the tables of the report, sweeps in the order of the file, without resources."""
+    rows = (
+        points(frame)
+        .drop(columns=list(RESOURCES))
+        .assign(
+            precision=lambda rows: [_dtype_order(*pair) for pair in zip(rows["operation"], rows["dtype"], strict=True)]
+        )
     )
     rows = rows.assign(position=pd.factorize(rows["sweep"])[0])
     rows = rows.sort_values(["position", "precision", "ranks", "setting", *DIMENSIONS, "place"], kind="stable")
     keys = ["sweep", "operation", "dtype", "ranks", "setting"]
     for (sweep, operation, dtype, ranks, setting), part in rows.groupby(keys, sort=False):
-        part = part.drop(columns=["precision", "position"]).reset_index(drop=True)
+        part = part.drop(columns=["precision", "position"]).reset_index(drop=True).copy()
         yield Series(sweep, operation, dtype, int(ranks), setting, part)
 
 
@@ -502,9 +506,8 @@ def ladder(rows: pd.DataFrame) -> pd.DataFrame:
     rungs = rows[rows["baseline"] == 0]
     by = [*DIMENSIONS, "device"]
     rows["step"] = rungs.groupby(by)["seconds"].shift() / rungs["seconds"]
-    # nth(0), for first() would skip the NaN of a first rung that failed.
-    first = rungs.groupby(by).nth(0)[[*by, "seconds"]].rename(columns={"seconds": "first"})
-    rows["cumulative"] = rows.merge(first, on=by, how="left")["first"] / rows["seconds"]
+    first = rungs.drop_duplicates(by).set_index(by)["seconds"]  # NaN where it failed
+    rows["cumulative"] = first.reindex(pd.MultiIndex.from_frame(rows[by])).to_numpy() / rows["seconds"]
     return rows
 
 
@@ -532,6 +535,8 @@ def pitch_pairs(rows: pd.DataFrame) -> pd.DataFrame:
         partner's seconds over their own, with the ends that both medians' intervals allow.
     """
     padded = {variant.name for operation in OPERATIONS.values() for variant in operation.ladder if variant.pitched}
+    if not rows["variant"].isin(padded).any():
+        return rows[:0].assign(gain=np.nan, gain_low=np.nan, gain_high=np.nan)
     keys = [*DIMENSIONS, "dtype", "ranks", "setting", "memory", *(["tile"] if "tile" in rows else [])]
     times = ["seconds", "seconds_low", "seconds_high"]
     passed = rows[rows["result"] == "PASS"]

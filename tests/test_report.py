@@ -201,6 +201,23 @@ def test_what_was_not_measured_is_an_empty_cell(built):
     assert [cell.strip() for cell in row.split("|")[3:5]] == ["", "51,200 (baseline PASS 1e-08)"]
 
 
+def test_latex_tables_keep_text_as_text(tmp_path):
+    rows = [of_rate(product("tiled_padded", tile=8), 1234.0), measurement(product("naive", tile=8), verdict=FAIL)]
+    report.build(timings.write(tmp_path / "timings.h5", {"a_50%": rows}), tmp_path)
+    text = (tmp_path / "tables" / "a_50%25.tex").read_text("utf-8")
+    assert r"\caption{GFLOP/s, float32, 1 rank, alpha 1.5, beta 0.5}" in text
+    assert r"\begin{tabular}{lrr}" in text or r"\begin{tabular}{llr}" in text
+    assert (
+        r"n & naive 8 & tiled\_padded 8 \\" in text
+        and r"64 & FAIL (0:640: 0 - 1.5 = -1.5) & 1,230 (PASS 1e-08) \\" in text
+    )
+    assert r"\toprule" in text and text.count("{") == text.count("}")
+    assert (
+        tables.latex([tables.Table(r"\{~^&%$#_}", ("a",), ())]).count("\\caption{\\textbackslash{}\\{\\textasciitilde")
+        == 1
+    )
+
+
 def read_csv(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as file:
         return list(csv.DictReader(file))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,24 +52,32 @@ def build(timings: Path, results: Path) -> Path:
     sweeps: dict[str, list[Series]] = {}
     for series in analysis.series(frame):
         sweeps.setdefault(series.sweep, []).append(series)
-    runs = analysis.runs(columns)
-    shown = [_sweep(name, members, whole, folder) for name, members in sweeps.items()]
-    occupied, device = _resources(whole.resources, page.gpus(runs), folder)
-    html = page.render(
-        summary=analysis.summary(columns, frame),
-        headlines=findings.headlines(frame, whole.scaling),
-        runs=runs,
-        sweeps=shown,
-        rooflines=folder.keep("roofline", figures.rooflines(frame)),
-        states=folder.keep("state", figures.clocks(analysis.states(columns, frame))),
-        resources=occupied,
-        device=device,
-        profiles=_profiles(whole.profiles, folder),
-        unprofiled=analysis.unprofiled(columns),
-        timings=timings.name,
-    )
+    drawn = {name: _figures(name, members, whole, folder) for name, members in sweeps.items()}
+    rooflines = folder.keep("roofline", figures.rooflines(frame))
+    states = folder.keep("state", figures.clocks(analysis.states(columns, frame)))
+    with ThreadPoolExecutor(2) as background:
+        script = background.submit(drawing.script) if folder.stills else None
+        drawings = background.submit(drawing.svgs, list(folder.stills.values()))
+        runs = analysis.runs(columns)
+        shown = [_sweep(name, members, drawn[name], whole, folder) for name, members in sweeps.items()]
+        occupied, device = _resources(whole.resources, page.gpus(runs), folder)
+        html = page.render(
+            summary=analysis.summary(columns, frame),
+            headlines=findings.headlines(frame, whole.scaling),
+            runs=runs,
+            sweeps=shown,
+            rooflines=rooflines,
+            states=states,
+            resources=occupied,
+            device=device,
+            profiles=_profiles(whole.profiles, folder),
+            unprofiled=analysis.unprofiled(columns),
+            timings=timings.name,
+            vega=script.result() if script else "",
+        )
+        for name, svg in zip(folder.stills, drawings.result(), strict=True):
+            folder.write(name, svg)
     folder.write("report.html", html)
-    folder.draw()
     return results / "report.html"
 
 
@@ -100,11 +109,11 @@ class Folder:
         with store.replacing(self.path / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
-    def tabulate(self, stem: str, shown: Sequence[Table], csv: str) -> None:
-        """Write tables as Markdown and LaTeX, and what they are made of as CSV."""
+    def tabulate(self, stem: str, shown: Sequence[Table], csv: str, whole: Sequence[Table] = ()) -> None:
+        """Write tables as LaTeX and Markdown, this of the ``whole`` ones if given, and their values as CSV."""
         if shown:
             self.write(f"tables/{stem}.csv", csv)
-            self.write(f"tables/{stem}.md", tables.markdown(shown))
+            self.write(f"tables/{stem}.md", tables.markdown(whole or shown))
             self.write(f"tables/{stem}.tex", tables.latex(shown))
 
     def keep(self, stem: str, drawn: Iterable[Figure], of: str = "") -> list[Figure]:
@@ -115,34 +124,50 @@ class Folder:
             self.stills[f"figures/{stem}-{figure.name}.svg"] = figures.still(figure, title)
         return drawn
 
-    def draw(self) -> None:
-        """Write drawings of all figures that were kept."""
-        for name, svg in zip(self.stills, drawing.svgs(list(self.stills.values())), strict=True):
-            self.write(name, svg)
+
+def _stem(sweep: str) -> str:
+    """The name of a sweep's files: it comes from a file and must not lead out of the folder."""
+    return quote(sweep, safe="")
 
 
-def _sweep(name: str, members: Sequence[Series], whole: Experiment, folder: Folder) -> Sweep:
-    """Write one sweep's tables and figures; return what the page shows of them."""
-    # A sweep's name comes from a file: it must not lead out of the folder.
-    stem = quote(name, safe="")
-    parts, ladders, calls, copies = [], [], [], []
+def _figures(
+    name: str, members: Sequence[Series], whole: Experiment, folder: Folder
+) -> tuple[list[list[Figure]], list[Figure]]:
+    """Keep one sweep's figures to be drawn: those of each series, and those over ranks."""
+    drawn: list[list[Figure]] = []
     for i, series in enumerate(members):
-        own = series.of(whole.activities)
-        earlier = sum((p.series.dtype, p.series.ranks) == (series.dtype, series.ranks) for p in parts[:i])
+        earlier = sum((other.dtype, other.ranks) == (series.dtype, series.ranks) for other in members[:i])
         number = f"-{earlier + 1}" if earlier else ""
-        own_stem = f"{stem}-{quote(series.dtype, safe='')}-r{series.ranks}{number}"
-        drawn = figures.of_series(series, with_calls=series.dtype == members[0].dtype)
-        folder.keep(own_stem, drawn, f"{name}: {tables.conditions(series)}")
+        stem = f"{_stem(name)}-{quote(series.dtype, safe='')}-r{series.ranks}{number}"
+        own = figures.of_series(series, with_calls=series.dtype == members[0].dtype)
+        drawn.append(folder.keep(stem, own, f"{name}: {tables.conditions(series)}"))
+    gains = whole.scaling[whole.scaling["sweep"] == name]
+    return drawn, folder.keep(_stem(name), figures.scalings(gains), name)
+
+
+def _sweep(
+    name: str,
+    members: Sequence[Series],
+    drawn: tuple[list[list[Figure]], list[Figure]],
+    whole: Experiment,
+    folder: Folder,
+) -> Sweep:
+    """Write one sweep's tables; return what the page shows of it."""
+    stem = _stem(name)
+    parts, ladders, calls, copies = [], [], [], []
+    for series, own_figures in zip(members, drawn[0], strict=True):
+        own = series.of(whole.activities)
         ladder = tables.ladder_table(series) if tables.is_ladder(series) else None
         listed = tables.activity_table(series, own)
         sizes = tables.size_table(series, most=32)
-        parts.append(Part(series, drawn, sizes, ladder, tables.phase_table(series), listed))
+        parts.append(Part(series, own_figures, sizes, ladder, tables.phase_table(series), listed))
         if ladder:
             ladders.append(analysis.ladder(series.points))
         calls.append(analysis.phases(series.points))
         copies.append(own)
     points = pd.concat([series.points for series in members])
-    folder.tabulate(stem, [tables.size_table(series) for series in members], tables.csv([points], tables.POINT_COLUMNS))
+    sizes = [tables.size_table(series) for series in members]
+    folder.tabulate(stem, [part.sizes for part in parts], tables.csv([points], tables.POINT_COLUMNS), whole=sizes)
     for kind, shown, frames, columns in (
         ("ladder", [part.ladder for part in parts], ladders, tables.LADDER_COLUMNS),
         ("phases", [part.phases for part in parts], calls, tables.PHASE_COLUMNS),
@@ -154,8 +179,7 @@ def _sweep(name: str, members: Sequence[Series], whole: Experiment, folder: Fold
     scaled = [tables.scaling_table(gains)] if not gains.empty else []
     if scaled:
         folder.tabulate(f"{stem}.scaling", scaled, tables.csv([gains], tables.SCALING_COLUMNS))
-    efficiencies = folder.keep(stem, figures.scalings(gains), name)
-    return Sweep(name, parts, findings.what_to_see(points, whole.resources, whole.profiles), scaled, efficiencies)
+    return Sweep(name, parts, findings.what_to_see(points, whole.resources, whole.profiles), scaled, drawn[1])
 
 
 def _resources(

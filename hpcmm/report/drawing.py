@@ -1,4 +1,4 @@
-"""Vega-Lite to SVG, in this process or as a program of its own: specifications from stdin, drawings to stdout."""
+"""Vega-Lite to SVG and the script that draws it in a browser, in this process or as a program of its own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import vl_convert
 
@@ -30,17 +31,29 @@ def svgs(specs: Sequence[str]) -> list[str]:
 
 
 def _apart(specs: Sequence[str]) -> list[str]:
+    return json.loads(_program(json.dumps(specs)))
+
+
+def _program(text: str = "") -> str:
     command = [sys.executable, "-P", __file__]  # by its path it loads vl_convert and nothing else
-    run = subprocess.run(command, input=json.dumps(specs), stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(run.stdout)
+    return subprocess.run(command, input=text, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
+@cache
 def script() -> str:
     """Vega, Vega-Lite and vega-embed in one script for an offline page: gzip in base64, a third of its length."""
-    return base64.b64encode(
-        gzip.compress(vl_convert.javascript_bundle(vl_version=VEGA_LITE).encode(), mtime=0)
-    ).decode()
+    return _program()  # takes a second or two, in which this process has other things to do
+
+
+def main() -> None:
+    """Draw the specifications that stdin has, or bundle the script if it has none."""
+    specs = sys.stdin.read()
+    if specs:
+        json.dump([vl_convert.vegalite_to_svg(each, vl_version=VEGA_LITE) for each in json.loads(specs)], sys.stdout)
+    else:
+        code = vl_convert.javascript_bundle(vl_version=VEGA_LITE)
+        sys.stdout.write(base64.b64encode(gzip.compress(code.encode(), mtime=0)).decode())
 
 
 if __name__ == "__main__":
-    json.dump([vl_convert.vegalite_to_svg(each, vl_version=VEGA_LITE) for each in json.load(sys.stdin)], sys.stdout)
+    main()

@@ -15,7 +15,7 @@ from hpcmm import analysis, compare, limits
 from hpcmm.analysis import Series, Summary
 from hpcmm.compare import Comparison
 from hpcmm.operations import OPERATIONS
-from hpcmm.report import drawing, figures, tables
+from hpcmm.report import figures, tables
 from hpcmm.report.figures import Figure
 from hpcmm.report.findings import Headline
 from hpcmm.report.tables import Table
@@ -77,6 +77,7 @@ def render(
     profiles: Sequence[Table],
     unprofiled: Mapping[str, str],
     timings: str,
+    vega: str,
 ) -> str:
     """Return the page.
 
@@ -100,10 +101,9 @@ def render(
         By operation, why it counted nothing.
     timings : str
         Name of the file that all numbers are from.
+    vega : str
+        What ``drawing.script`` returns; empty if there are no figures.
     """
-    all_figures = [*rooflines, *states]
-    for sweep in sweeps:
-        all_figures += [figure for part in sweep.parts for figure in part.figures] + [*sweep.efficiencies]
     return _template("page.html.j2").render(
         summary=summary,
         headlines=headlines,
@@ -125,7 +125,7 @@ def render(
         timings=timings,
         config=figures.CONFIG,
         packed=packed,
-        vega=drawing.script() if all_figures else "",
+        vega=vega,
     )
 
 

@@ -138,7 +138,8 @@ def at_sizes(rows: pd.DataFrame, most: int) -> tuple[pd.DataFrame, str]:
     some = spread(sizes, most)
     if len(some) == len(sizes):
         return rows, ""
-    kept = rows.merge(some[list(DIMENSIONS)], on=list(DIMENSIONS))
+    shapes = (pd.MultiIndex.from_frame(frame[list(DIMENSIONS)]) for frame in (rows, some))
+    kept = rows[next(shapes).isin(next(shapes))]
     names = ", ".join(size(row) for row in analysis.records(some)) if len(some) <= 8 else f"{len(some)} sizes"
     return kept, f", at {names} of {len(sizes)}; the CSV file has all"
 
@@ -601,26 +602,41 @@ def markdown(tables: Sequence[Table]) -> str:
     """Pipe tables, each under its caption; text from a file stays text."""
     parts = []
     for table in tables:
-        head, rows = [_escaped(h) for h in table.head], [[_escaped(text) for text in row] for row in _printed(table)]
-        sides = ["left" if words else "right" for words in table.is_text]
-        text = tabulate(rows, head, "pipe", disable_numparse=True, colalign=sides)
+        lines = [[_escaped(text) for text in line] for line in (table.head, *_printed(table))]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        flush = [str.ljust if words else str.rjust for words in table.is_text]
+        rule = [
+            ":" + "-" * (w + 1) if words else "-" * (w + 1) + ":"
+            for w, words in zip(widths, table.is_text, strict=True)
+        ]
+        padded = [
+            "| " + " | ".join(side(text, width) for side, text, width in zip(flush, line, widths, strict=True)) + " |"
+            for line in lines
+        ]
+        text = "\n".join([padded[0], "|" + "|".join(rule) + "|", *padded[1:]])
         parts.append(f"**{_escaped(table.caption)}**\n\n{text}\n")
     return "\n".join(parts)
+
+
+LATEX = str.maketrans(
+    {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {character: "\\" + character for character in "&%$#_{}"}
+)
 
 
 def latex(tables: Sequence[Table]) -> str:
     """Tables for the package booktabs, each with its caption; text from a file stays text."""
     parts = []
     for table in tables:
-        sides = ["left" if words else "right" for words in table.is_text]
-        text = tabulate(_printed(table), table.head, "latex_booktabs", disable_numparse=True, colalign=sides)
-        caption = "".join(LATEX_ESCAPES.get(character, character) for character in table.caption)
-        parts.append(f"\\begin{{table}}\n\\centering\n\\caption{{{caption}}}\n{text}\n\\end{{table}}\n")
+        sides = "".join("l" if words else "r" for words in table.is_text)
+        head, *rows = [
+            " & ".join(text.translate(LATEX) for text in line) + r" \\" for line in (table.head, *_printed(table))
+        ]
+        lines = [r"\begin{table}", r"\centering", rf"\caption{{{table.caption.translate(LATEX)}}}"]
+        lines += [rf"\begin{{tabular}}{{{sides}}}", r"\toprule", head, r"\midrule", *rows, r"\bottomrule"]
+        lines += [r"\end{tabular}", r"\end{table}", ""]
+        parts.append("\n".join(lines))
     return "\n".join(parts)
-
-
-LATEX_ESCAPES = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-LATEX_ESCAPES |= {character: "\\" + character for character in "&%$#_{}"}
 
 
 def _printed(table: Table) -> list[list[str]]:
