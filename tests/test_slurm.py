@@ -5,7 +5,6 @@
 
 import contextlib
 import copy
-import glob
 import json
 import os
 import re
@@ -140,12 +139,12 @@ class Workflow:
 
     def look_at_files(self) -> None:
         """Whatever carries the name of a result must be whole at any time."""
-        for path in glob.glob(f"{self.folder}/results/**/*.h5", recursive=True):
-            with contextlib.suppress(FileNotFoundError):
-                status = os.stat(path)
+        with contextlib.suppress(FileNotFoundError):  # something went away meanwhile; the next look sees the rest
+            for path in (self.folder / "results").rglob("[!.]*.h5"):
+                status = path.stat()
                 if (status.st_ino, status.st_mtime_ns) not in self.seen:
                     self.seen.add((status.st_ino, status.st_mtime_ns))
-                    self.read(Path(path))
+                    self.read(path)
 
     def read(self, path: Path) -> None:
         try:
