@@ -93,6 +93,7 @@ class Workflow:
         self.code: int | None = None
         self.lines: list[tuple[float, str]] = []
         self.partial: list[str] = []
+        self.seen: set[tuple[int, int]] = set()
 
     def set_site(self, **site) -> None:
         path = self.folder / "profiles/slurm/site.yaml"
@@ -138,15 +139,19 @@ class Workflow:
 
     def look_at_files(self) -> None:
         """Whatever carries the name of a result must be whole at any time."""
-        paths = []
-        with contextlib.suppress(FileNotFoundError):  # a folder may vanish meanwhile
-            paths = list((self.folder / "results").rglob("[!.]*.h5"))
-        for path in paths:
-            try:
-                store.read(path)
-            except store.StoreError as error:
-                if path.exists():
-                    self.partial.append(str(error))
+        with contextlib.suppress(FileNotFoundError):  # something went away meanwhile; the next look sees the rest
+            for path in (self.folder / "results").rglob("[!.]*.h5"):
+                status = path.stat()
+                if (status.st_ino, status.st_mtime_ns) not in self.seen:
+                    self.seen.add((status.st_ino, status.st_mtime_ns))
+                    self.read(path)
+
+    def read(self, path: Path) -> None:
+        try:
+            store.read(path)
+        except store.StoreError as error:
+            if path.exists():
+                self.partial.append(str(error))
 
     @property
     def output(self) -> str:
@@ -378,7 +383,7 @@ def products(ranks: int) -> dict:
     return {
         "operation": "matmul",
         "variants": ["serial"],
-        "sizes": list(range(190, 200)),
+        "sizes": list(range(190, 204)),
         "dtypes": ["float32"],
         "ranks": [ranks],
     }
