@@ -58,7 +58,7 @@ def test_steps_that_do_not_gain_are_named_with_ratio_interval_and_reason(tmp_pat
         measurement(product("register_1d"), samples=kernel_samples([1.0] * 3)),
     ]
     text = about(seen(tmp_path, *rows), "steps")
-    assert text.startswith("On the GPU at 64 1 of 4 steps up the ladder gain. Not so: ")
+    assert text.startswith("On the GPU at 64 1 of 4 steps up the ladder gain for certain. The others: ")
     assert "slower: uncoalesced 8 after naive 8 (0.500×, 0.500 to 0.500; a warp's threads take different rows; " in text
     assert "24 B a thread are spilled to local memory; occupancy 25 % instead of 100 %, limited by registers)" in text
     assert "no difference seen: tiled_unrolled 8 after tiled_padded 8 (1.00×, 0.909 to 1.11)" in text

@@ -381,6 +381,18 @@ def test_the_interval_is_drawn_only_where_there_is_one(tmp_path):
     assert (enough["low"], enough["high"]) == pytest.approx((2 * 128**3 / 6e-6 / 1e9, 2 * 128**3 / 1e-6 / 1e9))
 
 
+def test_a_wide_interval_leaves_the_bars_of_a_ladder_their_room(tmp_path):
+    spread = (0.1, 0.1, 0.1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
+    rows = [
+        measurement(product(variant), samples=kernel_samples([seconds * each * 1e-6 for each in spread]))
+        for variant, seconds in (("serial", 9.0), ("openmp", 3.0), ("packed", 1.0))
+    ]
+    report.build(timings.write(tmp_path / "timings.h5", {"one": rows}), tmp_path)
+    (chart,) = [chart for chart in Page(html_of(tmp_path)).charts if "gain" in chart["records"][0]]
+    domain = chart["layer"][0]["encoding"]["x"]["scale"]["domain"]
+    assert max(record["high"] for record in chart["records"]) < 0.7 * domain[1]
+
+
 def luminance(colour: str) -> float:
     parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)

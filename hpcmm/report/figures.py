@@ -310,10 +310,9 @@ def ladders(series: Series) -> Iterator[Figure]:
         columns = columns_of(rows, series) | {"gain": gains}
         order = list(rows["label"])
         y = {"field": "label", "type": "nominal", "sort": order, "title": None, "axis": {"labelLimit": 200}}
-        scale = {
-            "domain": [0, 1.5 * float(rows[column].max()) / 1e9],
-            "nice": False,
-        }  # leaves room for the words behind the longest bar
+        # leaves room for the words behind the longest bar; beyond the axis they would take the figure's width
+        most = float(rows[[column, column + "_high"]].max(axis=None)) / 1e9
+        scale = {"domain": [0, 1.5 * most], "nice": False}
         x = {"field": "rate", "type": "quantitative", "title": unit, "scale": scale}
         color = {"condition": {"test": "datum.baseline == 1", "value": LINE}, "value": PALETTE[0]}
         opacity = {"condition": {"test": "datum.baseline == 1", "value": 0.45}, "value": 1}

@@ -205,7 +205,7 @@ def order(rows: pd.DataFrame, resources: pd.DataFrame, profiles: pd.DataFrame) -
         order = "the order in which they are taught"
         return f"{place} each of the {len(rungs)} rungs is faster than the one below it: {order}."
     kept = sum(ratio.faster for _, _, ratio in steps)
-    return f"{place} {kept} of {len(steps)} steps up the ladder gain. Not so: {'; '.join(exceptions)}."
+    return f"{place} {kept} of {len(steps)} steps up the ladder gain for certain. The others: {'; '.join(exceptions)}."
 
 
 def _why(below: Row, rung: Row, ratio: Ratio, resources: pd.DataFrame) -> list[str]:
