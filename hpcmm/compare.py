@@ -18,7 +18,7 @@ from hpcmm.operations import OPERATIONS
 from hpcmm.store import DIMENSIONS, MEASUREMENTS
 
 ALPHA = 0.005  # of unchanged points, at most this share is called faster or slower
-MARGIN = 0.01  # a change that is certainly smaller than this is none
+MARGIN = 0.01  # a smaller change is none
 
 VERDICTS = ("broken", "slower", "ambiguous", "faster", "mended", "same", "FAIL")
 
@@ -71,7 +71,8 @@ def change(before: Sequence[float], after: Sequence[float], margin: float = MARG
     -------
     Change
         ``verdict`` is ``"same"`` if the whole interval is within ``margin`` of 1 or the samples are equal,
-        ``"faster"`` or ``"slower"`` if 1 is outside the interval, and else ``"ambiguous"``.
+        ``"faster"`` or ``"slower"`` if 1 is outside the interval and the ratio beyond the margin, and else
+        ``"ambiguous"``.
 
     Examples
     --------
@@ -96,7 +97,8 @@ def change(before: Sequence[float], after: Sequence[float], margin: float = MARG
     if 1 / (1 + margin) <= low and high <= 1 + margin:
         verdict = "same"
     else:
-        verdict = "faster" if low > 1 else "slower" if high < 1 else "ambiguous"
+        faster, slower = low > 1 and ratio > 1 + margin, high < 1 and ratio < 1 / (1 + margin)
+        verdict = "faster" if faster else "slower" if slower else "ambiguous"
     return Change(ratio, low, high, p, verdict)
 
 

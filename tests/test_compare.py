@@ -105,6 +105,13 @@ def test_turned_round_the_verdict_turns_round(one, other):
         assert there.low <= there.ratio <= there.high or there.ratio == pytest.approx(there.low)
 
 
+def test_a_change_too_small_to_matter_is_none():
+    before = [1.0 + 0.0001 * i for i in range(20)] + [2.0, 3.0, 4.0]
+    after = [seconds * 1.005 for seconds in before[:20]] + [9.0, 9.1, 9.2]
+    found = compare.change(before, after)
+    assert found.high < 1 and found.verdict in ("same", "ambiguous")
+
+
 def test_five_repetitions_are_too_few_to_tell():
     found = compare.change([1.0, 1.1, 1.2, 1.3, 1.4], [9.0, 9.1, 9.2, 9.3, 9.4])
     assert found.verdict == "ambiguous" and found.low != found.low

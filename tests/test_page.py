@@ -240,14 +240,20 @@ def test_nothing_is_wider_than_the_screen(visit, results, width):
     assert seen.page.evaluate("document.documentElement.scrollWidth") == width
 
 
-def test_printing_shows_everything(visit, small, tmp_path):
+def test_printing_shows_what_is_open_on_white(visit, small, tmp_path):
     seen = visit(small)
+    seen.page.wait_for_function("Boolean(window.vegaEmbed)")
     seen.page.emulate_media(media="print", color_scheme="dark")
     seen.page.pdf(path=tmp_path / "report.pdf")
-    assert seen.page.evaluate("[...document.querySelectorAll('details')].every(each => each.open)")
-    assert seen.page.evaluate(f"{CHARTS}.every(each => each.querySelector('svg'))")
+    shown = f"{CHARTS}.filter(each => each.offsetParent)"
+    assert seen.page.evaluate(f"{shown}.length > 2 && {shown}.every(each => each.querySelector('svg'))")
     assert rgb(seen.page.evaluate("getComputedStyle(document.documentElement).backgroundColor")) == (255, 255, 255)
-    assert not seen.page.locator("nav").is_visible() and not seen.page.locator(".filter").first.is_visible()
+    assert rgb(seen.page.evaluate("getComputedStyle(document.querySelector('.chart .role-axis-label text')).fill")) == (
+        0,
+        0,
+        0,
+    )
+    assert not seen.page.locator("nav").is_visible() and not seen.page.locator("th a").first.is_visible()
 
 
 def test_a_column_leads_to_its_definition(visit, small):

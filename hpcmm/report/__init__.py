@@ -84,7 +84,7 @@ def build(timings: Path, results: Path) -> Path:
 def build_comparison(comparison: Comparison, before: Path, after: Path, phase: str, target: Path) -> None:
     """Write the page of a comparison of two timings files."""
     table = tables.comparison_table(comparison.rows)
-    html = page.render_comparison(comparison, table, before.name, after.name, phase)
+    html = page.render_comparison(comparison, table, str(before), str(after), phase)
     Folder(target.parent).write(target.name, html)
 
 

@@ -67,9 +67,8 @@ unpackVega().then(() => {
 }, error => {
   for (const place of places) fail(place, error);
 });
-addEventListener("beforeprint", () => {
-  for (const each of document.querySelectorAll("details")) each.open = true;
-  for (const place of places) draw(place);
+addEventListener("beforeprint", () => {  // what is open is printed
+  for (const place of places) if (isShown(place)) draw(place);
 });
 
 const number = new Intl.NumberFormat("en", {maximumSignificantDigits: 5});

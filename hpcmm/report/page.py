@@ -130,7 +130,7 @@ def render(
 
 
 def render_comparison(comparison: Comparison, table: Table, before: str, after: str, phase: str) -> str:
-    """Return the page of a comparison of two files of these names."""
+    """Return the page of a comparison of two files, by the paths that a person gave."""
     return _template("compare.html.j2").render(
         comparison=comparison,
         table=table,
