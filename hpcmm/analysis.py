@@ -132,8 +132,9 @@ def measurements(columns: Columns) -> pd.DataFrame:
     frame["exposed_seconds"] = (frame["seconds"] - beside).where(spread)
     frame["throttle_reasons"] = _throttling(columns, frame)
     frame["throttled"] = frame["throttle_reasons"] != 0
-    # a copy, as columns that were added one by one lie apart and are slow to pick rows from
-    return frame.drop(columns=["ratio_count", "call_ratio_count"]).copy()
+    frame = frame.drop(columns=["ratio_count", "call_ratio_count"])
+    # texts as objects, and all in a copy: columns that lie together are ten times as fast to pick rows from
+    return frame.astype({name: object for name in frame if not pd.api.types.is_numeric_dtype(frame[name])}).copy()
 
 
 def _describe(frame: pd.DataFrame, parameters: Sequence[str]) -> None:
@@ -398,8 +399,9 @@ class Series:
 
     def of(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Those of other rows that belong to this series."""
-        keys = ("sweep", "operation", "dtype", "ranks", "setting")
-        return rows[(rows[list(keys)] == [getattr(self, key) for key in keys]).all(axis=1)]
+        for key in ("sweep", "operation", "dtype", "ranks", "setting"):
+            rows = rows[rows[key] == getattr(self, key)]
+        return rows
 
 
 MOVES = ("scatter", "broadcast", "upload", "download", "gather")
