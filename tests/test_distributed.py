@@ -332,9 +332,9 @@ def test_predictions_of_one_schedule_by_hand():
     # 1.75 + 1.75 (one) and, as three have arrived by 3 s, 3.5 + 3 = 6.5; waiting for all three ends at 3 + 4.25
     assert cost.predict("resident", "kernel", shape, 4, 4, machine) == pytest.approx(6.5)
     assert math.isnan(cost.predict("staged", "call", shape, 4, 4, machine))
-    # those who begin with a part of others wait for its first quarter, 125 * 500 * 4 bytes in 0.25 s, and never
-    # again; each of two parts has 500 terms: 2 * 500 * 500 * 125 flops in 1.125 s, then 2.375 s for the others
-    assert cost.predict("summa", "kernel", shape, 4, 4, machine) == pytest.approx(0.25 + 2 * (1.125 + 2.375))
+    # rank 0 has both parts of its first 500 terms: 2 * 500 * 500 * 125 flops in 1.125 s and the others in 2.375 s;
+    # then 125 terms are there, and the last 375 * 1000 * 4 bytes arrive in 1.5 s from when their buffer is free
+    assert cost.predict("summa", "kernel", shape, 4, 4, machine) == pytest.approx(1.125 + 2.375 + 1.5 + 2.375)
     for algorithm in ("resident", "ring", "summa"):  # nothing to exchange
         assert cost.predict(algorithm, "kernel", shape, 4, 1, machine) == pytest.approx(0.5 + 20.0)
 
