@@ -340,7 +340,7 @@ def sweep_batches(
         if algorithm.name != TEXTBOOK
     }
     devices = dict.fromkeys(variant.device for variant in variants)
-    packages = dict.fromkeys(algorithm.package for algorithm in algorithms)  # what may be missing has jobs of its own
+    packages = sorted({algorithm.package for algorithm in algorithms})  # what may be missing has jobs of its own
     for device, ranks in itertools.product(devices, entry.get("ranks", [1])):
         parts: list[list[tuple[Point, float]]] = []
         for package in packages:
