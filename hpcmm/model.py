@@ -197,6 +197,8 @@ class Algorithm:
         The only variants that it goes with; empty if any.
     transport : str
         The transport that is tried before the others; empty if they are in their usual order.
+    package : str
+        What else must be installed, as Python imports it; empty if nothing.
     """
 
     name: str
@@ -205,6 +207,7 @@ class Algorithm:
     measures: tuple[Literal["call", "kernel"], ...] = ("call", "kernel")
     variants: tuple[str, ...] = ()
     transport: str = ""
+    package: str = ""
 
 
 @dataclass(frozen=True)

@@ -121,18 +121,35 @@ class Panel:
 
 
 def panels(terms: int, rows: int, columns: int) -> list[Panel]:
-    """Cut the sum wherever the owner of A's or of B's part changes.
+    """Cut the sum wherever the owner of A's or of B's part changes, and each part after its first quarter.
 
-    >>> [(panel.first, panel.column, panel.row) for panel in panels(12, 2, 3)]
-    [(0, 0, 0), (4, 1, 0), (6, 1, 1), (8, 2, 1)]
+    A rank that begins at a part that others have waits for a quarter of it only.
+
+    >>> [(panel.first, panel.column, panel.row) for panel in panels(24, 2, 3)]
+    [(0, 0, 0), (2, 0, 0), (8, 1, 0), (9, 1, 0), (12, 1, 1), (13, 1, 1), (16, 2, 1), (18, 2, 1)]
     """
     of_a, of_b = block_rows(terms, columns), block_rows(terms, rows)
-    cuts = sorted({first for first, _ in (*of_a, *of_b)} | {terms})
+    parts = pairwise(sorted({first for first, _ in (*of_a, *of_b)} | {terms}))
+    shorter = 4 if rows * columns > 1 else 1
+    cuts = sorted({cut for first, last in parts for cut in (first, first + (last - first) // shorter, last)})
 
     def owner(blocks, term: int) -> int:
         return next(i for i, (first, count) in enumerate(blocks) if first <= term < first + count)
 
     return [Panel(first, last - first, owner(of_a, first), owner(of_b, first)) for first, last in pairwise(cuts)]
+
+
+def panels_of(cut: list[Panel], rows: int, columns: int, row: int, column: int) -> list[Panel]:
+    """The order in which the rank at a place of the grid multiplies the panels: round, from a part of its own.
+
+    >>> [panel.first for panel in panels_of(panels(24, 2, 3), 2, 3, 1, 0)]
+    [12, 13, 16, 18, 0, 2, 8, 9]
+    """
+    owners = [(panel.column, panel.row) for panel in cut]
+    starts = [i for i, owner in enumerate(owners) if owner not in owners[:i]]
+    count = len(starts)
+    start = starts[(row * count // rows + column * count // columns) % count]
+    return cut[start:] + cut[:start]
 
 
 def column_panels(columns: int) -> list[tuple[int, int]]:
