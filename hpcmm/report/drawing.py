@@ -38,8 +38,13 @@ def _program(text: str = "") -> str:
 
 @cache
 def script() -> str:
-    """Vega, Vega-Lite and vega-embed in one script for an offline page: gzip in base64, a third of its length."""
+    """Vega, Vega-Lite and vega-embed in one script for an offline page, ``compressed`` to a third of its length."""
     return _program()  # takes a second or two, in which this process has other things to do
+
+
+def compressed(text: str) -> str:
+    """gzip in base64, as the page's script unpacks it; it has no character that HTML gives a meaning."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def main() -> None:
@@ -49,7 +54,7 @@ def main() -> None:
         json.dump([vl_convert.vegalite_to_svg(each, vl_version=VEGA_LITE) for each in json.loads(specs)], sys.stdout)
     else:
         code = vl_convert.javascript_bundle(vl_version=VEGA_LITE)
-        sys.stdout.write(base64.b64encode(gzip.compress(code.encode(), mtime=0)).decode())
+        sys.stdout.write(compressed(code))
 
 
 if __name__ == "__main__":
