@@ -41,7 +41,7 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
         If the timings cannot be read.
     """
     columns = store.read(timings)
-    frame = analysis.measurements(columns)
+    frame = analysis.apart(analysis.measurements(columns))
     summary = analysis.summary(columns, frame)
     whole = Experiment(
         activities=analysis.activities(columns, frame),
@@ -190,9 +190,10 @@ def _resources(
     shown = []
     # The name of a sweep has no dot, so that these files are nobody else's.
     for operation, part in rows.groupby("operation", sort=False):
-        shown.append(tables.resource_table(part))
+        own = [tables.resource_table(on_gpu) for _, on_gpu in part.groupby("gpu", sort=False)]
         csv = tables.csv([part.dropna(axis=1, how="all")], tables.RESOURCE_COLUMNS)
-        folder.tabulate(f"{operation}.resources", shown[-1:], csv)
+        folder.tabulate(f"{operation}.resources", own, csv)
+        shown += own
     device = tables.device_table(gpus)
     if device:
         folder.tabulate("gpu.properties", [device], tables.device_csv(gpus))
@@ -203,6 +204,7 @@ def _profiles(rows: pd.DataFrame, folder: Folder) -> list[Table]:
     """Write what a profiler counted of the kernels of each operation; return the tables."""
     shown = []
     for operation, part in rows.groupby("operation", sort=False):
-        shown.append(tables.profile_table(part))
-        folder.tabulate(f"{operation}.profile", shown[-1:], tables.csv([part], tables.PROFILE_COLUMNS))
+        own = [tables.profile_table(on_gpu) for _, on_gpu in part.groupby("gpu", sort=False)]
+        folder.tabulate(f"{operation}.profile", own, tables.csv([part], tables.PROFILE_COLUMNS))
+        shown += own
     return shown

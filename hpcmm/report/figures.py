@@ -306,7 +306,7 @@ def ladders(series: Series) -> Iterator[Figure]:
             texts = (
                 ["baseline"] if row["baseline"] else [tables.times(row["step"]), tables.times(row["cumulative"]), part]
             )
-            gains.append("FAIL" if row["result"] == "FAIL" else ", ".join(filter(None, texts)))
+            gains.append(", ".join(filter(None, texts)) if row["result"] == "PASS" else row["result"])
         name, baseline = _name(device), OPERATIONS[series.operation].baseline(device).name
         columns = columns_of(rows, series) | {"gain": gains}
         order = list(rows["label"])
@@ -519,7 +519,9 @@ def _stacked(name: str, caption: str, rows: pd.DataFrame, names: Sequence[str], 
 
 def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
     """Every rung's highest rate against its arithmetic intensity, under what the hardware and this run reached."""
-    for roof in analysis.rooflines(frame):
+    roofs = list(analysis.rooflines(frame))
+    machines = list(dict.fromkeys(roof.machine for roof in roofs))
+    for roof in roofs:
         rows = roof.rungs
         intensity = rows["flops"] / rows["bytes"]
         columns = {
@@ -566,9 +568,12 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
             },
         ]
         caption = f"Roofline of the {_name(roof.device)} in {roof.dtype}: every rung at its fastest size"
+        number = f"-{machines.index(roof.machine) + 1}" if len(machines) > 1 else ""
+        if number:
+            caption += f"; {roof.machine}"
         shown = {"label": "Variant", "operation": "Operation", "size": "Size", "intensity": "Operations a byte"}
         shown |= {"rate": "GFLOP/s"} | ({"fraction": "Of limit"} if rows["fraction"].notna().any() else {})
-        yield Figure(f"{roof.device}-{roof.dtype}", caption, columns, _layered(layers, 380), shown)
+        yield Figure(f"{roof.device}-{roof.dtype}{number}", caption, columns, _layered(layers, 380), shown)
 
 
 def scalings(frame: pd.DataFrame) -> Iterator[Figure]:
