@@ -182,12 +182,11 @@ def run_status(arguments: argparse.Namespace) -> int:
 
 
 def run_report(arguments: argparse.Namespace) -> int:
-    from hpcmm import analysis, report, store  # plotting takes a second to import
+    from hpcmm import report  # pandas takes a while to import
 
-    page = report.build(arguments.timings, arguments.results)
-    columns = store.read(arguments.timings)
+    page, summary = report.build(arguments.timings, arguments.results)
     print(page)
-    print(analysis.summary(columns, analysis.measurements(columns)).line)
+    print(summary.line)
     return 0
 
 

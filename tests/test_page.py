@@ -100,7 +100,7 @@ def small(tmp_path) -> Path:
         )
     ]
     path = timings.write(tmp_path / "timings.h5", {"tiles": rows, "sums": sums})
-    return report.build(path, tmp_path / "results")
+    return report.build(path, tmp_path / "results")[0]
 
 
 @pytest.mark.slow
@@ -299,7 +299,7 @@ def test_text_from_a_file_runs_nothing(visit, tmp_path):
     rows = [measurement(point, samples=kernel_samples([1e-3] * 9)) for point in points]
     omitted = [{"sweep": evil, "variant": evil, "ranks": 1, "reason": evil}]
     path = timings.write(tmp_path / "timings.h5", {f"../{evil}": rows}, {"host": evil, "arguments": [evil]}, omitted)
-    seen = visit(report.build(path, tmp_path / "results"), offline=True)
+    seen = visit(report.build(path, tmp_path / "results")[0], offline=True)
     seen.draw_all()
     assert seen.troubles == [] and seen.requests == [seen.url]
     assert seen.page.get_by_text("<script>alert(1)</script>").count() >= 3

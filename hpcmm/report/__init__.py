@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pandas as pd
 
 from hpcmm import analysis, store
-from hpcmm.analysis import Series
+from hpcmm.analysis import Series, Summary
 from hpcmm.compare import Comparison
 from hpcmm.report import drawing, figures, findings, page, tables
 from hpcmm.report.figures import Figure
@@ -20,7 +20,7 @@ from hpcmm.report.page import Part, Sweep
 from hpcmm.report.tables import Table
 
 
-def build(timings: Path, results: Path) -> Path:
+def build(timings: Path, results: Path) -> tuple[Path, Summary]:
     """Make the whole report from a timings file alone.
 
     Parameters
@@ -32,8 +32,8 @@ def build(timings: Path, results: Path) -> Path:
 
     Returns
     -------
-    Path
-        The page.
+    tuple of Path and Summary
+        The page, and what ran.
 
     Raises
     ------
@@ -42,6 +42,7 @@ def build(timings: Path, results: Path) -> Path:
     """
     columns = store.read(timings)
     frame = analysis.measurements(columns)
+    summary = analysis.summary(columns, frame)
     whole = Experiment(
         activities=analysis.activities(columns, frame),
         resources=analysis.resources(frame),
@@ -62,7 +63,7 @@ def build(timings: Path, results: Path) -> Path:
         shown = [_sweep(name, members, drawn[name], whole, folder) for name, members in sweeps.items()]
         occupied, device = _resources(whole.resources, page.gpus(runs), folder)
         html = page.render(
-            summary=analysis.summary(columns, frame),
+            summary=summary,
             headlines=findings.headlines(frame, whole.scaling),
             runs=runs,
             sweeps=shown,
@@ -78,7 +79,7 @@ def build(timings: Path, results: Path) -> Path:
         for name, svg in zip(folder.stills, drawings.result(), strict=True):
             folder.write(name, svg)
     folder.write("report.html", html)
-    return results / "report.html"
+    return results / "report.html", summary
 
 
 def build_comparison(comparison: Comparison, before: Path, after: Path, phase: str, target: Path) -> None:

@@ -145,6 +145,7 @@ def rate_against_size(series: Series) -> Figure | None:
     """
     column, unit = tables.RATES[OPERATIONS[series.operation].metric]
     known = series.points[series.points[column].notna()]
+    known, which = tables.at_sizes(known, 128)
     multiples = _multiples(known)
     if multiples:  # the baseline, far above, would flatten what there is to see
         known = known[known["baseline"] == 0]
@@ -195,7 +196,7 @@ def rate_against_size(series: Series) -> Figure | None:
     if multiples:
         widths = ", ".join(str(tile) for tile in sorted(set(multiples.values())))
         caption += f", without the baseline; vertical lines at the multiples of the tiles ({widths})"
-    return Figure("rate", caption, columns_of(known, series), _layered(layers, height), _shown(unit, series))
+    return Figure("rate", caption + which, columns_of(known, series), _layered(layers, height), _shown(unit, series))
 
 
 def _layered(layers: Sequence[Spec], height: int) -> Spec:

@@ -15,7 +15,7 @@ from hpcmm import analysis, compare, limits
 from hpcmm.analysis import Series, Summary
 from hpcmm.compare import Comparison
 from hpcmm.operations import OPERATIONS
-from hpcmm.report import figures, tables
+from hpcmm.report import drawing, figures, tables
 from hpcmm.report.figures import Figure
 from hpcmm.report.findings import Headline
 from hpcmm.report.tables import Table
@@ -104,6 +104,16 @@ def render(
     vega : str
         What ``drawing.script`` returns; empty if there are no figures.
     """
+    kept: dict[str, Any] = {}
+
+    def keep(identity: str, figure: Figure) -> str:
+        kept[identity] = {"columns": packed(figure.columns), "spec": figure.spec, "shown": figure.shown}
+        return identity
+
+    def all_kept() -> str:
+        found = {"config": figures.CONFIG, "figures": kept}
+        return drawing.compressed(json.dumps(found, allow_nan=False, separators=(",", ":"), ensure_ascii=False))
+
     return _template("page.html.j2").render(
         summary=summary,
         headlines=headlines,
@@ -123,8 +133,8 @@ def render(
         unprofiled=unprofiled,
         ladders=[operation for operation in OPERATIONS.values() if operation.name in {s.operation for s in sweeps}],
         timings=timings,
-        config=figures.CONFIG,
-        packed=packed,
+        keep=keep,
+        kept=all_kept,
         vega=vega,
     )
 
@@ -152,7 +162,6 @@ def _template(name: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":"), "ensure_ascii": False}
     return environment.get_template(name)
 
 

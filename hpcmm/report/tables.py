@@ -134,12 +134,11 @@ def spread(rows: pd.DataFrame, most: int) -> pd.DataFrame:
 
 def at_sizes(rows: pd.DataFrame, most: int) -> tuple[pd.DataFrame, str]:
     """The rows at some of their sizes, and which these are if there are more."""
-    sizes = rows.drop_duplicates(list(DIMENSIONS))
+    sizes = rows[list(DIMENSIONS)].drop_duplicates()
     some = spread(sizes, most)
     if len(some) == len(sizes):
         return rows, ""
-    shapes = (pd.MultiIndex.from_frame(frame[list(DIMENSIONS)]) for frame in (rows, some))
-    kept = rows[next(shapes).isin(next(shapes))]
+    kept = rows[pd.MultiIndex.from_frame(rows[list(DIMENSIONS)]).isin(pd.MultiIndex.from_frame(some))]
     names = ", ".join(size(row) for row in analysis.records(some)) if len(some) <= 8 else f"{len(some)} sizes"
     return kept, f", at {names} of {len(sizes)}; the CSV file has all"
 
