@@ -454,36 +454,42 @@ PREDICTED_RANKS = tuple(2**power for power in range(11))  # 1 to 1024
 
 
 def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
-    """What the cost model says of each point of an algorithm other than the textbook's, over 1 to 1,024 ranks.
+    """What the cost model says of each point of an algorithm other than the textbook's.
 
     The lines of the model are fitted to what was measured in this file with the same variant and dtype: local
     products and moves to those of the textbook beside the algorithms, exchanges to those of the point's run.
+    The largest product on the most ranks is also predicted for 1 to 1,024 ranks.
 
     Returns
     -------
     DataFrame
-        ``sweep``, ``operation``, ``variant``, ``algorithm``, ``m``, ``n``, ``k``, ``dtype``; ``measured_ranks``, those
-        of the measurement; ``ranks``, ``predicted_seconds``; ``seconds``, measured, where ``ranks`` are those.
+        Of ``measurements``, ``sweep``, ``operation``, ``variant``, ``algorithm``, ``label``, ``place``, ``device``,
+        ``m``, ``n``, ``k``, ``dtype``, ``flops``; ``measured_ranks``, those of the measurement; ``ranks``,
+        ``predicted_seconds``; ``seconds``, measured, where ``ranks`` are those. What the model cannot say is left out.
     """
     own = points(frame)
-    own = own[(own["algorithm"] != TEXTBOOK) & (own["result"] == "PASS")]
+    products = own["operation"].map({name: each.dimensions == DIMENSIONS for name, each in OPERATIONS.items()})
+    own = own[(own["algorithm"] != TEXTBOOK) & (own["result"] == "PASS") & products.astype(bool)]
+    one = ["sweep", "operation", "variant", "algorithm", "label", "place", "device", "dtype"]
+    last = own.sort_values(["ranks", "flops"]).drop_duplicates(one, keep="last").index
     exchanges = [entry["provenance"].get("exchanges", {}) for entry in runs(columns)]
+    machines: dict[tuple, cost.Machine | None] = {}
     rows = []
-    for row in own.to_dict("records"):
-        if OPERATIONS[row["operation"]].dimensions != DIMENSIONS:
-            continue
+    for row in own.assign(last=own.index.isin(last)).to_dict("records"):
         (kind,) = OPERATIONS[row["operation"]].algorithm(row["algorithm"]).measures
-        machine = _machine(frame, row, exchanges[int(row["run"])])
-        if machine is None:
+        lines = tuple(row[key] for key in ("operation", "variant", "dtype", "device", "machine", "ranks", "run"))
+        if lines not in machines:
+            machines[lines] = _machine(frame, row, exchanges[int(row["run"])])
+        if machines[lines] is None:
             continue
         shape, itemsize = [int(row[d]) for d in DIMENSIONS], np.dtype(row["dtype"]).itemsize
-        keys = ("sweep", "operation", "variant", "algorithm", *DIMENSIONS, "dtype")
-        for ranks in sorted({*PREDICTED_RANKS, row["ranks"]}):
-            predicted = cost.predict(row["algorithm"], kind, shape, itemsize, ranks, machine)
+        for ranks in sorted({row["ranks"], *(PREDICTED_RANKS if row["last"] else ())}):
+            predicted = cost.predict(row["algorithm"], kind, shape, itemsize, ranks, machines[lines])
             measured = row["seconds" if kind == "kernel" else "call_seconds"] if ranks == row["ranks"] else np.nan
-            named = {key: row[key] for key in keys} | {"measured_ranks": row["ranks"], "ranks": ranks}
-            rows.append(named | {"predicted_seconds": predicted, "seconds": measured})
-    return pd.DataFrame(rows)
+            named = {key: row[key] for key in (*one, *DIMENSIONS, "flops")} | {"measured_ranks": row["ranks"]}
+            rows.append(named | {"ranks": ranks, "predicted_seconds": predicted, "seconds": measured})
+    names = [*one, *DIMENSIONS, "flops", "measured_ranks", "ranks", "predicted_seconds", "seconds"]
+    return pd.DataFrame(rows, columns=names).dropna(subset="predicted_seconds").reset_index(drop=True)
 
 
 def _machine(frame: pd.DataFrame, row: Mapping[str, Any], exchanges: Mapping[str, Any]) -> cost.Machine | None:

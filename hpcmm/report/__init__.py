@@ -47,6 +47,7 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
         activities=analysis.activities(columns, frame),
         resources=analysis.resources(frame),
         scaling=analysis.scaling(frame),
+        predictions=analysis.predictions(columns, frame),
         profiles=analysis.profiles(columns),
     )
     folder = Folder(results)
@@ -96,6 +97,7 @@ class Experiment:
     activities: pd.DataFrame
     resources: pd.DataFrame
     scaling: pd.DataFrame
+    predictions: pd.DataFrame
     profiles: pd.DataFrame
 
 
@@ -142,8 +144,8 @@ def _figures(
         stem = f"{_stem(name)}-{quote(series.dtype, safe='')}-r{series.ranks}{number}"
         own = figures.of_series(series, with_calls=series.dtype == members[0].dtype)
         drawn.append(folder.keep(stem, own, f"{name}: {tables.conditions(series)}"))
-    gains = whole.scaling[whole.scaling["sweep"] == name]
-    return drawn, folder.keep(_stem(name), figures.scalings(gains), name)
+    gains, predicted = (rows[rows["sweep"] == name] for rows in (whole.scaling, whole.predictions))
+    return drawn, folder.keep(_stem(name), [*figures.scalings(gains), *figures.predictions(predicted)], name)
 
 
 def _sweep(
@@ -176,10 +178,15 @@ def _sweep(
     ):
         if some := [table for table in shown if table]:
             folder.tabulate(f"{stem}.{kind}", some, tables.csv(frames, columns))
-    gains = whole.scaling[whole.scaling["sweep"] == name]
-    scaled = [tables.scaling_table(gains)] if not gains.empty else []
-    if scaled:
-        folder.tabulate(f"{stem}.scaling", scaled, tables.csv([gains], tables.SCALING_COLUMNS))
+    scaled = []
+    for kind, all_rows, tabulate, columns in (
+        ("scaling", whole.scaling, tables.scaling_table, tables.SCALING_COLUMNS),
+        ("predictions", whole.predictions, tables.prediction_table, tables.PREDICTION_COLUMNS),
+    ):
+        rows = all_rows[all_rows["sweep"] == name]
+        if not rows.empty:
+            scaled.append(tabulate(rows))
+            folder.tabulate(f"{stem}.{kind}", scaled[-1:], tables.csv([rows], columns))
     return Sweep(name, parts, findings.what_to_see(points, whole.resources, whole.profiles), scaled, drawn[1])
 
 

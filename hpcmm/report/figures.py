@@ -640,6 +640,58 @@ def _scaling(rows: pd.DataFrame, caption: str, name: str, dtype: str) -> Figure:
     return Figure(name, f"{caption}, up to {most} ranks", columns, _layered(layers, 300), shown, dtype)
 
 
+def predictions(frame: pd.DataFrame) -> Iterator[Figure]:
+    """Predicted rates of one sweep's largest product up to 1,024 ranks, and the measured ones on these lines.
+
+    ``frame`` is of ``analysis.predictions``.
+    """
+    for (device, dtype), rows in frame.groupby(["device", "dtype"], sort=False):
+        rows = rows[rows["flops"] == rows["flops"].max()].sort_values(["place", "ranks", "seconds"])
+        rows = rows.drop_duplicates(["label", "ranks"])
+        rates = {"predicted": rows["flops"] / rows["predicted_seconds"], "rate": rows["flops"] / rows["seconds"]}
+        columns = {"label": list(rows["label"]), "ranks": [int(ranks) for ranks in rows["ranks"]]}
+        columns |= {name: _rounded(rate / 1e9) for name, rate in rates.items()}
+        labels = list(dict.fromkeys(columns["label"]))
+        style = {"color": PALETTE, "shape": MARKERS, "strokeDash": DASHES[1:]}
+        hue, shape, dash = (
+            {"field": "label", "type": "nominal", "legend": {"title": None}}
+            | {
+                "scale": {
+                    "domain": labels,
+                    "range": [style[channel][i % len(style[channel])] for i in range(len(labels))],
+                }
+            }
+            for channel in style
+        )
+        ranks = sorted(set(columns["ranks"]))
+        x = {"field": "ranks", "type": "quantitative", "title": "ranks"}
+        x |= {"scale": {"type": "log", "base": 2, "padding": 12}, "axis": {"values": ranks, "format": "d"}}
+        tens = {"values": [10.0**i for i in range(10)], "format": ",~r"}
+        y = {"type": "quantitative", "title": "GFLOP/s", "scale": {"type": "log"}, "axis": tens}
+        tooltip = [{"field": "label", "title": "variant"}, {"field": "ranks"}]
+        tooltip += [
+            {"field": field, "type": "quantitative", "title": title, "format": ",.3r"}
+            for field, title in (("rate", "measured, GFLOP/s"), ("predicted", "predicted, GFLOP/s"))
+        ]
+        layers = [
+            {
+                "mark": {"type": "line"},
+                "encoding": {"x": x, "y": {"field": "predicted"} | y, "color": hue, "strokeDash": dash},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
+                "transform": [{"filter": "isValid(datum.rate)"}],
+                "encoding": {"x": x, "y": {"field": "rate"} | y, "color": hue, "shape": shape, "tooltip": tooltip},
+            },
+        ]
+        caption = (
+            f"Predicted on the {_name(device)} in {dtype}, at {tables.size(rows.iloc[0])}: lines are predictions "
+            "of the cost model, marks are measured"
+        )
+        shown = {"label": "Variant", "ranks": "Ranks", "rate": "Measured, GFLOP/s", "predicted": "Predicted, GFLOP/s"}
+        yield Figure(f"predicted-{device}-{dtype}", caption, columns, _layered(layers, 300), shown, dtype)
+
+
 def clocks(frame: pd.DataFrame) -> Iterator[Figure]:
     """Clocks, temperature and power along the run; ``frame`` is of ``analysis.states``."""
     quantities = {"sm_clock": ("SM clock, MHz", 1e-6), "memory_clock": ("memory clock, MHz", 1e-6)}
