@@ -247,9 +247,9 @@ def test_ladder_table(built):
         "Result",
     ]
     assert rows[2:] == [
-        ["2²²", "cuda", "divergent", "8.00 ms", "2.10", "", "1.00×", "", "PASS 1e-08"],
-        ["", "", "sequential", "2.00 ms", "8.39", "4.00×", "4.00×", "", "PASS 1e-08"],
-        ["", "", "cub", "500 µs", "33.6", "", "16.0×", "baseline", "PASS 1e-08"],
+        ["2²²", "cuda", "divergent", "8.00 ms (8.00 ms to 8.00 ms)", "2.10", "", "1.00×", "", "PASS 1e-08"],
+        ["", "", "sequential", "2.00 ms (2.00 ms to 2.00 ms)", "8.39", "4.00×", "4.00×", "", "PASS 1e-08"],
+        ["", "", "cub", "500 µs (500 µs to 500 µs)", "33.6", "", "16.0×", "baseline", "PASS 1e-08"],
     ]
     assert [row["cumulative"] for row in read_csv(built / "tables" / "sum.ladder.csv")] == ["1.0", "4.0", "16.0"]
 

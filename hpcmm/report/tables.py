@@ -237,6 +237,12 @@ def against_baseline(row: Mapping, prefix: str = "") -> str:
     return "baseline" if row["baseline"] else times(row[prefix + "ratio"])
 
 
+def ends(row: Mapping, name: str, form: Callable[[float], str]) -> str:
+    """The 95 % interval of a number, ``"0.971 to 0.976"``; nothing where it has none."""
+    low, high = row[name + "_low"], row[name + "_high"]
+    return f"{form(low)} to {form(high)}" if math.isfinite(low) else ""
+
+
 def size_table(series: Series, most: int | None = None) -> Table:
     """Size by variant: the kernel's rate, its ratio to the baseline, its part of the limit, PASS or FAIL.
 
@@ -294,8 +300,9 @@ def ladder_table(series: Series) -> Table:
         if row["result"] != "PASS":
             cells += [EMPTY] * (5 + limited) + [failed(row)]
         else:
-            cells += [Cell(duration(row["seconds"])), Cell(number(rate(row, metric)))]
-            cells += [Cell(times(row["step"])), Cell(times(row["cumulative"])), Cell(against_baseline(row))]
+            cells += [Cell(duration(row["seconds"]), ends(row, "seconds", duration)), Cell(number(rate(row, metric)))]
+            cells += [Cell(times(row["step"])), Cell(times(row["cumulative"]))]
+            cells.append(Cell(against_baseline(row), "" if row["baseline"] else ends(row, "ratio", number)))
             if limited:
                 cells.append(Cell(percent(row["fraction"]), row["ceiling"]))
             cells.append(Cell(result(row), kind="text"))
