@@ -250,6 +250,9 @@ class Prepared:
         return self.run()
 
 
+UNCHECKED = "none"  # the reference of a point that has no result
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What the reference says of one result.
@@ -262,9 +265,9 @@ class Verdict:
     bound : float
         What rounding alone may cause; ``passed`` is ``error <= bound`` at every element.
     reference : str
-        How the truth was computed.
+        How the truth was computed; ``UNCHECKED`` of a point that no attempt could measure.
     where : str
-        First wrong element, ``row:column: got - expected = difference``; empty for a pass.
+        First wrong element, ``row:column: got - expected = difference``, or why there is none; empty for a pass.
     """
 
     passed: bool

@@ -253,7 +253,10 @@ def _resources_of(row: Row, frame: pd.DataFrame) -> Row | None:
     if frame.empty:
         return None
     same = frame[
-        (frame["operation"] == row["operation"]) & (frame["rung"] == row["rung"]) & (frame["dtype"] == row["dtype"])
+        (frame["operation"] == row["operation"])
+        & (frame["rung"] == row["rung"])
+        & (frame["dtype"] == row["dtype"])
+        & (frame["gpu"] == row["gpu"])
     ]
     return None if same.empty else same.iloc[0]
 

@@ -118,6 +118,7 @@ def render(
         summary=summary,
         headlines=headlines,
         failures=tables.failure_table(summary.failures),
+        missing=tables.missing_table(summary.missing),
         throttlings=tables.throttling_table(summary.throttlings),
         omitted=tables.omitted_table(summary.omitted),
         conditions=conditions(runs),
@@ -193,8 +194,8 @@ def conditions(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]
 
 
 def _conditions_of(provenance: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
-    cpu, mpi = _mapping(provenance.get("cpu")), _mapping(provenance.get("mpi"))
-    packages = _mapping(provenance.get("packages"))
+    cpu, mpi = analysis.mapping(provenance.get("cpu")), analysis.mapping(provenance.get("mpi"))
+    packages = analysis.mapping(provenance.get("packages"))
     devices = gpus([{"provenance": provenance}])
     revision = str(provenance.get("revision") or "")[:12]
     cores = f", {cpu['cores']} cores" if cpu.get("cores") else ""
@@ -237,10 +238,6 @@ def _gpus(runs: Sequence[Mapping[str, Any]]) -> list[str]:
                 devices[gpu.get("uuid") or (run["provenance"].get("host"), i)] = str(gpu["name"])
     names = list(devices.values())
     return [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)]
-
-
-def _mapping(value: Any) -> Mapping:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _known(*values: Any) -> list[str]:

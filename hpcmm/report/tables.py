@@ -31,6 +31,7 @@ POINT_COLUMNS = (
         "ranks",
         *DIMENSIONS,
         "device",
+        "machine",
         "variant",
         "tile",
         "label",
@@ -53,10 +54,23 @@ ACTIVITY_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "memory", 
 ACTIVITY_COLUMNS += ("mean", "least", "most")
 SCALING_COLUMNS = ("kind", "setting", "dtype", *DIMENSIONS, "device", "label", "ranks", "seconds", "speedup")
 SCALING_COLUMNS += ("efficiency", "call_seconds", "call_speedup", "call_efficiency")
-RESOURCE_COLUMNS = ("operation", "variant", "tile", "label", "dtype", *DIMENSIONS, "ranks", *RESOURCES, "occupancy")
+PREDICTION_COLUMNS = ("operation", "dtype", *DIMENSIONS, "device", "label", "measured_ranks", "ranks", "seconds")
+PREDICTION_COLUMNS += ("predicted_seconds",)
+RESOURCE_COLUMNS = (
+    "operation",
+    "gpu",
+    "variant",
+    "tile",
+    "label",
+    "dtype",
+    *DIMENSIONS,
+    "ranks",
+    *RESOURCES,
+    "occupancy",
+)
 RESOURCE_COLUMNS += (*(f"limit_{name.replace(' ', '_')}" for name in analysis.LIMITS), "limited_by", "computed_blocks")
 RESOURCE_COLUMNS += ("phase_loads", "phase_flops", "pending_loads", "bound_flops_per_second")
-PROFILE_COLUMNS = ("operation", "variant", "tile", "label", "dtype", *DIMENSIONS, "result", "where", "kernel")
+PROFILE_COLUMNS = ("operation", "gpu", "variant", "tile", "label", "dtype", *DIMENSIONS, "result", "where", "kernel")
 PROFILE_COLUMNS += ("launches", *COUNTERS, "shared_wavefronts_per_load", "shared_wavefronts_per_store")
 
 
@@ -99,6 +113,7 @@ DEFINED = {
     "GFLOP/s, bandwidth bound": "tile-phase",
     **dict.fromkeys(COUNTED, "profile"),
     "Verdict": "verdict",
+    **dict.fromkeys(("Predicted", "Predicted over measured"), "predicted"),
     **dict.fromkeys(("Scaling", "Speed-up", "Efficiency", "Call speed-up", "Call efficiency"), "scaling"),
 }
 
@@ -208,7 +223,8 @@ def rate(row: Mapping, metric: str, prefix: str = "") -> float:
 
 
 def failed(row: Mapping) -> Cell:
-    return Cell("FAIL", row["where"], "fail")
+    """Instead of the numbers of a point that has none."""
+    return Cell(row["result"], row["where"], "fail" if row["result"] == "FAIL" else "text")
 
 
 def result(row: Mapping) -> str:
@@ -237,7 +253,7 @@ def size_table(series: Series, most: int | None = None) -> Table:
             row = records.get(label)
             if row is None:
                 cells.append(EMPTY)
-            elif row["result"] == "FAIL":
+            elif row["result"] != "PASS":
                 cells.append(failed(row))
             else:
                 parts = " ".join(filter(None, (against_baseline(row), percent(row["fraction"]))))
@@ -272,7 +288,7 @@ def ladder_table(series: Series) -> Table:
         here = (size(row), row["device"])
         cells = [*leading(here, above), Cell(row["label"], kind="text")]
         above = here
-        if row["result"] == "FAIL":
+        if row["result"] != "PASS":
             cells += [EMPTY] * (5 + limited) + [failed(row)]
         else:
             cells += [Cell(duration(row["seconds"])), Cell(number(rate(row, metric)))]
@@ -384,6 +400,23 @@ def scaling_table(rows: pd.DataFrame) -> Table:
     return Table(f"Scaling over ranks{which}", head, tuple(cells))
 
 
+def prediction_table(rows: pd.DataFrame) -> Table:
+    """Predicted beside measured, of the largest product of one sweep; ``rows`` are of ``analysis.predictions``."""
+    rows = rows[rows["flops"] == rows["flops"].max()]
+    rows = rows.sort_values(["device", "place", "dtype", "ranks", "seconds"], kind="stable")  # NaN is last
+    rows = rows.drop_duplicates(["label", "dtype", "ranks"])
+    cells, above = [], ("",) * 3
+    for row in analysis.records(rows):
+        here = (size(row), row["label"], row["dtype"])
+        ratio = row["predicted_seconds"] / row["seconds"]
+        line = [*leading(here, above), Cell(whole(row["ranks"]))]
+        line += [Cell(duration(row["seconds"])) if ratio > 0 else Cell("predicted only", kind="text")]
+        cells.append((*line, Cell(duration(row["predicted_seconds"])), Cell(number(ratio))))
+        above = here
+    head = ("n" if size_is_one_number(rows) else "m × n × k", "Variant", "Type", "Ranks", "Measured", "Predicted")
+    return Table("Predicted by the cost model", (*head, "Predicted over measured"), tuple(cells))
+
+
 def resource_table(rows: pd.DataFrame) -> Table:
     """What each kernel of one operation takes of an SM; ``rows`` are of ``analysis.resources``."""
     phased = "phase_loads" in rows and rows["phase_loads"].notna().any()
@@ -416,7 +449,7 @@ def resource_table(rows: pd.DataFrame) -> Table:
     if phased:
         head += ("Loads a phase", "Operations a phase", "Pending loads an SM", "Operations a load")
         head += ("GFLOP/s, bandwidth bound",)
-    return Table(f"Resources and occupancy, {rows['operation'].iloc[0]}", head, tuple(cells))
+    return Table(f"Resources and occupancy, {_operation_on(rows)}", head, tuple(cells))
 
 
 def profile_table(rows: pd.DataFrame) -> Table:
@@ -454,7 +487,13 @@ def profile_table(rows: pd.DataFrame) -> Table:
         ]
         cells.append(tuple(line))
     sizes = ", ".join(dict.fromkeys(size(row) for row in analysis.records(rows)))
-    return Table(f"What the profiler says, {rows['operation'].iloc[0]} of {sizes}", head, tuple(cells))
+    return Table(f"What the profiler says, {_operation_on(rows)} of {sizes}", head, tuple(cells))
+
+
+def _operation_on(rows: pd.DataFrame) -> str:
+    """``"matmul on NVIDIA H200"``, as no two GPUs share such a table."""
+    operation, gpu = rows[["operation", "gpu"]].iloc[0]
+    return f"{operation} on {gpu}" if gpu else operation
 
 
 def whole(count: float) -> str:
@@ -560,6 +599,11 @@ def failure_table(frame: pd.DataFrame) -> Table:
     return _points_table("Wrong results", "First wrong element", frame, lambda row: Cell(row["where"], kind="fail"))
 
 
+def missing_table(frame: pd.DataFrame) -> Table:
+    """Every point that was tried and could not be measured, and why."""
+    return _points_table("Missing", "Reason", frame, lambda row: Cell(row["where"], kind="text"))
+
+
 def throttling_table(frame: pd.DataFrame) -> Table:
     """Every measurement during which the device was slowed down, and by what."""
     return _points_table(
@@ -584,7 +628,7 @@ def _points_table(caption: str, what: str, frame: pd.DataFrame, cell: Callable[[
 
 
 def omitted_table(frame: pd.DataFrame) -> Table:
-    """What was planned and not measured, and why; one row for all that share sweep and reason."""
+    """What was planned and never tried, and why; one row for all that share sweep and reason."""
     rows = tuple(
         (
             Cell(sweep, kind="text"),
