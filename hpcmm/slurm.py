@@ -31,6 +31,8 @@ RUN = Path(".snakemake/hpcmm/run")  # host, process and its start of the workflo
 LOGS = Path(".snakemake/slurm_logs")
 SECONDS_BETWEEN_LOOKS = 10
 LOOKS_UNTIL_LOST = 3
+# How long the end of a workflow waits for Slurm to know of the end of its jobs, while it clears up after one and else
+SECONDS_TO_CLEAR_UP, SECONDS_TO_KNOW = 60, 5
 
 # resource of a rule -> option of sbatch; Snakemake's slurm executor reads the same resources
 OPTIONS = {
@@ -96,7 +98,7 @@ def submit(arguments: Sequence[str]) -> int:
         found = re.search(r"touch '([^']*\.jobfailed)'", script.read_text())
         if found:  # Snakemake was given no status command
             marker = found[1]
-            Path(marker).unlink(missing_ok=True)  # of an earlier attempt
+            disarm(marker)
     done = subprocess.run([program, *chosen, *arguments], stdout=subprocess.PIPE, text=True)
     identifier = re.search(r"\d+", done.stdout)
     if done.returncode == 0 and identifier and Path(".snakemake").is_dir():
@@ -105,11 +107,22 @@ def submit(arguments: Sequence[str]) -> int:
     return done.returncode
 
 
+def disarm(marker: str) -> None:
+    """Let nobody take the end of earlier attempts, which have the same marker, for that of the one to come."""
+    for job, record in records().items():
+        if record["marker"] == marker:
+            write_record(job, record | {"marker": ""})
+    Path(marker).unlink(missing_ok=True)
+
+
 def keep_record(job: str, arguments: Sequence[str], properties: Mapping[str, Any], marker: str) -> None:
     texts = dict(re.findall(r"--(output|comment|job-name)[= ](\S+)", " ".join(arguments)))
     name = job_name(properties) if properties else texts.get("comment", "")
     logs = [texts["output"].replace("%j", job).replace("%x", texts.get("job-name", ""))] if "output" in texts else []
-    record = {"name": name, "logs": [*properties.get("log", []), *logs], "marker": marker}
+    write_record(job, {"name": name, "logs": [*properties.get("log", []), *logs], "marker": marker})
+
+
+def write_record(job: str, record: Mapping[str, Any]) -> None:
     RECORDS.mkdir(parents=True, exist_ok=True)
     temporary = RECORDS / f".{job}"
     temporary.write_text(json.dumps(record))
@@ -192,12 +205,14 @@ class Watch:
 
         threading.Thread(target=forever, name="slurm", daemon=True).start()
 
-    def look(self) -> None:
+    def look(self) -> list[str]:
+        """Look once; return the states of the jobs of which the end is yet to come."""
         with self.lock:
             jobs = records()
             known = states() if jobs else None
             for job, record in jobs.items() if known is not None else ():
                 self.judge(job, record, known.get(job))
+            return [known[job].state if known and job in known else "unknown" for job in records()]
 
     def judge(self, job: str, record: Mapping[str, Any], found: State | None) -> None:
         if found is None:
@@ -213,11 +228,10 @@ class Watch:
             (RECORDS / job).unlink(missing_ok=True)
         elif found.state in OVER or job in self.missing:
             tell(f"job {job} {record['name']} is over: {describe(found)}", record["logs"])
+            marker = records()[job]["marker"]  # as it is now: the job may have been submitted again
             (RECORDS / job).unlink(missing_ok=True)
-            marker = Path(record["marker"])
-            again = any(each["marker"] == record["marker"] for each in records().values())
-            if record["marker"] and marker.parent.is_dir() and not again:
-                marker.touch()
+            if marker and Path(marker).parent.is_dir():
+                Path(marker).touch()
 
     def tell_why_it_waits(self, job: str, record: Mapping[str, Any], found: State) -> None:
         if found.reason not in PATIENT and self.waiting.get(job) != found.reason:
@@ -304,9 +318,16 @@ def begin(on_cluster: bool, workflow: Any) -> None:
 
 
 def end() -> None:
-    """End a workflow: say what became of the last jobs. After Ctrl-C some may be left."""
-    watch.look()
-    if not records():
+    """End a workflow: say what became of the last jobs, as Slurm may know it only a while after Snakemake.
+
+    After Ctrl-C some may be left.
+    """
+    begin = time.monotonic()
+    while left := watch.look():
+        if time.monotonic() > begin + (SECONDS_TO_CLEAR_UP if "COMPLETING" in left else SECONDS_TO_KNOW):
+            break
+        time.sleep(1)
+    if not left:
         RUN.unlink(missing_ok=True)
 
 
