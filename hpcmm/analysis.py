@@ -252,7 +252,8 @@ def _limit(columns: Columns, frame: pd.DataFrame) -> None:
     gpus = [gpus_of(provenance) for provenance in provenances]
     hot = [mapping(p.get("measuring")).get("cache") == "hot" for p in provenances]
     found = []
-    for row, clock in zip(records(frame), clocks, strict=True):
+    names = ["device", "run", "operation", "dtype", "flops", "bytes", "seconds"]
+    for row, clock in zip(records(frame[names]), clocks, strict=True):
         on_gpu = row["device"] == "cuda"
         flops, units, nbytes = limits.peaks(gpus[row["run"]] if on_gpu else [], row["dtype"], clock)
         least = {}
