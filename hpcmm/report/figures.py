@@ -587,8 +587,9 @@ def scalings(frame: pd.DataFrame) -> Iterator[Figure]:
         at = last.loc[last[work].idxmax()]
         if kind == "strong":
             rows = rows[(rows[list(DIMENSIONS)] == at[list(DIMENSIONS)]).all(axis=1)]
-        else:  # the work of each rank is what stays
-            rows = rows[(rows[work] / rows["ranks"] * at["ranks"] / at[work]).between(0.98, 1.02)]
+        else:
+            same = work if kind == "weak" else "bytes"  # of each rank
+            rows = rows[(rows[same] / rows["ranks"] * at["ranks"] / at[same]).between(0.98, 1.02)]
         best = rows.groupby("label")[["speedup", "call_speedup"]].max().max(axis=1).nlargest(4)
         name = _name(device)
         what = ", ".join(filter(None, (dtype, setting)))
