@@ -173,7 +173,7 @@ def test_empty_cells_stay_last(visit, small):
     seen = visit(small)
     seen.page.evaluate(OPEN_ALL)
     table = seen.page.locator("table.data", has=seen.page.locator("caption", has_text="Ladder, int32"))
-    button = table.locator("thead th", has_text="Step speed-up").locator("button")
+    button = table.locator("thead th", has_text="Step").locator("button")
     for _ in range(2):
         button.click()
         steps = column(table, 6)
@@ -259,7 +259,7 @@ def test_printing_shows_what_is_open_on_white(visit, small, tmp_path):
 def test_a_column_leads_to_its_definition(visit, small):
     seen = visit(small)
     seen.page.evaluate(OPEN_ALL)
-    seen.page.get_by_label("Definition of Step speed-up").first.click()
+    seen.page.get_by_label("Definition of Step").first.click()
     assert seen.page.locator("#step").bounding_box()["y"] < 900
 
 

@@ -45,7 +45,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "uncoalesced",
         "cuda",
-        "a warp's threads take different rows: the counterpart of the next",
+        "a warp's threads take different rows",
         source="000, 004 unit 4",
         tiles=TILES,
     ),

@@ -40,9 +40,12 @@ class Part:
         return tables.conditions(self.series)
 
     @property
-    def others(self) -> list[Table]:
-        """The tables behind the first."""
-        return [table for table in (self.ladder, self.phases, self.activities) if table]
+    def tables(self) -> list[Table]:
+        """All tables, first the one to be seen: of a ladder at a single size that of the ladder."""
+        first = [self.sizes, self.ladder]
+        if self.ladder and len(self.sizes.rows) == 1:
+            first.reverse()
+        return [table for table in (*first, self.phases, self.activities) if table]
 
 
 @dataclass(frozen=True)

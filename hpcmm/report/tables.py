@@ -100,7 +100,7 @@ DEFINED = {
     **{name: "rate" for _, name in RATES.values()},
     **{f"{name}, kernel alone": "rate" for _, name in RATES.values()},
     **{f"{name}, whole call": "rate" for _, name in RATES.values()},
-    **dict.fromkeys(("Step speed-up", "Cumulative speed-up"), "step"),
+    **dict.fromkeys(("Step", "Cumulative"), "step"),
     "Ratio to baseline": "ratio",
     "Of limit": "hardware-limit",
     "Result": "pass",
@@ -233,8 +233,14 @@ def result(row: Mapping) -> str:
     return row["result"] + accuracy + (", throttled" if row["throttled"] else "")
 
 
-def against_baseline(row: Mapping) -> str:
-    return "baseline" if row["baseline"] else times(row["ratio"])
+def against_baseline(row: Mapping, prefix: str = "") -> str:
+    return "baseline" if row["baseline"] else times(row[prefix + "ratio"])
+
+
+def ends(row: Mapping, name: str, form: Callable[[float], str]) -> str:
+    """The 95 % interval of a number, ``"0.971 to 0.976"``; nothing where it has none."""
+    low, high = row[name + "_low"], row[name + "_high"]
+    return f"{form(low)} to {form(high)}" if math.isfinite(low) else ""
 
 
 def size_table(series: Series, most: int | None = None) -> Table:
@@ -256,8 +262,11 @@ def size_table(series: Series, most: int | None = None) -> Table:
             elif row["result"] != "PASS":
                 cells.append(failed(row))
             else:
-                parts = " ".join(filter(None, (against_baseline(row), percent(row["fraction"]))))
-                cells.append(Cell(number(rate(row, metric)), "\n".join(filter(None, (parts, result(row))))))
+                alone = math.isfinite(row["seconds"])  # else the algorithm is a way to do the whole call
+                prefix = "" if alone else "call_"
+                parts = " ".join(filter(None, (against_baseline(row, prefix), percent(row["fraction"]))))
+                notes = filter(None, ("" if alone else "whole call", parts, result(row)))
+                cells.append(Cell(number(rate(row, metric, prefix)), "\n".join(notes)))
         rows.append(tuple(cells))
     head = ("n" if size_is_one_number(series.points) else "m × n × k", *labels)
     return Table(f"{RATES[metric][1]}, {conditions(series)}{which}", head, tuple(rows))
@@ -291,8 +300,9 @@ def ladder_table(series: Series) -> Table:
         if row["result"] != "PASS":
             cells += [EMPTY] * (5 + limited) + [failed(row)]
         else:
-            cells += [Cell(duration(row["seconds"])), Cell(number(rate(row, metric)))]
-            cells += [Cell(times(row["step"])), Cell(times(row["cumulative"])), Cell(against_baseline(row))]
+            cells += [Cell(duration(row["seconds"]), ends(row, "seconds", duration)), Cell(number(rate(row, metric)))]
+            cells += [Cell(times(row["step"])), Cell(times(row["cumulative"]))]
+            cells.append(Cell(against_baseline(row), "" if row["baseline"] else ends(row, "ratio", number)))
             if limited:
                 cells.append(Cell(percent(row["fraction"]), row["ceiling"]))
             cells.append(Cell(result(row), kind="text"))
@@ -303,8 +313,8 @@ def ladder_table(series: Series) -> Table:
         "Rung",
         "Time",
         RATES[metric][1],
-        "Step speed-up",
-        "Cumulative speed-up",
+        "Step",
+        "Cumulative",
         "Ratio to baseline",
         *(["Of limit"] if limited else []),
         "Result",
