@@ -383,7 +383,7 @@ def test_a_submission_that_slurm_refuses_is_an_error_and_other_jobs_go_on(reques
 
 # Each point takes some tenths of a second, so that there is time to break something between two.
 POINTS = 9
-SLOW = MEASURING | {"max_seconds": 0.1, "min_repetitions": 1000, "max_repetitions": 1000}
+SLOW = MEASURING | {"max_seconds": 0.05, "min_repetitions": 1000, "max_repetitions": 1000}
 
 
 def products(ranks: int) -> dict:
@@ -440,7 +440,11 @@ def signal_rank_1(number: int):
 
 
 def fill_its_disk(workflow: Workflow, sweep: str) -> None:
-    """Nothing to do: its folder has room for some points only."""
+    """Leave no room for another point; its folder is a disk of its own."""
+    filler = workflow.folder / "results/raw" / sweep / "filler"
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
 
 
 # sweep -> its number of ranks, what is done to its job after its first point, what the user is told
@@ -460,7 +464,7 @@ SWEEPS = {name: products(ranks) for name, (ranks, _, _) in FAULTS.items()} | {
     "memory": {
         "operation": "sum",
         "variants": ["numpy"],
-        "sizes": [1000, 100_000_000],
+        "sizes": [1000, 60_000_000],
         "dtypes": ["float64"],
     },
     "fine": products(1),
@@ -481,7 +485,7 @@ class Broken(Workflow):
         """Run it, and break each job as soon as it has a point."""
         small = self.folder / "results/raw/cramped"
         small.mkdir(parents=True)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(small)], check=True)
         self.start(*WAYS[self.way])
         with ThreadPoolExecutor(len(FAULTS)) as pool:
             breaking = pool.map(self.break_one, FAULTS)
