@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 import pandas as pd
 from tabulate import tabulate
@@ -25,12 +26,11 @@ from hpcmm.report import page, tables
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results" / "reference"
-# the figures that the README shows, by their names in the report
+# the figures that the README shows: sweep, and the rest of the name in the report
 FIGURES = {
-    "ladder": "ladder-float32-r1-ladder-cuda",
-    "tiles": "tile-float32-r1-tiles",
-    "reduction": "reduction_ladder-int32-r1-ladder-cuda",
-    "scaling": "distributed-strong-cuda-float32",
+    "ladder": ("ladder", "float32-r1-ladder-cuda"),
+    "tiles": ("tile", "float32-r1-tiles"),
+    "scaling": ("distributed", "strong-cuda-float32"),
 }
 DEVICES = {"cpu": "CPU", "cuda": "GPU"}
 MARKED = re.compile(r"(<!-- published: (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -43,12 +43,16 @@ def main(arguments: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         made, summary = report.build(timings, Path(folder))
         shutil.copyfile(made, REFERENCE / "report.html")
-        for name, figure in FIGURES.items():
-            drawn = Path(folder, "figures", f"{figure}.svg")
-            if drawn.exists():
-                shutil.copyfile(drawn, REFERENCE / f"{name}.svg")
+        columns = store.read(timings)
+        frame = analysis.measurements(columns)
+        for name, (sweep, rest) in FIGURES.items():
+            for machine in _of(frame, [sweep])["machine"].unique():  # one or none
+                for shown in (sweep, f"{sweep} ({machine})"):
+                    drawn = Path(folder, "figures", f"{quote(shown, safe='')}-{rest}.svg")
+                    if drawn.exists():
+                        shutil.copyfile(drawn, REFERENCE / f"{name}.svg")
     readme = ROOT / "README.md"
-    readme.write_text(filled(readme.read_text("utf-8"), store.read(timings)), "utf-8")
+    readme.write_text(filled(readme.read_text("utf-8"), columns), "utf-8")
     print(f"{REFERENCE}: {summary.line}")
 
 
@@ -176,6 +180,8 @@ def scaling(columns: Columns | None, frame: pd.DataFrame | None) -> str:
         return ""
     gains = analysis.scaling(rows)
     gains = gains[gains["kind"] == "strong"]
+    if gains.empty:
+        return ""
     at = gains[gains["flops"] == gains["flops"].max()]
     ranks = sorted(at["ranks"].unique())
     cells = []

@@ -177,8 +177,9 @@ def _place(columns: Columns, frame: pd.DataFrame, parameters: Sequence[str]) -> 
     frame["gpu"], frame["machine"] = where[:, 0], where[:, 1]
     utc = [str(run["provenance"].get("utc") or "") for run in runs(columns)]
     keys = [*WHAT, *parameters, "machine"]
-    by_age = sorted(frame.index, key=lambda row: (utc[frame["run"].iat[row]], frame["run"].iat[row]))
-    frame["superseded"] = frame.loc[by_age, keys].duplicated(keep="last")
+    age = np.argsort(np.argsort(np.array(utc, object), kind="stable"))  # of runs: the place in the order of time
+    by_age = np.argsort(age[frame["run"]], kind="stable")
+    frame["superseded"] = frame[keys].iloc[by_age].duplicated(keep="last")
 
 
 def machines(columns: Columns) -> list[tuple[str, str]]:

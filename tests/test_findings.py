@@ -215,3 +215,23 @@ def test_algorithms_stand_beside_the_textbooks(tmp_path):
             rows.append(measurement(point, samples=samples, algorithm=name))
     expected = "(float32, 8, ranks: 4): cublas staged 20.0× (whole call) and cublas ring 0.500×."
     assert about(seen(tmp_path, *rows), "Beside").endswith(expected)
+
+
+def test_an_algorithm_around_the_library_is_no_fastest_rung(tmp_path):
+    library = Point("matmul", "cublas", (64, 64, 64), "float32", 1, {"alpha": 1.5, "beta": 0.5}, "resident")
+    rows = [timed(product("naive"), 4.0), timed(library, 1.0)]
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"size": rows}))
+    frame = analysis.measurements(columns)
+    (headline,) = findings.headlines(frame, analysis.scaling(frame))
+    assert headline.name == "Fastest product" and headline.text.startswith("naive on the GPU at 64 in float32")
+    assert "the fastest rung of the GPU is naive" in about(seen(tmp_path, *rows), "fastest rung")
+
+
+def test_of_several_machines_a_headline_names_its_own(tmp_path):
+    path = timings.write(tmp_path / "timings.h5", {"size": [timed(product("naive"), 4.0)]})
+    one = analysis.measurements(store.read(path))
+    text = "naive on the GPU at 64 in float32"
+    assert findings.headlines(one, analysis.scaling(one))[0].text == text
+    slower = one.assign(machine="S", flops_per_second=one["flops_per_second"] / 2)
+    both = pd.concat([slower, one.assign(machine="T")], ignore_index=True)
+    assert findings.headlines(both, analysis.scaling(both))[0].text == f"{text}; T"

@@ -41,24 +41,24 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
         If the timings cannot be read.
     """
     columns = store.read(timings)
-    frame = analysis.apart(analysis.measurements(columns))
-    summary = analysis.summary(columns, frame)
-    whole = Experiment(
-        activities=analysis.activities(columns, frame),
-        resources=analysis.resources(frame),
-        scaling=analysis.scaling(frame),
-        predictions=analysis.predictions(columns, frame),
-        profiles=analysis.profiles(columns),
-    )
-    folder = Folder(results)
-    sweeps: dict[str, list[Series]] = {}
-    for series in analysis.series(frame):
-        sweeps.setdefault(series.sweep, []).append(series)
-    drawn = {name: _figures(name, members, whole, folder) for name, members in sweeps.items()}
-    rooflines = folder.keep("roofline", figures.rooflines(frame))
-    states = folder.keep("state", figures.clocks(analysis.states(columns, frame)))
     with ThreadPoolExecutor(2) as background:
-        script = background.submit(drawing.script) if folder.stills else None
+        script = background.submit(drawing.script)  # which takes a second of its own
+        frame = analysis.apart(analysis.measurements(columns))
+        summary = analysis.summary(columns, frame)
+        whole = Experiment(
+            activities=analysis.activities(columns, frame),
+            resources=analysis.resources(frame),
+            scaling=analysis.scaling(frame),
+            predictions=analysis.predictions(columns, frame),
+            profiles=analysis.profiles(columns),
+        )
+        folder = Folder(results)
+        sweeps: dict[str, list[Series]] = {}
+        for series in analysis.series(frame):
+            sweeps.setdefault(series.sweep, []).append(series)
+        drawn = {name: _figures(name, members, whole, folder) for name, members in sweeps.items()}
+        rooflines = folder.keep("roofline", figures.rooflines(frame))
+        states = folder.keep("state", figures.clocks(analysis.states(columns, frame)))
         drawings = background.submit(drawing.svgs, list(folder.stills.values()))
         runs = analysis.runs(columns)
         shown = [_sweep(name, members, drawn[name], whole, folder) for name, members in sweeps.items()]
@@ -75,7 +75,7 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
             profiles=_profiles(whole.profiles, folder),
             unprofiled=analysis.unprofiled(columns),
             timings=timings.name,
-            vega=script.result() if script else "",
+            vega=script.result() if folder.stills else "",
         )
         for name, svg in zip(folder.stills, drawings.result(), strict=True):
             folder.write(name, svg)

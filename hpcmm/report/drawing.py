@@ -20,8 +20,8 @@ FONTS = Path(__file__).with_name("fonts.conf")
 
 
 def svgs(specs: Sequence[str]) -> list[str]:
-    """Draw each specification. One takes some 20 ms, so that many are drawn by several processes."""
-    workers = max(1, min(4, len(os.sched_getaffinity(0)), len(specs) // 24))
+    """Draw each specification, some 20 ms each: by other processes, which leave this one a core of its own."""
+    workers = max(1, min(4, len(os.sched_getaffinity(0)) - 1, len(specs) // 24))
     drawings = [""] * len(specs)
     with ThreadPoolExecutor(workers) as threads:
         parts = [json.dumps(specs[i::workers]) for i in range(workers)]

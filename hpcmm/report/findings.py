@@ -431,6 +431,7 @@ def headlines(frame: pd.DataFrame, scaling: pd.DataFrame) -> list[Headline]:
     """The fastest product, the highest bandwidth of a reduction, and how well more ranks are used."""
     rows = analysis.points(frame)
     rows = rows[(rows["result"] == "PASS") & rows["seconds"].notna() & (rows["baseline"] == 0)]
+    several = frame["machine"].nunique() > 1
     found = []
     for operation, name in (("matmul", "Fastest product"), ("sum", "Fastest sum")):
         own = rows[(rows["operation"] == operation) & (rows["algorithm"] == TEXTBOOK)]
@@ -441,7 +442,7 @@ def headlines(frame: pd.DataFrame, scaling: pd.DataFrame) -> list[Headline]:
         metric = OPERATIONS[operation].metric
         row = own.loc[own[tables.RATES[metric][0]].idxmax()]
         value = f"{tables.number(tables.rate(row, metric))} {tables.RATES[metric][1]}"
-        found.append(Headline(name, value, _headline_text(row)))
+        found.append(Headline(name, value, _headline_text(row) + (f"; {row['machine']}" if several else "")))
     if (most := _most_ranks(scaling)) is not None:
         prefix, what = most
         of = "the whole call" if prefix else "the kernel alone"
@@ -451,6 +452,7 @@ def headlines(frame: pd.DataFrame, scaling: pd.DataFrame) -> list[Headline]:
         text += f"beside the fastest on one rank ({what['kind']} scaling)"
         if not prefix and math.isfinite(what["call_efficiency"]):
             text += f"; in the whole call {tables.percent(what['call_efficiency'])}"
+        text += f"; {what['machine']}" if several else ""
         found.append(Headline("Scaling", tables.percent(what[prefix + "efficiency"]), text))
     return found
 
