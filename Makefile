@@ -14,12 +14,14 @@ SOURCES := pyproject.toml CMakeLists.txt $(wildcard snakemake_executor_plugin_cl
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup run profile test lint clean
+.PHONY: help setup run profile reference test lint clean
 
 help:
 	@echo 'make run      set up, then run the experiment of config.yaml on what this machine has'
 	@echo '              SCALE=full for the long sweeps; CORES=4 to use fewer cores than all'
 	@echo 'make profile  the same, and have Nsight Compute look at each GPU variant where it is there'
+	@echo 'make reference  make the published report and the numbers of README.md anew from results/reference/timings.h5;'
+	@echo '              FILE=timings.h5 takes that file as the published run first'
 	@echo 'make test     set up, then test'
 	@echo 'make setup    install everything into .venv (PYTHON=python3.12 to choose the Python)'
 	@echo 'make lint     ruff, snakefmt and snakemake --lint'
@@ -36,6 +38,9 @@ profile: PROFILE := profile=true
 run profile: setup
 	@snakemake --cores $(CORES) --rerun-incomplete --quiet host reason rules --config scale=$(SCALE) $(PROFILE)
 	@echo 'report: $(CURDIR)/results/report.html'
+
+reference: setup
+	python docs/published.py $(FILE)
 
 test: setup
 	python -m pytest

@@ -82,6 +82,7 @@ def parser() -> argparse.ArgumentParser:
     )
     inner.add_argument("timings", metavar="TIMINGS", type=Path, nargs="+", help="HDF5 file of a job or an experiment")
     inner.add_argument("-o", "--output", type=Path, required=True, help="HDF5 file to write, which must not exist")
+    inner.add_argument("--single", action="store_true", help="keep times to seven digits, in half the space")
 
     inner = command(
         run_compare,
@@ -182,12 +183,11 @@ def run_status(arguments: argparse.Namespace) -> int:
 
 
 def run_report(arguments: argparse.Namespace) -> int:
-    from hpcmm import analysis, report, store  # plotting takes a second to import
+    from hpcmm import report  # pandas takes a while to import
 
-    page = report.build(arguments.timings, arguments.results)
-    columns = store.read(arguments.timings)
+    page, summary = report.build(arguments.timings, arguments.results)
     print(page)
-    print(analysis.summary(columns, analysis.measurements(columns)).line)
+    print(summary.line)
     return 0
 
 
@@ -197,7 +197,7 @@ def run_merge(arguments: argparse.Namespace) -> int:
     if arguments.output.exists():
         raise store.StoreError(f"{arguments.output}: exists already; remove it or give another name")
     counts = [len(store.read(path)["measurements"]["run"]) for path in arguments.timings]
-    store.merge(arguments.timings, arguments.output)
+    store.merge(arguments.timings, arguments.output, single=arguments.single)
     groups = store.read(arguments.output)
     merged, runs = len(groups["measurements"]["run"]), len(groups["runs"]["batch"])
     print(f"{arguments.output}: {merged} measurements of {runs} runs; {sum(counts) - merged} were there twice")

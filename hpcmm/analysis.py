@@ -15,12 +15,14 @@ import pandas as pd
 
 from hpcmm import limits
 from hpcmm.interval import interval_rank
-from hpcmm.model import COUNTERS, PHASES, RESOURCES, STATES, TEXTBOOK
+from hpcmm.model import COUNTERS, PHASES, RESOURCES, STATES, TEXTBOOK, UNCHECKED
 from hpcmm.operations import OPERATIONS, matmul
 from hpcmm.parallel import cost
-from hpcmm.store import DIMENSIONS, MEASUREMENTS, PROFILES, StoreError
+from hpcmm.store import DIMENSIONS, MEASUREMENTS, PROFILES, WHAT, StoreError
 
 Columns = Mapping[str, Mapping[str, np.ndarray]]
+
+MISSING = "missing"  # the result of a point that no attempt could measure
 
 # NVML's reasons that slow a device down against its will. Not among them: idle (0x1) and clocks that
 # a person or a driver set (0x2, 0x10, 0x100), which are conditions of the run and no disturbance.
@@ -86,7 +88,10 @@ def measurements(columns: Columns) -> pd.DataFrame:
         - ``rung``: the contender and its tile width; ``memory``: pinned or pageable, where a sweep says so;
           ``label``: both; ``place``: the label's place in the order of the ladder; ``setting``: the
           operation's parameters;
-        - ``result``: PASS or FAIL. A FAIL has no other number below: its samples, if any, are ignored;
+        - ``result``: PASS, FAIL, or ``MISSING`` for a point that was tried in vain. Only a PASS has numbers
+          below: samples of a FAIL are ignored;
+        - ``gpu`` and ``machine``: what it was measured on, as ``machines`` has it; ``superseded``: whether a later
+          run measured the same on the same kind of machine;
         - ``seconds``, ``seconds_low``, ``seconds_high``, ``repetitions``: the kernel alone, the slowest
           rank of each repetition, median over repetitions and its interval;
         - ``call_seconds`` and so on: the same of the whole call; ``call_scatter`` ... ``call_gather``:
@@ -108,6 +113,7 @@ def measurements(columns: Columns) -> pd.DataFrame:
             raise StoreError(f"operation {operation!r} is unknown to this package: upgrade hpcmm")
     parameters = sorted(set(frame.columns) - set(MEASUREMENTS))
     _describe(frame, parameters)
+    _place(columns, frame, parameters)
     slowest = slowest_ranks(columns, frame)
     for prefix, phase, call in (("", "kernel", 0), ("call_", "total", 1)):
         part = slowest[slowest["call"] == call]
@@ -132,8 +138,9 @@ def measurements(columns: Columns) -> pd.DataFrame:
     frame["exposed_seconds"] = (frame["seconds"] - beside).where(spread)
     frame["throttle_reasons"] = _throttling(columns, frame)
     frame["throttled"] = frame["throttle_reasons"] != 0
-    # a copy, as columns that were added one by one lie apart and are slow to pick rows from
-    return frame.drop(columns=["ratio_count", "call_ratio_count"]).copy()
+    frame = frame.drop(columns=["ratio_count", "call_ratio_count"])
+    # texts as objects, and all in a copy: columns that lie together are ten times as fast to pick rows from
+    return frame.astype({name: object for name in frame if not pd.api.types.is_numeric_dtype(frame[name])}).copy()
 
 
 def _describe(frame: pd.DataFrame, parameters: Sequence[str]) -> None:
@@ -160,7 +167,44 @@ def _describe(frame: pd.DataFrame, parameters: Sequence[str]) -> None:
     frame["rung"], frame["memory"], frame["setting"] = names, memories, settings
     frame["label"] = [" ".join(filter(None, pair)) for pair in zip(names, memories, strict=True)]
     frame["place"] = [order[place] for place in places]
-    frame["result"] = np.where(frame["passed"] == 1, "PASS", "FAIL")
+    wrong = np.where(frame["reference"] == UNCHECKED, MISSING, "FAIL") if "reference" in frame else "FAIL"
+    frame["result"] = np.where(frame["passed"] == 1, "PASS", wrong)
+
+
+def _place(columns: Columns, frame: pd.DataFrame, parameters: Sequence[str]) -> None:
+    """Add what each measurement was made on, and whether it was made again there."""
+    where = pd.DataFrame(machines(columns), columns=["gpu", "machine"]).reindex(frame["run"]).to_numpy()
+    frame["gpu"], frame["machine"] = where[:, 0], where[:, 1]
+    utc = [str(run["provenance"].get("utc") or "") for run in runs(columns)]
+    keys = [*WHAT, *parameters, "machine"]
+    by_age = sorted(frame.index, key=lambda row: (utc[frame["run"].iat[row]], frame["run"].iat[row]))
+    frame["superseded"] = frame.loc[by_age, keys].duplicated(keep="last")
+
+
+def machines(columns: Columns) -> list[tuple[str, str]]:
+    """The GPU of each run, and the kind of machine: its CPU, how many cores, its GPU, and hot caches.
+
+    Of a run on the CPU alone the GPU is that of the runs on such a CPU, if they agree.
+    """
+    kinds = []
+    for run in runs(columns):
+        cpu, measuring = (mapping(run["provenance"].get(name)) for name in ("cpu", "measuring"))
+        cores = f"{cpu['cores']} cores" if cpu.get("cores") else ""
+        gpu = " and ".join(dict.fromkeys(str(gpu["name"]) for gpu in gpus_of(run["provenance"]) if gpu.get("name")))
+        hot = "hot caches" if measuring.get("cache") == "hot" else ""
+        kinds.append((str(cpu.get("model") or ""), cores, gpu, hot))
+    found = []
+    for model, cores, gpu, hot in kinds:
+        beside = {other[2] for other in kinds if other[:2] == (model, cores) and other[2]}
+        known = gpu or (beside.pop() if len(beside) == 1 else "")
+        found.append((gpu, ", ".join(filter(None, (model, cores, known, hot)))))
+    return found
+
+
+def apart(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same with a sweep for each kind of machine, where one was measured on several: ``"size (CPU, GPU)"``."""
+    several = frame.groupby("sweep", sort=False)["machine"].transform("nunique") > 1
+    return frame.assign(sweep=frame["sweep"].where(~several, frame["sweep"] + " (" + frame["machine"] + ")"))
 
 
 def _believed(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
@@ -205,7 +249,7 @@ def _limit(columns: Columns, frame: pd.DataFrame) -> None:
     clocks = medians(samples["sm_clock"][alone], samples["measurement"][alone], len(frame))["median"]
     provenances = [run["provenance"] for run in runs(columns)]
     gpus = [gpus_of(provenance) for provenance in provenances]
-    hot = [isinstance(m := p.get("measuring"), Mapping) and m.get("cache") == "hot" for p in provenances]
+    hot = [mapping(p.get("measuring")).get("cache") == "hot" for p in provenances]
     found = []
     for row, clock in zip(records(frame), clocks, strict=True):
         on_gpu = row["device"] == "cuda"
@@ -311,7 +355,7 @@ def resources(frame: pd.DataFrame) -> pd.DataFrame:
     rows = points(frame)
     rows = rows[(rows["device"] == "cuda") & rows[list(RESOURCES)].notna().all(axis=1)]
     by_grid = (rows["grid_x"] * rows["grid_y"]).argsort(kind="stable")
-    rows = rows.iloc[by_grid].groupby(["operation", "label", "dtype"], sort=False).tail(1)
+    rows = rows.iloc[by_grid].groupby(["operation", "label", "dtype", "gpu"], sort=False).tail(1)
     precision = [_dtype_order(*pair) for pair in zip(rows["operation"], rows["dtype"], strict=True)]
     rows = rows.assign(precision=precision).sort_values(["operation", "place", "precision"], kind="stable")
     rows = rows.drop(columns="precision").reset_index(drop=True)
@@ -364,6 +408,8 @@ def profiles(columns: Columns) -> pd.DataFrame:
         .assign(contender=lambda rows: rows["variant"], contender_algorithm=TEXTBOOK)
     )
     _describe(rows, sorted(set(rows.columns) - {*PROFILES, "contender", "contender_algorithm"}))
+    kinds = machines(columns)
+    rows["gpu"] = [kinds[run][0] for run in rows["run"]]
     rows.loc[rows["result"] == "FAIL", list(COUNTERS)] = np.nan
     for kind in ("load", "store"):
         instructions = rows[f"shared_{kind}s"]
@@ -398,8 +444,9 @@ class Series:
 
     def of(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Those of other rows that belong to this series."""
-        keys = ("sweep", "operation", "dtype", "ranks", "setting")
-        return rows[(rows[list(keys)] == [getattr(self, key) for key in keys]).all(axis=1)]
+        for key in ("sweep", "operation", "dtype", "ranks", "setting"):
+            rows = rows[rows[key] == getattr(self, key)]
+        return rows
 
 
 MOVES = ("scatter", "broadcast", "upload", "download", "gather")
@@ -407,44 +454,50 @@ PREDICTED_RANKS = tuple(2**power for power in range(11))  # 1 to 1024
 
 
 def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
-    """What the cost model says of each point of an algorithm other than the textbook's, over 1 to 1,024 ranks.
+    """What the cost model says of each point of an algorithm other than the textbook's.
 
     The lines of the model are fitted to what was measured in this file with the same variant and dtype: local
     products and moves to those of the textbook beside the algorithms, exchanges to those of the point's run.
+    The largest product on the most ranks is also predicted for 1 to 1,024 ranks.
 
     Returns
     -------
     DataFrame
-        ``sweep``, ``operation``, ``variant``, ``algorithm``, ``m``, ``n``, ``k``, ``dtype``; ``measured_ranks``, those
-        of the measurement; ``ranks``, ``predicted_seconds``; ``seconds``, measured, where ``ranks`` are those.
+        Of ``measurements``, ``sweep``, ``operation``, ``variant``, ``algorithm``, ``label``, ``place``, ``device``,
+        ``m``, ``n``, ``k``, ``dtype``, ``flops``; ``measured_ranks``, those of the measurement; ``ranks``,
+        ``predicted_seconds``; ``seconds``, measured, where ``ranks`` are those. What the model cannot say is left out.
     """
     own = points(frame)
-    own = own[(own["algorithm"] != TEXTBOOK) & (own["result"] == "PASS")]
+    products = own["operation"].map({name: each.dimensions == DIMENSIONS for name, each in OPERATIONS.items()})
+    own = own[(own["algorithm"] != TEXTBOOK) & (own["result"] == "PASS") & products.astype(bool)]
+    one = ["sweep", "operation", "variant", "algorithm", "label", "place", "device", "dtype"]
+    last = own.sort_values(["ranks", "flops"]).drop_duplicates(one, keep="last").index
     exchanges = [entry["provenance"].get("exchanges", {}) for entry in runs(columns)]
+    machines: dict[tuple, cost.Machine | None] = {}
     rows = []
-    for row in own.to_dict("records"):
-        if OPERATIONS[row["operation"]].dimensions != DIMENSIONS:
-            continue
+    for row in own.assign(last=own.index.isin(last)).to_dict("records"):
         (kind,) = OPERATIONS[row["operation"]].algorithm(row["algorithm"]).measures
-        machine = _machine(frame, row, exchanges[int(row["run"])])
-        if machine is None:
+        lines = tuple(row[key] for key in ("operation", "variant", "dtype", "device", "machine", "ranks", "run"))
+        if lines not in machines:
+            machines[lines] = _machine(frame, row, exchanges[int(row["run"])])
+        if machines[lines] is None:
             continue
         shape, itemsize = [int(row[d]) for d in DIMENSIONS], np.dtype(row["dtype"]).itemsize
-        keys = ("sweep", "operation", "variant", "algorithm", *DIMENSIONS, "dtype")
-        for ranks in sorted({*PREDICTED_RANKS, row["ranks"]}):
-            predicted = cost.predict(row["algorithm"], kind, shape, itemsize, ranks, machine)
+        for ranks in sorted({row["ranks"], *(PREDICTED_RANKS if row["last"] else ())}):
+            predicted = cost.predict(row["algorithm"], kind, shape, itemsize, ranks, machines[lines])
             measured = row["seconds" if kind == "kernel" else "call_seconds"] if ranks == row["ranks"] else np.nan
-            named = {key: row[key] for key in keys} | {"measured_ranks": row["ranks"], "ranks": ranks}
-            rows.append(named | {"predicted_seconds": predicted, "seconds": measured})
-    return pd.DataFrame(rows)
+            named = {key: row[key] for key in (*one, *DIMENSIONS, "flops")} | {"measured_ranks": row["ranks"]}
+            rows.append(named | {"ranks": ranks, "predicted_seconds": predicted, "seconds": measured})
+    names = [*one, *DIMENSIONS, "flops", "measured_ranks", "ranks", "predicted_seconds", "seconds"]
+    return pd.DataFrame(rows, columns=names).dropna(subset="predicted_seconds").reset_index(drop=True)
 
 
 def _machine(frame: pd.DataFrame, row: Mapping[str, Any], exchanges: Mapping[str, Any]) -> cost.Machine | None:
     """The lines that hold for a point; None where nothing was measured beside it."""
     same = frame["contender_algorithm"] == TEXTBOOK
-    for name in ("operation", "dtype", "device"):
+    for name in ("operation", "dtype", "device", "machine"):
         same &= frame[name] == row[name]
-    beside = frame[same & (frame["contender"] == row["variant"]) & (frame["result"] == "PASS")]
+    beside = frame[same & ~frame["superseded"] & (frame["contender"] == row["variant"]) & (frame["result"] == "PASS")]
     products = beside[beside["seconds"].notna() & (beside["ranks"] == row["ranks"])]
     calls = beside[beside["call_seconds"].notna() & (beside["ranks"] == row["ranks"])]
     if not len(products):  # of a batch that times whole calls only, the product's phase
@@ -464,8 +517,8 @@ def _machine(frame: pd.DataFrame, row: Mapping[str, Any], exchanges: Mapping[str
 
 
 def points(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows that a sweep asked for: without the baselines measured beside another variant."""
-    return frame[is_own(frame)]
+    """The rows that a sweep asked for, the newest of each: without the baselines measured beside another variant."""
+    return frame[is_own(frame) & ~frame["superseded"]]
 
 
 def is_own(frame: pd.DataFrame) -> pd.Series:
@@ -503,8 +556,8 @@ def ladder(rows: pd.DataFrame) -> pd.DataFrame:
     stands beside the ladder: it has no step. A FAIL has neither, nor has the step above it.
     """
     rows = rows.sort_values([*DIMENSIONS, "device", "place"], kind="stable").reset_index(drop=True)
-    rungs = rows[rows["baseline"] == 0]
     by = [*DIMENSIONS, "device"]
+    rungs = rows.loc[rows["baseline"] == 0, [*by, "seconds"]]
     rows["step"] = rungs.groupby(by)["seconds"].shift() / rungs["seconds"]
     first = rungs.drop_duplicates(by).set_index(by)["seconds"]  # NaN where it failed
     rows["cumulative"] = first.reindex(pd.MultiIndex.from_frame(rows[by])).to_numpy() / rows["seconds"]
@@ -551,13 +604,14 @@ def pitch_pairs(rows: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Roof:
-    """The rungs of one device in one type, and what bounds them.
+    """The rungs of one device of a machine in one type, and what bounds them.
 
     ``rungs`` has each rung's fastest point; ``ceilings`` are a name, operations a second and bytes a
     second: of the hardware, where they are known, and the highest that this run reached.
     """
 
     device: str
+    machine: str
     dtype: str
     rungs: pd.DataFrame
     ceilings: list[tuple[str, float, float]]
@@ -565,9 +619,9 @@ class Roof:
 
 def rooflines(frame: pd.DataFrame) -> Iterator[Roof]:
     """A roof for each device and type that a product was measured in, of the fewest ranks, if anything bounds it."""
-    frame = frame[(frame["result"] == "PASS") & frame["seconds"].notna()]
+    frame = frame[(frame["result"] == "PASS") & frame["seconds"].notna() & ~frame["superseded"]]
     metric = frame["operation"].map({name: operation.metric for name, operation in OPERATIONS.items()})
-    for device, on_device in frame.groupby("device", sort=False):
+    for (device, machine), on_device in frame.groupby(["device", "machine"], sort=False):
         on_device = on_device[on_device["ranks"] == on_device["ranks"].min()]
         bandwidth = on_device.loc[metric == "bytes", "bytes_per_second"].max()
         for dtype in dict.fromkeys(on_device.loc[metric == "flops", "dtype"]):
@@ -582,7 +636,9 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Roof]:
             ]
             known = [each for each in ceilings if np.isfinite(each[1]) and np.isfinite(each[2])]
             if known:
-                yield Roof(device, dtype, rungs.sort_values(["operation", "place"]).reset_index(drop=True), known)
+                yield Roof(
+                    device, machine, dtype, rungs.sort_values(["operation", "place"]).reset_index(drop=True), known
+                )
 
 
 def scaling(frame: pd.DataFrame) -> pd.DataFrame:
@@ -591,36 +647,41 @@ def scaling(frame: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Of ``measurements``, and ``kind``: "strong", beside one rank at the same size, or "weak", beside
-        one rank with the same work for each; ``speedup``: of the kernel alone over the fastest that one
-        rank did there, of any rung on that device (of weak scaling: times the ranks); ``efficiency``:
-        speed-up over ranks; ``call_speedup`` and ``call_efficiency``: of the whole call.
+        Of ``measurements``, and ``kind``: "strong", beside one rank at the same size, "weak", beside one rank
+        with the same work for each, or "memory-constrained", beside one rank with as many bytes for each;
+        ``speedup``: of the kernel alone over the fastest that one rank did there, of any rung on that device,
+        in work per second; ``efficiency``: speed-up over ranks; ``call_speedup`` and ``call_efficiency``: of the
+        whole call.
     """
     rows = points(frame)
     rows = rows[(rows["result"] == "PASS") & (rows["seconds"].notna() | rows["call_seconds"].notna())]
-    parts = []
+    work = rows["flops"].where(rows["operation"].map(lambda name: OPERATIONS[name].metric) == "flops", rows["bytes"])
+    rows = rows.assign(work=work)
+    found = []
     for _, group in rows.groupby(["sweep", "operation", "device", "dtype", "setting"], sort=False):
         one, more = group[group["ranks"] == 1], group[group["ranks"] > 1]
-        work = OPERATIONS[group["operation"].iloc[0]].metric
         for (ranks, *shape), points_there in more.groupby(["ranks", *DIMENSIONS], sort=False):
             same_shape = (one[list(DIMENSIONS)] == shape).all(axis=1)
-            same_share = (one[work] * ranks / points_there[work].iloc[0]).between(0.98, 1.02)
-            for kind, beside, share in (("strong", one[same_shape], 1), ("weak", one[same_share], ranks)):
+            same_work, same_bytes = (
+                (one[amount] * ranks / points_there[amount].iloc[0]).between(0.98, 1.02) for amount in ("work", "bytes")
+            )
+            for kind, same in (
+                ("strong", same_shape),
+                ("weak", same_work),
+                ("memory-constrained", same_bytes & ~same_work),
+            ):
+                beside = one[same]
                 if not beside.empty:
-                    alone = beside[beside["label"].isin(points_there["label"])]
-                    parts += [_gains(points_there, beside, share, kind), _gains(alone, beside, 1, kind)]
-    found = pd.concat(parts) if parts else _gains(rows[:0], rows, 1, "strong")
+                    fastest = [(beside[name] / beside["work"]).min() for name in ("seconds", "call_seconds")]
+                    alone = beside.index[beside["label"].isin(points_there["label"])]
+                    found += [(row, kind, *fastest) for row in (*points_there.index, *alone)]
+    gains = pd.DataFrame(found, columns=["row", "kind", "fastest", "call_fastest"])
+    rows = rows.loc[gains.pop("row")].reset_index(drop=True).assign(kind=gains["kind"])
+    for prefix in ("", "call_"):
+        speedup = gains[prefix + "fastest"] * rows["work"] / rows[prefix + "seconds"]
+        rows = rows.assign(**{prefix + "speedup": speedup, prefix + "efficiency": speedup / rows["ranks"]})
     keys = ["kind", "sweep", "operation", "device", "dtype", "setting", *DIMENSIONS, "label", "ranks"]
-    return found.drop_duplicates(keys).reset_index(drop=True)
-
-
-def _gains(rows: pd.DataFrame, one: pd.DataFrame, share: int, kind: str) -> pd.DataFrame:
-    """Speed-up and efficiency over the fastest of one rank, which did a ``share``-th of the work."""
-    gains = {
-        prefix + "speedup": one[prefix + "seconds"].min() / rows[prefix + "seconds"] * share for prefix in ("", "call_")
-    }
-    efficiencies = {name.replace("speedup", "efficiency"): gain / rows["ranks"] for name, gain in gains.items()}
-    return rows.assign(kind=kind, **gains, **efficiencies)
+    return rows.drop(columns="work").drop_duplicates(keys).reset_index(drop=True)
 
 
 def states(columns: Columns, frame: pd.DataFrame, most: int = 400) -> pd.DataFrame:
@@ -677,6 +738,11 @@ def runs(columns: Columns) -> list[dict[str, Any]]:
     return result
 
 
+def mapping(value: Any) -> Mapping[str, Any]:
+    """What should be a mapping; an empty one if it is not."""
+    return value if isinstance(value, Mapping) else {}
+
+
 def gpus_of(provenance: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """What a run says of the GPU of each rank."""
     gpus = provenance.get("gpus")
@@ -688,13 +754,17 @@ class Summary:
     """What ran and what became of it, in counts of points.
 
     ``failures`` and ``throttlings`` are rows of ``measurements``, the baselines beside a variant
-    included; ``omitted`` has a row for each (sweep, variant, ranks) planned and left out.
+    included; ``missing`` are those that were tried in vain, and ``omitted`` has a row for each (sweep, variant,
+    ranks) planned and left out. ``superseded`` counts the points that a later run measured again.
     """
 
     points: int
     passed: int
     failed: int
     throttled: int
+    superseded: int
+    machines: int
+    missing: pd.DataFrame
     failures: pd.DataFrame
     throttlings: pd.DataFrame
     omitted: pd.DataFrame
@@ -703,19 +773,22 @@ class Summary:
     def line(self) -> str:
         """All of it in one line."""
         points = f"{self.points} point" + ("s" if self.points != 1 else "")
-        counts = f"{self.passed} PASS, {self.failed} FAIL, {self.throttled} throttled"
+        counts = f"{self.passed} PASS, {self.failed} FAIL, {self.throttled} throttled, {len(self.missing)} missing"
         return f"{points}: {counts}; {len(self.omitted)} left out"
 
 
 def summary(columns: Columns, frame: pd.DataFrame) -> Summary:
     """Count the points of ``frame``, which is ``measurements(columns)``."""
-    rows = points(frame)
+    rows, current = points(frame), frame[~frame["superseded"]]
     return Summary(
         points=len(rows),
         passed=int((rows["result"] == "PASS").sum()),
         failed=int((rows["result"] == "FAIL").sum()),
         throttled=int(rows["throttled"].sum()),
-        failures=frame[frame["result"] == "FAIL"],
-        throttlings=frame[frame["throttled"]],
+        superseded=int((is_own(frame) & frame["superseded"]).sum()),
+        machines=frame["machine"].nunique(),
+        missing=rows[rows["result"] == MISSING],
+        failures=current[current["result"] == "FAIL"],
+        throttlings=current[current["throttled"]],
         omitted=pd.DataFrame(dict(columns["omitted"])),
     )

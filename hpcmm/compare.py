@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -172,10 +172,9 @@ def compare(before: Columns, after: Columns, phase: str = "kernel", anyway: bool
     found = []
     for row in analysis.records(both):
         first, second = (each.get(row["key"], np.empty(0)) for each in times)
-        if "FAIL" in (row["result"], row["result_before"]):
-            kind = {("PASS", "FAIL"): "broken", ("FAIL", "PASS"): "mended"}
-            verdict = kind.get((row["result_before"], row["result"]), "FAIL")
-            found.append({"verdict": verdict})
+        passed = (row["result_before"] == "PASS", row["result"] == "PASS")
+        if passed != (True, True):
+            found.append({"verdict": {(True, False): "broken", (False, True): "mended"}.get(passed, "FAIL")})
         elif not len(first) or not len(second):
             found.append({"verdict": "ambiguous"})
         else:
@@ -200,18 +199,14 @@ def _key(frame: pd.DataFrame, keys: Sequence[str]) -> list[tuple]:
 
 
 def _times(columns: Columns, frame: pd.DataFrame, keys: Sequence[str], phase: str) -> dict[tuple, np.ndarray]:
-    """The seconds of each repetition's slowest rank, by point; several runs of a point are taken together."""
+    """The seconds of each repetition's slowest rank, by point."""
     slowest = analysis.slowest_ranks(columns, analysis.measurements(columns))
     slowest = slowest[slowest["call"] == (phase == "call")]
     column = "total" if phase == "call" else "kernel"
     seconds = {
         index: group[column].dropna().to_numpy() for index, group in slowest.groupby("measurement") if len(group)
     }
-    found: dict[tuple, list[np.ndarray]] = {}
-    for index, key in zip(frame.index, _key(frame, keys), strict=True):
-        if index in seconds:
-            found.setdefault(key, []).append(seconds[index])
-    return {key: np.concatenate(parts) for key, parts in found.items()}
+    return {key: seconds[i] for i, key in zip(frame.index, _key(frame, keys), strict=True) if i in seconds}
 
 
 def differences(before: Columns, after: Columns) -> tuple[list[str], list[str]]:
@@ -237,7 +232,7 @@ def _conditions(columns: Columns) -> tuple[dict[str, set[str]], dict[str, set[st
 
     for run in analysis.runs(columns):
         provenance = run["provenance"]
-        cpu, mpi, measuring = (_mapping(provenance.get(name)) for name in ("cpu", "mpi", "measuring"))
+        cpu, mpi, measuring = (analysis.mapping(provenance.get(name)) for name in ("cpu", "mpi", "measuring"))
         for gpu in analysis.gpus_of(provenance):
             add(kind, "GPU", gpu.get("name"))
             add(software, "driver", gpu.get("driver"))
@@ -250,7 +245,3 @@ def _conditions(columns: Columns) -> tuple[dict[str, set[str]], dict[str, set[st
         add(software, "MPI", mpi.get("library"))
         add(software, "hpcmm", provenance.get("hpcmm"))
     return kind, software
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

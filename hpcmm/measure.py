@@ -18,6 +18,7 @@ from hpcmm.backends import gpu_uuids, open_backend
 from hpcmm.interval import interval_rank
 from hpcmm.model import (
     TEXTBOOK,
+    UNCHECKED,
     Batch,
     HpcmmError,
     Measurement,
@@ -315,7 +316,7 @@ def measure_batch(
 
     Points that were measured before, with the same kernel and in the same way, are taken from the
     journal or from earlier files of the batch. A point in which an earlier job ended comes last, and
-    after ``ATTEMPTS`` of them it is a FAIL with the reason.
+    after ``ATTEMPTS`` of them it is recorded as missing, with the reason.
 
     Parameters
     ----------
@@ -455,14 +456,14 @@ class Progress:
 
 
 def given_up(operation: Operation, point: Point, attempts: Sequence[str]) -> Measurement:
-    """What is recorded of a point that no attempt could finish: a FAIL that says why."""
+    """What is recorded of a point that no attempt could finish: why."""
     variant = operation.variant(point.variant)
     where = f"not measured, tried {len(attempts)} times: {attempts[-1]}"
     return Measurement(
         point,
         variant.name,
         variant.baseline and point.algorithm == TEXTBOOK,
-        Verdict(False, math.nan, math.nan, "none", where),
+        Verdict(False, math.nan, math.nan, UNCHECKED, where),
         operation.flops(point.shape, point.parameters),
         operation.bytes(point.shape, point.dtype, point.parameters),
         algorithm=point.algorithm,
@@ -484,7 +485,7 @@ def line(operation: Operation, measurements: Sequence[Measurement]) -> str:
     point = measurements[0].point
     verdict = measurements[0].verdict
     if not verdict.passed:
-        return f"{point.name} FAIL: {verdict.where}"
+        return f"{point.name} {verdict.where if verdict.reference == UNCHECKED else f'FAIL: {verdict.where}'}"
     medians = []
     kernel = "kernel" in operation.algorithm(point.algorithm).measures
     for measurement in measurements:

@@ -197,6 +197,8 @@ class Algorithm:
         The only variants that it goes with; empty if any.
     transport : str
         The transport that is tried before the others; empty if they are in their usual order.
+    package : str
+        What else must be installed, as Python imports it; empty if nothing.
     """
 
     name: str
@@ -205,6 +207,7 @@ class Algorithm:
     measures: tuple[Literal["call", "kernel"], ...] = ("call", "kernel")
     variants: tuple[str, ...] = ()
     transport: str = ""
+    package: str = ""
 
 
 @dataclass(frozen=True)
@@ -247,6 +250,9 @@ class Prepared:
         return self.run()
 
 
+UNCHECKED = "none"  # the reference of a point that has no result
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What the reference says of one result.
@@ -259,9 +265,9 @@ class Verdict:
     bound : float
         What rounding alone may cause; ``passed`` is ``error <= bound`` at every element.
     reference : str
-        How the truth was computed.
+        How the truth was computed; ``UNCHECKED`` of a point that no attempt could measure.
     where : str
-        First wrong element, ``row:column: got - expected = difference``; empty for a pass.
+        First wrong element, ``row:column: got - expected = difference``, or why there is none; empty for a pass.
     """
 
     passed: bool

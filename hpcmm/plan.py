@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib.util
 import itertools
 import json
 import math
@@ -219,6 +220,10 @@ def reason_to_leave_out(batch: Batch, backends: str, share_gpu: bool, cuda_missi
             return cuda_missing
         if batch.ranks > gpus and not share_gpu:
             return f"{batch.ranks} ranks need a GPU each and this machine has {gpus} (share_gpu: false)"
+    if backends == "auto":
+        for algorithm in map(OPERATIONS[batch.operation].algorithm, {point.algorithm for point in batch.points}):
+            if algorithm.package and importlib.util.find_spec(algorithm.package) is None:
+                return f"{algorithm.package} is not installed (extra {algorithm.name})"
     return ""
 
 
@@ -335,17 +340,23 @@ def sweep_batches(
         if algorithm.name != TEXTBOOK
     }
     devices = dict.fromkeys(variant.device for variant in variants)
+    packages = sorted({algorithm.package for algorithm in algorithms})  # what may be missing has jobs of its own
     for device, ranks in itertools.product(devices, entry.get("ranks", [1])):
-        points = [
-            point
-            for variant in variants
-            if variant.device == device
-            for algorithm in algorithms
-            if spreads(algorithm, variant)
-            for point in variant_points(place, entry, operation, variant, algorithm, ranks, shapes, dtypes, parameters)
-        ]
-        points.sort(key=lambda point: order[problem_of(point)])
-        for number, part in enumerate(split(operation, points, measuring, longest), 1):
+        parts: list[list[tuple[Point, float]]] = []
+        for package in packages:
+            points = [
+                point
+                for variant in variants
+                if variant.device == device
+                for algorithm in algorithms
+                if algorithm.package == package and spreads(algorithm, variant)
+                for point in variant_points(
+                    place, entry, operation, variant, algorithm, ranks, shapes, dtypes, parameters
+                )
+            ]
+            points.sort(key=lambda point: order[problem_of(point)])
+            parts += split(operation, points, measuring, longest)
+        for number, part in enumerate(parts, 1):
             members, predicted = zip(*part, strict=True)
             fingerprints = tuple(
                 digest([kinds[point.variant], kinds.get(point.algorithm, ""), point.key])[:16] for point in members

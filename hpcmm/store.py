@@ -469,24 +469,27 @@ def dimension_names(shape: Sequence[int]) -> tuple[str, ...]:
     return DIMENSIONS if len(shape) == 3 else ("n",)
 
 
-def _write_groups(path: Path, groups: Groups) -> None:
+def _write_groups(path: Path, groups: Groups, single: bool = False) -> None:
     with replacing(path) as temporary, h5py.File(temporary, "w") as file:
         file.attrs["format"] = FORMAT
         file.attrs["schema_version"] = SCHEMA_VERSION
         for group, declared in GROUPS.items():
+            if single and group == "samples":
+                declared = {name: ("f4" if kind == "f8" else kind, *rest) for name, (kind, *rest) in declared.items()}
             _write_group(file.create_group(group), groups.get(group, _empty(group)), declared)
 
 
 def _write_group(group: h5py.Group, columns: Mapping[str, Sequence], declared: Mapping[str, tuple]) -> None:
     dimension = group.name.removeprefix("/").removesuffix("s")
     length = len(next(iter(columns.values())))
-    scale = group.create_dataset(dimension + "_index", data=np.arange(length))
+    packed = {"compression": "gzip", "shuffle": True} if length else {}
+    scale = group.create_dataset(dimension + "_index", data=np.arange(length), **packed)
     scale.make_scale(dimension + "_index")
     scale.attrs["long_name"] = f"row of group {dimension}s"
     for name, values in columns.items():
         dtype, unit, long_name = declared.get(name, ("f8", "1", f"parameter {name} (NaN: it has none)"))
-        packed = {"compression": "gzip", "shuffle": True} if length and dtype != TEXT else {}
-        column = group.create_dataset(name, data=np.asarray(values, dtype=dtype), dtype=dtype, **packed)
+        how = packed if dtype != TEXT else {}
+        column = group.create_dataset(name, data=np.asarray(values, dtype=dtype), dtype=dtype, **how)
         column.dims[0].attach_scale(scale)
         column.attrs["long_name"] = long_name
         if unit:
@@ -540,7 +543,8 @@ def _read_group(group: h5py.Group) -> dict[str, np.ndarray]:
     columns = {}
     for name, column in group.items():
         if not name.endswith("_index"):
-            columns[name] = column.asstr()[()] if h5py.check_string_dtype(column.dtype) else column[()]
+            values = column.asstr()[()] if h5py.check_string_dtype(column.dtype) else column[()]
+            columns[name] = values.astype("f8") if values.dtype == "f4" else values
     return columns
 
 
@@ -549,6 +553,7 @@ def merge(
     target: Path,
     omitted: Sequence[Mapping[str, Any]] = (),
     unprofiled: Sequence[Mapping[str, Any]] = (),
+    single: bool = False,
 ) -> None:
     """Put the rows of several files into one, each with its own runs.
 
@@ -557,7 +562,7 @@ def merge(
 
     ``omitted`` and ``unprofiled`` are rows of these groups to add: what was planned and left out, and the
     operations that no profiler looked at, with the reason. Rows of what any of the files did measure or
-    profile are dropped.
+    profile are dropped. ``single`` keeps samples in single precision, to seven digits.
     """
     groups = distinct(joined([read(path) for path in paths]))
     rows = [dict(zip(OMITTED, row, strict=True)) for row in zip(*(groups["omitted"][n] for n in OMITTED), strict=True)]
@@ -574,7 +579,7 @@ def merge(
         "operation": _as_column(list(reasons), UNPROFILED["operation"]),
         "reason": _as_column(list(reasons.values()), UNPROFILED["reason"]),
     }
-    _write_groups(target, groups)
+    _write_groups(target, groups, single)
 
 
 def joined(parts: Sequence[Groups]) -> Groups:

@@ -29,6 +29,7 @@ PEAK = {"cpu": 4e11, "cuda": 132 * 256 * CLOCK}
 BANDWIDTH = {"cpu": 5e10, "cuda": 4e12}
 LINK = {1.0: 50e9, 0.0: 8e9}  # bytes a second from and to pinned and pageable memory
 MPI = 5e9
+PEER, EXCHANGES = 3e11, [2**16, 2**20, 2**24, 2**28]
 GPU = {
     "name": "Modelled GPU",
     "driver": "1.2",
@@ -151,7 +152,9 @@ def write(path: Path, config: Mapping[str, Any] | None = None, scale: str = "ful
         for ranks, sweeps in by_ranks.items():
             gpus = [GPU | {"uuid": f"GPU-{rank}"} for rank in range(ranks)]
             (Path(folder) / str(ranks)).mkdir()
-            parts.append(timings.write(Path(folder) / str(ranks) / "part.h5", sweeps, PROVENANCE | {"gpus": gpus}))
+            exchanges = {"bytes": EXCHANGES, "seconds": [1e-5 + size / PEER for size in EXCHANGES]} if ranks > 1 else {}
+            own = PROVENANCE | {"gpus": gpus, "exchanges": exchanges}
+            parts.append(timings.write(Path(folder) / str(ranks) / "part.h5", sweeps, own))
         store.merge(parts, path, planned.omitted())
     return path
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from statistics import median
 
 import numpy as np
@@ -13,7 +14,7 @@ from timings import FAIL, FERMI, HOPPER, call_samples, kernel, kernel_samples, m
 
 from hpcmm import analysis, store
 from hpcmm.interval import interval_rank
-from hpcmm.model import Point, Sample
+from hpcmm.model import UNCHECKED, Point, Sample, Verdict
 
 MATMUL = {"alpha": 1.5, "beta": 0.5}
 
@@ -233,10 +234,102 @@ def test_summary_counts_points_and_keeps_the_reasons(tmp_path):
     omitted = [{"sweep": "size", "variant": "cublas", "ranks": 2, "reason": "no CUDA device"}]
     columns = store.read(timings.write(tmp_path / "timings.h5", {"size": rows}, omitted=omitted))
     found = analysis.summary(columns, analysis.measurements(columns))
-    assert found.line == "3 points: 2 PASS, 1 FAIL, 1 throttled; 1 left out"
+    assert found.line == "3 points: 2 PASS, 1 FAIL, 1 throttled, 0 missing; 1 left out"
     assert list(found.failures["contender"]) == ["naive"]
     assert list(found.throttlings["label"]) == ["tiled_padded 8"]
     assert found.omitted.to_dict("records") == omitted
+
+
+def test_what_was_tried_in_vain_is_no_wrong_result(tmp_path):
+    rows = [
+        measurement(matmul(), verdict=Verdict(False, math.nan, math.nan, UNCHECKED, "not measured, tried 2 times: no")),
+        measurement(matmul("tiled_padded", tile=8), verdict=FAIL),
+        measurement(matmul("cublas"), samples=kernel_samples([1.0])),
+    ]
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"size": rows}))
+    found = analysis.summary(columns, analysis.measurements(columns))
+    assert found.line == "3 points: 1 PASS, 1 FAIL, 0 throttled, 1 missing; 0 left out"
+    assert list(found.failures["contender"]) == ["tiled_padded"] and list(found.missing["contender"]) == ["naive"]
+
+
+def merged(tmp_path, *runs):
+    """The columns of a file merged of runs: for each its provenance and the seconds of points, by sweep."""
+    paths = []
+    for i, (provenance, sweeps) in enumerate(runs):
+        (tmp_path / str(i)).mkdir()
+        paths.append(timings.write(tmp_path / str(i) / "timings.h5", sweeps, provenance))
+    store.merge(paths, tmp_path / "timings.h5")
+    return store.read(tmp_path / "timings.h5")
+
+
+def of_run(naive: float, cublas: float) -> dict:
+    rows = [
+        measurement(matmul(), samples=kernel_samples([naive] * 6)),
+        measurement(matmul(), "cublas", samples=kernel_samples([cublas] * 6)),
+    ]
+    return {"size": rows}
+
+
+def test_of_several_runs_on_a_machine_the_newest_counts(tmp_path):
+    machine = {"cpu": {"model": "Model T", "cores": 2}, "gpus": [{"name": "H200"}]}
+    old, new = ({**machine, "host": host, "utc": f"2026-0{month}-01"} for host, month in (("n1", 1), ("n2", 2)))
+    columns = merged(tmp_path, (new, of_run(4.0, 1.0)), (old, of_run(2.0, 1.5)))
+    frame = analysis.measurements(columns)
+    (row,) = analysis.points(frame).to_dict("records")
+    assert row["seconds"] == 4.0 and row["ratio"] == 0.25
+    assert len(frame) == 4 and analysis.summary(columns, frame).superseded == 1
+    assert set(analysis.apart(frame)["sweep"]) == {"size"}
+
+
+def test_machines_of_different_kinds_are_kept_apart(tmp_path):
+    kinds = [
+        {"cpu": {"model": "Model T", "cores": 2}, "gpus": [{"name": "H200"}], "utc": "2026-01-01"},
+        {"cpu": {"model": "Model T", "cores": 2}, "gpus": [{"name": "A100"}] * 2, "utc": "2026-01-02"},
+    ]
+    only = {"here": [measurement(matmul(ranks=2), samples=kernel_samples([[1.0, 1.0]] * 6))]}
+    columns = merged(tmp_path, *zip(kinds, (of_run(4.0, 1.0), of_run(2.0, 1.5) | only), strict=True))
+    frame = analysis.apart(analysis.measurements(columns))
+    found = {series.sweep: series.points["seconds"].tolist() for series in analysis.series(frame)}
+    a100, h200 = "Model T, 2 cores, A100", "Model T, 2 cores, H200"
+    assert found == {f"size ({h200})": [4.0], f"size ({a100})": [2.0], "here": [1.0]}
+    assert analysis.summary(columns, frame).superseded == 0 and analysis.summary(columns, frame).machines == 2
+
+
+def test_scaling_keeps_the_size_the_work_or_the_memory_of_each_rank(tmp_path):
+    def took(ranks, m, n, seconds):
+        point = Point("matmul", "naive", (m, n, n), "float32", ranks, {"alpha": 1.0, "beta": 0.0, "tile": 8.0})
+        return measurement(point, samples=kernel_samples([[seconds] * ranks] * 6))
+
+    rows = [took(1, 64, 64, 1.0), took(1, 128, 128, 8.0), took(4, 128, 128, 4.0), took(4, 256, 64, 2.0)]
+    found = analysis.scaling(analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows}))))
+    more = found[found["ranks"] == 4].set_index(["kind", "m"])["speedup"].to_dict()
+    # eight times the work of 64 in four times the memory and in four seconds; four times its work in two
+    assert more == {("strong", 128): 2.0, ("memory-constrained", 128): 2.0, ("weak", 256): 2.0}
+    assert (found["efficiency"] == found["speedup"] / found["ranks"]).all()
+
+
+def test_nothing_is_scaled_from_one_machine_to_another(tmp_path):
+    def ranks(count, seconds):
+        return {"size": [measurement(matmul(ranks=count), samples=kernel_samples([[seconds] * count] * 6))]}
+
+    one, other = ({"cpu": {"model": "Model T", "cores": cores}} for cores in (2, 4))
+    for i, (machine, expected) in enumerate(((one, [1.0, 4.0]), (other, []))):
+        (tmp_path / f"case{i}").mkdir()
+        columns = merged(tmp_path / f"case{i}", (one, ranks(1, 8.0)), (machine, ranks(2, 2.0)))
+        found = analysis.scaling(analysis.apart(analysis.measurements(columns)))
+        assert list(found[found["kind"] == "strong"].sort_values("ranks")["speedup"]) == expected
+
+
+def test_a_run_on_the_cpu_is_of_the_machine_whose_gpu_others_used(tmp_path):
+    cpu = {"model": "Model T", "cores": 2}
+    gpu = {"cpu": cpu, "gpus": [{"name": "H200"}], "measuring": {"cache": "hot"}}
+    other = {"cpu": {"model": "Model S"}}
+    columns = merged(tmp_path, (gpu, of_run(1, 1)), ({"cpu": cpu}, of_run(1, 1)), (other, of_run(1, 1)))
+    assert analysis.machines(columns) == [
+        ("H200", "Model T, 2 cores, H200, hot caches"),
+        ("", "Model T, 2 cores, H200"),
+        ("", "Model S"),
+    ]
 
 
 def test_an_empty_file_is_empty_tables(tmp_path):
@@ -244,7 +337,7 @@ def test_an_empty_file_is_empty_tables(tmp_path):
     columns = store.read(tmp_path / "timings.h5")
     frame = analysis.measurements(columns)
     assert frame.empty and list(analysis.series(frame)) == []
-    assert analysis.summary(columns, frame).line == "0 points: 0 PASS, 0 FAIL, 0 throttled; 0 left out"
+    assert analysis.summary(columns, frame).line == "0 points: 0 PASS, 0 FAIL, 0 throttled, 0 missing; 0 left out"
 
 
 def test_an_operation_of_a_newer_package_is_a_plain_error(tmp_path):

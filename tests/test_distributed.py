@@ -22,7 +22,7 @@ from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.parallel import cost, memory
 from hpcmm.parallel.block_rows import message
-from hpcmm.parallel.schedules import block_rows, column_panels, grid, groups, panels, partners, runs
+from hpcmm.parallel.schedules import block_rows, column_panels, grid, groups, panels, panels_of, partners, runs
 
 PROGRAM = Path(__file__).parent / "mpi_programs" / "distributed.py"
 FOLDER = Path(hpcmm.__file__).parent / "parallel"
@@ -207,6 +207,9 @@ def test_panels_of_a_grid_cover_the_sum_and_have_one_owner_each(terms, ranks):
             first, count = blocks[owner]
             assert first <= panel.first
             assert panel.first + panel.terms <= first + count
+    for rank in range(ranks):
+        order = panels_of(cut, rows, columns, *divmod(rank, columns))
+        assert sorted(order, key=lambda panel: panel.first) == cut
 
 
 @given(st.integers(1, 10**6))
@@ -329,6 +332,9 @@ def test_predictions_of_one_schedule_by_hand():
     # 1.75 + 1.75 (one) and, as three have arrived by 3 s, 3.5 + 3 = 6.5; waiting for all three ends at 3 + 4.25
     assert cost.predict("resident", "kernel", shape, 4, 4, machine) == pytest.approx(6.5)
     assert math.isnan(cost.predict("staged", "call", shape, 4, 4, machine))
+    # rank 0 has both parts of its first 500 terms: 2 * 500 * 500 * 125 flops in 1.125 s and the others in 2.375 s;
+    # then 125 terms are there, and the last 375 * 1000 * 4 bytes arrive in 1.5 s from when their buffer is free
+    assert cost.predict("summa", "kernel", shape, 4, 4, machine) == pytest.approx(1.125 + 2.375 + 1.5 + 2.375)
     for algorithm in ("resident", "ring", "summa"):  # nothing to exchange
         assert cost.predict(algorithm, "kernel", shape, 4, 1, machine) == pytest.approx(0.5 + 20.0)
 

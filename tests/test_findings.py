@@ -73,7 +73,15 @@ def test_a_profile_explains_a_step_that_does_not_gain(tmp_path):
     worse = {"shared_wavefronts_per_load": 8.0, "load_sectors": 4.2, "active_threads": 16.0, "achieved_occupancy": 0.4}
     profiles = pd.DataFrame(
         [
-            {"operation": "matmul", "dtype": "float32", "rung": rung, "achieved_occupancy": 0.8, **counters, **own}
+            {
+                "operation": "matmul",
+                "dtype": "float32",
+                "gpu": "",
+                "rung": rung,
+                "achieved_occupancy": 0.8,
+                **counters,
+                **own,
+            }
             for rung, own in (("naive 8", {}), ("bank_conflict 8", worse), ("conflict_free 8", {}))
         ]
     )

@@ -360,11 +360,11 @@ def test_an_error_at_one_point_leaves_the_others_and_is_told(measure, damage, tm
     assert list(groups["measurements"]["variant"]) == ["serial", "serial", "openmp", "openmp", "numpy"]
 
 
-def test_a_point_that_raises_again_is_a_fail_with_the_reason(measure, damage, tmp_path, capsys):
+def test_a_point_that_raises_again_is_missing_with_the_reason(measure, damage, tmp_path, capsys):
     damage("serial", raises(MemoryError("no room")))
     assert measure(OTHERS) and measure(OTHERS)
     assert measure(OTHERS) == []
-    assert "FAIL: not measured, tried 2 times: MemoryError: no room" in capsys.readouterr().out
+    assert "float64 not measured, tried 2 times: MemoryError: no room" in capsys.readouterr().out
     rows = store.read(tmp_path / "out.h5")["measurements"]
     assert list(rows["variant"]) == ["serial", "openmp", "openmp", "numpy"]
     assert list(rows["passed"]) == [0, 1, 1, 1]
@@ -500,7 +500,7 @@ def test_an_error_on_all_ranks_leaves_the_other_points(mpiexec, planned, tmp_pat
     assert list(store.read(tmp_path / "out.h5")["measurements"]["m"][::2]) == [4, 8, 12, 16]
 
 
-def test_a_point_that_kills_its_job_comes_last_and_is_a_fail_in_the_end(mpiexec, planned, tmp_path):
+def test_a_point_that_kills_its_job_comes_last_and_is_missing_in_the_end(mpiexec, planned, tmp_path):
     arguments = planned(ranks=2, sizes=(4, 12, 8))
     for before in (1, 2):  # the second job first measures what the first one could not come to
         done = mpiexec(2, RANK_FAILS, "kill", 2, *arguments)

@@ -100,7 +100,7 @@ def small(tmp_path) -> Path:
         )
     ]
     path = timings.write(tmp_path / "timings.h5", {"tiles": rows, "sums": sums})
-    return report.build(path, tmp_path / "results")
+    return report.build(path, tmp_path / "results")[0]
 
 
 @pytest.mark.slow
@@ -173,7 +173,7 @@ def test_empty_cells_stay_last(visit, small):
     seen = visit(small)
     seen.page.evaluate(OPEN_ALL)
     table = seen.page.locator("table.data", has=seen.page.locator("caption", has_text="Ladder, int32"))
-    button = table.locator("thead th", has_text="Step speed-up").locator("button")
+    button = table.locator("thead th", has_text="Step").locator("button")
     for _ in range(2):
         button.click()
         steps = column(table, 6)
@@ -259,7 +259,7 @@ def test_printing_shows_what_is_open_on_white(visit, small, tmp_path):
 def test_a_column_leads_to_its_definition(visit, small):
     seen = visit(small)
     seen.page.evaluate(OPEN_ALL)
-    seen.page.get_by_label("Definition of Step speed-up").first.click()
+    seen.page.get_by_label("Definition of Step").first.click()
     assert seen.page.locator("#step").bounding_box()["y"] < 900
 
 
@@ -299,7 +299,7 @@ def test_text_from_a_file_runs_nothing(visit, tmp_path):
     rows = [measurement(point, samples=kernel_samples([1e-3] * 9)) for point in points]
     omitted = [{"sweep": evil, "variant": evil, "ranks": 1, "reason": evil}]
     path = timings.write(tmp_path / "timings.h5", {f"../{evil}": rows}, {"host": evil, "arguments": [evil]}, omitted)
-    seen = visit(report.build(path, tmp_path / "results"), offline=True)
+    seen = visit(report.build(path, tmp_path / "results")[0], offline=True)
     seen.draw_all()
     assert seen.troubles == [] and seen.requests == [seen.url]
     assert seen.page.get_by_text("<script>alert(1)</script>").count() >= 3

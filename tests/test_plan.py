@@ -290,6 +290,21 @@ def test_auto_with_one_gpu_keeps_what_may_share_it():
     assert not make(changed(backends="auto", share_gpu=True), missing="", gpus=1).left_out
 
 
+@pytest.mark.parametrize("installed", [True, False])
+def test_an_algorithm_of_a_package_that_may_be_missing_has_jobs_of_its_own(monkeypatch, installed):
+    found = {"nvmath": installed}
+    monkeypatch.setattr(plan.importlib.util, "find_spec", lambda name: found[name] or None)
+    algorithms = ["cublasmp", "scatter", "resident"]
+    entry = {"operation": "matmul", "variants": ["cublas"], "algorithms": algorithms, "sizes": [64], "ranks": [1, 2]}
+    config = changed(sweeps__size=entry, sweeps__sum=GONE)
+    planned = make(config | {"backends": "auto"}, missing="", gpus=2)
+    missing = dict.fromkeys(["size/cuda-r1-2", "size/cuda-r2-2"], "nvmath is not installed (extra cublasmp)")
+    assert planned.left_out == ({} if installed else missing)
+    together = [{point.algorithm for point in batch.points} for batch in planned.batches if batch.ranks == 2]
+    assert together == [{"scatter", "resident"}, {"cublasmp"}]
+    assert not make(config, missing="", gpus=2).left_out  # backends: cuda
+
+
 def test_cuda_keeps_all_of_cuda_whatever_the_planner_sees():
     planned = make()
     assert devices(planned) == {"cuda"}

@@ -37,6 +37,7 @@ PRODUCTS = (
         "NVIDIA's cuBLASMp, through nvmath-python, in place of all of it",
         measures=("kernel",),
         variants=("cublas",),
+        package="nvmath",
     ),
 )
 

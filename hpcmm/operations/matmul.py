@@ -35,14 +35,20 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "naive_unguarded",
         "cuda",
-        "one thread computes one element of C, grid = n / block",
+        "one thread computes one element of C, grid = n / block: multiples of the block only",
         source="000, 003 kernel00",
         tiles=TILES,
         exact=True,
     ),
     Variant("naive", "cuda", "grid rounded up, bounds tested: any size", source="003 kernel01, 004", tiles=TILES),
     Variant("naive_unrolled", "cuda", "k loop unrolled by a stride, with a remainder", source="001", tiles=TILES),
-    Variant("uncoalesced", "cuda", "a warp's threads take different rows", source="000, 004 unit 4", tiles=TILES),
+    Variant(
+        "uncoalesced",
+        "cuda",
+        "a warp's threads take different rows",
+        source="000, 004 unit 4",
+        tiles=TILES,
+    ),
     Variant(
         "coalesced",
         "cuda",
@@ -67,7 +73,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "pitched",
         "cuda",
-        "tiled_padded on copies whose rows start at aligned addresses",
+        "tiled_padded on copies whose rows start at aligned addresses (pitched allocation)",
         source="001",
         tiles=TILES,
         pitched=True,
@@ -114,7 +120,7 @@ LADDER = (  # the order here is the order of the rungs
         block=(256,),
         constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 8, "STAGES": 3, "GROUP": 8},
     ),
-    Variant("cublas", "cuda", "cuBLAS", source="001", baseline=True),
+    Variant("cublas", "cuda", "cuBLAS, without TF32", source="001", baseline=True),
 )
 
 OPERANDS = (

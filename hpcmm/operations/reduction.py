@@ -22,7 +22,9 @@ LADDER = (  # the order here is the order of the rungs
         "divergent", "cuda", "interleaved addressing by a modulo: warps diverge", source="004 kernel 1", block=B128
     ),
     Variant("strided", "cuda", "interleaved addressing by a stride: bank conflicts", source="004 kernel 2", block=B128),
-    Variant("sequential", "cuda", "the lower half takes in the upper half", source="004 kernel 3", block=B128),
+    Variant(
+        "sequential", "cuda", "the lower half of the threads takes in the upper half", source="004 kernel 3", block=B128
+    ),
     Variant("first_add", "cuda", "first combination while loading", source="004 kernel 4", block=B128, constants=TWO),
     Variant("last_warp", "cuda", "the last warp written out", source="004 kernel 5", block=B128, constants=TWO),
     Variant("unrolled", "cuda", "all steps written out", source="Harris kernel 6", block=B128, constants=TWO),

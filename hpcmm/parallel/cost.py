@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hpcmm.parallel.schedules import block_rows, column_panels, grid, groups, panels, partners
+from hpcmm.parallel.schedules import block_rows, column_panels, grid, groups, panels, panels_of, partners
 
 
 @dataclass(frozen=True)
@@ -116,17 +116,23 @@ def predict(algorithm: str, kind: str, shape: Sequence[int], itemsize: int, rank
 
 
 def _summa(shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
-    """Rank 0's steps: a product takes place once its panels are there, while the next ones arrive."""
+    """The steps of the slowest in the first row: a product takes place once its panels are there.
+
+    Meanwhile the next ones arrive.
+    """
     m, n, k = shape
     of_rows, of_columns = grid(ranks)
     rows, columns = block_rows(m, of_rows)[0][1], block_rows(n, of_columns)[0][1]
-    done = arrived = 0.0
-    for step, panel in enumerate(panels(k, of_rows, of_columns)):
-        begin = done if step > 1 else arrived  # its buffer is free once the product before the last is done
-        away = (panel.column != 0) * rows + (panel.row != 0) * columns
-        arrived = max(begin, arrived) + machine.exchange(panel.terms * away * itemsize)
-        done = max(done, arrived) + machine.product(2 * rows * columns * panel.terms)
-    return done
+    cut, slowest = panels(k, of_rows, of_columns), 0.0
+    for column in range(of_columns):
+        done = before = arrived = 0.0
+        for panel in panels_of(cut, of_rows, of_columns, 0, column):
+            away = (panel.column != column) * rows + (panel.row != 0) * columns
+            # its buffer is free once the product before the last is done
+            arrived = max(arrived, before) + machine.exchange(panel.terms * away * itemsize)
+            before, done = done, max(done, arrived) + machine.product(2 * rows * columns * panel.terms)
+        slowest = max(slowest, done)
+    return slowest
 
 
 def _staged(shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:

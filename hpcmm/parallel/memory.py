@@ -47,7 +47,7 @@ def need(algorithm: str, operation: Operation, shape: tuple[int, ...], ranks: in
 
     >>> from hpcmm.operations.matmul import MATMUL
     >>> [need(name, MATMUL, (64, 64, 64), 4, 1).device // 1024 for name in ("scatter", "resident", "ring", "summa")]
-    [7, 7, 6, 8]
+    [7, 7, 6, 7]
     """
     sizes = dict(zip(operation.dimensions, shape, strict=True))
     whole = {o.name: math.prod(sizes[d] for d in o.dimensions) for o in operation.operands}

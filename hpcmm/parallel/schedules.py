@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isqrt
+
+import numpy as np
 
 PANEL_COLUMNS = 2048  # wide enough for a product to fill a GPU
 MAX_PANELS = 8
@@ -66,23 +67,24 @@ def groups(order: list[int], product: float, exchange: float, overhead: float) -
     >>> groups([0, 1, 2, 3, 4, 5, 6, 7], product=1.0, exchange=0.125, overhead=0.125)
     ([1, 7], 8.25)
     """
-    finished, begun = [0.0, product + overhead], [0, 0]
+    place = {rank: i for i, rank in enumerate(order)}
+    below, above = (np.array([place.get(rank + step, 0) for rank in order]) for step in (-1, 1))
+    finished, begun = np.zeros(len(order) + 1), [0, 0]
+    finished[1] = product + overhead
     for done in range(2, len(order) + 1):
-        arrived, members, count = (done - 1) * exchange, set(), 0
-        end, begin = math.inf, 0
-        for first in range(done - 1, 0, -1):  # the group is order[first:done]
-            count += 1 - (order[first] - 1 in members) - (order[first] + 1 in members)
-            members.add(order[first])
-            candidate = max(finished[first], arrived) + (done - first) * product + count * overhead
-            if candidate < end:
-                end, begin = candidate, first
-        finished.append(end)
-        begun.append(begin)
+        first = np.arange(done - 1, 0, -1)  # the group is order[first:done]; one that grows joins its neighbours
+        joins = sum((first < beside[first]) & (beside[first] < done) for beside in (below, above))
+        runs_of_group = np.cumsum(1 - joins)
+        begins = np.maximum(finished[first], (done - 1) * exchange)
+        ends = begins + (done - first) * product + runs_of_group * overhead
+        best = int(np.argmin(ends))
+        finished[done] = ends[best]
+        begun.append(int(first[best]))
     lengths, done = [], len(order)
     while done:
         lengths.append(done - begun[done])
         done = begun[done]
-    return lengths[::-1], finished[-1]
+    return lengths[::-1], float(finished[-1])
 
 
 def runs(ranks: list[int]) -> list[tuple[int, int]]:
@@ -121,18 +123,35 @@ class Panel:
 
 
 def panels(terms: int, rows: int, columns: int) -> list[Panel]:
-    """Cut the sum wherever the owner of A's or of B's part changes.
+    """Cut the sum wherever the owner of A's or of B's part changes, and each part after its first quarter.
 
-    >>> [(panel.first, panel.column, panel.row) for panel in panels(12, 2, 3)]
-    [(0, 0, 0), (4, 1, 0), (6, 1, 1), (8, 2, 1)]
+    A rank that begins at a part that others have waits for a quarter of it only.
+
+    >>> [(panel.first, panel.column, panel.row) for panel in panels(24, 2, 3)]
+    [(0, 0, 0), (2, 0, 0), (8, 1, 0), (9, 1, 0), (12, 1, 1), (13, 1, 1), (16, 2, 1), (18, 2, 1)]
     """
     of_a, of_b = block_rows(terms, columns), block_rows(terms, rows)
-    cuts = sorted({first for first, _ in (*of_a, *of_b)} | {terms})
+    parts = pairwise(sorted({first for first, _ in (*of_a, *of_b)} | {terms}))
+    shorter = 4 if rows * columns > 1 else 1
+    cuts = sorted({cut for first, last in parts for cut in (first, first + (last - first) // shorter, last)})
 
     def owner(blocks, term: int) -> int:
         return next(i for i, (first, count) in enumerate(blocks) if first <= term < first + count)
 
     return [Panel(first, last - first, owner(of_a, first), owner(of_b, first)) for first, last in pairwise(cuts)]
+
+
+def panels_of(cut: list[Panel], rows: int, columns: int, row: int, column: int) -> list[Panel]:
+    """The order in which the rank at a place of the grid multiplies the panels: round, from a part of its own.
+
+    >>> [panel.first for panel in panels_of(panels(24, 2, 3), 2, 3, 1, 0)]
+    [12, 13, 16, 18, 0, 2, 8, 9]
+    """
+    owners = [(panel.column, panel.row) for panel in cut]
+    starts = [i for i, owner in enumerate(owners) if owner not in owners[:i]]
+    count = len(starts)
+    start = starts[(row * count // rows + column * count // columns) % count]
+    return cut[start:] + cut[:start]
 
 
 def column_panels(columns: int) -> list[tuple[int, int]]:

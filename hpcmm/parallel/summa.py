@@ -16,7 +16,7 @@ import numpy as np
 from hpcmm.model import Variant
 from hpcmm.parallel.block_rows import collect, deal
 from hpcmm.parallel.distribution import ProductInPlace
-from hpcmm.parallel.schedules import Panel, block_rows, grid, panels
+from hpcmm.parallel.schedules import Panel, block_rows, grid, panels, panels_of
 from hpcmm.parallel.transports import Arrival
 
 
@@ -86,8 +86,7 @@ class Summa(ProductInPlace):
 
     def panel_at(self, step: int, row: int, column: int) -> Panel:
         """What the rank at a place of the grid multiplies in a step."""
-        count = len(self.panels)
-        return self.panels[(row * count // self.grid[0] + column * count // self.grid[1] + step) % count]
+        return panels_of(self.panels, *self.grid, row, column)[step]
 
     def _exchange(self, step: int) -> tuple[list[Arrival], list[tuple[int, Any]], Any, Any]:
         """What arrives at this rank for a step and what leaves it; A's and B's panel of the step."""

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pandas as pd
 
 from hpcmm import analysis, store
-from hpcmm.analysis import Series
+from hpcmm.analysis import Series, Summary
 from hpcmm.compare import Comparison
 from hpcmm.report import drawing, figures, findings, page, tables
 from hpcmm.report.figures import Figure
@@ -20,7 +20,7 @@ from hpcmm.report.page import Part, Sweep
 from hpcmm.report.tables import Table
 
 
-def build(timings: Path, results: Path) -> Path:
+def build(timings: Path, results: Path) -> tuple[Path, Summary]:
     """Make the whole report from a timings file alone.
 
     Parameters
@@ -32,8 +32,8 @@ def build(timings: Path, results: Path) -> Path:
 
     Returns
     -------
-    Path
-        The page.
+    tuple of Path and Summary
+        The page, and what ran.
 
     Raises
     ------
@@ -41,11 +41,13 @@ def build(timings: Path, results: Path) -> Path:
         If the timings cannot be read.
     """
     columns = store.read(timings)
-    frame = analysis.measurements(columns)
+    frame = analysis.apart(analysis.measurements(columns))
+    summary = analysis.summary(columns, frame)
     whole = Experiment(
         activities=analysis.activities(columns, frame),
         resources=analysis.resources(frame),
         scaling=analysis.scaling(frame),
+        predictions=analysis.predictions(columns, frame),
         profiles=analysis.profiles(columns),
     )
     folder = Folder(results)
@@ -62,7 +64,7 @@ def build(timings: Path, results: Path) -> Path:
         shown = [_sweep(name, members, drawn[name], whole, folder) for name, members in sweeps.items()]
         occupied, device = _resources(whole.resources, page.gpus(runs), folder)
         html = page.render(
-            summary=analysis.summary(columns, frame),
+            summary=summary,
             headlines=findings.headlines(frame, whole.scaling),
             runs=runs,
             sweeps=shown,
@@ -78,7 +80,7 @@ def build(timings: Path, results: Path) -> Path:
         for name, svg in zip(folder.stills, drawings.result(), strict=True):
             folder.write(name, svg)
     folder.write("report.html", html)
-    return results / "report.html"
+    return results / "report.html", summary
 
 
 def build_comparison(comparison: Comparison, before: Path, after: Path, phase: str, target: Path) -> None:
@@ -95,6 +97,7 @@ class Experiment:
     activities: pd.DataFrame
     resources: pd.DataFrame
     scaling: pd.DataFrame
+    predictions: pd.DataFrame
     profiles: pd.DataFrame
 
 
@@ -141,8 +144,8 @@ def _figures(
         stem = f"{_stem(name)}-{quote(series.dtype, safe='')}-r{series.ranks}{number}"
         own = figures.of_series(series, with_calls=series.dtype == members[0].dtype)
         drawn.append(folder.keep(stem, own, f"{name}: {tables.conditions(series)}"))
-    gains = whole.scaling[whole.scaling["sweep"] == name]
-    return drawn, folder.keep(_stem(name), figures.scalings(gains), name)
+    gains, predicted = (rows[rows["sweep"] == name] for rows in (whole.scaling, whole.predictions))
+    return drawn, folder.keep(_stem(name), [*figures.scalings(gains), *figures.predictions(predicted)], name)
 
 
 def _sweep(
@@ -175,10 +178,15 @@ def _sweep(
     ):
         if some := [table for table in shown if table]:
             folder.tabulate(f"{stem}.{kind}", some, tables.csv(frames, columns))
-    gains = whole.scaling[whole.scaling["sweep"] == name]
-    scaled = [tables.scaling_table(gains)] if not gains.empty else []
-    if scaled:
-        folder.tabulate(f"{stem}.scaling", scaled, tables.csv([gains], tables.SCALING_COLUMNS))
+    scaled = []
+    for kind, all_rows, tabulate, columns in (
+        ("scaling", whole.scaling, tables.scaling_table, tables.SCALING_COLUMNS),
+        ("predictions", whole.predictions, tables.prediction_table, tables.PREDICTION_COLUMNS),
+    ):
+        rows = all_rows[all_rows["sweep"] == name]
+        if not rows.empty:
+            scaled.append(tabulate(rows))
+            folder.tabulate(f"{stem}.{kind}", scaled[-1:], tables.csv([rows], columns))
     return Sweep(name, parts, findings.what_to_see(points, whole.resources, whole.profiles), scaled, drawn[1])
 
 
@@ -189,9 +197,10 @@ def _resources(
     shown = []
     # The name of a sweep has no dot, so that these files are nobody else's.
     for operation, part in rows.groupby("operation", sort=False):
-        shown.append(tables.resource_table(part))
+        own = [tables.resource_table(on_gpu) for _, on_gpu in part.groupby("gpu", sort=False)]
         csv = tables.csv([part.dropna(axis=1, how="all")], tables.RESOURCE_COLUMNS)
-        folder.tabulate(f"{operation}.resources", shown[-1:], csv)
+        folder.tabulate(f"{operation}.resources", own, csv)
+        shown += own
     device = tables.device_table(gpus)
     if device:
         folder.tabulate("gpu.properties", [device], tables.device_csv(gpus))
@@ -202,6 +211,7 @@ def _profiles(rows: pd.DataFrame, folder: Folder) -> list[Table]:
     """Write what a profiler counted of the kernels of each operation; return the tables."""
     shown = []
     for operation, part in rows.groupby("operation", sort=False):
-        shown.append(tables.profile_table(part))
-        folder.tabulate(f"{operation}.profile", shown[-1:], tables.csv([part], tables.PROFILE_COLUMNS))
+        own = [tables.profile_table(on_gpu) for _, on_gpu in part.groupby("gpu", sort=False)]
+        folder.tabulate(f"{operation}.profile", own, tables.csv([part], tables.PROFILE_COLUMNS))
+        shown += own
     return shown

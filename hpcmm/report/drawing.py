@@ -11,38 +11,40 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from pathlib import Path
 
 import vl_convert
 
 VEGA_LITE = "6.4"
+FONTS = Path(__file__).with_name("fonts.conf")
 
 
 def svgs(specs: Sequence[str]) -> list[str]:
-    """Draw each specification. One takes some 60 ms, so that many are drawn by several processes."""
-    workers = min(4, len(os.sched_getaffinity(0)), len(specs) // 12)
-    if workers < 2:
-        return [vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE) for spec in specs]
+    """Draw each specification. One takes some 20 ms, so that many are drawn by several processes."""
+    workers = max(1, min(4, len(os.sched_getaffinity(0)), len(specs) // 24))
     drawings = [""] * len(specs)
     with ThreadPoolExecutor(workers) as threads:
-        parts = [specs[i::workers] for i in range(workers)]
-        for i, drawn in enumerate(threads.map(_apart, parts)):
-            drawings[i::workers] = drawn
+        parts = [json.dumps(specs[i::workers]) for i in range(workers)]
+        for i, drawn in enumerate(threads.map(_program, parts)):
+            drawings[i::workers] = json.loads(drawn)
     return drawings
-
-
-def _apart(specs: Sequence[str]) -> list[str]:
-    return json.loads(_program(json.dumps(specs)))
 
 
 def _program(text: str = "") -> str:
     command = [sys.executable, "-P", __file__]  # by its path it loads vl_convert and nothing else
-    return subprocess.run(command, input=text, stdout=subprocess.PIPE, text=True, check=True).stdout
+    environment = os.environ | {"FONTCONFIG_FILE": str(FONTS)}
+    return subprocess.run(command, input=text, stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout
 
 
 @cache
 def script() -> str:
-    """Vega, Vega-Lite and vega-embed in one script for an offline page: gzip in base64, a third of its length."""
+    """Vega, Vega-Lite and vega-embed in one script for an offline page, ``compressed`` to a third of its length."""
     return _program()  # takes a second or two, in which this process has other things to do
+
+
+def compressed(text: str) -> str:
+    """gzip in base64, as the page's script unpacks it; it has no character that HTML gives a meaning."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def main() -> None:
@@ -52,7 +54,7 @@ def main() -> None:
         json.dump([vl_convert.vegalite_to_svg(each, vl_version=VEGA_LITE) for each in json.loads(specs)], sys.stdout)
     else:
         code = vl_convert.javascript_bundle(vl_version=VEGA_LITE)
-        sys.stdout.write(base64.b64encode(gzip.compress(code.encode(), mtime=0)).decode())
+        sys.stdout.write(compressed(code))
 
 
 if __name__ == "__main__":

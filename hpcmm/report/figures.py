@@ -145,6 +145,7 @@ def rate_against_size(series: Series) -> Figure | None:
     """
     column, unit = tables.RATES[OPERATIONS[series.operation].metric]
     known = series.points[series.points[column].notna()]
+    known, which = tables.at_sizes(known, 128)
     multiples = _multiples(known)
     if multiples:  # the baseline, far above, would flatten what there is to see
         known = known[known["baseline"] == 0]
@@ -195,7 +196,7 @@ def rate_against_size(series: Series) -> Figure | None:
     if multiples:
         widths = ", ".join(str(tile) for tile in sorted(set(multiples.values())))
         caption += f", without the baseline; vertical lines at the multiples of the tiles ({widths})"
-    return Figure("rate", caption, columns_of(known, series), _layered(layers, height), _shown(unit, series))
+    return Figure("rate", caption + which, columns_of(known, series), _layered(layers, height), _shown(unit, series))
 
 
 def _layered(layers: Sequence[Spec], height: int) -> Spec:
@@ -305,7 +306,7 @@ def ladders(series: Series) -> Iterator[Figure]:
             texts = (
                 ["baseline"] if row["baseline"] else [tables.times(row["step"]), tables.times(row["cumulative"]), part]
             )
-            gains.append("FAIL" if row["result"] == "FAIL" else ", ".join(filter(None, texts)))
+            gains.append(", ".join(filter(None, texts)) if row["result"] == "PASS" else row["result"])
         name, baseline = _name(device), OPERATIONS[series.operation].baseline(device).name
         columns = columns_of(rows, series) | {"gain": gains}
         order = list(rows["label"])
@@ -518,7 +519,9 @@ def _stacked(name: str, caption: str, rows: pd.DataFrame, names: Sequence[str], 
 
 def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
     """Every rung's highest rate against its arithmetic intensity, under what the hardware and this run reached."""
-    for roof in analysis.rooflines(frame):
+    roofs = list(analysis.rooflines(frame))
+    machines = list(dict.fromkeys(roof.machine for roof in roofs))
+    for roof in roofs:
         rows = roof.rungs
         intensity = rows["flops"] / rows["bytes"]
         columns = {
@@ -565,9 +568,12 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
             },
         ]
         caption = f"Roofline of the {_name(roof.device)} in {roof.dtype}: every rung at its fastest size"
+        number = f"-{machines.index(roof.machine) + 1}" if len(machines) > 1 else ""
+        if number:
+            caption += f"; {roof.machine}"
         shown = {"label": "Variant", "operation": "Operation", "size": "Size", "intensity": "Operations a byte"}
         shown |= {"rate": "GFLOP/s"} | ({"fraction": "Of limit"} if rows["fraction"].notna().any() else {})
-        yield Figure(f"{roof.device}-{roof.dtype}", caption, columns, _layered(layers, 380), shown)
+        yield Figure(f"{roof.device}-{roof.dtype}{number}", caption, columns, _layered(layers, 380), shown)
 
 
 def scalings(frame: pd.DataFrame) -> Iterator[Figure]:
@@ -581,8 +587,9 @@ def scalings(frame: pd.DataFrame) -> Iterator[Figure]:
         at = last.loc[last[work].idxmax()]
         if kind == "strong":
             rows = rows[(rows[list(DIMENSIONS)] == at[list(DIMENSIONS)]).all(axis=1)]
-        else:  # the work of each rank is what stays
-            rows = rows[(rows[work] / rows["ranks"] * at["ranks"] / at[work]).between(0.98, 1.02)]
+        else:
+            same = work if kind == "weak" else "bytes"  # of each rank
+            rows = rows[(rows[same] / rows["ranks"] * at["ranks"] / at[same]).between(0.98, 1.02)]
         best = rows.groupby("label")[["speedup", "call_speedup"]].max().max(axis=1).nlargest(4)
         name = _name(device)
         what = ", ".join(filter(None, (dtype, setting)))
@@ -632,6 +639,58 @@ def _scaling(rows: pd.DataFrame, caption: str, name: str, dtype: str) -> Figure:
         "speedup": "Speed-up",
     }
     return Figure(name, f"{caption}, up to {most} ranks", columns, _layered(layers, 300), shown, dtype)
+
+
+def predictions(frame: pd.DataFrame) -> Iterator[Figure]:
+    """Predicted rates of one sweep's largest product up to 1,024 ranks, and the measured ones on these lines.
+
+    ``frame`` is of ``analysis.predictions``.
+    """
+    for (device, dtype), rows in frame.groupby(["device", "dtype"], sort=False):
+        rows = rows[rows["flops"] == rows["flops"].max()].sort_values(["place", "ranks", "seconds"])
+        rows = rows.drop_duplicates(["label", "ranks"])
+        rates = {"predicted": rows["flops"] / rows["predicted_seconds"], "rate": rows["flops"] / rows["seconds"]}
+        columns = {"label": list(rows["label"]), "ranks": [int(ranks) for ranks in rows["ranks"]]}
+        columns |= {name: _rounded(rate / 1e9) for name, rate in rates.items()}
+        labels = list(dict.fromkeys(columns["label"]))
+        style = {"color": PALETTE, "shape": MARKERS, "strokeDash": DASHES[1:]}
+        hue, shape, dash = (
+            {"field": "label", "type": "nominal", "legend": {"title": None}}
+            | {
+                "scale": {
+                    "domain": labels,
+                    "range": [style[channel][i % len(style[channel])] for i in range(len(labels))],
+                }
+            }
+            for channel in style
+        )
+        ranks = sorted(set(columns["ranks"]))
+        x = {"field": "ranks", "type": "quantitative", "title": "ranks"}
+        x |= {"scale": {"type": "log", "base": 2, "padding": 12}, "axis": {"values": ranks, "format": "d"}}
+        tens = {"values": [10.0**i for i in range(10)], "format": ",~r"}
+        y = {"type": "quantitative", "title": "GFLOP/s", "scale": {"type": "log"}, "axis": tens}
+        tooltip = [{"field": "label", "title": "variant"}, {"field": "ranks"}]
+        tooltip += [
+            {"field": field, "type": "quantitative", "title": title, "format": ",.3r"}
+            for field, title in (("rate", "measured, GFLOP/s"), ("predicted", "predicted, GFLOP/s"))
+        ]
+        layers = [
+            {
+                "mark": {"type": "line"},
+                "encoding": {"x": x, "y": {"field": "predicted"} | y, "color": hue, "strokeDash": dash},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
+                "transform": [{"filter": "isValid(datum.rate)"}],
+                "encoding": {"x": x, "y": {"field": "rate"} | y, "color": hue, "shape": shape, "tooltip": tooltip},
+            },
+        ]
+        caption = (
+            f"Predicted on the {_name(device)} in {dtype}, at {tables.size(rows.iloc[0])}: lines are predictions "
+            "of the cost model, marks are measured"
+        )
+        shown = {"label": "Variant", "ranks": "Ranks", "rate": "Measured, GFLOP/s", "predicted": "Predicted, GFLOP/s"}
+        yield Figure(f"predicted-{device}-{dtype}", caption, columns, _layered(layers, 300), shown, dtype)
 
 
 def clocks(frame: pd.DataFrame) -> Iterator[Figure]:

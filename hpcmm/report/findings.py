@@ -81,13 +81,16 @@ def what_to_see(rows: pd.DataFrame, resources: pd.DataFrame, profiles: pd.DataFr
     rows = rows.reset_index(drop=True)
     passed = rows[(rows["result"] == "PASS") & rows["seconds"].notna()]
     found = [failures(rows), algorithms(rows[rows["result"] == "PASS"])]
-    if not passed.empty:
-        first = _first_series(passed)
+    rungs = passed[passed["algorithm"] == TEXTBOOK]  # an algorithm multiplies with a rung, mostly the library's
+    if not rungs.empty:
+        first = _first_series(rungs)
         for device in DEVICES:
             here = first[first["device"] == device]
             if not here.empty:
                 found += [best(here), reach(here), order(here, resources, profiles)]
-        found += [tiles(first), remainders(first), pitch(first), shapes(first), host_memory(first), ranks(passed)]
+        found += [tiles(first), remainders(first), pitch(first), shapes(first), host_memory(first)]
+    if not passed.empty:
+        found.append(ranks(passed))
     return [sentence for sentence in found if sentence]
 
 
@@ -253,7 +256,10 @@ def _resources_of(row: Row, frame: pd.DataFrame) -> Row | None:
     if frame.empty:
         return None
     same = frame[
-        (frame["operation"] == row["operation"]) & (frame["rung"] == row["rung"]) & (frame["dtype"] == row["dtype"])
+        (frame["operation"] == row["operation"])
+        & (frame["rung"] == row["rung"])
+        & (frame["dtype"] == row["dtype"])
+        & (frame["gpu"] == row["gpu"])
     ]
     return None if same.empty else same.iloc[0]
 
@@ -427,7 +433,7 @@ def headlines(frame: pd.DataFrame, scaling: pd.DataFrame) -> list[Headline]:
     rows = rows[(rows["result"] == "PASS") & rows["seconds"].notna() & (rows["baseline"] == 0)]
     found = []
     for operation, name in (("matmul", "Fastest product"), ("sum", "Fastest sum")):
-        own = rows[rows["operation"] == operation]
+        own = rows[(rows["operation"] == operation) & (rows["algorithm"] == TEXTBOOK)]
         if own.empty:
             continue
         device = "cuda" if (own["device"] == "cuda").any() else "cpu"

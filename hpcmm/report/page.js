@@ -1,39 +1,45 @@
 "use strict";
 // Draws the figures as they come into sight, shows the values behind them, sorts and filters tables.
 
-const config = JSON.parse(document.getElementById("config")?.textContent ?? "{}");
-const values = new Map();  // the rows of each set of values, unpacked once
+let config = {}, figures = {};
+const rows = new Map();  // of each figure, unpacked once
+
+async function unzipped(id) {
+  const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), each => each.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+}
+
+const unpacked = document.getElementById("figures") ? unzipped("figures").then(text => {
+  ({config, figures} = JSON.parse(text));
+}) : Promise.resolve();
 
 function rowsOf(id) {
-  if (!values.has(id)) {
-    const columns = JSON.parse(document.getElementById(id).textContent);
+  if (!rows.has(id)) {
+    const columns = figures[id].columns;
     const names = Object.keys(columns);
-    const unpacked = names.map(name => {
+    const lists = names.map(name => {
       const column = columns[name];
       return Array.isArray(column) ? column : column.rows.map(i => column.texts[i]);
     });
-    values.set(id, unpacked[0].map((_, i) => Object.fromEntries(names.map((name, j) => [name, unpacked[j][i]]))));
+    rows.set(id, lists[0].map((_, i) => Object.fromEntries(names.map((name, j) => [name, lists[j][i]]))));
   }
-  return values.get(id);
+  return rows.get(id);
 }
 
-async function unpackVega() {
-  const packed = document.getElementById("vega");
-  if (!packed) return;
-  const bytes = Uint8Array.from(atob(packed.textContent), each => each.charCodeAt(0));
-  const unzipped = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+async function loadVega() {
+  if (!document.getElementById("vega")) return;
   const script = document.createElement("script");
-  script.textContent = await new Response(unzipped).text();
+  script.textContent = await unzipped("vega");
   document.head.append(script);
 }
 
 function draw(place) {
   if (place.dataset.state || !window.vegaEmbed) return;
   place.dataset.state = "drawing";
-  const source = JSON.parse(place.nextElementSibling.textContent);
+  const id = place.dataset.figure;
   // a copy: Vega adds fields to the rows that it is given
-  const rows = rowsOf(place.dataset.values).map(row => ({...row}));
-  const spec = {...source, data: {name: "points"}, datasets: {points: rows}};
+  const points = rowsOf(id).map(row => ({...row}));
+  const spec = {...figures[id].spec, data: {name: "points"}, datasets: {points}};
   const narrow = {...config, legend: {...config.legend, columns: place.clientWidth < 450 ? 2 : config.legend.columns}};
   vegaEmbed(place, spec, {renderer: "svg", actions: false, config: narrow}).then(
     () => {
@@ -58,7 +64,7 @@ function drawNext() {
   const next = places.find(place => !place.dataset.state && isShown(place));
   if (next) { draw(next); whenIdle(drawNext); }
 }
-unpackVega().then(() => {
+Promise.all([unpacked, loadVega()]).then(() => {
   const near = new IntersectionObserver(entries => {
     for (const entry of entries) if (entry.isIntersecting) draw(entry.target);
   }, {rootMargin: "600px"});
@@ -73,11 +79,12 @@ addEventListener("beforeprint", () => {  // what is open is printed
 
 const number = new Intl.NumberFormat("en", {maximumSignificantDigits: 5});
 
-function showValues(details) {
-  const {values: id, shown} = details.dataset;
+async function showValues(details) {
+  await unpacked;
   if (details.querySelector("table")) return;
+  const id = details.dataset.figure;
   const table = document.createElement("table");
-  const names = Object.entries(JSON.parse(shown));
+  const names = Object.entries(figures[id].shown);
   const head = table.createTHead().insertRow();
   for (const [, title] of names) {
     const cell = head.appendChild(document.createElement("th"));

@@ -15,7 +15,7 @@ from hpcmm import analysis, compare, limits
 from hpcmm.analysis import Series, Summary
 from hpcmm.compare import Comparison
 from hpcmm.operations import OPERATIONS
-from hpcmm.report import figures, tables
+from hpcmm.report import drawing, figures, tables
 from hpcmm.report.figures import Figure
 from hpcmm.report.findings import Headline
 from hpcmm.report.tables import Table
@@ -40,9 +40,12 @@ class Part:
         return tables.conditions(self.series)
 
     @property
-    def others(self) -> list[Table]:
-        """The tables behind the first."""
-        return [table for table in (self.ladder, self.phases, self.activities) if table]
+    def tables(self) -> list[Table]:
+        """All tables, first the one to be seen: of a ladder at a single size that of the ladder."""
+        first = [self.sizes, self.ladder]
+        if self.ladder and len(self.sizes.rows) == 1:
+            first.reverse()
+        return [table for table in (*first, self.phases, self.activities) if table]
 
 
 @dataclass(frozen=True)
@@ -104,10 +107,21 @@ def render(
     vega : str
         What ``drawing.script`` returns; empty if there are no figures.
     """
+    kept: dict[str, Any] = {}
+
+    def keep(identity: str, figure: Figure) -> str:
+        kept[identity] = {"columns": packed(figure.columns), "spec": figure.spec, "shown": figure.shown}
+        return identity
+
+    def all_kept() -> str:
+        found = {"config": figures.CONFIG, "figures": kept}
+        return drawing.compressed(json.dumps(found, allow_nan=False, separators=(",", ":"), ensure_ascii=False))
+
     return _template("page.html.j2").render(
         summary=summary,
         headlines=headlines,
         failures=tables.failure_table(summary.failures),
+        missing=tables.missing_table(summary.missing),
         throttlings=tables.throttling_table(summary.throttlings),
         omitted=tables.omitted_table(summary.omitted),
         conditions=conditions(runs),
@@ -123,8 +137,8 @@ def render(
         unprofiled=unprofiled,
         ladders=[operation for operation in OPERATIONS.values() if operation.name in {s.operation for s in sweeps}],
         timings=timings,
-        config=figures.CONFIG,
-        packed=packed,
+        keep=keep,
+        kept=all_kept,
         vega=vega,
     )
 
@@ -152,7 +166,6 @@ def _template(name: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":"), "ensure_ascii": False}
     return environment.get_template(name)
 
 
@@ -184,8 +197,8 @@ def conditions(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]
 
 
 def _conditions_of(provenance: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
-    cpu, mpi = _mapping(provenance.get("cpu")), _mapping(provenance.get("mpi"))
-    packages = _mapping(provenance.get("packages"))
+    cpu, mpi = analysis.mapping(provenance.get("cpu")), analysis.mapping(provenance.get("mpi"))
+    packages = analysis.mapping(provenance.get("packages"))
     devices = gpus([{"provenance": provenance}])
     revision = str(provenance.get("revision") or "")[:12]
     cores = f", {cpu['cores']} cores" if cpu.get("cores") else ""
@@ -228,10 +241,6 @@ def _gpus(runs: Sequence[Mapping[str, Any]]) -> list[str]:
                 devices[gpu.get("uuid") or (run["provenance"].get("host"), i)] = str(gpu["name"])
     names = list(devices.values())
     return [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)]
-
-
-def _mapping(value: Any) -> Mapping:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _known(*values: Any) -> list[str]:

@@ -31,6 +31,7 @@ POINT_COLUMNS = (
         "ranks",
         *DIMENSIONS,
         "device",
+        "machine",
         "variant",
         "tile",
         "label",
@@ -53,10 +54,23 @@ ACTIVITY_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "memory", 
 ACTIVITY_COLUMNS += ("mean", "least", "most")
 SCALING_COLUMNS = ("kind", "setting", "dtype", *DIMENSIONS, "device", "label", "ranks", "seconds", "speedup")
 SCALING_COLUMNS += ("efficiency", "call_seconds", "call_speedup", "call_efficiency")
-RESOURCE_COLUMNS = ("operation", "variant", "tile", "label", "dtype", *DIMENSIONS, "ranks", *RESOURCES, "occupancy")
+PREDICTION_COLUMNS = ("operation", "dtype", *DIMENSIONS, "device", "label", "measured_ranks", "ranks", "seconds")
+PREDICTION_COLUMNS += ("predicted_seconds",)
+RESOURCE_COLUMNS = (
+    "operation",
+    "gpu",
+    "variant",
+    "tile",
+    "label",
+    "dtype",
+    *DIMENSIONS,
+    "ranks",
+    *RESOURCES,
+    "occupancy",
+)
 RESOURCE_COLUMNS += (*(f"limit_{name.replace(' ', '_')}" for name in analysis.LIMITS), "limited_by", "computed_blocks")
 RESOURCE_COLUMNS += ("phase_loads", "phase_flops", "pending_loads", "bound_flops_per_second")
-PROFILE_COLUMNS = ("operation", "variant", "tile", "label", "dtype", *DIMENSIONS, "result", "where", "kernel")
+PROFILE_COLUMNS = ("operation", "gpu", "variant", "tile", "label", "dtype", *DIMENSIONS, "result", "where", "kernel")
 PROFILE_COLUMNS += ("launches", *COUNTERS, "shared_wavefronts_per_load", "shared_wavefronts_per_store")
 
 
@@ -86,7 +100,7 @@ DEFINED = {
     **{name: "rate" for _, name in RATES.values()},
     **{f"{name}, kernel alone": "rate" for _, name in RATES.values()},
     **{f"{name}, whole call": "rate" for _, name in RATES.values()},
-    **dict.fromkeys(("Step speed-up", "Cumulative speed-up"), "step"),
+    **dict.fromkeys(("Step", "Cumulative"), "step"),
     "Ratio to baseline": "ratio",
     "Of limit": "hardware-limit",
     "Result": "pass",
@@ -99,6 +113,7 @@ DEFINED = {
     "GFLOP/s, bandwidth bound": "tile-phase",
     **dict.fromkeys(COUNTED, "profile"),
     "Verdict": "verdict",
+    **dict.fromkeys(("Predicted", "Predicted over measured"), "predicted"),
     **dict.fromkeys(("Scaling", "Speed-up", "Efficiency", "Call speed-up", "Call efficiency"), "scaling"),
 }
 
@@ -134,12 +149,11 @@ def spread(rows: pd.DataFrame, most: int) -> pd.DataFrame:
 
 def at_sizes(rows: pd.DataFrame, most: int) -> tuple[pd.DataFrame, str]:
     """The rows at some of their sizes, and which these are if there are more."""
-    sizes = rows.drop_duplicates(list(DIMENSIONS))
+    sizes = rows[list(DIMENSIONS)].drop_duplicates()
     some = spread(sizes, most)
     if len(some) == len(sizes):
         return rows, ""
-    shapes = (pd.MultiIndex.from_frame(frame[list(DIMENSIONS)]) for frame in (rows, some))
-    kept = rows[next(shapes).isin(next(shapes))]
+    kept = rows[pd.MultiIndex.from_frame(rows[list(DIMENSIONS)]).isin(pd.MultiIndex.from_frame(some))]
     names = ", ".join(size(row) for row in analysis.records(some)) if len(some) <= 8 else f"{len(some)} sizes"
     return kept, f", at {names} of {len(sizes)}; the CSV file has all"
 
@@ -209,7 +223,8 @@ def rate(row: Mapping, metric: str, prefix: str = "") -> float:
 
 
 def failed(row: Mapping) -> Cell:
-    return Cell("FAIL", row["where"], "fail")
+    """Instead of the numbers of a point that has none."""
+    return Cell(row["result"], row["where"], "fail" if row["result"] == "FAIL" else "text")
 
 
 def result(row: Mapping) -> str:
@@ -218,8 +233,14 @@ def result(row: Mapping) -> str:
     return row["result"] + accuracy + (", throttled" if row["throttled"] else "")
 
 
-def against_baseline(row: Mapping) -> str:
-    return "baseline" if row["baseline"] else times(row["ratio"])
+def against_baseline(row: Mapping, prefix: str = "") -> str:
+    return "baseline" if row["baseline"] else times(row[prefix + "ratio"])
+
+
+def ends(row: Mapping, name: str, form: Callable[[float], str]) -> str:
+    """The 95 % interval of a number, ``"0.971 to 0.976"``; nothing where it has none."""
+    low, high = row[name + "_low"], row[name + "_high"]
+    return f"{form(low)} to {form(high)}" if math.isfinite(low) else ""
 
 
 def size_table(series: Series, most: int | None = None) -> Table:
@@ -238,11 +259,14 @@ def size_table(series: Series, most: int | None = None) -> Table:
             row = records.get(label)
             if row is None:
                 cells.append(EMPTY)
-            elif row["result"] == "FAIL":
+            elif row["result"] != "PASS":
                 cells.append(failed(row))
             else:
-                parts = " ".join(filter(None, (against_baseline(row), percent(row["fraction"]))))
-                cells.append(Cell(number(rate(row, metric)), "\n".join(filter(None, (parts, result(row))))))
+                alone = math.isfinite(row["seconds"])  # else the algorithm is a way to do the whole call
+                prefix = "" if alone else "call_"
+                parts = " ".join(filter(None, (against_baseline(row, prefix), percent(row["fraction"]))))
+                notes = filter(None, ("" if alone else "whole call", parts, result(row)))
+                cells.append(Cell(number(rate(row, metric, prefix)), "\n".join(notes)))
         rows.append(tuple(cells))
     head = ("n" if size_is_one_number(series.points) else "m × n × k", *labels)
     return Table(f"{RATES[metric][1]}, {conditions(series)}{which}", head, tuple(rows))
@@ -273,11 +297,12 @@ def ladder_table(series: Series) -> Table:
         here = (size(row), row["device"])
         cells = [*leading(here, above), Cell(row["label"], kind="text")]
         above = here
-        if row["result"] == "FAIL":
+        if row["result"] != "PASS":
             cells += [EMPTY] * (5 + limited) + [failed(row)]
         else:
-            cells += [Cell(duration(row["seconds"])), Cell(number(rate(row, metric)))]
-            cells += [Cell(times(row["step"])), Cell(times(row["cumulative"])), Cell(against_baseline(row))]
+            cells += [Cell(duration(row["seconds"]), ends(row, "seconds", duration)), Cell(number(rate(row, metric)))]
+            cells += [Cell(times(row["step"])), Cell(times(row["cumulative"]))]
+            cells.append(Cell(against_baseline(row), "" if row["baseline"] else ends(row, "ratio", number)))
             if limited:
                 cells.append(Cell(percent(row["fraction"]), row["ceiling"]))
             cells.append(Cell(result(row), kind="text"))
@@ -288,8 +313,8 @@ def ladder_table(series: Series) -> Table:
         "Rung",
         "Time",
         RATES[metric][1],
-        "Step speed-up",
-        "Cumulative speed-up",
+        "Step",
+        "Cumulative",
         "Ratio to baseline",
         *(["Of limit"] if limited else []),
         "Result",
@@ -385,6 +410,23 @@ def scaling_table(rows: pd.DataFrame) -> Table:
     return Table(f"Scaling over ranks{which}", head, tuple(cells))
 
 
+def prediction_table(rows: pd.DataFrame) -> Table:
+    """Predicted beside measured, of the largest product of one sweep; ``rows`` are of ``analysis.predictions``."""
+    rows = rows[rows["flops"] == rows["flops"].max()]
+    rows = rows.sort_values(["device", "place", "dtype", "ranks", "seconds"], kind="stable")  # NaN is last
+    rows = rows.drop_duplicates(["label", "dtype", "ranks"])
+    cells, above = [], ("",) * 3
+    for row in analysis.records(rows):
+        here = (size(row), row["label"], row["dtype"])
+        ratio = row["predicted_seconds"] / row["seconds"]
+        line = [*leading(here, above), Cell(whole(row["ranks"]))]
+        line += [Cell(duration(row["seconds"])) if ratio > 0 else Cell("predicted only", kind="text")]
+        cells.append((*line, Cell(duration(row["predicted_seconds"])), Cell(number(ratio))))
+        above = here
+    head = ("n" if size_is_one_number(rows) else "m × n × k", "Variant", "Type", "Ranks", "Measured", "Predicted")
+    return Table("Predicted by the cost model", (*head, "Predicted over measured"), tuple(cells))
+
+
 def resource_table(rows: pd.DataFrame) -> Table:
     """What each kernel of one operation takes of an SM; ``rows`` are of ``analysis.resources``."""
     phased = "phase_loads" in rows and rows["phase_loads"].notna().any()
@@ -417,7 +459,7 @@ def resource_table(rows: pd.DataFrame) -> Table:
     if phased:
         head += ("Loads a phase", "Operations a phase", "Pending loads an SM", "Operations a load")
         head += ("GFLOP/s, bandwidth bound",)
-    return Table(f"Resources and occupancy, {rows['operation'].iloc[0]}", head, tuple(cells))
+    return Table(f"Resources and occupancy, {_operation_on(rows)}", head, tuple(cells))
 
 
 def profile_table(rows: pd.DataFrame) -> Table:
@@ -455,7 +497,13 @@ def profile_table(rows: pd.DataFrame) -> Table:
         ]
         cells.append(tuple(line))
     sizes = ", ".join(dict.fromkeys(size(row) for row in analysis.records(rows)))
-    return Table(f"What the profiler says, {rows['operation'].iloc[0]} of {sizes}", head, tuple(cells))
+    return Table(f"What the profiler says, {_operation_on(rows)} of {sizes}", head, tuple(cells))
+
+
+def _operation_on(rows: pd.DataFrame) -> str:
+    """``"matmul on NVIDIA H200"``, as no two GPUs share such a table."""
+    operation, gpu = rows[["operation", "gpu"]].iloc[0]
+    return f"{operation} on {gpu}" if gpu else operation
 
 
 def whole(count: float) -> str:
@@ -561,6 +609,11 @@ def failure_table(frame: pd.DataFrame) -> Table:
     return _points_table("Wrong results", "First wrong element", frame, lambda row: Cell(row["where"], kind="fail"))
 
 
+def missing_table(frame: pd.DataFrame) -> Table:
+    """Every point that was tried and could not be measured, and why."""
+    return _points_table("Missing", "Reason", frame, lambda row: Cell(row["where"], kind="text"))
+
+
 def throttling_table(frame: pd.DataFrame) -> Table:
     """Every measurement during which the device was slowed down, and by what."""
     return _points_table(
@@ -585,7 +638,7 @@ def _points_table(caption: str, what: str, frame: pd.DataFrame, cell: Callable[[
 
 
 def omitted_table(frame: pd.DataFrame) -> Table:
-    """What was planned and not measured, and why; one row for all that share sweep and reason."""
+    """What was planned and never tried, and why; one row for all that share sweep and reason."""
     rows = tuple(
         (
             Cell(sweep, kind="text"),

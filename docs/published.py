@@ -1,0 +1,234 @@
+"""Publish a run: results/reference/ and what README.md shows of it.
+
+    python docs/published.py [TIMINGS]
+
+With a timings file, that one is taken as the published run. Then the report, the figures and the tables between
+the README's marks ``<!-- published: NAME -->`` and ``<!-- end -->`` are made anew from results/reference/timings.h5.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pandas as pd
+from tabulate import tabulate
+
+from hpcmm import analysis, report, store
+from hpcmm.analysis import Columns
+from hpcmm.operations import OPERATIONS
+from hpcmm.report import page, tables
+
+ROOT = Path(__file__).parents[1]
+REFERENCE = ROOT / "results" / "reference"
+# the figures that the README shows, by their names in the report
+FIGURES = {
+    "ladder": "ladder-float32-r1-ladder-cuda",
+    "tiles": "tile-float32-r1-tiles",
+    "reduction": "reduction_ladder-int32-r1-ladder-cuda",
+    "scaling": "distributed-strong-cuda-float32",
+}
+DEVICES = {"cpu": "CPU", "cuda": "GPU"}
+MARKED = re.compile(r"(<!-- published: (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def main(arguments: Sequence[str]) -> None:
+    timings = REFERENCE / "timings.h5"
+    if arguments:
+        store.merge([Path(arguments[0])], timings, single=True)
+    with tempfile.TemporaryDirectory() as folder:
+        made, summary = report.build(timings, Path(folder))
+        shutil.copyfile(made, REFERENCE / "report.html")
+        for name, figure in FIGURES.items():
+            drawn = Path(folder, "figures", f"{figure}.svg")
+            if drawn.exists():
+                shutil.copyfile(drawn, REFERENCE / f"{name}.svg")
+    readme = ROOT / "README.md"
+    readme.write_text(filled(readme.read_text("utf-8"), store.read(timings)), "utf-8")
+    print(f"{REFERENCE}: {summary.line}")
+
+
+def filled(text: str, columns: Columns | None) -> str:
+    """A text with what stands between its marks made from a timings file, or without numbers if there is none."""
+    frame = analysis.measurements(columns) if columns else None
+
+    def section(mark: re.Match) -> str:
+        content = SECTIONS[mark["name"]](columns, frame)
+        return f"{mark[1]}{content}\n{mark[3]}" if content else f"{mark[1]}{mark[3]}"
+
+    return MARKED.sub(section, text)
+
+
+def run(columns: Columns | None, frame: pd.DataFrame | None) -> str:
+    """What was measured where, with the figure of the ladder."""
+    if frame is None:
+        return ""
+    conditions = dict(page.conditions(analysis.runs(columns)))
+    where = "; ".join(", ".join(conditions[name]) for name in ("GPU", "CPU", "Date (UTC)") if name in conditions)
+    return (
+        f"[The report](results/reference/report.html) of a run of every sweep ({where}) is made from\n"
+        f"[timings.h5](results/reference/timings.h5): {analysis.summary(columns, frame).line}.\n\n{_figure('ladder')}"
+    )
+
+
+def ladder(operation: str, sweeps: Sequence[str]) -> Callable[[Columns | None, pd.DataFrame | None], str]:
+    """Every rung of an operation, and what it reached in the published run: of several tiles the fastest."""
+    about = OPERATIONS[operation]
+    unit = tables.RATES[about.metric][1]
+
+    def section(columns: Columns | None, frame: pd.DataFrame | None) -> str:
+        rows = pd.DataFrame() if frame is None else _fastest(frame, operation, sweeps)
+        dtypes = [] if rows.empty else [dtype for dtype in about.dtypes if (rows["dtype"] == dtype).any()]
+        dtypes = dtypes if about.metric == "flops" else dtypes[:1]  # only bytes count for the others
+        steps = about.metric == "bytes"
+        head = ["rung", "on", "what changes"]
+        for dtype in dtypes:
+            head += [f"{dtype} {unit}", *(["× first rung"] if steps else []), "× library"]
+        cells = []
+        for variant in about.ladder:
+            name = f"*baseline*: {variant.change}" if variant.baseline else variant.change
+            line = [f"`{variant.name}`", DEVICES[variant.device], name]
+            for dtype in dtypes:
+                here = rows[(rows["dtype"] == dtype) & (rows["device"] == variant.device)]
+                line += _reached(here, variant.name, about.metric, steps)
+            cells.append(line)
+        table = _table(head, cells)
+        if not dtypes:
+            return table
+        sizes = {DEVICES[device]: tables.size(at.iloc[0]) for device, at in rows.groupby("device")}
+        at = " and ".join(f"{size} on the {device}" for device, size in sizes.items())
+        fastest = "; of several tiles the fastest" if "tile" in rows and rows["tile"].notna().any() else ""
+        return f"{table}\n\nThe numbers are those of the published run at {at}{fastest}."
+
+    return section
+
+
+def _reached(here: pd.DataFrame, variant: str, metric: str, steps: bool) -> list[str]:
+    own = here[here["variant"] == variant]
+    if own.empty:
+        return [""] * (2 + steps)
+    row = own.iloc[0]
+    first = here[here["baseline"] == 0].iloc[0]
+    ratio = tables.number(row["ratio"])
+    if pd.notna(row["ratio_low"]) and not row["baseline"]:
+        ratio += f" ({tables.number(row['ratio_low'])} to {tables.number(row['ratio_high'])})"
+    gain = [tables.number(first["seconds"] / row["seconds"])] if steps else []
+    return [tables.number(tables.rate(row, metric)), *gain, ratio]
+
+
+def _fastest(frame: pd.DataFrame, operation: str, sweeps: Sequence[str]) -> pd.DataFrame:
+    """The largest size that all variants of a device have, on one rank: the fastest of each variant's tiles."""
+    rows = _of(frame, sweeps)
+    rows = rows[(rows["operation"] == operation) & (rows["ranks"] == 1) & rows["seconds"].notna()]
+    found = []
+    for _, on_device in rows.groupby("device", sort=False):
+        variants = on_device.groupby("n")["variant"].nunique()
+        at = on_device[on_device["n"] == variants[variants == variants.max()].index.max()]
+        at = at.sort_values("seconds", kind="stable").drop_duplicates(["variant", "dtype"])
+        found.append(at.sort_values("place", kind="stable"))
+    return pd.concat(found) if found else rows
+
+
+def tiles(columns: Columns | None, frame: pd.DataFrame | None) -> str:
+    """GFLOP/s and share of the library by variant and tile, at the largest size."""
+    rows = pd.DataFrame() if frame is None else _of(frame, ["tile"])
+    if rows.empty:
+        return ""
+    rows = rows[(rows["dtype"] == "float32") & (rows["ranks"] == 1) & rows["tile"].notna()]
+    rows = rows[rows["n"] == rows["n"].max()]
+    widths = sorted(rows["tile"].unique())
+    cells = [
+        [f"`{variant}`", *(_joined(own[own["tile"] == width], "flops_per_second", "ratio") for width in widths)]
+        for variant, own in rows.sort_values("place").groupby("variant", sort=False)
+    ]
+    head = [f"float32 GFLOP/s at {rows['n'].iloc[0]} (× library)", *(f"tile {width:g}" for width in widths)]
+    return f"{_table(head, cells)}\n\n{_figure('tiles')}"
+
+
+def transfer(columns: Columns | None, frame: pd.DataFrame | None) -> str:
+    """Whole calls from page-locked and from pageable memory beside the kernel alone."""
+    rows = pd.DataFrame() if frame is None else _of(frame, ["transfer"])
+    if rows.empty:
+        return ""
+    rows = rows[(rows["device"] == "cuda") & rows["call_seconds"].notna()]
+    cells = []
+    rows = rows.assign(first=rows.groupby("rung")["place"].transform("min")).sort_values(["first", "n"])
+    for (rung, _), own in rows.groupby(["rung", "n"], sort=False):
+        kinds = {row["memory"]: row for row in analysis.records(own)}
+        if {"pinned", "pageable"} <= kinds.keys():
+            pinned, pageable = kinds["pinned"], kinds["pageable"]
+            seconds = (pinned["seconds"], pinned["call_seconds"], pageable["call_seconds"])
+            gain = pageable["call_seconds"] / pinned["call_seconds"]
+            cells.append([rung, pinned["n"], *map(tables.duration, seconds), tables.number(gain)])
+    head = [rows["dtype"].iloc[0], "n", "kernel alone", "whole call, pinned", "whole call, pageable", "pinned gains"]
+    return _table(head, cells)
+
+
+def scaling(columns: Columns | None, frame: pd.DataFrame | None) -> str:
+    """Rate and efficiency of each algorithm over 1, 2, 4, ... GPUs, at the largest size."""
+    rows = pd.DataFrame() if frame is None else _of(frame, ["distributed"])
+    rows = rows if rows.empty else rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
+    if rows.empty:
+        return ""
+    gains = analysis.scaling(rows)
+    gains = gains[gains["kind"] == "strong"]
+    at = gains[gains["flops"] == gains["flops"].max()]
+    ranks = sorted(at["ranks"].unique())
+    cells = []
+    for algorithm, own in at.sort_values("place").groupby("algorithm", sort=False):
+        call = "call" in OPERATIONS["matmul"].algorithm(algorithm).measures
+        prefix = "call_" if call else ""
+        by_ranks = (own[own["ranks"] == count] for count in ranks)
+        shown = (
+            _joined(one, f"{prefix}flops_per_second", f"{prefix}efficiency", 1e12, tables.percent) for one in by_ranks
+        )
+        cells.append([f"`{algorithm}`", "whole call" if call else "on the devices", *shown])
+    what = f"float32 TFLOP/s at {tables.size(at.iloc[0])} (efficiency)"
+    head = [what, "", *(f"{count} GPU{'s' if count > 1 else ''}" for count in ranks)]
+    return f"{_table(head, cells)}\n\n{_figure('scaling')}"
+
+
+def _of(frame: pd.DataFrame, sweeps: Sequence[str]) -> pd.DataFrame:
+    """The points of sweeps that passed, of each sweep on the machine with the most ranks and then the most points."""
+    rows = analysis.points(frame)
+    rows = rows[rows["sweep"].isin(sweeps) & (rows["result"] == "PASS")]
+    kinds = rows.groupby(["sweep", "machine"], sort=False)["ranks"].agg(["max", "size"]).sort_values(["max", "size"])
+    chosen = kinds.reset_index().drop_duplicates("sweep", keep="last")
+    return rows.merge(chosen[["sweep", "machine"]])
+
+
+def _joined(rows: pd.DataFrame, rate: str, beside: str, unit: float = 1e9, form=tables.number) -> str:
+    """A rate and what stands beside it in parentheses."""
+    if rows.empty:
+        return ""
+    row = rows.iloc[0]
+    part = form(row[beside])
+    return tables.number(row[rate] / unit) + (f" ({part})" if part else "")
+
+
+def _figure(name: str) -> str:
+    return f"![{name.capitalize()} of the published run](results/reference/{name}.svg)"
+
+
+def _table(head: Sequence[str], cells: Sequence[Sequence[object]]) -> str:
+    words = [not any(line[i] and str(line[i])[0].isdigit() for line in cells) for i in range(len(head))]
+    sides = ["left" if word else "right" for word in words]
+    return tabulate(cells, head, tablefmt="pipe", disable_numparse=True, colalign=sides)
+
+
+SECTIONS = {
+    "run": run,
+    "matmul": ladder("matmul", ["ladder", "cpu_ladder"]),
+    "sum": ladder("sum", ["reduction_ladder"]),
+    "vector_add": ladder("vector_add", ["vector_add"]),
+    "tiles": tiles,
+    "transfer": transfer,
+    "scaling": scaling,
+}
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
