@@ -108,7 +108,7 @@ class Workflow:
         self.lines = []
         self.process = subprocess.Popen(
             # its jobs are as nice, so that what is done to them comes in time
-            ["nice", self.program, *arguments],
+            ["nice", "-n", "5", self.program, *arguments],
             cwd=self.folder,
             env=environment | environ | {"CI": "true"},  # Snakemake 7 looks every second then
             stdout=subprocess.PIPE,
@@ -540,13 +540,13 @@ class Broken(Workflow):
         self.code = self.finish()
         self.retry = (self.told_of(retried), self.noticed(retried))
 
-    def await_line(self, pattern: str, timeout: float = 120) -> None:
+    def await_line(self, pattern: str, timeout: float = 300) -> None:
         end = time.monotonic() + timeout
         while not self.said(pattern):
             assert time.monotonic() < end and self.process.poll() is None, f"not said: {pattern}\n{self.output}"
             time.sleep(0.1)
 
-    def await_growth(self, before: dict[str, dict], timeout: float = 120) -> str:
+    def await_growth(self, before: dict[str, dict], timeout: float = 300) -> str:
         """Wait until a job adds a point to those that its journal had, with others to come; return its sweep."""
         end = time.monotonic() + timeout
         while time.monotonic() < end and self.process.poll() is None:
