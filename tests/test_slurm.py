@@ -108,7 +108,7 @@ class Workflow:
         self.lines = []
         self.process = subprocess.Popen(
             # its jobs are as nice, so that what is done to them comes in time
-            ["nice", self.program, *arguments],
+            ["nice", "-n", "5", self.program, *arguments],
             cwd=self.folder,
             env=environment | environ | {"CI": "true"},  # Snakemake 7 looks every second then
             stdout=subprocess.PIPE,
@@ -248,10 +248,10 @@ REQUESTS = {
     "9 profile": (PROFILE, SITE, {}),
     "9 profile, literal": ([*PROFILE, "--cluster", "sbatch"], SITE, {}),
     "9 profile, slurm": ([*PROFILE, "--executor", "slurm"], SRUN, {}),
-    "9 own flags": (["--cluster=" + OWN, "--jobs", "4"], SITE, BY_HAND),
+    "9 own flags": (["--cluster=" + OWN, "--jobs", "1"], SITE, BY_HAND),
     "7 literal": (["--cluster", "sbatch", "--jobs", "4"], SRUN, {}),
     "7 profile": (PROFILE, SITE, {}),
-    "7 own flags": (["--cluster", OWN, "--jobs", "4"], SITE, BY_HAND),
+    "7 own flags": (["--cluster", OWN, "--jobs", "1"], SITE, BY_HAND),
 }
 ON_CPU = {"operation": "sum", "variants": ["serial"], "sizes": [1000], "dtypes": ["int32"], "ranks": [3]}
 ON_GPU = ON_CPU | {"variants": ["divergent"], "ranks": [2]}
@@ -344,6 +344,12 @@ def test_the_jobs_are_those_that_the_plan_shows_for_a_cluster(requests, way):
     rows = [line.split()[:5] for line in shown.splitlines() if re.match("cpu|gpu", line)]
     assert rows == [["cpu", "cpu", "3", "0", "1"], ["gpu", "cuda", "2", "2", "1"]]
     assert [len(workflow.jobs(sweep)) for sweep, *_ in rows] == [1, 1]
+
+
+@pytest.mark.parametrize("way", [way for way in REQUESTS if "1" in REQUESTS[way][0]])
+def test_no_more_jobs_are_in_the_queue_than_the_user_allows(requests, way):
+    events = re.findall("^(Submitted job|Finished job|Error in rule)", requests.of(way).output, re.MULTILINE)
+    assert [event == "Submitted job" for event in events] == [True, False, True, False]
 
 
 @pytest.mark.parametrize("way", REQUESTS)
@@ -534,13 +540,13 @@ class Broken(Workflow):
         self.code = self.finish()
         self.retry = (self.told_of(retried), self.noticed(retried))
 
-    def await_line(self, pattern: str, timeout: float = 120) -> None:
+    def await_line(self, pattern: str, timeout: float = 300) -> None:
         end = time.monotonic() + timeout
         while not self.said(pattern):
             assert time.monotonic() < end and self.process.poll() is None, f"not said: {pattern}\n{self.output}"
             time.sleep(0.1)
 
-    def await_growth(self, before: dict[str, dict], timeout: float = 120) -> str:
+    def await_growth(self, before: dict[str, dict], timeout: float = 300) -> str:
         """Wait until a job adds a point to those that its journal had, with others to come; return its sweep."""
         end = time.monotonic() + timeout
         while time.monotonic() < end and self.process.poll() is None:
