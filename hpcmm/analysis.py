@@ -649,33 +649,41 @@ def scaling(frame: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Of ``measurements``, and ``kind``: "strong", beside one rank at the same size, or "weak", beside
-        one rank with the same work for each; ``speedup``: of the kernel alone over the fastest that one
-        rank did there, of any rung on that device (of weak scaling: times the ranks); ``efficiency``:
-        speed-up over ranks; ``call_speedup`` and ``call_efficiency``: of the whole call.
+        Of ``measurements``, and ``kind``: "strong", beside one rank at the same size, "weak", beside one rank
+        with the same work for each, or "memory-constrained", beside one rank with as many bytes for each;
+        ``speedup``: of the kernel alone over the fastest that one rank did there, of any rung on that device,
+        in work per second; ``efficiency``: speed-up over ranks; ``call_speedup`` and ``call_efficiency``: of the
+        whole call.
     """
     rows = points(frame)
     rows = rows[(rows["result"] == "PASS") & (rows["seconds"].notna() | rows["call_seconds"].notna())]
+    work = rows["flops"].where(rows["operation"].map(lambda name: OPERATIONS[name].metric) == "flops", rows["bytes"])
+    rows = rows.assign(work=work)
     found = []
     for _, group in rows.groupby(["sweep", "operation", "device", "dtype", "setting"], sort=False):
         one, more = group[group["ranks"] == 1], group[group["ranks"] > 1]
-        work = OPERATIONS[group["operation"].iloc[0]].metric
         for (ranks, *shape), points_there in more.groupby(["ranks", *DIMENSIONS], sort=False):
             same_shape = (one[list(DIMENSIONS)] == shape).all(axis=1)
-            same_share = (one[work] * ranks / points_there[work].iloc[0]).between(0.98, 1.02)
-            for kind, beside, share in (("strong", one[same_shape], 1), ("weak", one[same_share], ranks)):
-                fastest = (beside["seconds"].min(), beside["call_seconds"].min())
+            same_work, same_bytes = (
+                (one[amount] * ranks / points_there[amount].iloc[0]).between(0.98, 1.02) for amount in ("work", "bytes")
+            )
+            for kind, same in (
+                ("strong", same_shape),
+                ("weak", same_work),
+                ("memory-constrained", same_bytes & ~same_work),
+            ):
+                beside = one[same]
                 if not beside.empty:
+                    fastest = [(beside[name] / beside["work"]).min() for name in ("seconds", "call_seconds")]
                     alone = beside.index[beside["label"].isin(points_there["label"])]
-                    found += [(row, kind, share, *fastest) for row in points_there.index]
-                    found += [(row, kind, 1, *fastest) for row in alone]
-    gains = pd.DataFrame(found, columns=["row", "kind", "share", "fastest", "call_fastest"])
+                    found += [(row, kind, *fastest) for row in (*points_there.index, *alone)]
+    gains = pd.DataFrame(found, columns=["row", "kind", "fastest", "call_fastest"])
     rows = rows.loc[gains.pop("row")].reset_index(drop=True).assign(kind=gains["kind"])
     for prefix in ("", "call_"):
-        speedup = gains[prefix + "fastest"] * gains["share"] / rows[prefix + "seconds"]
+        speedup = gains[prefix + "fastest"] * rows["work"] / rows[prefix + "seconds"]
         rows = rows.assign(**{prefix + "speedup": speedup, prefix + "efficiency": speedup / rows["ranks"]})
     keys = ["kind", "sweep", "operation", "device", "dtype", "setting", *DIMENSIONS, "label", "ranks"]
-    return rows.drop_duplicates(keys).reset_index(drop=True)
+    return rows.drop(columns="work").drop_duplicates(keys).reset_index(drop=True)
 
 
 def states(columns: Columns, frame: pd.DataFrame, most: int = 400) -> pd.DataFrame:

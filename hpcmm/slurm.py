@@ -31,7 +31,7 @@ RUN = Path(".snakemake/hpcmm/run")  # host, process and its start of the workflo
 LOGS = Path(".snakemake/slurm_logs")
 SECONDS_BETWEEN_LOOKS = 10
 LOOKS_UNTIL_LOST = 3
-# How long the end of a workflow waits for Slurm to know of the end of its jobs, while it clears up after one and else
+# The end of a workflow waits so long for Slurm to have cleared up after a job, and to know that it is over.
 SECONDS_TO_CLEAR_UP, SECONDS_TO_KNOW = 60, 5
 
 # resource of a rule -> option of sbatch; Snakemake's slurm executor reads the same resources

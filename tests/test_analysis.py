@@ -295,6 +295,19 @@ def test_machines_of_different_kinds_are_kept_apart(tmp_path):
     assert analysis.summary(columns, frame).superseded == 0 and analysis.summary(columns, frame).machines == 2
 
 
+def test_scaling_keeps_the_size_the_work_or_the_memory_of_each_rank(tmp_path):
+    def took(ranks, m, n, seconds):
+        point = Point("matmul", "naive", (m, n, n), "float32", ranks, {"alpha": 1.0, "beta": 0.0, "tile": 8.0})
+        return measurement(point, samples=kernel_samples([[seconds] * ranks] * 6))
+
+    rows = [took(1, 64, 64, 1.0), took(1, 128, 128, 8.0), took(4, 128, 128, 4.0), took(4, 256, 64, 2.0)]
+    found = analysis.scaling(analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows}))))
+    more = found[found["ranks"] == 4].set_index(["kind", "m"])["speedup"].to_dict()
+    # eight times the work of 64 in four times the memory and in four seconds; four times its work in two
+    assert more == {("strong", 128): 2.0, ("memory-constrained", 128): 2.0, ("weak", 256): 2.0}
+    assert (found["efficiency"] == found["speedup"] / found["ranks"]).all()
+
+
 def test_nothing_is_scaled_from_one_machine_to_another(tmp_path):
     def ranks(count, seconds):
         return {"size": [measurement(matmul(ranks=count), samples=kernel_samples([[seconds] * count] * 6))]}

@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -30,10 +31,13 @@ SLURM = Path(__file__).parent / "slurm"
 STATE = Path("/tmp/hpcmm-slurm")
 SNAKEMAKES = {"9": shutil.which("snakemake"), "7": os.environ.get("SNAKEMAKE_7")}
 
+DIRECT = ["--executor", "cluster-generic", "--cluster-generic-submit-cmd", "sbatch"]
 WAYS = {
-    "9 --cluster sbatch": ["--cluster", "sbatch", "--jobs", "20"],
-    "9 --executor slurm": ["--executor", "slurm", "--jobs", "20"],
-    "7 --cluster sbatch": ["--cluster", "sbatch", "--jobs", "20"],
+    "9 literal": ["--cluster", "sbatch", "--jobs", "20"],
+    "9 generic": [*DIRECT, "--jobs", "20"],
+    "9 slurm": ["--executor", "slurm", "--jobs", "20"],
+    "7 literal": ["--cluster", "sbatch", "--jobs", "20"],
+    "7 own flags": ["--cluster", "sbatch --time=20 --exclusive", "--jobs", "20"],
 }
 
 MEASURING = {
@@ -103,7 +107,8 @@ class Workflow:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_"))}
         self.lines = []
         self.process = subprocess.Popen(
-            [self.program, *arguments],
+            # its jobs are as nice, so that what is done to them comes in time
+            ["nice", "-n", "5", self.program, *arguments],
             cwd=self.folder,
             env=environment | environ | {"CI": "true"},  # Snakemake 7 looks every second then
             stdout=subprocess.PIPE,
@@ -235,7 +240,6 @@ BY_HAND = {
     "Partition": "main",
     "Account": "root",
 }
-DIRECT = ["--executor", "cluster-generic", "--cluster-generic-submit-cmd", "sbatch"]
 PROFILE = ["--profile", "profiles/slurm"]
 REQUESTS = {
     "9 literal": (["--cluster", "sbatch", "--jobs", "4"], SITE, {}),
@@ -244,10 +248,10 @@ REQUESTS = {
     "9 profile": (PROFILE, SITE, {}),
     "9 profile, literal": ([*PROFILE, "--cluster", "sbatch"], SITE, {}),
     "9 profile, slurm": ([*PROFILE, "--executor", "slurm"], SRUN, {}),
-    "9 own flags": (["--cluster=" + OWN, "--jobs", "4"], SITE, BY_HAND),
+    "9 own flags": (["--cluster=" + OWN, "--jobs", "1"], SITE, BY_HAND),
     "7 literal": (["--cluster", "sbatch", "--jobs", "4"], SRUN, {}),
     "7 profile": (PROFILE, SITE, {}),
-    "7 own flags": (["--cluster", OWN, "--jobs", "4"], SITE, BY_HAND),
+    "7 own flags": (["--cluster", OWN, "--jobs", "1"], SITE, BY_HAND),
 }
 ON_CPU = {"operation": "sum", "variants": ["serial"], "sizes": [1000], "dtypes": ["int32"], "ranks": [3]}
 ON_GPU = ON_CPU | {"variants": ["divergent"], "ranks": [2]}
@@ -260,12 +264,12 @@ class Together:
         self.workflows = {workflow.way: workflow for workflow in workflows}
 
     def each(self, act) -> None:
-        with ThreadPoolExecutor(8) as pool:
+        with ThreadPoolExecutor(len(self.workflows)) as pool:
             list(pool.map(act, self.workflows.values()))
 
-    def of(self, way: str):
+    def of(self, way: str, case: str = ""):
         snakemake_of(way)  # or the test is skipped
-        return self.workflows[way]
+        return self.workflows[f"{way}, {case}" if case else way]
 
     def stop(self) -> None:
         for workflow in self.workflows.values():
@@ -274,22 +278,42 @@ class Together:
         subprocess.run(["scancel", "--user=root"], check=False)
 
 
+# What Slurm refuses at once: what site.yaml and the GPU ranks are then, and what the user is told.
+REFUSED = {
+    "no such partition": ({"partition": "nowhere"}, 2, "invalid partition specified: nowhere"),
+    "no such GPU count": ({}, 9, "Requested node configuration is not available"),
+}
+
+
 @pytest.fixture(scope="module")
 def requests(tmp_path_factory):
-    """A small experiment for CPUs and GPUs, started in every way."""
+    """A small experiment for CPUs and GPUs, started in every way, and some that Slurm refuses."""
 
     def make(way):
-        _, settings, _ = REQUESTS[way]
-        return Workflow(tmp_path_factory.mktemp("way"), way, {"cpu": ON_CPU, "gpu": ON_GPU}, **settings)
+        arguments, settings, _ = REQUESTS[way]
+        workflow = Workflow(tmp_path_factory.mktemp("way"), way, {"cpu": ON_CPU, "gpu": ON_GPU}, **settings)
+        workflow.arguments = [*arguments, "--retries", "0"]
+        return workflow
+
+    def make_refused(way, case):
+        settings, ranks, _ = REFUSED[case]
+        sweeps = {"cpu": ON_CPU | {"ranks": [1]}, "gpu": ON_GPU | {"ranks": [ranks]}}
+        workflow = Workflow(tmp_path_factory.mktemp("refused"), way, sweeps, **settings)
+        workflow.arguments = WAYS[way]
+        workflow.way = f"{way}, {case}"
+        return workflow
 
     def act(workflow):
         files = workflow.folder / "modulefiles"
         files.mkdir()
         for name in SITE["modules"]:
             (files / name).write_text(f'#%Module1.0\nputs stderr "the module {name}"\n')
-        workflow.code = workflow.run(*REQUESTS[workflow.way][0], "--retries", "0", MODULEPATH=str(files))
+        workflow.code = workflow.run(*workflow.arguments, MODULEPATH=str(files))
 
-    together = Together([make(way) for way in REQUESTS if SNAKEMAKES[way[0]]])
+    together = Together(
+        [make(way) for way in REQUESTS if SNAKEMAKES[way[0]]]
+        + [make_refused(way, case) for way in WAYS if SNAKEMAKES[way[0]] for case in REFUSED]
+    )
     try:
         together.each(act)
         yield together
@@ -310,6 +334,22 @@ def test_a_job_gets_what_its_rule_and_the_site_say(requests, way):
         if sweep == "gpu" and "TimeLimit" not in REQUESTS[way][2]:
             assert shown["TimeLimit"] != "UNLIMITED"
         assert {key: shown.get(key) for key in expected} == expected, sweep
+
+
+@pytest.mark.parametrize("way", REQUESTS)
+def test_the_jobs_are_those_that_the_plan_shows_for_a_cluster(requests, way):
+    workflow = requests.of(way)
+    command = [sys.executable, "-m", "hpcmm", "plan", "--cluster", "--configfile", "config.yaml"]
+    shown = subprocess.check_output(command, text=True, cwd=workflow.folder)
+    rows = [line.split()[:5] for line in shown.splitlines() if re.match("cpu|gpu", line)]
+    assert rows == [["cpu", "cpu", "3", "0", "1"], ["gpu", "cuda", "2", "2", "1"]]
+    assert [len(workflow.jobs(sweep)) for sweep, *_ in rows] == [1, 1]
+
+
+@pytest.mark.parametrize("way", [way for way in REQUESTS if "1" in REQUESTS[way][0]])
+def test_no_more_jobs_are_in_the_queue_than_the_user_allows(requests, way):
+    events = re.findall("^(Submitted job|Finished job|Error in rule)", requests.of(way).output, re.MULTILINE)
+    assert [event == "Submitted job" for event in events] == [True, False, True, False]
 
 
 @pytest.mark.parametrize("way", REQUESTS)
@@ -335,55 +375,28 @@ def test_auto_plans_for_gpus_though_this_machine_has_none(requests, way):
     assert "this batch needs a GPU, but CUDA shows none here" in workflow.told_of("gpu")
 
 
-# What Slurm refuses at once: what site.yaml and the GPU ranks are then, and what the user is told.
-REFUSED = {
-    "no such partition": ({"partition": "nowhere"}, 2, "invalid partition specified: nowhere"),
-    "no such GPU count": ({}, 9, "Requested node configuration is not available"),
-}
-
-
-@pytest.fixture(scope="module")
-def refused(tmp_path_factory):
-    def make(way, case):
-        settings, ranks, _ = REFUSED[case]
-        sweeps = {"cpu": ON_CPU | {"ranks": [1]}, "gpu": ON_GPU | {"ranks": [ranks]}}
-        workflow = Workflow(tmp_path_factory.mktemp("refused"), way, sweeps, **settings)
-        workflow.arguments = WAYS[way]
-        workflow.way = way + case
-        return workflow
-
-    def act(workflow):
-        workflow.code = workflow.run(*workflow.arguments)
-
-    together = Together([make(way, case) for way in WAYS if SNAKEMAKES[way[0]] for case in REFUSED])
-    try:
-        together.each(act)
-        yield together
-    finally:
-        together.stop()
-
-
 @pytest.mark.parametrize("case", REFUSED)
 @pytest.mark.parametrize("way", WAYS)
-def test_a_submission_that_slurm_refuses_is_an_error_and_other_jobs_go_on(refused, way, case, fault_table):
-    workflow = refused.of(way + case)
+def test_a_submission_that_slurm_refuses_is_an_error_and_other_jobs_go_on(requests, way, case, fault_table):
+    workflow = requests.of(way, case)
     assert workflow.code == 1
     assert REFUSED[case][2] in workflow.output, workflow.output
     assert not any(job["node"] for job in workflow.jobs("gpu")), "it never ran"
     assert workflow.whole("cpu") == (case == "no such GPU count")
     seconds = workflow.said(REFUSED[case][2]) - workflow.said("rule measure:")
-    fault_table.append((way, case, f"sbatch: error: {REFUSED[case][2]}", seconds))
+    fault_table.tell(case, way, f"sbatch: error: {REFUSED[case][2]}", seconds)
 
 
 # Each point takes some tenths of a second, so that there is time to break something between two.
-SLOW = MEASURING | {"max_seconds": 0.1, "min_repetitions": 1000, "max_repetitions": 1000}
+POINTS = 9
+SLOW = MEASURING | {"max_seconds": 0.05, "min_repetitions": 1000, "max_repetitions": 1000}
 
 
 def products(ranks: int) -> dict:
     return {
         "operation": "matmul",
         "variants": ["serial"],
-        "sizes": list(range(190, 204)),
+        "sizes": list(range(190, 190 + POINTS)),
         "dtypes": ["float32"],
         "ranks": [ranks],
     }
@@ -433,7 +446,11 @@ def signal_rank_1(number: int):
 
 
 def fill_its_disk(workflow: Workflow, sweep: str) -> None:
-    """Nothing to do: its folder has room for some points only."""
+    """Leave no room for another point; its folder is a disk of its own."""
+    filler = workflow.folder / "results/raw" / sweep / "filler"
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
 
 
 # sweep -> its number of ranks, what is done to its job after its first point, what the user is told
@@ -453,7 +470,7 @@ SWEEPS = {name: products(ranks) for name, (ranks, _, _) in FAULTS.items()} | {
     "memory": {
         "operation": "sum",
         "variants": ["numpy"],
-        "sizes": [1000, 100_000_000],
+        "sizes": [1000, 60_000_000],
         "dtypes": ["float64"],
     },
     "fine": products(1),
@@ -467,31 +484,41 @@ class Broken(Workflow):
         super().__init__(folder, way, SWEEPS, SLOW, partition="alone", memory_mb=600, patience=15)
         self.lost_nodes: list[str] = []
         self.broken: dict[str, float] = {}
+        self.resumed: dict[str, float] = {}
         self.finished: dict[str, dict] = {}
-        self.retried = ""
 
     def break_all(self) -> None:
         """Run it, and break each job as soon as it has a point."""
         small = self.folder / "results/raw/cramped"
         small.mkdir(parents=True)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(small)], check=True)
         self.start(*WAYS[self.way])
-        waiting = set(FAULTS)
-        while waiting and self.process.poll() is None:
-            for sweep in [each for each in waiting if self.journal(each)]:
-                FAULTS[sweep][1](self, sweep)
-                self.broken[sweep] = time.monotonic()
-                waiting.remove(sweep)
-            self.look_at_files()
-            time.sleep(0.1)
-        assert not waiting, f"not seen at work: {waiting}\n{self.output}"
-        self.code = self.finish()
+        with ThreadPoolExecutor(len(FAULTS)) as pool:
+            breaking = pool.map(self.break_one, FAULTS)
+            self.code = self.finish()
+            list(breaking)
         self.finished = {sweep: points for sweep in SWEEPS if (points := self.journal(sweep))}
 
+    def break_one(self, sweep: str) -> None:
+        while not self.journal(sweep):
+            assert self.process.poll() is None, f"{sweep} was not seen at work\n{self.output}"
+            time.sleep(0.05)
+        FAULTS[sweep][1](self, sweep)
+        self.broken[sweep] = time.monotonic()
+
+    def look_at_files(self) -> None:
+        super().look_at_files()
+        for sweep in {each for each in list(self.broken) if FAULTS[each][2] is None} - set(self.resumed):
+            with contextlib.suppress(FileNotFoundError):
+                log = self.folder / "results/logs" / sweep / "cpu-r1-1.log"
+                if "points were measured before and are kept" in log.read_text():
+                    self.resumed[sweep] = time.monotonic()
+
     def noticed(self, sweep: str) -> float | None:
-        """Seconds from the fault until Snakemake gave the job up."""
+        """Seconds from the fault until Snakemake gave the job up, or until Slurm had it go on."""
         after = [when for when, line in self.lines if when > self.broken[sweep] and f"results/raw/{sweep}/" in line]
-        return after[0] - self.broken[sweep] if after else None
+        when = self.resumed.get(sweep, after[0] if after else None)
+        return when - self.broken[sweep] if when else None
 
     def mend_all(self) -> None:
         """Take the causes away, and type the command again: once to be killed, once to the end."""
@@ -504,25 +531,27 @@ class Broken(Workflow):
         self.ranks(left_over)[0].send_signal(signal.SIGSTOP)  # or it might be done too soon
         self.stop()
         self.start(*WAYS[self.way], "--retries", "1")
+        again = time.monotonic()
         self.await_line("cancelled, as left by a run that was killed")
-        self.retried = self.await_growth({sweep: self.journal(sweep) for sweep in self.finished})
-        self.broken[self.retried] = time.monotonic()
-        self.ranks(self.retried)[0].kill()
+        self.cleared = time.monotonic() - again
+        retried = self.await_growth({sweep: self.journal(sweep) for sweep in self.finished})
+        self.broken[retried] = time.monotonic()
+        self.ranks(retried)[0].kill()
         self.code = self.finish()
-        self.retry = (self.told_of(self.retried), self.noticed(self.retried))
+        self.retry = (self.told_of(retried), self.noticed(retried))
 
-    def await_line(self, pattern: str, timeout: float = 120) -> None:
+    def await_line(self, pattern: str, timeout: float = 300) -> None:
         end = time.monotonic() + timeout
         while not self.said(pattern):
             assert time.monotonic() < end and self.process.poll() is None, f"not said: {pattern}\n{self.output}"
             time.sleep(0.1)
 
-    def await_growth(self, before: dict[str, dict], timeout: float = 120) -> str:
-        """Wait until a job adds a point to those that its journal had; return its sweep."""
+    def await_growth(self, before: dict[str, dict], timeout: float = 300) -> str:
+        """Wait until a job adds a point to those that its journal had, with others to come; return its sweep."""
         end = time.monotonic() + timeout
         while time.monotonic() < end and self.process.poll() is None:
             for sweep, points in before.items():
-                if sweep not in ("memory", "cramped") and len(self.journal(sweep)) > len(points):
+                if sweep not in ("memory", "cramped") and len(points) < len(self.journal(sweep)) < POINTS - 2:
                     return sweep
             self.look_at_files()
             time.sleep(0.1)
@@ -552,15 +581,32 @@ def mended(broken):
         together.stop()
 
 
+class FaultTable:
+    """Fault x way in: what the user sees, and the seconds until the workflow noticed."""
+
+    def __init__(self):
+        self.seconds: dict[str, dict[str, float]] = {}
+        self.seen: dict[str, str] = {}
+
+    def tell(self, fault: str, way: str, seen: str, seconds: float) -> None:
+        self.seconds.setdefault(fault, {})[way] = seconds
+        self.seen.setdefault(fault, seen)
+
+    def __str__(self) -> str:
+        rows = [["fault", *WAYS, "what the user sees"], ["---", *["---:"] * len(WAYS), "---"]]
+        for fault, seconds in self.seconds.items():
+            times = [f"{seconds[way]:.0f} s" if way in seconds else "" for way in WAYS]
+            rows.append([fault, *times, self.seen[fault].replace("|", "\\|")])
+        return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
 @pytest.fixture(scope="session")
 def fault_table(pytestconfig):
-    """Way in x fault, printed at the end."""
-    rows: list[tuple] = []
-    yield rows
+    """Printed at the end."""
+    table = FaultTable()
+    yield table
     with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-        print("\n\nway in             | fault           | noticed | what happened")
-        for way, fault, what, seconds in rows:
-            print(f"{way:18} | {fault:15} | {'' if seconds is None else f'{seconds:.0f} s':7} | {what}")
+        print(f"\n\n{table}")
 
 
 @pytest.mark.parametrize("sweep", FAULTS)
@@ -570,16 +616,20 @@ def test_a_fault_is_noticed_and_named(broken, way, sweep, fault_table):
     _, _, reason = FAULTS[sweep]
     if reason is None:
         assert workflow.whole(sweep), "Slurm runs it again, and the workflow waits"
-        fault_table.append((way, sweep, "Slurm ran it again by itself; it went on after its last point", None))
+        assert sweep in workflow.resumed, "it goes on after its last point"
+        fault_table.tell(sweep, way, "nothing: Slurm starts it again, after its last point", workflow.noticed(sweep))
         return
     assert not workflow.whole(sweep)
     told = workflow.told_of(sweep)
-    assert re.search(reason, told), told
-    assert re.search(rf"{sweep}[-_]cpu-r", told), told
-    assert ".log" in told
+    assert re.search(rf"^hpcmm: job \d+ \S*{sweep}[-_]cpu-r\d\S* is over: ", told), told
+    logs = re.search("^    its logs: (.*)", told, re.MULTILINE)[1].split(", ")
+    assert any((workflow.folder / log).exists() for log in logs)
+    why = re.search(f".*({reason}).*", told)
+    assert why, told
     seconds = workflow.noticed(sweep)
     assert seconds is not None, "Snakemake gave the job up, rather than to wait for it"
-    fault_table.append((way, sweep, told.splitlines()[0], seconds))
+    over = re.sub(r".* is over: | on n\d+$", "", told.splitlines()[0])
+    fault_table.tell(sweep, way, over if over in why[0] else f"{over}; {why[0].strip()}", seconds)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -601,7 +651,8 @@ def test_a_stuck_rank_is_found_by_the_others_which_say_where_they_stand(broken, 
 def test_the_same_command_completes_it_also_after_the_workflow_was_killed(mended, way, fault_table):
     workflow = mended.of(way)
     assert workflow.code == 0, workflow.output
-    fault_table.append((way, "workflow killed", "the same command cancels the jobs left over, and completes it", None))
+    seen = "hpcmm: cancelled, as left by a run that was killed: ..., by the same command, which completes it"
+    fault_table.tell("workflow killed", way, seen, workflow.cleared)
     assert (workflow.folder / "results/report.html").exists()
     for sweep, entry in SWEEPS.items():
         points = store.read(next((workflow.folder / "results/raw" / sweep).glob("*.h5")))["measurements"]
@@ -616,7 +667,7 @@ def test_a_job_that_failed_once_is_tried_again(mended, way, fault_table):
     workflow = mended.of(way)
     told, seconds = workflow.retry
     assert "is over: FAILED" in told
-    fault_table.append((way, "failed once", "tried again (--retries 1)", seconds))
+    fault_table.tell("failed once", way, "FAILED (NonZeroExitCode); with --retries 1 it is tried again", seconds)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -677,16 +728,22 @@ def test_a_job_that_waits_for_somebody_is_told_once(watched, capfd):
     assert marker.exists()
 
 
-def test_a_job_that_was_submitted_again_is_not_given_up_for_the_first(watched):
+def test_a_job_that_was_submitted_again_is_not_given_up_for_the_first(watched, capfd):
     """Snakemake uses the same file for both."""
     watch, marker = watched("99999998")
-    running = subprocess.run(["sbatch", "--parsable", "--wrap=sleep 60"], capture_output=True, text=True, check=True)
-    job = running.stdout.strip()
-    try:
-        watched(job)
-        for _ in range(slurm_of_workflow.LOOKS_UNTIL_LOST + 1):
-            watch.look()
-        assert not marker.exists()
-        assert list(slurm_of_workflow.records()) == [job]
-    finally:
-        subprocess.run(["scancel", job], check=True)
+    marker.touch()
+    slurm_of_workflow.disarm(str(marker))
+    for _ in range(slurm_of_workflow.LOOKS_UNTIL_LOST):
+        watch.look()
+    assert "job 99999998 measure is over" in capfd.readouterr().err
+    assert not marker.exists()
+
+
+def test_at_the_end_slurm_has_time_to_clear_up_after_the_last_job(watched, capfd, monkeypatch):
+    watch, _ = watched("5")
+    said = iter(["RUNNING", "COMPLETING", "COMPLETING", "FAILED"])
+    monkeypatch.setattr(slurm_of_workflow, "watch", watch)
+    monkeypatch.setattr(slurm_of_workflow, "states", lambda: {"5": slurm_of_workflow.State(next(said))})
+    monkeypatch.setattr(slurm_of_workflow.time, "sleep", lambda seconds: None)
+    slurm_of_workflow.end()
+    assert "job 5 measure is over: FAILED" in capfd.readouterr().err

@@ -219,13 +219,14 @@ def _styles(labels: pd.DataFrame) -> dict[str, list]:
 
 
 def _size_axis(points: pd.DataFrame) -> Spec:
-    """A log2 axis for powers of two, a linear one for other sizes."""
+    """A log2 axis for powers of two and what spans more than a factor of 64, a linear one for other sizes."""
     sizes = sorted({int(n) for n in points["n"]})
     axis = {"field": "n", "type": "quantitative", "title": "n"}
-    if sizes[0] > 0 and all(n.bit_count() == 1 for n in sizes):
+    powers = all(n.bit_count() == 1 for n in sizes)
+    if sizes[0] > 0 and (powers or sizes[-1] > 64 * sizes[0]):
         names = {str(row["n"]): tables.size(row) for row in analysis.records(points.drop_duplicates("n"))}
         label = f"{json.dumps(names, ensure_ascii=False)}[datum.value]"
-        axis["axis"] = {"values": sizes, "labelExpr": label, "labelOverlap": "parity"}
+        axis["axis"] = {"values": sizes, "labelExpr": label, "labelOverlap": "parity" if powers else "greedy"}
         return axis | {"scale": {"type": "log", "base": 2, "nice": False, "padding": 12}}
     return axis | {
         "scale": {"zero": False, "nice": False, "padding": 12},
@@ -587,8 +588,9 @@ def scalings(frame: pd.DataFrame) -> Iterator[Figure]:
         at = last.loc[last[work].idxmax()]
         if kind == "strong":
             rows = rows[(rows[list(DIMENSIONS)] == at[list(DIMENSIONS)]).all(axis=1)]
-        else:  # the work of each rank is what stays
-            rows = rows[(rows[work] / rows["ranks"] * at["ranks"] / at[work]).between(0.98, 1.02)]
+        else:
+            same = work if kind == "weak" else "bytes"  # of each rank
+            rows = rows[(rows[same] / rows["ranks"] * at["ranks"] / at[same]).between(0.98, 1.02)]
         best = rows.groupby("label")[["speedup", "call_speedup"]].max().max(axis=1).nlargest(4)
         name = _name(device)
         what = ", ".join(filter(None, (dtype, setting)))

@@ -468,8 +468,13 @@ def _headline_text(row: Row) -> str:
 
 
 def _most_ranks(scaling: pd.DataFrame) -> tuple[str, Row] | None:
-    """The most efficient point of the largest size on the most ranks: of the kernel alone, or else of the call."""
-    last = scaling[(scaling["ranks"] == scaling["ranks"].max()) & (scaling["operation"] == "matmul")]
+    """The most efficient point of the largest size on the most ranks: of the kernel alone, or else of the call.
+
+    What a library does over the ranks is not ours to tell of.
+    """
+    foreign = [algorithm.name for algorithm in OPERATIONS["matmul"].algorithms if algorithm.package]
+    last = scaling[(scaling["operation"] == "matmul") & ~scaling["algorithm"].isin(foreign)]
+    last = last[last["ranks"] == last["ranks"].max()]
     if (last["device"] == "cuda").any():
         last = last[last["device"] == "cuda"]
     last = last[last["flops"] == last["flops"].max()]
