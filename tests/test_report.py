@@ -6,6 +6,7 @@ import base64
 import csv
 import gzip
 import json
+import math
 import re
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import timings
 from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement
 
 from hpcmm import profiling, report, store
-from hpcmm.model import COUNTERS, Point, Profile, Verdict
+from hpcmm.model import COUNTERS, UNCHECKED, Point, Profile, Verdict
 from hpcmm.report import figures, page, tables
 
 COMMAND = [sys.executable, "-m", "hpcmm", "report"]
@@ -769,3 +770,34 @@ def test_no_figure_of_the_course_documents_is_in_the_package():
     source = "".join(path.read_text("utf-8") for path in Path(page.__file__).parent.iterdir() if path.is_file())
     for figure in ("2.083", "4.854", "9.741", "17.377", "31.289", "15.01", "8.054"):
         assert figure not in source
+
+
+def test_of_a_merged_file_it_says_what_is_apart_and_what_is_newer(tmp_path):
+    gpu = {"gpus": [{"name": "H200"}]}
+    runs = [
+        {"cpu": {"model": "Model T", "cores": 2}, "utc": "2026-01-01", **gpu},
+        {"cpu": {"model": "Model T", "cores": 2}, "utc": "2026-01-02", **gpu},
+        {"cpu": {"model": "Model S", "cores": 2}, "utc": "2026-01-03", **gpu},
+    ]
+    paths = []
+    for i, (run, rate) in enumerate(zip(runs, (100.0, 200.0, 300.0), strict=True)):
+        (tmp_path / str(i)).mkdir()
+        paths.append(timings.write(tmp_path / str(i) / "t.h5", {"size": [of_rate(product(), rate)]}, run))
+    store.merge(paths, tmp_path / "timings.h5")
+    made, _ = report.build(tmp_path / "timings.h5", tmp_path)
+    text = Page(html_of(made.parent)).text
+    assert "The runs are of 2 kinds of machine." in text
+    assert "1 point was measured again by a later run on the same kind of machine: the newest is shown" in text
+    assert "size (Model T, 2 cores, H200) matmul" in text and "size (Model S, 2 cores, H200) matmul" in text
+    shown = [text for _, text in cells(html_of(made.parent))]
+    assert any(cell.startswith("200 ") for cell in shown) and any(cell.startswith("300 ") for cell in shown)
+    assert not any(cell.startswith("100 ") for cell in shown)
+
+
+def test_what_is_missing_is_no_wrong_result(tmp_path):
+    lost = Verdict(False, math.nan, math.nan, UNCHECKED, "not measured, tried 2 times: no room")
+    rows = [measurement(product(), verdict=lost), of_rate(product("cublas"), 100.0)]
+    made, _ = report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
+    text = Page(html_of(made.parent)).text
+    assert "FAIL 0" in text and "missing 1" in text and "Wrong results" not in text
+    assert "missing not measured, tried 2 times: no room" in text

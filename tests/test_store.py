@@ -568,3 +568,18 @@ def test_a_file_from_before_there_were_profiles_opens(tmp_path):
     assert all(len(values) == 0 for group in ("profiles", "unprofiled") for values in columns[group].values())
     store.merge([path, stored(tmp_path / "other" / "new.h5")], tmp_path / "all.h5")
     assert len(store.read(tmp_path / "all.h5")["measurements"]["run"]) == 2 * len(BATCH.points)  # both are of one run
+
+
+def test_single_precision_keeps_seven_digits_and_all_else(path, tmp_path):
+    whole = stored(path.with_suffix(".h5"))
+    store.merge([whole], tmp_path / "small.h5", single=True)
+    before, after = store.read(whole), store.read(tmp_path / "small.h5")
+    for group, columns in before.items():
+        for name, values in columns.items():
+            if values.dtype == object:
+                assert list(after[group][name]) == list(values)
+            else:
+                np.testing.assert_allclose(after[group][name], values, rtol=1e-7)
+                assert after[group][name].dtype == values.dtype
+    with h5py.File(tmp_path / "small.h5") as file:
+        assert file["samples/kernel"].dtype == "f4" and file["measurements/bound"].dtype == "f8"
