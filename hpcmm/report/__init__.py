@@ -45,6 +45,13 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
         script = background.submit(drawing.script)  # which takes a second of its own
         frame = analysis.apart(analysis.measurements(columns))
         summary = analysis.summary(columns, frame)
+        folder = Folder(results)
+        sweeps: dict[str, list[Series]] = {}
+        for series in analysis.series(frame):
+            sweeps.setdefault(series.sweep, []).append(series)
+        drawn = {name: _figures(name, members, folder) for name, members in sweeps.items()}
+        drawings = [background.submit(drawing.svgs, list(folder.stills.values()))]  # the longest: it begins at once
+        begun = len(folder.stills)
         whole = Experiment(
             activities=analysis.activities(columns, frame),
             resources=analysis.resources(frame),
@@ -52,16 +59,14 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
             predictions=analysis.predictions(columns, frame),
             profiles=analysis.profiles(columns),
         )
-        folder = Folder(results)
-        sweeps: dict[str, list[Series]] = {}
-        for series in analysis.series(frame):
-            sweeps.setdefault(series.sweep, []).append(series)
-        drawn = {name: _figures(name, members, whole, folder) for name, members in sweeps.items()}
+        over_ranks = {name: _figures_over_ranks(name, whole, folder) for name in sweeps}
         rooflines = folder.keep("roofline", figures.rooflines(frame))
         states = folder.keep("state", figures.clocks(analysis.states(columns, frame)))
-        drawings = background.submit(drawing.svgs, list(folder.stills.values()))
+        drawings.append(background.submit(drawing.svgs, list(folder.stills.values())[begun:]))
         runs = analysis.runs(columns)
-        shown = [_sweep(name, members, drawn[name], whole, folder) for name, members in sweeps.items()]
+        shown = [
+            _sweep(name, members, drawn[name], over_ranks[name], whole, folder) for name, members in sweeps.items()
+        ]
         occupied, device = _resources(whole.resources, page.gpus(runs), folder)
         html = page.render(
             summary=summary,
@@ -77,7 +82,8 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
             timings=timings.name,
             vega=script.result() if folder.stills else "",
         )
-        for name, svg in zip(folder.stills, drawings.result(), strict=True):
+        svgs = [svg for part in drawings for svg in part.result()]
+        for name, svg in zip(folder.stills, svgs, strict=True):
             folder.write(name, svg)
     folder.write("report.html", html)
     return results / "report.html", summary
@@ -133,10 +139,8 @@ def _stem(sweep: str) -> str:
     return quote(sweep, safe="")
 
 
-def _figures(
-    name: str, members: Sequence[Series], whole: Experiment, folder: Folder
-) -> tuple[list[list[Figure]], list[Figure]]:
-    """Keep one sweep's figures to be drawn: those of each series, and those over ranks."""
+def _figures(name: str, members: Sequence[Series], folder: Folder) -> list[list[Figure]]:
+    """Keep one sweep's figures to be drawn, those of each series."""
     drawn: list[list[Figure]] = []
     for i, series in enumerate(members):
         earlier = sum((other.dtype, other.ranks) == (series.dtype, series.ranks) for other in members[:i])
@@ -144,21 +148,26 @@ def _figures(
         stem = f"{_stem(name)}-{quote(series.dtype, safe='')}-r{series.ranks}{number}"
         own = figures.of_series(series, with_calls=series.dtype == members[0].dtype)
         drawn.append(folder.keep(stem, own, f"{name}: {tables.conditions(series)}"))
+    return drawn
+
+
+def _figures_over_ranks(name: str, whole: Experiment, folder: Folder) -> list[Figure]:
     gains, predicted = (rows[rows["sweep"] == name] for rows in (whole.scaling, whole.predictions))
-    return drawn, folder.keep(_stem(name), [*figures.scalings(gains), *figures.predictions(predicted)], name)
+    return folder.keep(_stem(name), [*figures.scalings(gains), *figures.predictions(predicted)], name)
 
 
 def _sweep(
     name: str,
     members: Sequence[Series],
-    drawn: tuple[list[list[Figure]], list[Figure]],
+    drawn: Sequence[Sequence[Figure]],
+    over_ranks: Sequence[Figure],
     whole: Experiment,
     folder: Folder,
 ) -> Sweep:
     """Write one sweep's tables; return what the page shows of it."""
     stem = _stem(name)
     parts, ladders, calls, copies = [], [], [], []
-    for series, own_figures in zip(members, drawn[0], strict=True):
+    for series, own_figures in zip(members, drawn, strict=True):
         own = series.of(whole.activities)
         ladder = tables.ladder_table(series) if tables.is_ladder(series) else None
         listed = tables.activity_table(series, own)
@@ -187,7 +196,7 @@ def _sweep(
         if not rows.empty:
             scaled.append(tabulate(rows))
             folder.tabulate(f"{stem}.{kind}", scaled[-1:], tables.csv([rows], columns))
-    return Sweep(name, parts, findings.what_to_see(points, whole.resources, whole.profiles), scaled, drawn[1])
+    return Sweep(name, parts, findings.what_to_see(points, whole.resources, whole.profiles), scaled, over_ranks)
 
 
 def _resources(

@@ -21,6 +21,8 @@ FONTS = Path(__file__).with_name("fonts.conf")
 
 def svgs(specs: Sequence[str]) -> list[str]:
     """Draw each specification, some 20 ms each: by other processes, which leave this one a core of its own."""
+    if not specs:
+        return []
     workers = max(1, min(4, len(os.sched_getaffinity(0)) - 1, len(specs) // 24))
     drawings = [""] * len(specs)
     with ThreadPoolExecutor(workers) as threads:
