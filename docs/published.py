@@ -74,7 +74,7 @@ def run(columns: Columns | None, frame: pd.DataFrame | None) -> str:
     conditions = dict(page.conditions(analysis.runs(columns)))
     where = "; ".join(", ".join(conditions[name]) for name in ("GPU", "CPU", "Date (UTC)") if name in conditions)
     return (
-        f"[The report](results/reference/report.html) of a run of every sweep ({where}) is made from\n"
+        f"[The report](results/reference/report.html) of the published run ({where})\nis made from "
         f"[timings.h5](results/reference/timings.h5): {analysis.summary(columns, frame).line}.\n\n{_figure('ladder')}"
     )
 
@@ -195,7 +195,10 @@ def scaling(columns: Columns | None, frame: pd.DataFrame | None) -> str:
         cells.append([f"`{algorithm}`", "whole call" if call else "on the devices", *shown])
     what = f"float32 TFLOP/s at {tables.size(at.iloc[0])} (efficiency)"
     head = [what, "", *(f"{count} GPU{'s' if count > 1 else ''}" for count in ranks)]
-    return f"{_table(head, cells)}\n\n{_figure('scaling')}"
+    return (
+        "Over several GPUs of one machine, [algorithm](#over-several-ranks) by algorithm; the efficiency is beside the\n"
+        f"fastest product on one GPU:\n\n{_table(head, cells)}\n\n{_figure('scaling')}"
+    )
 
 
 def _of(frame: pd.DataFrame, sweeps: Sequence[str]) -> pd.DataFrame:
@@ -221,8 +224,8 @@ def _figure(name: str) -> str:
 
 
 def _table(head: Sequence[str], cells: Sequence[Sequence[object]]) -> str:
-    words = [not any(line[i] and str(line[i])[0].isdigit() for line in cells) for i in range(len(head))]
-    sides = ["left" if word else "right" for word in words]
+    numbers = [all(str(line[i])[:1].isdigit() for line in cells if line[i] != "") for i in range(len(head))]
+    sides = ["right" if number else "left" for number in numbers]
     return tabulate(cells, head, tablefmt="pipe", disable_numparse=True, colalign=sides)
 
 
