@@ -196,8 +196,8 @@ def scaling(columns: Columns | None, frame: pd.DataFrame | None) -> str:
     what = f"float32 TFLOP/s at {tables.size(at.iloc[0])} (efficiency)"
     head = [what, "", *(f"{count} GPU{'s' if count > 1 else ''}" for count in ranks)]
     return (
-        "Over several GPUs of one machine, [algorithm](#over-several-ranks) by algorithm; the efficiency is beside the\n"
-        f"fastest product on one GPU:\n\n{_table(head, cells)}\n\n{_figure('scaling')}"
+        "Over several GPUs of one machine, [algorithm](#over-several-ranks) by algorithm; the efficiency is beside\n"
+        f"the fastest product on one GPU:\n\n{_table(head, cells)}\n\n{_figure('scaling')}"
     )
 
 
