@@ -470,7 +470,7 @@ SWEEPS = {name: products(ranks) for name, (ranks, _, _) in FAULTS.items()} | {
     "memory": {
         "operation": "sum",
         "variants": ["numpy"],
-        "sizes": [1000, 60_000_000],
+        "sizes": [1000, 100_000_000],  # 800 MB, more than the job has by itself
         "dtypes": ["float64"],
     },
     "fine": products(1),
