@@ -177,13 +177,13 @@ class Workflow:
     def ranks(self, sweep: str) -> dict[int, psutil.Process]:
         """The processes that measure a sweep, by rank."""
         found = {}
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                command = process.cmdline()
-                if "--batch" in command and "mpi4py" in command and process.cwd() == str(self.folder):
-                    name = command[command.index("--batch") + 1]
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError, psutil.Error):
+                command = path.read_text()
+                if "mpi4py" in command and f"\0--batch\0{sweep}/" in command and "mpiexec\0" not in command:
+                    process = psutil.Process(int(path.parent.name))
                     rank = process.environ().get("PMI_RANK")
-                    if name.startswith(sweep + "/") and rank is not None and "mpiexec" not in command[0]:
+                    if rank is not None and process.cwd() == str(self.folder):
                         found[int(rank)] = process
         return found
 
@@ -470,7 +470,7 @@ SWEEPS = {name: products(ranks) for name, (ranks, _, _) in FAULTS.items()} | {
     "memory": {
         "operation": "sum",
         "variants": ["numpy"],
-        "sizes": [1000, 60_000_000],
+        "sizes": [1000, 100_000_000],  # 800 MB, more than the job has by itself
         "dtypes": ["float64"],
     },
     "fine": products(1),
@@ -527,16 +527,15 @@ class Broken(Workflow):
             subprocess.run([SLURM, "node", node], check=True)
         self.set_site(partition="alone", memory_mb=2000, patience=60)
         self.start(*WAYS[self.way])
-        left_over = self.await_growth(self.finished)
-        self.ranks(left_over)[0].send_signal(signal.SIGSTOP)  # or it might be done too soon
+        self.catch(self.finished)
         self.stop()
         self.start(*WAYS[self.way], "--retries", "1")
         again = time.monotonic()
         self.await_line("cancelled, as left by a run that was killed")
         self.cleared = time.monotonic() - again
-        retried = self.await_growth({sweep: self.journal(sweep) for sweep in self.finished})
+        retried, rank = self.catch({sweep: self.journal(sweep) for sweep in self.finished})
         self.broken[retried] = time.monotonic()
-        self.ranks(retried)[0].kill()
+        rank.kill()
         self.code = self.finish()
         self.retry = (self.told_of(retried), self.noticed(retried))
 
@@ -546,13 +545,16 @@ class Broken(Workflow):
             assert time.monotonic() < end and self.process.poll() is None, f"not said: {pattern}\n{self.output}"
             time.sleep(0.1)
 
-    def await_growth(self, before: dict[str, dict], timeout: float = 300) -> str:
-        """Wait until a job adds a point to those that its journal had, with others to come; return its sweep."""
+    def catch(self, before: dict[str, dict], timeout: float = 300) -> tuple[str, psutil.Process]:
+        """Wait until a job adds a point to those that its journal had, and stop it; return its sweep and rank 0."""
         end = time.monotonic() + timeout
         while time.monotonic() < end and self.process.poll() is None:
-            for sweep, points in before.items():
-                if sweep not in ("memory", "cramped") and len(points) < len(self.journal(sweep)) < POINTS - 2:
-                    return sweep
+            for sweep in [each for each in before if each not in ("memory", "cramped")]:
+                if len(before[sweep]) < len(self.journal(sweep)) < POINTS:
+                    with contextlib.suppress(KeyError, psutil.Error):  # it was faster; the next one
+                        rank = self.ranks(sweep)[0]
+                        rank.suspend()
+                        return sweep, rank
             self.look_at_files()
             time.sleep(0.1)
         raise AssertionError(f"no new point\n{self.output}")
