@@ -352,7 +352,7 @@ def test_no_more_jobs_are_in_the_queue_than_the_user_allows(requests, way):
 
 
 def test_srun_starts_ranks_on_several_nodes():
-    """Three times at most: on a busy machine MPICH 5.0 now and then says nonsense to Slurm's PMI2 ("invalid request")."""
+    """Tried three times at most: on a busy machine MPICH 5.0 now and then says nonsense to Slurm's PMI2."""
     ranks = "from hpcmm.parallel import world; print(world.node(), world.world().size)"
     command = ["srun", "--mpi=pmi2", "--nodes=2", "--ntasks=3", sys.executable, "-c", ranks]
     for _ in range(3):
