@@ -714,7 +714,7 @@ def test_job_says_plainly_what_is_wrong_with_a_file(tmp_path, make, text):
 
 def test_report_and_analysis_load_no_backend():
     program = (
-        "import sys, hpcmm.report, hpcmm.analysis; print({m.split('.')[0] for m in sys.modules} & {'cupy', 'mpi4py'})"
+        "import sys, hpcmm.report, hpcmm.scaling; print({m.split('.')[0] for m in sys.modules} & {'cupy', 'mpi4py'})"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

@@ -578,7 +578,7 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
 
 
 def scalings(frame: pd.DataFrame) -> Iterator[Figure]:
-    """Efficiency against ranks of one sweep; ``frame`` is of ``analysis.scaling``.
+    """Efficiency against ranks of one sweep; ``frame`` is of ``scaling.speedups``.
 
     A figure for each kind, device and type at the largest sizes, of its four fastest labels on the most ranks.
     """
@@ -645,7 +645,7 @@ def _scaling(rows: pd.DataFrame, caption: str, name: str, dtype: str) -> Figure:
 def predictions(frame: pd.DataFrame) -> Iterator[Figure]:
     """Predicted rates of one sweep's largest product up to 1,024 ranks, and the measured ones on these lines.
 
-    ``frame`` is of ``analysis.predictions``.
+    ``frame`` is of ``scaling.predictions``.
     """
     for (device, dtype), rows in frame.groupby(["device", "dtype"], sort=False):
         rows = rows[rows["flops"] == rows["flops"].max()].sort_values(["place", "ranks", "seconds"])

@@ -391,7 +391,7 @@ def activity_table(series: Series, activities: pd.DataFrame) -> Table | None:
 
 
 def scaling_table(rows: pd.DataFrame) -> Table:
-    """What more ranks gain in one sweep; ``rows`` are of ``analysis.scaling``."""
+    """What more ranks gain in one sweep; ``rows`` are of ``scaling.speedups``."""
     rows = rows.sort_values(["kind", *DIMENSIONS, "device", "place", "ranks"], kind="stable", ignore_index=True)
     some, which = at_sizes(rows, 3)
     typed, set_ = some["dtype"].nunique() > 1, some["setting"].nunique() > 1
@@ -411,7 +411,7 @@ def scaling_table(rows: pd.DataFrame) -> Table:
 
 
 def prediction_table(rows: pd.DataFrame) -> Table:
-    """Predicted beside measured, of the largest product of one sweep; ``rows`` are of ``analysis.predictions``."""
+    """Predicted beside measured, of the largest product of one sweep; ``rows`` are of ``scaling.predictions``."""
     rows = rows[rows["flops"] == rows["flops"].max()]
     rows = rows.sort_values(["device", "place", "dtype", "ranks", "seconds"], kind="stable")  # NaN is last
     rows = rows.drop_duplicates(["label", "dtype", "ranks"])
