@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpcmm.analysis import Columns, points, runs
+from hpcmm.analysis import Columns, mapping, points, records, runs
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import cost
@@ -77,15 +77,19 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
         ``predicted_seconds``; ``seconds``, measured, where ``ranks`` are those. What the model cannot say is left out.
     """
     own = points(frame)
-    products = own["operation"].map({name: each.dimensions == DIMENSIONS for name, each in OPERATIONS.items()})
-    own = own[(own["algorithm"] != TEXTBOOK) & (own["result"] == "PASS") & products.astype(bool)]
+    own = own[(own["algorithm"] != TEXTBOOK) & (own["result"] == "PASS")]
+    products = [operation for operation in OPERATIONS.values() if operation.dimensions == DIMENSIONS]
+    measures = {(of.name, each.name): each.measures for of in products for each in of.algorithms}
     one = ["sweep", "operation", "variant", "algorithm", "label", "place", "device", "dtype"]
-    last = own.sort_values(["ranks", "flops"]).drop_duplicates(one, keep="last").index
-    exchanges = [entry["provenance"].get("exchanges", {}) for entry in runs(columns)]
+    # one rank exchanges nothing: it tells nothing of more
+    last = own[own["ranks"] > 1].sort_values(["ranks", "flops"]).drop_duplicates(one, keep="last").index
+    exchanges = [mapping(run["provenance"].get("exchanges")) for run in runs(columns)]
     machines: dict[tuple, cost.Machine | None] = {}
     rows = []
-    for row in own.assign(last=own.index.isin(last)).to_dict("records"):
-        (kind,) = OPERATIONS[row["operation"]].algorithm(row["algorithm"]).measures
+    for row in records(own.assign(last=own.index.isin(last))):
+        if (row["operation"], row["algorithm"]) not in measures:
+            continue
+        (kind,) = measures[row["operation"], row["algorithm"]]
         lines = tuple(row[key] for key in ("operation", "variant", "dtype", "device", "machine", "ranks", "run"))
         if lines not in machines:
             machines[lines] = _machine(frame, row, exchanges[int(row["run"])])

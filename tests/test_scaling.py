@@ -54,3 +54,22 @@ def test_predictions_of_a_file_go_to_1024_ranks_and_have_the_measured_time_besid
     # two steps of each 0.25 s and half of 2 n^2 n / 2 flops; the exchange of n^2 / 2 * 4 bytes is shorter
     expected = [2 * (0.25 + n**3 / 2 * 1e-6) for n in (100, 200)]
     assert measured["predicted_seconds"].tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("exchanges", [None, [], {"transport": "", "bytes": [], "seconds": []}])
+def test_one_rank_tells_nothing_of_more(tmp_path, exchanges):
+    rows = []
+    for algorithm in ("ring", TEXTBOOK):
+        samples = kernel_samples([2.0] * 3)
+        rows.append(measurement(product(1, variant="numpy", algorithm="ring"), samples=samples, algorithm=algorithm))
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"spread": rows}, {"exchanges": exchanges}))
+    found = scaling.predictions(columns, analysis.measurements(columns))
+    assert found[["ranks", "seconds", "predicted_seconds"]].to_numpy().tolist() == [[1, 2.0, 2.0]]
+
+
+def test_an_algorithm_of_a_newer_package_is_not_predicted(tmp_path):
+    rows = [measurement(product(2, algorithm="ring"), samples=kernel_samples([[2.0, 2.0]] * 3))]
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"spread": rows}))
+    for name in ("algorithm", "contender_algorithm"):
+        columns["measurements"][name][:] = "carousel"
+    assert scaling.predictions(columns, analysis.measurements(columns)).empty
