@@ -67,7 +67,7 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
 
     The lines of the model are fitted to what was measured in this file with the same variant and dtype: local
     products and moves to those of the textbook beside the algorithms, exchanges to those of the point's run.
-    The largest product on the most ranks is also predicted for 1 to 1,024 ranks.
+    The largest product is also predicted for 1 to 1,024 ranks, from the most ranks that it was measured on.
 
     Returns
     -------
@@ -82,7 +82,7 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     measures = {(of.name, each.name): each.measures for of in products for each in of.algorithms}
     one = ["sweep", "operation", "variant", "algorithm", "label", "place", "device", "dtype"]
     # one rank exchanges nothing: it tells nothing of more
-    last = own[own["ranks"] > 1].sort_values(["ranks", "flops"]).drop_duplicates(one, keep="last").index
+    last = own[own["ranks"] > 1].sort_values(["flops", "ranks"]).drop_duplicates(one, keep="last").index
     exchanges = [mapping(run["provenance"].get("exchanges")) for run in runs(columns)]
     machines: dict[tuple, cost.Machine | None] = {}
     rows = []

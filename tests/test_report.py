@@ -19,7 +19,7 @@ import timings
 from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement
 
 from hpcmm import profiling, report, store
-from hpcmm.model import COUNTERS, UNCHECKED, Point, Profile, Verdict
+from hpcmm.model import COUNTERS, TEXTBOOK, UNCHECKED, Point, Profile, Verdict
 from hpcmm.report import figures, page, tables
 
 COMMAND = [sys.executable, "-m", "hpcmm", "report"]
@@ -499,6 +499,28 @@ def test_throttled_points_are_named(tmp_path):
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
     text = Page(html_of(tmp_path)).text
     assert "throttled 1" in text and "power cap" in text and "PASS 1e-08, throttled" in text
+
+
+def over_ranks(ranks, seconds, dtype="float32", algorithm=TEXTBOOK, calls=False):
+    point = Point("matmul", "cublas", (64, 64, 64), dtype, ranks, MATMUL, algorithm)
+    phases = [[{"kernel": seconds / 2, "total": seconds}] * ranks] * 6
+    return measurement(point, samples=call_samples(phases) if calls else kernel_samples([[seconds] * ranks] * 6))
+
+
+def test_figure_of_scaling_goes_from_rank_to_rank(tmp_path):
+    rows = [over_ranks(ranks, 8.0 / ranks) for ranks in (2, 1, 4)]
+    report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
+    (chart,) = [chart for chart in Page(html_of(tmp_path)).charts if "efficiency" in chart["records"][0]]
+    assert [(each["ranks"], each["speedup"]) for each in chart["records"]] == [(1, 1.0), (2, 2.0), (4, 4.0)]
+    (dash,) = [e["strokeDash"] for e in (layer["encoding"] for layer in chart["layer"]) if "strokeDash" in e]
+    assert dash["scale"] == {"domain": ["kernel alone"], "range": [[1, 0]]}
+
+
+def test_what_one_rank_did_not_do_has_no_efficiency_and_no_figure(tmp_path):
+    rows = [over_ranks(1, 8.0, algorithm="resident"), over_ranks(4, 3.0, algorithm="staged", calls=True)]
+    report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
+    assert not [chart for chart in Page(html_of(tmp_path)).charts if "efficiency" in chart["records"][0]]
+    assert not list((tmp_path / "figures").glob("size-strong*"))
 
 
 def test_settings_of_one_sweep_are_apart(tmp_path):

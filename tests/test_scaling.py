@@ -56,6 +56,19 @@ def test_predictions_of_a_file_go_to_1024_ranks_and_have_the_measured_time_besid
     assert measured["predicted_seconds"].tolist() == pytest.approx(expected)
 
 
+def test_the_largest_product_is_predicted_from_the_most_ranks_that_it_was_measured_on(tmp_path):
+    rows = []
+    for ranks, n in ((2, 100), (2, 200), (4, 100), (4, 50)):
+        for algorithm in ("ring", TEXTBOOK):
+            point = product(ranks, (n, n, n), "numpy", "ring")
+            rows.append(measurement(point, samples=kernel_samples([[1.0] * ranks] * 3), algorithm=algorithm))
+    exchanges = {"transport": "mpi", "bytes": [1000, 100_000], "seconds": [1e-3, 1e-1]}
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"spread": rows}, {"exchanges": exchanges}))
+    found = scaling.predictions(columns, analysis.measurements(columns))
+    (last,) = found.loc[found["ranks"] == 1024, ["n", "measured_ranks"]].to_numpy().tolist()
+    assert last == [200, 2]
+
+
 @pytest.mark.parametrize("exchanges", [None, [], {"transport": "", "bytes": [], "seconds": []}])
 def test_one_rank_tells_nothing_of_more(tmp_path, exchanges):
     rows = []
