@@ -516,6 +516,35 @@ def test_figure_of_scaling_goes_from_rank_to_rank(tmp_path):
     assert dash["scale"] == {"domain": ["kernel alone"], "range": [[1, 0]]}
 
 
+def test_table_of_scaling_keeps_types_together_and_has_no_empty_column(tmp_path):
+    rows = [over_ranks(ranks, 8e-3 / ranks, dtype) for dtype in ("float64", "float32") for ranks in (2, 1, 4)]
+    report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
+    head, *lines = markdown_rows(tmp_path / "tables" / "size.scaling.md")
+    assert head == ["Scaling", "n", "Variant", "Ranks", "Kernel alone", "Speed-up", "Efficiency"]
+    assert [line[2:4] for line in lines] == [
+        *(["cublas, float32", "1"], ["", "2"], ["", "4"]),
+        *(["cublas, float64", "1"], ["", "2"], ["", "4"]),
+    ]
+    assert lines[1][4:] == ["4.00 ms", "2.00×", "100 %"]
+
+
+def test_each_type_has_the_predictions_of_its_largest_product(tmp_path):
+    rows = []
+    for dtype, n in (("float32", 64), ("float32", 128), ("float64", 64)):
+        point = Point("matmul", "cublas", (n, n, n), dtype, 2, MATMUL, "resident")
+        for algorithm in ("resident", TEXTBOOK):
+            rows.append(measurement(point, samples=kernel_samples([[n, n]] * 6), algorithm=algorithm))
+    exchanges = {"bytes": [1000, 100_000], "seconds": [1e-3, 1e-1]}
+    report.build(timings.write(tmp_path / "timings.h5", {"size": rows}, {"exchanges": exchanges}), tmp_path)
+    _, *lines = markdown_rows(tmp_path / "tables" / "size.predictions.md")
+    assert len(lines) == 22 and {line[3] for line in lines} == {"1", *(f"{2**i:,}" for i in range(1, 11))}
+    assert [(line[0], line[2], line[4]) for line in lines if line[4] != "predicted only"] == [
+        ("", "", "128 s"),
+        ("", "", "64.0 s"),
+    ]
+    assert [line[0] for line in lines if line[2]] == ["128", "64"]
+
+
 def test_what_one_rank_did_not_do_has_no_efficiency_and_no_figure(tmp_path):
     rows = [over_ranks(1, 8.0, algorithm="resident"), over_ranks(4, 3.0, algorithm="staged", calls=True)]
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
