@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpcmm.analysis import Columns, mapping, points, records, runs
+from hpcmm.analysis import Columns, is_own, mapping, points, records, runs
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import cost
@@ -23,17 +23,17 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         Of ``measurements``, and ``kind``: "strong", beside one rank at the same size, "weak", beside one rank
         with the same work for each, or "memory-constrained", beside one rank with as many bytes for each;
-        ``speedup``: of the kernel alone over the fastest that one rank did there, of any rung on that device,
-        in work per second; ``efficiency``: speed-up over ranks; ``call_speedup`` and ``call_efficiency``: of the
+        ``speedup``: of the kernel alone over the fastest that one rank did there, of any rung on that device
+        and also of what was measured beside another, in work per second; ``efficiency``: speed-up over ranks; ``call_speedup`` and ``call_efficiency``: of the
         whole call.
     """
-    rows = points(frame)
-    rows = rows[(rows["result"] == "PASS") & (rows["seconds"].notna() | rows["call_seconds"].notna())]
+    rows = frame[~frame["superseded"] & (frame["result"] == "PASS")]
+    rows = rows[rows["seconds"].notna() | rows["call_seconds"].notna()]
     work = rows["flops"].where(rows["operation"].map(lambda name: OPERATIONS[name].metric) == "flops", rows["bytes"])
-    rows = rows.assign(work=work)
+    rows = rows.assign(work=work, own=is_own(rows))
     found = []
     for _, group in rows.groupby(["sweep", "operation", "device", "dtype", "setting"], sort=False):
-        one, more = group[group["ranks"] == 1], group[group["ranks"] > 1]
+        one, more = group[group["ranks"] == 1], group[group["own"] & (group["ranks"] > 1)]
         for (ranks, *shape), points_there in more.groupby(["ranks", *DIMENSIONS], sort=False):
             same_shape = (one[list(DIMENSIONS)] == shape).all(axis=1)
             same_work, same_bytes = (
@@ -47,7 +47,7 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
                 beside = one[same]
                 if not beside.empty:
                     fastest = [(beside[name] / beside["work"]).min() for name in ("seconds", "call_seconds")]
-                    alone = beside.index[beside["label"].isin(points_there["label"])]
+                    alone = beside.index[beside["own"] & beside["label"].isin(points_there["label"])]
                     found += [(row, kind, *fastest) for row in (*points_there.index, *alone)]
     gains = pd.DataFrame(found, columns=["row", "kind", "fastest", "call_fastest"])
     rows = rows.loc[gains.pop("row")].reset_index(drop=True).assign(kind=gains["kind"])
@@ -55,7 +55,7 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
         speedup = gains[prefix + "fastest"] * rows["work"] / rows[prefix + "seconds"]
         rows = rows.assign(**{prefix + "speedup": speedup, prefix + "efficiency": speedup / rows["ranks"]})
     keys = ["kind", "sweep", "operation", "device", "dtype", "setting", *DIMENSIONS, "label", "ranks"]
-    return rows.drop(columns="work").drop_duplicates(keys).reset_index(drop=True)
+    return rows.drop(columns=["work", "own"]).drop_duplicates(keys).reset_index(drop=True)
 
 
 MOVES = ("scatter", "broadcast", "upload", "download", "gather")

@@ -8,7 +8,7 @@ import timings
 from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement
 
 from hpcmm import analysis, scaling, store
-from hpcmm.model import Point
+from hpcmm.model import TEXTBOOK, Point
 from hpcmm.report import findings
 
 MATMUL = {"alpha": 1.5, "beta": 0.5}
@@ -225,6 +225,16 @@ def test_an_algorithm_around_the_library_is_no_fastest_rung(tmp_path):
     (headline,) = findings.headlines(frame, scaling.speedups(frame))
     assert headline.name == "Fastest product" and headline.text.startswith("naive on the GPU at 64 in float32")
     assert "the fastest rung of the GPU is naive" in about(seen(tmp_path, *rows), "fastest rung")
+
+
+def test_kernels_that_exchange_nothing_are_no_scaling(tmp_path):
+    rows = []
+    for ranks, algorithm, seconds in ((1, TEXTBOOK, 8.0), (2, TEXTBOOK, 4.0), (2, "ring", 5.0)):
+        point = Point("matmul", "cublas", (64, 64, 64), "float32", ranks, {"alpha": 1.5, "beta": 0.5}, algorithm)
+        rows.append(measurement(point, samples=kernel_samples([[seconds] * ranks] * 7)))
+    frame = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows})))
+    headline = findings.headlines(frame, scaling.speedups(frame))[-1]
+    assert headline.value == "80 %" and "cublas ring on 2 ranks" in headline.text
 
 
 def test_of_several_machines_a_headline_names_its_own(tmp_path):

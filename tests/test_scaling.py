@@ -24,6 +24,15 @@ def test_scaling_keeps_the_size_the_work_or_the_memory_of_each_rank(tmp_path):
     assert (found["efficiency"] == found["speedup"] / found["ranks"]).all()
 
 
+def test_what_one_rank_did_beside_another_algorithm_is_a_base_too(tmp_path):
+    rows = [measurement(product(2, algorithm="ring"), samples=kernel_samples([[3.0, 3.0]] * 6))]
+    for algorithm, seconds in (("cublasmp", 6.0), (TEXTBOOK, 4.0)):
+        samples = kernel_samples([[seconds]] * 6)
+        rows.append(measurement(product(1, algorithm="cublasmp"), samples=samples, algorithm=algorithm))
+    found = scaling.speedups(analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows}))))
+    assert found[["algorithm", "ranks", "speedup"]].to_numpy().tolist() == [["ring", 2, pytest.approx(4 / 3)]]
+
+
 def test_nothing_is_scaled_from_one_machine_to_another(tmp_path):
     def ranks(count, seconds):
         return {"size": [measurement(product(count), samples=kernel_samples([[seconds] * count] * 6))]}

@@ -470,7 +470,7 @@ def _headline_text(row: Row) -> str:
 def _most_ranks(scaling: pd.DataFrame) -> tuple[str, Row] | None:
     """The most efficient point of the largest size on the most ranks: of the kernel alone, or else of the call.
 
-    What a library does over the ranks is not ours to tell of.
+    What a library does over the ranks is not ours to tell of, and the textbook's kernels alone exchange nothing.
     """
     foreign = [algorithm.name for algorithm in OPERATIONS["matmul"].algorithms if algorithm.package]
     last = scaling[(scaling["operation"] == "matmul") & ~scaling["algorithm"].isin(foreign)]
@@ -479,7 +479,7 @@ def _most_ranks(scaling: pd.DataFrame) -> tuple[str, Row] | None:
         last = last[last["device"] == "cuda"]
     last = last[last["flops"] == last["flops"].max()]
     for prefix in ("", "call_"):
-        known = last[last[prefix + "efficiency"].notna()]
+        known = last[last[prefix + "efficiency"].notna() & ((prefix != "") | (last["algorithm"] != TEXTBOOK))]
         if not known.empty:
             return prefix, known.loc[known[prefix + "efficiency"].idxmax()]
     return None
