@@ -129,6 +129,7 @@ LADDER = (  # the order here is the order of the rungs
             **{"ROWS": 128, "COLUMNS": 128, "DEPTH": 16, "STAGES": 3, "GROUP": 8},
             **{"WARP_ROWS": 64, "WARP_COLUMNS": 32},
         },
+        arithmetic={"float32": "three TF32 products"},
     ),
     Variant("cublas", "cuda", "cuBLAS, without TF32", source="001", baseline=True),
 )
