@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from statistics import median
 
@@ -467,7 +468,8 @@ def test_fraction_of_the_arithmetic_limit_is_at_the_measured_clock(tmp_path):
 
 
 def test_a_product_by_other_arithmetic_has_no_limit_of_the_type(tmp_path):
-    points = [matmul(variant, n=512, dtype=dtype) for variant in ("tensor_core", "swizzled") for dtype in ("float32", "float64")]
+    pairs = itertools.product(("tensor_core", "swizzled"), ("float32", "float64"))
+    points = [matmul(variant, n=512, dtype=dtype) for variant, dtype in pairs]
     rows = limited(tmp_path, *(measurement(point, samples=clocked(1e9, 1e-3)) for point in points))
     assert list(rows["arithmetic"]) == ["three TF32 products", "", "", ""]
     assert list(rows["ceiling"]) == ["", "float64 tensor cores", "float32 FMA units", "float64 tensor cores"]

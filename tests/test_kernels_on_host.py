@@ -274,7 +274,11 @@ def cases(operation, variant) -> list[tuple[tuple[int, ...], dict[str, float]]]:
     """Shapes and parameters to try; lengths of a vector lie around the limits of a block, and of a sum's two passes."""
     if operation.name == "matmul":
         scalars = itertools.cycle({"alpha": alpha, "beta": beta} for alpha, beta in SCALARS)
-        return list(zip(PRODUCTS, scalars, strict=False))
+        products = list(zip(PRODUCTS, scalars, strict=False))
+        if "ROWS" in variant.constants:  # several blocks each way, however large they are
+            rows, columns = variant.constants["ROWS"], variant.constants["COLUMNS"]
+            products.append(((rows + 12, 2 * columns + 5, 20), {"alpha": 1.5, "beta": 0.5}))
+        return products
     threads = math.prod(variant.block)
     block = threads * variant.constants.get("PER_THREAD", 1)
     lengths = [0, 1, 2, 33, block - 1, block, block + 1, 3 * block + 5]
@@ -455,6 +459,7 @@ MUTANTS = [  # rung, what is replaced by what, what is said of it
     ("matmul/tensor_core", "lda % WIDTH == 0", "lda % WIDTH >= 0", "misaligned"),
     ("matmul/tensor_core", "ldb % WIDTH == 0", "ldb % WIDTH >= 0", "misaligned"),
     ("matmul/tensor_core", "row < m && column < n", "row <= m && column < n", "out of bounds, at byte"),
+    ("matmul/tensor_core", "min(GROUP, gridDim.y - group_row)", "GROUP", "wrong result"),
     ("matmul/tensor_core", "DEPTH * B_PITCH;", "DEPTH * B_PITCH + 1;", "misaligned"),
     ("sum/sequential", "i < n", "i <= n", "read of 4 bytes out of bounds, at byte"),
     ("sum/sequential", "values[t + s]", "values[t + 2 * s]", "index 128 out of bounds in line"),

@@ -123,7 +123,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "tensor_core",
         "cuda",
-        "tensor cores multiply: float64 as it is, float32 in two TF32 parts whose three products are added",
+        "tensor cores: float64 as is, float32 split into two TF32 parts, three products added",
         block=(256,),
         constants={
             **{"ROWS": 128, "COLUMNS": 128, "DEPTH": 16, "STAGES": 3, "GROUP": 8},
