@@ -7,7 +7,7 @@ import pytest
 import timings
 from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement
 
-from hpcmm import analysis, store
+from hpcmm import analysis, scaling, store
 from hpcmm.model import Point
 from hpcmm.report import findings
 
@@ -234,7 +234,7 @@ def test_an_algorithm_around_the_library_is_no_fastest_rung(tmp_path):
     rows = [timed(product("naive"), 4.0), timed(library, 1.0)]
     columns = store.read(timings.write(tmp_path / "timings.h5", {"size": rows}))
     frame = analysis.measurements(columns)
-    (headline,) = findings.headlines(frame, analysis.scaling(frame))
+    (headline,) = findings.headlines(frame, scaling.speedups(frame))
     assert headline.name == "Fastest product" and headline.text.startswith("naive on the GPU at 64 in float32")
     assert "the fastest rung of the GPU is naive" in about(seen(tmp_path, *rows), "fastest rung")
 
@@ -243,7 +243,7 @@ def test_of_several_machines_a_headline_names_its_own(tmp_path):
     path = timings.write(tmp_path / "timings.h5", {"size": [timed(product("naive"), 4.0)]})
     one = analysis.measurements(store.read(path))
     text = "naive on the GPU at 64 in float32"
-    assert findings.headlines(one, analysis.scaling(one))[0].text == text
+    assert findings.headlines(one, scaling.speedups(one))[0].text == text
     slower = one.assign(machine="S", flops_per_second=one["flops_per_second"] / 2)
     both = pd.concat([slower, one.assign(machine="T")], ignore_index=True)
-    assert findings.headlines(both, analysis.scaling(both))[0].text == f"{text}; T"
+    assert findings.headlines(both, scaling.speedups(both))[0].text == f"{text}; T"
