@@ -86,7 +86,7 @@ def measurements(columns: Columns) -> pd.DataFrame:
 
         - ``rung``: the contender and its tile width; ``memory``: pinned or pageable, where a sweep says so;
           ``label``: both; ``place``: the label's place in the order of the ladder; ``setting``: the
-          operation's parameters;
+          operation's parameters; ``arithmetic``: of the contender, where it is not that of the type;
         - ``result``: PASS, FAIL, or ``MISSING`` for a point that was tried in vain. Only a PASS has numbers
           below: samples of a FAIL are ignored;
         - ``gpu`` and ``machine``: what it was measured on, as ``machines`` has it; ``superseded``: whether a later
@@ -101,7 +101,8 @@ def measurements(columns: Columns) -> pd.DataFrame:
           paired by repetition (above 1: faster than the baseline); ``call_ratio`` and so on likewise;
         - ``sm_clock``: median of the clocks of the kernel alone [Hz]; ``peak_flops_per_second`` at that
           clock and ``peak_bytes_per_second`` of all GPUs together; ``fraction``: the least seconds that
-          these allow over ``seconds``; ``ceiling``: which of them that is. NaN and "" where not known;
+          these allow over ``seconds``; ``ceiling``: which of them that is. NaN and "" where not known, and of a
+          product by other arithmetic than the type's;
         - ``exposed_seconds``: of an algorithm other than the textbook's, seconds of its kernel less those of the
           textbook's beside it, the products alone: what it does not hide of its exchanges;
         - ``throttled`` and ``throttle_reasons``: the bits of ``THROTTLING`` that any sample has.
@@ -143,11 +144,12 @@ def measurements(columns: Columns) -> pd.DataFrame:
 
 
 def _describe(frame: pd.DataFrame, parameters: Sequence[str]) -> None:
-    """Add what a reader calls the measurement: rung, memory, label, place, setting, result."""
+    """Add what a reader calls the measurement: rung, memory, label, place, setting, arithmetic, result."""
     rungs = {name: [v.name for v in operation.ladder] for name, operation in OPERATIONS.items()}
-    names, memories, settings, places = [], [], [], []
+    names, memories, settings, arithmetics, places = [], [], [], [], []
+    other = {(name, v.name): v.arithmetic for name, operation in OPERATIONS.items() for v in operation.ladder}
     spread = {name: [a.name for a in operation.algorithms] for name, operation in OPERATIONS.items()}
-    for row in records(frame[["operation", "contender", "variant", "contender_algorithm", *parameters]]):
+    for row in records(frame[["operation", "contender", "variant", "contender_algorithm", "dtype", *parameters]]):
         general = OPERATIONS[row["operation"]].parameters
         ladder, contender = rungs[row["operation"]], row["contender"]
         given = {name: row[name] for name in parameters if not np.isnan(row[name])}
@@ -159,11 +161,12 @@ def _describe(frame: pd.DataFrame, parameters: Sequence[str]) -> None:
         names.append(" ".join([contender, *([] if algorithm == TEXTBOOK else [algorithm]), *widths]))
         settings.append(", ".join(f"{k} {v:g}" for k, v in given.items() if k in general))
         rung = ladder.index(contender) if contender in ladder else len(ladder)
+        arithmetics.append(other.get((row["operation"], contender), {}).get(row["dtype"], ""))
         known = spread[row["operation"]]
         turn = known.index(algorithm) if algorithm in known else len(known)
         places.append((rung, contender, turn, algorithm, *(own.get(k, 0.0) for k in parameters)))
     order = {place: i for i, place in enumerate(sorted(set(places)))}
-    frame["rung"], frame["memory"], frame["setting"] = names, memories, settings
+    frame["rung"], frame["memory"], frame["setting"], frame["arithmetic"] = names, memories, settings, arithmetics
     frame["label"] = [" ".join(filter(None, pair)) for pair in zip(names, memories, strict=True)]
     frame["place"] = [order[place] for place in places]
     wrong = np.where(frame["reference"] == UNCHECKED, MISSING, "FAIL") if "reference" in frame else "FAIL"
@@ -251,10 +254,12 @@ def _limit(columns: Columns, frame: pd.DataFrame) -> None:
     gpus = [gpus_of(provenance) for provenance in provenances]
     hot = [mapping(p.get("measuring")).get("cache") == "hot" for p in provenances]
     found = []
-    names = ["device", "run", "operation", "dtype", "flops", "bytes", "seconds"]
+    names = ["device", "run", "operation", "dtype", "arithmetic", "flops", "bytes", "seconds"]
     for row, clock in zip(records(frame[names]), clocks, strict=True):
         on_gpu = row["device"] == "cuda"
         flops, units, nbytes = limits.peaks(gpus[row["run"]] if on_gpu else [], row["dtype"], clock)
+        if row["arithmetic"]:
+            flops = np.nan
         least = {}
         if OPERATIONS[row["operation"]].metric == "flops":
             least[f"{row['dtype']} {units}"] = row["flops"] / flops

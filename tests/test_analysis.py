@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from statistics import median
 
@@ -429,6 +430,17 @@ def test_fraction_of_the_arithmetic_limit_is_at_the_measured_clock(tmp_path):
     assert list(rows["peak_flops_per_second"]) == [10 * 256 * 1e9, 10 * 256 * 1e9, 10 * 256 * 2e9]
     assert list(rows["fraction"]) == pytest.approx([work / 2.56e12, work / 2.56e12, work / 5.12e12])
     assert list(rows["ceiling"]) == ["float32 FMA units", "float64 tensor cores", "float32 FMA units"]
+
+
+def test_a_product_by_other_arithmetic_has_no_limit_of_the_type(tmp_path):
+    pairs = itertools.product(("tensor_core", "swizzled"), ("float32", "float64"))
+    points = [matmul(variant, n=512, dtype=dtype) for variant, dtype in pairs]
+    rows = limited(tmp_path, *(measurement(point, samples=clocked(1e9, 1e-3)) for point in points))
+    assert list(rows["arithmetic"]) == ["three TF32 products", "", "", ""]
+    assert list(rows["ceiling"]) == ["", "float64 tensor cores", "float32 FMA units", "float64 tensor cores"]
+    assert list(np.isnan(rows["fraction"])) == [True, False, False, False]
+    (roof, _) = analysis.rooflines(rows)
+    assert roof.ceilings[0] == ("hardware", 10 * 256 * 1e9, 1e12)
 
 
 def test_the_roofline_bends_at_the_bandwidth(tmp_path):

@@ -107,6 +107,18 @@ def test_the_fastest_rung_stands_beside_baseline_and_limit(tmp_path):
     )
 
 
+def test_a_rung_of_other_arithmetic_says_so(tmp_path):
+    gpu = {"compute_capability": "90", "multiprocessors": 1, "max_sm_clock": 1e9, "memory_bytes_per_second": 1e15}
+    rows = {dtype: timed(product("tensor_core", dtype=dtype), 2 * 64**3 / 128e9) for dtype in ("float32", "float64")}
+    beginning = "At 64 in float{} the fastest rung of the GPU is tensor_core{} with 128 GFLOP/s"
+    assert about(seen(tmp_path, rows["float32"], gpus=[gpu]), "fastest rung") == (
+        beginning.format(32, " (three TF32 products)") + "."
+    )
+    assert about(seen(tmp_path, rows["float64"], gpus=[gpu]), "fastest rung") == (
+        beginning.format(64, "") + "; of the limit (float64 tensor cores): 50 %."
+    )
+
+
 def test_failures_come_first(tmp_path):
     rows = [
         timed(product("naive", 641, tile=32), 1.0),

@@ -256,7 +256,7 @@ def test_ladder_table(built):
 
 
 def test_an_exact_sum_says_so():
-    row = {"result": "PASS", "throttled": False, "error": 0.0, "bound": 0.0}
+    row = {"result": "PASS", "arithmetic": "", "throttled": False, "error": 0.0, "bound": 0.0}
     assert tables.result(row) == "PASS exact"
 
 
@@ -805,6 +805,16 @@ def test_the_part_of_the_limit_stands_beside_each_speed(tmp_path):
     html = html_of(tmp_path)
     assert 'id="hardware-limit"' in html and "64 GFLOP/s" not in html
     assert "Most float32 operations at the highest clock" in html
+
+
+def test_arithmetic_that_is_not_the_types_stands_beside_the_result(tmp_path):
+    rows = [of_rate(product(v, 64), 64.0) for v in ("swizzled", "tensor_core")]
+    report.build(timings.write(tmp_path / "timings.h5", {"one": rows}), tmp_path)
+    _, own, other = markdown_rows(tmp_path / "tables" / "one.ladder.md")
+    assert (own[-1], other[-1]) == ("PASS 1e-08", "PASS 1e-08, three TF32 products")
+    assert [row["arithmetic"] for row in read_csv(tmp_path / "tables" / "one.csv")] == ["", "three TF32 products"]
+    text = Page(html_of(tmp_path)).text
+    assert "PASS 1e-08, three TF32 products" in text
 
 
 def test_without_a_known_limit_there_is_no_column(built):

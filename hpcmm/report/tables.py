@@ -42,7 +42,7 @@ POINT_COLUMNS = (
     *("flops_per_second", "flops_per_second_low", "flops_per_second_high"),
     *("bytes_per_second", "bytes_per_second_low", "bytes_per_second_high"),
     *("ratio", "ratio_low", "ratio_high", "fraction", "ceiling", "sm_clock"),
-    *("error", "bound", "reference", "throttled"),
+    *("error", "bound", "reference", "arithmetic", "throttled"),
 )
 LADDER_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "result", "where", "seconds")
 LADDER_COLUMNS += ("flops_per_second", "bytes_per_second", "step", "cumulative", "ratio", "fraction", "ceiling")
@@ -230,7 +230,8 @@ def failed(row: Mapping) -> Cell:
 def result(row: Mapping) -> str:
     """PASS with the largest error that was found, ``"PASS 3e-07"``; some results have to be exact."""
     accuracy = f" {row['error']:.0e}" if row["bound"] > 0 else " exact"
-    return row["result"] + accuracy + (", throttled" if row["throttled"] else "")
+    besides = [row["arithmetic"], "throttled" if row["throttled"] else ""]
+    return ", ".join([row["result"] + accuracy, *filter(None, besides)])
 
 
 def against_baseline(row: Mapping, prefix: str = "") -> str:
