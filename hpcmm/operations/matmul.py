@@ -124,9 +124,9 @@ LADDER = (  # the order here is the order of the rungs
         "tensor_core",
         "cuda",
         "tensor cores: float64 as is, float32 split into two TF32 parts, three products added",
-        block=(256,),
+        block=(128,),
         constants={
-            **{"ROWS": 128, "COLUMNS": 128, "DEPTH": 16, "STAGES": 3, "GROUP": 8},
+            **{"ROWS": 64, "COLUMNS": 128, "DEPTH": 16, "STAGES": 4, "GROUP": 8},
             **{"WARP_ROWS": 64, "WARP_COLUMNS": 32},
         },
         arithmetic={"float32": "three TF32 products"},

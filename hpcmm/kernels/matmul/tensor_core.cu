@@ -2,8 +2,9 @@
 //
 // As swizzled, but a warp's tile is made of products 16 x 8 x 8 that its lanes compute together: each lane
 // brings its elements of A and B in registers and keeps its elements of C there. A stays row by row in
-// shared memory, so that it comes in copies of 16 bytes where it is aligned. The instruction takes the same
-// elements from the same lanes in both types:
+// shared memory, so that it comes in copies of 16 bytes where it is aligned. Blocks are smaller and three or
+// two to an SM, which leaves less of it idle at the end. The instruction takes the same elements from the same
+// lanes in both types:
 //
 //   float64: its arithmetic is IEEE's, and twice as fast as that of the other units.
 //   float32: tensor cores read TF32, of which only 11 bits of the 24 are left. So each element is split into
@@ -67,45 +68,58 @@ __device__ void multiply_add_tf32(float (&c)[4], const float (&a)[4], const floa
 }
 
 // Split each x into big, the nearest number of TF32, and small, which is exact.
-template <int N> __device__ void split(const float (&x)[N], float (&big)[N], float (&small)[N])
+template <int M, int N> __device__ void split(const float (&x)[M][N], float (&big)[M][N], float (&small)[M][N])
 {
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-        big[i] = __uint_as_float((__float_as_uint(x[i]) + 0x1000) & 0xffffe000);
-        small[i] = x[i] - big[i];
-    }
+    for (int i = 0; i < M; ++i)
+#pragma unroll
+        for (int j = 0; j < N; ++j) {
+            big[i][j] = __uint_as_float((__float_as_uint(x[i][j]) + 0x1000) & 0xffffe000);
+            small[i][j] = x[i][j] - big[i][j];
+        }
+}
+
+// Call add(i, j) for each product of a warp's tile, to and fro: an operand is used twice in a row.
+template <int HIGH, int WIDE, class Add> __device__ void for_each_product(Add add)
+{
+#pragma unroll
+    for (int i = 0; i < HIGH; ++i)
+#pragma unroll
+        for (int j = 0; j < WIDE; ++j)
+            add(i, i % 2 ? WIDE - 1 - j : j);
+}
+
+// Add all products of a warp's tile, of 8 terms each.
+template <int HIGH, int WIDE>
+__device__ void multiply_tile(double (&c)[HIGH][WIDE][4], const double (&a)[HIGH][4], const double (&b)[WIDE][2])
+{
+    for_each_product<HIGH, WIDE>([&](int i, int j) { multiply_add(c[i][j], a[i], b[j]); });
 }
 
 // The same of float32 by the parts of a and b. The small products come first, while there is the least in c
-// to round them off.
-__device__ void multiply_add(float (&c)[4], const float (&a)[4], const float (&b)[2])
+// to round them off, and each of the three in a pass of its own, as the next product that adds to the same c
+// must wait until the one before is done.
+template <int HIGH, int WIDE>
+__device__ void multiply_tile(float (&c)[HIGH][WIDE][4], const float (&a)[HIGH][4], const float (&b)[WIDE][2])
 {
-    float big_a[4], small_a[4], big_b[2], small_b[2];
+    float big_a[HIGH][4], small_a[HIGH][4], big_b[WIDE][2], small_b[WIDE][2];
     split(a, big_a, small_a);
     split(b, big_b, small_b);
-    multiply_add_tf32(c, small_a, big_b);
-    multiply_add_tf32(c, big_a, small_b);
-    multiply_add_tf32(c, big_a, big_b);
-}
-
-// The same from the same registers without tensor cores: each lane gets what its own elements of C need.
-template <class T> __device__ void multiply_add_by_lane(T (&c)[4], const T (&a)[4], const T (&b)[2])
-{
-    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-#pragma unroll
-    for (int p = 0; p < 8; ++p)
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-            c[i] += __shfl_sync(~0u, a[p / 4 * 2 + i / 2], 4 * g + p % 4) *
-                    __shfl_sync(~0u, b[p / 4], 4 * (2 * t + i % 2) + p % 4);
+    for_each_product<HIGH, WIDE>([&](int i, int j) { multiply_add_tf32(c[i][j], small_a[i], big_b[j]); });
+    for_each_product<HIGH, WIDE>([&](int i, int j) { multiply_add_tf32(c[i][j], big_a[i], small_b[j]); });
+    for_each_product<HIGH, WIDE>([&](int i, int j) { multiply_add_tf32(c[i][j], big_a[i], big_b[j]); });
 }
 
 // Sums of up to so many terms go without tensor cores. Longer ones, of random numbers, were never seen to have
 // more than half of the error that rounding may cause.
 constexpr int SHORT = sizeof(REAL) == 4 ? 16 : 0;
 
-// Two blocks an SM keep it busy while one waits at its barrier; in float64 the registers do not suffice for two.
+// As many blocks an SM as its registers suffice for: they keep it busy while one waits at its barrier.
+#if __CUDA_ARCH__ >= 900
+constexpr int RESIDENT = sizeof(REAL) == 4 ? 3 : 2;
+#else
 constexpr int RESIDENT = sizeof(REAL) == 4 ? 2 : 1;
+#endif
 
 extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
@@ -117,6 +131,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
     constexpr int STAGE = ROWS * A_PITCH + DEPTH * B_PITCH;
     constexpr int A_STEP = BLOCK * WIDTH / DEPTH, B_STEP = BLOCK * WIDTH / COLUMNS;  // rows copied at once
     static_assert(ROWS * COLUMNS * 32 == BLOCK * WARP_ROWS * WARP_COLUMNS, "a block's warps cover its part of C");
+    static_assert(DEPTH % 16 == 0, "parts of one step are loaded while the other is multiplied");
+    static_assert(SHORT <= DEPTH, "a short sum has all its terms in the first tile");
     extern __shared__ __align__(16) unsigned char shared[];
     REAL *const ring = (REAL *)shared;
     const int thread = threadIdx.x, warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
@@ -139,10 +155,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
     // what this thread copies of each tile: WIDTH columns of A in rows a_row, a_row + A_STEP, ...
     const bool a_aligned = lda % WIDTH == 0 && (size_t)A % 16 == 0;
     const int a_row = thread * WIDTH / DEPTH, a_column = thread * WIDTH % DEPTH;
-    size_t a_offset[ROWS / A_STEP];
-#pragma unroll
-    for (int i = 0; i < ROWS / A_STEP; ++i)
-        a_offset[i] = (size_t)min(first_row + a_row + i * A_STEP, m - 1) * lda;
     const REAL *a = A + a_column;
     // and WIDTH columns of B in rows b_row, b_row + B_STEP, ...
     const bool b_aligned = ldb % WIDTH == 0 && (size_t)B % 16 == 0;
@@ -157,8 +169,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
     auto fetch_tiles = [&] {
         const int a_valid = max(0, min(WIDTH, k - next - a_column));
 #pragma unroll
-        for (int i = 0; i < ROWS / A_STEP; ++i)
-            copy(target_a + filled + i * A_STEP * A_PITCH, a + a_offset[i], a_valid, a_aligned);
+        for (int i = 0; i < ROWS; i += A_STEP)
+            copy(target_a + filled + i * A_PITCH, a + (size_t)min(first_row + a_row + i, m - 1) * lda, a_valid,
+                 a_aligned);
 #pragma unroll
         for (int p = 0; p < DEPTH; p += B_STEP)
             copy(target_b + filled + p * B_PITCH, b + (size_t)p * ldb, next + b_row + p < k ? b_valid : 0, b_aligned);
@@ -170,51 +183,65 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
     };
     for (int stage = 0; stage < STAGES - 1; ++stage)
         fetch_tiles();
+    wait_for_groups<STAGES - 2>();
+    __syncthreads();
 
     REAL sums[HIGH][WIDE][4] = {};
-    const REAL *tile_a = ring + (y + g) * A_PITCH + t, *tile_b = ring + ROWS * A_PITCH + t * B_PITCH + x + g;
-    int stage = 0;
-    for (int start = 0; start < k; start += DEPTH) {
-        wait_for_groups<STAGES - 2>();
-        __syncthreads();  // the next tile is there for all, and all are done with the one before
-        fetch_tiles();
+    // element e of product i, j: its row and its column, from y + g and x + 2 t on
+    auto row_of = [](int i, int e) { return i * 16 + e / 2 * 8; };
+    auto column_of = [](int j, int e) { return j * 8 + e % 2; };
+    if (k <= SHORT) {
+        const REAL *const rows = ring + (y + g) * A_PITCH, *const columns = ring + ROWS * A_PITCH + x + 2 * t;
+        for (int p = 0; p < k; ++p)
+            for_each_product<HIGH, WIDE>([&](int i, int j) {
 #pragma unroll
-        for (int p = 0; p < DEPTH; p += 8) {
-            REAL part_a[HIGH][4], part_b[WIDE][2];
+                for (int e = 0; e < 4; ++e)
+                    sums[i][j][e] += rows[row_of(i, e) * A_PITCH + p] * columns[p * B_PITCH + column_of(j, e)];
+            });
+    } else {
+        REAL part_a[2][HIGH][4], part_b[2][WIDE][2];  // of this step and of the next
+        const REAL *tile_a = ring + (y + g) * A_PITCH + t, *tile_b = ring + ROWS * A_PITCH + t * B_PITCH + x + g;
+        auto load = [&](int p) {
 #pragma unroll
             for (int i = 0; i < HIGH; ++i)
 #pragma unroll
                 for (int e = 0; e < 4; ++e)
-                    part_a[i][e] = tile_a[(i * 16 + e % 2 * 8) * A_PITCH + p + e / 2 * 4];
+                    part_a[p / 8 % 2][i][e] = tile_a[(i * 16 + e % 2 * 8) * A_PITCH + p + e / 2 * 4];
 #pragma unroll
             for (int j = 0; j < WIDE; ++j)
 #pragma unroll
                 for (int e = 0; e < 2; ++e)
-                    part_b[j][e] = tile_b[(p + e * 4) * B_PITCH + j * 8];
+                    part_b[p / 8 % 2][j][e] = tile_b[(p + e * 4) * B_PITCH + j * 8];
+        };
+        load(0);
+        int stage = 0;
+        for (int start = 0; start < k; start += DEPTH) {
+            fetch_tiles();
 #pragma unroll
-            for (int i = 0; i < HIGH; ++i)
-#pragma unroll
-                for (int j = 0; j < WIDE; ++j)
-                    if (k > SHORT)
-                        multiply_add(sums[i][j], part_a[i], part_b[j]);
-                    else
-                        multiply_add_by_lane(sums[i][j], part_a[i], part_b[j]);
-        }
-        const int way = stage == STAGES - 1 ? -(STAGES - 1) * STAGE : STAGE;
-        stage = stage == STAGES - 1 ? 0 : stage + 1;
-        tile_a += way;
-        tile_b += way;
-    }
-#pragma unroll
-    for (int i = 0; i < HIGH; ++i)
-#pragma unroll
-        for (int j = 0; j < WIDE; ++j)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                const int row = first_row + y + i * 16 + e / 2 * 8 + g, column = first_column + x + j * 8 + 2 * t + e % 2;
-                if (row < m && column < n) {
-                    REAL &c = C[(size_t)row * ldc + column], sum = sums[i][j][e];
-                    c = beta == 0 ? alpha * sum : alpha * sum + beta * c;  // beta = 0: C is not read
+            for (int p = 0; p < DEPTH; p += 8) {
+                if (p < DEPTH - 8)
+                    load(p + 8);
+                else {
+                    wait_for_groups<STAGES - 2>();
+                    __syncthreads();  // the next tile is there for all, and all are done with this one
+                    const int step = stage == STAGES - 1 ? -(STAGES - 1) * STAGE : STAGE;
+                    stage = stage == STAGES - 1 ? 0 : stage + 1;
+                    tile_a += step;
+                    tile_b += step;
+                    load(0);
                 }
+                multiply_tile(sums, part_a[p / 8 % 2], part_b[p / 8 % 2]);
             }
+        }
+    }
+    for_each_product<HIGH, WIDE>([&](int i, int j) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            const int row = first_row + y + g + row_of(i, e), column = first_column + x + 2 * t + column_of(j, e);
+            if (row < m && column < n) {
+                REAL &c = C[(size_t)row * ldc + column], sum = sums[i][j][e];
+                c = beta == 0 ? alpha * sum : alpha * sum + beta * c;  // beta = 0: C is not read
+            }
+        }
+    });
 }
