@@ -23,6 +23,7 @@ from hpcmm import analysis, report, store
 from hpcmm.analysis import Columns
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import page, tables
+from hpcmm.scaling import speedups
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results" / "reference"
@@ -178,7 +179,7 @@ def scaling(columns: Columns | None, frame: pd.DataFrame | None) -> str:
     rows = rows if rows.empty else rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
     if rows.empty:
         return ""
-    gains = analysis.scaling(rows)
+    gains = speedups(rows)
     gains = gains[gains["kind"] == "strong"]
     if gains.empty:
         return ""

@@ -1,4 +1,4 @@
-"""From the columns of a timings file to tidy tables: medians, intervals, rates, ratios and speed-ups.
+"""From the columns of a timings file to tidy tables: medians, intervals, rates and ratios.
 
 Seconds, counts and plain ratios only; GFLOP/s, GB/s and significant digits are the report's business.
 """
@@ -17,7 +17,6 @@ from hpcmm import limits
 from hpcmm.interval import interval_rank
 from hpcmm.model import COUNTERS, PHASES, RESOURCES, STATES, TEXTBOOK, UNCHECKED
 from hpcmm.operations import OPERATIONS, matmul
-from hpcmm.parallel import cost
 from hpcmm.store import DIMENSIONS, MEASUREMENTS, PROFILES, WHAT, StoreError
 
 Columns = Mapping[str, Mapping[str, np.ndarray]]
@@ -87,7 +86,7 @@ def measurements(columns: Columns) -> pd.DataFrame:
 
         - ``rung``: the contender and its tile width; ``memory``: pinned or pageable, where a sweep says so;
           ``label``: both; ``place``: the label's place in the order of the ladder; ``setting``: the
-          operation's parameters;
+          operation's parameters; ``arithmetic``: of the contender, where it is not that of the type;
         - ``result``: PASS, FAIL, or ``MISSING`` for a point that was tried in vain. Only a PASS has numbers
           below: samples of a FAIL are ignored;
         - ``gpu`` and ``machine``: what it was measured on, as ``machines`` has it; ``superseded``: whether a later
@@ -102,7 +101,8 @@ def measurements(columns: Columns) -> pd.DataFrame:
           paired by repetition (above 1: faster than the baseline); ``call_ratio`` and so on likewise;
         - ``sm_clock``: median of the clocks of the kernel alone [Hz]; ``peak_flops_per_second`` at that
           clock and ``peak_bytes_per_second`` of all GPUs together; ``fraction``: the least seconds that
-          these allow over ``seconds``; ``ceiling``: which of them that is. NaN and "" where not known;
+          these allow over ``seconds``; ``ceiling``: which of them that is. NaN and "" where not known, and of a
+          product by other arithmetic than the type's;
         - ``exposed_seconds``: of an algorithm other than the textbook's, seconds of its kernel less those of the
           textbook's beside it, the products alone: what it does not hide of its exchanges;
         - ``throttled`` and ``throttle_reasons``: the bits of ``THROTTLING`` that any sample has.
@@ -144,11 +144,12 @@ def measurements(columns: Columns) -> pd.DataFrame:
 
 
 def _describe(frame: pd.DataFrame, parameters: Sequence[str]) -> None:
-    """Add what a reader calls the measurement: rung, memory, label, place, setting, result."""
+    """Add what a reader calls the measurement: rung, memory, label, place, setting, arithmetic, result."""
     rungs = {name: [v.name for v in operation.ladder] for name, operation in OPERATIONS.items()}
-    names, memories, settings, places = [], [], [], []
+    names, memories, settings, arithmetics, places = [], [], [], [], []
+    other = {(name, v.name): v.arithmetic for name, operation in OPERATIONS.items() for v in operation.ladder}
     spread = {name: [a.name for a in operation.algorithms] for name, operation in OPERATIONS.items()}
-    for row in records(frame[["operation", "contender", "variant", "contender_algorithm", *parameters]]):
+    for row in records(frame[["operation", "contender", "variant", "contender_algorithm", "dtype", *parameters]]):
         general = OPERATIONS[row["operation"]].parameters
         ladder, contender = rungs[row["operation"]], row["contender"]
         given = {name: row[name] for name in parameters if not np.isnan(row[name])}
@@ -160,11 +161,12 @@ def _describe(frame: pd.DataFrame, parameters: Sequence[str]) -> None:
         names.append(" ".join([contender, *([] if algorithm == TEXTBOOK else [algorithm]), *widths]))
         settings.append(", ".join(f"{k} {v:g}" for k, v in given.items() if k in general))
         rung = ladder.index(contender) if contender in ladder else len(ladder)
+        arithmetics.append(other.get((row["operation"], contender), {}).get(row["dtype"], ""))
         known = spread[row["operation"]]
         turn = known.index(algorithm) if algorithm in known else len(known)
         places.append((rung, contender, turn, algorithm, *(own.get(k, 0.0) for k in parameters)))
     order = {place: i for i, place in enumerate(sorted(set(places)))}
-    frame["rung"], frame["memory"], frame["setting"] = names, memories, settings
+    frame["rung"], frame["memory"], frame["setting"], frame["arithmetic"] = names, memories, settings, arithmetics
     frame["label"] = [" ".join(filter(None, pair)) for pair in zip(names, memories, strict=True)]
     frame["place"] = [order[place] for place in places]
     wrong = np.where(frame["reference"] == UNCHECKED, MISSING, "FAIL") if "reference" in frame else "FAIL"
@@ -252,10 +254,12 @@ def _limit(columns: Columns, frame: pd.DataFrame) -> None:
     gpus = [gpus_of(provenance) for provenance in provenances]
     hot = [mapping(p.get("measuring")).get("cache") == "hot" for p in provenances]
     found = []
-    names = ["device", "run", "operation", "dtype", "flops", "bytes", "seconds"]
+    names = ["device", "run", "operation", "dtype", "arithmetic", "flops", "bytes", "seconds"]
     for row, clock in zip(records(frame[names]), clocks, strict=True):
         on_gpu = row["device"] == "cuda"
         flops, units, nbytes = limits.peaks(gpus[row["run"]] if on_gpu else [], row["dtype"], clock)
+        if row["arithmetic"]:
+            flops = np.nan
         least = {}
         if OPERATIONS[row["operation"]].metric == "flops":
             least[f"{row['dtype']} {units}"] = row["flops"] / flops
@@ -451,73 +455,6 @@ class Series:
         return rows
 
 
-MOVES = ("scatter", "broadcast", "upload", "download", "gather")
-PREDICTED_RANKS = tuple(2**power for power in range(11))  # 1 to 1024
-
-
-def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
-    """What the cost model says of each point of an algorithm other than the textbook's.
-
-    The lines of the model are fitted to what was measured in this file with the same variant and dtype: local
-    products and moves to those of the textbook beside the algorithms, exchanges to those of the point's run.
-    The largest product on the most ranks is also predicted for 1 to 1,024 ranks.
-
-    Returns
-    -------
-    DataFrame
-        Of ``measurements``, ``sweep``, ``operation``, ``variant``, ``algorithm``, ``label``, ``place``, ``device``,
-        ``m``, ``n``, ``k``, ``dtype``, ``flops``; ``measured_ranks``, those of the measurement; ``ranks``,
-        ``predicted_seconds``; ``seconds``, measured, where ``ranks`` are those. What the model cannot say is left out.
-    """
-    own = points(frame)
-    products = own["operation"].map({name: each.dimensions == DIMENSIONS for name, each in OPERATIONS.items()})
-    own = own[(own["algorithm"] != TEXTBOOK) & (own["result"] == "PASS") & products.astype(bool)]
-    one = ["sweep", "operation", "variant", "algorithm", "label", "place", "device", "dtype"]
-    last = own.sort_values(["ranks", "flops"]).drop_duplicates(one, keep="last").index
-    exchanges = [entry["provenance"].get("exchanges", {}) for entry in runs(columns)]
-    machines: dict[tuple, cost.Machine | None] = {}
-    rows = []
-    for row in own.assign(last=own.index.isin(last)).to_dict("records"):
-        (kind,) = OPERATIONS[row["operation"]].algorithm(row["algorithm"]).measures
-        lines = tuple(row[key] for key in ("operation", "variant", "dtype", "device", "machine", "ranks", "run"))
-        if lines not in machines:
-            machines[lines] = _machine(frame, row, exchanges[int(row["run"])])
-        if machines[lines] is None:
-            continue
-        shape, itemsize = [int(row[d]) for d in DIMENSIONS], np.dtype(row["dtype"]).itemsize
-        for ranks in sorted({row["ranks"], *(PREDICTED_RANKS if row["last"] else ())}):
-            predicted = cost.predict(row["algorithm"], kind, shape, itemsize, ranks, machines[lines])
-            measured = row["seconds" if kind == "kernel" else "call_seconds"] if ranks == row["ranks"] else np.nan
-            named = {key: row[key] for key in (*one, *DIMENSIONS, "flops")} | {"measured_ranks": row["ranks"]}
-            rows.append(named | {"ranks": ranks, "predicted_seconds": predicted, "seconds": measured})
-    names = [*one, *DIMENSIONS, "flops", "measured_ranks", "ranks", "predicted_seconds", "seconds"]
-    return pd.DataFrame(rows, columns=names).dropna(subset="predicted_seconds").reset_index(drop=True)
-
-
-def _machine(frame: pd.DataFrame, row: Mapping[str, Any], exchanges: Mapping[str, Any]) -> cost.Machine | None:
-    """The lines that hold for a point; None where nothing was measured beside it."""
-    same = frame["contender_algorithm"] == TEXTBOOK
-    for name in ("operation", "dtype", "device", "machine"):
-        same &= frame[name] == row[name]
-    beside = frame[same & ~frame["superseded"] & (frame["contender"] == row["variant"]) & (frame["result"] == "PASS")]
-    products = beside[beside["seconds"].notna() & (beside["ranks"] == row["ranks"])]
-    calls = beside[beside["call_seconds"].notna() & (beside["ranks"] == row["ranks"])]
-    if not len(products):  # of a batch that times whole calls only, the product's phase
-        products = calls.assign(seconds=calls["call_kernel"])
-    if not len(products):
-        return None
-    largest = [-(-int(m) // int(p)) * 2 * n * k for m, n, k, p in products[[*DIMENSIONS, "ranks"]].to_numpy()]
-    moves = {}
-    for phase in MOVES:
-        timed = calls[calls["call_" + phase].notna()]
-        if len(timed):
-            itemsize, ranks = np.dtype(row["dtype"]).itemsize, int(row["ranks"])
-            sizes = [cost.moved(phase, shape, itemsize, ranks) for shape in timed[[*DIMENSIONS]].to_numpy().tolist()]
-            moves[phase] = cost.fit(sizes, timed["call_" + phase])
-    exchange = cost.fit(exchanges["bytes"], exchanges["seconds"]) if exchanges.get("bytes") else cost.Line(0.0, 0.0)
-    return cost.Machine(cost.fit(largest, products["seconds"]), exchange, moves)
-
-
 def points(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows that a sweep asked for, the newest of each: without the baselines measured beside another variant."""
     return frame[is_own(frame) & ~frame["superseded"]]
@@ -641,49 +578,6 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Roof]:
                 yield Roof(
                     device, machine, dtype, rungs.sort_values(["operation", "place"]).reset_index(drop=True), known
                 )
-
-
-def scaling(frame: pd.DataFrame) -> pd.DataFrame:
-    """What more ranks gain: a row a point on several ranks, and on one rank what it stands beside.
-
-    Returns
-    -------
-    DataFrame
-        Of ``measurements``, and ``kind``: "strong", beside one rank at the same size, "weak", beside one rank
-        with the same work for each, or "memory-constrained", beside one rank with as many bytes for each;
-        ``speedup``: of the kernel alone over the fastest that one rank did there, of any rung on that device,
-        in work per second; ``efficiency``: speed-up over ranks; ``call_speedup`` and ``call_efficiency``: of the
-        whole call.
-    """
-    rows = points(frame)
-    rows = rows[(rows["result"] == "PASS") & (rows["seconds"].notna() | rows["call_seconds"].notna())]
-    work = rows["flops"].where(rows["operation"].map(lambda name: OPERATIONS[name].metric) == "flops", rows["bytes"])
-    rows = rows.assign(work=work)
-    found = []
-    for _, group in rows.groupby(["sweep", "operation", "device", "dtype", "setting"], sort=False):
-        one, more = group[group["ranks"] == 1], group[group["ranks"] > 1]
-        for (ranks, *shape), points_there in more.groupby(["ranks", *DIMENSIONS], sort=False):
-            same_shape = (one[list(DIMENSIONS)] == shape).all(axis=1)
-            same_work, same_bytes = (
-                (one[amount] * ranks / points_there[amount].iloc[0]).between(0.98, 1.02) for amount in ("work", "bytes")
-            )
-            for kind, same in (
-                ("strong", same_shape),
-                ("weak", same_work),
-                ("memory-constrained", same_bytes & ~same_work),
-            ):
-                beside = one[same]
-                if not beside.empty:
-                    fastest = [(beside[name] / beside["work"]).min() for name in ("seconds", "call_seconds")]
-                    alone = beside.index[beside["label"].isin(points_there["label"])]
-                    found += [(row, kind, *fastest) for row in (*points_there.index, *alone)]
-    gains = pd.DataFrame(found, columns=["row", "kind", "fastest", "call_fastest"])
-    rows = rows.loc[gains.pop("row")].reset_index(drop=True).assign(kind=gains["kind"])
-    for prefix in ("", "call_"):
-        speedup = gains[prefix + "fastest"] * rows["work"] / rows[prefix + "seconds"]
-        rows = rows.assign(**{prefix + "speedup": speedup, prefix + "efficiency": speedup / rows["ranks"]})
-    keys = ["kind", "sweep", "operation", "device", "dtype", "setting", *DIMENSIONS, "label", "ranks"]
-    return rows.drop(columns="work").drop_duplicates(keys).reset_index(drop=True)
 
 
 def states(columns: Columns, frame: pd.DataFrame, most: int = 400) -> pd.DataFrame:

@@ -159,6 +159,9 @@ class Variant:
     deterministic : bool
         Whether the same call on the same device gives the same result, bit for bit, from run to run: for
         a baseline, whether its library promises it.
+    arithmetic : mapping of str to str
+        What multiplies the elements of a type and adds them up, where that is not IEEE arithmetic of the type
+        itself: such a result may be less accurate, and what limits the type's arithmetic does not limit its speed.
     slow : bool
         Whether a scalar loop on few threads computes a product, for which the plan allows more time.
     """
@@ -175,6 +178,7 @@ class Variant:
     one_launch: bool = False
     pitched: bool = False
     deterministic: bool = True
+    arithmetic: Mapping[str, str] = field(default_factory=dict, hash=False)
     slow: bool = False
 
 

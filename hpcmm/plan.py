@@ -539,7 +539,7 @@ def digest(value: Any) -> str:
 
 def record(variant: Variant) -> dict[str, Any]:
     """What of a variant's record changes its times: all but what it says about it, and what the plan thinks of it."""
-    said = ("change", "source", "deterministic", "slow")
+    said = ("change", "source", "deterministic", "arithmetic", "slow")
     return {key: value for key, value in dataclasses.asdict(variant).items() if key not in said}
 
 

@@ -19,12 +19,14 @@
 // The PTX of asynchronous copies stands in three functions of a kernel, copy_async, end_group and
 // wait_for_groups. The tests take them out of the source and those below stand in for them: in ascending
 // order a copy is done when it is started, in descending order when it is waited for, in random order either.
+// So does that of tensor cores, in multiply_add of float64 and multiply_add_tf32, whose lanes meet: TF32 loses
+// the last 13 bits of its operands, and its sums are cut off to float32.
 //
 // What it cannot see: races in global memory and between blocks that no order here brings to light (blocks
 // run one after the other, so nothing may wait for another block); the memory model (fences do nothing);
 // a race with a reader that is not among the last two of a byte; a pointer that strays from one static
 // shared array into the next; uninitialised global memory, unless the caller fills it with NaN; other inline
-// PTX, tensor cores, textures; limits of registers and memory; fast-math; performance.
+// PTX, textures; limits of registers and memory; fast-math; performance.
 #pragma once
 #define _GLIBCXX_INCLUDE_NEXT_C_HEADERS  // C's math.h alone: libstdc++'s takes longer than the kernel to compile
 #include <math.h>
@@ -94,6 +96,8 @@ CUDA_VECTOR(double, double, 8)
 
 template <class T, class U> inline auto min(T a, U b) -> decltype(a + b) { return b < a ? b : a; }
 template <class T, class U> inline auto max(T a, U b) -> decltype(a + b) { return a < b ? b : a; }
+inline unsigned __float_as_uint(float x) { unsigned bits; memcpy(&bits, &x, sizeof x); return bits; }
+inline float __uint_as_float(unsigned bits) { float x; memcpy(&x, &bits, sizeof x); return x; }
 inline float fma(float a, float b, float c) { return fmaf(a, b, c); }
 template <class T> inline T __ldg(const T *p) { return *p; }
 
@@ -147,6 +151,46 @@ template <int BYTES> inline void copy_async(void *target, const void *source, in
 }
 inline void end_group() { cuda_end_group(); }
 template <int PENDING> inline void wait_for_groups() { cuda_wait_for_groups(PENDING); }
+
+// Add a product 16 x 8 x 8 of the warp's fragments to c; `add` is the arithmetic of one element.
+template <class T> struct Fragments {
+    T a[4], b[2];
+};
+template <class T, class F>
+NOT_WATCHED void cuda_multiply_add(T (&c)[4], const T (&a)[4], const T (&b)[2], F add)
+{
+    const Fragments<T> own = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
+    const uint64_t *const lanes = cuda_warp_exchange(~0u, (uintptr_t)&own);
+    const int g = cuda_lane() / 4, t = cuda_lane() % 4;
+    for (int i = 0; i < 4; ++i) {
+        T row[8], column[8];
+        for (int p = 0; p < 8; ++p) {
+            row[p] = ((const Fragments<T> *)lanes[g * 4 + p % 4])->a[p / 4 * 2 + i / 2];
+            column[p] = ((const Fragments<T> *)lanes[(2 * t + i % 2) * 4 + p % 4])->b[p / 4];
+        }
+        c[i] = add(c[i], row, column);
+    }
+    cuda_warp_exchange(~0u, 0);  // a lane's own fragments stay until all have read them
+}
+inline void multiply_add(double (&c)[4], const double (&a)[4], const double (&b)[2])
+{
+    cuda_multiply_add(c, a, b, [](double sum, const double *row, const double *column) NOT_WATCHED {
+        for (int p = 0; p < 8; ++p)
+            sum = ::fma(row[p], column[p], sum);
+        return sum;
+    });
+}
+inline void multiply_add_tf32(float (&c)[4], const float (&a)[4], const float (&b)[2])
+{
+    cuda_multiply_add(c, a, b, [](float start, const float *row, const float *column) NOT_WATCHED {
+        const auto tf32 = [](float x) NOT_WATCHED { return (double)__uint_as_float(__float_as_uint(x) & ~0x1fffu); };
+        double sum = start;
+        for (int p = 0; p < 8; ++p)
+            sum += tf32(row[p]) * tf32(column[p]);
+        const float nearest = sum;
+        return fabs(nearest) > fabs(sum) ? nextafterf(nearest, 0) : nearest;
+    });
+}
 
 template <class T, class F> NOT_WATCHED T cuda_atomic(T *p, F change)
 {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from statistics import median
 
@@ -10,7 +11,7 @@ import pytest
 import timings
 from hypothesis import given
 from hypothesis import strategies as st
-from timings import FAIL, FERMI, HOPPER, call_samples, kernel, kernel_samples, measurement
+from timings import FAIL, FERMI, HOPPER, call_samples, kernel, kernel_samples, measurement, merged
 
 from hpcmm import analysis, store
 from hpcmm.interval import interval_rank
@@ -252,16 +253,6 @@ def test_what_was_tried_in_vain_is_no_wrong_result(tmp_path):
     assert list(found.failures["contender"]) == ["tiled_padded"] and list(found.missing["contender"]) == ["naive"]
 
 
-def merged(tmp_path, *runs):
-    """The columns of a file merged of runs: for each its provenance and the seconds of points, by sweep."""
-    paths = []
-    for i, (provenance, sweeps) in enumerate(runs):
-        (tmp_path / str(i)).mkdir()
-        paths.append(timings.write(tmp_path / str(i) / "timings.h5", sweeps, provenance))
-    store.merge(paths, tmp_path / "timings.h5")
-    return store.read(tmp_path / "timings.h5")
-
-
 def of_run(naive: float, cublas: float) -> dict:
     rows = [
         measurement(matmul(), samples=kernel_samples([naive] * 6)),
@@ -293,31 +284,6 @@ def test_machines_of_different_kinds_are_kept_apart(tmp_path):
     a100, h200 = "Model T, 2 cores, A100", "Model T, 2 cores, H200"
     assert found == {f"size ({h200})": [4.0], f"size ({a100})": [2.0], "here": [1.0]}
     assert analysis.summary(columns, frame).superseded == 0 and analysis.summary(columns, frame).machines == 2
-
-
-def test_scaling_keeps_the_size_the_work_or_the_memory_of_each_rank(tmp_path):
-    def took(ranks, m, n, seconds):
-        point = Point("matmul", "naive", (m, n, n), "float32", ranks, {"alpha": 1.0, "beta": 0.0, "tile": 8.0})
-        return measurement(point, samples=kernel_samples([[seconds] * ranks] * 6))
-
-    rows = [took(1, 64, 64, 1.0), took(1, 128, 128, 8.0), took(4, 128, 128, 4.0), took(4, 256, 64, 2.0)]
-    found = analysis.scaling(analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows}))))
-    more = found[found["ranks"] == 4].set_index(["kind", "m"])["speedup"].to_dict()
-    # eight times the work of 64 in four times the memory and in four seconds; four times its work in two
-    assert more == {("strong", 128): 2.0, ("memory-constrained", 128): 2.0, ("weak", 256): 2.0}
-    assert (found["efficiency"] == found["speedup"] / found["ranks"]).all()
-
-
-def test_nothing_is_scaled_from_one_machine_to_another(tmp_path):
-    def ranks(count, seconds):
-        return {"size": [measurement(matmul(ranks=count), samples=kernel_samples([[seconds] * count] * 6))]}
-
-    one, other = ({"cpu": {"model": "Model T", "cores": cores}} for cores in (2, 4))
-    for i, (machine, expected) in enumerate(((one, [1.0, 4.0]), (other, []))):
-        (tmp_path / f"case{i}").mkdir()
-        columns = merged(tmp_path / f"case{i}", (one, ranks(1, 8.0)), (machine, ranks(2, 2.0)))
-        found = analysis.scaling(analysis.apart(analysis.measurements(columns)))
-        assert list(found[found["kind"] == "strong"].sort_values("ranks")["speedup"]) == expected
 
 
 def test_a_run_on_the_cpu_is_of_the_machine_whose_gpu_others_used(tmp_path):
@@ -464,6 +430,17 @@ def test_fraction_of_the_arithmetic_limit_is_at_the_measured_clock(tmp_path):
     assert list(rows["peak_flops_per_second"]) == [10 * 256 * 1e9, 10 * 256 * 1e9, 10 * 256 * 2e9]
     assert list(rows["fraction"]) == pytest.approx([work / 2.56e12, work / 2.56e12, work / 5.12e12])
     assert list(rows["ceiling"]) == ["float32 FMA units", "float64 tensor cores", "float32 FMA units"]
+
+
+def test_a_product_by_other_arithmetic_has_no_limit_of_the_type(tmp_path):
+    pairs = itertools.product(("tensor_core", "swizzled"), ("float32", "float64"))
+    points = [matmul(variant, n=512, dtype=dtype) for variant, dtype in pairs]
+    rows = limited(tmp_path, *(measurement(point, samples=clocked(1e9, 1e-3)) for point in points))
+    assert list(rows["arithmetic"]) == ["three TF32 products", "", "", ""]
+    assert list(rows["ceiling"]) == ["", "float64 tensor cores", "float32 FMA units", "float64 tensor cores"]
+    assert list(np.isnan(rows["fraction"])) == [True, False, False, False]
+    (roof, _) = analysis.rooflines(rows)
+    assert roof.ceilings[0] == ("hardware", 10 * 256 * 1e9, 1e12)
 
 
 def test_the_roofline_bends_at_the_bandwidth(tmp_path):

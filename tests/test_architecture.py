@@ -32,6 +32,7 @@ ORDER = [
     "measure",
     "profiling",
     "analysis",
+    "scaling",
     "compare",
     "report",
     "status",

@@ -1,4 +1,4 @@
-"""Work spread over ranks by every algorithm and transport: results, schedules, memory, plan and predictions."""
+"""Work spread over ranks by every algorithm and transport: results, schedules, memory, plan and cost model."""
 
 import itertools
 import math
@@ -300,7 +300,7 @@ def test_a_variant_for_even_sizes_does_not_multiply_parts():
         test_plan.make(config)
 
 
-# --- analysis ----------------------------------------------------------------------------------------------------
+# --- analysis and cost model -------------------------------------------------------------------------------------
 
 
 def test_an_algorithm_is_held_against_the_textbook_with_the_same_variant(tmp_path):
@@ -337,24 +337,3 @@ def test_predictions_of_one_schedule_by_hand():
     assert cost.predict("summa", "kernel", shape, 4, 4, machine) == pytest.approx(1.125 + 2.375 + 1.5 + 2.375)
     for algorithm in ("resident", "ring", "summa"):  # nothing to exchange
         assert cost.predict(algorithm, "kernel", shape, 4, 1, machine) == pytest.approx(0.5 + 20.0)
-
-
-def test_predictions_of_a_file_go_to_1024_ranks_and_have_the_measured_time_beside(tmp_path):
-    parameters = {"alpha": 1.0, "beta": 0.0}
-    rows = []
-    for n in (100, 200):
-        point = Point("matmul", "numpy", (n, n, n), "float32", 2, parameters, "ring")
-        flops = 2 * (n // 2) * n * n
-        textbook = timings.kernel_samples([[0.25 + flops * 1e-6] * 2] * 3)
-        rows.append(timings.measurement(point, samples=timings.kernel_samples([[n / 10, n / 10]] * 3)))
-        rows.append(timings.measurement(point, samples=textbook, algorithm="scatter"))
-    exchanges = {"transport": "mpi", "bytes": [1000, 100_000], "seconds": [1e-3, 1e-1]}
-    columns = store.read(timings.write(tmp_path / "timings.h5", {"spread": rows}, {"exchanges": exchanges}))
-    found = analysis.predictions(columns, analysis.measurements(columns))
-    assert sorted(found["ranks"].unique()) == [2**power for power in range(11)]
-    measured = found[found["seconds"].notna()]
-    assert measured["ranks"].tolist() == [2, 2]
-    assert measured["seconds"].tolist() == [10.0, 20.0]
-    # two steps of each 0.25 s and half of 2 n^2 n / 2 flops; the exchange of n^2 / 2 * 4 bytes is shorter
-    expected = [2 * (0.25 + n**3 / 2 * 1e-6) for n in (100, 200)]
-    assert measured["predicted_seconds"].tolist() == pytest.approx(expected)

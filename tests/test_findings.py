@@ -7,8 +7,8 @@ import pytest
 import timings
 from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement
 
-from hpcmm import analysis, store
-from hpcmm.model import Point
+from hpcmm import analysis, scaling, store
+from hpcmm.model import TEXTBOOK, Point
 from hpcmm.report import findings
 
 MATMUL = {"alpha": 1.5, "beta": 0.5}
@@ -104,6 +104,18 @@ def test_the_fastest_rung_stands_beside_baseline_and_limit(tmp_path):
     assert text == (
         "At 64 in float32 the fastest rung of the GPU is naive 8 with 128 GFLOP/s; its speed over cublas: "
         "0.500×, 0.500 to 0.500; of the limit (float32 FMA units): 50 %."
+    )
+
+
+def test_a_rung_of_other_arithmetic_says_so(tmp_path):
+    gpu = {"compute_capability": "90", "multiprocessors": 1, "max_sm_clock": 1e9, "memory_bytes_per_second": 1e15}
+    rows = {dtype: timed(product("tensor_core", dtype=dtype), 2 * 64**3 / 128e9) for dtype in ("float32", "float64")}
+    beginning = "At 64 in float{} the fastest rung of the GPU is tensor_core{} with 128 GFLOP/s"
+    assert about(seen(tmp_path, rows["float32"], gpus=[gpu]), "fastest rung") == (
+        beginning.format(32, " (three TF32 products)") + "."
+    )
+    assert about(seen(tmp_path, rows["float64"], gpus=[gpu]), "fastest rung") == (
+        beginning.format(64, "") + "; of the limit (float64 tensor cores): 50 %."
     )
 
 
@@ -222,16 +234,26 @@ def test_an_algorithm_around_the_library_is_no_fastest_rung(tmp_path):
     rows = [timed(product("naive"), 4.0), timed(library, 1.0)]
     columns = store.read(timings.write(tmp_path / "timings.h5", {"size": rows}))
     frame = analysis.measurements(columns)
-    (headline,) = findings.headlines(frame, analysis.scaling(frame))
+    (headline,) = findings.headlines(frame, scaling.speedups(frame))
     assert headline.name == "Fastest product" and headline.text.startswith("naive on the GPU at 64 in float32")
     assert "the fastest rung of the GPU is naive" in about(seen(tmp_path, *rows), "fastest rung")
+
+
+def test_kernels_that_exchange_nothing_are_no_scaling(tmp_path):
+    rows = []
+    for ranks, algorithm, seconds in ((1, TEXTBOOK, 8.0), (2, TEXTBOOK, 4.0), (2, "ring", 5.0)):
+        point = Point("matmul", "cublas", (64, 64, 64), "float32", ranks, {"alpha": 1.5, "beta": 0.5}, algorithm)
+        rows.append(measurement(point, samples=kernel_samples([[seconds] * ranks] * 7)))
+    frame = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows})))
+    headline = findings.headlines(frame, scaling.speedups(frame))[-1]
+    assert headline.value == "80 %" and "cublas ring on 2 ranks" in headline.text
 
 
 def test_of_several_machines_a_headline_names_its_own(tmp_path):
     path = timings.write(tmp_path / "timings.h5", {"size": [timed(product("naive"), 4.0)]})
     one = analysis.measurements(store.read(path))
     text = "naive on the GPU at 64 in float32"
-    assert findings.headlines(one, analysis.scaling(one))[0].text == text
+    assert findings.headlines(one, scaling.speedups(one))[0].text == text
     slower = one.assign(machine="S", flops_per_second=one["flops_per_second"] / 2)
     both = pd.concat([slower, one.assign(machine="T")], ignore_index=True)
-    assert findings.headlines(both, analysis.scaling(both))[0].text == f"{text}; T"
+    assert findings.headlines(both, scaling.speedups(both))[0].text == f"{text}; T"

@@ -34,6 +34,7 @@ NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
 FROM_ARCHITECTURE = {  # the same -> the first that it compiles for
     "matmul/asynchronous": "sm_80",
     "matmul/swizzled": "sm_80",
+    "matmul/tensor_core": "sm_80",
 }
 SPARE_BARRIERS: dict[tuple[str, int], str] = {}  # (<operation>/<variant>, n-th barrier) -> why it is not missed
 SPILLS: dict[tuple[str, str], int] = {}  # (<operation>/<variant>, architecture) -> bytes that may be spilled
@@ -60,9 +61,9 @@ HOST_BUILDS = [build for build in BUILDS if build.values[0] not in NOT_ON_HOST]
 # m, n, k: single elements, thin ones, ragged in each dimension, whole tiles, several blocks each way
 PRODUCTS = [
     (1, 1, 1),
+    (17, 33, 1),
     (1, 17, 33),
     (33, 1, 17),
-    (17, 33, 1),
     (5, 3, 0),
     (8, 16, 32),
     (31, 32, 33),
@@ -105,15 +106,14 @@ def source(name: str) -> str:
     return path_of(name).read_text()
 
 
-PTX = re.compile(
-    r"^(?:template <[^>]*> )?__device__ void (?:copy_async|end_group|wait_for_groups)\(.*?\)\s*\{.*?\}$",
-    re.MULTILINE | re.DOTALL,
-)
+FUNCTION = re.compile(r"^(?:template <[^>]*> )?__device__ \w+ \w+\([^{]*?\)\n\{\n.*?^\}$", re.MULTILINE | re.DOTALL)
 
 
 def without_ptx(text: str) -> str:
-    """A source without the functions whose PTX the header stands in for; lines keep their numbers."""
-    return PTX.sub(lambda function: "\n" * function[0].count("\n"), text)
+    """A source without the functions that hold PTX, for which the header stands in; lines keep their numbers."""
+    return FUNCTION.sub(
+        lambda function: "\n" * function[0].count("\n") if re.search(r"\basm\b", function[0]) else function[0], text
+    )
 
 
 # ---- on the host ----
@@ -274,7 +274,11 @@ def cases(operation, variant) -> list[tuple[tuple[int, ...], dict[str, float]]]:
     """Shapes and parameters to try; lengths of a vector lie around the limits of a block, and of a sum's two passes."""
     if operation.name == "matmul":
         scalars = itertools.cycle({"alpha": alpha, "beta": beta} for alpha, beta in SCALARS)
-        return list(zip(PRODUCTS, scalars, strict=False))
+        products = list(zip(PRODUCTS, scalars, strict=False))
+        if "ROWS" in variant.constants:  # several blocks each way, however large they are
+            rows, columns = variant.constants["ROWS"], variant.constants["COLUMNS"]
+            products.append(((rows + 12, 2 * columns + 5, 20), {"alpha": 1.5, "beta": 0.5}))
+        return products
     threads = math.prod(variant.block)
     block = threads * variant.constants.get("PER_THREAD", 1)
     lengths = [0, 1, 2, 33, block - 1, block, block + 1, 3 * block + 5]
@@ -441,6 +445,22 @@ MUTANTS = [  # rung, what is replaced by what, what is said of it
     ("matmul/tiled_padded", "p < TILE", "p <= TILE", "index 32 out of bounds in line"),
     ("matmul/tiled_padded", "p < TILE", "p < TILE - 1", "wrong result"),
     ("matmul/tiled_padded", "tile_a[y][x] =", "if (row < m) tile_a[y][x] =", "nothing has written"),
+    ("matmul/tensor_core", "multiply_add_tf32(c, small_a, big_b);", "", "wrong result"),
+    ("matmul/tensor_core", "multiply_add_tf32(c, big_a, small_b);", "", "wrong result"),
+    ("matmul/tensor_core", "multiply_add_tf32(c, big_a, big_b);", "", "wrong result"),
+    ("matmul/tensor_core", " + 0x1000) & 0xffffe000", ")", "wrong result"),  # nothing is left for the small parts
+    ("matmul/tensor_core", "? 16 : 0", "? 0 : 0", "wrong result"),  # what the split drops is too much of a short sum
+    ("matmul/tensor_core", "(i * 16 + e % 2 * 8) * A_PITCH", "(i * 16 + e / 2 * 8) * A_PITCH", "wrong result"),
+    ("matmul/tensor_core", "(p + e * 4) * B_PITCH", "(p + e) * B_PITCH", "wrong result"),
+    ("matmul/tensor_core", "k - next - a_column", "k + 1 - next - a_column", "out of bounds, at byte"),
+    ("matmul/tensor_core", "min(WIDTH, n - first", "min(WIDTH, n + 1 - first", "out of bounds, at byte"),
+    ("matmul/tensor_core", "* A_STEP, m - 1)", "* A_STEP, m)", "out of bounds, at byte"),
+    ("matmul/tensor_core", "next + b_row + p < k", "next + b_row + p <= k", "out of bounds, at byte"),
+    ("matmul/tensor_core", "lda % WIDTH == 0", "lda % WIDTH >= 0", "misaligned"),
+    ("matmul/tensor_core", "ldb % WIDTH == 0", "ldb % WIDTH >= 0", "misaligned"),
+    ("matmul/tensor_core", "row < m && column < n", "row <= m && column < n", "out of bounds, at byte"),
+    ("matmul/tensor_core", "min(GROUP, gridDim.y - group_row)", "GROUP", "wrong result"),
+    ("matmul/tensor_core", "DEPTH * B_PITCH;", "DEPTH * B_PITCH + 1;", "misaligned"),
     ("sum/sequential", "i < n", "i <= n", "read of 4 bytes out of bounds, at byte"),
     ("sum/sequential", "values[t + s]", "values[t + 2 * s]", "index 128 out of bounds in line"),
     ("sum/sequential", "values[t] = i < n ?", "if (i < n) values[t] = i < n ?", "nothing has written"),

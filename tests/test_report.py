@@ -19,7 +19,7 @@ import timings
 from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement
 
 from hpcmm import profiling, report, store
-from hpcmm.model import COUNTERS, UNCHECKED, Point, Profile, Verdict
+from hpcmm.model import COUNTERS, TEXTBOOK, UNCHECKED, Point, Profile, Verdict
 from hpcmm.report import figures, page, tables
 
 COMMAND = [sys.executable, "-m", "hpcmm", "report"]
@@ -256,7 +256,7 @@ def test_ladder_table(built):
 
 
 def test_an_exact_sum_says_so():
-    row = {"result": "PASS", "throttled": False, "error": 0.0, "bound": 0.0}
+    row = {"result": "PASS", "arithmetic": "", "throttled": False, "error": 0.0, "bound": 0.0}
     assert tables.result(row) == "PASS exact"
 
 
@@ -501,6 +501,57 @@ def test_throttled_points_are_named(tmp_path):
     assert "throttled 1" in text and "power cap" in text and "PASS 1e-08, throttled" in text
 
 
+def over_ranks(ranks, seconds, dtype="float32", algorithm=TEXTBOOK, calls=False):
+    point = Point("matmul", "cublas", (64, 64, 64), dtype, ranks, MATMUL, algorithm)
+    phases = [[{"kernel": seconds / 2, "total": seconds}] * ranks] * 6
+    return measurement(point, samples=call_samples(phases) if calls else kernel_samples([[seconds] * ranks] * 6))
+
+
+def test_figure_of_scaling_goes_from_rank_to_rank(tmp_path):
+    rows = [over_ranks(ranks, 8.0 / ranks) for ranks in (2, 1, 4)]
+    report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
+    (chart,) = [chart for chart in Page(html_of(tmp_path)).charts if "efficiency" in chart["records"][0]]
+    assert [(each["ranks"], each["speedup"]) for each in chart["records"]] == [(1, 1.0), (2, 2.0), (4, 4.0)]
+    (dash,) = [e["strokeDash"] for e in (layer["encoding"] for layer in chart["layer"]) if "strokeDash" in e]
+    assert dash["scale"] == {"domain": ["kernel alone"], "range": [[1, 0]]}
+
+
+def test_table_of_scaling_keeps_types_together_and_has_no_empty_column(tmp_path):
+    rows = [over_ranks(ranks, 8e-3 / ranks, dtype) for dtype in ("float64", "float32") for ranks in (2, 1, 4)]
+    report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
+    head, *lines = markdown_rows(tmp_path / "tables" / "size.scaling.md")
+    assert head == ["Scaling", "n", "Variant", "Ranks", "Kernel alone", "Speed-up", "Efficiency"]
+    assert [line[2:4] for line in lines] == [
+        *(["cublas, float32", "1"], ["", "2"], ["", "4"]),
+        *(["cublas, float64", "1"], ["", "2"], ["", "4"]),
+    ]
+    assert lines[1][4:] == ["4.00 ms", "2.00×", "100 %"]
+
+
+def test_each_type_has_the_predictions_of_its_largest_product(tmp_path):
+    rows = []
+    for dtype, n in (("float32", 64), ("float32", 128), ("float64", 64)):
+        point = Point("matmul", "cublas", (n, n, n), dtype, 2, MATMUL, "resident")
+        for algorithm in ("resident", TEXTBOOK):
+            rows.append(measurement(point, samples=kernel_samples([[n, n]] * 6), algorithm=algorithm))
+    exchanges = {"bytes": [1000, 100_000], "seconds": [1e-3, 1e-1]}
+    report.build(timings.write(tmp_path / "timings.h5", {"size": rows}, {"exchanges": exchanges}), tmp_path)
+    _, *lines = markdown_rows(tmp_path / "tables" / "size.predictions.md")
+    assert len(lines) == 22 and {line[3] for line in lines} == {"1", *(f"{2**i:,}" for i in range(1, 11))}
+    assert [(line[0], line[2], line[4]) for line in lines if line[4] != "predicted only"] == [
+        ("", "", "128 s"),
+        ("", "", "64.0 s"),
+    ]
+    assert [line[0] for line in lines if line[2]] == ["128", "64"]
+
+
+def test_what_one_rank_did_not_do_has_no_efficiency_and_no_figure(tmp_path):
+    rows = [over_ranks(1, 8.0, algorithm="resident"), over_ranks(4, 3.0, algorithm="staged", calls=True)]
+    report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
+    assert not [chart for chart in Page(html_of(tmp_path)).charts if "efficiency" in chart["records"][0]]
+    assert not list((tmp_path / "figures").glob("size-strong*"))
+
+
 def test_settings_of_one_sweep_are_apart(tmp_path):
     rows = [
         of_rate(Point("matmul", "cublas", (64,) * 3, "float32", 1, {"alpha": 1.0, "beta": beta}), 1.0)
@@ -714,7 +765,7 @@ def test_job_says_plainly_what_is_wrong_with_a_file(tmp_path, make, text):
 
 def test_report_and_analysis_load_no_backend():
     program = (
-        "import sys, hpcmm.report, hpcmm.analysis; print({m.split('.')[0] for m in sys.modules} & {'cupy', 'mpi4py'})"
+        "import sys, hpcmm.report, hpcmm.scaling; print({m.split('.')[0] for m in sys.modules} & {'cupy', 'mpi4py'})"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
@@ -754,6 +805,16 @@ def test_the_part_of_the_limit_stands_beside_each_speed(tmp_path):
     html = html_of(tmp_path)
     assert 'id="hardware-limit"' in html and "64 GFLOP/s" not in html
     assert "Most float32 operations at the highest clock" in html
+
+
+def test_arithmetic_that_is_not_the_types_stands_beside_the_result(tmp_path):
+    rows = [of_rate(product(v, 64), 64.0) for v in ("swizzled", "tensor_core")]
+    report.build(timings.write(tmp_path / "timings.h5", {"one": rows}), tmp_path)
+    _, own, other = markdown_rows(tmp_path / "tables" / "one.ladder.md")
+    assert (own[-1], other[-1]) == ("PASS 1e-08", "PASS 1e-08, three TF32 products")
+    assert [row["arithmetic"] for row in read_csv(tmp_path / "tables" / "one.csv")] == ["", "three TF32 products"]
+    text = Page(html_of(tmp_path)).text
+    assert "PASS 1e-08, three TF32 products" in text
 
 
 def test_without_a_known_limit_there_is_no_column(built):

@@ -99,3 +99,13 @@ def write(
             store.write(parts[-1], batch, [dict(provenance or {})], [(0, member) for member in members])
     store.merge(parts, path, omitted)
     return path
+
+
+def merged(folder: Path, *runs: tuple[Mapping[str, Any], Mapping[str, Sequence[Measurement]]]) -> dict:
+    """The columns of a file merged of runs: for each its provenance and the seconds of points, by sweep."""
+    paths = []
+    for i, (provenance, sweeps) in enumerate(runs):
+        (folder / str(i)).mkdir()
+        paths.append(write(folder / str(i) / "timings.h5", sweeps, provenance))
+    store.merge(paths, folder / "timings.h5")
+    return store.read(folder / "timings.h5")

@@ -120,6 +120,17 @@ LADDER = (  # the order here is the order of the rungs
         block=(256,),
         constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 8, "STAGES": 3, "GROUP": 8},
     ),
+    Variant(
+        "tensor_core",
+        "cuda",
+        "tensor cores: float64 as is, float32 split into two TF32 parts, three products added",
+        block=(256,),
+        constants={
+            **{"ROWS": 128, "COLUMNS": 128, "DEPTH": 16, "STAGES": 3, "GROUP": 8},
+            **{"WARP_ROWS": 64, "WARP_COLUMNS": 32},
+        },
+        arithmetic={"float32": "three TF32 products"},
+    ),
     Variant("cublas", "cuda", "cuBLAS, without TF32", source="001", baseline=True),
 )
 
@@ -267,12 +278,16 @@ def launches(
 
 
 def shared_bytes(variant: Variant, dtype: str) -> int:
-    """Dynamic shared memory of a ring of stages: a tile of A, its columns padded by 16 bytes, and one of B."""
+    """Dynamic shared memory of a ring of stages: a tile of A and one of B each, padded against bank conflicts."""
     if "STAGES" not in variant.constants:
         return 0
     rows, columns, depth, stages = (variant.constants[c] for c in ("ROWS", "COLUMNS", "DEPTH", "STAGES"))
     itemsize = np.dtype(dtype).itemsize
-    return stages * depth * (rows * itemsize + 16 + columns * itemsize)
+    if "WARP_ROWS" in variant.constants:  # A and B by rows
+        tiles = rows * (depth + 4) * itemsize + depth * (columns * itemsize + 32)
+    else:  # A by columns, B by rows that need no padding
+        tiles = depth * (rows * itemsize + 16) + depth * columns * itemsize
+    return stages * tiles
 
 
 MATMUL = Operation(

@@ -63,14 +63,14 @@ class Machine:
     moves: Mapping[str, Line] = field(default_factory=dict)
 
 
-def moved(phase: str, shape: Sequence[int], itemsize: int, ranks: int, reads_c: bool = True) -> int:
+def moved(phase: str, shape: Sequence[int], itemsize: int, ranks: int) -> int:
     """Bytes of a phase of the textbook's product, as ``Machine.moves`` counts them."""
     m, n, k = shape
     _, rows = block_rows(m, ranks)[0]
     elements = {
-        "scatter": m * k + reads_c * m * n,
+        "scatter": m * k + m * n,
         "broadcast": k * n,
-        "upload": rows * k + k * n + reads_c * rows * n,
+        "upload": rows * k + k * n + rows * n,
         "download": rows * n,
         "gather": m * n,
     }

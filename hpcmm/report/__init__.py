@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from hpcmm import analysis, store
+from hpcmm import analysis, scaling, store
 from hpcmm.analysis import Series, Summary
 from hpcmm.compare import Comparison
 from hpcmm.report import drawing, figures, findings, page, tables
@@ -55,8 +55,8 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
         whole = Experiment(
             activities=analysis.activities(columns, frame),
             resources=analysis.resources(frame),
-            scaling=analysis.scaling(frame),
-            predictions=analysis.predictions(columns, frame),
+            scaling=scaling.speedups(frame),
+            predictions=scaling.predictions(columns, frame),
             profiles=analysis.profiles(columns),
         )
         over_ranks = {name: _figures_over_ranks(name, whole, folder) for name in sweeps}
@@ -98,7 +98,7 @@ def build_comparison(comparison: Comparison, before: Path, after: Path, phase: s
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is derived of all sweeps at once: frames of the functions of ``analysis`` with these names."""
+    """What is derived of all sweeps at once: frames of ``analysis`` and ``scaling``."""
 
     activities: pd.DataFrame
     resources: pd.DataFrame

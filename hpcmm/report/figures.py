@@ -578,7 +578,7 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
 
 
 def scalings(frame: pd.DataFrame) -> Iterator[Figure]:
-    """Efficiency against ranks of one sweep; ``frame`` is of ``analysis.scaling``.
+    """Efficiency against ranks of one sweep; ``frame`` is of ``scaling.speedups``.
 
     A figure for each kind, device and type at the largest sizes, of its four fastest labels on the most ranks.
     """
@@ -591,7 +591,9 @@ def scalings(frame: pd.DataFrame) -> Iterator[Figure]:
         else:
             same = work if kind == "weak" else "bytes"  # of each rank
             rows = rows[(rows[same] / rows["ranks"] * at["ranks"] / at[same]).between(0.98, 1.02)]
-        best = rows.groupby("label")[["speedup", "call_speedup"]].max().max(axis=1).nlargest(4)
+        best = rows.groupby("label")[["speedup", "call_speedup"]].max().max(axis=1).dropna().nlargest(4)
+        if best.empty:  # one rank was not timed in this way
+            continue
         name = _name(device)
         what = ", ".join(filter(None, (dtype, setting)))
         caption = f"{kind.capitalize()} scaling of the {name}, {what}, beside the fastest on one rank"
@@ -599,9 +601,8 @@ def scalings(frame: pd.DataFrame) -> Iterator[Figure]:
 
 
 def _scaling(rows: pd.DataFrame, caption: str, name: str, dtype: str) -> Figure:
-    records = analysis.records(rows)
     columns: dict[str, list] = {name: [] for name in ("series", "size", "of", "ranks", "efficiency", "speedup")}
-    for row in records:
+    for row in analysis.records(rows.sort_values(["place", "ranks"], kind="stable")):
         for prefix, what in (("", "kernel alone"), ("call_", "whole call")):
             if math.isfinite(row[prefix + "efficiency"]):
                 columns["series"].append(row["label"])
@@ -618,8 +619,9 @@ def _scaling(rows: pd.DataFrame, caption: str, name: str, dtype: str) -> Figure:
     color = {"field": "series", "type": "nominal", "legend": {"title": None}}
     color |= {"scale": {"domain": names, "range": [PALETTE[i % len(PALETTE)] for i in range(len(names))]}}
     shape = color | {"scale": {"domain": names, "range": [MARKERS[i % len(MARKERS)] for i in range(len(names))]}}
+    dashes = {what: dash for what, dash in (("kernel alone", [1, 0]), ("whole call", [4, 3])) if what in columns["of"]}
     dash = {"field": "of", "type": "nominal", "legend": {"title": None}}
-    dash |= {"scale": {"domain": ["kernel alone", "whole call"], "range": [[1, 0], [4, 3]]}}
+    dash |= {"scale": {"domain": list(dashes), "range": list(dashes.values())}}
     tooltip = [{"field": field} for field in ("series", "size", "of", "ranks")]
     tooltip += [{"field": "efficiency", "type": "quantitative", "format": ".1%"}]
     tooltip += [{"field": "speedup", "type": "quantitative", "format": ".3r"}]
@@ -645,7 +647,7 @@ def _scaling(rows: pd.DataFrame, caption: str, name: str, dtype: str) -> Figure:
 def predictions(frame: pd.DataFrame) -> Iterator[Figure]:
     """Predicted rates of one sweep's largest product up to 1,024 ranks, and the measured ones on these lines.
 
-    ``frame`` is of ``analysis.predictions``.
+    ``frame`` is of ``scaling.predictions``.
     """
     for (device, dtype), rows in frame.groupby(["device", "dtype"], sort=False):
         rows = rows[rows["flops"] == rows["flops"].max()].sort_values(["place", "ranks", "seconds"])
@@ -656,7 +658,7 @@ def predictions(frame: pd.DataFrame) -> Iterator[Figure]:
         labels = list(dict.fromkeys(columns["label"]))
         style = {"color": PALETTE, "shape": MARKERS, "strokeDash": DASHES[1:]}
         hue, shape, dash = (
-            {"field": "label", "type": "nominal", "legend": {"title": None}}
+            {"field": "label", "type": "nominal", "legend": {"title": None, "symbolStrokeWidth": 0}}
             | {
                 "scale": {
                     "domain": labels,

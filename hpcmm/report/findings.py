@@ -162,7 +162,7 @@ def best(rows: pd.DataFrame) -> str:
     row = ours.loc[ours["seconds"].idxmin()]
     operation = OPERATIONS[row["operation"]]
     text = (
-        f"At {tables.size(row)} in {row['dtype']} the fastest rung of {DEVICES[row['device']]} is {row['rung']} with "
+        f"At {tables.size(row)} in {row['dtype']} the fastest rung of {DEVICES[row['device']]} is {_rung(row)} with "
         f"{tables.number(tables.rate(row, operation.metric))} {tables.RATES[operation.metric][1]}"
     )
     if math.isfinite(row["ratio"]):
@@ -171,6 +171,11 @@ def best(rows: pd.DataFrame) -> str:
     if math.isfinite(row["fraction"]):
         text += f"; of the limit ({row['ceiling']}): {tables.percent(row['fraction'])}"
     return text + "."
+
+
+def _rung(row: Row) -> str:
+    """A rung, and its arithmetic where that is not the type's: ``"tensor_core (three TF32 products)"``."""
+    return row["rung"] + (f" ({row['arithmetic']})" if row["arithmetic"] else "")
 
 
 def reach(rows: pd.DataFrame) -> str:
@@ -459,7 +464,7 @@ def headlines(frame: pd.DataFrame, scaling: pd.DataFrame) -> list[Headline]:
 
 def _headline_text(row: Row) -> str:
     baseline = OPERATIONS[row["operation"]].baseline(row["device"]).name
-    text = f"{row['rung']} on {DEVICES[row['device']]} at {tables.size(row)} in {row['dtype']}"
+    text = f"{_rung(row)} on {DEVICES[row['device']]} at {tables.size(row)} in {row['dtype']}"
     if math.isfinite(row["ratio"]):
         text += f"; its speed over {baseline}: {Ratio(row['ratio'], row['ratio_low'], row['ratio_high'])}"
     if math.isfinite(row["fraction"]):
@@ -470,7 +475,7 @@ def _headline_text(row: Row) -> str:
 def _most_ranks(scaling: pd.DataFrame) -> tuple[str, Row] | None:
     """The most efficient point of the largest size on the most ranks: of the kernel alone, or else of the call.
 
-    What a library does over the ranks is not ours to tell of.
+    What a library does over the ranks is not ours to tell of, and the textbook's kernels alone exchange nothing.
     """
     foreign = [algorithm.name for algorithm in OPERATIONS["matmul"].algorithms if algorithm.package]
     last = scaling[(scaling["operation"] == "matmul") & ~scaling["algorithm"].isin(foreign)]
@@ -479,7 +484,7 @@ def _most_ranks(scaling: pd.DataFrame) -> tuple[str, Row] | None:
         last = last[last["device"] == "cuda"]
     last = last[last["flops"] == last["flops"].max()]
     for prefix in ("", "call_"):
-        known = last[last[prefix + "efficiency"].notna()]
+        known = last[last[prefix + "efficiency"].notna() & ((prefix != "") | (last["algorithm"] != TEXTBOOK))]
         if not known.empty:
             return prefix, known.loc[known[prefix + "efficiency"].idxmax()]
     return None

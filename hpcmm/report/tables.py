@@ -42,7 +42,7 @@ POINT_COLUMNS = (
     *("flops_per_second", "flops_per_second_low", "flops_per_second_high"),
     *("bytes_per_second", "bytes_per_second_low", "bytes_per_second_high"),
     *("ratio", "ratio_low", "ratio_high", "fraction", "ceiling", "sm_clock"),
-    *("error", "bound", "reference", "throttled"),
+    *("error", "bound", "reference", "arithmetic", "throttled"),
 )
 LADDER_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "result", "where", "seconds")
 LADDER_COLUMNS += ("flops_per_second", "bytes_per_second", "step", "cumulative", "ratio", "fraction", "ceiling")
@@ -230,7 +230,8 @@ def failed(row: Mapping) -> Cell:
 def result(row: Mapping) -> str:
     """PASS with the largest error that was found, ``"PASS 3e-07"``; some results have to be exact."""
     accuracy = f" {row['error']:.0e}" if row["bound"] > 0 else " exact"
-    return row["result"] + accuracy + (", throttled" if row["throttled"] else "")
+    besides = [row["arithmetic"], "throttled" if row["throttled"] else ""]
+    return ", ".join([row["result"] + accuracy, *filter(None, besides)])
 
 
 def against_baseline(row: Mapping, prefix: str = "") -> str:
@@ -391,28 +392,29 @@ def activity_table(series: Series, activities: pd.DataFrame) -> Table | None:
 
 
 def scaling_table(rows: pd.DataFrame) -> Table:
-    """What more ranks gain in one sweep; ``rows`` are of ``analysis.scaling``."""
-    rows = rows.sort_values(["kind", *DIMENSIONS, "device", "place", "ranks"], kind="stable", ignore_index=True)
+    """What more ranks gain in one sweep; ``rows`` are of ``scaling.speedups``."""
+    by = ["kind", *DIMENSIONS, "device", "place", "dtype", "setting", "ranks"]
+    rows = rows.sort_values(by, kind="stable", ignore_index=True)
     some, which = at_sizes(rows, 3)
     typed, set_ = some["dtype"].nunique() > 1, some["setting"].nunique() > 1
+    amounts = {"Kernel alone": ("seconds", duration), "Speed-up": ("speedup", times)}
+    amounts |= {"Efficiency": ("efficiency", percent), "Whole call": ("call_seconds", duration)}
+    amounts |= {"Call speed-up": ("call_speedup", times), "Call efficiency": ("call_efficiency", percent)}
+    known = {title: (name, form) for title, (name, form) in amounts.items() if some[name].notna().any()}
     cells, above = [], ("", "", "")
     for row in analysis.records(some):
         more = [text for text, shown in ((row["dtype"], typed), (row["setting"], set_)) if shown]
         here = (row["kind"], size(row), ", ".join([row["label"], *more]))
         line = [*leading(here, above), Cell(whole(row["ranks"]))]
+        cells.append((*line, *(Cell(form(row[name])) for name, form in known.values())))
         above = here
-        for prefix in ("", "call_"):
-            line += [Cell(duration(row[prefix + "seconds"])), Cell(times(row[prefix + "speedup"]))]
-            line.append(Cell(percent(row[prefix + "efficiency"])))
-        cells.append(tuple(line))
-    head = ("Scaling", "n" if size_is_one_number(some) else "m × n × k", "Variant", "Ranks")
-    head += ("Kernel alone", "Speed-up", "Efficiency", "Whole call", "Call speed-up", "Call efficiency")
+    head = ("Scaling", "n" if size_is_one_number(some) else "m × n × k", "Variant", "Ranks", *known)
     return Table(f"Scaling over ranks{which}", head, tuple(cells))
 
 
 def prediction_table(rows: pd.DataFrame) -> Table:
-    """Predicted beside measured, of the largest product of one sweep; ``rows`` are of ``analysis.predictions``."""
-    rows = rows[rows["flops"] == rows["flops"].max()]
+    """Predicted beside measured, of one sweep's largest product of each type; of ``scaling.predictions``."""
+    rows = rows[rows["flops"] == rows.groupby(["device", "dtype"])["flops"].transform("max")]
     rows = rows.sort_values(["device", "place", "dtype", "ranks", "seconds"], kind="stable")  # NaN is last
     rows = rows.drop_duplicates(["label", "dtype", "ranks"])
     cells, above = [], ("",) * 3

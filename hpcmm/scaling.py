@@ -1,0 +1,129 @@
+"""From the measurements of a timings file to what more ranks gain, and what the cost model predicts of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hpcmm.analysis import Columns, is_own, mapping, points, records, runs
+from hpcmm.model import TEXTBOOK
+from hpcmm.operations import OPERATIONS
+from hpcmm.parallel import cost
+from hpcmm.store import DIMENSIONS
+
+
+def speedups(frame: pd.DataFrame) -> pd.DataFrame:
+    """What more ranks gain: a row a point on several ranks, and on one rank what it stands beside.
+
+    Returns
+    -------
+    DataFrame
+        Of ``measurements``, and ``kind``: "strong", beside one rank at the same size, "weak", beside one rank
+        with the same work for each, or "memory-constrained", beside one rank with as many bytes for each;
+        ``speedup``: of the kernel alone over the fastest that one rank did there, of any rung on that device
+        and also of what was measured beside another, in work per second; ``efficiency``: speed-up over ranks; ``call_speedup`` and ``call_efficiency``: of the
+        whole call.
+    """
+    rows = frame[~frame["superseded"] & (frame["result"] == "PASS")]
+    rows = rows[rows["seconds"].notna() | rows["call_seconds"].notna()]
+    work = rows["flops"].where(rows["operation"].map(lambda name: OPERATIONS[name].metric) == "flops", rows["bytes"])
+    rows = rows.assign(work=work, own=is_own(rows))
+    found = []
+    for _, group in rows.groupby(["sweep", "operation", "device", "dtype", "setting"], sort=False):
+        one, more = group[group["ranks"] == 1], group[group["own"] & (group["ranks"] > 1)]
+        for (ranks, *shape), points_there in more.groupby(["ranks", *DIMENSIONS], sort=False):
+            same_shape = (one[list(DIMENSIONS)] == shape).all(axis=1)
+            same_work, same_bytes = (
+                (one[amount] * ranks / points_there[amount].iloc[0]).between(0.98, 1.02) for amount in ("work", "bytes")
+            )
+            for kind, same in (
+                ("strong", same_shape),
+                ("weak", same_work),
+                ("memory-constrained", same_bytes & ~same_work),
+            ):
+                beside = one[same]
+                if not beside.empty:
+                    fastest = [(beside[name] / beside["work"]).min() for name in ("seconds", "call_seconds")]
+                    alone = beside.index[beside["own"] & beside["label"].isin(points_there["label"])]
+                    found += [(row, kind, *fastest) for row in (*points_there.index, *alone)]
+    gains = pd.DataFrame(found, columns=["row", "kind", "fastest", "call_fastest"])
+    rows = rows.loc[gains.pop("row")].reset_index(drop=True).assign(kind=gains["kind"])
+    for prefix in ("", "call_"):
+        speedup = gains[prefix + "fastest"] * rows["work"] / rows[prefix + "seconds"]
+        rows = rows.assign(**{prefix + "speedup": speedup, prefix + "efficiency": speedup / rows["ranks"]})
+    keys = ["kind", "sweep", "operation", "device", "dtype", "setting", *DIMENSIONS, "label", "ranks"]
+    return rows.drop(columns=["work", "own"]).drop_duplicates(keys).reset_index(drop=True)
+
+
+MOVES = ("scatter", "broadcast", "upload", "download", "gather")
+PREDICTED_RANKS = tuple(2**power for power in range(11))  # 1 to 1024
+
+
+def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
+    """What the cost model says of each point of an algorithm other than the textbook's.
+
+    The lines of the model are fitted to what was measured in this file with the same variant and dtype: local
+    products and moves to those of the textbook beside the algorithms, exchanges to those of the point's run.
+    The largest product is also predicted for 1 to 1,024 ranks, from the most ranks that it was measured on.
+
+    Returns
+    -------
+    DataFrame
+        Of ``measurements``, ``sweep``, ``operation``, ``variant``, ``algorithm``, ``label``, ``place``, ``device``,
+        ``m``, ``n``, ``k``, ``dtype``, ``flops``; ``measured_ranks``, those of the measurement; ``ranks``,
+        ``predicted_seconds``; ``seconds``, measured, where ``ranks`` are those. What the model cannot say is left out.
+    """
+    own = points(frame)
+    own = own[(own["algorithm"] != TEXTBOOK) & (own["result"] == "PASS")]
+    products = [operation for operation in OPERATIONS.values() if operation.dimensions == DIMENSIONS]
+    measures = {(of.name, each.name): each.measures for of in products for each in of.algorithms}
+    one = ["sweep", "operation", "variant", "algorithm", "label", "place", "device", "dtype"]
+    # one rank exchanges nothing: it tells nothing of more
+    last = own[own["ranks"] > 1].sort_values(["flops", "ranks"]).drop_duplicates(one, keep="last").index
+    exchanges = [mapping(run["provenance"].get("exchanges")) for run in runs(columns)]
+    machines: dict[tuple, cost.Machine | None] = {}
+    rows = []
+    for row in records(own.assign(last=own.index.isin(last))):
+        if (row["operation"], row["algorithm"]) not in measures:
+            continue
+        (kind,) = measures[row["operation"], row["algorithm"]]
+        lines = tuple(row[key] for key in ("operation", "variant", "dtype", "device", "machine", "ranks", "run"))
+        if lines not in machines:
+            machines[lines] = _machine(frame, row, exchanges[int(row["run"])])
+        if machines[lines] is None:
+            continue
+        shape, itemsize = [int(row[d]) for d in DIMENSIONS], np.dtype(row["dtype"]).itemsize
+        for ranks in sorted({row["ranks"], *(PREDICTED_RANKS if row["last"] else ())}):
+            predicted = cost.predict(row["algorithm"], kind, shape, itemsize, ranks, machines[lines])
+            measured = row["seconds" if kind == "kernel" else "call_seconds"] if ranks == row["ranks"] else np.nan
+            named = {key: row[key] for key in (*one, *DIMENSIONS, "flops")} | {"measured_ranks": row["ranks"]}
+            rows.append(named | {"ranks": ranks, "predicted_seconds": predicted, "seconds": measured})
+    names = [*one, *DIMENSIONS, "flops", "measured_ranks", "ranks", "predicted_seconds", "seconds"]
+    return pd.DataFrame(rows, columns=names).dropna(subset="predicted_seconds").reset_index(drop=True)
+
+
+def _machine(frame: pd.DataFrame, row: Mapping[str, Any], exchanges: Mapping[str, Any]) -> cost.Machine | None:
+    """The lines that hold for a point; None where nothing was measured beside it."""
+    same = frame["contender_algorithm"] == TEXTBOOK
+    for name in ("operation", "dtype", "device", "machine"):
+        same &= frame[name] == row[name]
+    beside = frame[same & ~frame["superseded"] & (frame["contender"] == row["variant"]) & (frame["result"] == "PASS")]
+    products = beside[beside["seconds"].notna() & (beside["ranks"] == row["ranks"])]
+    calls = beside[beside["call_seconds"].notna() & (beside["ranks"] == row["ranks"])]
+    if not len(products):  # of a batch that times whole calls only, the product's phase
+        products = calls.assign(seconds=calls["call_kernel"])
+    if not len(products):
+        return None
+    largest = [-(-int(m) // int(p)) * 2 * n * k for m, n, k, p in products[[*DIMENSIONS, "ranks"]].to_numpy()]
+    moves = {}
+    for phase in MOVES:
+        timed = calls[calls["call_" + phase].notna()]
+        if len(timed):
+            itemsize, ranks = np.dtype(row["dtype"]).itemsize, int(row["ranks"])
+            sizes = [cost.moved(phase, shape, itemsize, ranks) for shape in timed[[*DIMENSIONS]].to_numpy().tolist()]
+            moves[phase] = cost.fit(sizes, timed["call_" + phase])
+    exchange = cost.fit(exchanges["bytes"], exchanges["seconds"]) if exchanges.get("bytes") else cost.Line(0.0, 0.0)
+    return cost.Machine(cost.fit(largest, products["seconds"]), exchange, moves)

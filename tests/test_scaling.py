@@ -1,0 +1,97 @@
+"""What more ranks gain, and what is predicted of them, against arithmetic done here by hand."""
+
+import pytest
+import timings
+from timings import kernel_samples, measurement, merged
+
+from hpcmm import analysis, scaling, store
+from hpcmm.model import TEXTBOOK, Point
+
+
+def product(ranks, shape=(64, 64, 64), variant="naive", algorithm=TEXTBOOK):
+    return Point("matmul", variant, shape, "float32", ranks, {"alpha": 1.0, "beta": 0.0}, algorithm)
+
+
+def test_scaling_keeps_the_size_the_work_or_the_memory_of_each_rank(tmp_path):
+    def took(ranks, m, n, seconds):
+        return measurement(product(ranks, (m, n, n)), samples=kernel_samples([[seconds] * ranks] * 6))
+
+    rows = [took(1, 64, 64, 1.0), took(1, 128, 128, 8.0), took(4, 128, 128, 4.0), took(4, 256, 64, 2.0)]
+    found = scaling.speedups(analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows}))))
+    more = found[found["ranks"] == 4].set_index(["kind", "m"])["speedup"].to_dict()
+    # eight times the work of 64 in four times the memory and in four seconds; four times its work in two
+    assert more == {("strong", 128): 2.0, ("memory-constrained", 128): 2.0, ("weak", 256): 2.0}
+    assert (found["efficiency"] == found["speedup"] / found["ranks"]).all()
+
+
+def test_what_one_rank_did_beside_another_algorithm_is_a_base_too(tmp_path):
+    rows = [measurement(product(2, algorithm="ring"), samples=kernel_samples([[3.0, 3.0]] * 6))]
+    for algorithm, seconds in (("cublasmp", 6.0), (TEXTBOOK, 4.0)):
+        samples = kernel_samples([[seconds]] * 6)
+        rows.append(measurement(product(1, algorithm="cublasmp"), samples=samples, algorithm=algorithm))
+    found = scaling.speedups(analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows}))))
+    assert found[["algorithm", "ranks", "speedup"]].to_numpy().tolist() == [["ring", 2, pytest.approx(4 / 3)]]
+
+
+def test_nothing_is_scaled_from_one_machine_to_another(tmp_path):
+    def ranks(count, seconds):
+        return {"size": [measurement(product(count), samples=kernel_samples([[seconds] * count] * 6))]}
+
+    one, other = ({"cpu": {"model": "Model T", "cores": cores}} for cores in (2, 4))
+    for i, (machine, expected) in enumerate(((one, [1.0, 4.0]), (other, []))):
+        (tmp_path / f"case{i}").mkdir()
+        columns = merged(tmp_path / f"case{i}", (one, ranks(1, 8.0)), (machine, ranks(2, 2.0)))
+        found = scaling.speedups(analysis.apart(analysis.measurements(columns)))
+        assert list(found[found["kind"] == "strong"].sort_values("ranks")["speedup"]) == expected
+
+
+def test_predictions_of_a_file_go_to_1024_ranks_and_have_the_measured_time_beside(tmp_path):
+    rows = []
+    for n in (100, 200):
+        point = product(2, (n, n, n), "numpy", "ring")
+        flops = 2 * (n // 2) * n * n
+        textbook = kernel_samples([[0.25 + flops * 1e-6] * 2] * 3)
+        rows.append(measurement(point, samples=kernel_samples([[n / 10, n / 10]] * 3)))
+        rows.append(measurement(point, samples=textbook, algorithm=TEXTBOOK))
+    exchanges = {"transport": "mpi", "bytes": [1000, 100_000], "seconds": [1e-3, 1e-1]}
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"spread": rows}, {"exchanges": exchanges}))
+    found = scaling.predictions(columns, analysis.measurements(columns))
+    assert sorted(found["ranks"].unique()) == [2**power for power in range(11)]
+    measured = found[found["seconds"].notna()]
+    assert measured["ranks"].tolist() == [2, 2]
+    assert measured["seconds"].tolist() == [10.0, 20.0]
+    # two steps of each 0.25 s and half of 2 n^2 n / 2 flops; the exchange of n^2 / 2 * 4 bytes is shorter
+    expected = [2 * (0.25 + n**3 / 2 * 1e-6) for n in (100, 200)]
+    assert measured["predicted_seconds"].tolist() == pytest.approx(expected)
+
+
+def test_the_largest_product_is_predicted_from_the_most_ranks_that_it_was_measured_on(tmp_path):
+    rows = []
+    for ranks, n in ((2, 100), (2, 200), (4, 100), (4, 50)):
+        for algorithm in ("ring", TEXTBOOK):
+            point = product(ranks, (n, n, n), "numpy", "ring")
+            rows.append(measurement(point, samples=kernel_samples([[1.0] * ranks] * 3), algorithm=algorithm))
+    exchanges = {"transport": "mpi", "bytes": [1000, 100_000], "seconds": [1e-3, 1e-1]}
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"spread": rows}, {"exchanges": exchanges}))
+    found = scaling.predictions(columns, analysis.measurements(columns))
+    (last,) = found.loc[found["ranks"] == 1024, ["n", "measured_ranks"]].to_numpy().tolist()
+    assert last == [200, 2]
+
+
+@pytest.mark.parametrize("exchanges", [None, [], {"transport": "", "bytes": [], "seconds": []}])
+def test_one_rank_tells_nothing_of_more(tmp_path, exchanges):
+    rows = []
+    for algorithm in ("ring", TEXTBOOK):
+        samples = kernel_samples([2.0] * 3)
+        rows.append(measurement(product(1, variant="numpy", algorithm="ring"), samples=samples, algorithm=algorithm))
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"spread": rows}, {"exchanges": exchanges}))
+    found = scaling.predictions(columns, analysis.measurements(columns))
+    assert found[["ranks", "seconds", "predicted_seconds"]].to_numpy().tolist() == [[1, 2.0, 2.0]]
+
+
+def test_an_algorithm_of_a_newer_package_is_not_predicted(tmp_path):
+    rows = [measurement(product(2, algorithm="ring"), samples=kernel_samples([[2.0, 2.0]] * 3))]
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"spread": rows}))
+    for name in ("algorithm", "contender_algorithm"):
+        columns["measurements"][name][:] = "carousel"
+    assert scaling.predictions(columns, analysis.measurements(columns)).empty
