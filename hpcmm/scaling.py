@@ -23,9 +23,9 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         Of ``measurements``, and ``kind``: "strong", beside one rank at the same size, "weak", beside one rank
         with the same work for each, or "memory-constrained", beside one rank with as many bytes for each;
-        ``speedup``: of the kernel alone over the fastest that one rank did there, of any rung on that device
-        and also of what was measured beside another, in work per second; ``efficiency``: speed-up over ranks; ``call_speedup`` and ``call_efficiency``: of the
-        whole call.
+        ``speedup``: of the kernel alone over the fastest that one rank did there, of any rung on that device and
+        of what was measured beside another, in work per second; ``efficiency``: speed-up over ranks;
+        ``call_speedup`` and ``call_efficiency``: of the whole call.
     """
     rows = frame[~frame["superseded"] & (frame["result"] == "PASS")]
     rows = rows[rows["seconds"].notna() | rows["call_seconds"].notna()]

@@ -258,13 +258,13 @@ for hole in [(block(size), block(6000))[0] for size in range(128, 1025, 16) for 
 """
 REQUESTS = {
     "9 literal": (["--cluster", "sbatch", "--jobs", "4"], SITE, {}),
-    "9 generic": ([*DIRECT, "--jobs", "4"], SRUN, {}),
+    "9 generic": ([*DIRECT, "--jobs", "4"], SITE, {}),
     "9 slurm": (["--executor", "slurm", "--jobs", "4"], SITE, {}),
     "9 profile": (PROFILE, SITE, {}),
     "9 profile, literal": ([*PROFILE, "--cluster", "sbatch"], SITE, {}),
     "9 profile, slurm": ([*PROFILE, "--executor", "slurm"], SRUN, {}),
     "9 own flags": (["--cluster=" + OWN, "--jobs", "1"], SITE, BY_HAND),
-    "7 literal": (["--cluster", "sbatch", "--jobs", "4"], SRUN, {}),
+    "7 literal": (["--cluster", "sbatch", "--jobs", "4"], SITE, {}),
     "7 profile": (PROFILE, SITE, {}),
     "7 own flags": (["--cluster", OWN, "--jobs", "1"], SITE, BY_HAND),
 }
