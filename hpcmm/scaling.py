@@ -65,6 +65,7 @@ PREDICTED_RANKS = tuple(2**power for power in range(11))  # 1 to 1024
 def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     """What the cost model says of each point of an algorithm other than the textbook's.
 
+    The textbook's whole call is predicted, too, where it stands beside another algorithm on several ranks.
     The lines of the model are fitted to what was measured in this file with the same variant and dtype: local
     products and moves to those of the textbook beside the algorithms, exchanges to those of the point's run.
     The largest product is also predicted for 1 to 1,024 ranks, from the most ranks that it was measured on.
@@ -77,7 +78,10 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
         ``predicted_seconds``; ``seconds``, measured, where ``ranks`` are those. What the model cannot say is left out.
     """
     own = points(frame)
-    own = own[(own["algorithm"] != TEXTBOOK) & (own["result"] == "PASS")]
+    own = own[own["result"] == "PASS"]
+    others, at = own["algorithm"] != TEXTBOOK, [own[name] for name in ("sweep", "operation", "variant", "dtype")]
+    beside = others.groupby(at).transform("any") & (own["ranks"].groupby(at).transform("max") > 1)
+    own = own[others | beside]
     products = [operation for operation in OPERATIONS.values() if operation.dimensions == DIMENSIONS]
     measures = {(of.name, each.name): each.measures for of in products for each in of.algorithms}
     one = ["sweep", "operation", "variant", "algorithm", "label", "place", "device", "dtype"]
@@ -89,7 +93,7 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     for row in records(own.assign(last=own.index.isin(last))):
         if (row["operation"], row["algorithm"]) not in measures:
             continue
-        (kind,) = measures[row["operation"], row["algorithm"]]
+        kind, *_ = measures[row["operation"], row["algorithm"]]  # the textbook's kernel is the local product itself
         lines = tuple(row[key] for key in ("operation", "variant", "dtype", "device", "machine", "ranks", "run"))
         if lines not in machines:
             machines[lines] = _machine(frame, row, exchanges[int(row["run"])])
@@ -124,6 +128,7 @@ def _machine(frame: pd.DataFrame, row: Mapping[str, Any], exchanges: Mapping[str
         if len(timed):
             itemsize, ranks = np.dtype(row["dtype"]).itemsize, int(row["ranks"])
             sizes = [cost.moved(phase, shape, itemsize, ranks) for shape in timed[[*DIMENSIONS]].to_numpy().tolist()]
-            moves[phase] = cost.fit(sizes, timed["call_" + phase])
+            if any(sizes):  # one rank sends nothing
+                moves[phase] = cost.fit(sizes, timed["call_" + phase])
     exchange = cost.fit(exchanges["bytes"], exchanges["seconds"]) if exchanges.get("bytes") else cost.Line(0.0, 0.0)
     return cost.Machine(cost.fit(largest, products["seconds"]), exchange, moves)

@@ -337,3 +337,15 @@ def test_predictions_of_one_schedule_by_hand():
     assert cost.predict("summa", "kernel", shape, 4, 4, machine) == pytest.approx(1.125 + 2.375 + 1.5 + 2.375)
     for algorithm in ("resident", "ring", "summa"):  # nothing to exchange
         assert cost.predict(algorithm, "kernel", shape, 4, 1, machine) == pytest.approx(0.5 + 20.0)
+
+
+def test_the_textbook_sends_each_other_rank_its_rows_and_all_of_b():
+    moves = {phase: cost.Line(1.0, 1e-6) for phase in ("scatter", "broadcast", "gather")}
+    machine, shape = cost.Machine(cost.Line(0.5, 1e-8), moves=moves), (10, 20, 50)
+    # of ten rows rank 0 keeps four: the other six of A and C go away, B twice, and six of C come back
+    away = {"scatter": 6 * (50 + 20) * 8, "broadcast": 2 * 50 * 20 * 8, "gather": 6 * 20 * 8}
+    assert {phase: cost.moved(phase, shape, 8, 3) for phase in away} == away
+    expected = 3 * 1.0 + sum(away.values()) * 1e-6 + 0.5 + 2 * 4 * 20 * 50 * 1e-8
+    assert cost.predict("scatter", "call", shape, 8, 3, machine) == pytest.approx(expected)
+    assert cost.predict("scatter", "call", shape, 8, 1, machine) == pytest.approx(0.5 + 2 * 10 * 20 * 50 * 1e-8)
+    assert math.isnan(cost.predict("scatter", "call", shape, 8, 3, cost.Machine(cost.Line(0.5, 1e-8))))

@@ -2,7 +2,7 @@
 
 import pytest
 import timings
-from timings import kernel_samples, measurement, merged
+from timings import call_samples, kernel_samples, measurement, merged
 
 from hpcmm import analysis, scaling, store
 from hpcmm.model import TEXTBOOK, Point
@@ -87,6 +87,39 @@ def test_one_rank_tells_nothing_of_more(tmp_path, exchanges):
     columns = store.read(timings.write(tmp_path / "timings.h5", {"spread": rows}, {"exchanges": exchanges}))
     found = scaling.predictions(columns, analysis.measurements(columns))
     assert found[["ranks", "seconds", "predicted_seconds"]].to_numpy().tolist() == [[1, 2.0, 2.0]]
+
+
+def test_the_textbook_is_predicted_where_it_stands_beside_another_algorithm_on_several_ranks(tmp_path):
+    def textbook(ranks, n, variant="numpy"):
+        # a millionth of a second for each byte that leaves rank 0 or arrives there, and for a thousand operations
+        away = (n - n // ranks) * n * 4e-6
+        phases = {"scatter": 2 * away, "broadcast": (ranks - 1) * n * n * 4e-6, "gather": away}
+        phases["kernel"] = 2 * n**3 / ranks * 1e-9
+        call = phases | {"total": sum(phases.values())}
+        samples = kernel_samples([[phases["kernel"]] * ranks] * 6) + call_samples([[call] * ranks] * 6)
+        return measurement(product(ranks, (n, n, n), variant), samples=samples)
+
+    ring = [
+        measurement(product(ranks, variant="numpy", algorithm="ring"), samples=kernel_samples([[1.0] * ranks] * 6))
+        for ranks in (1, 2, 4)
+    ]
+    sweeps = {
+        "spread": [*ring, *(textbook(ranks, n) for ranks in (1, 2, 4) for n in (64, 128)), textbook(2, 64, "packed")],
+        "alone": [textbook(2, 64)],
+        "one": [ring[0], textbook(1, 64)],
+    }
+    columns = store.read(timings.write(tmp_path / "timings.h5", sweeps))
+    found = scaling.predictions(columns, analysis.measurements(columns))
+    found = found[found["algorithm"] == TEXTBOOK]
+    assert set(found["sweep"] + " " + found["variant"]) == {"spread numpy"}
+    measured = found[found["seconds"].notna()]
+    assert sorted(zip(measured["ranks"], measured["n"], strict=True)) == [
+        (ranks, n) for ranks in (1, 2, 4) for n in (64, 128)
+    ]
+    assert measured["predicted_seconds"].tolist() == pytest.approx(measured["seconds"].tolist())
+    # what eight would do: seven times B, seven of eight rows of A and C, and an eighth of the work
+    (eight,) = found.loc[found["ranks"] == 8, "predicted_seconds"]
+    assert eight == pytest.approx(128**2 * 4e-6 * (7 + 3 * 7 / 8) + 2 * 128**3 / 8 * 1e-9)
 
 
 def test_an_algorithm_of_a_newer_package_is_not_predicted(tmp_path):

@@ -54,8 +54,7 @@ class Machine:
     exchange : Line, optional
         Of bytes that arrive from one other rank while as many leave.
     moves : mapping of str to Line
-        Of bytes in the phases of the textbook's call, by their names: of rank 0's whole arrays where
-        they are scattered, broadcast or gathered, of each rank's share on the way to its device and back.
+        Of bytes in the phases of the textbook's call, by their names: what ``moved`` counts.
     """
 
     product: Line
@@ -64,15 +63,20 @@ class Machine:
 
 
 def moved(phase: str, shape: Sequence[int], itemsize: int, ranks: int) -> int:
-    """Bytes of a phase of the textbook's product, as ``Machine.moves`` counts them."""
+    """Bytes that a phase of the textbook's product moves.
+
+    Between the ranks it is what leaves rank 0 or arrives there, once for each other rank: on one node MPI copies
+    through one memory, whatever tree it takes. Up to a device and down it is one rank's share.
+    """
     m, n, k = shape
     _, rows = block_rows(m, ranks)[0]
+    away = m - rows  # rank 0's own rows stay in place
     elements = {
-        "scatter": m * k + m * n,
-        "broadcast": k * n,
+        "scatter": away * k + away * n,
+        "broadcast": (ranks - 1) * k * n,
         "upload": rows * k + k * n + rows * n,
         "download": rows * n,
-        "gather": m * n,
+        "gather": away * n,
     }
     return elements[phase] * itemsize
 
@@ -98,9 +102,9 @@ def predict(algorithm: str, kind: str, shape: Sequence[int], itemsize: int, rank
     match algorithm, kind:
         case "scatter", "kernel":
             return product(2 * rows * n * k)
-        case "scatter", "call":
-            whole = sum(line(moved(phase, shape, itemsize, ranks)) for phase, line in machine.moves.items())
-            return whole + product(2 * rows * n * k) if machine.moves else np.nan
+        case "scatter", "call" if machine.moves or ranks == 1:
+            moves = sum(line(moved(phase, shape, itemsize, ranks)) for phase, line in machine.moves.items())
+            return moves + product(2 * rows * n * k)
         case "resident", "kernel":
             share = product.per_unit * 2 * rows * n * terms
             order = [0, *(source for source, _ in partners(0, ranks))]
