@@ -74,8 +74,9 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     -------
     DataFrame
         Of ``measurements``, ``sweep``, ``operation``, ``variant``, ``algorithm``, ``label``, ``place``, ``device``,
-        ``m``, ``n``, ``k``, ``dtype``, ``flops``; ``measured_ranks``, those of the measurement; ``ranks``,
-        ``predicted_seconds``; ``seconds``, measured, where ``ranks`` are those. What the model cannot say is left out.
+        ``m``, ``n``, ``k``, ``dtype``, ``flops``; ``of``: "whole call" or "kernel alone"; ``measured_ranks``, those of
+        the measurement; ``ranks``, ``predicted_seconds``; ``seconds``, measured, where ``ranks`` are those. What the
+        model cannot say is left out.
     """
     own = points(frame)
     own = own[own["result"] == "PASS"]
@@ -104,8 +105,9 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
             predicted = cost.predict(row["algorithm"], kind, shape, itemsize, ranks, machines[lines])
             measured = row["seconds" if kind == "kernel" else "call_seconds"] if ranks == row["ranks"] else np.nan
             named = {key: row[key] for key in (*one, *DIMENSIONS, "flops")} | {"measured_ranks": row["ranks"]}
+            named |= {"of": "kernel alone" if kind == "kernel" else "whole call"}
             rows.append(named | {"ranks": ranks, "predicted_seconds": predicted, "seconds": measured})
-    names = [*one, *DIMENSIONS, "flops", "measured_ranks", "ranks", "predicted_seconds", "seconds"]
+    names = [*one, *DIMENSIONS, "flops", "of", "measured_ranks", "ranks", "predicted_seconds", "seconds"]
     return pd.DataFrame(rows, columns=names).dropna(subset="predicted_seconds").reset_index(drop=True)
 
 

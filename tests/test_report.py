@@ -528,21 +528,42 @@ def test_table_of_scaling_keeps_types_together_and_has_no_empty_column(tmp_path)
     assert lines[1][4:] == ["4.00 ms", "2.00×", "100 %"]
 
 
+EXCHANGES = {"exchanges": {"bytes": [1000, 100_000], "seconds": [1e-3, 1e-1]}}
+
+
+def spread(algorithm, n=64, dtype="float32"):
+    """A product by an algorithm and the textbook's beside it: n seconds each, of which half are spent on copies."""
+    point = Point("matmul", "cublas", (n, n, n), dtype, 2, MATMUL, algorithm)
+    phases = {"upload": n / 4, "kernel": n / 2, "download": n / 4, "total": n}
+    samples = call_samples([[phases] * 2] * 6) if algorithm == "staged" else kernel_samples([[n, n]] * 6)
+    return [measurement(point, samples=samples, algorithm=each) for each in (algorithm, TEXTBOOK)]
+
+
 def test_each_type_has_the_predictions_of_its_largest_product(tmp_path):
     rows = []
     for dtype, n in (("float32", 64), ("float32", 128), ("float64", 64)):
-        point = Point("matmul", "cublas", (n, n, n), dtype, 2, MATMUL, "resident")
-        for algorithm in ("resident", TEXTBOOK):
-            rows.append(measurement(point, samples=kernel_samples([[n, n]] * 6), algorithm=algorithm))
-    exchanges = {"bytes": [1000, 100_000], "seconds": [1e-3, 1e-1]}
-    report.build(timings.write(tmp_path / "timings.h5", {"size": rows}, {"exchanges": exchanges}), tmp_path)
+        rows += spread("resident", n, dtype)
+    report.build(timings.write(tmp_path / "timings.h5", {"size": rows}, EXCHANGES), tmp_path)
     _, *lines = markdown_rows(tmp_path / "tables" / "size.predictions.md")
-    assert len(lines) == 22 and {line[3] for line in lines} == {"1", *(f"{2**i:,}" for i in range(1, 11))}
-    assert [(line[0], line[2], line[4]) for line in lines if line[4] != "predicted only"] == [
+    assert len(lines) == 22 and {line[4] for line in lines} == {"1", *(f"{2**i:,}" for i in range(1, 11))}
+    assert [(line[0], line[3], line[5]) for line in lines if line[5] != "predicted only"] == [
         ("", "", "128 s"),
         ("", "", "64.0 s"),
     ]
-    assert [line[0] for line in lines if line[2]] == ["128", "64"]
+    assert [line[0] for line in lines if line[3]] == ["128", "64"]
+
+
+def test_predictions_say_whether_they_are_of_the_kernel_or_the_whole_call(tmp_path):
+    rows = [*spread("resident"), *spread("staged")]
+    report.build(timings.write(tmp_path / "timings.h5", {"size": rows}, EXCHANGES), tmp_path)
+    head, *lines = markdown_rows(tmp_path / "tables" / "size.predictions.md")
+    assert head == ["n", "Variant", "Of", "Type", "Ranks", "Measured", "Predicted", "Predicted over measured"]
+    named = [("cublas staged", "whole call"), ("cublas resident", "kernel alone")]
+    assert [(line[1], line[2]) for line in lines if line[1]] == named
+    with (tmp_path / "tables" / "size.predictions.csv").open() as file:
+        assert {(row["label"], row["of"]) for row in csv.DictReader(file)} == set(named)
+    (chart,) = [chart for chart in Page(html_of(tmp_path)).charts if "predicted" in chart["records"][0]]
+    assert {each["label"] for each in chart["records"]} == {"cublas staged, whole call", "cublas resident"}
 
 
 def test_what_one_rank_did_not_do_has_no_efficiency_and_no_figure(tmp_path):

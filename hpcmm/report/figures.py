@@ -653,7 +653,9 @@ def predictions(frame: pd.DataFrame) -> Iterator[Figure]:
         rows = rows[rows["flops"] == rows["flops"].max()].sort_values(["place", "ranks", "seconds"])
         rows = rows.drop_duplicates(["label", "ranks"])
         rates = {"predicted": rows["flops"] / rows["predicted_seconds"], "rate": rows["flops"] / rows["seconds"]}
-        columns = {"label": list(rows["label"]), "ranks": [int(ranks) for ranks in rows["ranks"]]}
+        of_calls = rows["of"] == "whole call"
+        columns = {"label": list(rows["label"].where(~of_calls, rows["label"] + ", whole call"))}
+        columns |= {"ranks": [int(ranks) for ranks in rows["ranks"]]}
         columns |= {name: _rounded(rate / 1e9) for name, rate in rates.items()}
         labels = list(dict.fromkeys(columns["label"]))
         style = {"color": PALETTE, "shape": MARKERS, "strokeDash": DASHES[1:]}
@@ -690,7 +692,7 @@ def predictions(frame: pd.DataFrame) -> Iterator[Figure]:
         ]
         caption = (
             f"Predicted on the {_name(device)} in {dtype}, at {tables.size(rows.iloc[0])}: lines are predictions "
-            "of the cost model, marks are measured"
+            "of the cost model, marks are measured, both of the kernel alone unless a whole call is named"
         )
         shown = {"label": "Variant", "ranks": "Ranks", "rate": "Measured, GFLOP/s", "predicted": "Predicted, GFLOP/s"}
         yield Figure(f"predicted-{device}-{dtype}", caption, columns, _layered(layers, 300), shown, dtype)

@@ -54,7 +54,7 @@ ACTIVITY_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "memory", 
 ACTIVITY_COLUMNS += ("mean", "least", "most")
 SCALING_COLUMNS = ("kind", "setting", "dtype", *DIMENSIONS, "device", "label", "ranks", "seconds", "speedup")
 SCALING_COLUMNS += ("efficiency", "call_seconds", "call_speedup", "call_efficiency")
-PREDICTION_COLUMNS = ("operation", "dtype", *DIMENSIONS, "device", "label", "measured_ranks", "ranks", "seconds")
+PREDICTION_COLUMNS = ("operation", "dtype", *DIMENSIONS, "device", "label", "of", "measured_ranks", "ranks", "seconds")
 PREDICTION_COLUMNS += ("predicted_seconds",)
 RESOURCE_COLUMNS = (
     "operation",
@@ -113,7 +113,7 @@ DEFINED = {
     "GFLOP/s, bandwidth bound": "tile-phase",
     **dict.fromkeys(COUNTED, "profile"),
     "Verdict": "verdict",
-    **dict.fromkeys(("Predicted", "Predicted over measured"), "predicted"),
+    **dict.fromkeys(("Of", "Predicted", "Predicted over measured"), "predicted"),
     **dict.fromkeys(("Scaling", "Speed-up", "Efficiency", "Call speed-up", "Call efficiency"), "scaling"),
 }
 
@@ -417,16 +417,16 @@ def prediction_table(rows: pd.DataFrame) -> Table:
     rows = rows[rows["flops"] == rows.groupby(["device", "dtype"])["flops"].transform("max")]
     rows = rows.sort_values(["device", "place", "dtype", "ranks", "seconds"], kind="stable")  # NaN is last
     rows = rows.drop_duplicates(["label", "dtype", "ranks"])
-    cells, above = [], ("",) * 3
+    cells, above = [], ("",) * 4
     for row in analysis.records(rows):
-        here = (size(row), row["label"], row["dtype"])
+        here = (size(row), row["label"], row["of"], row["dtype"])
         ratio = row["predicted_seconds"] / row["seconds"]
         line = [*leading(here, above), Cell(whole(row["ranks"]))]
         line += [Cell(duration(row["seconds"])) if ratio > 0 else Cell("predicted only", kind="text")]
         cells.append((*line, Cell(duration(row["predicted_seconds"])), Cell(number(ratio))))
         above = here
-    head = ("n" if size_is_one_number(rows) else "m × n × k", "Variant", "Type", "Ranks", "Measured", "Predicted")
-    return Table("Predicted by the cost model", (*head, "Predicted over measured"), tuple(cells))
+    head = ("n" if size_is_one_number(rows) else "m × n × k", "Variant", "Of", "Type", "Ranks", "Measured")
+    return Table("Predicted by the cost model", (*head, "Predicted", "Predicted over measured"), tuple(cells))
 
 
 def resource_table(rows: pd.DataFrame) -> Table:
