@@ -78,6 +78,8 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
         the measurement; ``ranks``, ``predicted_seconds``; ``seconds``, measured, where ``ranks`` are those. What the
         model cannot say is left out.
     """
+    if "pinned" in frame:  # NaN in sweeps that do not say: page-locked
+        frame = frame[frame["pinned"] != 0]  # pageable memory has rates of its own
     own = points(frame)
     own = own[own["result"] == "PASS"]
     others, at = own["algorithm"] != TEXTBOOK, [own[name] for name in ("sweep", "operation", "variant", "dtype")]

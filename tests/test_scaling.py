@@ -122,6 +122,23 @@ def test_the_textbook_is_predicted_where_it_stands_beside_another_algorithm_on_s
     assert eight == pytest.approx(128**2 * 4e-6 * (7 + 3 * 7 / 8) + 2 * 128**3 / 8 * 1e-9)
 
 
+def test_copies_from_pageable_memory_tell_nothing_of_page_locked(tmp_path):
+    def calls(point, seconds):
+        phases = {"upload": seconds, "kernel": 1.0, "download": seconds, "total": 2 * seconds + 1.0}
+        return measurement(point, samples=call_samples([[phases]] * 6), algorithm=TEXTBOOK)
+
+    staged = product(1, variant="naive", algorithm="staged")
+    samples = call_samples([[{"total": 3.0}]] * 6)
+    sweeps = {"spread": [measurement(staged, samples=samples), calls(staged, 2.0)], "transfer": []}
+    for pinned, seconds in ((1.0, 2.0), (0.0, 20.0)):
+        parameters = {"alpha": 1.0, "beta": 0.0, "pinned": pinned}
+        sweeps["transfer"].append(calls(Point("matmul", "naive", (64, 64, 64), "float32", 1, parameters), seconds))
+    columns = store.read(timings.write(tmp_path / "timings.h5", sweeps))
+    found = scaling.predictions(columns, analysis.measurements(columns))
+    # one panel: up, product, down
+    assert found["predicted_seconds"].tolist() == pytest.approx([5.0])
+
+
 def test_an_algorithm_of_a_newer_package_is_not_predicted(tmp_path):
     rows = [measurement(product(2, algorithm="ring"), samples=kernel_samples([[2.0, 2.0]] * 3))]
     columns = store.read(timings.write(tmp_path / "timings.h5", {"spread": rows}))
