@@ -14,6 +14,8 @@ from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import cost
 from hpcmm.store import DIMENSIONS
 
+BASE = tuple(f"base_{dimension}" for dimension in DIMENSIONS)
+
 
 def speedups(frame: pd.DataFrame) -> pd.DataFrame:
     """What more ranks gain: a row a point on several ranks, and on one rank what it stands beside.
@@ -23,6 +25,7 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         Of ``measurements``, and ``kind``: "strong", beside one rank at the same size, "weak", beside one rank
         with the same work for each, or "memory-constrained", beside one rank with as many bytes for each;
+        ``base_m``, ``base_n``, ``base_k``: its size there;
         ``speedup``: of the kernel alone over the fastest that one rank did there, of any rung on that device and
         of what was measured beside another, in work per second; ``efficiency``: speed-up over ranks;
         ``call_speedup`` and ``call_efficiency``: of the whole call.
@@ -48,9 +51,10 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
                 if not beside.empty:
                     fastest = [(beside[name] / beside["work"]).min() for name in ("seconds", "call_seconds")]
                     alone = beside.index[beside["own"] & beside["label"].isin(points_there["label"])]
-                    found += [(row, kind, *fastest) for row in (*points_there.index, *alone)]
-    gains = pd.DataFrame(found, columns=["row", "kind", "fastest", "call_fastest"])
-    rows = rows.loc[gains.pop("row")].reset_index(drop=True).assign(kind=gains["kind"])
+                    base = beside[list(DIMENSIONS)].iloc[0]
+                    found += [(row, kind, *base, *fastest) for row in (*points_there.index, *alone)]
+    gains = pd.DataFrame(found, columns=["row", "kind", *BASE, "fastest", "call_fastest"])
+    rows = rows.loc[gains.pop("row")].reset_index(drop=True).assign(**gains[["kind", *BASE]])
     for prefix in ("", "call_"):
         speedup = gains[prefix + "fastest"] * rows["work"] / rows[prefix + "seconds"]
         rows = rows.assign(**{prefix + "speedup": speedup, prefix + "efficiency": speedup / rows["ranks"]})

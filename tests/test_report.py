@@ -528,6 +528,19 @@ def test_table_of_scaling_keeps_types_together_and_has_no_empty_column(tmp_path)
     assert lines[1][4:] == ["4.00 ms", "2.00×", "100 %"]
 
 
+def test_table_of_scaling_keeps_together_what_has_the_same_work_for_each_rank(tmp_path):
+    rows = []
+    for ranks in (1, 2, 4):
+        for m in (64, 128, 256):
+            point = Point("matmul", "cublas", (m, 64, 64), "float32", ranks, MATMUL, "resident")
+            rows.append(measurement(point, samples=kernel_samples([[m / ranks] * ranks] * 6)))
+    report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
+    _, *lines = markdown_rows(tmp_path / "tables" / "size.scaling.md")
+    weak = lines[[line[0] for line in lines].index("weak") :]
+    from_64, from_128 = [("64", "1"), ("128", "2"), ("256", "4")], [("128", "1"), ("256", "2")]
+    assert [(line[1].split(" ")[0], line[3]) for line in weak] == [*from_64, *from_128]
+
+
 EXCHANGES = {"exchanges": {"bytes": [1000, 100_000], "seconds": [1e-3, 1e-1]}}
 
 

@@ -15,6 +15,7 @@ from hpcmm.analysis import Series
 from hpcmm.model import PHASES
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import tables
+from hpcmm.scaling import BASE
 from hpcmm.store import DIMENSIONS
 
 # Hues that differ to colour-blind readers, each at 3:1 or more against white and near-black paper.
@@ -586,11 +587,7 @@ def scalings(frame: pd.DataFrame) -> Iterator[Figure]:
         work = OPERATIONS[rows["operation"].iloc[0]].metric
         last = rows[rows["ranks"] == rows["ranks"].max()]
         at = last.loc[last[work].idxmax()]
-        if kind == "strong":
-            rows = rows[(rows[list(DIMENSIONS)] == at[list(DIMENSIONS)]).all(axis=1)]
-        else:
-            same = work if kind == "weak" else "bytes"  # of each rank
-            rows = rows[(rows[same] / rows["ranks"] * at["ranks"] / at[same]).between(0.98, 1.02)]
+        rows = rows[(rows[list(BASE)] == at[list(BASE)]).all(axis=1)]
         best = rows.groupby("label")[["speedup", "call_speedup"]].max().max(axis=1).dropna().nlargest(4)
         if best.empty:  # one rank was not timed in this way
             continue

@@ -15,6 +15,7 @@ from hpcmm import analysis, compare
 from hpcmm.analysis import Series
 from hpcmm.model import COUNTERS, PHASES, RESOURCES
 from hpcmm.operations import OPERATIONS
+from hpcmm.scaling import BASE
 from hpcmm.store import DIMENSIONS
 
 RATES = {"flops": ("flops_per_second", "GFLOP/s"), "bytes": ("bytes_per_second", "GB/s")}
@@ -393,9 +394,10 @@ def activity_table(series: Series, activities: pd.DataFrame) -> Table | None:
 
 def scaling_table(rows: pd.DataFrame) -> Table:
     """What more ranks gain in one sweep; ``rows`` are of ``scaling.speedups``."""
-    by = ["kind", *DIMENSIONS, "device", "place", "dtype", "setting", "ranks"]
+    by = ["kind", *BASE, "device", "place", "dtype", "setting", "ranks", *DIMENSIONS]
     rows = rows.sort_values(by, kind="stable", ignore_index=True)
-    some, which = at_sizes(rows, 3)
+    bases, which = at_sizes(rows.assign(**{d: rows[base] for d, base in zip(DIMENSIONS, BASE, strict=True)}), 3)
+    some = rows.loc[bases.index]
     typed, set_ = some["dtype"].nunique() > 1, some["setting"].nunique() > 1
     amounts = {"Kernel alone": ("seconds", duration), "Speed-up": ("speedup", times)}
     amounts |= {"Efficiency": ("efficiency", percent), "Whole call": ("call_seconds", duration)}
