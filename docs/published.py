@@ -73,7 +73,8 @@ def run(columns: Columns | None, frame: pd.DataFrame | None) -> str:
     if frame is None:
         return ""
     conditions = dict(page.conditions(analysis.runs(columns)))
-    where = "; ".join(", ".join(conditions[name]) for name in ("GPU", "CPU", "Date (UTC)") if name in conditions)
+    names = ("GPU" if "GPU" in conditions else "CPU", "Date (UTC)")
+    where = "; ".join(" and ".join(conditions[name]) for name in names if name in conditions)
     return (
         f"[The report](results/reference/report.html) of the published run ({where})\nis made from "
         f"[timings.h5](results/reference/timings.h5): {analysis.summary(columns, frame).line}.\n\n{_figure('ladder')}"

@@ -1,6 +1,7 @@
 """Every variant of every ladder: its record, its source file, and its results against sums taken here."""
 
 import dataclasses
+import difflib
 import json
 import math
 import re
@@ -204,6 +205,16 @@ def test_names_are_unique_and_each_device_has_one_baseline(operation):
 def test_every_folder_of_sources_is_an_operations():
     sources = [path for path in kernels.FOLDER.glob("*/*") if path.suffix in (".c", ".cu")]
     assert {path.parent.name for path in sources} == {operation.kernels for operation in OPERATIONS.values()}
+
+
+def test_swizzled_is_asynchronous_with_another_order_of_blocks():
+    """Rungs are read one by one, so these two repeat each other; what is mended in one is mended in both."""
+    one, other = (
+        kernels.source("matmul", MATMUL.variant(name)).read_text().partition("struct")[2].splitlines()
+        for name in ("asynchronous", "swizzled")
+    )
+    changed = [line for line in difflib.ndiff(one, other) if line[0] in "+-"]
+    assert changed and all(re.search(r"first_row|first_column|group", line) for line in changed)
 
 
 @pytest.mark.parametrize(("operation", "variant"), RUNGS, ids=ident)

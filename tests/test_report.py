@@ -319,6 +319,15 @@ def test_provenance_may_be_incomplete():
     assert sum(len(each["runs"]) for each in page.environments(runs)) == 3
 
 
+def test_gpus_of_several_machines_are_counted_together():
+    def run(host, *uuids):
+        return {"provenance": {"host": host, "gpus": [{"name": "H200", "uuid": uuid} for uuid in uuids]}}
+
+    assert dict(page.conditions([run("a", "1"), run("a", "1", "2")]))["GPU"] == ["2 × H200"]
+    together = dict(page.conditions([run("a", "1", "2"), run("b", "2", "3")]))["GPU"]
+    assert together == ["H200, 3 of them on all machines together"]
+
+
 def test_the_page_is_one_offline_file_under_3_mb(built):
     html = html_of(built)
     assert len(html.encode()) < 3e6

@@ -233,13 +233,16 @@ def _peaks(gpu: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _gpus(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Kinds of GPU with the number of different ones that took part in any run."""
-    devices = {}
+    """Kinds of GPU with the number of different ones that took part, on one machine or altogether."""
+    devices, machines = {}, set()
     for run in runs:
+        machines.add(json.dumps([run["provenance"].get("host"), run["provenance"].get("cpu")], sort_keys=True))
         for i, gpu in enumerate(analysis.gpus_of(run["provenance"])):
             if gpu.get("name"):
                 devices[gpu.get("uuid") or (run["provenance"].get("host"), i)] = str(gpu["name"])
     names = list(devices.values())
+    if len(machines) > 1:
+        return [f"{name}, {names.count(name)} of them on all machines together" for name in dict.fromkeys(names)]
     return [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)]
 
 
