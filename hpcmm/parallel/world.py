@@ -127,6 +127,7 @@ def exchange(comm: MPI.Comm, failure: tuple[str, bool] | None) -> list[tuple[str
 def abort(message: str) -> NoReturn:
     """End all ranks with this message and exit status 1."""
     print(f"hpcmm: error: {message}", file=sys.stderr, flush=True)
+    time.sleep(1)  # a launcher that is told to end the ranks may drop what it has not read yet
     MPI.COMM_WORLD.Abort(1)
     raise SystemExit(1)  # Abort does not return; this is for singletons of MPIs where it does
 
