@@ -35,7 +35,8 @@ DIRECT = ["--executor", "cluster-generic", "--cluster-generic-submit-cmd", "sbat
 WAYS = {
     "9 literal": ["--cluster", "sbatch", "--jobs", "20"],
     "9 generic": [*DIRECT, "--jobs", "20"],
-    "9 slurm": ["--executor", "slurm", "--jobs", "20"],
+    # after each job that is done the executor asks for the next only 40 s later, if it is not told otherwise
+    "9 slurm": ["--executor", "slurm", "--slurm-init-seconds-before-status-checks", "5", "--jobs", "20"],
     "7 literal": ["--cluster", "sbatch", "--jobs", "20"],
     "7 own flags": ["--cluster", "sbatch --time=20 --exclusive", "--jobs", "20"],
 }
