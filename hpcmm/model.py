@@ -148,8 +148,9 @@ class Variant:
         Threads of a block where no tile decides.
     constants : mapping of str to int
         Compile-time constants of the kernel, from which its launch geometry follows too: ``ROWS`` and
-        ``COLUMNS`` of C that a block computes, ``DEPTH`` and ``STAGES`` of its tiles; ``PER_THREAD``
-        elements of a vector that a thread loads at least, ``MAX_BLOCKS`` of its grid.
+        ``COLUMNS`` of C that a block computes, ``WARP_ROWS`` and ``WARP_COLUMNS`` a warp that multiplies on
+        tensor cores, ``DEPTH`` and ``STAGES`` of its tiles; ``PER_THREAD`` elements of a vector that a thread
+        loads at least, ``MAX_BLOCKS`` of its grid.
     exact : bool
         Whether it is right only where the tile divides every dimension.
     one_launch : bool

@@ -67,9 +67,8 @@ PREDICTED_RANKS = tuple(2**power for power in range(11))  # 1 to 1024
 
 
 def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
-    """What the cost model says of each point of an algorithm other than the textbook's.
+    """What the cost model says of each point of an algorithm, and of the textbook's whole call beside it.
 
-    The textbook's whole call is predicted, too, where it stands beside another algorithm on several ranks.
     The lines of the model are fitted to what was measured in this file with the same variant and dtype: local
     products and moves to those of the textbook beside the algorithms, exchanges to those of the point's run.
     The largest product is also predicted for 1 to 1,024 ranks, from the most ranks that it was measured on.
