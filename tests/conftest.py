@@ -14,9 +14,11 @@ from hypothesis import settings
 
 from hpcmm import backends
 
-# Both are read when the libraries are loaded: idle threads sleep instead of spinning.
+# All are read when the libraries are loaded: idle threads, and ranks of MPICH that wait, sleep instead of spinning.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+os.environ.setdefault("MPIR_CVAR_CH4_PROGRESS_THROTTLE", "1")
+os.environ.setdefault("MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT", "100")
 # Open MPI, 4 and 5, refuses root and more ranks than cores unless told otherwise.
 for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
     os.environ.setdefault(name, "1")
@@ -30,6 +32,11 @@ settings.register_profile("few", deadline=None, max_examples=5, derandomize=True
 settings.register_profile("usual", deadline=None, max_examples=100)
 settings.register_profile("many", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
+
+
+def pytest_collection_modifyitems(items):
+    """The tests on a real Slurm come first: they take the longest, beside the others with ``--numprocesses 2``."""
+    items.sort(key=lambda item: item.path.name != "test_slurm.py")
 
 
 @pytest.fixture(scope="session")
@@ -111,3 +118,21 @@ def modelled(tmp_path_factory):
     import modelled_run
 
     return modelled_run.write(tmp_path_factory.mktemp("modelled") / "timings.h5")
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Show what the tests on a real Slurm told of each fault, whichever process ran them."""
+    properties = [each for report in terminalreporter.getreports("passed") for each in report.user_properties]
+    faults = [value for name, value in properties if name == "fault"]
+    if not faults:
+        return
+    ways = list(dict.fromkeys(way for _, way, _, _ in faults))
+    times, texts = {}, {}
+    for fault, way, seen, seconds in faults:
+        times.setdefault(fault, {})[way] = f"{seconds:.0f} s"
+        texts.setdefault(fault, seen.replace("|", "\\|"))
+    rows = [["fault", *ways, "what the user sees"], ["---", *["---:"] * len(ways), "---"]]
+    rows += [[fault, *(times[fault].get(way, "") for way in ways), texts[fault]] for fault in times]
+    terminalreporter.section("faults on Slurm")
+    for row in rows:
+        terminalreporter.write_line(f"| {' | '.join(row)} |")

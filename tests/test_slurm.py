@@ -404,14 +404,14 @@ def test_auto_plans_for_gpus_though_this_machine_has_none(requests, way):
 
 @pytest.mark.parametrize("case", REFUSED)
 @pytest.mark.parametrize("way", WAYS)
-def test_a_submission_that_slurm_refuses_is_an_error_and_other_jobs_go_on(requests, way, case, fault_table):
+def test_a_submission_that_slurm_refuses_is_an_error_and_other_jobs_go_on(requests, way, case, tell):
     workflow = requests.of(way, case)
     assert workflow.code == 1
     assert REFUSED[case][2] in workflow.output, workflow.output
     assert not any(job["node"] for job in workflow.jobs("gpu")), "it never ran"
     assert workflow.whole("cpu") == (case == "no such GPU count")
     seconds = workflow.said(REFUSED[case][2]) - workflow.said("rule measure:")
-    fault_table.tell(case, way, f"sbatch: error: {REFUSED[case][2]}", seconds)
+    tell(case, way, f"sbatch: error: {REFUSED[case][2]}", seconds)
 
 
 # Each point takes some tenths of a second, so that there is time to break something between two.
@@ -613,43 +613,25 @@ def mended(broken):
         together.stop()
 
 
-class FaultTable:
-    """Fault x way in: what the user sees, and the seconds until the workflow noticed."""
+@pytest.fixture
+def tell(record_property):
+    """What the user sees of a fault in a way in, and the seconds until the workflow noticed: for a table at the end."""
 
-    def __init__(self):
-        self.seconds: dict[str, dict[str, float]] = {}
-        self.seen: dict[str, str] = {}
+    def tell(fault: str, way: str, seen: str, seconds: float) -> None:
+        record_property("fault", [fault, way, seen, seconds])
 
-    def tell(self, fault: str, way: str, seen: str, seconds: float) -> None:
-        self.seconds.setdefault(fault, {})[way] = seconds
-        self.seen.setdefault(fault, seen)
-
-    def __str__(self) -> str:
-        rows = [["fault", *WAYS, "what the user sees"], ["---", *["---:"] * len(WAYS), "---"]]
-        for fault, seconds in self.seconds.items():
-            times = [f"{seconds[way]:.0f} s" if way in seconds else "" for way in WAYS]
-            rows.append([fault, *times, self.seen[fault].replace("|", "\\|")])
-        return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-@pytest.fixture(scope="session")
-def fault_table(pytestconfig):
-    """Printed at the end."""
-    table = FaultTable()
-    yield table
-    with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-        print(f"\n\n{table}")
+    return tell
 
 
 @pytest.mark.parametrize("sweep", FAULTS)
 @pytest.mark.parametrize("way", WAYS)
-def test_a_fault_is_noticed_and_named(broken, way, sweep, fault_table):
+def test_a_fault_is_noticed_and_named(broken, way, sweep, tell):
     workflow = broken.of(way)
     _, _, reason = FAULTS[sweep]
     if reason is None:
         assert workflow.whole(sweep), "Slurm runs it again, and the workflow waits"
         assert sweep in workflow.resumed, "it goes on after its last point"
-        fault_table.tell(sweep, way, "nothing: Slurm starts it again, after its last point", workflow.noticed(sweep))
+        tell(sweep, way, "nothing: Slurm starts it again, after its last point", workflow.noticed(sweep))
         return
     assert not workflow.whole(sweep)
     told = workflow.told_of(sweep)
@@ -661,7 +643,7 @@ def test_a_fault_is_noticed_and_named(broken, way, sweep, fault_table):
     seconds = workflow.noticed(sweep)
     assert seconds is not None, "Snakemake gave the job up, rather than to wait for it"
     over = re.sub(r".* is over: | on n\d+$", "", told.splitlines()[0])
-    fault_table.tell(sweep, way, over if over in why[0] else f"{over}; {why[0].strip()}", seconds)
+    tell(sweep, way, over if over in why[0] else f"{over}; {why[0].strip()}", seconds)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -680,11 +662,11 @@ def test_a_stuck_rank_is_found_by_the_others_which_say_where_they_stand(broken, 
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_same_command_completes_it_also_after_the_workflow_was_killed(mended, way, fault_table):
+def test_the_same_command_completes_it_also_after_the_workflow_was_killed(mended, way, tell):
     workflow = mended.of(way)
     assert workflow.code == 0, workflow.output
     seen = "hpcmm: cancelled, as left by a run that was killed: ..., by the same command, which completes it"
-    fault_table.tell("workflow killed", way, seen, workflow.cleared)
+    tell("workflow killed", way, seen, workflow.cleared)
     assert (workflow.folder / "results/report.html").exists()
     for sweep, entry in SWEEPS.items():
         points = store.read(next((workflow.folder / "results/raw" / sweep).glob("*.h5")))["measurements"]
@@ -695,11 +677,11 @@ def test_the_same_command_completes_it_also_after_the_workflow_was_killed(mended
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_job_that_failed_once_is_tried_again(mended, way, fault_table):
+def test_a_job_that_failed_once_is_tried_again(mended, way, tell):
     workflow = mended.of(way)
     told, seconds = workflow.retry
     assert "is over: FAILED" in told
-    fault_table.tell("failed once", way, "FAILED (NonZeroExitCode); with --retries 1 it is tried again", seconds)
+    tell("failed once", way, "FAILED (NonZeroExitCode); with --retries 1 it is tried again", seconds)
 
 
 @pytest.mark.parametrize("way", WAYS)
