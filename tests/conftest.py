@@ -35,7 +35,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
 
 
 def pytest_collection_modifyitems(items):
-    """The tests on a real Slurm come first: they take the longest, beside the others with ``--numprocesses 2``."""
+    """The tests on a real Slurm come first: in several processes (pytest-xdist) the others run beside them."""
     items.sort(key=lambda item: item.path.name != "test_slurm.py")
 
 
