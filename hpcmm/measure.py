@@ -159,6 +159,7 @@ class Contender:
             spread.resources(self.variant, point.parameters),
             self.algorithm,
             spread.carried,
+            spread.schedule,
         )
 
 
@@ -414,8 +415,7 @@ def measure_batch(
         elif journal:
             journal.append(point, measurements)
             timed += sum(map(timed_seconds, measurements))
-            note = problem.spreads[point.algorithm].note if problem and point.algorithm in problem.spreads else ""
-            progress.done(" ".join(filter(None, (line(operation, measurements), note))))
+            progress.done(line(operation, measurements))
     if problem:
         problem.close()
     if carrier:
@@ -502,4 +502,4 @@ def line(operation: Operation, measurements: Sequence[Measurement]) -> str:
         beside = f"{medians[1] / medians[0]:.3g} x" if baseline.verdict.passed else "FAILED:"
         spread = "" if point.algorithm == TEXTBOOK else f" {TEXTBOOK}"
         text += f", {beside} {baseline.contender}{spread}"
-    return text
+    return text + (f", schedule {measurements[0].schedule}" if measurements[0].schedule else "")

@@ -455,7 +455,8 @@ class Measurement:
     """All that one contender (the variant, or the baseline beside it) did at one point.
 
     ``resources`` are some of ``RESOURCES``, as they are on rank 0; empty for libraries and for a CPU.
-    ``algorithm`` is the contender's, and ``transport`` what carried its ranks' exchanges.
+    ``algorithm`` is the contender's, ``transport`` what carried its ranks' exchanges, and ``schedule`` in which of
+    several orders it did its work.
     """
 
     point: Point
@@ -468,6 +469,7 @@ class Measurement:
     resources: Mapping[str, float] = field(default_factory=dict)
     algorithm: str = TEXTBOOK
     transport: str = ""
+    schedule: str = ""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hpcmm.parallel.schedules import block_rows, column_panels, grid, groups, panels, panels_of, partners
+from hpcmm.parallel.schedules import block_rows, column_panels, divisions, grid, panels, panels_of, partners, runs
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,7 @@ def predict(algorithm: str, kind: str, shape: Sequence[int], itemsize: int, rank
             moves = sum(line(moved(phase, shape, itemsize, ranks)) for phase, line in machine.moves.items())
             return moves + product(2 * rows * n * k)
         case "resident", "kernel":
-            share = product.per_unit * 2 * rows * n * terms
-            order = [0, *(source for source, _ in partners(0, ranks))]
-            return groups(order, share, exchange(terms * n * itemsize), product.latency)[1]
+            return _resident(shape, itemsize, ranks, machine)
         case "ring", "kernel":
             step = product(2 * rows * n * terms)
             return step + (ranks - 1) * max(step, exchange(terms * n * itemsize))
@@ -117,6 +115,24 @@ def predict(algorithm: str, kind: str, shape: Sequence[int], itemsize: int, rank
         case "staged", "call" if {"upload", "download"} <= set(machine.moves):
             return _staged(shape, itemsize, ranks, machine)
     return np.nan
+
+
+def _resident(shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
+    """The division that ends first: a group is multiplied once it is there, in a product a run of rows."""
+    m, n, k = shape
+    (_, rows), (_, terms) = block_rows(m, ranks)[0], block_rows(k, ranks)[0]
+    exchange, product = machine.exchange(terms * n * itemsize), machine.product
+    order = [0, *(source for source, _ in partners(0, ranks))]
+    ends = []
+    for lengths in divisions(ranks):
+        end, done = 0.0, 0
+        for length in lengths:
+            group = order[done : done + length]
+            done += length
+            work = length * 2 * rows * n * terms * product.per_unit + len(runs(group)) * product.latency
+            end = max(end, (done - 1) * exchange) + work
+        ends.append(end)
+    return min(ends)
 
 
 def _summa(shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
