@@ -189,9 +189,11 @@ def main() -> None:
                     dtype = MATMUL.dtypes[fixed % 3 % 2]
                     run(WORLD.bcast(("matmul", algorithm, VARIANTS[0], dtype, shape, on, scalars[0], fixed)))
                     fixed += 1
-        for on in works:  # each schedule, with uneven blocks, and with more ranks than terms or rows
-            for seed in range(3 * len(schedules.divisions(on[0]))):
-                for shape in ((61, 53, 67), (3, 40, 2)):
+        for ranks in RANKS:  # each schedule, with uneven blocks, and with more ranks than terms or rows
+            carriers = [on for on in works if on[0] == ranks]
+            for seed in range(3 * len(schedules.divisions(ranks))):
+                for turn, shape in enumerate(((61, 53, 67), (3, 40, 2))):
+                    on = carriers[(seed // 3 + turn) % len(carriers)]
                     for algorithm in ALGORITHMS[1:]:
                         if seed < 2 or algorithm == "resident":
                             dtype = MATMUL.dtypes[seed % 2]
