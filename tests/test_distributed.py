@@ -137,6 +137,7 @@ def test_a_product_is_measured_beside_the_textbook_and_says_what_carried_it(mpie
     exchanges = analysis.runs(groups)[0]["provenance"]["exchanges"]
     assert exchanges["transport"] == "mpi_rma"
     assert len(exchanges["bytes"]) == len(exchanges["seconds"]) > 1
+    assert exchanges["all_reduce_seconds"] > 0
 
 
 def test_a_reduction_is_combined_on_all_ranks(mpiexec, tmp_path):
@@ -337,6 +338,15 @@ def test_predictions_of_one_schedule_by_hand():
     assert cost.predict("summa", "kernel", shape, 4, 4, machine) == pytest.approx(1.125 + 2.375 + 1.5 + 2.375)
     for algorithm in ("resident", "ring", "summa"):  # nothing to exchange
         assert cost.predict(algorithm, "kernel", shape, 4, 1, machine) == pytest.approx(0.5 + 20.0)
+
+
+def test_an_all_reduce_costs_as_much_for_each_doubling_of_the_ranks():
+    machine = cost.Machine(cost.Line(0.5, 1e-3), doubling=0.25)
+    # the longest part of 1001 elements has 501, 251 and 126
+    expected = [0.5 + 1.001, 0.5 + 0.501 + 0.25, 0.5 + 0.251 + 0.5, 0.5 + 0.126 + 0.75]
+    got = [cost.predict("all_reduce", "kernel", (1001,), 4, ranks, machine) for ranks in (1, 2, 4, 8)]
+    assert got == pytest.approx(expected)
+    assert math.isnan(cost.predict("all_reduce", "kernel", (1001,), 4, 2, cost.Machine(cost.Line(0.5, 1e-3))))
 
 
 def test_the_textbook_sends_each_other_rank_its_rows_and_all_of_b():

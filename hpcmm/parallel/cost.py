@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import log2
 
 import numpy as np
 
@@ -49,17 +50,20 @@ class Machine:
 
     Parameters
     ----------
-    product : Line
-        Of floating-point operations of a local product.
+    local : Line
+        Of floating-point operations of a local product, or of elements of a local reduction.
     exchange : Line, optional
         Of bytes that arrive from one other rank while as many leave.
     moves : mapping of str to Line
         Of bytes in the phases of the textbook's call, by their names: what ``moved`` counts.
+    doubling : float, optional
+        Seconds of an all-reduce of one number for each doubling of the ranks; NaN where it was not measured.
     """
 
-    product: Line
+    local: Line
     exchange: Line = Line(0.0, 0.0)
     moves: Mapping[str, Line] = field(default_factory=dict)
+    doubling: float = np.nan
 
 
 def moved(phase: str, shape: Sequence[int], itemsize: int, ranks: int) -> int:
@@ -82,23 +86,26 @@ def moved(phase: str, shape: Sequence[int], itemsize: int, ranks: int) -> int:
 
 
 def predict(algorithm: str, kind: str, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
-    """Seconds of a product on the rank with the largest share; NaN where the model does not say.
+    """Seconds of a product or reduction on the rank with the largest share; NaN where the model does not say.
 
     Parameters
     ----------
     algorithm : str
     kind : {"kernel", "call"}
     shape : sequence of int
-        m, n, k.
+        m, n, k, or the length of a vector.
     itemsize : int
         Bytes of an element.
     ranks : int
     machine : Machine
     """
+    if algorithm == "all_reduce":
+        _, elements = block_rows(shape[0], ranks)[0]
+        return machine.local(elements) + (log2(ranks) * machine.doubling if ranks > 1 else 0.0)
     m, n, k = shape
     _, rows = block_rows(m, ranks)[0]
     _, terms = block_rows(k, ranks)[0]
-    product, exchange = machine.product, machine.exchange
+    product, exchange = machine.local, machine.exchange
     match algorithm, kind:
         case "scatter", "kernel":
             return product(2 * rows * n * k)
@@ -121,7 +128,7 @@ def _resident(shape: Sequence[int], itemsize: int, ranks: int, machine: Machine)
     """The division that ends first: a group is multiplied once it is there, in a product a run of rows."""
     m, n, k = shape
     (_, rows), (_, terms) = block_rows(m, ranks)[0], block_rows(k, ranks)[0]
-    exchange, product = machine.exchange(terms * n * itemsize), machine.product
+    exchange, product = machine.exchange(terms * n * itemsize), machine.local
     order = [0, *(source for source, _ in partners(0, ranks))]
     ends = []
     for lengths in divisions(ranks):
@@ -150,7 +157,7 @@ def _summa(shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) ->
             away = (panel.column != column) * rows + (panel.row != 0) * columns
             # its buffer is free once the product before the last is done
             arrived = max(arrived, before) + machine.exchange(panel.terms * away * itemsize)
-            before, done = done, max(done, arrived) + machine.product(2 * rows * columns * panel.terms)
+            before, done = done, max(done, arrived) + machine.local(2 * rows * columns * panel.terms)
         slowest = max(slowest, done)
     return slowest
 
@@ -166,6 +173,6 @@ def _staged(shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -
         uploaded += up(terms * width * itemsize)
         gathered = max(gathered, uploaded) + (ranks - 1) * machine.exchange(terms * width * itemsize)
         uploaded += up(rows * (width + (k if first == 0 else 0)) * itemsize)
-        multiplied = max(multiplied, gathered, uploaded) + machine.product(2 * rows * width * k)
+        multiplied = max(multiplied, gathered, uploaded) + machine.local(2 * rows * width * k)
         downloaded = max(downloaded, multiplied) + down(rows * width * itemsize)
     return downloaded
