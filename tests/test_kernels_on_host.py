@@ -445,9 +445,9 @@ MUTANTS = [  # rung, what is replaced by what, what is said of it
     ("matmul/tiled_padded", "p < TILE", "p <= TILE", "index 32 out of bounds in line"),
     ("matmul/tiled_padded", "p < TILE", "p < TILE - 1", "wrong result"),
     ("matmul/tiled_padded", "tile_a[y][x] =", "if (row < m) tile_a[y][x] =", "nothing has written"),
-    ("matmul/tensor_core", "multiply_add_tf32(c[i][j], small_a[i], big_b[j]);", "", "wrong result"),
-    ("matmul/tensor_core", "multiply_add_tf32(c[i][j], big_a[i], small_b[j]);", "", "wrong result"),
-    ("matmul/tensor_core", "multiply_add_tf32(c[i][j], big_a[i], big_b[j]);", "", "wrong result"),
+    ("matmul/tensor_core", "add(small_a, big_b);", "", "wrong result"),
+    ("matmul/tensor_core", "add(big_a, small_b);", "", "wrong result"),
+    ("matmul/tensor_core", "add(big_a, big_b);", "", "wrong result"),
     ("matmul/tensor_core", " + 0x1000) & 0xffffe000", ")", "wrong result"),  # nothing is left for the small parts
     ("matmul/tensor_core", "? 16 : 0", "? 0 : 0", "wrong result"),  # what the split drops is too much of a short sum
     ("matmul/tensor_core", "(i * 16 + e % 2 * 8) * A_PITCH", "(i * 16 + e / 2 * 8) * A_PITCH", "wrong result"),
