@@ -146,7 +146,7 @@ class Variant:
         Widths of a square thread block that it can be compiled for; empty if it has none.
     block : tuple of int
         Threads of a block where no tile decides.
-    constants : mapping of str to int
+    constants : mapping of str to int, or to a mapping of types to int
         Compile-time constants of the kernel, from which its launch geometry follows too: ``ROWS`` and
         ``COLUMNS`` of C that a block computes, ``WARP_ROWS`` and ``WARP_COLUMNS`` a warp that multiplies on
         tensor cores, ``DEPTH`` and ``STAGES`` of its tiles; ``PER_THREAD`` elements of a vector that a thread
@@ -174,13 +174,17 @@ class Variant:
     baseline: bool = False
     tiles: tuple[int, ...] = ()
     block: tuple[int, ...] = ()
-    constants: Mapping[str, int] = field(default_factory=dict, hash=False)
+    constants: Mapping[str, int | Mapping[str, int]] = field(default_factory=dict, hash=False)
     exact: bool = False
     one_launch: bool = False
     pitched: bool = False
     deterministic: bool = True
     arithmetic: Mapping[str, str] = field(default_factory=dict, hash=False)
     slow: bool = False
+
+    def constants_of(self, dtype: str) -> dict[str, int]:
+        """Return its constants as compiled for a type."""
+        return {name: value if isinstance(value, int) else value[dtype] for name, value in self.constants.items()}
 
 
 @dataclass(frozen=True)

@@ -34,10 +34,11 @@ NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
 FROM_ARCHITECTURE = {  # the same -> the first that it compiles for
     "matmul/asynchronous": "sm_80",
     "matmul/swizzled": "sm_80",
+    "matmul/oblong": "sm_80",
     "matmul/tensor_core": "sm_80",
 }
 SPARE_BARRIERS: dict[tuple[str, int], str] = {}  # (<operation>/<variant>, n-th barrier) -> why it is not missed
-SPILLS: dict[tuple[str, str], int] = {}  # (<operation>/<variant>, architecture) -> bytes that may be spilled
+SPILLS = {("matmul/oblong", "sm_80"): 80}  # (<operation>/<variant>, architecture) -> bytes that may be spilled
 
 HEADER = Path(__file__).with_name("cuda_on_host.h")
 COMPILER = shutil.which("g++")
@@ -83,7 +84,7 @@ def defines(name: str, dtype: str | None, tile: int | None) -> tuple[str, ...]:
     if name not in RUNG_OF:
         return ()
     operation, variant = RUNG_OF[name]
-    constants = {"REAL": C_TYPES[dtype], "TILE": tile, **operation.macros, **variant.constants}
+    constants = {"REAL": C_TYPES[dtype], "TILE": tile, **operation.macros, **variant.constants_of(dtype)}
     if variant.block:
         constants["BLOCK"] = math.prod(variant.block)
     known = set(re.findall(r"\w+", source(name)))
@@ -270,13 +271,14 @@ CHECKS = {
 }
 
 
-def cases(operation, variant) -> list[tuple[tuple[int, ...], dict[str, float]]]:
+def cases(operation, variant, dtype) -> list[tuple[tuple[int, ...], dict[str, float]]]:
     """Shapes and parameters to try; lengths of a vector lie around the limits of a block, and of a sum's two passes."""
     if operation.name == "matmul":
         scalars = itertools.cycle({"alpha": alpha, "beta": beta} for alpha, beta in SCALARS)
         products = list(zip(PRODUCTS, scalars, strict=False))
-        if "ROWS" in variant.constants:  # several blocks each way, however large they are
-            rows, columns = variant.constants["ROWS"], variant.constants["COLUMNS"]
+        constants = variant.constants_of(dtype)
+        if "ROWS" in constants:  # several blocks each way, however large they are
+            rows, columns = constants["ROWS"], constants["COLUMNS"]
             products.append(((rows + 12, 2 * columns + 5, 20), {"alpha": 1.5, "beta": 0.5}))
         return products
     threads = math.prod(variant.block)
@@ -337,7 +339,7 @@ def complaints(
     """What is said of a rung, or of a text in its place, at all shapes in all orders."""
     operation, variant = RUNG_OF[name]
     kernel = build(text or source(name), operation.kernels, defines(name, dtype, tile))
-    for (shape, parameters), order in itertools.product(cases(operation, variant), ORDERS):
+    for (shape, parameters), order in itertools.product(cases(operation, variant, dtype), ORDERS):
         try:
             run(kernel, name, dtype, tile, shape, parameters, order, checked)
         except WrongResult as error:
@@ -360,7 +362,7 @@ def test_a_rung_is_right_in_every_order_and_stays_in_bounds(build, name, dtype, 
 def test_vectors_may_start_anywhere(build, name, dtype, tile, starts):
     operation, variant = RUNG_OF[name]
     kernel = build(source(name), operation.kernels, defines(name, dtype, tile))
-    for (shape, parameters), order in itertools.product(cases(operation, variant), ORDERS):
+    for (shape, parameters), order in itertools.product(cases(operation, variant, dtype), ORDERS):
         run(kernel, name, dtype, tile, shape, parameters, order, starts=starts)
 
 
@@ -368,7 +370,7 @@ def results_in_all_orders(build, name: str, dtype: str, tile: int | None, text: 
     """What a rung, or a text in its place, makes of real numbers: each other order of additions rounds differently."""
     operation, variant = RUNG_OF[name]
     kernel = build(text or source(name), operation.kernels, defines(name, dtype, tile))
-    shape, parameters = cases(operation, variant)[-1]
+    shape, parameters = cases(operation, variant, dtype)[-1]
     if variant.exact:
         shape = (3 * tile, 2 * tile, 4 * tile)
     rng = np.random.default_rng(shape)
@@ -445,9 +447,9 @@ MUTANTS = [  # rung, what is replaced by what, what is said of it
     ("matmul/tiled_padded", "p < TILE", "p <= TILE", "index 32 out of bounds in line"),
     ("matmul/tiled_padded", "p < TILE", "p < TILE - 1", "wrong result"),
     ("matmul/tiled_padded", "tile_a[y][x] =", "if (row < m) tile_a[y][x] =", "nothing has written"),
-    ("matmul/tensor_core", "multiply_add_tf32(c[i][j], small_a[i], big_b[j]);", "", "wrong result"),
-    ("matmul/tensor_core", "multiply_add_tf32(c[i][j], big_a[i], small_b[j]);", "", "wrong result"),
-    ("matmul/tensor_core", "multiply_add_tf32(c[i][j], big_a[i], big_b[j]);", "", "wrong result"),
+    ("matmul/tensor_core", "add(small_a, big_b);", "", "wrong result"),
+    ("matmul/tensor_core", "add(big_a, small_b);", "", "wrong result"),
+    ("matmul/tensor_core", "add(big_a, big_b);", "", "wrong result"),
     ("matmul/tensor_core", " + 0x1000) & 0xffffe000", ")", "wrong result"),  # nothing is left for the small parts
     ("matmul/tensor_core", "? 16 : 0", "? 0 : 0", "wrong result"),  # what the split drops is too much of a short sum
     ("matmul/tensor_core", "(i * 16 + e % 2 * 8) * A_PITCH", "(i * 16 + e / 2 * 8) * A_PITCH", "wrong result"),

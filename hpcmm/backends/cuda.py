@@ -87,7 +87,7 @@ def copy_rows(source: cupy.ndarray, target: cupy.ndarray) -> None:
 
 def kernel_of(operation: Operation, variant: Variant, dtype: str, parameters: Mapping[str, float]) -> cupy.RawKernel:
     """Return a variant's compiled kernel at a point."""
-    macros = {"REAL": C_TYPES[dtype], **operation.macros, **variant.constants}
+    macros = {"REAL": C_TYPES[dtype], **operation.macros, **variant.constants_of(dtype)}
     if "tile" in parameters:
         macros["TILE"] = int(parameters["tile"])
     if variant.block:

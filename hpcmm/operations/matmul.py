@@ -121,6 +121,16 @@ LADDER = (  # the order here is the order of the rungs
         constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 8, "STAGES": 3, "GROUP": 8},
     ),
     Variant(
+        "oblong",
+        "cuda",
+        "each thread computes 16 x 8 elements of float32, with fewer loads",
+        block=(256,),
+        constants={
+            **{"ROWS": {"float32": 256, "float64": 128}, "COLUMNS": 128},
+            **{"DEPTH": 8, "STAGES": 4, "GROUP": 8},
+        },
+    ),
+    Variant(
         "tensor_core",
         "cuda",
         "tensor cores: float64 as is, float32 split into two TF32 parts, three products added",
@@ -258,10 +268,10 @@ def arguments(shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float
     return m, n, k, alpha, a, lda, b, ldb, beta, c, ldc
 
 
-def covered(variant: Variant, parameters: Mapping[str, float]) -> tuple[int, int]:
+def covered(variant: Variant, dtype: str, parameters: Mapping[str, float]) -> tuple[int, int]:
     """Rows and columns of C that one block computes."""
-    tile = int(parameters.get("tile", 0))
-    return variant.constants.get("ROWS", tile), variant.constants.get("COLUMNS", tile)
+    constants, tile = variant.constants_of(dtype), int(parameters.get("tile", 0))
+    return constants.get("ROWS", tile), constants.get("COLUMNS", tile)
 
 
 def launches(
@@ -269,7 +279,7 @@ def launches(
 ) -> list[Launch]:
     """One launch of blocks that cover C; of an ``exact`` variant, as many as fit into C."""
     m, n, _ = shape
-    rows, columns = covered(variant, parameters)
+    rows, columns = covered(variant, dtype, parameters)
     grid = (n // columns, m // rows) if variant.exact else (-(-n // columns), -(-m // rows))
     if 0 in grid:
         return []
@@ -279,11 +289,11 @@ def launches(
 
 def shared_bytes(variant: Variant, dtype: str) -> int:
     """Dynamic shared memory of a ring of stages: a tile of A and one of B each, padded against bank conflicts."""
-    if "STAGES" not in variant.constants:
+    constants, itemsize = variant.constants_of(dtype), np.dtype(dtype).itemsize
+    if "STAGES" not in constants:
         return 0
-    rows, columns, depth, stages = (variant.constants[c] for c in ("ROWS", "COLUMNS", "DEPTH", "STAGES"))
-    itemsize = np.dtype(dtype).itemsize
-    if "WARP_ROWS" in variant.constants:  # A and B by rows
+    rows, columns, depth, stages = (constants[name] for name in ("ROWS", "COLUMNS", "DEPTH", "STAGES"))
+    if "WARP_ROWS" in constants:  # A and B by rows
         tiles = rows * (depth + 4) * itemsize + depth * (columns * itemsize + 32)
     else:  # A by columns, B by rows that need no padding
         tiles = depth * (rows * itemsize + 16) + depth * columns * itemsize
