@@ -53,7 +53,7 @@ def of_device(device: str, operation, *, tiles: bool = False) -> list:
         pytest.param(variant, dtype, *([tile] if tiles else []), id="-".join(map(str, (variant.name, dtype, tile))))
         for variant in operation.ladder
         if variant.device == device
-        for dtype in operation.dtypes
+        for dtype in operation.dtypes_of(variant)
         for tile in (tiles and variant.tiles) or [""]
     ]
 
@@ -280,6 +280,15 @@ def test_cpu_reduction(cpu, operation, variant, dtype, n, whole, seed, extreme):
 @example(n=4999, starts=(0, 1, 2), seed=0)
 def test_cpu_vector_add(cpu, variant, dtype, n, starts, seed):
     check_vector_add(cpu, variant, dtype, n, starts, seed)
+
+
+@pytest.fixture(autouse=True)
+def suited(request):
+    """Skip what the GPU cannot run."""
+    if {"gpu", "variant"} <= set(request.fixturenames):
+        reason = request.getfixturevalue("variant").unsuited_to(request.getfixturevalue("gpu").capability)
+        if reason:
+            pytest.skip(reason)
 
 
 # --- results on the GPU ------------------------------------------------------------------------------------------

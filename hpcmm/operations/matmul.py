@@ -112,6 +112,7 @@ LADDER = (  # the order here is the order of the rungs
         "tiles arrive by cp.async in a ring of stages, operands in registers one step ahead",
         block=(256,),
         constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 8, "STAGES": 3},
+        architecture="sm_80",
     ),
     Variant(
         "swizzled",
@@ -119,6 +120,7 @@ LADDER = (  # the order here is the order of the rungs
         "blocks go through C in groups of rows, to share tiles in the L2 cache",
         block=(256,),
         constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 8, "STAGES": 3, "GROUP": 8},
+        architecture="sm_80",
     ),
     Variant(
         "oblong",
@@ -129,6 +131,7 @@ LADDER = (  # the order here is the order of the rungs
             **{"ROWS": {"float32": 256, "float64": 128}, "COLUMNS": 128},
             **{"DEPTH": 8, "STAGES": 4, "GROUP": 8},
         },
+        architecture="sm_80",
     ),
     Variant(
         "tensor_core",
@@ -139,6 +142,17 @@ LADDER = (  # the order here is the order of the rungs
             **{"ROWS": 64, "COLUMNS": 128, "DEPTH": 16, "STAGES": 4, "GROUP": 8},
             **{"WARP_ROWS": 64, "WARP_COLUMNS": 32},
         },
+        architecture="sm_80",
+        arithmetic={"float32": "three TF32 products"},
+    ),
+    Variant(
+        "warpgroup",
+        "cuda",
+        "a warpgroup of Hopper multiplies three TF32 products at a time, from shared memory, and loads meanwhile",
+        block=(256,),
+        constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 32, "STAGES": 2, "PARTS": 2, "GROUP": 8},
+        dtypes=("float32",),
+        architecture="sm_90a",
         arithmetic={"float32": "three TF32 products"},
     ),
     Variant("cublas", "cuda", "cuBLAS, without TF32", source="001", baseline=True),
@@ -288,12 +302,14 @@ def launches(
 
 
 def shared_bytes(variant: Variant, dtype: str) -> int:
-    """Dynamic shared memory of a ring of stages: a tile of A and one of B each, padded against bank conflicts."""
+    """Dynamic shared memory of a ring of stages: a tile of A and one of B each, padded, or the parts of B alone."""
     constants, itemsize = variant.constants_of(dtype), np.dtype(dtype).itemsize
     if "STAGES" not in constants:
         return 0
     rows, columns, depth, stages = (constants[name] for name in ("ROWS", "COLUMNS", "DEPTH", "STAGES"))
-    if "WARP_ROWS" in constants:  # A and B by rows
+    if "PARTS" in constants:
+        tiles = constants["PARTS"] * depth * columns * itemsize
+    elif "WARP_ROWS" in constants:  # A and B by rows
         tiles = rows * (depth + 4) * itemsize + depth * (columns * itemsize + 32)
     else:  # A by columns, B by rows that need no padding
         tiles = depth * (rows * itemsize + 16) + depth * columns * itemsize
