@@ -104,7 +104,8 @@ def measurements(columns: Columns) -> pd.DataFrame:
           these allow over ``seconds``; ``ceiling``: which of them that is. NaN and "" where not known, and of a
           product by other arithmetic than the type's;
         - ``exposed_seconds``: of an algorithm other than the textbook's, seconds of its kernel less those of the
-          textbook's beside it, the products alone: what it does not hide of its exchanges;
+          textbook's beside it, the products alone: what it does not hide of its exchanges, less than nothing
+          where it computes the product faster in parts;
         - ``throttled`` and ``throttle_reasons``: the bits of ``THROTTLING`` that any sample has.
     """
     frame = pd.DataFrame(dict(columns["measurements"]))
@@ -384,7 +385,7 @@ def _occupancy(row: Mapping[str, Any]) -> dict[str, Any]:
         variants = [variant for variant in operation.ladder if variant.name == row["variant"]]
         if staged and variants:
             tile = 0 if np.isnan(row.get("tile", np.nan)) else row["tile"]
-            rows_columns = matmul.covered(variants[0], {"tile": tile})
+            rows_columns = matmul.covered(variants[0], row["dtype"], {"tile": tile})
             widths = [*rows_columns, variants[0].constants.get("DEPTH", tile)]
         loads, flops = tile_phase(*widths)
         delivered = row["memory_bytes_per_second"] / np.dtype(row["dtype"]).itemsize

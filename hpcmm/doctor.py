@@ -153,7 +153,7 @@ def check_kernels() -> Iterator[Check]:
     for operation in OPERATIONS.values():
         for variant in operation.ladder:
             if variant.device == "cpu" and not variant.baseline:
-                for dtype in operation.dtypes:
+                for dtype in operation.dtypes_of(variant):
                     source = kernels.source(operation.kernels, variant)
                     try:
                         cpu.load(f"{operation.name}/{variant.name}-{dtype}", source)

@@ -159,6 +159,7 @@ class Contender:
             spread.resources(self.variant, point.parameters),
             self.algorithm,
             spread.carried,
+            spread.schedule,
         )
 
 
@@ -351,6 +352,10 @@ def measure_batch(
     carrier, others = open_transport(ranks, backend, transport, spread.transport) if spread else (None, "")
     described |= {"exchanges": exchange_times(carrier)} if carrier else {}
     memory = preflight(comm, backend, operation, batch.points)
+    unsuited = {
+        name: next(filter(None, comm.allgather(operation.variant(name).unsuited_to(backend.capability))), "")
+        for name in dict.fromkeys(point.variant for point in batch.points)
+    }
     journal = None
     if comm.rank == 0:
         described |= {"config": dict(config), "measuring": dataclasses.asdict(measuring)}
@@ -370,8 +375,11 @@ def measure_batch(
     for point, fingerprint, predicted in waiting:
         expect(f"{batch.name}: {point.name}", predicted)
         failure = None
-        if len(attempts.get(fingerprint, ())) >= ATTEMPTS:
-            measurements = [given_up(operation, point, attempts[fingerprint])]
+        if unsuited[point.variant]:
+            measurements = [unmeasured(operation, point, f"not measured: {unsuited[point.variant]}")]
+        elif len(attempts.get(fingerprint, ())) >= ATTEMPTS:
+            tried = attempts[fingerprint]
+            measurements = [unmeasured(operation, point, f"not measured, tried {len(tried)} times: {tried[-1]}")]
         else:
             if journal:
                 journal.begin(point)
@@ -414,8 +422,7 @@ def measure_batch(
         elif journal:
             journal.append(point, measurements)
             timed += sum(map(timed_seconds, measurements))
-            note = problem.spreads[point.algorithm].note if problem and point.algorithm in problem.spreads else ""
-            progress.done(" ".join(filter(None, (line(operation, measurements), note))))
+            progress.done(line(operation, measurements))
     if problem:
         problem.close()
     if carrier:
@@ -455,15 +462,14 @@ class Progress:
         print(f"{place} {text} ({took:.1f} s; {duration(left)} left)", flush=True)
 
 
-def given_up(operation: Operation, point: Point, attempts: Sequence[str]) -> Measurement:
-    """What is recorded of a point that no attempt could finish: why."""
+def unmeasured(operation: Operation, point: Point, why: str) -> Measurement:
+    """What is recorded of a point that no attempt could finish, or that the device cannot run: why."""
     variant = operation.variant(point.variant)
-    where = f"not measured, tried {len(attempts)} times: {attempts[-1]}"
     return Measurement(
         point,
         variant.name,
         variant.baseline and point.algorithm == TEXTBOOK,
-        Verdict(False, math.nan, math.nan, UNCHECKED, where),
+        Verdict(False, math.nan, math.nan, UNCHECKED, why),
         operation.flops(point.shape, point.parameters),
         operation.bytes(point.shape, point.dtype, point.parameters),
         algorithm=point.algorithm,
@@ -502,4 +508,4 @@ def line(operation: Operation, measurements: Sequence[Measurement]) -> str:
         beside = f"{medians[1] / medians[0]:.3g} x" if baseline.verdict.passed else "FAILED:"
         spread = "" if point.algorithm == TEXTBOOK else f" {TEXTBOOK}"
         text += f", {beside} {baseline.contender}{spread}"
-    return text
+    return text + (f", schedule {measurements[0].schedule}" if measurements[0].schedule else "")

@@ -146,11 +146,16 @@ class Variant:
         Widths of a square thread block that it can be compiled for; empty if it has none.
     block : tuple of int
         Threads of a block where no tile decides.
-    constants : mapping of str to int
+    constants : mapping of str to int, or to a mapping of types to int
         Compile-time constants of the kernel, from which its launch geometry follows too: ``ROWS`` and
         ``COLUMNS`` of C that a block computes, ``WARP_ROWS`` and ``WARP_COLUMNS`` a warp that multiplies on
         tensor cores, ``DEPTH`` and ``STAGES`` of its tiles; ``PER_THREAD`` elements of a vector that a thread
         loads at least, ``MAX_BLOCKS`` of its grid.
+    dtypes : tuple of str
+        The only types that it computes in; empty if all of its operation.
+    architecture : str
+        What its code is made of, as its compiler names it: ``"sm_80"`` of instructions that GPUs have from compute
+        capability 8.0 on; ``"sm_90a"`` of some that 9.0 alone has. Empty if any GPU has them.
     exact : bool
         Whether it is right only where the tile divides every dimension.
     one_launch : bool
@@ -174,13 +179,28 @@ class Variant:
     baseline: bool = False
     tiles: tuple[int, ...] = ()
     block: tuple[int, ...] = ()
-    constants: Mapping[str, int] = field(default_factory=dict, hash=False)
+    constants: Mapping[str, int | Mapping[str, int]] = field(default_factory=dict, hash=False)
+    dtypes: tuple[str, ...] = ()
+    architecture: str = ""
     exact: bool = False
     one_launch: bool = False
     pitched: bool = False
     deterministic: bool = True
     arithmetic: Mapping[str, str] = field(default_factory=dict, hash=False)
     slow: bool = False
+
+    def unsuited_to(self, capability: str) -> str:
+        """Return why no GPU of a compute capability (``"90"``) can run it; empty if one can."""
+        needs = self.architecture.removeprefix("sm_").removesuffix("a")
+        alone = self.architecture.endswith("a")
+        if not needs or needs == capability or (int(needs) < int(capability) and not alone):
+            return ""
+        which = f"{needs[:-1]}.{needs[-1]}{'' if alone else ' or later'}"
+        return f"{self.name} needs a GPU of compute capability {which}; this one has {capability[:-1]}.{capability[-1]}"
+
+    def constants_of(self, dtype: str) -> dict[str, int]:
+        """Return its constants as compiled for a type."""
+        return {name: value if isinstance(value, int) else value[dtype] for name, value in self.constants.items()}
 
 
 @dataclass(frozen=True)
@@ -309,6 +329,9 @@ class Operation:
     algorithms: tuple[Algorithm, ...]  # the first is the textbook's, beside which the others are measured
     macros: Mapping[str, str] = field(default_factory=dict)
     combination: Literal["sum", "minimum", "maximum"] = "sum"
+
+    def dtypes_of(self, variant: Variant) -> tuple[str, ...]:
+        return variant.dtypes or self.dtypes
 
     def algorithm(self, name: str) -> Algorithm:
         return next(a for a in self.algorithms if a.name == name)
@@ -455,7 +478,8 @@ class Measurement:
     """All that one contender (the variant, or the baseline beside it) did at one point.
 
     ``resources`` are some of ``RESOURCES``, as they are on rank 0; empty for libraries and for a CPU.
-    ``algorithm`` is the contender's, and ``transport`` what carried its ranks' exchanges.
+    ``algorithm`` is the contender's, ``transport`` what carried its ranks' exchanges, and ``schedule`` in which of
+    several orders it did its work.
     """
 
     point: Point
@@ -468,6 +492,7 @@ class Measurement:
     resources: Mapping[str, float] = field(default_factory=dict)
     algorithm: str = TEXTBOOK
     transport: str = ""
+    schedule: str = ""
 
 
 @dataclass(frozen=True)

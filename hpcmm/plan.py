@@ -386,6 +386,9 @@ def variant_points(
     dtypes: Sequence[str],
     parameters: Mapping[str, float],
 ) -> list[Point]:
+    own = [dtype for dtype in dtypes if dtype in operation.dtypes_of(variant)]
+    if "variants" in entry:
+        require(f"{place}.variants: a type of {variant.name}", (own or dtypes)[0], operation.dtypes_of(variant))
     axes = {}  # parameters of which each value makes points of its own
     if variant.tiles:
         axes["tile"] = [t for t in entry.get("tiles", variant.tiles[-1:]) if t in variant.tiles]
@@ -401,7 +404,7 @@ def variant_points(
             parameters | {name: float(value) for name, value in zip(axes, values, strict=True)},
             algorithm.name,
         )
-        for shape, dtype, *values in itertools.product(shapes, dtypes, *axes.values())
+        for shape, dtype, *values in itertools.product(shapes, own, *axes.values())
     ]
     if variant.exact and not entry.get("allow_fail", False):
         even = [point for point in points if comes_out_even(point)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import log2, prod
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,7 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
     """
     rows = frame[~frame["superseded"] & (frame["result"] == "PASS")]
     rows = rows[rows["seconds"].notna() | rows["call_seconds"].notna()]
-    work = rows["flops"].where(rows["operation"].map(lambda name: OPERATIONS[name].metric) == "flops", rows["bytes"])
-    rows = rows.assign(work=work, own=is_own(rows))
+    rows = rows.assign(work=_work(rows), own=is_own(rows))
     found = []
     for _, group in rows.groupby(["sweep", "operation", "device", "dtype", "setting"], sort=False):
         one, more = group[group["ranks"] == 1], group[group["own"] & (group["ranks"] > 1)]
@@ -62,6 +62,11 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
     return rows.drop(columns=["work", "own"]).drop_duplicates(keys).reset_index(drop=True)
 
 
+def _work(rows: pd.DataFrame) -> pd.Series:
+    """What an operation's speed is told in: operations or bytes."""
+    return rows["flops"].where(rows["operation"].map(lambda name: OPERATIONS[name].metric) == "flops", rows["bytes"])
+
+
 MOVES = ("scatter", "broadcast", "upload", "download", "gather")
 PREDICTED_RANKS = tuple(2**power for power in range(11))  # 1 to 1024
 
@@ -70,16 +75,16 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     """What the cost model says of each point of an algorithm, and of the textbook's whole call beside it.
 
     The lines of the model are fitted to what was measured in this file with the same variant and dtype: local
-    products and moves to those of the textbook beside the algorithms, exchanges to those of the point's run.
-    The largest product is also predicted for 1 to 1,024 ranks, from the most ranks that it was measured on.
+    work and moves to those of the textbook beside the algorithms, exchanges to those of the point's run.
+    The largest problem is also predicted for 1 to 1,024 ranks, from the most ranks that it was measured on.
 
     Returns
     -------
     DataFrame
         Of ``measurements``, ``sweep``, ``operation``, ``variant``, ``algorithm``, ``label``, ``place``, ``device``,
-        ``m``, ``n``, ``k``, ``dtype``, ``flops``; ``of``: "whole call" or "kernel alone"; ``measured_ranks``, those of
-        the measurement; ``ranks``, ``predicted_seconds``; ``seconds``, measured, where ``ranks`` are those. What the
-        model cannot say is left out.
+        ``m``, ``n``, ``k``, ``dtype``; ``work``: operations or bytes, by the operation's metric; ``of``: "whole call"
+        or "kernel alone"; ``measured_ranks``, those of the measurement; ``ranks``, ``predicted_seconds``;
+        ``seconds``, measured, where ``ranks`` are those. What the model cannot say is left out.
     """
     if "pinned" in frame:  # NaN in sweeps that do not say: page-locked
         frame = frame[frame["pinned"] != 0]  # pageable memory has rates of its own
@@ -88,11 +93,17 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     others, at = own["algorithm"] != TEXTBOOK, [own[name] for name in ("sweep", "operation", "variant", "dtype")]
     beside = others.groupby(at).transform("any") & (own["ranks"].groupby(at).transform("max") > 1)
     own = own[others | beside]
+    own = own.assign(work=_work(own))
     products = [operation for operation in OPERATIONS.values() if operation.dimensions == DIMENSIONS]
-    measures = {(of.name, each.name): each.measures for of in products for each in of.algorithms}
+    measures = {
+        (of.name, each.name): each.measures
+        for of in OPERATIONS.values()
+        for each in of.algorithms
+        if each.name != TEXTBOOK or of in products
+    }
     one = ["sweep", "operation", "variant", "algorithm", "label", "place", "device", "dtype"]
     # one rank exchanges nothing: it tells nothing of more
-    last = own[own["ranks"] > 1].sort_values(["flops", "ranks"]).drop_duplicates(one, keep="last").index
+    last = own[own["ranks"] > 1].sort_values(["work", "ranks"]).drop_duplicates(one, keep="last").index
     exchanges = [mapping(run["provenance"].get("exchanges")) for run in runs(columns)]
     machines: dict[tuple, cost.Machine | None] = {}
     rows = []
@@ -105,14 +116,14 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
             machines[lines] = _machine(frame, row, exchanges[int(row["run"])])
         if machines[lines] is None:
             continue
-        shape, itemsize = [int(row[d]) for d in DIMENSIONS], np.dtype(row["dtype"]).itemsize
+        shape, itemsize = [int(row[d]) for d in DIMENSIONS if row[d]], np.dtype(row["dtype"]).itemsize
         for ranks in sorted({row["ranks"], *(PREDICTED_RANKS if row["last"] else ())}):
             predicted = cost.predict(row["algorithm"], kind, shape, itemsize, ranks, machines[lines])
             measured = row["seconds" if kind == "kernel" else "call_seconds"] if ranks == row["ranks"] else np.nan
-            named = {key: row[key] for key in (*one, *DIMENSIONS, "flops")} | {"measured_ranks": row["ranks"]}
+            named = {key: row[key] for key in (*one, *DIMENSIONS, "work")} | {"measured_ranks": row["ranks"]}
             named |= {"of": "kernel alone" if kind == "kernel" else "whole call"}
             rows.append(named | {"ranks": ranks, "predicted_seconds": predicted, "seconds": measured})
-    names = [*one, *DIMENSIONS, "flops", "of", "measured_ranks", "ranks", "predicted_seconds", "seconds"]
+    names = [*one, *DIMENSIONS, "work", "of", "measured_ranks", "ranks", "predicted_seconds", "seconds"]
     return pd.DataFrame(rows, columns=names).dropna(subset="predicted_seconds").reset_index(drop=True)
 
 
@@ -128,8 +139,7 @@ def _machine(frame: pd.DataFrame, row: Mapping[str, Any], exchanges: Mapping[str
         products = calls.assign(seconds=calls["call_kernel"])
     if not len(products):
         return None
-    largest = [-(-int(m) // int(p)) * 2 * n * k for m, n, k, p in products[[*DIMENSIONS, "ranks"]].to_numpy()]
-    moves = {}
+    largest, moves = [_local_work(each) for each in records(products)], {}
     for phase in MOVES:
         timed = calls[calls["call_" + phase].notna()]
         if len(timed):
@@ -138,4 +148,13 @@ def _machine(frame: pd.DataFrame, row: Mapping[str, Any], exchanges: Mapping[str
             if any(sizes):  # one rank sends nothing
                 moves[phase] = cost.fit(sizes, timed["call_" + phase])
     exchange = cost.fit(exchanges["bytes"], exchanges["seconds"]) if exchanges.get("bytes") else cost.Line(0.0, 0.0)
-    return cost.Machine(cost.fit(largest, products["seconds"]), exchange, moves)
+    combined = exchanges.get("all_reduce_seconds", np.nan)
+    doubling = combined / log2(row["ranks"]) if row["ranks"] > 1 else np.nan
+    return cost.Machine(cost.fit(largest, products["seconds"]), exchange, moves, doubling)
+
+
+def _local_work(row: Mapping[str, Any]) -> int:
+    """Of the largest share, a product's operations or a vector's elements."""
+    first, *others = (int(row[d]) for d in DIMENSIONS if row[d])
+    share = -(-first // int(row["ranks"]))
+    return 2 * share * prod(others) if others else share

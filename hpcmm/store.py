@@ -52,6 +52,7 @@ MEASUREMENTS = {
     "algorithm": (TEXT, "", "how the point's work is spread over the ranks"),
     "contender_algorithm": (TEXT, "", "how the contender's is"),
     "transport": (TEXT, "", "what carried the contender's exchanges between ranks (empty: MPI on host memory)"),
+    "schedule": (TEXT, "", "order in which it overlaps them with its products, the fastest when it was prepared"),
     "device": (TEXT, "", "cpu or cuda"),
     "m": ("i8", "1", "rows of C (0: no such dimension)"),
     "n": ("i8", "1", "columns of C, or length of the vector"),
@@ -383,6 +384,7 @@ def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, 
         "algorithm": [m.point.algorithm for _, m in rows],
         "contender_algorithm": [m.algorithm for _, m in rows],
         "transport": [m.transport for _, m in rows],
+        "schedule": [m.schedule for _, m in rows],
         "device": [batch.device for _ in rows],
         **shape_columns(points),
         "dtype": [m.point.dtype for _, m in rows],
@@ -522,7 +524,7 @@ def read(path: Path) -> Groups:
             }
             rows, samples = len(groups["measurements"]["run"]), len(groups["samples"]["rank"])
             unknown = dict.fromkeys(RESOURCES, np.full(rows, np.nan))
-            unknown |= dict.fromkeys(("fingerprint", "transport"), np.full(rows, "", object))
+            unknown |= dict.fromkeys(("fingerprint", "transport", "schedule"), np.full(rows, "", object))
             unknown |= dict.fromkeys(("algorithm", "contender_algorithm"), np.full(rows, TEXTBOOK, object))
             phases = dict.fromkeys(PHASES, np.full(samples, np.nan))
             return groups | {

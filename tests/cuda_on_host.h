@@ -20,7 +20,8 @@
 // wait_for_groups. The tests take them out of the source and those below stand in for them: in ascending
 // order a copy is done when it is started, in descending order when it is waited for, in random order either.
 // So does that of tensor cores, in multiply_add of float64 and multiply_add_tf32, whose lanes meet: TF32 loses
-// the last 13 bits of its operands, and its sums are cut off to float32.
+// the last 13 bits of its operands, and its sums are cut off to float32. A warpgroup's multiply_add reads shared
+// memory and is done at once, so that it is not seen if it is not waited for.
 //
 // What it cannot see: races in global memory and between blocks that no order here brings to light (blocks
 // run one after the other, so nothing may wait for another block); the memory model (fences do nothing);
@@ -64,6 +65,7 @@ const uint64_t *cuda_warp_exchange(unsigned mask, uint64_t value);  // the value
 void cuda_copy_async(void *target, const void *source, int bytes, int valid);
 void cuda_end_group();
 void cuda_wait_for_groups(int pending);
+const char *cuda_dynamic_shared();
 }
 
 #ifndef CUDA_ON_HOST_RUNTIME  // ---- what a kernel sees ----
@@ -180,17 +182,49 @@ inline void multiply_add(double (&c)[4], const double (&a)[4], const double (&b)
         return sum;
     });
 }
+NOT_WATCHED inline float cuda_sum_tf32(float start, const float *row, const float *column)
+{
+    const auto tf32 = [](float x) NOT_WATCHED { return (double)__uint_as_float(__float_as_uint(x) & ~0x1fffu); };
+    double sum = start;
+    for (int p = 0; p < 8; ++p)
+        sum += tf32(row[p]) * tf32(column[p]);
+    const float nearest = sum;
+    return fabs(nearest) > fabs(sum) ? nextafterf(nearest, 0) : nearest;
+}
 inline void multiply_add_tf32(float (&c)[4], const float (&a)[4], const float (&b)[2])
 {
-    cuda_multiply_add(c, a, b, [](float start, const float *row, const float *column) NOT_WATCHED {
-        const auto tf32 = [](float x) NOT_WATCHED { return (double)__uint_as_float(__float_as_uint(x) & ~0x1fffu); };
-        double sum = start;
-        for (int p = 0; p < 8; ++p)
-            sum += tf32(row[p]) * tf32(column[p]);
-        const float nearest = sum;
-        return fabs(nearest) > fabs(sum) ? nextafterf(nearest, 0) : nearest;
-    });
+    cuda_multiply_add(c, a, b, cuda_sum_tf32);
 }
+
+// A warp's part of a warpgroup's product 64 x 128 x 8, done when it is started. B lies where its descriptor says.
+inline size_t __cvta_generic_to_shared(const void *p) { return (const char *)p - cuda_dynamic_shared(); }
+NOT_WATCHED inline void multiply_add(float (&c)[16][4], const float (&a)[4], unsigned long long b, bool add)
+{
+    float rows[2][8];
+    const uint64_t *const lanes = cuda_warp_exchange(~0u, (uintptr_t)&a);
+    const int g = cuda_lane() / 4, t = cuda_lane() % 4;
+    for (int p = 0; p < 8; ++p)
+        for (int i = 0; i < 2; ++i)
+            rows[i][p] = ((const float *)lanes[g * 4 + p % 4])[p / 4 * 2 + i];
+    cuda_warp_exchange(~0u, 0);
+    const auto bytes = [b](int field) NOT_WATCHED { return (b >> field & 0x3fff) * 16; };
+    for (int j = 0; j < 16; ++j)
+        for (int side = 0; side < 2; ++side) {
+            float column[8];
+            for (int p = 0; p < 8; ++p) {
+                const char *const element = cuda_dynamic_shared() + bytes(0) + p / 4 * bytes(16) + j * bytes(32) +
+                                            (2 * t + side) * 16 + p % 4 * 4;
+                cuda_access(element, 4, READ);
+                memcpy(&column[p], element, 4);
+            }
+            for (int i = 0; i < 2; ++i)
+                c[j][2 * i + side] = cuda_sum_tf32(add ? c[j][2 * i + side] : 0, rows[i], column);
+        }
+}
+inline void begin_products() {}
+inline void end_products() {}
+inline void wait_for_products(float (&)[16][4]) {}
+inline void publish_to_products() {}
 
 template <class T, class F> NOT_WATCHED T cuda_atomic(T *p, F change)
 {
@@ -572,6 +606,8 @@ const uint64_t *cuda_warp_exchange(unsigned mask, uint64_t value)
     wait(AT_WARP_BARRIER);
     return thread[current].got;
 }
+
+const char *cuda_dynamic_shared() { return dynamic_begin; }
 
 const char *cuda_launch(void (*call)(void **), void **arguments, const Launch *launch, char *shared, char *dynamic)
 {

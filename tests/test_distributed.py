@@ -22,7 +22,7 @@ from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.parallel import cost, memory
 from hpcmm.parallel.block_rows import message
-from hpcmm.parallel.schedules import block_rows, column_panels, grid, groups, panels, panels_of, partners, runs
+from hpcmm.parallel.schedules import block_rows, column_panels, divisions, grid, panels, panels_of, partners, runs
 
 PROGRAM = Path(__file__).parent / "mpi_programs" / "distributed.py"
 FOLDER = Path(hpcmm.__file__).parent / "parallel"
@@ -124,6 +124,9 @@ def test_a_product_is_measured_beside_the_textbook_and_says_what_carried_it(mpie
     dtypes = 2
     assert rows["contender_algorithm"].tolist() == [algorithm, "scatter"] * 2 * dtypes
     assert rows["transport"].tolist() == ["mpi_rma", ""] * 2 * dtypes
+    first = {"staged": "", "resident": "1+1", "summa": "columns whole"}[algorithm]
+    assert set(rows["schedule"][rows["contender_algorithm"] == algorithm]) <= {first, "2" if first else ""}
+    assert set(rows["schedule"][rows["contender_algorithm"] == "scatter"]) == {""}
     assert set(rows["algorithm"]) == {algorithm}
     assert rows["baseline"].tolist() == [0, 1] * 2 * dtypes
     assert rows["passed"].all()
@@ -134,6 +137,7 @@ def test_a_product_is_measured_beside_the_textbook_and_says_what_carried_it(mpie
     exchanges = analysis.runs(groups)[0]["provenance"]["exchanges"]
     assert exchanges["transport"] == "mpi_rma"
     assert len(exchanges["bytes"]) == len(exchanges["seconds"]) > 1
+    assert exchanges["all_reduce_seconds"] > 0
 
 
 def test_a_reduction_is_combined_on_all_ranks(mpiexec, tmp_path):
@@ -147,10 +151,11 @@ def test_a_file_from_before_algorithms_opens_as_the_textbooks(tmp_path):
     point = Point("matmul", "numpy", (4, 4, 4), "float32", 1, {"alpha": 1.0, "beta": 0.0})
     path = timings.write(tmp_path / "timings.h5", {"size": [timings.measurement(point)]})
     with h5py.File(path, "r+") as file:
-        for name in ("algorithm", "contender_algorithm", "transport"):
+        for name in ("algorithm", "contender_algorithm", "transport", "schedule"):
             del file["measurements"][name]
     rows = store.read(path)["measurements"]
-    assert (rows["algorithm"][0], rows["contender_algorithm"][0], rows["transport"][0]) == ("scatter", "scatter", "")
+    assert (rows["algorithm"][0], rows["contender_algorithm"][0]) == ("scatter", "scatter")
+    assert (rows["transport"][0], rows["schedule"][0]) == ("", "")
     store.merge([path], tmp_path / "merged.h5")
     assert len(analysis.points(analysis.measurements(store.read(tmp_path / "merged.h5")))) == 1
 
@@ -167,31 +172,27 @@ def test_in_each_step_every_rank_asks_another_one_that_knows_of_it(size):
             assert steps[source][step][1] == rank
 
 
-def finishing(order: list[int], lengths: list[int], product: float, exchange: float, overhead: float) -> float:
-    """When the last of these groups is multiplied, one event after the other."""
-    now, done = 0.0, 0
-    for length in lengths:
-        members = order[done : done + length]
-        done += length
-        now = max(now, (done - 1) * exchange) + length * product + len(runs(members)) * overhead
-    return now
+@pytest.mark.parametrize("size", range(1, 70))
+def test_divisions_take_each_share_once_and_are_few(size):
+    found = divisions(size)
+    assert all(sum(lengths) == size and min(lengths) > 0 for lengths in found)
+    assert len(set(found)) == len(found) <= size.bit_length() + 5
+    assert {(size,), (1,) * size} <= set(found)
 
 
-seconds = st.floats(0, 10)
+@pytest.mark.parametrize("size", [2, 4, 8, 16])
+def test_between_cuts_at_powers_of_two_shares_lie_together(size):
+    for rank in range(size):
+        order = [rank, *(source for source, _ in partners(rank, size))]
+        for power in (1, 2, 4, 8):
+            assert len(runs(order[:power])) == len(runs(order[power : 2 * power] or [0])) == 1
 
 
-@given(st.integers(1, 7), st.integers(0, 6), seconds, seconds, seconds)
-def test_no_other_grouping_is_finished_sooner(size, rank, product, exchange, overhead):
-    order = [rank % size, *(source for source, _ in partners(rank % size, size))]
-    lengths, end = groups(order, product, exchange, overhead)
-    assert lengths[0] == 1
-    assert sum(lengths) == size
-    assert end == pytest.approx(finishing(order, lengths, product, exchange, overhead))
-    for cuts in itertools.product((False, True), repeat=max(0, size - 2)):
-        ends = [i + 2 for i, cut in enumerate(cuts) if cut]
-        bounds = [0, 1, *ends, size] if size > 1 else [0, 1]
-        other = [b - a for a, b in itertools.pairwise(bounds)]
-        assert end <= finishing(order, other, product, exchange, overhead) + 1e-9
+@pytest.mark.parametrize("ranks", [1, 3, 4])
+def test_all_ranks_take_the_schedule_that_is_the_fastest_on_the_slowest(mpiexec, ranks):
+    done = mpiexec(ranks, PROGRAM.parent / "choice.py", timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(": right") == 3
 
 
 @given(st.integers(1, 500), st.integers(1, 40))
@@ -337,6 +338,15 @@ def test_predictions_of_one_schedule_by_hand():
     assert cost.predict("summa", "kernel", shape, 4, 4, machine) == pytest.approx(1.125 + 2.375 + 1.5 + 2.375)
     for algorithm in ("resident", "ring", "summa"):  # nothing to exchange
         assert cost.predict(algorithm, "kernel", shape, 4, 1, machine) == pytest.approx(0.5 + 20.0)
+
+
+def test_an_all_reduce_costs_as_much_for_each_doubling_of_the_ranks():
+    machine = cost.Machine(cost.Line(0.5, 1e-3), doubling=0.25)
+    # the longest part of 1001 elements has 501, 251 and 126
+    expected = [0.5 + 1.001, 0.5 + 0.501 + 0.25, 0.5 + 0.251 + 0.5, 0.5 + 0.126 + 0.75]
+    got = [cost.predict("all_reduce", "kernel", (1001,), 4, ranks, machine) for ranks in (1, 2, 4, 8)]
+    assert got == pytest.approx(expected)
+    assert math.isnan(cost.predict("all_reduce", "kernel", (1001,), 4, 2, cost.Machine(cost.Line(0.5, 1e-3))))
 
 
 def test_the_textbook_sends_each_other_rank_its_rows_and_all_of_b():

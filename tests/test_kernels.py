@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shutil
+from collections import defaultdict
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ def of_device(device: str, operation, *, tiles: bool = False) -> list:
         pytest.param(variant, dtype, *([tile] if tiles else []), id="-".join(map(str, (variant.name, dtype, tile))))
         for variant in operation.ladder
         if variant.device == device
-        for dtype in operation.dtypes
+        for dtype in operation.dtypes_of(variant)
         for tile in (tiles and variant.tiles) or [""]
     ]
 
@@ -207,14 +208,31 @@ def test_every_folder_of_sources_is_an_operations():
     assert {path.parent.name for path in sources} == {operation.kernels for operation in OPERATIONS.values()}
 
 
-def test_swizzled_is_asynchronous_with_another_order_of_blocks():
-    """Rungs are read one by one, so these two repeat each other; what is mended in one is mended in both."""
+@pytest.mark.parametrize(
+    ("below", "above", "lines"),
+    [
+        ("asynchronous", "swizzled", "first_row|first_column|group"),
+        ("swizzled", "oblong", "SIDE|HIGH|WIDE|LANE|lane|RESIDENT|BLOCK, 1|Two blocks|registers|^. #"),
+    ],
+)
+def test_what_two_rungs_share_they_share_word_for_word(below, above, lines):
+    """Rungs are read one by one, so they repeat each other; what is mended in one is mended in both."""
     one, other = (
         kernels.source("matmul", MATMUL.variant(name)).read_text().partition("struct")[2].splitlines()
-        for name in ("asynchronous", "swizzled")
+        for name in (below, above)
     )
-    changed = [line for line in difflib.ndiff(one, other) if line[0] in "+-"]
-    assert changed and all(re.search(r"first_row|first_column|group", line) for line in changed)
+    changed = [line for line in difflib.ndiff(one, other) if line[0] in "+-" and line[1:].strip()]
+    assert changed and [line for line in changed if not re.search(lines, line)] == []
+
+
+def test_a_function_that_several_rungs_have_is_the_same_in_all():
+    function = re.compile(r"^(?:template <[^>]*> )?__device__ (.*?)\n\{\n.*?^\}$", re.MULTILINE | re.DOTALL)
+    texts = defaultdict(set)
+    for path in kernels.FOLDER.glob("*/*.cu"):
+        for found in function.finditer(path.read_text()):
+            texts[path.parent.name, found[1]].add(found[0])
+    assert ("matmul", "void end_group()") in texts
+    assert [name for name, versions in texts.items() if len(versions) > 1] == []
 
 
 @pytest.mark.parametrize(("operation", "variant"), RUNGS, ids=ident)
@@ -262,6 +280,15 @@ def test_cpu_reduction(cpu, operation, variant, dtype, n, whole, seed, extreme):
 @example(n=4999, starts=(0, 1, 2), seed=0)
 def test_cpu_vector_add(cpu, variant, dtype, n, starts, seed):
     check_vector_add(cpu, variant, dtype, n, starts, seed)
+
+
+@pytest.fixture(autouse=True)
+def suited(request):
+    """Skip what the GPU cannot run."""
+    if {"gpu", "variant"} <= set(request.fixturenames):
+        reason = request.getfixturevalue("variant").unsuited_to(request.getfixturevalue("gpu").capability)
+        if reason:
+            pytest.skip(reason)
 
 
 # --- results on the GPU ------------------------------------------------------------------------------------------

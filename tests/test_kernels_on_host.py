@@ -31,13 +31,11 @@ NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
     "spin": "reads the device's clock by inline PTX",
 }
 
-FROM_ARCHITECTURE = {  # the same -> the first that it compiles for
-    "matmul/asynchronous": "sm_80",
-    "matmul/swizzled": "sm_80",
-    "matmul/tensor_core": "sm_80",
+SPARE_BARRIERS = {  # (<operation>/<variant>, n-th barrier) -> why it is not missed
+    ("matmul/warpgroup", 0): "a race, but no wrong result: lanes meet before they multiply, all having stored by then",
+    ("matmul/warpgroup", 1): "the same",
 }
-SPARE_BARRIERS: dict[tuple[str, int], str] = {}  # (<operation>/<variant>, n-th barrier) -> why it is not missed
-SPILLS: dict[tuple[str, str], int] = {}  # (<operation>/<variant>, architecture) -> bytes that may be spilled
+SPILLS = {("matmul/oblong", "sm_80"): 80}  # (<operation>/<variant>, architecture) -> bytes that may be spilled
 
 HEADER = Path(__file__).with_name("cuda_on_host.h")
 COMPILER = shutil.which("g++")
@@ -46,14 +44,14 @@ FLAGS = ["-std=c++17", "-w", "-fPIC", "-shared", "-fno-exceptions", "-U_FORTIFY_
 C_TYPES = {"int32": "int", "float32": "float", "float64": "double"}
 ORDERS = ("ascending", "descending", "random")  # as `enum Order` of the header
 MARGIN = 1 << 20  # bytes around an array that belong to no other; untouched, they cost nothing
-ARCHITECTURES = ("sm_75", "sm_80", "sm_90")
+CAPABILITIES = ("75", "80", "90")
 
 RUNGS = [(o, v) for o in OPERATIONS.values() for v in o.ladder if v.device == "cuda" and not v.baseline]
 RUNG_OF = {f"{operation.name}/{variant.name}": (operation, variant) for operation, variant in RUNGS}
 BUILDS = [
     pytest.param(name, dtype, tile, id=f"{name}-{dtype}" + (f"-{tile}" if tile else ""))
     for name, (operation, variant) in RUNG_OF.items()
-    for dtype in operation.dtypes
+    for dtype in operation.dtypes_of(variant)
     for tile in variant.tiles or (None,)
 ]
 HOST_BUILDS = [build for build in BUILDS if build.values[0] not in NOT_ON_HOST]
@@ -83,7 +81,7 @@ def defines(name: str, dtype: str | None, tile: int | None) -> tuple[str, ...]:
     if name not in RUNG_OF:
         return ()
     operation, variant = RUNG_OF[name]
-    constants = {"REAL": C_TYPES[dtype], "TILE": tile, **operation.macros, **variant.constants}
+    constants = {"REAL": C_TYPES[dtype], "TILE": tile, **operation.macros, **variant.constants_of(dtype)}
     if variant.block:
         constants["BLOCK"] = math.prod(variant.block)
     known = set(re.findall(r"\w+", source(name)))
@@ -92,6 +90,16 @@ def defines(name: str, dtype: str | None, tile: int | None) -> tuple[str, ...]:
 
 def widest_tile(name: str) -> int | None:
     return max(RUNG_OF[name][1].tiles, default=None)
+
+
+def architectures_of(name: str) -> list[str]:
+    """What a kernel is compiled for: each architecture of CAPABILITIES that can run it, or its own."""
+    if name not in RUNG_OF:
+        return [f"sm_{capability}" for capability in CAPABILITIES]
+    variant = RUNG_OF[name][1]
+    if variant.architecture.endswith("a"):
+        return [variant.architecture]
+    return [f"sm_{capability}" for capability in CAPABILITIES if not variant.unsuited_to(capability)]
 
 
 def path_of(name: str) -> Path:
@@ -270,13 +278,14 @@ CHECKS = {
 }
 
 
-def cases(operation, variant) -> list[tuple[tuple[int, ...], dict[str, float]]]:
+def cases(operation, variant, dtype) -> list[tuple[tuple[int, ...], dict[str, float]]]:
     """Shapes and parameters to try; lengths of a vector lie around the limits of a block, and of a sum's two passes."""
     if operation.name == "matmul":
         scalars = itertools.cycle({"alpha": alpha, "beta": beta} for alpha, beta in SCALARS)
         products = list(zip(PRODUCTS, scalars, strict=False))
-        if "ROWS" in variant.constants:  # several blocks each way, however large they are
-            rows, columns = variant.constants["ROWS"], variant.constants["COLUMNS"]
+        constants = variant.constants_of(dtype)
+        if "ROWS" in constants:  # several blocks each way, however large they are
+            rows, columns = constants["ROWS"], constants["COLUMNS"]
             products.append(((rows + 12, 2 * columns + 5, 20), {"alpha": 1.5, "beta": 0.5}))
         return products
     threads = math.prod(variant.block)
@@ -337,7 +346,7 @@ def complaints(
     """What is said of a rung, or of a text in its place, at all shapes in all orders."""
     operation, variant = RUNG_OF[name]
     kernel = build(text or source(name), operation.kernels, defines(name, dtype, tile))
-    for (shape, parameters), order in itertools.product(cases(operation, variant), ORDERS):
+    for (shape, parameters), order in itertools.product(cases(operation, variant, dtype), ORDERS):
         try:
             run(kernel, name, dtype, tile, shape, parameters, order, checked)
         except WrongResult as error:
@@ -360,7 +369,7 @@ def test_a_rung_is_right_in_every_order_and_stays_in_bounds(build, name, dtype, 
 def test_vectors_may_start_anywhere(build, name, dtype, tile, starts):
     operation, variant = RUNG_OF[name]
     kernel = build(source(name), operation.kernels, defines(name, dtype, tile))
-    for (shape, parameters), order in itertools.product(cases(operation, variant), ORDERS):
+    for (shape, parameters), order in itertools.product(cases(operation, variant, dtype), ORDERS):
         run(kernel, name, dtype, tile, shape, parameters, order, starts=starts)
 
 
@@ -368,7 +377,7 @@ def results_in_all_orders(build, name: str, dtype: str, tile: int | None, text: 
     """What a rung, or a text in its place, makes of real numbers: each other order of additions rounds differently."""
     operation, variant = RUNG_OF[name]
     kernel = build(text or source(name), operation.kernels, defines(name, dtype, tile))
-    shape, parameters = cases(operation, variant)[-1]
+    shape, parameters = cases(operation, variant, dtype)[-1]
     if variant.exact:
         shape = (3 * tile, 2 * tile, 4 * tile)
     rng = np.random.default_rng(shape)
@@ -445,9 +454,9 @@ MUTANTS = [  # rung, what is replaced by what, what is said of it
     ("matmul/tiled_padded", "p < TILE", "p <= TILE", "index 32 out of bounds in line"),
     ("matmul/tiled_padded", "p < TILE", "p < TILE - 1", "wrong result"),
     ("matmul/tiled_padded", "tile_a[y][x] =", "if (row < m) tile_a[y][x] =", "nothing has written"),
-    ("matmul/tensor_core", "multiply_add_tf32(c[i][j], small_a[i], big_b[j]);", "", "wrong result"),
-    ("matmul/tensor_core", "multiply_add_tf32(c[i][j], big_a[i], small_b[j]);", "", "wrong result"),
-    ("matmul/tensor_core", "multiply_add_tf32(c[i][j], big_a[i], big_b[j]);", "", "wrong result"),
+    ("matmul/tensor_core", "add(small_a, big_b);", "", "wrong result"),
+    ("matmul/tensor_core", "add(big_a, small_b);", "", "wrong result"),
+    ("matmul/tensor_core", "add(big_a, big_b);", "", "wrong result"),
     ("matmul/tensor_core", " + 0x1000) & 0xffffe000", ")", "wrong result"),  # nothing is left for the small parts
     ("matmul/tensor_core", "? 16 : 0", "? 0 : 0", "wrong result"),  # what the split drops is too much of a short sum
     ("matmul/tensor_core", "(i * 16 + e % 2 * 8) * A_PITCH", "(i * 16 + e / 2 * 8) * A_PITCH", "wrong result"),
@@ -461,6 +470,23 @@ MUTANTS = [  # rung, what is replaced by what, what is said of it
     ("matmul/tensor_core", "row < m && column < n", "row <= m && column < n", "out of bounds, at byte"),
     ("matmul/tensor_core", "min(GROUP, gridDim.y - group_row)", "GROUP", "wrong result"),
     ("matmul/tensor_core", "DEPTH * B_PITCH;", "DEPTH * B_PITCH + 1;", "misaligned"),
+    ("matmul/warpgroup", "        __syncthreads();\n        for", "        for", "race in shared memory"),
+    ("matmul/warpgroup", "__syncthreads();  // the next", "// the next", "race in shared memory"),
+    ("matmul/warpgroup", "NEXT_GROUP = COLUMNS * 16", "NEXT_GROUP = COLUMNS * 8", "wrong result"),
+    ("matmul/warpgroup", "NEXT_COLUMNS = 8 * 16", "NEXT_COLUMNS = 4 * 16", "wrong result"),
+    ("matmul/warpgroup", "small_a[stage][s], descriptor(big_b", "big_a[stage][s], descriptor(big_b", "wrong result"),
+    ("matmul/warpgroup", "[s], descriptor(small_b", "[s], descriptor(big_b", "wrong result"),
+    ("matmul/warpgroup", " + 0x1000) & 0xffffe000", ")", "wrong result"),
+    ("matmul/warpgroup", "SHORT = 16", "SHORT = 0", "wrong result"),
+    ("matmul/warpgroup", "s > 0", "true", "wrong result"),
+    ("matmul/warpgroup", "s % 2 * 2 + e / 2", "s % 2 + e / 2", "wrong result"),
+    ("matmul/warpgroup", "row + 8, m - 1", "row + 8, m", "out of bounds, at byte"),
+    ("matmul/warpgroup", "first_column + column, n - 1", "first_column + column, n", "out of bounds, at byte"),
+    ("matmul/warpgroup", "next + p + 4 * t + e < k", "next + p + 4 * t + e <= k", "out of bounds, at byte"),
+    ("matmul/warpgroup", "next + p + group < k", "next + p + group <= k", "out of bounds, at byte"),
+    ("matmul/warpgroup", "lda % 4 == 0", "lda % 4 >= 0", "misaligned"),
+    ("matmul/warpgroup", "if (row + e / 2 * 8 < m", "if (row + e / 2 * 8 <= m", "out of bounds, at byte"),
+    ("matmul/warpgroup", "n - first_column - 2", "n + 1 - first_column - 2", "out of bounds, at byte"),
     ("sum/sequential", "i < n", "i <= n", "read of 4 bytes out of bounds, at byte"),
     ("sum/sequential", "values[t + s]", "values[t + 2 * s]", "index 128 out of bounds in line"),
     ("sum/sequential", "values[t] = i < n ?", "if (i < n) values[t] = i < n ?", "nothing has written"),
@@ -693,8 +719,7 @@ def compilations():
                 compiled, source(build.values[0]), architecture, defines(*build.values)
             )
             for build in BUILDS + OTHERS
-            for architecture in ARCHITECTURES
-            if architecture >= FROM_ARCHITECTURE.get(build.values[0], architecture)
+            for architecture in architectures_of(build.values[0])
         }
         pool.shutdown(cancel_futures=True)
 
@@ -711,9 +736,7 @@ def usage(tmp_path_factory):
 
 @pytest.mark.parametrize(("name", "dtype", "tile"), BUILDS + OTHERS)
 def test_a_kernel_compiles_for_every_architecture_without_spills(compilations, usage, name, dtype, tile):
-    for architecture in ARCHITECTURES:
-        if (name, dtype, tile, architecture) not in compilations:
-            continue
+    for architecture in architectures_of(name):
         takes = compilations[name, dtype, tile, architecture].result()
         usage.append({"kernel": name, "dtype": dtype, "tile": tile, "architecture": architecture, **takes})
         spills = SPILLS.get((name, architecture), 0)
@@ -741,5 +764,5 @@ def test_every_kernel_is_tested():
     files = {str(path.relative_to(kernels.FOLDER).with_suffix("")) for path in kernels.FOLDER.rglob("*.cu")}
     names = {*RUNG_OF, *NOT_ON_HOST}
     assert files == {str(path_of(name).relative_to(kernels.FOLDER).with_suffix("")) for name in names}
-    assert names >= {*FROM_ARCHITECTURE, *(name for name, _ in (*SPARE_BARRIERS, *SPILLS))}
+    assert names >= {name for name, _ in (*SPARE_BARRIERS, *SPILLS)}
     assert CHECKS.keys() == {operation.name for operation, _ in RUNGS}

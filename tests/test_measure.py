@@ -15,6 +15,7 @@ from hpcmm.backends.cpu import CpuBackend
 from hpcmm.measure import Contender, Problem, measure_batch, measure_point, run_for_profiler, settled
 from hpcmm.model import Batch, HpcmmError, Measuring, Point
 from hpcmm.operations import OPERATIONS
+from hpcmm.operations.matmul import MATMUL
 
 ROOT = Path(__file__).parents[1]
 MEASURE = ROOT / "jobs" / "measure.py"
@@ -370,6 +371,19 @@ def test_a_point_that_raises_again_is_missing_with_the_reason(measure, damage, t
     assert list(rows["passed"]) == [0, 1, 1, 1]
     assert rows["where"][0] == "not measured, tried 2 times: MemoryError: no room"
     assert np.isnan(rows["bound"][0])
+
+
+def test_a_variant_that_the_device_cannot_run_is_missing_with_the_reason(measure, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(CpuBackend, "capability", "80")
+    needs = {"serial": "sm_90a", "openmp": "sm_75"}
+    ladder = tuple(dataclasses.replace(each, architecture=needs.get(each.name, "")) for each in MATMUL.ladder)
+    monkeypatch.setitem(OPERATIONS, "matmul", dataclasses.replace(MATMUL, ladder=ladder))
+    assert measure(OTHERS) == []
+    why = "not measured: serial needs a GPU of compute capability 9.0; this one has 8.0"
+    assert f"serial 9x7x8 float64 {why}" in capsys.readouterr().out
+    rows = store.read(tmp_path / "out.h5")["measurements"]
+    assert list(rows["variant"]) == ["serial", "openmp", "openmp", "numpy"]
+    assert list(rows["where"]) == [why, "", "", ""] and list(rows["passed"]) == [0, 1, 1, 1]
 
 
 def test_what_the_user_can_mend_is_tried_as_often_as_it_is_started(measure, damage, capsys):

@@ -356,3 +356,20 @@ def test_the_launch_of_a_product_covers_c_and_no_block_is_idle(m, n, tile):
     assert launch.block == (tile, tile)
     for blocks, length in zip(launch.grid, (n, m), strict=True):
         assert (blocks - 1) * tile < length <= blocks * tile
+
+
+@pytest.mark.parametrize(
+    ("architecture", "capability", "reason"),
+    [
+        ("", "", ""),
+        ("", "75", ""),
+        ("sm_80", "80", ""),
+        ("sm_80", "120", ""),
+        ("sm_90a", "90", ""),
+        ("sm_80", "75", "any needs a GPU of compute capability 8.0 or later; this one has 7.5"),
+        ("sm_90a", "80", "any needs a GPU of compute capability 9.0; this one has 8.0"),
+        ("sm_90a", "120", "any needs a GPU of compute capability 9.0; this one has 12.0"),
+    ],
+)
+def test_a_variant_says_which_gpus_cannot_run_it(architecture, capability, reason):
+    assert Variant("any", "cuda", "", architecture=architecture).unsuited_to(capability) == reason

@@ -92,6 +92,10 @@ REFUSED = [
     ({"sweeps__size__variants": []}, ["sweeps.size.variants", "[]", "at least 1"]),
     ({"sweeps__size__variants": ["numpy", "numpy"]}, ["sweeps.size.variants", "'numpy'", "each value once"]),
     ({"sweeps__size__dtypes": ["int32"]}, ["sweeps.size.dtypes", "'int32'", "float32", "float64"]),
+    (
+        {"sweeps__size__variants": ["naive", "warpgroup"], "sweeps__size__dtypes": ["float64"]},
+        ["sweeps.size.variants", "a type of warpgroup: 'float64'", "allowed: float32"],
+    ),
     ({"sweeps__size__sizes": [64, -1]}, ["sweeps.size.sizes", "-1", "at least 1"]),
     ({"sweeps__size__sizes": [0]}, ["sweeps.size.sizes", "0", "at least 1"]),
     ({"sweeps__size__sizes": [2**31]}, ["sweeps.size.sizes", "2147483648", "at most 2147483647"]),
@@ -235,6 +239,15 @@ def test_the_scale_picks_the_values():
     sizes = [point.shape[0] for point in planned.batch("size/cpu-r1-1").points if point.variant == "numpy"]
     assert sizes == [100, 200, 300, 400]
     assert planned.measuring.max_repetitions == 200
+
+
+def test_a_variant_is_planned_in_its_own_types_alone():
+    both = ["float32", "float64"]
+    for named in ({"sweeps__size__variants": ["naive", "warpgroup"]}, {"sweeps__size__variants": GONE}):
+        planned = make(changed(sweeps__size__dtypes=both, **named))
+        types = {(point.variant, point.dtype) for point in planned.batch("size/cuda-r1-1").points}
+        assert {dtype for variant, dtype in types if variant == "warpgroup"} == {"float32"}
+        assert {dtype for variant, dtype in types if variant == "naive"} == set(both)
 
 
 def test_parameters_have_defaults_and_are_taken_from_the_sweep():

@@ -103,6 +103,7 @@ class CpuBackend:
     """Kernels on the host: its memory is the host's, so nothing is uploaded or downloaded."""
 
     in_host_memory = True
+    capability = ""
 
     def __init__(self, threads: int):
         self.threads = threads

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import math
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ import cupy
 import cupyx.profiler
 import numpy as np
 import pynvml
-from cupy.cuda import cub, nccl
+from cupy.cuda import cub, nccl, nvrtc
 from cupy_backends.cuda.libs import cublas
 
 from hpcmm import kernels
@@ -33,8 +34,24 @@ os.environ["NCCL_NVLS_ENABLE"] = "0"  # multicast over NVLink has wedged drivers
 def compile_kernel(folder: str, variant: Variant, macros: tuple[tuple[str, Any], ...]) -> cupy.RawKernel:
     """Compile a variant's source with macros."""
     options = ("--std=c++17", "-lineinfo", *(f"-D{name}={value}" for name, value in macros))
-    module = cupy.RawModule(code=kernels.source(folder, variant).read_text(), options=options)
-    return module.get_function(folder)
+    text = kernels.source(folder, variant).read_text()
+    if not variant.architecture.endswith("a"):
+        return cupy.RawModule(code=text, options=options).get_function(folder)
+    # CuPy compiles for what all GPUs of a compute capability and later ones have
+    program = nvrtc.createProgram(text, f"{variant.name}.cu", (), ())
+    try:
+        nvrtc.compileProgram(program, (*options, "-ftz=true", f"-arch={variant.architecture}"))
+        code = nvrtc.getCUBIN(program)
+    except nvrtc.NVRTCError as error:
+        raise DeviceError(f"NVRTC: {error}\n{nvrtc.getProgramLog(program)}") from error
+    finally:
+        nvrtc.destroyProgram(program)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(code)
+        file.flush()
+        function = cupy.RawModule(path=file.name).get_function(folder)
+        function.compile()  # while the file is there
+    return function
 
 
 class PitchedMemory:
@@ -87,7 +104,7 @@ def copy_rows(source: cupy.ndarray, target: cupy.ndarray) -> None:
 
 def kernel_of(operation: Operation, variant: Variant, dtype: str, parameters: Mapping[str, float]) -> cupy.RawKernel:
     """Return a variant's compiled kernel at a point."""
-    macros = {"REAL": C_TYPES[dtype], **operation.macros, **variant.constants}
+    macros = {"REAL": C_TYPES[dtype], **operation.macros, **variant.constants_of(dtype)}
     if "tile" in parameters:
         macros["TILE"] = int(parameters["tile"])
     if variant.block:
@@ -220,6 +237,7 @@ class CudaBackend:
         pynvml.nvmlInit()
         self._nvml = pynvml.nvmlDeviceGetHandleByPciBusId(self.device.pci_bus_id)
         self.uuid = str(pynvml.nvmlDeviceGetUUID(self._nvml))
+        self.capability = self.device.compute_capability
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> cupy.ndarray:
         with self._allocating(shape, dtype):
@@ -467,7 +485,7 @@ class CudaBackend:
                 "name": properties["name"].decode(),
                 "uuid": self.uuid,
                 "driver": str(pynvml.nvmlSystemGetDriverVersion()),
-                "compute_capability": self.device.compute_capability,
+                "compute_capability": self.capability,
                 "multiprocessors": attributes["MultiProcessorCount"],
                 "memory_bytes": properties["totalGlobalMem"],
                 "l2_bytes": attributes["L2CacheSize"],

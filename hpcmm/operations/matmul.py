@@ -112,6 +112,7 @@ LADDER = (  # the order here is the order of the rungs
         "tiles arrive by cp.async in a ring of stages, operands in registers one step ahead",
         block=(256,),
         constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 8, "STAGES": 3},
+        architecture="sm_80",
     ),
     Variant(
         "swizzled",
@@ -119,6 +120,18 @@ LADDER = (  # the order here is the order of the rungs
         "blocks go through C in groups of rows, to share tiles in the L2 cache",
         block=(256,),
         constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 8, "STAGES": 3, "GROUP": 8},
+        architecture="sm_80",
+    ),
+    Variant(
+        "oblong",
+        "cuda",
+        "each thread computes 16 x 8 elements of float32, with fewer loads",
+        block=(256,),
+        constants={
+            **{"ROWS": {"float32": 256, "float64": 128}, "COLUMNS": 128},
+            **{"DEPTH": 8, "STAGES": 4, "GROUP": 8},
+        },
+        architecture="sm_80",
     ),
     Variant(
         "tensor_core",
@@ -129,6 +142,17 @@ LADDER = (  # the order here is the order of the rungs
             **{"ROWS": 64, "COLUMNS": 128, "DEPTH": 16, "STAGES": 4, "GROUP": 8},
             **{"WARP_ROWS": 64, "WARP_COLUMNS": 32},
         },
+        architecture="sm_80",
+        arithmetic={"float32": "three TF32 products"},
+    ),
+    Variant(
+        "warpgroup",
+        "cuda",
+        "a warpgroup of Hopper multiplies three TF32 products at a time, from shared memory, and loads meanwhile",
+        block=(256,),
+        constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 32, "STAGES": 2, "PARTS": 2, "GROUP": 8},
+        dtypes=("float32",),
+        architecture="sm_90a",
         arithmetic={"float32": "three TF32 products"},
     ),
     Variant("cublas", "cuda", "cuBLAS, without TF32", source="001", baseline=True),
@@ -258,10 +282,10 @@ def arguments(shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float
     return m, n, k, alpha, a, lda, b, ldb, beta, c, ldc
 
 
-def covered(variant: Variant, parameters: Mapping[str, float]) -> tuple[int, int]:
+def covered(variant: Variant, dtype: str, parameters: Mapping[str, float]) -> tuple[int, int]:
     """Rows and columns of C that one block computes."""
-    tile = int(parameters.get("tile", 0))
-    return variant.constants.get("ROWS", tile), variant.constants.get("COLUMNS", tile)
+    constants, tile = variant.constants_of(dtype), int(parameters.get("tile", 0))
+    return constants.get("ROWS", tile), constants.get("COLUMNS", tile)
 
 
 def launches(
@@ -269,7 +293,7 @@ def launches(
 ) -> list[Launch]:
     """One launch of blocks that cover C; of an ``exact`` variant, as many as fit into C."""
     m, n, _ = shape
-    rows, columns = covered(variant, parameters)
+    rows, columns = covered(variant, dtype, parameters)
     grid = (n // columns, m // rows) if variant.exact else (-(-n // columns), -(-m // rows))
     if 0 in grid:
         return []
@@ -278,12 +302,14 @@ def launches(
 
 
 def shared_bytes(variant: Variant, dtype: str) -> int:
-    """Dynamic shared memory of a ring of stages: a tile of A and one of B each, padded against bank conflicts."""
-    if "STAGES" not in variant.constants:
+    """Dynamic shared memory of a ring of stages: a tile of A and one of B each, padded, or the parts of B alone."""
+    constants, itemsize = variant.constants_of(dtype), np.dtype(dtype).itemsize
+    if "STAGES" not in constants:
         return 0
-    rows, columns, depth, stages = (variant.constants[c] for c in ("ROWS", "COLUMNS", "DEPTH", "STAGES"))
-    itemsize = np.dtype(dtype).itemsize
-    if "WARP_ROWS" in variant.constants:  # A and B by rows
+    rows, columns, depth, stages = (constants[name] for name in ("ROWS", "COLUMNS", "DEPTH", "STAGES"))
+    if "PARTS" in constants:
+        tiles = constants["PARTS"] * depth * columns * itemsize
+    elif "WARP_ROWS" in constants:  # A and B by rows
         tiles = rows * (depth + 4) * itemsize + depth * (columns * itemsize + 32)
     else:  # A by columns, B by rows that need no padding
         tiles = depth * (rows * itemsize + 16) + depth * columns * itemsize

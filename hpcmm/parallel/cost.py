@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import log2
 
 import numpy as np
 
-from hpcmm.parallel.schedules import block_rows, column_panels, grid, groups, panels, panels_of, partners
+from hpcmm.parallel.schedules import block_rows, column_panels, divisions, grid, panels, panels_of, partners, runs
 
 
 @dataclass(frozen=True)
@@ -49,17 +50,20 @@ class Machine:
 
     Parameters
     ----------
-    product : Line
-        Of floating-point operations of a local product.
+    local : Line
+        Of floating-point operations of a local product, or of elements of a local reduction.
     exchange : Line, optional
         Of bytes that arrive from one other rank while as many leave.
     moves : mapping of str to Line
         Of bytes in the phases of the textbook's call, by their names: what ``moved`` counts.
+    doubling : float, optional
+        Seconds of an all-reduce of one number for each doubling of the ranks; NaN where it was not measured.
     """
 
-    product: Line
+    local: Line
     exchange: Line = Line(0.0, 0.0)
     moves: Mapping[str, Line] = field(default_factory=dict)
+    doubling: float = np.nan
 
 
 def moved(phase: str, shape: Sequence[int], itemsize: int, ranks: int) -> int:
@@ -82,23 +86,26 @@ def moved(phase: str, shape: Sequence[int], itemsize: int, ranks: int) -> int:
 
 
 def predict(algorithm: str, kind: str, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
-    """Seconds of a product on the rank with the largest share; NaN where the model does not say.
+    """Seconds of a product or reduction on the rank with the largest share; NaN where the model does not say.
 
     Parameters
     ----------
     algorithm : str
     kind : {"kernel", "call"}
     shape : sequence of int
-        m, n, k.
+        m, n, k, or the length of a vector.
     itemsize : int
         Bytes of an element.
     ranks : int
     machine : Machine
     """
+    if algorithm == "all_reduce":
+        _, elements = block_rows(shape[0], ranks)[0]
+        return machine.local(elements) + (log2(ranks) * machine.doubling if ranks > 1 else 0.0)
     m, n, k = shape
     _, rows = block_rows(m, ranks)[0]
     _, terms = block_rows(k, ranks)[0]
-    product, exchange = machine.product, machine.exchange
+    product, exchange = machine.local, machine.exchange
     match algorithm, kind:
         case "scatter", "kernel":
             return product(2 * rows * n * k)
@@ -106,9 +113,7 @@ def predict(algorithm: str, kind: str, shape: Sequence[int], itemsize: int, rank
             moves = sum(line(moved(phase, shape, itemsize, ranks)) for phase, line in machine.moves.items())
             return moves + product(2 * rows * n * k)
         case "resident", "kernel":
-            share = product.per_unit * 2 * rows * n * terms
-            order = [0, *(source for source, _ in partners(0, ranks))]
-            return groups(order, share, exchange(terms * n * itemsize), product.latency)[1]
+            return _resident(shape, itemsize, ranks, machine)
         case "ring", "kernel":
             step = product(2 * rows * n * terms)
             return step + (ranks - 1) * max(step, exchange(terms * n * itemsize))
@@ -117,6 +122,24 @@ def predict(algorithm: str, kind: str, shape: Sequence[int], itemsize: int, rank
         case "staged", "call" if {"upload", "download"} <= set(machine.moves):
             return _staged(shape, itemsize, ranks, machine)
     return np.nan
+
+
+def _resident(shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
+    """The division that ends first: a group is multiplied once it is there, in a product a run of rows."""
+    m, n, k = shape
+    (_, rows), (_, terms) = block_rows(m, ranks)[0], block_rows(k, ranks)[0]
+    exchange, product = machine.exchange(terms * n * itemsize), machine.local
+    order = [0, *(source for source, _ in partners(0, ranks))]
+    ends = []
+    for lengths in divisions(ranks):
+        end, done = 0.0, 0
+        for length in lengths:
+            group = order[done : done + length]
+            done += length
+            work = length * 2 * rows * n * terms * product.per_unit + len(runs(group)) * product.latency
+            end = max(end, (done - 1) * exchange) + work
+        ends.append(end)
+    return min(ends)
 
 
 def _summa(shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
@@ -134,7 +157,7 @@ def _summa(shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) ->
             away = (panel.column != column) * rows + (panel.row != 0) * columns
             # its buffer is free once the product before the last is done
             arrived = max(arrived, before) + machine.exchange(panel.terms * away * itemsize)
-            before, done = done, max(done, arrived) + machine.product(2 * rows * columns * panel.terms)
+            before, done = done, max(done, arrived) + machine.local(2 * rows * columns * panel.terms)
         slowest = max(slowest, done)
     return slowest
 
@@ -150,6 +173,6 @@ def _staged(shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -
         uploaded += up(terms * width * itemsize)
         gathered = max(gathered, uploaded) + (ranks - 1) * machine.exchange(terms * width * itemsize)
         uploaded += up(rows * (width + (k if first == 0 else 0)) * itemsize)
-        multiplied = max(multiplied, gathered, uploaded) + machine.product(2 * rows * width * k)
+        multiplied = max(multiplied, gathered, uploaded) + machine.local(2 * rows * width * k)
         downloaded = max(downloaded, multiplied) + down(rows * width * itemsize)
     return downloaded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,9 +14,11 @@ from mpi4py import MPI
 from hpcmm.model import Algorithm, Operation, Variant
 from hpcmm.operations.reduction import identity
 from hpcmm.parallel.block_rows import BlockRows
+from hpcmm.parallel.schedules import column_panels
 from hpcmm.parallel.transports import Transport
 
 LEAD = 4  # spin kernels ahead of a product with exchanges, whose launches take the host longer to queue
+PATIENCE = 2.0  # seconds of runs after which no other schedule is tried
 
 
 def no_result(dtype: str, combination: str) -> float:
@@ -51,7 +54,7 @@ class Distribution:
         What carries exchanges between the ranks, for those that have any.
     """
 
-    note = ""  # what the log is to say of a prepared call
+    schedule = ""  # by which a prepared call goes, where there are several, as it is recorded
 
     def __init__(
         self,
@@ -117,7 +120,7 @@ class ProductInPlace(Distribution):
     """A product of blocks that are on the devices before it starts and stay there.
 
     A subclass says in ``place`` which blocks this rank has, sets ``c`` and ``kept_c`` (C and what it was
-    before the product) there, and adds ``prepare``, ``received``, ``arrays`` and ``fetch``.
+    before the product) there, and adds ``schedules``, ``follow``, ``received``, ``arrays`` and ``fetch``.
     """
 
     def __init__(self, *arguments, **options):
@@ -141,14 +144,64 @@ class ProductInPlace(Distribution):
         """The places where what belongs to other ranks arrives."""
         raise NotImplementedError
 
-    def local(self, variant: Variant, parameters: Mapping[str, float], a, b, c, first: bool) -> Callable[[], None]:
-        """Return what adds alpha a b to c, or to beta c if it is the ``first`` to do so."""
-        shape = (c.shape[0], c.shape[1], a.shape[1])
-        if 0 in shape:
+    def schedules(self) -> dict[str, Any]:
+        """The orders in which the work can be done, by name; the likeliest to be the fastest first.
+
+        They are the same on all ranks.
+        """
+        raise NotImplementedError
+
+    def follow(self, schedule: Any, variant: Variant, parameters: Mapping[str, float]) -> Callable[[], None]:
+        """Return what does this rank's part once by one of ``schedules``."""
+        raise NotImplementedError
+
+    def prepare(self, variant: Variant, parameters: Mapping[str, float]) -> Callable[[], None]:
+        """Return what goes by the schedule that was the fastest on the slowest rank.
+
+        All are run, and the faster half of those again, until one is left or ``PATIENCE`` is at its end.
+        """
+        schedules = self.schedules()
+        seconds, spent, left = dict.fromkeys(schedules, math.inf), 0.0, list(schedules)
+        while len(left) > 1 and spent < PATIENCE:
+            for name in left:
+                run = self.follow(schedules[name], variant, parameters)
+                for _ in range(2):  # the first may load kernels
+                    if spent < PATIENCE:
+                        taken = self.comm.allreduce(self.kernel(run, cold=False), op=MPI.MAX)
+                        seconds[name] = min(seconds[name], taken)
+                        spent += taken
+            left = sorted(seconds, key=seconds.get)[: len(left) // 2]
+        self.schedule = left[0]
+        return self.follow(schedules[self.schedule], variant, parameters)
+
+    def panels_of_columns(self, columns: int) -> dict[str, int]:
+        """The schedules of those who only choose whether a local product is cut into two panels of columns.
+
+        For a large product two calls of a library can be faster than one.
+        """
+        counts = {"columns whole": 1, "columns in halves": 2}
+        return {name: count for name, count in counts.items() if len(column_panels(columns, count)) == count}
+
+    def local(
+        self, variant: Variant, parameters: Mapping[str, float], a, b, c, first: bool, panels: int = 1
+    ) -> Callable[[], None]:
+        """Return what adds alpha a b to c, or to beta c if it is the ``first`` to do so, by panels of columns."""
+        (rows, columns), terms = c.shape, a.shape[1]
+        if 0 in (rows, columns, terms):
             return lambda: None
-        beta = parameters["beta"] if first else 1.0
-        arrays = {"A": a, "B": b, "C": c}
-        return self.backend.prepare(self.operation, variant, shape, self.dtype, {**parameters, "beta": beta}, arrays)
+        parameters = {**parameters, "beta": parameters["beta"] if first else 1.0}
+        products = []
+        for column, width in column_panels(columns, panels):
+            panel = slice(column, column + width)
+            arrays = {"A": a, "B": b[:, panel], "C": c[:, panel]}
+            shape = (rows, width, terms)
+            products.append(self.backend.prepare(self.operation, variant, shape, self.dtype, parameters, arrays))
+
+        def run() -> None:
+            for product in products:
+                product()
+
+        return run
 
     def poison(self) -> None:
         for array in self.result.values():

@@ -1,21 +1,19 @@
 """The product of matrices that lie on the devices by block rows, B gathered while it is multiplied.
 
 C = beta C + alpha sum over ranks of A[:, rows of B there] B[rows there]: each rank first multiplies with its
-own rows of B while the others' arrive one after the other, then with ever larger groups of those that are
-there. Groups are runs of rows of one array, so a group is one local product with a longer sum; each has
-the same blocks of C, and computes as well as the whole product would, but for reading and writing C once
-more. Splitting B by columns would leave C alone and give each product too few blocks to fill a GPU.
+own rows of B while the others' arrive one after the other, then with groups of those that are there. Groups
+are runs of rows of one array, so a group is one local product with a longer sum. It reads and writes C once more,
+which the columns of C need not all: with one half of them multiplied so, all of B may have arrived for the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-
-from mpi4py import MPI
+from typing import Any
 
 from hpcmm.model import Variant
-from hpcmm.parallel.distribution import LEAD, RowsInPlace
-from hpcmm.parallel.schedules import groups, partners, runs
+from hpcmm.parallel.distribution import RowsInPlace
+from hpcmm.parallel.schedules import column_panels, divisions, partners, runs
 from hpcmm.parallel.transports import Arrival
 
 
@@ -27,9 +25,11 @@ class Resident(RowsInPlace):
         self.b = self.backend.shared_empty((k, n), self.dtype)
         self.placed("B", self.terms, self.share_of(self.comm.rank))
         self.transport.share("B", self.b)
+        self.order = [self.comm.rank]  # in which shares of B are there
         self.exchanges = []  # what arrives and what leaves in each step
         own = self.share_of(self.comm.rank)
         for source, destination in partners(self.comm.rank, self.comm.size):
+            self.order.append(source)
             arrival = Arrival(source, "B", self.rows_of(source, source), self.share_of(source))
             self.exchanges.append(([arrival], [(destination, own)]))
 
@@ -45,61 +45,43 @@ class Resident(RowsInPlace):
     def received(self) -> list:
         return [self.share_of(rank) for rank in range(self.comm.size) if rank != self.comm.rank]
 
-    def start(self) -> list:
-        """Begin all exchanges; return their tickets, in the order in which they arrive."""
-        begin = self.backend.mark()
-        return [self.transport.start(arrivals, departures, begin) for arrivals, departures in self.exchanges]
+    def schedules(self) -> dict[str, Any]:
+        """By a name as ``1+3 | 4``, for each panel of columns in which groups its product takes the shares of B.
 
-    def prepare(self, variant: Variant, parameters: Mapping[str, float]) -> Callable[[], None]:
-        rank, size = self.comm.rank, self.comm.size
-        order = [rank, *(source for source, _ in partners(rank, size))]
-        lengths, _ = groups(order, *self.rates(variant, parameters))
-        self.note = f"in groups of {'+'.join(map(str, lengths))}"
-        stages, first, done = [], True, 0
-        for length in lengths:
-            products = []
-            for run in runs(order[done : done + length]):
-                rows = self.rows_of(*run)
-                if rows.start < rows.stop:
-                    a, b = self.a[:, rows], self.b[rows]
-                    products.append(self.local(variant, parameters, a, b, self.c, first))
-                    first = False
-            done += length
-            stages.append((done - 1, products))  # arrivals that it needs, products
+        Besides each division for all columns, there are the same for either half, and the other half at once when
+        all shares are there.
+        """
+        _, n, _ = self.shape
+        found = []
+        for lengths in divisions(self.comm.size):
+            found.append([lengths])
+            if len(column_panels(n, 2)) == 2:
+                found += [[lengths, lengths], [lengths, (self.comm.size,)]]
+        return {" | ".join("+".join(map(str, lengths)) for lengths in each): each for each in found}
+
+    def follow(self, schedule: Any, variant: Variant, parameters: Mapping[str, float]) -> Callable[[], None]:
+        _, n, _ = self.shape
+        work: list[tuple[int, Callable[[], None]]] = []  # how many arrivals it needs, a product
+        for (column, width), lengths in zip(column_panels(n, len(schedule)), schedule, strict=True):
+            columns, first, done = slice(column, column + width), True, 0
+            for length in lengths:
+                group = self.order[done : done + length]
+                done += length
+                for rows in (self.rows_of(*run) for run in runs(group)):
+                    if rows.start < rows.stop:
+                        a, b, c = self.a[:, rows], self.b[rows, columns], self.c[:, columns]
+                        work.append((done - 1, self.local(variant, parameters, a, b, c, first)))
+                        first = False
+        work.sort(key=lambda each: each[0])
+        work.append((len(self.exchanges), lambda: None))  # shares without rows are sent and received, too
 
         def run() -> None:
-            tickets = self.start()
-            waited = 0
-            for arrivals, products in stages:
-                for ticket in tickets[waited:arrivals]:
+            begin, waited = self.backend.mark(), 0
+            tickets = [self.transport.start(arrivals, departures, begin) for arrivals, departures in self.exchanges]
+            for needed, product in work:
+                for ticket in tickets[waited:needed]:
                     self.transport.wait(ticket)
-                waited = arrivals
-                for product in products:
-                    product()
+                waited = needed
+                product()
 
         return run
-
-    def rates(self, variant: Variant, parameters: Mapping[str, float]) -> tuple[float, float, float]:
-        """Measure what ``groups`` asks for, on the slowest rank: a share's product, an exchange, the overhead."""
-        size = self.comm.size
-        if size == 1:
-            return 0.0, 0.0, 0.0
-        own = self.rows_of(self.comm.rank, self.comm.rank)
-        self.restore()
-
-        def exchange() -> None:
-            for ticket in self.start():
-                self.transport.wait(ticket)
-
-        one = self.local(variant, parameters, self.a[:, own], self.b[own], self.c, False)
-        whole = self.local(variant, parameters, self.a, self.b, self.c, False)
-        best = []
-        for work in (exchange, one, whole):  # in this order, so that the products have numbers to work on
-            times = []
-            for _ in range(3):
-                self.comm.Barrier()
-                times.append(self.backend.seconds_alone(work, False, self.arrays, LEAD))
-            best.append(self.comm.allreduce(min(times), op=MPI.MAX))
-        exchanged, one, whole = best
-        product = max(whole - one, 0.0) / (size - 1)
-        return product, exchanged / (size - 1), max(one - product, 0.0)

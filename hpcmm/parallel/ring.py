@@ -29,15 +29,18 @@ class Ring(RowsInPlace):
     def received(self) -> list:
         return self.buffers
 
-    def prepare(self, variant: Variant, parameters: Mapping[str, float]) -> Callable[[], None]:
+    def schedules(self) -> dict[str, int]:
+        _, n, _ = self.shape
+        return self.panels_of_columns(n)
+
+    def follow(self, schedule: int, variant: Variant, parameters: Mapping[str, float]) -> Callable[[], None]:
         rank, size = self.comm.rank, self.comm.size
         places, products, first = [], [], True  # where each rank's rows are when they are multiplied
         for step in range(size):
             start, count = self.terms.blocks[(rank + step) % size]
             places.append(self.b if step == 0 else self.buffers[step % len(self.buffers)][:count])
-            products.append(
-                self.local(variant, parameters, self.a[:, start : start + count], places[-1], self.c, first)
-            )
+            a = self.a[:, start : start + count]
+            products.append(self.local(variant, parameters, a, places[-1], self.c, first, schedule))
             first = first and count == 0
         exchanges = []
         for step in range(1, size):

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import isqrt
 
-import numpy as np
-
 PANEL_COLUMNS = 2048  # wide enough for a product to fill a GPU
 MAX_PANELS = 8
 ALIGNMENT = 128  # columns; rows of panels then start where vector loads like it
@@ -39,52 +37,22 @@ def partners(rank: int, size: int) -> list[tuple[int, int]]:
     return [((rank + step) % size, (rank - step) % size) for step in range(1, size)]
 
 
-def groups(order: list[int], product: float, exchange: float, overhead: float) -> tuple[list[int], float]:
-    """Divide the shares of ranks, in the order in which they arrive, into groups that are multiplied together.
+def divisions(ranks: int) -> list[tuple[int, ...]]:
+    """Ways to divide the shares of ranks, in the order in which they arrive, into groups multiplied together.
 
-    Parameters
-    ----------
-    order : list of int
-        The ranks, the own first.
-    product : float
-        Seconds to multiply with one rank's share.
-    exchange : float
-        Seconds until the next rank's share has arrived.
-    overhead : float
-        Seconds that each product takes besides: one for each run of neighbours in a group.
+    Each is the lengths of its groups, and the way that is likeliest the fastest for large products is the first: the
+    own share, which is there, and then all others. The slower an exchange is, the later groups begin. Cuts are at
+    powers of two, between which shares are runs of rows that lie together.
 
-    Returns
-    -------
-    list of int
-        Length of each group, the own share first: of all divisions one that is finished first.
-    float
-        Seconds until then.
-
-    Examples
-    --------
-    >>> groups([0, 1, 2, 3, 4, 5, 6, 7], product=1.0, exchange=0.5, overhead=0.25)
-    ([1, 2, 5], 8.75)
-    >>> groups([0, 1, 2, 3, 4, 5, 6, 7], product=1.0, exchange=0.125, overhead=0.125)
-    ([1, 7], 8.25)
+    >>> divisions(2), divisions(4)
+    ([(1, 1), (2,)], [(1, 3), (1, 1, 2), (2, 2), (4,), (1, 1, 1, 1)])
+    >>> divisions(8)
+    [(1, 7), (1, 3, 4), (1, 1, 6), (1, 1, 2, 4), (2, 6), (8,), (1, 1, 1, 1, 1, 1, 1, 1)]
     """
-    place = {rank: i for i, rank in enumerate(order)}
-    below, above = (np.array([place.get(rank + step, 0) for rank in order]) for step in (-1, 1))
-    finished, begun = np.zeros(len(order) + 1), [0, 0]
-    finished[1] = product + overhead
-    for done in range(2, len(order) + 1):
-        first = np.arange(done - 1, 0, -1)  # the group is order[first:done]; one that grows joins its neighbours
-        joins = sum((first < beside[first]) & (beside[first] < done) for beside in (below, above))
-        runs_of_group = np.cumsum(1 - joins)
-        begins = np.maximum(finished[first], (done - 1) * exchange)
-        ends = begins + (done - first) * product + runs_of_group * overhead
-        best = int(np.argmin(ends))
-        finished[done] = ends[best]
-        begun.append(int(first[best]))
-    lengths, done = [], len(order)
-    while done:
-        lengths.append(done - begun[done])
-        done = begun[done]
-    return lengths[::-1], float(finished[-1])
+    powers = [2**power for power in range(1, ranks.bit_length())]
+    each_cuts = [(1,), *((1, power) for power in reversed(powers)), (1, *powers), (2,), (), range(1, ranks)]
+    ends = [[0, *(cut for cut in cuts if cut < ranks), ranks] for cuts in each_cuts]
+    return list(dict.fromkeys(tuple(last - first for first, last in pairwise(each)) for each in ends))
 
 
 def runs(ranks: list[int]) -> list[tuple[int, int]]:
@@ -154,14 +122,14 @@ def panels_of(cut: list[Panel], rows: int, columns: int, row: int, column: int) 
     return cut[start:] + cut[:start]
 
 
-def column_panels(columns: int) -> list[tuple[int, int]]:
-    """First column and width of each panel, all but the last of one width.
+def column_panels(columns: int, most: int = MAX_PANELS) -> list[tuple[int, int]]:
+    """First column and width of each panel, all but the last of one width; as many as are wide enough.
 
     >>> column_panels(5000)
     [(0, 2560), (2560, 2440)]
     >>> column_panels(100)
     [(0, 100)]
     """
-    count = min(MAX_PANELS, max(1, columns // PANEL_COLUMNS))
+    count = min(most, max(1, columns // PANEL_COLUMNS))
     width = -(-columns // (count * ALIGNMENT)) * ALIGNMENT
     return [(first, min(width, columns - first)) for first in range(0, columns, width)]

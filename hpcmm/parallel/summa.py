@@ -114,11 +114,16 @@ class Summa(ProductInPlace):
                 departures.append((row * columns + self.column, self.b[self._rows_of_b(theirs)]))
         return arrivals, departures, self._of_a(a, panel), b
 
-    def prepare(self, variant: Variant, parameters: Mapping[str, float]) -> Callable[[], None]:
+    def schedules(self) -> dict[str, int]:
+        _, n, _ = self.shape
+        _, widest = block_rows(n, self.grid[1])[0]
+        return self.panels_of_columns(widest)
+
+    def follow(self, schedule: int, variant: Variant, parameters: Mapping[str, float]) -> Callable[[], None]:
         steps = []
         for step in range(len(self.panels)):
             arrivals, departures, a, b = self._exchange(step)
-            steps.append((arrivals, departures, self.local(variant, parameters, a, b, self.c, step == 0)))
+            steps.append((arrivals, departures, self.local(variant, parameters, a, b, self.c, step == 0, schedule)))
 
         def run() -> None:
             start = self.transport.start

@@ -642,14 +642,15 @@ def _scaling(rows: pd.DataFrame, caption: str, name: str, dtype: str) -> Figure:
 
 
 def predictions(frame: pd.DataFrame) -> Iterator[Figure]:
-    """Predicted rates of one sweep's largest product up to 1,024 ranks, and the measured ones on these lines.
+    """Predicted rates of one sweep's largest problem up to 1,024 ranks, and the measured ones on these lines.
 
     ``frame`` is of ``scaling.predictions``.
     """
     for (device, dtype), rows in frame.groupby(["device", "dtype"], sort=False):
-        rows = rows[rows["flops"] == rows["flops"].max()].sort_values(["place", "ranks", "seconds"])
+        rows = rows[rows["work"] == rows["work"].max()].sort_values(["place", "ranks", "seconds"])
         rows = rows.drop_duplicates(["label", "ranks"])
-        rates = {"predicted": rows["flops"] / rows["predicted_seconds"], "rate": rows["flops"] / rows["seconds"]}
+        rates = {"predicted": rows["work"] / rows["predicted_seconds"], "rate": rows["work"] / rows["seconds"]}
+        unit = "GFLOP/s" if OPERATIONS[rows["operation"].iloc[0]].metric == "flops" else "GB/s"
         of_calls = rows["of"] == "whole call"
         columns = {"label": list(rows["label"].where(~of_calls, rows["label"] + ", whole call"))}
         columns |= {"ranks": [int(ranks) for ranks in rows["ranks"]]}
@@ -670,11 +671,11 @@ def predictions(frame: pd.DataFrame) -> Iterator[Figure]:
         x = {"field": "ranks", "type": "quantitative", "title": "ranks"}
         x |= {"scale": {"type": "log", "base": 2, "padding": 12}, "axis": {"values": ranks, "format": "d"}}
         tens = {"values": [10.0**i for i in range(10)], "format": ",~r"}
-        y = {"type": "quantitative", "title": "GFLOP/s", "scale": {"type": "log"}, "axis": tens}
+        y = {"type": "quantitative", "title": unit, "scale": {"type": "log"}, "axis": tens}
         tooltip = [{"field": "label", "title": "variant"}, {"field": "ranks"}]
         tooltip += [
-            {"field": field, "type": "quantitative", "title": title, "format": ",.3r"}
-            for field, title in (("rate", "measured, GFLOP/s"), ("predicted", "predicted, GFLOP/s"))
+            {"field": field, "type": "quantitative", "title": f"{title}, {unit}", "format": ",.3r"}
+            for field, title in (("rate", "measured"), ("predicted", "predicted"))
         ]
         layers = [
             {
@@ -691,7 +692,7 @@ def predictions(frame: pd.DataFrame) -> Iterator[Figure]:
             f"Predicted on the {_name(device)} in {dtype}, at {tables.size(rows.iloc[0])}: lines are predictions "
             "of the cost model, marks are measured, both of the kernel alone unless a whole call is named"
         )
-        shown = {"label": "Variant", "ranks": "Ranks", "rate": "Measured, GFLOP/s", "predicted": "Predicted, GFLOP/s"}
+        shown = {"label": "Variant", "ranks": "Ranks", "rate": f"Measured, {unit}", "predicted": f"Predicted, {unit}"}
         yield Figure(f"predicted-{device}-{dtype}", caption, columns, _layered(layers, 300), shown, dtype)
 
 

@@ -415,8 +415,8 @@ def scaling_table(rows: pd.DataFrame) -> Table:
 
 
 def prediction_table(rows: pd.DataFrame) -> Table:
-    """Predicted beside measured, of one sweep's largest product of each type; of ``scaling.predictions``."""
-    rows = rows[rows["flops"] == rows.groupby(["device", "dtype"])["flops"].transform("max")]
+    """Predicted beside measured, of one sweep's largest problem of each type; of ``scaling.predictions``."""
+    rows = rows[rows["work"] == rows.groupby(["device", "dtype"])["work"].transform("max")]
     rows = rows.sort_values(["device", "place", "dtype", "ranks", "seconds"], kind="stable")  # NaN is last
     rows = rows.drop_duplicates(["label", "dtype", "ranks"])
     cells, above = [], ("",) * 4

@@ -2,12 +2,14 @@
 
 Started as ``distributed.py DEVICE SHARE RANKS EXAMPLES [BREAK]``; on ``cuda`` the ranks share what GPUs there
 are if SHARE is 1, or have one each. RANKS are numbers of ranks to spread over, as 1,2,3. Every algorithm goes
-over every transport that works here. The first wrong result ends all ranks with exit status 1. BREAK = arrival:
-the last row of an arrival never comes. BREAK = order: nobody waits for arrivals.
+over every transport that works here, by one of its schedules, all of which are in the fixed cases. The first
+wrong result ends all ranks with exit status 1. BREAK = arrival: the last row of an arrival never comes.
+BREAK = order: nobody waits for arrivals.
 """
 
 import math
 import sys
+from collections import defaultdict
 
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, settings
@@ -19,7 +21,7 @@ from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import SUM
 from hpcmm.parallel import schedules, staged, transports, world
-from hpcmm.parallel.distribution import distribute
+from hpcmm.parallel.distribution import ProductInPlace, distribute
 from hpcmm.parallel.memory import need
 
 WORLD = MPI.COMM_WORLD
@@ -31,6 +33,8 @@ VARIANTS = {"cpu": ["numpy", "serial", "packed"], "cuda": ["cublas", "tiled_padd
 REDUCTION = {"cpu": "serial", "cuda": "one_launch"}[DEVICE]
 ALGORITHMS = [algorithm.name for algorithm in MATMUL.algorithms[1:] if not algorithm.variants]
 COMMS: dict[int, MPI.Comm] = {}  # of the first ranks, by their number
+KNOWN: dict[tuple[int, type], set[str]] = defaultdict(set)  # schedules, by number of ranks and algorithm
+FOLLOWED: dict[tuple[int, type], set[str]] = defaultdict(set)
 OPEN: dict[tuple[int, str], transports.Transport] = {}
 
 schedules.PANEL_COLUMNS, schedules.ALIGNMENT = 8, 4  # several panels of small matrices
@@ -71,6 +75,18 @@ def counting(right):
 BACKEND.empty, BACKEND.shared_empty = counting(BACKEND.empty), counting(BACKEND.shared_empty)
 
 
+def prepared(spread, variant, parameters, seed: int):
+    """What goes by a schedule that the seed chooses, of those that all ranks have."""
+    if not isinstance(spread, ProductInPlace):
+        return spread.prepare(variant, parameters)
+    schedules = list(spread.schedules())
+    assert spread.comm.allgather(schedules) == [schedules] * spread.comm.size
+    chosen, kind = schedules[seed % len(schedules)], (spread.comm.size, type(spread))
+    KNOWN[kind].update(schedules)
+    FOLLOWED[kind].add(chosen)
+    return spread.follow(spread.schedules()[chosen], variant, parameters)
+
+
 def run(case) -> None:
     """Every rank's part in one case; rank 0 judges."""
     name, algorithm, variant, dtype, shape, (ranks, transport), parameters, seed = case
@@ -90,7 +106,7 @@ def run(case) -> None:
     )
     expected = need(algorithm, operation, shape, ranks, comm.rank).device
     assert sum(TAKEN) == expected, f"{case}: {sum(TAKEN)} elements of device memory, not {expected}"
-    product = spread.prepare(operation.variant(variant), parameters | tile)
+    product = prepared(spread, operation.variant(variant), parameters | tile, seed)
     measures = operation.algorithm(algorithm).measures
 
     def check(what: str) -> None:
@@ -173,6 +189,17 @@ def main() -> None:
                     dtype = MATMUL.dtypes[fixed % 3 % 2]
                     run(WORLD.bcast(("matmul", algorithm, VARIANTS[0], dtype, shape, on, scalars[0], fixed)))
                     fixed += 1
+        for ranks in RANKS:  # each schedule, with uneven blocks, and with more ranks than terms or rows
+            carriers = [on for on in works if on[0] == ranks]
+            for seed in range(3 * len(schedules.divisions(ranks))):
+                for turn, shape in enumerate(((61, 53, 67), (3, 40, 2))):
+                    on = carriers[(seed // 3 + turn) % len(carriers)]
+                    for algorithm in ALGORITHMS[1:]:
+                        if seed < 2 or algorithm == "resident":
+                            dtype = MATMUL.dtypes[seed % 2]
+                            run(WORLD.bcast(("matmul", algorithm, VARIANTS[0], dtype, shape, on, scalars[0], seed)))
+                            fixed += 1
+        assert FOLLOWED == KNOWN, (FOLLOWED, KNOWN)
         for name in ("sum", "minimum", "maximum"):
             for on in works:
                 dtype = SUM.dtypes[fixed % 3]

@@ -2,9 +2,8 @@
 //
 // As swizzled, but a warp's tile is made of products 16 x 8 x 8 that its lanes compute together: each lane
 // brings its elements of A and B in registers and keeps its elements of C there. A stays row by row in
-// shared memory, so that it comes in copies of 16 bytes where it is aligned. Blocks are smaller and three or
-// two to an SM, which leaves less of it idle at the end. The instruction takes the same elements from the same
-// lanes in both types:
+// shared memory, so that it comes in copies of 16 bytes where it is aligned. Blocks are smaller, which leaves
+// less of the GPU idle at the end. The instruction takes the same elements from the same lanes in both types:
 //
 //   float64: its arithmetic is IEEE's, and twice as fast as that of the other units.
 //   float32: tensor cores read TF32, of which only 11 bits of the 24 are left. So each element is split into
@@ -12,8 +11,7 @@
 //   a multiple of the other units' rate (Ootomo and Yokota, Int. J. High Perform. Comput. Appl. 36, 2022).
 //   What is dropped, small small and the last bit of an odd small, is up to 2^-21 of |a b| and of either
 //   sign: of a long sum no more than its own rounding, but too much of a short one, which therefore goes
-//   without tensor cores. More of the error of a long sum comes from the tensor cores themselves, which cut
-//   off what the other units round. An infinite element gives NaN, as does one that rounds to infinity.
+//   without tensor cores. An infinite element gives NaN, as does one that rounds to infinity.
 //
 // Needs compute capability 8.0.
 
@@ -69,15 +67,13 @@ __device__ void multiply_add_tf32(float (&c)[4], const float (&a)[4], const floa
 }
 
 // Split each x into big, the nearest number of TF32, and small, which is exact.
-template <int M, int N> __device__ void split(const float (&x)[M][N], float (&big)[M][N], float (&small)[M][N])
+template <int N> __device__ void split(const float (&x)[N], float (&big)[N], float (&small)[N])
 {
 #pragma unroll
-    for (int i = 0; i < M; ++i)
-#pragma unroll
-        for (int j = 0; j < N; ++j) {
-            big[i][j] = __uint_as_float((__float_as_uint(x[i][j]) + 0x1000) & 0xffffe000);
-            small[i][j] = x[i][j] - big[i][j];
-        }
+    for (int i = 0; i < N; ++i) {
+        big[i] = __uint_as_float((__float_as_uint(x[i]) + 0x1000) & 0xffffe000);
+        small[i] = x[i] - big[i];
+    }
 }
 
 // Call add(i, j) for each product of a warp's tile, to and fro: an operand is used twice in a row.
@@ -97,32 +93,43 @@ __device__ void multiply_tile(double (&c)[HIGH][WIDE][4], const double (&a)[HIGH
     for_each_product<HIGH, WIDE>([&](int i, int j) { multiply_add(c[i][j], a[i], b[j]); });
 }
 
-// The same of float32 by the parts of a and b. The small products come first, while there is the least in c
-// to round them off, and each of the three in a pass of its own, as the next product that adds to the same c
-// must wait until the one before is done.
+// The same of float32 by the parts of a and b. Tensor cores cut off what the other units round, always towards
+// zero, which a long sum would gather: so these only add up 8 terms from zero, the small products first, and
+// the others add that to c. Each of the three has a pass of its own, as the next product that adds to the same
+// sum must wait until the one before is done.
 template <int HIGH, int WIDE>
 __device__ void multiply_tile(float (&c)[HIGH][WIDE][4], const float (&a)[HIGH][4], const float (&b)[WIDE][2])
 {
-    float big_a[HIGH][4], small_a[HIGH][4], big_b[WIDE][2], small_b[WIDE][2];
-    split(a, big_a, small_a);
-    split(b, big_b, small_b);
-    for_each_product<HIGH, WIDE>([&](int i, int j) { multiply_add_tf32(c[i][j], small_a[i], big_b[j]); });
-    for_each_product<HIGH, WIDE>([&](int i, int j) { multiply_add_tf32(c[i][j], big_a[i], small_b[j]); });
-    for_each_product<HIGH, WIDE>([&](int i, int j) { multiply_add_tf32(c[i][j], big_a[i], big_b[j]); });
+    float big_b[WIDE][2], small_b[WIDE][2];
+#pragma unroll
+    for (int j = 0; j < WIDE; ++j)
+        split(b[j], big_b[j], small_b[j]);
+#pragma unroll
+    for (int i = 0; i < HIGH; ++i) {
+        float big_a[4], small_a[4], sums[WIDE][4] = {};
+        split(a[i], big_a, small_a);
+        auto add = [&](const float (&part_a)[4], const float (&part_b)[WIDE][2]) {
+#pragma unroll
+            for (int j = 0; j < WIDE; ++j)
+                multiply_add_tf32(sums[j], part_a, part_b[j]);
+        };
+        add(small_a, big_b);
+        add(big_a, small_b);
+        add(big_a, big_b);
+#pragma unroll
+        for (int j = 0; j < WIDE; ++j)
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+                c[i][j][e] += sums[j][e];
+    }
 }
 
 // Sums of up to so many terms go without tensor cores. Longer ones, of random numbers, were never seen to have
 // more than half of the error that rounding may cause.
 constexpr int SHORT = sizeof(REAL) == 4 ? 16 : 0;
 
-// As many blocks an SM as its registers suffice for: they keep it busy while one waits at its barrier.
-#if __CUDA_ARCH__ >= 900
-constexpr int RESIDENT = sizeof(REAL) == 4 ? 3 : 2;
-#else
-constexpr int RESIDENT = sizeof(REAL) == 4 ? 2 : 1;
-#endif
-
-extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
+// Two blocks an SM keep it busy while one waits at its barrier.
+extern "C" __global__ void __launch_bounds__(BLOCK, 2)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
 {
     constexpr int WIDTH = 16 / sizeof(REAL);

@@ -1,0 +1,72 @@
+"""Let all ranks choose between schedules whose seconds are made up: each must take the same, for the slowest rank.
+
+A schedule that is the fastest but for one rank must not be taken, whichever rank that is.
+"""
+
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+from mpi4py import MPI
+
+from hpcmm.backends.cpu import CpuBackend
+from hpcmm.operations.matmul import MATMUL
+from hpcmm.parallel import distribution, schedules
+from hpcmm.parallel.distribution import distribute
+from hpcmm.parallel.transports import Mpi
+
+COMM, BACKEND = MPI.COMM_WORLD, CpuBackend(threads=1)
+SHAPE, PARAMETERS = (41, 37, 43), {"alpha": 1.5, "beta": 0.5}
+schedules.PANEL_COLUMNS, schedules.ALIGNMENT = 4, 4
+
+
+def spread(algorithm: str):
+    inputs = MATMUL.draw(np.random.default_rng(0), SHAPE, "float64", PARAMETERS) if COMM.rank == 0 else None
+    transport = Mpi(COMM, BACKEND)
+    return inputs, distribute(
+        MATMUL.algorithm(algorithm), COMM, BACKEND, MATMUL, SHAPE, "float64", inputs, transport=transport
+    )
+
+
+def choose(algorithm: str, seconds: Callable[[str], float]) -> str:
+    """What all ranks choose if this rank takes ``seconds`` of a schedule's name for it."""
+    _, product = spread(algorithm)
+    names = {name: name for name in product.schedules()}
+    product.schedules = lambda: names
+    product.follow = lambda name, *_: name
+    product.kernel = lambda name, cold: seconds(name)
+    product.prepare(MATMUL.variant("numpy"), PARAMETERS)
+    choices = COMM.allgather(product.schedule)
+    assert choices == choices[:1] * COMM.size, choices
+    return product.schedule
+
+
+def check(algorithm: str) -> None:
+    inputs, product = spread(algorithm)
+    names = list(product.schedules())
+    assert len(names) > 1
+
+    distribution.PATIENCE = math.inf
+    for best, slow in itertools.product(names, range(COMM.size)):
+        others = 3.0 if COMM.rank == slow else 1.0
+        got = choose(algorithm, lambda name, best=best, others=others: 2.0 if name == best else others)
+        assert got == best, (algorithm, best, slow, got)
+
+    distribution.PATIENCE = 2.0  # is over after the first, whatever the second would take
+    assert choose(algorithm, {names[0]: 5.0}.get) == names[0]
+
+    run = product.prepare(MATMUL.variant("numpy"), PARAMETERS)  # with their true seconds
+    assert set(COMM.allgather(product.schedule)) <= set(names)
+    assert len(set(COMM.allgather(product.schedule))) == 1
+    product.poison()
+    product.call(run)
+    if COMM.rank == 0:
+        truth = 1.5 * inputs["A"] @ inputs["B"] + 0.5 * inputs["C"]
+        np.testing.assert_allclose(product.result["C"], truth, rtol=1e-12, atol=1e-13)
+        print(f"{algorithm}: {len(names)} schedules: right", flush=True)
+
+
+if __name__ == "__main__":
+    for each in ("resident", "ring", "summa"):
+        check(each)
