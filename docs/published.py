@@ -139,6 +139,21 @@ def _fastest(frame: pd.DataFrame, operation: str, sweeps: Sequence[str]) -> pd.D
     return pd.concat(found) if found else rows
 
 
+def accuracy(columns: Columns | None, frame: pd.DataFrame | None) -> str:
+    """Speed and largest error of the rungs with other arithmetic, the fastest one without, and the library."""
+    rows = pd.DataFrame() if frame is None else _fastest(frame, "matmul", ["ladder"])
+    rows = rows if rows.empty else rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
+    if rows.empty:
+        return ""
+    usual = rows[(rows["arithmetic"] == "") & (rows["baseline"] == 0)].nsmallest(1, "seconds")
+    shown = pd.concat([usual, rows[(rows["arithmetic"] != "") | (rows["baseline"] == 1)]])
+    cells = [
+        [f"`{row['variant']}`", row["arithmetic"] or "float32", tables.number(row["ratio"]), f"{row['error']:.1e}"]
+        for row in analysis.records(shown)
+    ]
+    return _table([f"float32 at {tables.size(shown.iloc[0])}", "arithmetic", "× library", "largest error"], cells)
+
+
 def tiles(columns: Columns | None, frame: pd.DataFrame | None) -> str:
     """GFLOP/s and share of the library by variant and tile, at the largest size."""
     rows = pd.DataFrame() if frame is None else _of(frame, ["tile"])
@@ -187,19 +202,19 @@ def scaling(columns: Columns | None, frame: pd.DataFrame | None) -> str:
     at = gains[gains["flops"] == gains["flops"].max()]
     ranks = sorted(at["ranks"].unique())
     cells = []
-    for algorithm, own in at.sort_values("place").groupby("algorithm", sort=False):
+    for (algorithm, variant), own in at.sort_values("place").groupby(["algorithm", "variant"], sort=False):
         call = "call" in OPERATIONS["matmul"].algorithm(algorithm).measures
         prefix = "call_" if call else ""
         by_ranks = (own[own["ranks"] == count] for count in ranks)
         shown = (
             _joined(one, f"{prefix}flops_per_second", f"{prefix}efficiency", 1e12, tables.percent) for one in by_ranks
         )
-        cells.append([f"`{algorithm}`", "whole call" if call else "on the devices", *shown])
+        cells.append([f"`{algorithm}`", f"`{variant}`", "whole call" if call else "on the devices", *shown])
     what = f"float32 TFLOP/s at {tables.size(at.iloc[0])} (efficiency)"
-    head = [what, "", *(f"{count} GPU{'s' if count > 1 else ''}" for count in ranks)]
+    head = [what, "local product", "", *(f"{count} GPU{'s' if count > 1 else ''}" for count in ranks)]
     return (
         "Over several GPUs of one machine, [algorithm](#over-several-ranks) by algorithm; the efficiency is beside\n"
-        f"the fastest product on one GPU:\n\n{_table(head, cells)}\n\n{_figure('scaling')}"
+        f"the fastest product on one GPU with the same arithmetic:\n\n{_table(head, cells)}\n\n{_figure('scaling')}"
     )
 
 
@@ -236,6 +251,7 @@ SECTIONS = {
     "matmul": ladder("matmul", ["ladder", "cpu_ladder"]),
     "sum": ladder("sum", ["reduction_ladder"]),
     "vector_add": ladder("vector_add", ["vector_add"]),
+    "accuracy": accuracy,
     "tiles": tiles,
     "transfer": transfer,
     "scaling": scaling,

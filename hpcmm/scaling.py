@@ -27,15 +27,15 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
         Of ``measurements``, and ``kind``: "strong", beside one rank at the same size, "weak", beside one rank
         with the same work for each, or "memory-constrained", beside one rank with as many bytes for each;
         ``base_m``, ``base_n``, ``base_k``: its size there;
-        ``speedup``: of the kernel alone over the fastest that one rank did there, of any rung on that device and
-        of what was measured beside another, in work per second; ``efficiency``: speed-up over ranks;
+        ``speedup``: of the kernel alone over the fastest that one rank did there with the same ``arithmetic``, of any
+        rung on that device and of what was measured beside another, in work per second; ``efficiency``: speed-up over ranks;
         ``call_speedup`` and ``call_efficiency``: of the whole call.
     """
     rows = frame[~frame["superseded"] & (frame["result"] == "PASS")]
     rows = rows[rows["seconds"].notna() | rows["call_seconds"].notna()]
     rows = rows.assign(work=_work(rows), own=is_own(rows))
     found = []
-    for _, group in rows.groupby(["sweep", "operation", "device", "dtype", "setting"], sort=False):
+    for _, group in rows.groupby(["sweep", "operation", "device", "dtype", "arithmetic", "setting"], sort=False):
         one, more = group[group["ranks"] == 1], group[group["own"] & (group["ranks"] > 1)]
         for (ranks, *shape), points_there in more.groupby(["ranks", *DIMENSIONS], sort=False):
             same_shape = (one[list(DIMENSIONS)] == shape).all(axis=1)

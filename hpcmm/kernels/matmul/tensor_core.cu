@@ -11,7 +11,8 @@
 //   a multiple of the other units' rate (Ootomo and Yokota, Int. J. High Perform. Comput. Appl. 36, 2022).
 //   What is dropped, small small and the last bit of an odd small, is up to 2^-21 of |a b| and of either
 //   sign: of a long sum no more than its own rounding, but too much of a short one, which therefore goes
-//   without tensor cores. An infinite element gives NaN, as does one that rounds to infinity.
+//   without tensor cores. An infinite element gives NaN, as does one that rounds to infinity;
+//   below 5e-35 the small part is lost, as it is subnormal.
 //
 // Needs compute capability 8.0.
 
