@@ -28,7 +28,8 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
         with the same work for each, or "memory-constrained", beside one rank with as many bytes for each;
         ``base_m``, ``base_n``, ``base_k``: its size there;
         ``speedup``: of the kernel alone over the fastest that one rank did there with the same ``arithmetic``, of any
-        rung on that device and of what was measured beside another, in work per second; ``efficiency``: speed-up over ranks;
+        rung on that device and of what was measured beside another, in work per second;
+        ``efficiency``: speed-up over ranks;
         ``call_speedup`` and ``call_efficiency``: of the whole call.
     """
     rows = frame[~frame["superseded"] & (frame["result"] == "PASS")]

@@ -99,7 +99,7 @@ def test_the_numbers_are_those_of_the_file(done, modelled):
     assert float(line.split("|")[6]) == pytest.approx(pageable / pinned, rel=6e-3)
 
     line = next(line for line in text.splitlines() if "float32 TFLOP/s" in line)
-    assert [head.strip() for head in line.split("|")[3:-1]] == ["1 GPU", "2 GPUs", "4 GPUs", "8 GPUs"]
+    assert [head.strip() for head in line.split("|")[4:-1]] == ["1 GPU", "2 GPUs", "4 GPUs", "8 GPUs"]
 
 
 def test_a_changed_number_is_found(done):

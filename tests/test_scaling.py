@@ -33,6 +33,17 @@ def test_what_one_rank_did_beside_another_algorithm_is_a_base_too(tmp_path):
     assert found[["algorithm", "ranks", "speedup"]].to_numpy().tolist() == [["ring", 2, pytest.approx(4 / 3)]]
 
 
+def test_a_speedup_stands_beside_the_same_arithmetic(tmp_path):
+    took = {("naive", 1): 6.0, ("naive", 2): 4.0, ("tensor_core", 1): 3.0, ("tensor_core", 2): 2.0, ("cublas", 1): 5.0}
+    rows = [
+        measurement(product(ranks, variant=variant), samples=kernel_samples([[seconds] * ranks] * 6))
+        for (variant, ranks), seconds in took.items()
+    ]
+    found = scaling.speedups(analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows}))))
+    more = found[found["ranks"] == 2].set_index("variant")["speedup"].to_dict()
+    assert more == {"naive": 5 / 4, "tensor_core": 3 / 2}  # three TF32 products are other arithmetic than cuBLAS's
+
+
 def test_nothing_is_scaled_from_one_machine_to_another(tmp_path):
     def ranks(count, seconds):
         return {"size": [measurement(product(count), samples=kernel_samples([[seconds] * count] * 6))]}
