@@ -249,6 +249,24 @@ def test_kernels_that_exchange_nothing_are_no_scaling(tmp_path):
     assert headline.value == "80 %" and "cublas ring on 2 ranks" in headline.text
 
 
+def test_the_headline_of_scaling_is_of_the_fastest_beside_one_rank_at_the_same_size(tmp_path):
+    took = [
+        *(("cublas", 1, TEXTBOOK, 64, 8.0), ("cublas", 2, "ring", 64, 4.1), ("cublas", 1, TEXTBOOK, 32, 0.7)),
+        *(("tensor_core", 1, TEXTBOOK, 64, 4.0), ("tensor_core", 2, "ring", 64, 2.5)),
+        *(("cublas", 2, "ring", 128, 90.0), ("cublas", 1, TEXTBOOK, 90, 100.0)),  # as many bytes for each rank
+    ]
+    rows = []
+    for variant, ranks, algorithm, n, seconds in took:
+        point = Point("matmul", variant, (n, n, n), "float32", ranks, {"alpha": 1.0, "beta": 0.0}, algorithm)
+        rows.append(measurement(point, samples=kernel_samples([[seconds] * ranks] * 7)))
+    frame = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows})))
+    gains = scaling.speedups(frame)
+    assert {"strong", "memory-constrained"} <= set(gains["kind"])
+    headline = findings.headlines(frame, gains)[-1]
+    assert headline.value == "80 %" and "tensor_core ring on 2 ranks at 64 in float32" in headline.text
+    assert "(strong scaling)" in headline.text
+
+
 def test_of_several_machines_a_headline_names_its_own(tmp_path):
     path = timings.write(tmp_path / "timings.h5", {"size": [timed(product("naive"), 4.0)]})
     one = analysis.measurements(store.read(path))

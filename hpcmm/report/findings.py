@@ -473,18 +473,20 @@ def _headline_text(row: Row) -> str:
 
 
 def _most_ranks(scaling: pd.DataFrame) -> tuple[str, Row] | None:
-    """The most efficient point of the largest size on the most ranks: of the kernel alone, or else of the call.
+    """The fastest point of the largest size on the most ranks: of the kernel alone, or else of the call.
 
-    What a library does over the ranks is not ours to tell of, and the textbook's kernels alone exchange nothing.
+    One rank at the same size stands beside it if it can (strong scaling). What a library does over the ranks is not ours to tell of, and the textbook's kernels alone exchange nothing.
     """
     foreign = [algorithm.name for algorithm in OPERATIONS["matmul"].algorithms if algorithm.package]
     last = scaling[(scaling["operation"] == "matmul") & ~scaling["algorithm"].isin(foreign)]
     last = last[last["ranks"] == last["ranks"].max()]
     if (last["device"] == "cuda").any():
         last = last[last["device"] == "cuda"]
+    if (last["kind"] == "strong").any():
+        last = last[last["kind"] == "strong"]
     last = last[last["flops"] == last["flops"].max()]
     for prefix in ("", "call_"):
         known = last[last[prefix + "efficiency"].notna() & ((prefix != "") | (last["algorithm"] != TEXTBOOK))]
         if not known.empty:
-            return prefix, known.loc[known[prefix + "efficiency"].idxmax()]
+            return prefix, known.loc[known[prefix + "seconds"].idxmin()]
     return None
