@@ -12,7 +12,8 @@ import numpy as np
 
 from hpcmm.model import Variant
 from hpcmm.parallel.block_rows import BlockRows
-from hpcmm.parallel.distribution import LEAD, Distribution
+from hpcmm.parallel.distribution import Distribution
+from hpcmm.parallel.transports import LEAD
 
 
 class AllReduce(Distribution):
