@@ -475,7 +475,8 @@ def _headline_text(row: Row) -> str:
 def _most_ranks(scaling: pd.DataFrame) -> tuple[str, Row] | None:
     """The fastest point of the largest size on the most ranks: of the kernel alone, or else of the call.
 
-    One rank at the same size stands beside it if it can (strong scaling). What a library does over the ranks is not ours to tell of, and the textbook's kernels alone exchange nothing.
+    One rank at the same size stands beside it if it can (strong scaling). What a library does over the ranks is
+    not ours to tell of, and the textbook's kernels alone exchange nothing.
     """
     foreign = [algorithm.name for algorithm in OPERATIONS["matmul"].algorithms if algorithm.package]
     last = scaling[(scaling["operation"] == "matmul") & ~scaling["algorithm"].isin(foreign)]
