@@ -22,7 +22,7 @@ from tabulate import tabulate
 from hpcmm import analysis, report, store
 from hpcmm.analysis import Columns
 from hpcmm.operations import OPERATIONS
-from hpcmm.report import page, tables
+from hpcmm.report import findings, page, tables
 from hpcmm.scaling import speedups
 
 ROOT = Path(__file__).parents[1]
@@ -69,15 +69,18 @@ def filled(text: str, columns: Columns | None) -> str:
 
 
 def run(columns: Columns | None, frame: pd.DataFrame | None) -> str:
-    """What was measured where, with the figure of the ladder."""
+    """What was measured where, what matters most of it, and the figure of the ladder."""
     if frame is None:
         return ""
     conditions = dict(page.conditions(analysis.runs(columns)))
     names = ("GPU" if "GPU" in conditions else "CPU", "Date (UTC)")
     where = "; ".join(" and ".join(conditions[name]) for name in names if name in conditions)
+    first = findings.headlines(apart := analysis.apart(frame), speedups(apart))
     return (
         f"[The report](results/reference/report.html) of the published run ({where})\nis made from "
-        f"[timings.h5](results/reference/timings.h5): {analysis.summary(columns, frame).line}.\n\n{_figure('ladder')}"
+        f"[timings.h5](results/reference/timings.h5): {analysis.summary(columns, frame).line}.\n\n"
+        + "".join(f"- {each.name}: **{each.value}**, {each.text}.\n" for each in first)
+        + f"\n{_figure('ladder')}"
     )
 
 
