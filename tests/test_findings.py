@@ -229,6 +229,22 @@ def test_algorithms_stand_beside_the_textbooks(tmp_path):
     assert about(seen(tmp_path, *rows), "Beside").endswith(expected)
 
 
+def test_products_over_ranks_stand_beside_the_librarys_own(tmp_path):
+    took = [
+        *(("cublas", "cublasmp", 4, 4.0), ("cublas", "resident", 4, 5.0), ("cublas", "ring", 4, 8.0)),
+        *(("warpgroup", "resident", 4, 2.0), ("cublas", "cublasmp", 2, 1.0), ("cublas", "staged", 4, 1.0)),
+    ]
+    rows = []
+    for variant, algorithm, ranks, seconds in took:
+        point = Point("matmul", variant, (8, 8, 8), "float32", ranks, {"alpha": 1.0, "beta": 0.0}, algorithm)
+        call = timings.call_samples([[{"total": seconds}] * ranks] * 7)
+        samples = call if algorithm == "staged" else kernel_samples([[seconds] * ranks] * 7)
+        rows.append(measurement(point, samples=samples, algorithm=algorithm))
+    expected = "8 in float32: warpgroup resident 2.00×, 2.00 to 2.00 and cublas resident 0.800×, 0.800 to 0.800."
+    assert about(seen(tmp_path, *rows), "Beside cublasmp on 4 ranks").endswith(expected)
+    assert not [text for text in seen(tmp_path, *rows[1:4]) if "cublasmp" in text]
+
+
 def test_an_algorithm_around_the_library_is_no_fastest_rung(tmp_path):
     library = Point("matmul", "cublas", (64, 64, 64), "float32", 1, {"alpha": 1.5, "beta": 0.5}, "resident")
     rows = [timed(product("naive"), 4.0), timed(library, 1.0)]

@@ -80,7 +80,7 @@ def what_to_see(rows: pd.DataFrame, resources: pd.DataFrame, profiles: pd.DataFr
     """
     rows = rows.reset_index(drop=True)
     passed = rows[(rows["result"] == "PASS") & rows["seconds"].notna()]
-    found = [failures(rows), algorithms(rows[rows["result"] == "PASS"])]
+    found = [failures(rows), algorithms(rows[rows["result"] == "PASS"]), beside_library(passed)]
     rungs = passed[passed["algorithm"] == TEXTBOOK]  # an algorithm multiplies with a rung, mostly the library's
     if not rungs.empty:
         first = _first_series(rungs)
@@ -139,6 +139,26 @@ def algorithms(rows: pd.DataFrame) -> str:
         return ""
     what = f"{here['dtype'].iloc[0]}, {tables.size(here.iloc[0])}, ranks: {here['ranks'].iloc[0]}"
     return f"Beside the textbook's way with the same variant ({what}): {_listed(beside)}."
+
+
+def beside_library(rows: pd.DataFrame) -> str:
+    """How products on the devices do beside the library's own over the most ranks: the fastest with each variant."""
+    products = {each.name: each for each in OPERATIONS["matmul"].algorithms}
+    rows = rows[(rows["operation"] == "matmul") & (rows["algorithm"] != TEXTBOOK)]
+    foreign = rows["algorithm"].map(lambda name: bool(products[name].package))
+    if not foreign.any():
+        return ""
+    most = rows.loc[foreign, "ranks"].max()
+    texts = []
+    for (dtype, *_), here in rows[rows["ranks"] == most].groupby(["dtype", *DIMENSIONS], sort=True):
+        library = here[foreign[here.index]]
+        ours = here[~foreign[here.index]]
+        if not library.empty and not ours.empty:
+            (library,) = analysis.records(library)
+            beside = [f"{row['label']} {Ratio.of(row, library)}" for row in _fastest(ours)]
+            texts.append(f"{tables.size(library)} in {dtype}: {_listed(beside)}")
+    name = rows.loc[foreign, "algorithm"].iloc[0]
+    return f"Beside {name} on {most} ranks, each in its own job: {'; '.join(texts)}." if texts else ""
 
 
 def failures(rows: pd.DataFrame) -> str:
