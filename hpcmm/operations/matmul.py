@@ -148,7 +148,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "warpgroup",
         "cuda",
-        "a warpgroup of Hopper multiplies three TF32 products at a time, from shared memory, and loads meanwhile",
+        "warpgroups of Hopper start three TF32 products from shared memory, and load the next tile meanwhile",
         block=(256,),
         constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 32, "STAGES": 2, "PARTS": 2, "GROUP": 8},
         dtypes=("float32",),

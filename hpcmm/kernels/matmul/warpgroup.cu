@@ -1,15 +1,14 @@
-// Matrix product, GPU rung: a warpgroup multiplies at a time, while its registers and the other's load and split.
+// Matrix product, GPU rung: a warpgroup starts products, and loads and splits the next tile meanwhile.
 //
 // As tensor_core, but the instructions are those of Hopper: the four warps of a warpgroup multiply 64 x 8
-// elements of A in their registers by 8 x 128 of B in shared memory, into sums 64 x 128, and do something else
-// meanwhile. So the next tile is loaded and split while this one is multiplied. Shared memory is what is short
-// then, and so it holds the parts of B alone, split once for both warpgroups of a block. Everything else goes
-// from global memory to registers straight: no element of A is needed twice by the block, and which terms of a
-// sum are multiplied first is free, so each lane takes four neighbours of A, 16 bytes, and the rows of B in
-// that order. Sums of DEPTH terms come from the tensor cores, which cut off, and longer ones from the other
-// units, which round.
+// elements of A in their registers by 8 x 128 of B in shared memory, into sums 64 x 128, and are free to do
+// something else until that is done. What is short then is the way to shared memory. So it holds the parts of
+// B alone, split once for both warpgroups of a block, and all else goes from global memory straight to
+// registers: no element of A is needed twice by the block. As the order of a sum's terms is free, each lane
+// takes four neighbours of A, 16 bytes, and the rows of B come in that order. Tensor cores, which cut off, add
+// up DEPTH terms from zero; the other units, which round, add these sums to C.
 //
-// Only in float32, by three products of TF32 parts. Needs compute capability 9.0, and runs on no later one.
+// In float32 alone, by three products of TF32 parts. Needs compute capability 9.0, and runs on no later one.
 
 static_assert(sizeof(REAL) == 4, "wgmma multiplies no float64");
 
@@ -201,7 +200,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     }
     // One block an SM is all there is, so its elements of C are asked for at once, if they are read at all.
     const int inside = n - first_column - 2 * t;  // columns, from this thread's first one on
-    REAL *const rows[2] = {C + (size_t)row * ldc + first_column + 2 * t, C + (size_t)(row + 8) * ldc + first_column + 2 * t};
+    REAL *const c = C + (size_t)row * ldc + first_column + 2 * t, *const rows[2] = {c, c + (size_t)8 * ldc};
     float before[16][4];
 #pragma unroll
     for (int j = 0; j < 16; ++j)
