@@ -340,16 +340,6 @@ def test_predictions_of_one_schedule_by_hand():
         assert cost.predict(algorithm, "kernel", shape, 4, 1, machine) == pytest.approx(0.5 + 20.0)
 
 
-def test_the_first_panel_of_staged_is_multiplied_while_its_rows_arrive():
-    m, n, k = 4096, 2048, 1024  # one panel: 8 MiB of B, 32 of C, and four parts of A of 4 each, at a second a MiB
-    links = {"upload": cost.Line(0.0, 2.0**-20), "download": cost.Line(0.0, 2.0**-20)}
-    machine = cost.Machine(cost.Line(0.0, 40 / (2 * m * n * k)), moves=links)
-    # a part is multiplied in 10 s, the first from 8 + 32 + 4 s on, and then C goes back
-    assert cost.predict("staged", "call", (m, n, k), 4, 1, machine) == pytest.approx(44 + 40 + 32)
-    machine = cost.Machine(cost.Line(0.0, 4 / (2 * m * n * k)), moves=links)
-    assert cost.predict("staged", "call", (m, n, k), 4, 1, machine) == pytest.approx(8 + 32 + 16 + 1 + 32)
-
-
 def test_an_all_reduce_costs_as_much_for_each_doubling_of_the_ranks():
     machine = cost.Machine(cost.Line(0.5, 1e-3), doubling=0.25)
     # the longest part of 1001 elements has 501, 251 and 126

@@ -12,17 +12,7 @@ from math import log2
 
 import numpy as np
 
-from hpcmm.parallel.schedules import (
-    block_rows,
-    column_panels,
-    divisions,
-    grid,
-    panels,
-    panels_of,
-    partners,
-    row_parts,
-    runs,
-)
+from hpcmm.parallel.schedules import block_rows, column_panels, divisions, grid, panels, panels_of, partners, runs
 
 
 @dataclass(frozen=True)
@@ -173,10 +163,7 @@ def _summa(shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) ->
 
 
 def _staged(shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
-    """Each panel is uploaded, gathered, multiplied and downloaded; each of these does one panel at a time.
-
-    Of the first, parts of the rows are multiplied when they are there.
-    """
+    """Each panel is uploaded, gathered, multiplied and downloaded; each of these does one panel at a time."""
     m, n, k = shape
     _, rows = block_rows(m, ranks)[0]
     _, terms = block_rows(k, ranks)[0]
@@ -185,10 +172,7 @@ def _staged(shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -
     for first, width in column_panels(n):
         uploaded += up(terms * width * itemsize)
         gathered = max(gathered, uploaded) + (ranks - 1) * machine.exchange(terms * width * itemsize)
-        uploaded += up(rows * width * itemsize)
-        for part in row_parts(rows) if first == 0 else [slice(0, rows)]:
-            height = part.stop - part.start
-            uploaded += up(height * k * itemsize) if first == 0 else 0.0
-            multiplied = max(multiplied, gathered, uploaded) + machine.local(2 * height * width * k)
+        uploaded += up(rows * (width + (k if first == 0 else 0)) * itemsize)
+        multiplied = max(multiplied, gathered, uploaded) + machine.local(2 * rows * width * k)
         downloaded = max(downloaded, multiplied) + down(rows * width * itemsize)
     return downloaded

@@ -8,8 +8,6 @@ from math import isqrt
 
 PANEL_COLUMNS = 2048  # wide enough for a product to fill a GPU
 MAX_PANELS = 8
-PART_ROWS = 1024  # of a panel, which fill a GPU too
-MAX_PARTS = 4
 ALIGNMENT = 128  # columns; rows of panels then start where vector loads like it
 
 
@@ -135,15 +133,3 @@ def column_panels(columns: int, most: int = MAX_PANELS) -> list[tuple[int, int]]
     count = min(most, max(1, columns // PANEL_COLUMNS))
     width = -(-columns // (count * ALIGNMENT)) * ALIGNMENT
     return [(first, min(width, columns - first)) for first in range(0, columns, width)]
-
-
-def row_parts(rows: int) -> list[slice]:
-    """Parts of the rows of a panel, of one height up to one row.
-
-    >>> row_parts(5000)
-    [slice(0, 1250, None), slice(1250, 2500, None), slice(2500, 3750, None), slice(3750, 5000, None)]
-    >>> row_parts(0)
-    [slice(0, 0, None)]
-    """
-    count = min(MAX_PARTS, max(1, rows // PART_ROWS))
-    return [slice(start, start + height) for start, height in block_rows(rows, count)]

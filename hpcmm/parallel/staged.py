@@ -3,9 +3,8 @@
 On one node, rank 0's matrices lie in memory that all ranks share, and each rank moves only its own share
 between it and its device, over its own link: rows of A and C, and one part of B, which the devices then gather
 from each other. Columns of B and C are taken in panels: while one is multiplied, the next is uploaded and
-gathered and the one before is downloaded. The first is multiplied by parts of its rows, as those of A arrive.
-Over several nodes, or where the shared memory is too small, rank 0 first sends each rank its share by MPI; from
-there on all is the same.
+gathered and the one before is downloaded. Over several nodes, or where the shared memory is too small, rank 0
+first sends each rank its share by MPI; from there on all is the same.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from mpi4py import MPI
 from hpcmm.model import Variant
 from hpcmm.parallel.block_rows import BlockRows
 from hpcmm.parallel.distribution import Distribution
-from hpcmm.parallel.schedules import column_panels, row_parts
+from hpcmm.parallel.schedules import column_panels
 from hpcmm.parallel.transports import Arrival, TransportError, together
 
 SHARED_MEMORY = "/dev/shm"
@@ -108,7 +107,6 @@ class Staged(Distribution):
                 self.result["C"] = np.empty((m, n), dtype)
         self.a = backend.empty((rows, k), dtype)
         self.panels = column_panels(n)
-        self.parts = [row_parts(rows) if first == 0 else [slice(0, rows)] for first, _ in self.panels]
         self.b = [backend.shared_empty((k, width), dtype) for _, width in self.panels]
         self.c = [backend.empty((rows, width), dtype) for _, width in self.panels]
         self.upload, self.download = backend.stream(), backend.stream()
@@ -137,19 +135,18 @@ class Staged(Distribution):
             if self.comm.rank == 0:
                 print(f"staged: rank 0's memory is not page-locked: {error}", file=sys.stderr, flush=True)
 
-    def prepare(self, variant: Variant, parameters: Mapping[str, float]) -> list[list[Callable[[], None]]]:
-        """Return what multiplies the parts of each panel; ``call`` has it run."""
+    def prepare(self, variant: Variant, parameters: Mapping[str, float]) -> list[Callable[[], None]]:
+        """Return what multiplies each panel; ``call`` has it run."""
         self.reads_c = parameters["beta"] != 0
-
-        def product(rows: slice, b, c) -> Callable[[], None]:
-            arrays = {"A": self.a[rows], "B": b, "C": c[rows]}
-            shape = (*arrays["C"].shape, self.a.shape[1])
+        products = []
+        for b, c in zip(self.b, self.c, strict=True):
+            shape = (c.shape[0], c.shape[1], self.a.shape[1])
+            arrays = {"A": self.a, "B": b, "C": c}
             if 0 in shape:
-                return lambda: None
-            return self.backend.prepare(self.operation, variant, shape, self.dtype, parameters, arrays)
-
-        panels = zip(self.parts, self.b, self.c, strict=True)
-        return [[product(rows, b, c) for rows in parts] for parts, b, c in panels]
+                products.append(lambda: None)
+            else:
+                products.append(self.backend.prepare(self.operation, variant, shape, self.dtype, parameters, arrays))
+        return products
 
     def poison(self) -> None:
         for array in (*self.result.values(), self.a, *self.b, *self.c):
@@ -160,7 +157,7 @@ class Staged(Distribution):
         self.backend.synchronize()
         self.comm.Barrier()
 
-    def call(self, run: list[list[Callable[[], None]]]) -> dict[str, float]:
+    def call(self, run: list[Callable[[], None]]) -> dict[str, float]:
         """Do the whole call once. Where phases overlap, each one's time is that of its own work."""
         backend, transport, comm = self.backend, self.transport, self.comm
         seconds = {}
@@ -177,24 +174,21 @@ class Staged(Distribution):
             columns = slice(column, column + width)
             backend.copy_async(self.host["B"][:, columns], b[own], self.upload)
             shared.append(backend.mark(self.upload))
+            if number == 0:  # it arrives while the first panel of B is gathered
+                backend.copy_async(self.host["A"], self.a, self.upload)
             if self.reads_c:
                 backend.copy_async(self.host["C"][:, columns], c, self.upload)
-            uploaded.append([])
-            for rows in self.parts[number]:
-                if number == 0:  # they arrive while the first panel of B is gathered
-                    backend.copy_async(self.host["A"][rows], self.a[rows], self.upload)
-                uploaded[number].append(backend.mark(self.upload))
+            uploaded.append(backend.mark(self.upload))
 
         computed, downloaded = [], []
-        for number, ((column, width), c, products) in enumerate(zip(self.panels, self.c, run, strict=True)):
+        for number, ((column, width), c, product) in enumerate(zip(self.panels, self.c, run, strict=True)):
             transport.settle(shared[number])
             for ticket in [transport.start(*step, shared[number]) for step in self.exchanges[number]]:
                 transport.wait(ticket)
-            for arrived, product in zip(uploaded[number], products, strict=True):
-                backend.wait(arrived)
-                computed.append([backend.mark()])
-                product()
-                computed[-1].append(backend.mark())
+            backend.wait(uploaded[number])
+            computed.append([backend.mark()])
+            product()
+            computed[-1].append(backend.mark())
             backend.wait(computed[-1][1], self.download)
             downloaded.append([backend.mark(self.download)])
             backend.copy_async(c, self.host["result"][:, column : column + width], self.download)
@@ -207,7 +201,7 @@ class Staged(Distribution):
         comm.Barrier()
         seconds["total"] = time.perf_counter() - begin
         if not backend.in_host_memory:
-            seconds["upload"] = backend.elapsed(first, uploaded[-1][-1])
+            seconds["upload"] = backend.elapsed(first, uploaded[-1])
             seconds["download"] = sum(backend.elapsed(*marks) for marks in downloaded)
         seconds["kernel"] = sum(backend.elapsed(*marks) for marks in computed)
         return seconds

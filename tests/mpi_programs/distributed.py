@@ -38,7 +38,6 @@ FOLLOWED: dict[tuple[int, type], set[str]] = defaultdict(set)
 OPEN: dict[tuple[int, str], transports.Transport] = {}
 
 schedules.PANEL_COLUMNS, schedules.ALIGNMENT = 8, 4  # several panels of small matrices
-schedules.PART_ROWS = 3  # and several parts of their rows
 size = st.one_of(st.integers(1, 8), st.integers(1, 90))
 
 
