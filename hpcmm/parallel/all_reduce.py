@@ -12,8 +12,7 @@ import numpy as np
 
 from hpcmm.model import Variant
 from hpcmm.parallel.block_rows import BlockRows
-from hpcmm.parallel.distribution import Distribution
-from hpcmm.parallel.transports import LEAD
+from hpcmm.parallel.distribution import LEAD, Distribution
 
 
 class AllReduce(Distribution):

@@ -15,8 +15,9 @@ from hpcmm.model import Algorithm, Operation, Variant
 from hpcmm.operations.reduction import identity
 from hpcmm.parallel.block_rows import BlockRows
 from hpcmm.parallel.schedules import column_panels
-from hpcmm.parallel.transports import LEAD, Transport
+from hpcmm.parallel.transports import Transport
 
+LEAD = 4  # spin kernels ahead of a product with exchanges, whose launches take the host longer to queue
 PATIENCE = 2.0  # seconds of runs after which no other schedule is tried
 
 

@@ -23,7 +23,6 @@ from hpcmm.parallel.block_rows import COMBINATIONS, message
 
 CHUNK = 4 << 20  # bytes that travel through host memory at a time
 ROW, TRIES = 4096, 5  # bytes of a row and repetitions of the exchanges that are measured
-LEAD = 4  # spin kernels ahead of what exchanges, as the host takes longer to queue it
 EXCHANGES = tuple(ROW * 4**power for power in range(8))  # 4 KiB to 64 MiB
 TRIAL = 1000  # elements of the exchange that shows whether a transport works
 
@@ -406,7 +405,7 @@ def exchange_times(transport: Transport) -> dict[str, Any]:
         times = []
         for _ in range(TRIES):
             comm.Barrier()
-            times.append(comm.allreduce(backend.seconds_alone(work, False, {}, LEAD), op=MPI.MAX))
+            times.append(comm.allreduce(backend.seconds_alone(work, False, {}), op=MPI.MAX))
         return statistics.median(times)
 
     for size in EXCHANGES:
