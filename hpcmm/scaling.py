@@ -76,7 +76,8 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     """What the cost model says of each point of an algorithm, and of the textbook's whole call beside it.
 
     The lines of the model are fitted to what was measured in this file with the same variant and dtype: local
-    work and moves to those of the textbook beside the algorithms, exchanges to those of the point's run.
+    work and moves to those of the textbook beside the algorithms, exchanges to those of the point's run. What an
+    all-reduce takes is what the reduction of the shortest vector takes beyond its local part.
     The largest problem is also predicted for 1 to 1,024 ranks, from the most ranks that it was measured on.
 
     Returns
@@ -149,9 +150,14 @@ def _machine(frame: pd.DataFrame, row: Mapping[str, Any], exchanges: Mapping[str
             if any(sizes):  # one rank sends nothing
                 moves[phase] = cost.fit(sizes, timed["call_" + phase])
     exchange = cost.fit(exchanges["bytes"], exchanges["seconds"]) if exchanges.get("bytes") else cost.Line(0.0, 0.0)
-    combined = exchanges.get("all_reduce_seconds", np.nan)
-    doubling = combined / log2(row["ranks"]) if row["ranks"] > 1 else np.nan
-    return cost.Machine(cost.fit(largest, products["seconds"]), exchange, moves, doubling)
+    local, doubling = cost.fit(largest, products["seconds"]), np.nan
+    if row["algorithm"] == "all_reduce" and row["ranks"] > 1:
+        whole = ["operation", "dtype", "device", "machine", "ranks", "contender_algorithm"]
+        combined = frame[(frame[whole] == [row[name] for name in (*whole[:-1], "algorithm")]).all(axis=1)]
+        combined = combined[(combined["contender"] == row["variant"]) & ~combined["superseded"]]
+        shortest = combined.loc[combined["seconds"].idxmin()]  # where the all-reduce itself is the most
+        doubling = max(0.0, shortest["seconds"] - local(_local_work(shortest))) / log2(row["ranks"])
+    return cost.Machine(local, exchange, moves, doubling)
 
 
 def _local_work(row: Mapping[str, Any]) -> int:

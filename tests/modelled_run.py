@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from math import log2
 from pathlib import Path
 from typing import Any
 
@@ -153,8 +152,7 @@ def write(path: Path, config: Mapping[str, Any] | None = None, scale: str = "ful
         for ranks, sweeps in by_ranks.items():
             gpus = [GPU | {"uuid": f"GPU-{rank}"} for rank in range(ranks)]
             (Path(folder) / str(ranks)).mkdir()
-            times = {"seconds": [1e-5 + size / PEER for size in EXCHANGES], "all_reduce_seconds": 1e-5 * log2(ranks)}
-            exchanges = {"bytes": EXCHANGES} | times if ranks > 1 else {}
+            exchanges = {"bytes": EXCHANGES, "seconds": [1e-5 + size / PEER for size in EXCHANGES]} if ranks > 1 else {}
             own = PROVENANCE | {"gpus": gpus, "exchanges": exchanges}
             parts.append(timings.write(Path(folder) / str(ranks) / "part.h5", sweeps, own))
         store.merge(parts, path, planned.omitted())

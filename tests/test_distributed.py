@@ -137,7 +137,6 @@ def test_a_product_is_measured_beside_the_textbook_and_says_what_carried_it(mpie
     exchanges = analysis.runs(groups)[0]["provenance"]["exchanges"]
     assert exchanges["transport"] == "mpi_rma"
     assert len(exchanges["bytes"]) == len(exchanges["seconds"]) > 1
-    assert exchanges["all_reduce_seconds"] > 0
 
 
 def test_a_reduction_is_combined_on_all_ranks(mpiexec, tmp_path):

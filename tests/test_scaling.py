@@ -89,24 +89,20 @@ def test_the_largest_product_is_predicted_from_the_most_ranks_that_it_was_measur
     assert last == [200, 2]
 
 
-def test_a_reduction_is_predicted_by_the_time_of_its_own_all_reduce(tmp_path):
+def test_a_reduction_is_predicted_by_what_the_shortest_vector_takes_beyond_its_local_part(tmp_path):
     rows = []
-    for n in (1000, 4001):
+    for n, beyond in ((1000, 6.0), (4001, 7.0)):
         point = Point("sum", "openmp", (n,), "float32", 4, {}, "all_reduce")
         local = 1.0 + -(-n // 4) * 1e-3
-        rows.append(measurement(point, samples=kernel_samples([[n * 1.0] * 4] * 6)))
+        rows.append(measurement(point, samples=kernel_samples([[local + beyond] * 4] * 6)))
         rows.append(measurement(point, samples=kernel_samples([[local] * 4] * 6), algorithm=TEXTBOOK))
-    exchanges = {"transport": "nccl", "bytes": [1000, 100_000], "seconds": [1e-3, 1e-1]}
-    for known in ({}, {"all_reduce_seconds": 3.0}):
-        path = timings.write(tmp_path / f"{len(known)}.h5", {"combined": rows}, {"exchanges": exchanges | known})
-        columns = store.read(path)
-        found = scaling.predictions(columns, analysis.measurements(columns))
-        assert not len(found[found["ranks"] > 1]) or known
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"combined": rows}))
+    found = scaling.predictions(columns, analysis.measurements(columns))
     measured = found[found["seconds"].notna()]
-    assert measured["seconds"].tolist() == [1000.0, 4001.0]
-    assert measured["predicted_seconds"].tolist() == pytest.approx([1.0 + 0.250 + 3.0, 1.0 + 1.001 + 3.0])
+    assert measured["seconds"].tolist() == pytest.approx([1.0 + 0.250 + 6.0, 1.0 + 1.001 + 7.0])
+    assert measured["predicted_seconds"].tolist() == pytest.approx([1.0 + 0.250 + 6.0, 1.0 + 1.001 + 6.0])
     (most,) = found.loc[found["ranks"] == 1024, "predicted_seconds"]  # five times as many doublings
-    assert most == pytest.approx(1.0 + 0.004 + 5 * 3.0)
+    assert most == pytest.approx(1.0 + 0.004 + 5 * 6.0)
     assert set(found["algorithm"]) == {"all_reduce"}
     assert set(found["work"]) == set(analysis.measurements(columns)["bytes"])
 

@@ -57,7 +57,7 @@ class Machine:
     moves : mapping of str to Line
         Of bytes in the phases of the textbook's call, by their names: what ``moved`` counts.
     doubling : float, optional
-        Seconds of an all-reduce of one number for each doubling of the ranks; NaN where it was not measured.
+        Seconds of an all-reduce for each doubling of the ranks; NaN where none was measured.
     """
 
     local: Line

@@ -387,8 +387,7 @@ def exchange_times(transport: Transport) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``transport``; ``bytes`` and ``seconds``, the median of a few on the slowest rank, for each size;
-        ``all_reduce_seconds``, likewise, of the all-reduce of one number.
+        ``transport``; ``bytes`` and ``seconds``, the median of a few on the slowest rank, for each size.
     """
     comm, backend = transport.comm, transport.backend
     found: dict[str, Any] = {"transport": transport.name, "bytes": [], "seconds": []}
@@ -400,14 +399,6 @@ def exchange_times(transport: Transport) -> dict[str, Any]:
     mine.fill(1)
     transport.share("trial", mine)
     transport.settle(backend.mark())
-
-    def median(work: Callable[[], None]) -> float:
-        times = []
-        for _ in range(TRIES):
-            comm.Barrier()
-            times.append(comm.allreduce(backend.seconds_alone(work, False, {}), op=MPI.MAX))
-        return statistics.median(times)
-
     for size in EXCHANGES:
         part = slice(0, size // ROW)
 
@@ -415,12 +406,13 @@ def exchange_times(transport: Transport) -> dict[str, Any]:
             arrival = Arrival(source, "trial", part, theirs[part])
             transport.wait(transport.start([arrival], [(destination, mine[part])], backend.mark()))
 
+        times = []
+        for _ in range(TRIES):
+            comm.Barrier()
+            times.append(comm.allreduce(backend.seconds_alone(exchange, False, {}), op=MPI.MAX))
         found["bytes"].append(size)
-        found["seconds"].append(median(exchange))
+        found["seconds"].append(statistics.median(times))
     transport.unshare()
-    number = backend.empty((), "float32")
-    number.fill(1)
-    found["all_reduce_seconds"] = median(lambda: transport.all_reduce(number, "sum"))
     return found
 
 
