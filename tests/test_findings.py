@@ -240,7 +240,13 @@ def test_products_over_ranks_stand_beside_the_librarys_own(tmp_path):
         call = timings.call_samples([[{"total": seconds}] * ranks] * 7)
         samples = call if algorithm == "staged" else kernel_samples([[seconds] * ranks] * 7)
         rows.append(measurement(point, samples=samples, algorithm=algorithm))
-    expected = "8 in float32: warpgroup resident 2.00×, 2.00 to 2.00 and cublas resident 0.800×, 0.800 to 0.800."
+    for algorithm, seconds in (("cublasmp", 3.0), ("ring", 1.0)):  # something else was asked of them
+        other = Point("matmul", "cublas", (8, 8, 8), "float32", 4, {"alpha": 2.0, "beta": 0.0}, algorithm)
+        rows.append(measurement(other, samples=kernel_samples([[seconds] * 4] * 7), algorithm=algorithm))
+    expected = (
+        "8 in float32: warpgroup resident 2.00×, 2.00 to 2.00 and cublas resident 0.800×, 0.800 to 0.800; "
+        "8 in float32: cublas ring 3.00×, 3.00 to 3.00."
+    )
     assert about(seen(tmp_path, *rows), "Beside cublasmp on 4 ranks").endswith(expected)
     assert not [text for text in seen(tmp_path, *rows[1:4]) if "cublasmp" in text]
 

@@ -150,11 +150,11 @@ def beside_library(rows: pd.DataFrame) -> str:
         return ""
     most = rows.loc[foreign, "ranks"].max()
     texts = []
-    for (dtype, *_), here in rows[rows["ranks"] == most].groupby(["dtype", *DIMENSIONS], sort=True):
+    for (dtype, *_), here in rows[rows["ranks"] == most].groupby(["dtype", *DIMENSIONS, "setting"], sort=True):
         library = here[foreign[here.index]]
         ours = here[~foreign[here.index]]
         if not library.empty and not ours.empty:
-            (library,) = analysis.records(library)
+            (library,) = analysis.records(library.nsmallest(1, "seconds"))
             beside = [f"{row['label']} {Ratio.of(row, library)}" for row in _fastest(ours)]
             texts.append(f"{tables.size(library)} in {dtype}: {_listed(beside)}")
     name = rows.loc[foreign, "algorithm"].iloc[0]
