@@ -75,7 +75,8 @@ def run(columns: Columns | None, frame: pd.DataFrame | None) -> str:
     conditions = dict(page.conditions(analysis.runs(columns)))
     names = ("GPU" if "GPU" in conditions else "CPU", "Date (UTC)")
     where = "; ".join(" and ".join(conditions[name]) for name in names if name in conditions)
-    first = findings.headlines(apart := analysis.apart(frame), speedups(apart))
+    apart = analysis.apart(frame)
+    first = findings.headlines(apart, speedups(apart))
     return (
         f"[The report](results/reference/report.html) of the published run ({where})\nis made from "
         f"[timings.h5](results/reference/timings.h5): {analysis.summary(columns, frame).line}.\n\n"

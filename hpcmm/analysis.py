@@ -386,7 +386,7 @@ def _occupancy(row: Mapping[str, Any]) -> dict[str, Any]:
         if staged and variants:
             tile = 0 if np.isnan(row.get("tile", np.nan)) else row["tile"]
             rows_columns = matmul.covered(variants[0], row["dtype"], {"tile": tile})
-            widths = [*rows_columns, variants[0].constants.get("DEPTH", tile)]
+            widths = [*rows_columns, variants[0].constants_of(row["dtype"]).get("DEPTH", tile)]
         loads, flops = tile_phase(*widths)
         delivered = row["memory_bytes_per_second"] / np.dtype(row["dtype"]).itemsize
         found |= {

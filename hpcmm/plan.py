@@ -387,8 +387,8 @@ def variant_points(
     parameters: Mapping[str, float],
 ) -> list[Point]:
     own = [dtype for dtype in dtypes if dtype in operation.dtypes_of(variant)]
-    if "variants" in entry:
-        require(f"{place}.variants: a type of {variant.name}", (own or dtypes)[0], operation.dtypes_of(variant))
+    if "variants" in entry and not own:
+        require(f"{place}.variants: a type of {variant.name}", dtypes[0], operation.dtypes_of(variant))
     axes = {}  # parameters of which each value makes points of its own
     if variant.tiles:
         axes["tile"] = [t for t in entry.get("tiles", variant.tiles[-1:]) if t in variant.tiles]

@@ -155,7 +155,8 @@ def _machine(frame: pd.DataFrame, row: Mapping[str, Any], exchanges: Mapping[str
         whole = ["operation", "dtype", "device", "machine", "ranks", "contender_algorithm"]
         combined = frame[(frame[whole] == [row[name] for name in (*whole[:-1], "algorithm")]).all(axis=1)]
         combined = combined[(combined["contender"] == row["variant"]) & ~combined["superseded"]]
-        shortest = combined.loc[combined["seconds"].idxmin()]  # where the all-reduce itself is the most
+        combined = combined[(combined["result"] == "PASS") & combined["seconds"].notna()]
+        shortest = combined.loc[combined["n"].idxmin()]  # where the all-reduce itself is the most
         doubling = max(0.0, shortest["seconds"] - local(_local_work(shortest))) / log2(row["ranks"])
     return cost.Machine(local, exchange, moves, doubling)
 

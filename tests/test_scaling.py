@@ -5,7 +5,7 @@ import timings
 from timings import call_samples, kernel_samples, measurement, merged
 
 from hpcmm import analysis, scaling, store
-from hpcmm.model import TEXTBOOK, Point
+from hpcmm.model import TEXTBOOK, Point, Verdict
 
 
 def product(ranks, shape=(64, 64, 64), variant="naive", algorithm=TEXTBOOK):
@@ -91,20 +91,21 @@ def test_the_largest_product_is_predicted_from_the_most_ranks_that_it_was_measur
 
 def test_a_reduction_is_predicted_by_what_the_shortest_vector_takes_beyond_its_local_part(tmp_path):
     rows = []
-    for n, beyond in ((1000, 6.0), (4001, 7.0)):
+    for n, beyond, passed in ((10, 2.0, False), (1000, 9.0, True), (4001, 7.0, True)):  # the shortest right one
+        verdict = Verdict(passed, 1e-7, 1e-6, "exact", "")
         point = Point("sum", "openmp", (n,), "float32", 4, {}, "all_reduce")
         local = 1.0 + -(-n // 4) * 1e-3
-        rows.append(measurement(point, samples=kernel_samples([[local + beyond] * 4] * 6)))
+        rows.append(measurement(point, samples=kernel_samples([[local + beyond] * 4] * 6), verdict=verdict))
         rows.append(measurement(point, samples=kernel_samples([[local] * 4] * 6), algorithm=TEXTBOOK))
     columns = store.read(timings.write(tmp_path / "timings.h5", {"combined": rows}))
     found = scaling.predictions(columns, analysis.measurements(columns))
     measured = found[found["seconds"].notna()]
-    assert measured["seconds"].tolist() == pytest.approx([1.0 + 0.250 + 6.0, 1.0 + 1.001 + 7.0])
-    assert measured["predicted_seconds"].tolist() == pytest.approx([1.0 + 0.250 + 6.0, 1.0 + 1.001 + 6.0])
+    assert measured["seconds"].tolist() == pytest.approx([1.0 + 0.250 + 9.0, 1.0 + 1.001 + 7.0])
+    assert measured["predicted_seconds"].tolist() == pytest.approx([1.0 + 0.250 + 9.0, 1.0 + 1.001 + 9.0])
     (most,) = found.loc[found["ranks"] == 1024, "predicted_seconds"]  # five times as many doublings
-    assert most == pytest.approx(1.0 + 0.004 + 5 * 6.0)
+    assert most == pytest.approx(1.0 + 0.004 + 5 * 9.0)
     assert set(found["algorithm"]) == {"all_reduce"}
-    assert set(found["work"]) == set(analysis.measurements(columns)["bytes"])
+    assert set(found["work"]) == {4 * 1000 + 4, 4 * 4001 + 4}  # bytes
 
 
 @pytest.mark.parametrize("exchanges", [None, [], {"transport": "", "bytes": [], "seconds": []}])

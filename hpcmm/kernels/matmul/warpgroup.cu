@@ -200,7 +200,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     }
     // One block an SM is all there is, so its elements of C are asked for at once, if they are read at all.
     const int inside = n - first_column - 2 * t;  // columns, from this thread's first one on
-    REAL *const c = C + (size_t)row * ldc + first_column + 2 * t, *const rows[2] = {c, c + (size_t)8 * ldc};
+    REAL *const rows[2] = {C + (size_t)row * ldc + first_column + 2 * t,
+                           C + (size_t)(row + 8) * ldc + first_column + 2 * t};
     float before[16][4];
 #pragma unroll
     for (int j = 0; j < 16; ++j)
