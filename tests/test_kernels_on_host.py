@@ -285,8 +285,11 @@ def cases(operation, variant, dtype) -> list[tuple[tuple[int, ...], dict[str, fl
         products = list(zip(PRODUCTS, scalars, strict=False))
         constants = variant.constants_of(dtype)
         if "ROWS" in constants:  # several blocks each way, however large they are
-            rows, columns = constants["ROWS"], constants["COLUMNS"]
-            products.append(((rows + 12, 2 * columns + 5, 20), {"alpha": 1.5, "beta": 0.5}))
+            rows, columns, depth = constants["ROWS"], constants["COLUMNS"], constants.get("DEPTH", 8)
+            whole = (constants.get("STAGES", 1) + 1) * depth  # terms of more tiles than are under way at once
+            shapes = [(rows + 12, 2 * columns + 5, 20), (2 * rows - 1, 2 * columns - 4, whole)]
+            shapes += [(rows, columns, whole + 4), (rows, columns, 21)]
+            products += [(shape, {"alpha": 1.5, "beta": 0.5}) for shape in shapes]
         return products
     threads = math.prod(variant.block)
     block = threads * variant.constants.get("PER_THREAD", 1)
@@ -434,8 +437,16 @@ def test_every_barrier_of_every_rung_is_missed(build, name, which):
     barrier = list(BARRIER.finditer(text))[which]
     text = text[: barrier.start()] + ";" + text[barrier.end() :]
     reports = ("race in shared memory", "nothing has written")
-    assert any(report in said for said in complaints(build, name, "float32", tile, text=text) for report in reports)
-    assert any("wrong result" in said for said in complaints(build, name, "float32", tile, text=text, checked=False))
+
+    def said(**options) -> Iterator[str]:
+        """Of all types, as one may be the only one that passes a barrier."""
+        dtypes = RUNG_OF[name][0].dtypes_of(RUNG_OF[name][1])
+        return itertools.chain.from_iterable(
+            complaints(build, name, each, tile, text=text, **options) for each in dtypes
+        )
+
+    assert any(report in each for each in said() for report in reports)
+    assert any("wrong result" in each for each in said(checked=False))
 
 
 MUTANTS = [  # rung, what is replaced by what, what is said of it
@@ -461,15 +472,37 @@ MUTANTS = [  # rung, what is replaced by what, what is said of it
     ("matmul/tensor_core", "? 16 : 0", "? 0 : 0", "wrong result"),  # what the split drops is too much of a short sum
     ("matmul/tensor_core", "(i * 16 + e % 2 * 8) * A_PITCH", "(i * 16 + e / 2 * 8) * A_PITCH", "wrong result"),
     ("matmul/tensor_core", "(p + e * 4) * B_PITCH", "(p + e) * B_PITCH", "wrong result"),
-    ("matmul/tensor_core", "k - next - a_column", "k + 1 - next - a_column", "out of bounds, at byte"),
-    ("matmul/tensor_core", "min(WIDTH, n - first", "min(WIDTH, n + 1 - first", "out of bounds, at byte"),
-    ("matmul/tensor_core", "a_row + i, m - 1)", "a_row + i, m)", "out of bounds, at byte"),
+    ("matmul/tensor_core", "next + a_column + e < k", "next + a_column + e <= k", "out of bounds, at byte"),
+    ("matmul/tensor_core", "b_column + e < n", "b_column + e <= n", "out of bounds, at byte"),
+    ("matmul/tensor_core", "first_row + ROWS <= m", "first_row + ROWS <= m + 1", "out of bounds, at byte"),
+    ("matmul/tensor_core", "first_column + COLUMNS <= n", "first_column + COLUMNS <= n + 4", "out of bounds, at byte"),
+    (
+        "matmul/tensor_core",
+        "within && next + DEPTH <= k)\n            m",
+        "within && next < k)\n            m",
+        "out of bounds, at byte",
+    ),
+    ("matmul/tensor_core", "a_row + i < m", "a_row + i <= m", "out of bounds, at byte"),
     ("matmul/tensor_core", "next + b_row + p < k", "next + b_row + p <= k", "out of bounds, at byte"),
     ("matmul/tensor_core", "lda % WIDTH == 0", "lda % WIDTH >= 0", "misaligned"),
     ("matmul/tensor_core", "ldb % WIDTH == 0", "ldb % WIDTH >= 0", "misaligned"),
-    ("matmul/tensor_core", "row < m && column < n", "row <= m && column < n", "out of bounds, at byte"),
+    ("matmul/tensor_core", "beta != 0 && row < m", "beta != 0 && row <= m", "out of bounds, at byte"),
+    ("matmul/tensor_core", "if (row < m && column", "if (row <= m && column", "out of bounds, at byte"),
+    ("matmul/tensor_core", "inside && ldc % 2 == 0", "inside && ldc % 2 >= 0", "misaligned"),
     ("matmul/tensor_core", "min(GROUP, gridDim.y - group_row)", "GROUP", "wrong result"),
     ("matmul/tensor_core", "DEPTH * B_PITCH;", "DEPTH * B_PITCH + 1;", "misaligned"),
+    ("matmul/oblong", "a_row + i < m", "a_row + i <= m", "out of bounds, at byte"),
+    ("matmul/oblong", "next + a_column < k", "next + a_column <= k", "out of bounds, at byte"),
+    ("matmul/oblong", "b_column + e < n", "b_column + e <= n", "out of bounds, at byte"),
+    (
+        "matmul/oblong",
+        "within && next + DEPTH <= k)\n        m",
+        "within && next < k)\n        m",
+        "out of bounds, at byte",
+    ),
+    ("matmul/oblong", "beta != 0 && row < m", "beta != 0 && row <= m", "out of bounds, at byte"),
+    ("matmul/oblong", "if (row < m && column", "if (row <= m && column", "out of bounds, at byte"),
+    ("matmul/oblong", "ldc % WIDTH == 0", "ldc % WIDTH >= 0", "misaligned"),
     ("matmul/warpgroup", "        __syncthreads();\n        for", "        for", "race in shared memory"),
     ("matmul/warpgroup", "__syncthreads();  // the next", "// the next", "race in shared memory"),
     ("matmul/warpgroup", "NEXT_GROUP = COLUMNS * 16", "NEXT_GROUP = COLUMNS * 8", "wrong result"),

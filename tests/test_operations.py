@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcmm.model import Variant
-from hpcmm.operations import OPERATIONS, accuracy
+from hpcmm.operations import OPERATIONS, accuracy, matmul
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM, identity, pass_lengths
 from hpcmm.operations.vector_add import VECTOR_ADD
@@ -146,13 +146,59 @@ def test_one_element_that_is_no_number_is_found(problem, wrong):
 
 def test_one_element_a_little_off_is_found(problem, method):
     arrays, right, judge = problem
-    size = 1.5 * np.abs(arrays["A"]) @ np.abs(arrays["B"]) + 0.5 * np.abs(arrays["C"])
-    bound = accuracy.gamma(SHAPE[2] + 2, str(right.dtype)) * size
-    # Freivalds holds a row's sum to the sum of its bounds
-    right[23, 39] += 2 * (bound[23, 39] if method == "componentwise" else bound[23].sum())
+    a, b, c = (arrays[name].astype(float) for name in "ABC")
+    u = np.finfo(right.dtype).eps / 2
+    if method == "componentwise":
+        bound = accuracy.gamma(SHAPE[2] + 2, str(right.dtype)) * (1.5 * np.abs(a) @ np.abs(b) + 0.5 * np.abs(c))[23, 39]
+    else:
+        bound = 64 * u * (1.5 * np.linalg.norm(a[23]) * np.linalg.norm(b) + 0.5 * np.linalg.norm(c[23]))
+    right[23, 39] += 2 * bound
     verdict = judge(right)
     assert rejected(verdict)
     assert place(verdict) == (23, 39)
+
+
+def long_product(shape: tuple[int, int, int]) -> tuple[dict, np.ndarray]:
+    """Inputs in float32 and their product, of sums so long that a bound on each element allows for much."""
+    arrays = MATMUL.draw(np.random.default_rng(3), shape, "float32", PARAMETERS)
+    a, b, c = (arrays[name].astype(float) for name in "ABC")
+    return arrays, (1.5 * (a @ b) + 0.5 * c).astype(np.float32)
+
+
+def test_a_term_lost_from_a_long_sum_is_found():
+    arrays, right = long_product((8, 64, 20000))
+    judge = MATMUL.reference(arrays, PARAMETERS)
+    assert judge(right).passed
+    lost = np.float32(1.5) * np.outer(arrays["A"][:, -1], arrays["B"][-1])
+    assert np.all(np.abs(lost) < accuracy.gamma(20002, "float32") * np.abs(arrays["A"]) @ np.abs(arrays["B"]))
+    assert rejected(judge(right - lost))
+
+
+@pytest.mark.parametrize("width", [1, 128, 1024])
+def test_what_was_not_written_is_found_in_a_row_that_is_not_sampled(width, method, monkeypatch):
+    monkeypatch.setattr(matmul, "SAMPLED_ROWS", 1)
+    arrays, right = long_product((2, 1024, 4096))
+    judge = MATMUL.reference(arrays, PARAMETERS)
+    assert judge(right).passed
+    for row in (0, 1):  # one of which is not sampled
+        wrong = right.copy()
+        wrong[row, :width] = arrays["C"][row, :width]
+        verdict = judge(wrong)
+        assert rejected(verdict)
+        assert place(verdict)[0] == row and place(verdict)[1] < width
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (500, 1, 3), (100, 1, 1000), (30, 40, 300), (4, 3, 100_000)])
+def test_no_right_product_is_near_the_bound_of_row_sums(shape, dtype, method, monkeypatch):
+    """Summed one term after the other, in the order with the largest errors, with a fourth of the bound."""
+    monkeypatch.setattr(matmul, "ROUNDINGS", matmul.ROUNDINGS / 4)
+    arrays = MATMUL.draw(np.random.default_rng(3), shape, dtype, PARAMETERS)
+    real = np.dtype(dtype).type
+    got = np.zeros(shape[:2], dtype)
+    for column, row in zip(arrays["A"].T, arrays["B"], strict=True):
+        got += np.outer(column, row)
+    assert MATMUL.reference(arrays, PARAMETERS)(real(1.5) * got + real(0.5) * arrays["C"]).passed
 
 
 def test_the_old_c_is_not_read_where_beta_is_zero(method):

@@ -19,6 +19,7 @@ from hpcmm.model import Verdict
 # Multiply-adds that a componentwise reference may cost; larger products are judged by Freivalds.
 COMPONENTWISE_LIMIT = 2**34
 SLICES = 3
+ROWS = 256  # of a matrix, that one thread works on at a time
 
 
 def gamma(terms: int, dtype: str) -> float:
@@ -33,6 +34,17 @@ def in_threads(work: Callable[[slice], Any], length: int, step: int) -> list[Any
     """Do ``work`` on each slice of ``step`` out of ``length``, on all cores: NumPy releases the interpreter's lock."""
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         return list(threads.map(work, (slice(i, min(i + step, length)) for i in range(0, length, step))))
+
+
+def row_sums(x: np.ndarray, weights: np.ndarray, of: Callable[[np.ndarray], np.ndarray] = np.asarray) -> np.ndarray:
+    """The sum of each row of ``of(x)`` times ``weights``, in their precision."""
+    parts = in_threads(lambda rows: of(x[rows]).astype(weights.dtype) @ weights, len(x), ROWS)
+    return np.concatenate(parts)
+
+
+def row_norms(x: np.ndarray) -> np.ndarray:
+    """The 2-norm of each row."""
+    return np.sqrt(row_sums(x, np.ones(x.shape[1]), np.square))
 
 
 def exact_slices(x: np.ndarray, axis: int, bits: int) -> list[np.ndarray]:
@@ -63,6 +75,7 @@ def exact_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def describe(index: tuple[int, ...], got, expected) -> str:
+    """Where an element is wrong and by how much: ``"0:640: 0 - 1.5 = -1.5"``."""
     place = ":".join(map(str, index)) + ": " if index else ""
     return f"{place}{float(got):.9g} - {float(expected):.9g} = {float(got) - float(expected):.6g}"
 

@@ -12,8 +12,8 @@ from hpcmm.operations.algorithms import PRODUCTS
 
 TILES = (8, 16, 32)
 SAMPLED_ROWS = 16  # of a product too large for every element to be checked
+ROUNDINGS = 64  # in a row's sum with signs, at most; up to 6 were seen in an element, whatever k
 PANEL = 2048  # columns of B that are widened at a time
-ROWS = 256  # rows that one thread draws or widens at a time
 
 LADDER = (  # the order here is the order of the rungs
     Variant("serial", "cpu", "triple loop on one thread", source="000, 004", slow=True),
@@ -140,7 +140,7 @@ LADDER = (  # the order here is the order of the rungs
         block=(128,),
         constants={
             **{"ROWS": 64, "COLUMNS": 128, "DEPTH": 16, "STAGES": 4, "GROUP": 8},
-            **{"WARP_ROWS": 64, "WARP_COLUMNS": 32},
+            **{"WARP_ROWS": 32, "WARP_COLUMNS": 64},
         },
         architecture="sm_80",
         arithmetic={"float32": "three TF32 products"},
@@ -192,82 +192,101 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, parameter
 
 def draw_into(x: np.ndarray, rng: np.random.Generator) -> None:
     """Fill a matrix from as many streams as it has groups of rows: the same however many threads do it."""
-    streams = rng.spawn(-(-len(x) // ROWS))
+    streams = rng.spawn(-(-len(x) // accuracy.ROWS))
 
     def fill(rows: slice) -> None:
-        streams[rows.start // ROWS].random(dtype=x.dtype, out=x[rows])
+        streams[rows.start // accuracy.ROWS].random(dtype=x.dtype, out=x[rows])
         x[rows] *= 2
         x[rows] -= 1
 
-    accuracy.in_threads(fill, len(x), ROWS)
+    accuracy.in_threads(fill, len(x), accuracy.ROWS)
 
 
-def reference(arrays: Mapping[str, np.ndarray], parameters: Mapping[str, float]) -> Callable[[np.ndarray], Verdict]:
-    """Return the judge of a computed C (m x n), from inputs that it keeps.
+class Truth:
+    """A product in higher precision than that of its inputs, and the errors that rounding may cause in theirs."""
 
-    Every element of a product up to ``accuracy.COMPONENTWISE_LIMIT`` multiply-adds is held to
-    ``gamma_{k+2} (|alpha| |A| |B| + |beta| |C|)`` (Higham, 3.13). Of larger ones ``SAMPLED_ROWS`` random
-    rows are, and all others are judged by Freivalds' random product with signs: each row sum is held
-    to the sum of those bounds.
-    """
-    a, b, c = arrays["A"], arrays["B"], arrays["C"]
-    (m, k), n = a.shape, b.shape[1]
-    dtype = str(a.dtype)
-    alpha, beta = (float(np.dtype(dtype).type(parameters[name])) for name in ("alpha", "beta"))
-    bound = accuracy.gamma(k + 2, dtype)
-    underflow = (k + 2) * float(np.finfo(dtype).tiny)  # kernels may flush subnormal numbers to zero
-    wide = np.float64 if dtype == "float32" else np.longdouble
-    products = 2 if dtype == "float32" else 7
+    def __init__(self, arrays: Mapping[str, np.ndarray], parameters: Mapping[str, float]):
+        self.a, self.b, self.c = arrays["A"], arrays["B"], arrays["C"]
+        self.dtype = str(self.a.dtype)
+        self.alpha, self.beta = (float(self.a.dtype.type(parameters[name])) for name in ("alpha", "beta"))
+        self.wide = np.float64 if self.dtype == "float32" else np.longdouble
+        k = self.a.shape[1]
+        self.bound = accuracy.gamma(k + 2, self.dtype)
+        self.underflow = (k + 2) * float(np.finfo(self.dtype).tiny)  # kernels may flush subnormal numbers to zero
 
-    def elements(rows) -> tuple[np.ndarray, np.ndarray]:
-        """The true elements of some rows of C and the error allowed in each; B is widened in panels."""
+    def elements(self, rows) -> tuple[np.ndarray, np.ndarray]:
+        """The elements of some rows of C and the error allowed in each; B is widened in panels.
+
+        That is ``gamma_{k+2} (|alpha| |A| |B| + |beta| |C|)`` (Higham, 3.13).
+        """
+        alpha, beta, wide, n = self.alpha, self.beta, self.wide, self.b.shape[1]
         truth, allowed = np.empty((2, len(rows), n), wide)
-        wide_a, start = a[rows].astype(np.float64), c[rows].astype(wide) if beta else np.zeros((len(rows), n), wide)
+        a, start = (
+            self.a[rows].astype(np.float64),
+            self.c[rows].astype(wide) if beta else np.zeros((len(rows), n), wide),
+        )
 
         def widen(panel: slice) -> None:
-            wide_b = b[:, panel].astype(np.float64)
-            product = wide_a @ wide_b if dtype == "float32" else accuracy.exact_product(wide_a, wide_b)
+            b = self.b[:, panel].astype(np.float64)
+            product = a @ b if self.dtype == "float32" else accuracy.exact_product(a, b)
             truth[:, panel] = alpha * product + beta * start[:, panel]
-            allowed[:, panel] = abs(alpha) * (np.abs(wide_a) @ np.abs(wide_b)) + abs(beta) * np.abs(start[:, panel])
+            allowed[:, panel] = abs(alpha) * (np.abs(a) @ np.abs(b)) + abs(beta) * np.abs(start[:, panel])
 
         if len(rows) > SAMPLED_ROWS:
             for first in range(0, n, PANEL):  # the products take the time, on all cores
                 widen(slice(first, first + PANEL))
         else:
             accuracy.in_threads(widen, n, PANEL // 8)
-        return truth, bound * allowed + underflow
+        return truth, self.bound * allowed + self.underflow
 
-    if products * m * n * k <= accuracy.COMPONENTWISE_LIMIT:
-        truth, allowed = elements(np.arange(m))
-        return lambda got: accuracy.judge(got, truth, allowed, bound, f"componentwise, {np.dtype(wide).name}")
+    def row_sums(self, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The sum of each row of C with random signs and the error allowed in it, which hardly grows with k.
 
-    def row_sums(x, weights, of=np.asarray):
-        return np.concatenate(accuracy.in_threads(lambda rows: of(x[rows]).astype(wide) @ weights, len(x), ROWS))
+        Each element of a row has an error of some u ||a_i|| ||b_j|| (2-norms), as that of a sum of random terms
+        around zero has (Higham and Mary, *SIAM J. Sci. Comput.* 42, 2020), and those of a row add up like the steps
+        of a random walk. So ``ROUNDINGS`` u (|alpha| ||a_i|| ||B||_F + |beta| ||c_i||) is allowed.
+        """
+        sums = self.alpha * accuracy.row_sums(self.a, accuracy.row_sums(self.b, signs))
+        norms = abs(self.alpha) * accuracy.row_norms(self.a) * np.linalg.norm(accuracy.row_norms(self.b))
+        if self.beta:
+            sums += self.beta * accuracy.row_sums(self.c, signs)
+            norms += abs(self.beta) * accuracy.row_norms(self.c)
+        return sums, ROUNDINGS * float(np.finfo(self.dtype).eps) / 2 * norms + len(signs) * self.underflow
 
+
+def reference(arrays: Mapping[str, np.ndarray], parameters: Mapping[str, float]) -> Callable[[np.ndarray], Verdict]:
+    """Return the judge of a computed C (m x n), from inputs that it keeps.
+
+    Every element of a product up to ``accuracy.COMPONENTWISE_LIMIT`` multiply-adds is held to what rounding may
+    cause, and ``SAMPLED_ROWS`` random rows are of larger ones. This bound grows with k, and from k = 8192 on it lets
+    float32 lose a term. So each row is judged by Freivalds' random product with signs besides, which finds what is
+    wrong in rows that are not sampled, too.
+    """
+    truth = Truth(arrays, parameters)
+    (m, k), n, wide = truth.a.shape, truth.b.shape[1], np.dtype(truth.wide)
+    products = 2 if truth.dtype == "float32" else 7
     rng = np.random.default_rng()
-    rows = np.sort(rng.choice(m, min(m, SAMPLED_ROWS), replace=False))
-    truth, allowed = elements(rows)
-    ones, signs = np.ones(n, wide), rng.choice(np.array([-1, 1], wide), n)
-    sums = alpha * row_sums(a, row_sums(b, signs))
-    allowed_sums = abs(alpha) * row_sums(a, row_sums(b, ones, np.abs), np.abs)
-    if beta:
-        sums += beta * row_sums(c, signs)
-        allowed_sums += abs(beta) * row_sums(c, ones, np.abs)
-    allowed_sums = bound * allowed_sums + n * underflow
+    if everything := products * m * n * k <= accuracy.COMPONENTWISE_LIMIT:
+        rows, name = np.arange(m), f"componentwise, {wide.name}"
+    else:
+        rows = np.sort(rng.choice(m, min(m, SAMPLED_ROWS), replace=False))
+        name = f"Freivalds and {len(rows)} rows componentwise, {wide.name}"
+    signs = rng.choice(np.array([-1, 1], wide), n)
+    elements, allowed = truth.elements(rows)
+    sums, allowed_sums = truth.row_sums(signs)
 
     def judge(got: np.ndarray) -> Verdict:
-        name = f"Freivalds and {len(rows)} rows componentwise, {np.dtype(wide).name}"
-        sampled = accuracy.judge(got[rows], truth, allowed, bound, name)
-        summed = accuracy.judge(row_sums(got, signs), sums, allowed_sums, bound, name)
-        if summed.passed and sampled.passed:
+        sampled = accuracy.judge(got if everything else got[rows], elements, allowed, truth.bound, name)
+        summed = accuracy.judge(accuracy.row_sums(got, signs), sums, allowed_sums, truth.bound, name)
+        if (sampled.passed and summed.passed) or (everything and not sampled.passed):
             return sampled
         # the first wrong row that either found, and its worst element
         wrong = [(rows, sampled), (np.arange(m), summed)]
         row = min(int(index[int(v.where.split(":")[0])]) for index, v in wrong if not v.passed)
-        (expected,), _ = elements([row])
+        (expected,), _ = truth.elements([row])
         column = int(np.argmax(np.nan_to_num(np.abs(got[row] - expected), nan=np.inf)))
         where = accuracy.describe((row, column), got[row, column], expected[column])
-        return Verdict(False, float(np.max([sampled.error, summed.error])), bound, name, where)
+        return Verdict(False, float(np.max([sampled.error, summed.error])), truth.bound, name, where)
 
     return judge
 

@@ -3,7 +3,8 @@
 // As swizzled, but in float32 a thread computes 16 x 8 elements, not 8 x 8: for 128 products it loads 24
 // elements from shared memory, not 32. That fills its registers, so that one block an SM must do, and a block
 // is twice as high: its 8 warps cover for each other at its barriers, with a tile more in the ring. In float64
-// registers suffice for 8 x 8 only. Needs compute capability 8.0.
+// registers suffice for 8 x 8 only. Tiles that lie within A and B have a loop of their own, without any question
+// about the ends, and C is read and written 16 bytes at a time. Needs compute capability 8.0.
 
 struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];
@@ -54,40 +55,38 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     const int group_row = block / of_group * GROUP, group_rows = min(GROUP, gridDim.y - group_row);
     const int first_row = (group_row + block % of_group % group_rows) * ROWS;
     const int first_column = block % of_group / group_rows * COLUMNS;
-    const bool aligned = ldb % WIDTH == 0 && (size_t)B % 16 == 0;
 
     // what this thread copies of each tile: column a_column of A in rows a_row, a_row + A_STEP, ...
     const int a_row = t / DEPTH, a_column = t % DEPTH;
-    size_t a_offset[ROWS / A_STEP];
-#pragma unroll
-    for (int i = 0; i < ROWS / A_STEP; ++i)
-        a_offset[i] = (size_t)min(first_row + a_row + i * A_STEP, m - 1) * lda;
-    const REAL *a = A + a_column;
+    const REAL *a = A + (size_t)(first_row + a_row) * lda + a_column;
     // and WIDTH columns of B in rows b_row, b_row + B_STEP, ...
     const int b_row = t * WIDTH / COLUMNS, b_column = t * WIDTH % COLUMNS;
-    const int b_valid = max(0, min(WIDTH, n - first_column - b_column));
-    const REAL *b = B + (size_t)b_row * ldb + min(first_column + b_column, n - 1);
+    const REAL *b = B + (size_t)b_row * ldb + first_column + b_column;
 
-    // start the copy of the next tile into the next stage; past the end of k it is all zeros
+    // Start the copy of the next tile into the next stage. One that lies within A and B comes without any question:
+    // what is asked here takes time from the products. Of any other, what is past the ends is zero.
+    const bool within =
+        first_row + ROWS <= m && first_column + COLUMNS <= n && ldb % WIDTH == 0 && (size_t)B % 16 == 0;
     REAL *const target_a = ring + a_column * PITCH + a_row, *const target_b = ring + DEPTH * PITCH + t * WIDTH;
     int next = 0, filled = 0;
-    auto fetch_tiles = [&] {
-        const int bytes = next + a_column < k ? sizeof(REAL) : 0;
+    auto fetch_tiles = [&](bool whole) {
 #pragma unroll
-        for (int i = 0; i < ROWS / A_STEP; ++i)
-            copy_async<sizeof(REAL)>(target_a + filled + i * A_STEP, a + a_offset[i], bytes);
+        for (int i = 0; i < ROWS; i += A_STEP) {
+            const bool valid = whole || (first_row + a_row + i < m && next + a_column < k);
+            copy_async<sizeof(REAL)>(target_a + filled + i, valid ? a + (long long)i * lda : A,
+                                     valid ? sizeof(REAL) : 0);
+        }
 #pragma unroll
-        for (int p = 0; p < DEPTH; p += B_STEP) {
-            const int valid = next + b_row + p < k ? b_valid : 0;
-            const REAL *const source = b + (size_t)p * ldb;
-            if (aligned)
-                copy_async<16>(target_b + filled + p * COLUMNS, source, valid * sizeof(REAL));
+        for (int p = 0; p < DEPTH; p += B_STEP)
+            if (whole)
+                copy_async<16>(target_b + filled + p * COLUMNS, b + (long long)p * ldb, 16);
             else
 #pragma unroll
-                for (int i = 0; i < WIDTH; ++i)
-                    copy_async<sizeof(REAL)>(target_b + filled + p * COLUMNS + i, source + i,
-                                             i < valid ? sizeof(REAL) : 0);
-        }
+                for (int e = 0; e < WIDTH; ++e) {
+                    const bool valid = next + b_row + p < k && first_column + b_column + e < n;
+                    copy_async<sizeof(REAL)>(target_b + filled + p * COLUMNS + e,
+                                             valid ? b + (long long)p * ldb + e : B, valid ? sizeof(REAL) : 0);
+                }
         a += DEPTH;
         b += (size_t)DEPTH * ldb;
         next += DEPTH;
@@ -95,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         end_group();
     };
     for (int stage = 0; stage < STAGES - 1; ++stage)
-        fetch_tiles();
+        fetch_tiles(within && next + DEPTH <= k);
 
     REAL sums[HIGH][WIDE] = {};
     Vector part_a[2][HIGH / WIDTH], part_b[2][WIDE / WIDTH];  // of this step and of the next
@@ -112,8 +111,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     __syncthreads();
     load(0);
     int stage = 0;
-    for (int start = 0; start < k; start += DEPTH) {
-        fetch_tiles();
+    auto multiply = [&](bool whole) {  // this tile, and fetch another
+        fetch_tiles(whole);
 #pragma unroll
         for (int p = 0; p < DEPTH; ++p) {
             if (p < DEPTH - 1)
@@ -135,16 +134,59 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                     sums[i][c] += part_a[p % 2][i / WIDTH].of[i % WIDTH] * part_b[p % 2][c / WIDTH].of[c % WIDTH];
                 }
         }
-    }
+    };
+    while (within && next + DEPTH <= k)
+        multiply(true);
+    while (next < k + (STAGES - 1) * DEPTH)
+        multiply(false);
+
+    // C is read before it is written, some rows at a time: for all that the compiler knows, an element that is
+    // written could be the next one that is read.
+    constexpr int AT_ONCE = 4;
+    auto row_of = [&](int i) { return first_row + y + i / WIDTH * LANE_ROWS * WIDTH + i % WIDTH; };
+    const bool vectors =
+        ldc % WIDTH == 0 && (size_t)C % 16 == 0 && first_row + ROWS <= m && first_column + COLUMNS <= n;
+    if (vectors) {
 #pragma unroll
-    for (int i = 0; i < HIGH; ++i)
+        for (int from = 0; from < HIGH; from += AT_ONCE) {
+            Vector before[AT_ONCE][WIDE / WIDTH] = {};
+            if (beta != 0)
 #pragma unroll
-        for (int j = 0; j < WIDE; ++j) {
-            const int row = first_row + y + i / WIDTH * LANE_ROWS * WIDTH + i % WIDTH;
-            const int column = first_column + x + j / WIDTH * LANE_COLUMNS * WIDTH + j % WIDTH;
-            if (row < m && column < n) {
-                REAL &c = C[(size_t)row * ldc + column];
-                c = beta == 0 ? alpha * sums[i][j] : alpha * sums[i][j] + beta * c;  // beta = 0: C is not read
-            }
+                for (int i = from; i < from + AT_ONCE; ++i)
+#pragma unroll
+                    for (int j = 0; j < WIDE; j += WIDTH)
+                        before[i - from][j / WIDTH] =
+                            *(const Vector *)&C[(size_t)row_of(i) * ldc + first_column + x + j * LANE_COLUMNS];
+#pragma unroll
+            for (int i = from; i < from + AT_ONCE; ++i)
+#pragma unroll
+                for (int j = 0; j < WIDE; j += WIDTH) {
+                    Vector sum;
+#pragma unroll
+                    for (int e = 0; e < WIDTH; ++e)
+                        sum.of[e] = alpha * sums[i][j + e] + beta * before[i - from][j / WIDTH].of[e];
+                    *(Vector *)&C[(size_t)row_of(i) * ldc + first_column + x + j * LANE_COLUMNS] = sum;
+                }
         }
+    } else {
+#pragma unroll
+        for (int from = 0; from < HIGH; from += AT_ONCE) {
+            REAL before[AT_ONCE][WIDE];
+#pragma unroll
+            for (int i = from; i < from + AT_ONCE; ++i)
+#pragma unroll
+                for (int j = 0; j < WIDE; ++j) {
+                    const int row = row_of(i), column = first_column + x + j / WIDTH * LANE_COLUMNS * WIDTH + j % WIDTH;
+                    before[i - from][j] = beta != 0 && row < m && column < n ? C[(size_t)row * ldc + column] : 0;
+                }
+#pragma unroll
+            for (int i = from; i < from + AT_ONCE; ++i)
+#pragma unroll
+                for (int j = 0; j < WIDE; ++j) {
+                    const int row = row_of(i), column = first_column + x + j / WIDTH * LANE_COLUMNS * WIDTH + j % WIDTH;
+                    if (row < m && column < n)
+                        C[(size_t)row * ldc + column] = alpha * sums[i][j] + (beta == 0 ? 0 : beta * before[i - from][j]);
+                }
+        }
+    }
 }

@@ -16,6 +16,10 @@
 //
 // Needs compute capability 8.0.
 
+struct alignas(2 * sizeof(REAL)) Pair {
+    REAL of[2];
+};
+
 // Start a copy of BYTES from global to shared memory; only the first `valid` are read, the rest is zero.
 template <int BYTES> __device__ void copy_async(void *target, const void *source, int valid)
 {
@@ -129,6 +133,10 @@ __device__ void multiply_tile(float (&c)[HIGH][WIDE][4], const float (&a)[HIGH][
 // more than half of the error that rounding may cause.
 constexpr int SHORT = sizeof(REAL) == 4 ? 16 : 0;
 
+// In float64, whose products keep the tensor cores busy for longer, the copies' instructions find their time between
+// them, behind the barrier; in float32 the sooner they are started the better.
+constexpr bool FETCH_FIRST = sizeof(REAL) == 4;
+
 // Two blocks an SM keep it busy while one waits at its barrier.
 extern "C" __global__ void __launch_bounds__(BLOCK, 2)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
@@ -152,38 +160,49 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 2)
     const int first_row = (group_row + block % of_group % group_rows) * ROWS;
     const int first_column = block % of_group / group_rows * COLUMNS;
 
-    // start a copy of WIDTH elements, of which the first `valid` are read
-    auto copy = [](REAL *target, const REAL *source, int valid, bool aligned) {
-        if (aligned)
-            copy_async<16>(target, source, valid * sizeof(REAL));
-        else
-#pragma unroll
-            for (int i = 0; i < WIDTH; ++i)
-                copy_async<sizeof(REAL)>(target + i, source + i, i < valid ? sizeof(REAL) : 0);
-    };
     // what this thread copies of each tile: WIDTH columns of A in rows a_row, a_row + A_STEP, ...
-    const bool a_aligned = lda % WIDTH == 0 && (size_t)A % 16 == 0;
     const int a_row = thread * WIDTH / DEPTH, a_column = thread * WIDTH % DEPTH;
-    const REAL *a = A + a_column;
+    const REAL *a = A + (size_t)(first_row + a_row) * lda + a_column;
     // and WIDTH columns of B in rows b_row, b_row + B_STEP, ...
-    const bool b_aligned = ldb % WIDTH == 0 && (size_t)B % 16 == 0;
     const int b_row = thread * WIDTH / COLUMNS, b_column = thread * WIDTH % COLUMNS;
-    const int b_valid = max(0, min(WIDTH, n - first_column - b_column));
     const REAL *b = B + (size_t)b_row * ldb + first_column + b_column;
 
-    // start the copy of the next tile into the next stage; past the end of k it is all zeros
+    // Start the copy of the next tile into the next stage. One that lies within A and B comes 16 bytes at a time,
+    // without any further question: what is asked here takes time from the products. Of any other, what is past the
+    // ends is zero.
+    const bool inside = first_row + ROWS <= m && first_column + COLUMNS <= n;
+    const bool within =
+        inside && lda % WIDTH == 0 && ldb % WIDTH == 0 && (size_t)A % 16 == 0 && (size_t)B % 16 == 0;
     REAL *const target_a = ring + a_row * A_PITCH + a_column;
     REAL *const target_b = ring + ROWS * A_PITCH + b_row * B_PITCH + b_column;
     int next = 0, filled = 0;
-    auto fetch_tiles = [&] {
-        const int a_valid = max(0, min(WIDTH, k - next - a_column));
+    auto fetch_tiles = [&](bool whole) {
 #pragma unroll
-        for (int i = 0; i < ROWS; i += A_STEP)
-            copy(target_a + filled + i * A_PITCH, a + (size_t)min(first_row + a_row + i, m - 1) * lda, a_valid,
-                 a_aligned);
+        for (int i = 0; i < ROWS; i += A_STEP) {
+            REAL *const target = target_a + filled + i * A_PITCH;
+            if (whole)
+                copy_async<16>(target, a + (long long)i * lda, 16);
+            else
 #pragma unroll
-        for (int p = 0; p < DEPTH; p += B_STEP)
-            copy(target_b + filled + p * B_PITCH, b + (size_t)p * ldb, next + b_row + p < k ? b_valid : 0, b_aligned);
+                for (int e = 0; e < WIDTH; ++e) {
+                    const bool valid = first_row + a_row + i < m && next + a_column + e < k;
+                    copy_async<sizeof(REAL)>(target + e, valid ? a + (long long)i * lda + e : A,
+                                             valid ? sizeof(REAL) : 0);
+                }
+        }
+#pragma unroll
+        for (int p = 0; p < DEPTH; p += B_STEP) {
+            REAL *const target = target_b + filled + p * B_PITCH;
+            if (whole)
+                copy_async<16>(target, b + (long long)p * ldb, 16);
+            else
+#pragma unroll
+                for (int e = 0; e < WIDTH; ++e) {
+                    const bool valid = next + b_row + p < k && first_column + b_column + e < n;
+                    copy_async<sizeof(REAL)>(target + e, valid ? b + (long long)p * ldb + e : B,
+                                             valid ? sizeof(REAL) : 0);
+                }
+        }
         a += DEPTH;
         b += (size_t)DEPTH * ldb;
         next += DEPTH;
@@ -191,7 +210,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 2)
         end_group();
     };
     for (int stage = 0; stage < STAGES - 1; ++stage)
-        fetch_tiles();
+        fetch_tiles(within && next + DEPTH <= k);
     wait_for_groups<STAGES - 2>();
     __syncthreads();
 
@@ -224,15 +243,22 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 2)
         };
         load(0);
         int stage = 0;
-        for (int start = 0; start < k; start += DEPTH) {
-            fetch_tiles();
+        auto multiply = [&](bool whole) {  // this tile, and fetch another
+            const bool fetch_first = FETCH_FIRST || !whole;
+            if (fetch_first)
+                fetch_tiles(whole);
 #pragma unroll
             for (int p = 0; p < DEPTH; p += 8) {
                 if (p < DEPTH - 8)
                     load(p + 8);
                 else {
-                    wait_for_groups<STAGES - 2>();
+                    if (fetch_first)
+                        wait_for_groups<STAGES - 2>();
+                    else
+                        wait_for_groups<STAGES - 3>();
                     __syncthreads();  // the next tile is there for all, and all are done with this one
+                    if (!fetch_first)
+                        fetch_tiles(whole);
                     const int step = stage == STAGES - 1 ? -(STAGES - 1) * STAGE : STAGE;
                     stage = stage == STAGES - 1 ? 0 : stage + 1;
                     tile_a += step;
@@ -241,16 +267,49 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 2)
                 }
                 multiply_tile(sums, part_a[p / 8 % 2], part_b[p / 8 % 2]);
             }
-        }
+        };
+        while (within && next + DEPTH <= k)
+            multiply(true);
+        while (next < k + (STAGES - 1) * DEPTH)
+            multiply(false);
     }
-    for_each_product<HIGH, WIDE>([&](int i, int j) {
+    // C is read before any of it is written, two rows of each product at a time: for all that the compiler knows, an
+    // element that is written could be the next one that is read. Neighbours go together where they are aligned.
+    const bool pairs = inside && ldc % 2 == 0 && (size_t)C % sizeof(Pair) == 0;
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-            const int row = first_row + y + g + row_of(i, e), column = first_column + x + 2 * t + column_of(j, e);
-            if (row < m && column < n) {
-                REAL &c = C[(size_t)row * ldc + column], sum = sums[i][j][e];
-                c = beta == 0 ? alpha * sum : alpha * sum + beta * c;  // beta = 0: C is not read
+    for (int i = 0; i < HIGH; ++i) {
+        Pair before[WIDE][2] = {};
+#pragma unroll
+        for (int j = 0; j < WIDE; ++j)
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                const int row = first_row + y + g + row_of(i, 2 * h), column = first_column + x + 2 * t + column_of(j, 0);
+                const REAL *const source = C + (size_t)row * ldc + column;
+                if (beta != 0 && pairs)  // beta = 0: C is not read
+                    before[j][h] = *(const Pair *)source;
+                else
+#pragma unroll
+                    for (int e = 0; e < 2; ++e)
+                        if (beta != 0 && row < m && column + e < n)
+                            before[j][h].of[e] = source[e];
             }
-        }
-    });
+#pragma unroll
+        for (int j = 0; j < WIDE; ++j)
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                const int row = first_row + y + g + row_of(i, 2 * h), column = first_column + x + 2 * t + column_of(j, 0);
+                REAL *const target = C + (size_t)row * ldc + column;
+                Pair sum;
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                    sum.of[e] = alpha * sums[i][j][2 * h + e] + beta * before[j][h].of[e];
+                if (pairs)
+                    *(Pair *)target = sum;
+                else
+#pragma unroll
+                    for (int e = 0; e < 2; ++e)
+                        if (row < m && column + e < n)
+                            target[e] = sum.of[e];
+            }
+    }
 }
