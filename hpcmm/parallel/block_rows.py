@@ -18,6 +18,7 @@ def message(array) -> list:
 
 
 def row_type(array) -> MPI.Datatype:
+    """Return a committed type of one row of an array; the caller frees it."""
     return dtlib.from_numpy_dtype(array.dtype).Create_contiguous(math.prod(array.shape[1:])).Commit()
 
 
@@ -75,6 +76,7 @@ Block = tuple[tuple[int, int], tuple[int, int]]  # of a matrix: (first row, rows
 
 
 def part_of(whole: np.ndarray, block: Block) -> np.ndarray:
+    """Return a block of a matrix, as a view."""
     (row, rows), (column, columns) = block
     return whole[row : row + rows, column : column + columns]
 

@@ -12,7 +12,7 @@ from math import log2
 
 import numpy as np
 
-from hpcmm.parallel.schedules import block_rows, column_panels, divisions, grid, panels, panels_of, partners, runs
+from hpcmm.parallel.schedules import block_rows, divisions, grid, panels, panels_of, partners, runs, tilings
 
 
 @dataclass(frozen=True)
@@ -163,16 +163,26 @@ def _summa(shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) ->
 
 
 def _staged(shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
-    """Each panel is uploaded, gathered, multiplied and downloaded; each of these does one panel at a time."""
+    """The tiling that ends first: of uploads, gathers, products and downloads each does one thing at a time."""
     m, n, k = shape
-    _, rows = block_rows(m, ranks)[0]
     _, terms = block_rows(k, ranks)[0]
-    up, down = machine.moves["upload"], machine.moves["download"]
-    uploaded = gathered = multiplied = downloaded = 0.0
-    for first, width in column_panels(n):
-        uploaded += up(terms * width * itemsize)
-        gathered = max(gathered, uploaded) + (ranks - 1) * machine.exchange(terms * width * itemsize)
-        uploaded += up(rows * (width + (k if first == 0 else 0)) * itemsize)
-        multiplied = max(multiplied, gathered, uploaded) + machine.local(2 * rows * width * k)
-        downloaded = max(downloaded, multiplied) + down(rows * width * itemsize)
-    return downloaded
+    up, down, ends = machine.moves["upload"], machine.moves["download"], []
+    for parts, panels_of_b, order in tilings(m, n, ranks).values():
+        heights, widths = [], []
+        uploaded = gathered = multiplied = downloaded = 0.0
+        for matrix in order:
+            if matrix == "A":
+                heights.append(parts[len(heights)][1])
+                uploaded += up(heights[-1] * k * itemsize)
+                tiles = [(heights[-1], width) for width in widths]
+            else:
+                widths.append(panels_of_b[len(widths)][1])
+                uploaded += up(terms * widths[-1] * itemsize)
+                gathered = max(gathered, uploaded) + (ranks - 1) * machine.exchange(terms * widths[-1] * itemsize)
+                tiles = [(height, widths[-1]) for height in heights]
+            for height, width in tiles:
+                uploaded += up(height * width * itemsize)
+                multiplied = max(multiplied, gathered, uploaded) + machine.local(2 * height * width * k)
+                downloaded = max(downloaded, multiplied) + down(height * width * itemsize)
+        ends.append(downloaded)
+    return min(ends)

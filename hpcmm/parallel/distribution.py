@@ -91,7 +91,7 @@ class Distribution:
         raise NotImplementedError
 
     def keep(self) -> None:
-        """Prepare for ``kernel``, once and after the last ``call``."""
+        """Prepare for ``kernel``, after a first ``call``."""
 
     def kernel(self, run: Callable[[], None], cold: bool) -> float:
         """Run alone on data in place; all ranks start together. Returns seconds on this rank."""
@@ -116,7 +116,66 @@ def distribute(algorithm: Algorithm, *arguments: Any, **options: Any) -> Distrib
     return getattr(module, name)(*arguments, **options)
 
 
-class ProductInPlace(Distribution):
+class Scheduled(Distribution):
+    """A product whose work can be done in several orders, of which it takes the fastest here."""
+
+    def schedules(self) -> dict[str, Any]:
+        """The orders in which the work can be done, by name; the likeliest to be the fastest first.
+
+        They are the same on all ranks.
+        """
+        raise NotImplementedError
+
+    def follow(self, schedule: Any, variant: Variant, parameters: Mapping[str, float]) -> Any:
+        """Return what does this rank's part once by one of ``schedules``."""
+        raise NotImplementedError
+
+    def attempt(self, run: Any) -> float:
+        """Do what ``follow`` returned once; seconds on this rank."""
+        raise NotImplementedError
+
+    def prepare(self, variant: Variant, parameters: Mapping[str, float]) -> Any:
+        """Return what goes by the schedule that was the fastest on the slowest rank.
+
+        All are run, and the faster half of those again, until one is left or ``PATIENCE`` is at its end.
+        """
+        schedules = self.schedules()
+        seconds, spent, left = dict.fromkeys(schedules, math.inf), 0.0, list(schedules)
+        while len(left) > 1 and spent < PATIENCE:
+            for name in left:
+                run = self.follow(schedules[name], variant, parameters)
+                for _ in range(2):  # the first may load kernels
+                    if spent < PATIENCE:
+                        taken = self.comm.allreduce(self.attempt(run), op=MPI.MAX)
+                        seconds[name] = min(seconds[name], taken)
+                        spent += taken
+            left = sorted(seconds, key=seconds.get)[: len(left) // 2]
+        self.schedule = left[0]
+        return self.follow(schedules[self.schedule], variant, parameters)
+
+    def local(
+        self, variant: Variant, parameters: Mapping[str, float], a, b, c, first: bool, panels: int = 1
+    ) -> Callable[[], None]:
+        """Return what adds alpha a b to c, or to beta c if it is the ``first`` to do so, by panels of columns."""
+        (rows, columns), terms = c.shape, a.shape[1]
+        if 0 in (rows, columns, terms):
+            return lambda: None
+        parameters = {**parameters, "beta": parameters["beta"] if first else 1.0}
+        products = []
+        for column, width in column_panels(columns, panels):
+            panel = slice(column, column + width)
+            arrays = {"A": a, "B": b[:, panel], "C": c[:, panel]}
+            shape = (rows, width, terms)
+            products.append(self.backend.prepare(self.operation, variant, shape, self.dtype, parameters, arrays))
+
+        def run() -> None:
+            for product in products:
+                product()
+
+        return run
+
+
+class ProductInPlace(Scheduled):
     """A product of blocks that are on the devices before it starts and stay there.
 
     A subclass says in ``place`` which blocks this rank has, sets ``c`` and ``kept_c`` (C and what it was
@@ -144,36 +203,6 @@ class ProductInPlace(Distribution):
         """The places where what belongs to other ranks arrives."""
         raise NotImplementedError
 
-    def schedules(self) -> dict[str, Any]:
-        """The orders in which the work can be done, by name; the likeliest to be the fastest first.
-
-        They are the same on all ranks.
-        """
-        raise NotImplementedError
-
-    def follow(self, schedule: Any, variant: Variant, parameters: Mapping[str, float]) -> Callable[[], None]:
-        """Return what does this rank's part once by one of ``schedules``."""
-        raise NotImplementedError
-
-    def prepare(self, variant: Variant, parameters: Mapping[str, float]) -> Callable[[], None]:
-        """Return what goes by the schedule that was the fastest on the slowest rank.
-
-        All are run, and the faster half of those again, until one is left or ``PATIENCE`` is at its end.
-        """
-        schedules = self.schedules()
-        seconds, spent, left = dict.fromkeys(schedules, math.inf), 0.0, list(schedules)
-        while len(left) > 1 and spent < PATIENCE:
-            for name in left:
-                run = self.follow(schedules[name], variant, parameters)
-                for _ in range(2):  # the first may load kernels
-                    if spent < PATIENCE:
-                        taken = self.comm.allreduce(self.kernel(run, cold=False), op=MPI.MAX)
-                        seconds[name] = min(seconds[name], taken)
-                        spent += taken
-            left = sorted(seconds, key=seconds.get)[: len(left) // 2]
-        self.schedule = left[0]
-        return self.follow(schedules[self.schedule], variant, parameters)
-
     def panels_of_columns(self, columns: int) -> dict[str, int]:
         """The schedules of those who only choose whether a local product is cut into two panels of columns.
 
@@ -181,27 +210,6 @@ class ProductInPlace(Distribution):
         """
         counts = {"columns whole": 1, "columns in halves": 2}
         return {name: count for name, count in counts.items() if len(column_panels(columns, count)) == count}
-
-    def local(
-        self, variant: Variant, parameters: Mapping[str, float], a, b, c, first: bool, panels: int = 1
-    ) -> Callable[[], None]:
-        """Return what adds alpha a b to c, or to beta c if it is the ``first`` to do so, by panels of columns."""
-        (rows, columns), terms = c.shape, a.shape[1]
-        if 0 in (rows, columns, terms):
-            return lambda: None
-        parameters = {**parameters, "beta": parameters["beta"] if first else 1.0}
-        products = []
-        for column, width in column_panels(columns, panels):
-            panel = slice(column, column + width)
-            arrays = {"A": a, "B": b[:, panel], "C": c[:, panel]}
-            shape = (rows, width, terms)
-            products.append(self.backend.prepare(self.operation, variant, shape, self.dtype, parameters, arrays))
-
-        def run() -> None:
-            for product in products:
-                product()
-
-        return run
 
     def poison(self) -> None:
         for array in self.result.values():
@@ -229,6 +237,9 @@ class ProductInPlace(Distribution):
     def kernel(self, run: Callable[[], None], cold: bool) -> float:
         self.restore()
         return self.backend.seconds_alone(run, cold, self.arrays, LEAD)
+
+    def attempt(self, run: Callable[[], None]) -> float:
+        return self.kernel(run, cold=False)
 
     def close(self) -> None:
         self.transport.unshare()

@@ -155,7 +155,7 @@ class Scatter(Distribution):
                 self.rows.gather(self.returned[operand.name], self.result.get(operand.name))
 
     def keep(self) -> None:
-        """Put what the kernel will overwrite aside; call it once, before the first ``restore``."""
+        """Put what the kernel will overwrite aside; call it after a first ``call``, before ``kernel``."""
         for name, array in self.pristine.items():
             if self.backend.in_host_memory:
                 self.rows.scatter(self.inputs.get(name), self.sent[name])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from math import isqrt
+from typing import NamedTuple
 
 PANEL_COLUMNS = 2048  # wide enough for a product to fill a GPU
-MAX_PANELS = 8
-ALIGNMENT = 128  # columns; rows of panels then start where vector loads like it
+TILE = 2**21  # elements of C: 128 x 128 for each multiprocessor of an H200
+MOST_PARTS = 16
+ALIGNMENT = 128  # rows or columns; those of panels then start where vector loads like it
 
 
 def block_rows(rows: int, ranks: int) -> list[tuple[int, int]]:
@@ -122,14 +124,71 @@ def panels_of(cut: list[Panel], rows: int, columns: int, row: int, column: int) 
     return cut[start:] + cut[:start]
 
 
-def column_panels(columns: int, most: int = MAX_PANELS) -> list[tuple[int, int]]:
-    """First column and width of each panel, all but the last of one width; as many as are wide enough.
+def cuts(length: int, most: int) -> list[tuple[int, int]]:
+    """First and length of each part, at most so many, and all but the last of one length.
 
-    >>> column_panels(5000)
-    [(0, 2560), (2560, 2440)]
-    >>> column_panels(100)
-    [(0, 100)]
+    >>> cuts(5000, 2), cuts(100, 8)
+    ([(0, 2560), (2560, 2440)], [(0, 100)])
     """
-    count = min(most, max(1, columns // PANEL_COLUMNS))
-    width = -(-columns // (count * ALIGNMENT)) * ALIGNMENT
-    return [(first, min(width, columns - first)) for first in range(0, columns, width)]
+    part = -(-length // (most * ALIGNMENT)) * ALIGNMENT
+    return [(first, min(part, length - first)) for first in range(0, length, part)]
+
+
+def column_panels(columns: int, most: int) -> list[tuple[int, int]]:
+    """First column and width of each panel; as many as are wide enough."""
+    return cuts(columns, min(most, max(1, columns // PANEL_COLUMNS)))
+
+
+class Tiling(NamedTuple):
+    """How a rank's rows of C are cut into tiles, and in which order what these need arrives.
+
+    Parameters
+    ----------
+    parts, panels : list of tuple of int
+        First and number of the rows, and of the columns.
+    order : str
+        Of A, the next part of A's rows, and B, the next panel of B's columns.
+    """
+
+    parts: list[tuple[int, int]]
+    panels: list[tuple[int, int]]
+    order: str
+
+
+def tilings(rows: int, columns: int, ranks: int) -> dict[str, Tiling]:
+    """Tilings of the rows of the rank that has the most, by name; the likeliest to be the fastest first.
+
+    Few panels, as their rows are long, which copies like; parts as many as leave a tile that fills a GPU, or half
+    as many. What is there of all ranks' A and of B grows as a square, which takes the fewest bytes for its tiles, or
+    A first, whose parts come more evenly.
+
+    >>> list(tilings(8192, 8192, 4))
+    ['4 x 2, A first', '2 x 2, A first', '2 x 4, A first', '1 x 4, A first', '4 x 2', '2 x 2', '2 x 4']
+    >>> {name: tiling.order for name, tiling in tilings(8192, 8192, 4).items() if name.startswith("4")}
+    {'4 x 2, A first': 'BAAAAB', '4 x 2': 'BAABAA'}
+    """
+    _, most = block_rows(rows, ranks)[0]
+    found: dict[str, Tiling] = {}
+    for a_first, of_columns, coarser in product((True, False), (2, 4), (1, 2)):
+        of_rows = min(MOST_PARTS, most * columns // (of_columns * TILE)) // coarser
+        if of_rows:
+            parts, panels = cuts(most, of_rows), cuts(columns, of_columns)
+            tiling = Tiling(parts, panels, growth(rows, columns, len(parts), len(panels), a_first))
+            if tiling not in found.values():
+                found[f"{len(parts)} x {len(panels)}" + ", A first" * a_first] = tiling
+    return found or {"1 x 1": Tiling([(0, most)], [(0, columns)], "BA")}
+
+
+def growth(rows: int, columns: int, of_rows: int, of_columns: int, a_first: bool) -> str:
+    """The order of parts of A's rows and panels of B's columns by which the tiles that can be multiplied grow.
+
+    >>> growth(64, 64, 4, 2, False), growth(64, 64, 4, 2, True), growth(64, 256, 4, 4, False)
+    ('BAABAA', 'BAAAAB', 'BAAAABBB')
+    """
+    order = ""
+    while len(order) < of_rows + of_columns:
+        a, b = order.count("A"), order.count("B")
+        there = b + 1 if a_first and b else b
+        of_b = b < of_columns and (a == of_rows or there * columns * of_rows <= a * rows * of_columns)
+        order += "B" if of_b else "A"
+    return order

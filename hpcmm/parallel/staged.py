@@ -2,9 +2,10 @@
 
 On one node, rank 0's matrices lie in memory that all ranks share, and each rank moves only its own share
 between it and its device, over its own link: rows of A and C, and one part of B, which the devices then gather
-from each other. Columns of B and C are taken in panels: while one is multiplied, the next is uploaded and
-gathered and the one before is downloaded. Over several nodes, or where the shared memory is too small, rank 0
-first sends each rank its share by MPI; from there on all is the same.
+from each other. C is cut into tiles: parts of this rank's rows, panels of columns. A tile is multiplied as soon as
+its part of A, its panel of B and what C was are there, while more is uploaded and gathered and tiles before it are
+downloaded. Over several nodes, or where the shared memory is too small, rank 0 first sends each rank its share by
+MPI; from there on all is the same.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
 from hpcmm.model import Variant
 from hpcmm.parallel.block_rows import BlockRows
-from hpcmm.parallel.distribution import Distribution
-from hpcmm.parallel.schedules import column_panels
+from hpcmm.parallel.distribution import Scheduled
+from hpcmm.parallel.schedules import Tiling, tilings
 from hpcmm.parallel.transports import Arrival, TransportError, together
 
 SHARED_MEMORY = "/dev/shm"
@@ -72,8 +74,26 @@ class SharedArrays:
             window.Free()
 
 
-class Staged(Distribution):
-    """Rank 0's matrices where all ranks reach them, and each rank's share on its device in panels."""
+class Tile(NamedTuple):
+    """A part of this rank's C: where it is before and after the product, and on the device meanwhile."""
+
+    before: np.ndarray
+    after: np.ndarray
+    c: Any
+    product: Callable[[], None]
+
+
+class Step(NamedTuple):
+    """An upload, what the ranks exchange of it, and the tiles that can be multiplied from then on."""
+
+    source: np.ndarray
+    target: Any
+    exchanges: list
+    tiles: list[Tile]
+
+
+class Staged(Scheduled):
+    """Rank 0's matrices where all ranks reach them, and each rank's share on its device in tiles."""
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
@@ -106,19 +126,10 @@ class Staged(Distribution):
             if comm.rank == 0:
                 self.result["C"] = np.empty((m, n), dtype)
         self.a = backend.empty((rows, k), dtype)
-        self.panels = column_panels(n)
-        self.b = [backend.shared_empty((k, width), dtype) for _, width in self.panels]
-        self.c = [backend.empty((rows, width), dtype) for _, width in self.panels]
+        self.b = backend.shared_empty((k * n,), dtype)  # panel by panel, each by rows
+        self.c = backend.empty((rows * n,), dtype)
+        self.transport.share("B", self.b)
         self.upload, self.download = backend.stream(), backend.stream()
-        self.exchanges = []  # of each panel, what arrives and what leaves in each step
-        for number, panel in enumerate(self.b):
-            self.transport.share(f"B{number}", panel)
-            own, steps = panel[self._rows_of(comm.rank)], []
-            for step in range(1, comm.size):
-                source, destination = (comm.rank + step) % comm.size, (comm.rank - step) % comm.size
-                part = self._rows_of(source)
-                steps.append(([Arrival(source, f"B{number}", part, panel[part])], [(destination, own)]))
-            self.exchanges.append(steps)
 
     def _page_lock(self) -> None:
         """Let the devices reach this rank's shares directly; where the system forbids it, copies take a detour."""
@@ -135,21 +146,55 @@ class Staged(Distribution):
             if self.comm.rank == 0:
                 print(f"staged: rank 0's memory is not page-locked: {error}", file=sys.stderr, flush=True)
 
-    def prepare(self, variant: Variant, parameters: Mapping[str, float]) -> list[Callable[[], None]]:
-        """Return what multiplies each panel; ``call`` has it run."""
+    def schedules(self) -> dict[str, Tiling]:
+        m, n, _ = self.shape
+        return tilings(m, n, self.comm.size)
+
+    def follow(self, schedule: Tiling, variant: Variant, parameters: Mapping[str, float]) -> list[Step]:
+        """Return the steps that ``call`` takes."""
         self.reads_c = parameters["beta"] != 0
-        products = []
-        for b, c in zip(self.b, self.c, strict=True):
-            shape = (c.shape[0], c.shape[1], self.a.shape[1])
-            arrays = {"A": self.a, "B": b, "C": c}
-            if 0 in shape:
-                products.append(lambda: None)
+        steps: list[Step] = []
+        of_a, of_b = [], []  # what is there
+
+        def tile(rows: slice, columns: slice) -> Tile:
+            c = self._panel(self.c, columns)[rows]
+            product = self.local(variant, parameters, self.a[rows], self._panel(self.b, columns), c, first=True)
+            return Tile(self.host["C"][rows, columns], self.host["result"][rows, columns], c, product)
+
+        for matrix in schedule.order:
+            if matrix == "A":
+                first, count = schedule.parts[len(of_a)]
+                rows = slice(first, first + count)  # of which a rank with fewer than others may not have all
+                of_a.append(rows)
+                steps.append(Step(self.host["A"][rows], self.a[rows], [], [tile(rows, columns) for columns in of_b]))
             else:
-                products.append(self.backend.prepare(self.operation, variant, shape, self.dtype, parameters, arrays))
-        return products
+                first, count = schedule.panels[len(of_b)]
+                columns = slice(first, first + count)
+                of_b.append(columns)
+                own = self._panel(self.b, columns)[self._rows_of(self.comm.rank)]
+                tiles = [tile(rows, columns) for rows in of_a]
+                steps.append(Step(self.host["B"][:, columns], own, self._exchanges(columns), tiles))
+        return steps
+
+    def _exchanges(self, columns: slice) -> list:
+        """What arrives of a panel of B and what leaves, in each step."""
+        rank, size = self.comm.rank, self.comm.size
+        panel, steps = self._panel(self.b, columns), []
+        begin, width = panel.shape[0] * columns.start, panel.shape[1]
+        for step in range(1, size):
+            source, destination = (rank + step) % size, (rank - step) % size
+            rows = self._rows_of(source)
+            place = slice(begin + rows.start * width, begin + rows.stop * width)
+            steps.append(([Arrival(source, "B", place, panel[rows])], [(destination, panel[self._rows_of(rank)])]))
+        return steps
+
+    def _panel(self, memory, columns: slice):
+        """Columns of B or C, whose memory has panel after panel, each by rows."""
+        rows = memory.size // self.shape[1]
+        return memory[rows * columns.start : rows * columns.stop].reshape(rows, columns.stop - columns.start)
 
     def poison(self) -> None:
-        for array in (*self.result.values(), self.a, *self.b, *self.c):
+        for array in (*self.result.values(), self.a, self.b, self.c):
             array.fill(self.poison_value)
         if not self.shared:
             for array in self.host.values():
@@ -157,7 +202,10 @@ class Staged(Distribution):
         self.backend.synchronize()
         self.comm.Barrier()
 
-    def call(self, run: list[Callable[[], None]]) -> dict[str, float]:
+    def attempt(self, run: list[Step]) -> float:
+        return self.call(run)["total"]
+
+    def call(self, run: list[Step]) -> dict[str, float]:
         """Do the whole call once. Where phases overlap, each one's time is that of its own work."""
         backend, transport, comm = self.backend, self.transport, self.comm
         seconds = {}
@@ -169,30 +217,30 @@ class Staged(Distribution):
             seconds["scatter"] = time.perf_counter() - begin
 
         first = backend.mark(self.upload)
-        own, shared, uploaded = self._rows_of(comm.rank), [], []
-        for number, ((column, width), b, c) in enumerate(zip(self.panels, self.b, self.c, strict=True)):
-            columns = slice(column, column + width)
-            backend.copy_async(self.host["B"][:, columns], b[own], self.upload)
-            shared.append(backend.mark(self.upload))
-            if number == 0:  # it arrives while the first panel of B is gathered
-                backend.copy_async(self.host["A"], self.a, self.upload)
-            if self.reads_c:
-                backend.copy_async(self.host["C"][:, columns], c, self.upload)
+        uploaded, ready = [], []  # of each step and each tile
+        for step in run:
+            backend.copy_async(step.source, step.target, self.upload)
             uploaded.append(backend.mark(self.upload))
+            for tile in step.tiles:
+                if self.reads_c:
+                    backend.copy_async(tile.before, tile.c, self.upload)
+                ready.append(backend.mark(self.upload))
 
         computed, downloaded = [], []
-        for number, ((column, width), c, product) in enumerate(zip(self.panels, self.c, run, strict=True)):
-            transport.settle(shared[number])
-            for ticket in [transport.start(*step, shared[number]) for step in self.exchanges[number]]:
-                transport.wait(ticket)
-            backend.wait(uploaded[number])
-            computed.append([backend.mark()])
-            product()
-            computed[-1].append(backend.mark())
-            backend.wait(computed[-1][1], self.download)
-            downloaded.append([backend.mark(self.download)])
-            backend.copy_async(c, self.host["result"][:, column : column + width], self.download)
-            downloaded[-1].append(backend.mark(self.download))
+        for step, there in zip(run, uploaded, strict=True):
+            if step.exchanges:
+                transport.settle(there)
+                for ticket in [transport.start(*exchange, there) for exchange in step.exchanges]:
+                    transport.wait(ticket)
+            for tile in step.tiles:
+                backend.wait(ready[len(computed)])
+                computed.append([backend.mark()])
+                tile.product()
+                computed[-1].append(backend.mark())
+                backend.wait(computed[-1][1], self.download)
+                downloaded.append([backend.mark(self.download)])
+                backend.copy_async(tile.c, tile.after, self.download)
+                downloaded[-1].append(backend.mark(self.download))
         backend.finish(downloaded[-1][1])
         done = time.perf_counter()
         if not self.shared:
@@ -201,7 +249,7 @@ class Staged(Distribution):
         comm.Barrier()
         seconds["total"] = time.perf_counter() - begin
         if not backend.in_host_memory:
-            seconds["upload"] = backend.elapsed(first, uploaded[-1])
+            seconds["upload"] = backend.elapsed(first, ready[-1])
             seconds["download"] = sum(backend.elapsed(*marks) for marks in downloaded)
         seconds["kernel"] = sum(backend.elapsed(*marks) for marks in computed)
         return seconds

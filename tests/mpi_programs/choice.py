@@ -18,7 +18,7 @@ from hpcmm.parallel.transports import Mpi
 
 COMM, BACKEND = MPI.COMM_WORLD, CpuBackend(threads=1)
 SHAPE, PARAMETERS = (41, 37, 43), {"alpha": 1.5, "beta": 0.5}
-schedules.PANEL_COLUMNS, schedules.ALIGNMENT = 4, 4
+schedules.PANEL_COLUMNS, schedules.TILE, schedules.ALIGNMENT = 4, 16, 4
 
 
 def spread(algorithm: str):
@@ -35,7 +35,7 @@ def choose(algorithm: str, seconds: Callable[[str], float]) -> str:
     names = {name: name for name in product.schedules()}
     product.schedules = lambda: names
     product.follow = lambda name, *_: name
-    product.kernel = lambda name, cold: seconds(name)
+    product.attempt = seconds
     product.prepare(MATMUL.variant("numpy"), PARAMETERS)
     choices = COMM.allgather(product.schedule)
     assert choices == choices[:1] * COMM.size, choices
@@ -68,5 +68,5 @@ def check(algorithm: str) -> None:
 
 
 if __name__ == "__main__":
-    for each in ("resident", "ring", "summa"):
+    for each in ("staged", "resident", "ring", "summa"):
         check(each)

@@ -21,7 +21,7 @@ from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import SUM
 from hpcmm.parallel import schedules, staged, transports, world
-from hpcmm.parallel.distribution import ProductInPlace, distribute
+from hpcmm.parallel.distribution import Scheduled, distribute
 from hpcmm.parallel.memory import need
 
 WORLD = MPI.COMM_WORLD
@@ -33,11 +33,12 @@ VARIANTS = {"cpu": ["numpy", "serial", "packed"], "cuda": ["cublas", "tiled_padd
 REDUCTION = {"cpu": "serial", "cuda": "one_launch"}[DEVICE]
 ALGORITHMS = [algorithm.name for algorithm in MATMUL.algorithms[1:] if not algorithm.variants]
 COMMS: dict[int, MPI.Comm] = {}  # of the first ranks, by their number
-KNOWN: dict[tuple[int, type], set[str]] = defaultdict(set)  # schedules, by number of ranks and algorithm
+ALL_OF = (61, 53, 67)  # the shape of which every schedule is tried
+KNOWN: dict[tuple[int, type], set[str]] = defaultdict(set)  # its schedules, by number of ranks and algorithm
 FOLLOWED: dict[tuple[int, type], set[str]] = defaultdict(set)
 OPEN: dict[tuple[int, str], transports.Transport] = {}
 
-schedules.PANEL_COLUMNS, schedules.ALIGNMENT = 8, 4  # several panels of small matrices
+schedules.PANEL_COLUMNS, schedules.TILE, schedules.ALIGNMENT = 8, 64, 4  # several panels of small matrices
 size = st.one_of(st.integers(1, 8), st.integers(1, 90))
 
 
@@ -77,13 +78,14 @@ BACKEND.empty, BACKEND.shared_empty = counting(BACKEND.empty), counting(BACKEND.
 
 def prepared(spread, variant, parameters, seed: int):
     """What goes by a schedule that the seed chooses, of those that all ranks have."""
-    if not isinstance(spread, ProductInPlace):
+    if not isinstance(spread, Scheduled):
         return spread.prepare(variant, parameters)
     schedules = list(spread.schedules())
     assert spread.comm.allgather(schedules) == [schedules] * spread.comm.size
     chosen, kind = schedules[seed % len(schedules)], (spread.comm.size, type(spread))
-    KNOWN[kind].update(schedules)
-    FOLLOWED[kind].add(chosen)
+    if spread.shape == ALL_OF:
+        KNOWN[kind].update(schedules)
+        FOLLOWED[kind].add(chosen)
     return spread.follow(spread.schedules()[chosen], variant, parameters)
 
 
@@ -191,11 +193,12 @@ def main() -> None:
                     fixed += 1
         for ranks in RANKS:  # each schedule, with uneven blocks, and with more ranks than terms or rows
             carriers = [on for on in works if on[0] == ranks]
-            for seed in range(3 * len(schedules.divisions(ranks))):
-                for turn, shape in enumerate(((61, 53, 67), (3, 40, 2))):
+            most = {"resident": 3 * len(schedules.divisions(ranks)), "staged": 8}
+            for seed in range(max(most.values())):
+                for turn, shape in enumerate((ALL_OF, (3, 40, 2))):
                     on = carriers[(seed // 3 + turn) % len(carriers)]
-                    for algorithm in ALGORITHMS[1:]:
-                        if seed < 2 or algorithm == "resident":
+                    for algorithm in ALGORITHMS:
+                        if seed < most.get(algorithm, 2):
                             dtype = MATMUL.dtypes[seed % 2]
                             run(WORLD.bcast(("matmul", algorithm, VARIANTS[0], dtype, shape, on, scalars[0], seed)))
                             fixed += 1
