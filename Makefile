@@ -1,7 +1,6 @@
 # The commands that a person types. Everything is installed into .venv; nothing else is touched.
 
 PYTHON ?= python3
-SCALE ?= quick
 CORES ?= all
 
 comma := ,
@@ -35,8 +34,9 @@ $(INSTALLED): $(SOURCES)
 	@touch $@
 
 profile: PROFILE := profile=true
+run profile: CHANGES = $(strip $(if $(SCALE),scale=$(SCALE)) $(PROFILE))
 run profile: setup
-	@snakemake --cores $(CORES) --rerun-incomplete --quiet host reason rules --config scale=$(SCALE) $(PROFILE)
+	@snakemake --cores $(CORES) --rerun-incomplete --quiet host reason rules $(if $(CHANGES),--config $(CHANGES))
 	@echo 'report: $(CURDIR)/results/report.html'
 
 reference: setup

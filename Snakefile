@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from hpcmm import backends, plan, site, slurm
+from hpcmm import backends, plan, site, slurm, status
 from hpcmm.model import HpcmmError
 
 HERE = Path(workflow.basedir)
@@ -25,25 +25,22 @@ os.environ.update(
     PRTE_MCA_hwloc_default_binding_policy="none",
 )
 
-# a config file given on the command line takes this one's place instead of being merged into it
-if "sweeps" not in config:
-
-    configfile: HERE / "config.yaml"
-
-
 try:
     SITE = site.read(HERE / "profiles" / "slurm" / "site.yaml")
     if IN_JOB:
         # a job does what was planned, whatever its node has
         PLAN = plan.read(Path("results/plan.json"))
         slurm.enter_job()
-    elif ON_CLUSTER:
-        # what this machine has says nothing about the cluster: auto is all that the config asks for
-        PLAN = plan.make(config, "", sys.maxsize)
-        os.environ.update(PATH=os.pathsep.join([str(HERE / "jobs" / "bin"), os.environ.get("PATH", "")]))
     else:
-        PLAN = plan.make(config, backends.cuda_missing(), backends.gpu_count())
-    if not IN_JOB:
+        # a config file given on the command line takes the place of ours instead of being merged into it
+        EXPERIMENT = plan.read_config(*(workflow.overwrite_configfiles or [HERE / "config.yaml"]))
+        plan.merge_into(EXPERIMENT, config)
+        if ON_CLUSTER:
+            # what this machine has says nothing about the cluster: auto is all that the config asks for
+            PLAN = plan.make(EXPERIMENT, "", sys.maxsize)
+            os.environ.update(PATH=os.pathsep.join([str(HERE / "jobs" / "bin"), os.environ.get("PATH", "")]))
+        else:
+            PLAN = plan.make(EXPERIMENT, backends.cuda_missing(), backends.gpu_count(), len(os.sched_getaffinity(0)))
         slurm.clear_after_kill()
 except HpcmmError as error:
     sys.exit("hpcmm: error: {}".format(error))
@@ -80,6 +77,7 @@ onsuccess:
 
 onerror:
     slurm.end()
+    print(status.unfinished(PLAN, Path("results")), file=sys.stderr, flush=True)
 
 
 localrules:

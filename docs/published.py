@@ -81,8 +81,24 @@ def run(columns: Columns | None, frame: pd.DataFrame | None) -> str:
         f"[The report](results/reference/report.html) of the published run ({where})\nis made from "
         f"[timings.h5](results/reference/timings.h5): {analysis.summary(columns, frame).line}.\n\n"
         + "".join(f"- {each.name}: **{each.value}**, {each.text}.\n" for each in first)
-        + f"\n{_figure('ladder')}"
+        + f"{_revisions(columns, frame)}\n{_figure('ladder')}"
     )
+
+
+def _revisions(columns: Columns, frame: pd.DataFrame) -> str:
+    """Which sweep is of which revision, if there are several; the newest first."""
+    known = [each["provenance"] for each in analysis.runs(columns)]
+    made = [(str(each.get("utc", "")), str(each.get("revision") or "unknown")[:7]) for each in known]
+    shown = frame[~frame["superseded"]]
+    sweeps: dict[str, list[str]] = {}
+    for (_, revision), sweep in sorted(
+        {(made[i], sweep) for i, sweep in zip(shown["run"], shown["sweep"], strict=True)}
+    ):
+        sweeps.setdefault(revision, []).append(sweep)
+    if len(sweeps) < 2:
+        return ""
+    lists = (f"{revision} ({', '.join(dict.fromkeys(names))})" for revision, names in reversed(sweeps.items()))
+    return f"\nIts sweeps are of several revisions, between which kernels may have changed: {'; '.join(lists)}.\n"
 
 
 def ladder(operation: str, sweeps: Sequence[str]) -> Callable[[Columns | None, pd.DataFrame | None], str]:

@@ -7,7 +7,7 @@ import gc
 import itertools
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except BrokenPipeError:  # as of `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:  # as of a folder that cannot be written, or a full disk
+        place = f"{error.filename}: " if error.filename else ""
+        print(f"hpcmm: error: {place}{os.strerror(error.errno) if error.errno else error}", file=sys.stderr)
         return 1
 
 
@@ -94,7 +98,9 @@ def parser() -> argparse.ArgumentParser:
     )
     inner.add_argument("before", metavar="A", type=Path, help="HDF5 file of a job or an experiment")
     inner.add_argument("after", metavar="B", type=Path, help="another, of the same kind of machine")
-    inner.add_argument("--of", choices=("kernel", "call"), default="kernel", help="the kernel alone, or the whole call")
+    inner.add_argument(
+        "--of", choices=("kernel", "call"), default="kernel", help="the kernel alone (default), or the whole call"
+    )
     inner.add_argument("--fail-on-regression", type=share, metavar="SHARE", help="such as 5%%")
     inner.add_argument("--all", action="store_true", help="list the points that are the same, too")
     inner.add_argument("--anyway", action="store_true", help="compare also what differs in kind, as another GPU")
@@ -123,7 +129,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
     if arguments.cluster:
         planned = plan.make(config, "", sys.maxsize)
     else:
-        planned = plan.make(config, backends.cuda_missing(), backends.gpu_count())
+        planned = plan.make(config, backends.cuda_missing(), backends.gpu_count(), len(os.sched_getaffinity(0)))
     rows = []
     for (sweep, device, ranks), group in itertools.groupby(planned.to_measure, lambda b: (b.sweep, b.device, b.ranks)):
         rows.append([sweep, device, ranks, ranks if device == "cuda" else 0, *amount(list(group))])
@@ -156,26 +162,13 @@ def amount(batches: Sequence[Batch]) -> list[Any]:
 
 def read_config(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     """Read a config as Snakemake does: each ``KEY=VALUE`` replaces a value, or is merged into a mapping."""
-    try:
-        config = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise plan.ConfigError(f"{path}: {error}") from error
-    if not isinstance(config, dict):
-        raise plan.ConfigError(f"{path}: {config!r}; allowed: keys with values, as in {CONFIG.name}")
+    config = plan.read_config(path)
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals:
             raise plan.ConfigError(f"--config {override}: allowed: KEY=VALUE")
-        merge_into(config, {key: yaml.safe_load(value)})
+        plan.merge_into(config, {key: yaml.safe_load(value)})
     return config
-
-
-def merge_into(config: dict[str, Any], changes: Mapping[str, Any]) -> None:
-    for key, value in changes.items():
-        if isinstance(value, Mapping) and isinstance(config.get(key), dict):
-            merge_into(config[key], value)
-        else:
-            config[key] = value
 
 
 def run_status(arguments: argparse.Namespace) -> int:

@@ -15,8 +15,8 @@ import pandas as pd
 
 from hpcmm import limits
 from hpcmm.interval import interval_rank
-from hpcmm.model import COUNTERS, PHASES, RESOURCES, STATES, TEXTBOOK, UNCHECKED
-from hpcmm.operations import OPERATIONS, matmul
+from hpcmm.model import COUNTERS, PHASES, RESOURCES, STATES, TEXTBOOK, UNCHECKED, spread_name
+from hpcmm.operations import OPERATIONS
 from hpcmm.store import DIMENSIONS, MEASUREMENTS, PROFILES, WHAT, StoreError
 
 Columns = Mapping[str, Mapping[str, np.ndarray]]
@@ -159,7 +159,7 @@ def _describe(frame: pd.DataFrame, parameters: Sequence[str]) -> None:
         memories.append({1.0: "pinned", 0.0: "pageable"}.get(own.get("pinned"), ""))
         widths = [f"{v:g}" if k == "tile" else f"{k} {v:g}" for k, v in own.items() if k != "pinned"]
         algorithm = row["contender_algorithm"]
-        names.append(" ".join([contender, *([] if algorithm == TEXTBOOK else [algorithm]), *widths]))
+        names.append(" ".join([spread_name(contender, algorithm), *widths]))
         settings.append(", ".join(f"{k} {v:g}" for k, v in given.items() if k in general))
         rung = ladder.index(contender) if contender in ladder else len(ladder)
         arithmetics.append(other.get((row["operation"], contender), {}).get(row["dtype"], ""))
@@ -287,117 +287,6 @@ def throttling_names(bits: int) -> str:
     return ", ".join(name for bit, name in THROTTLING.items() if bits & bit)
 
 
-# How an SM hands out what it has: to whole warps, registers of one of its four parts in units of 256,
-# shared memory in units of 128 bytes (256 before compute capability 8.0, which changes little).
-WARP, PARTITIONS, REGISTER_UNIT, SHARED_UNIT = 32, 4, 256, 128
-LIMITS = ("threads", "registers", "shared memory", "blocks")
-
-
-def block_limits(kernel: Mapping[str, float]) -> dict[str, int]:
-    """Blocks that an SM could hold at once if it ran short of one thing only.
-
-    Parameters
-    ----------
-    kernel : mapping
-        ``RESOURCES`` of a kernel. What it does not use does not limit it.
-
-    Returns
-    -------
-    dict
-        By ``"threads"``, ``"registers"``, ``"shared memory"`` and ``"blocks"``, the hardware's own limit.
-
-    Examples
-    --------
-    >>> fermi = {"sm_threads": 1536, "sm_blocks": 8, "sm_registers": 32768, "sm_shared_bytes": 16384}
-    >>> block_limits(fermi | {"block_x": 16, "block_y": 16, "shared_bytes": 2048})
-    {'threads': 6, 'shared memory': 8, 'blocks': 8}
-    """
-    warps = _ceil(kernel["block_x"] * kernel["block_y"], WARP)
-    limits = {"threads": int(kernel["sm_threads"] // (WARP * warps))}
-    if kernel.get("registers", 0):
-        of_a_warp = REGISTER_UNIT * _ceil(kernel["registers"] * WARP, REGISTER_UNIT)
-        limits["registers"] = int(kernel["sm_registers"] // PARTITIONS // of_a_warp * PARTITIONS // warps)
-    names = ("shared_bytes", "dynamic_shared_bytes", "reserved_shared_bytes")
-    if shared := SHARED_UNIT * _ceil(sum(kernel.get(name, 0) for name in names), SHARED_UNIT):
-        limits["shared memory"] = int(kernel["sm_shared_bytes"] // shared)
-    return limits | {"blocks": int(kernel["sm_blocks"])}
-
-
-def _ceil(whole: float, part: int) -> int:
-    return int(-(-whole // part))
-
-
-def tile_phase(rows: int, columns: int, depth: int) -> tuple[int, int]:
-    """Elements that a block loads, and operations that it does with them, between two barriers of a product.
-
-    Without tiles each thread loads one element of A and one of B for a multiplication and an addition,
-    as a block of one element would.
-
-    Examples
-    --------
-    >>> tile_phase(16, 16, 16)
-    (512, 8192)
-    >>> tile_phase(1, 1, 1)
-    (2, 2)
-    """
-    return depth * (rows + columns), 2 * rows * columns * depth
-
-
-def resources(frame: pd.DataFrame) -> pd.DataFrame:
-    """What each CUDA kernel takes of an SM, one row for each operation, label and dtype.
-
-    Returns
-    -------
-    DataFrame
-        Of ``measurements``, the row with the largest grid, and
-
-        - ``occupancy``: threads of the resident blocks over the most threads that an SM holds;
-        - ``limit_threads``, ``limit_registers``, ``limit_shared_memory``, ``limit_blocks``: as
-          ``block_limits``, NaN where it does not limit; ``limited_by``: which of them are the least;
-        - ``computed_blocks``: the least, which should be ``resident_blocks``, the driver's;
-        - of a product ``phase_loads``, ``phase_flops``: as ``tile_phase``; ``pending_loads``: those of all
-          resident blocks; ``bound_flops_per_second``: the rate at which memory delivers these loads, if
-          no cache helped.
-    """
-    rows = points(frame)
-    rows = rows[(rows["device"] == "cuda") & rows[list(RESOURCES)].notna().all(axis=1)]
-    by_grid = (rows["grid_x"] * rows["grid_y"]).argsort(kind="stable")
-    rows = rows.iloc[by_grid].groupby(["operation", "label", "dtype", "gpu"], sort=False).tail(1)
-    precision = [_dtype_order(*pair) for pair in zip(rows["operation"], rows["dtype"], strict=True)]
-    rows = rows.assign(precision=precision).sort_values(["operation", "place", "precision"], kind="stable")
-    rows = rows.drop(columns="precision").reset_index(drop=True)
-    return rows.join(pd.DataFrame([_occupancy(row) for row in records(rows)], index=rows.index))
-
-
-def _occupancy(row: Mapping[str, Any]) -> dict[str, Any]:
-    limits = block_limits(row)
-    least = min(limits.values())
-    found = {
-        "occupancy": row["resident_blocks"] * row["block_x"] * row["block_y"] / row["sm_threads"],
-        **{f"limit_{name.replace(' ', '_')}": float(limits.get(name, np.nan)) for name in LIMITS},
-        "limited_by": ", ".join(name for name, blocks in limits.items() if blocks == least),
-        "computed_blocks": least,
-    }
-    operation = OPERATIONS[row["operation"]]
-    if operation.dimensions == DIMENSIONS:
-        staged = row["shared_bytes"] + row["dynamic_shared_bytes"] > 0
-        widths = [1, 1, 1]  # without a tile each thread loads for itself
-        variants = [variant for variant in operation.ladder if variant.name == row["variant"]]
-        if staged and variants:
-            tile = 0 if np.isnan(row.get("tile", np.nan)) else row["tile"]
-            rows_columns = matmul.covered(variants[0], row["dtype"], {"tile": tile})
-            widths = [*rows_columns, variants[0].constants_of(row["dtype"]).get("DEPTH", tile)]
-        loads, flops = tile_phase(*widths)
-        delivered = row["memory_bytes_per_second"] / np.dtype(row["dtype"]).itemsize
-        found |= {
-            "phase_loads": loads,
-            "phase_flops": flops,
-            "pending_loads": loads * row["resident_blocks"] * (1 if staged else row["block_x"] * row["block_y"]),
-            "bound_flops_per_second": delivered * flops / loads,
-        }
-    return found
-
-
 def profiles(columns: Columns) -> pd.DataFrame:
     """What a profiler counted, one row for each operation, label and dtype, in the order of the ladder.
 
@@ -421,8 +310,7 @@ def profiles(columns: Columns) -> pd.DataFrame:
     for kind in ("load", "store"):
         instructions = rows[f"shared_{kind}s"]
         rows[f"shared_wavefronts_per_{kind}"] = rows[f"shared_{kind}_wavefronts"] / instructions.where(instructions > 0)
-    precision = [_dtype_order(*pair) for pair in zip(rows["operation"], rows["dtype"], strict=True)]
-    rows = rows.assign(precision=precision, position=pd.factorize(rows["operation"])[0])
+    rows = rows.assign(precision=precisions(rows), position=pd.factorize(rows["operation"])[0])
     rows = rows.sort_values(["position", "place", "precision"], kind="stable")
     return rows.drop(columns=["precision", "position"]).reset_index(drop=True)
 
@@ -468,14 +356,8 @@ def is_own(frame: pd.DataFrame) -> pd.Series:
 
 def series(frame: pd.DataFrame) -> Iterator[Series]:
     """Split the points into the tables of the report, sweeps in the order of the file, without resources."""
-    rows = (
-        points(frame)
-        .drop(columns=list(RESOURCES))
-        .assign(
-            precision=lambda rows: [_dtype_order(*pair) for pair in zip(rows["operation"], rows["dtype"], strict=True)]
-        )
-    )
-    rows = rows.assign(position=pd.factorize(rows["sweep"])[0])
+    rows = points(frame).drop(columns=list(RESOURCES))
+    rows = rows.assign(precision=precisions(rows), position=pd.factorize(rows["sweep"])[0])
     rows = rows.sort_values(["position", "precision", "ranks", "setting", *DIMENSIONS, "place"], kind="stable")
     keys = ["sweep", "operation", "dtype", "ranks", "setting"]
     for (sweep, operation, dtype, ranks, setting), part in rows.groupby(keys, sort=False):
@@ -483,9 +365,11 @@ def series(frame: pd.DataFrame) -> Iterator[Series]:
         yield Series(sweep, operation, dtype, int(ranks), setting, part)
 
 
-def _dtype_order(operation: str, dtype: str) -> int:
-    dtypes = OPERATIONS[operation].dtypes
-    return dtypes.index(dtype) if dtype in dtypes else len(dtypes)
+def precisions(rows: pd.DataFrame) -> list[int]:
+    """The place of each row's type among those of its operation; a type that it does not know comes last."""
+    known = {name: operation.dtypes for name, operation in OPERATIONS.items()}
+    pairs = [(known[operation], dtype) for operation, dtype in zip(rows["operation"], rows["dtype"], strict=True)]
+    return [dtypes.index(dtype) if dtype in dtypes else len(dtypes) for dtypes, dtype in pairs]
 
 
 def ladder(rows: pd.DataFrame) -> pd.DataFrame:

@@ -15,11 +15,12 @@ from hpcmm import analysis
 from hpcmm.analysis import Columns
 from hpcmm.model import HpcmmError
 from hpcmm.operations import OPERATIONS
-from hpcmm.store import DIMENSIONS, MEASUREMENTS
+from hpcmm.store import DIMENSIONS
 
 ALPHA = 0.005  # of unchanged points, at most this share is called faster or slower
 MARGIN = 0.01  # a smaller change is none
 
+PHASES = {"kernel": "the kernel alone", "call": "the whole call"}  # what may be compared
 VERDICTS = ("broken", "slower", "ambiguous", "faster", "mended", "same", "FAIL")
 
 
@@ -143,7 +144,7 @@ def compare(before: Columns, after: Columns, phase: str = "kernel", anyway: bool
     before, after : mapping
         What ``store.read`` returns.
     phase : {"kernel", "call"}
-        The kernel alone, or the whole call.
+        The kernel alone, or the whole call; of an algorithm that does only the other, that one.
     anyway : bool
         Compare also what differs in kind.
 
@@ -158,20 +159,23 @@ def compare(before: Columns, after: Columns, phase: str = "kernel", anyway: bool
         raise ComparisonError(
             f"these files differ in kind: {'; '.join(kinds)}; give --anyway to compare them nevertheless"
         )
-    frames = [analysis.points(analysis.measurements(columns)) for columns in (before, after)]
-    keys = _keys(frames)
+    derived = [analysis.measurements(columns) for columns in (before, after)]
+    times = [_times(columns, frame) for columns, frame in zip((before, after), derived, strict=True)]
+    frames = [analysis.points(frame) for frame in derived]
     if frames[0].empty or frames[1].empty:
         raise ComparisonError("a file without a measured point cannot be compared")
-    times = [_times(columns, frame, keys, phase) for columns, frame in zip((before, after), frames, strict=True)]
-    known = [frame.drop_duplicates(keys).assign(key=_key(frame.drop_duplicates(keys), keys)) for frame in frames]
-    both = known[1].merge(known[0][["key", "result"]], on="key", suffixes=("", "_before"))
+    known = [frame.assign(key=key, at=frame.index) for frame, key in zip(frames, _keys(frames), strict=True)]
+    both = known[1].merge(known[0][["key", "result", "at"]], on="key", suffixes=("", "_before"))
     if both.empty:
         raise ComparisonError(
             "these files have no point in common: none has the same sweep, variant, size, type and ranks"
         )
-    found = []
+    found, labels = [], []
     for row in analysis.records(both):
-        first, second = (each.get(row["key"], np.empty(0)) for each in times)
+        measures = OPERATIONS[row["operation"]].algorithm(row["algorithm"]).measures
+        of = phase if phase in measures else measures[0]  # some algorithms are a way to do the one only
+        labels.append(row["label"] + ("" if of == phase else f", {PHASES[of]}"))
+        first, second = times[0].get((row["at_before"], of), []), times[1].get((row["at"], of), [])
         passed = (row["result_before"] == "PASS", row["result"] == "PASS")
         if passed != (True, True):
             found.append({"verdict": {(True, False): "broken", (False, True): "mended"}.get(passed, "FAIL")})
@@ -182,31 +186,34 @@ def compare(before: Columns, after: Columns, phase: str = "kernel", anyway: bool
             medians = {"before": float(np.median(first)), "after": float(np.median(second))}
             found.append(vars(result) | medians)
     names = ["before", "after", "ratio", "low", "high", "p", "verdict"]
-    rows = both.drop(columns=["ratio"]).join(pd.DataFrame(found, columns=names, index=both.index))
-    return Comparison(rows, len(known[0]) - len(both), len(known[1]) - len(both), tuple(kinds + notes))
+    rows = both.assign(label=labels).drop(columns=["ratio"]).join(pd.DataFrame(found, columns=names, index=both.index))
+    return Comparison(rows, len(frames[0]) - len(both), len(frames[1]) - len(both), tuple(kinds + notes))
 
 
-def _keys(frames: Sequence[pd.DataFrame]) -> list[str]:
-    """The columns that name a point: those of a point, and its parameters."""
-    point = ["sweep", "operation", "variant", "algorithm", *DIMENSIONS, "dtype", "ranks"]
+def _keys(frames: Sequence[pd.DataFrame]) -> list[list[tuple]]:
+    """What names each point of several files: what it is, its parameters, and the machine where there are several.
+
+    A parameter that a whole file lacks is one that none of its points has.
+    """
     parameters = {name for operation in OPERATIONS.values() for name in operation.parameters} | {"tile", "pinned"}
-    present = set(frames[0].columns) & set(frames[1].columns)
-    return [name for name in [*point, *sorted(parameters - set(MEASUREMENTS))] if name in present]
+    names = ["sweep", "operation", "variant", "algorithm", *DIMENSIONS, "dtype", "ranks", *sorted(parameters)]
+    rows = [frame.reindex(columns=[*names, "machine"]) for frame in frames]
+    if not any(each.duplicated(names).any() for each in rows):
+        rows = [each[names] for each in rows]
+    return [
+        [tuple(None if value != value else value for value in row) for row in each.to_numpy(object).tolist()]
+        for each in rows
+    ]
 
 
-def _key(frame: pd.DataFrame, keys: Sequence[str]) -> list[tuple]:
-    return [tuple(None if value != value else value for value in row.values()) for row in analysis.records(frame[keys])]
-
-
-def _times(columns: Columns, frame: pd.DataFrame, keys: Sequence[str], phase: str) -> dict[tuple, np.ndarray]:
-    """The seconds of each repetition's slowest rank, by point."""
-    slowest = analysis.slowest_ranks(columns, analysis.measurements(columns))
-    slowest = slowest[slowest["call"] == (phase == "call")]
-    column = "total" if phase == "call" else "kernel"
-    seconds = {
-        index: group[column].dropna().to_numpy() for index, group in slowest.groupby("measurement") if len(group)
-    }
-    return {key: seconds[i] for i, key in zip(frame.index, _key(frame, keys), strict=True) if i in seconds}
+def _times(columns: Columns, frame: pd.DataFrame) -> dict[tuple[int, str], np.ndarray]:
+    """The seconds of each repetition's slowest rank, by measurement and by what was timed, as ``PHASES`` has it."""
+    slowest = analysis.slowest_ranks(columns, frame)
+    found = {}
+    for of, column in (("kernel", "kernel"), ("call", "total")):
+        seconds = slowest.loc[slowest["call"] == (of == "call"), ["measurement", column]].dropna()
+        found |= {(index, of): group.to_numpy() for index, group in seconds.groupby("measurement")[column]}
+    return found
 
 
 def differences(before: Columns, after: Columns) -> tuple[list[str], list[str]]:

@@ -20,8 +20,9 @@ from typing import Literal
 
 import psutil
 
-from hpcmm import backends, kernels, provenance, store
+from hpcmm import backends, journal, kernels, provenance
 from hpcmm.operations import OPERATIONS
+from hpcmm.store import StoreError
 
 SECONDS = 60  # that a program which is tried may take
 # What launchers tell a process of the number of its ranks: Open MPI, MPICH and Intel MPI, Slurm.
@@ -370,8 +371,8 @@ def check_results(folder: Path) -> Iterator[Check]:
     found = f"{free / 2**30:.1f} GiB free at {folder}"
     yield Check("disk", "ok" if enough else "warning", found, "" if enough else advice)
     try:
-        store.rehearse(folder)
-    except OSError as error:
+        journal.rehearse(folder)
+    except (OSError, StoreError) as error:
         advice = "choose a folder on another file system, or set HDF5_USE_FILE_LOCKING=FALSE if only HDF5 cannot lock"
         yield Check("files", "error", f"{folder}: {one_line(error)}", advice)
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import socket
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ import psutil
 from hpcmm import provenance
 from hpcmm.backends import gpu_uuids, open_backend
 from hpcmm.interval import interval_rank
+from hpcmm.journal import Journal
 from hpcmm.model import (
     TEXTBOOK,
     UNCHECKED,
@@ -35,7 +37,6 @@ from hpcmm.parallel.distribution import Distribution, distribute
 from hpcmm.parallel.memory import MemoryShortageError, preflight
 from hpcmm.parallel.transports import exchange_times, open_transport
 from hpcmm.plan import STARTUP_SECONDS, duration
-from hpcmm.store import Journal
 
 ATTEMPTS = 2  # to measure a point that ends its job or raises
 
@@ -289,18 +290,90 @@ def run_for_profiler(comm, backend, points: Sequence[Point], measuring: Measurin
 
 
 def describe_ranks(comm, backend) -> dict[str, Any]:
-    """Gather provenance of all ranks on rank 0."""
-    mine = backend.describe()
-    everyone = comm.gather((provenance.collect(), mine, world.node()), root=0)
+    """Gather provenance of all ranks on rank 0, which alone starts other programs for it."""
+    everyone = comm.gather((socket.gethostname(), world.node(), backend.describe()), root=0)
     if everyone is None:
         return {}
-    first, described, _ = everyone[0]
-    gpus = [each["gpu"] for _, each, _ in everyone if "gpu" in each]
-    hosts = sorted({each["host"] for each, _, _ in everyone})
-    for rank, (_, each, node) in enumerate(everyone):
-        print(f"rank {rank} on {node}: {each['gpu']['uuid'] if 'gpu' in each else 'CPU'}", flush=True)
-    first["cpu"] |= described.get("cpu", {})
-    return first | {"hosts": hosts, "mpi": world.describe(comm), "gpus": gpus}
+    found = provenance.collect()
+    found["cpu"] |= everyone[0][2].get("cpu", {})
+    gpus = [described["gpu"] for *_, described in everyone if "gpu" in described]
+    for rank, (_, node, described) in enumerate(everyone):
+        print(f"rank {rank} on {node}: {described['gpu']['uuid'] if 'gpu' in described else 'CPU'}", flush=True)
+    return found | {"hosts": sorted({host for host, *_ in everyone}), "mpi": world.describe(comm), "gpus": gpus}
+
+
+class Bench:
+    """The ranks of a job with their devices, and on them the problem of the point that is measured.
+
+    All methods are collective.
+
+    Parameters
+    ----------
+    comm : MPI.Comm
+    backend : CpuBackend or CudaBackend
+    batch : Batch
+    measuring : Measuring
+    transport : str
+        What is to carry exchanges between the ranks.
+    """
+
+    def __init__(self, comm, backend, batch: Batch, measuring: Measuring, transport: str):
+        self.comm, self.backend, self.measuring, self.transport = comm, backend, measuring, transport
+        self.operation = operation = OPERATIONS[batch.operation]
+        algorithms = [operation.algorithm(name) for name in dict.fromkeys(point.algorithm for point in batch.points)]
+        self.spread = next((algorithm for algorithm in algorithms if algorithm.name != TEXTBOOK), None)
+        self.problem: Problem | None = None
+        self.placed: tuple | None = None
+        self.connect()
+        self.exchanges = exchange_times(self.carrier) if self.carrier else None
+        self.memory = preflight(comm, backend, operation, batch.points)
+        self.unsuited = {
+            name: next(filter(None, comm.allgather(operation.variant(name).unsuited_to(backend.capability))), "")
+            for name in dict.fromkeys(point.variant for point in batch.points)
+        }
+
+    def connect(self) -> None:
+        """Open ways between the ranks on which nothing is under way."""
+        self.ranks = world.duplicate(self.comm)
+        self.carrier, self.others = None, ""
+        if self.spread:
+            self.carrier, self.others = open_transport(self.ranks, self.backend, self.transport, self.spread.transport)
+
+    def measure(self, point: Point) -> list[Measurement]:
+        """Measure a point, on the problem of the one before if it has the same.
+
+        Raises
+        ------
+        MemoryShortageError
+            If it cannot fit.
+        """
+        lacking, beside = self.memory[point.key]
+        if lacking:
+            raise MemoryShortageError(lacking)
+        key = Problem.key(self.operation, point)
+        if self.placed != key:
+            if self.problem:
+                self.problem.close()
+            self.clear()
+            self.problem = Problem(self.ranks, self.backend, self.operation, point, self.measuring.seed, self.carrier)
+            self.placed = key
+        return measure_point(self.problem, self.operation, point, self.measuring, beside)
+
+    def clear(self) -> None:
+        """Free the problem's memory before another one's is asked for."""
+        self.problem = self.placed = None
+        self.backend.release()  # raises if the device is of no more use
+
+    def start_afresh(self) -> None:
+        """Go on after a point that failed: what the ranks were about to send must not be taken for what comes next."""
+        self.clear()
+        self.connect()
+
+    def close(self) -> None:
+        if self.problem:
+            self.problem.close()
+        if self.carrier:
+            self.carrier.close()
 
 
 def measure_batch(
@@ -342,91 +415,44 @@ def measure_batch(
     """
     expect(f"{batch.name}: start-up", STARTUP_SECONDS)
     began = psutil.Process().create_time()
-    operation = OPERATIONS[batch.operation]
     local_rank = world.local_rank(comm, gpu_uuids() if batch.device == "cuda" else ())
     backend = open_backend(batch.device, world.threads_per_rank(comm), local_rank, share_gpu)
     described = describe_ranks(comm, backend)
-    ranks = world.duplicate(comm)
-    algorithms = [operation.algorithm(name) for name in dict.fromkeys(point.algorithm for point in batch.points)]
-    spread = next((algorithm for algorithm in algorithms if algorithm.name != TEXTBOOK), None)
-    carrier, others = open_transport(ranks, backend, transport, spread.transport) if spread else (None, "")
-    described |= {"exchanges": exchange_times(carrier)} if carrier else {}
-    memory = preflight(comm, backend, operation, batch.points)
-    unsuited = {
-        name: next(filter(None, comm.allgather(operation.variant(name).unsuited_to(backend.capability))), "")
-        for name in dict.fromkeys(point.variant for point in batch.points)
-    }
+    bench = Bench(comm, backend, batch, measuring, transport)
     journal = None
     if comm.rank == 0:
         described |= {"config": dict(config), "measuring": dataclasses.asdict(measuring)}
+        described |= {"exchanges": bench.exchanges} if bench.exchanges else {}
         journal = Journal(output.with_suffix(".journal"), batch, described)
     measured, attempts = comm.bcast((journal.measured, journal.attempts) if journal else None, root=0)
     planned = list(zip(batch.points, batch.fingerprints, batch.predicted, strict=True))
     waiting = [each for each in planned if each[1] not in measured]
     waiting.sort(key=lambda each: len(attempts.get(each[1], ())))  # else in the order of the plan
     progress = Progress(batch, [seconds for _, _, seconds in waiting])
-    if journal and carrier and carrier.name:
-        progress.tell(f"exchanges go by {carrier.name}" + (f" ({others})" if others else ""))
+    if journal and bench.carrier and bench.carrier.name:
+        progress.tell(f"exchanges go by {bench.carrier.name}" + (f" ({bench.others})" if bench.others else ""))
     if journal and len(waiting) < len(planned):
         progress.tell(f"{len(planned) - len(waiting)} points were measured before and are kept")
 
-    startup = time.time() - began
-    timed, problem, placed, missing = 0.0, None, None, []
+    startup, timed, missing = time.time() - began, 0.0, []
     for point, fingerprint, predicted in waiting:
         expect(f"{batch.name}: {point.name}", predicted)
-        failure = None
-        if unsuited[point.variant]:
-            measurements = [unmeasured(operation, point, f"not measured: {unsuited[point.variant]}")]
-        elif len(attempts.get(fingerprint, ())) >= ATTEMPTS:
-            tried = attempts[fingerprint]
-            measurements = [unmeasured(operation, point, f"not measured, tried {len(tried)} times: {tried[-1]}")]
+        tried, reason = attempts.get(fingerprint, ()), ""
+        if unsuited := bench.unsuited[point.variant]:
+            measurements = [unmeasured(bench.operation, point, f"not measured: {unsuited}")]
+        elif len(tried) >= ATTEMPTS:
+            measurements = [unmeasured(bench.operation, point, f"not measured, tried {len(tried)} times: {tried[-1]}")]
         else:
-            if journal:
-                journal.begin(point)
-            comm.Barrier()  # whatever the point does to its job, the journal has it
-            try:
-                lacking, beside = memory[point.key]
-                if lacking:
-                    raise MemoryShortageError(lacking)
-                if placed != Problem.key(operation, point):
-                    if problem:
-                        problem.close()
-                    problem = placed = None  # frees its memory before the next one's is asked for
-                    backend.release()
-                    problem = Problem(ranks, backend, operation, point, measuring.seed, carrier)
-                    placed = Problem.key(operation, point)
-                measurements = measure_point(problem, operation, point, measuring, beside)
-            except Exception as error:
-                # an HpcmmError is for the user to mend; anything else may be the point's own fault
-                failure = world.describe_error(error), not isinstance(error, HpcmmError)
-            except SystemExit:
-                if journal:  # Slurm wants the nodes back: no fault of the point
-                    journal.fail(point, "the job was ended from outside", counts=False)
-                raise
-        failures = world.exchange(comm, failure)
-        failed = [rank for rank, each in enumerate(failures) if each]
-        if failed:
-            reason = "; ".join(dict.fromkeys(failures[rank][0] for rank in failed))
+            measurements, reason = attempt(bench, point, journal)
+        if reason:
             missing.append(f"{point.name}: {reason}")
-            if journal:
-                journal.fail(point, reason, counts=any(failures[rank][1] for rank in failed))
-                progress.done(f"{point.name} not measured: {reason}")
-            if len(failed) < comm.size:
-                if journal:
-                    raise PointError(f"{missing[-1]} (on rank {', '.join(map(str, failed))}; the others had no error)")
-                comm.Barrier()  # rank 0 ends the job
-            # what the ranks were about to send each other must not be taken for what comes next
-            ranks, problem, placed = world.duplicate(comm), None, None
-            backend.release()  # raises if the device is of no more use
-            carrier, _ = open_transport(ranks, backend, transport, spread.transport) if spread else (None, "")
+        if journal and reason:
+            progress.done(f"{point.name} not measured: {reason}")
         elif journal:
             journal.append(point, measurements)
             timed += sum(map(timed_seconds, measurements))
-            progress.done(line(operation, measurements))
-    if problem:
-        problem.close()
-    if carrier:
-        carrier.close()
+            progress.done(line(bench.operation, measurements))
+    bench.close()
     if journal and not missing:
         journal.complete(output)
         progress.tell(
@@ -436,6 +462,49 @@ def measure_batch(
     elif journal:
         journal.close()
     return missing
+
+
+def attempt(bench: Bench, point: Point, journal: Journal | None) -> tuple[list[Measurement], str]:
+    """Measure a point, and have all ranks know how it went; the journal, on rank 0, knows that it was begun.
+
+    Returns
+    -------
+    list of Measurement
+    str
+        On every rank, why it could not be measured; empty if it was.
+
+    Raises
+    ------
+    PointError
+        On rank 0, if it failed on some ranks only.
+    """
+    comm, measurements, failure = bench.comm, [], None
+    if journal:
+        journal.begin(point)
+    comm.Barrier()  # whatever the point does to its job, the journal has it
+    try:
+        measurements = bench.measure(point)
+    except Exception as error:
+        # an HpcmmError is for the user to mend; anything else may be the point's own fault
+        failure = world.describe_error(error), not isinstance(error, HpcmmError)
+    except SystemExit:
+        if journal:  # Slurm wants the nodes back: no fault of the point
+            journal.fail(point, "the job was ended from outside", counts=False)
+        raise
+    failures = world.exchange(comm, failure)
+    failed = [rank for rank, each in enumerate(failures) if each]
+    if not failed:
+        return measurements, ""
+    reason = "; ".join(dict.fromkeys(failures[rank][0] for rank in failed))
+    if journal:
+        journal.fail(point, reason, counts=any(failures[rank][1] for rank in failed))
+    if len(failed) < comm.size:
+        if journal:
+            which = ", ".join(map(str, failed))
+            raise PointError(f"{point.name}: {reason} (on rank {which}; the others had no error)")
+        comm.Barrier()  # rank 0 ends the job
+    bench.start_afresh()
+    return [], reason
 
 
 class Progress:

@@ -11,8 +11,18 @@ Device = Literal["cpu", "cuda"]
 
 TEXTBOOK = "scatter"  # the algorithm that every operation has and that is not named in labels
 
+
+def spread_name(variant: str, algorithm: str) -> str:
+    """A variant with the algorithm that spreads it, as a reader calls both.
+
+    >>> spread_name("cublas", TEXTBOOK), spread_name("cublas", "ring")
+    ('cublas', 'cublas ring')
+    """
+    return variant if algorithm == TEXTBOOK else f"{variant} {algorithm}"
+
+
 # The phases of a whole call, in their order; a kernel measured alone has that one phase. Where an
-# algorithm overlaps them, a phase's time is from its first start to its last end.
+# algorithm overlaps them, a phase's time is that of its own work.
 PHASES = ("scatter", "broadcast", "upload", "exchange", "pitch", "kernel", "download", "gather", "total")
 
 # What is recorded of a GPU beside a time. ``throttle_reasons`` is NVML's bit mask.
@@ -374,8 +384,8 @@ class Point:
         """The point for a reader, without its operation and ranks."""
         tile = f" tile {self.parameters['tile']:.0f}" if "tile" in self.parameters else ""
         memory = {1.0: " pinned", 0.0: " pageable"}.get(self.parameters.get("pinned"), "")
-        spread = "" if self.algorithm == TEXTBOOK else f" {self.algorithm}"
-        return f"{self.variant}{spread} {'x'.join(map(str, self.shape))} {self.dtype}{tile}{memory}"
+        spread = spread_name(self.variant, self.algorithm)
+        return f"{spread} {'x'.join(map(str, self.shape))} {self.dtype}{tile}{memory}"
 
     @property
     def pinned(self) -> bool:

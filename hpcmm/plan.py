@@ -12,6 +12,7 @@ import importlib.util
 import itertools
 import json
 import math
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ import numpy as np
 import yaml
 
 from hpcmm import kernels
-from hpcmm.model import TEXTBOOK, Algorithm, Batch, HpcmmError, Measuring, Operation, Point, Variant
+from hpcmm.model import TEXTBOOK, Algorithm, Batch, HpcmmError, Measuring, Operation, Point, Variant, spread_name
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.accuracy import COMPONENTWISE_LIMIT
 
@@ -30,11 +31,25 @@ SCHEMA = yaml.safe_load((Path(__file__).parent / "config.schema.yaml").read_text
 SCALES = tuple(SCHEMA["properties"]["scale"]["enum"])
 JOB_MINUTES = SCHEMA["properties"]["job_minutes"]["default"]
 SWITCHES = {"true": True, "false": False}  # Snakemake hands over `--config profile=true` as text
-# JSON Schema takes 64.0 for an integer, and Python does not take it for a length
+# JSON Schema takes 64.0 for an integer, and Python does not take it for a length; nor has YAML's .inf an end
 Validator = jsonschema.validators.extend(
     jsonschema.Draft202012Validator,
-    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int),
+    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {
+            "integer": lambda _, value: type(value) is int,
+            "number": lambda _, value: type(value) is int or (type(value) is float and math.isfinite(value)),
+        }
+    ),
 )
+# What JSON Schema calls a type, in the words of who writes YAML
+TYPES = {
+    "array": "a list in brackets",
+    "object": "keys with values",
+    "boolean": "true or false",
+    "integer": "a whole number",
+    "number": "a number, such as 0.001",
+    "string": "a name",
+}
 
 
 # What a job is given at most, in seconds. A slow machine must not take longer, so these are guesses on the
@@ -52,6 +67,18 @@ SLOW_FLOPS_PER_SECOND = 1e8  # of a scalar loop whose matrices fit into no cache
 
 class ConfigError(HpcmmError):
     """A config that cannot be run; the message names the key, the value and what is allowed."""
+
+
+class Loader(yaml.SafeLoader):
+    """YAML as it is, but for a key that is there twice: the second would take the first one's place unseen."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"key {key.value!r} is there twice", problem_mark=key.start_mark)
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else key)
+        return super().construct_mapping(node, deep)
 
 
 @dataclass(frozen=True)
@@ -82,7 +109,7 @@ class Plan:
     def omitted(self) -> list[dict[str, Any]]:
         """Rows for the store's group of that name."""
         rows = dict.fromkeys(
-            (batch.sweep, described(point), batch.ranks, self.left_out[batch.name])
+            (batch.sweep, spread_name(point.variant, point.algorithm), batch.ranks, self.left_out[batch.name])
             for batch in self.batches
             if batch.name in self.left_out
             for point in batch.points
@@ -165,6 +192,38 @@ def read(path: Path) -> Plan:
         raise ConfigError(f"{path}: not a plan of this version of hpcmm; start the run again") from error
 
 
+def read_config(*paths: str | Path) -> dict[str, Any]:
+    """Read config files, later ones over earlier.
+
+    Raises
+    ------
+    ConfigError
+        If one is not there or not YAML, with the line; or has a key twice.
+    """
+    config: dict[str, Any] = {}
+    for path in paths:
+        try:
+            with Path(path).open(encoding="utf-8") as file:
+                read = yaml.load(file, Loader)
+        except OSError as error:
+            raise ConfigError(f"{path}: {error.strerror}") from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: {error}") from error
+        if not isinstance(read, dict):
+            raise ConfigError(f"{path}: {read!r}; allowed: keys with values, as in config.yaml")
+        merge_into(config, read)
+    return config
+
+
+def merge_into(config: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Replace values as Snakemake does for ``--config``: what is a mapping on both sides is merged."""
+    for key, value in changes.items():
+        if isinstance(value, Mapping) and isinstance(config.get(key), dict):
+            merge_into(config[key], value)
+        else:
+            config[key] = value
+
+
 def from_json(entry: dict[str, Any]) -> Plan:
     for batch in entry["batches"]:
         batch |= {name: tuple(batch[name]) for name in ("fingerprints", "predicted")}
@@ -173,7 +232,7 @@ def from_json(entry: dict[str, Any]) -> Plan:
     return Plan(**entry | {"measuring": Measuring(**entry["measuring"])})
 
 
-def make(config: Mapping[str, Any], cuda_missing: str, gpus: int) -> Plan:
+def make(config: Mapping[str, Any], cuda_missing: str, gpus: int, cpus: int = sys.maxsize) -> Plan:
     """Plan an experiment.
 
     Parameters
@@ -182,8 +241,8 @@ def make(config: Mapping[str, Any], cuda_missing: str, gpus: int) -> Plan:
         What config.yaml holds.
     cuda_missing : str
         Why this machine cannot run CUDA variants; empty if it can.
-    gpus : int
-        GPUs of this machine.
+    gpus, cpus : int
+        GPUs of this machine, and its logical cores.
 
     Raises
     ------
@@ -197,11 +256,11 @@ def make(config: Mapping[str, Any], cuda_missing: str, gpus: int) -> Plan:
     batches = tuple(
         batch
         for sweep, entry in config["sweeps"].items()
-        for batch in sweep_batches(sweep, entry, measuring, transport, longest)
+        for batch in sweep_batches(sweep, entry, measuring, transport, share_gpu, longest)
     )
     left_out = {}
     for batch in batches:
-        reason = reason_to_leave_out(batch, config["backends"], share_gpu, cuda_missing, gpus)
+        reason = reason_to_leave_out(batch, config["backends"], share_gpu, cuda_missing, gpus, cpus)
         if reason:
             left_out[batch.name] = reason
     if not set(left_out) < {batch.name for batch in batches}:
@@ -210,7 +269,8 @@ def make(config: Mapping[str, Any], cuda_missing: str, gpus: int) -> Plan:
     return Plan(batches, left_out, measuring, share_gpu, transport, config)
 
 
-def reason_to_leave_out(batch: Batch, backends: str, share_gpu: bool, cuda_missing: str, gpus: int) -> str:
+def reason_to_leave_out(batch: Batch, backends: str, share_gpu: bool, cuda_missing: str, gpus: int, cpus: int) -> str:
+    """Say why a batch is not to be measured, by the config's ``backends`` and what this machine has; empty if it is."""
     if backends == "cpu" and batch.device == "cuda":
         return "the config asks for backends: cpu"
     if backends == "cuda" and batch.device == "cpu":
@@ -220,6 +280,8 @@ def reason_to_leave_out(batch: Batch, backends: str, share_gpu: bool, cuda_missi
             return cuda_missing
         if batch.ranks > gpus and not share_gpu:
             return f"{batch.ranks} ranks need a GPU each and this machine has {gpus} (share_gpu: false)"
+    if backends == "auto" and batch.device == "cpu" and batch.ranks > cpus:
+        return f"{batch.ranks} ranks need a core each and this machine has {cpus} (backends: cpu measures all the same)"
     if backends == "auto":
         for algorithm in map(OPERATIONS[batch.operation].algorithm, {point.algorithm for point in batch.points}):
             if algorithm.package and importlib.util.find_spec(algorithm.package) is None:
@@ -260,19 +322,22 @@ def at_scale(value: Any, scale: str) -> Any:
 
 
 def schema_message(error: jsonschema.ValidationError) -> str:
+    """What is wrong in a config and what is allowed there, in the words of its author."""
     place = ".".join(str(part) for part in error.absolute_path) or "top level"
     limit = error.validator_value
     match error.validator:
         case "additionalProperties":
-            unknown = sorted(set(error.instance) - set(error.schema["properties"]))
+            unknown = [key for key in error.instance if key not in error.schema["properties"]]
             return f"config: {place}: unknown key {unknown[0]!r}; allowed: {', '.join(error.schema['properties'])}"
         case "required":
             missing = [key for key in limit if key not in error.instance]
             return f"config: {place}: key {missing[0]!r} is missing; needed: {', '.join(limit)}"
         case "enum":
             allowed = "allowed: " + ", ".join(map(str, limit))
+        case "type" if "propertyNames" in error.absolute_schema_path:
+            return f"config: {place}: name {error.instance!r}; allowed: text; write it in quotes"
         case "type":
-            allowed = f"allowed: {limit}"
+            allowed = f"allowed: {TYPES[limit]}"
         case "pattern":
             return f"config: {place}: name {error.instance!r}; allowed: letters, digits, '-' and '_'"
         case "minimum" | "exclusiveMinimum":
@@ -289,24 +354,38 @@ def schema_message(error: jsonschema.ValidationError) -> str:
 
 
 def require(place: str, value: Any, allowed: Collection) -> None:
+    """Refuse a value that is not one of those allowed at its place."""
     if value not in allowed:
         raise ConfigError(f"config: {place}: {value!r}; allowed: {', '.join(map(str, allowed))}")
 
 
-def sweep_batches(
-    sweep: str, entry: Mapping[str, Any], measuring: Measuring, transport: str, longest: float
-) -> Iterator[Batch]:
-    place = f"sweeps.{sweep}"
+@dataclass(frozen=True)
+class Sweep:
+    """What an entry of the config asks for, found to be allowed; ``entry`` is that, and ``place`` where it stands."""
+
+    place: str
+    entry: Mapping[str, Any]
+    operation: Operation
+    variants: Sequence[Variant]
+    algorithms: Sequence[Algorithm]
+    dtypes: Sequence[str]
+    shapes: Sequence[tuple[int, ...]]
+    parameters: Mapping[str, float]
+
+
+def read_sweep(name: str, entry: Mapping[str, Any]) -> Sweep:
+    """Look up what an entry names; refuse what is unknown or does not go together."""
+    place = f"sweeps.{name}"
     require(f"{place}.operation", entry["operation"], OPERATIONS)
     operation = OPERATIONS[entry["operation"]]
     names = [variant.name for variant in operation.ladder if variant.device == entry.get("device", variant.device)]
-    for name in entry.get("variants", names):
-        require(f"{place}.variants", name, names)
-    variants = [operation.variant(name) for name in entry.get("variants", names)]
+    for variant in entry.get("variants", names):
+        require(f"{place}.variants", variant, names)
+    variants = [operation.variant(variant) for variant in entry.get("variants", names)]
     known = [algorithm.name for algorithm in operation.algorithms]
-    for name in entry.get("algorithms", []):
-        require(f"{place}.algorithms", name, known)
-    algorithms = [operation.algorithm(name) for name in entry.get("algorithms", known[:1])]
+    for algorithm in entry.get("algorithms", []):
+        require(f"{place}.algorithms", algorithm, known)
+    algorithms = [operation.algorithm(algorithm) for algorithm in entry.get("algorithms", known[:1])]
     for algorithm, variant in itertools.product(algorithms, variants if "variants" in entry else ()):
         if not algorithm.variants and not spreads(algorithm, variant):
             raise ConfigError(
@@ -323,46 +402,52 @@ def sweep_batches(
     for key in ("alpha", "beta"):
         if key in entry and key not in operation.parameters:
             raise ConfigError(f"config: {place}.{key}: {operation.name} has no such parameter")
-        if not math.isfinite(entry.get(key, 0)):
-            raise ConfigError(f"config: {place}.{key}: {entry[key]!r}; allowed: a finite number")
     parameters = {key: float(entry.get(key, value)) for key, value in operation.parameters.items()}
-
     shapes = sweep_shapes(place, entry, operation)
-    problems = itertools.product(shapes, dtypes, dict.fromkeys([*entry.get("pinned", []), True]))
+    return Sweep(place, entry, operation, variants, algorithms, dtypes, shapes, parameters)
+
+
+def sweep_batches(
+    name: str, entry: Mapping[str, Any], measuring: Measuring, transport: str, share_gpu: bool, longest: float
+) -> Iterator[Batch]:
+    """Plan a sweep: for each device and number of ranks a batch, or several where it would take too long."""
+    sweep = read_sweep(name, entry)
+    operation = sweep.operation
+    problems = itertools.product(sweep.shapes, sweep.dtypes, dict.fromkeys([*entry.get("pinned", []), True]))
     order = {problem: i for i, problem in enumerate(problems)}
     kinds = {
         variant.name: digest([record(variant), source_digest(operation, variant), operation.macros, measuring])
-        for variant in variants
+        for variant in sweep.variants
     }
     kinds |= {
         algorithm.name: digest([algorithm.measures, algorithm_digest(algorithm), transport])
-        for algorithm in algorithms
+        for algorithm in sweep.algorithms
         if algorithm.name != TEXTBOOK
     }
-    devices = dict.fromkeys(variant.device for variant in variants)
-    packages = sorted({algorithm.package for algorithm in algorithms})  # what may be missing has jobs of its own
+    devices = dict.fromkeys(variant.device for variant in sweep.variants)
+    packages = sorted({algorithm.package for algorithm in sweep.algorithms})  # what may be missing has jobs of its own
     for device, ranks in itertools.product(devices, entry.get("ranks", [1])):
+        sharing = ["share_gpu"] if share_gpu and device == "cuda" and ranks > 1 else []
         parts: list[list[tuple[Point, float]]] = []
         for package in packages:
             points = [
                 point
-                for variant in variants
+                for variant in sweep.variants
                 if variant.device == device
-                for algorithm in algorithms
+                for algorithm in sweep.algorithms
                 if algorithm.package == package and spreads(algorithm, variant)
-                for point in variant_points(
-                    place, entry, operation, variant, algorithm, ranks, shapes, dtypes, parameters
-                )
+                for point in variant_points(sweep, variant, algorithm, ranks)
             ]
             points.sort(key=lambda point: order[problem_of(point)])
             parts += split(operation, points, measuring, longest)
         for number, part in enumerate(parts, 1):
             members, predicted = zip(*part, strict=True)
             fingerprints = tuple(
-                digest([kinds[point.variant], kinds.get(point.algorithm, ""), point.key])[:16] for point in members
+                digest([kinds[point.variant], kinds.get(point.algorithm, ""), point.key, *sharing])[:16]
+                for point in members
             )
             yield Batch(
-                sweep=sweep,
+                sweep=name,
                 operation=operation.name,
                 device=device,
                 ranks=ranks,
@@ -375,20 +460,12 @@ def sweep_batches(
             )
 
 
-def variant_points(
-    place: str,
-    entry: Mapping[str, Any],
-    operation: Operation,
-    variant: Variant,
-    algorithm: Algorithm,
-    ranks: int,
-    shapes: Sequence[tuple[int, ...]],
-    dtypes: Sequence[str],
-    parameters: Mapping[str, float],
-) -> list[Point]:
-    own = [dtype for dtype in dtypes if dtype in operation.dtypes_of(variant)]
+def variant_points(sweep: Sweep, variant: Variant, algorithm: Algorithm, ranks: int) -> list[Point]:
+    """The points of a variant on a number of ranks: its shapes in its types, with each value of what it can vary."""
+    place, entry, operation = sweep.place, sweep.entry, sweep.operation
+    own = [dtype for dtype in sweep.dtypes if dtype in operation.dtypes_of(variant)]
     if "variants" in entry and not own:
-        require(f"{place}.variants: a type of {variant.name}", dtypes[0], operation.dtypes_of(variant))
+        require(f"{place}.variants: a type of {variant.name}", sweep.dtypes[0], operation.dtypes_of(variant))
     axes = {}  # parameters of which each value makes points of its own
     if variant.tiles:
         axes["tile"] = [t for t in entry.get("tiles", variant.tiles[-1:]) if t in variant.tiles]
@@ -401,10 +478,10 @@ def variant_points(
             shape,
             dtype,
             ranks,
-            parameters | {name: float(value) for name, value in zip(axes, values, strict=True)},
+            {**sweep.parameters, **{name: float(value) for name, value in zip(axes, values, strict=True)}},
             algorithm.name,
         )
-        for shape, dtype, *values in itertools.product(shapes, own, *axes.values())
+        for shape, dtype, *values in itertools.product(sweep.shapes, own, *axes.values())
     ]
     if variant.exact and not entry.get("allow_fail", False):
         even = [point for point in points if comes_out_even(point)]
@@ -419,10 +496,6 @@ def spreads(algorithm: Algorithm, variant: Variant) -> bool:
     if algorithm.variants:
         return variant.name in algorithm.variants
     return algorithm.name == TEXTBOOK or not (variant.exact or variant.pitched)
-
-
-def described(point: Point) -> str:
-    return point.variant if point.algorithm == TEXTBOOK else f"{point.variant} {point.algorithm}"
 
 
 def problem_of(point: Point) -> tuple:
@@ -482,6 +555,7 @@ def point_seconds(operation: Operation, point: Point, measuring: Measuring) -> f
 
 
 def call_seconds(operation: Operation, variant: Variant, point: Point) -> float:
+    """Seconds that one whole call of a variant should take at most."""
     rates = BASELINE_FLOPS_PER_SECOND if variant.baseline else FLOPS_PER_SECOND
     rate = SLOW_FLOPS_PER_SECOND if variant.slow else rates[variant.device]
     copied = operation.bytes(point.shape, point.dtype, point.parameters) / COPIED_BYTES_PER_SECOND
@@ -489,6 +563,7 @@ def call_seconds(operation: Operation, variant: Variant, point: Point) -> float:
 
 
 def elements(operation: Operation, point: Point) -> float:
+    """Elements that a point reads and writes."""
     return operation.bytes(point.shape, point.dtype, point.parameters) / np.dtype(point.dtype).itemsize
 
 
@@ -499,6 +574,7 @@ def comes_out_even(point: Point) -> bool:
 
 
 def refuse_ragged(place: str, point: Point) -> NoReturn:
+    """Refuse a size that its variant would get wrong."""
     shape, tile = "x".join(map(str, point.shape)), point.parameters["tile"]
     raise ConfigError(
         f"config: {place}: {point.variant} needs multiples of its tile, {tile:g}, on each rank; {shape} on "
@@ -507,6 +583,7 @@ def refuse_ragged(place: str, point: Point) -> NoReturn:
 
 
 def sweep_shapes(place: str, entry: Mapping[str, Any], operation: Operation) -> list[tuple[int, ...]]:
+    """The shapes that an entry asks for, by ``sizes`` or ``shapes``."""
     dimensions = len(operation.dimensions)
     if ("sizes" in entry) == ("shapes" in entry):
         raise ConfigError(f"config: {place}: give either sizes or shapes")
@@ -537,6 +614,7 @@ def duration(seconds: float) -> str:
 
 
 def digest(value: Any) -> str:
+    """A text that changes with a value, from process to process the same."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=dataclasses.asdict).encode()).hexdigest()
 
 
@@ -547,9 +625,10 @@ def record(variant: Variant) -> dict[str, Any]:
 
 
 def source_digest(operation: Operation, variant: Variant) -> str:
-    return (
-        "" if variant.baseline else hashlib.sha256(kernels.source(operation.kernels, variant).read_bytes()).hexdigest()
-    )
+    """Of a variant's source; empty for a library, which has none here."""
+    if variant.baseline:
+        return ""
+    return hashlib.sha256(kernels.source(operation.kernels, variant).read_bytes()).hexdigest()
 
 
 def algorithm_digest(algorithm: Algorithm) -> str:

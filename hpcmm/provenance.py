@@ -30,6 +30,7 @@ def revision() -> tuple[str, bool | None]:
 
 
 def cpu() -> dict[str, Any]:
+    """Return the processor's model and its cores."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -39,6 +40,7 @@ def cpu() -> dict[str, Any]:
 
 
 def packages() -> dict[str, str]:
+    """Return the versions of those ``PACKAGES`` that are installed."""
     found = {}
     for name in PACKAGES:
         try:

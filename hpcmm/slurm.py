@@ -116,6 +116,7 @@ def disarm(marker: str) -> None:
 
 
 def keep_record(job: str, arguments: Sequence[str], properties: Mapping[str, Any], marker: str) -> None:
+    """Note a submitted job: its name, its logs, and the file by which Snakemake knows that it failed."""
     texts = dict(re.findall(r"--(output|comment|job-name)[= ](\S+)", " ".join(arguments)))
     name = job_name(properties) if properties else texts.get("comment", "")
     logs = [texts["output"].replace("%j", job).replace("%x", texts.get("job-name", ""))] if "output" in texts else []
@@ -215,6 +216,7 @@ class Watch:
             return [known[job].state if known and job in known else "unknown" for job in records()]
 
     def judge(self, job: str, record: Mapping[str, Any], found: State | None) -> None:
+        """Do what the state of a job asks for: wait, tell why it waits, or tell that it is over."""
         if found is None:
             self.missing[job] = self.missing.get(job, 0) + 1
             if self.missing[job] < LOOKS_UNTIL_LOST:

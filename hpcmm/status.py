@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hpcmm import plan
+from hpcmm.journal import glance, kept_file
 from hpcmm.model import Batch
 from hpcmm.plan import duration
-from hpcmm.store import glance, kept_file
 
 MOST_LINES = 40  # of a plan with more jobs, those that are done or waiting are counted only
 
@@ -56,11 +56,29 @@ def text(results: Path, now: datetime | None = None) -> str:
     if len(shown) < len(jobs):
         lines.append(f"and {complete} done, {len(jobs) - len(shown) - complete} waiting")
     if planned.left_out:
-        points = sum(len(batch.points) for batch in planned.batches if batch.name in planned.left_out)
-        lines.append(f"left out: {points} points; python -m hpcmm plan says why")
+        lines.append(f"left out: {len(planned.omitted())} variants of sweeps; python -m hpcmm plan says why")
     if complete == len(jobs) and (results / "report.html").exists():
         lines.append(f"report: {results / 'report.html'}")
     return "\n".join(lines)
+
+
+def unfinished(planned: plan.Plan, results: Path) -> str:
+    """Return what a run that is over left undone, a line a job that was begun; empty if there is none.
+
+    A job that was killed, or that a kernel crashed, could not say in which point.
+    """
+    lines = []
+    for batch in planned.to_measure:
+        seen = glance(results / "raw" / f"{batch.name}.journal")
+        if seen:
+            points = dict(zip(batch.fingerprints, batch.points, strict=True))
+            text = f"    {batch.name}: {len(seen.finished & points.keys())} of {len(points)} points"
+            for fingerprint in points.keys() - seen.finished - seen.failed.keys():
+                if points[fingerprint].key == seen.begun:
+                    text += f", ended in {points[fingerprint].name}"
+            lines.append(text)
+    head = "hpcmm: not all was measured; what was is kept, and the same command again does the rest:"
+    return "\n".join([head, *lines]) if lines else ""
 
 
 def left(jobs: Iterable[Job]) -> str:
@@ -75,6 +93,7 @@ def left(jobs: Iterable[Job]) -> str:
 
 
 def look(results: Path, batch: Batch, now: datetime) -> Job:
+    """Find out where a batch stands, by its file and its journal."""
     output = results / "raw" / f"{batch.name}.h5"
     count = len(batch.points)
     if output.exists() and kept_file(output, batch).exists():

@@ -1,18 +1,12 @@
-"""Measurements on disk: a journal while a batch runs, HDF5 once it is complete."""
+"""Measurements in HDF5, as groups of columns."""
 
 from __future__ import annotations
 
-import dataclasses
-import fcntl
 import json
 import os
-import re
-import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +24,7 @@ from hpcmm.model import (
     Measurement,
     Point,
     Profile,
-    Sample,
-    Verdict,
+    spread_name,
 )
 
 FORMAT = "hpcmm timings"
@@ -39,7 +32,6 @@ SCHEMA_VERSION = 1
 DIMENSIONS = ("m", "n", "k")
 
 TEXT = h5py.string_dtype()
-CUT_OFF = "the job was killed, ran out of memory or out of time"
 
 # group -> column -> (type, unit, long name). A parameter of a point adds a column of its own.
 MEASUREMENTS = {
@@ -80,7 +72,7 @@ SAMPLES = {
 RUNS = {"batch": (TEXT, "", "batch"), "provenance": (TEXT, "", "JSON: machine, software, arguments, time")}
 OMITTED = {
     "sweep": (TEXT, "", "name of the sweep"),
-    "variant": (TEXT, "", "variant that the config asks for and that was not measured"),
+    "variant": (TEXT, "", "variant, and algorithm, that the config asks for and that was not measured"),
     "ranks": ("i4", "1", "MPI ranks"),
     "reason": (TEXT, "", "why it was left out"),
 }
@@ -130,244 +122,6 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-class Journal:
-    """What happened to the points of a batch that is not complete, one JSON line each, synced as they come.
-
-    Every line about a point has its fingerprint; those that the batch does not have belong to another
-    kernel or way of measuring and count for nothing. A line that a crash cut short is dropped on opening.
-
-    Complete files are kept under their batch's fingerprint too, in the folder ``kept`` beside them: a
-    workflow deletes its output before it makes it anew, and most points of it may be as they were.
-
-    Parameters
-    ----------
-    path : Path
-        The journal.
-    batch : Batch
-    provenance : mapping
-        Of this process.
-
-    Attributes
-    ----------
-    finished : dict
-        By fingerprint, what was measured and the index of its run in ``runs``.
-    attempts : dict
-        By fingerprint, how each attempt to measure a point ended that did not finish it.
-    kept : list
-        Groups of columns, as ``read`` gives them, with points of earlier files.
-    """
-
-    def __init__(self, path: Path, batch: Batch, provenance: Mapping[str, Any]):
-        self.path, self.batch = path, batch
-        self.fingerprints = dict(zip((point.key for point in batch.points), batch.fingerprints, strict=True))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("ab+", buffering=0)  # nothing of a line that failed is left to be written later
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._file.close()
-            raise StoreError(f"{path}: another process is measuring this batch") from error
-        self.runs: list[dict] = []
-        self.finished: dict[str, list[tuple[int, Measurement]]] = {}
-        self.attempts: dict[str, list[str]] = {}
-        self._load()
-        self.kept = self._find_kept()
-        kept = [fingerprint for part in self.kept for fingerprint in part["measurements"]["fingerprint"]]
-        self._append({"provenance": dict(provenance), "kept": list(dict.fromkeys(kept))})
-        self.runs.append(dict(provenance))
-
-    @property
-    def measured(self) -> set[str]:
-        """Fingerprints of the points that need no measuring."""
-        return set(self.finished).union(*(part["measurements"]["fingerprint"] for part in self.kept))
-
-    def _load(self) -> None:
-        self._file.seek(0)
-        good = 0
-        for line in self._file.readall().splitlines(keepends=True):
-            try:
-                entry = json.loads(line) if line.endswith(b"\n") else None
-            except ValueError:
-                entry = None
-            if entry is None or (good == 0 and "provenance" not in entry):
-                break
-            good += len(line)
-            fingerprint = entry.get("fingerprint")
-            if "provenance" in entry:
-                self.runs.append(entry["provenance"])
-            elif fingerprint not in self.batch.fingerprints:
-                continue
-            elif "begun" in entry:
-                self.attempts.setdefault(fingerprint, []).append(CUT_OFF)
-            elif "failed" in entry:
-                self.attempts[fingerprint].pop()
-                if entry["counts"]:
-                    self.attempts[fingerprint].append(entry["reason"])
-            else:
-                measurements = [measurement_from_json(each) for each in entry["measurements"]]
-                self.finished[fingerprint] = [(entry["run"], each) for each in measurements]
-        self._file.truncate(good)
-
-    def _find_kept(self) -> list[dict]:
-        """Take from kept files what this batch still lacks, the newest first."""
-        missing = set(self.batch.fingerprints) - set(self.finished)
-        found = []
-        pattern = kept_file(self.path, dataclasses.replace(self.batch, fingerprint="*"))
-        for path in sorted(pattern.parent.glob(pattern.name), key=lambda path: -path.stat().st_mtime):
-            if not missing:
-                break
-            try:
-                groups = read(path)
-            except StoreError:
-                continue  # then its points are measured again
-            rows = np.flatnonzero(np.isin(groups["measurements"]["fingerprint"].astype(str), list(missing)))
-            if len(rows):
-                found.append(select(groups, rows))
-                missing -= set(found[-1]["measurements"]["fingerprint"])
-        return found
-
-    def _append(self, entry: dict) -> None:
-        self._file.seek(0, os.SEEK_END)
-        start = self._file.tell()
-        try:
-            line = json.dumps(entry).encode() + b"\n"
-            while line:
-                line = line[self._file.write(line) :]
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            os.ftruncate(self._file.fileno(), start)
-            raise StoreError(f"{self.path}: {error.strerror}; the points before this one are kept") from error
-
-    def begin(self, point: Point) -> None:
-        """Record that a point is being measured: if nothing else follows, the job ended in it."""
-        self._append({"begun": point.key, "fingerprint": self.fingerprints[point.key]})
-
-    def fail(self, point: Point, reason: str, counts: bool) -> None:
-        """Record that a point that was begun could not be measured, and whether that counts as an attempt."""
-        fingerprint = self.fingerprints[point.key]
-        self._append({"failed": point.key, "fingerprint": fingerprint, "reason": reason, "counts": counts})
-
-    def append(self, point: Point, measurements: Sequence[Measurement]) -> None:
-        """Record a finished point; it is on the disk when this returns."""
-        run, fingerprint = len(self.runs) - 1, self.fingerprints[point.key]
-        entries = [dataclasses.asdict(measurement) for measurement in measurements]
-        self._append({"point": point.key, "fingerprint": fingerprint, "run": run, "measurements": entries})
-        self.finished[fingerprint] = [(run, measurement) for measurement in measurements]
-
-    def complete(self, path: Path) -> None:
-        """Write the batch's HDF5 file, keep it under its fingerprint too, and remove the journal."""
-        rows = [row for rows in self.finished.values() for row in rows]
-        groups = joined([*self.kept, columns_of(self.batch, self.runs, rows)])
-        place = {fingerprint: i for i, fingerprint in enumerate(self.batch.fingerprints)}
-        places = [place[fingerprint] for fingerprint in groups["measurements"]["fingerprint"]]
-        _write_groups(path, select(groups, np.argsort(places, kind="stable")))
-        with replacing(kept_file(path, self.batch)) as temporary:
-            temporary.unlink()
-            try:
-                temporary.hardlink_to(path)
-            except OSError:  # a file system without such links
-                shutil.copyfile(path, temporary)
-        self.path.unlink()
-        self.close()
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def kept_file(output: Path, batch: Batch) -> Path:
-    """Where a batch whose file is ``output`` is kept once it is complete."""
-    return output.parent / "kept" / f"{batch.device}-r{batch.ranks}-{batch.fingerprint[:16]}.h5"
-
-
-@dataclass(frozen=True)
-class Glance:
-    """How far a journal is, for others than the process that writes it.
-
-    ``started`` is when its last process did, and ``recent`` are the fingerprints of the points that it
-    finished; ``begun`` is the key of the point begun last, ``changed`` when the journal was written to last.
-    """
-
-    finished: frozenset[str]
-    recent: frozenset[str]
-    failed: Mapping[str, str]
-    begun: str
-    started: datetime
-    changed: datetime
-
-
-JOURNAL_LINE = re.compile(rb'\{"(begun|failed|point)": ("(?:[^"\\]|\\.)*"), "fingerprint": "([^"]*)"')
-
-
-def glance(path: Path) -> Glance | None:
-    """Look into a journal without disturbing who writes it; None if there is none or nothing in it yet."""
-    finished, recent, failed, begun, started = set(), set(), {}, "", None
-    try:
-        changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-        lines = path.read_bytes().splitlines(keepends=True)
-    except FileNotFoundError:
-        return None
-    for line in lines:
-        if not line.endswith(b"\n"):
-            break
-        match = JOURNAL_LINE.match(line)  # a point's line is long, and its measurements are of no interest here
-        if match is None:
-            entry = json.loads(line)
-            started = datetime.fromisoformat(entry["provenance"]["utc"])
-            finished.update(entry["kept"])
-            recent, begun = set(), ""
-            continue
-        kind, key, fingerprint = match[1].decode(), json.loads(match[2]), match[3].decode()
-        if kind == "begun":
-            begun = key
-        elif kind == "failed":
-            failed[fingerprint] = json.loads(line)["reason"]
-        else:
-            finished.add(fingerprint)
-            recent.add(fingerprint)
-            failed.pop(fingerprint, None)
-    if started is None:
-        return None
-    return Glance(frozenset(finished), frozenset(recent), failed, begun, started, changed)
-
-
-def rehearse(folder: Path) -> None:
-    """Do in a folder what a job does with its files: lock, write, link, read.
-
-    Raises
-    ------
-    OSError
-        If the file system does not take part.
-    """
-    with tempfile.TemporaryDirectory(prefix=".rehearsal-", dir=folder) as name:
-        path = Path(name, "rehearsal.h5")
-        with path.with_suffix(".journal").open("wb") as journal:
-            fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            journal.write(b"x")
-            os.fsync(journal.fileno())
-        with replacing(path) as temporary, h5py.File(temporary, "w") as file:
-            file["x"] = np.arange(1000)
-        with h5py.File(path, "r") as file:
-            if file["x"][999] != 999:
-                raise OSError("what was written reads differently")
-
-
-def measurement_from_json(entry: dict) -> Measurement:
-    point = entry["point"] | {"shape": tuple(entry["point"]["shape"])}
-    return Measurement(
-        **entry
-        | {
-            "point": Point(**point),
-            "verdict": Verdict(**entry["verdict"]),
-            "samples": tuple(Sample(**sample) for sample in entry["samples"]),
-        }
-    )
-
-
-def write(path: Path, batch: Batch, runs: Sequence[Mapping], rows: Iterable[tuple[int, Measurement]]) -> None:
-    """Write one batch; ``rows`` are measurements, each with the index of its run."""
-    _write_groups(path, columns_of(batch, runs, list(rows)))
 
 
 def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, Measurement]]) -> Groups:
@@ -452,7 +206,7 @@ def write_profiles(
     }
     if reason:
         groups["unprofiled"] = {"operation": [operation], "reason": [reason]}
-    _write_groups(path, groups)
+    write_groups(path, groups)
 
 
 def shape_columns(points: Sequence[Point]) -> dict[str, list[int]]:
@@ -471,14 +225,26 @@ def dimension_names(shape: Sequence[int]) -> tuple[str, ...]:
     return DIMENSIONS if len(shape) == 3 else ("n",)
 
 
-def _write_groups(path: Path, groups: Groups, single: bool = False) -> None:
-    with replacing(path) as temporary, h5py.File(temporary, "w") as file:
+def write_groups(path: Path, groups: Groups, single: bool = False) -> None:
+    """Write a file whole or not at all; groups that are not given are empty.
+
+    ``single`` keeps samples in single precision.
+    """
+    # in memory, as HDF5 may crash where it finds the disk full
+    with h5py.File(path, "w", driver="core", backing_store=False) as file:
         file.attrs["format"] = FORMAT
         file.attrs["schema_version"] = SCHEMA_VERSION
         for group, declared in GROUPS.items():
             if single and group == "samples":
                 declared = {name: ("f4" if kind == "f8" else kind, *rest) for name, (kind, *rest) in declared.items()}
             _write_group(file.create_group(group), groups.get(group, _empty(group)), declared)
+        file.flush()
+        image = file.id.get_file_image()
+    try:
+        with replacing(path) as temporary:
+            temporary.write_bytes(image)
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}; what was there is kept") from error
 
 
 def _write_group(group: h5py.Group, columns: Mapping[str, Sequence], declared: Mapping[str, tuple]) -> None:
@@ -533,8 +299,13 @@ def read(path: Path) -> Groups:
             }
     except FileNotFoundError as error:
         raise StoreError(f"{path}: no such file") from error
-    except (OSError, KeyError, ValueError) as error:
-        raise StoreError(f"{path}: cut short or damaged ({error}); delete it and run again") from error
+    except StoreError:
+        raise
+    except Exception as error:  # h5py has many for a file that is damaged
+        if path.is_dir():
+            raise StoreError(f"{path}: a folder, not an HDF5 file") from error
+        what = f"cut short or damaged ({error})" if h5py.is_hdf5(path) else "not an HDF5 file, or cut short"
+        raise StoreError(f"{path}: {what}; if a run wrote it, delete it and run again") from error
 
 
 def _empty(group: str) -> dict[str, np.ndarray]:
@@ -568,9 +339,9 @@ def merge(
     """
     groups = distinct(joined([read(path) for path in paths]))
     rows = [dict(zip(OMITTED, row, strict=True)) for row in zip(*(groups["omitted"][n] for n in OMITTED), strict=True)]
-    place = ("sweep", "variant", "ranks")
-    measured = set(zip(*(groups["measurements"][name] for name in place), strict=True))
-    rows = [row for row in (*rows, *omitted) if tuple(row[name] for name in place) not in measured]
+    points = zip(*(groups["measurements"][name] for name in ("sweep", "variant", "algorithm", "ranks")), strict=True)
+    measured = {(sweep, spread_name(variant, algorithm), ranks) for sweep, variant, algorithm, ranks in points}
+    rows = [row for row in (*rows, *omitted) if (row["sweep"], row["variant"], row["ranks"]) not in measured]
     rows = list(dict.fromkeys(tuple(row[name] for name in OMITTED) for row in rows))
     groups["omitted"] = {name: _as_column([row[i] for row in rows], OMITTED[name]) for i, name in enumerate(OMITTED)}
     reasons = dict(zip(groups["unprofiled"]["operation"], groups["unprofiled"]["reason"], strict=True))
@@ -581,7 +352,7 @@ def merge(
         "operation": _as_column(list(reasons), UNPROFILED["operation"]),
         "reason": _as_column(list(reasons.values()), UNPROFILED["reason"]),
     }
-    _write_groups(target, groups, single)
+    write_groups(target, groups, single)
 
 
 def joined(parts: Sequence[Groups]) -> Groups:

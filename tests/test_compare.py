@@ -11,7 +11,7 @@ import pytest
 import timings
 from hypothesis import given
 from hypothesis import strategies as st
-from timings import FAIL, call_samples, kernel_samples, measurement
+from timings import FAIL, call_samples, kernel_samples, measurement, merged
 
 from hpcmm import compare, store
 from hpcmm.model import Point
@@ -145,6 +145,18 @@ def test_the_slowest_rank_counts_and_the_call_is_apart(tmp_path):
     assert list(compared(tmp_path, rows(1.0, 5.0), rows(2.0, 5.0), phase="call").rows["verdict"]) == ["same"]
 
 
+def test_an_algorithm_that_is_a_way_to_do_the_whole_call_is_compared_by_it(tmp_path):
+    point = Point("matmul", "cublas", (64,) * 3, "float32", 2, MATMUL, "staged")
+
+    def rows(total):
+        calls = [[{"kernel": 1.0, "total": total * factor}] * 2 for factor in NOISE]
+        return [measurement(point, samples=call_samples(calls), algorithm="staged")]
+
+    for total, verdict in ((5.0, "same"), (6.0, "slower")):
+        (row,) = compared(tmp_path, rows(5.0), rows(total)).rows.to_dict("records")
+        assert (row["verdict"], row["label"]) == (verdict, "cublas staged, the whole call")
+
+
 def test_wrong_results_are_no_times(tmp_path):
     points = [product(n=n) for n in (64, 128, 256)]
     before = [timed(points[0], 1.0), measurement(points[1], verdict=FAIL), measurement(points[2], verdict=FAIL)]
@@ -198,6 +210,22 @@ def test_what_differs_in_kind_is_refused_and_named(tmp_path, other, told):
         compare.compare(*files)
     assert told in str(error.value) and "--anyway" in str(error.value)
     assert told in compare.compare(*files, anyway=True).differences
+
+
+def test_a_point_is_compared_with_that_of_the_same_machine(tmp_path):
+    seconds = {"H200": 1.0, "A100": 2.0}
+    files = []
+    for name, gpus in (("a", ("H200", "A100")), ("b", ("A100", "H200"))):
+        (tmp_path / name).mkdir()
+        runs = [(KIND | {"gpus": [{"name": gpu}]}, {"size": [timed(product(), seconds[gpu])]}) for gpu in gpus]
+        files.append(merged(tmp_path / name, *runs))
+    assert compare.compare(*files).line == "2 points in both: 2 same; 0 only before, 0 only after"
+
+
+def test_pageable_memory_is_not_compared_with_what_says_nothing_of_it(tmp_path):
+    before = [timed(product(pinned=each), seconds) for each, seconds in ((0.0, 2.0), (1.0, 1.0))]
+    with pytest.raises(compare.ComparisonError, match="no point in common"):
+        compared(tmp_path, before, [timed(product(), 1.0)])
 
 
 def test_other_software_is_named_and_compared(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 import timings
 from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement
 
-from hpcmm import analysis, scaling, store
+from hpcmm import analysis, occupancy, scaling, store
 from hpcmm.model import TEXTBOOK, Point
 from hpcmm.report import findings
 
@@ -29,7 +29,7 @@ def seen(tmp_path, *rows, sweep="size", **provenance):
     columns = store.read(timings.write(tmp_path / "timings.h5", {sweep: rows}, provenance))
     frame = analysis.measurements(columns)
     members = [series.points for series in analysis.series(frame)]
-    return findings.what_to_see(pd.concat(members), analysis.resources(frame), analysis.profiles(columns))
+    return findings.what_to_see(pd.concat(members), occupancy.resources(frame), analysis.profiles(columns))
 
 
 def about(sentences, *words):
@@ -43,7 +43,7 @@ def test_a_ladder_that_rises_is_said_to(tmp_path):
     text = about(seen(tmp_path, *rows), "rungs")
     assert (
         text
-        == "On the GPU at 64 each of the 3 rungs is faster than the one below it: the order in which they are taught."
+        == "On the GPU at 64, each of the 3 rungs is faster than the one before it: the order in which they are taught."
     )
 
 
@@ -58,7 +58,7 @@ def test_steps_that_do_not_gain_are_named_with_ratio_interval_and_reason(tmp_pat
         measurement(product("register_1d"), samples=kernel_samples([1.0] * 3)),
     ]
     text = about(seen(tmp_path, *rows), "steps")
-    assert text.startswith("On the GPU at 64 1 of 4 steps up the ladder gain for certain. The others: ")
+    assert text.startswith("On the GPU at 64, 1 of 4 steps up the ladder gain for certain. The others: ")
     assert "slower: uncoalesced 8 after naive 8 (0.500×, 0.500 to 0.500; a warp's threads take different rows; " in text
     assert "24 B a thread are spilled to local memory; occupancy 25 % instead of 100 %, limited by registers)" in text
     assert "no difference seen: tiled_unrolled 8 after tiled_padded 8 (1.00×, 0.909 to 1.11)" in text
@@ -86,7 +86,7 @@ def test_a_profile_explains_a_step_that_does_not_gain(tmp_path):
         ]
     )
     points = analysis.points(frame)
-    text = about(findings.what_to_see(points, analysis.resources(frame), profiles), "steps")
+    text = about(findings.what_to_see(points, occupancy.resources(frame), profiles), "steps")
     assert "bank_conflict 8 after naive 8 (0.800×, 0.800 to 0.800; tiles stored by columns, against the banks; " in text
     assert "a load from shared memory takes 8.00 wavefronts instead of 1.00; 16.0 threads of a warp take part" in text
     assert "the occupancy reached is 40 % instead of 80 %)" in text and "sectors" not in text
@@ -116,6 +116,12 @@ def test_a_rung_of_other_arithmetic_says_so(tmp_path):
     )
     assert about(seen(tmp_path, rows["float64"], gpus=[gpu]), "fastest rung") == (
         beginning.format(64, "") + "; of the limit (float64 tensor cores): 50 %."
+    )
+    slower = timed(product("naive", tile=8), 2 * 64**3 / 64e9)
+    assert about(seen(tmp_path, rows["float32"], slower, gpus=[gpu]), "fastest rung") == (
+        beginning.format(32, " (three TF32 products)")
+        + ". In float32 arithmetic itself it is naive 8 with 64.0 GFLOP/s; "
+        "of the limit (float32 FMA units): 25 %."
     )
 
 
@@ -214,7 +220,7 @@ def test_every_sweep_of_the_config_has_something_to_see(modelled):
     for series in analysis.series(frame):
         by_sweep.setdefault(series.sweep, []).append(series.points)
     for sweep, members in by_sweep.items():
-        told = findings.what_to_see(pd.concat(members), analysis.resources(frame), analysis.profiles(columns))
+        told = findings.what_to_see(pd.concat(members), occupancy.resources(frame), analysis.profiles(columns))
         assert told and not [text for text in told if "nan" in text], sweep
 
 

@@ -15,9 +15,12 @@ import timings
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from timings import kernel_samples, measurement
 
-from hpcmm import __main__, backends, plan, store
+from hpcmm import backends, journal, plan, store
+from hpcmm import status as tool_status
 from hpcmm.doctor import SIZES, Check, check_ranks, combine
+from hpcmm.journal import Journal
 from hpcmm.model import Point
 
 ROOT = Path(__file__).parents[1]
@@ -192,7 +195,7 @@ def test_overrides_replace_values_and_leave_the_rest(config, changes):
                 yield (*path, key), value
 
     before, wanted = dict(leaves(config)), dict(leaves(changes))
-    __main__.merge_into(config, changes)
+    plan.merge_into(config, changes)
     after = dict(leaves(config))
     assert wanted.items() <= after.items()
     for path, value in before.items():
@@ -306,7 +309,7 @@ def test_status_of_many_jobs_names_those_that_are_on(tmp_path):
     planned.write(tmp_path / "results" / "plan.json")
     batch = planned.to_measure[3]
     path = tmp_path / "results" / "raw" / f"{batch.name}.journal"
-    store.Journal(path, batch, {"utc": "2026-01-01T00:00:00+00:00"}).close()
+    Journal(path, batch, {"utc": "2026-01-01T00:00:00+00:00"}).close()
     _, one, others, _ = status(tmp_path)
     assert one.startswith(f"{batch.name} ") and one.endswith(" starting")
     assert others == f"and 0 done, {len(planned.to_measure) - 1} waiting"
@@ -320,7 +323,7 @@ def test_status_counts_what_a_new_job_has_from_an_earlier_one(running, mpiexec, 
     batch = planned.batch("later/cpu-r2-1")
     other = plan.make({**planned.config, "job_minutes": 999, "scale": "quick"}, "", 0).batch("later/cpu-r2-1")
     assert batch == other
-    journal = store.Journal(output.with_suffix(".journal"), batch, {"utc": "2026-01-01T00:00:00+00:00"})
+    journal = Journal(output.with_suffix(".journal"), batch, {"utc": "2026-01-01T00:00:00+00:00"})
     journal.close()
     line = next(line for line in status(tmp_path) if line.startswith("later/"))
     assert "2/2" in line
@@ -329,12 +332,37 @@ def test_status_counts_what_a_new_job_has_from_an_earlier_one(running, mpiexec, 
 def test_status_names_the_points_that_failed(running, mpiexec, tmp_path):
     batch = plan.read(tmp_path / "results" / "plan.json").batch("later/cpu-r2-1")
     path = tmp_path / "results" / "raw" / "later" / "cpu-r2-1.journal"
-    journal = store.Journal(path, batch, {"utc": "2026-01-01T00:00:00+00:00"})
+    journal = Journal(path, batch, {"utc": "2026-01-01T00:00:00+00:00"})
     journal.begin(batch.points[0])
     journal.fail(batch.points[0], 'MemoryError: no "room"', counts=True)
     journal.close()
     lines = status(tmp_path)
     assert '    not measured: openmp 7x7x7 float32: MemoryError: no "room"' in lines
+
+
+def test_a_folder_that_cannot_be_written_is_told_plainly(tmp_path):
+    rows = [measurement(Point("sum", "serial", (8,), "int32", 1), samples=kernel_samples([1.0]))]
+    timings.write(tmp_path / "timings.h5", {"size": rows})
+    (tmp_path / "taken").write_text("a file")
+    said = refused(hpcmm("report", tmp_path / "timings.h5", "--results", tmp_path / "taken"))
+    assert "taken" in said and said.endswith(": Not a directory")
+
+
+def test_what_a_run_left_undone_names_the_point_in_which_a_job_ended(running, tmp_path):
+    results = tmp_path / "results"
+    planned = plan.read(results / "plan.json")
+    assert tool_status.unfinished(planned, results) == ""
+    batch = planned.batch("later/cpu-r2-1")
+    path = results / "raw" / "later" / "cpu-r2-1.journal"
+    journal = Journal(path, batch, {"utc": "2026-01-01T00:00:00+00:00"})
+    journal.begin(batch.points[0])
+    journal.fail(batch.points[0], "MemoryError", counts=True)
+    assert tool_status.unfinished(planned, results).splitlines()[1:] == ["    later/cpu-r2-1: 0 of 2 points"]
+    journal.begin(batch.points[1])  # and a crash
+    journal.close()
+    head, line = tool_status.unfinished(planned, results).splitlines()
+    assert "the same command again does the rest" in head
+    assert line == f"    later/cpu-r2-1: 0 of 2 points, ended in {batch.points[1].name}"
 
 
 def test_status_without_a_run_says_so(tmp_path):
@@ -439,7 +467,7 @@ def test_doctor_finds_a_folder_that_it_cannot_write_to(tmp_path, monkeypatch):
     def no_locks(file, how):
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr(store.fcntl, "flock", no_locks)
+    monkeypatch.setattr(journal.fcntl, "flock", no_locks)
     from hpcmm import doctor
 
     found = {check.name: check for check in doctor.check_results(tmp_path)}

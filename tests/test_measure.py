@@ -12,6 +12,7 @@ from mpi4py import MPI
 
 from hpcmm import plan, store
 from hpcmm.backends.cpu import CpuBackend
+from hpcmm.journal import CUT_OFF, Journal
 from hpcmm.measure import Contender, Problem, measure_batch, measure_point, run_for_profiler, settled
 from hpcmm.model import Batch, HpcmmError, Measuring, Point
 from hpcmm.operations import OPERATIONS
@@ -526,7 +527,7 @@ def test_a_point_that_kills_its_job_comes_last_and_is_missing_in_the_end(mpiexec
     assert list(rows["m"]) == [4, 4, 12, 8, 8]
     failed = rows["passed"] == 0
     assert list(rows["m"][failed]) == [12]
-    assert list(rows["where"][failed]) == [f"not measured, tried 2 times: {store.CUT_OFF}"]
+    assert list(rows["where"][failed]) == [f"not measured, tried 2 times: {CUT_OFF}"]
 
 
 def refusal(done) -> str:
@@ -552,7 +553,7 @@ def test_a_cuda_batch_without_a_gpu_is_refused(mpiexec, planned):
 def test_a_batch_that_is_measured_already_is_refused(mpiexec, planned, tmp_path):
     arguments = planned(ranks=1)
     batch = plan.read(tmp_path / "plan.json").batch("size/cpu-r1-1")
-    journal = store.Journal(tmp_path / "out.journal", batch, {})
+    journal = Journal(tmp_path / "out.journal", batch, {})
     assert "another process is measuring this batch" in refusal(mpiexec(1, MEASURE, *arguments))
     journal.close()
 

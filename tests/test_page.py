@@ -118,6 +118,36 @@ def test_it_opens_from_a_file_without_a_network_and_draws_every_figure(visit, re
     assert min(widths) > 250
 
 
+# Texts of a drawing that are cut off at its sides, and labels of one axis that lie on each other
+MISPLACED = """roots => roots.flatMap(root => {
+  const svg = root.querySelector("svg") ?? root, all = svg.getBoundingClientRect();
+  const shown = [...svg.querySelectorAll("text")].filter(each => each.textContent && +getComputedStyle(each).opacity);
+  const box = each => each.getBoundingClientRect();
+  const cut = shown.filter(each => box(each).left < all.left - 1 || box(each).right > all.right + 1);
+  const touching = [...svg.querySelectorAll(".role-axis-label")].flatMap(axis => {
+    const labels = shown.filter(each => axis.contains(each));
+    return labels.filter((each, i) => labels.slice(0, i).some(other =>
+      Math.min(box(each).right, box(other).right) > Math.max(box(each).left, box(other).left) &&
+      Math.min(box(each).bottom, box(other).bottom) > Math.max(box(each).top, box(other).top) + 2));
+  });
+  return [...cut, ...touching].map(each => each.textContent);
+})"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 400])
+def test_no_text_of_a_figure_is_cut_or_lies_on_another(visit, results, width):
+    seen = visit(results / "report.html", width=width)
+    seen.draw_all()
+    assert seen.page.eval_on_selector_all(".chart", MISPLACED) == []
+
+
+@pytest.mark.parametrize("name", ["ladder-float32-r1-ladder-cuda", "distributed-predicted-cuda-float32"])
+def test_no_text_of_a_figure_for_papers_is_cut(visit, results, name):
+    seen = visit(results / "figures" / f"{name}.svg")
+    assert seen.page.eval_on_selector_all("svg", MISPLACED) == []
+
+
 def test_a_figure_is_drawn_once_it_comes_into_sight(visit, results):
     seen = visit(results / "report.html")
     last = seen.page.locator("#states ~ .figures .chart").last
@@ -254,6 +284,12 @@ def test_printing_shows_what_is_open_on_white(visit, small, tmp_path):
         0,
     )
     assert not seen.page.locator("nav").is_visible() and not seen.page.locator("th a").first.is_visible()
+
+
+def test_what_is_open_fits_on_paper(visit, results):
+    seen = visit(results / "report.html", width=720)  # of A4 within its margins
+    seen.page.emulate_media(media="print")
+    assert seen.page.evaluate("document.documentElement.scrollWidth") < 2 * 720  # Chromium shrinks no page more
 
 
 def test_a_column_leads_to_its_definition(visit, small):

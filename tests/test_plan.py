@@ -47,9 +47,13 @@ GONE = object()
 
 def changed(**changes) -> dict:
     """CONFIG with some values replaced; ``sweeps__size__tiles=GONE`` takes one away."""
+    return with_changes(changes)
+
+
+def with_changes(changes: dict) -> dict:
     config = copy.deepcopy(CONFIG)
     for place, value in changes.items():
-        *path, key = place.split("__")
+        *path, key = place.split("__") if isinstance(place, str) else [place]
         entry = config
         for each in path:
             entry = entry[each]
@@ -74,15 +78,19 @@ REFUSED = [
     ({"scale": "huge"}, ["scale", "'huge'", "quick", "full"]),
     ({"scale": GONE}, ["'scale'"]),
     ({"backends": "gpu"}, ["backends", "'gpu'", "auto", "cpu", "cuda"]),
-    ({"profile": "yes"}, ["profile", "'yes'", "boolean"]),
+    ({"profile": "yes"}, ["profile", "'yes'", "true or false"]),
     ({"measuring__seed": GONE}, ["measuring", "'seed'"]),
     ({"measuring__max_seconds": 0}, ["measuring.max_seconds", "0", "more than 0"]),
-    ({"measuring__warmups": True}, ["measuring.warmups", "True", "integer"]),
-    ({"measuring__warmups": 2.0}, ["measuring.warmups", "2.0", "integer"]),
+    ({"measuring__warmups": True}, ["measuring.warmups", "True", "a whole number"]),
+    ({"measuring__warmups": 2.0}, ["measuring.warmups", "2.0", "a whole number"]),
     ({"measuring__max_repetitions": {"quick": 0, "full": 5}}, ["measuring.max_repetitions", "0", "at least 1"]),
     ({"measuring__max_repetitions": {"full": 5}}, ["{'full': 5}", "quick"]),
     ({"sweeps": {}}, ["sweeps", "at least 1"]),
-    ({"sweeps": None}, ["sweeps", "None", "object"]),
+    ({"sweeps": None}, ["sweeps", "None", "keys with values"]),
+    ({1: 2, "sizes": [3]}, ["top level", "unknown key 1", "sweeps"]),
+    ({"measuring__max_seconds": float("inf")}, ["measuring.max_seconds", "inf", "a number"]),
+    ({"measuring__relative_interval": "1e-2"}, ["measuring.relative_interval", "'1e-2'", "a number, such as 0.001"]),
+    ({"sweeps": {2024: CONFIG["sweeps"]["sum"]}}, ["sweeps", "name 2024", "quotes"]),
     ({"sweeps__a/b": CONFIG["sweeps"]["sum"]}, ["sweeps", "'a/b'", "letters, digits, '-' and '_'"]),
     ({"sweeps__a b": CONFIG["sweeps"]["sum"]}, ["sweeps", "'a b'", "letters, digits, '-' and '_'"]),
     ({"sweeps__sum\n": CONFIG["sweeps"]["sum"]}, ["sweeps", "letters, digits, '-' and '_'"]),
@@ -99,9 +107,9 @@ REFUSED = [
     ({"sweeps__size__sizes": [64, -1]}, ["sweeps.size.sizes", "-1", "at least 1"]),
     ({"sweeps__size__sizes": [0]}, ["sweeps.size.sizes", "0", "at least 1"]),
     ({"sweeps__size__sizes": [2**31]}, ["sweeps.size.sizes", "2147483648", "at most 2147483647"]),
-    ({"sweeps__size__sizes": [64.0]}, ["sweeps.size.sizes", "64.0", "integer"]),
-    ({"sweeps__size__sizes": ["64"]}, ["sweeps.size.sizes", "'64'", "integer"]),
-    ({"sweeps__size__sizes": 64}, ["sweeps.size.sizes", "64", "array"]),
+    ({"sweeps__size__sizes": [64.0]}, ["sweeps.size.sizes", "64.0", "a whole number"]),
+    ({"sweeps__size__sizes": ["64"]}, ["sweeps.size.sizes", "'64'", "a whole number"]),
+    ({"sweeps__size__sizes": 64}, ["sweeps.size.sizes", "64", "a list in brackets"]),
     ({"sweeps__size__sizes": {"start": 64, "stop": 128}}, ["sweeps.size.sizes", "'step'", "start"]),
     ({"sweeps__size__sizes": {"start": 1, "stop": 9, "step": 0}}, ["sweeps.size.sizes.step", "0", "at least 1"]),
     ({"sweeps__size__sizes": GONE}, ["sweeps.size", "either sizes or shapes"]),
@@ -112,7 +120,7 @@ REFUSED = [
     ({"sweeps__sum__alpha": 2}, ["sweeps.sum.alpha", "sum has no such parameter"]),
     ({"sweeps__size__ranks": [0]}, ["sweeps.size.ranks", "0", "at least 1"]),
     ({"sweeps__size__beta": "half"}, ["sweeps.size.beta", "'half'", "number"]),
-    ({"sweeps__size__beta": float("nan")}, ["sweeps.size.beta", "nan", "finite"]),
+    ({"sweeps__size__beta": float("nan")}, ["sweeps.size.beta", "nan", "a number"]),
     ({"sweeps__size__sizes": [8, 8]}, ["sweeps.size.sizes", "[8, 8]", "each value once"]),
     ({"sweeps__size__sizes": {"start": 9, "stop": 8, "step": 1}}, ["sweeps.size.sizes.start", "9", "at most stop, 8"]),
     ({"job_minutes": 0}, ["job_minutes", "0", "more than 0"]),
@@ -131,7 +139,7 @@ REFUSED = [
 )
 def test_a_wrong_config_is_refused_with_key_value_and_what_is_allowed(changes, named):
     with pytest.raises(plan.ConfigError) as refusal:
-        make(changed(**changes))
+        make(with_changes(changes))
     message = str(refusal.value)
     assert message.startswith("config: ")
     assert "\n" not in message
@@ -270,6 +278,36 @@ def test_a_long_plan():
     assert len(planned.batches) < 300
 
 
+# --- files -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("scale: quick\n\tbackends: auto\n", ["line 2", "'\\t'"]),
+        ("sweeps:\n  a: {sizes: [1]}\n  b: {}\n  a: {sizes: [2]}\n", ["line 4", "key 'a' is there twice"]),
+        ("", ["None", "keys with values"]),
+        (b"\xff\xfe", ["utf-8"]),
+        (None, ["No such file"]),
+    ],
+)
+def test_a_file_that_is_no_config_is_told_with_its_name_and_line(tmp_path, text, named):
+    path = tmp_path / "mine.yaml"
+    if text is not None:
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(plan.ConfigError) as refusal:
+        plan.read_config(path)
+    for part in ["mine.yaml", *named]:
+        assert part in str(refusal.value)
+
+
+def test_later_files_go_over_earlier_ones(tmp_path):
+    for name, text in (("a", "scale: quick\nsweeps: {x: {n: 1}, y: &y {n: 2}}"), ("b", "sweeps: {x: {n: 3}}")):
+        (tmp_path / name).write_text(text)
+    merged = plan.read_config(tmp_path / "a", tmp_path / "b")
+    assert merged == {"scale": "quick", "sweeps": {"x": {"n": 3}, "y": {"n": 2}}}
+
+
 # --- what is left out --------------------------------------------------------------------------------------------
 
 
@@ -297,6 +335,16 @@ def test_auto_with_one_gpu_leaves_out_what_needs_two():
     planned = make(changed(backends="auto"), missing="", gpus=1)
     assert set(planned.left_out) == {"size/cuda-r2-1"}
     assert all("2 ranks" in reason and "1" in reason for reason in planned.left_out.values())
+
+
+def test_auto_leaves_out_more_ranks_on_the_cpu_than_there_are_cores():
+    config = changed(sweeps__size__ranks=[1, 2, 1000])
+    planned = plan.make(config | {"backends": "auto"}, "", 1000, cpus=2)
+    assert {name: reason.split("(")[0] for name, reason in planned.left_out.items()} == {
+        "size/cpu-r1000-1": "1000 ranks need a core each and this machine has 2 "
+    }
+    asked_for = plan.make(config | {"backends": "cpu"}, "", 1000, cpus=2)
+    assert max(batch.ranks for batch in asked_for.to_measure) == 1000
 
 
 def test_auto_with_one_gpu_keeps_what_may_share_it():
@@ -430,6 +478,12 @@ def test_fingerprints_tell_points_apart_and_nothing_else():
     assert make(changed() | {"job_minutes": 1}).batches[0].fingerprints[0] == make().batches[0].fingerprints[0]
     renamed = make(changed(sweeps__size=GONE, sweeps__other=CONFIG["sweeps"]["size"])).batch("other/cuda-r1-1")
     assert renamed.fingerprints == make().batch("size/cuda-r1-1").fingerprints
+
+
+def test_ranks_that_may_share_a_gpu_are_measured_again_when_they_may_not():
+    shared, own = make(changed(share_gpu=True)), make()
+    differ = {batch.name for batch in own.batches if shared.batch(batch.name).fingerprints != batch.fingerprints}
+    assert differ == {"size/cuda-r2-1"}, "neither CPUs nor a rank alone have a GPU to share"
 
 
 def test_a_changed_text_of_a_record_changes_nothing(monkeypatch):

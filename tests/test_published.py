@@ -10,8 +10,11 @@ from statistics import median
 
 import numpy as np
 import pytest
+import timings
+from timings import kernel_samples, measurement
 
 from hpcmm import store
+from hpcmm.model import Point
 from hpcmm.operations import OPERATIONS
 
 ROOT = Path(__file__).parents[1]
@@ -22,8 +25,8 @@ README = (ROOT / "README.md").read_text("utf-8")
 
 
 def test_the_readme_says_what_the_published_run_says():
-    timings = published.REFERENCE / "timings.h5"
-    columns = store.read(timings) if timings.exists() else None  # then it must not show a number either
+    file = published.REFERENCE / "timings.h5"
+    columns = store.read(file) if file.exists() else None  # then it must not show a number either
     assert published.filled(README, columns) == README, "make reference writes it anew"
 
 
@@ -113,6 +116,21 @@ def test_a_changed_number_is_found(done):
         assert published.filled(wrong, columns) != wrong
     slower = columns | {"samples": columns["samples"] | {"kernel": columns["samples"]["kernel"] * 1.01}}
     assert published.filled(text, slower) != text
+
+
+def test_sweeps_of_several_revisions_are_told_apart(tmp_path):
+    row = measurement(
+        Point("matmul", "naive", (64, 64, 64), "float32", 1, {"tile": 8.0}), samples=kernel_samples([1.0])
+    )
+    old, new = ({"utc": f"2026-01-0{day}", "revision": f"{day}" * 12} for day in (1, 2))
+    runs = [(new, {"ladder": [row]}), (old, {"size": [row], "ladder": [row], "tile": [row]})]
+    text = published.filled("<!-- published: run -->\n<!-- end -->", timings.merged(tmp_path, *runs))
+    assert (
+        "of several revisions, between which kernels may have changed: 2222222 (ladder); 1111111 (size, tile)." in text
+    )
+    (tmp_path / "one").mkdir()
+    alone = published.filled("<!-- published: run -->\n<!-- end -->", timings.merged(tmp_path / "one", runs[1]))
+    assert "3 points" in alone and "revisions" not in alone
 
 
 def test_without_a_run_no_number_is_left(done):

@@ -220,6 +220,13 @@ def test_latex_tables_keep_text_as_text(tmp_path):
     )
 
 
+def test_latex_tables_have_no_character_that_pdflatex_lacks(built):
+    texts = [path.read_text("utf-8") for path in (built / "tables").glob("*.tex")]
+    assert any(r"2\textsuperscript{" in text for text in texts)
+    # of what is not ASCII, these come with LaTeX's own encoding of UTF-8
+    assert {character for text in texts for character in text if ord(character) > 126} <= set("×µ…")
+
+
 def read_csv(path: Path) -> list[dict[str, str]]:
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
@@ -400,8 +407,14 @@ def test_a_wide_interval_leaves_the_bars_of_a_ladder_their_room(tmp_path):
     ]
     report.build(timings.write(tmp_path / "timings.h5", {"one": rows}), tmp_path)
     (chart,) = [chart for chart in Page(html_of(tmp_path)).charts if "gain" in chart["records"][0]]
-    domain = chart["layer"][0]["encoding"]["x"]["scale"]["domain"]
-    assert max(record["high"] for record in chart["records"]) < 0.7 * domain[1]
+    expression = chart["layer"][0]["encoding"]["x"]["scale"]["domainMax"]["expr"]
+    for width in (240, 900):
+        end = eval(expression, {"max": max, "width": width})
+        assert all(
+            record["high"] / end * width + 6.5 * len(record["gain"]) < width < 3 * record["high"] / end * width
+            for record in chart["records"]
+            if record["high"] == max(each["high"] for each in chart["records"])
+        )
 
 
 def luminance(colour: str) -> float:
@@ -525,6 +538,20 @@ def test_figure_of_scaling_goes_from_rank_to_rank(tmp_path):
     assert dash["scale"] == {"domain": ["kernel alone"], "range": [[1, 0]]}
 
 
+@pytest.mark.parametrize(
+    ("names", "shown"), [(["ring", "resident"], ""), (["ring", "resident", "summa"], " of the fastest")]
+)
+def test_figure_of_scaling_shows_the_fastest_and_says_so(tmp_path, names, shown):
+    rows = [over_ranks(n, (8.0 + i) / n, algorithm=name) for i, name in enumerate(names) for n in (1, 2)]
+    rows += [over_ranks(n, 20.0 / n, algorithm="staged", calls=True) for n in (1, 2)]
+    report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
+    found = Page(html_of(tmp_path))
+    assert f"Strong scaling{shown} on the GPU, float32" in found.text
+    (chart,) = [chart for chart in found.charts if "efficiency" in chart["records"][0]]
+    seen = {each["series"] for each in chart["records"]}
+    assert seen == {"cublas ring", "cublas resident", "cublas staged"}
+
+
 def test_table_of_scaling_keeps_types_together_and_has_no_empty_column(tmp_path):
     rows = [over_ranks(ranks, 8e-3 / ranks, dtype) for dtype in ("float64", "float32") for ranks in (2, 1, 4)]
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
@@ -585,7 +612,44 @@ def test_predictions_say_whether_they_are_of_the_kernel_or_the_whole_call(tmp_pa
     with (tmp_path / "tables" / "size.predictions.csv").open() as file:
         assert {(row["label"], row["of"]) for row in csv.DictReader(file)} == set(named)
     (chart,) = [chart for chart in Page(html_of(tmp_path)).charts if "predicted" in chart["records"][0]]
-    assert {each["label"] for each in chart["records"]} == {"cublas staged, whole call", "cublas resident"}
+    assert {each["label"] for each in chart["records"]} == {"cublas staged, call", "cublas resident"}
+
+
+def test_a_label_looks_the_same_in_all_figures_of_a_sweep(tmp_path):
+    rows = []
+    for ranks in (1, 2):
+        for algorithm in ("staged", "resident", "ring", "summa"):  # of which the scaling shows the fastest only
+            point = Point("matmul", "cublas", (64,) * 3, "float32", ranks, MATMUL, algorithm)
+            phases = {"upload": 1.0, "kernel": 2.0, "download": 1.0, "total": 4.0}
+            samples = (
+                call_samples([[phases] * ranks] * 6) if algorithm == "staged" else kernel_samples([[8.0] * ranks] * 6)
+            )
+            rows += [measurement(point, samples=samples, algorithm=each) for each in (algorithm, TEXTBOOK)]
+    report.build(timings.write(tmp_path / "timings.h5", {"size": rows}, EXCHANGES), tmp_path)
+    looks, drawn = {}, 0
+    for chart in Page(html_of(tmp_path)).charts:
+        encodings = [layer["encoding"] for layer in chart["layer"]]
+        for channel in ("color", "shape"):
+            scales = [e[channel]["scale"] for e in encodings if e.get(channel, {}).get("field") in ("label", "series")]
+            drawn += bool(scales)
+            for scale in scales:
+                for label, look in zip(scale["domain"], scale["range"], strict=True):
+                    looks.setdefault((label.removesuffix(", call"), channel), set()).add(look)
+    assert drawn >= 2 * 3, "rates, scaling and predictions"
+    assert {label for label, _ in looks} == {f"cublas {each}" for each in ("staged", "resident", "ring", "summa")}
+    assert {label: look for label, look in looks.items() if len(look) > 1} == {}
+    colours = [look for (_, channel), look in looks.items() if channel == "color"]
+    assert len(set.union(*colours)) == 4, "each algorithm has its own"
+
+
+def test_two_neighbouring_sizes_have_a_tick_each_and_none_between(tmp_path):
+    rows = [of_rate(product("naive", n, tile=32), 100.0) for n in (640, 641)]
+    report.build(timings.write(tmp_path / "timings.h5", {"guard": rows}), tmp_path)
+    chart = Page(html_of(tmp_path)).charts[0]
+    (axis,) = {
+        json.dumps(layer["encoding"]["x"]["axis"]["values"]) for layer in chart["layer"] if "x" in layer["encoding"]
+    }
+    assert json.loads(axis) == [640, 641]
 
 
 def test_what_one_rank_did_not_do_has_no_efficiency_and_no_figure(tmp_path):
@@ -790,12 +854,13 @@ def truncated(path):
     [
         (lambda path: None, "no such file"),
         (lambda path: path.write_bytes(b"\x89HDF\r\n\x1a\n"), "cut short or damaged"),
-        (lambda path: path.write_text("GFLOP/s\n1\n"), "cut short or damaged"),
+        (lambda path: path.write_text("GFLOP/s\n1\n"), "not an HDF5 file"),
+        (lambda path: path.mkdir(), "a folder, not an HDF5 file"),
         (truncated, "cut short or damaged"),
         (foreign, "not a file of hpcmm timings"),
         (newer, f"schema version {store.SCHEMA_VERSION + 1}, but this package reads up to {store.SCHEMA_VERSION}"),
     ],
-    ids=["missing", "header", "text", "truncated", "foreign", "newer"],
+    ids=["missing", "header", "text", "folder", "truncated", "foreign", "newer"],
 )
 def test_job_says_plainly_what_is_wrong_with_a_file(tmp_path, make, text):
     path = tmp_path / "timings.h5"

@@ -1,349 +1,25 @@
-"""Journals that survive what happens to jobs, and HDF5 files that other programs read as they are."""
+"""HDF5 files that other programs read as they are."""
 
 import dataclasses
-import errno
-import hashlib
 import json
 import os
-import resource
-from pathlib import Path
 
 import h5py
 import numpy as np
 import pandas as pd
 import pytest
 import xarray
+from batches import BATCH, HOST, batch_of, measured, stored, together
 
 from hpcmm import store
-from hpcmm.model import PHASES, RESOURCES, Batch, Measurement, Point, Sample, Verdict
-from hpcmm.store import Journal, StoreError
-
-HOST = {"host": "here"}
-RIGHT = Verdict(True, 1e-8, 1e-7, "componentwise, float64")
-WRONG = Verdict(False, float("nan"), 1e-7, "componentwise, float64", "0:3: nan - 1 = nan")
-
-
-def batch_of(
-    sizes, variant: str = "tiled_padded", operation: str = "matmul", source: str = "s1", **parameters
-) -> Batch:
-    """A batch of one variant whose fingerprints follow from the points and from ``source``."""
-    dimensions = 3 if operation == "matmul" else 1
-    points = tuple(Point(operation, variant, (size,) * dimensions, "float32", 2, parameters) for size in sizes)
-    return together(points, source)
-
-
-def together(points, source: str = "s1", part: int = 1) -> Batch:
-    operation = points[0].operation
-    fingerprints = tuple(f"{source} {point.key}" for point in points)
-    whole = hashlib.sha256("".join(fingerprints).encode()).hexdigest()
-    predicted = (1.0,) * len(points)
-    return Batch(
-        f"{operation}-sweep", operation, "cuda", 2, part, points, fingerprints, predicted, sum(predicted), whole
-    )
-
-
-BATCH = batch_of([8, 16, 32], alpha=1.5, tile=8.0)
-
-
-def measured(point: Point, seconds: float = 0.5, verdict: Verdict = RIGHT) -> list[Measurement]:
-    """What a point and its baseline may have given: two repetitions on two ranks; none where it failed."""
-    samples = tuple(
-        Sample(repetition, rank, call, dict.fromkeys(PHASES if call else ["kernel"], seconds), {"power": 300.0})
-        for repetition in range(2)
-        for rank in range(2)
-        for call in (True, False)
-    )
-    return [
-        Measurement(point, point.variant, False, verdict, 100, 200, samples if verdict.passed else ()),
-        Measurement(point, "library", True, RIGHT, 100, 200, samples),
-    ]
-
-
-def of(point: Point, batch: Batch = BATCH) -> str:
-    """The fingerprint of one of the batch's points."""
-    return batch.fingerprints[batch.points.index(point)]
-
-
-def filled(path, points=BATCH.points) -> Journal:
-    journal = Journal(path, BATCH, HOST)
-    for i, point in enumerate(points):
-        journal.append(point, measured(point, seconds=i + 0.25))
-    return journal
-
-
-def stored(path, batch: Batch = BATCH, host: str = "here"):
-    """A complete file of a batch."""
-    journal = Journal(path.with_suffix(".journal"), batch, {"host": host})
-    for point in batch.points:
-        journal.append(point, measured(point))
-    journal.complete(path)
-    return path
+from hpcmm.journal import Journal
+from hpcmm.model import PHASES, RESOURCES, Point
+from hpcmm.store import StoreError
 
 
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "raw" / "sweep" / "cuda-r2-1.journal"
-
-
-# --- journal -----------------------------------------------------------------------------------------------------
-
-
-def test_a_journal_opened_again_has_its_finished_points(path):
-    first = filled(path, BATCH.points[:2])
-    expected = first.finished
-    first.close()
-    again = Journal(path, BATCH, {"host": "there"})
-    assert again.finished == expected
-    assert again.finished[of(BATCH.points[0])] == [(0, each) for each in measured(BATCH.points[0], 0.25)]
-    again.append(BATCH.points[2], measured(BATCH.points[2]))
-    assert again.finished[of(BATCH.points[2])][0][0] == 1  # the second run measured it
-    assert again.runs == [HOST, {"host": "there"}]
-    again.close()
-
-
-def test_a_last_line_cut_anywhere_is_dropped_and_the_lines_before_it_are_kept(path):
-    journal = filled(path, BATCH.points[:2])
-    journal.append(BATCH.points[2], measured(BATCH.points[2], verdict=WRONG)[:1])  # a short line
-    journal.close()
-    whole = path.read_bytes()
-    last = whole.rstrip(b"\n").rindex(b"\n") + 1
-    kept = set(BATCH.fingerprints[:2])
-    for end in range(last, len(whole)):
-        path.write_bytes(whole[:end])
-        journal = Journal(path, BATCH, HOST)
-        assert set(journal.finished) == kept
-        journal.append(BATCH.points[2], measured(BATCH.points[2]))
-        journal.close()
-        again = Journal(path, BATCH, HOST)
-        assert set(again.finished) == set(BATCH.fingerprints)
-        again.close()
-
-
-def test_a_first_line_cut_anywhere_leaves_an_empty_journal_that_works(path):
-    filled(path, []).close()
-    whole = path.read_bytes()
-    for end in range(len(whole)):
-        path.write_bytes(whole[:end])
-        journal = Journal(path, BATCH, HOST)
-        assert not journal.finished
-        journal.append(BATCH.points[0], measured(BATCH.points[0]))
-        journal.close()
-        again = Journal(path, BATCH, HOST)
-        assert set(again.finished) == {of(BATCH.points[0])}
-        again.close()
-
-
-def test_points_of_another_fingerprint_count_for_nothing(path):
-    filled(path).close()
-    journal = Journal(path, batch_of([8, 16, 32], source="s2", alpha=1.5, tile=8.0), HOST)
-    assert not journal.finished and not journal.measured
-    journal.close()
-
-
-def test_a_batch_goes_on_from_the_points_that_are_as_they_were(path):
-    filled(path).close()
-    batch = dataclasses.replace(BATCH, fingerprints=(BATCH.fingerprints[0], "another source", BATCH.fingerprints[2]))
-    journal = Journal(path, batch, HOST)
-    assert journal.measured == {BATCH.fingerprints[0], BATCH.fingerprints[2]}
-    journal.append(batch.points[1], measured(batch.points[1], 9.0))
-    journal.complete(path.with_suffix(".h5"))
-    groups = store.read(path.with_suffix(".h5"))
-    assert list(groups["measurements"]["m"]) == [8, 8, 16, 16, 32, 32]
-    assert list(groups["measurements"]["fingerprint"][::2]) == list(batch.fingerprints)
-    assert list(groups["measurements"]["run"]) == [0, 0, 1, 1, 0, 0]
-    assert [groups["samples"]["kernel"][groups["samples"]["measurement"] == row][0] for row in (0, 2, 4)] == [
-        0.25,
-        9.0,
-        2.25,
-    ]
-
-
-def test_how_attempts_ended_is_known_when_a_journal_is_opened_again(path):
-    journal = filled(path, BATCH.points[:1])
-    for _ in range(2):
-        journal.begin(BATCH.points[1])  # and the job ended
-    journal.begin(BATCH.points[2])
-    journal.fail(BATCH.points[2], "MemoryError: no room", counts=True)
-    journal.begin(BATCH.points[2])
-    journal.fail(BATCH.points[2], "compile it again", counts=False)
-    journal.close()
-    again = Journal(path, BATCH, HOST)
-    assert again.measured == {BATCH.fingerprints[0]}
-    assert again.attempts[of(BATCH.points[1])] == [store.CUT_OFF] * 2
-    assert again.attempts[of(BATCH.points[2])] == ["MemoryError: no room"]
-    again.close()
-    changed = Journal(path, batch_of([8, 16, 32], source="s2"), HOST)
-    assert not changed.attempts, "another source is another chance"
-    changed.close()
-
-
-def test_a_second_process_on_the_same_batch_is_refused(path):
-    first = filled(path)
-    before = path.read_bytes()
-    with pytest.raises(StoreError, match="another process is measuring this batch"):
-        Journal(path, BATCH, HOST)
-    assert path.read_bytes() == before
-    first.close()
-    Journal(path, BATCH, HOST).close()
-
-
-def test_a_sync_that_fails_leaves_the_points_before_it(path, monkeypatch):
-    def full(handle):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    journal = filled(path, BATCH.points[:2])
-    before = path.read_bytes()
-    with monkeypatch.context() as patch, pytest.raises(StoreError, match=r"No space left.*before this one are kept"):
-        patch.setattr(os, "fsync", full)
-        journal.append(BATCH.points[2], measured(BATCH.points[2]))
-    assert of(BATCH.points[2]) not in journal.finished
-    journal.close()
-    assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize("room", [0, 1, 100])
-def test_a_disk_that_is_full_leaves_the_points_before_it(path, room):
-    journal = filled(path, BATCH.points[:2])
-    before = path.read_bytes()
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + room, limits[1]))
-    try:
-        with pytest.raises(StoreError, match=r"cuda-r2-1\.journal: .*the points before this one are kept"):
-            journal.append(BATCH.points[2], measured(BATCH.points[2]))
-        assert path.read_bytes() == before
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    journal.append(BATCH.points[2], measured(BATCH.points[2]))  # there is room again
-    journal.close()
-    assert path.read_bytes().startswith(before)
-    again = Journal(path, BATCH, HOST)
-    assert set(again.finished) == set(BATCH.fingerprints)
-    again.close()
-
-
-def test_a_complete_journal_becomes_one_file(path):
-    output = path.with_suffix(".h5")
-    filled(path).complete(output)
-    assert sorted(each.name for each in path.parent.iterdir()) == [output.name, "kept"]
-    groups = store.read(output)
-    measurements, samples = groups["measurements"], groups["samples"]
-    assert list(measurements["m"]) == [8, 8, 16, 16, 32, 32]
-    assert list(measurements["contender"]) == ["tiled_padded", "library"] * 3
-    assert list(measurements["baseline"]) == [0, 1] * 3
-    assert list(measurements["tile"]) == [8] * 6
-    assert list(np.bincount(samples["measurement"])) == [8] * 6
-    assert set(samples["total"][(samples["measurement"] == 2) & (samples["call"] == 1)]) == {1.25}
-    assert np.isnan(samples["scatter"][samples["call"] == 0]).all()
-    assert set(samples["power"]) == {300.0}
-    assert np.isnan(samples["temperature"]).all()
-    assert json.loads(groups["runs"]["provenance"][0]) == HOST
-
-
-def test_points_keep_the_order_of_the_batch_and_their_run(path):
-    filled(path, BATCH.points[2:]).close()
-    journal = Journal(path, BATCH, HOST)
-    for point in BATCH.points[:2]:
-        journal.append(point, measured(point))
-    journal.complete(path.with_suffix(".h5"))
-    measurements = store.read(path.with_suffix(".h5"))["measurements"]
-    assert list(measurements["m"]) == [8, 8, 16, 16, 32, 32]
-    assert list(measurements["run"]) == [1, 1, 1, 1, 0, 0]
-
-
-def test_a_failure_is_stored_with_its_place_and_without_times(path):
-    batch = batch_of([8])
-    journal = Journal(path, batch, HOST)
-    journal.append(batch.points[0], measured(batch.points[0], verdict=WRONG))
-    journal.close()
-    journal = Journal(path, batch, HOST)  # a NaN comes back from the journal too
-    journal.complete(path.with_suffix(".h5"))
-    groups = store.read(path.with_suffix(".h5"))
-    assert list(groups["measurements"]["passed"]) == [0, 1]
-    assert np.isnan(groups["measurements"]["error"][0])
-    assert groups["measurements"]["where"][0] == WRONG.where
-    assert set(groups["samples"]["measurement"]) == {1}
-
-
-# --- what is kept of earlier files ------------------------------------------------------------------------------
-
-
-def test_a_file_that_was_deleted_comes_back_from_what_is_kept(path):
-    output = stored(path.with_suffix(".h5"))
-    before = store.read(output)
-    output.unlink()  # as a workflow does before it makes it anew
-    journal = Journal(path, BATCH, {"host": "there"})
-    assert journal.measured == set(BATCH.fingerprints) and not journal.finished
-    journal.complete(output)
-    after = store.read(output)
-    for group, columns in before.items():
-        for name, values in columns.items():
-            np.testing.assert_array_equal(after[group][name], values)
-    assert [json.loads(each) for each in after["runs"]["provenance"]] == [HOST], "a run without points is none"
-
-
-def test_only_what_changed_is_missing_and_the_numbers_of_the_rest_are_the_same(path):
-    output = stored(path.with_suffix(".h5"))
-    before = store.read(output)
-    output.unlink()
-    other = batch_of([16, 8], "cublas", alpha=1.5)  # a batch may get variants, too
-    batch = together((*BATCH.points, *other.points))
-    batch = dataclasses.replace(batch, fingerprints=("new", *batch.fingerprints[1:]))
-    journal = Journal(path, batch, {"host": "there"})
-    assert journal.measured == set(BATCH.fingerprints[1:])
-    for point in (BATCH.points[0], *other.points):
-        journal.append(point, measured(point, 9.0))
-    journal.complete(output)
-    after = store.read(output)
-    rows = after["measurements"]
-    assert list(rows["m"]) == [8, 8, 16, 16, 32, 32, 16, 16, 8, 8]
-    assert list(rows["variant"]) == ["tiled_padded"] * 6 + ["cublas"] * 4
-    assert [json.loads(text) for text in after["runs"]["provenance"][rows["run"]]] == (
-        [{"host": "there"}] * 2 + [HOST] * 4 + [{"host": "there"}] * 4
-    )
-    np.testing.assert_array_equal(rows["tile"], [8] * 6 + [np.nan] * 4)
-    for row in range(10):
-        kept = 2 <= row < 6
-        of_row = after["samples"]["kernel"][after["samples"]["measurement"] == row]
-        earlier = before["samples"]["kernel"][before["samples"]["measurement"] == row]
-        np.testing.assert_array_equal(of_row, earlier if kept else [9.0] * 8)
-
-
-def test_points_are_found_wherever_the_parts_were_divided(path):
-    """Two jobs become three: each new one takes its points from whichever had them."""
-    points = batch_of(range(1, 7)).points
-    for part, members in ((1, points[:3]), (2, points[3:])):
-        batch = together(members, part=part)
-        journal = Journal(path.with_name(f"{part}.journal"), batch, HOST)
-        for point in members:
-            journal.append(point, measured(point))
-        journal.complete(path.with_name(f"{part}.h5"))
-    for part in (1, 2, 3):  # one after the other, and each has its file before the next one starts
-        path.with_name(f"{part}.h5").unlink(missing_ok=True)
-        batch = together(points[2 * part - 2 : 2 * part], part=part)
-        journal = Journal(path.with_name(f"{part}.journal"), batch, HOST)
-        assert journal.measured == set(batch.fingerprints)
-        journal.complete(path.with_name(f"{part}.h5"))
-        assert list(store.read(path.with_name(f"{part}.h5"))["measurements"]["m"][::2]) == [2 * part - 1, 2 * part]
-
-
-def test_a_kept_file_that_is_damaged_is_measured_again(path):
-    stored(path.with_suffix(".h5"))
-    (kept,) = (path.parent / "kept").iterdir()
-    kept.write_bytes(kept.read_bytes()[:-100])
-    journal = Journal(path, BATCH, HOST)
-    assert not journal.measured
-    journal.close()
-
-
-def test_without_links_a_copy_is_kept(path, monkeypatch):
-    def no_links(self, target):
-        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
-
-    monkeypatch.setattr(Path, "hardlink_to", no_links)
-    output = stored(path.with_suffix(".h5"))
-    (kept,) = (path.parent / "kept").iterdir()
-    assert kept.read_bytes() == output.read_bytes()
-    assert not kept.samefile(output)
 
 
 # --- files -------------------------------------------------------------------------------------------------------
@@ -383,6 +59,16 @@ def test_a_file_that_is_not_ours_is_an_error_that_says_so(tmp_path):
         store.read(tmp_path / "text.h5")
     with pytest.raises(StoreError, match=r"none\.h5: no such file"):
         store.read(tmp_path / "none.h5")
+
+
+@pytest.mark.parametrize("part", [b"HEAP", b"TREE", b"SNOD", b"GCOL"])
+def test_a_file_whose_inside_is_damaged_is_an_error_that_names_it(tmp_path, part):
+    path = stored(tmp_path / "a.h5")
+    damaged = path.read_bytes()
+    assert part in damaged
+    path.write_bytes(damaged.replace(part, bytes(4)))
+    with pytest.raises(StoreError, match=r"a\.h5: cut short or damaged"):
+        store.read(path)
 
 
 def test_a_file_of_a_newer_schema_says_what_to_do(tmp_path):
@@ -425,18 +111,6 @@ def test_a_file_from_before_resources_merges_with_one_that_has_them(tmp_path):
     np.testing.assert_array_equal(rows["registers"], [np.nan] * 6 + [40, np.nan] * 3)
     np.testing.assert_array_equal(rows["block_x"], [np.nan] * 6 + [16, np.nan] * 3)
     assert np.isnan(rows["grid_x"]).all()
-
-
-def test_a_journal_from_before_resources_goes_on(path):
-    filled(path).close()
-    old = [json.loads(line) for line in path.read_bytes().splitlines()]
-    for entry in old[1:]:
-        for each in entry["measurements"]:
-            del each["resources"]
-    path.write_text("".join(json.dumps(entry) + "\n" for entry in old))
-    journal = Journal(path, BATCH, HOST)
-    assert set(journal.finished) == set(BATCH.fingerprints)
-    journal.close()
 
 
 def test_a_file_without_one_of_its_groups_is_an_error(tmp_path):
@@ -521,6 +195,15 @@ def test_what_one_file_left_out_and_another_has_is_not_left_out(merged, tmp_path
     omitted = store.read(tmp_path / "again.h5")["omitted"]
     found = list(zip(omitted["variant"], omitted["ranks"], strict=True))
     assert found == [("tiled_padded", 4), ("naive", 4)], "once, and not what was measured"
+
+
+def test_an_algorithm_that_was_left_out_is_told_from_others_of_its_variant(tmp_path):
+    ring = Point("matmul", "cublas", (8, 8, 8), "float32", 2, algorithm="ring")
+    path = stored(tmp_path / "a.h5", together((ring,)))
+    names = ["cublas", "cublas ring", "cublas summa"]
+    left_out = [{"sweep": "matmul-sweep", "variant": name, "ranks": 2, "reason": "no GPU"} for name in names]
+    store.merge([path], tmp_path / "all.h5", left_out)
+    assert list(store.read(tmp_path / "all.h5")["omitted"]["variant"]) == ["cublas", "cublas summa"]
 
 
 def test_a_merge_names_the_part_that_is_damaged(tmp_path):

@@ -153,6 +153,12 @@ def test_a_wrong_config_is_refused_before_anything_runs(snakemake):
     assert not (run.folder / "results").exists()
 
 
+def test_a_config_file_without_sweeps_is_not_taken_for_ours(snakemake):
+    run = snakemake({name: value for name, value in CONFIG.items() if name != "sweeps"}, "--dry-run")
+    assert run.returncode != 0
+    assert "hpcmm: error: config: top level: key 'sweeps' is missing" in run.stdout
+
+
 @pytest.mark.skipif(not backends.cuda_missing(), reason="this machine has a GPU")
 def test_cuda_without_a_gpu_is_a_plain_error_and_the_rest_goes_on(snakemake):
     run = snakemake(CONFIG | {"backends": "cuda"}, "--keep-going")

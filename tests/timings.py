@@ -96,7 +96,9 @@ def write(
             fingerprints = tuple(point.key for point in points)
             batch = Batch(sweep, operation, device, ranks, 1, points, fingerprints, (1.0,) * len(points), 1.0, "")
             parts.append(path.with_name(f"part{len(parts)}.h5"))
-            store.write(parts[-1], batch, [dict(provenance or {})], [(0, member) for member in members])
+            store.write_groups(
+                parts[-1], store.columns_of(batch, [dict(provenance or {})], [(0, member) for member in members])
+            )
     store.merge(parts, path, omitted)
     return path
 

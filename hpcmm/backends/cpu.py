@@ -33,7 +33,10 @@ def load(name: str, source: Path) -> ctypes.CDLL:
     path = Path(importlib.metadata.distribution("hpcmm").locate_file(f"hpcmm/kernels/{name}.so"))
     if not path.exists():
         raise DeviceError(f"{source.name} is not compiled ({path} is missing): run `make setup` or `pip install -e .`")
-    module = ctypes.CDLL(str(path))
+    try:
+        module = ctypes.CDLL(str(path))
+    except OSError as error:  # as when it calls a function that is nowhere
+        raise DeviceError(f"{source.name} cannot be loaded: {error}") from error
     built = (ctypes.c_char * 64).in_dll(module, "source_sha256").value.decode()
     if built != hashlib.sha256(source.read_bytes()).hexdigest():
         raise DeviceError(f"{source.name} changed since it was compiled: run `make setup` or `pip install -e .`")
@@ -41,6 +44,7 @@ def load(name: str, source: Path) -> ctypes.CDLL:
 
 
 def as_argument(value: Any):
+    """Return an array's address, or a NumPy scalar as ctypes hands it over."""
     if isinstance(value, np.ndarray):
         return ctypes.c_void_p(value.ctypes.data)
     return CTYPES[value.dtype](value)
@@ -167,7 +171,9 @@ class CpuBackend:
         if variant.baseline:
             return BASELINES[operation.name, variant.name](shape, dtype, parameters, arrays)
         module = load(f"{operation.name}/{variant.name}-{dtype}", kernels.source(operation.kernels, variant))
-        kernel = getattr(module, operation.kernels)
+        kernel = getattr(module, operation.kernels, None)
+        if kernel is None:
+            raise DeviceError(f"{variant.name}.c has no function {operation.kernels}")
         kernel.restype = None
         arguments = [as_argument(value) for value in operation.arguments(shape, dtype, parameters, arrays)]
         arguments.append(ctypes.c_int(self.threads))

@@ -11,11 +11,11 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from hpcmm import analysis, scaling, store
+from hpcmm import analysis, occupancy, scaling, store
 from hpcmm.analysis import Series, Summary
 from hpcmm.compare import Comparison
 from hpcmm.report import drawing, figures, findings, page, tables
-from hpcmm.report.figures import Figure
+from hpcmm.report.figures import Figure, Style
 from hpcmm.report.page import Part, Sweep
 from hpcmm.report.tables import Table
 
@@ -26,7 +26,7 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
     Parameters
     ----------
     timings : Path
-        What ``store.write`` or ``store.merge`` wrote.
+        What ``Journal.complete`` or ``store.merge`` wrote.
     results : Path
         Folder to write ``report.html``, ``tables/`` and ``figures/`` into.
 
@@ -49,17 +49,20 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
         sweeps: dict[str, list[Series]] = {}
         for series in analysis.series(frame):
             sweeps.setdefault(series.sweep, []).append(series)
-        drawn = {name: _figures(name, members, folder) for name, members in sweeps.items()}
+        styles = {
+            name: figures.styles(pd.concat([series.points for series in members])) for name, members in sweeps.items()
+        }
+        drawn = {name: _figures(name, members, styles[name], folder) for name, members in sweeps.items()}
         drawings = [background.submit(drawing.svgs, list(folder.stills.values()))]  # the longest: it begins at once
         begun = len(folder.stills)
         whole = Experiment(
             activities=analysis.activities(columns, frame),
-            resources=analysis.resources(frame),
+            resources=occupancy.resources(frame),
             scaling=scaling.speedups(frame),
             predictions=scaling.predictions(columns, frame),
             profiles=analysis.profiles(columns),
         )
-        over_ranks = {name: _figures_over_ranks(name, whole, folder) for name in sweeps}
+        over_ranks = {name: _figures_over_ranks(name, whole, styles[name], folder) for name in sweeps}
         rooflines = folder.keep("roofline", figures.rooflines(frame))
         states = folder.keep("state", figures.clocks(analysis.states(columns, frame)))
         drawings.append(background.submit(drawing.svgs, list(folder.stills.values())[begun:]))
@@ -139,21 +142,21 @@ def _stem(sweep: str) -> str:
     return quote(sweep, safe="")
 
 
-def _figures(name: str, members: Sequence[Series], folder: Folder) -> list[list[Figure]]:
+def _figures(name: str, members: Sequence[Series], style: Mapping[str, Style], folder: Folder) -> list[list[Figure]]:
     """Keep one sweep's figures to be drawn, those of each series."""
     drawn: list[list[Figure]] = []
     for i, series in enumerate(members):
         earlier = sum((other.dtype, other.ranks) == (series.dtype, series.ranks) for other in members[:i])
         number = f"-{earlier + 1}" if earlier else ""
         stem = f"{_stem(name)}-{quote(series.dtype, safe='')}-r{series.ranks}{number}"
-        own = figures.of_series(series, with_calls=series.dtype == members[0].dtype)
+        own = figures.of_series(series, style, with_calls=series.dtype == members[0].dtype)
         drawn.append(folder.keep(stem, own, f"{name}: {tables.conditions(series)}"))
     return drawn
 
 
-def _figures_over_ranks(name: str, whole: Experiment, folder: Folder) -> list[Figure]:
+def _figures_over_ranks(name: str, whole: Experiment, style: Mapping[str, Style], folder: Folder) -> list[Figure]:
     gains, predicted = (rows[rows["sweep"] == name] for rows in (whole.scaling, whole.predictions))
-    return folder.keep(_stem(name), [*figures.scalings(gains), *figures.predictions(predicted)], name)
+    return folder.keep(_stem(name), [*figures.scalings(gains, style), *figures.predictions(predicted, style)], name)
 
 
 def _sweep(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -19,7 +20,6 @@ from hpcmm.scaling import BASE
 from hpcmm.store import DIMENSIONS
 
 # Hues that differ to colour-blind readers, each at 3:1 or more against white and near-black paper.
-# A variant has a colour; its tile widths share that and differ, as all do, in marker and dash.
 PALETTE = ("#3b7dc4", "#d1602c", "#2f9462", "#b0569f", "#a07f00", "#d6506b", "#2492a8", "#8a6fd1")
 MARKERS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4])
@@ -33,6 +33,7 @@ CONFIG = {
     "axis": {
         **dict.fromkeys(("labelColor", "titleColor", "tickColor", "domainColor", "gridColor"), LINE),
         **{"gridOpacity": 0.13, "titleFontWeight": "normal", "labelFontSize": 12, "titleFontSize": 12},
+        "labelSeparation": 6,
     },
     "legend": {
         **{"labelColor": LINE, "titleColor": LINE, "labelFontSize": 12, "labelLimit": 160},
@@ -46,6 +47,14 @@ RATIO = "isValid(datum.ratio) ? format(datum.ratio, '.3r') + '×' : ''"
 SECONDS = "isValid(datum.seconds) ? format(datum.seconds, '.3s') + 's' : ''"
 
 Spec = dict[str, Any]
+
+
+class Style(NamedTuple):
+    """How a label is drawn, by the names of Vega-Lite's channels."""
+
+    color: str
+    shape: str
+    strokeDash: list[int]
 
 
 @dataclass(frozen=True)
@@ -80,9 +89,9 @@ class Figure:
         return [dict(zip(self.columns, values, strict=True)) for values in zip(*self.columns.values(), strict=True)]
 
 
-def of_series(series: Series, with_calls: bool = True) -> list[Figure]:
+def of_series(series: Series, style: Mapping[str, Style], with_calls: bool = True) -> list[Figure]:
     """The figures of one series: its rates, and whatever else its points are made for."""
-    figures = [rate_against_size(series), *ladders(series), tile_map(series), pitch_gain(series)]
+    figures = [rate_against_size(series, style), *ladders(series), tile_map(series), pitch_gain(series, style)]
     return [figure for figure in [*figures, *(calls(series) if with_calls else [])] if figure]
 
 
@@ -139,7 +148,7 @@ def _shown(unit: str, series: Series) -> dict[str, str]:
     }
 
 
-def rate_against_size(series: Series) -> Figure | None:
+def rate_against_size(series: Series, style: Mapping[str, Style]) -> Figure | None:
     """GFLOP/s (or GB/s) of the kernel alone, its 95 % interval, the baselines and the hardware's limit.
 
     The baselines are thick lines in the colour of the text. None if no point has a number.
@@ -152,14 +161,12 @@ def rate_against_size(series: Series) -> Figure | None:
         known = known[known["baseline"] == 0]
     if known.empty or (tables.size_is_one_number(known) and known["n"].nunique() == 1 and len(known) > 3):
         return None
-    labels = known.drop_duplicates("label").sort_values("place")
-    style = _styles(labels)
+    labels = known.sort_values("place", kind="stable")["label"].unique()
     rate = _rate_axis(known[column] / 1e9, unit, zero=not multiples)
     legend = {"title": None, "symbolOpacity": 1, "symbolSize": 70, "symbolStrokeWidth": 0}
 
     def styled(channel: str) -> Spec:
-        scale = {"domain": list(labels["label"]), "range": style[channel]}
-        return {"field": "label", "type": "nominal", "legend": legend, "scale": scale}
+        return {"field": "label", "type": "nominal", "legend": legend, "scale": _scale(labels, channel, style)}
 
     low, _ = ({"field": end, "type": "quantitative"} for end in ("low", "high"))
     one_number = tables.size_is_one_number(known)
@@ -171,6 +178,7 @@ def rate_against_size(series: Series) -> Figure | None:
         shapes = [tables.size(row) for row in analysis.records(known.drop_duplicates(list(DIMENSIONS)))]
         y = {"field": "size", "type": "nominal", "title": None, "sort": shapes, "axis": {"grid": True}}
         x = {"field": "rate", "type": "quantitative"} | rate
+        x |= {"axis": rate.get("axis", {}) | {"labelBound": True}}
         interval, height = {"x": low | rate, "x2": {"field": "high"}, "y": y}, max(120, 44 * len(shapes))
     position, color = {"x": x, "y": y}, styled("color")
     marker = 60 if known["n"].nunique() <= 24 else 12  # a dense sweep's markers would hide its lines
@@ -204,19 +212,34 @@ def _layered(layers: Sequence[Spec], height: int) -> Spec:
     return {"width": "container", "height": height, "layer": list(layers)}
 
 
-def _styles(labels: pd.DataFrame) -> dict[str, list]:
-    """Colour, marker and dash of each label; baselines have markers and dashes of their own order."""
-    ours = list(dict.fromkeys(labels.loc[labels["baseline"] == 0, "variant"]))
-    style: dict[str, list] = {"color": [], "shape": [], "strokeDash": []}
+def styles(points: pd.DataFrame) -> dict[str, Style]:
+    """Colour, marker and dash of each label of a sweep, in all its figures; baselines have an order of their own.
+
+    A variant has a colour with each algorithm, which its tile widths share; these differ in marker and dash.
+    """
+    labels = points.drop_duplicates("label").sort_values("place", kind="stable")
+    found: dict[str, Style] = {}
+    hues: dict[tuple[str, str], str] = {}
     seen = {True: 0, False: 0}
     for row in analysis.records(labels):
         baseline = bool(row["baseline"])
         i = seen[baseline]
-        style["color"].append(LINE if baseline else PALETTE[ours.index(row["variant"]) % len(PALETTE)])
-        style["shape"].append(MARKERS[i % len(MARKERS)])
-        style["strokeDash"].append(DASHES[i % len(DASHES)])
         seen[baseline] += 1
-    return style
+        hue = (
+            LINE if baseline else hues.setdefault((row["variant"], row["algorithm"]), PALETTE[len(hues) % len(PALETTE)])
+        )
+        found[row["label"]] = Style(hue, MARKERS[i % len(MARKERS)], DASHES[i % len(DASHES)])
+    return found
+
+
+def _scale(labels: Sequence[str], channel: str, style: Mapping[str, Style]) -> Spec:
+    """What a channel shows of each label."""
+    return {"domain": list(labels), "range": [getattr(style[label], channel) for label in labels]}
+
+
+def _pixels(text: str) -> int:
+    """The width that a text takes at most in the figures' font, with some room around it."""
+    return 7 * len(text) + 12
 
 
 def _size_axis(points: pd.DataFrame) -> Spec:
@@ -231,8 +254,17 @@ def _size_axis(points: pd.DataFrame) -> Spec:
         return axis | {"scale": {"type": "log", "base": 2, "nice": False, "padding": 12}}
     return axis | {
         "scale": {"zero": False, "nice": False, "padding": 12},
-        "axis": {"format": "d", "tickCount": 8, "labelOverlap": "greedy"},
+        # of few sizes each is a tick: between two neighbours there is none
+        "axis": {"format": "d", "labelOverlap": "greedy"}
+        | ({"values": sizes} if len(sizes) <= 8 else {"tickCount": 8}),
     }
+
+
+def _ranks_axis(ranks: Sequence[int]) -> Spec:
+    """A log2 axis with the ranks that there are, from the first to the last."""
+    axis = {"values": sorted(set(ranks)), "format": "d"}
+    scale = {"type": "log", "base": 2, "nice": False, "padding": 12}
+    return {"field": "ranks", "type": "quantitative", "title": "ranks", "axis": axis, "scale": scale}
 
 
 def _rate_axis(rates: pd.Series, unit: str, zero: bool = True) -> Spec:
@@ -291,7 +323,7 @@ def _name(device: str) -> str:
 
 
 def ladders(series: Series) -> Iterator[Figure]:
-    """One bar a rung at the largest size, with what it gains over the one below and over the first."""
+    """One bar a rung at the largest size, with what it gains over the one before and over the first."""
     metric = OPERATIONS[series.operation].metric
     column, unit = tables.RATES[metric]
     for device, rows in series.points.groupby("device", sort=False):
@@ -313,10 +345,13 @@ def ladders(series: Series) -> Iterator[Figure]:
         columns = columns_of(rows, series) | {"gain": gains}
         order = list(rows["label"])
         y = {"field": "label", "type": "nominal", "sort": order, "title": None, "axis": {"labelLimit": 200}}
-        # leaves room for the words behind the longest bar; beyond the axis they would take the figure's width
-        most = float(rows[[column, column + "_high"]].max(axis=None)) / 1e9
-        scale = {"domain": [0, 1.5 * most], "nice": False}
-        x = {"field": "rate", "type": "quantitative", "title": unit, "scale": scale}
+        # leaves room for the words behind each bar; beyond the axis they would take the figure's width
+        ends = rows[[column, column + "_high"]].max(axis=1).fillna(0) / 1e9
+        needed = (
+            f"{end:.6g} * width / max(width - {_pixels(gain)}, 40)" for end, gain in zip(ends, gains, strict=True)
+        )
+        scale = {"domainMin": 0, "domainMax": {"expr": f"max({', '.join(needed)})"}, "nice": False}
+        x = {"field": "rate", "type": "quantitative", "title": unit, "scale": scale, "axis": {"labelBound": True}}
         color = {"condition": {"test": "datum.baseline == 1", "value": LINE}, "value": PALETTE[0]}
         opacity = {"condition": {"test": "datum.baseline == 1", "value": 0.45}, "value": 1}
         tooltip = [*_tooltip(unit), {"field": "gain", "title": "gain"}]
@@ -339,7 +374,7 @@ def ladders(series: Series) -> Iterator[Figure]:
             },
         ]
         size = tables.size(rows.iloc[0])
-        caption = f"The ladder of the {name} at {size}: gain over the rung below, over the first, part of {baseline}"
+        caption = f"The ladder of the {name} at {size}: gain over the rung before, over the first, part of {baseline}"
         shown = _shown(unit, series) | {"gain": "Gain"}
         yield Figure(f"ladder-{device}", caption, columns, _layered(layers, 24 * len(rows) + 8), shown)
 
@@ -399,7 +434,7 @@ def tile_map(series: Series) -> Figure | None:
     return Figure("tiles", caption, columns, _layered(layers, 26 * len(labels) + 20), _shown(unit, series))
 
 
-def pitch_gain(series: Series) -> Figure | None:
+def pitch_gain(series: Series, style: Mapping[str, Style]) -> Figure | None:
     """The speed of padded rows over the same kernel without, at each size and tile."""
     pairs = analysis.pitch_pairs(series.points)
     if pairs["n"].nunique() < 2 or not tables.size_is_one_number(pairs):
@@ -412,16 +447,12 @@ def pitch_gain(series: Series) -> Figure | None:
     axis = {"title": "speed with over without pitch", "scale": {"zero": False}}
     y = {"field": "gain", "type": "quantitative"} | axis
     x = _size_axis(pairs)
-    style = _styles(pairs.drop_duplicates("label").sort_values("place"))
-    domain = list(pairs.sort_values("place")["label"].unique())
-    legend = {"title": None, "symbolOpacity": 1}
-    hues = {"field": "label", "type": "nominal", "legend": legend, "scale": {"domain": domain, "range": list(PALETTE)}}
-    shapes = {
-        "field": "label",
-        "type": "nominal",
-        "legend": legend,
-        "scale": {"domain": domain, "range": style["shape"]},
-    }
+    labels = pairs.sort_values("place", kind="stable")["label"].unique()
+    hues, shapes, dashes = (
+        {"field": "label", "type": "nominal", "legend": {"title": None, "symbolOpacity": 1}}
+        | {"scale": _scale(labels, channel, style)}
+        for channel in Style._fields
+    )
     tooltip = [{"field": "label", "title": "variant"}, {"field": "n"}] + [
         {"field": name, "type": "quantitative", "format": ".3r", "title": title}
         for name, title in (("gain", "gain"), ("gain_low", "from"), ("gain_high", "to"))
@@ -429,7 +460,7 @@ def pitch_gain(series: Series) -> Figure | None:
     ends = {"x": x, "y": {"field": "gain_low", "type": "quantitative"} | axis, "y2": {"field": "gain_high"}}
     layers = [
         {"mark": {"type": "rule", "opacity": 0.6}, "encoding": {"y": {"datum": 1}}},
-        {"mark": {"type": "line"}, "encoding": {"x": x, "y": y, "color": hues}},
+        {"mark": {"type": "line"}, "encoding": {"x": x, "y": y, "color": hues, "strokeDash": dashes}},
         {"mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.6}, "encoding": ends | {"color": hues}},
         {
             "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
@@ -493,7 +524,7 @@ def _stacked(name: str, caption: str, rows: pd.DataFrame, names: Sequence[str], 
     present = [phase for phase in PHASES if phase in columns["phase"]]
     hues = [PALETTE[PHASES.index(phase) % len(PALETTE)] for phase in present]
     y = {"field": "name", "type": "nominal", "sort": list(names), "title": None, "axis": {"labelLimit": 240}}
-    axis = {"format": ".0%"} if share else {"format": ",~r"}
+    axis = {"format": ".0%" if share else ",~r", "labelBound": True}
     x = {"field": "start", "type": "quantitative", "title": unit, "axis": axis, "stack": None}
     color = {"field": "phase", "type": "nominal", "scale": {"domain": present, "range": hues}}
     color |= {"legend": {"title": None}}
@@ -509,7 +540,8 @@ def _stacked(name: str, caption: str, rows: pd.DataFrame, names: Sequence[str], 
         {
             "mark": {"type": "text", "color": "#ffffff", "fontSize": 11, "fontWeight": "bold"},
             "transform": [
-                {"filter": f"datum.end - datum.start > {0.18 * longest:.6g}"},
+                # where the word fits in
+                {"filter": f"(datum.end - datum.start) * width / {longest:.6g} > 8 * length(datum.phase)"},
                 {"calculate": "(datum.start + datum.end) / 2", "as": "middle"},
             ],
             "encoding": {"x": {"field": "middle", "type": "quantitative"}, "y": y, "text": {"field": "phase"}},
@@ -578,26 +610,34 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
         yield Figure(f"{roof.device}-{roof.dtype}{number}", caption, columns, _layered(layers, 380), shown)
 
 
-def scalings(frame: pd.DataFrame) -> Iterator[Figure]:
+def scalings(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure]:
     """Efficiency against ranks of one sweep; ``frame`` is of ``scaling.speedups``.
 
-    A figure for each kind, device and type at the largest sizes, of its four fastest labels on the most ranks.
+    A figure for each kind, device and type at the largest sizes: of each arithmetic the two labels that are the
+    fastest on the most ranks by the kernel alone, and the two by the whole call.
     """
     for (kind, device, dtype, setting), rows in frame.groupby(["kind", "device", "dtype", "setting"], sort=False):
         work = OPERATIONS[rows["operation"].iloc[0]].metric
         last = rows[rows["ranks"] == rows["ranks"].max()]
         at = last.loc[last[work].idxmax()]
         rows = rows[(rows[list(BASE)] == at[list(BASE)]).all(axis=1)]
-        best = rows.groupby("label")[["speedup", "call_speedup"]].max().max(axis=1).dropna().nlargest(4)
-        if best.empty:  # one rank was not timed in this way
+        last = rows[rows["ranks"] == at["ranks"]]
+        best = {
+            label
+            for _, alike in last.groupby("arithmetic")
+            for prefix in ("", "call_")
+            for label in alike.dropna(subset=[prefix + "speedup"]).nsmallest(2, prefix + "seconds")["label"]
+        }
+        if not best:  # one rank was not timed in this way
             continue
         name = _name(device)
         what = ", ".join(filter(None, (dtype, setting)))
-        caption = f"{kind.capitalize()} scaling of the {name}, {what}, beside the fastest on one rank"
-        yield _scaling(rows[rows["label"].isin(best.index)], caption, f"{kind}-{device}-{dtype}", dtype)
+        shown = " of the fastest" if rows["label"].nunique() > len(best) else ""
+        caption = f"{kind.capitalize()} scaling{shown} on the {name}, {what}, beside the fastest on one rank"
+        yield _scaling(rows[rows["label"].isin(best)], style, caption, f"{kind}-{device}-{dtype}", dtype)
 
 
-def _scaling(rows: pd.DataFrame, caption: str, name: str, dtype: str) -> Figure:
+def _scaling(rows: pd.DataFrame, style: Mapping[str, Style], caption: str, name: str, dtype: str) -> Figure:
     columns: dict[str, list] = {name: [] for name in ("series", "size", "of", "ranks", "efficiency", "speedup")}
     for row in analysis.records(rows.sort_values(["place", "ranks"], kind="stable")):
         for prefix, what in (("", "kernel alone"), ("call_", "whole call")):
@@ -610,12 +650,12 @@ def _scaling(rows: pd.DataFrame, caption: str, name: str, dtype: str) -> Figure:
                 columns["speedup"].append(float(f"{row[prefix + 'speedup']:.5g}"))
     names = list(dict.fromkeys(columns["series"]))
     most = max(columns["ranks"])
-    x = {"field": "ranks", "type": "quantitative", "title": "ranks", "scale": {"type": "log", "base": 2, "padding": 12}}
-    x |= {"axis": {"values": sorted(set(columns["ranks"])), "format": "d"}}
+    x = _ranks_axis(columns["ranks"])
     y = {"field": "efficiency", "type": "quantitative", "title": "efficiency", "axis": {"format": ".0%"}}
-    color = {"field": "series", "type": "nominal", "legend": {"title": None}}
-    color |= {"scale": {"domain": names, "range": [PALETTE[i % len(PALETTE)] for i in range(len(names))]}}
-    shape = color | {"scale": {"domain": names, "range": [MARKERS[i % len(MARKERS)] for i in range(len(names))]}}
+    color, shape = (
+        {"field": "series", "type": "nominal", "legend": {"title": None}, "scale": _scale(names, channel, style)}
+        for channel in ("color", "shape")
+    )
     dashes = {what: dash for what, dash in (("kernel alone", [1, 0]), ("whole call", [4, 3])) if what in columns["of"]}
     dash = {"field": "of", "type": "nominal", "legend": {"title": None}}
     dash |= {"scale": {"domain": list(dashes), "range": list(dashes.values())}}
@@ -641,7 +681,7 @@ def _scaling(rows: pd.DataFrame, caption: str, name: str, dtype: str) -> Figure:
     return Figure(name, f"{caption}, up to {most} ranks", columns, _layered(layers, 300), shown, dtype)
 
 
-def predictions(frame: pd.DataFrame) -> Iterator[Figure]:
+def predictions(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure]:
     """Predicted rates of one sweep's largest problem up to 1,024 ranks, and the measured ones on these lines.
 
     ``frame`` is of ``scaling.predictions``.
@@ -652,24 +692,17 @@ def predictions(frame: pd.DataFrame) -> Iterator[Figure]:
         rates = {"predicted": rows["work"] / rows["predicted_seconds"], "rate": rows["work"] / rows["seconds"]}
         unit = "GFLOP/s" if OPERATIONS[rows["operation"].iloc[0]].metric == "flops" else "GB/s"
         of_calls = rows["of"] == "whole call"
-        columns = {"label": list(rows["label"].where(~of_calls, rows["label"] + ", whole call"))}
+        columns = {"label": list(rows["label"].where(~of_calls, rows["label"] + ", call"))}
         columns |= {"ranks": [int(ranks) for ranks in rows["ranks"]]}
         columns |= {name: _rounded(rate / 1e9) for name, rate in rates.items()}
-        labels = list(dict.fromkeys(columns["label"]))
-        style = {"color": PALETTE, "shape": MARKERS, "strokeDash": DASHES[1:]}
+        named = dict(zip(columns["label"], rows["label"], strict=True))
+        own = {shown: style[label] for shown, label in named.items()}
         hue, shape, dash = (
             {"field": "label", "type": "nominal", "legend": {"title": None, "symbolStrokeWidth": 0}}
-            | {
-                "scale": {
-                    "domain": labels,
-                    "range": [style[channel][i % len(style[channel])] for i in range(len(labels))],
-                }
-            }
-            for channel in style
+            | {"scale": _scale(list(own), channel, own)}
+            for channel in Style._fields
         )
-        ranks = sorted(set(columns["ranks"]))
-        x = {"field": "ranks", "type": "quantitative", "title": "ranks"}
-        x |= {"scale": {"type": "log", "base": 2, "padding": 12}, "axis": {"values": ranks, "format": "d"}}
+        x = _ranks_axis(columns["ranks"])
         tens = {"values": [10.0**i for i in range(10)], "format": ",~r"}
         y = {"type": "quantitative", "title": unit, "scale": {"type": "log"}, "axis": tens}
         tooltip = [{"field": "label", "title": "variant"}, {"field": "ranks"}]
@@ -690,7 +723,7 @@ def predictions(frame: pd.DataFrame) -> Iterator[Figure]:
         ]
         caption = (
             f"Predicted on the {_name(device)} in {dtype}, at {tables.size(rows.iloc[0])}: lines are predictions "
-            "of the cost model, marks are measured, both of the kernel alone unless a whole call is named"
+            "of the cost model, marks are measured; both are of the kernel alone or, where named so, of the whole call"
         )
         shown = {"label": "Variant", "ranks": "Ranks", "rate": f"Measured, {unit}", "predicted": f"Predicted, {unit}"}
         yield Figure(f"predicted-{device}-{dtype}", caption, columns, _layered(layers, 300), shown, dtype)
@@ -726,8 +759,14 @@ def clocks(frame: pd.DataFrame) -> Iterator[Figure]:
         yield Figure(name, caption, columns, spec, {"sample": "Sample", "sweep": "Sweep", "value": title})
 
 
-def still(figure: Figure, title: Sequence[str]) -> str:
-    """The figure at a fixed size on white, for papers and slides, as Vega-Lite with its data."""
-    spec = figure.spec | {"width": 560, "title": {"text": list(title), "limit": 700}, "data": {"name": "points"}}
-    spec |= {"config": CONFIG | {"background": "white"}, "datasets": {"points": figure.records}}
-    return json.dumps(spec)
+def still(figure: Figure, titles: Sequence[str]) -> str:
+    """The figure at a fixed size on white, for papers and slides, as Vega-Lite with its data.
+
+    Its font is as wide as the one that the drawing program carries and measures with. Where there is no such, one
+    that is wider finds room in the margin.
+    """
+    lines = [line for title in titles for line in textwrap.wrap(title, 90)]
+    title = {"text": lines, "anchor": "start", "frame": "bounds", "fontWeight": "normal", "offset": 12}
+    spec = figure.spec | {"width": 560, "padding": 24, "title": title, "data": {"name": "points"}}
+    config = CONFIG | {"background": "white", "font": "Arial, Liberation Sans, Helvetica, sans-serif"}
+    return json.dumps(spec | {"config": config, "datasets": {"points": figure.records}})

@@ -76,7 +76,7 @@ def what_to_see(rows: pd.DataFrame, resources: pd.DataFrame, profiles: pd.DataFr
     rows : DataFrame
         The sweep's points, of ``analysis.measurements``.
     resources, profiles : DataFrame
-        Of ``analysis.resources`` and ``analysis.profiles``: what may explain a rung.
+        Of ``occupancy.resources`` and ``analysis.profiles``: what may explain a rung.
     """
     rows = rows.reset_index(drop=True)
     passed = rows[(rows["result"] == "PASS") & rows["seconds"].notna()]
@@ -174,23 +174,31 @@ def failures(rows: pd.DataFrame) -> str:
 
 
 def best(rows: pd.DataFrame) -> str:
-    """The fastest rung of ours at the largest size, beside the baseline and the limit."""
+    """The fastest rung of ours at the largest size, and of those in the type's own arithmetic if it is none of them."""
     here = _largest(rows)
     ours = here[here["baseline"] == 0]
     if ours.empty:
         return ""
     row = ours.loc[ours["seconds"].idxmin()]
+    at = f"At {tables.size(row)} in {row['dtype']} the fastest rung of {DEVICES[row['device']]}"
+    text = f"{at} is {_reached(row)}."
+    plain = ours[ours["arithmetic"] == ""]
+    if row["arithmetic"] and not plain.empty:
+        text += f" In {row['dtype']} arithmetic itself it is {_reached(plain.loc[plain['seconds'].idxmin()])}."
+    return text
+
+
+def _reached(row: pd.Series) -> str:
+    """A rung and its rate, beside the baseline and the limit."""
     operation = OPERATIONS[row["operation"]]
-    text = (
-        f"At {tables.size(row)} in {row['dtype']} the fastest rung of {DEVICES[row['device']]} is {_rung(row)} with "
-        f"{tables.number(tables.rate(row, operation.metric))} {tables.RATES[operation.metric][1]}"
-    )
+    rate, unit = tables.number(tables.rate(row, operation.metric)), tables.RATES[operation.metric][1]
+    text = f"{_rung(row)} with {rate} {unit}"
     if math.isfinite(row["ratio"]):
         ratio = Ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
         text += f"; its speed over {operation.baseline(row['device']).name}: {ratio}"
     if math.isfinite(row["fraction"]):
         text += f"; of the limit ({row['ceiling']}): {tables.percent(row['fraction'])}"
-    return text + "."
+    return text
 
 
 def _rung(row: Row) -> str:
@@ -215,7 +223,7 @@ def reach(rows: pd.DataFrame) -> str:
 
 
 def order(rows: pd.DataFrame, resources: pd.DataFrame, profiles: pd.DataFrame) -> str:
-    """Whether each rung is faster than the one below it, at the largest size; the rungs that are not."""
+    """Whether each rung is faster than the one before it, at the largest size; the rungs that are not."""
     here = _largest(rows)
     rungs = _fastest(here[here["baseline"] == 0])
     if len(rungs) < 3:
@@ -228,10 +236,10 @@ def order(rows: pd.DataFrame, resources: pd.DataFrame, profiles: pd.DataFrame) -
             why = [*_why(below, rung, ratio, resources), *_counted(below, rung, profiles)]
             kinds[kind].append(f"{rung['rung']} after {below['rung']} ({'; '.join([ratio.numbers, *why])})")
     exceptions = [f"{kind}: {', '.join(texts)}" for kind, texts in kinds.items() if texts]
-    place = f"On {DEVICES[rungs[0]['device']]} at {tables.size(rungs[0])}"
+    place = f"On {DEVICES[rungs[0]['device']]} at {tables.size(rungs[0])},"
     if not exceptions:
         order = "the order in which they are taught"
-        return f"{place} each of the {len(rungs)} rungs is faster than the one below it: {order}."
+        return f"{place} each of the {len(rungs)} rungs is faster than the one before it: {order}."
     kept = sum(ratio.faster for _, _, ratio in steps)
     return f"{place} {kept} of {len(steps)} steps up the ladder gain for certain. The others: {'; '.join(exceptions)}."
 
@@ -351,7 +359,7 @@ def pitch(rows: pd.DataFrame) -> str:
         return ""
     highest, where = max(pairs, key=lambda each: each[0].value)
     if len(pairs) == 1:
-        text = f"The speed of {where['variant']} over {analysis.PLAIN} is {highest}"
+        text = f"Speed of {where['variant']} over {analysis.PLAIN}: {highest}"
     else:
         faster, slower = sum(ratio.faster for ratio, _ in pairs), sum(ratio.slower for ratio, _ in pairs)
         text = (

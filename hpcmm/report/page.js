@@ -33,6 +33,13 @@ async function loadVega() {
   document.head.append(script);
 }
 
+// As many columns of a legend, up to three, as there is room for beside the names on the axis.
+function columnsFor(id, width) {
+  const names = rowsOf(id).map(row => row.phase ?? row.operation ?? row.series ?? row.label ?? "");
+  const widest = Math.max(...names.map(name => name.length)) * 7 + 24;
+  return Math.min(3, Math.max(1, Math.floor((width - 170) / widest)));
+}
+
 function draw(place) {
   if (place.dataset.state || !window.vegaEmbed) return;
   place.dataset.state = "drawing";
@@ -40,8 +47,8 @@ function draw(place) {
   // a copy: Vega adds fields to the rows that it is given
   const points = rowsOf(id).map(row => ({...row}));
   const spec = {...figures[id].spec, data: {name: "points"}, datasets: {points}};
-  const narrow = {...config, legend: {...config.legend, columns: place.clientWidth < 450 ? 2 : config.legend.columns}};
-  vegaEmbed(place, spec, {renderer: "svg", actions: false, config: narrow}).then(
+  const legend = {...config.legend, columns: columnsFor(id, place.clientWidth)};
+  vegaEmbed(place, spec, {renderer: "svg", actions: false, config: {...config, legend}}).then(
     () => {
       place.dataset.state = "drawn";
       place.querySelector("svg").setAttribute("aria-hidden", "true");  // the caption and the values are for all

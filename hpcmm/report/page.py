@@ -150,7 +150,7 @@ def render_comparison(comparison: Comparison, table: Table, before: str, after: 
         table=table,
         before=before,
         after=after,
-        phase={"kernel": "the kernel alone", "call": "the whole call"}[phase],
+        phase=compare.PHASES[phase],
         defined=tables.DEFINED,
         alpha=compare.ALPHA,
         margin=compare.MARGIN,

@@ -11,7 +11,7 @@ from operator import itemgetter
 import pandas as pd
 from tabulate import tabulate
 
-from hpcmm import analysis, compare
+from hpcmm import analysis, compare, occupancy
 from hpcmm.analysis import Series
 from hpcmm.model import COUNTERS, PHASES, RESOURCES
 from hpcmm.operations import OPERATIONS
@@ -20,7 +20,8 @@ from hpcmm.store import DIMENSIONS
 
 RATES = {"flops": ("flops_per_second", "GFLOP/s"), "bytes": ("bytes_per_second", "GB/s")}
 UNITS = (("s", 1.0), ("ms", 1e3), ("µs", 1e6), ("ns", 1e9))
-SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹"
+SUPERSCRIPTS = str.maketrans("0123456789", RAISED)
 
 # What a CSV file has of each point, in this order, where the timings have it.
 POINT_COLUMNS = (
@@ -69,7 +70,7 @@ RESOURCE_COLUMNS = (
     *RESOURCES,
     "occupancy",
 )
-RESOURCE_COLUMNS += (*(f"limit_{name.replace(' ', '_')}" for name in analysis.LIMITS), "limited_by", "computed_blocks")
+RESOURCE_COLUMNS += (*(f"limit_{name.replace(' ', '_')}" for name in occupancy.LIMITS), "limited_by", "computed_blocks")
 RESOURCE_COLUMNS += ("phase_loads", "phase_flops", "pending_loads", "bound_flops_per_second")
 PROFILE_COLUMNS = ("operation", "gpu", "variant", "tile", "label", "dtype", *DIMENSIONS, "result", "where", "kernel")
 PROFILE_COLUMNS += ("launches", *COUNTERS, "shared_wavefronts_per_load", "shared_wavefronts_per_store")
@@ -155,8 +156,8 @@ def at_sizes(rows: pd.DataFrame, most: int) -> tuple[pd.DataFrame, str]:
     if len(some) == len(sizes):
         return rows, ""
     kept = rows[pd.MultiIndex.from_frame(rows[list(DIMENSIONS)]).isin(pd.MultiIndex.from_frame(some))]
-    names = ", ".join(size(row) for row in analysis.records(some)) if len(some) <= 8 else f"{len(some)} sizes"
-    return kept, f", at {names} of {len(sizes)}; the CSV file has all"
+    names = f" ({', '.join(size(row) for row in analysis.records(some))})" if len(some) <= 8 else ""
+    return kept, f", at {len(some)} of {len(sizes)} sizes{names}; the CSV file has all"
 
 
 def number(value: float) -> str:
@@ -266,8 +267,8 @@ def size_table(series: Series, most: int | None = None) -> Table:
             else:
                 alone = math.isfinite(row["seconds"])  # else the algorithm is a way to do the whole call
                 prefix = "" if alone else "call_"
-                parts = " ".join(filter(None, (against_baseline(row, prefix), percent(row["fraction"]))))
-                notes = filter(None, ("" if alone else "whole call", parts, result(row)))
+                parts = ", ".join(filter(None, (against_baseline(row, prefix), percent(row["fraction"]))))
+                notes = filter(None, ("" if alone else "whole call", parts, result(row).replace(", ", ",\n")))
                 cells.append(Cell(number(rate(row, metric, prefix)), "\n".join(notes)))
         rows.append(tuple(cells))
     head = ("n" if size_is_one_number(series.points) else "m × n × k", *labels)
@@ -432,7 +433,7 @@ def prediction_table(rows: pd.DataFrame) -> Table:
 
 
 def resource_table(rows: pd.DataFrame) -> Table:
-    """What each kernel of one operation takes of an SM; ``rows`` are of ``analysis.resources``."""
+    """What each kernel of one operation takes of an SM; ``rows`` are of ``occupancy.resources``."""
     phased = "phase_loads" in rows and rows["phase_loads"].notna().any()
     cells, above = [], [""]
     for row in analysis.records(rows):
@@ -449,7 +450,7 @@ def resource_table(rows: pd.DataFrame) -> Table:
             Cell(whole(row["resident_blocks"] * row["block_x"] * row["block_y"])),
             Cell(f"{100 * row['occupancy']:.0f} %"),
             Cell(row["limited_by"], kind="text"),
-            *(Cell(whole(row[f"limit_{name.replace(' ', '_')}"])) for name in analysis.LIMITS),
+            *(Cell(whole(row[f"limit_{name.replace(' ', '_')}"])) for name in occupancy.LIMITS),
         ]
         above = [row["label"]]
         if phased:
@@ -458,7 +459,7 @@ def resource_table(rows: pd.DataFrame) -> Table:
             line.append(Cell(number(row["bound_flops_per_second"] / 1e9)))
         cells.append(tuple(line))
     head = ("Variant", "Type", "Registers", "Shared memory", "Local memory", "Block", "Grid", "Blocks an SM")
-    head += ("Threads an SM", "Occupancy", "Limited by", *(f"Blocks by {name}" for name in analysis.LIMITS[:-1]))
+    head += ("Threads an SM", "Occupancy", "Limited by", *(f"Blocks by {name}" for name in occupancy.LIMITS[:-1]))
     head += ("Most blocks",)
     if phased:
         head += ("Loads a phase", "Operations a phase", "Pending loads an SM", "Operations a load")
@@ -610,7 +611,8 @@ def plain(table: Table) -> str:
 
 def failure_table(frame: pd.DataFrame) -> Table:
     """Every measurement that failed, and where."""
-    return _points_table("Wrong results", "First wrong element", frame, lambda row: Cell(row["where"], kind="fail"))
+    what = "First wrong element: result - truth = difference"
+    return _points_table("Wrong results", what, frame, lambda row: Cell(row["where"], kind="fail"))
 
 
 def missing_table(frame: pd.DataFrame) -> Table:
@@ -678,6 +680,7 @@ def markdown(tables: Sequence[Table]) -> str:
 LATEX = str.maketrans(
     {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {character: "\\" + character for character in "&%$#_{}"}
+    | {raised: rf"\textsuperscript{{{digit}}}" for digit, raised in enumerate(RAISED)}  # pdflatex knows only three
 )
 
 

@@ -1,0 +1,331 @@
+"""Journals that survive what happens to jobs."""
+
+import dataclasses
+import errno
+import fcntl
+import json
+import os
+import resource
+from pathlib import Path
+
+import numpy as np
+import pytest
+from batches import BATCH, HOST, WRONG, batch_of, filled, measured, of, stored, together
+
+from hpcmm import store
+from hpcmm.journal import CUT_OFF, Journal, glance
+from hpcmm.store import StoreError
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "raw" / "sweep" / "cuda-r2-1.journal"
+
+
+def test_a_journal_opened_again_has_its_finished_points(path):
+    first = filled(path, BATCH.points[:2])
+    expected = first.finished
+    first.close()
+    again = Journal(path, BATCH, {"host": "there"})
+    assert again.finished == expected
+    assert again.finished[of(BATCH.points[0])] == [(0, each) for each in measured(BATCH.points[0], 0.25)]
+    again.append(BATCH.points[2], measured(BATCH.points[2]))
+    assert again.finished[of(BATCH.points[2])][0][0] == 1  # the second run measured it
+    assert again.runs == [HOST, {"host": "there"}]
+    again.close()
+
+
+def test_a_last_line_cut_anywhere_is_dropped_and_the_lines_before_it_are_kept(path):
+    journal = filled(path, BATCH.points[:2])
+    journal.append(BATCH.points[2], measured(BATCH.points[2], verdict=WRONG)[:1])  # a short line
+    journal.close()
+    whole = path.read_bytes()
+    last = whole.rstrip(b"\n").rindex(b"\n") + 1
+    kept = set(BATCH.fingerprints[:2])
+    for end in range(last, len(whole)):
+        path.write_bytes(whole[:end])
+        journal = Journal(path, BATCH, HOST)
+        assert set(journal.finished) == kept
+        journal.append(BATCH.points[2], measured(BATCH.points[2]))
+        journal.close()
+        again = Journal(path, BATCH, HOST)
+        assert set(again.finished) == set(BATCH.fingerprints)
+        again.close()
+
+
+def test_a_first_line_cut_anywhere_leaves_an_empty_journal_that_works(path):
+    filled(path, []).close()
+    whole = path.read_bytes()
+    for end in range(len(whole)):
+        path.write_bytes(whole[:end])
+        journal = Journal(path, BATCH, HOST)
+        assert not journal.finished
+        journal.append(BATCH.points[0], measured(BATCH.points[0]))
+        journal.close()
+        again = Journal(path, BATCH, HOST)
+        assert set(again.finished) == {of(BATCH.points[0])}
+        again.close()
+
+
+def test_a_damaged_line_hides_nothing_of_the_lines_before_it_from_others(path):
+    journal = Journal(path, BATCH, {"utc": "2026-01-01T00:00:00+00:00"})
+    journal.append(BATCH.points[0], measured(BATCH.points[0]))
+    journal.close()
+    seen = glance(path)
+    with path.open("ab") as file:
+        file.write(bytes(100) + b"\n")
+    assert len(seen.finished) == 1 and glance(path).finished == seen.finished
+
+
+def test_points_of_another_fingerprint_count_for_nothing(path):
+    filled(path).close()
+    journal = Journal(path, batch_of([8, 16, 32], source="s2", alpha=1.5, tile=8.0), HOST)
+    assert not journal.finished and not journal.measured
+    journal.close()
+
+
+def test_a_batch_goes_on_from_the_points_that_are_as_they_were(path):
+    filled(path).close()
+    batch = dataclasses.replace(BATCH, fingerprints=(BATCH.fingerprints[0], "another source", BATCH.fingerprints[2]))
+    journal = Journal(path, batch, HOST)
+    assert journal.measured == {BATCH.fingerprints[0], BATCH.fingerprints[2]}
+    journal.append(batch.points[1], measured(batch.points[1], 9.0))
+    journal.complete(path.with_suffix(".h5"))
+    groups = store.read(path.with_suffix(".h5"))
+    assert list(groups["measurements"]["m"]) == [8, 8, 16, 16, 32, 32]
+    assert list(groups["measurements"]["fingerprint"][::2]) == list(batch.fingerprints)
+    assert list(groups["measurements"]["run"]) == [0, 0, 1, 1, 0, 0]
+    assert [groups["samples"]["kernel"][groups["samples"]["measurement"] == row][0] for row in (0, 2, 4)] == [
+        0.25,
+        9.0,
+        2.25,
+    ]
+
+
+def test_how_attempts_ended_is_known_when_a_journal_is_opened_again(path):
+    journal = filled(path, BATCH.points[:1])
+    for _ in range(2):
+        journal.begin(BATCH.points[1])  # and the job ended
+    journal.begin(BATCH.points[2])
+    journal.fail(BATCH.points[2], "MemoryError: no room", counts=True)
+    journal.begin(BATCH.points[2])
+    journal.fail(BATCH.points[2], "compile it again", counts=False)
+    journal.close()
+    again = Journal(path, BATCH, HOST)
+    assert again.measured == {BATCH.fingerprints[0]}
+    assert again.attempts[of(BATCH.points[1])] == [CUT_OFF] * 2
+    assert again.attempts[of(BATCH.points[2])] == ["MemoryError: no room"]
+    again.close()
+    changed = Journal(path, batch_of([8, 16, 32], source="s2"), HOST)
+    assert not changed.attempts, "another source is another chance"
+    changed.close()
+
+
+def test_a_second_process_on_the_same_batch_is_refused(path):
+    first = filled(path)
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="another process is measuring this batch"):
+        Journal(path, BATCH, HOST)
+    assert path.read_bytes() == before
+    first.close()
+    Journal(path, BATCH, HOST).close()
+
+
+def test_a_file_system_without_locks_is_not_taken_for_another_process(path, monkeypatch):
+    def no_locks(handle, how):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.raises(StoreError, match="cannot be locked: No locks available"):
+        Journal(path, BATCH, HOST)
+
+
+def test_a_sync_that_fails_leaves_the_points_before_it(path, monkeypatch):
+    def full(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    journal = filled(path, BATCH.points[:2])
+    before = path.read_bytes()
+    with monkeypatch.context() as patch, pytest.raises(StoreError, match=r"No space left.*before this one are kept"):
+        patch.setattr(os, "fsync", full)
+        journal.append(BATCH.points[2], measured(BATCH.points[2]))
+    assert of(BATCH.points[2]) not in journal.finished
+    journal.close()
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("room", [0, 1, 100])
+def test_a_disk_that_is_full_leaves_the_points_before_it(path, room):
+    journal = filled(path, BATCH.points[:2])
+    before = path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + room, limits[1]))
+    try:
+        with pytest.raises(StoreError, match=r"cuda-r2-1\.journal: .*the points before this one are kept"):
+            journal.append(BATCH.points[2], measured(BATCH.points[2]))
+        assert path.read_bytes() == before
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    journal.append(BATCH.points[2], measured(BATCH.points[2]))  # there is room again
+    journal.close()
+    assert path.read_bytes().startswith(before)
+    again = Journal(path, BATCH, HOST)
+    assert set(again.finished) == set(BATCH.fingerprints)
+    again.close()
+
+
+@pytest.mark.parametrize("room", [0, 5000, 40_000])
+def test_a_disk_that_is_full_at_the_end_leaves_the_journal(path, room):
+    output = path.with_suffix(".h5")
+    journal = filled(path)
+    before = path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    try:
+        with pytest.raises(StoreError, match=r"cuda-r2-1\.h5: File too large"):
+            journal.complete(output)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [each.name for each in path.parent.iterdir()] == [path.name] and path.read_bytes() == before
+    journal.complete(output)  # there is room again
+    assert len(store.read(output)["measurements"]["run"]) == 6
+
+
+def test_a_complete_journal_becomes_one_file(path):
+    output = path.with_suffix(".h5")
+    filled(path).complete(output)
+    assert sorted(each.name for each in path.parent.iterdir()) == [output.name, "kept"]
+    groups = store.read(output)
+    measurements, samples = groups["measurements"], groups["samples"]
+    assert list(measurements["m"]) == [8, 8, 16, 16, 32, 32]
+    assert list(measurements["contender"]) == ["tiled_padded", "library"] * 3
+    assert list(measurements["baseline"]) == [0, 1] * 3
+    assert list(measurements["tile"]) == [8] * 6
+    assert list(np.bincount(samples["measurement"])) == [8] * 6
+    assert set(samples["total"][(samples["measurement"] == 2) & (samples["call"] == 1)]) == {1.25}
+    assert np.isnan(samples["scatter"][samples["call"] == 0]).all()
+    assert set(samples["power"]) == {300.0}
+    assert np.isnan(samples["temperature"]).all()
+    assert json.loads(groups["runs"]["provenance"][0]) == HOST
+
+
+def test_points_keep_the_order_of_the_batch_and_their_run(path):
+    filled(path, BATCH.points[2:]).close()
+    journal = Journal(path, BATCH, HOST)
+    for point in BATCH.points[:2]:
+        journal.append(point, measured(point))
+    journal.complete(path.with_suffix(".h5"))
+    measurements = store.read(path.with_suffix(".h5"))["measurements"]
+    assert list(measurements["m"]) == [8, 8, 16, 16, 32, 32]
+    assert list(measurements["run"]) == [1, 1, 1, 1, 0, 0]
+
+
+def test_a_failure_is_stored_with_its_place_and_without_times(path):
+    batch = batch_of([8])
+    journal = Journal(path, batch, HOST)
+    journal.append(batch.points[0], measured(batch.points[0], verdict=WRONG))
+    journal.close()
+    journal = Journal(path, batch, HOST)  # a NaN comes back from the journal too
+    journal.complete(path.with_suffix(".h5"))
+    groups = store.read(path.with_suffix(".h5"))
+    assert list(groups["measurements"]["passed"]) == [0, 1]
+    assert np.isnan(groups["measurements"]["error"][0])
+    assert groups["measurements"]["where"][0] == WRONG.where
+    assert set(groups["samples"]["measurement"]) == {1}
+
+
+# --- what is kept of earlier files ------------------------------------------------------------------------------
+
+
+def test_a_file_that_was_deleted_comes_back_from_what_is_kept(path):
+    output = stored(path.with_suffix(".h5"))
+    before = store.read(output)
+    output.unlink()  # as a workflow does before it makes it anew
+    journal = Journal(path, BATCH, {"host": "there"})
+    assert journal.measured == set(BATCH.fingerprints) and not journal.finished
+    journal.complete(output)
+    after = store.read(output)
+    for group, columns in before.items():
+        for name, values in columns.items():
+            np.testing.assert_array_equal(after[group][name], values)
+    assert [json.loads(each) for each in after["runs"]["provenance"]] == [HOST], "a run without points is none"
+
+
+def test_only_what_changed_is_missing_and_the_numbers_of_the_rest_are_the_same(path):
+    output = stored(path.with_suffix(".h5"))
+    before = store.read(output)
+    output.unlink()
+    other = batch_of([16, 8], "cublas", alpha=1.5)  # a batch may get variants, too
+    batch = together((*BATCH.points, *other.points))
+    batch = dataclasses.replace(batch, fingerprints=("new", *batch.fingerprints[1:]))
+    journal = Journal(path, batch, {"host": "there"})
+    assert journal.measured == set(BATCH.fingerprints[1:])
+    for point in (BATCH.points[0], *other.points):
+        journal.append(point, measured(point, 9.0))
+    journal.complete(output)
+    after = store.read(output)
+    rows = after["measurements"]
+    assert list(rows["m"]) == [8, 8, 16, 16, 32, 32, 16, 16, 8, 8]
+    assert list(rows["variant"]) == ["tiled_padded"] * 6 + ["cublas"] * 4
+    assert [json.loads(text) for text in after["runs"]["provenance"][rows["run"]]] == (
+        [{"host": "there"}] * 2 + [HOST] * 4 + [{"host": "there"}] * 4
+    )
+    np.testing.assert_array_equal(rows["tile"], [8] * 6 + [np.nan] * 4)
+    for row in range(10):
+        kept = 2 <= row < 6
+        of_row = after["samples"]["kernel"][after["samples"]["measurement"] == row]
+        earlier = before["samples"]["kernel"][before["samples"]["measurement"] == row]
+        np.testing.assert_array_equal(of_row, earlier if kept else [9.0] * 8)
+
+
+def test_points_are_found_wherever_the_parts_were_divided(path):
+    """Two jobs become three: each new one takes its points from whichever had them."""
+    points = batch_of(range(1, 7)).points
+    for part, members in ((1, points[:3]), (2, points[3:])):
+        batch = together(members, part=part)
+        journal = Journal(path.with_name(f"{part}.journal"), batch, HOST)
+        for point in members:
+            journal.append(point, measured(point))
+        journal.complete(path.with_name(f"{part}.h5"))
+    for part in (1, 2, 3):  # one after the other, and each has its file before the next one starts
+        path.with_name(f"{part}.h5").unlink(missing_ok=True)
+        batch = together(points[2 * part - 2 : 2 * part], part=part)
+        journal = Journal(path.with_name(f"{part}.journal"), batch, HOST)
+        assert journal.measured == set(batch.fingerprints)
+        journal.complete(path.with_name(f"{part}.h5"))
+        assert list(store.read(path.with_name(f"{part}.h5"))["measurements"]["m"][::2]) == [2 * part - 1, 2 * part]
+
+
+def test_a_kept_file_that_is_damaged_is_measured_again(path):
+    stored(path.with_suffix(".h5"))
+    (kept,) = (path.parent / "kept").iterdir()
+    kept.write_bytes(kept.read_bytes()[:-100])
+    journal = Journal(path, BATCH, HOST)
+    assert not journal.measured
+    journal.close()
+
+
+def test_without_links_a_copy_is_kept(path, monkeypatch):
+    def no_links(self, target):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(Path, "hardlink_to", no_links)
+    output = stored(path.with_suffix(".h5"))
+    (kept,) = (path.parent / "kept").iterdir()
+    assert kept.read_bytes() == output.read_bytes()
+    assert not kept.samefile(output)
+
+
+# --- journals of earlier versions ----------------------------------------------------------------------------------
+
+
+def test_a_journal_from_before_resources_goes_on(path):
+    filled(path).close()
+    old = [json.loads(line) for line in path.read_bytes().splitlines()]
+    for entry in old[1:]:
+        for each in entry["measurements"]:
+            del each["resources"]
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in old))
+    journal = Journal(path, BATCH, HOST)
+    assert set(journal.finished) == set(BATCH.fingerprints)
+    journal.close()

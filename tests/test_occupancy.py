@@ -1,0 +1,95 @@
+"""What a multiprocessor has room for, against the answers of the course documents."""
+
+import pytest
+import timings
+from timings import FAIL, FERMI, HOPPER, kernel, measurement
+
+from hpcmm import analysis, store
+from hpcmm.model import Point
+from hpcmm.occupancy import block_limits, resources, tile_phase
+
+
+def matmul(variant, n=64, dtype="float32", **parameters):
+    return Point("matmul", variant, (n, n, n), dtype, 1, {"alpha": 1.5, "beta": 0.5, **parameters})
+
+
+def derive(tmp_path, *rows):
+    return analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows})))
+
+
+@pytest.mark.parametrize(
+    ("width", "threads", "least", "resident_threads", "limit"),
+    [(8, 24, 8, 512, "blocks"), (16, 6, 6, 1536, "threads"), (32, 1, 1, 1024, "threads")],
+)
+def test_block_size_considerations(width, threads, least, resident_threads, limit):
+    """Fermi's 1536 threads and 8 blocks: 004's answer to which block a product should have."""
+    limits = block_limits(kernel(FERMI, (width, width), 0))
+    assert limits["threads"] == threads and min(limits.values()) == least
+    assert min(limits, key=limits.get) == limit
+    assert least * width**2 == resident_threads
+
+
+@pytest.mark.parametrize(
+    ("size", "width", "blocks"), [(16, 16, 8), (16, 32, 2), (48, 32, 6)], ids=["16 KB", "16 KB wide", "48 KB"]
+)
+def test_tile_size_considerations(size, width, blocks):
+    """002 and 004: two tiles of float32, 2 KB or 8 KB of 16 or 48 KB."""
+    device = {**FERMI, "sm_shared_bytes": size * 1024}
+    limits = block_limits(kernel(device, (width, width), 0, shared_bytes=2 * width**2 * 4))
+    assert limits["shared memory"] == blocks
+    if width == 32:
+        assert min(limits.values()) == limits["threads"] == 1
+
+
+def test_tile_phases():
+    assert tile_phase(16, 16, 16) == (512, 8192)  # 002: 16 operations a load
+    assert tile_phase(32, 32, 32) == (2048, 65536)  # 002: 32
+
+
+@pytest.mark.parametrize(
+    ("registers", "threads", "blocks"), [(32, 1024, 2), (33, 1024, 1), (64, 256, 4), (65, 256, 3), (255, 256, 1)]
+)
+def test_registers_go_to_warps_in_units(registers, threads, blocks):
+    """65536 registers: 33 a thread are 40, 65 are 72 and 255 are 256, in units of 256 a warp."""
+    assert block_limits(kernel(HOPPER, (threads, 1), 0, registers=registers))["registers"] == blocks
+
+
+def test_the_system_takes_shared_memory_of_each_block():
+    limits = block_limits(kernel(HOPPER, (32, 1), 0, shared_bytes=0))
+    assert limits["shared memory"] == 228
+    limits = block_limits(kernel(HOPPER, (256, 1), 0, dynamic_shared_bytes=113 * 1024))
+    assert limits["shared memory"] == 2
+
+
+def test_a_block_of_part_of_a_warp_takes_a_whole_one():
+    assert block_limits(kernel(HOPPER, (33, 1), 0))["threads"] == 32
+
+
+def test_resources_of_a_file(tmp_path):
+    needs = {"registers": 32, "shared_bytes": 2048}
+    tiled = kernel(HOPPER, (16, 16), 8, **needs)
+    rows = [
+        measurement(matmul("naive", tile=8), resources=kernel(HOPPER, (8, 8), 32, registers=32)),
+        measurement(matmul("tiled_padded", tile=16), resources=tiled),
+        measurement(matmul("tiled_padded", n=128, tile=16), resources=tiled | {"grid_x": 8, "grid_y": 8}),
+        measurement(matmul("tiled_padded", tile=16, dtype="float64"), verdict=FAIL, resources=tiled),
+        measurement(matmul("tiled_padded", tile=16), "cublas"),
+        measurement(matmul("serial")),
+    ]
+    found = resources(derive(tmp_path, *rows))
+    assert list(found["label"]) == ["naive 8", "tiled_padded 16", "tiled_padded 16"]
+    assert list(found["dtype"]) == ["float32", "float32", "float64"]
+    assert list(found["grid_x"]) == [4, 8, 4]  # that of the largest
+    assert list(found["n"]) == [64, 128, 64]
+    assert list(found["occupancy"]) == [1.0, 1.0, 1.0]
+    assert list(found["limited_by"]) == ["threads, registers, blocks", "threads, registers", "threads, registers"]
+    assert list(found["computed_blocks"]) == list(found["resident_blocks"]) == [32, 8, 8]
+    assert list(found["phase_loads"]) == [2, 512, 512]
+    assert list(found["phase_flops"]) == [2, 8192, 8192]
+    assert list(found["pending_loads"]) == [2 * 2048, 8 * 512, 8 * 512]  # 002: 4,096
+    # 4 bytes an operation without tiles, T times better with them, half as good in float64
+    assert list(found["bound_flops_per_second"]) == pytest.approx([1.2e12, 16 * 1.2e12, 8 * 1.2e12])
+
+
+def test_there_are_none_where_nothing_was_recorded(tmp_path):
+    assert resources(derive(tmp_path, measurement(matmul("naive", tile=8)))).empty
