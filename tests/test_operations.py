@@ -165,13 +165,15 @@ def long_product(shape: tuple[int, int, int]) -> tuple[dict, np.ndarray]:
     return arrays, (1.5 * (a @ b) + 0.5 * c).astype(np.float32)
 
 
-def test_a_term_lost_from_a_long_sum_is_found():
+def test_a_term_lost_from_a_long_sum_is_found_whatever_signs_are_drawn():
+    """Its errors are multiples of one row, so the signs that cancel in one row of C do in each."""
     arrays, right = long_product((8, 64, 20000))
-    judge = MATMUL.reference(arrays, PARAMETERS)
-    assert judge(right).passed
     lost = np.float32(1.5) * np.outer(arrays["A"][:, -1], arrays["B"][-1])
     assert np.all(np.abs(lost) < accuracy.gamma(20002, "float32") * np.abs(arrays["A"]) @ np.abs(arrays["B"]))
-    assert rejected(judge(right - lost))
+    for _ in range(100):
+        judge = MATMUL.reference(arrays, PARAMETERS)
+        assert judge(right).passed
+        assert rejected(judge(right - lost))
 
 
 @pytest.mark.parametrize("width", [1, 128, 1024])

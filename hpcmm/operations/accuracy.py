@@ -37,7 +37,7 @@ def in_threads(work: Callable[[slice], Any], length: int, step: int) -> list[Any
 
 
 def row_sums(x: np.ndarray, weights: np.ndarray, of: Callable[[np.ndarray], np.ndarray] = np.asarray) -> np.ndarray:
-    """The sum of each row of ``of(x)`` times ``weights``, in their precision."""
+    """The sum of each row of ``of(x)`` times ``weights``, in their precision; one for each column of them."""
     parts = in_threads(lambda rows: of(x[rows]).astype(weights.dtype) @ weights, len(x), ROWS)
     return np.concatenate(parts)
 

@@ -13,6 +13,7 @@ from hpcmm.operations.algorithms import PRODUCTS
 TILES = (8, 16, 32)
 SAMPLED_ROWS = 16  # of a product too large for every element to be checked
 ROUNDINGS = 64  # in a row's sum with signs, at most; up to 6 were seen in an element, whatever k
+SIGNS = 4  # per element of a row: in one sum alone, the parts of an error may cancel
 PANEL = 2048  # columns of B that are widened at a time
 
 LADDER = (  # the order here is the order of the rungs
@@ -240,7 +241,7 @@ class Truth:
         return truth, self.bound * allowed + self.underflow
 
     def row_sums(self, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The sum of each row of C with random signs and the error allowed in it, which hardly grows with k.
+        """The sums of each row of C with each column of ``signs`` and the error allowed, which hardly grows with k.
 
         Each element of a row has an error of some u ||a_i|| ||b_j|| (2-norms), as that of a sum of random terms
         around zero has (Higham and Mary, *SIAM J. Sci. Comput.* 42, 2020), and those of a row add up like the steps
@@ -251,7 +252,8 @@ class Truth:
         if self.beta:
             sums += self.beta * accuracy.row_sums(self.c, signs)
             norms += abs(self.beta) * accuracy.row_norms(self.c)
-        return sums, ROUNDINGS * float(np.finfo(self.dtype).eps) / 2 * norms + len(signs) * self.underflow
+        allowed = ROUNDINGS * float(np.finfo(self.dtype).eps) / 2 * norms + len(signs) * self.underflow
+        return sums, allowed[:, None]
 
 
 def reference(arrays: Mapping[str, np.ndarray], parameters: Mapping[str, float]) -> Callable[[np.ndarray], Verdict]:
@@ -259,7 +261,7 @@ def reference(arrays: Mapping[str, np.ndarray], parameters: Mapping[str, float])
 
     Every element of a product up to ``accuracy.COMPONENTWISE_LIMIT`` multiply-adds is held to what rounding may
     cause, and ``SAMPLED_ROWS`` random rows are of larger ones. This bound grows with k, and from k = 8192 on it lets
-    float32 lose a term. So each row is judged by Freivalds' random product with signs besides, which finds what is
+    float32 lose a term. So each row is judged by Freivalds' random products with signs besides, which find what is
     wrong in rows that are not sampled, too.
     """
     truth = Truth(arrays, parameters)
@@ -271,7 +273,7 @@ def reference(arrays: Mapping[str, np.ndarray], parameters: Mapping[str, float])
     else:
         rows = np.sort(rng.choice(m, min(m, SAMPLED_ROWS), replace=False))
         name = f"Freivalds and {len(rows)} rows componentwise, {wide.name}"
-    signs = rng.choice(np.array([-1, 1], wide), n)
+    signs = rng.choice(np.array([-1, 1], wide), (n, SIGNS))
     elements, allowed = truth.elements(rows)
     sums, allowed_sums = truth.row_sums(signs)
 
