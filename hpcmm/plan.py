@@ -12,6 +12,7 @@ import importlib.util
 import itertools
 import json
 import math
+import os
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -625,10 +626,13 @@ def record(variant: Variant) -> dict[str, Any]:
 
 
 def source_digest(operation: Operation, variant: Variant) -> str:
-    """Of a variant's source; empty for a library, which has none here."""
+    """Of a variant's source, and of the path in it that the environment names; empty for a library."""
     if variant.baseline:
         return ""
-    return hashlib.sha256(kernels.source(operation.kernels, variant).read_bytes()).hexdigest()
+    source = kernels.source(operation.kernels, variant).read_bytes()
+    if b"HPCMM_SIMD" in source:
+        source += os.environ.get("HPCMM_SIMD", "widest").encode()
+    return hashlib.sha256(source).hexdigest()
 
 
 def algorithm_digest(algorithm: Algorithm) -> str:

@@ -472,6 +472,24 @@ def test_a_changed_record_changes_the_points_of_that_variant_alone(monkeypatch):
     assert differing(before) == {("size/cuda-r1-1", "tiled_padded"), ("size/cuda-r2-1", "tiled_padded")}
 
 
+def test_other_simd_instructions_change_the_points_of_the_variants_that_have_a_choice(monkeypatch):
+    def points() -> dict[str, tuple]:
+        cpu = {"variants": ["serial", "avx", "packed", "naive"]}
+        planned = make(changed(backends="auto", sweeps__size=CONFIG["sweeps"]["size"] | cpu))
+        return {
+            (json.loads(point.key)[1], point.key): fingerprint
+            for batch in planned.batches
+            for point, fingerprint in zip(batch.points, batch.fingerprints, strict=True)
+        }
+
+    monkeypatch.delenv("HPCMM_SIMD", raising=False)
+    widest = points()
+    for path in ("avx2", ""):  # an empty name is that of no instructions: the portable path
+        monkeypatch.setenv("HPCMM_SIMD", path)
+        found = points()
+        assert {place[0] for place in found if found[place] != widest[place]} == {"avx", "packed"}
+
+
 def test_fingerprints_tell_points_apart_and_nothing_else():
     found = fingerprints()
     assert len(set(found.values())) == len(found)
