@@ -30,7 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = parser().parse_args(argv)
     try:
-        return arguments.run(arguments)
+        code = arguments.run(arguments)
+        sys.stdout.flush()  # here, as what goes wrong at the end of Python nobody catches
+        return code
     except HpcmmError as error:
         print(f"hpcmm: error: {error}", file=sys.stderr)
         return 1

@@ -54,8 +54,9 @@ class Change:
     """How the times of two samples differ.
 
     ``ratio`` is how many times as fast the second is (Hodges and Lehmann's estimate: the median of the
-    quotients of all pairs), between ``low`` and ``high`` with confidence 1 - ``ALPHA``; NaN if the samples
-    are too small for that. ``p`` is of the Mann-Whitney test that neither is faster, two-sided.
+    quotients of all pairs, of an even number the geometric mean of the two in the middle), between ``low``
+    and ``high`` with confidence 1 - ``ALPHA``; NaN if the samples are too small for that. ``p`` is of the
+    Mann-Whitney test that neither is faster, two-sided.
     """
 
     ratio: float
@@ -85,7 +86,7 @@ def change(before: Sequence[float], after: Sequence[float], margin: float = MARG
     first, second = np.asarray(before, float), np.asarray(after, float)
     n, m = len(first), len(second)
     quotients = np.sort((first[:, None] / second[None, :]).ravel())
-    ratio = float(np.median(quotients))
+    ratio = math.sqrt(quotients[(n * m - 1) // 2] * quotients[n * m // 2])  # turned round it is 1 / ratio
     if n == m and np.array_equal(np.sort(first), np.sort(second)):
         return Change(1.0, 1.0, 1.0, 1.0, "same")
     below = _below(n, m)

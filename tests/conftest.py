@@ -78,11 +78,10 @@ def started(ranks: int, program: Path, *arguments, **environment: str) -> Iterat
 
 def kill(job: subprocess.Popen) -> None:
     """SIGKILL the launcher and its ranks, which may have process groups of their own."""
-    try:
-        launcher = psutil.Process(job.pid)
-        tree = [launcher, *launcher.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return
+    if job.poll() is not None:
+        return  # its number may be another process's by now
+    launcher = psutil.Process(job.pid)
+    tree = [launcher, *launcher.children(recursive=True)]
     for process in tree:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
@@ -97,9 +96,9 @@ def mpi_job():
 
 @pytest.fixture(scope="session")
 def mpiexec():
-    """Run a program to its end: ``mpiexec(ranks, program, *arguments, timeout=60, **environment)``."""
+    """Run a program to its end: ``mpiexec(ranks, program, *arguments, timeout=120, **environment)``."""
 
-    def run(ranks: int, program: Path, *arguments, timeout: float = 60, **environment: str):
+    def run(ranks: int, program: Path, *arguments, timeout: float = 120, **environment: str):
         with started(ranks, program, *arguments, **environment) as job:
             try:
                 output, errors = job.communicate(timeout=timeout)

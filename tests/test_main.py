@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 import timings
 import yaml
@@ -19,11 +18,12 @@ from timings import kernel_samples, measurement
 
 from hpcmm import backends, journal, plan, store
 from hpcmm import status as tool_status
-from hpcmm.doctor import SIZES, Check, check_ranks, combine
+from hpcmm.doctor import SECONDS, SIZES, Check, check_ranks, combine
 from hpcmm.journal import Journal
 from hpcmm.model import Point
 
 ROOT = Path(__file__).parents[1]
+PROGRAMS = Path(__file__).parent / "mpi_programs"
 COMMANDS = ("plan", "status", "report", "merge", "doctor")
 ALONE = {name: value for name, value in os.environ.items() if name not in SIZES}
 
@@ -176,32 +176,40 @@ def test_a_plan_names_the_config_that_it_cannot_read(tmp_path):
     )
 
 
-def test_a_reader_that_leaves_early_gets_no_traceback(config):
-    command = f"{sys.executable} -m hpcmm plan --configfile {config} --config scale=full | head -1"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, env=ALONE)
-    assert done.stdout.startswith("sweep") and not done.stderr
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_leaves_early_gets_no_traceback(config, unbuffered):
+    """Whether that shows in the first line, or where Python writes all that it kept, at its end."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "hpcmm", "plan", "--configfile", config]
+    environment = ALONE | {"PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120, env=environment)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
-values = st.recursive(st.integers() | st.text("ab"), lambda each: st.dictionaries(st.text("ab"), each), max_leaves=5)
+names = st.sampled_from("abc")
+inner = st.dictionaries(names, st.integers() | st.dictionaries(names, st.integers(), min_size=1), min_size=1)
+configs = st.dictionaries(names, st.integers() | inner)
 
 
-@given(config=st.dictionaries(st.text("ab"), values), changes=st.dictionaries(st.text("ab"), values))
+@given(config=configs, changes=configs)
 def test_overrides_replace_values_and_leave_the_rest(config, changes):
     def leaves(mapping, path=()):
         for key, value in mapping.items():
-            if isinstance(value, dict) and value:
+            if isinstance(value, dict):
                 yield from leaves(value, (*path, key))
-            elif not isinstance(value, dict):
+            else:
                 yield (*path, key), value
 
-    before, wanted = dict(leaves(config)), dict(leaves(changes))
+    wanted = dict(leaves(changes))
+    rest = [
+        (path, value)
+        for path, value in leaves(config)
+        if not any(path[: len(other)] == other[: len(path)] for other in wanted)  # one lies within the other
+    ]
     plan.merge_into(config, changes)
-    after = dict(leaves(config))
-    assert wanted.items() <= after.items()
-    for path, value in before.items():
-        overridden = any(path[: len(other)] == other or other[: len(path)] == path for other in wanted)
-        assert overridden or after.get(path) == value or path not in after
-    assert set(after) <= set(before) | set(wanted)
+    assert dict(leaves(config)) == dict(rest) | wanted
 
 
 # --- merge and report --------------------------------------------------------------------------------------------
@@ -247,16 +255,16 @@ def test_merge_refuses_what_is_not_ours_or_damaged(tmp_path):
 @pytest.fixture
 def running(tmp_path):
     """Start a job of a plan of two sweeps on the CPU: ``with running(mpi_job) as process``."""
-    sweep = CONFIG["sweeps"]["size"] | {"variants": ["openmp", "numpy"], "sizes": list(range(100, 115))}
+    sweep = CONFIG["sweeps"]["size"] | {"variants": ["openmp", "numpy"], "sizes": [8, 12, 16]}
     measuring = CONFIG["measuring"] | {"min_repetitions": 6, "max_repetitions": 6, "max_seconds": 0.05}
     config = CONFIG | {"backends": "cpu", "measuring": measuring}
     config["sweeps"] = {"size": sweep | {"ranks": [1]}, "later": sweep | {"sizes": [7], "ranks": [2]}}
     plan.make(config, "", 0).write(tmp_path / "results" / "plan.json")
 
-    def start(mpi, batch="size/cpu-r1-1", ranks=1):
+    def start(mpi, batch="size/cpu-r1-1", ranks=1, program=(ROOT / "jobs" / "measure.py",)):
         output = tmp_path / "results" / "raw" / f"{batch}.h5"
         arguments = ["--plan", tmp_path / "results" / "plan.json", "--batch", batch, "--output", output]
-        return mpi(ranks, ROOT / "jobs" / "measure.py", *arguments)
+        return mpi(ranks, *program, *arguments)
 
     return start
 
@@ -269,36 +277,30 @@ def status(folder: Path) -> list[str]:
 
 def test_status_follows_a_run_from_its_plan_to_its_end(running, mpi_job, mpiexec, tmp_path):
     total, first, second = status(tmp_path)
-    assert total.startswith("results: 0 of 32 points measured, 0 of 2 jobs done, ")
+    assert total.startswith("results: 0 of 8 points measured, 0 of 2 jobs done, ")
     assert total.endswith("left at most, one job after another")
-    assert re.fullmatch(r"size/cpu-r1-1 +0/30 +waiting, \d+ .* at most", first)
+    assert re.fullmatch(r"size/cpu-r1-1 +0/6 +waiting, \d+ .* at most", first)
     assert re.fullmatch(r"later/cpu-r2-1 +0/2 +waiting, \d+ .* at most", second)
 
     journal = tmp_path / "results" / "raw" / "size" / "cpu-r1-1.journal"
-    with running(mpi_job) as job:
-        limit = time.monotonic() + 60
-        while time.monotonic() < limit and job.poll() is None:
-            if journal.exists() and journal.read_bytes().rpartition(b"\n")[0].count(b'\n{"point"') >= 5:
-                break
+    with running(mpi_job, program=(PROGRAMS / "rank_fails.py", "stuck", 2)) as job:
+        while job.poll() is None and not (journal.exists() and b"12, 12, 12" in journal.read_bytes()):
             time.sleep(0.01)
-        for process in psutil.Process(job.pid).children(recursive=True):
-            process.suspend()  # while it is looked at, however slow this machine is
         before = journal.read_bytes()
         _, first, _ = status(tmp_path)
-    found = re.fullmatch(r"size/cpu-r1-1 +(\d+)/30 +measuring (openmp|numpy) \d+x\d+x\d+ float32, about .+ left", first)
-    assert found and 5 <= int(found[1]) < 30, first
-    assert journal.read_bytes().startswith(before), "looking changes nothing"
+    assert re.fullmatch(r"size/cpu-r1-1 +2/6 +measuring openmp 12x12x12 float32, about .+ left", first)
+    assert journal.read_bytes() == before, "looking changes nothing"
 
     old = time.time() - 3600
     os.utime(journal, (old, old))
     _, first, _ = status(tmp_path)
-    assert re.search(r"stopped 60 min ago at (openmp|numpy) \d+x\d+x\d+ float32; start the run again$", first), first
+    assert first.endswith(" 2/6  stopped 60 min ago at openmp 12x12x12 float32; start the run again")
 
     assert running(mpiexec).returncode == 0
     assert running(mpiexec, "later/cpu-r2-1", 2).returncode == 0
     total, first, second = status(tmp_path)
-    assert total == "results: 32 of 32 points measured, 2 of 2 jobs done"
-    assert first.endswith("30/30  done") and second.endswith(" 2/2   done")
+    assert total == "results: 8 of 8 points measured, 2 of 2 jobs done"
+    assert first.endswith(" 6/6  done") and second.endswith(" 2/2  done")
 
 
 def test_status_of_many_jobs_names_those_that_are_on(tmp_path):
@@ -437,7 +439,7 @@ import sys
 from hpcmm import __main__, doctor
 
 def find_launcher():
-    doctor.SECONDS = 3
+    doctor.SECONDS = float(sys.argv[2])
     return sys.argv[1]
 
 doctor.find_launcher = find_launcher
@@ -449,16 +451,16 @@ def test_doctor_tells_what_is_wrong_with_the_launcher(tmp_path):
     """An mpiexec of another library starts processes that know nothing of each other."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name, body, why in [
-        ("singletons", 'shift 2; "$@"; "$@"', "each is rank 0 of 1"),
-        ("fails", "echo no such host >&2; exit 3", "no such host"),
-        ("hangs", "exec sleep 1000", "no answer within 3 s"),
+    for name, body, seconds, why in [
+        ("singletons", 'shift 2; "$@"; "$@"', SECONDS, "each is rank 0 of 1"),
+        ("fails", "echo no such host >&2; exit 3", SECONDS, "no such host"),
+        ("hangs", "exec sleep 1000", 0.5, "no answer within 0.5 s"),
     ]:
         launcher = folder / "mpiexec"
         launcher.write_text(f"#!/bin/sh\n{body}\n")
         launcher.chmod(0o755)
-        command = [sys.executable, "-c", WITH_LAUNCHER, launcher]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=ALONE, timeout=60)
+        command = [sys.executable, "-c", WITH_LAUNCHER, launcher, str(seconds)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=ALONE, timeout=120)
         found = checks(done)["launcher"]
         assert found["state"] == "error" and why in found["found"], name
 

@@ -1,6 +1,8 @@
 """The records of functions behind each operation: sizes, inputs, truths, bounds and launches."""
 
+import itertools
 import re
+from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
@@ -61,13 +63,18 @@ def test_gamma_bounds_a_sum_of_roundings():
 # --- the judge of a product --------------------------------------------------------------------------------------
 
 
+def seed_judges(monkeypatch, seeds: Iterator[int]) -> None:
+    """Have judges, which draw their signs and rows without a seed, draw the same in each run of a test."""
+    draw = np.random.default_rng
+    monkeypatch.setattr(np.random, "default_rng", lambda *seed: draw(*(seed or (next(seeds),))))
+
+
 @pytest.fixture(params=["componentwise", "Freivalds"])
 def method(request, monkeypatch):
-    """Both ways of judging; the random signs of the second are the same in each run of a test."""
+    """Both ways of judging."""
     if request.param == "Freivalds":
         monkeypatch.setattr(accuracy, "COMPONENTWISE_LIMIT", 0)
-        draw = np.random.default_rng
-        monkeypatch.setattr(np.random, "default_rng", lambda *seed: draw(*(seed or (7,))))
+    seed_judges(monkeypatch, itertools.repeat(7))
     return request.param
 
 
@@ -165,8 +172,9 @@ def long_product(shape: tuple[int, int, int]) -> tuple[dict, np.ndarray]:
     return arrays, (1.5 * (a @ b) + 0.5 * c).astype(np.float32)
 
 
-def test_a_term_lost_from_a_long_sum_is_found_whatever_signs_are_drawn():
+def test_a_term_lost_from_a_long_sum_is_found_whatever_signs_are_drawn(monkeypatch):
     """Its errors are multiples of one row, so the signs that cancel in one row of C do in each."""
+    seed_judges(monkeypatch, itertools.count())
     arrays, right = long_product((8, 64, 20000))
     lost = np.float32(1.5) * np.outer(arrays["A"][:, -1], arrays["B"][-1])
     assert np.all(np.abs(lost) < accuracy.gamma(20002, "float32") * np.abs(arrays["A"]) @ np.abs(arrays["B"]))

@@ -35,7 +35,7 @@ def test_block_rows_cover_all_rows_once_in_order_and_evenly(rows, ranks):
 
 
 def test_whole_calls_on_one_to_five_ranks_give_the_sums_taken_by_the_test(mpiexec):
-    done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 300, timeout=120)
+    done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 300, timeout=280)
     assert done.returncode == 0, done.stderr
     assert "300 drawn cases: right" in done.stdout
 
@@ -49,7 +49,7 @@ def test_whole_calls_on_gpus_give_the_sums_taken_by_the_test(gpu, mpiexec):
 
 @pytest.mark.parametrize("part", ["gather", "restore"])
 def test_a_broken_part_of_the_whole_call_is_found(mpiexec, part):
-    done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 300, part, timeout=120)
+    done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 300, part, timeout=280)
     assert done.returncode != 0
     assert "wrong rows: [" in done.stderr
     assert "right" not in done.stdout
@@ -57,7 +57,7 @@ def test_a_broken_part_of_the_whole_call_is_found(mpiexec, part):
 
 @pytest.mark.parametrize("operation", ["sum", "minimum", "maximum"])
 def test_a_rank_that_contributes_nothing_is_found(mpiexec, operation):
-    done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 30, operation, timeout=120)
+    done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 30, operation, timeout=280)
     assert done.returncode != 0
     assert f"AssertionError: (('{operation}', 'serial', 'int32'), (1, 3, 9), 5, 1): {operation}" in done.stderr
     assert "right" not in done.stdout

@@ -21,6 +21,7 @@ def locked() -> None:
 
 
 kind, seconds = sys.argv[1], float(sys.argv[2])
+MPI.COMM_WORLD.Barrier()  # all have come so far, however long each took to start
 with world.Watchdog(MPI.COMM_WORLD, patience=seconds / 2) as watchdog:
     watchdog.expect("the test", seconds / 2)
     if MPI.COMM_WORLD.rank == 1 and kind != "in_time":
