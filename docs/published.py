@@ -22,7 +22,7 @@ from tabulate import tabulate
 from hpcmm import analysis, report, store
 from hpcmm.analysis import Columns
 from hpcmm.operations import OPERATIONS
-from hpcmm.report import findings, page, tables
+from hpcmm.report import findings, formats, page
 from hpcmm.scaling import speedups
 
 ROOT = Path(__file__).parents[1]
@@ -33,7 +33,6 @@ FIGURES = {
     "tiles": ("tile", "float32-r1-tiles"),
     "scaling": ("distributed", "strong-cuda-float32"),
 }
-DEVICES = {"cpu": "CPU", "cuda": "GPU"}
 MARKED = re.compile(r"(<!-- published: (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -104,7 +103,7 @@ def _revisions(columns: Columns, frame: pd.DataFrame) -> str:
 def ladder(operation: str, sweeps: Sequence[str]) -> Callable[[Columns | None, pd.DataFrame | None], str]:
     """Every rung of an operation, and what it reached in the published run: of several tiles the fastest."""
     about = OPERATIONS[operation]
-    unit = tables.RATES[about.metric][1]
+    unit = formats.RATES[operation][1]
 
     def section(columns: Columns | None, frame: pd.DataFrame | None) -> str:
         rows = pd.DataFrame() if frame is None else _fastest(frame, operation, sweeps)
@@ -117,15 +116,15 @@ def ladder(operation: str, sweeps: Sequence[str]) -> Callable[[Columns | None, p
         cells = []
         for variant in about.ladder:
             name = f"*baseline*: {variant.change}" if variant.baseline else variant.change
-            line = [f"`{variant.name}`", DEVICES[variant.device], name]
+            line = [f"`{variant.name}`", formats.device(variant.device), name]
             for dtype in dtypes:
                 here = rows[(rows["dtype"] == dtype) & (rows["device"] == variant.device)]
-                line += _reached(here, variant.name, about.metric, steps)
+                line += _reached(here, variant.name, steps)
             cells.append(line)
         table = _table(head, cells)
         if not dtypes:
             return table
-        sizes = {DEVICES[device]: tables.size(at.iloc[0]) for device, at in rows.groupby("device")}
+        sizes = {formats.device(device): formats.size(at.iloc[0]) for device, at in rows.groupby("device")}
         at = " and ".join(f"{size} on the {device}" for device, size in sizes.items())
         fastest = "; of several tiles the fastest" if "tile" in rows and rows["tile"].notna().any() else ""
         return f"{table}\n\nThe numbers are those of the published run at {at}{fastest}."
@@ -133,17 +132,17 @@ def ladder(operation: str, sweeps: Sequence[str]) -> Callable[[Columns | None, p
     return section
 
 
-def _reached(here: pd.DataFrame, variant: str, metric: str, steps: bool) -> list[str]:
+def _reached(here: pd.DataFrame, variant: str, steps: bool) -> list[str]:
     own = here[here["variant"] == variant]
     if own.empty:
         return [""] * (2 + steps)
     row = own.iloc[0]
     first = here[here["baseline"] == 0].iloc[0]
-    ratio = tables.number(row["ratio"])
+    ratio = formats.number(row["ratio"])
     if pd.notna(row["ratio_low"]) and not row["baseline"]:
-        ratio += f" ({tables.number(row['ratio_low'])} to {tables.number(row['ratio_high'])})"
-    gain = [tables.number(first["seconds"] / row["seconds"])] if steps else []
-    return [tables.number(tables.rate(row, metric)), *gain, ratio]
+        ratio += f" ({formats.number(row['ratio_low'])} to {formats.number(row['ratio_high'])})"
+    gain = [formats.number(first["seconds"] / row["seconds"])] if steps else []
+    return [formats.number(formats.rate(row)), *gain, ratio]
 
 
 def _fastest(frame: pd.DataFrame, operation: str, sweeps: Sequence[str]) -> pd.DataFrame:
@@ -168,10 +167,10 @@ def accuracy(columns: Columns | None, frame: pd.DataFrame | None) -> str:
     usual = rows[(rows["arithmetic"] == "") & (rows["baseline"] == 0)].nsmallest(1, "seconds")
     shown = pd.concat([usual, rows[(rows["arithmetic"] != "") | (rows["baseline"] == 1)]])
     cells = [
-        [f"`{row['variant']}`", row["arithmetic"] or "float32", tables.number(row["ratio"]), f"{row['error']:.1e}"]
+        [f"`{row['variant']}`", row["arithmetic"] or "float32", formats.number(row["ratio"]), f"{row['error']:.1e}"]
         for row in analysis.records(shown)
     ]
-    return _table([f"float32 at {tables.size(shown.iloc[0])}", "arithmetic", "× library", "largest error"], cells)
+    return _table([f"float32 at {formats.size(shown.iloc[0])}", "arithmetic", "× library", "largest error"], cells)
 
 
 def tiles(columns: Columns | None, frame: pd.DataFrame | None) -> str:
@@ -204,7 +203,7 @@ def transfer(columns: Columns | None, frame: pd.DataFrame | None) -> str:
             pinned, pageable = kinds["pinned"], kinds["pageable"]
             seconds = (pinned["seconds"], pinned["call_seconds"], pageable["call_seconds"])
             gain = pageable["call_seconds"] / pinned["call_seconds"]
-            cells.append([rung, pinned["n"], *map(tables.duration, seconds), tables.number(gain)])
+            cells.append([rung, pinned["n"], *map(formats.duration, seconds), formats.number(gain)])
     head = [rows["dtype"].iloc[0], "n", "kernel alone", "whole call, pinned", "whole call, pageable", "pinned gains"]
     return _table(head, cells)
 
@@ -227,10 +226,10 @@ def scaling(columns: Columns | None, frame: pd.DataFrame | None) -> str:
         prefix = "call_" if call else ""
         by_ranks = (own[own["ranks"] == count] for count in ranks)
         shown = (
-            _joined(one, f"{prefix}flops_per_second", f"{prefix}efficiency", 1e12, tables.percent) for one in by_ranks
+            _joined(one, f"{prefix}flops_per_second", f"{prefix}efficiency", 1e12, formats.percent) for one in by_ranks
         )
         cells.append([f"`{algorithm}`", f"`{variant}`", "whole call" if call else "on the devices", *shown])
-    what = f"float32 TFLOP/s at {tables.size(at.iloc[0])} (efficiency)"
+    what = f"float32 TFLOP/s at {formats.size(at.iloc[0])} (efficiency)"
     head = [what, "local product", "", *(f"{count} GPU{'s' if count > 1 else ''}" for count in ranks)]
     return (
         "Over several GPUs of one machine, [algorithm](#over-several-ranks) by algorithm; the efficiency is beside\n"
@@ -247,13 +246,13 @@ def _of(frame: pd.DataFrame, sweeps: Sequence[str]) -> pd.DataFrame:
     return rows.merge(chosen[["sweep", "machine"]])
 
 
-def _joined(rows: pd.DataFrame, rate: str, beside: str, unit: float = 1e9, form=tables.number) -> str:
+def _joined(rows: pd.DataFrame, rate: str, beside: str, unit: float = 1e9, form=formats.number) -> str:
     """A rate and what stands beside it in parentheses."""
     if rows.empty:
         return ""
     row = rows.iloc[0]
     part = form(row[beside])
-    return tables.number(row[rate] / unit) + (f" ({part})" if part else "")
+    return formats.number(row[rate] / unit) + (f" ({part})" if part else "")
 
 
 def _figure(name: str) -> str:

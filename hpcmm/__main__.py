@@ -212,13 +212,13 @@ def share(text: str) -> float:
 
 def run_compare(arguments: argparse.Namespace) -> int:
     from hpcmm import compare, report, store
-    from hpcmm.report import tables
+    from hpcmm.report import markup, tables
 
     files = [store.read(path) for path in (arguments.before, arguments.after)]
     found = compare.compare(*files, phase=arguments.of, anyway=arguments.anyway)
     rows = found.rows if arguments.all else found.rows[found.rows["verdict"] != "same"]
     if not rows.empty:
-        print(tables.plain(tables.comparison_table(rows)), end="\n\n")
+        print(markup.plain(tables.comparison_table(rows)), end="\n\n")
     for difference in found.differences:
         print(f"differs: {difference}")
     print(found.line)

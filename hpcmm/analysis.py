@@ -372,6 +372,12 @@ def precisions(rows: pd.DataFrame) -> list[int]:
     return [dtypes.index(dtype) if dtype in dtypes else len(dtypes) for dtypes, dtype in pairs]
 
 
+def largest(rows: pd.DataFrame) -> pd.DataFrame:
+    """The points of one operation at the size with the most work."""
+    at = rows.loc[rows[OPERATIONS[rows["operation"].iloc[0]].metric].idxmax()]
+    return rows[(rows[list(DIMENSIONS)] == at[list(DIMENSIONS)]).all(axis=1)]
+
+
 def ladder(rows: pd.DataFrame) -> pd.DataFrame:
     """The points of one series as a ladder at each size: what each rung gains.
 
