@@ -58,7 +58,8 @@ def main(arguments: Sequence[str]) -> None:
 
 def filled(text: str, columns: Columns | None) -> str:
     """A text with what stands between its marks made from a timings file, or without numbers if there is none."""
-    frame = analysis.measurements(columns) if columns else None
+    columns = columns or store.joined([])
+    frame = analysis.measurements(columns)
 
     def section(mark: re.Match) -> str:
         content = SECTIONS[mark["name"]](columns, frame)
@@ -67,9 +68,9 @@ def filled(text: str, columns: Columns | None) -> str:
     return MARKED.sub(section, text)
 
 
-def run(columns: Columns | None, frame: pd.DataFrame | None) -> str:
+def run(columns: Columns, frame: pd.DataFrame) -> str:
     """What was measured where, what matters most of it, and the figure of the ladder."""
-    if frame is None:
+    if frame.empty:
         return ""
     conditions = dict(page.conditions(analysis.runs(columns)))
     names = ("GPU" if "GPU" in conditions else "CPU", "Date (UTC)")
@@ -100,14 +101,14 @@ def _revisions(columns: Columns, frame: pd.DataFrame) -> str:
     return f"\nIts sweeps are of several revisions, between which kernels may have changed: {'; '.join(lists)}.\n"
 
 
-def ladder(operation: str, sweeps: Sequence[str]) -> Callable[[Columns | None, pd.DataFrame | None], str]:
+def ladder(operation: str, sweeps: Sequence[str]) -> Callable[[Columns, pd.DataFrame], str]:
     """Every rung of an operation, and what it reached in the published run: of several tiles the fastest."""
     about = OPERATIONS[operation]
     unit = formats.RATES[operation][1]
 
-    def section(columns: Columns | None, frame: pd.DataFrame | None) -> str:
-        rows = pd.DataFrame() if frame is None else _fastest(frame, operation, sweeps)
-        dtypes = [] if rows.empty else [dtype for dtype in about.dtypes if (rows["dtype"] == dtype).any()]
+    def section(columns: Columns, frame: pd.DataFrame) -> str:
+        rows = _fastest(frame, operation, sweeps)
+        dtypes = [dtype for dtype in about.dtypes if (rows["dtype"] == dtype).any()]
         dtypes = dtypes if about.metric == "flops" else dtypes[:1]  # only bytes count for the others
         steps = about.metric == "bytes"
         head = ["rung", "on", "what changes"]
@@ -158,10 +159,10 @@ def _fastest(frame: pd.DataFrame, operation: str, sweeps: Sequence[str]) -> pd.D
     return pd.concat(found) if found else rows
 
 
-def accuracy(columns: Columns | None, frame: pd.DataFrame | None) -> str:
+def accuracy(columns: Columns, frame: pd.DataFrame) -> str:
     """Speed and largest error of the rungs with other arithmetic, the fastest one without, and the library."""
-    rows = pd.DataFrame() if frame is None else _fastest(frame, "matmul", ["ladder"])
-    rows = rows if rows.empty else rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
+    rows = _fastest(frame, "matmul", ["ladder"])
+    rows = rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
     if rows.empty:
         return ""
     usual = rows[(rows["arithmetic"] == "") & (rows["baseline"] == 0)].nsmallest(1, "seconds")
@@ -173,9 +174,9 @@ def accuracy(columns: Columns | None, frame: pd.DataFrame | None) -> str:
     return _table([f"float32 at {formats.size(shown.iloc[0])}", "arithmetic", "× library", "largest error"], cells)
 
 
-def tiles(columns: Columns | None, frame: pd.DataFrame | None) -> str:
+def tiles(columns: Columns, frame: pd.DataFrame) -> str:
     """GFLOP/s and share of the library by variant and tile, at the largest size."""
-    rows = pd.DataFrame() if frame is None else _of(frame, ["tile"])
+    rows = _of(frame, ["tile"])
     if rows.empty:
         return ""
     rows = rows[(rows["dtype"] == "float32") & (rows["ranks"] == 1) & rows["tile"].notna()]
@@ -189,9 +190,9 @@ def tiles(columns: Columns | None, frame: pd.DataFrame | None) -> str:
     return f"{_table(head, cells)}\n\n{_figure('tiles')}"
 
 
-def transfer(columns: Columns | None, frame: pd.DataFrame | None) -> str:
+def transfer(columns: Columns, frame: pd.DataFrame) -> str:
     """Whole calls from page-locked and from pageable memory beside the kernel alone."""
-    rows = pd.DataFrame() if frame is None else _of(frame, ["transfer"])
+    rows = _of(frame, ["transfer"])
     if rows.empty:
         return ""
     rows = rows[(rows["device"] == "cuda") & rows["call_seconds"].notna()]
@@ -208,10 +209,10 @@ def transfer(columns: Columns | None, frame: pd.DataFrame | None) -> str:
     return _table(head, cells)
 
 
-def scaling(columns: Columns | None, frame: pd.DataFrame | None) -> str:
+def scaling(columns: Columns, frame: pd.DataFrame) -> str:
     """Rate and efficiency of each algorithm over 1, 2, 4, ... GPUs, at the largest size."""
-    rows = pd.DataFrame() if frame is None else _of(frame, ["distributed"])
-    rows = rows if rows.empty else rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
+    rows = _of(frame, ["distributed"])
+    rows = rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
     if rows.empty:
         return ""
     gains = speedups(rows)

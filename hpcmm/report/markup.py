@@ -72,7 +72,7 @@ def grouped(rows: Sequence[Sequence[Cell]], leading: int) -> list[list[Cell]]:
 
 def plain(table: Table) -> str:
     """A table for a terminal."""
-    sides = ["left" if words else "right" for words in table.is_text]
+    sides = ["left" if is_text else "right" for is_text in table.is_text]
     return tabulate(table.texts, table.head, disable_numparse=True, colalign=sides)
 
 
@@ -82,10 +82,10 @@ def markdown(tables: Sequence[Table]) -> str:
     for table in tables:
         lines = [[_escaped(text) for text in line] for line in (table.head, *table.texts)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        flush = [str.ljust if words else str.rjust for words in table.is_text]
+        flush = [str.ljust if is_text else str.rjust for is_text in table.is_text]
         rule = [
-            ":" + "-" * (w + 1) if words else "-" * (w + 1) + ":"
-            for w, words in zip(widths, table.is_text, strict=True)
+            ":" + "-" * (width + 1) if is_text else "-" * (width + 1) + ":"
+            for width, is_text in zip(widths, table.is_text, strict=True)
         ]
         padded = [
             "| " + " | ".join(side(text, width) for side, text, width in zip(flush, line, widths, strict=True)) + " |"
@@ -113,7 +113,7 @@ def latex(tables: Sequence[Table]) -> str:
     """Tables for the package booktabs, each with its caption; text from a file stays text."""
     parts = []
     for table in tables:
-        sides = "".join("l" if words else "r" for words in table.is_text)
+        sides = "".join("l" if is_text else "r" for is_text in table.is_text)
         head, *rows = [
             " & ".join(text.translate(LATEX) for text in line) + r" \\" for line in (table.head, *table.texts)
         ]
