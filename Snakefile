@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from hpcmm import backends, plan, site, slurm, status
+from hpcmm.config import merge_into, read_config
 from hpcmm.model import HpcmmError
 
 HERE = Path(workflow.basedir)
@@ -33,14 +34,14 @@ try:
         slurm.enter_job()
     else:
         # a config file given on the command line takes the place of ours instead of being merged into it
-        EXPERIMENT = plan.read_config(*(workflow.overwrite_configfiles or [HERE / "config.yaml"]))
-        plan.merge_into(EXPERIMENT, config)
+        EXPERIMENT = read_config(*(workflow.overwrite_configfiles or [HERE / "config.yaml"]))
+        merge_into(EXPERIMENT, config)
         if ON_CLUSTER:
             # what this machine has says nothing about the cluster: auto is all that the config asks for
-            PLAN = plan.make(EXPERIMENT, "", sys.maxsize)
+            PLAN = plan.make(EXPERIMENT)
             os.environ.update(PATH=os.pathsep.join([str(HERE / "jobs" / "bin"), os.environ.get("PATH", "")]))
         else:
-            PLAN = plan.make(EXPERIMENT, backends.cuda_missing(), backends.gpu_count(), len(os.sched_getaffinity(0)))
+            PLAN = plan.make(EXPERIMENT, *backends.present())
         slurm.clear_after_kill()
 except HpcmmError as error:
     sys.exit("hpcmm: error: {}".format(error))

@@ -22,7 +22,7 @@ from tabulate import tabulate
 from hpcmm import analysis, report, store
 from hpcmm.analysis import Columns
 from hpcmm.operations import OPERATIONS
-from hpcmm.report import findings, page, tables
+from hpcmm.report import findings, formats, page
 from hpcmm.scaling import speedups
 
 ROOT = Path(__file__).parents[1]
@@ -33,7 +33,6 @@ FIGURES = {
     "tiles": ("tile", "float32-r1-tiles"),
     "scaling": ("distributed", "strong-cuda-float32"),
 }
-DEVICES = {"cpu": "CPU", "cuda": "GPU"}
 MARKED = re.compile(r"(<!-- published: (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -59,7 +58,8 @@ def main(arguments: Sequence[str]) -> None:
 
 def filled(text: str, columns: Columns | None) -> str:
     """A text with what stands between its marks made from a timings file, or without numbers if there is none."""
-    frame = analysis.measurements(columns) if columns else None
+    columns = columns or store.joined([])
+    frame = analysis.measurements(columns)
 
     def section(mark: re.Match) -> str:
         content = SECTIONS[mark["name"]](columns, frame)
@@ -68,9 +68,9 @@ def filled(text: str, columns: Columns | None) -> str:
     return MARKED.sub(section, text)
 
 
-def run(columns: Columns | None, frame: pd.DataFrame | None) -> str:
+def run(columns: Columns, frame: pd.DataFrame) -> str:
     """What was measured where, what matters most of it, and the figure of the ladder."""
-    if frame is None:
+    if frame.empty:
         return ""
     conditions = dict(page.conditions(analysis.runs(columns)))
     names = ("GPU" if "GPU" in conditions else "CPU", "Date (UTC)")
@@ -101,14 +101,14 @@ def _revisions(columns: Columns, frame: pd.DataFrame) -> str:
     return f"\nIts sweeps are of several revisions, between which kernels may have changed: {'; '.join(lists)}.\n"
 
 
-def ladder(operation: str, sweeps: Sequence[str]) -> Callable[[Columns | None, pd.DataFrame | None], str]:
+def ladder(operation: str, sweeps: Sequence[str]) -> Callable[[Columns, pd.DataFrame], str]:
     """Every rung of an operation, and what it reached in the published run: of several tiles the fastest."""
     about = OPERATIONS[operation]
-    unit = tables.RATES[about.metric][1]
+    unit = formats.RATES[operation][1]
 
-    def section(columns: Columns | None, frame: pd.DataFrame | None) -> str:
-        rows = pd.DataFrame() if frame is None else _fastest(frame, operation, sweeps)
-        dtypes = [] if rows.empty else [dtype for dtype in about.dtypes if (rows["dtype"] == dtype).any()]
+    def section(columns: Columns, frame: pd.DataFrame) -> str:
+        rows = _fastest(frame, operation, sweeps)
+        dtypes = [dtype for dtype in about.dtypes if (rows["dtype"] == dtype).any()]
         dtypes = dtypes if about.metric == "flops" else dtypes[:1]  # only bytes count for the others
         steps = about.metric == "bytes"
         head = ["rung", "on", "what changes"]
@@ -117,15 +117,15 @@ def ladder(operation: str, sweeps: Sequence[str]) -> Callable[[Columns | None, p
         cells = []
         for variant in about.ladder:
             name = f"*baseline*: {variant.change}" if variant.baseline else variant.change
-            line = [f"`{variant.name}`", DEVICES[variant.device], name]
+            line = [f"`{variant.name}`", formats.device(variant.device), name]
             for dtype in dtypes:
                 here = rows[(rows["dtype"] == dtype) & (rows["device"] == variant.device)]
-                line += _reached(here, variant.name, about.metric, steps)
+                line += _reached(here, variant.name, steps)
             cells.append(line)
         table = _table(head, cells)
         if not dtypes:
             return table
-        sizes = {DEVICES[device]: tables.size(at.iloc[0]) for device, at in rows.groupby("device")}
+        sizes = {formats.device(device): formats.size(at.iloc[0]) for device, at in rows.groupby("device")}
         at = " and ".join(f"{size} on the {device}" for device, size in sizes.items())
         fastest = "; of several tiles the fastest" if "tile" in rows and rows["tile"].notna().any() else ""
         return f"{table}\n\nThe numbers are those of the published run at {at}{fastest}."
@@ -133,17 +133,17 @@ def ladder(operation: str, sweeps: Sequence[str]) -> Callable[[Columns | None, p
     return section
 
 
-def _reached(here: pd.DataFrame, variant: str, metric: str, steps: bool) -> list[str]:
+def _reached(here: pd.DataFrame, variant: str, steps: bool) -> list[str]:
     own = here[here["variant"] == variant]
     if own.empty:
         return [""] * (2 + steps)
     row = own.iloc[0]
     first = here[here["baseline"] == 0].iloc[0]
-    ratio = tables.number(row["ratio"])
+    ratio = formats.number(row["ratio"])
     if pd.notna(row["ratio_low"]) and not row["baseline"]:
-        ratio += f" ({tables.number(row['ratio_low'])} to {tables.number(row['ratio_high'])})"
-    gain = [tables.number(first["seconds"] / row["seconds"])] if steps else []
-    return [tables.number(tables.rate(row, metric)), *gain, ratio]
+        ratio += f" ({formats.number(row['ratio_low'])} to {formats.number(row['ratio_high'])})"
+    gain = [formats.number(first["seconds"] / row["seconds"])] if steps else []
+    return [formats.number(formats.rate(row)), *gain, ratio]
 
 
 def _fastest(frame: pd.DataFrame, operation: str, sweeps: Sequence[str]) -> pd.DataFrame:
@@ -159,24 +159,24 @@ def _fastest(frame: pd.DataFrame, operation: str, sweeps: Sequence[str]) -> pd.D
     return pd.concat(found) if found else rows
 
 
-def accuracy(columns: Columns | None, frame: pd.DataFrame | None) -> str:
+def accuracy(columns: Columns, frame: pd.DataFrame) -> str:
     """Speed and largest error of the rungs with other arithmetic, the fastest one without, and the library."""
-    rows = pd.DataFrame() if frame is None else _fastest(frame, "matmul", ["ladder"])
-    rows = rows if rows.empty else rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
+    rows = _fastest(frame, "matmul", ["ladder"])
+    rows = rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
     if rows.empty:
         return ""
     usual = rows[(rows["arithmetic"] == "") & (rows["baseline"] == 0)].nsmallest(1, "seconds")
     shown = pd.concat([usual, rows[(rows["arithmetic"] != "") | (rows["baseline"] == 1)]])
     cells = [
-        [f"`{row['variant']}`", row["arithmetic"] or "float32", tables.number(row["ratio"]), f"{row['error']:.1e}"]
+        [f"`{row['variant']}`", row["arithmetic"] or "float32", formats.number(row["ratio"]), f"{row['error']:.1e}"]
         for row in analysis.records(shown)
     ]
-    return _table([f"float32 at {tables.size(shown.iloc[0])}", "arithmetic", "× library", "largest error"], cells)
+    return _table([f"float32 at {formats.size(shown.iloc[0])}", "arithmetic", "× library", "largest error"], cells)
 
 
-def tiles(columns: Columns | None, frame: pd.DataFrame | None) -> str:
+def tiles(columns: Columns, frame: pd.DataFrame) -> str:
     """GFLOP/s and share of the library by variant and tile, at the largest size."""
-    rows = pd.DataFrame() if frame is None else _of(frame, ["tile"])
+    rows = _of(frame, ["tile"])
     if rows.empty:
         return ""
     rows = rows[(rows["dtype"] == "float32") & (rows["ranks"] == 1) & rows["tile"].notna()]
@@ -190,9 +190,9 @@ def tiles(columns: Columns | None, frame: pd.DataFrame | None) -> str:
     return f"{_table(head, cells)}\n\n{_figure('tiles')}"
 
 
-def transfer(columns: Columns | None, frame: pd.DataFrame | None) -> str:
+def transfer(columns: Columns, frame: pd.DataFrame) -> str:
     """Whole calls from page-locked and from pageable memory beside the kernel alone."""
-    rows = pd.DataFrame() if frame is None else _of(frame, ["transfer"])
+    rows = _of(frame, ["transfer"])
     if rows.empty:
         return ""
     rows = rows[(rows["device"] == "cuda") & rows["call_seconds"].notna()]
@@ -204,15 +204,15 @@ def transfer(columns: Columns | None, frame: pd.DataFrame | None) -> str:
             pinned, pageable = kinds["pinned"], kinds["pageable"]
             seconds = (pinned["seconds"], pinned["call_seconds"], pageable["call_seconds"])
             gain = pageable["call_seconds"] / pinned["call_seconds"]
-            cells.append([rung, pinned["n"], *map(tables.duration, seconds), tables.number(gain)])
+            cells.append([rung, pinned["n"], *map(formats.duration, seconds), formats.number(gain)])
     head = [rows["dtype"].iloc[0], "n", "kernel alone", "whole call, pinned", "whole call, pageable", "pinned gains"]
     return _table(head, cells)
 
 
-def scaling(columns: Columns | None, frame: pd.DataFrame | None) -> str:
+def scaling(columns: Columns, frame: pd.DataFrame) -> str:
     """Rate and efficiency of each algorithm over 1, 2, 4, ... GPUs, at the largest size."""
-    rows = pd.DataFrame() if frame is None else _of(frame, ["distributed"])
-    rows = rows if rows.empty else rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
+    rows = _of(frame, ["distributed"])
+    rows = rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
     if rows.empty:
         return ""
     gains = speedups(rows)
@@ -227,10 +227,10 @@ def scaling(columns: Columns | None, frame: pd.DataFrame | None) -> str:
         prefix = "call_" if call else ""
         by_ranks = (own[own["ranks"] == count] for count in ranks)
         shown = (
-            _joined(one, f"{prefix}flops_per_second", f"{prefix}efficiency", 1e12, tables.percent) for one in by_ranks
+            _joined(one, f"{prefix}flops_per_second", f"{prefix}efficiency", 1e12, formats.percent) for one in by_ranks
         )
         cells.append([f"`{algorithm}`", f"`{variant}`", "whole call" if call else "on the devices", *shown])
-    what = f"float32 TFLOP/s at {tables.size(at.iloc[0])} (efficiency)"
+    what = f"float32 TFLOP/s at {formats.size(at.iloc[0])} (efficiency)"
     head = [what, "local product", "", *(f"{count} GPU{'s' if count > 1 else ''}" for count in ranks)]
     return (
         "Over several GPUs of one machine, [algorithm](#over-several-ranks) by algorithm; the efficiency is beside\n"
@@ -247,13 +247,13 @@ def _of(frame: pd.DataFrame, sweeps: Sequence[str]) -> pd.DataFrame:
     return rows.merge(chosen[["sweep", "machine"]])
 
 
-def _joined(rows: pd.DataFrame, rate: str, beside: str, unit: float = 1e9, form=tables.number) -> str:
+def _joined(rows: pd.DataFrame, rate: str, beside: str, unit: float = 1e9, form=formats.number) -> str:
     """A rate and what stands beside it in parentheses."""
     if rows.empty:
         return ""
     row = rows.iloc[0]
     part = form(row[beside])
-    return tables.number(row[rate] / unit) + (f" ({part})" if part else "")
+    return formats.number(row[rate] / unit) + (f" ({part})" if part else "")
 
 
 def _figure(name: str) -> str:

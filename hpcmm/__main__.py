@@ -15,6 +15,8 @@ import yaml
 from tabulate import tabulate
 
 from hpcmm import backends, doctor, plan, status
+from hpcmm.config import ConfigError, merge_into, read_config
+from hpcmm.durations import duration
 from hpcmm.model import Batch, HpcmmError
 
 CONFIG = Path(__file__).parents[1] / "config.yaml"
@@ -127,11 +129,8 @@ def add_results(parser: argparse.ArgumentParser) -> None:
 
 
 def run_plan(arguments: argparse.Namespace) -> int:
-    config = read_config(arguments.configfile, arguments.config)
-    if arguments.cluster:
-        planned = plan.make(config, "", sys.maxsize)
-    else:
-        planned = plan.make(config, backends.cuda_missing(), backends.gpu_count(), len(os.sched_getaffinity(0)))
+    config = overridden(arguments.configfile, arguments.config)
+    planned = plan.make(config) if arguments.cluster else plan.make(config, *backends.present())
     rows = []
     for (sweep, device, ranks), group in itertools.groupby(planned.to_measure, lambda b: (b.sweep, b.device, b.ranks)):
         rows.append([sweep, device, ranks, ranks if device == "cuda" else 0, *amount(list(group))])
@@ -159,17 +158,17 @@ def amount(batches: Sequence[Batch]) -> list[Any]:
     """Jobs, points, seconds of the longest and of all, for a reader."""
     seconds = [batch.seconds for batch in batches]
     points = sum(len(batch.points) for batch in batches)
-    return [len(batches), points, plan.duration(max(seconds)), plan.duration(sum(seconds))]
+    return [len(batches), points, duration(max(seconds)), duration(sum(seconds))]
 
 
-def read_config(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
+def overridden(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     """Read a config as Snakemake does: each ``KEY=VALUE`` replaces a value, or is merged into a mapping."""
-    config = plan.read_config(path)
+    config = read_config(path)
     for override in overrides:
         key, equals, value = override.partition("=")
         if not equals:
-            raise plan.ConfigError(f"--config {override}: allowed: KEY=VALUE")
-        plan.merge_into(config, {key: yaml.safe_load(value)})
+            raise ConfigError(f"--config {override}: allowed: KEY=VALUE")
+        merge_into(config, {key: yaml.safe_load(value)})
     return config
 
 
@@ -214,13 +213,13 @@ def share(text: str) -> float:
 
 def run_compare(arguments: argparse.Namespace) -> int:
     from hpcmm import compare, report, store
-    from hpcmm.report import tables
+    from hpcmm.report import markup, tables
 
     files = [store.read(path) for path in (arguments.before, arguments.after)]
     found = compare.compare(*files, phase=arguments.of, anyway=arguments.anyway)
     rows = found.rows if arguments.all else found.rows[found.rows["verdict"] != "same"]
     if not rows.empty:
-        print(tables.plain(tables.comparison_table(rows)), end="\n\n")
+        print(markup.plain(tables.comparison_table(rows)), end="\n\n")
     for difference in found.differences:
         print(f"differs: {difference}")
     print(found.line)

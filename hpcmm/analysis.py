@@ -22,6 +22,7 @@ from hpcmm.store import DIMENSIONS, MEASUREMENTS, PROFILES, WHAT, StoreError
 Columns = Mapping[str, Mapping[str, np.ndarray]]
 
 MISSING = "missing"  # the result of a point that no attempt could measure
+MOST_STATES = 400  # that a figure of them shows
 
 # NVML's reasons that slow a device down against its will. Not among them: idle (0x1) and clocks that
 # a person or a driver set (0x2, 0x10, 0x100), which are conditions of the run and no disturbance.
@@ -146,29 +147,27 @@ def measurements(columns: Columns) -> pd.DataFrame:
 
 def _describe(frame: pd.DataFrame, parameters: Sequence[str]) -> None:
     """Add what a reader calls the measurement: rung, memory, label, place, setting, arithmetic, result."""
-    rungs = {name: [v.name for v in operation.ladder] for name, operation in OPERATIONS.items()}
-    names, memories, settings, arithmetics, places = [], [], [], [], []
-    other = {(name, v.name): v.arithmetic for name, operation in OPERATIONS.items() for v in operation.ladder}
-    spread = {name: [a.name for a in operation.algorithms] for name, operation in OPERATIONS.items()}
+    variants = {(of.name, each.name): i for of in OPERATIONS.values() for i, each in enumerate(of.ladder)}
+    algorithms = {(of.name, each.name): i for of in OPERATIONS.values() for i, each in enumerate(of.algorithms)}
+    others = {(of.name, each.name): each.arithmetic for of in OPERATIONS.values() for each in of.ladder}
+    named, places = [], []
     for row in records(frame[["operation", "contender", "variant", "contender_algorithm", "dtype", *parameters]]):
-        general = OPERATIONS[row["operation"]].parameters
-        ladder, contender = rungs[row["operation"]], row["contender"]
+        operation, contender, algorithm = row["operation"], row["contender"], row["contender_algorithm"]
+        general = OPERATIONS[operation].parameters
         given = {name: row[name] for name in parameters if not np.isnan(row[name])}
         # A tile width is the variant's own: the baseline measured beside it has none.
         own = {k: v for k, v in given.items() if k not in general and contender == row["variant"]}
-        memories.append({1.0: "pinned", 0.0: "pageable"}.get(own.get("pinned"), ""))
         widths = [f"{v:g}" if k == "tile" else f"{k} {v:g}" for k, v in own.items() if k != "pinned"]
-        algorithm = row["contender_algorithm"]
-        names.append(" ".join([spread_name(contender, algorithm), *widths]))
-        settings.append(", ".join(f"{k} {v:g}" for k, v in given.items() if k in general))
-        rung = ladder.index(contender) if contender in ladder else len(ladder)
-        arithmetics.append(other.get((row["operation"], contender), {}).get(row["dtype"], ""))
-        known = spread[row["operation"]]
-        turn = known.index(algorithm) if algorithm in known else len(known)
-        places.append((rung, contender, turn, algorithm, *(own.get(k, 0.0) for k in parameters)))
+        rung = " ".join([spread_name(contender, algorithm), *widths])
+        memory = {1.0: "pinned", 0.0: "pageable"}.get(own.get("pinned"), "")
+        setting = ", ".join(f"{k} {v:g}" for k, v in given.items() if k in general)
+        arithmetic = others.get((operation, contender), {}).get(row["dtype"], "")
+        named.append((rung, memory, setting, arithmetic, " ".join(filter(None, (rung, memory)))))
+        ladder, turn = variants.get((operation, contender), np.inf), algorithms.get((operation, algorithm), np.inf)
+        places.append((ladder, contender, turn, algorithm, *(own.get(k, 0.0) for k in parameters)))
     order = {place: i for i, place in enumerate(sorted(set(places)))}
-    frame["rung"], frame["memory"], frame["setting"], frame["arithmetic"] = names, memories, settings, arithmetics
-    frame["label"] = [" ".join(filter(None, pair)) for pair in zip(names, memories, strict=True)]
+    names = ["rung", "memory", "setting", "arithmetic", "label"]
+    frame[names] = pd.DataFrame(named, columns=names, index=frame.index, dtype=object)
     frame["place"] = [order[place] for place in places]
     wrong = np.where(frame["reference"] == UNCHECKED, MISSING, "FAIL") if "reference" in frame else "FAIL"
     frame["result"] = np.where(frame["passed"] == 1, "PASS", wrong)
@@ -323,6 +322,9 @@ def unprofiled(columns: Columns) -> dict[str, str]:
     return {name: given.get(name, "the timings file has no profile of it") for name in absent}
 
 
+SERIES = ["sweep", "operation", "dtype", "ranks", "setting"]  # what the points of a series share
+
+
 @dataclass(frozen=True)
 class Series:
     """The points of one table: one sweep, dtype, rank count and setting of the operation's parameters.
@@ -339,7 +341,7 @@ class Series:
 
     def of(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Those of other rows that belong to this series."""
-        for key in ("sweep", "operation", "dtype", "ranks", "setting"):
+        for key in SERIES:
             rows = rows[rows[key] == getattr(self, key)]
         return rows
 
@@ -359,8 +361,7 @@ def series(frame: pd.DataFrame) -> Iterator[Series]:
     rows = points(frame).drop(columns=list(RESOURCES))
     rows = rows.assign(precision=precisions(rows), position=pd.factorize(rows["sweep"])[0])
     rows = rows.sort_values(["position", "precision", "ranks", "setting", *DIMENSIONS, "place"], kind="stable")
-    keys = ["sweep", "operation", "dtype", "ranks", "setting"]
-    for (sweep, operation, dtype, ranks, setting), part in rows.groupby(keys, sort=False):
+    for (sweep, operation, dtype, ranks, setting), part in rows.groupby(SERIES, sort=False):
         part = part.drop(columns=["precision", "position"]).reset_index(drop=True).copy()
         yield Series(sweep, operation, dtype, int(ranks), setting, part)
 
@@ -370,6 +371,12 @@ def precisions(rows: pd.DataFrame) -> list[int]:
     known = {name: operation.dtypes for name, operation in OPERATIONS.items()}
     pairs = [(known[operation], dtype) for operation, dtype in zip(rows["operation"], rows["dtype"], strict=True)]
     return [dtypes.index(dtype) if dtype in dtypes else len(dtypes) for dtypes, dtype in pairs]
+
+
+def largest(rows: pd.DataFrame) -> pd.DataFrame:
+    """The points of one operation at the size with the most work."""
+    at = rows.loc[rows[OPERATIONS[rows["operation"].iloc[0]].metric].idxmax()]
+    return rows[(rows[list(DIMENSIONS)] == at[list(DIMENSIONS)]).all(axis=1)]
 
 
 def ladder(rows: pd.DataFrame) -> pd.DataFrame:
@@ -465,14 +472,14 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Roof]:
                 )
 
 
-def states(columns: Columns, frame: pd.DataFrame, most: int = 400) -> pd.DataFrame:
-    """Clocks, temperature and power of rank 0's GPU along the file, in at most ``most`` medians of neighbours."""
+def states(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
+    """Clocks, temperature and power of rank 0's GPU along the file: ``MOST_STATES`` medians of neighbours."""
     samples = columns["samples"]
     state = pd.DataFrame({name: np.asarray(samples[name], float) for name in STATES if name != "throttle_reasons"})
     known = state.notna().any(axis=1) & (samples["rank"] == 0)
     state = state[known].reset_index(names="sample")
     state["sweep"] = frame["sweep"].to_numpy()[samples["measurement"][known]]
-    width = -(-len(state) // most) or 1
+    width = -(-len(state) // MOST_STATES) or 1
     by = state.groupby(state.index // width)
     return by[[name for name in STATES if name in state]].median().join(by[["sample", "sweep"]].first())
 

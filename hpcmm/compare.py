@@ -66,13 +66,13 @@ class Change:
     verdict: str
 
 
-def change(before: Sequence[float], after: Sequence[float], margin: float = MARGIN) -> Change:
+def change(before: Sequence[float], after: Sequence[float]) -> Change:
     """Compare two samples of seconds; nothing is assumed of their distributions but the same shape.
 
     Returns
     -------
     Change
-        ``verdict`` is ``"same"`` if the whole interval is within ``margin`` of 1 or the samples are equal,
+        ``verdict`` is ``"same"`` if the whole interval is within ``MARGIN`` of 1 or the samples are equal,
         ``"faster"`` or ``"slower"`` if 1 is outside the interval and the ratio beyond the margin, and else
         ``"ambiguous"``.
 
@@ -96,10 +96,10 @@ def change(before: Sequence[float], after: Sequence[float], margin: float = MARG
     if outside == 0:
         return Change(ratio, math.nan, math.nan, p, "ambiguous")
     low, high = float(quotients[outside - 1]), float(quotients[n * m - outside])
-    if 1 / (1 + margin) <= low and high <= 1 + margin:
+    if low >= 1 / (1 + MARGIN) and high <= 1 + MARGIN:
         verdict = "same"
     else:
-        faster, slower = low > 1 and ratio > 1 + margin, high < 1 and ratio < 1 / (1 + margin)
+        faster, slower = low > 1 and ratio > 1 + MARGIN, high < 1 and ratio < 1 / (1 + MARGIN)
         verdict = "faster" if faster else "slower" if slower else "ambiguous"
     return Change(ratio, low, high, p, verdict)
 

@@ -16,7 +16,8 @@ from hpcmm.store import DIMENSIONS
 # How an SM hands out what it has: to whole warps, registers of one of its four parts in units of 256,
 # shared memory in units of 128 bytes (256 before compute capability 8.0, which changes little).
 WARP, PARTITIONS, REGISTER_UNIT, SHARED_UNIT = 32, 4, 256, 128
-LIMITS = ("threads", "registers", "shared memory", "blocks")
+# What may limit the blocks of an SM, and the column with their number if it does
+LIMITS = {name: f"limit_{name.replace(' ', '_')}" for name in ("threads", "registers", "shared memory", "blocks")}
 
 
 def block_limits(kernel: Mapping[str, float]) -> dict[str, int]:
@@ -99,7 +100,7 @@ def _occupancy(row: Mapping[str, Any]) -> dict[str, Any]:
     least = min(limits.values())
     found = {
         "occupancy": row["resident_blocks"] * row["block_x"] * row["block_y"] / row["sm_threads"],
-        **{f"limit_{name.replace(' ', '_')}": float(limits.get(name, np.nan)) for name in LIMITS},
+        **{column: float(limits.get(name, np.nan)) for name, column in LIMITS.items()},
         "limited_by": ", ".join(name for name, blocks in limits.items() if blocks == least),
         "computed_blocks": least,
     }

@@ -1,4 +1,4 @@
-"""From the experiment's config to batches of points; every error in a config is found here.
+"""From the experiment's config to batches of points, with what each should take and when it has to run again.
 
 The plan does not depend on what hardware the planner sees, but for the batches that it leaves out
 under ``backends: auto``; each of those is kept with the reason.
@@ -14,72 +14,16 @@ import json
 import math
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-import jsonschema
-import numpy as np
-import yaml
-
 from hpcmm import kernels
-from hpcmm.model import TEXTBOOK, Algorithm, Batch, HpcmmError, Measuring, Operation, Point, Variant, spread_name
+from hpcmm.config import JOB_MINUTES, ConfigError, Sweep, read_sweep, require, spreads, validated
+from hpcmm.durations import STARTUP_SECONDS, placing_seconds, point_seconds
+from hpcmm.model import TEXTBOOK, Algorithm, Batch, Measuring, Operation, Point, Variant, spread_name
 from hpcmm.operations import OPERATIONS
-from hpcmm.operations.accuracy import COMPONENTWISE_LIMIT
-
-SCHEMA = yaml.safe_load((Path(__file__).parent / "config.schema.yaml").read_text())
-SCALES = tuple(SCHEMA["properties"]["scale"]["enum"])
-JOB_MINUTES = SCHEMA["properties"]["job_minutes"]["default"]
-SWITCHES = {"true": True, "false": False}  # Snakemake hands over `--config profile=true` as text
-# JSON Schema takes 64.0 for an integer, and Python does not take it for a length; nor has YAML's .inf an end
-Validator = jsonschema.validators.extend(
-    jsonschema.Draft202012Validator,
-    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
-        {
-            "integer": lambda _, value: type(value) is int,
-            "number": lambda _, value: type(value) is int or (type(value) is float and math.isfinite(value)),
-        }
-    ),
-)
-# What JSON Schema calls a type, in the words of who writes YAML
-TYPES = {
-    "array": "a list in brackets",
-    "object": "keys with values",
-    "boolean": "true or false",
-    "integer": "a whole number",
-    "number": "a number, such as 0.001",
-    "string": "a name",
-}
-
-
-# What a job is given at most, in seconds. A slow machine must not take longer, so these are guesses on the
-# safe side, from which follow the length of jobs, the time that a cluster is asked for and a deadline.
-STARTUP_SECONDS = 30  # Python, MPI and the device, from a busy file system
-POINT_SECONDS = {"cpu": 0.1, "cuda": 2}  # compiling the kernel, loading it
-DRAWING_SECONDS = 1e-7  # of an element: drawing it and computing its reference
-JUDGING_SECONDS = 5e-8  # of an element, each time
-HOST_FLOPS_PER_SECOND = 5e9  # BLAS in float64
-COPIED_BYTES_PER_SECOND = 5e8  # from rank 0 to all and back
-FLOPS_PER_SECOND = {"cpu": 1e9, "cuda": 5e10}  # of our kernels
-BASELINE_FLOPS_PER_SECOND = {"cpu": 5e9, "cuda": 2e11}
-SLOW_FLOPS_PER_SECOND = 1e8  # of a scalar loop whose matrices fit into no cache
-
-
-class ConfigError(HpcmmError):
-    """A config that cannot be run; the message names the key, the value and what is allowed."""
-
-
-class Loader(yaml.SafeLoader):
-    """YAML as it is, but for a key that is there twice: the second would take the first one's place unseen."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        seen = set()
-        for key, _ in node.value:
-            if key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"key {key.value!r} is there twice", problem_mark=key.start_mark)
-            seen.add(key.value if isinstance(key, yaml.ScalarNode) else key)
-        return super().construct_mapping(node, deep)
 
 
 @dataclass(frozen=True)
@@ -193,38 +137,6 @@ def read(path: Path) -> Plan:
         raise ConfigError(f"{path}: not a plan of this version of hpcmm; start the run again") from error
 
 
-def read_config(*paths: str | Path) -> dict[str, Any]:
-    """Read config files, later ones over earlier.
-
-    Raises
-    ------
-    ConfigError
-        If one is not there or not YAML, with the line; or has a key twice.
-    """
-    config: dict[str, Any] = {}
-    for path in paths:
-        try:
-            with Path(path).open(encoding="utf-8") as file:
-                read = yaml.load(file, Loader)
-        except OSError as error:
-            raise ConfigError(f"{path}: {error.strerror}") from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path}: {error}") from error
-        if not isinstance(read, dict):
-            raise ConfigError(f"{path}: {read!r}; allowed: keys with values, as in config.yaml")
-        merge_into(config, read)
-    return config
-
-
-def merge_into(config: dict[str, Any], changes: Mapping[str, Any]) -> None:
-    """Replace values as Snakemake does for ``--config``: what is a mapping on both sides is merged."""
-    for key, value in changes.items():
-        if isinstance(value, Mapping) and isinstance(config.get(key), dict):
-            merge_into(config[key], value)
-        else:
-            config[key] = value
-
-
 def from_json(entry: dict[str, Any]) -> Plan:
     for batch in entry["batches"]:
         batch |= {name: tuple(batch[name]) for name in ("fingerprints", "predicted")}
@@ -233,8 +145,8 @@ def from_json(entry: dict[str, Any]) -> Plan:
     return Plan(**entry | {"measuring": Measuring(**entry["measuring"])})
 
 
-def make(config: Mapping[str, Any], cuda_missing: str, gpus: int, cpus: int = sys.maxsize) -> Plan:
-    """Plan an experiment.
+def make(config: Mapping[str, Any], cuda_missing: str = "", gpus: int = sys.maxsize, cpus: int = sys.maxsize) -> Plan:
+    """Plan an experiment; without more than the config, for a cluster that has all that it asks for.
 
     Parameters
     ----------
@@ -259,11 +171,11 @@ def make(config: Mapping[str, Any], cuda_missing: str, gpus: int, cpus: int = sy
         for sweep, entry in config["sweeps"].items()
         for batch in sweep_batches(sweep, entry, measuring, transport, share_gpu, longest)
     )
-    left_out = {}
-    for batch in batches:
-        reason = reason_to_leave_out(batch, config["backends"], share_gpu, cuda_missing, gpus, cpus)
-        if reason:
-            left_out[batch.name] = reason
+    left_out = {
+        batch.name: reason
+        for batch in batches
+        if (reason := reason_to_leave_out(batch, config["backends"], share_gpu, cuda_missing, gpus, cpus))
+    }
     if not set(left_out) < {batch.name for batch in batches}:
         reasons = "; ".join(sorted(set(left_out.values()))) or "no sweep has a size at this scale"
         raise ConfigError(f"config: nothing is left to measure: {reasons}")
@@ -272,140 +184,18 @@ def make(config: Mapping[str, Any], cuda_missing: str, gpus: int, cpus: int = sy
 
 def reason_to_leave_out(batch: Batch, backends: str, share_gpu: bool, cuda_missing: str, gpus: int, cpus: int) -> str:
     """Say why a batch is not to be measured, by the config's ``backends`` and what this machine has; empty if it is."""
-    if backends == "cpu" and batch.device == "cuda":
-        return "the config asks for backends: cpu"
-    if backends == "cuda" and batch.device == "cpu":
-        return "the config asks for backends: cuda"
-    if backends == "auto" and batch.device == "cuda":
-        if cuda_missing:
-            return cuda_missing
-        if batch.ranks > gpus and not share_gpu:
-            return f"{batch.ranks} ranks need a GPU each and this machine has {gpus} (share_gpu: false)"
-    if backends == "auto" and batch.device == "cpu" and batch.ranks > cpus:
+    if backends != "auto":
+        return "" if backends == batch.device else f"the config asks for backends: {backends}"
+    if batch.device == "cuda" and cuda_missing:
+        return cuda_missing
+    if batch.device == "cuda" and batch.ranks > gpus and not share_gpu:
+        return f"{batch.ranks} ranks need a GPU each and this machine has {gpus} (share_gpu: false)"
+    if batch.device == "cpu" and batch.ranks > cpus:
         return f"{batch.ranks} ranks need a core each and this machine has {cpus} (backends: cpu measures all the same)"
-    if backends == "auto":
-        for algorithm in map(OPERATIONS[batch.operation].algorithm, {point.algorithm for point in batch.points}):
-            if algorithm.package and importlib.util.find_spec(algorithm.package) is None:
-                return f"{algorithm.package} is not installed (extra {algorithm.name})"
+    for algorithm in map(OPERATIONS[batch.operation].algorithm, {point.algorithm for point in batch.points}):
+        if algorithm.package and importlib.util.find_spec(algorithm.package) is None:
+            return f"{algorithm.package} is not installed (extra {algorithm.name})"
     return ""
-
-
-def validated(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Pick the values of the chosen scale and hold the result against the schema."""
-    scale = config.get("scale", SCALES[0])
-    require("scale", scale, SCALES)
-    for name in config.get("sweeps") or ():
-        if name in SCALES:
-            raise ConfigError(f"config: sweeps: name {name!r}; allowed: all but the scales, {', '.join(SCALES)}")
-    switched = {key: SWITCHES.get(value, value) if isinstance(value, str) else value for key, value in config.items()}
-    picked = at_scale(switched, scale)
-    error = jsonschema.exceptions.best_match(Validator(SCHEMA).iter_errors(picked))
-    if error is not None:
-        raise ConfigError(schema_message(error))
-    measuring = picked["measuring"]
-    if measuring["min_repetitions"] > measuring["max_repetitions"]:
-        raise ConfigError(
-            f"config: measuring.min_repetitions: {measuring['min_repetitions']}; "
-            f"allowed: at most max_repetitions, {measuring['max_repetitions']}"
-        )
-    return picked
-
-
-def at_scale(value: Any, scale: str) -> Any:
-    """Replace each mapping from scales to values by the value of ``scale``."""
-    if isinstance(value, Mapping):
-        if value and set(value) <= set(SCALES):
-            if scale not in value:
-                raise ConfigError(f"config: {dict(value)} has no value for scale {scale}; give {' and '.join(SCALES)}")
-            return value[scale]
-        return {key: at_scale(each, scale) for key, each in value.items()}
-    return value
-
-
-def schema_message(error: jsonschema.ValidationError) -> str:
-    """What is wrong in a config and what is allowed there, in the words of its author."""
-    place = ".".join(str(part) for part in error.absolute_path) or "top level"
-    limit = error.validator_value
-    match error.validator:
-        case "additionalProperties":
-            unknown = [key for key in error.instance if key not in error.schema["properties"]]
-            return f"config: {place}: unknown key {unknown[0]!r}; allowed: {', '.join(error.schema['properties'])}"
-        case "required":
-            missing = [key for key in limit if key not in error.instance]
-            return f"config: {place}: key {missing[0]!r} is missing; needed: {', '.join(limit)}"
-        case "enum":
-            allowed = "allowed: " + ", ".join(map(str, limit))
-        case "type" if "propertyNames" in error.absolute_schema_path:
-            return f"config: {place}: name {error.instance!r}; allowed: text; write it in quotes"
-        case "type":
-            allowed = f"allowed: {TYPES[limit]}"
-        case "pattern":
-            return f"config: {place}: name {error.instance!r}; allowed: letters, digits, '-' and '_'"
-        case "minimum" | "exclusiveMinimum":
-            allowed = f"allowed: {'more than' if error.validator == 'exclusiveMinimum' else 'at least'} {limit}"
-        case "maximum":
-            allowed = f"allowed: at most {limit}"
-        case "uniqueItems":
-            allowed = "allowed: each value once"
-        case "minItems" | "minProperties":
-            allowed = f"allowed: at least {limit} entry"
-        case _:
-            allowed = error.message
-    return f"config: {place}: {error.instance!r}; {allowed}"
-
-
-def require(place: str, value: Any, allowed: Collection) -> None:
-    """Refuse a value that is not one of those allowed at its place."""
-    if value not in allowed:
-        raise ConfigError(f"config: {place}: {value!r}; allowed: {', '.join(map(str, allowed))}")
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """What an entry of the config asks for, found to be allowed; ``entry`` is that, and ``place`` where it stands."""
-
-    place: str
-    entry: Mapping[str, Any]
-    operation: Operation
-    variants: Sequence[Variant]
-    algorithms: Sequence[Algorithm]
-    dtypes: Sequence[str]
-    shapes: Sequence[tuple[int, ...]]
-    parameters: Mapping[str, float]
-
-
-def read_sweep(name: str, entry: Mapping[str, Any]) -> Sweep:
-    """Look up what an entry names; refuse what is unknown or does not go together."""
-    place = f"sweeps.{name}"
-    require(f"{place}.operation", entry["operation"], OPERATIONS)
-    operation = OPERATIONS[entry["operation"]]
-    names = [variant.name for variant in operation.ladder if variant.device == entry.get("device", variant.device)]
-    for variant in entry.get("variants", names):
-        require(f"{place}.variants", variant, names)
-    variants = [operation.variant(variant) for variant in entry.get("variants", names)]
-    known = [algorithm.name for algorithm in operation.algorithms]
-    for algorithm in entry.get("algorithms", []):
-        require(f"{place}.algorithms", algorithm, known)
-    algorithms = [operation.algorithm(algorithm) for algorithm in entry.get("algorithms", known[:1])]
-    for algorithm, variant in itertools.product(algorithms, variants if "variants" in entry else ()):
-        if not algorithm.variants and not spreads(algorithm, variant):
-            raise ConfigError(
-                f"config: {place}.variants: {variant.name} does not work on any part of a matrix in place; "
-                f"allowed with {algorithm.name}: "
-                f"{', '.join(v.name for v in operation.ladder if spreads(algorithm, v))}"
-            )
-    dtypes = entry.get("dtypes", operation.dtypes)
-    for dtype in dtypes:
-        require(f"{place}.dtypes", dtype, operation.dtypes)
-    widths = sorted({width for variant in variants for width in variant.tiles})
-    for tile in entry.get("tiles", []):
-        require(f"{place}.tiles", tile, widths or ["none, as no variant of this sweep has tiles"])
-    for key in ("alpha", "beta"):
-        if key in entry and key not in operation.parameters:
-            raise ConfigError(f"config: {place}.{key}: {operation.name} has no such parameter")
-    parameters = {key: float(entry.get(key, value)) for key, value in operation.parameters.items()}
-    shapes = sweep_shapes(place, entry, operation)
-    return Sweep(place, entry, operation, variants, algorithms, dtypes, shapes, parameters)
 
 
 def sweep_batches(
@@ -492,13 +282,6 @@ def variant_points(sweep: Sweep, variant: Variant, algorithm: Algorithm, ranks: 
     return points
 
 
-def spreads(algorithm: Algorithm, variant: Variant) -> bool:
-    """Whether an algorithm goes with a variant: but the textbook's, with those that multiply any part in its place."""
-    if algorithm.variants:
-        return variant.name in algorithm.variants
-    return algorithm.name == TEXTBOOK or not (variant.exact or variant.pitched)
-
-
 def problem_of(point: Point) -> tuple:
     """What points of a sweep that share their inputs have in common."""
     return point.shape, point.dtype, point.pinned
@@ -532,42 +315,6 @@ def split(
         yield part
 
 
-def placing_seconds(operation: Operation, point: Point) -> float:
-    """Seconds that drawing a point's inputs and computing their reference should take at most."""
-    # a reference is up to seven products of the same size, but never more than what is checked elementwise
-    flops = min(7 * operation.flops(point.shape, point.parameters), 2 * COMPONENTWISE_LIMIT)
-    return flops / HOST_FLOPS_PER_SECOND + elements(operation, point) * DRAWING_SECONDS
-
-
-def point_seconds(operation: Operation, point: Point, measuring: Measuring) -> float:
-    """Seconds that measuring a point beside its baseline should take at most, on inputs in place."""
-    variant = operation.variant(point.variant)
-    seconds = POINT_SECONDS[variant.device]
-    if point.algorithm == TEXTBOOK:
-        contenders = list(dict.fromkeys((variant, operation.baseline(variant.device))))
-    else:  # beside the textbook's with the same variant
-        contenders = [variant, variant]
-    for contender in contenders:
-        call = call_seconds(operation, contender, point)
-        # the checked call, then warm-ups, whole calls and kernels, each up to the limit and over it by a call
-        seconds += call + 3 * (measuring.max_seconds + min(call, measuring.max_seconds))
-        seconds += 2 * elements(operation, point) * JUDGING_SECONDS
-    return seconds
-
-
-def call_seconds(operation: Operation, variant: Variant, point: Point) -> float:
-    """Seconds that one whole call of a variant should take at most."""
-    rates = BASELINE_FLOPS_PER_SECOND if variant.baseline else FLOPS_PER_SECOND
-    rate = SLOW_FLOPS_PER_SECOND if variant.slow else rates[variant.device]
-    copied = operation.bytes(point.shape, point.dtype, point.parameters) / COPIED_BYTES_PER_SECOND
-    return operation.flops(point.shape, point.parameters) / rate + copied
-
-
-def elements(operation: Operation, point: Point) -> float:
-    """Elements that a point reads and writes."""
-    return operation.bytes(point.shape, point.dtype, point.parameters) / np.dtype(point.dtype).itemsize
-
-
 def comes_out_even(point: Point) -> bool:
     """Whether the tile divides every dimension, on every rank."""
     tile = int(point.parameters["tile"])
@@ -581,37 +328,6 @@ def refuse_ragged(place: str, point: Point) -> NoReturn:
         f"config: {place}: {point.variant} needs multiples of its tile, {tile:g}, on each rank; {shape} on "
         f"{point.ranks} is none: leave it out, or set allow_fail: true to see it FAIL"
     )
-
-
-def sweep_shapes(place: str, entry: Mapping[str, Any], operation: Operation) -> list[tuple[int, ...]]:
-    """The shapes that an entry asks for, by ``sizes`` or ``shapes``."""
-    dimensions = len(operation.dimensions)
-    if ("sizes" in entry) == ("shapes" in entry):
-        raise ConfigError(f"config: {place}: give either sizes or shapes")
-    if "sizes" in entry:
-        sizes = entry["sizes"]
-        if isinstance(sizes, Mapping):
-            if sizes["start"] > sizes["stop"]:
-                raise ConfigError(
-                    f"config: {place}.sizes.start: {sizes['start']}; allowed: at most stop, {sizes['stop']}"
-                )
-            sizes = range(sizes["start"], sizes["stop"] + 1, sizes["step"])
-        return [(size,) * dimensions for size in sizes]
-    for shape in entry["shapes"]:
-        if len(shape) != dimensions:
-            raise ConfigError(f"config: {place}.shapes: {shape!r}; allowed: {', '.join(operation.dimensions)}")
-    return [tuple(shape) for shape in entry["shapes"]]
-
-
-def duration(seconds: float) -> str:
-    """Seconds for a reader.
-
-    >>> duration(7.4), duration(200), duration(9000)
-    ('7 s', '3 min', '2.5 h')
-    """
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def digest(value: Any) -> str:

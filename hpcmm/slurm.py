@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ SECONDS_BETWEEN_LOOKS = 10
 LOOKS_UNTIL_LOST = 3
 # The end of a workflow waits so long for Slurm to have cleared up after a job, and to know that it is over.
 SECONDS_TO_CLEAR_UP, SECONDS_TO_KNOW = 60, 5
+SECONDS_TO_CANCEL = 120  # what a run that was killed left in the queue
 
 # resource of a rule -> option of sbatch; Snakemake's slurm executor reads the same resources
 OPTIONS = {
@@ -165,25 +166,26 @@ class State:
 
 def states() -> dict[str, State] | None:
     """Ask Slurm for all jobs of this user that it still knows; None if it does not answer."""
-    command = ["squeue", "--me", "--states=all", "--noheader", "--format=%i|%T|%r|%N"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
+    answer = ask("squeue", "--me", "--states=all", "--noheader", "--format=%i|%T|%r|%N")
+    if answer is None:
         return None
-    if done.returncode != 0:
-        return None
-    rows = (line.split("|") for line in done.stdout.splitlines())
+    rows = (line.split("|") for line in answer.splitlines())
     return {job.strip(): State(*(each.strip() for each in rest)) for job, *rest in rows if len(rest) == 3}
 
 
 def accounted(job: str) -> str:
     """State of a job in Slurm's accounting, for one that squeue has forgotten; empty where there is none."""
-    command = ["sacct", "--noheader", "--allocations", "--parsable2", "--format=State", f"--jobs={job}"]
+    answer = ask("sacct", "--noheader", "--allocations", "--parsable2", "--format=State", f"--jobs={job}")
+    return next(iter((answer or "").split()), "")
+
+
+def ask(*command: str) -> str | None:
+    """What a program of Slurm says; None if it does not answer."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return next(iter(done.stdout.split()), "") if done.returncode == 0 else ""
+        return None
+    return done.stdout if done.returncode == 0 else None
 
 
 class Watch:
@@ -356,26 +358,30 @@ def enter_job() -> None:
         environment.setdefault("HYDRA_LAUNCHER", "fork")
 
 
-def cancel_leftovers(seconds: float = 120) -> None:
+def cancel_leftovers() -> None:
     """Cancel what a workflow that was killed here left in the queue; its finished points are kept."""
     left = records()
     known = states() if left else {}
     if known is None:
         raise HpcmmError("squeue does not answer, and jobs of an earlier run may still be in the queue")
-    alive = [job for job in left if job in known and known[job].state not in (*OVER, "COMPLETED")]
+    alive = unfinished(left, known)
     if alive:
         print(f"hpcmm: cancelled, as left by a run that was killed: {', '.join(alive)}", file=sys.stderr, flush=True)
         subprocess.run(["scancel", *alive], check=False)
-    end = time.monotonic() + seconds
+    end = time.monotonic() + SECONDS_TO_CANCEL
     while alive:
         time.sleep(1)
         known = states()
         if known is not None:
-            alive = [job for job in alive if job in known and known[job].state not in (*OVER, "COMPLETED")]
+            alive = unfinished(alive, known)
         if alive and time.monotonic() > end:
             raise HpcmmError(f"jobs of an earlier run do not leave the queue: {', '.join(alive)}; scancel them")
     for job in left:
         (RECORDS / job).unlink(missing_ok=True)
+
+
+def unfinished(jobs: Iterable[str], known: Mapping[str, State]) -> list[str]:
+    return [job for job in jobs if job in known and known[job].state not in (*OVER, "COMPLETED")]
 
 
 watch = Watch()

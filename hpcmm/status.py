@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hpcmm import plan
+from hpcmm.durations import STARTUP_SECONDS, duration
 from hpcmm.journal import glance, kept_file
 from hpcmm.model import Batch
-from hpcmm.plan import duration
 
 MOST_LINES = 40  # of a plan with more jobs, those that are done or waiting are counted only
 
@@ -112,7 +112,7 @@ def look(results: Path, batch: Batch, now: datetime) -> Job:
     at = names.get(seen.begun, "")
     silent = (now - seen.changed).total_seconds()
     # a point takes what was predicted at most, but for the start of the ranks before the first
-    if silent > plan.STARTUP_SECONDS + 2 * max(batch.predicted):
+    if silent > STARTUP_SECONDS + 2 * max(batch.predicted):
         state = f"stopped {duration(silent)} ago" + (f" at {at}" if at else "")
         return Job(batch, len(finished), True, state + "; start the run again", rest, None, failed)
     about = f"about {duration(rest * pace)}" if pace else f"{duration(rest)} at most"

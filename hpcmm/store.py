@@ -338,11 +338,11 @@ def merge(
     profile are dropped. ``single`` keeps samples in single precision, to seven digits.
     """
     groups = distinct(joined([read(path) for path in paths]))
-    rows = [dict(zip(OMITTED, row, strict=True)) for row in zip(*(groups["omitted"][n] for n in OMITTED), strict=True)]
     points = zip(*(groups["measurements"][name] for name in ("sweep", "variant", "algorithm", "ranks")), strict=True)
     measured = {(sweep, spread_name(variant, algorithm), ranks) for sweep, variant, algorithm, ranks in points}
-    rows = [row for row in (*rows, *omitted) if (row["sweep"], row["variant"], row["ranks"]) not in measured]
-    rows = list(dict.fromkeys(tuple(row[name] for name in OMITTED) for row in rows))
+    rows = [*zip(*(groups["omitted"][name] for name in OMITTED), strict=True)]
+    rows += [tuple(row[name] for name in OMITTED) for row in omitted]
+    rows = [row for row in dict.fromkeys(rows) if row[:-1] not in measured]  # all but the reason
     groups["omitted"] = {name: _as_column([row[i] for row in rows], OMITTED[name]) for i, name in enumerate(OMITTED)}
     reasons = dict(zip(groups["unprofiled"]["operation"], groups["unprofiled"]["reason"], strict=True))
     reasons |= {row["operation"]: row["reason"] for row in unprofiled}

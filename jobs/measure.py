@@ -12,7 +12,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 from hpcmm import plan
-from hpcmm.measure import measure_batch
+from hpcmm.config import ConfigError
+from hpcmm.job import measure_batch
 from hpcmm.model import HpcmmError
 from hpcmm.parallel import world
 
@@ -37,7 +38,7 @@ def main() -> None:
         planned = plan.read(arguments.plan)
         batch = planned.batch(arguments.batch)
         if comm.size != batch.ranks:
-            raise plan.ConfigError(f"batch {batch.name} wants {batch.ranks} ranks, but MPI started {comm.size}")
+            raise ConfigError(f"batch {batch.name} wants {batch.ranks} ranks, but MPI started {comm.size}")
         with world.Watchdog(comm, arguments.patience) as watchdog:
             missing = measure_batch(
                 comm,

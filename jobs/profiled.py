@@ -7,7 +7,8 @@ from pathlib import Path
 
 from hpcmm import plan, store
 from hpcmm.backends import open_backend
-from hpcmm.measure import describe_ranks, run_for_profiler
+from hpcmm.job import describe_ranks
+from hpcmm.measure import run_for_profiler
 from hpcmm.model import HpcmmError
 from hpcmm.parallel import world
 

@@ -18,6 +18,7 @@ from mpi4py import MPI
 import hpcmm
 from hpcmm import analysis, backends, plan, store
 from hpcmm.backends.cpu import CpuBackend
+from hpcmm.config import ConfigError
 from hpcmm.model import PHASES, Point
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
@@ -320,14 +321,14 @@ def test_another_transport_changes_the_points_that_exchange():
     ],
 )
 def test_a_wrong_algorithm_or_transport_is_refused(changes, named):
-    with pytest.raises(plan.ConfigError) as refusal:
+    with pytest.raises(ConfigError) as refusal:
         test_plan.make(test_plan.changed(**changes))
     assert all(part in str(refusal.value) for part in named)
 
 
 def test_a_variant_for_even_sizes_does_not_multiply_parts():
     config = test_plan.changed(sweeps__size__variants=["tiled_exact"], sweeps__size__algorithms=["ring"])
-    with pytest.raises(plan.ConfigError, match="tiled_exact does not work on any part of a matrix in place"):
+    with pytest.raises(ConfigError, match="tiled_exact does not work on any part of a matrix in place"):
         test_plan.make(config)
 
 

@@ -18,7 +18,9 @@ from timings import kernel_samples, measurement
 
 from hpcmm import backends, journal, plan, store
 from hpcmm import status as tool_status
+from hpcmm.config import merge_into
 from hpcmm.doctor import SECONDS, SIZES, Check, check_ranks, combine
+from hpcmm.durations import duration
 from hpcmm.journal import Journal
 from hpcmm.model import Point
 
@@ -109,14 +111,14 @@ def test_a_plan_shows_jobs_points_ranks_gpus_and_times(config):
         ["size", "cuda", "2", "2", "1", "4"],
     ]
     for row, batch in zip(rows, planned.to_measure, strict=False):
-        assert row[6] == row[7] == plan.duration(batch.seconds)
+        assert row[6] == row[7] == duration(batch.seconds)
     total = sum(batch.seconds for batch in planned.to_measure)
     assert rows[-1] == [
         "all",
         "2",
         "8",
-        plan.duration(max(b.seconds for b in planned.to_measure)),
-        plan.duration(total),
+        duration(max(b.seconds for b in planned.to_measure)),
+        duration(total),
     ]
     hours = sum(batch.ranks * batch.seconds for batch in planned.to_measure) / 3600
     assert f"{hours:.1f} GPU hours at most" in done.stdout
@@ -132,7 +134,7 @@ def test_a_plan_takes_overrides_as_snakemake_does(config):
     (of_one, of_two, all_of_them) = table(done.stdout)
     assert of_one[:2] == of_two[:2] == ["size", "cpu"]
     assert all_of_them[1:3] == [str(len(planned.to_measure)), "400"]
-    assert all_of_them[4] == plan.duration(sum(batch.seconds for batch in planned.to_measure))
+    assert all_of_them[4] == duration(sum(batch.seconds for batch in planned.to_measure))
 
 
 def test_ten_thousand_points_over_many_ranks_are_planned_in_jobs(config):
@@ -208,7 +210,7 @@ def test_overrides_replace_values_and_leave_the_rest(config, changes):
         for path, value in leaves(config)
         if not any(path[: len(other)] == other[: len(path)] for other in wanted)  # one lies within the other
     ]
-    plan.merge_into(config, changes)
+    merge_into(config, changes)
     assert dict(leaves(config)) == dict(rest) | wanted
 
 

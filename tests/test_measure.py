@@ -12,8 +12,9 @@ from mpi4py import MPI
 
 from hpcmm import plan, store
 from hpcmm.backends.cpu import CpuBackend
+from hpcmm.job import measure_batch
 from hpcmm.journal import CUT_OFF, Journal
-from hpcmm.measure import Contender, Problem, measure_batch, measure_point, run_for_profiler, settled
+from hpcmm.measure import Contender, Problem, measure_point, run_for_profiler, settled
 from hpcmm.model import Batch, HpcmmError, Measuring, Point
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL

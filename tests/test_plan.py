@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpcmm import kernels, plan
+from hpcmm.config import SCALES, ConfigError, read_config
+from hpcmm.durations import STARTUP_SECONDS, placing_seconds, point_seconds
 from hpcmm.operations import OPERATIONS
 
 ROOT = Path(plan.__file__).parents[1]
@@ -138,7 +140,7 @@ REFUSED = [
     ("changes", "named"), REFUSED, ids=[str(list(changes)[-1]) + str(i) for i, (changes, _) in enumerate(REFUSED)]
 )
 def test_a_wrong_config_is_refused_with_key_value_and_what_is_allowed(changes, named):
-    with pytest.raises(plan.ConfigError) as refusal:
+    with pytest.raises(ConfigError) as refusal:
         make(with_changes(changes))
     message = str(refusal.value)
     assert message.startswith("config: ")
@@ -147,7 +149,7 @@ def test_a_wrong_config_is_refused_with_key_value_and_what_is_allowed(changes, n
         assert part in message
 
 
-@pytest.mark.parametrize("scale", plan.SCALES)
+@pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("backends", ["auto", "cpu", "cuda"])
 def test_the_config_of_the_repository_is_right(scale, backends):
     config = yaml.safe_load((ROOT / "config.yaml").read_text()) | {"scale": scale, "backends": backends}
@@ -201,14 +203,14 @@ def test_jobs_are_divided_where_they_would_be_longer_than_stated(minutes):
         assert tuple(point for part in parts for point in part.points) == one.points
         assert tuple(each for part in parts for each in part.fingerprints) == one.fingerprints
         for part in parts:
-            assert part.seconds == pytest.approx(plan.STARTUP_SECONDS + sum(part.predicted))
+            assert part.seconds == pytest.approx(STARTUP_SECONDS + sum(part.predicted))
         for part, following in itertools.pairwise(parts):
             problem, next_problem = plan.problem_of(part.points[-1]), plan.problem_of(following.points[0])
             together = [point for point in one.points if plan.problem_of(point) == next_problem]
             if problem == next_problem:  # only what is too long for one job is measured in two
-                assert sum(plan.point_seconds(OPERATIONS[one.operation], p, whole.measuring) for p in together) > (
-                    60 * minutes - plan.STARTUP_SECONDS
-                ) - plan.placing_seconds(OPERATIONS[one.operation], together[0])
+                assert sum(point_seconds(OPERATIONS[one.operation], p, whole.measuring) for p in together) > (
+                    60 * minutes - STARTUP_SECONDS
+                ) - placing_seconds(OPERATIONS[one.operation], together[0])
             else:  # nor is a job shorter than it could be
                 needed = sum(following.predicted[: len(together)])
                 assert part.seconds + needed > 60 * minutes
@@ -234,7 +236,7 @@ def test_more_work_more_time_or_more_repetitions_never_shorten_what_is_planned(o
     def seconds(size, measuring=measuring):
         shape = (size,) * len(operation.dimensions)
         point = plan.Point(operation.name, variant.name, shape, dtype, 1, dict(operation.parameters))
-        return plan.placing_seconds(operation, point) + plan.point_seconds(operation, point, measuring)
+        return placing_seconds(operation, point) + point_seconds(operation, point, measuring)
 
     assert 0 < seconds(size) <= seconds(size + data.draw(st.integers(1, 100)))
     assert seconds(size) <= seconds(size, dataclasses.replace(measuring, max_seconds=2 * measuring.max_seconds))
@@ -265,7 +267,7 @@ def test_parameters_have_defaults_and_are_taken_from_the_sweep():
 
 
 def test_an_unknown_batch_is_named_with_those_that_are_planned():
-    with pytest.raises(plan.ConfigError, match=r"'size/none-r1'; planned are: size/cpu-r1-1, "):
+    with pytest.raises(ConfigError, match=r"'size/none-r1'; planned are: size/cpu-r1-1, "):
         make().batch("size/none-r1")
 
 
@@ -286,6 +288,7 @@ def test_a_long_plan():
     [
         ("scale: quick\n\tbackends: auto\n", ["line 2", "'\\t'"]),
         ("sweeps:\n  a: {sizes: [1]}\n  b: {}\n  a: {sizes: [2]}\n", ["line 4", "key 'a' is there twice"]),
+        ("? [a, b]\n: 1\n", ["line 1", "unhashable key"]),
         ("", ["None", "keys with values"]),
         (b"\xff\xfe", ["utf-8"]),
         (None, ["No such file"]),
@@ -295,8 +298,8 @@ def test_a_file_that_is_no_config_is_told_with_its_name_and_line(tmp_path, text,
     path = tmp_path / "mine.yaml"
     if text is not None:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(plan.ConfigError) as refusal:
-        plan.read_config(path)
+    with pytest.raises(ConfigError) as refusal:
+        read_config(path)
     for part in ["mine.yaml", *named]:
         assert part in str(refusal.value)
 
@@ -304,7 +307,7 @@ def test_a_file_that_is_no_config_is_told_with_its_name_and_line(tmp_path, text,
 def test_later_files_go_over_earlier_ones(tmp_path):
     for name, text in (("a", "scale: quick\nsweeps: {x: {n: 1}, y: &y {n: 2}}"), ("b", "sweeps: {x: {n: 3}}")):
         (tmp_path / name).write_text(text)
-    merged = plan.read_config(tmp_path / "a", tmp_path / "b")
+    merged = read_config(tmp_path / "a", tmp_path / "b")
     assert merged == {"scale": "quick", "sweeps": {"x": {"n": 3}, "y": {"n": 2}}}
 
 
@@ -379,9 +382,9 @@ def test_cpu_keeps_the_cpu_alone():
 
 def test_a_plan_with_nothing_to_measure_is_refused():
     config = changed(backends="auto", sweeps__size__variants=["naive"], sweeps__sum=GONE)
-    with pytest.raises(plan.ConfigError, match=f"nothing is left to measure: {NO_GPU}"):
+    with pytest.raises(ConfigError, match=f"nothing is left to measure: {NO_GPU}"):
         make(config)
-    with pytest.raises(plan.ConfigError, match="no sweep has a size at this scale"):
+    with pytest.raises(ConfigError, match="no sweep has a size at this scale"):
         make(changed(sweeps__size__sizes=[], sweeps__sum=GONE))
 
 
@@ -392,7 +395,7 @@ def test_a_plan_with_nothing_to_measure_is_refused():
 def configs(draw) -> dict:
     """Right configs of one to three sweeps."""
     config = changed(backends=draw(st.sampled_from(["auto", "cuda"])), share_gpu=draw(st.booleans()), sweeps={})
-    names = st.text("abcXYZ019-_", min_size=1, max_size=8).filter(lambda name: name not in plan.SCALES)
+    names = st.text("abcXYZ019-_", min_size=1, max_size=8).filter(lambda name: name not in SCALES)
     for name in draw(st.lists(names, min_size=1, max_size=3, unique=True)):
         operation = draw(st.sampled_from(list(OPERATIONS.values())))
         size = st.integers(1, 5000)

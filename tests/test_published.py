@@ -16,6 +16,7 @@ from timings import kernel_samples, measurement
 from hpcmm import store
 from hpcmm.model import Point
 from hpcmm.operations import OPERATIONS
+from hpcmm.report import formats
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -49,7 +50,7 @@ def test_every_rung_has_its_line():
     for name in ("matmul", "sum", "vector_add"):
         text = re.search(rf"published: {name} -->(.*?)<!-- end -->", README, re.DOTALL)[1]
         listed = re.findall(r"^\| `(\w+)` +\| (CPU|GPU)", text, re.MULTILINE)
-        assert listed == [(each.name, published.DEVICES[each.device]) for each in OPERATIONS[name].ladder]
+        assert listed == [(each.name, formats.device(each.device)) for each in OPERATIONS[name].ladder]
 
 
 @pytest.fixture(scope="module")

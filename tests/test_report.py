@@ -20,7 +20,7 @@ from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurem
 
 from hpcmm import profiling, report, store
 from hpcmm.model import COUNTERS, TEXTBOOK, UNCHECKED, Point, Profile, Verdict
-from hpcmm.report import figures, page, tables
+from hpcmm.report import formats, markup, page, tables, vega
 
 COMMAND = [sys.executable, "-m", "hpcmm", "report"]
 MATMUL = {"alpha": 1.5, "beta": 0.5}
@@ -142,7 +142,7 @@ def html_of(results: Path) -> str:
      (123456789.0, "123,000,000"), (1.5e-5, "1.50e-05"), (float("nan"), ""), (float("inf"), "")],
 )  # fmt: skip
 def test_numbers_have_three_significant_digits(value, text):
-    assert tables.number(value) == text
+    assert formats.number(value) == text
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_numbers_have_three_significant_digits(value, text):
      (float("nan"), "")],
 )  # fmt: skip
 def test_durations_have_the_unit_that_suits_them(seconds, text):
-    assert tables.duration(seconds) == text
+    assert formats.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_durations_have_the_unit_that_suits_them(seconds, text):
     [((4096, 4096, 4096), "4096"), ((128, 64, 32), "128 × 64 × 32"), ((0, 2**22, 0), "2²²"), ((0, 1000, 0), "1000")],
 )
 def test_sizes(shape, text):
-    assert tables.size(dict(zip("mnk", shape, strict=True))) == text
+    assert formats.size(dict(zip("mnk", shape, strict=True))) == text
 
 
 def test_size_table_has_rate_ratio_and_verdict(built):
@@ -215,7 +215,7 @@ def test_latex_tables_keep_text_as_text(tmp_path):
     )
     assert r"\toprule" in text and text.count("{") == text.count("}")
     assert (
-        tables.latex([tables.Table(r"\{~^&%$#_}", ("a",), ())]).count("\\caption{\\textbackslash{}\\{\\textasciitilde")
+        markup.latex([markup.Table(r"\{~^&%$#_}", ("a",), ())]).count("\\caption{\\textbackslash{}\\{\\textasciitilde")
         == 1
     )
 
@@ -423,7 +423,7 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-@pytest.mark.parametrize("colour", figures.PALETTE)
+@pytest.mark.parametrize("colour", vega.PALETTE)
 def test_colours_stand_out_on_light_and_dark_paper(colour):
     style = (Path(page.__file__).parent / "page.css").read_text("utf-8")
     light, dark = re.findall(r"--paper: (#\w+);", style)[:2]
@@ -461,7 +461,7 @@ def test_variants_differ_without_colour_and_tiles_share_theirs(tmp_path):
     ]
     assert len(set(style.values())) == len(style)
     assert style["naive 8"][0] == style["naive 32"][0] != style["tiled_padded 8"][0]
-    assert style["numpy"][0] == style["cublas"][0] == figures.LINE
+    assert style["numpy"][0] == style["cublas"][0] == vega.LINE
     ours = [shape for label, (_, shape) in style.items() if label not in ("numpy", "cublas")]
     assert len(set(ours)) == len(ours)
 
@@ -817,7 +817,7 @@ def test_a_gpu_that_is_told_wrongly_is_left_blank():
     ("size", "text"), [(0, "0 B"), (1000, "1000 B"), (2048, "2 KiB"), (233472, "228 KiB"), (50 * 2**20, "50 MiB")]
 )
 def test_amounts_have_the_unit_that_suits_them(size, text):
-    assert tables.amount(size) == text
+    assert formats.amount(size) == text
 
 
 def run_job(*arguments):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 
 from hpcmm.model import Device, HpcmmError
 
@@ -43,6 +44,11 @@ def cuda_missing() -> str:
     if importlib.util.find_spec("cupy") is None:
         return "CuPy is not installed (extras cuda12 and cuda13)"
     return ""
+
+
+def present() -> tuple[str, int, int]:
+    """What a plan asks of this machine: why it cannot run CUDA variants, how many GPUs, how many cores to run on."""
+    return cuda_missing(), gpu_count(), len(os.sched_getaffinity(0))
 
 
 def open_backend(device: Device, threads: int, local_rank: int, share_gpu: bool):

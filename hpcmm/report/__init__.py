@@ -14,10 +14,10 @@ import pandas as pd
 from hpcmm import analysis, occupancy, scaling, store
 from hpcmm.analysis import Series, Summary
 from hpcmm.compare import Comparison
-from hpcmm.report import drawing, figures, findings, page, tables
-from hpcmm.report.figures import Figure, Style
+from hpcmm.report import drawing, figures, findings, formats, markup, page, tables, vega
+from hpcmm.report.markup import Table
 from hpcmm.report.page import Part, Sweep
-from hpcmm.report.tables import Table
+from hpcmm.report.vega import Figure, Style
 
 
 def build(timings: Path, results: Path) -> tuple[Path, Summary]:
@@ -50,7 +50,7 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
         for series in analysis.series(frame):
             sweeps.setdefault(series.sweep, []).append(series)
         styles = {
-            name: figures.styles(pd.concat([series.points for series in members])) for name, members in sweeps.items()
+            name: vega.styles(pd.concat([series.points for series in members])) for name, members in sweeps.items()
         }
         drawn = {name: _figures(name, members, styles[name], folder) for name, members in sweeps.items()}
         drawings = [background.submit(drawing.svgs, list(folder.stills.values()))]  # the longest: it begins at once
@@ -125,15 +125,15 @@ class Folder:
         """Write tables as LaTeX and Markdown, this of the ``whole`` ones if given, and their values as CSV."""
         if shown:
             self.write(f"tables/{stem}.csv", csv)
-            self.write(f"tables/{stem}.md", tables.markdown(whole or shown))
-            self.write(f"tables/{stem}.tex", tables.latex(shown))
+            self.write(f"tables/{stem}.md", markup.markdown(whole or shown))
+            self.write(f"tables/{stem}.tex", markup.latex(shown))
 
     def keep(self, stem: str, drawn: Iterable[Figure], of: str = "") -> list[Figure]:
         """Keep figures to be drawn; their titles say what they are ``of``."""
         drawn = list(drawn)
         for figure in drawn:
             title = [figure.caption, of] if of else [figure.caption]
-            self.stills[f"figures/{stem}-{figure.name}.svg"] = figures.still(figure, title)
+            self.stills[f"figures/{stem}-{figure.name}.svg"] = vega.still(figure, title)
         return drawn
 
 
@@ -150,7 +150,7 @@ def _figures(name: str, members: Sequence[Series], style: Mapping[str, Style], f
         number = f"-{earlier + 1}" if earlier else ""
         stem = f"{_stem(name)}-{quote(series.dtype, safe='')}-r{series.ranks}{number}"
         own = figures.of_series(series, style, with_calls=series.dtype == members[0].dtype)
-        drawn.append(folder.keep(stem, own, f"{name}: {tables.conditions(series)}"))
+        drawn.append(folder.keep(stem, own, f"{name}: {formats.conditions(series)}"))
     return drawn
 
 

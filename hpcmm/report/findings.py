@@ -14,7 +14,7 @@ import pandas as pd
 from hpcmm import analysis
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS
-from hpcmm.report import tables
+from hpcmm.report import formats
 from hpcmm.store import DIMENSIONS
 
 DEVICES = {"cpu": "the CPU", "cuda": "the GPU"}
@@ -59,8 +59,8 @@ class Ratio:
     @property
     def numbers(self) -> str:
         """The ratio and its interval, ``"1.40×, 1.39 to 1.41"``."""
-        ends = f", {tables.number(self.low)} to {tables.number(self.high)}" if self.known else ""
-        return tables.times(self.value) + ends
+        ends = f", {formats.number(self.low)} to {formats.number(self.high)}" if self.known else ""
+        return formats.times(self.value) + ends
 
     def __str__(self) -> str:
         if not self.known:
@@ -96,18 +96,15 @@ def what_to_see(rows: pd.DataFrame, resources: pd.DataFrame, profiles: pd.DataFr
 
 def _first_series(rows: pd.DataFrame) -> pd.DataFrame:
     """The points of the first element type, the fewest ranks and one setting: a text is about one thing."""
-    dtypes = OPERATIONS[rows["operation"].iloc[0]].dtypes
-    present = [dtype for dtype in dtypes if (rows["dtype"] == dtype).any()] or [rows["dtype"].iloc[0]]
-    rows = rows[rows["dtype"] == present[0]]
+    rows = _first_type(rows)
     rows = rows[rows["ranks"] == rows["ranks"].min()]
     return rows[rows["setting"] == rows["setting"].iloc[0]]
 
 
-def _largest(rows: pd.DataFrame) -> pd.DataFrame:
-    """The points at the size with the most work."""
-    work = OPERATIONS[rows["operation"].iloc[0]].metric
-    at = rows.loc[rows[work].idxmax()]
-    return rows[(rows[list(DIMENSIONS)] == at[list(DIMENSIONS)]).all(axis=1)]
+def _first_type(rows: pd.DataFrame) -> pd.DataFrame:
+    """The points of the first element type of their operation that there is."""
+    dtypes = (*OPERATIONS[rows["operation"].iloc[0]].dtypes, rows["dtype"].iloc[0])
+    return rows[rows["dtype"] == next(dtype for dtype in dtypes if (rows["dtype"] == dtype).any())]
 
 
 def _fastest(rows: pd.DataFrame, by: Sequence[str] = ("variant",)) -> list[dict[str, Any]]:
@@ -126,18 +123,17 @@ def algorithms(rows: pd.DataFrame) -> str:
     rows = rows[rows["algorithm"] != TEXTBOOK]
     if rows.empty:
         return ""
-    dtypes = OPERATIONS[rows["operation"].iloc[0]].dtypes
-    rows = rows[rows["dtype"] == next((dtype for dtype in dtypes if (rows["dtype"] == dtype).any()), "")]
-    here = _largest(rows[rows["ranks"] == rows["ranks"].max()]).sort_values("place", kind="stable")
+    rows = _first_type(rows)
+    here = analysis.largest(rows[rows["ranks"] == rows["ranks"].max()]).sort_values("place", kind="stable")
     beside = []
     for row in analysis.records(here):
         (kind,) = OPERATIONS[row["operation"]].algorithm(row["algorithm"]).measures
         ratio = row["ratio" if kind == "kernel" else "call_ratio"]
         if ratio > 0:
-            beside.append(f"{row['label']} {tables.times(ratio)}" + (" (whole call)" if kind == "call" else ""))
+            beside.append(f"{row['label']} {formats.times(ratio)}" + (" (whole call)" if kind == "call" else ""))
     if not beside:
         return ""
-    what = f"{here['dtype'].iloc[0]}, {tables.size(here.iloc[0])}, ranks: {here['ranks'].iloc[0]}"
+    what = f"{here['dtype'].iloc[0]}, {formats.size(here.iloc[0])}, ranks: {here['ranks'].iloc[0]}"
     return f"Beside the textbook's way with the same variant ({what}): {_listed(beside)}."
 
 
@@ -156,7 +152,7 @@ def beside_library(rows: pd.DataFrame) -> str:
         if not library.empty and not ours.empty:
             (library,) = analysis.records(library.nsmallest(1, "seconds"))
             beside = [f"{row['label']} {Ratio.of(row, library)}" for row in _fastest(ours)]
-            texts.append(f"{tables.size(library)} in {dtype}: {_listed(beside)}")
+            texts.append(f"{formats.size(library)} in {dtype}: {_listed(beside)}")
     name = rows.loc[foreign, "algorithm"].iloc[0]
     return f"Beside {name} on {most} ranks, each in its own job: {'; '.join(texts)}." if texts else ""
 
@@ -166,7 +162,7 @@ def failures(rows: pd.DataFrame) -> str:
     failed = rows[rows["result"] == "FAIL"]
     if failed.empty:
         return ""
-    sizes = _listed(tables.size(row) for row in analysis.records(failed))
+    sizes = _listed(formats.size(row) for row in analysis.records(failed))
     labels = _listed(failed.sort_values("place")["label"])
     first = failed.iloc[0]
     where = first["where"].partition(": ")[0]
@@ -175,12 +171,12 @@ def failures(rows: pd.DataFrame) -> str:
 
 def best(rows: pd.DataFrame) -> str:
     """The fastest rung of ours at the largest size, and of those in the type's own arithmetic if it is none of them."""
-    here = _largest(rows)
+    here = analysis.largest(rows)
     ours = here[here["baseline"] == 0]
     if ours.empty:
         return ""
     row = ours.loc[ours["seconds"].idxmin()]
-    at = f"At {tables.size(row)} in {row['dtype']} the fastest rung of {DEVICES[row['device']]}"
+    at = f"At {formats.size(row)} in {row['dtype']} the fastest rung of {DEVICES[row['device']]}"
     text = f"{at} is {_reached(row)}."
     plain = ours[ours["arithmetic"] == ""]
     if row["arithmetic"] and not plain.empty:
@@ -190,15 +186,18 @@ def best(rows: pd.DataFrame) -> str:
 
 def _reached(row: pd.Series) -> str:
     """A rung and its rate, beside the baseline and the limit."""
-    operation = OPERATIONS[row["operation"]]
-    rate, unit = tables.number(tables.rate(row, operation.metric)), tables.RATES[operation.metric][1]
-    text = f"{_rung(row)} with {rate} {unit}"
-    if math.isfinite(row["ratio"]):
-        ratio = Ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
-        text += f"; its speed over {operation.baseline(row['device']).name}: {ratio}"
+    unit = formats.RATES[row["operation"]][1]
+    text = f"{_rung(row)} with {formats.number(formats.rate(row))} {unit}{_over_baseline(row)}"
     if math.isfinite(row["fraction"]):
-        text += f"; of the limit ({row['ceiling']}): {tables.percent(row['fraction'])}"
+        text += f"; of the limit ({row['ceiling']}): {formats.percent(row['fraction'])}"
     return text
+
+
+def _over_baseline(row: Row) -> str:
+    if not math.isfinite(row["ratio"]):
+        return ""
+    baseline = OPERATIONS[row["operation"]].baseline(row["device"]).name
+    return f"; its speed over {baseline}: {Ratio(row['ratio'], row['ratio_low'], row['ratio_high'])}"
 
 
 def _rung(row: Row) -> str:
@@ -208,23 +207,23 @@ def _rung(row: Row) -> str:
 
 def reach(rows: pd.DataFrame) -> str:
     """From which length on the fastest rung has half of its highest rate; of what moves memory only."""
-    operation = OPERATIONS[rows["operation"].iloc[0]]
-    if operation.metric != "bytes" or rows["n"].nunique() < 3:
+    operation = rows["operation"].iloc[0]
+    if OPERATIONS[operation].metric != "bytes" or rows["n"].nunique() < 3:
         return ""
-    here = _largest(rows)
+    here = analysis.largest(rows)
     ours = here[here["baseline"] == 0]
     if ours.empty:
         return ""
     label = ours.loc[ours["seconds"].idxmin(), "label"]
     own = rows[rows["label"] == label].sort_values("n")
-    rates = own[tables.RATES[operation.metric][0]]
+    rates = own[formats.RATES[operation][0]]
     enough = own[rates >= rates.max() / 2]
-    return f"{label} has half of its highest rate from n = {tables.size(enough.iloc[0])} on."
+    return f"{label} has half of its highest rate from n = {formats.size(enough.iloc[0])} on."
 
 
 def order(rows: pd.DataFrame, resources: pd.DataFrame, profiles: pd.DataFrame) -> str:
     """Whether each rung is faster than the one before it, at the largest size; the rungs that are not."""
-    here = _largest(rows)
+    here = analysis.largest(rows)
     rungs = _fastest(here[here["baseline"] == 0])
     if len(rungs) < 3:
         return ""
@@ -236,7 +235,7 @@ def order(rows: pd.DataFrame, resources: pd.DataFrame, profiles: pd.DataFrame) -
             why = [*_why(below, rung, ratio, resources), *_counted(below, rung, profiles)]
             kinds[kind].append(f"{rung['rung']} after {below['rung']} ({'; '.join([ratio.numbers, *why])})")
     exceptions = [f"{kind}: {', '.join(texts)}" for kind, texts in kinds.items() if texts]
-    place = f"On {DEVICES[rungs[0]['device']]} at {tables.size(rungs[0])},"
+    place = f"On {DEVICES[rungs[0]['device']]} at {formats.size(rungs[0])},"
     if not exceptions:
         order = "the order in which they are taught"
         return f"{place} each of the {len(rungs)} rungs is faster than the one before it: {order}."
@@ -255,7 +254,7 @@ def _why(below: Row, rung: Row, ratio: Ratio, resources: pd.DataFrame) -> list[s
         reasons.append(f"{own['local_bytes']:.0f} B a thread are spilled to local memory")
     if own is not None and other is not None and own["occupancy"] < other["occupancy"]:
         reasons.append(
-            f"occupancy {tables.percent(own['occupancy'])} instead of {tables.percent(other['occupancy'])}, "
+            f"occupancy {formats.percent(own['occupancy'])} instead of {formats.percent(other['occupancy'])}, "
             f"limited by {own['limited_by']}"
         )
     return reasons
@@ -279,7 +278,7 @@ def _counted(below: Row, rung: Row, profiles: pd.DataFrame) -> list[str]:
     for name, (more_is_worse, text) in COUNTED.items():
         worse, better = (own[name], other[name]) if more_is_worse else (other[name], own[name])
         if worse > 1.1 * better:
-            shown = tables.percent if "occupancy" in name else tables.number
+            shown = formats.percent if "occupancy" in name else formats.number
             reasons.append(text.format(shown(own[name]), shown(other[name])))
     return reasons
 
@@ -301,7 +300,7 @@ def tiles(rows: pd.DataFrame) -> str:
     """The fastest tile of each rung that was measured with several, at the largest size."""
     if "tile" not in rows:
         return ""
-    here = _largest(rows)
+    here = analysis.largest(rows)
     texts = []
     for variant, group in here[here["tile"].notna()].sort_values("place").groupby("variant", sort=False):
         ranked = analysis.records(group.sort_values("seconds"))
@@ -309,7 +308,7 @@ def tiles(rows: pd.DataFrame) -> str:
         if others:
             beside = Ratio.of(ranked[0], others[0])
             texts.append(f"{ranked[0]['tile']:.0f} for {variant} (beside tile {others[0]['tile']:.0f}: {beside})")
-    return f"The fastest tile at {tables.size(here.iloc[0])} is {', '.join(texts)}." if texts else ""
+    return f"The fastest tile at {formats.size(here.iloc[0])} is {', '.join(texts)}." if texts else ""
 
 
 def remainders(rows: pd.DataFrame) -> str:
@@ -345,8 +344,8 @@ def _spread(ratios: Sequence[Ratio]) -> str:
     if len(ratios) == 1:
         return f"({ratios[0]})"
     values = sorted(ratio.value for ratio in ratios)
-    ends = f"{tables.number(values[0])} to {tables.number(values[-1])}"
-    return f"({tables.times(median(values))} in the median of {len(values)}, from {ends})"
+    ends = f"{formats.number(values[0])} to {formats.number(values[-1])}"
+    return f"({formats.times(median(values))} in the median of {len(values)}, from {ends})"
 
 
 def pitch(rows: pd.DataFrame) -> str:
@@ -364,11 +363,11 @@ def pitch(rows: pd.DataFrame) -> str:
         faster, slower = sum(ratio.faster for ratio, _ in pairs), sum(ratio.slower for ratio, _ in pairs)
         text = (
             f"Of {len(pairs)} points {where['variant']} is faster than {analysis.PLAIN} at {faster} and slower at "
-            f"{slower}; the most is {where['rung']} at {tables.size(where)} ({highest})"
+            f"{slower}; the most is {where['rung']} at {formats.size(where)} ({highest})"
         )
     shares = [row["call_pitch"] / row["call_seconds"] for _, row in pairs if math.isfinite(row["call_pitch"])]
     if shares:
-        text += f". The copies take {tables.percent(median(shares))} of a whole call"
+        text += f". The copies take {formats.percent(median(shares))} of a whole call"
     return text + "."
 
 
@@ -388,10 +387,10 @@ def shapes(rows: pd.DataFrame) -> str:
         ]
         if found:
             (low, at_low, beside), (high, at_high, _) = (f(found, key=lambda each: each[0].value) for f in (min, max))
-            text = f"{label} {tables.times(low.value)} ({tables.size(at_low)})"
+            text = f"{label} {formats.times(low.value)} ({formats.size(at_low)})"
             if len(found) > 1:
-                text += f" to {tables.times(high.value)} ({tables.size(at_high)})"
-            texts.append((tables.size(beside), text))
+                text += f" to {formats.times(high.value)} ({formats.size(at_high)})"
+            texts.append((formats.size(beside), text))
     if not texts:
         return ""
     sizes, rates = _listed(size for size, _ in texts), ", ".join(text for _, text in texts)
@@ -404,13 +403,13 @@ def _listed_first(rows: pd.DataFrame) -> list[str]:
     for device in DEVICES:
         here = rows[rows["device"] == device]
         if not here.empty:
-            labels += [row["label"] for row in _fastest(_largest(here), ("baseline",))]
+            labels += [row["label"] for row in _fastest(analysis.largest(here), ("baseline",))]
     return labels
 
 
 def host_memory(rows: pd.DataFrame) -> str:
     """What page-locked host memory gains, in the whole call and in its copies, at the largest size."""
-    here = _largest(rows[rows["call_seconds"].notna()]) if rows["call_seconds"].notna().any() else rows[:0]
+    here = analysis.largest(rows[rows["call_seconds"].notna()]) if rows["call_seconds"].notna().any() else rows[:0]
     kinds = {kind: _fastest(here[here["memory"] == kind], ("rung",)) for kind in ("pinned", "pageable")}
     pageable = {row["rung"]: row for row in kinds["pageable"]}
     both = [(row, pageable[row["rung"]]) for row in kinds["pinned"] if row["rung"] in pageable and not row["baseline"]]
@@ -419,12 +418,12 @@ def host_memory(rows: pd.DataFrame) -> str:
     pinned, other = min(both, key=lambda pair: pair[0]["call_seconds"])
     call, kernel = Ratio.of(pinned, other, "call_seconds"), Ratio.of(pinned, other)
     copies = [
-        f"{phase} {tables.times(other['call_' + phase] / pinned['call_' + phase])}"
+        f"{phase} {formats.times(other['call_' + phase] / pinned['call_' + phase])}"
         for phase in ("upload", "download")
         if math.isfinite(other["call_" + phase] / pinned["call_" + phase])
     ]
     return (
-        f"Speed from pinned over pageable memory, {pinned['rung']} at {tables.size(pinned)}: whole call "
+        f"Speed from pinned over pageable memory, {pinned['rung']} at {formats.size(pinned)}: whole call "
         f"{call}{''.join(f'; {copy}' for copy in copies)}; kernel alone {kernel}."
     )
 
@@ -434,16 +433,17 @@ def ranks(rows: pd.DataFrame) -> str:
     texts = []
     for device in DEVICES:
         here = rows[rows["device"] == device]
-        first = _first_series(here) if not here.empty else here
-        if first.empty:
+        if here.empty:
             continue
-        most = _largest(here[(here["dtype"] == first["dtype"].iloc[0]) & (here["setting"] == first["setting"].iloc[0])])
-        one = {row["label"]: row for row in analysis.records(_largest(first))}
+        first = _first_series(here)
+        alike = (here["dtype"] == first["dtype"].iloc[0]) & (here["setting"] == first["setting"].iloc[0])
+        most = analysis.largest(here[alike])
+        one = {row["label"]: row for row in analysis.records(analysis.largest(first))}
         last = most[(most["ranks"] == most["ranks"].max()) & (most["baseline"] == 0) & most["label"].isin(list(one))]
         if last.empty or last["ranks"].iloc[0] == first["ranks"].iloc[0]:
             continue
         row = last.loc[last["seconds"].idxmin()]
-        text = f"Speed on {row['ranks']} ranks over {first['ranks'].iloc[0]}, {row['label']} at {tables.size(row)}: "
+        text = f"Speed on {row['ranks']} ranks over {first['ranks'].iloc[0]}, {row['label']} at {formats.size(row)}: "
         text += f"kernel alone {Ratio.of(row, one[row['label']])}"
         if math.isfinite(row["call_seconds"]):
             text += f"; whole call {Ratio.of(row, one[row['label']], 'call_seconds')}"
@@ -472,31 +472,28 @@ def headlines(frame: pd.DataFrame, scaling: pd.DataFrame) -> list[Headline]:
             continue
         device = "cuda" if (own["device"] == "cuda").any() else "cpu"
         own = own[(own["device"] == device) & (own["ranks"] == own["ranks"].min())]
-        metric = OPERATIONS[operation].metric
-        row = own.loc[own[tables.RATES[metric][0]].idxmax()]
-        value = f"{tables.number(tables.rate(row, metric))} {tables.RATES[metric][1]}"
+        column, unit = formats.RATES[operation]
+        row = own.loc[own[column].idxmax()]
+        value = f"{formats.number(formats.rate(row))} {unit}"
         found.append(Headline(name, value, _headline_text(row) + (f"; {row['machine']}" if several else "")))
     if (most := _most_ranks(scaling)) is not None:
         prefix, what = most
         of = "the whole call" if prefix else "the kernel alone"
         text = (
-            f"efficiency of {what['label']} on {what['ranks']} ranks at {tables.size(what)} in {what['dtype']}, {of}, "
+            f"efficiency of {what['label']} on {what['ranks']} ranks at {formats.size(what)} in {what['dtype']}, {of}, "
         )
         text += f"beside the fastest on one rank ({what['kind']} scaling)"
         if not prefix and math.isfinite(what["call_efficiency"]):
-            text += f"; in the whole call {tables.percent(what['call_efficiency'])}"
+            text += f"; in the whole call {formats.percent(what['call_efficiency'])}"
         text += f"; {what['machine']}" if several else ""
-        found.append(Headline("Scaling", tables.percent(what[prefix + "efficiency"]), text))
+        found.append(Headline("Scaling", formats.percent(what[prefix + "efficiency"]), text))
     return found
 
 
 def _headline_text(row: Row) -> str:
-    baseline = OPERATIONS[row["operation"]].baseline(row["device"]).name
-    text = f"{_rung(row)} on {DEVICES[row['device']]} at {tables.size(row)} in {row['dtype']}"
-    if math.isfinite(row["ratio"]):
-        text += f"; its speed over {baseline}: {Ratio(row['ratio'], row['ratio_low'], row['ratio_high'])}"
+    text = f"{_rung(row)} on {DEVICES[row['device']]} at {formats.size(row)} in {row['dtype']}{_over_baseline(row)}"
     if math.isfinite(row["fraction"]):
-        text += f"; {tables.percent(row['fraction'])} of the limit ({row['ceiling']})"
+        text += f"; {formats.percent(row['fraction'])} of the limit ({row['ceiling']})"
     return text
 
 

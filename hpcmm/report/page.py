@@ -15,10 +15,10 @@ from hpcmm import analysis, compare, limits
 from hpcmm.analysis import Series, Summary
 from hpcmm.compare import Comparison
 from hpcmm.operations import OPERATIONS
-from hpcmm.report import drawing, figures, tables
-from hpcmm.report.figures import Figure
+from hpcmm.report import drawing, formats, tables
 from hpcmm.report.findings import Headline
-from hpcmm.report.tables import Table
+from hpcmm.report.markup import Table
+from hpcmm.report.vega import CONFIG, Figure
 
 # What differs from run to run on one machine; the rest of the provenance is its environment.
 OF_THE_RUN = ("utc", "arguments", "slurm")
@@ -37,7 +37,7 @@ class Part:
 
     @property
     def conditions(self) -> str:
-        return tables.conditions(self.series)
+        return formats.conditions(self.series)
 
     @property
     def tables(self) -> list[Table]:
@@ -64,7 +64,7 @@ class Sweep:
 
     @property
     def unit(self) -> str:
-        return tables.RATES[OPERATIONS[self.operation].metric][1]
+        return formats.RATES[self.operation][1]
 
 
 def render(
@@ -114,7 +114,7 @@ def render(
         return identity
 
     def all_kept() -> str:
-        found = {"config": figures.CONFIG, "figures": kept}
+        found = {"config": CONFIG, "figures": kept}
         return drawing.compressed(json.dumps(found, allow_nan=False, separators=(",", ":"), ensure_ascii=False))
 
     return _template("page.html.j2").render(
