@@ -169,17 +169,20 @@ def _sweep(
 ) -> Sweep:
     """Write one sweep's tables; return what the page shows of it."""
     stem = _stem(name)
-    parts, ladders, calls, copies = [], [], [], []
-    for series, own_figures in zip(members, drawn, strict=True):
-        own = series.of(whole.activities)
-        ladder = tables.ladder_table(series) if tables.is_ladder(series) else None
-        listed = tables.activity_table(series, own)
-        sizes = tables.size_table(series, most=32)
-        parts.append(Part(series, own_figures, sizes, ladder, tables.phase_table(series), listed))
-        if ladder:
-            ladders.append(analysis.ladder(series.points))
-        calls.append(analysis.phases(series.points))
-        copies.append(own)
+    copies = [series.of(whole.activities) for series in members]
+    parts = [
+        Part(
+            series,
+            own_figures,
+            tables.size_table(series, most=32),
+            tables.ladder_table(series),
+            tables.phase_table(series),
+            tables.activity_table(series, own_copies),
+        )
+        for series, own_figures, own_copies in zip(members, drawn, copies, strict=True)
+    ]
+    ladders = [analysis.ladder(part.series.points) for part in parts if part.ladder]
+    calls = [analysis.phases(series.points) for series in members]
     points = pd.concat([series.points for series in members])
     sizes = [tables.size_table(series) for series in members]
     folder.tabulate(stem, [part.sizes for part in parts], tables.csv([points], tables.POINT_COLUMNS), whole=sizes)

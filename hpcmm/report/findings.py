@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 
 from hpcmm import analysis
-from hpcmm.model import TEXTBOOK
+from hpcmm.model import TEXTBOOK, Device
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import formats
 from hpcmm.store import DIMENSIONS
 
-DEVICES = {"cpu": "the CPU", "cuda": "the GPU"}
+DEVICES = get_args(Device)
 SAME = "no difference seen"
 
 Row = Mapping[str, Any]
@@ -176,7 +176,7 @@ def best(rows: pd.DataFrame) -> str:
     if ours.empty:
         return ""
     row = ours.loc[ours["seconds"].idxmin()]
-    at = f"At {formats.size(row)} in {row['dtype']} the fastest rung of {DEVICES[row['device']]}"
+    at = f"At {formats.size(row)} in {row['dtype']} the fastest rung of the {formats.device(row['device'])}"
     text = f"{at} is {_reached(row)}."
     plain = ours[ours["arithmetic"] == ""]
     if row["arithmetic"] and not plain.empty:
@@ -235,7 +235,7 @@ def order(rows: pd.DataFrame, resources: pd.DataFrame, profiles: pd.DataFrame) -
             why = [*_why(below, rung, ratio, resources), *_counted(below, rung, profiles)]
             kinds[kind].append(f"{rung['rung']} after {below['rung']} ({'; '.join([ratio.numbers, *why])})")
     exceptions = [f"{kind}: {', '.join(texts)}" for kind, texts in kinds.items() if texts]
-    place = f"On {DEVICES[rungs[0]['device']]} at {formats.size(rungs[0])},"
+    place = f"On the {formats.device(rungs[0]['device'])} at {formats.size(rungs[0])},"
     if not exceptions:
         order = "the order in which they are taught"
         return f"{place} each of the {len(rungs)} rungs is faster than the one before it: {order}."
@@ -491,7 +491,8 @@ def headlines(frame: pd.DataFrame, scaling: pd.DataFrame) -> list[Headline]:
 
 
 def _headline_text(row: Row) -> str:
-    text = f"{_rung(row)} on {DEVICES[row['device']]} at {formats.size(row)} in {row['dtype']}{_over_baseline(row)}"
+    where = f"on the {formats.device(row['device'])} at {formats.size(row)}"
+    text = f"{_rung(row)} {where} in {row['dtype']}{_over_baseline(row)}"
     if math.isfinite(row["fraction"]):
         text += f"; {formats.percent(row['fraction'])} of the limit ({row['ceiling']})"
     return text

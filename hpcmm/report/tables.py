@@ -98,14 +98,11 @@ def _rate_cell(row: Row) -> Cell:
     return Cell(number(rate(row, prefix)), "\n".join(notes))
 
 
-def is_ladder(series: Series) -> bool:
-    """Whether rungs are to be compared: those that move memory, and those of a product at a single size."""
-    sizes = series.points[list(DIMENSIONS)].drop_duplicates()
-    return OPERATIONS[series.operation].metric == "bytes" or len(sizes) == 1
+def ladder_table(series: Series) -> Table | None:
+    """The ladder at each size: time, rate, step and cumulative speed-up of each rung.
 
-
-def ladder_table(series: Series) -> Table:
-    """The ladder at each size: time, rate, step and cumulative speed-up of each rung."""
+    None if rungs are not to be compared: those of a product are at a single size only.
+    """
 
     def if_passed(cell: Column, otherwise: Column = lambda row: EMPTY) -> Column:
         return lambda row: cell(row) if row["result"] == "PASS" else otherwise(row)
@@ -113,6 +110,8 @@ def ladder_table(series: Series) -> Table:
     def beside(row: Row) -> Cell:
         return Cell(against_baseline(row), "" if row["baseline"] else ends(row, "ratio", number))
 
+    if OPERATIONS[series.operation].metric == "flops" and len(series.points[list(DIMENSIONS)].drop_duplicates()) > 1:
+        return None
     some, which = at_sizes(series.points, 4)
     columns: dict[str, Column] = {
         size_title(series.points): of_size,
