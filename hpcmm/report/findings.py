@@ -249,7 +249,7 @@ def _why(below: Row, rung: Row, ratio: Ratio, resources: pd.DataFrame) -> list[s
     change = OPERATIONS[rung["operation"]].variant(rung["variant"]).change
     if ratio.slower:
         reasons.append(change)
-    own, other = _resources_of(rung, resources), _resources_of(below, resources)
+    own, other = _about(rung, resources), _about(below, resources)
     if own is not None and own["local_bytes"] > 0:
         reasons.append(f"{own['local_bytes']:.0f} B a thread are spilled to local memory")
     if own is not None and other is not None and own["occupancy"] < other["occupancy"]:
@@ -261,39 +261,32 @@ def _why(below: Row, rung: Row, ratio: Ratio, resources: pd.DataFrame) -> list[s
 
 
 # What a profiler counts that may explain a step: its column, whether more of it is worse, and how it is told.
-COUNTED = {
-    "shared_wavefronts_per_load": (True, "a load from shared memory takes {} wavefronts instead of {}"),
-    "load_sectors": (True, "a load from global memory touches {} sectors instead of {}"),
-    "active_threads": (False, "{} threads of a warp take part in an instruction instead of {}"),
-    "achieved_occupancy": (False, "the occupancy reached is {} instead of {}"),
-}
+COUNTED = (
+    ("shared_wavefronts_per_load", True, formats.number, "a load from shared memory takes {} wavefronts instead of {}"),
+    ("load_sectors", True, formats.number, "a load from global memory touches {} sectors instead of {}"),
+    ("active_threads", False, formats.number, "{} threads of a warp take part in an instruction instead of {}"),
+    ("achieved_occupancy", False, formats.percent, "the occupancy reached is {} instead of {}"),
+)
 
 
 def _counted(below: Row, rung: Row, profiles: pd.DataFrame) -> list[str]:
     """What a profiler counted of a rung that is worse by a tenth or more than of the one below."""
-    own, other = _resources_of(rung, profiles), _resources_of(below, profiles)
+    own, other = _about(rung, profiles), _about(below, profiles)
     if own is None or other is None:
         return []
     reasons = []
-    for name, (more_is_worse, text) in COUNTED.items():
+    for name, more_is_worse, form, text in COUNTED:
         worse, better = (own[name], other[name]) if more_is_worse else (other[name], own[name])
         if worse > 1.1 * better:
-            shown = formats.percent if "occupancy" in name else formats.number
-            reasons.append(text.format(shown(own[name]), shown(other[name])))
+            reasons.append(text.format(form(own[name]), form(other[name])))
     return reasons
 
 
-def _resources_of(row: Row, frame: pd.DataFrame) -> Row | None:
+def _about(row: Row, frame: pd.DataFrame) -> Row | None:
     """The row of resources or profiles that is about the same rung and type."""
-    if frame.empty:
-        return None
-    same = frame[
-        (frame["operation"] == row["operation"])
-        & (frame["rung"] == row["rung"])
-        & (frame["dtype"] == row["dtype"])
-        & (frame["gpu"] == row["gpu"])
-    ]
-    return None if same.empty else same.iloc[0]
+    for key in ("operation", "rung", "dtype", "gpu"):
+        frame = frame[frame[key] == row[key]]
+    return None if frame.empty else frame.iloc[0]
 
 
 def tiles(rows: pd.DataFrame) -> str:
