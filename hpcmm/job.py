@@ -18,17 +18,7 @@ from hpcmm.backends import gpu_uuids, open_backend
 from hpcmm.durations import STARTUP_SECONDS, duration
 from hpcmm.journal import Journal
 from hpcmm.measure import Problem, measure_point
-from hpcmm.model import (
-    TEXTBOOK,
-    UNCHECKED,
-    Batch,
-    HpcmmError,
-    Measurement,
-    Measuring,
-    Operation,
-    Point,
-    Verdict,
-)
+from hpcmm.model import TEXTBOOK, UNCHECKED, Batch, HpcmmError, Measurement, Measuring, Operation, Point, Verdict
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import world
 from hpcmm.parallel.memory import MemoryShortageError, preflight
