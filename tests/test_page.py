@@ -16,7 +16,10 @@ from hpcmm import compare, report, store
 from hpcmm.model import Point
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine (Debian's package is chromium)")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine (Debian's package is chromium)"),
+    pytest.mark.timeout(900),  # the report of the whole experiment counts for the first test that opens it
+]
 
 CHARTS = "[...document.querySelectorAll('.chart')]"
 DRAWN = f"{CHARTS}.filter(each => each.offsetParent).every(each => each.dataset.state === 'drawn')"
@@ -58,7 +61,7 @@ class Visit:
 
     def draw_all(self) -> None:
         self.page.evaluate(OPEN_ALL)
-        self.page.wait_for_function(DRAWN, timeout=120_000)
+        self.page.wait_for_function(DRAWN, timeout=600_000)
 
 
 @pytest.fixture
@@ -227,6 +230,7 @@ def test_the_values_behind_a_figure_are_a_table(visit, small):
     seen.draw_all()
     details = seen.page.locator("details.values").first
     table = details.locator("table")
+    table.wait_for()
     assert table.locator("tbody tr").count() == 11  # the points that passed
     assert table.locator("thead th").first.inner_text().startswith("Variant")
     assert {"naive 8", "cublas"} <= set(column(table, 1))
