@@ -22,7 +22,8 @@ pytestmark = [
 ]
 
 CHARTS = "[...document.querySelectorAll('.chart')]"
-DRAWN = f"{CHARTS}.filter(each => each.offsetParent).every(each => each.dataset.state === 'drawn')"
+SHOWN = f"{CHARTS}.filter(each => !each.closest('details:not([open])'))"
+DRAWN = f"{SHOWN}.every(each => each.dataset.state === 'drawn')"
 MARKS = ".mark-symbol path, .mark-rect path, .mark-line path, .mark-text text"
 OPEN_ALL = "document.querySelectorAll('details').forEach(each => { each.open = true; })"
 
@@ -279,8 +280,7 @@ def test_printing_shows_what_is_open_on_white(visit, small, tmp_path):
     seen.page.wait_for_function("Boolean(window.vegaEmbed)")
     seen.page.emulate_media(media="print", color_scheme="dark")
     seen.page.pdf(path=tmp_path / "report.pdf")
-    shown = f"{CHARTS}.filter(each => each.offsetParent)"
-    assert seen.page.evaluate(f"{shown}.length > 2 && {shown}.every(each => each.querySelector('svg'))")
+    assert seen.page.evaluate(f"{SHOWN}.length > 2 && {SHOWN}.every(each => each.querySelector('svg'))")
     assert rgb(seen.page.evaluate("getComputedStyle(document.documentElement).backgroundColor")) == (255, 255, 255)
     assert rgb(seen.page.evaluate("getComputedStyle(document.querySelector('.chart .role-axis-label text')).fill")) == (
         0,
@@ -306,9 +306,10 @@ def test_a_column_leads_to_its_definition(visit, small):
 def test_a_link_opens_what_it_leads_to(visit, results):
     seen = visit(results / "report.html")
     target = seen.page.locator("details.series .chart").first
-    assert not target.is_visible()
+    seen.page.wait_for_function(DRAWN, timeout=600_000)
+    assert not target.is_visible() and target.get_attribute("data-state") is None, "what is closed is not drawn"
     seen.page.evaluate("id => { location.hash = id; }", target.get_attribute("id"))
-    target.wait_for()
+    target.locator("svg").wait_for()
 
 
 def test_a_comparison_sorts_and_has_no_serious_fault(visit, tmp_path):

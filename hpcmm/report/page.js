@@ -63,7 +63,7 @@ function fail(place, error) {
 }
 
 const places = [...document.querySelectorAll(".chart")];
-const isShown = place => place.offsetParent !== null;
+const isShown = place => !place.closest("details:not([open])");
 
 // Figures are drawn as they come near; the rest of what is open while the reader reads, to be there for printing.
 const whenIdle = window.requestIdleCallback || (task => setTimeout(task, 50));
