@@ -272,10 +272,68 @@ def test_what_cannot_fit_is_found_with_figures(monkeypatch):
     assert preflight(64, "resident") == ("", False)
 
 
+# Elements of A (10 x 7), B (7 x 6) and C (10 x 6): shares of rank 0 have 4 rows of A and C and 3 of B, those of rank 2
+# have 3 and 2. Rank 0 holds all three besides, and A a second time while they are drawn, and the result: 302.
+@pytest.mark.parametrize(
+    ("algorithm", "ranks", "rank", "device", "staging", "whole"),
+    [
+        ("scatter", 3, 0, 4 * 7 + 42 + 2 * 24, 0, 302),  # C's rows are kept as they were
+        ("scatter", 3, 2, 3 * 7 + 42 + 2 * 18, 21 + 42 + 2 * 18, 0),  # C comes and goes
+        ("staged", 3, 0, 4 * 7 + 42 + 24, 0, 302 + 70 + 42 + 60),  # all three once more, where the node shares them
+        ("staged", 3, 2, 3 * 7 + 42 + 18, 0, 0),
+        ("resident", 3, 0, 4 * 7 + 42 + 2 * 24, 4 * 7, 302),
+        ("resident", 3, 2, 3 * 7 + 42 + 2 * 18, 3 * 7, 0),
+        ("ring", 1, 0, 70 + 42 + 2 * 60, 70, 302),
+        ("ring", 2, 1, 5 * 7 + 3 * 6 + 2 * 30 + 4 * 6, 5 * 7, 0),  # and a block of B that arrives
+        ("ring", 3, 2, 3 * 7 + 2 * 6 + 2 * 18 + 2 * 3 * 6, 3 * 7, 0),  # two, as large as the largest
+        ("cublasmp", 3, 2, 3 * 7 + 2 * 6 + 3 * 18 + 42, 3 * 7, 0),
+        ("summa", 1, 0, 70 + 42 + 2 * 60, 70, 302),
+        ("summa", 4, 0, 5 * 4 + 4 * 3 + 2 * 15 + 2 * 3 * (5 + 3), 5 * 4, 302),  # two panels of three terms
+        ("summa", 4, 3, 5 * 3 + 3 * 3 + 2 * 15 + 2 * 3 * (5 + 3), 5 * 3, 0),
+    ],
+)
+def test_what_a_rank_holds_of_a_product_counted_by_hand(algorithm, ranks, rank, device, staging, whole):
+    assert memory.need(algorithm, MATMUL, (10, 6, 7), ranks, rank) == memory.Need(device, staging, whole)
+
+
+def test_what_a_rank_holds_of_vectors_counted_by_hand():
+    # ten elements on three ranks: four, three, three; a sum's result is one element, of vector_add a vector
+    for algorithm in ("scatter", "all_reduce"):
+        assert memory.need(algorithm, OPERATIONS["sum"], (10,), 3, 0) == memory.Need(4 + 1, 0, 10 + 10 + 1)
+        assert memory.need(algorithm, OPERATIONS["sum"], (10,), 3, 2) == memory.Need(3 + 1, 3 + 1, 0)
+    assert memory.need("scatter", OPERATIONS["vector_add"], (10,), 3, 0) == memory.Need(3 * 4, 0, 30 + 10)
+    assert memory.need("scatter", OPERATIONS["vector_add"], (10,), 3, 1) == memory.Need(3 * 3, 3 * 3, 0)
+
+
 @given(st.integers(1, 64), st.sampled_from([1024, 1000, 4097]))
 def test_a_ring_holds_less_than_a_gathered_b_from_four_ranks_on(ranks, n):
     need = {name: memory.need(name, MATMUL, (n, n, n), ranks, 0).device for name in ("resident", "ring")}
     assert ranks < 4 or need["ring"] <= need["resident"]
+
+
+@pytest.mark.parametrize(
+    ("device", "host", "lacking", "beside"),
+    [
+        (2.0, 1.0, "", True),
+        (1.0, 1.0, "", False),  # the textbook's takes as much of the device once more
+        (0.99, 2.0, r"needs 0.000122 GiB of GPU-1 on \S+, where 0.000127 are free; would fit: staged", False),
+        (2.0, 0.99, r"needs 0.000183 GiB of host \S+, where 0.000191 are free; would fit: scatter", False),
+    ],
+)
+def test_a_device_with_memory_of_its_own_is_held_against_it_and_against_the_hosts(
+    monkeypatch, device, host, lacking, beside
+):
+    backend, n = CpuBackend(threads=1), 64
+    # of the device A, B and C and C once more; of the host three inputs, one of them twice, the result and what
+    # is on its way; a twentieth is left for others
+    needs = {"device": 4 * n * n * 8 / 0.95 + 1, "host": (5 + 1) * n * n * 8 / 0.95 + 1}
+    monkeypatch.setattr(CpuBackend, "in_host_memory", False)
+    monkeypatch.setattr(CpuBackend, "uuid", "GPU-1", raising=False)
+    monkeypatch.setattr(CpuBackend, "free_bytes", lambda self: device * needs["device"], raising=False)
+    monkeypatch.setattr(memory, "host_free", lambda: host * needs["host"])
+    point = Point("matmul", "numpy", (n, n, n), "float64", 1, algorithm="resident")
+    found = memory.preflight(MPI.COMM_SELF, backend, MATMUL, [point])[point.key]
+    assert re.match(lacking or "$", found[0]) and found[1] is beside
 
 
 def test_free_memory_of_the_host_is_no_more_than_the_system_has():
