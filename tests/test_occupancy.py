@@ -71,7 +71,7 @@ def test_resources_of_a_file(tmp_path):
     rows = [
         measurement(matmul("naive", tile=8), resources=kernel(HOPPER, (8, 8), 32, registers=32)),
         measurement(matmul("tiled_padded", tile=16), resources=tiled),
-        measurement(matmul("tiled_padded", n=128, tile=16), resources=tiled | {"grid_x": 8, "grid_y": 8}),
+        measurement(matmul("tiled_padded", n=128, tile=16), resources=tiled | {"grid_x": 3, "grid_y": 16}),
         measurement(matmul("tiled_padded", tile=16, dtype="float64"), verdict=FAIL, resources=tiled),
         measurement(matmul("tiled_padded", tile=16), "cublas"),
         measurement(matmul("serial")),
@@ -79,7 +79,7 @@ def test_resources_of_a_file(tmp_path):
     found = resources(derive(tmp_path, *rows))
     assert list(found["label"]) == ["naive 8", "tiled_padded 16", "tiled_padded 16"]
     assert list(found["dtype"]) == ["float32", "float32", "float64"]
-    assert list(found["grid_x"]) == [4, 8, 4]  # that of the largest
+    assert list(found["grid_y"]) == [4, 16, 4]  # that of the most blocks
     assert list(found["n"]) == [64, 128, 64]
     assert list(found["occupancy"]) == [1.0, 1.0, 1.0]
     assert list(found["limited_by"]) == ["threads, registers, blocks", "threads, registers", "threads, registers"]
