@@ -24,6 +24,27 @@ def test_scaling_keeps_the_size_the_work_or_the_memory_of_each_rank(tmp_path):
     assert (found["efficiency"] == found["speedup"] / found["ranks"]).all()
 
 
+def test_a_whole_call_stands_beside_the_fastest_whole_call_of_the_newest_run(tmp_path):
+    def took(ranks, variant, kernel, call, algorithm=TEXTBOOK):
+        samples = kernel_samples([[kernel] * ranks] * 6) if kernel else ()
+        samples += call_samples([[{"total": call}] * ranks] * 6)
+        return measurement(product(ranks, variant=variant, algorithm=algorithm), samples=samples)
+
+    machine = {"cpu": {"model": "Model T", "cores": 2}}
+    before = [took(1, "naive", 1.0, 2.0), took(2, "naive", 1.0, 2.0)]
+    after = [took(1, "naive", 3.0, 8.0), took(1, "cublas", 4.0, 6.0), took(2, "naive", 2.0, 4.0)]
+    after.append(took(2, "cublas", 0.0, 5.0, "staged"))  # which is a way to do the whole call only
+    runs = [(machine | {"utc": f"2026-0{i}-01"}, {"size": rows}) for i, rows in enumerate((before, after), 1)]
+    found = scaling.speedups(analysis.measurements(merged(tmp_path, *runs)))
+    more = found[(found["kind"] == "strong") & (found["ranks"] == 2)].set_index("label")
+    assert list(more.index) == ["naive", "cublas staged"]
+    assert more.loc["naive", ["speedup", "efficiency", "call_speedup", "call_efficiency"]].tolist() == [
+        *(3 / 2, 3 / 2 / 2, 6 / 4, 6 / 4 / 2)
+    ]
+    assert more.loc["cublas staged", ["call_speedup", "call_efficiency"]].tolist() == [6 / 5, 6 / 5 / 2]
+    assert more.loc["cublas staged", ["speedup", "efficiency"]].isna().all()
+
+
 def test_what_one_rank_did_beside_another_algorithm_is_a_base_too(tmp_path):
     rows = [measurement(product(2, algorithm="ring"), samples=kernel_samples([[3.0, 3.0]] * 6))]
     for algorithm, seconds in (("cublasmp", 6.0), (TEXTBOOK, 4.0)):
