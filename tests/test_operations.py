@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcmm.model import Variant
+from hpcmm.model import Variant, Verdict
 from hpcmm.operations import OPERATIONS, accuracy, matmul
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM, identity, pass_lengths
@@ -51,6 +51,10 @@ def test_exact_product_of_long_rows_and_of_zeros():
     b = rng.integers(-(2**20), 2**20, (3000, 3))
     a[1] = 0
     np.testing.assert_array_equal(accuracy.exact_product(a.astype(float), b.astype(float)), a @ b)
+    a, b = 1 - rng.random((1, 3000)) / 1000, 1 - rng.random((3000, 1)) / 1000  # whose slices have all their bits
+    got = accuracy.exact_product(a, b)[0, 0]
+    exact = sum(Fraction(x) * Fraction(y) for x, y in zip(a[0], b[:, 0], strict=True))
+    assert abs(Fraction(float(got)) + Fraction(float(got - np.longdouble(float(got)))) - exact) <= exact / 2**62
 
 
 def test_gamma_bounds_a_sum_of_roundings():
@@ -58,6 +62,17 @@ def test_gamma_bounds_a_sum_of_roundings():
     assert accuracy.gamma(2**20, "float32") == pytest.approx(1 / 15)
     with pytest.raises(ValueError, match="no rounding bound for 16777216 terms in float32"):
         accuracy.gamma(2**24, "float32")
+
+
+def test_the_error_is_the_largest_beside_what_is_allowed_in_units_of_the_bound():
+    truth, allowed = np.array([1.0, 2.0, 3.0]), np.array([0.1, 1.0, 0.0])
+    verdict = accuracy.judge(np.array([1.02, 2.5, 3.0]), truth, allowed, 1e-3, "by hand")
+    assert verdict == Verdict(True, pytest.approx(0.5e-3), 1e-3, "by hand")
+    wrong = accuracy.judge(
+        np.array([1.02, 2.5, 3.25]), truth, allowed, 1e-3, "by hand"
+    )  # where none is allowed, as it is
+    assert wrong == Verdict(False, 0.25, 1e-3, "by hand", "2: 3.25 - 3 = 0.25")
+    assert accuracy.judge(np.zeros(0), np.zeros(0), np.zeros(0), 1e-3, "none") == Verdict(True, 0.0, 1e-3, "none")
 
 
 # --- the judge of a product --------------------------------------------------------------------------------------
@@ -163,6 +178,18 @@ def test_one_element_a_little_off_is_found(problem, method):
     verdict = judge(right)
     assert rejected(verdict)
     assert place(verdict) == (23, 39)
+
+
+@pytest.mark.parametrize(("dtype", "share"), [("float32", 1e-3), ("float64", 1e-11)])
+@pytest.mark.parametrize("parameters", [{"alpha": -1.5, "beta": 0.5}, {"alpha": 2.0, "beta": -3.0}])
+def test_the_error_of_a_product_is_relative_to_the_magnitudes_that_are_summed(dtype, share, parameters):
+    arrays = MATMUL.draw(np.random.default_rng(3), SHAPE, dtype, parameters)
+    a, b, c = (arrays[name].astype(float) for name in "ABC")
+    got = parameters["alpha"] * (a @ b) + parameters["beta"] * c
+    got[7, 9] += share * (abs(parameters["alpha"]) * (abs(a) @ abs(b)) + abs(parameters["beta"]) * abs(c))[7, 9]
+    verdict = MATMUL.reference(arrays, parameters)(got.astype(dtype))
+    assert rejected(verdict) and place(verdict) == (7, 9)
+    assert verdict.error == pytest.approx(share, rel=1e-3)
 
 
 def long_product(shape: tuple[int, int, int]) -> tuple[dict, np.ndarray]:
