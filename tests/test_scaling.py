@@ -1,5 +1,7 @@
 """What more ranks gain, and what is predicted of them, against arithmetic done here by hand."""
 
+import dataclasses
+
 import pytest
 import timings
 from timings import call_samples, kernel_samples, measurement, merged
@@ -95,6 +97,19 @@ def test_predictions_of_a_file_go_to_1024_ranks_and_have_the_measured_time_besid
     # two steps of each 0.25 s and half of 2 n^2 n / 2 flops; the exchange of n^2 / 2 * 4 bytes is shorter
     expected = [2 * (0.25 + n**3 / 2 * 1e-6) for n in (100, 200)]
     assert measured["predicted_seconds"].tolist() == pytest.approx(expected)
+
+
+def test_each_type_and_each_variant_has_lines_of_its_own(tmp_path):
+    took = {("numpy", "float32"): 1.0, ("numpy", "float64"): 3.0, ("packed", "float32"): 5.0}
+    rows = []
+    for (variant, dtype), seconds in took.items():
+        point = dataclasses.replace(product(2, variant=variant, algorithm="ring"), dtype=dtype)
+        for algorithm in ("ring", TEXTBOOK):
+            rows.append(measurement(point, samples=kernel_samples([[seconds] * 2] * 3), algorithm=algorithm))
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"spread": rows}))
+    found = scaling.predictions(columns, analysis.measurements(columns))
+    there = found[found["ranks"] == 2].set_index(["variant", "dtype"])["predicted_seconds"]
+    assert there.to_dict() == pytest.approx(took)  # two halves of what the textbook's product takes
 
 
 def test_the_largest_product_is_predicted_from_the_most_ranks_that_it_was_measured_on(tmp_path):
