@@ -444,6 +444,9 @@ def test_a_line_of_progress_has_the_rate_of_the_median_of_the_slowest_ranks_and_
     assert told(product, own, (*library[:2], (), timings.FAIL)) == f"{name} PASS 131.1 GFLOP/s, FAILED: cublas"
     assert told(product, ("naive", "", (), timings.FAIL), library) == f"{name} FAIL: {timings.FAIL.where}"
     assert line_of_progress(MATMUL, [unmeasured(MATMUL, product, "not measured: why")]) == f"{name} not measured: why"
+    for algorithm, baseline in (("scatter", True), ("ring", False)):  # a product over ranks is no yardstick
+        missing = unmeasured(MATMUL, dataclasses.replace(product, variant="cublas", algorithm=algorithm), "why")
+        assert (missing.algorithm, missing.baseline) == (algorithm, baseline)
     staged = dataclasses.replace(product, algorithm="staged")  # is timed as a whole call
     rows = [(each, timings.call_samples([[{"total": t}] * 2] * 3)) for each, t in (("staged", 4e-6), ("scatter", 2e-6))]
     assert told(staged, *(("naive", algorithm, samples) for algorithm, samples in rows)) == (

@@ -58,7 +58,7 @@ def test_exact_product_of_long_rows_and_of_zeros():
 
 
 def test_gamma_bounds_a_sum_of_roundings():
-    assert accuracy.gamma(1, "float64") == pytest.approx(2.0**-53, rel=1e-12)
+    assert accuracy.gamma(1, "float64") == pytest.approx(2.0**-53, rel=1e-12, abs=0)
     assert accuracy.gamma(2**20, "float32") == pytest.approx(1 / 15)
     with pytest.raises(ValueError, match="no rounding bound for 16777216 terms in float32"):
         accuracy.gamma(2**24, "float32")
@@ -139,7 +139,7 @@ def test_a_product_computed_in_its_own_precision_passes_with_its_error(problem, 
         a, b, c = (each.astype(np.longdouble) for each in (a, b, c))
         truth = 1.5 * np.einsum("ip,pj->ij", a, b) + 0.5 * c
         magnitude = 1.5 * np.einsum("ip,pj->ij", abs(a), abs(b)) + 0.5 * abs(c)
-        assert verdict.error == pytest.approx(float((abs(got - truth) / magnitude).max()), rel=1e-3)
+        assert verdict.error == pytest.approx(float((abs(got - truth) / magnitude).max()), rel=1e-3, abs=0)
 
 
 def test_a_dropped_term_is_found(problem):
@@ -197,6 +197,7 @@ def test_one_element_is_wrong_beyond_the_bound_and_right_below(dtype, alpha, bet
         got[row, 39] += share * bound
         return judge(got.astype(dtype))
 
+    assert verdict(22, 0.0).bound == pytest.approx(52 * u / (1 - 52 * u), rel=1e-9, abs=0)
     rows = (22, 23)  # of which one is not sampled
     assert any(verdict(row, 0.95).passed for row in rows)
     for row in rows:
@@ -232,7 +233,7 @@ def test_the_error_of_a_product_is_relative_to_the_magnitudes_that_are_summed(dt
     got[7, 9] += share * (abs(parameters["alpha"]) * (abs(a) @ abs(b)) + abs(parameters["beta"]) * abs(c))[7, 9]
     verdict = MATMUL.reference(arrays, parameters)(got.astype(dtype))
     assert rejected(verdict) and place(verdict) == (7, 9)
-    assert verdict.error == pytest.approx(share, rel=1e-3)
+    assert verdict.error == pytest.approx(share, rel=1e-3, abs=0)
 
 
 def long_product(shape: tuple[int, int, int]) -> tuple[dict, np.ndarray]:
