@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from statistics import median
@@ -322,6 +323,61 @@ def test_host_memory_is_part_of_the_label(tmp_path):
     points = [matmul("naive", tile=8, pinned=pinned) for pinned in (1.0, 0.0)]
     rows = derive(tmp_path, *(measurement(point, samples=kernel_samples([1.0])) for point in points))
     assert set(rows["label"]) == {"naive 8 pinned", "naive 8 pageable"}
+
+
+def test_a_pitched_rung_stands_beside_the_same_kernel_without_pitch(tmp_path):
+    times = [float(i) for i in (7, 3, 9, 1, 5, 8, 2, 6, 4)]  # median 5, from 2 to 8
+    rows = [
+        measurement(matmul("tiled_padded", tile=8), samples=kernel_samples(times)),
+        measurement(matmul("pitched", tile=8), samples=kernel_samples([t / 4 for t in times])),
+        measurement(matmul("pitched", tile=16), samples=kernel_samples(times)),
+        measurement(matmul("pitched", tile=8, dtype="float64"), samples=kernel_samples(times)),
+        measurement(matmul("pitched", n=128, tile=8), samples=kernel_samples(times)),
+        measurement(matmul("tiled_padded", n=128, tile=8), verdict=FAIL),
+    ]
+    found = analysis.pitch_pairs(analysis.points(derive(tmp_path, *rows)))
+    (row,) = found.to_dict("records")
+    assert (row["variant"], row["n"], row["tile"], row["dtype"]) == ("pitched", 64, 8.0, "float32")
+    assert (row["gain"], row["gain_low"], row["gain_high"]) == (5 / 1.25, 2 / 2, 8 / 0.5)
+
+
+def test_a_roof_has_the_fastest_point_of_each_rung_and_the_highest_rates_of_the_run(tmp_path):
+    vector = Point("sum", "sequential", (1024,), "float32", 1)
+    took = [
+        *((matmul(), 2.0), (matmul(n=128), 8.0), (matmul("cublas", n=128), 4.0), (matmul(n=128, ranks=2), 0.001)),
+        *((vector, 1e-6), (dataclasses.replace(vector, variant="divergent"), 2e-6)),
+    ]
+    rows = [measurement(point, samples=kernel_samples([[seconds] * point.ranks] * 3)) for point, seconds in took]
+    rows.append(measurement(matmul("tiled_padded", dtype="float64", tile=8), verdict=FAIL))
+    (roof,) = analysis.rooflines(derive(tmp_path, *rows))
+    assert (roof.device, roof.dtype) == ("cuda", "float32")
+    assert roof.ceilings == [("highest of this run", 2 * 128**3 / 4.0, pytest.approx(4 * 1025 / 1e-6))]
+    assert roof.rungs[["rung", "n", "seconds"]].to_numpy().tolist() == [
+        *(["naive", 128, 8.0], ["cublas", 128, 4.0], ["divergent", 1024, 2e-6], ["sequential", 1024, 1e-6])
+    ]
+
+
+def test_states_are_medians_of_neighbours_on_rank_0(tmp_path, monkeypatch):
+    def clocked_at(clocks):
+        return tuple(
+            Sample(i, rank, False, {"kernel": 1.0}, {"sm_clock": clock + 100 * rank, "power": 2 * clock})
+            for i, clock in enumerate(clocks)
+            for rank in (0, 1)
+        )
+
+    sweeps = {
+        "cold": [measurement(matmul(ranks=2), samples=clocked_at([1.0, 9.0, 2.0]))],
+        "none": [measurement(matmul("serial", ranks=2), samples=kernel_samples([(1.0, 1.0)]))],
+        "warm": [measurement(matmul(ranks=2), samples=clocked_at([5.0, 7.0]))],
+    }
+    columns = store.read(timings.write(tmp_path / "timings.h5", sweeps))
+    frame = analysis.measurements(columns)
+    columns_of = ["sample", "sweep", "sm_clock", "power"]
+    each = analysis.states(columns, frame)[columns_of].to_numpy().tolist()
+    assert each == [[0, "cold", 1, 2], [2, "cold", 9, 18], [4, "cold", 2, 4], [8, "warm", 5, 10], [10, "warm", 7, 14]]
+    monkeypatch.setattr(analysis, "MOST_STATES", 2)
+    few = analysis.states(columns, frame)[columns_of].to_numpy().tolist()
+    assert few == [[0, "cold", 2.0, 4.0], [8, "warm", 6.0, 12.0]]
 
 
 # --- limits and activities ---------------------------------------------------------------------------------------

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 import timings
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from timings import FAIL, call_samples, kernel_samples, measurement, merged
 
@@ -58,6 +59,56 @@ def test_large_samples_follow_the_normal_distribution_that_small_ones_come_to():
     for share in (0.001, 0.01, 0.1):
         at = [np.searchsorted(each, share) / len(each) for each in (exact, normal)]
         assert at[0] == pytest.approx(at[1], abs=0.01)
+
+    # of the chance of each u, mean and variance by the textbook
+    chances, u = np.diff(normal, prepend=0.0), np.arange(31 * 31 + 1)
+    mean = (chances * u).sum()
+    assert mean == pytest.approx(31 * 31 / 2, rel=1e-3)
+    assert (chances * (u - mean) ** 2).sum() == pytest.approx(31 * 31 * (31 + 31 + 1) / 12, rel=2e-3)
+
+
+def two_sided(first, second) -> float:
+    """The Mann-Whitney test by going through all arrangements of the ranks."""
+    n, m = len(first), len(second)
+    wins = sum((a > b) + (a == b) / 2 for a, b in itertools.product(first, second))
+    least = math.ceil(min(wins, n * m - wins))
+    places = list(itertools.combinations(range(n + m), n))
+    return min(1.0, 2 * sum(sum(each) - n * (n - 1) // 2 <= least for each in places) / len(places))
+
+
+distinct = st.lists(st.floats(1.0, 2.0), min_size=6, max_size=6, unique=True)
+
+
+@settings(max_examples=20)
+@given(distinct, distinct)
+def test_the_interval_has_the_factors_that_the_test_does_not_reject(first, second):
+    found = compare.change(first, second)
+    if found.verdict == "same":
+        return  # within the margin; or equal samples
+    quotients = sorted(a / b for a, b in itertools.product(first, second))
+    assert found.ratio == pytest.approx(math.sqrt(quotients[17] * quotients[18]))
+    assert found.p == pytest.approx(two_sided(first, second))
+    for below, above in itertools.pairwise([0.4, *quotients, 2.1]):
+        if above - below > 1e-9:
+            factor = (below + above) / 2
+            kept = two_sided(first, [factor * each for each in second]) > compare.ALPHA
+            assert kept is (found.low < factor < found.high)
+
+
+@pytest.mark.parametrize(
+    ("factor", "spread", "verdict"),
+    [
+        *((1.005, 0.001, "same"), (1.015, 0.001, "slower"), (1.008, 0.02, "ambiguous"), (1.008, 0.008, "ambiguous")),
+        *((1.0095, 0.001, "same"), (1.0105, 0.001, "slower")),  # one beyond 1 %, the other not
+    ],
+)
+def test_a_change_is_told_where_the_interval_leaves_1_and_the_ratio_the_margin(factor, spread, verdict):
+    before = [1.0 + spread * i / 11 for i in range(12)]
+    after = [factor * (each + 1e-6) for each in before]
+    there, back = compare.change(before, after), compare.change(after, before)
+    assert (there.verdict, back.verdict) == (verdict, {"slower": "faster"}.get(verdict, verdict))
+    if spread == 0.008:  # 1 is outside, and 1.01 inside
+        assert there.high < 1 and there.low < 1 / 1.01
 
 
 def noisy(rng, count, spread, factor=1.0):

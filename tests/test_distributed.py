@@ -5,6 +5,7 @@ import math
 import re
 from operator import itemgetter
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -30,6 +31,7 @@ from hpcmm.parallel.schedules import (
     column_panels,
     divisions,
     grid,
+    growth,
     panels,
     panels_of,
     partners,
@@ -220,9 +222,15 @@ def test_panels_of_a_grid_cover_the_sum_and_have_one_owner_each(terms, ranks):
             first, count = blocks[owner]
             assert first <= panel.first
             assert panel.first + panel.terms <= first + count
-    for rank in range(ranks):
-        order = panels_of(cut, rows, columns, *divmod(rank, columns))
+    first = {}
+    for place in itertools.product(range(rows), range(columns)):
+        order = panels_of(cut, rows, columns, *place)
         assert sorted(order, key=lambda panel: panel.first) == cut
+        first[place] = order[0].first
+    if terms >= ranks:  # each rank of a row, and each of a column, begins elsewhere
+        assert all(len({first[row, column] for column in range(columns)}) == columns for row in range(rows))
+        assert all(len({first[row, column] for row in range(rows)}) == rows for column in range(columns))
+    assert ranks > 1 or len(cut) == 1
 
 
 def covers(cut: list[tuple[int, int]], length: int) -> bool:
@@ -236,6 +244,22 @@ def test_panels_of_columns_cover_them(columns, most):
     cut = column_panels(columns, most)
     assert covers(cut, columns)
     assert len(cut) <= most
+    assert len(cut) == 1 or columns >= len(cut) * 2048
+
+
+@given(st.tuples(*[st.integers(1, 10**4)] * 2), st.tuples(*[st.integers(1, 16)] * 2), st.booleans())
+def test_what_arrives_grows_as_a_square_or_by_all_of_a_after_the_first_of_b(shape, parts, a_first):
+    order = growth(*shape, *parts, a_first)
+    assert (order[0], order.count("A"), order.count("B")) == ("B", *parts)
+    heights, widths = (
+        [length * i / count for i in range(count + 1)] for length, count in zip(shape, parts, strict=True)
+    )
+    for i, matrix in enumerate(order[1:], 1):
+        a, b = (order[:i].count(each) for each in "AB")
+        if (
+            matrix == "B" and a < parts[0]
+        ):  # what is there of B, or will be, is no wider than what is there of A is high
+            assert widths[b + a_first] <= heights[a] * (1 + 1e-9)
 
 
 @given(st.integers(1, 10**5), st.integers(1, 10**5), st.integers(1, 20))
@@ -272,10 +296,101 @@ def test_what_cannot_fit_is_found_with_figures(monkeypatch):
     assert preflight(64, "resident") == ("", False)
 
 
+# Elements of A (10 x 7), B (7 x 6) and C (10 x 6): shares of rank 0 have 4 rows of A and C and 3 of B, those of rank 2
+# have 3 and 2. Rank 0 holds all three besides, and A a second time while they are drawn, and the result: 302.
+@pytest.mark.parametrize(
+    ("algorithm", "ranks", "rank", "device", "staging", "whole"),
+    [
+        ("scatter", 3, 0, 4 * 7 + 42 + 2 * 24, 0, 302),  # C's rows are kept as they were
+        ("scatter", 3, 2, 3 * 7 + 42 + 2 * 18, 21 + 42 + 2 * 18, 0),  # C comes and goes
+        ("staged", 3, 0, 4 * 7 + 42 + 24, 0, 302 + 70 + 42 + 60),  # all three once more, where the node shares them
+        ("staged", 3, 2, 3 * 7 + 42 + 18, 0, 0),
+        ("resident", 3, 0, 4 * 7 + 42 + 2 * 24, 4 * 7, 302),
+        ("resident", 3, 2, 3 * 7 + 42 + 2 * 18, 3 * 7, 0),
+        ("ring", 1, 0, 70 + 42 + 2 * 60, 70, 302),
+        ("ring", 2, 1, 5 * 7 + 3 * 6 + 2 * 30 + 4 * 6, 5 * 7, 0),  # and a block of B that arrives
+        ("ring", 3, 2, 3 * 7 + 2 * 6 + 2 * 18 + 2 * 3 * 6, 3 * 7, 0),  # two, as large as the largest
+        ("cublasmp", 3, 2, 3 * 7 + 2 * 6 + 3 * 18 + 42, 3 * 7, 0),
+        ("summa", 1, 0, 70 + 42 + 2 * 60, 70, 302),
+        ("summa", 4, 0, 5 * 4 + 4 * 3 + 2 * 15 + 2 * 3 * (5 + 3), 5 * 4, 302),  # two panels of three terms
+        ("summa", 4, 3, 5 * 3 + 3 * 3 + 2 * 15 + 2 * 3 * (5 + 3), 5 * 3, 0),
+    ],
+)
+def test_what_a_rank_holds_of_a_product_counted_by_hand(algorithm, ranks, rank, device, staging, whole):
+    assert memory.need(algorithm, MATMUL, (10, 6, 7), ranks, rank) == memory.Need(device, staging, whole)
+
+
+@pytest.mark.parametrize("shape", [(10, 2, 6), (2, 10, 6), (10, 6, 2)])  # with 30 elements of A, of B or of C on a rank
+@pytest.mark.parametrize("algorithm", ["resident", "ring", "summa", "cublasmp"])
+def test_the_largest_block_is_staged(algorithm, shape):
+    assert memory.need(algorithm, MATMUL, shape, 2, 1).staging == 30
+
+
+def test_what_a_rank_holds_of_vectors_counted_by_hand():
+    # ten elements on three ranks: four, three, three; a sum's result is one element, of vector_add a vector
+    for algorithm in ("scatter", "all_reduce"):
+        assert memory.need(algorithm, OPERATIONS["sum"], (10,), 3, 0) == memory.Need(4 + 1, 0, 10 + 10 + 1)
+        assert memory.need(algorithm, OPERATIONS["sum"], (10,), 3, 2) == memory.Need(3 + 1, 3 + 1, 0)
+    assert memory.need("scatter", OPERATIONS["vector_add"], (10,), 3, 0) == memory.Need(3 * 4, 0, 30 + 10)
+    assert memory.need("scatter", OPERATIONS["vector_add"], (10,), 3, 1) == memory.Need(3 * 3, 3 * 3, 0)
+
+
 @given(st.integers(1, 64), st.sampled_from([1024, 1000, 4097]))
 def test_a_ring_holds_less_than_a_gathered_b_from_four_ranks_on(ranks, n):
     need = {name: memory.need(name, MATMUL, (n, n, n), ranks, 0).device for name in ("resident", "ring")}
     assert ranks < 4 or need["ring"] <= need["resident"]
+
+
+@pytest.mark.parametrize(
+    ("device", "host", "lacking", "beside"),
+    [
+        (2.0, 1.0, "", True),
+        (1.0, 1.0, "", False),  # the textbook's takes as much of the device once more
+        (0.99, 2.0, r"needs 0.000122 GiB of GPU-1 on \S+, where 0.000127 are free; would fit: staged", False),
+        (2.0, 0.99, r"needs 0.000183 GiB of host \S+, where 0.000191 are free; would fit: scatter", False),
+    ],
+)
+def test_a_device_with_memory_of_its_own_is_held_against_it_and_against_the_hosts(
+    monkeypatch, device, host, lacking, beside
+):
+    backend, n = CpuBackend(threads=1), 64
+    # of the device A, B and C and C once more; of the host three inputs, one of them twice, the result and what
+    # is on its way; a twentieth is left for others
+    needs = {"device": 4 * n * n * 8 / 0.95 + 1, "host": (5 + 1) * n * n * 8 / 0.95 + 1}
+    monkeypatch.setattr(CpuBackend, "in_host_memory", False)
+    monkeypatch.setattr(CpuBackend, "uuid", "GPU-1", raising=False)
+    monkeypatch.setattr(CpuBackend, "free_bytes", lambda self: device * needs["device"], raising=False)
+    monkeypatch.setattr(memory, "host_free", lambda: host * needs["host"])
+    point = Point("matmul", "numpy", (n, n, n), "float64", 1, algorithm="resident")
+    found = memory.preflight(MPI.COMM_SELF, backend, MATMUL, [point])[point.key]
+    assert re.match(lacking or "$", found[0]) and found[1] is beside
+
+
+def test_what_the_ranks_of_a_host_take_adds_up_and_the_least_that_any_saw_is_free(monkeypatch):
+    class Two:
+        size, rank = 2, 0
+
+        @staticmethod
+        def allgather(places):
+            return [places, [(name, free / 2, wanted) for name, free, wanted in places]]
+
+    monkeypatch.setattr(memory, "host_free", lambda: 3 * memory.GIB)
+    point = Point("sum", "numpy", (2**26,), "float64", 2)  # half a GiB, drawn and copied, and half of it on each
+    found, _ = memory.preflight(Two(), CpuBackend(threads=1), OPERATIONS["sum"], [point])[point.key]
+    assert re.match(r"needs 2.5 GiB of host \S+, where 1.5 are free; no algorithm", found)
+
+
+@pytest.mark.parametrize(("limits", "free"), [({"a": "1000"}, 600), ({"a/b": "700", "a": "max"}, 300), ({}, 2**50)])
+def test_free_memory_of_the_host_is_what_the_control_groups_leave(tmp_path, monkeypatch, limits, free):
+    for name in ("proc/self", "sys/fs/cgroup/a/b"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/a/b\n")
+    for group, limit in limits.items():
+        (tmp_path / "sys/fs/cgroup" / group / "memory.max").write_text(limit + "\n")
+        (tmp_path / "sys/fs/cgroup" / group / "memory.current").write_text("400\n")
+    monkeypatch.setattr(memory, "Path", lambda path: tmp_path / path.lstrip("/"))
+    monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: SimpleNamespace(available=2**50))
+    assert memory.host_free() == free
 
 
 def test_free_memory_of_the_host_is_no_more_than_the_system_has():
@@ -352,6 +467,45 @@ def test_a_line_is_found_again():
     assert line.latency == pytest.approx(2e-5)
     assert line.per_unit == pytest.approx(3e-9)
     assert line(0) == 0
+    assert cost.fit([1, 3], [3.0, 7.0]) == cost.Line(1.0, 2.0)
+    # no latency is negative: through zero, (1 + 2/3 + 3/5) / (1 + 4/9 + 9/25) has the least relative errors
+    assert cost.fit([1, 2, 3], [1.0, 3.0, 5.0]) == cost.Line(0.0, pytest.approx(510 / 406))
+    assert cost.fit([1, 2], [2.0, 1.0]) == cost.Line(0.0, pytest.approx(2.5 / 4.25))  # nor does more take less
+
+
+lengths = st.integers(1, 20_000)
+
+
+@given(shape=st.tuples(lengths, lengths, lengths), ranks=st.integers(1, 16))
+@example(shape=(16384, 16384, 100), ranks=2)
+def test_where_one_thing_alone_takes_time_a_prediction_is_all_of_it(shape, ranks):
+    """Each element goes up, across, through the product and down once, however it is cut and overlapped."""
+    m, n, k = shape
+    rows, terms = -(-m // ranks), -(-k // ranks)  # of the rank that has the most
+    of_rows, of_columns = grid(ranks)
+    part_rows, part_columns = -(-m // of_rows), -(-n // of_columns)
+    product, from_others = 2 * rows * n * k, (ranks - 1) * 4 * terms * n
+    free = cost.Line(0.0, 0.0)
+    expected = {
+        "staged": (product, from_others, 4 * (rows * k + terms * n + rows * n), 4 * rows * n),
+        "resident": (2 * rows * n * terms * ranks, from_others),
+        "ring": (2 * rows * n * terms * ranks, from_others),
+        # of A and of B, all but the smallest part that a rank of the first row has itself
+        "summa": (
+            2 * part_rows * part_columns * k,
+            4 * ((k - k // of_columns) * part_rows + (k - -(-k // of_rows)) * part_columns),
+        ),
+    }
+    for algorithm, amounts in expected.items():
+        for busy, amount in [*enumerate(amounts), (None, None)]:
+            local, exchange, up, down = (cost.Line(0.0, 1e-9) if busy in (i, None) else free for i in range(4))
+            machine = cost.Machine(local, exchange, {"upload": up, "download": down})
+            kind = "call" if algorithm == "staged" else "kernel"
+            seconds = cost.predict(algorithm, kind, shape, 4, ranks, machine)
+            if busy is None:  # all of them: no sooner than the longest, no later than one after the other
+                assert (1 - 1e-9) * max(amounts) <= seconds * 1e9 <= (1 + 1e-9) * sum(amounts)
+            else:
+                assert seconds == pytest.approx(amount * 1e-9), (algorithm, busy)
 
 
 def test_predictions_of_one_schedule_by_hand():
@@ -381,7 +535,9 @@ def test_an_all_reduce_costs_as_much_for_each_doubling_of_the_ranks():
     expected = [0.5 + 1.001, 0.5 + 0.501 + 0.25, 0.5 + 0.251 + 0.5, 0.5 + 0.126 + 0.75]
     got = [cost.predict("all_reduce", "kernel", (1001,), 4, ranks, machine) for ranks in (1, 2, 4, 8)]
     assert got == pytest.approx(expected)
-    assert math.isnan(cost.predict("all_reduce", "kernel", (1001,), 4, 2, cost.Machine(cost.Line(0.5, 1e-3))))
+    unknown = cost.Machine(cost.Line(0.5, 1e-3))
+    assert math.isnan(cost.predict("all_reduce", "kernel", (1001,), 4, 2, unknown))
+    assert cost.predict("all_reduce", "kernel", (1001,), 4, 1, unknown) == pytest.approx(expected[0])
 
 
 def test_the_textbook_sends_each_other_rank_its_rows_and_all_of_b():
@@ -389,8 +545,10 @@ def test_the_textbook_sends_each_other_rank_its_rows_and_all_of_b():
     machine, shape = cost.Machine(cost.Line(0.5, 1e-8), moves=moves), (10, 20, 50)
     # of ten rows rank 0 keeps four: the other six of A and C go away, B twice, and six of C come back
     away = {"scatter": 6 * (50 + 20) * 8, "broadcast": 2 * 50 * 20 * 8, "gather": 6 * 20 * 8}
-    assert {phase: cost.moved(phase, shape, 8, 3) for phase in away} == away
+    # to its device go four rows of A and C and all of B, and four of C come from there
+    copied = {"upload": (4 * 50 + 50 * 20 + 4 * 20) * 8, "download": 4 * 20 * 8}
+    assert {phase: cost.moved(phase, shape, 8, 3) for phase in away | copied} == away | copied
     expected = 3 * 1.0 + sum(away.values()) * 1e-6 + 0.5 + 2 * 4 * 20 * 50 * 1e-8
     assert cost.predict("scatter", "call", shape, 8, 3, machine) == pytest.approx(expected)
     assert cost.predict("scatter", "call", shape, 8, 1, machine) == pytest.approx(0.5 + 2 * 10 * 20 * 50 * 1e-8)
-    assert math.isnan(cost.predict("scatter", "call", shape, 8, 3, cost.Machine(cost.Line(0.5, 1e-8))))
+    assert math.isnan(cost.predict("scatter", "call", shape, 8, 2, cost.Machine(cost.Line(0.5, 1e-8))))

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import timings
 from mpi4py import MPI
 
 from hpcmm import plan, store
 from hpcmm.backends.cpu import CpuBackend
-from hpcmm.job import measure_batch
+from hpcmm.job import Progress, measure_batch, timed_seconds, unmeasured
+from hpcmm.job import line as line_of_progress
 from hpcmm.journal import CUT_OFF, Journal
 from hpcmm.measure import Contender, Problem, measure_point, run_for_profiler, settled
 from hpcmm.model import Batch, HpcmmError, Measuring, Point
@@ -413,6 +415,72 @@ def test_a_new_source_measures_its_points_alone(measure, tmp_path, capsys):
     for row, same in enumerate([False, False, True, True, True]):
         times = [groups["samples"]["kernel"][groups["samples"]["measurement"] == row] for groups in (before, after)]
         assert np.array_equal(*times) is same
+
+
+# --- what a job says of itself -----------------------------------------------------------------------------------
+
+
+def told(point: Point, *rows) -> str:
+    """The line of progress about a point; each row is a contender, its algorithm, its samples and its verdict."""
+    operation = OPERATIONS[point.operation]
+    return line_of_progress(
+        operation,
+        [
+            timings.measurement(point, contender, *verdict, samples=samples, algorithm=algorithm)
+            for contender, algorithm, samples, *verdict in rows
+        ],
+    )
+
+
+def test_a_line_of_progress_has_the_rate_of_the_median_of_the_slowest_ranks_and_the_ratio_to_the_yardstick():
+    product = Point("matmul", "naive", (64, 64, 64), "float32", 2, {"alpha": 1.5, "beta": 0.5})
+    times = [(1e-6, 4e-6), (5e-6, 2e-6), (3e-6, 3.5e-6)]  # 4, 5 and 3.5 by the slowest, for 524,288 operations
+    calls = timings.call_samples([[{"kernel": 9.0, "total": 9.0}] * 2] * 3)
+    own = ("naive", "", (*timings.kernel_samples(times), *calls))
+    library = ("cublas", "", timings.kernel_samples([(1e-6, 2e-6)] * 3))
+    name = "naive 64x64x64 float32"
+    assert told(product, own) == f"{name} PASS 131.1 GFLOP/s"
+    assert told(product, own, library) == f"{name} PASS 131.1 GFLOP/s, 0.5 x cublas"
+    assert told(product, own, (*library[:2], (), timings.FAIL)) == f"{name} PASS 131.1 GFLOP/s, FAILED: cublas"
+    assert told(product, ("naive", "", (), timings.FAIL), library) == f"{name} FAIL: {timings.FAIL.where}"
+    assert line_of_progress(MATMUL, [unmeasured(MATMUL, product, "not measured: why")]) == f"{name} not measured: why"
+    for algorithm, baseline in (("scatter", True), ("ring", False)):  # a product over ranks is no yardstick
+        missing = unmeasured(MATMUL, dataclasses.replace(product, variant="cublas", algorithm=algorithm), "why")
+        assert (missing.algorithm, missing.baseline) == (algorithm, baseline)
+    staged = dataclasses.replace(product, algorithm="staged")  # is timed as a whole call
+    rows = [(each, timings.call_samples([[{"total": t}] * 2] * 3)) for each, t in (("staged", 4e-6), ("scatter", 2e-6))]
+    assert told(staged, *(("naive", algorithm, samples) for algorithm, samples in rows)) == (
+        "naive staged 64x64x64 float32 PASS 131.1 GFLOP/s, 0.5 x naive scatter"
+    )
+    total = Point("sum", "serial", (999_999,), "float64", 1)
+    assert told(total, ("serial", "", timings.kernel_samples([1e-3]))) == "serial 999999 float64 PASS 8 GB/s"
+
+
+def test_timed_seconds_are_those_of_rank_0_and_a_call_that_was_its_kernel_too_counts_once():
+    point = dataclasses.replace(POINTS["matmul"], ranks=2)
+
+    def seconds(*samples) -> float:
+        return timed_seconds(timings.measurement(point, samples=samples))
+
+    calls = timings.call_samples([[{"kernel": 2.0, "total": 8.0}, {"kernel": 4.0, "total": 16.0}]] * 3)
+    assert seconds(*calls, *timings.kernel_samples([(1.0, 32.0)] * 2)) == 3 * 8.0 + 2 * 1.0
+    once = calls[:2]
+    assert seconds(*once, *timings.kernel_samples([(2.0, 4.0)])) == 8.0
+    assert seconds(*once, *timings.kernel_samples([(1.0, 4.0)])) == 8.0 + 1.0
+    assert seconds() == 0.0
+
+
+def test_the_time_that_is_left_follows_from_what_was_predicted_and_what_it_took(monkeypatch, capsys):
+    points = [dataclasses.replace(POINTS["matmul"], shape=(n, n, n)) for n in range(1, 12)]
+    clock = iter([100.0, 110.0, 125.0])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    progress = Progress(batch_of(points), [1.0, 3.0])  # of eleven points nine were measured before
+    progress.done("first")
+    progress.done("second")
+    assert capsys.readouterr().out.splitlines() == [
+        "[10/11] size/cpu-r1-1 first (10.0 s; 30 s left)",
+        "[11/11] size/cpu-r1-1 second (15.0 s; 0 s left)",
+    ]
 
 
 # --- jobs --------------------------------------------------------------------------------------------------------

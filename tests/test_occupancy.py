@@ -71,7 +71,7 @@ def test_resources_of_a_file(tmp_path):
     rows = [
         measurement(matmul("naive", tile=8), resources=kernel(HOPPER, (8, 8), 32, registers=32)),
         measurement(matmul("tiled_padded", tile=16), resources=tiled),
-        measurement(matmul("tiled_padded", n=128, tile=16), resources=tiled | {"grid_x": 8, "grid_y": 8}),
+        measurement(matmul("tiled_padded", n=128, tile=16), resources=tiled | {"grid_x": 3, "grid_y": 16}),
         measurement(matmul("tiled_padded", tile=16, dtype="float64"), verdict=FAIL, resources=tiled),
         measurement(matmul("tiled_padded", tile=16), "cublas"),
         measurement(matmul("serial")),
@@ -79,7 +79,7 @@ def test_resources_of_a_file(tmp_path):
     found = resources(derive(tmp_path, *rows))
     assert list(found["label"]) == ["naive 8", "tiled_padded 16", "tiled_padded 16"]
     assert list(found["dtype"]) == ["float32", "float32", "float64"]
-    assert list(found["grid_x"]) == [4, 8, 4]  # that of the largest
+    assert list(found["grid_y"]) == [4, 16, 4]  # that of the most blocks
     assert list(found["n"]) == [64, 128, 64]
     assert list(found["occupancy"]) == [1.0, 1.0, 1.0]
     assert list(found["limited_by"]) == ["threads, registers, blocks", "threads, registers", "threads, registers"]
@@ -89,6 +89,16 @@ def test_resources_of_a_file(tmp_path):
     assert list(found["pending_loads"]) == [2 * 2048, 8 * 512, 8 * 512]  # 002: 4,096
     # 4 bytes an operation without tiles, T times better with them, half as good in float64
     assert list(found["bound_flops_per_second"]) == pytest.approx([1.2e12, 16 * 1.2e12, 8 * 1.2e12])
+
+
+def test_a_kernel_with_tiles_of_its_own_loads_these(tmp_path):
+    """A phase of oblong: 256 and 128 rows and columns of float32 and 128 of each of float64, eight deep."""
+    needs = kernel(HOPPER, (256, 1), 1, registers=255, dynamic_shared_bytes=48 * 1024)
+    rows = [measurement(matmul("oblong", dtype=dtype), resources=needs) for dtype in ("float32", "float64")]
+    found = resources(derive(tmp_path, *rows))
+    assert list(found["phase_loads"]) == list(found["pending_loads"]) == [8 * (256 + 128), 8 * (128 + 128)]
+    assert list(found["phase_flops"]) == [2 * 256 * 128 * 8, 2 * 128 * 128 * 8]
+    assert list(found["bound_flops_per_second"]) == pytest.approx([1.2e12 * 512 / 3, 0.6e12 * 128])
 
 
 def test_there_are_none_where_nothing_was_recorded(tmp_path):

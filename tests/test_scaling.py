@@ -1,5 +1,7 @@
 """What more ranks gain, and what is predicted of them, against arithmetic done here by hand."""
 
+import dataclasses
+
 import pytest
 import timings
 from timings import call_samples, kernel_samples, measurement, merged
@@ -22,6 +24,27 @@ def test_scaling_keeps_the_size_the_work_or_the_memory_of_each_rank(tmp_path):
     # eight times the work of 64 in four times the memory and in four seconds; four times its work in two
     assert more == {("strong", 128): 2.0, ("memory-constrained", 128): 2.0, ("weak", 256): 2.0}
     assert (found["efficiency"] == found["speedup"] / found["ranks"]).all()
+
+
+def test_a_whole_call_stands_beside_the_fastest_whole_call_of_the_newest_run(tmp_path):
+    def took(ranks, variant, kernel, call, algorithm=TEXTBOOK):
+        samples = kernel_samples([[kernel] * ranks] * 6) if kernel else ()
+        samples += call_samples([[{"total": call}] * ranks] * 6)
+        return measurement(product(ranks, variant=variant, algorithm=algorithm), samples=samples)
+
+    machine = {"cpu": {"model": "Model T", "cores": 2}}
+    before = [took(1, "naive", 1.0, 2.0), took(2, "naive", 1.0, 2.0)]
+    after = [took(1, "naive", 3.0, 8.0), took(1, "cublas", 4.0, 6.0), took(2, "naive", 2.0, 4.0)]
+    after.append(took(2, "cublas", 0.0, 5.0, "staged"))  # which is a way to do the whole call only
+    runs = [(machine | {"utc": f"2026-0{i}-01"}, {"size": rows}) for i, rows in enumerate((before, after), 1)]
+    found = scaling.speedups(analysis.measurements(merged(tmp_path, *runs)))
+    more = found[(found["kind"] == "strong") & (found["ranks"] == 2)].set_index("label")
+    assert list(more.index) == ["naive", "cublas staged"]
+    assert more.loc["naive", ["speedup", "efficiency", "call_speedup", "call_efficiency"]].tolist() == [
+        *(3 / 2, 3 / 2 / 2, 6 / 4, 6 / 4 / 2)
+    ]
+    assert more.loc["cublas staged", ["call_speedup", "call_efficiency"]].tolist() == [6 / 5, 6 / 5 / 2]
+    assert more.loc["cublas staged", ["speedup", "efficiency"]].isna().all()
 
 
 def test_what_one_rank_did_beside_another_algorithm_is_a_base_too(tmp_path):
@@ -74,6 +97,19 @@ def test_predictions_of_a_file_go_to_1024_ranks_and_have_the_measured_time_besid
     # two steps of each 0.25 s and half of 2 n^2 n / 2 flops; the exchange of n^2 / 2 * 4 bytes is shorter
     expected = [2 * (0.25 + n**3 / 2 * 1e-6) for n in (100, 200)]
     assert measured["predicted_seconds"].tolist() == pytest.approx(expected)
+
+
+def test_each_type_and_each_variant_has_lines_of_its_own(tmp_path):
+    took = {("numpy", "float32"): 1.0, ("numpy", "float64"): 3.0, ("packed", "float32"): 5.0}
+    rows = []
+    for (variant, dtype), seconds in took.items():
+        point = dataclasses.replace(product(2, variant=variant, algorithm="ring"), dtype=dtype)
+        for algorithm in ("ring", TEXTBOOK):
+            rows.append(measurement(point, samples=kernel_samples([[seconds] * 2] * 3), algorithm=algorithm))
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"spread": rows}))
+    found = scaling.predictions(columns, analysis.measurements(columns))
+    there = found[found["ranks"] == 2].set_index(["variant", "dtype"])["predicted_seconds"]
+    assert there.to_dict() == pytest.approx(took)  # two halves of what the textbook's product takes
 
 
 def test_the_largest_product_is_predicted_from_the_most_ranks_that_it_was_measured_on(tmp_path):

@@ -151,7 +151,7 @@ def preflight(comm: MPI.Comm, backend, operation: Operation, points: Sequence[Po
             continue
         lacking = shortage(comm, backend, operation, point, [point.algorithm])
         if lacking:
-            names = [a.name for a in operation.algorithms if a.name != point.algorithm]
+            names = [algorithm.name for algorithm in operation.algorithms]
             fit = [name for name in names if not shortage(comm, backend, operation, point, [name])]
             lacking = f"needs {lacking}; " + (f"would fit: {', '.join(fit)}" if fit else "no algorithm would fit")
         both = list(dict.fromkeys([point.algorithm, TEXTBOOK]))

@@ -112,7 +112,9 @@ def panels(terms: int, rows: int, columns: int) -> list[Panel]:
 
 
 def panels_of(cut: list[Panel], rows: int, columns: int, row: int, column: int) -> list[Panel]:
-    """The order in which the rank at a place of the grid multiplies the panels: round, from a part of its own.
+    """The order in which the rank at a place of the grid multiplies the panels: round, from some part on.
+
+    Those of a row of the grid begin at different parts, and so do those of a column: a part is not asked of by all.
 
     >>> [panel.first for panel in panels_of(panels(24, 2, 3), 2, 3, 1, 0)]
     [12, 13, 16, 18, 0, 2, 8, 9]
