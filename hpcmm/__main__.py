@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from tabulate import tabulate
 
 from hpcmm import backends, doctor, plan, status
-from hpcmm.config import ConfigError, merge_into, read_config
+from hpcmm.config import ConfigError, merge_into, parse, read_config
 from hpcmm.durations import duration
 from hpcmm.model import Batch, HpcmmError
 
@@ -168,7 +167,7 @@ def overridden(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
         key, equals, value = override.partition("=")
         if not equals:
             raise ConfigError(f"--config {override}: allowed: KEY=VALUE")
-        merge_into(config, {key: yaml.safe_load(value)})
+        merge_into(config, {key: parse(value, f"--config {override}")})
     return config
 
 
