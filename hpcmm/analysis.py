@@ -319,7 +319,7 @@ def unprofiled(columns: Columns) -> dict[str, str]:
     given = dict(zip(columns["unprofiled"]["operation"], columns["unprofiled"]["reason"], strict=True))
     measured = dict.fromkeys(columns["measurements"]["operation"])
     absent = [name for name in measured if name not in set(columns["profiles"]["operation"])]
-    return {name: given.get(name, "the timings file has no profile of it") for name in absent}
+    return {name: given.get(name, "the timings file has no profile") for name in absent}
 
 
 SERIES = ["sweep", "operation", "dtype", "ranks", "setting"]  # what the points of a series share

@@ -670,4 +670,4 @@ def test_the_config_of_the_repository_profiles_every_gpu_rung():
         rungs = {variant.name for variant in OPERATIONS[name].ladder if variant.device == "cuda"}
         assert {point.variant for point in points} == rungs
     reasons = {row["operation"]: row["reason"] for row in planned.unprofiled()}
-    assert reasons == dict.fromkeys(("minimum", "maximum"), "its kernels are those of sum")
+    assert reasons == dict.fromkeys(("minimum", "maximum"), "the kernels are those of sum")
