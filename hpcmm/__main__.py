@@ -41,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:  # as of a folder that cannot be written, or a full disk
-        place = f"{error.filename}: " if error.filename else ""
+        place = error.filename2 or error.filename  # of two, the one that a temporary file was to become
+        place = f"{place}: " if place else ""
         print(f"hpcmm: error: {place}{os.strerror(error.errno) if error.errno else error}", file=sys.stderr)
         return 1
 

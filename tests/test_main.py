@@ -353,6 +353,9 @@ def test_a_folder_that_cannot_be_written_is_told_plainly(tmp_path):
     (tmp_path / "taken").write_text("a file")
     said = refused(hpcmm("report", tmp_path / "timings.h5", "--results", tmp_path / "taken"))
     assert "taken" in said and said.endswith(": Not a directory")
+    (tmp_path / "results" / "report.html").mkdir(parents=True)
+    said = refused(hpcmm("report", tmp_path / "timings.h5", "--results", tmp_path / "results"))
+    assert said.endswith("results/report.html: Is a directory")
 
 
 def test_what_a_run_left_undone_names_the_point_in_which_a_job_ended(running, tmp_path):
