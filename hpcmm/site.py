@@ -7,9 +7,9 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hpcmm.config import parse
 from hpcmm.model import Batch, HpcmmError
 from hpcmm.operations import OPERATIONS
-from hpcmm.config import parse
 
 RANK_MB = {"cpu": 500, "cuda": 3000}  # of host memory, before any array
 CHECKING_COPIES = 8

@@ -20,7 +20,7 @@ from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurem
 
 from hpcmm import analysis, profiling, report, store
 from hpcmm.model import COUNTERS, TEXTBOOK, UNCHECKED, Point, Profile, Verdict
-from hpcmm.report import formats, markup, page, tables, vega
+from hpcmm.report import figures, formats, markup, page, tables, vega
 
 COMMAND = [sys.executable, "-m", "hpcmm", "report"]
 MATMUL = {"alpha": 1.5, "beta": 0.5}
