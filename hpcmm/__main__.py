@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from tabulate import tabulate
 
 from hpcmm import backends, doctor, plan, status
-from hpcmm.config import ConfigError, merge_into, read_config
+from hpcmm.config import ConfigError, merge_into, parse, read_config
 from hpcmm.durations import duration
 from hpcmm.model import Batch, HpcmmError
 
@@ -42,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:  # as of a folder that cannot be written, or a full disk
-        place = f"{error.filename}: " if error.filename else ""
+        place = error.filename2 or error.filename  # of two, the one that a temporary file was to become
+        place = f"{place}: " if place else ""
         print(f"hpcmm: error: {place}{os.strerror(error.errno) if error.errno else error}", file=sys.stderr)
         return 1
 
@@ -168,7 +168,7 @@ def overridden(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
         key, equals, value = override.partition("=")
         if not equals:
             raise ConfigError(f"--config {override}: allowed: KEY=VALUE")
-        merge_into(config, {key: yaml.safe_load(value)})
+        merge_into(config, {key: parse(value, f"--config {override}")})
     return config
 
 

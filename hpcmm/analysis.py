@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
 
 from hpcmm import limits
 from hpcmm.interval import interval_rank
-from hpcmm.model import COUNTERS, PHASES, RESOURCES, STATES, TEXTBOOK, UNCHECKED, spread_name
+from hpcmm.model import COUNTERS, PHASES, RESOURCES, STATES, TEXTBOOK, UNCHECKED, Device, spread_name
 from hpcmm.operations import OPERATIONS
 from hpcmm.store import DIMENSIONS, MEASUREMENTS, PROFILES, WHAT, StoreError
 
@@ -110,9 +110,15 @@ def measurements(columns: Columns) -> pd.DataFrame:
         - ``throttled`` and ``throttle_reasons``: the bits of ``THROTTLING`` that any sample has.
     """
     frame = pd.DataFrame(dict(columns["measurements"]))
-    for operation in frame["operation"].unique():
-        if operation not in OPERATIONS:
-            raise StoreError(f"operation {operation!r} is unknown to this package: upgrade hpcmm")
+    known = {
+        (operation.name, dtype, algorithm.name, device)
+        for operation in OPERATIONS.values()
+        for dtype in operation.dtypes
+        for algorithm in operation.algorithms
+        for device in get_args(Device)
+    }
+    for kind in set(zip(*(frame[name] for name in ("operation", "dtype", "algorithm", "device")), strict=True)) - known:
+        raise StoreError(f"{', '.join(kind)}: a measurement that is unknown to this package: upgrade hpcmm")
     parameters = sorted(set(frame.columns) - set(MEASUREMENTS))
     _describe(frame, parameters)
     _place(columns, frame, parameters)
@@ -319,7 +325,7 @@ def unprofiled(columns: Columns) -> dict[str, str]:
     given = dict(zip(columns["unprofiled"]["operation"], columns["unprofiled"]["reason"], strict=True))
     measured = dict.fromkeys(columns["measurements"]["operation"])
     absent = [name for name in measured if name not in set(columns["profiles"]["operation"])]
-    return {name: given.get(name, "the timings file has no profile of it") for name in absent}
+    return {name: given.get(name, "the timings file has no profile") for name in absent}
 
 
 SERIES = ["sweep", "operation", "dtype", "ranks", "setting"]  # what the points of a series share

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import jsonschema
 import yaml
@@ -25,7 +26,7 @@ Validator = jsonschema.validators.extend(
     type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
         {
             "integer": lambda _, value: type(value) is int,
-            "number": lambda _, value: type(value) is int or (type(value) is float and math.isfinite(value)),
+            "number": lambda _, value: type(value) in (int, float) and abs(value) <= sys.float_info.max,
         }
     ),
 )
@@ -38,6 +39,9 @@ TYPES = {
     "number": "a number, such as 0.001",
     "string": "a name",
 }
+
+
+MOST_POINTS = 100_000  # of a sweep: planning them takes seconds, and measuring them days
 
 
 class ConfigError(HpcmmError):
@@ -56,6 +60,28 @@ class Loader(yaml.SafeLoader):
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node:
+        node = super().compose_node(parent, index)
+        if node.end_mark is None:  # one that is not yet read to its end
+            raise yaml.MarkedYAMLError(problem="an alias of what it stands in", problem_mark=node.start_mark)
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, KeyError, AttributeError) as error:  # as of the date 2026-13-01
+            raise yaml.MarkedYAMLError(problem=f"not a value: {error}", problem_mark=node.start_mark) from error
+
+
+def parse(text: str | TextIO, place: str | Path) -> Any:
+    """Read YAML; ``place`` is what an error names."""
+    try:
+        return yaml.load(text, Loader)
+    except RecursionError:
+        raise ConfigError(f"{place}: brackets or indents in one another without end") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{place}: {error}") from error
+
 
 def read_config(*paths: str | Path) -> dict[str, Any]:
     """Read config files, later ones over earlier.
@@ -69,11 +95,9 @@ def read_config(*paths: str | Path) -> dict[str, Any]:
     for path in paths:
         try:
             with Path(path).open(encoding="utf-8") as file:
-                read = yaml.load(file, Loader)
+                read = parse(file, path)
         except OSError as error:
             raise ConfigError(f"{path}: {error.strerror}") from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path}: {error}") from error
         if not isinstance(read, dict):
             raise ConfigError(f"{path}: {read!r}; allowed: keys with values, as in config.yaml")
         merge_into(config, read)
@@ -93,7 +117,8 @@ def validated(config: Mapping[str, Any]) -> dict[str, Any]:
     """Pick the values of the chosen scale and hold the result against the schema."""
     scale = config.get("scale", SCALES[0])
     require("scale", scale, SCALES)
-    for name in config.get("sweeps") or ():
+    sweeps = config.get("sweeps")
+    for name in sweeps if isinstance(sweeps, Mapping) else ():
         if name in SCALES:
             raise ConfigError(f"config: sweeps: name {name!r}; allowed: all but the scales, {', '.join(SCALES)}")
     switched = {key: SWITCHES.get(value, value) if isinstance(value, str) else value for key, value in config.items()}
@@ -110,15 +135,22 @@ def validated(config: Mapping[str, Any]) -> dict[str, Any]:
     return picked
 
 
-def at_scale(value: Any, scale: str) -> Any:
+def at_scale(value: Any, scale: str, place: str = "") -> Any:
     """Replace each mapping from scales to values by the value of ``scale``."""
     if isinstance(value, Mapping):
         if value and set(value) <= set(SCALES):
             if scale not in value:
-                raise ConfigError(f"config: {dict(value)} has no value for scale {scale}; give {' and '.join(SCALES)}")
+                both = " and ".join(SCALES)
+                raise ConfigError(f"config: {place}: {told(value)} has no value for scale {scale}; give {both}")
             return value[scale]
-        return {key: at_scale(each, scale) for key, each in value.items()}
+        return {key: at_scale(each, scale, f"{place}.{key}" if place else str(key)) for key, each in value.items()}
     return value
+
+
+def told(value: Any) -> str:
+    """A value as Python writes it, no longer than a reader wants it."""
+    text = repr(value)
+    return text if len(text) <= 100 else text[:100] + "..."
 
 
 def schema_message(error: jsonschema.ValidationError) -> str:
@@ -128,7 +160,7 @@ def schema_message(error: jsonschema.ValidationError) -> str:
     match error.validator:
         case "additionalProperties":
             unknown = [key for key in error.instance if key not in error.schema["properties"]]
-            return f"config: {place}: unknown key {unknown[0]!r}; allowed: {', '.join(error.schema['properties'])}"
+            return f"config: {place}: unknown key {told(unknown[0])}; allowed: {', '.join(error.schema['properties'])}"
         case "required":
             missing = [key for key in limit if key not in error.instance]
             return f"config: {place}: key {missing[0]!r} is missing; needed: {', '.join(limit)}"
@@ -139,7 +171,9 @@ def schema_message(error: jsonschema.ValidationError) -> str:
         case "type":
             allowed = f"allowed: {TYPES[limit]}"
         case "pattern":
-            return f"config: {place}: name {error.instance!r}; allowed: letters, digits, '-' and '_'"
+            return f"config: {place}: name {told(error.instance)}; allowed: letters, digits, '-' and '_'"
+        case "maxLength":
+            return f"config: {place}: name {told(error.instance)}; allowed: at most {limit} characters"
         case "minimum" | "exclusiveMinimum":
             allowed = f"allowed: {'more than' if error.validator == 'exclusiveMinimum' else 'at least'} {limit}"
         case "maximum":
@@ -150,13 +184,13 @@ def schema_message(error: jsonschema.ValidationError) -> str:
             allowed = f"allowed: at least {limit} entry"
         case _:
             allowed = error.message
-    return f"config: {place}: {error.instance!r}; {allowed}"
+    return f"config: {place}: {told(error.instance)}; {allowed}"
 
 
 def require(place: str, value: Any, allowed: Collection) -> None:
     """Refuse a value that is not one of those allowed at its place."""
     if value not in allowed:
-        raise ConfigError(f"config: {place}: {value!r}; allowed: {', '.join(map(str, allowed))}")
+        raise ConfigError(f"config: {place}: {told(value)}; allowed: {', '.join(map(str, allowed))}")
 
 
 @dataclass(frozen=True)
@@ -203,12 +237,13 @@ def read_sweep(name: str, entry: Mapping[str, Any]) -> Sweep:
         if key in entry and key not in operation.parameters:
             raise ConfigError(f"config: {place}.{key}: {operation.name} has no such parameter")
     parameters = {key: float(entry.get(key, value)) for key, value in operation.parameters.items()}
-    shapes = sweep_shapes(place, entry, operation)
+    axes = (variants, algorithms, dtypes, *(entry.get(key, [1]) for key in ("ranks", "tiles", "pinned")))
+    shapes = sweep_shapes(place, entry, operation, math.prod(map(len, axes)))
     return Sweep(place, entry, operation, variants, algorithms, dtypes, shapes, parameters)
 
 
-def sweep_shapes(place: str, entry: Mapping[str, Any], operation: Operation) -> list[tuple[int, ...]]:
-    """The shapes that an entry asks for, by ``sizes`` or ``shapes``."""
+def sweep_shapes(place: str, entry: Mapping[str, Any], operation: Operation, points: int) -> list[tuple[int, ...]]:
+    """The shapes that an entry asks for, by ``sizes`` or ``shapes``; each has so many points at most."""
     dimensions = len(operation.dimensions)
     if ("sizes" in entry) == ("shapes" in entry):
         raise ConfigError(f"config: {place}: give either sizes or shapes")
@@ -220,6 +255,11 @@ def sweep_shapes(place: str, entry: Mapping[str, Any], operation: Operation) -> 
                     f"config: {place}.sizes.start: {sizes['start']}; allowed: at most stop, {sizes['stop']}"
                 )
             sizes = range(sizes["start"], sizes["stop"] + 1, sizes["step"])
+        if len(sizes) * points > MOST_POINTS:
+            raise ConfigError(
+                f"config: {place}: up to {len(sizes) * points} points, its sizes times its variants, types, ranks and "
+                f"so on; allowed: at most {MOST_POINTS}"
+            )
         return [(size,) * dimensions for size in sizes]
     for shape in entry["shapes"]:
         if len(shape) != dimensions:

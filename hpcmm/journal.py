@@ -9,7 +9,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +28,8 @@ class Journal:
     """What happened to the points of a batch that is not complete, one JSON line each, synced as they come.
 
     Every line about a point has its fingerprint; those that the batch does not have belong to another
-    kernel or way of measuring and count for nothing. A line that a crash cut short is dropped on opening.
+    kernel or way of measuring and count for nothing. Before the JSON stands its CRC-32: a line that a crash cut
+    short, or that is damaged, is dropped on opening, with all after it.
 
     Complete files are kept under their batch's fingerprint too, in the folder ``kept`` beside them: a
     workflow deletes its output before it makes it anew, and most points of it may be as they were.
@@ -79,14 +81,9 @@ class Journal:
     def _load(self) -> None:
         self._file.seek(0)
         good = 0
-        for line in self._file.readall().splitlines(keepends=True):
-            try:
-                entry = json.loads(line) if line.endswith(b"\n") else None
-            except ValueError:
-                entry = None
-            if entry is None or (good == 0 and "provenance" not in entry):
-                break
-            good += len(line)
+        for line in whole_lines(self._file.readall()):
+            entry = json.loads(line)
+            good += len(b"%08x %b\n" % (0, line))
             fingerprint = entry.get("fingerprint")
             if "provenance" in entry:
                 self.runs.append(entry["provenance"])
@@ -125,7 +122,8 @@ class Journal:
         self._file.seek(0, os.SEEK_END)
         start = self._file.tell()
         try:
-            line = json.dumps(entry).encode() + b"\n"
+            text = json.dumps(entry).encode()
+            line = b"%08x %b\n" % (zlib.crc32(text), text)
             while line:
                 line = line[self._file.write(line) :]
             os.fsync(self._file.fileno())
@@ -169,6 +167,15 @@ class Journal:
         self._file.close()
 
 
+def whole_lines(journal: bytes) -> Iterator[bytes]:
+    """The JSON of a journal's lines, up to the first that is not as it was written."""
+    for line in journal.splitlines(keepends=True):
+        checksum, _, text = line.removesuffix(b"\n").partition(b" ")
+        if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(text):
+            return
+        yield text
+
+
 def kept_file(output: Path, batch: Batch) -> Path:
     """Where a batch whose file is ``output`` is kept once it is complete."""
     return output.parent / "kept" / f"{batch.device}-r{batch.ranks}-{batch.fingerprint[:16]}.h5"
@@ -198,18 +205,13 @@ def glance(path: Path) -> Glance | None:
     finished, recent, failed, begun, started = set(), set(), {}, "", None
     try:
         changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-        lines = path.read_bytes().splitlines(keepends=True)
+        lines = list(whole_lines(path.read_bytes()))
     except FileNotFoundError:
         return None
     for line in lines:
-        if not line.endswith(b"\n"):
-            break
         match = JOURNAL_LINE.match(line)  # a point's line is long, and its measurements are of no interest here
         if match is None:
-            try:
-                entry = json.loads(line)
-            except ValueError:  # cut off by a crash: who opens the journal next drops it
-                break
+            entry = json.loads(line)
             started = datetime.fromisoformat(entry["provenance"]["utc"])
             finished.update(entry["kept"])
             recent, begun = set(), ""

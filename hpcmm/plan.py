@@ -107,7 +107,7 @@ class Plan:
             reasons.append("no GPU variant is measured in floating point on one rank")
             shared = [other for other in profiled if OPERATIONS[other].kernels == OPERATIONS[operation].kernels]
             if shared:
-                reasons = [f"its kernels are those of {shared[0]}"]
+                reasons = [f"the kernels are those of {shared[0]}"]
             if not self.config.get("profile"):
                 reasons = ["not asked for: make profile, or --config profile=true"]
             if operation not in profiled:
@@ -117,7 +117,8 @@ class Plan:
     def write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(dataclasses.asdict(self), indent=1) + "\n")
+        entry = dataclasses.asdict(self) | {"fingerprint": self.fingerprint}
+        temporary.write_text(json.dumps(entry, indent=1) + "\n")
         temporary.replace(path)
 
 
@@ -127,13 +128,20 @@ def read(path: Path) -> Plan:
     Raises
     ------
     ConfigError
-        If there is none, or one of another version.
+        If there is none, or one of another version, or one that is damaged.
     """
     try:
-        return from_json(json.loads(path.read_text()))
+        entry = json.loads(path.read_text(encoding="utf-8"))
+        fingerprint = entry["fingerprint"]
+        del entry["fingerprint"]
+        if fingerprint != digest(entry):
+            raise ValueError("not as it was written")
+        return from_json(entry)
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: no such file; a run writes it when it starts") from error
-    except (ValueError, TypeError, KeyError) as error:
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ConfigError(f"{path}: not a plan of this version of hpcmm; start the run again") from error
 
 

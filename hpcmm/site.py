@@ -7,8 +7,7 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import yaml
-
+from hpcmm.config import parse
 from hpcmm.model import Batch, HpcmmError
 from hpcmm.operations import OPERATIONS
 
@@ -85,18 +84,20 @@ def read(path: Path) -> Site:
     defaults = Site()
     known = {each.name: type(getattr(defaults, each.name)) for each in dataclasses.fields(Site)}
     try:
-        entries = yaml.safe_load(path.read_text()) or {}
-    except (OSError, yaml.YAMLError) as error:
-        raise HpcmmError(f"{path}: {error}") from error
+        with path.open(encoding="utf-8") as file:
+            entries = parse(file, path) or {}
+    except OSError as error:
+        raise HpcmmError(f"{path}: {error.strerror}") from error
     if not isinstance(entries, dict):
         raise HpcmmError(f"{path}: {entries!r}; allowed: keys with values")
     for key, value in entries.items():
         if key not in known:
             raise HpcmmError(f"{path}: unknown key {key!r}; allowed: {', '.join(known)}")
+        least = 1 if key == "cpus_per_rank" else 0
         texts = isinstance(value, list) and all(isinstance(each, str) for each in value)
         if value is not None and (
-            type(value) is not known[key] or (known[key] is int and value < 0) or (known[key] is list and not texts)
+            type(value) is not known[key] or (known[key] is int and value < least) or (known[key] is list and not texts)
         ):
-            allowed = {str: "a text", int: "a whole number, not below 0", list: "a list of texts"}[known[key]]
+            allowed = {str: "a text", int: f"a whole number, not below {least}", list: "a list of texts"}[known[key]]
             raise HpcmmError(f"{path}: {key}: {value!r}; allowed: {allowed}")
-    return Site(**{key: value for key, value in entries.items() if value is not None})
+    return Site(**{key: value for key, value in entries.items() if value not in (None, "")})

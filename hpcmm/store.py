@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,6 +100,8 @@ WHAT += (*DIMENSIONS, "dtype", "ranks")  # and parameters
 INDEXES = {"run": "runs", "measurement": "measurements"}  # column -> the group of which it has rows
 Groups = dict[str, dict[str, np.ndarray]]  # group -> column -> values
 LATER = ("profiles", "unprofiled")  # files that were written before there were profiles lack these
+# Ends a file, before the CRC-32 of all that is ahead of it. HDF5 does not read it, and cuts it off where it writes.
+SEAL = b"\nhpcmm crc32 "
 
 
 class StoreError(HpcmmError):
@@ -242,7 +245,7 @@ def write_groups(path: Path, groups: Groups, single: bool = False) -> None:
         image = file.id.get_file_image()
     try:
         with replacing(path) as temporary:
-            temporary.write_bytes(image)
+            temporary.write_bytes(image + SEAL + b"%08x" % zlib.crc32(image))
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}; what was there is kept") from error
 
@@ -273,9 +276,10 @@ def read(path: Path) -> Groups:
     Raises
     ------
     StoreError
-        If the file is missing, cut short, not of this suite, or of a schema newer than this package.
+        If the file is missing, cut short, damaged, not of this suite, or of a schema newer than this package.
     """
     try:
+        _check_seal(path)
         with h5py.File(path, "r") as file:
             if file.attrs.get("format") != FORMAT:
                 raise StoreError(f"{path}: not a file of {FORMAT}")
@@ -288,15 +292,15 @@ def read(path: Path) -> Groups:
                 group: _read_group(file[group]) if group in file or group not in LATER else _empty(group)
                 for group in GROUPS
             }
-            rows, samples = len(groups["measurements"]["run"]), len(groups["samples"]["rank"])
+            rows, samples = _length(groups["measurements"]), _length(groups["samples"])
             unknown = dict.fromkeys(RESOURCES, np.full(rows, np.nan))
             unknown |= dict.fromkeys(("fingerprint", "transport", "schedule"), np.full(rows, "", object))
             unknown |= dict.fromkeys(("algorithm", "contender_algorithm"), np.full(rows, TEXTBOOK, object))
             phases = dict.fromkeys(PHASES, np.full(samples, np.nan))
-            return groups | {
-                "measurements": unknown | groups["measurements"],
-                "samples": phases | groups["samples"],
-            }
+            groups["measurements"] = unknown | groups["measurements"]
+            groups["samples"] = phases | groups["samples"]
+            _check(groups)
+            return groups
     except FileNotFoundError as error:
         raise StoreError(f"{path}: no such file") from error
     except StoreError:
@@ -317,8 +321,37 @@ def _read_group(group: h5py.Group) -> dict[str, np.ndarray]:
     for name, column in group.items():
         if not name.endswith("_index"):
             values = column.asstr()[()] if h5py.check_string_dtype(column.dtype) else column[()]
-            columns[name] = values.astype("f8") if values.dtype == "f4" else values
+            columns[name] = values.astype("f8") if values.dtype.kind == "f" else values
     return columns
+
+
+def _check_seal(path: Path) -> None:
+    """Refuse a file that is not as it was written: HDF5 may find other numbers in it, or look for them for ever."""
+    image = path.read_bytes()
+    end = image.rfind(SEAL, -len(SEAL) - 8)
+    if end >= 0 and image[end:] != SEAL + b"%08x" % zlib.crc32(memoryview(image)[:end]):
+        raise ValueError("its checksum is not that of its content")
+
+
+def _check(groups: Groups) -> None:
+    """Refuse columns that no run writes, whoever wrote them, before anything is derived from them."""
+    for group, columns in groups.items():
+        if lacking := GROUPS[group].keys() - columns.keys():
+            raise ValueError(f"{group} has no {min(lacking)}")
+        length = len(columns[next(iter(GROUPS[group]))])
+        for name, values in columns.items():
+            kind, unit, _ = GROUPS[group].get(name, ("f8", "1", ""))  # a parameter
+            kinds = "O" if kind == TEXT else "f" if kind == "f8" else "iu"
+            if values.shape != (length,) or values.dtype.kind not in kinds:
+                raise ValueError(f"{group}.{name}: {values.dtype} {values.shape}; allowed: {kind} ({length},)")
+            wrong = np.zeros(length, bool)
+            if kinds == "iu":
+                most = _length(groups[INDEXES[name]]) - 1 if name in INDEXES else 1 if kind == "u1" else np.inf
+                wrong = (values < (name == "ranks")) | (values > most)
+            elif unit == "s":
+                wrong = (values < 0) | np.isinf(values)
+            if wrong.any():
+                raise ValueError(f"{group}.{name}: {values[wrong][0]} in row {np.flatnonzero(wrong)[0]}")
 
 
 def merge(

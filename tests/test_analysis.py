@@ -51,6 +51,15 @@ def test_medians_of_groups_are_those_of_each_group(groups, random):
             assert (row["low"], row["high"]) == (known[rank - 1], known[-rank])
 
 
+@pytest.mark.parametrize("name", ["operation", "dtype", "algorithm", "device"])
+def test_what_this_package_does_not_know_is_refused(tmp_path, name):
+    point = Point("sum", "serial", (8,), "int32", 1)
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"size": [measurement(point)]}))
+    columns["measurements"][name][0] = "newer"
+    with pytest.raises(store.StoreError, match=r"newer.* unknown to this package: upgrade"):
+        analysis.measurements(columns)
+
+
 def test_kernel_seconds_are_the_median_over_repetitions_of_the_slowest_rank(tmp_path):
     times = [(1.0, 4.0), (5.0, 2.0), (3.0, 3.5)]
     (row,) = derive(tmp_path, measurement(matmul(ranks=2), samples=kernel_samples(times))).to_dict("records")

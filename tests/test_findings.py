@@ -65,6 +65,16 @@ def test_steps_that_do_not_gain_are_named_with_ratio_interval_and_reason(tmp_pat
     assert "too few repetitions to tell: register_1d after tiled_unrolled 8 (3.00×)." in text
 
 
+def test_a_rung_that_is_no_more_has_a_ratio_without_a_reason(tmp_path):
+    rows = [timed(product(v), t) for v, t in (("register_1d", 1.0), ("register_2d", 2.0), ("vectorized", 3.0))]
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"size": rows}))
+    for name in ("variant", "contender"):
+        columns["measurements"][name][2] = "retired"
+    frame = analysis.measurements(columns)
+    sentences = findings.what_to_see(frame, occupancy.resources(frame), analysis.profiles(columns))
+    assert "retired after register_2d (0.667×, 0.667 to 0.667)" in about(sentences, "steps")
+
+
 def test_a_profile_explains_a_step_that_does_not_gain(tmp_path):
     rows = [timed(product(v, tile=8), t) for v, t in (("naive", 4.0), ("bank_conflict", 5.0), ("conflict_free", 3.0))]
     columns = store.read(timings.write(tmp_path / "timings.h5", {"size": rows}))

@@ -164,10 +164,13 @@ def test_for_a_cluster_the_gpus_of_this_machine_do_not_matter(config):
         ("scale=huge", "config: scale: 'huge'; allowed: quick, full"),
         ("scale", "--config scale: allowed: KEY=VALUE"),
         ("job_minutes=0", "config: job_minutes: 0; allowed: more than 0"),
+        ("sweeps={", "--config sweeps={: "),
     ],
 )
 def test_a_plan_refuses_a_wrong_override(config, override, named):
-    assert named in refused(hpcmm("plan", "--configfile", config, "--config", override))
+    done = hpcmm("plan", "--configfile", config, "--config", override)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.startswith("hpcmm: error: ") and named in done.stderr
 
 
 def test_a_plan_names_the_config_that_it_cannot_read(tmp_path):
@@ -350,6 +353,9 @@ def test_a_folder_that_cannot_be_written_is_told_plainly(tmp_path):
     (tmp_path / "taken").write_text("a file")
     said = refused(hpcmm("report", tmp_path / "timings.h5", "--results", tmp_path / "taken"))
     assert "taken" in said and said.endswith(": Not a directory")
+    (tmp_path / "results" / "report.html").mkdir(parents=True)
+    said = refused(hpcmm("report", tmp_path / "timings.h5", "--results", tmp_path / "results"))
+    assert said.endswith("results/report.html: Is a directory")
 
 
 def test_what_a_run_left_undone_names_the_point_in_which_a_job_ended(running, tmp_path):

@@ -89,6 +89,13 @@ REFUSED = [
     ({"measuring__max_repetitions": {"full": 5}}, ["{'full': 5}", "quick"]),
     ({"sweeps": {}}, ["sweeps", "at least 1"]),
     ({"sweeps": None}, ["sweeps", "None", "keys with values"]),
+    ({"sweeps": 3}, ["sweeps", "3", "keys with values"]),
+    ({"sweeps__size__sizes": {"full": [64]}}, ["sweeps.size.sizes", "{'full': [64]}", "quick and full"]),
+    ({"sweeps__size__sizes": {"start": 1, "stop": 2**31 - 1, "step": 1}}, ["sweeps.size", "points", "at most 100000"]),
+    ({"sweeps__size__alpha": 10**400}, ["sweeps.size.alpha", "000...", "a number"]),
+    ({"measuring__max_seconds": 1e308}, ["measuring.max_seconds", "1e+308", "at most 86400"]),
+    ({"measuring__warmups": 10**30}, ["measuring.warmups", "at most 1000000"]),
+    ({"sweeps__" + 300 * "x": CONFIG["sweeps"]["sum"]}, ["sweeps", "xxx...", "at most 100 characters"]),
     ({1: 2, "sizes": [3]}, ["top level", "unknown key 1", "sweeps"]),
     ({"measuring__max_seconds": float("inf")}, ["measuring.max_seconds", "inf", "a number"]),
     ({"measuring__relative_interval": "1e-2"}, ["measuring.relative_interval", "'1e-2'", "a number, such as 0.001"]),
@@ -291,6 +298,10 @@ def test_a_long_plan():
         ("? [a, b]\n: 1\n", ["line 1", "unhashable key"]),
         ("", ["None", "keys with values"]),
         (b"\xff\xfe", ["utf-8"]),
+        ("seed: 2026-13-01\n", ["line 1", "month must be in 1..12"]),
+        ("seed: 1\n[size, sum]: 2\n", ["line 2", "unhashable key"]),
+        ("sweeps: &all\n  size: *all\n", ["line 1", "an alias of what it stands in"]),
+        ("sweeps: " + 2000 * "[", ["in one another"]),
         (None, ["No such file"]),
     ],
 )
@@ -426,6 +437,24 @@ def test_a_plan_that_was_written_reads_as_it_was(tmp_path, config, gpus):
     assert again.fingerprint == planned.fingerprint
     keys = [point.key for point in again.batches[0].points]
     assert keys == [point.key for point in planned.batches[0].points]
+
+
+def test_a_plan_that_is_damaged_is_not_taken(tmp_path):
+    path = tmp_path / "plan.json"
+    make().write(path)
+    written = path.read_text()
+    for damaged in (
+        written.replace("naive", "neive"),
+        written.replace('"ranks": 2', '"ranks": "2"'),
+        written[:-9],
+        "3",
+    ):
+        assert damaged != written
+        path.write_text(damaged)
+        with pytest.raises(plan.ConfigError, match=r"plan\.json: not a plan of this version"):
+            plan.read(path)
+    with pytest.raises(plan.ConfigError, match="Is a directory"):
+        plan.read(tmp_path)
 
 
 # --- what runs again ---------------------------------------------------------------------------------------------
@@ -641,4 +670,4 @@ def test_the_config_of_the_repository_profiles_every_gpu_rung():
         rungs = {variant.name for variant in OPERATIONS[name].ladder if variant.device == "cuda"}
         assert {point.variant for point in points} == rungs
     reasons = {row["operation"]: row["reason"] for row in planned.unprofiled()}
-    assert reasons == dict.fromkeys(("minimum", "maximum"), "its kernels are those of sum")
+    assert reasons == dict.fromkeys(("minimum", "maximum"), "the kernels are those of sum")

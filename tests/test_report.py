@@ -18,9 +18,9 @@ import pytest
 import timings
 from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement
 
-from hpcmm import profiling, report, store
+from hpcmm import analysis, profiling, report, store
 from hpcmm.model import COUNTERS, TEXTBOOK, UNCHECKED, Point, Profile, Verdict
-from hpcmm.report import formats, markup, page, tables, vega
+from hpcmm.report import figures, formats, markup, page, tables, vega
 
 COMMAND = [sys.executable, "-m", "hpcmm", "report"]
 MATMUL = {"alpha": 1.5, "beta": 0.5}
@@ -300,6 +300,18 @@ def test_phase_table(built):
     ]
     assert "Whole calls" in Page(html_of(built)).text
     assert not (built / "tables" / "sum.phases.md").exists()
+
+
+def test_a_bar_of_phases_that_overlap_says_so(tmp_path):
+    call = [[{"upload": 2.0, "kernel": 3.0, "download": 1.0, "total": 4.0}]] * 6
+    staged = Point("matmul", "naive", (64,) * 3, "float32", 1, MATMUL, "staged")
+    for point, told in (
+        (staged, "; those of staged overlap, so that the call is shorter than the bar"),
+        (product(), ""),
+    ):
+        path = timings.write(tmp_path / "timings.h5", {"one": [measurement(point, samples=call_samples(call))]})
+        (series,) = analysis.series(analysis.measurements(store.read(path)))
+        assert [each.caption for each in figures.calls(series)] == [f"The whole call on the GPU by phases at 64{told}"]
 
 
 def test_summary_and_conditions_are_on_top(built):
@@ -804,7 +816,7 @@ def test_without_a_profile_the_page_says_why(tmp_path):
 
 def test_a_file_without_profiles_says_so(built):
     text = Page(html_of(built)).text
-    assert "Not profiled: matmul, sum. Reason: the timings file has no profile of it." in text
+    assert "Not profiled: matmul, sum. Reason: the timings file has no profile." in text
 
 
 def test_a_gpu_that_is_told_wrongly_is_left_blank():

@@ -44,6 +44,9 @@ def test_the_file_that_is_shipped_has_every_setting_at_its_default():
         ("account: 12", "site.yaml: account: 12; allowed: a text"),
         ("[1, 2]", "site.yaml: .*allowed: keys with values"),
         ("a: [", "site.yaml: "),
+        ("cpus_per_rank: 0", "site.yaml: cpus_per_rank: 0; allowed: a whole number, not below 1"),
+        ("qos: long\nqos: short", "site.yaml: key 'qos' is there twice"),
+        ("account: 2026-13-01", "site.yaml: not a value: month must be in 1..12"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_what_is_allowed(tmp_path, text, message):

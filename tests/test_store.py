@@ -43,7 +43,8 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
 def test_a_file_cut_short_is_an_error_that_names_it(tmp_path):
     path = stored(tmp_path / "a.h5")
     whole = path.read_bytes()
-    for length in [*range(0, len(whole), len(whole) // 40), len(whole) - 1]:
+    content = len(whole) - len(store.SEAL) - 8  # without the checksum a file is still whole
+    for length in [*range(0, content, content // 40), content - 1, len(whole) - 1]:
         path.write_bytes(whole[:length])
         with pytest.raises(StoreError, match=r"a\.h5: .*delete it and run again"):
             store.read(path)
@@ -68,6 +69,54 @@ def test_a_file_whose_inside_is_damaged_is_an_error_that_names_it(tmp_path, part
     assert part in damaged
     path.write_bytes(damaged.replace(part, bytes(4)))
     with pytest.raises(StoreError, match=r"a\.h5: cut short or damaged"):
+        store.read(path)
+
+
+def test_a_changed_byte_anywhere_is_an_error(tmp_path):
+    path = stored(tmp_path / "a.h5")
+    whole = path.read_bytes()
+    for place in [*range(0, len(whole) - len(store.SEAL) - 8, len(whole) // 100), len(whole) - 1]:
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(StoreError, match=r"a\.h5: "):
+            store.read(path)
+
+
+def test_another_program_may_change_a_file(tmp_path):
+    path = stored(tmp_path / "a.h5")
+    with h5py.File(path, "a") as file:
+        file.attrs["note"] = "on the new node"
+        file["measurements/flops"][0] = 7
+    assert store.read(path)["measurements"]["flops"][0] == 7
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("samples/kernel", -1e-3),
+        ("samples/total", np.inf),
+        ("samples/measurement", 6),
+        ("samples/call", 2),
+        ("measurements/run", -1),
+        ("measurements/ranks", 0),
+    ],
+)
+def test_a_value_that_no_run_writes_is_an_error_that_names_its_column(tmp_path, column, value):
+    path = stored(tmp_path / "a.h5")
+    with h5py.File(path, "a") as file:
+        file[column][1] = value
+    with pytest.raises(StoreError, match=rf"a\.h5: .*{column.replace('/', '.')}: {value} in row 1"):
+        store.read(path)
+
+
+@pytest.mark.parametrize("values", [None, np.zeros(5, int), np.zeros((48, 2), int), np.zeros(48, bool), ["a"] * 48])
+def test_a_column_of_another_kind_is_an_error_that_names_it(tmp_path, values):
+    path = stored(tmp_path / "a.h5")
+    with h5py.File(path, "a") as file:
+        assert len(file["samples/rank"]) == 48
+        del file["samples/rank"]
+        if values is not None:
+            file["samples/rank"] = values
+    with pytest.raises(StoreError, match=r"a\.h5: .*samples.* ?rank"):
         store.read(path)
 
 

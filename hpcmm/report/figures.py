@@ -9,7 +9,7 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis import Series
-from hpcmm.model import PHASES
+from hpcmm.model import PHASES, TEXTBOOK
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import formats
 from hpcmm.report.vega import (
@@ -333,6 +333,7 @@ def calls(series: Series) -> Iterator[Figure]:
             continue  # nothing moves
         rows = rows.sort_values("place")
         caption = f"The whole call on the {formats.device(device)} by phases at {formats.size(largest.iloc[0])}"
+        caption += _overlapping(rows)
         yield _stacked(f"calls-{device}", caption, rows, list(rows["label"]), share=False)
     sizes = formats.spread(frame.drop_duplicates(list(DIMENSIONS)), 8)
     ours = largest[(largest["baseline"] == 0) & (largest["device"] == "cuda")]
@@ -342,8 +343,18 @@ def calls(series: Series) -> Iterator[Figure]:
     rows = frame[frame["rung"] == rung].merge(sizes[list(DIMENSIONS)], on=list(DIMENSIONS))
     names = [", ".join(filter(None, (formats.size(row), row["memory"]))) for row in analysis.records(rows)]
     yield _stacked(
-        "shares", f"Shares of the phases in the whole call of {rung} over the sizes", rows, names, share=True
+        "shares",
+        f"Shares of the phases in the whole call of {rung} over the sizes{_overlapping(rows)}",
+        rows,
+        names,
+        share=True,
     )
+
+
+def _overlapping(rows: pd.DataFrame) -> str:
+    """What a caption says of algorithms whose phases are no parts of the call."""
+    names = [name for name in rows["algorithm"].unique() if name != TEXTBOOK]
+    return f"; those of {' and '.join(names)} overlap, so that the call is shorter than the bar" if names else ""
 
 
 def _stacked(name: str, caption: str, rows: pd.DataFrame, names: Sequence[str], share: bool) -> Figure:

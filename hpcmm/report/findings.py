@@ -246,9 +246,9 @@ def order(rows: pd.DataFrame, resources: pd.DataFrame, profiles: pd.DataFrame) -
 def _why(below: Row, rung: Row, ratio: Ratio, resources: pd.DataFrame) -> list[str]:
     """What the rung's own record and its resources say of a step that does not gain."""
     reasons = []
-    change = OPERATIONS[rung["operation"]].variant(rung["variant"]).change
-    if ratio.slower:
-        reasons.append(change)
+    if ratio.slower:  # a file may have rungs that are no more
+        ladder = OPERATIONS[rung["operation"]].ladder
+        reasons += [variant.change for variant in ladder if variant.name == rung["variant"]]
     own, other = _about(rung, resources), _about(below, resources)
     if own is not None and own["local_bytes"] > 0:
         reasons.append(f"{own['local_bytes']:.0f} B a thread are spilled to local memory")
