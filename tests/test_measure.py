@@ -15,7 +15,7 @@ from hpcmm import plan, store
 from hpcmm.backends.cpu import CpuBackend
 from hpcmm.job import Progress, measure_batch, timed_seconds, unmeasured
 from hpcmm.job import line as line_of_progress
-from hpcmm.journal import CUT_OFF, Journal
+from hpcmm.journal import CUT_OFF, Journal, whole_lines
 from hpcmm.measure import Contender, Problem, measure_point, run_for_profiler, settled
 from hpcmm.model import Batch, HpcmmError, Measuring, Point
 from hpcmm.operations import OPERATIONS
@@ -511,11 +511,10 @@ def planned(tmp_path):
 
 
 def finished(journal: Path) -> list[dict]:
-    """Whole lines of a journal that are points."""
+    """The lines of a journal that are points."""
     if not journal.exists():
         return []
-    lines = [json.loads(line) for line in journal.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
-    return [line for line in lines if "point" in line]
+    return [entry for entry in map(json.loads, whole_lines(journal.read_bytes())) if "point" in entry]
 
 
 def test_a_job_writes_one_file_with_every_rank(mpiexec, planned, tmp_path):

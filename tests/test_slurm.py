@@ -23,6 +23,7 @@ import yaml
 
 from hpcmm import backends, store
 from hpcmm import slurm as slurm_of_workflow
+from hpcmm.journal import whole_lines
 
 pytestmark = pytest.mark.timeout(900)  # what a fixture does in all ways counts for its first test
 
@@ -116,7 +117,8 @@ class Workflow:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        threading.Thread(target=self._read, args=(self.process,), daemon=True).start()
+        self.reader = threading.Thread(target=self._read, args=(self.process,), daemon=True)
+        self.reader.start()
 
     def _read(self, process) -> None:
         with process.stdout:
@@ -135,7 +137,7 @@ class Workflow:
                 pytest.fail(f"the workflow did not end within {timeout} s\n{self.output}")
             self.look_at_files()
             time.sleep(0.2)
-        time.sleep(0.3)
+        self.reader.join(5)  # what it left running may hold the pipe open
         self.look_at_files()
         return self.process.returncode
 
@@ -199,10 +201,9 @@ class Workflow:
     def journal(self, sweep: str) -> dict[str, list]:
         """Finished points of a batch that is not complete, with their samples."""
         points = {}
-        for path in (self.folder / "results/raw" / sweep).glob("*.journal"):
-            for line in path.read_text().splitlines():
-                with contextlib.suppress(ValueError):
-                    entry = json.loads(line)
+        with contextlib.suppress(FileNotFoundError):  # the batch was completed meanwhile
+            for path in (self.folder / "results/raw" / sweep).glob("*.journal"):
+                for entry in map(json.loads, whole_lines(path.read_bytes())):
                     if "point" in entry:
                         points[entry["point"]] = [each["samples"] for each in entry["measurements"]]
         return points
