@@ -256,9 +256,7 @@ def test_what_arrives_grows_as_a_square_or_by_all_of_a_after_the_first_of_b(shap
     )
     for i, matrix in enumerate(order[1:], 1):
         a, b = (order[:i].count(each) for each in "AB")
-        if (
-            matrix == "B" and a < parts[0]
-        ):  # what is there of B, or will be, is no wider than what is there of A is high
+        if matrix == "B" and a < parts[0]:  # B is, or will be, no wider there than A is high
             assert widths[b + a_first] <= heights[a] * (1 + 1e-9)
 
 
