@@ -104,7 +104,13 @@ def submit(arguments: Sequence[str]) -> int:
     identifier = re.search(r"\d+", done.stdout)
     if done.returncode == 0 and identifier and Path(".snakemake").is_dir():
         keep_record(identifier[0], [*chosen, *arguments], properties, marker)
-    sys.stdout.write(done.stdout)  # last: the workflow may have been killed meanwhile
+    try:
+        print(done.stdout, end="", flush=True)
+    except BrokenPipeError:  # the workflow was killed meanwhile, and the next one may not have seen the record
+        if identifier:
+            subprocess.run(["scancel", identifier[0]], check=False)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     return done.returncode
 
 

@@ -203,11 +203,3 @@ def test_copies_from_pageable_memory_tell_nothing_of_page_locked(tmp_path):
     found = scaling.predictions(columns, analysis.measurements(columns))
     # one panel: up, product, down
     assert found["predicted_seconds"].tolist() == pytest.approx([5.0])
-
-
-def test_an_algorithm_of_a_newer_package_is_not_predicted(tmp_path):
-    rows = [measurement(product(2, algorithm="ring"), samples=kernel_samples([[2.0, 2.0]] * 3))]
-    columns = store.read(timings.write(tmp_path / "timings.h5", {"spread": rows}))
-    for name in ("algorithm", "contender_algorithm"):
-        columns["measurements"][name][:] = "carousel"
-    assert scaling.predictions(columns, analysis.measurements(columns)).empty

@@ -208,6 +208,13 @@ class Workflow:
                         points[entry["point"]] = [each["samples"] for each in entry["measurements"]]
         return points
 
+    def has_record_of(self, sweep: str) -> bool:
+        """Whether sbatch has come back: a job can begin before that."""
+        with contextlib.suppress(FileNotFoundError):  # judged meanwhile
+            records = (self.folder / slurm_of_workflow.RECORDS).glob("[0-9]*")
+            return any(re.search(rf"[-_/]{sweep}[-_/]", json.loads(path.read_text())["name"]) for path in records)
+        return False
+
     def slurm_logs(self) -> list[Path]:
         return [path for path in (self.folder / ".snakemake/slurm_logs").rglob("*.log") if path.is_file()]
 
@@ -581,7 +588,7 @@ class Broken(Workflow):
         end = time.monotonic() + timeout
         while time.monotonic() < end and self.process.poll() is None:
             for sweep in [each for each in before if each not in ("memory", "cramped")]:
-                if len(before[sweep]) < len(self.journal(sweep)) < POINTS - 3:
+                if len(before[sweep]) < len(self.journal(sweep)) < POINTS - 3 and self.has_record_of(sweep):
                     with contextlib.suppress(KeyError, psutil.Error):  # it was faster; the next one
                         rank = self.ranks(sweep)[0]
                         rank.suspend()
@@ -752,6 +759,18 @@ def test_a_job_that_was_submitted_again_is_not_given_up_for_the_first(watched, c
         watch.look()
     assert "job 99999998 measure is over" in capfd.readouterr().err
     assert not marker.exists()
+
+
+def test_a_job_is_cancelled_whose_workflow_was_killed_while_it_was_submitted(tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, ROOT / "jobs/bin/sbatch", "--parsable", "--hold", "--job-name=orphan", "--wrap=true"]
+    done = subprocess.run(command, cwd=tmp_path, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+    found = ["squeue", "--me", "--states=all", "--name=orphan", "--noheader", "--format=%T"]
+    states = subprocess.run(found, capture_output=True, text=True, check=True).stdout.split()
+    assert states and set(states) == {"CANCELLED"}
 
 
 def test_at_the_end_slurm_has_time_to_clear_up_after_the_last_job(watched, capfd, monkeypatch):
