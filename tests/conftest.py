@@ -35,8 +35,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
 
 
 def pytest_collection_modifyitems(items):
-    """The tests on a real Slurm come first: in several processes (pytest-xdist) the others run beside them."""
-    items.sort(key=lambda item: item.path.name != "test_slurm.py")
+    """The tests on a real Slurm come first: in several processes (pytest-xdist) the others run beside them.
+
+    Those of the workflow, which take long too, are not the last, when nothing is left to run beside them.
+    """
+    place = {"test_slurm.py": "", "test_workflow.py": "test_page.py"}
+    items.sort(key=lambda item: place.get(item.path.name, item.path.name))
 
 
 @pytest.fixture(scope="session")
