@@ -160,7 +160,7 @@ class Variant:
         Compile-time constants of the kernel, from which its launch geometry follows too: ``ROWS`` and
         ``COLUMNS`` of C that a block computes, ``WARP_ROWS`` and ``WARP_COLUMNS`` a warp that multiplies on
         tensor cores, ``DEPTH`` and ``STAGES`` of its tiles; ``PER_THREAD`` elements of a vector that a thread
-        loads at least, ``MAX_BLOCKS`` of its grid.
+        loads at least; ``MAX_BLOCKS`` of its grid, or of those that divide tiles.
     dtypes : tuple of str
         The only types that it computes in; empty if all of its operation.
     architecture : str
@@ -319,6 +319,7 @@ class Operation:
     Operations may share kernels: ``kernels`` is the folder of the sources and the name of the function
     that each of them exports, and ``macros`` are what they are compiled with for this operation, in CUDA
     (CMakeLists.txt has those of C). ``combination`` is how MPI brings ``combined`` operands together.
+    ``launches`` is told how many multiprocessors the GPU has.
     """
 
     name: str

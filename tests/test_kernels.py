@@ -320,6 +320,29 @@ def test_cuda_extreme(gpu, operation, variant, dtype, n):
         check_reduction(gpu, operation, variant, dtype, n, False, 1, extreme)
 
 
+# on 132 multiprocessors: parts of six tiles, a whole one each and parts of those left, and no parts
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(129, 257, 300), (1537, 1500, 170), (1664, 1664, 200), (1408, 1536, 64)], ids=str)
+@pytest.mark.parametrize("variant", [v for v in MATMUL.ladder if "MAX_BLOCKS" in v.constants], ids=ident)
+def test_cuda_tiles_are_divided(gpu, variant, shape):
+    """The parts of a tile make the same sum in every run, whichever block is done last."""
+    parameters = {"alpha": 1.5, "beta": 0.5}
+    inputs = MATMUL.draw(np.random.default_rng(1), shape, "float32", parameters)
+    judge = MATMUL.reference(inputs, parameters)
+    guarded = {name: Guarded(gpu, array, UNTOUCHED) for name, array in inputs.items()}
+    arrays = {name: each.view for name, each in guarded.items()}
+    run = gpu.prepare(MATMUL, variant, shape, "float32", parameters, arrays)
+    results = set()
+    for _ in range(20):
+        gpu.copy(inputs["C"], arrays["C"])
+        run_once(gpu, run)
+        got = guarded["C"].content()
+        verdict = judge(got)
+        assert verdict.passed, verdict.where
+        results.add(got.tobytes())
+    assert len(results) == 1
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(("variant", "dtype", "tile"), of_device("cuda", MATMUL, tiles=True))
 def test_cuda_resources_of_matmul(gpu, variant, dtype, tile):

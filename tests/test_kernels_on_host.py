@@ -25,7 +25,7 @@ from tabulate import tabulate
 
 from hpcmm import kernels
 from hpcmm.model import Launch
-from hpcmm.operations import OPERATIONS
+from hpcmm.operations import OPERATIONS, matmul
 
 NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
     "spin": "reads the device's clock by inline PTX",
@@ -34,6 +34,9 @@ NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
 SPARE_BARRIERS = {  # (<operation>/<variant>, n-th barrier) -> why it is not missed
     ("matmul/warpgroup", 0): "a race, but no wrong result: lanes meet before they multiply, all having stored by then",
     ("matmul/warpgroup", 1): "the same",
+    ("matmul/stream_k", 0): "for other blocks, which here run when this one is done",
+    ("matmul/stream_k", 4): "as the first of warpgroup",
+    ("matmul/stream_k", 5): "the same",
 }
 SPILLS = {("matmul/oblong", "sm_80"): 80}  # (<operation>/<variant>, architecture) -> bytes that may be spilled
 
@@ -43,6 +46,7 @@ WATCH = ["-fsanitize=thread,bounds,alignment,object-size", "-ftrivial-auto-var-i
 FLAGS = ["-std=c++17", "-w", "-fPIC", "-shared", "-fno-exceptions", "-U_FORTIFY_SOURCE"]
 C_TYPES = {"int32": "int", "float32": "float", "float64": "double"}
 ORDERS = ("ascending", "descending", "random")  # as `enum Order` of the header
+MULTIPROCESSORS = 3  # few, so that blocks have more than one tile, and parts of some, however small these are
 MARGIN = 1 << 20  # bytes around an array that belong to no other; untouched, they cost nothing
 CAPABILITIES = ("75", "80", "90")
 
@@ -122,6 +126,12 @@ def without_ptx(text: str) -> str:
     return FUNCTION.sub(
         lambda function: "\n" * function[0].count("\n") if re.search(r"\basm\b", function[0]) else function[0], text
     )
+
+
+@pytest.fixture(autouse=True)
+def small_tiles_are_divided(monkeypatch):
+    monkeypatch.setattr(matmul, "WORTH_DIVIDING", 0)
+    monkeypatch.setattr(matmul, "LEAST_STEPS", 1)
 
 
 # ---- on the host ----
@@ -288,7 +298,9 @@ def cases(operation, variant, dtype) -> list[tuple[tuple[int, ...], dict[str, fl
             rows, columns, depth = constants["ROWS"], constants["COLUMNS"], constants.get("DEPTH", 8)
             whole = (constants.get("STAGES", 1) + 1) * depth  # terms of more tiles than are under way at once
             shapes = [(rows + 12, 2 * columns + 5, 20), (2 * rows - 1, 2 * columns - 4, whole)]
-            shapes += [(rows, columns, whole + 4), (rows, columns, 21)]
+            shapes += [(rows, columns, whole + 4), (rows, columns, 21), (rows, columns - 4, 20)]
+            if "MAX_BLOCKS" in constants:  # one tile for all blocks, and a whole one each and parts of those left
+                shapes += [(rows - 1, columns, 3 * depth - 3), (7 * rows, columns, 2 * depth)]
             products += [(shape, {"alpha": 1.5, "beta": 0.5}) for shape in shapes]
         return products
     threads = math.prod(variant.block)
@@ -338,7 +350,7 @@ def launched(
         arrays[operand.name] = on_device(np.concatenate([np.zeros(start, dtype), array]))[start:]
     for key, length in operation.scratch(variant, shape).items():
         arrays[key] = poison((length,), dtype)
-    for launch in operation.launches(variant, shape, dtype, parameters, arrays):
+    for launch in operation.launches(variant, shape, dtype, parameters, arrays, MULTIPROCESSORS):
         kernel(launch, order, checked, launch.shared_bytes)
     return arrays
 
@@ -503,7 +515,7 @@ MUTANTS = [  # rung, what is replaced by what, what is said of it
     ("matmul/oblong", "beta != 0 && row < m", "beta != 0 && row <= m", "out of bounds, at byte"),
     ("matmul/oblong", "if (row < m && column", "if (row <= m && column", "out of bounds, at byte"),
     ("matmul/oblong", "ldc % WIDTH == 0", "ldc % WIDTH >= 0", "misaligned"),
-    ("matmul/warpgroup", "        __syncthreads();\n        for", "        for", "race in shared memory"),
+    ("matmul/warpgroup", "load();\n        __syncthreads();", "load();", "race in shared memory"),
     ("matmul/warpgroup", "__syncthreads();  // the next", "// the next", "race in shared memory"),
     ("matmul/warpgroup", "NEXT_GROUP = COLUMNS * 16", "NEXT_GROUP = COLUMNS * 8", "wrong result"),
     ("matmul/warpgroup", "NEXT_COLUMNS = 8 * 16", "NEXT_COLUMNS = 4 * 16", "wrong result"),
@@ -518,8 +530,20 @@ MUTANTS = [  # rung, what is replaced by what, what is said of it
     ("matmul/warpgroup", "next + p + 4 * t + e < k", "next + p + 4 * t + e <= k", "out of bounds, at byte"),
     ("matmul/warpgroup", "next + p + group < k", "next + p + group <= k", "out of bounds, at byte"),
     ("matmul/warpgroup", "lda % 4 == 0", "lda % 4 >= 0", "misaligned"),
-    ("matmul/warpgroup", "if (row + e / 2 * 8 < m", "if (row + e / 2 * 8 <= m", "out of bounds, at byte"),
-    ("matmul/warpgroup", "n - first_column - 2", "n + 1 - first_column - 2", "out of bounds, at byte"),
+    ("matmul/warpgroup", "beta != 0 && r < m", "beta != 0 && r <= m", "out of bounds, at byte"),
+    ("matmul/warpgroup", "if (r < m && c", "if (r <= m && c", "out of bounds, at byte"),
+    ("matmul/warpgroup", "first_row + ROWS <= m", "first_row + ROWS <= m + 1", "out of bounds, at byte"),
+    ("matmul/warpgroup", "first_column + COLUMNS <= n", "first_column + COLUMNS <= n + 4", "out of bounds, at byte"),
+    ("matmul/warpgroup", "inside && ldc % 2 == 0", "inside && ldc % 2 >= 0", "misaligned"),
+    ("matmul/stream_k", "min(k, piece.to * DEPTH)", "piece.to * DEPTH", "out of bounds, at byte"),
+    ("matmul/stream_k", "min(k, piece.to * DEPTH)", "k", "wrong result"),
+    ("matmul/stream_k", "(next + group) * ldb", "group * ldb", "wrong result"),
+    ("matmul/stream_k", "end = first_step(block + 1)", "end = first_step(block + 1) - 1", "wrong result"),
+    ("matmul/stream_k", "((step + 1) * gridDim.x - 1)", "(step * gridDim.x)", "wrong result"),
+    ("matmul/stream_k", "[block > first]", "[block >= first]", "wrong result"),
+    ("matmul/stream_k", "parts[blockIdx.x][piece.from > 0]", "parts[blockIdx.x][0]", "wrong result"),
+    ("matmul/stream_k", "            done[tile] = 0;", "            ;", "wrong result"),
+    ("matmul/stream_k", "block <= last; ++block", "block < last; ++block", "wrong result"),
     ("sum/sequential", "i < n", "i <= n", "read of 4 bytes out of bounds, at byte"),
     ("sum/sequential", "values[t + s]", "values[t + 2 * s]", "index 128 out of bounds in line"),
     ("sum/sequential", "values[t] = i < n ?", "if (i < n) values[t] = i < n ?", "nothing has written"),

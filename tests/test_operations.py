@@ -372,7 +372,7 @@ def test_the_launches_of_a_sum_lead_from_the_input_to_the_total(n, block, per_th
 
     x = np.arange(1, n + 1)
     arrays = {"x": x, "result": np.zeros(1, int)} | {name: np.zeros(length, int) for name, length in scratch.items()}
-    for launch in SUM.launches(variant, (n,), "float64", {}, arrays):
+    for launch in SUM.launches(variant, (n,), "float64", {}, arrays, 132):
         assert launch.block == (block,)
         source, length, target, identity_of_type = launch.arguments
         assert identity_of_type == 0 and identity_of_type.dtype == np.float64
@@ -469,7 +469,7 @@ def test_no_sum_of_vectors_overflows_or_is_the_value_of_no_result():
 def test_the_launch_of_a_sum_of_vectors_covers_it(n):
     for variant in VECTOR_ADD.ladder:
         if variant.device == "cuda" and not variant.baseline:
-            launches = VECTOR_ADD.launches(variant, (n,), "float32", {}, dict.fromkeys("xyz"))
+            launches = VECTOR_ADD.launches(variant, (n,), "float32", {}, dict.fromkeys("xyz"), 132)
             blocks = [launch.grid[0] for launch in launches]
             stretch = 256 * variant.constants.get("PER_THREAD", 1)
             most = variant.constants.get("MAX_BLOCKS", n + 1)
@@ -483,10 +483,52 @@ def test_the_launch_of_a_sum_of_vectors_covers_it(n):
 def test_the_launch_of_a_product_covers_c_and_no_block_is_idle(m, n, tile):
     variant = MATMUL.variant("tiled_padded")
     arrays = {"A": np.empty((m, 7)), "B": np.empty((7, n)), "C": np.empty((m, n))}
-    (launch,) = MATMUL.launches(variant, (m, n, 7), "float32", PARAMETERS | {"tile": tile}, arrays)
+    (launch,) = MATMUL.launches(variant, (m, n, 7), "float32", PARAMETERS | {"tile": tile}, arrays, 132)
     assert launch.block == (tile, tile)
     for blocks, length in zip(launch.grid, (n, m), strict=True):
         assert (blocks - 1) * tile < length <= blocks * tile
+
+
+@pytest.mark.parametrize(
+    ("tiles", "steps", "blocks"),
+    [
+        (132, 1000, 132),  # none is idle
+        (264, 1000, 264),
+        (256, 64, 256),  # 8 blocks idle for 64 steps: all 132 would save less than 4 steps each
+        (256, 128, 132),
+        (4096, 4, 4096),
+        (4096, 256, 132),
+        (64, 256, 132),  # some of the tiles in two parts, and some in three
+        (16, 16, 128),  # parts of two steps
+        (4, 8, 16),
+        (1, 4, 1),
+        (130, 300, 132),
+        (131, 300, 131),  # one block idle for 300 steps
+    ],
+)
+def test_tiles_are_divided_where_blocks_would_be_idle(tiles, steps, blocks):
+    assert matmul.blocks_that_divide(tiles, steps, 132) == blocks
+
+
+@given(tiles=st.integers(1, 3000), steps=st.integers(0, 600), most=st.integers(1, 200))
+def test_blocks_have_a_tile_each_or_none_is_idle_for_long(tiles, steps, most):
+    blocks = matmul.blocks_that_divide(tiles, steps, most)
+    undivided = -(-tiles // most) * steps  # steps of the block that has the most
+    if blocks == tiles:
+        assert undivided <= tiles * steps / most + matmul.WORTH_DIVIDING or blocks < most
+    else:
+        assert min(tiles, most) < blocks <= most or blocks == most < tiles
+        assert tiles * steps >= matmul.LEAST_STEPS * blocks
+
+
+def test_a_grid_that_divides_tiles_is_no_larger_than_the_gpu():
+    arrays = {"A": np.empty((128, 8192)), "B": np.empty((8192, 8192)), "C": np.empty((128, 8192))}
+    variant = MATMUL.variant("stream_k")
+    grids = [
+        MATMUL.launches(variant, (128, 8192, 8192), "float32", PARAMETERS, arrays, multiprocessors)[0].grid
+        for multiprocessors in (114, 132, 144)
+    ]
+    assert grids == [(114,), (132,), (132,)]
 
 
 @pytest.mark.parametrize(

@@ -238,6 +238,7 @@ class CudaBackend:
         self._nvml = pynvml.nvmlDeviceGetHandleByPciBusId(self.device.pci_bus_id)
         self.uuid = str(pynvml.nvmlDeviceGetUUID(self._nvml))
         self.capability = self.device.compute_capability
+        self.multiprocessors = attributes["MultiProcessorCount"]
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> cupy.ndarray:
         with self._allocating(shape, dtype):
@@ -371,7 +372,8 @@ class CudaBackend:
             )
         kernel = kernel_of(operation, variant, dtype, parameters)
         scratch = {name: cupy.empty(length, dtype) for name, length in operation.scratch(variant, shape).items()}
-        launches = operation.launches(variant, shape, dtype, parameters, {**arrays, **scratch})
+        arrays = {**arrays, **scratch}
+        launches = operation.launches(variant, shape, dtype, parameters, arrays, self.multiprocessors)
         kernel.max_dynamic_shared_size_bytes = max((launch.shared_bytes for launch in launches), default=0)
 
         def run():
@@ -393,7 +395,8 @@ class CudaBackend:
         if variant.baseline:
             return {}
         scratch = dict.fromkeys(operation.scratch(variant, shape))  # its geometry needs no memory
-        launches = operation.launches(variant, shape, dtype, parameters, {**arrays, **scratch})
+        arrays = {**arrays, **scratch}
+        launches = operation.launches(variant, shape, dtype, parameters, arrays, self.multiprocessors)
         if not launches:
             return {}
         first = launches[0]
@@ -486,7 +489,7 @@ class CudaBackend:
                 "uuid": self.uuid,
                 "driver": str(pynvml.nvmlSystemGetDriverVersion()),
                 "compute_capability": self.capability,
-                "multiprocessors": attributes["MultiProcessorCount"],
+                "multiprocessors": self.multiprocessors,
                 "memory_bytes": properties["totalGlobalMem"],
                 "l2_bytes": attributes["L2CacheSize"],
                 "max_sm_clock": attributes["ClockRate"] * 1e3,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -15,6 +16,8 @@ SAMPLED_ROWS = 16  # of a product too large for every element to be checked
 ROUNDINGS = 64  # in a row's sum with signs, at most; up to 6 were seen in an element, whatever k
 SIGNS = 4  # per element of a row: in one sum alone, the parts of an error may cancel
 PANEL = 2048  # columns of B that are widened at a time
+WORTH_DIVIDING = 4  # steps that a tile's blocks must save by dividing it, as they must add up their parts
+LEAST_STEPS = 2  # of such a part
 
 LADDER = (  # the order here is the order of the rungs
     Variant("serial", "cpu", "triple loop on one thread", source="000, 004", slow=True),
@@ -152,6 +155,19 @@ LADDER = (  # the order here is the order of the rungs
         "warpgroups of Hopper start three TF32 products from shared memory, and load the next tile meanwhile",
         block=(256,),
         constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 32, "STAGES": 2, "PARTS": 2, "GROUP": 8},
+        dtypes=("float32",),
+        architecture="sm_90a",
+        arithmetic={"float32": "three TF32 products"},
+    ),
+    Variant(
+        "stream_k",
+        "cuda",
+        "blocks divide the terms of a tile among them where some would be idle",
+        block=(256,),
+        constants={
+            **{"ROWS": 128, "COLUMNS": 128, "DEPTH": 32, "STAGES": 2, "PARTS": 2, "GROUP": 8},
+            **{"MAX_BLOCKS": 132},  # the SMs of an H100 or H200
+        },
         dtypes=("float32",),
         architecture="sm_90a",
         arithmetic={"float32": "three TF32 products"},
@@ -310,16 +326,36 @@ def covered(variant: Variant, dtype: str, parameters: Mapping[str, float]) -> tu
 
 
 def launches(
-    variant: Variant, shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float], arrays: Mapping
+    variant: Variant,
+    shape: tuple[int, ...],
+    dtype: str,
+    parameters: Mapping[str, float],
+    arrays: Mapping,
+    multiprocessors: int,
 ) -> list[Launch]:
     """One launch of blocks that cover C; of an ``exact`` variant, as many as fit into C."""
-    m, n, _ = shape
+    m, n, k = shape
     rows, columns = covered(variant, dtype, parameters)
     grid = (n // columns, m // rows) if variant.exact else (-(-n // columns), -(-m // rows))
     if 0 in grid:
         return []
+    if most := variant.constants.get("MAX_BLOCKS"):
+        steps = -(-k // variant.constants["DEPTH"])
+        grid = (blocks_that_divide(math.prod(grid), steps, min(most, multiprocessors)),)
     shared = shared_bytes(variant, dtype)
     return [Launch(grid, variant.block or (columns, rows), arguments(shape, dtype, parameters, arrays), shared)]
+
+
+def blocks_that_divide(tiles: int, steps: int, most: int) -> int:
+    """Blocks that are to compute ``tiles`` tiles of ``steps`` steps each, where ``most`` can work at the same time.
+
+    They are as many as the tiles where to divide those would save less than to add up the parts costs: then each has
+    one, or none of those that work at the same time is idle.
+    """
+    idle = -tiles % most  # in the last round, if no tile is divided
+    if idle * steps <= WORTH_DIVIDING * most:
+        return tiles
+    return min(most, max(tiles, tiles * steps // LEAST_STEPS))
 
 
 def shared_bytes(variant: Variant, dtype: str) -> int:

@@ -160,6 +160,7 @@ def launches(
     dtype: str,
     parameters: Mapping[str, float],
     arrays: Mapping,
+    multiprocessors: int,
 ) -> list[Launch]:
     """Several passes of one kernel: there is no barrier across blocks but the end of a launch."""
     passes, source, n = [], arrays["x"], shape[0]

@@ -78,7 +78,12 @@ def arguments(shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float
 
 
 def launches(
-    variant: Variant, shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float], arrays: Mapping
+    variant: Variant,
+    shape: tuple[int, ...],
+    dtype: str,
+    parameters: Mapping[str, float],
+    arrays: Mapping,
+    multiprocessors: int,
 ) -> list[Launch]:
     """One launch of blocks that cover z, or of as many as the variant allows; none for an empty z."""
     elements = variant.block[0] * variant.constants.get("PER_THREAD", 1)

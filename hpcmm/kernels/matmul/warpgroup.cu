@@ -12,6 +12,10 @@
 
 static_assert(sizeof(REAL) == 4, "wgmma multiplies no float64");
 
+struct alignas(2 * sizeof(REAL)) Pair {
+    REAL of[2];
+};
+
 // Split each x into big, the nearest number of TF32, and small, which is exact.
 template <int N> __device__ void split(const float (&x)[N], float (&big)[N], float (&small)[N])
 {
@@ -198,20 +202,41 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                 __syncthreads();  // the next tile is there for all, and all are done with this one
             }
     }
-    // One block an SM is all there is, so its elements of C are asked for at once, if they are read at all.
-    const int inside = n - first_column - 2 * t;  // columns, from this thread's first one on
-    REAL *const rows[2] = {C + (size_t)row * ldc + first_column + 2 * t,
-                           C + (size_t)(row + 8) * ldc + first_column + 2 * t};
-    float before[16][4];
+    // One block an SM is all there is, so its elements of C are asked for at once, if they are read at all. Neighbours
+    // go together where they are aligned.
+    const bool inside = first_row + ROWS <= m && first_column + COLUMNS <= n;
+    const bool pairs = inside && ldc % 2 == 0 && (size_t)C % sizeof(Pair) == 0;
+    Pair before[16][2] = {};
 #pragma unroll
     for (int j = 0; j < 16; ++j)
 #pragma unroll
-        for (int e = 0; e < 4; ++e)
-            before[j][e] = beta != 0 && row + e / 2 * 8 < m && j * 8 + e % 2 < inside ? rows[e / 2][j * 8 + e % 2] : 0;
+        for (int h = 0; h < 2; ++h) {
+            const int r = row + 8 * h, c = first_column + 8 * j + 2 * t;
+            const REAL *const source = C + (size_t)r * ldc + c;
+            if (beta != 0 && pairs)
+                before[j][h] = *(const Pair *)source;
+            else
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                    if (beta != 0 && r < m && c + e < n)
+                        before[j][h].of[e] = source[e];
+        }
 #pragma unroll
     for (int j = 0; j < 16; ++j)
 #pragma unroll
-        for (int e = 0; e < 4; ++e)
-            if (row + e / 2 * 8 < m && j * 8 + e % 2 < inside)
-                rows[e / 2][j * 8 + e % 2] = alpha * sums[j][e] + (beta == 0 ? 0 : beta * before[j][e]);
+        for (int h = 0; h < 2; ++h) {
+            const int r = row + 8 * h, c = first_column + 8 * j + 2 * t;
+            REAL *const target = C + (size_t)r * ldc + c;
+            Pair sum;
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+                sum.of[e] = alpha * sums[j][2 * h + e] + beta * before[j][h].of[e];
+            if (pairs)
+                *(Pair *)target = sum;
+            else
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                    if (r < m && c + e < n)
+                        target[e] = sum.of[e];
+        }
 }
