@@ -377,9 +377,11 @@ def _stacked(name: str, caption: str, rows: pd.DataFrame, names: Sequence[str], 
     hues = [PALETTE[PHASES.index(phase) % len(PALETTE)] for phase in present]
     y = category("name", sort=list(names), title=None, axis={"labelLimit": 240})
     axis = {"format": ".0%" if share else ",~r", "labelBound": True}
-    x = quantity("start", title=unit, axis=axis, stack=None)
-    color = category("phase", scale={"domain": present, "range": hues}, legend={"title": None})
     longest = max(columns["end"])
+    # of all bars, not also of the words in them: where none fits in, Vega warns that it cannot know
+    scale_x = {"domain": [0, longest], "nice": True}
+    x = quantity("start", title=unit, axis=axis, stack=None, scale=scale_x)
+    color = category("phase", scale={"domain": present, "range": hues}, legend={"title": None})
     tooltip = [{"field": "name", "title": "of"}, {"field": "phase"}, {"field": "time"}, quantity("share", format=".1%")]
     layers = [
         {
