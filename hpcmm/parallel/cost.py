@@ -167,20 +167,13 @@ def _staged(shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -
     m, n, k = shape
     _, terms = block_rows(k, ranks)[0]
     up, down, ends = machine.moves["upload"], machine.moves["download"], []
-    for parts, panels_of_b, order in tilings(m, n, ranks).values():
-        heights, widths = [], []
+    for tiling in tilings(m, n, ranks).values():
         uploaded = gathered = multiplied = downloaded = 0.0
-        for matrix in order:
-            if matrix == "A":
-                heights.append(parts[len(heights)][1])
-                uploaded += up(heights[-1] * k * itemsize)
-                tiles = [(heights[-1], width) for width in widths]
-            else:
-                widths.append(panels_of_b[len(widths)][1])
-                uploaded += up(terms * widths[-1] * itemsize)
-                gathered = max(gathered, uploaded) + (ranks - 1) * machine.exchange(terms * widths[-1] * itemsize)
-                tiles = [(height, widths[-1]) for height in heights]
-            for height, width in tiles:
+        for matrix, (_, count), tiles in tiling.arrivals():
+            uploaded += up(count * (k if matrix == "A" else terms) * itemsize)
+            if matrix == "B":
+                gathered = max(gathered, uploaded) + (ranks - 1) * machine.exchange(terms * count * itemsize)
+            for (_, height), (_, width) in tiles:
                 uploaded += up(height * width * itemsize)
                 multiplied = max(multiplied, gathered, uploaded) + machine.local(2 * height * width * k)
                 downloaded = max(downloaded, multiplied) + down(height * width * itemsize)

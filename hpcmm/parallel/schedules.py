@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise, product
 from math import isqrt
@@ -155,6 +156,23 @@ class Tiling(NamedTuple):
     parts: list[tuple[int, int]]
     panels: list[tuple[int, int]]
     order: str
+
+    def arrivals(self) -> Iterator[tuple[str, tuple[int, int], list[tuple[tuple[int, int], tuple[int, int]]]]]:
+        """Yield the matrix and the part or panel that arrives, and the tiles that can be multiplied from then on.
+
+        >>> for arrival in Tiling([(0, 5), (5, 4)], [(0, 7)], "ABA").arrivals():
+        ...     print(arrival)
+        ('A', (0, 5), [])
+        ('B', (0, 7), [((0, 5), (0, 7))])
+        ('A', (5, 4), [((5, 4), (0, 7))])
+        """
+        coming = {"A": iter(self.parts), "B": iter(self.panels)}
+        there: dict[str, list[tuple[int, int]]] = {"A": [], "B": []}
+        for matrix in self.order:
+            arrived = next(coming[matrix])
+            there[matrix].append(arrived)
+            parts, panels = ([arrived], there["B"]) if matrix == "A" else (there["A"], [arrived])
+            yield matrix, arrived, list(product(parts, panels))
 
 
 def tilings(rows: int, columns: int, ranks: int) -> dict[str, Tiling]:

@@ -92,6 +92,10 @@ class Step(NamedTuple):
     tiles: list[Tile]
 
 
+def extent(first: int, count: int) -> slice:
+    return slice(first, first + count)
+
+
 class Staged(Scheduled):
     """Rank 0's matrices where all ranks reach them, and each rank's share on its device in tiles."""
 
@@ -154,26 +158,21 @@ class Staged(Scheduled):
         """Return the steps that ``call`` takes."""
         self.reads_c = parameters["beta"] != 0
         steps: list[Step] = []
-        of_a, of_b = [], []  # what is there
 
-        def tile(rows: slice, columns: slice) -> Tile:
+        def tile(part: tuple[int, int], panel: tuple[int, int]) -> Tile:
+            rows, columns = extent(*part), extent(*panel)
             c = self._panel(self.c, columns)[rows]
             product = self.local(variant, parameters, self.a[rows], self._panel(self.b, columns), c, first=True)
             return Tile(self.host["C"][rows, columns], self.host["result"][rows, columns], c, product)
 
-        for matrix in schedule.order:
-            if matrix == "A":
-                first, count = schedule.parts[len(of_a)]
-                rows = slice(first, first + count)  # of which a rank with fewer than others may not have all
-                of_a.append(rows)
-                steps.append(Step(self.host["A"][rows], self.a[rows], [], [tile(rows, columns) for columns in of_b]))
+        for matrix, arrived, tiles in schedule.arrivals():
+            there = extent(*arrived)
+            if matrix == "A":  # of whose rows a rank with fewer than others may not have all
+                upload = self.host["A"][there], self.a[there], []
             else:
-                first, count = schedule.panels[len(of_b)]
-                columns = slice(first, first + count)
-                of_b.append(columns)
-                own = self._panel(self.b, columns)[self._rows_of(self.comm.rank)]
-                tiles = [tile(rows, columns) for rows in of_a]
-                steps.append(Step(self.host["B"][:, columns], own, self._exchanges(columns), tiles))
+                own = self._panel(self.b, there)[self._rows_of(self.comm.rank)]
+                upload = self.host["B"][:, there], own, self._exchanges(there)
+            steps.append(Step(*upload, [tile(*each) for each in tiles]))
         return steps
 
     def _exchanges(self, columns: slice) -> list:
@@ -255,8 +254,7 @@ class Staged(Scheduled):
         return seconds
 
     def _rows_of(self, rank: int) -> slice:
-        start, count = self.terms.blocks[rank]
-        return slice(start, start + count)
+        return extent(*self.terms.blocks[rank])
 
     def close(self) -> None:
         self.transport.unshare()
