@@ -127,6 +127,8 @@ def ladder(operation: str, sweeps: Sequence[str]) -> Callable[[Columns, pd.DataF
             return table
         sizes = {formats.device(device): formats.size(at.iloc[0]) for device, at in rows.groupby("device")}
         at = " and ".join(f"{size} on the {device}" for device, size in sizes.items())
+        if len(set(sizes.values())) < len(sizes):
+            at = next(iter(sizes.values()))
         fastest = "; of several tiles the fastest" if "tile" in rows and rows["tile"].notna().any() else ""
         return f"{table}\n\nThe numbers are those of the published run at {at}{fastest}."
 
@@ -172,6 +174,22 @@ def accuracy(columns: Columns, frame: pd.DataFrame) -> str:
         for row in analysis.records(shown)
     ]
     return _table([f"float32 at {formats.size(shown.iloc[0])}", "arithmetic", "× library", "largest error"], cells)
+
+
+def shapes(columns: Columns, frame: pd.DataFrame) -> str:
+    """The fastest rungs beside the library, in float32, by size and shape."""
+    rows = _of(frame, ["size", "shape"])
+    if rows.empty:
+        return ""
+    rows = rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32") & (rows["ranks"] == 1)]
+    best = rows[rows["baseline"] == 0].groupby("variant")["ratio"].max().nlargest(4)
+    shown = rows[rows["variant"].isin(best.index)].sort_values("place", kind="stable")
+    variants = list(dict.fromkeys(shown["variant"]))
+    cells = []
+    for _, own in shown.sort_values("flops", kind="stable").groupby(["m", "n", "k"], sort=False):
+        ratios = own.drop_duplicates("variant").set_index("variant")["ratio"].map(formats.number)
+        cells.append([formats.size(own.iloc[0]), *(ratios.get(variant, "") for variant in variants)])
+    return _table(["× library, float32; m × n × k", *(f"`{variant}`" for variant in variants)], cells)
 
 
 def tiles(columns: Columns, frame: pd.DataFrame) -> str:
@@ -272,6 +290,7 @@ SECTIONS = {
     "sum": ladder("sum", ["reduction_ladder"]),
     "vector_add": ladder("vector_add", ["vector_add"]),
     "accuracy": accuracy,
+    "shapes": shapes,
     "tiles": tiles,
     "transfer": transfer,
     "scaling": scaling,
