@@ -592,7 +592,9 @@ class Broken(Workflow):
                     with contextlib.suppress(KeyError, psutil.Error):  # it was faster; the next one
                         rank = self.ranks(sweep)[0]
                         rank.suspend()
-                        return sweep, rank
+                        if rank.status() == psutil.STATUS_STOPPED and not self.whole(sweep):
+                            return sweep, rank
+                        rank.resume()
             self.look_at_files()
             time.sleep(0.1)
         raise AssertionError(f"no new point\n{self.output}")
