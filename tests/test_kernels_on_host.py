@@ -222,7 +222,7 @@ def build(tmp_path_factory):
             f'#include "{HEADER}"\n#include "{stem}.cu"\n{definition}\n'
             f"CUDA_ON_HOST({symbol}, {dynamic[2] if dynamic else 'nullptr'})\n"
         )
-        compiler("-O1", *WATCH, *constants, f"{stem}.cpp", runtime, "-lm", "-lc", "-o", f"{stem}.so")
+        compiler("-O2", *WATCH, *constants, f"{stem}.cpp", runtime, "-lm", "-lc", "-o", f"{stem}.so")
         return HostKernel(stem.with_suffix(".so"))
 
     return build

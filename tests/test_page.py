@@ -92,9 +92,10 @@ def drawn(browser, results, request):
     seen.context.close()
 
 
-@pytest.fixture
-def small(tmp_path) -> Path:
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Path:
     """A report of a few points: two sizes, three tiles, a failure."""
+    folder = tmp_path_factory.mktemp("small")
     parameters = {"alpha": 1.5, "beta": 0.5}
     rows = []
     for i, n in enumerate((1024, 4096, 640)):
@@ -117,8 +118,8 @@ def small(tmp_path) -> Path:
             ("cub", 1e-11),
         )
     ]
-    path = timings.write(tmp_path / "timings.h5", {"tiles": rows, "sums": sums})
-    return report.build(path, tmp_path / "results")[0]
+    path = timings.write(folder / "timings.h5", {"tiles": rows, "sums": sums})
+    return report.build(path, folder / "results")[0]
 
 
 @pytest.mark.slow

@@ -108,9 +108,10 @@ def of_rate(point, gflops, **rest):
     return measurement(point, samples=kernel_samples([2 * point.shape[0] ** 3 / gflops / 1e9] * 6), **rest)
 
 
-@pytest.fixture
-def built(tmp_path):
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
     """A report of products and reductions; returns the results folder."""
+    folder = tmp_path_factory.mktemp("built")
     seconds = 2 * 64**3 / 100e9
     call = [[{"scatter": seconds, "kernel": 2 * seconds, "gather": seconds, "total": 5 * seconds}]]
     tiled = product("tiled_padded", tile=16)
@@ -127,9 +128,9 @@ def built(tmp_path):
         measurement(Point("sum", name, (2**22,), "int32", 1), samples=kernel_samples([t] * 6))
         for name, t in lengths.items()
     ]
-    path = timings.write(tmp_path / "timings.h5", {"size": rows, "sum": ladder}, PROVENANCE, OMITTED)
-    assert report.build(path, tmp_path / "results")[0] == tmp_path / "results" / "report.html"
-    return tmp_path / "results"
+    path = timings.write(folder / "timings.h5", {"size": rows, "sum": ladder}, PROVENANCE, OMITTED)
+    assert report.build(path, folder / "results")[0] == folder / "results" / "report.html"
+    return folder / "results"
 
 
 def html_of(results: Path) -> str:
