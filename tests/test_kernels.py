@@ -320,9 +320,11 @@ def test_cuda_extreme(gpu, operation, variant, dtype, n):
         check_reduction(gpu, operation, variant, dtype, n, False, 1, extreme)
 
 
-# on 132 multiprocessors: parts of six tiles, a whole one each and parts of those left, and no parts
+# on 132 multiprocessors: parts of six tiles, of 156 and of 169; a whole tile each and parts of 192; no parts
 @pytest.mark.gpu
-@pytest.mark.parametrize("shape", [(129, 257, 300), (1537, 1500, 170), (1664, 1664, 200), (1408, 1536, 64)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(129, 257, 300), (1537, 1500, 170), (1664, 1664, 200), (2300, 2304, 256), (1408, 1536, 64)], ids=str
+)
 @pytest.mark.parametrize("variant", [v for v in MATMUL.ladder if "MAX_BLOCKS" in v.constants], ids=ident)
 def test_cuda_tiles_are_divided(gpu, variant, shape):
     """The parts of a tile make the same sum in every run, whichever block is done last."""
