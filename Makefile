@@ -7,20 +7,21 @@ comma := ,
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 # CuPy comes for the CUDA major version that the driver speaks
 CUDA := $(filter 12 13,$(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p'))
-EXTRAS := workflow,mpich,test,lint$(if $(CUDA),$(comma)cuda$(CUDA))
+EXTRAS := workflow,mpich,test,lint,docs$(if $(CUDA),$(comma)cuda$(CUDA))
 INSTALLED := .venv/installed-$(VERSION)
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard snakemake_executor_plugin_cluster/*.py hpcmm/*/__init__.py hpcmm/kernels/*.c hpcmm/kernels/*/*.c)
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup run profile reference test lint clean
+.PHONY: help setup run profile reference docs test lint clean
 
 help:
-	@echo 'make run      set up, then run the experiment of config.yaml on what this machine has'
+	@echo 'make run      set up, then run the experiment of config.yaml on this machine'
 	@echo '              SCALE=full for the long sweeps; CORES=4 to use fewer cores than all'
-	@echo 'make profile  the same, and have Nsight Compute look at each GPU variant where it is there'
-	@echo 'make reference  make the published report and the numbers of README.md anew from results/reference/timings.h5;'
-	@echo '              FILE=timings.h5 takes that file as the published run first'
+	@echo 'make profile  the same, and profile each GPU variant with Nsight Compute, if it is installed'
+	@echo 'make docs     set up, then build the documentation into docs/build'
+	@echo 'make reference  rewrite the published report and the numbers of README.md and docs/ from the published run;'
+	@echo '              FILE=timings.h5 publishes that file first'
 	@echo 'make test     set up, then test'
 	@echo 'make setup    install everything into .venv (PYTHON=python3.12 to choose the Python)'
 	@echo 'make lint     ruff, snakefmt and snakemake --lint'
@@ -37,10 +38,14 @@ profile: PROFILE := profile=true
 run profile: CHANGES = $(strip $(if $(SCALE),scale=$(SCALE)) $(PROFILE))
 run profile: setup
 	@snakemake --cores $(CORES) --rerun-incomplete --quiet host reason rules $(if $(CHANGES),--config $(CHANGES))
-	@echo 'report: $(CURDIR)/results/report.html'
+	@printf 'report: %s\n' "$$PWD/results/report.html"
 
 reference: setup
 	python docs/published.py $(FILE)
+
+docs: setup
+	@python -m sphinx --fail-on-warning --keep-going --quiet docs docs/build
+	@echo 'documentation: $(CURDIR)/docs/build/index.html'
 
 test: setup
 	python -m pytest

@@ -1,12 +1,17 @@
 """config.yaml -> plan -> one measuring job a batch -> one HDF5 file -> report."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
-from hpcmm import backends, plan, site, slurm, status
-from hpcmm.config import merge_into, read_config
+from hpcmm import backends
+from hpcmm.experiment import plan
+from hpcmm.cluster import launcher, site, slurm
+from hpcmm.bench import status
+from hpcmm.experiment.config import merge_into, naming, read_config
 from hpcmm.model import HpcmmError
+from hpcmm.store import require_writable
 
 HERE = Path(workflow.basedir)
 
@@ -17,13 +22,11 @@ else:
     IN_JOB, ON_CLUSTER = not workflow.is_main_process, workflow.nodes is not None
 
 os.environ.update(
-    # the programs that the rules launch, also where --directory names another place for the results
+    # absolute, as --directory may name another place for the results
     HPCMM_JOBS=str(HERE / "jobs"),
     # jobs run with this Python, and with the mpiexec beside it if the MPI is a wheel
     PATH=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
-    # Open MPI, 4 and 5, would bind each rank to one core; ranks share out what the job has
-    OMPI_MCA_hwloc_base_binding_policy="none",
-    PRTE_MCA_hwloc_default_binding_policy="none",
+    **launcher.environment(local=not IN_JOB and not ON_CLUSTER),
 )
 
 try:
@@ -33,22 +36,28 @@ try:
         PLAN = plan.read(Path("results/plan.json"))
         slurm.enter_job()
     else:
+        if not ON_CLUSTER and workflow.cores < 1:
+            raise HpcmmError("--cores: 0 is not allowed; allowed: 1 or more, or all")
         # a config file given on the command line takes the place of ours instead of being merged into it
-        EXPERIMENT = read_config(*(workflow.overwrite_configfiles or [HERE / "config.yaml"]))
+        FILES = workflow.overwrite_configfiles or [HERE / "config.yaml"]
+        EXPERIMENT = read_config(*FILES)
         merge_into(EXPERIMENT, config)
+        with naming(FILES[-1]):
+            # what this machine has says nothing about a cluster: auto is all that the config asks for
+            PLAN = plan.make(EXPERIMENT) if ON_CLUSTER else plan.make(EXPERIMENT, backends.this_machine())
+        for folder in [Path.cwd(), "results", *{"results/raw/{}".format(batch.sweep) for batch in PLAN.to_measure}]:
+            require_writable(Path(folder))
         if ON_CLUSTER:
-            # what this machine has says nothing about the cluster: auto is all that the config asks for
-            PLAN = plan.make(EXPERIMENT)
             os.environ.update(PATH=os.pathsep.join([str(HERE / "jobs" / "bin"), os.environ.get("PATH", "")]))
         else:
-            PLAN = plan.make(EXPERIMENT, *backends.present())
+            slurm.leave_allocation()
         slurm.clear_after_kill()
 except HpcmmError as error:
     sys.exit("hpcmm: error: {}".format(error))
 
 # Slurm gives a job CPUs and GPUs of its own. Elsewhere there is one measurement at a time on a machine,
 # whoever started it.
-ALONE = "" if IN_JOB or ON_CLUSTER else "flock /tmp/hpcmm-{}.lock".format(os.getuid())
+ALONE = "" if IN_JOB or ON_CLUSTER else "{} -m hpcmm.cluster.alone".format(Path(sys.executable).name)
 THREADS = SITE.cpus_per_rank if IN_JOB or ON_CLUSTER else workflow.cores
 os.environ.update(
     HPCMM_PYTHON=sys.executable,
@@ -56,7 +65,10 @@ os.environ.update(
     HPCMM_MODULES=" ".join(SITE.modules) if IN_JOB else "",
     HPCMM_LAUNCHER=SITE.launcher if IN_JOB else "mpiexec",
     HPCMM_PATIENCE=str(SITE.patience),
+    HPCMM_SLURM_PATIENCE=str(SITE.slurm_patience),
 )
+TIMINGS = "results/timings.h5"
+EXTENSIONS = ["--extension={}".format(path) for path in PLAN.config.get("extensions", [])]
 BATCHES = {batch.name: batch for batch in PLAN.batches}
 
 
@@ -68,7 +80,10 @@ def batch_of(wildcards):
 # anywhere in it would run every job again, whereas each batch has its fingerprint.
 onstart:
     workflow.scheduler.keepgoing = True  # no batch needs another one
-    slurm.begin(ON_CLUSTER, workflow)
+    try:
+        slurm.begin(ON_CLUSTER, workflow)
+    except HpcmmError as error:
+        sys.exit("hpcmm: error: {}".format(error))
     PLAN.write(Path("results/plan.json"))
 
 
@@ -79,6 +94,10 @@ onsuccess:
 onerror:
     slurm.end()
     print(status.unfinished(PLAN, Path("results")), file=sys.stderr, flush=True)
+    # A rule runs only if all its inputs are there, so what follows a failed job is done here, on what there is:
+    # the jobs that failed are named in the file and in the report, and the next run tries them again.
+    subprocess.run([sys.executable, "-m", "hpcmm.jobs.collect", "--results", "results", "--output", TIMINGS])
+    subprocess.run([sys.executable, "-m", "hpcmm", "report", TIMINGS, "--results", "results", *EXTENSIONS])
 
 
 localrules:
@@ -114,8 +133,8 @@ rule measure:
     params:
         fingerprint=lambda wildcards: batch_of(wildcards).fingerprint,
     shell:
-        "$HPCMM_JOBS/with_modules $HPCMM_ALONE $HPCMM_LAUNCHER -n {resources.tasks} $HPCMM_PYTHON -m mpi4py "
-        "$HPCMM_JOBS/measure.py --plan results/plan.json --batch {wildcards.batch} --patience $HPCMM_PATIENCE "
+        '"$HPCMM_JOBS/with_modules" $HPCMM_ALONE $HPCMM_LAUNCHER -n {resources.tasks} "$HPCMM_PYTHON" -m mpi4py '
+        "-m hpcmm.jobs.measure --plan results/plan.json --batch {wildcards.batch} --patience $HPCMM_PATIENCE "
         "--output {output} 2>&1 | tee {log}"
 
 
@@ -137,7 +156,7 @@ rule profile:
     params:
         fingerprint=lambda wildcards: PLAN.profile_fingerprint(wildcards.operation),
     shell:
-        "$HPCMM_JOBS/with_modules $HPCMM_ALONE $HPCMM_PYTHON $HPCMM_JOBS/profiling.py --plan results/plan.json "
+        '"$HPCMM_JOBS/with_modules" $HPCMM_ALONE "$HPCMM_PYTHON" -m hpcmm.jobs.profile --plan results/plan.json '
         "--operation {wildcards.operation} --output {output} 2>&1 | tee {log}"
 
 
@@ -146,22 +165,23 @@ rule collect:
         expand("results/raw/{batch}.h5", batch=[batch.name for batch in PLAN.to_measure]),
         expand("results/profiles/{operation}.h5", operation=PLAN.profiled),
     output:
-        "results/timings.h5",
+        TIMINGS,
     log:
         "results/logs/collect.log",
     params:
         fingerprint=PLAN.fingerprint,
     shell:
-        "python $HPCMM_JOBS/collect.py --plan results/plan.json --raw results/raw "
-        "--profiles results/profiles --output {output} 2>&1 | tee {log}"
+        '"$HPCMM_PYTHON" -m hpcmm.jobs.collect --results results --output {output} 2>&1 | tee {log}'
 
 
 rule report:
     input:
-        "results/timings.h5",
+        TIMINGS,
     output:
         report("results/report.html", category="Benchmark"),
     log:
         "results/logs/report.log",
+    params:
+        extensions=EXTENSIONS,
     shell:
-        "python -m hpcmm report {input} --results results 2>&1 | tee {log}"
+        '"$HPCMM_PYTHON" -m hpcmm report {input} --results results {params.extensions:q} 2>&1 | tee {log}'

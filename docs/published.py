@@ -1,9 +1,9 @@
-"""Publish a run: results/reference/ and what README.md shows of it.
+"""Publish a run: results/reference/ and the parts of README.md and docs/ that show it.
 
     python docs/published.py [TIMINGS]
 
-With a timings file, that one is taken as the published run. Then the report, the figures and the tables between
-the README's marks ``<!-- published: NAME -->`` and ``<!-- end -->`` are made anew from results/reference/timings.h5.
+A timings file becomes the published run. Then the report, the figures, and the text between the marks
+``<!-- published: NAME -->`` and ``<!-- end -->`` are rewritten from results/reference/timings.h5.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -21,13 +21,15 @@ from tabulate import tabulate
 
 from hpcmm import analysis, report, store
 from hpcmm.analysis import Columns
+from hpcmm.analysis.scaling import speedups
+from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS
-from hpcmm.report import findings, formats, page
-from hpcmm.scaling import speedups
+from hpcmm.parallel import ALGORITHMS
+from hpcmm.report import formats, page
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results" / "reference"
-# the figures that the README shows: sweep, and the rest of the name in the report
+# The figures that pages show: sweep, and the rest of the name in the report
 FIGURES = {
     "ladder": ("ladder", "float32-r1-ladder-cuda"),
     "tiles": ("tile", "float32-r1-tiles"),
@@ -51,42 +53,99 @@ def main(arguments: Sequence[str]) -> None:
                     drawn = Path(folder, "figures", f"{quote(shown, safe='')}-{rest}.svg")
                     if drawn.exists():
                         shutil.copyfile(drawn, REFERENCE / f"{name}.svg")
-    readme = ROOT / "README.md"
-    readme.write_text(filled(readme.read_text("utf-8"), columns), "utf-8")
+    for path in pages():
+        path.write_text(filled(path, columns), "utf-8")
     print(f"{REFERENCE}: {summary.line}")
 
 
-def filled(text: str, columns: Columns | None) -> str:
-    """A text with what stands between its marks made from a timings file, or without numbers if there is none."""
+def pages() -> list[Path]:
+    """Return the pages that show parts of the published run."""
+    return [path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))) if MARKED.search(path.read_text())]
+
+
+def filled(path: Path, columns: Columns | None) -> str:
+    """Return a page with the text between its marks made from a timings file; empty without a file."""
     columns = columns or store.joined([])
     frame = analysis.measurements(columns)
+    above = "../" * (len(path.relative_to(ROOT).parts) - 1)
 
     def section(mark: re.Match) -> str:
-        content = SECTIONS[mark["name"]](columns, frame)
+        content = SECTIONS[mark["name"]](columns, frame).replace("](results/", f"]({above}results/")
         return f"{mark[1]}{content}\n{mark[3]}" if content else f"{mark[1]}{mark[3]}"
 
-    return MARKED.sub(section, text)
+    return MARKED.sub(section, path.read_text("utf-8"))
+
+
+def summary(columns: Columns, frame: pd.DataFrame) -> str:
+    """What was measured where, the fastest rung of each operation beside the library, and three figures."""
+    if frame.empty:
+        return ""
+    parts = [_source(columns, frame), fastest(frame), efficiency(frame), *map(_figure, FIGURES)]
+    return "\n\n".join(filter(None, parts))
 
 
 def run(columns: Columns, frame: pd.DataFrame) -> str:
-    """What was measured where, what matters most of it, and the figure of the ladder."""
+    """What was measured where, by which revisions, and the figure of the ladder."""
     if frame.empty:
         return ""
+    return "\n\n".join(filter(None, [_source(columns, frame), _revisions(columns, frame), _figure("ladder")]))
+
+
+def _source(columns: Columns, frame: pd.DataFrame) -> str:
     conditions = dict(page.conditions(analysis.runs(columns)))
     names = ("GPU" if "GPU" in conditions else "CPU", "Date (UTC)")
     where = "; ".join(" and ".join(conditions[name]) for name in names if name in conditions)
-    apart = analysis.apart(frame)
-    first = findings.headlines(apart, speedups(apart))
     return (
-        f"[The report](results/reference/report.html) of the published run ({where})\nis made from "
-        f"[timings.h5](results/reference/timings.h5): {analysis.summary(columns, frame).line}.\n\n"
-        + "".join(f"- {each.name}: **{each.value}**, {each.text}.\n" for each in first)
-        + f"{_revisions(columns, frame)}\n{_figure('ladder')}"
+        f"Published run: {where}.\n[Report](results/reference/report.html), "
+        f"[timings.h5](results/reference/timings.h5). {analysis.summary(columns, frame).line}."
+    )
+
+
+# The sweeps that measure every rung of an operation
+LADDERS = {
+    "matmul": ("ladder", "cpu_ladder"),
+    "sum": ("reduction_ladder",),
+    "vector_add": ("vector_add",),
+}
+
+
+def fastest(frame: pd.DataFrame) -> str:
+    """The fastest rung of each operation, device, type and arithmetic, beside the library."""
+    cells = []
+    for operation, sweeps in LADDERS.items():
+        rows = _fastest(frame, operation, sweeps)
+        if OPERATIONS[operation].metric == "bytes":
+            rows = rows[rows["dtype"] == OPERATIONS[operation].dtypes[0]]  # only bytes count
+        rows = rows[rows["baseline"] == 0].sort_values("seconds", kind="stable")
+        best = rows.drop_duplicates(["device", "dtype", "arithmetic"])
+        for row in analysis.records(best.sort_values(["device", "dtype"], ascending=[False, True], kind="stable")):
+            kind = row["arithmetic"] or row["dtype"]
+            what = [operation, formats.device(row["device"]), formats.size(row), kind, f"`{row['variant']}`"]
+            rate = f"{formats.number(formats.rate(row))} {formats.rate_of(operation)[1]}"
+            cells.append([*what, rate, _ratio(row)])
+    head = ["operation", "on", "size", "arithmetic", "fastest rung", "rate", "× library (95 % CI)"]
+    return _table(head, cells) if cells else ""
+
+
+def efficiency(frame: pd.DataFrame) -> str:
+    """How the fastest algorithm scales to the most GPUs, at the largest size."""
+    rows = _scaled(frame)
+    if rows.empty:
+        return ""
+    ours = [each.name for each in ALGORITHMS.values() if each.name != TEXTBOOK and not each.package]
+    rows = rows[(rows["ranks"] == rows["ranks"].max()) & rows["efficiency"].notna() & rows["algorithm"].isin(ours)]
+    if rows.empty:
+        return ""
+    row = rows.loc[rows["flops_per_second"].idxmax()]
+    return (
+        f"On {row['ranks']} GPUs, `{row['algorithm']}` with `{row['variant']}` multiplies matrices of size "
+        f"{formats.size(row)} at {formats.number(row['flops_per_second'] / 1e12)} TFLOP/s: "
+        f"{formats.percent(row['efficiency'])} strong scaling efficiency."
     )
 
 
 def _revisions(columns: Columns, frame: pd.DataFrame) -> str:
-    """Which sweep is of which revision, if there are several; the newest first."""
+    """The revision of each sweep, the newest first; empty for a single revision."""
     known = [each["provenance"] for each in analysis.runs(columns)]
     made = [(str(each.get("utc", "")), str(each.get("revision") or "unknown")[:7]) for each in known]
     shown = frame[~frame["superseded"]]
@@ -98,13 +157,13 @@ def _revisions(columns: Columns, frame: pd.DataFrame) -> str:
     if len(sweeps) < 2:
         return ""
     lists = (f"{revision} ({', '.join(dict.fromkeys(names))})" for revision, names in reversed(sweeps.items()))
-    return f"\nIts sweeps are of several revisions, between which kernels may have changed: {'; '.join(lists)}.\n"
+    return f"The sweeps are from several revisions, and kernels may differ between them: {'; '.join(lists)}."
 
 
-def ladder(operation: str, sweeps: Sequence[str]) -> Callable[[Columns, pd.DataFrame], str]:
-    """Every rung of an operation, and what it reached in the published run: of several tiles the fastest."""
-    about = OPERATIONS[operation]
-    unit = formats.RATES[operation][1]
+def ladder(operation: str) -> Callable[[Columns, pd.DataFrame], str]:
+    """Every rung of an operation with its published rate; of several tiles the fastest."""
+    about, sweeps = OPERATIONS[operation], LADDERS[operation]
+    unit = formats.rate_of(operation)[1]
 
     def section(columns: Columns, frame: pd.DataFrame) -> str:
         rows = _fastest(frame, operation, sweeps)
@@ -129,8 +188,8 @@ def ladder(operation: str, sweeps: Sequence[str]) -> Callable[[Columns, pd.DataF
         at = " and ".join(f"{size} on the {device}" for device, size in sizes.items())
         if len(set(sizes.values())) < len(sizes):
             at = next(iter(sizes.values()))
-        fastest = "; of several tiles the fastest" if "tile" in rows and rows["tile"].notna().any() else ""
-        return f"{table}\n\nThe numbers are those of the published run at {at}{fastest}."
+        tiles = "; of several tiles the fastest" if "tile" in rows and (rows["tile"] > 0).any() else ""
+        return f"{table}\n\nThe numbers are from the published run, at {at}{tiles}."
 
     return section
 
@@ -141,15 +200,20 @@ def _reached(here: pd.DataFrame, variant: str, steps: bool) -> list[str]:
         return [""] * (2 + steps)
     row = own.iloc[0]
     first = here[here["baseline"] == 0].iloc[0]
+    gain = [formats.number(first["seconds"] / row["seconds"])] if steps else []
+    return [formats.number(formats.rate(row)), *gain, _ratio(row)]
+
+
+def _ratio(row: Mapping) -> str:
+    """The ratio to the baseline with its interval, if it has one."""
     ratio = formats.number(row["ratio"])
     if pd.notna(row["ratio_low"]) and not row["baseline"]:
         ratio += f" ({formats.number(row['ratio_low'])} to {formats.number(row['ratio_high'])})"
-    gain = [formats.number(first["seconds"] / row["seconds"])] if steps else []
-    return [formats.number(formats.rate(row)), *gain, ratio]
+    return ratio
 
 
 def _fastest(frame: pd.DataFrame, operation: str, sweeps: Sequence[str]) -> pd.DataFrame:
-    """The largest size that all variants of a device have, on one rank: the fastest of each variant's tiles."""
+    """The largest size that every variant of a device has, on one rank: the fastest of each variant's tiles."""
     rows = _of(frame, sweeps)
     rows = rows[(rows["operation"] == operation) & (rows["ranks"] == 1) & rows["seconds"].notna()]
     found = []
@@ -161,8 +225,29 @@ def _fastest(frame: pd.DataFrame, operation: str, sweeps: Sequence[str]) -> pd.D
     return pd.concat(found) if found else rows
 
 
+# The rungs of the tutorial
+STEPS = ("uncoalesced", "naive", "tiled_padded", "register_1d", "register_2d", "vectorized", "warp_tiled")
+STEPS += ("asynchronous", "swizzled", "oblong", "tensor_core", "warpgroup")
+
+
+def steps(columns: Columns, frame: pd.DataFrame) -> str:
+    """The rungs of the tutorial in float32, each beside the one before it and beside the library."""
+    rows = _fastest(frame, "matmul", LADDERS["matmul"])
+    rows = rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
+    known = {row["variant"]: row for row in analysis.records(rows)}
+    found = [known[name] for name in STEPS if name in known]
+    cells = []
+    for i, row in enumerate(found):
+        gain = formats.number(found[i - 1]["seconds"] / row["seconds"]) if i else ""
+        cells.append([f"`{row['variant']}`", formats.number(formats.rate(row)), gain, formats.number(row["ratio"])])
+    if not cells:
+        return ""
+    head = [f"float32 at {formats.size(found[0])}", "GFLOP/s", "× previous step", "× library"]
+    return _table(head, cells)
+
+
 def accuracy(columns: Columns, frame: pd.DataFrame) -> str:
-    """Speed and largest error of the rungs with other arithmetic, the fastest one without, and the library."""
+    """Speed and largest error of the rungs with another arithmetic, of the fastest one without, and of the library."""
     rows = _fastest(frame, "matmul", ["ladder"])
     rows = rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
     if rows.empty:
@@ -197,7 +282,7 @@ def tiles(columns: Columns, frame: pd.DataFrame) -> str:
     rows = _of(frame, ["tile"])
     if rows.empty:
         return ""
-    rows = rows[(rows["dtype"] == "float32") & (rows["ranks"] == 1) & rows["tile"].notna()]
+    rows = rows[(rows["dtype"] == "float32") & (rows["ranks"] == 1) & (rows["tile"] > 0)]
     rows = rows[rows["n"] == rows["n"].max()]
     widths = sorted(rows["tile"].unique())
     cells = [
@@ -209,7 +294,7 @@ def tiles(columns: Columns, frame: pd.DataFrame) -> str:
 
 
 def transfer(columns: Columns, frame: pd.DataFrame) -> str:
-    """Whole calls from page-locked and from pageable memory beside the kernel alone."""
+    """End-to-end times from page-locked and from pageable memory beside the kernel alone."""
     rows = _of(frame, ["transfer"])
     if rows.empty:
         return ""
@@ -223,37 +308,39 @@ def transfer(columns: Columns, frame: pd.DataFrame) -> str:
             seconds = (pinned["seconds"], pinned["call_seconds"], pageable["call_seconds"])
             gain = pageable["call_seconds"] / pinned["call_seconds"]
             cells.append([rung, pinned["n"], *map(formats.duration, seconds), formats.number(gain)])
-    head = [rows["dtype"].iloc[0], "n", "kernel alone", "whole call, pinned", "whole call, pageable", "pinned gains"]
+    head = [rows["dtype"].iloc[0], "n", "kernel alone", "end to end, pinned", "end to end, pageable", "speedup"]
     return _table(head, cells)
 
 
 def scaling(columns: Columns, frame: pd.DataFrame) -> str:
     """Rate and efficiency of each algorithm over 1, 2, 4, ... GPUs, at the largest size."""
-    rows = _of(frame, ["distributed"])
-    rows = rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
-    if rows.empty:
+    at = _scaled(frame)
+    if at.empty:
         return ""
-    gains = speedups(rows)
-    gains = gains[gains["kind"] == "strong"]
-    if gains.empty:
-        return ""
-    at = gains[gains["flops"] == gains["flops"].max()]
     ranks = sorted(at["ranks"].unique())
     cells = []
     for (algorithm, variant), own in at.sort_values("place").groupby(["algorithm", "variant"], sort=False):
-        call = "call" in OPERATIONS["matmul"].algorithm(algorithm).measures
+        call = "call" in ALGORITHMS[algorithm].measures
         prefix = "call_" if call else ""
         by_ranks = (own[own["ranks"] == count] for count in ranks)
         shown = (
             _joined(one, f"{prefix}flops_per_second", f"{prefix}efficiency", 1e12, formats.percent) for one in by_ranks
         )
-        cells.append([f"`{algorithm}`", f"`{variant}`", "whole call" if call else "on the devices", *shown])
+        cells.append([f"`{algorithm}`", f"`{variant}`", "end to end" if call else "on the devices", *shown])
     what = f"float32 TFLOP/s at {formats.size(at.iloc[0])} (efficiency)"
-    head = [what, "local product", "", *(f"{count} GPU{'s' if count > 1 else ''}" for count in ranks)]
-    return (
-        "Over several GPUs of one machine, [algorithm](#over-several-ranks) by algorithm; the efficiency is beside\n"
-        f"the fastest product on one GPU with the same arithmetic:\n\n{_table(head, cells)}\n\n{_figure('scaling')}"
-    )
+    head = [what, "local product", "timed", *(f"{count} GPU{'s' if count > 1 else ''}" for count in ranks)]
+    return f"{_table(head, cells)}\n\n{_figure('scaling')}"
+
+
+def _scaled(frame: pd.DataFrame) -> pd.DataFrame:
+    """Strong scaling of float32 products over GPUs at the largest size."""
+    rows = _of(frame, ["distributed"])
+    rows = rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
+    if rows.empty:
+        return rows
+    gains = speedups(rows)
+    gains = gains[gains["kind"] == "strong"]
+    return gains[gains["flops"] == gains["flops"].max()]
 
 
 def _of(frame: pd.DataFrame, sweeps: Sequence[str]) -> pd.DataFrame:
@@ -266,7 +353,7 @@ def _of(frame: pd.DataFrame, sweeps: Sequence[str]) -> pd.DataFrame:
 
 
 def _joined(rows: pd.DataFrame, rate: str, beside: str, unit: float = 1e9, form=formats.number) -> str:
-    """A rate and what stands beside it in parentheses."""
+    """A rate, and a second quantity in parentheses."""
     if rows.empty:
         return ""
     row = rows.iloc[0]
@@ -285,10 +372,10 @@ def _table(head: Sequence[str], cells: Sequence[Sequence[object]]) -> str:
 
 
 SECTIONS = {
+    "summary": summary,
     "run": run,
-    "matmul": ladder("matmul", ["ladder", "cpu_ladder"]),
-    "sum": ladder("sum", ["reduction_ladder"]),
-    "vector_add": ladder("vector_add", ["vector_add"]),
+    **{operation: ladder(operation) for operation in LADDERS},
+    "steps": steps,
     "accuracy": accuracy,
     "shapes": shapes,
     "tiles": tiles,

@@ -1,13 +1,14 @@
-"""The words of the suite as frozen records: what can be measured and what was measured."""
+"""The records of the suite: what can be measured, and what was measured."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
-Device = Literal["cpu", "cuda"]
+from hpcmm.dtypes import DTYPES, DType
 
 TEXTBOOK = "scatter"  # the algorithm that every operation has and that is not named in labels
 
@@ -137,67 +138,111 @@ class HpcmmError(Exception):
 
 
 @dataclass(frozen=True)
+class Launch:
+    """One kernel launch: its geometry, its arguments (arrays and NumPy scalars), its dynamic shared memory."""
+
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    arguments: tuple[Any, ...]
+    shared_bytes: int = 0
+
+
+class Geometry:
+    """How a CUDA kernel covers its problem. Each operation has subclasses, frozen dataclasses, for its kernels."""
+
+    def macros(self, task: Task) -> dict[str, int]:
+        """Return the compile-time constants that the source takes from its launch."""
+        return {}
+
+    def workspace(self, task: Task) -> dict[str, int]:
+        """Return the elements of each array that the launches need besides the operands, by name."""
+        return {}
+
+    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+        """Return the launches of one run, in order; none for an empty result.
+
+        Parameters
+        ----------
+        task : Task
+        arrays : mapping of str to array
+            The operands and the workspace.
+        multiprocessors : int
+            SMs of the GPU.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
 class Variant:
     """One rung of a ladder: one kernel source file, or one library call.
 
     Parameters
     ----------
     name : str
-        File stem, config key, test id, HDF5 value and table row.
-    device : {"cpu", "cuda"}
-        Where it runs; the source is ``<name>.c`` or ``.cu`` in the operation's folder of kernels.
+        Config key, test id, HDF5 value and table row; also the stem of its source file.
+    device : str
+        Name of a record in ``hpcmm.devices``.
     change : str
         What this rung does differently from the one below it.
     source : str
         The documents that teach it.
-    baseline : bool
-        A vendor library's implementation: no source of ours, the yardstick of its device.
+    library : callable, optional
+        Of a baseline: ``library(backend, task, arrays)`` returns a callable that runs once. A baseline has no source.
+    geometry : Geometry, or mapping of str to Geometry
+        How a CUDA kernel is launched, for all types or for each.
+    kernel : str
+        Stem of its source file where that is another variant's.
+    path : Path, optional
+        Its source file, where that lies outside this package.
     tiles : tuple of int
         Widths of a square thread block that it can be compiled for; empty if it has none.
-    block : tuple of int
-        Threads of a block where no tile decides.
-    constants : mapping of str to int, or to a mapping of types to int
-        Compile-time constants of the kernel, from which its launch geometry follows too: ``ROWS`` and
-        ``COLUMNS`` of C that a block computes, ``WARP_ROWS`` and ``WARP_COLUMNS`` a warp that multiplies on
-        tensor cores, ``DEPTH`` and ``STAGES`` of its tiles; ``PER_THREAD`` elements of a vector that a thread
-        loads at least; ``MAX_BLOCKS`` of its grid, or of those that divide tiles.
     dtypes : tuple of str
         The only types that it computes in; empty if all of its operation.
     architecture : str
-        What its code is made of, as its compiler names it: ``"sm_80"`` of instructions that GPUs have from compute
-        capability 8.0 on; ``"sm_90a"`` of some that 9.0 alone has. Empty if any GPU has them.
+        Architecture that the code is compiled for, as NVRTC names it: ``"sm_80"`` runs from compute capability 8.0 on;
+        ``"sm_90a"`` on 9.0 alone. Empty if any GPU can run it.
+    options : tuple of str
+        Further options of its compiler.
     exact : bool
         Whether it is right only where the tile divides every dimension.
-    one_launch : bool
-        Whether a reduction needs no further pass over partial sums.
     pitched : bool
         Whether it works on copies of its matrices whose rows are padded, from a pitched allocation.
     deterministic : bool
-        Whether the same call on the same device gives the same result, bit for bit, from run to run: for
-        a baseline, whether its library promises it.
+        Whether the same call on the same device gives the same bits in every run; for a baseline, whether its
+        library promises it.
     arithmetic : mapping of str to str
-        What multiplies the elements of a type and adds them up, where that is not IEEE arithmetic of the type
-        itself: such a result may be less accurate, and what limits the type's arithmetic does not limit its speed.
+        By type, how products and sums are computed where this is not IEEE arithmetic of the type. Such a result may
+        be less accurate, and the peak of the type's own arithmetic does not limit its speed.
     slow : bool
         Whether a scalar loop on few threads computes a product, for which the plan allows more time.
     """
 
     name: str
-    device: Device
+    device: str
     change: str
     source: str = ""
-    baseline: bool = False
+    library: Callable[[Any, Task, Mapping[str, Any]], Callable[[], Any]] | None = field(default=None, hash=False)
+    geometry: Geometry | Mapping[str, Geometry] | None = field(default=None, hash=False)
+    kernel: str = ""
+    path: Path | None = None
     tiles: tuple[int, ...] = ()
-    block: tuple[int, ...] = ()
-    constants: Mapping[str, int | Mapping[str, int]] = field(default_factory=dict, hash=False)
     dtypes: tuple[str, ...] = ()
     architecture: str = ""
+    options: tuple[str, ...] = ()
     exact: bool = False
-    one_launch: bool = False
     pitched: bool = False
     deterministic: bool = True
     arithmetic: Mapping[str, str] = field(default_factory=dict, hash=False)
     slow: bool = False
+
+    @property
+    def baseline(self) -> bool:
+        """Whether it is a library's implementation, beside which the others of its device are measured."""
+        return self.library is not None
+
+    def geometry_of(self, dtype: str) -> Geometry | None:
+        """Return how it is launched for a type."""
+        return self.geometry[dtype] if isinstance(self.geometry, Mapping) else self.geometry
 
     def unsuited_to(self, capability: str) -> str:
         """Return why no GPU of a compute capability (``"90"``) can run it; empty if one can."""
@@ -207,42 +252,6 @@ class Variant:
             return ""
         which = f"{needs[:-1]}.{needs[-1]}{'' if alone else ' or later'}"
         return f"{self.name} needs a GPU of compute capability {which}; this one has {capability[:-1]}.{capability[-1]}"
-
-    def constants_of(self, dtype: str) -> dict[str, int]:
-        """Return its constants as compiled for a type."""
-        return {name: value if isinstance(value, int) else value[dtype] for name, value in self.constants.items()}
-
-
-@dataclass(frozen=True)
-class Algorithm:
-    """One way to spread an operation over ranks; each rank's own work is a variant's.
-
-    Parameters
-    ----------
-    name : str
-        File stem under ``parallel/``, config key, test id, HDF5 value and part of labels.
-    change : str
-        What it does differently from the one before it.
-    source : str
-        The documents that teach it.
-    measures : tuple of {"call", "kernel"}
-        What is timed: the whole call from rank 0's memory to rank 0's memory; the computation, with
-        what its ranks exchange meanwhile, on data in place on the devices.
-    variants : tuple of str
-        The only variants that it goes with; empty if any.
-    transport : str
-        The transport that is tried before the others; empty if they are in their usual order.
-    package : str
-        What else must be installed, as Python imports it; empty if nothing.
-    """
-
-    name: str
-    change: str
-    source: str = ""
-    measures: tuple[Literal["call", "kernel"], ...] = ("call", "kernel")
-    variants: tuple[str, ...] = ()
-    transport: str = ""
-    package: str = ""
 
 
 @dataclass(frozen=True)
@@ -257,16 +266,6 @@ class Operand:
     dimensions: tuple[str, ...]
     distribution: Literal["rows", "replicated", "combined"]
     role: Literal["in", "inout", "out"]
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One kernel launch: its geometry, its arguments (arrays and NumPy scalars), its dynamic shared memory."""
-
-    grid: tuple[int, ...]
-    block: tuple[int, ...]
-    arguments: tuple[Any, ...]
-    shared_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -314,12 +313,38 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation as a record of functions over a shape (a tuple of int, as ``dimensions``).
+    """One operation: its operands, its ladder, and functions over a ``Task``.
 
-    Operations may share kernels: ``kernels`` is the folder of the sources and the name of the function
-    that each of them exports, and ``macros`` are what they are compiled with for this operation, in CUDA
-    (CMakeLists.txt has those of C). ``combination`` is how MPI brings ``combined`` operands together.
-    ``launches`` is told how many multiprocessors the GPU has.
+    Operations may share kernels.
+
+    Parameters
+    ----------
+    name : str
+    kernels : str
+        The folder of the sources, and the name of the function that each of them exports.
+    dimensions : tuple of str
+        Names of the numbers in a shape.
+    operands : tuple of Operand
+    dtypes : tuple of str
+        Names of records in ``hpcmm.dtypes``.
+    scalars : mapping of str to float
+        Default values of its scalar arguments.
+    ladder : tuple of Variant
+        In the order of the rungs; baselines last on each device.
+    metric : {"flops", "bytes"}
+        Whether its rate is reported in FLOP/s or in B/s.
+    flops, bytes : callable
+        Of a task: arithmetic operations, and compulsory memory traffic in bytes.
+    draw : callable
+        ``draw(rng, task)`` returns random inputs by name.
+    reference : callable
+        ``reference(task, arrays)`` returns the judge of a result, a callable from array to ``Verdict``.
+    arguments : callable
+        ``arguments(task, arrays)`` returns the arguments of every kernel.
+    macros : mapping of str to mapping
+        By device, what the sources are compiled with for this operation.
+    combination : {"sum", "minimum", "maximum"}
+        How MPI combines ``combined`` operands.
     """
 
     name: str
@@ -327,38 +352,96 @@ class Operation:
     dimensions: tuple[str, ...]
     operands: tuple[Operand, ...]
     dtypes: tuple[str, ...]
-    parameters: Mapping[str, float]
+    scalars: Mapping[str, float] = field(hash=False)
     ladder: tuple[Variant, ...]
     metric: Literal["flops", "bytes"]
-    flops: Callable[..., int]
-    bytes: Callable[..., int]
+    flops: Callable[[Task], int]
+    bytes: Callable[[Task], int]
     draw: Callable[..., dict[str, Any]]
     reference: Callable[..., Callable[[Any], Verdict]]
     arguments: Callable[..., tuple[Any, ...]]
-    launches: Callable[..., list[Launch]]
-    scratch: Callable[..., dict[str, int]]
-    algorithms: tuple[Algorithm, ...]  # the first is the textbook's, beside which the others are measured
-    macros: Mapping[str, str] = field(default_factory=dict)
+    macros: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
     combination: Literal["sum", "minimum", "maximum"] = "sum"
 
     def dtypes_of(self, variant: Variant) -> tuple[str, ...]:
         return variant.dtypes or self.dtypes
 
-    def algorithm(self, name: str) -> Algorithm:
-        return next(a for a in self.algorithms if a.name == name)
-
     def variant(self, name: str) -> Variant:
         return next(v for v in self.ladder if v.name == name)
 
-    def baseline(self, device: Device) -> Variant:
-        return next(v for v in self.ladder if v.baseline and v.device == device)
+    def baseline(self, device: str, dtype: str) -> Variant:
+        """Return the library beside which variants of a device and type are measured."""
+        return next(v for v in self.ladder if v.baseline and v.device == device and dtype in self.dtypes_of(v))
+
+
+@dataclass(frozen=True)
+class Task:
+    """One computation: an operation by a variant, on one shape, in one element type.
+
+    Parameters
+    ----------
+    operation : Operation
+    variant : Variant
+    shape : tuple of int
+        One number for each of the operation's dimensions.
+    dtype : str
+    scalars : mapping of str to float
+        The operation's scalar arguments, such as alpha and beta.
+    tile : int
+        Width of the square thread block that the kernel is compiled for; 0 if the variant has none.
+    """
+
+    operation: Operation
+    variant: Variant
+    shape: tuple[int, ...]
+    dtype: str
+    scalars: Mapping[str, float] = field(default_factory=dict, hash=False)
+    tile: int = 0
+
+    @property
+    def element(self) -> DType:
+        """The record of the element type."""
+        return DTYPES[self.dtype]
+
+    @property
+    def geometry(self) -> Geometry:
+        return self.variant.geometry_of(self.dtype)
+
+    @property
+    def macros(self) -> dict[str, str | int]:
+        """What the variant's source is compiled with."""
+        element, device = self.element, self.variant.device
+        types = {"REAL": element.c_of(device), "ACCUMULATOR": element.sums.c_of(device)}
+        launched = self.geometry.macros(self) if self.geometry else {}
+        return {**types, **self.operation.macros.get(device, {}), **launched}
+
+    @property
+    def flops(self) -> int:
+        """Arithmetic operations of one run."""
+        return self.operation.flops(self)
+
+    @property
+    def bytes(self) -> int:
+        """Compulsory memory traffic of one run in bytes."""
+        return self.operation.bytes(self)
 
 
 @dataclass(frozen=True)
 class Point:
-    """One thing to measure: a variant at one shape, dtype, set of parameters and rank count.
+    """One thing to measure: a variant at one shape, element type, set of scalars and number of ranks.
 
-    ``algorithm`` is how its work is spread over the ranks.
+    Parameters
+    ----------
+    operation, variant, dtype, algorithm : str
+        Names of records. ``algorithm`` distributes the work over the ranks.
+    shape : tuple of int
+    ranks : int
+    scalars : mapping of str to float
+        The operation's scalar arguments.
+    tile : int
+        Width of the square thread block; 0 if the variant has none.
+    pinned : bool or None
+        Whether host memory is page-locked; None if its sweep does not say, which means that it is.
     """
 
     operation: str
@@ -366,16 +449,18 @@ class Point:
     shape: tuple[int, ...]
     dtype: str
     ranks: int
-    parameters: Mapping[str, float] = field(default_factory=dict)
+    scalars: Mapping[str, float] = field(default_factory=dict, hash=False)
     algorithm: str = TEXTBOOK
+    tile: int = 0
+    pinned: bool | None = None
 
     @property
     def key(self) -> str:
         """Canonical text of the point, its identity in journals."""
         return json.dumps(
             [
-                *(self.operation, self.variant, self.algorithm),
-                *(self.shape, self.dtype, self.ranks, dict(self.parameters)),
+                *(self.operation, self.variant, self.algorithm, self.shape, self.dtype, self.ranks),
+                *(dict(self.scalars), self.tile, self.pinned),
             ],
             sort_keys=True,
         )
@@ -383,15 +468,15 @@ class Point:
     @property
     def name(self) -> str:
         """The point for a reader, without its operation and ranks."""
-        tile = f" tile {self.parameters['tile']:.0f}" if "tile" in self.parameters else ""
-        memory = {1.0: " pinned", 0.0: " pageable"}.get(self.parameters.get("pinned"), "")
+        tile = f" tile {self.tile}" if self.tile else ""
+        memory = {True: " pinned", False: " pageable", None: ""}[self.pinned]
         spread = spread_name(self.variant, self.algorithm)
         return f"{spread} {'x'.join(map(str, self.shape))} {self.dtype}{tile}{memory}"
 
     @property
-    def pinned(self) -> bool:
-        """Whether its host memory is page-locked, as it is unless its sweep says otherwise."""
-        return bool(self.parameters.get("pinned", True))
+    def page_locked(self) -> bool:
+        """Whether its host memory is page-locked."""
+        return self.pinned is not False
 
 
 @dataclass(frozen=True)
@@ -417,7 +502,7 @@ class Batch:
 
     sweep: str
     operation: str
-    device: Device
+    device: str
     ranks: int
     part: int
     points: tuple[Point, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from hpcmm.journal import Journal
+from hpcmm.bench.journal import Journal
 from hpcmm.model import PHASES, Batch, Measurement, Point, Sample, Verdict
 
 HOST = {"host": "here"}
@@ -13,11 +13,11 @@ WRONG = Verdict(False, float("nan"), 1e-7, "componentwise, float64", "0:3: nan -
 
 
 def batch_of(
-    sizes, variant: str = "tiled_padded", operation: str = "matmul", source: str = "s1", **parameters
+    sizes, variant: str = "tiled_padded", operation: str = "matmul", source: str = "s1", tile: int = 0, **scalars
 ) -> Batch:
     """A batch of one variant whose fingerprints follow from the points and from ``source``."""
     dimensions = 3 if operation == "matmul" else 1
-    points = tuple(Point(operation, variant, (size,) * dimensions, "float32", 2, parameters) for size in sizes)
+    points = tuple(Point(operation, variant, (size,) * dimensions, "float32", 2, scalars, tile=tile) for size in sizes)
     return together(points, source)
 
 
@@ -31,7 +31,7 @@ def together(points, source: str = "s1", part: int = 1) -> Batch:
     )
 
 
-BATCH = batch_of([8, 16, 32], alpha=1.5, tile=8.0)
+BATCH = batch_of([8, 16, 32], alpha=1.5, tile=8)
 
 
 def measured(point: Point, seconds: float = 0.5, verdict: Verdict = RIGHT) -> list[Measurement]:

@@ -25,7 +25,6 @@ for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
     os.environ.setdefault(name.replace("OMPI", "PRTE"), "1")
 os.environ.setdefault("OMPI_MCA_rmaps_base_oversubscribe", "1")
 os.environ.setdefault("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe")
-os.environ.pop("SLURM_NTASKS", None)  # the tests start their own ranks, whatever job they run in
 
 # HYPOTHESIS_PROFILE=few is for slow tools such as compute-sanitizer, many for a long search.
 settings.register_profile("few", deadline=None, max_examples=5, derandomize=True)
@@ -37,16 +36,16 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
 def pytest_collection_modifyitems(items):
     """The tests on a real Slurm come first: in several processes (pytest-xdist) the others run beside them.
 
-    Those of the workflow, which take long too, are not the last, when nothing is left to run beside them.
+    Those of the workflow and the wheel, which take long too, are not the last, when nothing is left to run beside them.
     """
-    place = {"test_slurm.py": "", "test_workflow.py": "test_page.py"}
+    place = {"test_slurm.py": "", "test_wheel.py": "test_page.py", "test_workflow.py": "test_page.py"}
     items.sort(key=lambda item: place.get(item.path.name, item.path.name))
 
 
 @pytest.fixture(scope="session")
 def gpu():
     """The backend of the first GPU."""
-    missing = backends.cuda_missing()
+    missing = backends.missing("cuda")
     if missing:
         pytest.skip(missing)
     import cupy
@@ -56,15 +55,15 @@ def gpu():
 
 
 @contextlib.contextmanager
-def started(ranks: int, program: Path, *arguments, **environment: str) -> Iterator[subprocess.Popen]:
-    """Start ``program`` under mpiexec; no process of it outlives the block.
+def started(ranks: int, *program, **environment: str) -> Iterator[subprocess.Popen]:
+    """Start a program, or ``"-m", module``, under mpiexec; no process of it outlives the block.
 
     The launcher is the one beside this Python if there is one, so that the tests need no PATH.
     """
     places = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     launcher = shutil.which("mpiexec", path=places)
     assert launcher, "no mpiexec: install the extra mpich, or load the MPI module of this machine"
-    command = [launcher, "-n", ranks, sys.executable, "-m", "mpi4py", program, *arguments]
+    command = [launcher, "-n", ranks, sys.executable, "-m", "mpi4py", *program]
     with subprocess.Popen(
         list(map(str, command)),
         stdin=subprocess.DEVNULL,
@@ -102,14 +101,14 @@ def mpi_job():
 def mpiexec():
     """Run a program to its end: ``mpiexec(ranks, program, *arguments, timeout=120, **environment)``."""
 
-    def run(ranks: int, program: Path, *arguments, timeout: float = 120, **environment: str):
-        with started(ranks, program, *arguments, **environment) as job:
+    def run(ranks: int, *program, timeout: float = 120, **environment: str):
+        with started(ranks, *program, **environment) as job:
             try:
                 output, errors = job.communicate(timeout=timeout)
             except subprocess.TimeoutExpired:
                 kill(job)
                 output, errors = job.communicate()
-                pytest.fail(f"{program.name} did not end within {timeout} s\n{output}\n{errors}")
+                pytest.fail(f"{program[0]} did not end within {timeout} s\n{output}\n{errors}")
         return subprocess.CompletedProcess(job.args, job.returncode, output, errors)
 
     return run

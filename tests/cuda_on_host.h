@@ -16,18 +16,20 @@
 //   - no end after very many accesses.
 // A thread that has returned counts as present at every barrier, as on the device.
 //
-// The PTX of asynchronous copies stands in three functions of a kernel, copy_async, end_group and
-// wait_for_groups. The tests take them out of the source and those below stand in for them: in ascending
-// order a copy is done when it is started, in descending order when it is waited for, in random order either.
-// So does that of tensor cores, in multiply_add of float64 and multiply_add_tf32, whose lanes meet: TF32 loses
-// the last 13 bits of its operands, and its sums are cut off to float32. A warpgroup's multiply_add reads shared
-// memory and is done at once, so that it is not seen if it is not waited for.
+// The kernels' PTX is in hpcmm/kernels/ptx.cuh. This header defines the same functions for the CPU, and that file's
+// include guard, so that including it has no effect:
+//   cp_async                        copies at once in ascending order, when it is waited for in descending order, and
+//                                   at either time in random order
+//   mma_*                           synchronises the lanes of the warp; TF32 operands lose their last 13 bits, and
+//                                   float32 sums are truncated
+//   wgmma_mma_async_*               reads shared memory and completes at once: a missing wait goes unnoticed
+//   wgmma_*group, *fence*           have no effect
 //
 // What it cannot see: races in global memory and between blocks that no order here brings to light (blocks
 // run one after the other, so nothing may wait for another block); the memory model (fences do nothing);
 // a race with a reader that is not among the last two of a byte; a pointer that strays from one static
-// shared array into the next; uninitialised global memory, unless the caller fills it with NaN; other inline
-// PTX, textures; limits of registers and memory; fast-math; performance.
+// shared array into the next; uninitialised global memory, unless the caller fills it with NaN; inline PTX in a
+// kernel, textures; limits of registers and memory; fast-math; performance.
 #pragma once
 #define _GLIBCXX_INCLUDE_NEXT_C_HEADERS  // C's math.h alone: libstdc++'s takes longer than the kernel to compile
 #include <math.h>
@@ -62,9 +64,9 @@ void cuda_access(const void *address, size_t size, Kind);
 uint3 cuda_index(int which) __attribute__((const));  // const: it changes between threads only
 void cuda_block_barrier(int line);
 const uint64_t *cuda_warp_exchange(unsigned mask, uint64_t value);  // the values of all lanes in the mask
-void cuda_copy_async(void *target, const void *source, int bytes, int valid);
-void cuda_end_group();
-void cuda_wait_for_groups(int pending);
+void cuda_cp_async(void *target, const void *source, int bytes, int valid);
+void cuda_cp_async_commit_group();
+void cuda_cp_async_wait_group(int pending);
 const char *cuda_dynamic_shared();
 }
 
@@ -147,36 +149,38 @@ NOT_WATCHED inline unsigned __ballot_sync(unsigned mask, int predicate)
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
 
-template <int BYTES> inline void copy_async(void *target, const void *source, int valid)
-{
-    cuda_copy_async(target, source, BYTES, valid);
-}
-inline void end_group() { cuda_end_group(); }
-template <int PENDING> inline void wait_for_groups() { cuda_wait_for_groups(PENDING); }
+#define PTX_CUH  // what follows replaces the functions of ptx.cuh
 
-// Add a product 16 x 8 x 8 of the warp's fragments to c; `add` is the arithmetic of one element.
-template <class T> struct Fragments {
+template <int BYTES> void cp_async(void *target, const void *source, int valid = BYTES)
+{
+    cuda_cp_async(target, source, BYTES, valid);
+}
+inline void cp_async_commit_group() { cuda_cp_async_commit_group(); }
+template <int PENDING> void cp_async_wait_group() { cuda_cp_async_wait_group(PENDING); }
+
+// c += a b over the fragments of a warp, 16 x 8 x 8; `add` is the arithmetic of one element.
+template <class T> struct CudaFragments {
     T a[4], b[2];
 };
 template <class T, class F>
-NOT_WATCHED void cuda_multiply_add(T (&c)[4], const T (&a)[4], const T (&b)[2], F add)
+NOT_WATCHED void cuda_mma(T (&c)[4], const T (&a)[4], const T (&b)[2], F add)
 {
-    const Fragments<T> own = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
+    const CudaFragments<T> own = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
     const uint64_t *const lanes = cuda_warp_exchange(~0u, (uintptr_t)&own);
     const int g = cuda_lane() / 4, t = cuda_lane() % 4;
     for (int i = 0; i < 4; ++i) {
         T row[8], column[8];
         for (int p = 0; p < 8; ++p) {
-            row[p] = ((const Fragments<T> *)lanes[g * 4 + p % 4])->a[p / 4 * 2 + i / 2];
-            column[p] = ((const Fragments<T> *)lanes[(2 * t + i % 2) * 4 + p % 4])->b[p / 4];
+            row[p] = ((const CudaFragments<T> *)lanes[g * 4 + p % 4])->a[p / 4 * 2 + i / 2];
+            column[p] = ((const CudaFragments<T> *)lanes[(2 * t + i % 2) * 4 + p % 4])->b[p / 4];
         }
         c[i] = add(c[i], row, column);
     }
     cuda_warp_exchange(~0u, 0);  // a lane's own fragments stay until all have read them
 }
-inline void multiply_add(double (&c)[4], const double (&a)[4], const double (&b)[2])
+inline void mma_m16n8k8_f64(double (&c)[4], const double (&a)[4], const double (&b)[2])
 {
-    cuda_multiply_add(c, a, b, [](double sum, const double *row, const double *column) NOT_WATCHED {
+    cuda_mma(c, a, b, [](double sum, const double *row, const double *column) NOT_WATCHED {
         for (int p = 0; p < 8; ++p)
             sum = ::fma(row[p], column[p], sum);
         return sum;
@@ -191,14 +195,15 @@ NOT_WATCHED inline float cuda_sum_tf32(float start, const float *row, const floa
     const float nearest = sum;
     return fabs(nearest) > fabs(sum) ? nextafterf(nearest, 0) : nearest;
 }
-inline void multiply_add_tf32(float (&c)[4], const float (&a)[4], const float (&b)[2])
+inline void mma_m16n8k8_tf32(float (&c)[4], const float (&a)[4], const float (&b)[2])
 {
-    cuda_multiply_add(c, a, b, cuda_sum_tf32);
+    cuda_mma(c, a, b, cuda_sum_tf32);
 }
 
-// A warp's part of a warpgroup's product 64 x 128 x 8, done when it is started. B lies where its descriptor says.
+// A warp's 16 rows of a warpgroup's product. B is read at its matrix descriptor, without a swizzle.
 inline size_t __cvta_generic_to_shared(const void *p) { return (const char *)p - cuda_dynamic_shared(); }
-NOT_WATCHED inline void multiply_add(float (&c)[16][4], const float (&a)[4], unsigned long long b, bool add)
+NOT_WATCHED inline void wgmma_mma_async_m64n128k8_tf32(float (&c)[16][4], const float (&a)[4], unsigned long long b,
+                                                       bool scale_d)
 {
     float rows[2][8];
     const uint64_t *const lanes = cuda_warp_exchange(~0u, (uintptr_t)&a);
@@ -218,13 +223,13 @@ NOT_WATCHED inline void multiply_add(float (&c)[16][4], const float (&a)[4], uns
                 memcpy(&column[p], element, 4);
             }
             for (int i = 0; i < 2; ++i)
-                c[j][2 * i + side] = cuda_sum_tf32(add ? c[j][2 * i + side] : 0, rows[i], column);
+                c[j][2 * i + side] = cuda_sum_tf32(scale_d ? c[j][2 * i + side] : 0, rows[i], column);
         }
 }
-inline void begin_products() {}
-inline void end_products() {}
-inline void wait_for_products(float (&)[16][4]) {}
-inline void publish_to_products() {}
+inline void wgmma_fence() {}
+inline void wgmma_commit_group() {}
+template <int PENDING> void wgmma_wait_group(float (&)[16][4]) {}
+inline void fence_proxy_async() {}
 
 template <class T, class F> NOT_WATCHED T cuda_atomic(T *p, F change)
 {
@@ -557,7 +562,7 @@ void perform(const Copy &copy)
 
 extern "C" {
 
-void cuda_copy_async(void *target, const void *source, int bytes, int valid)
+void cuda_cp_async(void *target, const void *source, int bytes, int valid)
 {
     Thread &t = thread[current];
     if ((char *)target < shared_begin || (char *)target >= shared_end)
@@ -573,9 +578,9 @@ void cuda_copy_async(void *target, const void *source, int bytes, int valid)
         t.copy[t.copies++] = copy;
 }
 
-void cuda_end_group() { ++thread[current].group; }
+void cuda_cp_async_commit_group() { ++thread[current].group; }
 
-void cuda_wait_for_groups(int pending)
+void cuda_cp_async_wait_group(int pending)
 {
     Thread &t = thread[current];
     int left = 0;

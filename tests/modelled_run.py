@@ -17,17 +17,20 @@ from typing import Any
 import numpy as np
 import timings
 import yaml
+from tasks import machine
 
-from hpcmm import plan, store
+from hpcmm import store
+from hpcmm.experiment import plan
 from hpcmm.model import Measurement, Point, Sample, Variant
-from hpcmm.operations import OPERATIONS
+from hpcmm.operations import OPERATIONS, task_of
+from hpcmm.parallel import ALGORITHMS
 
 CONFIG = Path(__file__).parents[1] / "config.yaml"
 REPETITIONS = 12
 CLOCK = 1.7e9
 PEAK = {"cpu": 4e11, "cuda": 132 * 256 * CLOCK}
 BANDWIDTH = {"cpu": 5e10, "cuda": 4e12}
-LINK = {1.0: 50e9, 0.0: 8e9}  # bytes a second from and to pinned and pageable memory
+LINK = {True: 50e9, False: 8e9}  # bytes a second from and to pinned and pageable memory
 MPI = 5e9
 PEER, EXCHANGES = 3e11, [2**16, 2**20, 2**24, 2**28]
 GPU = {
@@ -62,7 +65,7 @@ def efficiency(variant: Variant, point: Point) -> float:
         variant.name, 1
     )
     if variant.tiles:
-        tile = int(point.parameters["tile"])
+        tile = point.tile
         reached *= {8: 0.5, 16: 0.8, 32: 1.0}[tile]
         used = [n / (-(-n // tile) * tile) for n in point.shape]
         reached *= float(np.prod(used[:2]))
@@ -71,9 +74,8 @@ def efficiency(variant: Variant, point: Point) -> float:
 
 def kernel_seconds(variant: Variant, point: Point) -> float:
     """Time of the kernel alone on one rank's part."""
-    operation = OPERATIONS[point.operation]
-    parameters = {**operation.parameters, **point.parameters}
-    flops, nbytes = operation.flops(point.shape, parameters), operation.bytes(point.shape, point.dtype, parameters)
+    operation, task = OPERATIONS[point.operation], task_of(point)
+    flops, nbytes = task.flops, task.bytes
     arithmetic = flops / PEAK[variant.device] * (2 if point.dtype == "float64" and variant.device == "cpu" else 1)
     narrow = 1 + 64 / min(point.shape) if operation.metric == "flops" else 1
     work = max(arithmetic * narrow if operation.metric == "flops" else 0.0, nbytes / BANDWIDTH[variant.device])
@@ -87,7 +89,7 @@ def phases(variant: Variant, point: Point, kernel: float) -> dict[str, float]:
     if point.operation == "matmul":
         found["broadcast"] = 1e-6 + (point.ranks > 1) * size * itemsize / MPI
     if variant.device == "cuda":
-        speed = LINK[point.parameters.get("pinned", 1.0)]
+        speed = LINK[point.page_locked]
         found["upload"] = 2e-5 + 3 * size * itemsize / speed
         if variant.pitched:
             found["pitch"] = 1e-5 + 4 * size * itemsize / 2e12
@@ -115,8 +117,8 @@ def samples(variant: Variant, point: Point, rng: np.random.Generator) -> Iterato
 def resources(variant: Variant, point: Point) -> dict[str, float]:
     if variant.device == "cpu" or variant.baseline:
         return {}
-    tile = int(point.parameters.get("tile", 0))
-    block = (tile, tile) if tile else (variant.block[0], 1)
+    tile = point.tile
+    block = (tile, tile) if tile else (task_of(point).macros["BLOCK"], 1)
     registers = 40 if tile else 128
     resident = min(2048 // (block[0] * block[1]), 32, 65536 // (registers * block[0] * block[1]))
     return timings.kernel(timings.HOPPER, block, resident, registers=registers, shared_bytes=8 * tile**2)
@@ -129,12 +131,12 @@ def measurements(point: Point, rng: np.random.Generator) -> Iterator[Measurement
         yield timings.measurement(point, verdict=timings.FAIL, resources=resources(variant, point))
         return
     if point.algorithm != "scatter":
-        (kind,) = operation.algorithm(point.algorithm).measures
+        (kind,) = ALGORITHMS[point.algorithm].measures
         for algorithm in (point.algorithm, "scatter"):
             kept = [sample for sample in samples(variant, point, rng) if sample.call == (kind == "call")]
             yield timings.measurement(point, variant.name, samples=kept, algorithm=algorithm)
         return
-    for each in dict.fromkeys((variant, operation.baseline(variant.device))):
+    for each in dict.fromkeys((variant, operation.baseline(variant.device, point.dtype))):
         own = resources(variant, point) if each is variant else {}
         yield timings.measurement(point, each.name, samples=samples(each, point, rng), resources=own)
 
@@ -143,7 +145,7 @@ def write(path: Path, config: Mapping[str, Any] | None = None, scale: str = "ful
     """Write the timings of an experiment, by default that of config.yaml."""
     config = dict(config or yaml.safe_load(CONFIG.read_text())) | {"scale": scale, "backends": "auto"}
     rng, parts = np.random.default_rng(1), []
-    planned = plan.make(config, "", 8)
+    planned = plan.make(config, machine(gpus=8))
     by_ranks: dict[int, dict[str, list[Measurement]]] = {}
     for batch in planned.to_measure:
         for point in batch.points:

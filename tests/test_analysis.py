@@ -21,8 +21,8 @@ from hpcmm.model import UNCHECKED, Point, Sample, Verdict
 MATMUL = {"alpha": 1.5, "beta": 0.5}
 
 
-def matmul(variant="naive", n=64, dtype="float32", ranks=1, **parameters):
-    return Point("matmul", variant, (n, n, n), dtype, ranks, {**MATMUL, **parameters})
+def matmul(variant="naive", n=64, dtype="float32", ranks=1, tile=0, pinned=None, **scalars):
+    return Point("matmul", variant, (n, n, n), dtype, ranks, {**MATMUL, **scalars}, tile=tile, pinned=pinned)
 
 
 def reduction(variant, n=1024, dtype="int32", ranks=1):
@@ -329,7 +329,7 @@ def test_unreadable_provenance_is_empty():
 
 
 def test_host_memory_is_part_of_the_label(tmp_path):
-    points = [matmul("naive", tile=8, pinned=pinned) for pinned in (1.0, 0.0)]
+    points = [matmul("naive", tile=8, pinned=pinned) for pinned in (True, False)]
     rows = derive(tmp_path, *(measurement(point, samples=kernel_samples([1.0])) for point in points))
     assert set(rows["label"]) == {"naive 8 pinned", "naive 8 pageable"}
 
@@ -384,7 +384,7 @@ def test_states_are_medians_of_neighbours_on_rank_0(tmp_path, monkeypatch):
     columns_of = ["sample", "sweep", "sm_clock", "power"]
     each = analysis.states(columns, frame)[columns_of].to_numpy().tolist()
     assert each == [[0, "cold", 1, 2], [2, "cold", 9, 18], [4, "cold", 2, 4], [8, "warm", 5, 10], [10, "warm", 7, 14]]
-    monkeypatch.setattr(analysis, "MOST_STATES", 2)
+    monkeypatch.setattr("hpcmm.analysis.views.MOST_STATES", 2)
     few = analysis.states(columns, frame)[columns_of].to_numpy().tolist()
     assert few == [[0, "cold", 2.0, 4.0], [8, "warm", 6.0, 12.0]]
 

@@ -3,8 +3,10 @@
 import ast
 import doctest
 import importlib
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,50 +15,45 @@ import hpcmm
 
 PACKAGE = Path(hpcmm.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
-JOBS = sorted((PACKAGE.parent / "jobs").glob("*.py"))
 
 # A room may import from those before it.
 ORDER = [
+    "dtypes",
+    "devices",
     "model",
+    "text",
     "interval",
-    "limits",
     "kernels",
     "operations",
-    "config",
-    "durations",
-    "plan",
-    "site",
-    "slurm",
-    "provenance",
     "backends",
     "parallel",
+    "experiment",
     "store",
-    "journal",
-    "measure",
-    "job",
-    "profiling",
+    "bench",
     "analysis",
-    "occupancy",
-    "scaling",
-    "compare",
     "report",
-    "status",
-    "doctor",
+    "cluster",
+    "jobs",
+    "cli",
     "__main__",
 ]
 
-# library -> the only place that may import it, in the package and in jobs/
+# library -> the only place that may import it
 HEAVY = {
-    "cupy": "backends/cuda.py",
-    "cupy_backends": "backends/cuda.py",
-    "cupyx": "backends/cuda.py",
-    "pynvml": "backends/cuda.py",
+    "cupy": "backends/cuda/",
+    "cupy_backends": "backends/cuda/",
+    "cupyx": "backends/cuda/",
+    "pynvml": "backends/cuda/",
     "mpi4py": "parallel/",
     "nvmath": "parallel/cublasmp.py",
-    "h5py": "store.py",
+    "h5py": "store/",
     "vl_convert": "report/",
     "matplotlib": "report/",
 }
+
+
+# modules of parallel/ that start MPI when they are imported, besides those of the transports
+STARTS_MPI = {"world", "device_memory"}
 
 
 def name(path: Path) -> str:
@@ -90,16 +87,47 @@ def test_imports_go_one_way(path):
     assert inside <= set(allowed)
 
 
-@pytest.mark.parametrize("path", [*MODULES, *JOBS], ids=name)
+@pytest.mark.parametrize("path", MODULES, ids=name)
 def test_each_heavy_library_has_one_room(path):
-    inside = str(path.relative_to(PACKAGE)) if PACKAGE in path.parents else name(path)
+    inside = str(path.relative_to(PACKAGE))
     for library in {each.split(".")[0] for each in imports(path)} & set(HEAVY):
         assert inside.startswith(HEAVY[library]), f"{library} belongs in {HEAVY[library]}"
 
 
 def test_the_reading_of_imports_sees_imports_in_functions(tmp_path):
     path = PACKAGE / "backends" / "__init__.py"
-    assert "hpcmm.backends.cuda.CudaBackend" in imports(path)
+    assert "hpcmm.backends.cuda.device.CudaBackend" in imports(path)
+
+
+DEVICE_NAMES = {"cpu", "cuda"}
+
+
+def device_names_in(tree: ast.AST) -> list[int]:
+    """Lines that compare something with the name of a device, match it, or look it up in a table of their own."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            values = [node.left, *node.comparators]
+        elif isinstance(node, ast.MatchValue):
+            values = [node.value]
+        elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Dict):
+            values = node.value.keys
+        else:
+            continue
+        if any(isinstance(each, ast.Constant) and each.value in DEVICE_NAMES for each in values):
+            found.append(node.lineno)
+    return found
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if room(path) not in ("backends", "devices")], ids=name)
+def test_what_differs_by_device_is_said_by_its_record_or_its_backend(path):
+    assert device_names_in(ast.parse(path.read_text())) == []
+
+
+def test_a_test_on_a_device_is_found():
+    for text in ('x == "cuda"', '"cpu" in x', '{"cpu": 1, "cuda": 2}[x]', 'match x:\n  case "cuda":\n    pass'):
+        assert device_names_in(ast.parse(text)) == [1 + text.count("\n  case")], text
+    assert device_names_in(ast.parse('Variant("serial", "cpu"); run["cpu"]')) == []
 
 
 def test_module_names_say_what_is_inside():
@@ -107,11 +135,33 @@ def test_module_names_say_what_is_inside():
     assert not [name(path) for path in MODULES if {path.stem, *path.relative_to(PACKAGE).parts} & vague]
 
 
+def loaded_by(*modules: str) -> set[str]:
+    """All modules that are loaded after an import of these, in a process of its own."""
+    program = f"import sys, {', '.join(modules)}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
 def test_planning_and_reading_load_neither_mpi_nor_cupy():
-    program = "import sys, hpcmm.plan, hpcmm.store, hpcmm.operations; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    loaded = loaded_by("hpcmm.experiment.plan", "hpcmm.store", "hpcmm.operations")
     assert "hpcmm.store" in loaded
-    assert not {"mpi4py", "cupy", "pynvml", "vl_convert", "matplotlib"} & set(loaded)
+    assert not {"mpi4py", "cupy", "pynvml", "vl_convert", "matplotlib"} & loaded
+
+
+def test_the_distributed_algorithms_are_imported_without_mpi_or_a_device():
+    own = [each.stem for each in sorted((PACKAGE / "parallel").glob("*.py")) if each.stem not in STARTS_MPI]
+    assert {"scatter", "staged", "resident", "ring", "summa", "cublasmp", "all_reduce", "memory", "cost"} <= set(own)
+    modules = [f"hpcmm.parallel.{each}" for each in own if each != "__init__"]
+    loaded = loaded_by("hpcmm.parallel", *modules, "hpcmm.experiment.plan", "hpcmm.report")
+    assert not {"mpi4py", "nvmath", "cupy", "pynvml"} & loaded
+
+
+def test_the_list_of_what_the_build_compiles_needs_only_what_the_build_installs():
+    program = "import sys; before = set(sys.modules); import hpcmm.operations.built; print(*set(sys.modules) - before)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    packages = {each.partition(".")[0] for each in run.stdout.split()} - set(sys.stdlib_module_names)
+    build = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["build-system"]["requires"]
+    assert packages <= {"hpcmm", *(re.match(r"[\w-]+", each)[0] for each in build)}
 
 
 @pytest.mark.parametrize("path", [path for path in MODULES if ">>>" in path.read_text()], ids=name)

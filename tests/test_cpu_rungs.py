@@ -8,9 +8,11 @@ import sys
 
 import numpy as np
 import pytest
+from tasks import task
 
 from hpcmm import kernels
-from hpcmm.backends import cpu
+from hpcmm.backends.cpu.device import CpuBackend
+from hpcmm.backends.cpu.modules import module_of
 from hpcmm.operations.matmul import MATMUL
 
 RUNGS = [variant.name for variant in MATMUL.ladder if variant.device == "cpu" and not variant.baseline]
@@ -22,7 +24,7 @@ UNTOUCHED = 12345
 
 
 def library(name: str, dtype: str) -> ctypes.CDLL:
-    module = cpu.load(f"matmul/{name}-{dtype}", kernels.source("matmul", MATMUL.variant(name)))
+    module = module_of(task(MATMUL, (1, 1, 1), dtype, variant=name))
     module.matmul.restype = None
     return module
 
@@ -74,7 +76,7 @@ def check(name: str, dtype: str, shape, alpha: float = 1.5, beta: float = 0.5, t
 
 def constant(name: str, dtype: str) -> int:
     """A block size, from the source."""
-    text = kernels.source("matmul", MATMUL.variant("packed")).read_text()
+    text = kernels.source(MATMUL, MATMUL.variant("packed")).read_text()
     number, by_size = re.search(rf"^    {name} = (\d+)( / sizeof\(REAL\))?,", text, re.MULTILINE).groups()
     return int(number) // (np.dtype(dtype).itemsize if by_size else 1)
 
@@ -135,7 +137,7 @@ def test_a_path_that_the_processor_lacks_is_never_taken(name, monkeypatch):
 
 def test_the_provenance_names_the_paths(monkeypatch):
     monkeypatch.delenv("HPCMM_SIMD", raising=False)
-    simd = cpu.CpuBackend(1).describe()["cpu"]["simd"]
+    simd = CpuBackend(1).describe()["cpu"]["simd"]
     assert sorted(simd) == [f"matmul/{name}" for name in WITH_PATHS]
     assert set(simd.values()) <= set(PATHS)
 
@@ -165,13 +167,15 @@ def test_serial_double_is_serial_for_double():
 PROGRAM = """
 import sys, threading
 import numpy as np, psutil
-from hpcmm.backends.cpu import CpuBackend
+from hpcmm.backends.cpu.device import CpuBackend
+from hpcmm.model import Task
 from hpcmm.operations.matmul import MATMUL
 
 rng = np.random.default_rng(0)
 arrays = {name: rng.random((96, 96)) for name in "ABC"}
 backend = CpuBackend(3)
-call = backend.prepare(MATMUL, MATMUL.variant(sys.argv[1]), (96, 96, 96), "float64", MATMUL.parameters, arrays)
+task = Task(MATMUL, MATMUL.variant(sys.argv[1]), (96, 96, 96), "float64", MATMUL.scalars)
+call = backend.prepare(task, arrays)
 process = psutil.Process()
 before = process.num_threads()
 call()

@@ -1,5 +1,6 @@
-"""Work spread over ranks by every algorithm and transport: results, schedules, memory, plan and cost model."""
+"""Distributed algorithms over all transports: results, schedules, memory, plan and cost model."""
 
+import dataclasses
 import itertools
 import math
 import re
@@ -15,16 +16,18 @@ import timings
 from hypothesis import example, given
 from hypothesis import strategies as st
 from mpi4py import MPI
+from tasks import machine
 
-import hpcmm
-from hpcmm import analysis, backends, plan, store
-from hpcmm.backends.cpu import CpuBackend
-from hpcmm.config import ConfigError
-from hpcmm.model import PHASES, Point
+from hpcmm import analysis, store
+from hpcmm.backends.cpu.device import CpuBackend
+from hpcmm.backends.cuda import presence
+from hpcmm.experiment import plan
+from hpcmm.experiment.config import SCHEMA, ConfigError
+from hpcmm.model import PHASES, HpcmmError, Operand, Point, Task
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
-from hpcmm.parallel import cost, memory
-from hpcmm.parallel.block_rows import message
+from hpcmm.parallel import ALGORITHMS, algorithm_of, algorithms_of, cost, memory
+from hpcmm.parallel.collectives import message
 from hpcmm.parallel.schedules import (
     TILE,
     block_rows,
@@ -38,21 +41,103 @@ from hpcmm.parallel.schedules import (
     runs,
     tilings,
 )
+from hpcmm.parallel.transports.base import Transport
+from hpcmm.parallel.transports.choice import candidates
 
 PROGRAM = Path(__file__).parent / "mpi_programs" / "distributed.py"
-FOLDER = Path(hpcmm.__file__).parent / "parallel"
+
+
+# --- records -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_algorithms_run_memory_and_prediction_are_in_the_module_of_its_name(name):
+    algorithm = ALGORITHMS[name]
+    assert algorithm.name == name
+    parts = [algorithm.distribution, algorithm.need, *([algorithm.predict] if algorithm.predict else [])]
+    assert {each.__module__ for each in parts} == {f"hpcmm.parallel.{name}"}
+    assert algorithm.measures and set(algorithm.measures) <= {"call", "kernel"}
+
+
+@pytest.mark.parametrize(
+    ("operation", "names"),
+    [
+        ("matmul", ["scatter", "staged", "resident", "ring", "summa", "cublasmp"]),
+        ("sum", ["scatter", "all_reduce"]),
+        ("minimum", ["scatter", "all_reduce"]),
+        ("maximum", ["scatter", "all_reduce"]),
+        ("vector_add", ["scatter"]),
+    ],
+)
+def test_an_algorithm_is_offered_to_the_operations_that_it_suits(operation, names):
+    assert [algorithm.name for algorithm in algorithms_of(OPERATIONS[operation])] == names
+
+
+def operation(dimensions: tuple[str, ...], *operands: Operand):
+    return dataclasses.replace(MATMUL, name="other", dimensions=dimensions, operands=operands)
+
+
+A, B, C = MATMUL.operands
+
+
+@pytest.mark.parametrize(
+    ("other", "names"),
+    [
+        # a matrix times a vector: rows and a whole vector, but no product of matrices
+        (
+            operation(
+                ("m", "n"),
+                Operand("A", ("m", "n"), "rows", "in"),
+                Operand("x", ("n",), "replicated", "in"),
+                Operand("y", ("m",), "rows", "out"),
+            ),
+            ["scatter"],
+        ),
+        # a dot product has two vectors
+        (
+            operation(
+                ("n",),
+                Operand("x", ("n",), "rows", "in"),
+                Operand("y", ("n",), "rows", "in"),
+                Operand("result", (), "combined", "out"),
+            ),
+            ["scatter", "all_reduce"],
+        ),
+        # the same product with its dimensions under other names
+        (
+            operation(
+                ("rows", "columns", "terms"),
+                dataclasses.replace(B, dimensions=("terms", "columns")),
+                dataclasses.replace(A, dimensions=("rows", "terms")),
+                dataclasses.replace(C, dimensions=("rows", "columns")),
+            ),
+            ["scatter", "staged", "resident", "ring", "summa", "cublasmp"],
+        ),
+        (operation(("m", "n", "k"), A, dataclasses.replace(B, dimensions=("n", "k")), C), ["scatter"]),  # B transposed
+        (operation(("m", "n", "k"), A, B, dataclasses.replace(C, role="out")), ["scatter"]),  # no beta C
+        (operation(("n", "m", "k"), A, B, C), []),  # rows of the second dimension
+    ],
+)
+def test_an_operation_from_outside_gets_the_algorithms_that_suit_its_operands(other, names):
+    assert [algorithm.name for algorithm in algorithms_of(other)] == names
+
+
+def test_an_algorithm_that_does_not_suit_an_operation_is_refused_by_name():
+    with pytest.raises(HpcmmError, match="'ring' does not suit sum; allowed: scatter, all_reduce"):
+        algorithm_of(OPERATIONS["sum"], "ring")
+    with pytest.raises(HpcmmError, match="'cannon' does not suit matmul; allowed: scatter, staged"):
+        algorithm_of(MATMUL, "cannon")
+
+
+def test_a_record_that_is_added_is_offered_and_planned(monkeypatch):
+    added = dataclasses.replace(ALGORITHMS["ring"], name="ring_twice")
+    monkeypatch.setitem(ALGORITHMS, added.name, added)
+    assert algorithm_of(MATMUL, "ring_twice") is added
+    points = [point for batch in spread(sweeps__spread__algorithms=["ring_twice"]).batches for point in batch.points]
+    assert "ring_twice" in {point.algorithm for point in points}
 
 
 # --- results -----------------------------------------------------------------------------------------------------
-
-
-def test_each_algorithm_is_one_module_of_its_name():
-    for operation in OPERATIONS.values():
-        assert operation.algorithms[0].name == "scatter"
-        for algorithm in operation.algorithms:
-            assert (FOLDER / f"{algorithm.name}.py").is_file()
-            assert set(algorithm.measures) <= {"call", "kernel"}
-            assert algorithm.measures
 
 
 @pytest.mark.parametrize("ranks", ["1,2,3,4,5", "6"])  # six are a grid of 2 x 3
@@ -71,7 +156,7 @@ def test_every_algorithm_is_right_between_processes_that_share_a_gpu_cuda(gpu, m
 
 @pytest.mark.gpu
 def test_every_algorithm_is_right_on_gpus_of_their_own_cuda(gpu, mpiexec):
-    gpus = min(backends.gpu_count(), 6)
+    gpus = min(presence.count(), 6)
     if gpus < 2:
         pytest.skip(f"needs two GPUs, CUDA shows {gpus}")
     done = mpiexec(gpus, PROGRAM, "cuda", 0, ",".join(map(str, range(2, gpus + 1))), 50, timeout=280)
@@ -105,6 +190,32 @@ def test_a_matrix_of_more_than_2_31_elements(mpiexec, algorithm):
     assert f"{terms * columns} elements: right" in done.stdout
 
 
+def test_a_transport_is_offered_where_the_backend_has_its_arrays():
+    names = {
+        place: [kind.name for kind in candidates(SimpleNamespace(in_host_memory=place))] for place in (True, False)
+    }
+    assert names == {True: ["mpi", "mpi_rma"], False: ["peer", "nccl", "mpi_cuda", "pinned"]}
+    known = SCHEMA["properties"]["transport"]["enum"]
+    assert sorted(known) == sorted(["auto", *names[True], *names[False]])
+
+
+def test_an_all_reduce_takes_every_vector_of_its_operation():
+    class Backend(CpuBackend):
+        def prepare(self, *arguments):
+            arrays = arguments[-1]
+            return lambda: np.dot(arrays["x"], arrays["y"], out=arrays["result"])
+
+    vectors = [Operand(name, ("n",), "rows", "in") for name in "xy"]
+    dot = operation(("n",), *vectors, Operand("result", (), "combined", "out"))
+    algorithm, inputs = algorithm_of(dot, "all_reduce"), {"x": np.arange(5.0), "y": np.arange(5.0) + 1}
+    backend, problem = Backend(threads=1), Task(dot, MATMUL.variant("numpy"), (5,), "float64")
+    spread = algorithm.distribution(MPI.COMM_SELF, backend, problem, inputs, True, Transport(MPI.COMM_SELF, backend))
+    spread.poison()
+    spread.call(spread.prepare(problem))
+    assert spread.result["result"] == 0 * 1 + 1 * 2 + 2 * 3 + 3 * 4 + 4 * 5
+    assert algorithm.need(dot, (5,), 1, 0).device == sum(array.size for array in spread.arrays.values())
+
+
 # --- measuring ---------------------------------------------------------------------------------------------------
 
 MEASURING = {
@@ -121,10 +232,10 @@ MEASURING = {
 def measured(mpiexec, folder: Path, entry: dict, transport: str) -> dict:
     """The groups of the file that a job with two ranks writes."""
     config = {"scale": "quick", "backends": "cpu", "transport": transport, "measuring": MEASURING}
-    plan.make(config | {"sweeps": {"spread": entry | {"ranks": [2]}}}, "no GPU", 0).write(folder / "plan.json")
-    program = Path(hpcmm.__file__).parents[1] / "jobs" / "measure.py"
+    plan.make(config | {"sweeps": {"spread": entry | {"ranks": [2]}}}, machine("no GPU", 0)).write(folder / "plan.json")
     name = "spread/cpu-r2-1"
-    done = mpiexec(2, program, "--plan", folder / "plan.json", "--batch", name, "--output", folder / "out.h5")
+    arguments = ["--plan", folder / "plan.json", "--batch", name, "--output", folder / "out.h5"]
+    done = mpiexec(2, "-m", "hpcmm.jobs.measure", *arguments)
     assert done.returncode == 0, done.stderr
     return store.read(folder / "out.h5")
 
@@ -279,7 +390,7 @@ def test_each_tiling_has_every_tile_once_and_none_too_small(rows, columns, ranks
 
 def preflight(n: int, algorithm: str) -> tuple[str, bool]:
     point = Point("matmul", "numpy", (n, n, n), "float64", 1, algorithm=algorithm)
-    return memory.preflight(MPI.COMM_SELF, CpuBackend(threads=1), MATMUL, [point])[point.key]
+    return memory.preflight(MPI.COMM_SELF, CpuBackend(threads=1), MATMUL, [point], algorithms_of(MATMUL))[point.key]
 
 
 def test_what_cannot_fit_is_found_with_figures(monkeypatch):
@@ -315,27 +426,58 @@ def test_what_cannot_fit_is_found_with_figures(monkeypatch):
     ],
 )
 def test_what_a_rank_holds_of_a_product_counted_by_hand(algorithm, ranks, rank, device, staging, whole):
-    assert memory.need(algorithm, MATMUL, (10, 6, 7), ranks, rank) == memory.Need(device, staging, whole)
+    assert ALGORITHMS[algorithm].need(MATMUL, (10, 6, 7), ranks, rank) == memory.Need(device, staging, whole)
 
 
 @pytest.mark.parametrize("shape", [(10, 2, 6), (2, 10, 6), (10, 6, 2)])  # with 30 elements of A, of B or of C on a rank
 @pytest.mark.parametrize("algorithm", ["resident", "ring", "summa", "cublasmp"])
 def test_the_largest_block_is_staged(algorithm, shape):
-    assert memory.need(algorithm, MATMUL, shape, 2, 1).staging == 30
+    assert ALGORITHMS[algorithm].need(MATMUL, shape, 2, 1).staging == 30
 
 
 def test_what_a_rank_holds_of_vectors_counted_by_hand():
     # ten elements on three ranks: four, three, three; a sum's result is one element, of vector_add a vector
-    for algorithm in ("scatter", "all_reduce"):
-        assert memory.need(algorithm, OPERATIONS["sum"], (10,), 3, 0) == memory.Need(4 + 1, 0, 10 + 10 + 1)
-        assert memory.need(algorithm, OPERATIONS["sum"], (10,), 3, 2) == memory.Need(3 + 1, 3 + 1, 0)
-    assert memory.need("scatter", OPERATIONS["vector_add"], (10,), 3, 0) == memory.Need(3 * 4, 0, 30 + 10)
-    assert memory.need("scatter", OPERATIONS["vector_add"], (10,), 3, 1) == memory.Need(3 * 3, 3 * 3, 0)
+    for algorithm in (ALGORITHMS["scatter"], ALGORITHMS["all_reduce"]):
+        assert algorithm.need(OPERATIONS["sum"], (10,), 3, 0) == memory.Need(4 + 1, 0, 10 + 10 + 1)
+        assert algorithm.need(OPERATIONS["sum"], (10,), 3, 2) == memory.Need(3 + 1, 3 + 1, 0)
+    scatter = ALGORITHMS["scatter"]
+    assert scatter.need(OPERATIONS["vector_add"], (10,), 3, 0) == memory.Need(3 * 4, 0, 30 + 10)
+    assert scatter.need(OPERATIONS["vector_add"], (10,), 3, 1) == memory.Need(3 * 3, 3 * 3, 0)
+
+
+@given(
+    st.sampled_from([(of, each) for of in OPERATIONS.values() for each in algorithms_of(of)]),
+    st.tuples(*[st.integers(1, 300)] * 3),
+    st.integers(1, 9),
+    st.booleans(),
+)
+def test_the_largest_need_is_what_all_ranks_take_together(which, shape, ranks, in_host_memory):
+    operation, algorithm = which
+    shape = shape[: len(operation.dimensions)]
+    found = memory.largest_need(algorithm, operation, shape, "float64", ranks, in_host_memory)
+    needs = [algorithm.need(operation, shape, ranks, rank) for rank in range(ranks)]
+    if in_host_memory:
+        assert found[1] == 0
+        host = [8 * (need.whole + need.device) for need in needs]
+    else:
+        assert found[1] == max(8 * need.device for need in needs)
+        host = [8 * (need.whole + need.staging) for need in needs]
+    assert found[0] == sum(host)
+
+
+def test_the_largest_need_counted_by_hand():
+    # 64 GiB a matrix: the textbook's four ranks have a quarter of A and C, C twice, and all of B; rank 0 holds three
+    # inputs, one of them twice, and the result, the others what they send and receive
+    n, gib = 2**17, 2**30
+    need = memory.largest_need(ALGORITHMS["scatter"], MATMUL, (n, n, n), "float32", 4, False)
+    assert need == ((5 * 64 + 3 * (3 * 16 + 64)) * gib, (3 * 16 + 64) * gib)
+    alone = memory.largest_need(ALGORITHMS["scatter"], MATMUL, (n, n, n), "float32", 1, True)
+    assert alone == ((5 + 4) * 64 * gib, 0)
 
 
 @given(st.integers(1, 64), st.sampled_from([1024, 1000, 4097]))
 def test_a_ring_holds_less_than_a_gathered_b_from_four_ranks_on(ranks, n):
-    need = {name: memory.need(name, MATMUL, (n, n, n), ranks, 0).device for name in ("resident", "ring")}
+    need = {name: ALGORITHMS[name].need(MATMUL, (n, n, n), ranks, 0).device for name in ("resident", "ring")}
     assert ranks < 4 or need["ring"] <= need["resident"]
 
 
@@ -360,7 +502,7 @@ def test_a_device_with_memory_of_its_own_is_held_against_it_and_against_the_host
     monkeypatch.setattr(CpuBackend, "free_bytes", lambda self: device * needs["device"], raising=False)
     monkeypatch.setattr(memory, "host_free", lambda: host * needs["host"])
     point = Point("matmul", "numpy", (n, n, n), "float64", 1, algorithm="resident")
-    found = memory.preflight(MPI.COMM_SELF, backend, MATMUL, [point])[point.key]
+    found = memory.preflight(MPI.COMM_SELF, backend, MATMUL, [point], algorithms_of(MATMUL))[point.key]
     assert re.match(lacking or "$", found[0]) and found[1] is beside
 
 
@@ -374,7 +516,8 @@ def test_what_the_ranks_of_a_host_take_adds_up_and_the_least_that_any_saw_is_fre
 
     monkeypatch.setattr(memory, "host_free", lambda: 3 * memory.GIB)
     point = Point("sum", "numpy", (2**26,), "float64", 2)  # half a GiB, drawn and copied, and half of it on each
-    found, _ = memory.preflight(Two(), CpuBackend(threads=1), OPERATIONS["sum"], [point])[point.key]
+    backend, total = CpuBackend(threads=1), OPERATIONS["sum"]
+    found, _ = memory.preflight(Two(), backend, total, [point], algorithms_of(total))[point.key]
     assert re.match(r"needs 2.5 GiB of host \S+, where 1.5 are free; no algorithm", found)
 
 
@@ -498,44 +641,47 @@ def test_where_one_thing_alone_takes_time_a_prediction_is_all_of_it(shape, ranks
         for busy, amount in [*enumerate(amounts), (None, None)]:
             local, exchange, up, down = (cost.Line(0.0, 1e-9) if busy in (i, None) else free for i in range(4))
             machine = cost.Machine(local, exchange, {"upload": up, "download": down})
-            kind = "call" if algorithm == "staged" else "kernel"
-            seconds = cost.predict(algorithm, kind, shape, 4, ranks, machine)
+            seconds = ALGORITHMS[algorithm].predict(MATMUL, shape, 4, ranks, machine)
             if busy is None:  # all of them: no sooner than the longest, no later than one after the other
                 assert (1 - 1e-9) * max(amounts) <= seconds * 1e9 <= (1 + 1e-9) * sum(amounts)
             else:
                 assert seconds == pytest.approx(amount * 1e-9), (algorithm, busy)
 
 
+def predict(algorithm: str, shape: tuple[int, ...], ranks: int, machine: cost.Machine, itemsize: int = 4) -> float:
+    return ALGORITHMS[algorithm].predict(MATMUL, shape, itemsize, ranks, machine)
+
+
 def test_predictions_of_one_schedule_by_hand():
     # a rank multiplies 2 * 250 * 1000 * 250 flops of a share in 1.25 s and 0.5 s besides; a share arrives in 1 s
     machine = cost.Machine(cost.Line(0.5, 1e-8), cost.Line(0.0, 1e-6), {})
     shape = (1000, 1000, 1000)
-    assert cost.predict("scatter", "kernel", shape, 4, 4, machine) == pytest.approx(0.5 + 5.0)
-    assert cost.predict("ring", "kernel", shape, 4, 4, machine) == pytest.approx(4 * 1.75)
+    assert predict("ring", shape, 4, machine) == pytest.approx(4 * 1.75)
     # own share until 1.75 s, when one has arrived: with two more products the last of three ends soonest at
     # 1.75 + 1.75 (one) and, as three have arrived by 3 s, 3.5 + 3 = 6.5; waiting for all three ends at 3 + 4.25
-    assert cost.predict("resident", "kernel", shape, 4, 4, machine) == pytest.approx(6.5)
-    assert math.isnan(cost.predict("staged", "call", shape, 4, 4, machine))
+    assert predict("resident", shape, 4, machine) == pytest.approx(6.5)
+    assert math.isnan(predict("staged", shape, 4, machine))
     # too small for tiles: 250 * 1000 * 4 bytes of each matrix go up in 1 s, B's arrive from three in 3 s more
     link = cost.Line(0.0, 1e-6)
     linked = cost.Machine(machine.local, machine.exchange, {"upload": link, "download": link})
-    assert cost.predict("staged", "call", shape, 4, 4, linked) == pytest.approx(1 + 3 + 5.5 + 1)
+    assert predict("staged", shape, 4, linked) == pytest.approx(1 + 3 + 5.5 + 1)
     # rank 0 has both parts of its first 500 terms: 2 * 500 * 500 * 125 flops in 1.125 s and the others in 2.375 s;
     # then 125 terms are there, and the last 375 * 1000 * 4 bytes arrive in 1.5 s from when their buffer is free
-    assert cost.predict("summa", "kernel", shape, 4, 4, machine) == pytest.approx(1.125 + 2.375 + 1.5 + 2.375)
+    assert predict("summa", shape, 4, machine) == pytest.approx(1.125 + 2.375 + 1.5 + 2.375)
     for algorithm in ("resident", "ring", "summa"):  # nothing to exchange
-        assert cost.predict(algorithm, "kernel", shape, 4, 1, machine) == pytest.approx(0.5 + 20.0)
+        assert predict(algorithm, shape, 1, machine) == pytest.approx(0.5 + 20.0)
 
 
 def test_an_all_reduce_costs_as_much_for_each_doubling_of_the_ranks():
     machine = cost.Machine(cost.Line(0.5, 1e-3), doubling=0.25)
     # the longest part of 1001 elements has 501, 251 and 126
     expected = [0.5 + 1.001, 0.5 + 0.501 + 0.25, 0.5 + 0.251 + 0.5, 0.5 + 0.126 + 0.75]
-    got = [cost.predict("all_reduce", "kernel", (1001,), 4, ranks, machine) for ranks in (1, 2, 4, 8)]
+    total, seconds = OPERATIONS["sum"], ALGORITHMS["all_reduce"].predict
+    got = [seconds(total, (1001,), 4, ranks, machine) for ranks in (1, 2, 4, 8)]
     assert got == pytest.approx(expected)
     unknown = cost.Machine(cost.Line(0.5, 1e-3))
-    assert math.isnan(cost.predict("all_reduce", "kernel", (1001,), 4, 2, unknown))
-    assert cost.predict("all_reduce", "kernel", (1001,), 4, 1, unknown) == pytest.approx(expected[0])
+    assert math.isnan(seconds(total, (1001,), 4, 2, unknown))
+    assert seconds(total, (1001,), 4, 1, unknown) == pytest.approx(expected[0])
 
 
 def test_the_textbook_sends_each_other_rank_its_rows_and_all_of_b():
@@ -547,6 +693,6 @@ def test_the_textbook_sends_each_other_rank_its_rows_and_all_of_b():
     copied = {"upload": (4 * 50 + 50 * 20 + 4 * 20) * 8, "download": 4 * 20 * 8}
     assert {phase: cost.moved(phase, shape, 8, 3) for phase in away | copied} == away | copied
     expected = 3 * 1.0 + sum(away.values()) * 1e-6 + 0.5 + 2 * 4 * 20 * 50 * 1e-8
-    assert cost.predict("scatter", "call", shape, 8, 3, machine) == pytest.approx(expected)
-    assert cost.predict("scatter", "call", shape, 8, 1, machine) == pytest.approx(0.5 + 2 * 10 * 20 * 50 * 1e-8)
-    assert math.isnan(cost.predict("scatter", "call", shape, 8, 2, cost.Machine(cost.Line(0.5, 1e-8))))
+    assert predict("scatter", shape, 3, machine, 8) == pytest.approx(expected)
+    assert predict("scatter", shape, 1, machine, 8) == pytest.approx(0.5 + 2 * 10 * 20 * 50 * 1e-8)
+    assert math.isnan(predict("scatter", shape, 2, cost.Machine(cost.Line(0.5, 1e-8)), 8))

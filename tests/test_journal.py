@@ -3,9 +3,11 @@
 import dataclasses
 import errno
 import fcntl
+import itertools
 import json
 import os
 import resource
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ import pytest
 from batches import BATCH, HOST, WRONG, batch_of, filled, measured, of, stored, together
 
 from hpcmm import store
-from hpcmm.journal import CUT_OFF, Journal, glance
+from hpcmm.bench.journal import CUT_OFF, Journal, glance, whole_lines
 from hpcmm.store import StoreError
 
 
@@ -91,9 +93,66 @@ def test_a_changed_byte_never_changes_a_number(path):
         journal.close()
 
 
+def test_lines_in_another_order_are_dropped_where_the_order_ends(path):
+    """Each run's points refer to its provenance by number: a line elsewhere would have another machine's."""
+    filled(path, BATCH.points[:1]).close()
+    journal = Journal(path, BATCH, {"host": "there"})
+    journal.begin(BATCH.points[1])
+    journal.append(BATCH.points[1], measured(BATCH.points[1]))
+    journal.close()
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert len(lines) == 5
+    for order in itertools.permutations(range(5)):
+        path.write_bytes(b"".join(lines[i] for i in order))
+        kept = next((i for i, place in enumerate(order) if i != place), 5)
+        again = Journal(path, BATCH, HOST)
+        assert len(again.finished) == (kept >= 2) + (kept >= 5)
+        assert again.runs[:-1] == [HOST, {"host": "there"}][: (kept >= 1) + (kept >= 3)]
+        again.close()
+
+
+@pytest.mark.parametrize(
+    "order",
+    [["point"], ["opening", "failed"], ["opening", "begun", "failed", "failed"]]
+    + [["opening", each] for each in (b"[]", b"[" * 100_000, b"\xff")],
+    ids=["no-run", "not-begun", "failed-twice", "list", "deep", "no-text"],
+)
+def test_a_line_that_no_job_writes_there_is_one_error(path, order):
+    """With a right checksum, as of another version."""
+    journal = filled(path, [])
+    journal.begin(BATCH.points[0])
+    journal.fail(BATCH.points[0], "no room", counts=False)
+    journal.append(BATCH.points[0], measured(BATCH.points[0]))
+    journal.close()
+    names = dict(zip(("opening", "begun", "failed", "point"), whole_lines(path.read_bytes()), strict=True))
+    content, checksum = b"", 0
+    for each in order:
+        text = names[each][1] if isinstance(each, str) else each
+        checksum = zlib.crc32(text, checksum)
+        content += b"%08x %b\n" % (checksum, text)
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match=rf"cuda-r2-1\.journal: line {len(order)} is not what a job .*remove the file"):
+        Journal(path, BATCH, HOST)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("obstacle", ["a file", "a dangling link", "a folder"])
+def test_a_journal_that_cannot_be_written_is_named(path, obstacle):
+    place = {"a file": path.parents[1], "a dangling link": path.parents[1], "a folder": path}[obstacle]
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if obstacle == "a file":
+        place.write_text("")
+    elif obstacle == "a dangling link":
+        place.symlink_to("nowhere")
+    else:
+        place.mkdir()
+    with pytest.raises(StoreError, match=rf"^{place}(/sweep)?: (not a folder|cannot be (written|created))"):
+        Journal(path, BATCH, HOST)
+
+
 def test_points_of_another_fingerprint_count_for_nothing(path):
     filled(path).close()
-    journal = Journal(path, batch_of([8, 16, 32], source="s2", alpha=1.5, tile=8.0), HOST)
+    journal = Journal(path, batch_of([8, 16, 32], source="s2", alpha=1.5, tile=8), HOST)
     assert not journal.finished and not journal.measured
     journal.close()
 
@@ -196,7 +255,7 @@ def test_a_disk_that_is_full_at_the_end_leaves_the_journal(path, room):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
     try:
-        with pytest.raises(StoreError, match=r"cuda-r2-1\.h5: File too large"):
+        with pytest.raises(StoreError, match=r"cuda-r2-1\.h5: cannot be written: File too large"):
             journal.complete(output)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -284,7 +343,7 @@ def test_only_what_changed_is_missing_and_the_numbers_of_the_rest_are_the_same(p
     assert [json.loads(text) for text in after["runs"]["provenance"][rows["run"]]] == (
         [{"host": "there"}] * 2 + [HOST] * 4 + [{"host": "there"}] * 4
     )
-    np.testing.assert_array_equal(rows["tile"], [8] * 6 + [np.nan] * 4)
+    assert list(rows["tile"]) == [8] * 6 + [0] * 4
     for row in range(10):
         kept = 2 <= row < 6
         of_row = after["samples"]["kernel"][after["samples"]["measurement"] == row]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import itertools
 import json
 import math
 import re
@@ -12,14 +13,17 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tasks import task
 
 from hpcmm import kernels
+from hpcmm.analysis.occupancy import block_limits
 from hpcmm.backends import DeviceError
-from hpcmm.backends import cpu as cpu_backend
-from hpcmm.backends.cpu import CpuBackend
+from hpcmm.backends.cpu import device as cpu_device
+from hpcmm.backends.cpu import modules
+from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.model import RESOURCES, Operation, Variant
-from hpcmm.occupancy import block_limits
 from hpcmm.operations import OPERATIONS
+from hpcmm.operations.blocks import StreamK
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM
 from hpcmm.operations.vector_add import VECTOR_ADD
@@ -111,8 +115,8 @@ def check_matmul(backend, variant: Variant, dtype: str, shape, alpha: float, bet
     # reading outside A or B makes a NaN of the result, writing outside C changes its guard
     guarded = {"A": Guarded(backend, a, np.nan), "B": Guarded(backend, b, np.nan), "C": Guarded(backend, c, UNTOUCHED)}
     arrays = {name: each.view for name, each in guarded.items()}
-    parameters = {"alpha": alpha, "beta": beta} | ({"tile": float(tile)} if tile else {})
-    run_once(backend, backend.prepare(MATMUL, variant, shape, dtype, parameters, arrays))
+    product = task(MATMUL, shape, dtype, {"alpha": alpha, "beta": beta}, variant, tile or 0)
+    run_once(backend, backend.prepare(product, arrays))
 
     wide_a, wide_b, wide_c = (x.astype(np.longdouble) for x in (a, b, np.zeros_like(c) if beta == 0 else c))
     truth = alpha * np.einsum("ip,pj->ij", wide_a, wide_b) + beta * wide_c
@@ -141,7 +145,7 @@ def check_reduction(
     result = Guarded(backend, np.full(1, 77, dtype), UNTOUCHED)
     guarded = Guarded(backend, x, outside)
     arrays = {"x": guarded.view, "result": result.view.reshape(())}
-    run_once(backend, backend.prepare(operation, variant, (n,), dtype, {}, arrays))
+    run_once(backend, backend.prepare(task(operation, (n,), dtype, variant=variant), arrays))
 
     (got,) = result.content()
     if operation is not SUM:
@@ -172,7 +176,7 @@ def check_vector_add(backend, variant: Variant, dtype: str, n: int, starts: tupl
     ]
     guarded = {name: Guarded(backend, array, UNTOUCHED) for name, array in zip("xyz", whole, strict=True)}
     arrays = {name: guarded[name].view[start:] for name, start in zip("xyz", starts, strict=True)}
-    run = backend.prepare(VECTOR_ADD, variant, (n,), dtype, {}, arrays)
+    run = backend.prepare(task(VECTOR_ADD, (n,), dtype, variant=variant), arrays)
     backend.seconds(run)
 
     x, y, z = (array[start:] for array, start in zip(whole, starts, strict=True))
@@ -191,9 +195,45 @@ def cpu():
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=ident)
-def test_records_and_source_files_match_one_to_one(operation):
-    files = sorted(path for path in (kernels.FOLDER / operation.kernels).iterdir() if path.suffix in (".c", ".cu"))
-    assert files == sorted(kernels.source(operation.kernels, v) for v in operation.ladder if not v.baseline)
+def test_every_source_file_has_a_record_of_its_name_and_every_record_a_source_file(operation):
+    files = {path for path in (kernels.FOLDER / operation.kernels).iterdir() if path.suffix in (".c", ".cu")}
+    rungs = [variant for variant in operation.ladder if not variant.baseline]
+    assert files == {kernels.source(operation, variant) for variant in rungs}
+    assert files == {kernels.source(operation, variant) for variant in rungs if not variant.kernel}
+
+
+def test_a_rung_may_run_the_source_of_another(cpu):
+    assert kernels.source(MATMUL, MATMUL.variant("pitched")) == kernels.FOLDER / "matmul" / "tiled_padded.cu"
+    variant = dataclasses.replace(SUM.variant("serial"), name="other", kernel="openmp")
+    x, result = np.arange(9.0), np.zeros(())
+    cpu.prepare(task(SUM, (9,), "float64", variant=variant), {"x": x, "result": result})()
+    assert result == 36
+
+
+def test_headers_are_found_through_each_other(monkeypatch, tmp_path):
+    monkeypatch.setattr(kernels, "FOLDER", tmp_path)
+    source = tmp_path / "a.cu"
+    source.write_text('#include <math.h>\n#include "b.cuh"\n#include "d/c.cuh"\n// #include "e.cuh"\n')
+    (tmp_path / "d").mkdir()
+    (tmp_path / "b.cuh").write_text('#include "d/c.cuh"\n')
+    (tmp_path / "d" / "c.cuh").write_text('#include "b.cuh"\n#include "e.cuh"\n')
+    (tmp_path / "e.cuh").touch()
+    assert set(kernels.headers(source)) == {tmp_path / name for name in ("b.cuh", "d/c.cuh", "e.cuh")}
+    assert kernels.headers(tmp_path / "e.cuh") == ()
+
+
+def test_ptx_is_in_one_header_under_the_names_of_its_isa():
+    rungs = [path.name for path in kernels.FOLDER.glob("*/*.cu") if re.search(r"\basm\b", path.read_text())]
+    assert rungs == []
+    wrapped = set()
+    for function in (kernels.FOLDER / "ptx.cuh").read_text().split("__device__ ")[1:]:
+        name = re.search(r"(\w+)\(", function)[1]
+        for instruction in (instructions := re.findall(r'asm[^"]*"(?:\{.*"\s*")?([a-z.:_0-9]+)', function)):
+            parts = iter(re.split("[._:]+", instruction))
+            assert all(part in parts for part in name.split("_")), f"{name} wraps {instruction}"
+        assert instructions and wrapped.isdisjoint(instructions)
+        wrapped.update(instructions)
+    assert {"cp.async.commit_group", "wgmma.fence.sync.aligned", "fence.proxy.async.shared::cta"} < wrapped
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=ident)
@@ -209,30 +249,48 @@ def test_every_folder_of_sources_is_an_operations():
     assert {path.parent.name for path in sources} == {operation.kernels for operation in OPERATIONS.values()}
 
 
-def test_what_two_rungs_share_they_share_word_for_word():
-    """Rungs are read one by one, so they repeat each other; what is mended in one is mended in both."""
-    one, other = (
-        kernels.source("matmul", MATMUL.variant(name)).read_text().partition("struct")[2].splitlines()
-        for name in ("asynchronous", "swizzled")
-    )
-    changed = [line for line in difflib.ndiff(one, other) if line[0] in "+-" and line[1:].strip()]
-    assert changed and [line for line in changed if not re.search("first_row|first_column|group", line)] == []
+def paragraphs(name: str) -> list[str]:
+    """The head comment of a matrix product's source, its definitions, and its kernel."""
+    return re.split(r"\n\n(?=\S)", kernels.source(MATMUL, MATMUL.variant(name)).read_text())
 
 
-def test_a_function_that_several_rungs_have_is_the_same_in_all():
-    function = re.compile(r"^(?:template <[^>]*> )?__device__ (.*?)\n\{\n.*?^\}$", re.MULTILINE | re.DOTALL)
-    texts = defaultdict(set)
+@pytest.mark.parametrize(
+    ("rung", "next_rung", "added"),
+    [
+        ("asynchronous", "swizzled", ["int2 rasterize"]),
+        ("warpgroup", "stream_k", ["struct Piece", "struct Division", "REAL pieces", "bool fix_up"]),
+    ],
+)
+def test_a_rung_repeats_the_definitions_of_the_rung_below_it(rung, next_rung, added):
+    """Rungs are read one by one, so they repeat each other; a fix in one is a fix in both."""
+    (_, *below, _), (_, *above, _) = paragraphs(rung), paragraphs(next_rung)
+    assert [definition for definition in below if definition not in above] == []
+    new = [definition for definition in above if definition not in below]
+    assert [name for name, definition in zip(added, new, strict=True) if name not in definition] == []
+
+
+def test_swizzled_differs_from_asynchronous_in_the_order_of_tiles_alone():
+    (*_, one), (*_, other) = paragraphs("asynchronous"), paragraphs("swizzled")
+    changed = [line for line in difflib.ndiff(one.splitlines(), other.splitlines()) if line[0] in "+-"]
+    assert changed and all("first_row = " in line or "rasterize(" in line for line in changed)
+
+
+def test_a_function_or_structure_that_several_rungs_have_is_the_same_in_all():
+    split = "void split(const float (&x)[N], float (&big)[N], float (&small)[N])"
+    head = r"(?:template <[^>]*> )?__device__ (?P<function>.*?)\n|struct alignas[^{;]*?(?P<structure>\w+)\s"
+    definition = re.compile(rf"^(?:{head})\{{\n.*?^\}};?$", re.MULTILINE | re.DOTALL)
+    texts = defaultdict(list)
     for path in kernels.FOLDER.glob("*/*.cu"):
-        for found in function.finditer(path.read_text()):
-            texts[path.parent.name, found[1]].add(found[0])
-    assert ("matmul", "void end_group()") in texts
-    assert [name for name, versions in texts.items() if len(versions) > 1] == []
+        for found in definition.finditer(path.read_text()):
+            texts[path.parent.name, found["function"] or found["structure"]].append(found[0])
+    assert all(len(texts["matmul", name]) > 2 for name in ("Pair", "Vector", split))
+    assert [name for name, versions in texts.items() if len(set(versions)) > 1] == []
 
 
 @pytest.mark.parametrize(("operation", "variant"), RUNGS, ids=ident)
 def test_a_rung_says_what_changes(operation, variant):
     assert variant.change
-    text = kernels.source(operation.kernels, variant).read_text()
+    text = kernels.source(operation, variant).read_text()
     where = {"cpu": "CPU", "cuda": "GPU"}[variant.device]
     assert re.match(rf"(//|/\*) [A-Z][a-z ]+, {where} rung[^:]*: \S+", text), "open the file with what changes"
 
@@ -240,10 +298,17 @@ def test_a_rung_says_what_changes(operation, variant):
 @pytest.mark.parametrize(("operation", "variant"), RUNGS, ids=ident)
 def test_a_cuda_rung_knows_its_launch_geometry(operation, variant):
     if variant.device == "cuda":
-        assert bool(variant.tiles) != bool(variant.block)
-        assert all(1 <= math.prod(block) <= 1024 for block in (*[(t, t) for t in variant.tiles], variant.block or (1,)))
+        for dtype, tile in itertools.product(operation.dtypes_of(variant), variant.tiles or [0]):
+            launched = task(operation, (64,) * len(operation.dimensions), dtype, variant=variant, tile=tile)
+            arrays = dict.fromkeys(
+                [*(each.name for each in operation.operands), *launched.geometry.workspace(launched)]
+            )
+            arrays |= {name: np.empty((64, 64), dtype) for name in arrays}
+            (launch, *_) = launched.geometry.launches(launched, arrays, 132)
+            assert 32 <= math.prod(launch.block) <= 1024
+            assert math.prod(launch.block) == launched.macros.get("BLOCK", tile**2)
     else:
-        assert not variant.tiles and not variant.block
+        assert not variant.tiles and variant.geometry is None
 
 
 # --- results on the CPU ------------------------------------------------------------------------------------------
@@ -325,15 +390,15 @@ def test_cuda_extreme(gpu, operation, variant, dtype, n):
 @pytest.mark.parametrize(
     "shape", [(129, 257, 300), (1537, 1500, 170), (1664, 1664, 200), (2300, 2304, 256), (1408, 1536, 64)], ids=str
 )
-@pytest.mark.parametrize("variant", [v for v in MATMUL.ladder if "MAX_BLOCKS" in v.constants], ids=ident)
+@pytest.mark.parametrize("variant", [v for v in MATMUL.ladder if isinstance(v.geometry, StreamK)], ids=ident)
 def test_cuda_tiles_are_divided(gpu, variant, shape):
     """The parts of a tile make the same sum in every run, whichever block is done last."""
-    parameters = {"alpha": 1.5, "beta": 0.5}
-    inputs = MATMUL.draw(np.random.default_rng(1), shape, "float32", parameters)
-    judge = MATMUL.reference(inputs, parameters)
+    product = task(MATMUL, shape, variant=variant)
+    inputs = MATMUL.draw(np.random.default_rng(1), product)
+    judge = MATMUL.reference(product, inputs)
     guarded = {name: Guarded(gpu, array, UNTOUCHED) for name, array in inputs.items()}
     arrays = {name: each.view for name, each in guarded.items()}
-    run = gpu.prepare(MATMUL, variant, shape, "float32", parameters, arrays)
+    run = gpu.prepare(product, arrays)
     results = set()
     for _ in range(20):
         gpu.copy(inputs["C"], arrays["C"])
@@ -350,16 +415,16 @@ def test_cuda_tiles_are_divided(gpu, variant, shape):
 def test_cuda_resources_of_matmul(gpu, variant, dtype, tile):
     shape = (128, 256, 64)
     arrays = {"A": gpu.empty((128, 64), dtype), "B": gpu.empty((64, 256), dtype), "C": gpu.empty((128, 256), dtype)}
-    parameters = {"alpha": 1.0, "beta": 0.0} | ({"tile": float(tile)} if tile else {})
-    gpu.prepare(MATMUL, variant, shape, dtype, parameters, arrays)
-    found = gpu.resources(MATMUL, variant, shape, dtype, parameters, arrays)
+    product = task(MATMUL, shape, dtype, {"alpha": 1.0, "beta": 0.0}, variant, tile or 0)
+    gpu.prepare(product, arrays)
+    found = gpu.resources(product, arrays)
     check_resources(variant, found)
     if tile:
         assert (found["block_x"], found["block_y"]) == (tile, tile)
         assert found["grid_x"] * found["grid_y"] == 128 * 256 // tile**2
     if variant.name == "tiled_padded":
         assert found["shared_bytes"] == 2 * tile**2 * np.dtype(dtype).itemsize
-    assert (found.get("dynamic_shared_bytes", 0) > 0) == ("STAGES" in variant.constants)
+    assert (found.get("dynamic_shared_bytes", 0) > 0) == ("STAGES" in product.macros)
 
 
 @pytest.mark.gpu
@@ -367,8 +432,9 @@ def test_cuda_resources_of_matmul(gpu, variant, dtype, tile):
 @pytest.mark.parametrize("operation", REDUCTIONS, ids=ident)
 def test_cuda_resources_of_reduction(gpu, operation, variant, dtype):
     arrays = {"x": gpu.empty((100_000,), dtype), "result": gpu.empty((), dtype)}
-    gpu.prepare(operation, variant, (100_000,), dtype, {}, arrays)
-    found = gpu.resources(operation, variant, (100_000,), dtype, {}, arrays)
+    reducing = task(operation, (100_000,), dtype, variant=variant)
+    gpu.prepare(reducing, arrays)
+    found = gpu.resources(reducing, arrays)
     check_resources(variant, found)
 
 
@@ -416,8 +482,7 @@ def bits_of_runs(backend, operation: Operation, variant: Variant, dtype: str, ti
         values = rng.integers(-99, 99, size) if dtype == "int32" else rng.uniform(-1, 1, size)
         inputs[operand.name] = np.asarray(values, dtype)
         arrays[operand.name] = backend.empty(size, dtype)
-    parameters = {"alpha": 1.5, "beta": 0.5, "tile": float(tile or 0)} if operation is MATMUL else {}
-    run = backend.prepare(operation, variant, shape, dtype, parameters, arrays)
+    run = backend.prepare(task(operation, shape, dtype, variant=variant, tile=tile or 0), arrays)
     found, result = set(), np.empty_like(inputs[operation.operands[-1].name])
     for _ in range(10):
         for name, values in inputs.items():
@@ -458,35 +523,66 @@ def test_all_rungs_are_deterministic_and_a_library_where_it_promises_to_be():
 # --- compiled modules --------------------------------------------------------------------------------------------
 
 
-def test_a_source_changed_after_it_was_compiled_is_refused(cpu, monkeypatch, tmp_path):
+SERIAL_SUM = task(SUM, (3,), "float64", variant="serial")
+
+
+def of_three() -> dict[str, np.ndarray]:
+    return {"x": np.array([1.0, 2.0, 4.0]), "result": np.zeros(())}
+
+
+@pytest.fixture
+def own_sources(monkeypatch, tmp_path):
+    """A copy of the sources to edit, and an empty cache of compiled ones."""
     shutil.copytree(kernels.FOLDER, tmp_path / "kernels")
     monkeypatch.setattr(kernels, "FOLDER", tmp_path / "kernels")
-    arrays = {"x": np.ones(3), "result": np.zeros(())}
-    serial, openmp = SUM.variant("serial"), SUM.variant("openmp")
-    cpu.prepare(SUM, serial, (3,), "float64", {}, arrays)
-    with kernels.source("reduction", serial).open("a") as file:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_a_source_changed_after_it_was_built_is_compiled_again(cpu, own_sources):
+    arrays = of_three()
+    cpu.prepare(SERIAL_SUM, arrays)()
+    assert arrays["result"] == 7 and not (own_sources / "cache").exists()
+    source = kernels.source(SUM, SERIAL_SUM.variant)
+    source.write_text(source.read_text().replace("*result = value", "*result = -value"))
+    for _ in range(2):
+        cpu.prepare(SERIAL_SUM, arrays)()
+        assert arrays["result"] == -7
+    assert len(list((own_sources / "cache/hpcmm").iterdir())) == 1
+
+
+def test_a_source_that_does_not_compile_is_an_error_with_the_compilers_words(cpu, own_sources):
+    source = kernels.source(SUM, SERIAL_SUM.variant)
+    source.write_text("void reduction( {\n")
+    with pytest.raises(DeviceError, match=r"serial\.c: .* failed:\n.*serial\.c:1"):
+        cpu.prepare(SERIAL_SUM, of_three())
+    assert not list((own_sources / "cache/hpcmm").iterdir())
+
+
+def test_without_a_compiler_a_changed_source_is_an_error_that_says_so(cpu, own_sources, monkeypatch):
+    with kernels.source(SUM, SERIAL_SUM.variant).open("a") as file:
         file.write("/* another comment */\n")
-    with pytest.raises(DeviceError, match=r"serial\.c changed since it was compiled: run"):
-        cpu.prepare(SUM, serial, (3,), "float64", {}, arrays)
-    cpu.prepare(SUM, openmp, (3,), "float64", {}, arrays)
+    monkeypatch.setattr(modules, "compiler", lambda: ("", ""))
+    with pytest.raises(DeviceError, match=r"^serial\.c is not compiled, and there is no C compiler: install gcc"):
+        cpu.prepare(SERIAL_SUM, of_three())
 
 
-def test_a_rung_that_is_not_compiled_is_named(cpu):
-    other = dataclasses.replace(SUM.variant("serial"), name="other")
-    with pytest.raises(DeviceError, match=r"other\.c is not compiled .*: run"):
-        cpu.prepare(SUM, other, (3,), "float64", {}, {"x": np.ones(3), "result": np.zeros(())})
+def test_a_cache_that_cannot_be_written_is_done_without(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert modules.cache().is_dir() and tmp_path not in modules.cache().parents
 
 
 def test_a_rung_without_its_function_is_told_plainly(cpu, monkeypatch):
-    monkeypatch.setattr(cpu_backend, "load", lambda *_: object())
+    monkeypatch.setattr(cpu_device, "module_of", lambda task: object())
     with pytest.raises(DeviceError, match=r"^serial\.c has no function reduction$"):
-        cpu.prepare(SUM, SUM.variant("serial"), (3,), "float64", {}, {"x": np.ones(3), "result": np.zeros(())})
+        cpu.prepare(SERIAL_SUM, of_three())
 
 
 def test_a_rung_that_calls_what_is_nowhere_is_told_plainly(cpu, monkeypatch):
     def refuse(path):
         raise OSError(f"{path}: undefined symbol: nowhere")
 
-    monkeypatch.setattr(cpu_backend.ctypes, "CDLL", refuse)
+    monkeypatch.setattr(modules.ctypes, "CDLL", refuse)
     with pytest.raises(DeviceError, match=r"^serial\.c cannot be loaded: .*undefined symbol: nowhere$"):
-        cpu.prepare(SUM, SUM.variant("serial"), (3,), "float64", {}, {"x": np.ones(3), "result": np.zeros(())})
+        cpu.prepare(SERIAL_SUM, of_three())

@@ -24,11 +24,13 @@ import pytest
 from tabulate import tabulate
 
 from hpcmm import kernels
-from hpcmm.model import Launch
-from hpcmm.operations import OPERATIONS, matmul
+from hpcmm.model import Launch, Task
+from hpcmm.operations import OPERATIONS, blocks
 
 NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
     "spin": "reads the device's clock by inline PTX",
+    "matmul/split_k": "blocks of a cluster read each other's shared memory",
+    "matmul/stream_k_fma": "named barriers of part of a block",
 }
 
 SPARE_BARRIERS = {  # (<operation>/<variant>, n-th barrier) -> why it is not missed
@@ -44,7 +46,7 @@ HEADER = Path(__file__).with_name("cuda_on_host.h")
 COMPILER = shutil.which("g++")
 WATCH = ["-fsanitize=thread,bounds,alignment,object-size", "-ftrivial-auto-var-init=pattern", "-nodefaultlibs"]
 FLAGS = ["-std=c++17", "-w", "-fPIC", "-shared", "-fno-exceptions", "-U_FORTIFY_SOURCE"]
-C_TYPES = {"int32": "int", "float32": "float", "float64": "double"}
+INCLUDES = f"-I{kernels.FOLDER}"
 ORDERS = ("ascending", "descending", "random")  # as `enum Order` of the header
 MULTIPROCESSORS = 3  # few, so that blocks have more than one tile, and parts of some, however small these are
 MARGIN = 1 << 20  # bytes around an array that belong to no other; untouched, they cost nothing
@@ -84,12 +86,19 @@ def defines(name: str, dtype: str | None, tile: int | None) -> tuple[str, ...]:
     """The constants that the CUDA backend compiles a rung with, as far as its source knows them."""
     if name not in RUNG_OF:
         return ()
-    operation, variant = RUNG_OF[name]
-    constants = {"REAL": C_TYPES[dtype], "TILE": tile, **operation.macros, **variant.constants_of(dtype)}
-    if variant.block:
-        constants["BLOCK"] = math.prod(variant.block)
-    known = set(re.findall(r"\w+", source(name)))
+    constants = task_of(name, dtype, tile).macros
+    texts = [path.read_text() for path in (path_of(name), *kernels.headers(path_of(name)))]
+    known = set(re.findall(r"\w+", " ".join(texts)))
     return tuple(f"-D{key}={value}" for key, value in constants.items() if key.partition("(")[0] in known)
+
+
+def task_of(name: str, dtype: str, tile: int | None, shape: tuple[int, ...] = (), scalars=None) -> Task:
+    operation, variant = RUNG_OF[name]
+    return Task(operation, variant, shape, dtype, scalars or {}, tile or 0)
+
+
+def options_of(name: str) -> tuple[str, ...]:
+    return RUNG_OF[name][1].options if name in RUNG_OF else ()
 
 
 def widest_tile(name: str) -> int | None:
@@ -111,27 +120,17 @@ def path_of(name: str) -> Path:
     if name not in RUNG_OF:
         return kernels.FOLDER / f"{name}.cu"
     operation, variant = RUNG_OF[name]
-    return kernels.source(operation.kernels, variant)
+    return kernels.source(operation, variant)
 
 
 def source(name: str) -> str:
     return path_of(name).read_text()
 
 
-FUNCTION = re.compile(r"^(?:template <[^>]*> )?__device__ \w+ \w+\([^{]*?\)\n\{\n.*?^\}$", re.MULTILINE | re.DOTALL)
-
-
-def without_ptx(text: str) -> str:
-    """A source without the functions that hold PTX, for which the header stands in; lines keep their numbers."""
-    return FUNCTION.sub(
-        lambda function: "\n" * function[0].count("\n") if re.search(r"\basm\b", function[0]) else function[0], text
-    )
-
-
 @pytest.fixture(autouse=True)
 def small_tiles_are_divided(monkeypatch):
-    monkeypatch.setattr(matmul, "WORTH_DIVIDING", 0)
-    monkeypatch.setattr(matmul, "LEAST_STEPS", 1)
+    monkeypatch.setattr(blocks, "WORTH_DIVIDING", 0)
+    monkeypatch.setattr(blocks, "LEAST_STEPS", 1)
 
 
 # ---- on the host ----
@@ -179,7 +178,7 @@ class HostKernel:
         if self.sizes != [value.nbytes for value in values]:
             raise KernelError(f"parameters of {self.sizes} bytes get arguments of {[v.nbytes for v in values]}")
         values = [np.array(value) for value in values]
-        bounds = [CArray(x.ctypes.data, x.ctypes.data + x.nbytes) for x in arrays]
+        bounds = [CArray(x.ctypes.data, x.ctypes.data + extent(x)) for x in arrays]
         message = self.library.launch(
             (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values)),
             CLaunch(
@@ -203,14 +202,14 @@ def build(tmp_path_factory):
     runtime, numbers = folder / "runtime.so", itertools.count()
 
     def compiler(*arguments):
-        subprocess.run([COMPILER, *FLAGS, *map(str, arguments)], check=True)
+        subprocess.run([COMPILER, *FLAGS, INCLUDES, *map(str, arguments)], check=True)
 
     compiler("-O2", "-x", "c++", "-DCUDA_ON_HOST_RUNTIME", HEADER, "-o", runtime)
 
     @functools.cache
     def build(text: str, symbol: str, constants: tuple[str, ...] = ()) -> HostKernel:
         stem = folder / str(next(numbers))
-        stem.with_suffix(".cu").write_text(without_ptx(text))
+        stem.with_suffix(".cu").write_text(text)
         # an extern __shared__ array is defined here, at its largest; a launch says how much of it there is
         dynamic = re.search(r"extern\s+__shared__\s+(?:__align__\(\w+\)\s+)?(.*?)\b(\w+)\[\]", text)
         definition = (
@@ -241,6 +240,20 @@ def poison(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     """NaN, or -1 where there is none."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     return on_device(np.frombuffer(b"\xff" * size, dtype).reshape(shape))
+
+
+def padded(content: np.ndarray) -> np.ndarray:
+    """Copy of a matrix whose rows are padded, with NaN."""
+    rows, columns = content.shape
+    whole = on_device(np.full((rows, columns + 5), np.nan, content.dtype))
+    whole[:, :columns] = content
+    return whole[:, :columns]
+
+
+def extent(array: np.ndarray) -> int:
+    """Bytes from the first element of an array to the end of its last."""
+    steps = sum((length - 1) * stride for length, stride in zip(array.shape, array.strides, strict=True))
+    return steps + array.itemsize if array.size else 0
 
 
 def check_matmul(inputs, got, parameters) -> None:
@@ -293,7 +306,7 @@ def cases(operation, variant, dtype) -> list[tuple[tuple[int, ...], dict[str, fl
     if operation.name == "matmul":
         scalars = itertools.cycle({"alpha": alpha, "beta": beta} for alpha, beta in SCALARS)
         products = list(zip(PRODUCTS, scalars, strict=False))
-        constants = variant.constants_of(dtype)
+        constants = Task(operation, variant, (), dtype).macros
         if "ROWS" in constants:  # several blocks each way, however large they are
             rows, columns, depth = constants["ROWS"], constants["COLUMNS"], constants.get("DEPTH", 8)
             whole = (constants.get("STAGES", 1) + 1) * depth  # terms of more tiles than are under way at once
@@ -303,8 +316,9 @@ def cases(operation, variant, dtype) -> list[tuple[tuple[int, ...], dict[str, fl
                 shapes += [(rows - 1, columns, 3 * depth - 3), (7 * rows, columns, 2 * depth)]
             products += [(shape, {"alpha": 1.5, "beta": 0.5}) for shape in shapes]
         return products
-    threads = math.prod(variant.block)
-    block = threads * variant.constants.get("PER_THREAD", 1)
+    constants = Task(operation, variant, (), dtype).macros
+    threads = constants["BLOCK"]
+    block = threads * constants["PER_THREAD"]
     lengths = [0, 1, 2, 33, block - 1, block, block + 1, 3 * block + 5]
     if operation.kernels == "reduction":
         lengths += [threads * block, threads * block + 1]
@@ -319,7 +333,8 @@ def run(
     ``starts`` moves the first elements of the operands by so many from where the allocator puts them.
     """
     operation = RUNG_OF[name][0]
-    inputs = operation.draw(np.random.default_rng([*shape, ORDERS.index(order)]), shape, dtype, parameters)
+    task = task_of(name, dtype, tile, shape, parameters)
+    inputs = operation.draw(np.random.default_rng([*shape, ORDERS.index(order)]), task)
     arrays = launched(kernel, name, dtype, tile, shape, parameters, inputs, order, checked, starts)
     CHECKS[operation.name](inputs, arrays, parameters)
 
@@ -337,10 +352,9 @@ def launched(
     starts=(),
 ) -> dict[str, np.ndarray]:
     """Run all launches of a rung on copies of ``inputs``, and return all its arrays."""
-    operation, variant = RUNG_OF[name]
-    if tile is not None:
-        parameters = parameters | {"tile": float(tile)}
-    arrays = {key: on_device(array) for key, array in inputs.items()}
+    operation, _ = RUNG_OF[name]
+    task = task_of(name, dtype, tile, shape, parameters)
+    arrays = {key: (padded if task.variant.pitched else on_device)(array) for key, array in inputs.items()}
     lengths = dict(zip(operation.dimensions, shape, strict=True))
     for operand in operation.operands:
         if operand.role == "out":
@@ -348,9 +362,9 @@ def launched(
     for operand, start in zip(operation.operands, starts, strict=False):
         array = arrays[operand.name]
         arrays[operand.name] = on_device(np.concatenate([np.zeros(start, dtype), array]))[start:]
-    for key, length in operation.scratch(variant, shape).items():
+    for key, length in task.geometry.workspace(task).items():
         arrays[key] = poison((length,), dtype)
-    for launch in operation.launches(variant, shape, dtype, parameters, arrays, MULTIPROCESSORS):
+    for launch in task.geometry.launches(task, arrays, MULTIPROCESSORS):
         kernel(launch, order, checked, launch.shared_bytes)
     return arrays
 
@@ -396,7 +410,7 @@ def results_in_all_orders(build, name: str, dtype: str, tile: int | None, text: 
     if variant.exact:
         shape = (3 * tile, 2 * tile, 4 * tile)
     rng = np.random.default_rng(shape)
-    drawn = operation.draw(rng, shape, dtype, parameters)
+    drawn = operation.draw(rng, task_of(name, dtype, tile, shape, parameters))
     inputs = {key: rng.uniform(-1, 1, array.shape).astype(dtype) for key, array in drawn.items()}
     (result,) = (operand.name for operand in operation.operands if operand.role != "in")
     return {launched(kernel, name, dtype, tile, shape, parameters, inputs, order)[result].tobytes() for order in ORDERS}
@@ -430,7 +444,7 @@ def test_additions_in_no_fixed_order_are_found(build, name, old, new):
 
 # ---- the header finds what it is there for ----
 
-BARRIER = re.compile(r"(__sync(threads|warp)\(.*?\)|wait_for_groups<.*?>\(\));")
+BARRIER = re.compile(r"(__sync(threads|warp)\(.*?\)|cp_async_wait_group<.*?>\(\));")
 ONCE = {path_of(name): name for name in reversed(RUNG_OF)}.values()  # of the rungs that share a source the first
 BARRIERS = [
     pytest.param(name, i, id=f"{name}-{i}")
@@ -477,6 +491,8 @@ MUTANTS = [  # rung, what is replaced by what, what is said of it
     ("matmul/tiled_padded", "p < TILE", "p <= TILE", "index 32 out of bounds in line"),
     ("matmul/tiled_padded", "p < TILE", "p < TILE - 1", "wrong result"),
     ("matmul/tiled_padded", "tile_a[y][x] =", "if (row < m) tile_a[y][x] =", "nothing has written"),
+    ("matmul/pitched", "row * lda", "row * k", "wrong result"),
+    ("matmul/pitched", "+ y) * ldb", "+ y) * n", "wrong result"),
     ("matmul/tensor_core", "add(small_a, big_b);", "", "wrong result"),
     ("matmul/tensor_core", "add(big_a, small_b);", "", "wrong result"),
     ("matmul/tensor_core", "add(big_a, big_b);", "", "wrong result"),
@@ -484,42 +500,42 @@ MUTANTS = [  # rung, what is replaced by what, what is said of it
     ("matmul/tensor_core", "? 16 : 0", "? 0 : 0", "wrong result"),  # what the split drops is too much of a short sum
     ("matmul/tensor_core", "(i * 16 + e % 2 * 8) * A_PITCH", "(i * 16 + e / 2 * 8) * A_PITCH", "wrong result"),
     ("matmul/tensor_core", "(p + e * 4) * B_PITCH", "(p + e) * B_PITCH", "wrong result"),
-    ("matmul/tensor_core", "next + a_column + e < k", "next + a_column + e <= k", "out of bounds, at byte"),
+    ("matmul/tensor_core", "start + a_column + e < k", "start + a_column + e <= k", "out of bounds, at byte"),
     ("matmul/tensor_core", "b_column + e < n", "b_column + e <= n", "out of bounds, at byte"),
     ("matmul/tensor_core", "first_row + ROWS <= m", "first_row + ROWS <= m + 1", "out of bounds, at byte"),
     ("matmul/tensor_core", "first_column + COLUMNS <= n", "first_column + COLUMNS <= n + 4", "out of bounds, at byte"),
     (
         "matmul/tensor_core",
-        "within && next + DEPTH <= k)\n            m",
-        "within && next < k)\n            m",
+        "loader.fast && loader.start + DEPTH <= k)\n            m",
+        "loader.fast && loader.start < k)\n            m",
         "out of bounds, at byte",
     ),
     ("matmul/tensor_core", "a_row + i < m", "a_row + i <= m", "out of bounds, at byte"),
-    ("matmul/tensor_core", "next + b_row + p < k", "next + b_row + p <= k", "out of bounds, at byte"),
+    ("matmul/tensor_core", "start + b_row + p < k", "start + b_row + p <= k", "out of bounds, at byte"),
     ("matmul/tensor_core", "lda % WIDTH == 0", "lda % WIDTH >= 0", "misaligned"),
     ("matmul/tensor_core", "ldb % WIDTH == 0", "ldb % WIDTH >= 0", "misaligned"),
     ("matmul/tensor_core", "beta != 0 && row < m", "beta != 0 && row <= m", "out of bounds, at byte"),
     ("matmul/tensor_core", "if (row < m && column", "if (row <= m && column", "out of bounds, at byte"),
     ("matmul/tensor_core", "inside && ldc % 2 == 0", "inside && ldc % 2 >= 0", "misaligned"),
-    ("matmul/tensor_core", "min(GROUP, gridDim.y - group_row)", "GROUP", "wrong result"),
+    ("matmul/tensor_core", "min(GROUP, high - group_row)", "GROUP", "wrong result"),
     ("matmul/tensor_core", "DEPTH * B_PITCH;", "DEPTH * B_PITCH + 1;", "misaligned"),
     ("matmul/oblong", "a_row + i < m", "a_row + i <= m", "out of bounds, at byte"),
-    ("matmul/oblong", "next + a_column < k", "next + a_column <= k", "out of bounds, at byte"),
+    ("matmul/oblong", "start + a_column < k", "start + a_column <= k", "out of bounds, at byte"),
     ("matmul/oblong", "b_column + e < n", "b_column + e <= n", "out of bounds, at byte"),
     (
         "matmul/oblong",
-        "within && next + DEPTH <= k)\n        m",
-        "within && next < k)\n        m",
+        "loader.fast && loader.start + DEPTH <= k)\n        m",
+        "loader.fast && loader.start < k)\n        m",
         "out of bounds, at byte",
     ),
     ("matmul/oblong", "beta != 0 && row < m", "beta != 0 && row <= m", "out of bounds, at byte"),
     ("matmul/oblong", "if (row < m && column", "if (row <= m && column", "out of bounds, at byte"),
     ("matmul/oblong", "ldc % WIDTH == 0", "ldc % WIDTH >= 0", "misaligned"),
-    ("matmul/warpgroup", "load();\n        __syncthreads();", "load();", "race in shared memory"),
+    ("matmul/warpgroup", "a);\n        __syncthreads();", "a);", "race in shared memory"),
     ("matmul/warpgroup", "__syncthreads();  // the next", "// the next", "race in shared memory"),
     ("matmul/warpgroup", "NEXT_GROUP = COLUMNS * 16", "NEXT_GROUP = COLUMNS * 8", "wrong result"),
     ("matmul/warpgroup", "NEXT_COLUMNS = 8 * 16", "NEXT_COLUMNS = 4 * 16", "wrong result"),
-    ("matmul/warpgroup", "small_a[stage][s], descriptor(big_b", "big_a[stage][s], descriptor(big_b", "wrong result"),
+    ("matmul/warpgroup", "a.small[s], descriptor(big_b", "a.big[s], descriptor(big_b", "wrong result"),
     ("matmul/warpgroup", "[s], descriptor(small_b", "[s], descriptor(big_b", "wrong result"),
     ("matmul/warpgroup", " + 0x1000) & 0xffffe000", ")", "wrong result"),
     ("matmul/warpgroup", "SHORT = 16", "SHORT = 0", "wrong result"),
@@ -527,21 +543,21 @@ MUTANTS = [  # rung, what is replaced by what, what is said of it
     ("matmul/warpgroup", "s % 2 * 2 + e / 2", "s % 2 + e / 2", "wrong result"),
     ("matmul/warpgroup", "row + 8, m - 1", "row + 8, m", "out of bounds, at byte"),
     ("matmul/warpgroup", "first_column + column, n - 1", "first_column + column, n", "out of bounds, at byte"),
-    ("matmul/warpgroup", "next + p + 4 * t + e < k", "next + p + 4 * t + e <= k", "out of bounds, at byte"),
-    ("matmul/warpgroup", "next + p + group < k", "next + p + group <= k", "out of bounds, at byte"),
+    ("matmul/warpgroup", "start + p + 4 * t + e < end", "start + p + 4 * t + e <= end", "out of bounds, at byte"),
+    ("matmul/warpgroup", "start + p + group < end", "start + p + group <= end", "out of bounds, at byte"),
     ("matmul/warpgroup", "lda % 4 == 0", "lda % 4 >= 0", "misaligned"),
-    ("matmul/warpgroup", "beta != 0 && r < m", "beta != 0 && r <= m", "out of bounds, at byte"),
-    ("matmul/warpgroup", "if (r < m && c", "if (r <= m && c", "out of bounds, at byte"),
+    ("matmul/warpgroup", "beta != 0 && y < m", "beta != 0 && y <= m", "out of bounds, at byte"),
+    ("matmul/warpgroup", "if (y < m && x", "if (y <= m && x", "out of bounds, at byte"),
     ("matmul/warpgroup", "first_row + ROWS <= m", "first_row + ROWS <= m + 1", "out of bounds, at byte"),
     ("matmul/warpgroup", "first_column + COLUMNS <= n", "first_column + COLUMNS <= n + 4", "out of bounds, at byte"),
     ("matmul/warpgroup", "inside && ldc % 2 == 0", "inside && ldc % 2 >= 0", "misaligned"),
     ("matmul/stream_k", "min(k, piece.to * DEPTH)", "piece.to * DEPTH", "out of bounds, at byte"),
     ("matmul/stream_k", "min(k, piece.to * DEPTH)", "k", "wrong result"),
-    ("matmul/stream_k", "(next + group) * ldb", "group * ldb", "wrong result"),
+    ("matmul/stream_k", "(first + group) * ldb", "group * ldb", "wrong result"),
     ("matmul/stream_k", "end = first_step(block + 1)", "end = first_step(block + 1) - 1", "wrong result"),
     ("matmul/stream_k", "((step + 1) * gridDim.x - 1)", "(step * gridDim.x)", "wrong result"),
     ("matmul/stream_k", "[block > first]", "[block >= first]", "wrong result"),
-    ("matmul/stream_k", "parts[blockIdx.x][piece.from > 0]", "parts[blockIdx.x][0]", "wrong result"),
+    ("matmul/stream_k", "pieces[blockIdx.x][piece.from > 0]", "pieces[blockIdx.x][0]", "wrong result"),
     ("matmul/stream_k", "            done[tile] = 0;", "            ;", "wrong result"),
     ("matmul/stream_k", "block <= last; ++block", "block < last; ++block", "wrong result"),
     ("sum/sequential", "i < n", "i <= n", "read of 4 bytes out of bounds, at byte"),
@@ -751,7 +767,8 @@ OTHERS = [pytest.param(name, None, None, id=name) for name in NOT_ON_HOST if nam
 @functools.cache
 def compiled(text: str, architecture: str, constants: tuple[str, ...]) -> dict[str, int]:
     """Registers, spills and shared bytes of the one kernel of a text; it must compile without a warning."""
-    options = [f"--gpu-architecture={architecture}", "--std=c++17", "-lineinfo", "--ptxas-options=-v", *constants]
+    options = [f"--gpu-architecture={architecture}", "--std=c++17", "-lineinfo", "--ptxas-options=-v"]
+    options += [INCLUDES, *constants]
     works, log = nvrtc().compile(text, options)
     assert works, log
     assert not re.search("warning", log, re.IGNORECASE), log
@@ -773,7 +790,7 @@ def compilations():
     with ThreadPoolExecutor(1) as pool:  # NVRTC does one at a time
         yield {
             (*build.values, architecture): pool.submit(
-                compiled, source(build.values[0]), architecture, defines(*build.values)
+                compiled, source(build.values[0]), architecture, (*defines(*build.values), *options_of(build.values[0]))
             )
             for build in BUILDS + OTHERS
             for architecture in architectures_of(build.values[0])
@@ -799,8 +816,18 @@ def test_a_kernel_compiles_for_every_architecture_without_spills(compilations, u
         spills = SPILLS.get((name, architecture), 0)
         assert max(takes["spill_stores"], takes["spill_loads"]) <= spills, f"{architecture}: {takes}"
         if name in RUNG_OF:  # more registers than a multiprocessor has would fail at the launch
-            threads = math.prod(RUNG_OF[name][1].block or (tile, tile))
+            threads = task_of(name, dtype, tile).macros.get("BLOCK") or tile**2
             assert -(-takes["registers"] // 8) * 8 * threads <= 65536, takes
+
+
+@pytest.mark.parametrize("choice", RUNG_OF["matmul/split_k"][1].geometry.choices, ids=str)
+def test_every_tile_of_split_k_compiles_without_spills(choice):
+    tile, parts, _ = choice
+    macros = {"REAL": "float", **tile.macros, "PARTS": parts}
+    options = (*(f"-D{name}={value}" for name, value in macros.items()), *options_of("matmul/split_k"))
+    takes = compiled(source("matmul/split_k"), "sm_90", options)
+    assert takes["spill_stores"] == takes["spill_loads"] == 0
+    assert -(-takes["registers"] // 8) * 8 * tile.threads <= 65536
 
 
 def test_what_the_compiler_says_is_seen():

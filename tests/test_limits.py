@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from hpcmm import limits
+from hpcmm.analysis import limits
 
 
 @pytest.mark.parametrize(

@@ -3,26 +3,28 @@
 import dataclasses
 import itertools
 import json
+import re
 import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import timings
 from mpi4py import MPI
 
-from hpcmm import plan, store
-from hpcmm.backends.cpu import CpuBackend
-from hpcmm.job import Progress, measure_batch, timed_seconds, unmeasured
-from hpcmm.job import line as line_of_progress
-from hpcmm.journal import CUT_OFF, Journal, whole_lines
-from hpcmm.measure import Contender, Problem, measure_point, run_for_profiler, settled
+from hpcmm import store
+from hpcmm.backends.cpu.device import CpuBackend
+from hpcmm.bench.job import Progress, measure_batch, timed_seconds, unmeasured
+from hpcmm.bench.job import line as line_of_progress
+from hpcmm.bench.journal import CUT_OFF, Journal, whole_lines
+from hpcmm.bench.measure import Contender, Problem, measure_point, run_for_profiler, settled
+from hpcmm.experiment import plan
 from hpcmm.model import Batch, HpcmmError, Measuring, Point
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
 
-ROOT = Path(__file__).parents[1]
-MEASURE = ROOT / "jobs" / "measure.py"
+MEASURE = ("-m", "hpcmm.jobs.measure")
 RANK_FAILS = Path(__file__).parent / "mpi_programs" / "rank_fails.py"
 
 QUICK = Measuring(
@@ -52,6 +54,7 @@ def contender(times, spent: float) -> Contender:
     fake = Contender.__new__(Contender)
     fake.seconds = {True: [], False: list(times)}
     fake.spent = {True: 0.0, False: spent}
+    fake.looking = 0.0
     return fake
 
 
@@ -73,6 +76,36 @@ def test_the_stopping_rule(times, spent, done):
     assert contender(times, spent).done(True, measuring) is False
 
 
+def test_the_stopping_rule_looks_at_geometric_counts(monkeypatch):
+    """Looking after each of 20,000 repetitions took longer than the repetitions, outside of any limit."""
+    looks = []
+    monkeypatch.setattr("hpcmm.bench.measure.settled", lambda times, _: looks.append(len(times)))
+    measuring = dataclasses.replace(QUICK, min_repetitions=10, max_repetitions=20_000)
+    for repetitions in range(1, 20_001):
+        times = range(repetitions)  # as good as a list of times: only its length is asked for
+        fake = contender((), 0.0)
+        fake.seconds[False] = times
+        fake.done(False, measuring)
+    assert looks[0] == 10 and len(looks) < 100
+    assert all(later - look <= max(1, look / 10) for look, later in itertools.pairwise(looks))
+
+
+def test_the_time_of_looking_counts_toward_the_limit(monkeypatch):
+    now = 0.0
+
+    def slow(times, relative_interval):
+        nonlocal now
+        now += 1.0
+        return False
+
+    monkeypatch.setattr("hpcmm.bench.measure.settled", slow)
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    measuring = dataclasses.replace(QUICK, min_repetitions=1, max_repetitions=10**6, max_seconds=20.0)
+    variant, baseline = measured(POINTS["matmul"], measuring)
+    for each in (variant, baseline):
+        assert 20 <= len(seconds_of(each, "kernel")) <= 40
+
+
 def batch_of(points) -> Batch:
     fingerprints = tuple(point.key for point in points)
     return Batch(
@@ -92,9 +125,8 @@ POINTS = {
 
 
 def measured(point: Point, measuring: Measuring = QUICK):
-    operation = OPERATIONS[point.operation]
-    problem = Problem(MPI.COMM_SELF, CpuBackend(threads=1), operation, point, measuring.seed)
-    return measure_point(problem, operation, point, measuring)
+    problem = Problem(MPI.COMM_SELF, CpuBackend(threads=1), point, measuring.seed)
+    return measure_point(problem, point, measuring)
 
 
 @pytest.fixture
@@ -104,9 +136,9 @@ def damage(monkeypatch):
     def install(name: str, spoil) -> None:
         right = CpuBackend.prepare
 
-        def prepare(self, operation, variant, shape, dtype, parameters, arrays):
-            run = right(self, operation, variant, shape, dtype, parameters, arrays)
-            if variant.name != name:
+        def prepare(self, task, arrays):
+            run = right(self, task, arrays)
+            if task.variant.name != name:
                 return run
             numbers = itertools.count()
 
@@ -144,9 +176,9 @@ def test_a_right_variant_has_samples_of_all_phases_beside_its_baseline(point):
 def test_what_the_backend_says_of_a_kernel_is_kept_whatever_its_result(monkeypatch, damage):
     asked = []
 
-    def resources(self, operation, variant, shape, dtype, parameters, arrays):
-        asked.append((variant.name, shape, dtype, dict(parameters), set(arrays)))
-        return {} if variant.baseline else {"registers": 40}
+    def resources(self, task, arrays):
+        asked.append((task.variant.name, task.shape, task.dtype, dict(task.scalars), set(arrays)))
+        return {} if task.variant.baseline else {"registers": 40}
 
     monkeypatch.setattr(CpuBackend, "resources", resources)
     damage("serial", lambda number, arrays, before: arrays["C"].fill(0))
@@ -155,7 +187,7 @@ def test_what_the_backend_says_of_a_kernel_is_kept_whatever_its_result(monkeypat
     assert not variant.verdict.passed
     assert (variant.resources, baseline.resources) == ({"registers": 40}, {})
     names = ("serial", "numpy")
-    assert asked == [(name, point.shape, point.dtype, dict(point.parameters), {"A", "B", "C"}) for name in names]
+    assert asked == [(name, point.shape, point.dtype, dict(point.scalars), {"A", "B", "C"}) for name in names]
 
 
 def test_the_baseline_takes_turns_with_the_variant(damage):
@@ -228,15 +260,14 @@ def test_a_kernel_that_does_nothing_fails(monkeypatch):
 @pytest.mark.parametrize("name", ["sum", "minimum", "maximum"])
 def test_a_kernel_that_does_nothing_is_not_saved_by_the_result_of_the_one_before(damage, name):
     point = POINTS[name]
-    operation = OPERATIONS[point.operation]
-    problem = Problem(MPI.COMM_SELF, CpuBackend(threads=1), operation, point, QUICK.seed)
+    problem = Problem(MPI.COMM_SELF, CpuBackend(threads=1), point, QUICK.seed)
 
     def undo(number, arrays, before):
         arrays["result"][...] = before["result"]
 
     damage("openmp", undo)
-    first, _ = measure_point(problem, operation, point, QUICK)
-    second, _ = measure_point(problem, operation, dataclasses.replace(point, variant="openmp"), QUICK)
+    first, _ = measure_point(problem, point, QUICK)
+    second, _ = measure_point(problem, dataclasses.replace(point, variant="openmp"), QUICK)
     assert first.verdict.passed
     assert not second.verdict.passed
     assert "after timing" not in second.verdict.where
@@ -272,6 +303,16 @@ def test_a_failure_is_told_and_stored_and_does_not_end_the_batch(damage, tmp_pat
     assert provenance["config"] == {"a": 1}
     assert provenance["mpi"]["ranks"] == 1
     assert provenance["measuring"]["seed"] == 1
+
+
+def test_a_clock_that_is_set_back_changes_no_duration(tmp_path, capsys, monkeypatch):
+    clock = itertools.count(time.time(), -1e7)
+    monkeypatch.setattr(time, "time", lambda: next(clock))
+    assert measure_batch(MPI.COMM_SELF, batch_of([POINTS["matmul"]]), QUICK, False, {}, tmp_path / "out.h5") == []
+    found = re.search(r"done in (\S+) s, of which (\S+) s start-up and (\S+) s in timed", capsys.readouterr().out)
+    whole, startup, timed = map(float, found.groups())
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - psutil.Process().create_time() + psutil.boot_time()
+    assert 0 <= timed <= whole and 0 < startup <= whole <= age + 2
 
 
 def seconds_of(measurement, phase: str) -> list[float]:
@@ -333,7 +374,7 @@ def test_inputs_are_drawn_once_for_all_variants_of_a_problem(measure, monkeypatc
     drawn = []
     right = OPERATIONS["matmul"].reference
     counted = dataclasses.replace(
-        OPERATIONS["matmul"], reference=lambda arrays, parameters: drawn.append(1) or right(arrays, parameters)
+        OPERATIONS["matmul"], reference=lambda task, arrays: drawn.append(1) or right(task, arrays)
     )
     monkeypatch.setitem(OPERATIONS, "matmul", counted)
     assert measure([*OTHERS, *(dataclasses.replace(point, shape=(3, 4, 5)) for point in OTHERS)]) == []
@@ -443,9 +484,9 @@ def test_a_line_of_progress_has_the_rate_of_the_median_of_the_slowest_ranks_and_
     assert told(product, own, library) == f"{name} PASS 131.1 GFLOP/s, 0.5 x cublas"
     assert told(product, own, (*library[:2], (), timings.FAIL)) == f"{name} PASS 131.1 GFLOP/s, FAILED: cublas"
     assert told(product, ("naive", "", (), timings.FAIL), library) == f"{name} FAIL: {timings.FAIL.where}"
-    assert line_of_progress(MATMUL, [unmeasured(MATMUL, product, "not measured: why")]) == f"{name} not measured: why"
+    assert line_of_progress(MATMUL, [unmeasured(product, "not measured: why")]) == f"{name} not measured: why"
     for algorithm, baseline in (("scatter", True), ("ring", False)):  # a product over ranks is no yardstick
-        missing = unmeasured(MATMUL, dataclasses.replace(product, variant="cublas", algorithm=algorithm), "why")
+        missing = unmeasured(dataclasses.replace(product, variant="cublas", algorithm=algorithm), "why")
         assert (missing.algorithm, missing.baseline) == (algorithm, baseline)
     staged = dataclasses.replace(product, algorithm="staged")  # is timed as a whole call
     rows = [(each, timings.call_samples([[{"total": t}] * 2] * 3)) for each, t in (("staged", 4e-6), ("scatter", 2e-6))]
@@ -488,7 +529,7 @@ def test_the_time_that_is_left_follows_from_what_was_predicted_and_what_it_took(
 
 @pytest.fixture
 def planned(tmp_path):
-    """``planned(ranks=…, sizes=…, …)`` writes a plan of one sweep; returns the arguments of jobs/measure.py for it."""
+    """``planned(ranks=…, sizes=…, …)`` writes a plan of one sweep; returns arguments for hpcmm.jobs.measure."""
 
     def write(variant: str = "serial", ranks: int = 2, sizes=(4, 8, 12), backends: str = "cpu", **measuring):
         entry = {"operation": "matmul", "variants": [variant], "sizes": list(sizes), "ranks": [ranks]}
@@ -500,7 +541,7 @@ def planned(tmp_path):
             "measuring": dataclasses.asdict(QUICK) | measuring,
             "sweeps": {"size": entry | {"dtypes": ["float32"]}},
         }
-        plan.make(config, "no GPU here", 0).write(tmp_path / "plan.json")
+        plan.make(config).write(tmp_path / "plan.json")
         return [
             *("--plan", tmp_path / "plan.json"),
             *("--batch", f"size/{device}-r{ranks}-1"),
@@ -514,11 +555,11 @@ def finished(journal: Path) -> list[dict]:
     """The lines of a journal that are points."""
     if not journal.exists():
         return []
-    return [entry for entry in map(json.loads, whole_lines(journal.read_bytes())) if "point" in entry]
+    return [entry for entry in (json.loads(line) for _, line in whole_lines(journal.read_bytes())) if "point" in entry]
 
 
 def test_a_job_writes_one_file_with_every_rank(mpiexec, planned, tmp_path):
-    done = mpiexec(2, MEASURE, *planned())
+    done = mpiexec(2, *MEASURE, *planned())
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(" PASS ") == 3
     assert not (tmp_path / "out.journal").exists()
@@ -538,7 +579,7 @@ def test_a_job_that_was_killed_goes_on_after_its_last_finished_point(mpi_job, mp
     assert len(before) == 2
     assert not output.exists()
 
-    done = mpiexec(2, MEASURE, *arguments)
+    done = mpiexec(2, *MEASURE, *arguments)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(" PASS ") == len(sizes) - len(before)
     assert f"{len(before)} points were measured before and are kept" in done.stdout
@@ -578,7 +619,7 @@ def test_an_error_on_all_ranks_leaves_the_other_points(mpiexec, planned, tmp_pat
     names = "; ".join(f"RuntimeError: rank {rank} lost its way" for rank in range(3))
     assert f"  serial 12x12x12 float32: {names}" in done.stderr
     assert not (tmp_path / "out.h5").exists()
-    done = mpiexec(3, MEASURE, *arguments)
+    done = mpiexec(3, *MEASURE, *arguments)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(" PASS ") == 1
     assert list(store.read(tmp_path / "out.h5")["measurements"]["m"][::2]) == [4, 8, 12, 16]
@@ -599,6 +640,20 @@ def test_a_point_that_kills_its_job_comes_last_and_is_missing_in_the_end(mpiexec
     assert list(rows["where"][failed]) == [f"not measured, tried 2 times: {CUT_OFF}"]
 
 
+def test_a_point_that_cannot_fit_is_recorded_with_the_figures_and_its_job_ends_well(mpiexec, planned, tmp_path):
+    planned("numpy", sizes=(4, 180_000))  # 3 matrices of 121 GiB
+    for batch in plan.read(tmp_path / "plan.json").to_measure:
+        arguments = ["--plan", tmp_path / "plan.json", "--batch", batch.name, "--output", tmp_path / f"{batch.part}.h5"]
+        done = mpiexec(2, *MEASURE, *arguments)
+        assert done.returncode == 0, done.stderr
+    parts = [store.read(tmp_path / f"{part}.h5")["measurements"] for part in (1, 2)]
+    assert [list(part["m"]) for part in parts] == [[4], [180_000]]
+    assert [list(part["passed"]) for part in parts] == [[1], [0]]
+    figures = r"not measured: needs \S+ GiB of host \S+, where \S+ are free; no algorithm would fit"
+    assert re.fullmatch(figures, parts[1]["where"][0])
+    assert re.search(f"180000x180000x180000 float32 {figures}", done.stdout)
+
+
 def refusal(done) -> str:
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
@@ -606,16 +661,11 @@ def refusal(done) -> str:
 
 
 def test_another_rank_count_than_the_batch_has_is_refused(mpiexec, planned):
-    assert "wants 3 ranks, but MPI started 2" in refusal(mpiexec(2, MEASURE, *planned(ranks=3)))
-
-
-def test_slurm_tasks_that_are_all_rank_0_are_refused(mpiexec, planned):
-    done = mpiexec(1, MEASURE, *planned(ranks=1), SLURM_NTASKS="2")
-    assert "Slurm has 2 tasks for this job but MPI sees one rank" in refusal(done)
+    assert "wants 3 ranks, but MPI started 2" in refusal(mpiexec(2, *MEASURE, *planned(ranks=3)))
 
 
 def test_a_cuda_batch_without_a_gpu_is_refused(mpiexec, planned):
-    done = mpiexec(1, MEASURE, *planned("naive", ranks=1, backends="cuda"), CUDA_VISIBLE_DEVICES="")
+    done = mpiexec(1, *MEASURE, *planned("naive", ranks=1, backends="cuda"), CUDA_VISIBLE_DEVICES="")
     assert "size/cuda-r1-1: this batch needs a GPU, but CUDA shows none here" in refusal(done)
 
 
@@ -623,7 +673,7 @@ def test_a_batch_that_is_measured_already_is_refused(mpiexec, planned, tmp_path)
     arguments = planned(ranks=1)
     batch = plan.read(tmp_path / "plan.json").batch("size/cpu-r1-1")
     journal = Journal(tmp_path / "out.journal", batch, {})
-    assert "another process is measuring this batch" in refusal(mpiexec(1, MEASURE, *arguments))
+    assert "another process is measuring this batch" in refusal(mpiexec(1, *MEASURE, *arguments))
     journal.close()
 
 

@@ -5,12 +5,12 @@ import timings
 from timings import FAIL, FERMI, HOPPER, kernel, measurement
 
 from hpcmm import analysis, store
+from hpcmm.analysis.occupancy import block_limits, resources, tile_phase
 from hpcmm.model import Point
-from hpcmm.occupancy import block_limits, resources, tile_phase
 
 
-def matmul(variant, n=64, dtype="float32", **parameters):
-    return Point("matmul", variant, (n, n, n), dtype, 1, {"alpha": 1.5, "beta": 0.5, **parameters})
+def matmul(variant, n=64, dtype="float32", tile=0, **scalars):
+    return Point("matmul", variant, (n, n, n), dtype, 1, {"alpha": 1.5, "beta": 0.5, **scalars}, tile=tile)
 
 
 def derive(tmp_path, *rows):

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tasks import task, task_on
 
 from hpcmm.model import Variant, Verdict
 from hpcmm.operations import OPERATIONS, accuracy, matmul
+from hpcmm.operations.blocks import LEAST_STEPS, WORTH_DIVIDING, blocks_that_divide
 from hpcmm.operations.matmul import MATMUL
-from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM, identity, pass_lengths
+from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM, Passes, identity
 from hpcmm.operations.vector_add import VECTOR_ADD
 
 PARAMETERS = {"alpha": 1.5, "beta": 0.5}
@@ -58,10 +60,10 @@ def test_exact_product_of_long_rows_and_of_zeros():
 
 
 def test_gamma_bounds_a_sum_of_roundings():
-    assert accuracy.gamma(1, "float64") == pytest.approx(2.0**-53, rel=1e-12, abs=0)
-    assert accuracy.gamma(2**20, "float32") == pytest.approx(1 / 15)
-    with pytest.raises(ValueError, match="no rounding bound for 16777216 terms in float32"):
-        accuracy.gamma(2**24, "float32")
+    assert accuracy.gamma(1, 2.0**-53) == pytest.approx(2.0**-53, rel=1e-12, abs=0)
+    assert accuracy.gamma(2**20, 2.0**-24) == pytest.approx(1 / 15)
+    with pytest.raises(ValueError, match="no rounding bound for 16777216 terms with a unit roundoff of 5"):
+        accuracy.gamma(2**24, 2.0**-24)
 
 
 def test_the_error_is_the_largest_beside_what_is_allowed_in_units_of_the_bound():
@@ -96,10 +98,10 @@ def method(request, monkeypatch):
 @pytest.fixture(params=["float32", "float64"])
 def problem(request, method):
     """Inputs, the correctly rounded product of them, and the judge."""
-    arrays = MATMUL.draw(np.random.default_rng(3), SHAPE, request.param, PARAMETERS)
+    arrays = MATMUL.draw(np.random.default_rng(3), task(MATMUL, SHAPE, request.param, PARAMETERS))
     a, b, c = (arrays[name].astype(np.longdouble) for name in "ABC")
     right = (1.5 * np.einsum("ip,pj->ij", a, b) + 0.5 * c).astype(request.param)
-    judge = MATMUL.reference(arrays, PARAMETERS)
+    judge = MATMUL.reference(task_on(MATMUL, arrays, PARAMETERS), arrays)
     return arrays, right, judge
 
 
@@ -180,8 +182,8 @@ def test_one_element_that_is_no_number_is_found(problem, wrong):
 def test_one_element_is_wrong_beyond_the_bound_and_right_below(dtype, alpha, beta, method, monkeypatch):
     monkeypatch.setattr(matmul, "SAMPLED_ROWS", 1)
     parameters = {"alpha": alpha, "beta": beta}
-    arrays = MATMUL.draw(np.random.default_rng(3), SHAPE, dtype, parameters)
-    judge = MATMUL.reference(arrays, parameters)
+    arrays = MATMUL.draw(np.random.default_rng(3), task(MATMUL, SHAPE, dtype, parameters))
+    judge = MATMUL.reference(task_on(MATMUL, arrays, parameters), arrays)
     a, b, c = (arrays[name].astype(np.longdouble) for name in "ABC")
     right = alpha * np.einsum("ip,pj->ij", a, b) + beta * c
     u = np.finfo(dtype).eps / 2
@@ -217,7 +219,7 @@ def test_two_elements_that_took_each_others_place_are_found(method, problem, mon
     """Their row has the same sum, but not with signs."""
     monkeypatch.setattr(matmul, "SAMPLED_ROWS", 1)
     arrays, right, _ = problem
-    judge = MATMUL.reference(arrays, PARAMETERS)
+    judge = MATMUL.reference(task_on(MATMUL, arrays, PARAMETERS), arrays)
     for row in (22, 23):
         wrong = right.copy()
         wrong[row, [3, 11]] = right[row, [11, 3]]
@@ -227,18 +229,18 @@ def test_two_elements_that_took_each_others_place_are_found(method, problem, mon
 @pytest.mark.parametrize(("dtype", "share"), [("float32", 1e-3), ("float64", 1e-11)])
 @pytest.mark.parametrize("parameters", [{"alpha": -1.5, "beta": 0.5}, {"alpha": 2.0, "beta": -3.0}])
 def test_the_error_of_a_product_is_relative_to_the_magnitudes_that_are_summed(dtype, share, parameters):
-    arrays = MATMUL.draw(np.random.default_rng(3), SHAPE, dtype, parameters)
+    arrays = MATMUL.draw(np.random.default_rng(3), task(MATMUL, SHAPE, dtype, parameters))
     a, b, c = (arrays[name].astype(float) for name in "ABC")
     got = parameters["alpha"] * (a @ b) + parameters["beta"] * c
     got[7, 9] += share * (abs(parameters["alpha"]) * (abs(a) @ abs(b)) + abs(parameters["beta"]) * abs(c))[7, 9]
-    verdict = MATMUL.reference(arrays, parameters)(got.astype(dtype))
+    verdict = MATMUL.reference(task_on(MATMUL, arrays, parameters), arrays)(got.astype(dtype))
     assert rejected(verdict) and place(verdict) == (7, 9)
     assert verdict.error == pytest.approx(share, rel=1e-3, abs=0)
 
 
 def long_product(shape: tuple[int, int, int]) -> tuple[dict, np.ndarray]:
     """Inputs in float32 and their product, of sums so long that a bound on each element allows for much."""
-    arrays = MATMUL.draw(np.random.default_rng(3), shape, "float32", PARAMETERS)
+    arrays = MATMUL.draw(np.random.default_rng(3), task(MATMUL, shape, "float32", PARAMETERS))
     a, b, c = (arrays[name].astype(float) for name in "ABC")
     return arrays, (1.5 * (a @ b) + 0.5 * c).astype(np.float32)
 
@@ -251,9 +253,9 @@ def test_a_term_lost_from_a_long_sum_is_found_whatever_signs_are_drawn(monkeypat
     seed_judges(monkeypatch, itertools.count())
     arrays, right = long_product((8, 16, 20000))
     lost = np.float32(1.5) * np.outer(arrays["A"][:, -1], arrays["B"][-1])
-    assert np.all(np.abs(lost) < accuracy.gamma(20002, "float32") * np.abs(arrays["A"]) @ np.abs(arrays["B"]))
+    assert np.all(np.abs(lost) < accuracy.gamma(20002, 2.0**-24) * np.abs(arrays["A"]) @ np.abs(arrays["B"]))
     for _ in range(20):
-        judge = MATMUL.reference(arrays, PARAMETERS)
+        judge = MATMUL.reference(task_on(MATMUL, arrays, PARAMETERS), arrays)
         assert judge(right).passed
         assert rejected(judge(right - lost))
 
@@ -262,7 +264,7 @@ def test_a_term_lost_from_a_long_sum_is_found_whatever_signs_are_drawn(monkeypat
 def test_what_was_not_written_is_found_in_a_row_that_is_not_sampled(width, method, monkeypatch):
     monkeypatch.setattr(matmul, "SAMPLED_ROWS", 1)
     arrays, right = long_product((2, 1024, 4096))
-    judge = MATMUL.reference(arrays, PARAMETERS)
+    judge = MATMUL.reference(task_on(MATMUL, arrays, PARAMETERS), arrays)
     assert judge(right).passed
     for row in (0, 1):  # one of which is not sampled
         wrong = right.copy()
@@ -277,19 +279,21 @@ def test_what_was_not_written_is_found_in_a_row_that_is_not_sampled(width, metho
 def test_no_right_product_is_near_the_bound_of_row_sums(shape, dtype, method, monkeypatch):
     """Summed one term after the other, in the order with the largest errors, with a fourth of the bound."""
     monkeypatch.setattr(matmul, "ROUNDINGS", matmul.ROUNDINGS / 4)
-    arrays = MATMUL.draw(np.random.default_rng(3), shape, dtype, PARAMETERS)
+    arrays = MATMUL.draw(np.random.default_rng(3), task(MATMUL, shape, dtype, PARAMETERS))
     real = np.dtype(dtype).type
     got = np.zeros(shape[:2], dtype)
     for column, row in zip(arrays["A"].T, arrays["B"], strict=True):
         got += np.outer(column, row)
-    assert MATMUL.reference(arrays, PARAMETERS)(real(1.5) * got + real(0.5) * arrays["C"]).passed
+    assert MATMUL.reference(task_on(MATMUL, arrays, PARAMETERS), arrays)(
+        real(1.5) * got + real(0.5) * arrays["C"]
+    ).passed
 
 
 def test_the_old_c_is_not_read_where_beta_is_zero(method):
     parameters = {"alpha": -2.0, "beta": 0.0}
-    arrays = MATMUL.draw(np.random.default_rng(3), SHAPE, "float32", parameters)
+    arrays = MATMUL.draw(np.random.default_rng(3), task(MATMUL, SHAPE, "float32", parameters))
     assert np.isnan(arrays["C"]).all()
-    judge = MATMUL.reference(arrays, parameters)
+    judge = MATMUL.reference(task_on(MATMUL, arrays, parameters), arrays)
     product = -2 * arrays["A"] @ arrays["B"]
     assert judge(product).passed
     assert rejected(judge(product + arrays["C"]))
@@ -300,21 +304,21 @@ def test_the_old_c_is_not_read_where_beta_is_zero(method):
 
 @given(m=sizes, n=sizes, k=sizes)
 def test_work_and_traffic_of_a_product(m, n, k):
-    assert MATMUL.flops((m, n, k), PARAMETERS) == m * n * (k + k)  # k products and k sums an element
-    assert MATMUL.bytes((m, n, k), "float32", PARAMETERS) == 4 * (m * k + k * n + 2 * m * n)
-    assert MATMUL.bytes((m, n, k), "float64", PARAMETERS | {"beta": 0.0}) == 8 * (m * k + k * n + m * n)
+    assert MATMUL.flops(task(MATMUL, (m, n, k))) == m * n * (k + k)  # k products and k sums an element
+    assert MATMUL.bytes(task(MATMUL, (m, n, k), "float32", PARAMETERS)) == 4 * (m * k + k * n + 2 * m * n)
+    assert MATMUL.bytes(task(MATMUL, (m, n, k), "float64", PARAMETERS | {"beta": 0.0})) == 8 * (m * k + k * n + m * n)
 
 
 @given(n=sizes)
 def test_work_and_traffic_of_a_sum(n):
-    assert SUM.flops((n,), {}) == n - 1
-    assert [SUM.bytes((n,), dtype, {}) for dtype in SUM.dtypes] == [4 * n + 4, 4 * n + 4, 8 * n + 8]
+    assert SUM.flops(task(SUM, (n,))) == n - 1
+    assert [SUM.bytes(task(SUM, (n,), dtype)) for dtype in SUM.dtypes] == [4 * n + 4, 4 * n + 4, 8 * n + 8]
 
 
 @given(n=sizes)
 def test_work_and_traffic_of_a_sum_of_vectors(n):
-    assert VECTOR_ADD.flops((n,), {}) == n
-    assert [VECTOR_ADD.bytes((n,), dtype, {}) for dtype in VECTOR_ADD.dtypes] == [12 * n, 12 * n, 24 * n]
+    assert VECTOR_ADD.flops(task(VECTOR_ADD, (n,))) == n
+    assert [VECTOR_ADD.bytes(task(VECTOR_ADD, (n,), dtype)) for dtype in VECTOR_ADD.dtypes] == [12 * n, 12 * n, 24 * n]
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=lambda operation: operation.name)
@@ -323,7 +327,7 @@ def test_inputs_have_the_declared_shape_and_dtype_and_depend_on_the_seed_alone(o
     length = dict(zip(operation.dimensions, shape, strict=True))
     for dtype in operation.dtypes:
         first, again, other = (
-            operation.draw(np.random.default_rng(seed), shape, dtype, PARAMETERS) for seed in (1, 1, 2)
+            operation.draw(np.random.default_rng(seed), task(operation, shape, dtype, PARAMETERS)) for seed in (1, 1, 2)
         )
         declared = {each.name: each for each in operation.operands if each.role != "out"}
         assert first.keys() == declared.keys()
@@ -340,7 +344,7 @@ def test_inputs_have_the_declared_shape_and_dtype_and_depend_on_the_seed_alone(o
 @given(n=st.integers(1, 20_000), seed=st.integers(0, 2**32 - 1))
 def test_inputs_of_a_sum_are_never_rounded_in_any_order(n, seed):
     rng = np.random.default_rng(seed)
-    x = SUM.draw(rng, (n,), "float32", {})["x"]
+    x = SUM.draw(rng, task(SUM, (n,), "float32", {}))["x"]
     rng.shuffle(x)
     partial = np.cumsum(x, dtype=np.float32)
     np.testing.assert_array_equal(partial, np.cumsum(x.astype(np.int64)))
@@ -349,8 +353,8 @@ def test_inputs_of_a_sum_are_never_rounded_in_any_order(n, seed):
 
 @pytest.mark.parametrize("dtype", SUM.dtypes)
 def test_a_sum_must_be_equal(dtype):
-    arrays = SUM.draw(np.random.default_rng(0), (100_000,), dtype, {})
-    judge = SUM.reference(arrays, {})
+    arrays = SUM.draw(np.random.default_rng(0), task(SUM, (100_000,), dtype, {}))
+    judge = SUM.reference(task_on(SUM, arrays, {}), arrays)
     right = arrays["x"].sum(dtype=dtype)
     assert judge(right).passed
     assert judge(right).error == judge(right).bound == 0
@@ -364,15 +368,16 @@ def test_a_sum_must_be_equal(dtype):
 
 @given(n=st.integers(0, 5000), block=st.integers(2, 64), per_thread=st.integers(1, 8))
 def test_the_launches_of_a_sum_lead_from_the_input_to_the_total(n, block, per_thread):
-    variant = Variant("any", "cuda", "", block=(block,), constants={"PER_THREAD": per_thread} if per_thread > 1 else {})
-    lengths = pass_lengths(variant, n)
+    passes = Passes(per_thread, block=block)
+    lengths = passes.blocks(n)
     assert lengths[-1] == 1
-    scratch = SUM.scratch(variant, (n,))
-    assert list(scratch.values()) == lengths[:-1]
+    summing = task(SUM, (n,), "float64", variant=Variant("any", "cuda", "", geometry=passes))
+    workspace = passes.workspace(summing)
+    assert list(workspace.values()) == lengths[:-1]
 
     x = np.arange(1, n + 1)
-    arrays = {"x": x, "result": np.zeros(1, int)} | {name: np.zeros(length, int) for name, length in scratch.items()}
-    for launch in SUM.launches(variant, (n,), "float64", {}, arrays, 132):
+    arrays = {"x": x, "result": np.zeros(1, int)} | {name: np.zeros(length, int) for name, length in workspace.items()}
+    for launch in passes.launches(summing, arrays, 132):
         assert launch.block == (block,)
         source, length, target, identity_of_type = launch.arguments
         assert identity_of_type == 0 and identity_of_type.dtype == np.float64
@@ -387,15 +392,9 @@ def test_the_launches_of_a_sum_lead_from_the_input_to_the_total(n, block, per_th
 
 @given(n=st.integers(0, 10_000), limit=st.integers(1, 40), one_launch=st.booleans())
 def test_a_limited_grid_and_a_single_launch(n, limit, one_launch):
-    constants = {"PER_THREAD": 4, "MAX_BLOCKS": limit}
-    variant = Variant("any", "cuda", "", block=(8,), constants=constants, one_launch=one_launch)
-    lengths = pass_lengths(variant, n)
+    lengths = Passes(4, limit, block=8, one_launch=one_launch).blocks(n)
     assert lengths[0] == max(1, min(limit, -(-n // 32)))
     assert len(lengths) == 1 if one_launch else lengths[-1] == 1
-
-
-def test_scratch_is_for_our_cuda_rungs_only():
-    assert not any(SUM.scratch(v, (10**6,)) for v in SUM.ladder if v.baseline or v.device == "cpu")
 
 
 # --- extremes ----------------------------------------------------------------------------------------------------
@@ -405,8 +404,11 @@ def test_scratch_is_for_our_cuda_rungs_only():
 @pytest.mark.parametrize("operation", [MINIMUM, MAXIMUM], ids=lambda operation: operation.name)
 @given(n=st.integers(1, 2000), seed=st.integers(0, 2**32 - 1))
 def test_one_element_alone_is_the_extreme_and_neither_zero_nor_another_is_taken_for_it(operation, dtype, n, seed):
-    arrays = operation.draw(np.random.default_rng(seed), (n,), dtype, {})
-    judge, ordered = operation.reference(arrays, {}), sorted(arrays["x"].tolist(), reverse=operation is MAXIMUM)
+    arrays = operation.draw(np.random.default_rng(seed), task(operation, (n,), dtype, {}))
+    judge, ordered = (
+        operation.reference(task_on(operation, arrays, {}), arrays),
+        sorted(arrays["x"].tolist(), reverse=operation is MAXIMUM),
+    )
     verdict = judge(np.array(ordered[0], dtype))
     assert verdict.passed and verdict.error == verdict.bound == 0
     for wrong in (*ordered[1:2], 0, *(identity(each, dtype) for each in ("minimum", "maximum"))):
@@ -419,7 +421,10 @@ def test_one_element_alone_is_the_extreme_and_neither_zero_nor_another_is_taken_
 
 def test_the_extreme_may_be_anywhere():
     for operation, where in ((MINIMUM, np.argmin), (MAXIMUM, np.argmax)):
-        drawn = [operation.draw(np.random.default_rng(seed), (8,), "float32", {})["x"] for seed in range(200)]
+        drawn = [
+            operation.draw(np.random.default_rng(seed), task(operation, (8,), "float32", {}))["x"]
+            for seed in range(200)
+        ]
         assert {int(where(x)) for x in drawn} == set(range(8))
 
 
@@ -437,8 +442,8 @@ def test_the_identity_changes_nothing(dtype):
 
 @pytest.mark.parametrize("dtype", VECTOR_ADD.dtypes)
 def test_a_sum_of_vectors_must_be_equal(dtype):
-    arrays = VECTOR_ADD.draw(np.random.default_rng(0), (1000,), dtype, {})
-    judge = VECTOR_ADD.reference(arrays, {})
+    arrays = VECTOR_ADD.draw(np.random.default_rng(0), task(VECTOR_ADD, (1000,), dtype, {}))
+    judge = VECTOR_ADD.reference(task_on(VECTOR_ADD, arrays, {}), arrays)
     right = np.array([a + b for a, b in zip(arrays["x"].tolist(), arrays["y"].tolist(), strict=True)], dtype)
     verdict = judge(right)
     assert verdict.passed and verdict.error == verdict.bound == 0
@@ -453,13 +458,14 @@ def test_a_sum_of_vectors_must_be_equal(dtype):
 
 def test_no_result_is_not_taken_for_zero():
     one, least = np.array([1], np.int32), np.array([-(2**31)], np.int32)  # whose magnitude is no int32
-    verdict = VECTOR_ADD.reference({"x": one, "y": -one}, {})(least)
+    arrays = {"x": one, "y": -one}
+    verdict = VECTOR_ADD.reference(task_on(VECTOR_ADD, arrays), arrays)(least)
     assert rejected(verdict)
     assert verdict.error == 2**31
 
 
 def test_no_sum_of_vectors_overflows_or_is_the_value_of_no_result():
-    arrays = VECTOR_ADD.draw(np.random.default_rng(0), (100_000,), "int32", {})
+    arrays = VECTOR_ADD.draw(np.random.default_rng(0), task(VECTOR_ADD, (100_000,), "int32", {}))
     sums = arrays["x"].astype(np.int64) + arrays["y"]
     assert abs(sums).max() < 2**31
     assert (abs(sums) > 2**30).any()
@@ -469,10 +475,11 @@ def test_no_sum_of_vectors_overflows_or_is_the_value_of_no_result():
 def test_the_launch_of_a_sum_of_vectors_covers_it(n):
     for variant in VECTOR_ADD.ladder:
         if variant.device == "cuda" and not variant.baseline:
-            launches = VECTOR_ADD.launches(variant, (n,), "float32", {}, dict.fromkeys("xyz"), 132)
+            adding = task(VECTOR_ADD, (n,), variant=variant)
+            launches = variant.geometry.launches(adding, dict.fromkeys("xyz"), 132)
             blocks = [launch.grid[0] for launch in launches]
-            stretch = 256 * variant.constants.get("PER_THREAD", 1)
-            most = variant.constants.get("MAX_BLOCKS", n + 1)
+            stretch = 256 * adding.macros["PER_THREAD"]
+            most = adding.macros["MAX_BLOCKS"] or n + 1
             assert blocks == ([min(most, -(-n // stretch))] if n else [])
 
 
@@ -481,9 +488,9 @@ def test_the_launch_of_a_sum_of_vectors_covers_it(n):
 
 @given(m=st.integers(1, 300), n=st.integers(1, 300), tile=st.sampled_from([8, 16, 32]))
 def test_the_launch_of_a_product_covers_c_and_no_block_is_idle(m, n, tile):
-    variant = MATMUL.variant("tiled_padded")
+    product = task(MATMUL, (m, n, 7), variant="tiled_padded", tile=tile)
     arrays = {"A": np.empty((m, 7)), "B": np.empty((7, n)), "C": np.empty((m, n))}
-    (launch,) = MATMUL.launches(variant, (m, n, 7), "float32", PARAMETERS | {"tile": tile}, arrays, 132)
+    (launch,) = product.geometry.launches(product, arrays, 132)
     assert launch.block == (tile, tile)
     for blocks, length in zip(launch.grid, (n, m), strict=True):
         assert (blocks - 1) * tile < length <= blocks * tile
@@ -507,27 +514,24 @@ def test_the_launch_of_a_product_covers_c_and_no_block_is_idle(m, n, tile):
     ],
 )
 def test_tiles_are_divided_where_blocks_would_be_idle(tiles, steps, blocks):
-    assert matmul.blocks_that_divide(tiles, steps, 132) == blocks
+    assert blocks_that_divide(tiles, steps, 132) == blocks
 
 
 @given(tiles=st.integers(1, 3000), steps=st.integers(0, 600), most=st.integers(1, 200))
 def test_blocks_have_a_tile_each_or_none_is_idle_for_long(tiles, steps, most):
-    blocks = matmul.blocks_that_divide(tiles, steps, most)
+    blocks = blocks_that_divide(tiles, steps, most)
     undivided = -(-tiles // most) * steps  # steps of the block that has the most
     if blocks == tiles:
-        assert undivided <= tiles * steps / most + matmul.WORTH_DIVIDING or blocks < most
+        assert undivided <= tiles * steps / most + WORTH_DIVIDING or blocks < most
     else:
         assert min(tiles, most) < blocks <= most or blocks == most < tiles
-        assert tiles * steps >= matmul.LEAST_STEPS * blocks
+        assert tiles * steps >= LEAST_STEPS * blocks
 
 
 def test_a_grid_that_divides_tiles_is_no_larger_than_the_gpu():
     arrays = {"A": np.empty((128, 8192)), "B": np.empty((8192, 8192)), "C": np.empty((128, 8192))}
-    variant = MATMUL.variant("stream_k")
-    grids = [
-        MATMUL.launches(variant, (128, 8192, 8192), "float32", PARAMETERS, arrays, multiprocessors)[0].grid
-        for multiprocessors in (114, 132, 144)
-    ]
+    product = task(MATMUL, (128, 8192, 8192), variant="stream_k")
+    grids = [product.geometry.launches(product, arrays, multiprocessors)[0].grid for multiprocessors in (114, 132, 144)]
     assert grids == [(114,), (132,), (132,)]
 
 

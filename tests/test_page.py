@@ -12,7 +12,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 from timings import FAIL, kernel_samples, measurement
 
-from hpcmm import compare, report, store
+from hpcmm import report, store
+from hpcmm.analysis import compare
 from hpcmm.model import Point
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -96,16 +97,16 @@ def drawn(browser, results, request):
 def small(tmp_path_factory) -> Path:
     """A report of a few points: two sizes, three tiles, a failure."""
     folder = tmp_path_factory.mktemp("small")
-    parameters = {"alpha": 1.5, "beta": 0.5}
+    scalars = {"alpha": 1.5, "beta": 0.5}
     rows = []
     for i, n in enumerate((1024, 4096, 640)):
         for tile in (8, 16, 32):
-            point = Point("matmul", "naive", (n, n, n), "float32", 1, parameters | {"tile": tile})
+            point = Point("matmul", "naive", (n, n, n), "float32", 1, scalars, tile=tile)
             rows.append(measurement(point, samples=kernel_samples([(i + 1) * tile * 1e-4] * 9)))
     for variant, own in (("tiled_padded", {"tile": 8}), ("cublas", {})):
-        point = Point("matmul", variant, (640,) * 3, "float32", 1, parameters | own)
+        point = Point("matmul", variant, (640,) * 3, "float32", 1, scalars, **own)
         rows.append(measurement(point, samples=kernel_samples([1e-3] * 9)))
-    wrong = Point("matmul", "naive_unguarded", (640,) * 3, "float32", 1, parameters | {"tile": 8})
+    wrong = Point("matmul", "naive_unguarded", (640,) * 3, "float32", 1, scalars, tile=8)
     rows.append(measurement(wrong, verdict=FAIL))
     sums = [
         measurement(Point("sum", name, (2**n,), "int32", 1), samples=kernel_samples([seconds * 2.0**n] * 9))

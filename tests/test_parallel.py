@@ -1,5 +1,6 @@
 """Block rows, whole calls over several ranks, and what is refused of a launch."""
 
+import os
 import time
 from pathlib import Path
 
@@ -9,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mpi4py import MPI
+from tasks import task
 
-from hpcmm.backends.cpu import CpuBackend
+from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.parallel import world
-from hpcmm.parallel.block_rows import BlockRows, broadcast
+from hpcmm.parallel.collectives import BlockRows, broadcast
 from hpcmm.parallel.distribution import no_result
 from hpcmm.parallel.scatter import Scatter
 from hpcmm.parallel.schedules import block_rows
@@ -124,13 +126,13 @@ def test_counts_are_rows_however_many_elements_a_matrix_has():
 
 
 def test_one_rank_keeps_its_rows_in_place_and_its_inputs_unchanged():
-    shape, parameters = (6, 5, 4), {"alpha": 1.0, "beta": 1.0}
-    inputs = MATMUL.draw(np.random.default_rng(0), shape, "float64", parameters)
+    product = task(MATMUL, (6, 5, 4), "float64", {"alpha": 1.0, "beta": 1.0}, "serial")
+    inputs = MATMUL.draw(np.random.default_rng(0), product)
     before = {name: array.copy() for name, array in inputs.items()}
     backend = CpuBackend(threads=1)
-    scatter = Scatter(MPI.COMM_SELF, backend, MATMUL, shape, "float64", inputs)
+    scatter = Scatter(MPI.COMM_SELF, backend, product, inputs)
     assert np.shares_memory(scatter.arrays["A"], inputs["A"])
-    run = scatter.prepare(MATMUL.variant("serial"), parameters)
+    run = scatter.prepare(product)
     for _ in range(3):
         scatter.call(run)
     for name, array in before.items():
@@ -138,12 +140,29 @@ def test_one_rank_keeps_its_rows_in_place_and_its_inputs_unchanged():
     np.testing.assert_allclose(scatter.result["C"], before["A"] @ before["B"] + before["C"], rtol=1e-13, atol=1e-14)
 
 
-def test_slurm_tasks_that_do_not_see_each_other_are_an_error(monkeypatch):
-    monkeypatch.setenv("SLURM_NTASKS", "2")
-    with pytest.raises(world.LaunchError, match="2 tasks for this job but MPI sees one rank"):
+def test_tasks_of_srun_that_do_not_see_each_other_are_an_error(monkeypatch):
+    monkeypatch.setenv("SLURM_TASK_PID", str(os.getpid()))
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+    with pytest.raises(world.LaunchError, match="srun started 2 tasks but MPI sees one rank"):
         world.world()
-    monkeypatch.setenv("SLURM_NTASKS", "1")
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")
     assert world.world().size == 1
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"SLURM_NTASKS": "4"},  # salloc -n 4 mpiexec -n 1 ...
+        {"SLURM_NTASKS": "4x", "SLURM_CPUS_PER_TASK": "²"},
+        {"SLURM_STEP_NUM_TASKS": "4", "SLURM_TASK_PID": "1"},  # in a shell that srun started
+        {"SLURM_STEP_NUM_TASKS": "4x", "SLURM_TASK_PID": "own"},
+    ],
+)
+def test_an_allocation_says_nothing_about_a_launch_in_it(monkeypatch, environment):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value.replace("own", str(os.getpid())))
+    assert world.world().size == 1
+    assert world.threads_per_rank(MPI.COMM_SELF) >= 1
 
 
 @pytest.mark.parametrize("limit", ["1", "1,4"])

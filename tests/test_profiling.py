@@ -8,19 +8,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tasks import machine
 
-from hpcmm import backends, plan, profiling, store
+from hpcmm import backends, store
+from hpcmm.bench import profiling
+from hpcmm.bench.profiling import Kernel, ProfilerError
+from hpcmm.experiment import plan
 from hpcmm.model import COUNTERS, Point, Profile, Verdict
-from hpcmm.profiling import Kernel, ProfilerError
 
-JOBS = Path(__file__).parents[1] / "jobs"
 ANSWER = Path(__file__).with_name("nsight_compute.csv").read_text()
 RIGHT = Verdict(True, 1e-8, 1e-7, "componentwise, float64")
 WRONG = Verdict(False, 1.0, 1e-7, "componentwise, float64", "0:3: 1 - 2 = -1")
 
 
-def point(variant: str, dtype: str = "float32", **parameters) -> Point:
-    return Point("matmul", variant, (64, 64, 64), dtype, 1, {"alpha": 1.5, "beta": 0.5, **parameters})
+def point(variant: str, dtype: str = "float32", tile: int = 0, **scalars) -> Point:
+    return Point("matmul", variant, (64, 64, 64), dtype, 1, {"alpha": 1.5, "beta": 0.5, **scalars}, tile=tile)
 
 
 def launch(name: str, blocks: int, duration: float = 1.0, **counters) -> Kernel:
@@ -104,7 +106,7 @@ def test_launches_belong_to_the_mark_before_them():
 
 
 def test_each_point_has_the_longest_of_its_kernels_and_a_wrong_one_none():
-    points = [point("naive"), point("tiled_padded", tile=16.0), point("cublas")]
+    points = [point("naive"), point("tiled_padded", tile=16), point("cublas")]
     launches = [
         *(launch("spin", 1), launch("matmul", 7, 2.0, load_sectors=4.0)),
         *(launch("spin", 3), launch("split", 1, 1.0), launch("gemm", 8, 5.0, load_sectors=8.0), launch("sum", 1, 2.0)),
@@ -137,7 +139,7 @@ def test_a_point_that_was_not_seen_is_an_error():
 def test_profiles_come_back_from_the_file_and_from_a_merged_one(tmp_path):
     first, second, merged = (tmp_path / name for name in ("a.h5", "b.h5", "all.h5"))
     counters = {name: float(i) for i, name in enumerate(COUNTERS)}
-    found = [Profile(point("naive", tile=16.0), RIGHT, "matmul", 1, counters), Profile(point("cublas"), WRONG)]
+    found = [Profile(point("naive", tile=16), RIGHT, "matmul", 1, counters), Profile(point("cublas"), WRONG)]
     total = Point("sum", "cub", (1000,), "float64", 1)
     store.write_profiles(first, "matmul", {"host": "here"}, found)
     store.write_profiles(second, "sum", {"host": "there"}, [Profile(total, RIGHT, "reduce", 2, {"l2_hits": 0.5})])
@@ -151,7 +153,7 @@ def test_profiles_come_back_from_the_file_and_from_a_merged_one(tmp_path):
     assert [rows[name][0] for name in COUNTERS] == list(counters.values())
     assert np.isnan([rows[name][1] for name in COUNTERS]).all()
     assert rows["l2_hits"][2] == 0.5
-    assert rows["tile"][0] == 16 and np.isnan(rows["tile"][1:]).all()
+    assert list(rows["tile"]) == [16, 0, 0]
     runs = store.read(merged)["runs"]
     assert [json.loads(runs["provenance"][run])["host"] for run in rows["run"]] == ["here", "here", "there"]
     assert list(store.read(merged)["unprofiled"]["reason"]) == ["no time"]
@@ -189,13 +191,13 @@ def planned(tmp_path):
             "sum": {"operation": "sum", "variants": ["divergent", "strided", "sequential", "cub"], "sizes": [100_000]},
         },
     }
-    made = plan.make(config, "", 1)
+    made = plan.make(config, machine(gpus=1))
     made.write(tmp_path / "plan.json")
     return made, tmp_path / "plan.json"
 
 
 def job(planned_file: Path, operation: str, output: Path) -> subprocess.CompletedProcess:
-    program = [sys.executable, JOBS / "profiling.py", "--plan", planned_file]
+    program = [sys.executable, "-m", "hpcmm.jobs.profile", "--plan", planned_file]
     command = [*program, "--operation", operation, "--output", output]
     return subprocess.run(command, capture_output=True, text=True, timeout=280)
 
@@ -214,9 +216,9 @@ def test_a_job_without_nsight_compute_ends_well_and_says_why(planned, tmp_path):
     assert list(store.read(tmp_path / "matmul.h5")["unprofiled"]["reason"]) == [profiling.NOT_INSTALLED]
 
 
-@pytest.mark.skipif(not backends.cuda_missing(), reason="this machine has a GPU")
+@pytest.mark.skipif(not backends.missing("cuda"), reason="this machine has a GPU")
 def test_the_program_under_the_profiler_needs_a_gpu(planned, tmp_path):
-    program = [sys.executable, "-m", "mpi4py", JOBS / "profiled.py", "--plan", planned[1]]
+    program = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.profiled", "--plan", planned[1]]
     command = [*program, "--operation", "matmul", tmp_path / "told.json"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert run.returncode != 0

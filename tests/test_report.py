@@ -14,13 +14,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import h5py
+import pandas as pd
 import pytest
 import timings
 from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurement
 
-from hpcmm import analysis, profiling, report, store
+from hpcmm import analysis, report, store
+from hpcmm.bench import profiling
 from hpcmm.model import COUNTERS, TEXTBOOK, UNCHECKED, Point, Profile, Verdict
-from hpcmm.report import figures, formats, markup, page, tables, vega
+from hpcmm.report import drawing, figures, formats, markup, page, tables, vega
 
 COMMAND = [sys.executable, "-m", "hpcmm", "report"]
 MATMUL = {"alpha": 1.5, "beta": 0.5}
@@ -99,8 +101,8 @@ def cells(html: str) -> list[tuple[str, str]]:
     return [(kind, " ".join(re.sub("<[^>]+>", " ", text).split())) for kind, text in found]
 
 
-def product(variant="naive", n=64, dtype="float32", ranks=1, **parameters):
-    return Point("matmul", variant, (n, n, n), dtype, ranks, {**MATMUL, **parameters})
+def product(variant="naive", n=64, dtype="float32", ranks=1, tile=0, pinned=None, **scalars):
+    return Point("matmul", variant, (n, n, n), dtype, ranks, {**MATMUL, **scalars}, tile=tile, pinned=pinned)
 
 
 def of_rate(point, gflops, **rest):
@@ -287,7 +289,7 @@ def test_phase_table(built):
         "Gather",
         "Total",
         "GFLOP/s, kernel alone",
-        "GFLOP/s, whole call",
+        "GFLOP/s, end to end",
     ]
     assert row == [
         "64",
@@ -299,7 +301,7 @@ def test_phase_table(built):
         "100",
         "20.0",
     ]
-    assert "Whole calls" in Page(html_of(built)).text
+    assert "End-to-end times" in Page(html_of(built)).text
     assert not (built / "tables" / "sum.phases.md").exists()
 
 
@@ -312,7 +314,7 @@ def test_a_bar_of_phases_that_overlap_says_so(tmp_path):
     ):
         path = timings.write(tmp_path / "timings.h5", {"one": [measurement(point, samples=call_samples(call))]})
         (series,) = analysis.series(analysis.measurements(store.read(path)))
-        assert [each.caption for each in figures.calls(series)] == [f"The whole call on the GPU by phases at 64{told}"]
+        assert [each.caption for each in figures.calls(series)] == [f"End-to-end time on the GPU by phases at 64{told}"]
 
 
 def test_summary_and_conditions_are_on_top(built):
@@ -345,7 +347,7 @@ def test_gpus_of_several_machines_are_counted_together():
 
     assert dict(page.conditions([run("a", "1"), run("a", "1", "2")]))["GPU"] == ["2 × H200"]
     together = dict(page.conditions([run("a", "1", "2"), run("b", "2", "3")]))["GPU"]
-    assert together == ["H200, 3 of them on all machines together"]
+    assert together == ["3 × H200 on all machines"]
 
 
 def test_the_page_is_one_offline_file_under_3_mb(built):
@@ -513,6 +515,73 @@ def test_text_from_a_file_is_inert(tmp_path):
     assert set(written) == {"results", "tables", "figures"}
 
 
+HOSTILE = "=cmd|'/c calc'!A1\x1b[2J\x07"
+
+
+def test_control_characters_and_formulas_of_a_file_reach_no_output(tmp_path, monkeypatch):
+    provenance = {"host": HOSTILE, "gpus": [{"name": "@H200\x1b[2J", "uuid": "u"}], "cpu": {"model": "+\x9b"}}
+    wrong = Verdict(False, 3.0, 1e-7, "componentwise, float64", "-0:640\x1b]0;title\x07: 0 - 1.5 = -1.5")
+    rows = [of_rate(product("cublas"), 1.0), measurement(product("naive"), verdict=wrong)]
+    with monkeypatch.context() as patch:
+        patch.setattr(store.file, "printable", lambda text: text)  # as another program writes it
+        path = timings.write(tmp_path / "timings.h5", {HOSTILE: rows}, provenance)
+    assert b"\x1b[2J" in path.read_bytes()
+    made, _ = report.build(path, tmp_path)
+    files = [each for each in tmp_path.rglob("*") if each.is_file() and each.suffix != ".h5"]
+    assert {each.suffix for each in files} == {".html", ".svg", ".csv", ".md", ".tex"}
+    steering = {chr(code) for code in [*range(32), 127, *range(128, 160)]} - {"\n"}
+    for each in files:
+        assert not steering & set(each.name)
+        if each != made:  # its script has tabs of others
+            assert not steering & set(each.read_text("utf-8")), each.name
+    assert "\x1b" not in html_of(tmp_path) and "\\u001b" not in html_of(tmp_path)
+    for each in tmp_path.rglob("*.csv"):
+        for row in csv.DictReader(each.read_text("utf-8").splitlines()):
+            for name, value in row.items():
+                if name in ("sweep", "where", "gpu", "machine", "name", "label"):
+                    assert not value.startswith(("=", "+", "-", "@")), (each.name, name)
+    (name,) = {row["sweep"] for row in read_csv(next(tmp_path.glob("tables/*A1*2J.csv")))}
+    assert name == "'=cmd|'/c calc'!A1[2J"
+
+
+def test_negative_numbers_of_csv_files_stay_numbers():
+    frame = pd.DataFrame({"label": ["-rf"], "result": [-1.5]})
+    assert tables.csv([frame], ("label", "result")) == "label,result\n'-rf,-1.5\n"
+
+
+def test_a_drawing_that_aborts_is_an_error_with_its_title():
+    """A control character ends the drawing program by SIGABRT; here one comes past the store."""
+    spec = {"data": {"values": [{"a": 1}]}, "mark": "text", "encoding": {"x": {"field": "a"}}}
+    fine = json.dumps(spec | {"title": {"text": ["fine"]}})
+    aborts = json.dumps(spec | {"title": {"text": ["at one", "size \x1b[2J"]}})
+    with pytest.raises(drawing.DrawingError, match=r"the figure 'at one size \[2J' cannot be drawn: .* SIGABRT: "):
+        drawing.svgs([fine, aborts, fine])
+
+
+@pytest.mark.parametrize(
+    "provenance", [100_000 * '{"a":' + "1" + 100_000 * "}", "[" * 100_000, '{"host": ' + "9" * 5000 + "}"]
+)
+def test_provenance_nested_without_end_is_left_out(tmp_path, provenance):
+    path = timings.write(tmp_path / "timings.h5", {"size": [of_rate(product("cublas"), 1.0)]})
+    groups = store.read(path)
+    groups["runs"]["provenance"][:] = provenance
+    store.write_groups(path, groups)
+    done = run_job(path, "--results", tmp_path / "out")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_provenance_nested_deeper_than_a_run_nests_is_left_out(tmp_path):
+    deep: dict = {}
+    inner = deep
+    for _ in range(900):
+        inner = inner.setdefault("a", {})
+    path = timings.write(
+        tmp_path / "timings.h5", {"size": [of_rate(product("cublas"), 1.0)]}, {"cpu": deep, "host": "h"}
+    )
+    (run,) = analysis.runs(store.read(path))
+    assert run["provenance"]["host"] == "h" and len(json.dumps(run["provenance"])) < 200
+
+
 def test_an_empty_file_gives_a_page_that_says_so(tmp_path):
     store.merge([], tmp_path / "timings.h5", OMITTED)
     report.build(tmp_path / "timings.h5", tmp_path)
@@ -615,17 +684,17 @@ def test_each_type_has_the_predictions_of_its_largest_product(tmp_path):
     assert [line[0] for line in lines if line[3]] == ["128", "64"]
 
 
-def test_predictions_say_whether_they_are_of_the_kernel_or_the_whole_call(tmp_path):
+def test_predictions_say_whether_they_are_of_the_kernel_or_end_to_end(tmp_path):
     rows = [*spread("resident"), *spread("staged")]
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}, EXCHANGES), tmp_path)
     head, *lines = markdown_rows(tmp_path / "tables" / "size.predictions.md")
     assert head == ["n", "Variant", "Of", "Type", "Ranks", "Measured", "Predicted", "Predicted over measured"]
-    named = [("cublas staged", "whole call"), ("cublas resident", "kernel alone")]
+    named = [("cublas staged", "end to end"), ("cublas resident", "kernel alone")]
     assert [(line[1], line[2]) for line in lines if line[1]] == named
     with (tmp_path / "tables" / "size.predictions.csv").open() as file:
         assert {(row["label"], row["of"]) for row in csv.DictReader(file)} == set(named)
     (chart,) = [chart for chart in Page(html_of(tmp_path)).charts if "predicted" in chart["records"][0]]
-    assert {each["label"] for each in chart["records"]} == {"cublas staged, call", "cublas resident"}
+    assert {each["label"] for each in chart["records"]} == {"cublas staged, end to end", "cublas resident"}
 
 
 def test_a_label_looks_the_same_in_all_figures_of_a_sweep(tmp_path):
@@ -647,7 +716,7 @@ def test_a_label_looks_the_same_in_all_figures_of_a_sweep(tmp_path):
             drawn += bool(scales)
             for scale in scales:
                 for label, look in zip(scale["domain"], scale["range"], strict=True):
-                    looks.setdefault((label.removesuffix(", call"), channel), set()).add(look)
+                    looks.setdefault((label.removesuffix(", end to end"), channel), set()).add(look)
     assert drawn >= 2 * 3, "rates, scaling and predictions"
     assert {label for label, _ in looks} == {f"cublas {each}" for each in ("staged", "resident", "ring", "summa")}
     assert {label: look for label, look in looks.items() if len(look) > 1} == {}
@@ -885,16 +954,15 @@ def test_job_says_plainly_what_is_wrong_with_a_file(tmp_path, make, text):
 
 
 def test_report_and_analysis_load_no_backend():
-    program = (
-        "import sys, hpcmm.report, hpcmm.scaling; print({m.split('.')[0] for m in sys.modules} & {'cupy', 'mpi4py'})"
-    )
+    loaded = "{m.split('.')[0] for m in sys.modules} & {'cupy', 'mpi4py'}"
+    program = f"import sys, hpcmm.report, hpcmm.analysis.scaling; print({loaded})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 
 
 def test_pinned_and_pageable_copies_stand_below_one_another(tmp_path):
     rows = []
-    for pinned, upload in ((0.0, 4e-3), (1.0, 1e-3)):
+    for pinned, upload in ((False, 4e-3), (True, 1e-3)):
         phases = {"upload": upload, "kernel": 3e-3, "download": 1e-3, "total": upload + 5e-3}
         slow = phases | {"upload": 2 * upload}
         point = product("naive", 640, tile=32, pinned=pinned)

@@ -6,7 +6,8 @@ import pytest
 import timings
 from timings import call_samples, kernel_samples, measurement, merged
 
-from hpcmm import analysis, scaling, store
+from hpcmm import analysis, store
+from hpcmm.analysis import scaling
 from hpcmm.model import TEXTBOOK, Point, Verdict
 
 
@@ -133,6 +134,8 @@ def test_a_reduction_is_predicted_by_what_the_shortest_vector_takes_beyond_its_l
         local = 1.0 + -(-n // 4) * 1e-3
         rows.append(measurement(point, samples=kernel_samples([[local + beyond] * 4] * 6), verdict=verdict))
         rows.append(measurement(point, samples=kernel_samples([[local] * 4] * 6), algorithm=TEXTBOOK))
+        alone = dataclasses.replace(point, algorithm=TEXTBOOK)  # is not predicted: the model knows no such call
+        rows.append(measurement(alone, samples=kernel_samples([[local] * 4] * 6)))
     columns = store.read(timings.write(tmp_path / "timings.h5", {"combined": rows}))
     found = scaling.predictions(columns, analysis.measurements(columns))
     measured = found[found["seconds"].notna()]
@@ -196,9 +199,11 @@ def test_copies_from_pageable_memory_tell_nothing_of_page_locked(tmp_path):
     staged = product(1, variant="naive", algorithm="staged")
     samples = call_samples([[{"total": 3.0}]] * 6)
     sweeps = {"spread": [measurement(staged, samples=samples), calls(staged, 2.0)], "transfer": []}
-    for pinned, seconds in ((1.0, 2.0), (0.0, 20.0)):
-        parameters = {"alpha": 1.0, "beta": 0.0, "pinned": pinned}
-        sweeps["transfer"].append(calls(Point("matmul", "naive", (64, 64, 64), "float32", 1, parameters), seconds))
+    for pinned, seconds in ((True, 2.0), (False, 20.0)):
+        scalars = {"alpha": 1.0, "beta": 0.0}
+        sweeps["transfer"].append(
+            calls(Point("matmul", "naive", (64, 64, 64), "float32", 1, scalars, pinned=pinned), seconds)
+        )
     columns = store.read(timings.write(tmp_path / "timings.h5", sweeps))
     found = scaling.predictions(columns, analysis.measurements(columns))
     # one panel: up, product, down

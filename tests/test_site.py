@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tasks import machine
 
-from hpcmm import plan, site
+from hpcmm.cluster import site
+from hpcmm.experiment import plan
 from hpcmm.model import HpcmmError
 
 SHIPPED = Path(__file__).parents[1] / "profiles/slurm/site.yaml"
@@ -25,7 +27,7 @@ CONFIG = {
     },
     "sweeps": {"size": {"operation": "matmul", "variants": ["serial", "naive"], "sizes": [1000], "ranks": [1, 5]}},
 }
-BATCHES = plan.make(CONFIG, "", 8).batches
+BATCHES = plan.make(CONFIG, machine(gpus=8)).batches
 
 
 def test_the_file_that_is_shipped_has_every_setting_at_its_default():
@@ -45,8 +47,9 @@ def test_the_file_that_is_shipped_has_every_setting_at_its_default():
         ("[1, 2]", "site.yaml: .*allowed: keys with values"),
         ("a: [", "site.yaml: "),
         ("cpus_per_rank: 0", "site.yaml: cpus_per_rank: 0; allowed: a whole number, not below 1"),
-        ("qos: long\nqos: short", "site.yaml: key 'qos' is there twice"),
-        ("account: 2026-13-01", "site.yaml: not a value: month must be in 1..12"),
+        ("slurm_patience: 0", "site.yaml: slurm_patience: 0; allowed: a whole number, not below 1"),
+        ("qos: long\nqos: short", "site.yaml: line 2, column 1: key 'qos' is there twice"),
+        ("account: 2026-13-01", "site.yaml: line 1, column 10: not a value: month must be in 1..12"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_what_is_allowed(tmp_path, text, message):

@@ -14,7 +14,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -22,14 +24,17 @@ import pytest
 import yaml
 
 from hpcmm import backends, store
-from hpcmm import slurm as slurm_of_workflow
-from hpcmm.journal import whole_lines
+from hpcmm.bench.journal import whole_lines
+from hpcmm.cluster import records
+from hpcmm.cluster.records import Record
+from hpcmm.cluster.watch import Watch
 
 pytestmark = pytest.mark.timeout(900)  # what a fixture does in all ways counts for its first test
 
 ROOT = Path(__file__).parents[1]
 SLURM = Path(__file__).parent / "slurm"
 STATE = Path("/tmp/hpcmm-slurm")
+ALL = os.environ.get("HPCMM_TEST_ALL") == "1"  # also what CI has no time for
 SNAKEMAKES = {"9": shutil.which("snakemake"), "7": os.environ.get("SNAKEMAKE_7")}
 
 DIRECT = ["--executor", "cluster-generic", "--cluster-generic-submit-cmd", "sbatch"]
@@ -203,16 +208,18 @@ class Workflow:
         points = {}
         with contextlib.suppress(FileNotFoundError):  # the batch was completed meanwhile
             for path in (self.folder / "results/raw" / sweep).glob("*.journal"):
-                for entry in map(json.loads, whole_lines(path.read_bytes())):
+                for entry in (json.loads(line) for _, line in whole_lines(path.read_bytes())):
                     if "point" in entry:
                         points[entry["point"]] = [each["samples"] for each in entry["measurements"]]
         return points
 
     def has_record_of(self, sweep: str) -> bool:
-        """Whether sbatch has come back: a job can begin before that."""
-        with contextlib.suppress(FileNotFoundError):  # judged meanwhile
-            records = (self.folder / slurm_of_workflow.RECORDS).glob("[0-9]*")
-            return any(re.search(rf"[-_/]{sweep}[-_/]", json.loads(path.read_text())["name"]) for path in records)
+        """Whether sbatch has returned: a job can begin before that."""
+        with contextlib.suppress(FileNotFoundError):  # its end was seen meanwhile
+            for path in (self.folder / records.FOLDER).glob("[!.]*"):
+                record = json.loads(path.read_text())
+                if record["job"] and re.search(rf"[-_/]{sweep}[-_/]", record["name"]):
+                    return True
         return False
 
     def slurm_logs(self) -> list[Path]:
@@ -307,6 +314,7 @@ REFUSED = {
     "no such partition": ({"partition": "nowhere"}, 2, "invalid partition specified: nowhere"),
     "no such GPU count": ({}, 9, "Requested node configuration is not available"),
 }
+REFUSING = list(WAYS) if ALL else ["9 literal", "9 slurm", "7 literal"]
 
 
 @pytest.fixture(scope="module")
@@ -337,7 +345,7 @@ def requests(tmp_path_factory):
 
     together = Together(
         [make(way) for way in REQUESTS if SNAKEMAKES[way[0]]]
-        + [make_refused(way, case) for way in WAYS if SNAKEMAKES[way[0]] for case in REFUSED]
+        + [make_refused(way, case) for way in REFUSING if SNAKEMAKES[way[0]] for case in REFUSED]
     )
     try:
         together.each(act)
@@ -402,7 +410,7 @@ def test_ranks_run_on_the_nodes_that_they_were_given(requests, way):
 
 @pytest.mark.parametrize("way", REQUESTS)
 def test_auto_plans_for_gpus_though_this_machine_has_none(requests, way):
-    if not backends.cuda_missing():
+    if not backends.missing("cuda"):
         pytest.skip("this machine has a GPU")
     workflow = requests.of(way)
     assert workflow.code == 1
@@ -411,7 +419,7 @@ def test_auto_plans_for_gpus_though_this_machine_has_none(requests, way):
 
 
 @pytest.mark.parametrize("case", REFUSED)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", REFUSING)
 def test_a_submission_that_slurm_refuses_is_an_error_and_other_jobs_go_on(requests, way, case, tell):
     workflow = requests.of(way, case)
     assert workflow.code == 1
@@ -521,6 +529,8 @@ class Broken(Workflow):
         self.broken: dict[str, float] = {}
         self.resumed: dict[str, float] = {}
         self.finished: dict[str, dict] = {}
+        # drawing the report takes the longest, and is the same in all ways
+        self.arguments = [*WAYS[way], *([] if way == "9 literal" else ["results/timings.h5"])]
 
     def break_all(self) -> None:
         """Run it, and break each job as soon as it has a point."""
@@ -560,11 +570,11 @@ class Broken(Workflow):
         subprocess.run(["mount", "-o", "remount,size=64m", str(self.folder / "results/raw/cramped")], check=True)
         for node in self.lost_nodes:
             subprocess.run([SLURM, "node", node], check=True)
-        self.set_site(partition="alone", memory_mb=2000, patience=60)
-        self.start(*WAYS[self.way])
+        self.set_site(partition="alone", memory_mb=2000, patience=300)
+        self.start(*self.arguments)
         self.catch(self.finished)
         self.stop()
-        self.start(*WAYS[self.way], "--retries", "1")
+        self.start(*self.arguments, "--retries", "1")
         again = time.monotonic()
         self.await_line("cancelled, as left by a run that was killed")
         self.cleared = time.monotonic() - again
@@ -664,7 +674,10 @@ def test_other_jobs_go_on_and_the_workflow_ends_with_an_error(broken, way):
     workflow = broken.of(way)
     assert workflow.code == 1
     assert workflow.whole("fine")
-    assert not (workflow.folder / "results/timings.h5").exists()
+    groups = store.read(workflow.folder / "results/timings.h5")
+    assert "fine" in groups["measurements"]["sweep"]
+    assert {"cancelled", "late", "killed"} <= set(groups["omitted"]["sweep"]), "the report names what failed"
+    assert (workflow.folder / "results/report.html").exists()
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -685,7 +698,7 @@ def test_the_same_command_completes_it_also_after_the_workflow_was_killed(mended
         points = store.read(next((workflow.folder / "results/raw" / sweep).glob("*.h5")))["measurements"]
         assert points["passed"].all()
         assert set(points["n"]) == set(entry["sizes"])
-    assert workflow.run(*WAYS[way]) == 0
+    assert workflow.run(*workflow.arguments) == 0
     assert "Nothing to be done" in workflow.output
 
 
@@ -714,56 +727,246 @@ def test_no_partial_file_had_the_name_of_a_result(mended, way):
     assert mended.of(way).partial == []
 
 
+# --- a scheduler that falters -------------------------------------------------------------------------------------
+
+TIMED_OUT = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
+
+
+@dataclass(frozen=True)
+class Falters:
+    """A fault of Slurm, during which one job goes on and another one is cancelled, if Slurm can do so.
+
+    Parameters
+    ----------
+    ways : tuple of str
+        The ways in that CI tries; HPCMM_TEST_ALL=1 tries all.
+    seconds : float
+        How long it lasts.
+    program, script : str
+        A program of Slurm, and what it does in the place of, or before, its work.
+    act : function
+        What is done to the job that goes on.
+    reported : str
+        What the user is told of the fault, as a regular expression.
+    """
+
+    ways: tuple[str, ...]
+    seconds: float
+    program: str = ""
+    script: str = ""
+    act: Callable[[Workflow, str], None] | None = None
+    reported: str = ""
+
+    @property
+    def cancelling(self) -> bool:
+        return self.program == "squeue" or self.act is not None
+
+
+def requeue(workflow: Workflow, sweep: str) -> None:
+    scontrol("requeue", workflow.jobs(sweep)[-1]["id"])
+
+
+GONE = "slurmctld is gone"
+EVERY_OTHER = "echo >>$0.calls; [ $(( $(wc -l <$0.calls) % 2 )) = 0 ] || exit 1"
+SUBMITTING = f'$REAL "$@" >/dev/null; echo "{TIMED_OUT}" >&2; exit 1'
+FALTERS = {
+    "squeue hangs": Falters((), 75, "squeue", "sleep 1000", None, r"squeue has not answered for \d+ s .*; jobs go on"),
+    "squeue fails every other time": Falters(("7 literal",), 35, "squeue", EVERY_OTHER),
+    "squeue lists nothing": Falters(("9 literal",), 35, "squeue", "exit 0"),
+    "squeue prints bytes": Falters((), 35, "squeue", "head -c 300 /dev/urandom; exit 0"),
+    "sbatch fails after submitting": Falters(
+        ("9 generic",), 0, "sbatch", SUBMITTING, None, r"sbatch failed \(.*timed out.*\), but Slurm has the job: \d+"
+    ),
+    GONE: Falters(("9 literal",), 30),
+    "requeued": Falters((), 0, act=requeue),
+    "preempted while squeue is down": Falters(("9 slurm",), 20, "squeue", "exit 1", push_it_aside),
+}
+# Those of a group go on at the same time.
+GROUPS = [[(fault, way) for way in WAYS] for fault in FALTERS]
+if not ALL:
+    GROUPS = [[(fault, way) for fault, each in FALTERS.items() for way in each.ways]]
+
+
+class Faltering(Workflow):
+    """A workflow with the jobs `work` and `dead`, under a Slurm that falters."""
+
+    def __init__(self, folder: Path, fault: str, way: str):
+        sweeps = {"work": products(1), "dead": products(1)}
+        super().__init__(folder, way, sweeps, SLOW, partition="alone", memory_mb=600, patience=600)
+        self.way, self.kind, self.fault = f"{way}, {fault}", way, FALTERS[fault]
+        self.held: psutil.Process | None = None
+        self.falters = folder / "falters"
+        programs = folder / "programs"
+        programs.mkdir()
+        if self.fault.program:
+            program = programs / self.fault.program
+            script = f"REAL={shutil.which(program.name)}\nif [ -e {self.falters} ]; then\n{self.fault.script}\nfi"
+            program.write_text(f'#!/bin/bash\n{script}\nexec $REAL "$@"\n')
+            program.chmod(0o755)
+        self.path = os.pathsep.join([str(programs), os.environ["PATH"]])
+
+    def begin(self) -> None:
+        """Start it, wait until its jobs are at work, and do to them what the fault asks for."""
+        arguments = [*WAYS[self.kind], *([] if self.fault.cancelling else ["--jobs", "1"]), "results/timings.h5"]
+        if self.fault.program == "sbatch":
+            self.falters.touch()
+        self.start(*arguments, PATH=self.path)
+        self.began = time.monotonic()
+        if self.fault.cancelling:
+            self.await_points("work", "dead")
+            if not self.fault.act:
+                self.hold("work")
+            self.falters.touch()
+            self.began = time.monotonic()
+            cancel(self, "dead")
+            if self.fault.act:
+                self.fault.act(self, "work")
+        elif self.fault.program != "sbatch":
+            while not (self.journal("work") or self.journal("dead")):
+                assert self.process.poll() is None, self.output
+                time.sleep(0.1)
+            self.hold("work" if self.journal("work") else "dead")
+
+    def hold(self, sweep: str) -> None:
+        """Let a job go on when the fault is over, and not before."""
+        self.held = self.ranks(sweep)[0]
+        self.held.suspend()
+
+    def lose_controller(self) -> None:
+        """slurmctld was killed: the job goes on, and the next one is to be submitted meanwhile."""
+        self.began = time.monotonic()
+        self.held.resume()
+
+    def go_on(self) -> None:
+        if self.fault.cancelling:
+            time.sleep(max(self.began + self.fault.seconds - time.monotonic(), 0))
+            self.falters.unlink()
+            if self.held:
+                self.held.resume()
+        self.code = self.finish()
+
+    def await_points(self, *sweeps: str) -> None:
+        while not all(self.journal(sweep) and self.has_record_of(sweep) for sweep in sweeps):
+            assert self.process.poll() is None, self.output
+            time.sleep(0.05)
+
+    def seconds_until(self, pattern: str) -> float:
+        """Seconds from the fault until the user was told something."""
+        return next(when for when, line in self.lines if when > self.began and re.search(pattern, line)) - self.began
+
+
+@pytest.fixture(scope="module")
+def faltering(tmp_path_factory):
+    """Workflows of a group, run to their ends together: ``faltering(number)``."""
+
+    done: dict[int, Together | None] = {}
+
+    def of(number: int) -> Together:
+        if number not in done:
+            done[number] = None
+            done[number] = run(number)
+        assert done[number] is not None, "this group failed before"
+        return done[number]
+
+    def run(number: int) -> Together:
+        together = Together(
+            [
+                Faltering(tmp_path_factory.mktemp("falters"), fault, way)
+                for fault, way in GROUPS[number]
+                if SNAKEMAKES[way[0]]
+            ]
+        )
+        stack.callback(together.stop)
+        together.each(Faltering.begin)
+        without = [workflow for workflow in together.workflows.values() if workflow.fault == FALTERS[GONE]]
+        if without:
+            os.kill(int((STATE / "run/slurmctld.pid").read_text()), signal.SIGKILL)
+            for workflow in without:
+                workflow.lose_controller()
+            time.sleep(FALTERS[GONE].seconds)
+            subprocess.run(["slurmctld"], check=True)
+        together.each(Faltering.go_on)
+        return together
+
+    with contextlib.ExitStack() as stack:
+        yield of
+
+
+@pytest.mark.parametrize(
+    ("number", "fault", "way"), [(i, fault, way) for i, group in enumerate(GROUPS) for fault, way in group]
+)
+def test_nothing_fails_because_slurm_falters(faltering, number, fault, way, tell):
+    workflow = faltering(number).of(way, fault)
+    falters = workflow.fault
+    assert re.search(falters.reported, workflow.output), workflow.output
+    assert workflow.whole("work") and workflow.told_of("work") == "", workflow.output
+    assert [len(workflow.jobs(sweep)) for sweep in ("work", "dead")] == [1, 1], "each is submitted once"
+    if falters.cancelling:
+        assert workflow.code == 1
+        # slurmctld may have forgotten that it cancelled the job, if it was ended soon after
+        after = "is over: (CANCELLED|FAILED)"
+        assert re.search(after, workflow.told_of("dead")), workflow.output
+        seen = "... is over: CANCELLED, of the job that was cancelled meanwhile; the other one goes on"
+    else:
+        assert workflow.code == 0 and workflow.whole("dead"), workflow.output
+        after, seen = falters.reported or "ubmitted", "nothing: the next job is submitted when it is back"
+    if falters.reported:
+        seen = next(line for _, line in workflow.lines if re.search(falters.reported, line))
+    tell(f"{fault} ({falters.seconds} s)" if falters.seconds else fault, way, seen, workflow.seconds_until(after))
+
+
 @pytest.fixture
 def watched(tmp_path, monkeypatch):
-    """A folder with a record of a job, and what is said of it: ``watched(job)``."""
+    """A folder with a record of a job, what watches it, and Snakemake's marker of it: ``watched(job)``."""
     monkeypatch.chdir(tmp_path)
-    slurm_of_workflow.RECORDS.mkdir(parents=True)
+    monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "3")
     marker = tmp_path / "1.jobfailed"
 
-    def watch(job: str) -> tuple[slurm_of_workflow.Watch, Path]:
-        record = {"name": "measure", "logs": [], "marker": str(marker)}
-        (slurm_of_workflow.RECORDS / job).write_text(json.dumps(record))
-        return slurm_of_workflow.Watch(), marker
+    def watch(job: str) -> tuple[Watch, Path]:
+        records.write(Record("0123456789abcdef", job, "measure", marker=str(marker)))
+        return Watch(), marker
 
     return watch
 
 
-def test_a_job_that_slurm_forgot_is_given_up_but_not_at_once(watched, capfd):
+def test_a_job_that_slurm_does_not_know_is_given_up_but_not_at_once(watched, capfd):
     watch, marker = watched("99999999")
-    watch.look()
+    watch.check()
     assert not marker.exists()
-    for _ in range(slurm_of_workflow.LOOKS_UNTIL_LOST):
-        watch.look()
+    time.sleep(3)
+    watch.check()
     assert marker.exists()
-    assert "job 99999999 measure is over: unknown to Slurm" in capfd.readouterr().err
+    assert "job 99999999 measure is over: unknown to Slurm for" in capfd.readouterr().err
 
 
-def test_a_job_that_waits_for_somebody_is_told_once(watched, capfd):
+def test_the_end_of_a_job_that_squeue_does_not_list_is_taken_from_accounting(watched, tmp_path, monkeypatch, capfd):
+    submission = ["sbatch", "--parsable", "--output=/dev/null", "--wrap=exit 3"]
+    job = subprocess.run(submission, capture_output=True, text=True, check=True).stdout.strip()
+    (tmp_path / "squeue").write_text("#!/bin/sh\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(tmp_path), os.environ["PATH"]]))
+    watch, marker = watched(job)
+    end = time.monotonic() + 60
+    while not marker.exists() and time.monotonic() < end:
+        watch.check()
+        time.sleep(0.5)
+    assert f"job {job} measure is over: FAILED" in capfd.readouterr().err
+
+
+def test_a_job_that_waits_for_somebody_is_reported_once(watched, capfd):
     held = subprocess.run(["sbatch", "--parsable", "--hold", "--wrap=true"], capture_output=True, text=True, check=True)
     job = held.stdout.strip()
     try:
         watch, marker = watched(job)
-        watch.look()
-        watch.look()
+        watch.check()
+        watch.check()
         assert capfd.readouterr().err.count(f"job {job} measure waits: JobHeldUser; scancel {job} gives it up") == 1
         assert not marker.exists()
     finally:
         subprocess.run(["scancel", job], check=True)
-    watch.look()
+    watch.check()
     assert "is over: CANCELLED" in capfd.readouterr().err
     assert marker.exists()
-
-
-def test_a_job_that_was_submitted_again_is_not_given_up_for_the_first(watched, capfd):
-    """Snakemake uses the same file for both."""
-    watch, marker = watched("99999998")
-    marker.touch()
-    slurm_of_workflow.disarm(str(marker))
-    for _ in range(slurm_of_workflow.LOOKS_UNTIL_LOST):
-        watch.look()
-    assert "job 99999998 measure is over" in capfd.readouterr().err
-    assert not marker.exists()
 
 
 def test_a_job_is_cancelled_whose_workflow_was_killed_while_it_was_submitted(tmp_path):
@@ -776,13 +979,3 @@ def test_a_job_is_cancelled_whose_workflow_was_killed_while_it_was_submitted(tmp
     found = ["squeue", "--me", "--states=all", "--name=orphan", "--noheader", "--format=%T"]
     states = subprocess.run(found, capture_output=True, text=True, check=True).stdout.split()
     assert states and set(states) == {"CANCELLED"}
-
-
-def test_at_the_end_slurm_has_time_to_clear_up_after_the_last_job(watched, capfd, monkeypatch):
-    watch, _ = watched("5")
-    said = iter(["RUNNING", "COMPLETING", "COMPLETING", "FAILED"])
-    monkeypatch.setattr(slurm_of_workflow, "watch", watch)
-    monkeypatch.setattr(slurm_of_workflow, "states", lambda: {"5": slurm_of_workflow.State(next(said))})
-    monkeypatch.setattr(slurm_of_workflow.time, "sleep", lambda seconds: None)
-    slurm_of_workflow.end()
-    assert "job 5 measure is over: FAILED" in capfd.readouterr().err

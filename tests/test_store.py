@@ -1,8 +1,10 @@
 """HDF5 files that other programs read as they are."""
 
+import contextlib
 import dataclasses
 import json
 import os
+import zlib
 
 import h5py
 import numpy as np
@@ -12,7 +14,7 @@ import xarray
 from batches import BATCH, HOST, batch_of, measured, stored, together
 
 from hpcmm import store
-from hpcmm.journal import Journal
+from hpcmm.bench.journal import Journal
 from hpcmm.model import PHASES, RESOURCES, Point
 from hpcmm.store import StoreError
 
@@ -20,6 +22,17 @@ from hpcmm.store import StoreError
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "raw" / "sweep" / "cuda-r2-1.journal"
+
+
+@contextlib.contextmanager
+def changed(path, seal: bool = True):
+    """Change a file as hpcmm 0.1 might have written it: without the attribute, with or without a seal."""
+    with h5py.File(path, "a") as file:
+        yield file
+        del file.attrs[store.file.SEALED]
+    if seal:
+        image = path.read_bytes()
+        path.write_bytes(image + store.file.SEAL + b"%08x" % zlib.crc32(image))
 
 
 # --- files -------------------------------------------------------------------------------------------------------
@@ -43,8 +56,8 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
 def test_a_file_cut_short_is_an_error_that_names_it(tmp_path):
     path = stored(tmp_path / "a.h5")
     whole = path.read_bytes()
-    content = len(whole) - len(store.SEAL) - 8  # without the checksum a file is still whole
-    for length in [*range(0, content, content // 40), content - 1, len(whole) - 1]:
+    image = len(whole) - len(store.file.SEAL) - 8
+    for length in [*range(0, image, image // 4), image - 1, image, image + 1, len(whole) - 1]:
         path.write_bytes(whole[:length])
         with pytest.raises(StoreError, match=r"a\.h5: .*delete it and run again"):
             store.read(path)
@@ -75,24 +88,241 @@ def test_a_file_whose_inside_is_damaged_is_an_error_that_names_it(tmp_path, part
 def test_a_changed_byte_anywhere_is_an_error(tmp_path):
     path = stored(tmp_path / "a.h5")
     whole = path.read_bytes()
-    for place in [*range(0, len(whole) - len(store.SEAL) - 8, len(whole) // 100), len(whole) - 1]:
+    end = len(whole) - len(store.file.SEAL) - 8
+    for place in [*range(0, end, len(whole) // 100), len(whole) - 1]:
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        with pytest.raises(StoreError, match=r"a\.h5: "):
+        with pytest.raises(StoreError, match=r"a\.h5: .*; if a run wrote it, delete it and run again"):
             store.read(path)
 
 
-def test_another_program_may_change_a_file(tmp_path):
+@pytest.mark.parametrize("more", [b"x", b"\n", bytes(1000)])
+def test_a_sealed_file_that_was_extended_is_refused_whatever_else_changed(tmp_path, more):
+    """The checksum is not where it was: only the attribute still says that there is one."""
     path = stored(tmp_path / "a.h5")
-    with h5py.File(path, "a") as file:
+    whole = path.read_bytes()
+    middle = len(whole) // 2
+    for flipped in (whole, whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]):
+        path.write_bytes(flipped + more)
+        with pytest.raises(StoreError, match=r"a\.h5: (extended, cut short or changed after|cut short or damaged)"):
+            store.read(path)
+
+
+def test_a_file_whose_seal_was_cut_off_is_refused_with_what_to_do(tmp_path):
+    path = stored(tmp_path / "a.h5")
+    path.write_bytes(path.read_bytes()[: -len(store.file.SEAL) - 8])
+    with pytest.raises(StoreError) as refusal:
+        store.read(path)
+    assert str(refusal.value) == (
+        f"{path}: extended, cut short or changed after it was written; if a run wrote it, delete it and run again; "
+        "if you changed it on purpose, delete its attribute sealed_bytes"
+    )
+
+
+def test_a_seal_of_other_content_is_refused(tmp_path):
+    """The right checksum of an image that is not as long as it was."""
+    path = stored(tmp_path / "a.h5")
+    image = path.read_bytes()[: -len(store.file.SEAL) - 8] + bytes(8)
+    path.write_bytes(image + store.file.SEAL + b"%08x" % zlib.crc32(image))
+    with pytest.raises(StoreError, match=r"a\.h5: extended, cut short or changed"):
+        store.read(path)
+
+
+def test_the_attribute_is_the_length_of_the_image(tmp_path):
+    path = stored(tmp_path / "a.h5")
+    with h5py.File(path) as file:
+        length = int(file.attrs["sealed_bytes"])
+    content = path.read_bytes()
+    assert content[length:] == b"\nhpcmm crc32 %08x" % zlib.crc32(content[:length])
+
+
+def test_another_program_may_change_a_file_that_is_no_longer_said_to_be_sealed(tmp_path):
+    path = stored(tmp_path / "a.h5")
+    with changed(path, seal=False) as file:
         file.attrs["note"] = "on the new node"
         file["measurements/flops"][0] = 7
     assert store.read(path)["measurements"]["flops"][0] == 7
+
+
+@pytest.mark.parametrize("seal", [True, False])
+def test_a_file_of_an_earlier_version_opens_as_it_is(tmp_path, seal):
+    path = stored(tmp_path / "a.h5")
+    expected = store.read(path)
+    with changed(path, seal):
+        pass
+    found = store.read(path)
+    for group, columns in expected.items():
+        assert list(found[group]) == list(columns)
+        for name, values in columns.items():
+            np.testing.assert_array_equal(found[group][name], values)
+            assert found[group][name].dtype == values.dtype
+
+
+# --- hostile files -----------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_hdf5_reads_for_ever_is_an_error(tmp_path, monkeypatch):
+    path = stored(tmp_path / "a.h5")
+    with changed(path, seal=False):
+        pass
+    content = bytearray(path.read_bytes())
+    heap = content.index(b"GCOL")
+    content[heap + 16 : heap + 32] = bytes(16)  # a free object of length 0, which HDF5 never gets past
+    path.write_bytes(content)
+    monkeypatch.setattr(store.file, "READ_SECONDS", 3)
+    with pytest.raises(StoreError, match=r"a\.h5: damaged \(HDF5 did not finish reading it within 3 s\); .*delete it"):
+        store.read(path)
+
+
+@pytest.mark.parametrize("crash", ["os.abort()", "os.kill(os.getpid(), 11)", "sys.exit(9)"])
+def test_a_file_that_crashes_hdf5_is_an_error(tmp_path, monkeypatch, crash):
+    path = stored(tmp_path / "a.h5")
+    with changed(path, seal=False):
+        pass
+    (tmp_path / "h5py").mkdir()
+    (tmp_path / "h5py" / "__init__.py").write_text(f"import os, sys\n{crash}\n")  # HDF5, as the child meets it
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(StoreError, match=r"a\.h5: damaged \(HDF5 crashed with status -?\d+ reading it\)"):
+        store.read(path)
+
+
+def external(file, column, path):
+    """Put a column's data into another file, as HDF5 allows."""
+    values = file[column][()]
+    del file[column]
+    path.write_bytes(values.tobytes())
+    file.create_dataset(column, values.shape, values.dtype, external=[(str(path), 0, h5py.h5f.UNLIMITED)])
+
+
+def virtual(file, column, path):
+    values = file[column][()]
+    del file[column]
+    with h5py.File(path, "w") as other:
+        other["x"] = values
+    layout = h5py.VirtualLayout(values.shape, values.dtype)
+    layout[:] = h5py.VirtualSource(path, "x", values.shape)
+    file.create_virtual_dataset(column, layout)
+
+
+def linked(file, column, path):
+    values = file[column][()]
+    del file[column]
+    with h5py.File(path, "w") as other:
+        other["x"] = values
+    file[column] = h5py.ExternalLink(str(path), "x")
+
+
+def moved(file, column, path):
+    file.move(column, "elsewhere")
+    file[column] = h5py.SoftLink("/elsewhere")
+
+
+@pytest.mark.parametrize("seal", [True, False])
+@pytest.mark.parametrize("hide", [external, virtual, linked, moved])
+def test_data_that_lies_elsewhere_is_refused_before_it_is_read(tmp_path, hide, seal):
+    path = stored(tmp_path / "a.h5")
+    with changed(path, seal) as file:
+        hide(file, "measurements/flops", tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match=r"a\.h5: .*(flops: a link|its data lies in another file)"):
+        store.read(path)
+
+
+def test_a_group_that_lies_elsewhere_is_refused(tmp_path):
+    path, other = stored(tmp_path / "a.h5"), stored(tmp_path / "b" / "b.h5")
+    with changed(path) as file:
+        del file["runs"]
+        file["runs"] = h5py.ExternalLink(str(other), "runs")
+    with pytest.raises(StoreError, match=r"a\.h5: .*runs: a link"):
+        store.read(path)
+
+
+@pytest.mark.parametrize(
+    ("column", "rows", "dtype"),
+    [
+        ("samples/kernel", 3 * 10**8, "f8"),
+        ("measurements/sweep", 2**31, h5py.string_dtype()),
+        ("measurements/sweep", 10, "S1000000000"),
+        ("runs/batch", 2**40, "S1"),
+    ],
+)
+def test_more_data_than_the_file_can_hold_is_refused_before_it_is_read(tmp_path, column, rows, dtype):
+    path = stored(tmp_path / "a.h5")
+    with changed(path) as file:
+        del file[column]
+        file.create_dataset(column, (rows,), dtype, chunks=(10,), compression="gzip")
+    assert path.stat().st_size < 300_000
+    with pytest.raises(StoreError, match=rf"a\.h5: .*{column.replace('/', '.')}: \({rows},\) declared in a file of"):
+        store.read(path)
+
+
+def test_ten_thousand_names_of_one_column_are_more_than_the_file_can_hold(tmp_path):
+    path = stored(tmp_path / "a.h5")
+    with changed(path) as file:
+        file.create_dataset("samples/much", (10**6,), "f8", chunks=(10**6,), compression="gzip")
+        for i in range(100):
+            file[f"samples/much{i}"] = file["samples/much"]
+    with pytest.raises(StoreError, match=r"a\.h5: .*samples\.much\d*: \(1000000,\) declared in a file of"):
+        store.read(path)
+
+
+@pytest.mark.parametrize("kind", [np.dtype([("a", "f8")]), h5py.ref_dtype, h5py.vlen_dtype("f8"), "c16", "V8"])
+def test_types_that_no_run_writes_are_refused(tmp_path, kind):
+    path = stored(tmp_path / "a.h5")
+    with changed(path) as file:
+        del file["samples/rank"]
+        file.create_dataset("samples/rank", (48,), kind)
+    with pytest.raises(StoreError, match=r"a\.h5: .*samples.rank: .*; allowed: text and numbers"):
+        store.read(path)
+
+
+def test_control_characters_of_texts_are_removed(tmp_path):
+    path = stored(tmp_path / "a.h5")
+    with changed(path) as file:
+        file["measurements/sweep"][:] = "si\x1b[2Jze\r\n\u202eGPU\x9b"
+    assert set(store.read(path)["measurements"]["sweep"]) == {"si[2Jze  GPU"}
+
+
+def test_a_text_that_hdf5_cannot_hold_does_not_stop_a_file_from_being_written(tmp_path):
+    reasons = ["driver said \x00\x01", "of file \udcff.cu"]
+    store.write_groups(tmp_path / "a.h5", {"unprofiled": {"operation": ["sum", "matmul"], "reason": reasons}})
+    assert list(store.read(tmp_path / "a.h5")["unprofiled"]["reason"]) == ["driver said ", "of file \ufffd.cu"]
+
+
+@pytest.mark.parametrize("name", ["=1", "a\x1b[2J", "two words", "é"])
+def test_a_column_name_that_no_run_writes_is_refused_and_shown_without_control_characters(tmp_path, name):
+    path = stored(tmp_path / "a.h5")
+    with changed(path) as file:
+        file["measurements"].create_dataset(name, data=np.zeros(6))
+    with pytest.raises(
+        StoreError, match=r"a\.h5: .*measurements: column .*; allowed: letters, digits and _"
+    ) as refusal:
+        store.read(path)
+    assert str(refusal.value).isprintable()
+
+
+def test_what_is_no_file_is_refused_without_waiting_for_it(tmp_path):
+    os.mkfifo(tmp_path / "pipe.h5")
+    with pytest.raises(StoreError, match=r"pipe\.h5: a device or pipe, not an HDF5 file"):
+        store.read(tmp_path / "pipe.h5")
+    with pytest.raises(StoreError, match="a folder, not an HDF5 file"):
+        store.read(tmp_path)
+
+
+@pytest.mark.parametrize("target", ["a file", "a dangling link", "a link to itself"])
+def test_a_folder_that_cannot_be_created_is_named(tmp_path, target):
+    if target == "a file":
+        (tmp_path / "results").write_text("")
+    else:
+        (tmp_path / "results").symlink_to("nowhere" if target == "a dangling link" else "results")
+    with pytest.raises(StoreError, match=rf"^{tmp_path}/results(/raw)?: (not a folder; remove it|cannot be created)"):
+        store.write_groups(tmp_path / "results" / "raw" / "a.h5", {})
 
 
 @pytest.mark.parametrize(
     ("column", "value"),
     [
         ("samples/kernel", -1e-3),
+        ("samples/kernel", 0.0),
+        ("samples/total", 0.0),
         ("samples/total", np.inf),
         ("samples/measurement", 6),
         ("samples/call", 2),
@@ -102,7 +332,7 @@ def test_another_program_may_change_a_file(tmp_path):
 )
 def test_a_value_that_no_run_writes_is_an_error_that_names_its_column(tmp_path, column, value):
     path = stored(tmp_path / "a.h5")
-    with h5py.File(path, "a") as file:
+    with changed(path) as file:
         file[column][1] = value
     with pytest.raises(StoreError, match=rf"a\.h5: .*{column.replace('/', '.')}: {value} in row 1"):
         store.read(path)
@@ -111,7 +341,7 @@ def test_a_value_that_no_run_writes_is_an_error_that_names_its_column(tmp_path, 
 @pytest.mark.parametrize("values", [None, np.zeros(5, int), np.zeros((48, 2), int), np.zeros(48, bool), ["a"] * 48])
 def test_a_column_of_another_kind_is_an_error_that_names_it(tmp_path, values):
     path = stored(tmp_path / "a.h5")
-    with h5py.File(path, "a") as file:
+    with changed(path) as file:
         assert len(file["samples/rank"]) == 48
         del file["samples/rank"]
         if values is not None:
@@ -122,7 +352,7 @@ def test_a_column_of_another_kind_is_an_error_that_names_it(tmp_path, values):
 
 def test_a_file_of_a_newer_schema_says_what_to_do(tmp_path):
     path = stored(tmp_path / "a.h5")
-    with h5py.File(path, "a") as file:
+    with changed(path) as file:
         file.attrs["schema_version"] = store.SCHEMA_VERSION + 1
     with pytest.raises(StoreError, match=rf"schema version {store.SCHEMA_VERSION + 1}.*upgrade"):
         store.read(path)
@@ -130,7 +360,7 @@ def test_a_file_of_a_newer_schema_says_what_to_do(tmp_path):
 
 def without_resources(path):
     """What this package wrote before it recorded resources."""
-    with h5py.File(path, "a") as file:
+    with changed(path) as file:
         for name in RESOURCES:
             del file["measurements"][name]
         del file["measurements"]["fingerprint"]
@@ -164,7 +394,7 @@ def test_a_file_from_before_resources_merges_with_one_that_has_them(tmp_path):
 
 def test_a_file_without_one_of_its_groups_is_an_error(tmp_path):
     path = stored(tmp_path / "a.h5")
-    with h5py.File(path, "a") as file:
+    with changed(path) as file:
         del file["samples"]
     with pytest.raises(StoreError, match="damaged"):
         store.read(path)
@@ -188,7 +418,7 @@ def test_merged_rows_keep_their_values_and_point_at_their_own_rows(merged):
     measurements, samples, runs = (groups[name] for name in ("measurements", "samples", "runs"))
     assert list(measurements["n"]) == [8, 8, 16, 16, 32, 32, 64, 64, 1000, 1000, 2000, 2000]
     assert list(measurements["m"]) == [8, 8, 16, 16, 32, 32, 64, 64, 0, 0, 0, 0]
-    np.testing.assert_array_equal(measurements["tile"], [8] * 6 + [np.nan] * 6)
+    assert list(measurements["tile"]) == [8] * 6 + [0] * 6
     np.testing.assert_array_equal(measurements["alpha"], [1.5] * 8 + [np.nan] * 4)
     assert list(measurements["run"]) == [0] * 6 + [1] * 2 + [2] * 4
     assert list(runs["batch"]) == ["matmul-sweep/cuda-r2-1"] * 2 + ["sum-sweep/cuda-r2-1"]
@@ -251,8 +481,19 @@ def test_an_algorithm_that_was_left_out_is_told_from_others_of_its_variant(tmp_p
     path = stored(tmp_path / "a.h5", together((ring,)))
     names = ["cublas", "cublas ring", "cublas summa"]
     left_out = [{"sweep": "matmul-sweep", "variant": name, "ranks": 2, "reason": "no GPU"} for name in names]
-    store.merge([path], tmp_path / "all.h5", left_out)
+    store.merge([], tmp_path / "none.h5", left_out)
+    store.merge([tmp_path / "none.h5", path], tmp_path / "all.h5")
     assert list(store.read(tmp_path / "all.h5")["omitted"]["variant"]) == ["cublas", "cublas summa"]
+
+
+def test_a_variant_of_which_some_points_are_omitted_stays_omitted_until_a_file_has_all_of_it(tmp_path):
+    failed = [{"sweep": "matmul-sweep", "variant": "tiled_padded", "ranks": 2, "reason": "failed: 32x32x32"}]
+    whole, partial, both = stored(tmp_path / "a.h5"), tmp_path / "partial.h5", tmp_path / "both.h5"
+    store.merge([whole], partial, failed)
+    store.merge([partial, partial], both)
+    assert list(store.read(both)["omitted"]["reason"]) == ["failed: 32x32x32"]
+    store.merge([partial, whole], both)
+    assert list(store.read(both)["omitted"]["reason"]) == []
 
 
 def test_a_merge_names_the_part_that_is_damaged(tmp_path):
@@ -292,7 +533,7 @@ def test_units_are_of_the_system_and_not_scaled(merged):
 
 def test_a_file_from_before_there_were_profiles_opens(tmp_path):
     path = stored(tmp_path / "old.h5")
-    with h5py.File(path, "a") as file:
+    with changed(path) as file:
         for group in ("profiles", "unprofiled"):
             del file[group]
     columns = store.read(path)

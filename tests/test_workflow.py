@@ -1,5 +1,7 @@
 """The whole way from a config to the report, through the Snakemake that is installed (and a 7 beside it)."""
 
+import contextlib
+import fcntl
 import os
 import re
 import shutil
@@ -46,17 +48,17 @@ CONFIG = {
 
 @pytest.fixture(params=sorted(SNAKEMAKES, reverse=True))
 def snakemake(request, tmp_path):
-    """Run Snakemake on a config in a folder of its own; returns the finished process."""
+    """Run Snakemake on a config in a folder of its own, ``run.folder``; returns the finished process."""
     program = SNAKEMAKES[request.param]
     if program is None:
-        pytest.skip(
-            {"9": "snakemake is not on PATH", "7": "SNAKEMAKE_7 names no snakemake of version 7"}[request.param]
-        )
+        pytest.skip(MISSING[request.param])
+    folder = tmp_path / "it's my test"  # a name that a shell must have quoted
+    folder.mkdir()
 
     def run(config, *arguments):
-        file = tmp_path / "experiment.yaml"
+        file = folder / "experiment.yaml"
         file.write_text(yaml.safe_dump(config))
-        command = [program, "--snakefile", ROOT / "Snakefile", "--directory", tmp_path, "--configfile", file]
+        command = [program, "--snakefile", ROOT / "Snakefile", "--directory", folder, "--configfile", file]
         environment = {k: v for k, v in os.environ.items() if k != "HPCMM_BACKENDS"}
         run = subprocess.run(
             [*command, "--cores", "2", *arguments],
@@ -66,10 +68,11 @@ def snakemake(request, tmp_path):
             text=True,
             timeout=240,
         )
-        run.folder = tmp_path
+        run.folder = folder
         return run
 
     run.version = request.param
+    run.folder = folder
     return run
 
 
@@ -121,17 +124,18 @@ def test_from_config_to_report_and_only_what_changed_again(snakemake):
     assert planned(snakemake(other, "--dry-run").stdout) == {"small/cpu-r3-1", "sum/cpu-r2-1"}
 
 
-def test_a_new_variant_is_measured_and_the_others_are_kept(snakemake, tmp_path):
+def test_a_new_variant_is_measured_and_the_others_are_kept(snakemake):
     first = snakemake(CONFIG)
     assert first.returncode == 0, first.stdout
-    before = store.read(tmp_path / "results" / "timings.h5")
+    results = snakemake.folder / "results"
+    before = store.read(results / "timings.h5")
 
     second = snakemake(changed(variants=["serial", "openmp", "numpy", "naive"], sizes=[32, 7]))
     assert second.returncode == 0, second.stdout
-    log = (tmp_path / "results" / "logs" / "small" / "cpu-r1-1.log").read_text()
+    log = (results / "logs" / "small" / "cpu-r1-1.log").read_text()
     assert "4 points were measured before and are kept" in log
     assert set(re.findall(r"cpu-r1-1 (\w+) .* PASS", log)) == {"openmp"}
-    after = store.read(tmp_path / "results" / "timings.h5")
+    after = store.read(results / "timings.h5")
     assert len(after["measurements"]["m"]) == len(before["measurements"]["m"]) + 2 * 2 * 2
     assert times(before).items() <= times(after).items()
 
@@ -151,32 +155,94 @@ def times(columns):
 def test_a_wrong_config_is_refused_before_anything_runs(snakemake):
     run = snakemake(changed(dtypes=["float16"]))
     assert run.returncode != 0
-    assert "sweeps.small.dtypes: 'float16'; allowed: float32, float64" in run.stdout
+    said = "experiment.yaml: sweeps.small.dtypes: 'float16' is not allowed; allowed: float32, float64"
+    assert re.search(f"^hpcmm: error: .*{re.escape(said)}$", run.stdout, re.MULTILINE)
     assert not (run.folder / "results").exists()
 
 
 def test_a_config_file_without_sweeps_is_not_taken_for_ours(snakemake):
     run = snakemake({name: value for name, value in CONFIG.items() if name != "sweeps"}, "--dry-run")
     assert run.returncode != 0
-    assert "hpcmm: error: config: top level: key 'sweeps' is missing" in run.stdout
+    assert re.search(r"^hpcmm: error: .*experiment\.yaml: key 'sweeps' is missing", run.stdout, re.MULTILINE)
 
 
-@pytest.mark.skipif(not backends.cuda_missing(), reason="this machine has a GPU")
-def test_cuda_without_a_gpu_is_a_plain_error_and_the_rest_goes_on(snakemake):
-    run = snakemake(CONFIG | {"backends": "cuda"}, "--keep-going")
+def test_a_config_needs_no_more_than_sweeps(snakemake):
+    run = snakemake({"sweeps": {"sum": {"operation": "sum", "variants": ["serial"], "sizes": [1000]}}}, "--dry-run")
+    assert run.returncode == 0, run.stdout
+
+
+def test_no_cores_are_refused_instead_of_waited_for(snakemake):
+    run = snakemake(CONFIG, "--cores", "0")
     assert run.returncode != 0
-    assert "this batch needs a GPU, but CUDA shows none here" in run.stdout
-    assert "Traceback" not in run.stdout.split("localrule")[-1]
-    assert not (run.folder / "results" / "timings.h5").exists()
+    assert "hpcmm: error: --cores: 0 is not allowed; allowed: 1 or more, or all" in run.stdout
+
+
+@pytest.mark.parametrize("place", ["results", "results/raw", "results/raw/small"])
+@pytest.mark.parametrize("obstacle", ["a file", "a dangling link"])
+def test_a_folder_that_cannot_be_written_is_named_before_anything_runs(snakemake, tmp_path, place, obstacle):
+    path = tmp_path / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if obstacle == "a file":
+        path.write_text("")
+    else:
+        path.symlink_to("nowhere")
+    run = snakemake(CONFIG)
+    assert run.returncode != 0 and "Traceback" not in run.stdout
+    assert f"hpcmm: error: {place}: not a folder; remove it, or write elsewhere" in run.stdout
+
+
+@pytest.mark.skipif(not backends.missing("cuda"), reason="this machine has a GPU")
+def test_cuda_without_a_gpu_is_refused_before_anything_runs(snakemake):
+    run = snakemake(CONFIG | {"backends": "cuda"})
+    assert run.returncode == 1
+    assert "nothing is left to measure: no GPU on the machine that planned" in run.stdout
+    assert not (run.folder / "results").exists()
+
+
+@contextlib.contextmanager
+def locked(path):
+    """Let the job whose journal this is fail: it finds that another process measures its batch."""
+    path.parent.mkdir(parents=True)
+    with path.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def test_a_job_that_fails_is_named_in_the_report_of_the_others_and_tried_again(snakemake):
+    results = snakemake.folder / "results"
+    with locked(results / "raw" / "sum" / "cpu-r2-1.journal"):
+        failed = snakemake(CONFIG, "--retries", "1")
+    assert failed.returncode == 1
+    assert failed.stdout.count("hpcmm: error: sum/cpu-r2-1: results/raw/sum/cpu-r2-1.journal: another process") == 2
+    columns = store.read(results / "timings.h5")
+    assert set(columns["measurements"]["sweep"]) == {"small"}
+    reason = "failed: sum/cpu-r2-1: results/raw/sum/cpu-r2-1.journal: another process is measuring this batch"
+    rows = zip(*(columns["omitted"][name] for name in ("sweep", "variant", "ranks", "reason")), strict=True)
+    assert ("sum", "serial", 2, reason) in rows
+    assert reason in (results / "report.html").read_text()
+
+    without = snakemake(CONFIG | {"sweeps": {"small": CONFIG["sweeps"]["small"]}})
+    assert without.returncode == 0 and " PASS " not in without.stdout
+    assert set(store.read(results / "timings.h5")["omitted"]["sweep"]) == {"small"}, (
+        "what failed is no longer asked for"
+    )
+
+    complete = snakemake(CONFIG)
+    assert complete.returncode == 0
+    assert set(re.findall(r"^\[1/.\] (\S+) .* PASS ", complete.stdout, re.MULTILINE)) == {"sum/cpu-r2-1"}
+    columns = store.read(results / "timings.h5")
+    assert set(columns["measurements"]["sweep"]) == {"small", "sum"}
+    assert "failed" not in (results / "report.html").read_text().split("<main>")[0]
 
 
 def test_a_profile_is_a_job_an_operation_and_never_beside_a_measurement(snakemake):
     sweeps = {"sweeps": {name: sweep | {"variants": ["naive"]} for name, sweep in CONFIG["sweeps"].items()}}
     sweeps["sweeps"]["sum"] |= {"variants": ["cub"], "ranks": [1]}
-    run = snakemake(CONFIG | sweeps | {"backends": "cuda"}, "--dry-run", "--printshellcmds", "--config", "profile=true")
+    config = CONFIG | sweeps | {"backends": "cuda", "profile": True}
+    run = snakemake(config, "--dry-run", "--printshellcmds", "--cluster", "sbatch", "--jobs", "1")
     assert run.returncode == 0, run.stdout
     outputs = set(re.findall(r"^\s*output: results/profiles/(\S+)\.h5", run.stdout, re.MULTILINE))
     assert outputs == {"matmul", "sum"}
-    commands = re.findall(r"^.*/(?:measure|profiling)\.py .*$", run.stdout, re.MULTILINE)
+    commands = re.findall(r"^.* -m hpcmm\.jobs\.(?:measure|profile) .*$", run.stdout, re.MULTILINE)
     assert len(commands) == 5
     assert all("$HPCMM_ALONE " in command for command in commands), commands

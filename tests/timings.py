@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hpcmm import store
 from hpcmm.model import RESOURCES, TEXTBOOK, Batch, Measurement, Point, Sample, Verdict
-from hpcmm.operations import OPERATIONS
+from hpcmm.operations import OPERATIONS, task_of
 
 PASS = Verdict(True, 1e-8, 1e-7, "componentwise, float64")
 FAIL = Verdict(False, 3.0, 1e-7, "componentwise, float64", "0:640: 0 - 1.5 = -1.5")
@@ -65,13 +66,14 @@ def measurement(
     operation = OPERATIONS[point.operation]
     contender, algorithm = contender or point.variant, algorithm or point.algorithm
     beside = algorithm != point.algorithm
+    task = task_of(dataclasses.replace(point, scalars={**operation.scalars, **point.scalars}))
     return Measurement(
         point=point,
         contender=contender,
         baseline=beside or (operation.variant(contender).baseline and algorithm == TEXTBOOK),
         verdict=verdict,
-        flops=operation.flops(point.shape, {**operation.parameters, **point.parameters}),
-        bytes=operation.bytes(point.shape, point.dtype, {**operation.parameters, **point.parameters}),
+        flops=task.flops,
+        bytes=task.bytes,
         samples=tuple(samples),
         resources=resources or {},
         algorithm=algorithm,

@@ -1,79 +1,84 @@
-"""Backends turn a variant into something that can be launched and timed on a device."""
+"""Backends: what turns a task into something that can be launched and timed on a device."""
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from hpcmm.model import Device, HpcmmError
+import psutil
 
-
-class DeviceError(HpcmmError):
-    """A device that is missing or cannot do what was asked."""
-
-
-def gpu_count() -> int:
-    """Count the GPUs that CUDA would show this process, without starting CuPy."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return 0
-    count = ctypes.c_int()
-    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
-        return 0
-    return count.value
+from hpcmm.backends.base import Backend, DeviceError
+from hpcmm.backends.cuda import presence
+from hpcmm.devices import DEVICES
 
 
-def gpu_uuids() -> list[str]:
-    """Name the GPUs that CUDA would show this process."""
-    names = []
-    for index in range(gpu_count()):
-        driver = ctypes.CDLL("libcuda.so.1")
-        device, uuid = ctypes.c_int(), (ctypes.c_ubyte * 16)()
-        if driver.cuDeviceGet(ctypes.byref(device), index) or driver.cuDeviceGetUuid_v2(uuid, device):
-            raise DeviceError(f"CUDA does not name GPU {index}")
-        names.append(bytes(uuid).hex())
-    return names
+def missing(device: str) -> str:
+    """Return why variants of a device cannot run on this machine; empty if they can."""
+    return presence.missing() if device == "cuda" else ""
 
 
-def cuda_missing() -> str:
-    """Say why CUDA variants cannot run on this machine; empty if they can."""
-    if gpu_count() == 0:
-        return "no GPU on the machine that planned"
-    if importlib.util.find_spec("cupy") is None:
-        return "CuPy is not installed (extras cuda12 and cuda13)"
-    return ""
+def visible(device: str) -> tuple[str, ...]:
+    """Return the names of the devices that this process sees; empty where every rank has a device, the CPU."""
+    return tuple(presence.uuids()) if device == "cuda" else ()
 
 
-def present() -> tuple[str, int, int]:
-    """What a plan asks of this machine: why it cannot run CUDA variants, how many GPUs, how many cores to run on."""
-    return cuda_missing(), gpu_count(), len(os.sched_getaffinity(0))
+@dataclass(frozen=True)
+class Machine:
+    """What a machine has, as far as a plan needs it. The default has all that is asked of it, as a cluster may.
+
+    Parameters
+    ----------
+    missing : mapping of str to str
+        By device, why its variants cannot run; empty if they can.
+    count : mapping of str to int
+        By device, how many ranks can have one each: GPUs, or cores.
+    memory : mapping of str to int
+        By device, the bytes of its memory; of the CPU, the host's.
+    """
+
+    missing: Mapping[str, str] = field(default_factory=dict)
+    count: Mapping[str, int] = field(default_factory=dict)
+    memory: Mapping[str, int] = field(default_factory=dict)
 
 
-def open_backend(device: Device, threads: int, local_rank: int, share_gpu: bool):
+ANY = Machine()  # a cluster that has all that is asked of it
+
+
+def this_machine() -> Machine:
+    """Return what this machine has."""
+    return Machine(
+        {name: missing(name) for name in DEVICES},
+        {"cpu": len(os.sched_getaffinity(0)), "cuda": presence.count()},
+        {"cpu": psutil.virtual_memory().total, "cuda": presence.memory()},
+    )
+
+
+def open_backend(device: str, threads: int, local_rank: int, share_gpu: bool) -> Backend:
     """Return the backend of this rank.
 
     Parameters
     ----------
-    device : {"cpu", "cuda"}
+    device : str
+        Name of a record in ``hpcmm.devices``.
     threads : int
         CPU threads that this rank may use.
     local_rank : int
-        Rank on this node, which picks the GPU.
+        Rank on this node, which selects the GPU.
     share_gpu : bool
         Whether several ranks may use one GPU.
 
     Raises
     ------
     DeviceError
-        If there is no GPU for this rank.
+        If there is no device for this rank.
     """
     if device == "cpu":
-        from hpcmm.backends.cpu import CpuBackend
+        from hpcmm.backends.cpu.device import CpuBackend
 
         return CpuBackend(threads)
-    gpus = gpu_count()
+    gpus = presence.count()
     if gpus == 0:
         raise DeviceError(
             "this batch needs a GPU, but CUDA shows none here: run it on a node with one, or set backends: cpu"
@@ -85,6 +90,6 @@ def open_backend(device: Device, threads: int, local_rank: int, share_gpu: bool)
             f"rank {local_rank} of this node has no GPU of its own (CUDA shows {gpus}); "
             "use fewer ranks a node or set share_gpu: true"
         )
-    from hpcmm.backends.cuda import CudaBackend
+    from hpcmm.backends.cuda.device import CudaBackend
 
     return CudaBackend(local_rank % gpus)

@@ -1,12 +1,28 @@
-"""The kernel sources: one file a rung, ``<folder>/<variant>.c`` or ``.cu``."""
+"""The kernel sources: one file a rung, ``<folder>/<rung>.c`` or ``.cu``, and the headers that they share."""
 
+import re
 from pathlib import Path
 
-from hpcmm.model import Variant
+from hpcmm.devices import DEVICES
+from hpcmm.model import Operation, Variant
 
 FOLDER = Path(__file__).parent
 
 
-def source(folder: str, variant: Variant) -> Path:
+def source(operation: Operation, variant: Variant) -> Path:
     """Return the source file of a variant that is not a baseline."""
-    return FOLDER / folder / (variant.name + {"cpu": ".c", "cuda": ".cu"}[variant.device])
+    stem = variant.kernel or variant.name
+    return variant.path or FOLDER / operation.kernels / (stem + DEVICES[variant.device].suffix)
+
+
+def headers(path: Path) -> tuple[Path, ...]:
+    """Return the files of this package that a source includes, directly or not."""
+    found: dict[Path, None] = {}
+    waiting = [path]
+    while waiting:
+        for name in re.findall(r'^#include "(.+)"', waiting.pop().read_text(), re.MULTILINE):
+            header = FOLDER / name
+            if header.exists() and header not in found:
+                found[header] = None
+                waiting.append(header)
+    return tuple(found)

@@ -1,7 +1,26 @@
 """The operations, each a record in a module of its own."""
 
+from hpcmm.model import Operation, Point, Task
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM
 from hpcmm.operations.vector_add import VECTOR_ADD
 
-OPERATIONS = {operation.name: operation for operation in (MATMUL, SUM, MINIMUM, MAXIMUM, VECTOR_ADD)}
+OPERATIONS: dict[str, Operation] = {
+    operation.name: operation for operation in (MATMUL, SUM, MINIMUM, MAXIMUM, VECTOR_ADD)
+}
+
+
+def task_of(point: Point) -> Task:
+    """Return what a point computes: its names looked up."""
+    operation = OPERATIONS[point.operation]
+    variant = operation.variant(point.variant)
+    return Task(operation, variant, point.shape, point.dtype, point.scalars, point.tile)
+
+
+def dimensions() -> tuple[str, ...]:
+    """Return the names of the dimensions of all operations, those of a product first.
+
+    >>> dimensions()
+    ('m', 'n', 'k')
+    """
+    return tuple(dict.fromkeys(name for operation in OPERATIONS.values() for name in operation.dimensions))

@@ -22,12 +22,11 @@ SLICES = 3
 ROWS = 256  # of a matrix, that one thread works on at a time
 
 
-def gamma(terms: int, dtype: str) -> float:
-    """Relative error bound of a sum of ``terms`` products: ``n u / (1 - n u)``."""
-    u = np.finfo(dtype).eps / 2
+def gamma(terms: int, u: float) -> float:
+    """Return the relative error bound of a sum of ``terms`` products with unit roundoff u: ``n u / (1 - n u)``."""
     if terms * u >= 1:
-        raise ValueError(f"no rounding bound for {terms} terms in {dtype}")
-    return float(terms * u / (1 - terms * u))
+        raise ValueError(f"no rounding bound for {terms} terms with a unit roundoff of {u:.3g}")
+    return terms * u / (1 - terms * u)
 
 
 def in_threads(work: Callable[[slice], Any], length: int, step: int) -> list[Any]:

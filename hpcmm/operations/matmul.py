@@ -2,22 +2,57 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
-from hpcmm.model import Launch, Operand, Operation, Variant, Verdict
+from hpcmm.model import Operand, Operation, Task, Variant, Verdict
 from hpcmm.operations import accuracy
-from hpcmm.operations.algorithms import PRODUCTS
+from hpcmm.operations.blocks import (
+    SMS,
+    Blocks,
+    FmaTile,
+    Ring,
+    SplitK,
+    SquareBlocks,
+    StreamK,
+    StreamKFma,
+    TensorCoreRing,
+    WarpgroupRing,
+)
 
 TILES = (8, 16, 32)
 SAMPLED_ROWS = 16  # of a product too large for every element to be checked
 ROUNDINGS = 64  # in a row's sum with signs, at most; up to 6 were seen in an element, whatever k
 SIGNS = 4  # per element of a row: in one sum alone, the parts of an error may cancel
 PANEL = 2048  # columns of B that are widened at a time
-WORTH_DIVIDING = 4  # steps that a tile's blocks must save by dividing it, as they must add up their parts
-LEAST_STEPS = 2  # of such a part
+
+
+# --- libraries -----------------------------------------------------------------------------------------------------
+
+
+def numpy_matmul(backend: Any, task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[], None]:
+    """C = alpha A B + beta C in NumPy, with a buffer for the product: NumPy has no beta."""
+    a, b, c = (arrays[name] for name in "ABC")
+    alpha, beta = scalars(task)
+    product = np.empty_like(c)
+
+    def run() -> None:
+        np.matmul(a, b, out=product)
+        np.multiply(product, alpha, out=product)
+        if beta == 0:
+            c[...] = product
+        else:
+            np.multiply(c, beta, out=c)
+            np.add(c, product, out=c)
+
+    return run
+
+
+def cublas(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
+    return backend.gemm(task.scalars["alpha"], arrays["A"], arrays["B"], task.scalars["beta"], arrays["C"])
+
 
 LADDER = (  # the order here is the order of the rungs
     Variant("serial", "cpu", "triple loop on one thread", source="000, 004", slow=True),
@@ -35,7 +70,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant("avx", "cpu", "SIMD intrinsics on one thread: AVX-512, AVX2 or NEON, chosen at run time", source="000"),
     Variant("openmp", "cpu", "rows shared out over OpenMP threads, inner loop over contiguous rows of B", source="000"),
     Variant("packed", "cpu", "packed panels, register tiles and cache blocks, SIMD chosen at run time, all threads"),
-    Variant("numpy", "cpu", "NumPy's BLAS", baseline=True, deterministic=False),
+    Variant("numpy", "cpu", "NumPy's BLAS", library=numpy_matmul, deterministic=False),
     Variant(
         "naive_unguarded",
         "cuda",
@@ -43,23 +78,38 @@ LADDER = (  # the order here is the order of the rungs
         source="000, 003 kernel00",
         tiles=TILES,
         exact=True,
+        geometry=SquareBlocks(),
     ),
-    Variant("naive", "cuda", "grid rounded up, bounds tested: any size", source="003 kernel01, 004", tiles=TILES),
-    Variant("naive_unrolled", "cuda", "k loop unrolled by a stride, with a remainder", source="001", tiles=TILES),
+    Variant(
+        "naive",
+        "cuda",
+        "grid rounded up, bounds tested: any size",
+        source="003 kernel01, 004",
+        tiles=TILES,
+        geometry=SquareBlocks(),
+    ),
+    Variant(
+        "naive_unrolled",
+        "cuda",
+        "k loop unrolled by a stride, with a remainder",
+        source="001",
+        tiles=TILES,
+        geometry=SquareBlocks(),
+    ),
     Variant(
         "uncoalesced",
         "cuda",
         "a warp's threads take different rows",
         source="000, 004 unit 4",
         tiles=TILES,
+        geometry=SquareBlocks(),
     ),
     Variant(
         "coalesced",
         "cuda",
         "a warp takes 32 neighbouring columns",
         source="000, 004 unit 4",
-        block=(256,),
-        constants={"ROWS": 8, "COLUMNS": 32},
+        geometry=Blocks(256, 8, 32),
     ),
     Variant(
         "tiled_exact",
@@ -68,111 +118,151 @@ LADDER = (  # the order here is the order of the rungs
         source="000, 002, 003 kernel10, 004 unit 3",
         tiles=TILES,
         exact=True,
+        geometry=SquareBlocks(tiled=True),
     ),
-    Variant("tiled_padded", "cuda", "the last tile padded with zeros: any size", source="001", tiles=TILES),
-    Variant("tiled_remainder", "cuda", "the last tile in a loop of its own", source="003 kernel11", tiles=TILES),
-    Variant("bank_conflict", "cuda", "tiles stored by columns, against the banks", source="000, 001", tiles=TILES),
-    Variant("conflict_free", "cuda", "the same with padded rows", source="000, 001", tiles=TILES),
-    Variant("tiled_unrolled", "cuda", "the loop over a tile written out", source="000, 001", tiles=TILES),
+    Variant(
+        "tiled_padded",
+        "cuda",
+        "the last tile padded with zeros: any size",
+        source="001",
+        tiles=TILES,
+        geometry=SquareBlocks(tiled=True),
+    ),
+    Variant(
+        "tiled_remainder",
+        "cuda",
+        "the last tile in a loop of its own",
+        source="003 kernel11",
+        tiles=TILES,
+        geometry=SquareBlocks(tiled=True),
+    ),
+    Variant(
+        "bank_conflict",
+        "cuda",
+        "tiles stored by columns, against the banks",
+        source="000, 001",
+        tiles=TILES,
+        geometry=SquareBlocks(tiled=True),
+    ),
+    Variant(
+        "conflict_free",
+        "cuda",
+        "the same with padded rows",
+        source="000, 001",
+        tiles=TILES,
+        geometry=SquareBlocks(tiled=True),
+    ),
+    Variant(
+        "tiled_unrolled",
+        "cuda",
+        "the loop over a tile written out",
+        source="000, 001",
+        tiles=TILES,
+        geometry=SquareBlocks(tiled=True),
+    ),
+    # A, B and C are first copied on the device into a pitched allocation; the copies are a phase of their own. A warp
+    # then reads its row of a tile in the fewest transactions even if a width is not a power of two. The gain is small:
+    # a row of 32 float32 elements is 128 bytes, so at most one transaction in five is saved, and caches hide most.
     Variant(
         "pitched",
         "cuda",
         "tiled_padded on copies whose rows start at aligned addresses (pitched allocation)",
         source="001",
+        kernel="tiled_padded",
         tiles=TILES,
         pitched=True,
+        geometry=SquareBlocks(tiled=True),
     ),
     Variant(
         "register_1d",
         "cuda",
         "each thread computes a column of 8 elements in registers",
-        block=(512,),
-        constants={"ROWS": 64, "COLUMNS": 64, "DEPTH": 8},
+        geometry=Blocks(512, 64, 64, 8),
     ),
     Variant(
-        "register_2d",
-        "cuda",
-        "each thread computes 8 x 8 elements in registers",
-        block=(256,),
-        constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 8},
+        "register_2d", "cuda", "each thread computes 8 x 8 elements in registers", geometry=Blocks(256, 128, 128, 8)
     ),
-    Variant(
-        "vectorized",
-        "cuda",
-        "16 bytes a load, A transposed in shared memory",
-        block=(256,),
-        constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 8},
-    ),
-    Variant(
-        "warp_tiled",
-        "cuda",
-        "the lanes of a warp share one tile of C",
-        block=(256,),
-        constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 16},
-    ),
+    Variant("vectorized", "cuda", "16 bytes a load, A transposed in shared memory", geometry=Blocks(256, 128, 128, 8)),
+    Variant("warp_tiled", "cuda", "the lanes of a warp share one tile of C", geometry=Blocks(256, 128, 128, 16)),
     Variant(
         "asynchronous",
         "cuda",
         "tiles arrive by cp.async in a ring of stages, operands in registers one step ahead",
-        block=(256,),
-        constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 8, "STAGES": 3},
         architecture="sm_80",
+        geometry=Ring(256, 128, 128, 8, stages=3),
     ),
     Variant(
         "swizzled",
         "cuda",
         "blocks go through C in groups of rows, to share tiles in the L2 cache",
-        block=(256,),
-        constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 8, "STAGES": 3, "GROUP": 8},
         architecture="sm_80",
+        geometry=Ring(256, 128, 128, 8, stages=3, group=8),
     ),
     Variant(
         "oblong",
         "cuda",
         "each thread computes 16 x 8 elements of float32, with fewer loads",
-        block=(256,),
-        constants={
-            **{"ROWS": {"float32": 256, "float64": 128}, "COLUMNS": 128},
-            **{"DEPTH": 8, "STAGES": 4, "GROUP": 8},
-        },
         architecture="sm_80",
+        geometry={
+            "float32": Ring(256, 256, 128, 8, stages=4, group=8),
+            "float64": Ring(256, 128, 128, 8, stages=4, group=8),
+        },
+    ),
+    Variant(
+        "split_k",
+        "cuda",
+        "warps of a block and blocks of a cluster divide the terms of a tile, whose size depends on the shape",
+        dtypes=("float32",),
+        architecture="sm_90",
+        options=("--ptxas-options=-O1",),
+        geometry=SplitK(
+            (
+                (FmaTile(32, 32, 8, 8, 4, 4, 8, 4, 8), 2, 0.45),
+                (FmaTile(32, 64, 8, 8, 8, 4, 8, 4, 8), 2, 0.58),
+                (FmaTile(64, 32, 8, 8, 8, 8, 8, 4, 8), 2, 0.58),
+                (FmaTile(64, 64, 4, 8, 8, 4, 16, 4, 4), 3, 0.68),
+                (FmaTile(128, 64, 4, 8, 16, 8, 16, 3, 8), 2, 0.74),
+                (FmaTile(64, 128, 4, 8, 16, 8, 16, 3, 8), 2, 0.74),
+                (FmaTile(128, 128, 2, 8, 16, 8, 16, 4, 8), 2, 0.78),
+            )
+        ),
+    ),
+    Variant(
+        "stream_k_fma",
+        "cuda",
+        "persistent blocks divide the terms of tiles where some would be idle; products in the order of register banks",
+        dtypes=("float32",),
+        architecture="sm_80",
+        options=("--ptxas-options=-O1",),
+        geometry=StreamKFma(FmaTile(256, 128, 1, 8, 16, 8, 32, 4, 8), group=8, most_blocks=SMS),
     ),
     Variant(
         "tensor_core",
         "cuda",
         "tensor cores: float64 as is, float32 split into two TF32 parts, three products added",
-        block=(128,),
-        constants={
-            **{"ROWS": 64, "COLUMNS": 128, "DEPTH": 16, "STAGES": 4, "GROUP": 8},
-            **{"WARP_ROWS": 32, "WARP_COLUMNS": 64},
-        },
         architecture="sm_80",
         arithmetic={"float32": "three TF32 products"},
+        geometry=TensorCoreRing(128, 64, 128, 16, stages=4, group=8, warp_rows=32, warp_columns=64),
     ),
     Variant(
         "warpgroup",
         "cuda",
         "warpgroups of Hopper start three TF32 products from shared memory, and load the next tile meanwhile",
-        block=(256,),
-        constants={"ROWS": 128, "COLUMNS": 128, "DEPTH": 32, "STAGES": 2, "PARTS": 2, "GROUP": 8},
         dtypes=("float32",),
         architecture="sm_90a",
         arithmetic={"float32": "three TF32 products"},
+        geometry=WarpgroupRing(256, 128, 128, 32, stages=2, group=8),
     ),
     Variant(
         "stream_k",
         "cuda",
         "blocks divide the terms of a tile among them where some would be idle",
-        block=(256,),
-        constants={
-            **{"ROWS": 128, "COLUMNS": 128, "DEPTH": 32, "STAGES": 2, "PARTS": 2, "GROUP": 8},
-            **{"MAX_BLOCKS": 132},  # the SMs of an H100 or H200
-        },
         dtypes=("float32",),
         architecture="sm_90a",
         arithmetic={"float32": "three TF32 products"},
+        geometry=StreamK(256, 128, 128, 32, stages=2, group=8, most_blocks=SMS),
     ),
-    Variant("cublas", "cuda", "cuBLAS, without TF32", source="001", baseline=True),
+    Variant("cublas", "cuda", "cuBLAS, without TF32", source="001", library=cublas),
 )
 
 OPERANDS = (
@@ -182,27 +272,33 @@ OPERANDS = (
 )
 
 
-def flops(shape: tuple[int, ...], parameters: Mapping[str, float]) -> int:
-    """2 m n k, as BLAS counts: one multiplication and one addition a term."""
-    m, n, k = shape
+def flops(task: Task) -> int:
+    """Return 2 m n k, as BLAS counts: one multiplication and one addition a term."""
+    m, n, k = task.shape
     return 2 * m * n * k
 
 
-def nbytes(shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float]) -> int:
-    """Compulsory traffic: A, B and C once each, C twice where it is read too."""
-    m, n, k = shape
-    passes_over_c = 2 if parameters["beta"] else 1
-    return (m * k + k * n + passes_over_c * m * n) * np.dtype(dtype).itemsize
+def nbytes(task: Task) -> int:
+    """Return the compulsory traffic: A, B and C once each, C twice where it is read too."""
+    m, n, k = task.shape
+    passes_over_c = 2 if task.scalars["beta"] else 1
+    return (m * k + k * n + passes_over_c * m * n) * task.element.itemsize
 
 
-def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float]):
-    """A, B and C uniform in [-1, 1); C is NaN where beta = 0 says that it is not read."""
-    m, n, k = shape
+def scalars(task: Task) -> tuple[np.generic, np.generic]:
+    """Return alpha and beta in the type that kernels take them in."""
+    real = np.dtype(task.element.sums.name).type
+    return real(task.scalars["alpha"]), real(task.scalars["beta"])
+
+
+def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
+    """Draw A, B and C uniform in [-1, 1); C is NaN where beta = 0, as it must not be read."""
+    m, n, k = task.shape
     arrays = {}
     for name, dimensions in (("A", (m, k)), ("B", (k, n)), ("C", (m, n))):
-        arrays[name] = np.empty(dimensions, dtype)
+        arrays[name] = np.empty(dimensions, task.dtype)
         draw_into(arrays[name], rng)
-    if parameters["beta"] == 0:
+    if task.scalars["beta"] == 0:
         arrays["C"].fill(np.nan)
     return arrays
 
@@ -212,7 +308,11 @@ def draw_into(x: np.ndarray, rng: np.random.Generator) -> None:
     streams = rng.spawn(-(-len(x) // accuracy.ROWS))
 
     def fill(rows: slice) -> None:
-        streams[rows.start // accuracy.ROWS].random(dtype=x.dtype, out=x[rows])
+        stream = streams[rows.start // accuracy.ROWS]
+        if x.dtype in (np.float32, np.float64):
+            stream.random(dtype=x.dtype, out=x[rows])
+        else:
+            x[rows] = stream.random(x[rows].shape, np.float32)
         x[rows] *= 2
         x[rows] -= 1
 
@@ -222,19 +322,25 @@ def draw_into(x: np.ndarray, rng: np.random.Generator) -> None:
 class Truth:
     """A product in higher precision than that of its inputs, and the errors that rounding may cause in theirs."""
 
-    def __init__(self, arrays: Mapping[str, np.ndarray], parameters: Mapping[str, float]):
+    def __init__(self, task: Task, arrays: Mapping[str, np.ndarray]):
         self.a, self.b, self.c = arrays["A"], arrays["B"], arrays["C"]
-        self.dtype = str(self.a.dtype)
-        self.alpha, self.beta = (float(self.a.dtype.type(parameters[name])) for name in ("alpha", "beta"))
-        self.wide = np.float64 if self.dtype == "float32" else np.longdouble
+        self.element, self.sums = task.element, task.element.sums
+        self.alpha, self.beta = map(float, scalars(task))
+        self.wide = np.dtype(task.element.truth).type
         k = self.a.shape[1]
-        self.bound = accuracy.gamma(k + 2, self.dtype)
-        self.underflow = (k + 2) * float(np.finfo(self.dtype).tiny)  # kernels may flush subnormal numbers to zero
+        self.bound = accuracy.gamma(k + 2, self.sums.unit_roundoff)
+        # what is added up in a wider type is rounded once more when it is stored
+        self.stored = self.element.unit_roundoff if self.sums is not self.element else 0.0
+        # kernels may flush subnormal numbers to zero; a narrower type rounds them
+        self.underflow = (k + 2) * float(np.finfo(self.sums.name).tiny)
+        if self.stored:
+            self.underflow += float(np.finfo(self.element.name).smallest_subnormal)
 
     def elements(self, rows) -> tuple[np.ndarray, np.ndarray]:
         """The elements of some rows of C and the error allowed in each; B is widened in panels.
 
-        That is ``gamma_{k+2} (|alpha| |A| |B| + |beta| |C|)`` (Higham, 3.13).
+        That is ``gamma_{k+2} (|alpha| |A| |B| + |beta| |C|)`` (Higham, 3.13), and a unit roundoff of the result
+        where sums are stored in a narrower type.
         """
         alpha, beta, wide, n = self.alpha, self.beta, self.wide, self.b.shape[1]
         truth, allowed = np.empty((2, len(rows), n), wide)
@@ -245,7 +351,7 @@ class Truth:
 
         def widen(panel: slice) -> None:
             b = self.b[:, panel].astype(np.float64)
-            product = a @ b if self.dtype == "float32" else accuracy.exact_product(a, b)
+            product = a @ b if self.wide is np.float64 else accuracy.exact_product(a, b)
             truth[:, panel] = alpha * product + beta * start[:, panel]
             allowed[:, panel] = abs(alpha) * (np.abs(a) @ np.abs(b)) + abs(beta) * np.abs(start[:, panel])
 
@@ -254,7 +360,7 @@ class Truth:
                 widen(slice(first, first + PANEL))
         else:
             accuracy.in_threads(widen, n, PANEL // 8)
-        return truth, self.bound * allowed + self.underflow
+        return truth, self.bound * allowed + self.stored * np.abs(truth) + self.underflow
 
     def row_sums(self, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The sums of each row of C with each column of ``signs`` and the error allowed, which hardly grows with k.
@@ -268,11 +374,11 @@ class Truth:
         if self.beta:
             sums += self.beta * accuracy.row_sums(self.c, signs)
             norms += abs(self.beta) * accuracy.row_norms(self.c)
-        allowed = ROUNDINGS * float(np.finfo(self.dtype).eps) / 2 * norms + len(signs) * self.underflow
+        allowed = ROUNDINGS * self.element.unit_roundoff * norms + len(signs) * self.underflow
         return sums, allowed[:, None]
 
 
-def reference(arrays: Mapping[str, np.ndarray], parameters: Mapping[str, float]) -> Callable[[np.ndarray], Verdict]:
+def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:
     """Return the judge of a computed C (m x n), from inputs that it keeps.
 
     Every element of a product up to ``accuracy.COMPONENTWISE_LIMIT`` multiply-adds is held to what rounding may
@@ -280,9 +386,9 @@ def reference(arrays: Mapping[str, np.ndarray], parameters: Mapping[str, float])
     float32 lose a term. So each row is judged by Freivalds' random products with signs besides, which find what is
     wrong in rows that are not sampled, too.
     """
-    truth = Truth(arrays, parameters)
+    truth = Truth(task, arrays)
     (m, k), n, wide = truth.a.shape, truth.b.shape[1], np.dtype(truth.wide)
-    products = 2 if truth.dtype == "float32" else 7
+    products = 2 if wide == np.float64 else 7
     rng = np.random.default_rng()
     if everything := products * m * n * k <= accuracy.COMPONENTWISE_LIMIT:
         rows, name = np.arange(m), f"componentwise, {wide.name}"
@@ -309,68 +415,13 @@ def reference(arrays: Mapping[str, np.ndarray], parameters: Mapping[str, float])
     return judge
 
 
-def arguments(shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float], arrays: Mapping) -> tuple:
-    """The arguments of every matmul kernel, BLAS fashion: sizes, scalars, arrays, leading dimensions."""
-    m, n, k = map(np.int32, shape)
-    real = np.dtype(dtype).type
-    alpha, beta = real(parameters["alpha"]), real(parameters["beta"])
+def arguments(task: Task, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the arguments of every kernel, as BLAS has them: sizes, scalars, arrays, leading dimensions."""
+    m, n, k = map(np.int32, task.shape)
+    alpha, beta = scalars(task)
     a, b, c = (arrays[name] for name in "ABC")
     lda, ldb, ldc = (np.int32(array.strides[0] // array.itemsize) for array in (a, b, c))
     return m, n, k, alpha, a, lda, b, ldb, beta, c, ldc
-
-
-def covered(variant: Variant, dtype: str, parameters: Mapping[str, float]) -> tuple[int, int]:
-    """Rows and columns of C that one block computes."""
-    constants, tile = variant.constants_of(dtype), int(parameters.get("tile", 0))
-    return constants.get("ROWS", tile), constants.get("COLUMNS", tile)
-
-
-def launches(
-    variant: Variant,
-    shape: tuple[int, ...],
-    dtype: str,
-    parameters: Mapping[str, float],
-    arrays: Mapping,
-    multiprocessors: int,
-) -> list[Launch]:
-    """One launch of blocks that cover C; of an ``exact`` variant, as many as fit into C."""
-    m, n, k = shape
-    rows, columns = covered(variant, dtype, parameters)
-    grid = (n // columns, m // rows) if variant.exact else (-(-n // columns), -(-m // rows))
-    if 0 in grid:
-        return []
-    if most := variant.constants.get("MAX_BLOCKS"):
-        steps = -(-k // variant.constants["DEPTH"])
-        grid = (blocks_that_divide(math.prod(grid), steps, min(most, multiprocessors)),)
-    shared = shared_bytes(variant, dtype)
-    return [Launch(grid, variant.block or (columns, rows), arguments(shape, dtype, parameters, arrays), shared)]
-
-
-def blocks_that_divide(tiles: int, steps: int, most: int) -> int:
-    """Blocks that are to compute ``tiles`` tiles of ``steps`` steps each, where ``most`` can work at the same time.
-
-    They are as many as the tiles where to divide those would save less than to add up the parts costs: then each has
-    one, or none of those that work at the same time is idle.
-    """
-    idle = -tiles % most  # in the last round, if no tile is divided
-    if idle * steps <= WORTH_DIVIDING * most:
-        return tiles
-    return min(most, max(tiles, tiles * steps // LEAST_STEPS))
-
-
-def shared_bytes(variant: Variant, dtype: str) -> int:
-    """Dynamic shared memory of a ring of stages: a tile of A and one of B each, padded, or the parts of B alone."""
-    constants, itemsize = variant.constants_of(dtype), np.dtype(dtype).itemsize
-    if "STAGES" not in constants:
-        return 0
-    rows, columns, depth, stages = (constants[name] for name in ("ROWS", "COLUMNS", "DEPTH", "STAGES"))
-    if "PARTS" in constants:
-        tiles = constants["PARTS"] * depth * columns * itemsize
-    elif "WARP_ROWS" in constants:  # A and B by rows
-        tiles = rows * (depth + 4) * itemsize + depth * (columns * itemsize + 32)
-    else:  # A by columns, B by rows that need no padding
-        tiles = depth * (rows * itemsize + 16) + depth * columns * itemsize
-    return stages * tiles
 
 
 MATMUL = Operation(
@@ -379,7 +430,7 @@ MATMUL = Operation(
     dimensions=("m", "n", "k"),
     operands=OPERANDS,
     dtypes=("float32", "float64"),
-    parameters={"alpha": 1.5, "beta": 0.5},
+    scalars={"alpha": 1.5, "beta": 0.5},
     ladder=LADDER,
     metric="flops",
     flops=flops,
@@ -387,7 +438,4 @@ MATMUL = Operation(
     draw=draw,
     reference=reference,
     arguments=arguments,
-    launches=launches,
-    scratch=lambda variant, shape: {},
-    algorithms=PRODUCTS,
 )

@@ -3,59 +3,130 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from hpcmm.model import Launch, Operand, Operation, Variant, Verdict
+from hpcmm.model import Geometry, Launch, Operand, Operation, Task, Variant, Verdict
 from hpcmm.operations import accuracy
-from hpcmm.operations.algorithms import REDUCTIONS
 
-B128 = (128,)  # the block of 004 and of Harris
-TWO = {"PER_THREAD": 2}
+
+@dataclass(frozen=True)
+class Passes(Geometry):
+    """Launches of one kernel, each over the partial results of the one before, until one result is left.
+
+    There is no barrier across blocks but the end of a launch.
+
+    Parameters
+    ----------
+    per_thread : int
+        Elements that a thread loads at least.
+    most_blocks : int
+        Limit of the grid; 0 for none.
+    block : int
+        Threads of a block; 128 as in 004 and in Harris.
+    one_launch : bool
+        Whether the blocks combine their results themselves, in a single launch.
+    """
+
+    per_thread: int = 1
+    most_blocks: int = 0
+    block: int = 128
+    one_launch: bool = False
+
+    def macros(self, task: Task) -> dict[str, int]:
+        return {"BLOCK": self.block, "PER_THREAD": self.per_thread, "MAX_BLOCKS": self.most_blocks}
+
+    def blocks(self, n: int) -> list[int]:
+        """Return the number of blocks of each launch over n elements; an empty input has one block too."""
+        counts = []
+        while not counts or n > 1:
+            n = max(1, -(-n // (self.block * self.per_thread)))
+            n = min(n, self.most_blocks or n)
+            counts.append(n)
+            if self.one_launch:
+                break
+        return counts
+
+    def workspace(self, task: Task) -> dict[str, int]:
+        return {f"partial{i}": count for i, count in enumerate(self.blocks(*task.shape)[:-1])}
+
+    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+        x, n, result, nothing = task.operation.arguments(task, arrays)
+        launches = []
+        counts = self.blocks(*task.shape)
+        for i, count in enumerate(counts):
+            target = result if i == len(counts) - 1 else arrays[f"partial{i}"]
+            launches.append(Launch((count,), (self.block,), (x, n, target, nothing)))
+            x, n = target, np.uint64(count)
+        return launches
+
+
+def numpy_reduction(backend: Any, task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[], None]:
+    reduce = UFUNCS[task.operation.combination].reduce
+    initial = identity(task.operation.combination, task.dtype)
+    return lambda: reduce(arrays["x"], dtype=task.dtype, out=arrays["result"], initial=initial)
+
+
+def cub(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], None]:
+    """CUB's device-wide reduction, which has no minimum of no elements."""
+    x, result = arrays["x"], arrays["result"]
+    if x.size == 0:
+        nothing = identity(task.operation.combination, task.dtype)
+        return lambda: result.fill(nothing)
+    return backend.reduction(task.operation.combination, x, result)
+
 
 LADDER = (  # the order here is the order of the rungs
     Variant("serial", "cpu", "one loop on one thread", source="004"),
     Variant("openmp", "cpu", "a stretch a thread, their results combined in order"),
-    Variant("numpy", "cpu", "NumPy's reduction", baseline=True, deterministic=False),
+    Variant("numpy", "cpu", "NumPy's reduction", library=numpy_reduction, deterministic=False),
     Variant(
-        "divergent", "cuda", "interleaved addressing by a modulo: warps diverge", source="004 kernel 1", block=B128
+        "divergent",
+        "cuda",
+        "interleaved addressing by a modulo: warps diverge",
+        source="004 kernel 1",
+        geometry=Passes(),
     ),
-    Variant("strided", "cuda", "interleaved addressing by a stride: bank conflicts", source="004 kernel 2", block=B128),
     Variant(
-        "sequential", "cuda", "the lower half of the threads takes in the upper half", source="004 kernel 3", block=B128
+        "strided",
+        "cuda",
+        "interleaved addressing by a stride: bank conflicts",
+        source="004 kernel 2",
+        geometry=Passes(),
     ),
-    Variant("first_add", "cuda", "first combination while loading", source="004 kernel 4", block=B128, constants=TWO),
-    Variant("last_warp", "cuda", "the last warp written out", source="004 kernel 5", block=B128, constants=TWO),
-    Variant("unrolled", "cuda", "all steps written out", source="Harris kernel 6", block=B128, constants=TWO),
+    Variant(
+        "sequential",
+        "cuda",
+        "the lower half of the threads takes in the upper half",
+        source="004 kernel 3",
+        geometry=Passes(),
+    ),
+    Variant("first_add", "cuda", "first combination while loading", source="004 kernel 4", geometry=Passes(2)),
+    Variant("last_warp", "cuda", "the last warp written out", source="004 kernel 5", geometry=Passes(2)),
+    Variant("unrolled", "cuda", "all steps written out", source="Harris kernel 6", geometry=Passes(2)),
     Variant(
         "several_per_thread",
         "cuda",
         "a limited grid strides over the input",
         source="Harris kernel 7",
-        block=B128,
-        constants={"PER_THREAD": 8, "MAX_BLOCKS": 2112},
+        geometry=Passes(8, 2112),
     ),
-    Variant(
-        "shuffle",
-        "cuda",
-        "the lanes of a warp exchange registers",
-        block=B128,
-        constants={"PER_THREAD": 8, "MAX_BLOCKS": 2112},
-    ),
+    Variant("shuffle", "cuda", "the lanes of a warp exchange registers", geometry=Passes(8, 2112)),
     Variant(
         "one_launch",
         "cuda",
         "16 bytes a load; the last block combines the results of all, in fixed order",
-        block=(256,),
-        constants={"PER_THREAD": 16, "MAX_BLOCKS": 1056},
-        one_launch=True,
+        geometry=Passes(16, 1056, block=256, one_launch=True),
     ),
-    Variant("cub", "cuda", "CUB's device-wide reduction", baseline=True),
+    Variant("cub", "cuda", "CUB's device-wide reduction", library=cub),
 )
 
 OPERANDS = (Operand("x", ("n",), "rows", "in"), Operand("result", (), "combined", "out"))
 IDENTITIES = {"sum": 0, "minimum": np.inf, "maximum": -np.inf}
+UFUNCS = {"sum": np.add, "minimum": np.minimum, "maximum": np.maximum}
 
 
 def identity(combination: str, dtype: str) -> np.generic:
@@ -70,41 +141,39 @@ def identity(combination: str, dtype: str) -> np.generic:
     return np.dtype(dtype).type(value)
 
 
-def flops(shape: tuple[int, ...], parameters: Mapping[str, float]) -> int:
-    """One combination an element, less one."""
-    return max(shape[0] - 1, 0)
+def flops(task: Task) -> int:
+    """Return one combination an element, less one."""
+    return max(task.shape[0] - 1, 0)
 
 
-def nbytes(shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float]) -> int:
-    """Compulsory traffic: every element once, the result once."""
-    return (shape[0] + 1) * np.dtype(dtype).itemsize
+def nbytes(task: Task) -> int:
+    """Return the compulsory traffic: every element once, the result once."""
+    return (task.shape[0] + 1) * task.element.itemsize
 
 
-def draw_terms(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float]):
-    """Whole numbers 1..8 with a random sign: no partial sum of theirs is rounded, in any order.
+def draw_terms(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
+    """Draw whole numbers 1..8 with a random sign: no partial sum of theirs is rounded, in any order.
 
     So the result is checked for equality, which finds each element that was lost or taken twice; a
     rounding bound would hide them from about 2^12 elements on. In float32, sums stay below 2^24 for
     certain up to 2^21 elements; beyond, a partial sum of random signs would have to stray by hundreds
     of standard deviations to reach it (2^30 elements: 2^24 is 101 of them).
     """
-    x = np.frombuffer(rng.bytes(shape[0]), np.int8) >> 4  # -8..7
+    x = np.frombuffer(rng.bytes(task.shape[0]), np.int8) >> 4  # -8..7
     x += x >= 0  # no zero, which could be lost unseen
-    return {"x": x.astype(dtype)}
+    return {"x": x.astype(task.dtype)}
 
 
-def draw_around(
-    sign: int, rng: np.random.Generator, shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float]
-):
-    """Numbers on one side of zero, of which a random one is nearest to it by far: the extreme.
+def draw_around(sign: int, rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
+    """Draw numbers on one side of zero, of which a random one is nearest to it by far: the extreme.
 
     So a zero from anywhere gives a wrong result, and so does the loss of the extreme. That of any other
     element cannot; the same kernels find it in a sum.
     """
-    if dtype == "int32":
-        x = rng.integers(2**29, 2**30, shape, dtype=np.int32)
+    if task.element.is_integer:
+        x = rng.integers(2**29, 2**30, task.shape, dtype=task.dtype)
     else:
-        x = rng.random(shape, dtype)
+        x = rng.random(task.shape, task.dtype)
         x += 1
     if len(x):
         i = rng.integers(len(x))
@@ -113,76 +182,29 @@ def draw_around(
     return {"x": x}
 
 
-def reference(
-    combination: str, ufunc: np.ufunc, arrays: Mapping[str, np.ndarray], parameters: Mapping[str, float]
-) -> Callable[[np.ndarray], Verdict]:
+def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:
     """Return the judge of a computed result: it must equal NumPy's in float64, which these inputs leave exact."""
-    x = arrays["x"]
-    truth = np.array(ufunc.reduce(x, dtype=np.float64, initial=identity(combination, str(x.dtype))))
+    combination, x = task.operation.combination, arrays["x"]
+    truth = UFUNCS[combination].reduce(x, dtype=np.float64, initial=identity(combination, str(x.dtype)))
     name = f"exact {combination}, float64"
-    return lambda got: accuracy.judge(np.asarray(got, np.float64), truth, np.zeros(()), 0.0, name)
+    return lambda got: accuracy.judge(np.asarray(got, np.float64), np.array(truth), np.zeros(()), 0.0, name)
 
 
-def arguments(
-    combination: str, shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float], arrays: Mapping
-) -> tuple:
-    """The arguments of every kernel: input, its length, where the result goes, the result of no elements."""
-    return arrays["x"], np.uint64(shape[0]), arrays["result"], identity(combination, dtype)
+def arguments(task: Task, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the arguments of every kernel: input, its length, where the result goes, the result of no elements."""
+    nothing = identity(task.operation.combination, task.dtype)
+    return arrays["x"], np.uint64(task.shape[0]), arrays["result"], nothing
 
 
-def pass_lengths(variant: Variant, n: int) -> list[int]:
-    """Blocks of each pass, which are the partial results that it leaves; the last pass has one.
-
-    A variant that combines its blocks' results itself has a single pass. An empty input has one block too.
-    """
-    elements = variant.block[0] * variant.constants.get("PER_THREAD", 1)
-    lengths = []
-    while not lengths or n > 1:
-        n = max(1, -(-n // elements))
-        n = min(n, variant.constants.get("MAX_BLOCKS", n))
-        lengths.append(n)
-        if variant.one_launch:
-            break
-    return lengths
-
-
-def scratch(variant: Variant, shape: tuple[int, ...]) -> dict[str, int]:
-    """Elements of each array of partial results; the last pass writes the result itself."""
-    if variant.baseline or variant.device == "cpu":
-        return {}
-    return {f"partial{i}": length for i, length in enumerate(pass_lengths(variant, shape[0])[:-1])}
-
-
-def launches(
-    combination: str,
-    variant: Variant,
-    shape: tuple[int, ...],
-    dtype: str,
-    parameters: Mapping[str, float],
-    arrays: Mapping,
-    multiprocessors: int,
-) -> list[Launch]:
-    """Several passes of one kernel: there is no barrier across blocks but the end of a launch."""
-    passes, source, n = [], arrays["x"], shape[0]
-    lengths = pass_lengths(variant, n)
-    for i, blocks in enumerate(lengths):
-        target = arrays["result"] if i == len(lengths) - 1 else arrays[f"partial{i}"]
-        passes.append(Launch((blocks,), variant.block, (source, np.uint64(n), target, identity(combination, dtype))))
-        source, n = target, blocks
-    return passes
-
-
-def reduction(combination: str, ufunc: np.ufunc, combine: str, draw: Callable[..., dict]) -> Operation:
+def reduction(combination: str, macros: Mapping[str, Mapping[str, str]], draw: Callable[..., dict]) -> Operation:
     """Return the record of one reduction.
 
     Parameters
     ----------
     combination : {"sum", "minimum", "maximum"}
         Its name too.
-    ufunc : ufunc
-        NumPy's function of two elements, which gives the truth.
-    combine : str
-        The same in CUDA, an expression of ``a`` and ``b``.
+    macros : mapping
+        By device, the combination of ``a`` and ``b`` as the sources name it.
     draw : callable
         Draws inputs of which every order of combinations has the same result, exactly.
     """
@@ -192,22 +214,24 @@ def reduction(combination: str, ufunc: np.ufunc, combine: str, draw: Callable[..
         dimensions=("n",),
         operands=OPERANDS,
         dtypes=("int32", "float32", "float64"),
-        parameters={},
+        scalars={},
         ladder=LADDER,
         metric="bytes",
         flops=flops,
         bytes=nbytes,
         draw=draw,
-        reference=partial(reference, combination, ufunc),
-        arguments=partial(arguments, combination),
-        launches=partial(launches, combination),
-        scratch=scratch,
-        macros={"COMBINE(a, b)": combine},
+        reference=reference,
+        arguments=arguments,
+        macros=macros,
         combination=combination,
-        algorithms=REDUCTIONS,
     )
 
 
-SUM = reduction("sum", np.add, "((a) + (b))", draw_terms)
-MINIMUM = reduction("minimum", np.minimum, "min(a, b)", partial(draw_around, 1))
-MAXIMUM = reduction("maximum", np.maximum, "max(a, b)", partial(draw_around, -1))
+def written(cuda: str, c: str, operator: str) -> dict[str, dict[str, str]]:
+    """Return the macros of a combination: an expression of a and b in CUDA and in C, and OpenMP's operator."""
+    return {"cuda": {"COMBINE(a, b)": cuda}, "cpu": {"COMBINE(a, b)": c, "OPERATOR": operator}}
+
+
+SUM = reduction("sum", written("((a) + (b))", "((a) + (b))", "+"), draw_terms)
+MINIMUM = reduction("minimum", written("min(a, b)", "((b) < (a) ? (b) : (a))", "min"), partial(draw_around, 1))
+MAXIMUM = reduction("maximum", written("max(a, b)", "((a) < (b) ? (b) : (a))", "max"), partial(draw_around, -1))

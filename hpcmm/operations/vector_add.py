@@ -3,29 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from hpcmm.model import Launch, Operand, Operation, Variant, Verdict
+from hpcmm.model import Geometry, Launch, Operand, Operation, Task, Variant, Verdict
 from hpcmm.operations import accuracy
-from hpcmm.operations.algorithms import SCATTER
 
-B256 = (256,)  # the block of 004
+
+@dataclass(frozen=True)
+class OverVector(Geometry):
+    """Blocks of ``block`` threads over a vector, ``per_thread`` elements each; 256 threads as in 004.
+
+    ``most_blocks`` limits the grid; 0 for no limit.
+    """
+
+    per_thread: int = 1
+    most_blocks: int = 0
+    block: int = 256
+
+    def macros(self, task: Task) -> dict[str, int]:
+        return {"BLOCK": self.block, "PER_THREAD": self.per_thread, "MAX_BLOCKS": self.most_blocks}
+
+    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+        blocks = -(-task.shape[0] // (self.block * self.per_thread))
+        blocks = min(blocks, self.most_blocks or blocks)
+        return [Launch((blocks,), (self.block,), arguments(task, arrays))] if blocks else []
+
+
+def numpy_add(backend: Any, task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[], None]:
+    return lambda: np.add(arrays["x"], arrays["y"], out=arrays["z"])
+
+
+def cupy_add(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], None]:
+    """CuPy's own elementwise kernel: no library of the vendor adds whole vectors."""
+    return backend.addition(arrays["x"], arrays["y"], arrays["z"])
+
 
 LADDER = (  # the order here is the order of the rungs
     Variant("serial", "cpu", "one loop on one thread", source="004 unit 1"),
     Variant("openmp", "cpu", "parallel for"),
-    Variant("numpy", "cpu", "NumPy's add", baseline=True),
-    Variant("one_per_thread", "cuda", "one thread adds one element", source="004 unit 1", block=B256),
-    Variant(
-        "grid_stride",
-        "cuda",
-        "a limited grid strides over the vectors",
-        block=B256,
-        constants={"PER_THREAD": 4, "MAX_BLOCKS": 1056},
-    ),
-    Variant("vectorized", "cuda", "16 bytes a load", block=B256, constants={"PER_THREAD": 4}),
-    Variant("cupy", "cuda", "CuPy's elementwise add", baseline=True),
+    Variant("numpy", "cpu", "NumPy's add", library=numpy_add),
+    Variant("one_per_thread", "cuda", "one thread adds one element", source="004 unit 1", geometry=OverVector()),
+    Variant("grid_stride", "cuda", "a limited grid strides over the vectors", geometry=OverVector(4, 1056)),
+    Variant("vectorized", "cuda", "16 bytes a load", geometry=OverVector(4)),
+    Variant("cupy", "cuda", "CuPy's elementwise add", library=cupy_add),
 )
 
 OPERANDS = (
@@ -35,27 +58,27 @@ OPERANDS = (
 )
 
 
-def flops(shape: tuple[int, ...], parameters: Mapping[str, float]) -> int:
-    """One addition an element."""
-    return shape[0]
+def flops(task: Task) -> int:
+    """Return one addition an element."""
+    return task.shape[0]
 
 
-def nbytes(shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float]) -> int:
-    """Compulsory traffic: x, y and z once each."""
-    return 3 * shape[0] * np.dtype(dtype).itemsize
+def nbytes(task: Task) -> int:
+    """Return the compulsory traffic: x, y and z once each."""
+    return 3 * task.shape[0] * task.element.itemsize
 
 
-def draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float]):
-    """Uniform x and y in [-1, 1), whose sums are rounded; whole numbers so small that no sum overflows.
+def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
+    """Draw uniform x and y in [-1, 1), whose sums are rounded; integers so small that no sum overflows.
 
-    Nor is a sum of those the least int32, which stands for "no result" where there is no NaN.
+    No sum is the least integer either, which stands for "no result" where there is no NaN.
     """
-    if dtype == "int32":
-        return {name: rng.integers(1 - 2**30, 2**30, shape, dtype=np.int32) for name in "xy"}
-    return {name: 2 * rng.random(shape, dtype) - 1 for name in "xy"}
+    if task.element.is_integer:
+        return {name: rng.integers(1 - 2**30, 2**30, task.shape, dtype=task.dtype) for name in "xy"}
+    return {name: 2 * rng.random(task.shape, task.dtype) - 1 for name in "xy"}
 
 
-def reference(arrays: Mapping[str, np.ndarray], parameters: Mapping[str, float]) -> Callable[[np.ndarray], Verdict]:
+def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:
     """Return the judge of a computed z: it must equal NumPy's sum at every element.
 
     A single addition is correctly rounded in IEEE arithmetic, so any two right results are equal.
@@ -72,24 +95,9 @@ def reference(arrays: Mapping[str, np.ndarray], parameters: Mapping[str, float])
     return judge
 
 
-def arguments(shape: tuple[int, ...], dtype: str, parameters: Mapping[str, float], arrays: Mapping) -> tuple:
-    """The arguments of every kernel: both inputs, the output, their length."""
-    return arrays["x"], arrays["y"], arrays["z"], np.uint64(shape[0])
-
-
-def launches(
-    variant: Variant,
-    shape: tuple[int, ...],
-    dtype: str,
-    parameters: Mapping[str, float],
-    arrays: Mapping,
-    multiprocessors: int,
-) -> list[Launch]:
-    """One launch of blocks that cover z, or of as many as the variant allows; none for an empty z."""
-    elements = variant.block[0] * variant.constants.get("PER_THREAD", 1)
-    blocks = -(-shape[0] // elements)
-    blocks = min(blocks, variant.constants.get("MAX_BLOCKS", blocks))
-    return [Launch((blocks,), variant.block, arguments(shape, dtype, parameters, arrays))] if blocks else []
+def arguments(task: Task, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the arguments of every kernel: both inputs, the output, their length."""
+    return arrays["x"], arrays["y"], arrays["z"], np.uint64(task.shape[0])
 
 
 VECTOR_ADD = Operation(
@@ -98,7 +106,7 @@ VECTOR_ADD = Operation(
     dimensions=("n",),
     operands=OPERANDS,
     dtypes=("int32", "float32", "float64"),
-    parameters={},
+    scalars={},
     ladder=LADDER,
     metric="bytes",
     flops=flops,
@@ -106,7 +114,4 @@ VECTOR_ADD = Operation(
     draw=draw,
     reference=reference,
     arguments=arguments,
-    launches=launches,
-    scratch=lambda variant, shape: {},
-    algorithms=(SCATTER,),
 )

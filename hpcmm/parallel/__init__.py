@@ -1,1 +1,40 @@
-"""Work spread over MPI ranks; mpi4py is imported nowhere else."""
+"""Operations distributed over MPI ranks.
+
+Each algorithm is one module: its record, its run, its memory and its predicted time. Importing the package starts
+neither MPI nor a device; ``world`` and ``transports.choice`` start MPI.
+"""
+
+from __future__ import annotations
+
+from hpcmm.model import HpcmmError, Operation
+from hpcmm.parallel.algorithm import Algorithm
+from hpcmm.parallel.all_reduce import ALL_REDUCE
+from hpcmm.parallel.cublasmp import CUBLASMP
+from hpcmm.parallel.resident import RESIDENT
+from hpcmm.parallel.ring import RING
+from hpcmm.parallel.scatter import SCATTER
+from hpcmm.parallel.staged import STAGED
+from hpcmm.parallel.summa import SUMMA
+
+# By name, in the order of tables and figures: the textbook's first, each product does more than the one before it.
+# Adding a record here is all that a further algorithm takes.
+ALGORITHMS = {each.name: each for each in (SCATTER, STAGED, RESIDENT, RING, SUMMA, CUBLASMP, ALL_REDUCE)}
+
+
+def algorithms_of(operation: Operation) -> tuple[Algorithm, ...]:
+    """Return the algorithms that suit an operation, in their order."""
+    return tuple(algorithm for algorithm in ALGORITHMS.values() if algorithm.suits(operation))
+
+
+def algorithm_of(operation: Operation, name: str) -> Algorithm:
+    """Return an algorithm by name.
+
+    Raises
+    ------
+    HpcmmError
+        If there is none of that name that suits the operation.
+    """
+    known = {algorithm.name: algorithm for algorithm in algorithms_of(operation)}
+    if name not in known:
+        raise HpcmmError(f"algorithm {name!r} does not suit {operation.name}; allowed: {', '.join(known) or 'none'}")
+    return known[name]

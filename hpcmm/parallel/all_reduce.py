@@ -1,69 +1,115 @@
-"""The reduction of a vector that lies on the devices: each rank reduces its part, then all combine their results.
+"""The reduction of vectors on the devices: each rank reduces its part, then an all-reduce combines the results.
 
-The combination leaves the result on every device, as a program that goes on computing there would want it. NCCL
-combines in the stream; any other transport takes the one number through host memory and MPI.
+The result ends on every device, where a program would go on computing with it. NCCL combines in the stream. Other
+transports move the one number through host memory and MPI.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hpcmm.model import Variant
-from hpcmm.parallel.block_rows import BlockRows
-from hpcmm.parallel.distribution import LEAD, Distribution
+from hpcmm.model import Operation, Task
+from hpcmm.parallel.algorithm import Algorithm
+from hpcmm.parallel.collectives import BlockRows
+from hpcmm.parallel.cost import Machine
+from hpcmm.parallel.distribution import QUEUE_SPINS, Distribution
+from hpcmm.parallel.memory import Need, local_elements, whole_elements
+from hpcmm.parallel.schedules import block_rows
+
+
+def is_reduction(operation: Operation) -> bool:
+    """Return whether an operation combines the elements of vectors, divided by blocks, into one number."""
+    inputs = [each for each in operation.operands if each.role == "in"]
+    results = [each for each in operation.operands if each.role != "in"]
+    return (
+        len(operation.dimensions) == 1
+        and all((each.dimensions, each.distribution) == (operation.dimensions, "rows") for each in inputs)
+        and [(each.dimensions, each.distribution, each.role) for each in results] == [((), "combined", "out")]
+    )
 
 
 class AllReduce(Distribution):
-    """A part of the vector and the whole's result on each device."""
+    """A part of each vector, and the result of the whole, on each device."""
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
         backend, dtype = self.backend, self.dtype
         parts = BlockRows(self.comm, self.shape[0])
-        whole = self.inputs.get("x")
-        part = np.empty(parts.rows, dtype) if whole is None else parts.part_of(whole)
-        parts.scatter(whole, part)
         self.local_shape = (parts.rows,)
-        self.arrays = {"x": backend.empty(self.local_shape, dtype), "result": backend.empty((), dtype)}
-        if part.size:
-            backend.copy(part, self.arrays["x"])
+        self.arrays = {}
+        for operand in self.operation.operands:
+            if operand.role == "out":
+                self.name, self.output = operand.name, backend.empty((), dtype)
+                self.arrays[operand.name] = self.output
+                continue
+            whole = self.inputs.get(operand.name)
+            part = np.empty(parts.rows, dtype) if whole is None else parts.part_of(whole)
+            parts.scatter(whole, part)
+            self.arrays[operand.name] = backend.empty(self.local_shape, dtype)
+            if part.size:
+                backend.copy(part, self.arrays[operand.name])
         if self.comm.rank == 0:
-            self.result["result"] = np.empty((), dtype)
+            self.result[self.name] = np.empty((), dtype)
 
     @property
-    def carried(self) -> str:
+    def transport_name(self) -> str:
         return self.transport.reduces if self.comm.size > 1 else ""
 
-    def prepare(self, variant: Variant, parameters: Mapping[str, float]) -> Callable[[], None]:
-        arguments = (self.operation, variant, self.local_shape, self.dtype, parameters, self.arrays)
-        reduce = self.backend.prepare(*arguments)
+    def prepare(self, task: Task) -> Callable[[], None]:
+        reduce = self.backend.prepare(dataclasses.replace(task, shape=self.local_shape), self.arrays)
 
         def run() -> None:
             reduce()
-            self.transport.all_reduce(self.arrays["result"], self.operation.combination)
+            self.transport.all_reduce(self.output, self.operation.combination)
 
         return run
 
     def poison(self) -> None:
-        for array in (*self.result.values(), self.arrays["result"]):
+        for array in (*self.result.values(), self.output):
             array.fill(self.poison_value)
 
     def call(self, run: Callable[[], None]) -> dict[str, float]:
-        """Run once and fetch the result: the way here is no part of the algorithm."""
+        """Run once and fetch the result; the time does not include the distribution of the inputs."""
         seconds = self.kernel(run, cold=False)
         self.fetch()
         return {"kernel": seconds, "total": seconds}
 
     def kernel(self, run: Callable[[], None], cold: bool) -> float:
-        self.arrays["result"].fill(self.poison_value)
+        self.output.fill(self.poison_value)
         self.backend.synchronize()
         self.comm.Barrier()
-        return self.backend.seconds_alone(run, cold, self.arrays, LEAD)
+        return self.backend.seconds_alone(run, cold, self.arrays, QUEUE_SPINS)
 
     def fetch(self) -> None:
         host = np.empty((), self.dtype)
-        self.backend.copy(self.arrays["result"], host)
+        self.backend.copy(self.output, host)
         if self.comm.rank == 0:
-            self.result["result"][...] = host
+            self.result[self.name][...] = host
+
+
+def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:
+    """Return the memory of a rank: its parts and the result; rank 0 copies its parts from the whole vectors."""
+    local = sum(local_elements(operation, shape, ranks, rank).values())
+    return Need(local, 0 if rank == 0 else local, whole_elements(operation, shape, rank))
+
+
+def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
+    """Predict the reduction of the largest part, and an all-reduce that grows with each doubling of the ranks."""
+    _, elements = block_rows(shape[0], ranks)[0]
+    return machine.local(elements) + (math.log2(ranks) * machine.doubling if ranks > 1 else 0.0)
+
+
+ALL_REDUCE = Algorithm(
+    "all_reduce",
+    "for reductions: the vector stays on the devices in parts, and the result is left on all of them",
+    distribution=AllReduce,
+    suits=is_reduction,
+    need=need,
+    predict=predict,
+    measures=("kernel",),
+    transport="nccl",
+)

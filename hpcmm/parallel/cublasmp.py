@@ -1,47 +1,49 @@
-"""The product by NVIDIA's cuBLASMp, through nvmath-python: what the algorithms of this package are held against.
+"""The product by NVIDIA's cuBLASMp, through nvmath-python: the library beside which our algorithms are measured.
 
-cuBLASMp takes column-major matrices: each rank has rows of A and C and columns of B, in slabs of one size. Of the
-layouts that it takes this is one of the faster. NVLink multicast stays off, as everywhere in this package.
+cuBLASMp takes column-major matrices: each rank has rows of A and C and columns of B, in slabs of one size. This is one
+of the faster layouts that it supports. NVLink multicast stays off, as everywhere in this package.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from hpcmm.model import HpcmmError, Variant
-from hpcmm.parallel.block_rows import BlockRows, deal
-from hpcmm.parallel.distribution import ProductInPlace
+from hpcmm.model import HpcmmError, Operation, Task
+from hpcmm.parallel.algorithm import Algorithm
+from hpcmm.parallel.collectives import BlockRows, scatter_blocks
+from hpcmm.parallel.memory import Need, whole_elements
+from hpcmm.parallel.product import ProductInPlace, is_product, local_rows
 from hpcmm.parallel.schedules import block_rows
 
 
 class Cublasmp(ProductInPlace):
     """Slabs on the devices, each stored as the transpose of a row-major array."""
 
-    def place(self) -> None:
+    def load(self) -> None:
         if importlib.util.find_spec("nvmath") is None:
             raise HpcmmError("algorithm cublasmp needs nvmath-python: pip install 'hpcmm[cublasmp]'")
         m, n, k = self.shape
         if m % self.comm.size or n % self.comm.size:
             raise HpcmmError(
-                f"algorithm cublasmp needs rows and columns that {self.comm.size} ranks divide; {m}x{n}x{k} has not"
+                f"algorithm cublasmp: m and n must be multiples of the number of ranks, {self.comm.size}; "
+                f"the shape is {m}x{n}x{k}"
             )
         self.rows = BlockRows(self.comm, m)
         columns = block_rows(n, self.comm.size)
         rows, (_, width) = self.rows.rows, columns[self.comm.rank]
-        self.a = self._placed("A", (rows, k), self.rows.scatter)
-        self.b = self._placed(
-            "B", (k, width), lambda whole, part: deal(self.comm, whole, part, [((0, k), column) for column in columns])
-        )
-        self.kept_c = self._placed("C", (rows, n), self.rows.scatter)
+        self.a = self._load("A", (rows, k), self.rows.scatter)
+        blocks = [((0, k), column) for column in columns]
+        self.b = self._load("B", (k, width), lambda whole, part: scatter_blocks(self.comm, whole, part, blocks))
+        self.saved_c = self._load("C", (rows, n), self.rows.scatter)
         self.c = self.backend.empty((n, rows), self.dtype)
         self.output = self.product = None
 
-    def _placed(self, name: str, shape: tuple[int, int], scatter: Callable) -> Any:
+    def _load(self, name: str, shape: tuple[int, int], scatter: Callable) -> Any:
         part = np.empty(shape, self.dtype)
         scatter(self.inputs.get(name), part)
         target = self.backend.empty(shape[::-1], self.dtype)
@@ -49,18 +51,18 @@ class Cublasmp(ProductInPlace):
         return target
 
     @property
-    def carried(self) -> str:
+    def transport_name(self) -> str:
         return "cublasmp"
 
     @property
     def arrays(self) -> dict[str, Any]:
         return {"A": self.a, "B": self.b, "C": self.c}
 
-    def received(self) -> list:
+    def receive_buffers(self) -> list:
         self.output = None
         return []
 
-    def prepare(self, variant: Variant, parameters: Mapping[str, float]) -> Callable[[], None]:
+    def prepare(self, task: Task) -> Callable[[], None]:
         os.environ.setdefault("NVSHMEM_DISABLE_NVLS", "1")
         os.environ.setdefault("NVSHMEM_SYMMETRIC_SIZE", "16G")
         import nvmath.distributed
@@ -68,10 +70,10 @@ class Cublasmp(ProductInPlace):
         from nvmath.distributed.linalg.advanced import Matmul
 
         if nvmath.distributed.get_context() is None:
-            nvmath.distributed.initialize(self.backend.device.id, self.comm, backends=["nvshmem", "nccl"])
-        added = {"c": self.c.T, "beta": parameters["beta"]} if parameters["beta"] else {}
+            nvmath.distributed.initialize(self.backend.index, self.comm, backends=["nvshmem", "nccl"])
+        added = {"c": self.c.T, "beta": task.scalars["beta"]} if task.scalars["beta"] else {}
         slabs = [Slab.X, Slab.Y, Slab.X]
-        self.product = Matmul(self.a.T, self.b.T, distributions=slabs, alpha=parameters["alpha"], **added)
+        self.product = Matmul(self.a.T, self.b.T, distributions=slabs, alpha=task.scalars["alpha"], **added)
         self.product.plan()
 
         def run() -> None:
@@ -88,3 +90,23 @@ class Cublasmp(ProductInPlace):
         if self.product is not None:
             self.product.free()
         super().close()
+
+
+def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:
+    """Return the memory of a rank: C three times, as the result is a new array, and all of B in the workspace."""
+    _, n, k = shape
+    rows, terms = local_rows(shape, ranks, rank)
+    device = rows * k + terms * n + 3 * rows * n + k * n
+    return Need(device, max(rows * k, terms * n, rows * n), whole_elements(operation, shape, rank))
+
+
+CUBLASMP = Algorithm(
+    "cublasmp",
+    "NVIDIA's cuBLASMp, through nvmath-python",
+    distribution=Cublasmp,
+    suits=is_product,
+    need=need,
+    measures=("kernel",),
+    variants=("cublas",),
+    package="nvmath",
+)

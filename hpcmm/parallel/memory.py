@@ -1,36 +1,41 @@
-"""What each algorithm takes of the memories, computed before anything is allocated."""
+"""What distributed algorithms take of host and device memory, computed before anything is allocated.
+
+Each algorithm's module has its own ``need``. The arithmetic needs neither MPI nor a device, so that a plan can use it.
+"""
 
 from __future__ import annotations
 
 import math
+import socket
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 import numpy as np
 import psutil
-from mpi4py import MPI
 
-from hpcmm.model import TEXTBOOK, HpcmmError, Operation, Point
-from hpcmm.parallel.schedules import block_rows, grid, panels
+from hpcmm.model import TEXTBOOK, Operation, Point
+from hpcmm.parallel.schedules import block_rows
 
-USABLE = 0.95  # of what is free; drivers and libraries take some as they go
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from hpcmm.parallel.algorithm import Algorithm
+
+USABLE = 0.95  # of the free memory; drivers and libraries allocate some later
 GIB = 2**30
-
-
-class MemoryShortageError(HpcmmError):
-    """A problem that cannot fit; the message has the figures and says what would."""
 
 
 @dataclass(frozen=True)
 class Need:
-    """Elements that one rank holds at once at most.
+    """The most elements that one rank holds at once.
 
     Parameters
     ----------
     device : int
-        On its device, which of a CPU is the host's memory.
+        On its device; for a CPU this is the host's memory.
     staging : int
         In host memory, on the way to a device that has memory of its own.
     whole : int
@@ -41,59 +46,76 @@ class Need:
     staging: int
     whole: int
 
+    def bytes(self, itemsize: int, in_host_memory: bool) -> tuple[int, int]:
+        """Return the bytes of host memory and of device memory; the latter is 0 if the device is the host."""
+        if in_host_memory:
+            return (self.whole + self.device) * itemsize, 0
+        return (self.whole + self.staging) * itemsize, self.device * itemsize
 
-def need(algorithm: str, operation: Operation, shape: tuple[int, ...], ranks: int, rank: int) -> Need:
-    """Return what a rank needs for an operation spread by an algorithm.
 
-    >>> from hpcmm.operations.matmul import MATMUL
-    >>> [need(name, MATMUL, (64, 64, 64), 4, 1).device // 1024 for name in ("scatter", "resident", "ring", "summa")]
-    [7, 7, 6, 7]
+def elements(operation: Operation, shape: Sequence[int]) -> dict[str, int]:
+    """Return the elements of each operand."""
+    size = dict(zip(operation.dimensions, shape, strict=True))
+    return {each.name: math.prod(size[d] for d in each.dimensions) for each in operation.operands}
+
+
+def local_elements(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> dict[str, int]:
+    """Return the elements of each operand on one rank: those of its block of rows, or all of a replicated operand."""
+    _, rows = block_rows(shape[0], ranks)[rank]
+    whole, local = elements(operation, shape), elements(operation, (rows, *shape[1:]))
+    replicated = [each.name for each in operation.operands if each.distribution == "replicated"]
+    return local | {name: whole[name] for name in replicated}
+
+
+def whole_elements(operation: Operation, shape: Sequence[int], rank: int) -> int:
+    """Return the elements of the whole arrays that a rank holds; only rank 0 holds any.
+
+    These are the inputs, the largest of them twice (each is drawn before it is copied to its place), and the result.
     """
-    sizes = dict(zip(operation.dimensions, shape, strict=True))
-    whole = {o.name: math.prod(sizes[d] for d in o.dimensions) for o in operation.operands}
-    inputs = [whole[o.name] for o in operation.operands if o.role != "out"]
-    results = sum(whole[o.name] for o in operation.operands if o.role != "in")
-    root = rank == 0
-    drawn = sum(inputs) + max(inputs)  # they are drawn before one after the other is copied to its place
-    if algorithm in (TEXTBOOK, "all_reduce"):
-        _, rows = block_rows(shape[0], ranks)[rank]
-        sizes[operation.dimensions[0]] = rows
-        part = {
-            o.name: whole[o.name] if o.distribution == "replicated" else math.prod(sizes[d] for d in o.dimensions)
-            for o in operation.operands
-        }
-        kept = sum(part[o.name] for o in operation.operands if o.role == "inout")
-        moved = sum(part[o.name] * (2 if o.role == "inout" else 1) for o in operation.operands)
-        return Need(sum(part.values()) + kept, 0 if root else moved, drawn + results if root else 0)
+    whole = elements(operation, shape)
+    inputs = [whole[each.name] for each in operation.operands if each.role != "out"]
+    results = sum(whole[each.name] for each in operation.operands if each.role != "in")
+    return sum(inputs) + max(inputs) + results if rank == 0 else 0
 
-    m, n, k = shape
-    _, rows = block_rows(m, ranks)[rank]
-    _, terms = block_rows(k, ranks)[rank]
-    most = block_rows(k, ranks)[0][1]
-    staging, copied = max(rows * k, terms * n, rows * n), 0
-    match algorithm:
-        case "staged":
-            device = rows * k + k * n + rows * n
-            staging, copied = 0, m * k + k * n + m * n  # into the memory that the node shares
-        case "resident":
-            device = rows * k + k * n + 2 * rows * n
-        case "ring":
-            device = rows * k + terms * n + 2 * rows * n + min(2, ranks - 1) * most * n
-        case "cublasmp":  # with a result of its own, and room for the whole of B among the library's
-            device = rows * k + terms * n + 3 * rows * n + k * n
-        case "summa":
-            of_rows, of_columns = grid(ranks)
-            i, j = divmod(rank, of_columns)
-            rows, columns = block_rows(m, of_rows)[i][1], block_rows(n, of_columns)[j][1]
-            a, b = rows * block_rows(k, of_columns)[j][1], block_rows(k, of_rows)[i][1] * columns
-            cut = panels(k, of_rows, of_columns)
-            buffers = min(2, len(cut)) * max(panel.terms for panel in cut) * (rows + columns) if ranks > 1 else 0
-            device, staging = a + b + 2 * rows * columns + buffers, max(a, b, rows * columns)
-    return Need(device, staging, drawn + copied + results if root else 0)
+
+def largest_need(
+    algorithm: Algorithm, operation: Operation, shape: Sequence[int], dtype: str, ranks: int, in_host_memory: bool
+) -> tuple[int, int]:
+    """Return the most memory that a problem takes where all ranks are on one node.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+        One that suits the operation.
+    operation : Operation
+    shape : sequence of int
+    dtype : str
+    ranks : int
+    in_host_memory : bool
+        Whether the devices compute in the host's memory, as the backend states it.
+
+    Returns
+    -------
+    host : int
+        Bytes of host memory that all ranks take together.
+    device : int
+        Most bytes of device memory that a rank takes; 0 if the device is the host.
+
+    Examples
+    --------
+    >>> from hpcmm.operations.matmul import MATMUL
+    >>> from hpcmm.parallel import ALGORITHMS
+    >>> [largest_need(ALGORITHMS[name], MATMUL, (64, 64, 64), "float64", 4, False) for name in ("ring", "summa")]
+    [(196608, 49152), (196608, 57344)]
+    """
+    itemsize = np.dtype(dtype).itemsize
+    needs = [algorithm.need(operation, shape, ranks, rank) for rank in range(ranks)]
+    taken = [need.bytes(itemsize, in_host_memory) for need in needs]
+    return sum(host for host, _ in taken), max(device for _, device in taken)
 
 
 def host_free() -> int:
-    """Host memory that this process may still take, by the system and by its control groups."""
+    """Return the bytes of host memory that this process may still take, by the system and its control groups."""
     free = psutil.virtual_memory().available
     try:
         place = PurePosixPath(Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip())
@@ -110,55 +132,70 @@ def host_free() -> int:
     return free
 
 
-def shortage(comm: MPI.Comm, backend, operation: Operation, point: Point, algorithms: Sequence[str]) -> str:
-    """Say which memory is too small to hold a point spread by all of ``algorithms`` at once; empty if none is.
+def shortage(comm: MPI.Comm, backend, operation: Operation, point: Point, algorithms: Sequence[Algorithm]) -> str:
+    """Return which memory is too small to hold a point distributed by all ``algorithms`` at once; empty if none is.
 
-    Collective; every rank comes to the same answer.
+    Collective; every rank returns the same.
     """
-    size = np.dtype(point.dtype).itemsize
-    needs = [need(name, operation, point.shape, comm.size, comm.rank) for name in algorithms]
-    device, staging = sum(each.device for each in needs) * size, sum(each.staging for each in needs) * size
-    inputs = need(TEXTBOOK, operation, point.shape, comm.size, comm.rank).whole * size
-    whole = sum(each.whole for each in needs) * size - (len(needs) - 1) * inputs  # drawn once for all
-    host = MPI.Get_processor_name()
-    places = [(f"host {host}", host_free(), whole + (device if backend.in_host_memory else staging))]
+    itemsize = np.dtype(point.dtype).itemsize
+    needs = [
+        each.need(operation, point.shape, comm.size, comm.rank).bytes(itemsize, backend.in_host_memory)
+        for each in algorithms
+    ]
+    # the whole arrays are drawn once for all
+    shared = (len(needs) - 1) * whole_elements(operation, point.shape, comm.rank) * itemsize
+    name = socket.gethostname()
+    memories = [(f"host {name}", host_free(), sum(host for host, _ in needs) - shared)]
     if not backend.in_host_memory:
-        places.append((f"{backend.uuid} on {host}", backend.free_bytes(), device))
+        memories.append((f"{backend.uuid} on {name}", backend.free_bytes(), sum(device for _, device in needs)))
     free: dict[str, int] = {}
-    asked: dict[str, int] = defaultdict(int)
-    for each in comm.allgather(places):
-        for name, available, wanted in each:
-            free[name] = min(free.get(name, available), available)
-            asked[name] += wanted
-    for name, wanted in asked.items():
-        if wanted > USABLE * free[name]:
-            return f"{wanted / GIB:.3g} GiB of {name}, where {free[name] / GIB:.3g} are free"
+    needed: dict[str, int] = defaultdict(int)
+    for each in comm.allgather(memories):
+        for memory, available, wanted in each:
+            free[memory] = min(free.get(memory, available), available)
+            needed[memory] += wanted
+    for memory, wanted in needed.items():
+        if wanted > USABLE * free[memory]:
+            return f"{wanted / GIB:.3g} GiB of {memory}, where {free[memory] / GIB:.3g} are free"
     return ""
 
 
-def preflight(comm: MPI.Comm, backend, operation: Operation, points: Sequence[Point]) -> dict[str, tuple[str, bool]]:
-    """Hold the needs of points against the memories, before any of them is begun.
+def preflight(
+    comm: MPI.Comm, backend, operation: Operation, points: Sequence[Point], algorithms: Sequence[Algorithm]
+) -> dict[str, tuple[str, bool]]:
+    """Compare the needs of points with the free memory, before any of them starts.
+
+    Collective; every rank returns the same.
+
+    Parameters
+    ----------
+    comm : MPI.Comm
+    backend : CpuBackend or CudaBackend
+    operation : Operation
+    points : sequence of Point
+    algorithms : sequence of Algorithm
+        All that suit the operation.
 
     Returns
     -------
     dict
-        Of each point's key, what it lacks and which algorithm would fit (empty if it fits), and whether the
+        For each point's key: what it lacks and which algorithm would fit (empty if the point fits), and whether the
         textbook's algorithm fits beside the point's own.
     """
+    known = {algorithm.name: algorithm for algorithm in algorithms}
     found: dict[tuple, tuple[str, bool]] = {}
     for point in points:
         if kind(point) in found:
             continue
-        lacking = shortage(comm, backend, operation, point, [point.algorithm])
+        lacking = shortage(comm, backend, operation, point, [known[point.algorithm]])
         if lacking:
-            names = [algorithm.name for algorithm in operation.algorithms]
-            fit = [name for name in names if not shortage(comm, backend, operation, point, [name])]
+            fit = [each.name for each in algorithms if not shortage(comm, backend, operation, point, [each])]
             lacking = f"needs {lacking}; " + (f"would fit: {', '.join(fit)}" if fit else "no algorithm would fit")
-        both = list(dict.fromkeys([point.algorithm, TEXTBOOK]))
+        both = [known[name] for name in dict.fromkeys([point.algorithm, TEXTBOOK])]
         found[kind(point)] = lacking, not lacking and not shortage(comm, backend, operation, point, both)
     return {point.key: found[kind(point)] for point in points}
 
 
 def kind(point: Point) -> tuple:
-    """What decides the memory that a point takes."""
+    """Return what decides the memory that a point takes."""
     return point.algorithm, point.shape, point.dtype

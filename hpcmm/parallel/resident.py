@@ -1,32 +1,35 @@
-"""The product of matrices that lie on the devices by block rows, B gathered while it is multiplied.
+"""The product of matrices that stay on the devices by block rows; an all-gather of B overlaps with the product.
 
-C = beta C + alpha sum over ranks of A[:, rows of B there] B[rows there]: each rank first multiplies with its
-own rows of B while the others' arrive one after the other, then with groups of those that are there. Groups
-are runs of rows of one array, so a group is one local product with a longer sum. It reads and writes C once more,
-which the columns of C need not all: with one half of them multiplied so, all of B may have arrived for the other.
+C = beta C + alpha sum over ranks r of A[:, rows of B on r] B[rows on r]. Each rank first multiplies with its own rows
+of B while the others' arrive one after the other, then with groups of the rows that have arrived. A group of adjacent
+rows is one local product with a longer sum. Each further product reads and writes C again. A schedule can restrict
+this to one half of the columns: while they are multiplied in groups, all of B arrives for the other half.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from hpcmm.model import Variant
-from hpcmm.parallel.distribution import RowsInPlace
-from hpcmm.parallel.schedules import column_panels, divisions, partners, runs
-from hpcmm.parallel.transports import Arrival
+from hpcmm.model import Operation, Task
+from hpcmm.parallel.algorithm import Algorithm
+from hpcmm.parallel.cost import Machine
+from hpcmm.parallel.memory import Need, whole_elements
+from hpcmm.parallel.product import RowsInPlace, is_product, local_rows
+from hpcmm.parallel.schedules import block_rows, column_panels, divisions, partners, runs
+from hpcmm.parallel.transports.base import Arrival
 
 
 class Resident(RowsInPlace):
-    """A, B and C by block rows; each rank has room for the whole of B, of which its own rows are there."""
+    """A, B and C by block rows; each rank has room for the whole of B and starts with its own rows of it."""
 
-    def place_b(self) -> None:
+    def load_b(self) -> None:
         _, n, k = self.shape
         self.b = self.backend.shared_empty((k, n), self.dtype)
-        self.placed("B", self.terms, self.share_of(self.comm.rank))
+        self.scatter_rows("B", self.terms, self.share_of(self.comm.rank))
         self.transport.share("B", self.b)
-        self.order = [self.comm.rank]  # in which shares of B are there
-        self.exchanges = []  # what arrives and what leaves in each step
+        self.order = [self.comm.rank]  # ranks in the order in which their shares of B arrive
+        self.exchanges = []  # arrivals and departures of each step
         own = self.share_of(self.comm.rank)
         for source, destination in partners(self.comm.rank, self.comm.size):
             self.order.append(source)
@@ -34,7 +37,7 @@ class Resident(RowsInPlace):
             self.exchanges.append(([arrival], [(destination, own)]))
 
     def rows_of(self, first: int, last: int) -> slice:
-        """Rows of B that ranks ``first`` to ``last`` hold."""
+        """Return the rows of B that ranks ``first`` to ``last`` hold."""
         start, _ = self.terms.blocks[first]
         last_start, count = self.terms.blocks[last]
         return slice(start, last_start + count)
@@ -42,14 +45,14 @@ class Resident(RowsInPlace):
     def share_of(self, rank: int):
         return self.b[self.rows_of(rank, rank)]
 
-    def received(self) -> list:
+    def receive_buffers(self) -> list:
         return [self.share_of(rank) for rank in range(self.comm.size) if rank != self.comm.rank]
 
     def schedules(self) -> dict[str, Any]:
-        """By a name as ``1+3 | 4``, for each panel of columns in which groups its product takes the shares of B.
+        """Return, by names such as ``1+3 | 4``, the sizes of the groups of shares of B for each panel of columns.
 
-        Besides each division for all columns, there are the same for either half, and the other half at once when
-        all shares are there.
+        Each division is offered for all columns, for both halves, and for one half while the other waits for all
+        shares.
         """
         _, n, _ = self.shape
         found = []
@@ -59,9 +62,9 @@ class Resident(RowsInPlace):
                 found += [[lengths, lengths], [lengths, (self.comm.size,)]]
         return {" | ".join("+".join(map(str, lengths)) for lengths in each): each for each in found}
 
-    def follow(self, schedule: Any, variant: Variant, parameters: Mapping[str, float]) -> Callable[[], None]:
+    def prepare_schedule(self, schedule: Any, task: Task) -> Callable[[], None]:
         _, n, _ = self.shape
-        work: list[tuple[int, Callable[[], None]]] = []  # how many arrivals it needs, a product
+        work: list[tuple[int, Callable[[], None]]] = []  # number of arrivals that a product needs, the product
         for (column, width), lengths in zip(column_panels(n, len(schedule)), schedule, strict=True):
             columns, first, done = slice(column, column + width), True, 0
             for length in lengths:
@@ -70,10 +73,10 @@ class Resident(RowsInPlace):
                 for rows in (self.rows_of(*run) for run in runs(group)):
                     if rows.start < rows.stop:
                         a, b, c = self.a[:, rows], self.b[rows, columns], self.c[:, columns]
-                        work.append((done - 1, self.local(variant, parameters, a, b, c, first)))
+                        work.append((done - 1, self.local_product(task, a, b, c, first)))
                         first = False
         work.sort(key=lambda each: each[0])
-        work.append((len(self.exchanges), lambda: None))  # shares without rows are sent and received, too
+        work.append((len(self.exchanges), lambda: None))  # shares without rows are exchanged, too
 
         def run() -> None:
             begin, waited = self.backend.mark(), 0
@@ -85,3 +88,40 @@ class Resident(RowsInPlace):
                 product()
 
         return run
+
+
+def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:
+    """Return the memory of a rank: the whole of B, and C twice."""
+    _, n, k = shape
+    rows, terms = local_rows(shape, ranks, rank)
+    device = rows * k + k * n + 2 * rows * n
+    return Need(device, max(rows * k, terms * n, rows * n), whole_elements(operation, shape, rank))
+
+
+def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
+    """Predict the division that ends first: a group is multiplied once it has arrived, in one product a run of rows."""
+    m, n, k = shape
+    (_, rows), (_, terms) = block_rows(m, ranks)[0], block_rows(k, ranks)[0]
+    exchange, product = machine.exchange(terms * n * itemsize), machine.local
+    order = [0, *(source for source, _ in partners(0, ranks))]
+    ends = []
+    for lengths in divisions(ranks):
+        end, done = 0.0, 0
+        for length in lengths:
+            group = order[done : done + length]
+            done += length
+            work = length * 2 * rows * n * terms * product.per_unit + len(runs(group)) * product.latency
+            end = max(end, (done - 1) * exchange) + work
+        ends.append(end)
+    return min(ends)
+
+
+RESIDENT = Algorithm(
+    "resident",
+    "A, B and C stay on the devices by block rows; B is gathered while it is multiplied",
+    distribution=Resident,
+    suits=is_product,
+    need=need,
+    predict=predict,
+    measures=("kernel",),
+)

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hpcmm.model import Prepared, Variant
-from hpcmm.parallel.block_rows import BlockRows, broadcast, combine
+from hpcmm.model import TEXTBOOK, Operation, Prepared, Task
+from hpcmm.parallel.algorithm import Algorithm
+from hpcmm.parallel.collectives import BlockRows, broadcast, reduce
+from hpcmm.parallel.cost import Machine, moved
 from hpcmm.parallel.distribution import Distribution
+from hpcmm.parallel.memory import Need, local_elements, whole_elements
+from hpcmm.parallel.product import is_product
+from hpcmm.parallel.schedules import block_rows
+
+
+def is_divisible(operation: Operation) -> bool:
+    """Return whether the operands that are divided by rows have the operation's first dimension as theirs."""
+    first = operation.dimensions[:1]
+    return all(each.dimensions[:1] == first for each in operation.operands if each.distribution == "rows")
 
 
 class Scatter(Distribution):
-    """One operation's arrays over all ranks, and its call from rank 0's inputs to rank 0's result.
+    """One operation's arrays on all ranks, and its call from rank 0's inputs to rank 0's result.
 
-    Rank 0's inputs are never written, so every call starts from the same ones. Rank 0's own rows
-    are views of its whole arrays where the device has memory of its own; where kernels work in the
-    host's memory, what they overwrite is received into a copy. Parameters are those of ``Distribution``;
-    what is exchanged goes by MPI on host memory, whatever the transport.
+    Every call starts from the same inputs. Where the device has memory of its own, rank 0's rows are views of its
+    whole arrays. Where kernels work in host memory, the rows that they overwrite are received in a copy. All
+    communication is MPI on host memory, whatever the transport.
     """
 
-    carried = ""
+    transport_name = ""
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
@@ -29,10 +41,10 @@ class Scatter(Distribution):
         pinned = self.pinned
         self.rows = BlockRows(comm, shape[0])
         self.local_shape = (self.rows.rows, *shape[1:])
-        self.sent: dict[str, np.ndarray] = {}  # host side of what arrives at this rank
-        self.returned: dict[str, np.ndarray] = {}  # host side of what leaves it
-        self.arrays: dict[str, np.ndarray] = {}  # what the kernel works on
-        self.pristine: dict[str, np.ndarray] = {}  # what the kernel overwrites, as it was
+        self.sent: dict[str, np.ndarray] = {}  # in host memory, the parts that this rank receives
+        self.returned: dict[str, np.ndarray] = {}  # in host memory, the parts that it sends back
+        self.arrays: dict[str, np.ndarray] = {}  # the kernel's arguments
+        self.pristine: dict[str, np.ndarray] = {}  # copies of what the kernel overwrites
         whole_size = dict(zip(operation.dimensions, shape, strict=True))
         local_size = dict(zip(operation.dimensions, self.local_shape, strict=True))
         for operand in operation.operands:
@@ -67,15 +79,14 @@ class Scatter(Distribution):
                 else:
                     self.returned[name] = backend.host_empty(local, dtype, pinned)
 
-    def prepare(self, variant: Variant, parameters: Mapping[str, float]) -> Callable[[], None]:
-        """Return what runs ``variant`` on this rank's rows; nothing where it has no rows to return."""
+    def prepare(self, task: Task) -> Callable[[], None]:
+        """Return a callable that runs ``task`` on this rank's rows; without rows of a result it does nothing."""
         returns_rows = any(o.role != "in" and o.distribution == "rows" for o in self.operation.operands)
         if self.rows.rows == 0 and returns_rows:
             return lambda: None
-        return self.backend.prepare(self.operation, variant, self.local_shape, self.dtype, parameters, self.arrays)
+        return self.backend.prepare(dataclasses.replace(task, shape=self.local_shape), self.arrays)
 
     def poison(self) -> None:
-        """Fill every place that a result is going to be written to with what no result is."""
         for array in (*self.result.values(), *self.returned.values()):
             array.fill(self.poison_value)
         self._poison_outputs()
@@ -86,13 +97,13 @@ class Scatter(Distribution):
                 self.arrays[operand.name].fill(self.poison_value)
 
     def call(self, run: Callable[[], None]) -> dict[str, float]:
-        """Do the whole call once.
+        """Run the whole call once.
 
         Returns
         -------
         dict
-            Seconds of each phase on this rank. A barrier ends each phase, so that a phase's time is
-            its own and not the wait for a rank that is still in the one before.
+            Seconds of each phase on this rank. A barrier follows each phase, so that no phase includes the wait for
+            a rank that is still in the phase before.
         """
         operands = self.operation.operands
         moves = not self.backend.in_host_memory
@@ -126,13 +137,13 @@ class Scatter(Distribution):
             for name, array in self.returned.items():
                 self.backend.copy(self.arrays[name], array)
             clock("download")
-        self._bring_back()
+        self._gather()
         clock("gather")
         seconds["kernel"] = kernel
         return seconds
 
     def _phases(self, seconds: dict[str, float]) -> Callable[[str], None]:
-        """Return the clock that ends a phase, and keeps the total up to it."""
+        """Return a function that ends a phase: it adds the phase's seconds and updates the total."""
         self.comm.Barrier()
         start = last = time.perf_counter()
 
@@ -146,29 +157,27 @@ class Scatter(Distribution):
 
         return clock
 
-    def _bring_back(self) -> None:
+    def _gather(self) -> None:
         for operand in self.operation.operands:
             if operand.distribution == "combined":
                 part, whole = self.returned[operand.name], self.result.get(operand.name)
-                combine(self.comm, part, whole, self.operation.combination)
+                reduce(self.comm, part, whole, self.operation.combination)
             elif operand.role != "in":
                 self.rows.gather(self.returned[operand.name], self.result.get(operand.name))
 
-    def keep(self) -> None:
-        """Put what the kernel will overwrite aside; call it after a first ``call``, before ``kernel``."""
+    def save_inputs(self) -> None:
         for name, array in self.pristine.items():
             if self.backend.in_host_memory:
                 self.rows.scatter(self.inputs.get(name), self.sent[name])
             self.backend.copy(self.sent[name], array)
 
     def restore(self) -> None:
-        """Give the kernel the arrays as they were before it ran: no result of an earlier run is left."""
+        """Restore the arrays that the kernel overwrites and poison its outputs."""
         for name, array in self.pristine.items():
             self.backend.copy(array, self.arrays[name])
         self._poison_outputs()
 
     def kernel(self, run: Callable[[], None], cold: bool) -> float:
-        """Run the kernel alone on arrays in place; all ranks start together. Returns seconds."""
         self.restore()
         pitched = isinstance(run, Prepared) and run.before is not None
         if pitched:
@@ -180,11 +189,39 @@ class Scatter(Distribution):
         return seconds
 
     def fetch(self) -> None:
-        """Bring the arrays of the last run back to rank 0, outside any timing."""
         for name, array in self.returned.items():
             if not self.backend.in_host_memory:
                 self.backend.copy(self.arrays[name], array)
-        self._bring_back()
+        self._gather()
 
-    def resources(self, variant: Variant, parameters: Mapping[str, float]) -> dict[str, float]:
-        return self.backend.resources(self.operation, variant, self.local_shape, self.dtype, parameters, self.arrays)
+    def resources(self, task: Task) -> dict[str, float]:
+        return self.backend.resources(dataclasses.replace(task, shape=self.local_shape), self.arrays)
+
+
+def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:
+    """Return the memory of a rank: its parts, those that the kernel overwrites twice; rank 0 stages nothing."""
+    local = local_elements(operation, shape, ranks, rank)
+    overwritten = sum(local[each.name] for each in operation.operands if each.role == "inout")
+    parts = sum(local.values())
+    return Need(parts + overwritten, 0 if rank == 0 else parts + overwritten, whole_elements(operation, shape, rank))
+
+
+def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
+    """Predict a product's whole call: the phases follow one another. NaN for other operations."""
+    if not is_product(operation) or (ranks > 1 and not machine.moves):
+        return math.nan
+    m, n, k = shape
+    _, rows = block_rows(m, ranks)[0]
+    moves = sum(line(moved(phase, shape, itemsize, ranks)) for phase, line in machine.moves.items())
+    return moves + machine.local(2 * rows * n * k)
+
+
+SCATTER = Algorithm(
+    TEXTBOOK,
+    "the textbook: block rows are scattered, the rest is broadcast, results are gathered, one step after the other",
+    distribution=Scatter,
+    suits=is_divisible,
+    need=need,
+    predict=predict,
+    source="the user's card",
+)

@@ -1,4 +1,4 @@
-"""Who has what, and what is done when: the arithmetic of the algorithms, without any rank or device."""
+"""Partitions and schedules: the arithmetic of the distributed algorithms, without ranks or devices."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import NamedTuple
 PANEL_COLUMNS = 2048  # wide enough for a product to fill a GPU
 TILE = 2**21  # elements of C: 128 x 128 for each multiprocessor of an H200
 MOST_PARTS = 16
-ALIGNMENT = 128  # rows or columns; those of panels then start where vector loads like it
+ALIGNMENT = 128  # rows or columns; panels then start at addresses aligned for vector loads
 
 
 def block_rows(rows: int, ranks: int) -> list[tuple[int, int]]:
-    """Deal ``rows`` out evenly: (first row, number of rows) of each rank, the longer blocks first.
+    """Divide rows evenly into one block a rank: (first row, number of rows), the longer blocks first.
 
     >>> block_rows(7, 3)
     [(0, 3), (3, 2), (5, 2)]
@@ -27,10 +27,10 @@ def block_rows(rows: int, ranks: int) -> list[tuple[int, int]]:
 
 
 def partners(rank: int, size: int) -> list[tuple[int, int]]:
-    """Whose rows arrive at ``rank`` one after the other, and to whom its own go meanwhile.
+    """Return the steps of an all-gather on a rank: whose rows arrive, and which rank receives its own.
 
-    At any time each rank sends to one and receives from one. Of a power of two, pairs swap, so that the
-    first 1, 3, 7 ... arrivals complete a run of rows.
+    In each step a rank sends to one rank and receives from one. If the number of ranks is a power of two, pairs swap;
+    the first 1, 3, 7 ... arrivals then complete a run of adjacent rows.
 
     >>> partners(2, 4), partners(2, 3)
     ([(3, 3), (0, 0), (1, 1)], [(0, 1), (1, 0)])
@@ -41,11 +41,10 @@ def partners(rank: int, size: int) -> list[tuple[int, int]]:
 
 
 def divisions(ranks: int) -> list[tuple[int, ...]]:
-    """Ways to divide the shares of ranks, in the order in which they arrive, into groups multiplied together.
+    """Return ways to divide the ranks' shares, in the order of their arrival, into groups multiplied together.
 
-    Each is the lengths of its groups, and the way that is likeliest the fastest for large products is the first: the
-    own share, which is there, and then all others. The slower an exchange is, the later groups begin. Cuts are at
-    powers of two, between which shares are runs of rows that lie together.
+    Each way is the lengths of its groups. The first is the likeliest to be the fastest for large products: the rank's
+    own share, then all others. Cuts are at powers of two, between which the shares are adjacent rows.
 
     >>> divisions(2), divisions(4)
     ([(1, 1), (2,)], [(1, 3), (1, 1, 2), (2, 2), (4,), (1, 1, 1, 1)])
@@ -59,7 +58,7 @@ def divisions(ranks: int) -> list[tuple[int, ...]]:
 
 
 def runs(ranks: list[int]) -> list[tuple[int, int]]:
-    """Neighbours among ``ranks``, each run as (first, last).
+    """Return the runs of consecutive ranks, each as (first, last).
 
     >>> runs([5, 1, 4, 2])
     [(1, 2), (4, 5)]
@@ -74,7 +73,7 @@ def runs(ranks: list[int]) -> list[tuple[int, int]]:
 
 
 def grid(ranks: int) -> tuple[int, int]:
-    """Rows and columns of the grid that is closest to a square, the rows being fewer.
+    """Return the rows and columns of the grid that is closest to a square, with no more rows than columns.
 
     >>> grid(8), grid(9), grid(5)
     ((2, 4), (3, 3), (1, 5))
@@ -85,18 +84,18 @@ def grid(ranks: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Panel:
-    """Terms of the sum that one grid column has of A and one grid row has of B."""
+    """Consecutive terms of the sum, whose part of A one grid column owns and whose part of B one grid row owns."""
 
     first: int
     terms: int
-    column: int  # of the grid, that has A's part
-    row: int  # of the grid, that has B's part
+    column: int  # of the grid, owns A's part
+    row: int  # of the grid, owns B's part
 
 
 def panels(terms: int, rows: int, columns: int) -> list[Panel]:
-    """Cut the sum wherever the owner of A's or of B's part changes, and each part after its first quarter.
+    """Cut the sum where the owner of A's or B's part changes, and each of these parts after its first quarter.
 
-    A rank that begins at a part that others have waits for a quarter of it only.
+    A rank that starts with a part of other ranks then waits for a quarter of it only.
 
     >>> [(panel.first, panel.column, panel.row) for panel in panels(24, 2, 3)]
     [(0, 0, 0), (2, 0, 0), (8, 1, 0), (9, 1, 0), (12, 1, 1), (13, 1, 1), (16, 2, 1), (18, 2, 1)]
@@ -113,9 +112,10 @@ def panels(terms: int, rows: int, columns: int) -> list[Panel]:
 
 
 def panels_of(cut: list[Panel], rows: int, columns: int, row: int, column: int) -> list[Panel]:
-    """The order in which the rank at a place of the grid multiplies the panels: round, from some part on.
+    """Return the panels in the order in which the rank at a grid position multiplies them: cyclic, from its own start.
 
-    Those of a row of the grid begin at different parts, and so do those of a column: a part is not asked of by all.
+    The ranks of a grid row start at different parts, and so do those of a grid column, so that they do not all read
+    from one owner.
 
     >>> [panel.first for panel in panels_of(panels(24, 2, 3), 2, 3, 1, 0)]
     [12, 13, 16, 18, 0, 2, 8, 9]
@@ -128,7 +128,7 @@ def panels_of(cut: list[Panel], rows: int, columns: int, row: int, column: int) 
 
 
 def cuts(length: int, most: int) -> list[tuple[int, int]]:
-    """First and length of each part, at most so many, and all but the last of one length.
+    """Return the first element and length of at most ``most`` parts, all but the last of one length.
 
     >>> cuts(5000, 2), cuts(100, 8)
     ([(0, 2560), (2560, 2440)], [(0, 100)])
@@ -138,19 +138,19 @@ def cuts(length: int, most: int) -> list[tuple[int, int]]:
 
 
 def column_panels(columns: int, most: int) -> list[tuple[int, int]]:
-    """First column and width of each panel; as many as are wide enough."""
+    """Return the first column and width of at most ``most`` panels that are wide enough."""
     return cuts(columns, min(most, max(1, columns // PANEL_COLUMNS)))
 
 
 class Tiling(NamedTuple):
-    """How a rank's rows of C are cut into tiles, and in which order what these need arrives.
+    """How a rank's rows of C are cut into tiles, and the order in which parts of A and panels of B arrive.
 
     Parameters
     ----------
     parts, panels : list of tuple of int
-        First and number of the rows, and of the columns.
+        First and number of the rows of each part, and of the columns of each panel.
     order : str
-        Of A, the next part of A's rows, and B, the next panel of B's columns.
+        One letter an arrival: A, the next part of A's rows; B, the next panel of B's columns.
     """
 
     parts: list[tuple[int, int]]
@@ -158,7 +158,7 @@ class Tiling(NamedTuple):
     order: str
 
     def arrivals(self) -> Iterator[tuple[str, tuple[int, int], list[tuple[tuple[int, int], tuple[int, int]]]]]:
-        """Yield the matrix and the part or panel that arrives, and the tiles that can be multiplied from then on.
+        """Yield for each arrival its matrix, its part or panel, and the tiles that can be multiplied from then on.
 
         >>> for arrival in Tiling([(0, 5), (5, 4)], [(0, 7)], "ABA").arrivals():
         ...     print(arrival)
@@ -176,11 +176,11 @@ class Tiling(NamedTuple):
 
 
 def tilings(rows: int, columns: int, ranks: int) -> dict[str, Tiling]:
-    """Tilings of the rows of the rank that has the most, by name; the likeliest to be the fastest first.
+    """Return tilings of the rows of the rank with the most, by name; the likeliest to be the fastest first.
 
-    Few panels, as their rows are long, which copies like; parts as many as leave a tile that fills a GPU, or half
-    as many. What is there of all ranks' A and of B grows as a square, which takes the fewest bytes for its tiles, or
-    A first, whose parts come more evenly.
+    Panels are few, because long rows copy fast. Parts are as many as leave tiles that fill a GPU, or half as many.
+    The arrived parts of A and B grow as a square, which needs the fewest bytes for its tiles; or, with "A first", all
+    of A arrives after the first panel of B, which spreads the uploads more evenly.
 
     >>> list(tilings(8192, 8192, 4))
     ['4 x 2, A first', '2 x 2, A first', '2 x 4, A first', '1 x 4, A first', '4 x 2', '2 x 2', '2 x 4']
@@ -200,7 +200,7 @@ def tilings(rows: int, columns: int, ranks: int) -> dict[str, Tiling]:
 
 
 def growth(rows: int, columns: int, of_rows: int, of_columns: int, a_first: bool) -> str:
-    """The order of parts of A's rows and panels of B's columns by which the tiles that can be multiplied grow.
+    """Return the order of a tiling in which the arrived parts of A and B grow as a square, or A first.
 
     >>> growth(64, 64, 4, 2, False), growth(64, 64, 4, 2, True), growth(64, 256, 4, 4, False)
     ('BAABAA', 'BAAAAB', 'BAAAABBB')

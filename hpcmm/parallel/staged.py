@@ -1,11 +1,11 @@
-"""The product from host memory to host memory, with everything that moves overlapping.
+"""The product from host memory to host memory, in which all transfers overlap with each other and with the product.
 
-On one node, rank 0's matrices lie in memory that all ranks share, and each rank moves only its own share
-between it and its device, over its own link: rows of A and C, and one part of B, which the devices then gather
-from each other. C is cut into tiles: parts of this rank's rows, panels of columns. A tile is multiplied as soon as
-its part of A, its panel of B and what C was are there, while more is uploaded and gathered and tiles before it are
-downloaded. Over several nodes, or where the shared memory is too small, rank 0 first sends each rank its share by
-MPI; from there on all is the same.
+On one node, rank 0's matrices are in memory that all ranks share. Each rank moves only its own share between this
+memory and its device, over its own link: rows of A and C, and one block of B, which the devices then all-gather. C is
+cut into tiles: parts of this rank's rows by panels of columns. A tile is multiplied as soon as its part of A, its
+panel of B and its old values of C have arrived. Meanwhile more is uploaded and gathered, and earlier tiles are
+downloaded. On several nodes, or where the shared memory is too small, rank 0 first sends each rank its share by MPI;
+the rest is the same.
 """
 
 from __future__ import annotations
@@ -14,17 +14,22 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from mpi4py import MPI
 
-from hpcmm.model import Variant
-from hpcmm.parallel.block_rows import BlockRows
-from hpcmm.parallel.distribution import Scheduled
-from hpcmm.parallel.schedules import Tiling, tilings
-from hpcmm.parallel.transports import Arrival, TransportError, together
+from hpcmm.model import Operation, Task
+from hpcmm.parallel.algorithm import Algorithm
+from hpcmm.parallel.collectives import BlockRows, mpi
+from hpcmm.parallel.cost import Machine
+from hpcmm.parallel.memory import Need, whole_elements
+from hpcmm.parallel.product import Scheduled, is_product, local_rows
+from hpcmm.parallel.schedules import Tiling, block_rows, tilings
+from hpcmm.parallel.transports.base import Arrival, TransportError, on_all_ranks
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 SHARED_MEMORY = "/dev/shm"
 
@@ -32,15 +37,23 @@ SHARED_MEMORY = "/dev/shm"
 class SharedArrays:
     """Arrays in memory that all ranks of a node share.
 
-    Each rank touches its block of rows first, so that its pages lie near the rank that moves them.
+    Each rank writes its block of rows first, so that first touch places the pages near the rank that moves them.
+
+    Parameters
+    ----------
+    comm : MPI.Comm
+    shapes : mapping of str to tuple of int
+        By the arrays' names.
+    dtype : str
 
     Raises
     ------
     TransportError
-        On every rank, if the ranks are on several nodes or there is too little of such memory.
+        On every rank, if the ranks are on several nodes or there is too little shared memory.
     """
 
     def __init__(self, comm: MPI.Comm, shapes: Mapping[str, tuple[int, int]], dtype: str):
+        MPI = mpi()
         self.windows: list[MPI.Win] = []
         self.arrays: dict[str, np.ndarray] = {}
         node = comm.Split_type(MPI.COMM_TYPE_SHARED)
@@ -52,9 +65,9 @@ class SharedArrays:
             free = comm.bcast(disk.f_bavail * disk.f_frsize, root=0)
             if needed > 0.95 * free:
                 raise TransportError(f"{SHARED_MEMORY} has {free / 2**30:.3g} GiB free of {needed / 2**30:.3g} needed")
-            for name, shape in shapes.items():  # together() has all ranks go on or fail
+            for name, shape in shapes.items():  # either all ranks have the window or all raise
                 size = math.prod(shape) * np.dtype(dtype).itemsize if comm.rank == 0 else 0
-                window = together(comm, lambda size=size: MPI.Win.Allocate_shared(size, comm=node))
+                window = on_all_ranks(comm, lambda size=size: MPI.Win.Allocate_shared(size, comm=node))
                 self.windows.append(window)
                 memory, _ = window.Shared_query(0)
                 array = np.frombuffer(memory, dtype, math.prod(shape)).reshape(shape)
@@ -68,14 +81,14 @@ class SharedArrays:
             node.Free()
 
     def free(self) -> None:
-        """Give the memory back; the arrays must not be touched any more."""
+        """Free the memory; the arrays must not be accessed afterwards."""
         self.arrays = {}
         for window in self.windows:
             window.Free()
 
 
 class Tile(NamedTuple):
-    """A part of this rank's C: where it is before and after the product, and on the device meanwhile."""
+    """A tile of this rank's C: in host memory before and after the product, on the device, and the product."""
 
     before: np.ndarray
     after: np.ndarray
@@ -84,7 +97,7 @@ class Tile(NamedTuple):
 
 
 class Step(NamedTuple):
-    """An upload, what the ranks exchange of it, and the tiles that can be multiplied from then on."""
+    """An upload, the exchanges that gather it, and the tiles that can be multiplied afterwards."""
 
     source: np.ndarray
     target: Any
@@ -93,11 +106,12 @@ class Step(NamedTuple):
 
 
 def extent(first: int, count: int) -> slice:
+    """Return the slice of ``count`` elements from ``first`` on."""
     return slice(first, first + count)
 
 
 class Staged(Scheduled):
-    """Rank 0's matrices where all ranks reach them, and each rank's share on its device in tiles."""
+    """Rank 0's matrices in shared host memory, and each rank's share on its device in tiles."""
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
@@ -136,7 +150,7 @@ class Staged(Scheduled):
         self.upload, self.download = backend.stream(), backend.stream()
 
     def _page_lock(self) -> None:
-        """Let the devices reach this rank's shares directly; where the system forbids it, copies take a detour."""
+        """Page-lock this rank's shares; where the system forbids it, the driver stages the copies."""
 
         def register() -> None:
             for array in self.host.values():
@@ -145,7 +159,7 @@ class Staged(Scheduled):
                     self.registered.append(array)
 
         try:
-            together(self.comm, register)
+            on_all_ranks(self.comm, register)
         except TransportError as error:
             if self.comm.rank == 0:
                 print(f"staged: rank 0's memory is not page-locked: {error}", file=sys.stderr, flush=True)
@@ -154,20 +168,20 @@ class Staged(Scheduled):
         m, n, _ = self.shape
         return tilings(m, n, self.comm.size)
 
-    def follow(self, schedule: Tiling, variant: Variant, parameters: Mapping[str, float]) -> list[Step]:
-        """Return the steps that ``call`` takes."""
-        self.reads_c = parameters["beta"] != 0
+    def prepare_schedule(self, schedule: Tiling, task: Task) -> list[Step]:
+        """Return the steps of ``call``."""
+        self.reads_c = task.scalars["beta"] != 0
         steps: list[Step] = []
 
         def tile(part: tuple[int, int], panel: tuple[int, int]) -> Tile:
             rows, columns = extent(*part), extent(*panel)
             c = self._panel(self.c, columns)[rows]
-            product = self.local(variant, parameters, self.a[rows], self._panel(self.b, columns), c, first=True)
+            product = self.local_product(task, self.a[rows], self._panel(self.b, columns), c, first=True)
             return Tile(self.host["C"][rows, columns], self.host["result"][rows, columns], c, product)
 
         for matrix, arrived, tiles in schedule.arrivals():
             there = extent(*arrived)
-            if matrix == "A":  # of whose rows a rank with fewer than others may not have all
+            if matrix == "A":  # of a rank with fewer rows than others, the last part may be shorter
                 upload = self.host["A"][there], self.a[there], []
             else:
                 own = self._panel(self.b, there)[self._rows_of(self.comm.rank)]
@@ -176,7 +190,7 @@ class Staged(Scheduled):
         return steps
 
     def _exchanges(self, columns: slice) -> list:
-        """What arrives of a panel of B and what leaves, in each step."""
+        """Return the arrivals and departures of each step of the all-gather of a panel of B."""
         rank, size = self.comm.rank, self.comm.size
         panel, steps = self._panel(self.b, columns), []
         begin, width = panel.shape[0] * columns.start, panel.shape[1]
@@ -188,7 +202,7 @@ class Staged(Scheduled):
         return steps
 
     def _panel(self, memory, columns: slice):
-        """Columns of B or C, whose memory has panel after panel, each by rows."""
+        """Return a panel of columns of B or C, whose memory holds one panel after the other, each by rows."""
         rows = memory.size // self.shape[1]
         return memory[rows * columns.start : rows * columns.stop].reshape(rows, columns.stop - columns.start)
 
@@ -201,11 +215,11 @@ class Staged(Scheduled):
         self.backend.synchronize()
         self.comm.Barrier()
 
-    def attempt(self, run: list[Step]) -> float:
+    def time_once(self, run: list[Step]) -> float:
         return self.call(run)["total"]
 
     def call(self, run: list[Step]) -> dict[str, float]:
-        """Do the whole call once. Where phases overlap, each one's time is that of its own work."""
+        """Run once; phases overlap, and each one's seconds are those of its own work."""
         backend, transport, comm = self.backend, self.transport, self.comm
         seconds = {}
         comm.Barrier()
@@ -228,7 +242,7 @@ class Staged(Scheduled):
         computed, downloaded = [], []
         for step, there in zip(run, uploaded, strict=True):
             if step.exchanges:
-                transport.settle(there)
+                transport.fence(there)
                 for ticket in [transport.start(*exchange, there) for exchange in step.exchanges]:
                     transport.wait(ticket)
             for tile in step.tiles:
@@ -264,3 +278,44 @@ class Staged(Scheduled):
         self.host, self.result, self.registered = {}, {}, []
         if self.shared:
             self.shared.free()
+
+
+def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:
+    """Return the memory of a rank: all of B and no second C; rank 0 also counts the matrices that the node shares."""
+    m, n, k = shape
+    rows, _ = local_rows(shape, ranks, rank)
+    shared = m * k + k * n + m * n if rank == 0 else 0
+    return Need(rows * k + k * n + rows * n, 0, whole_elements(operation, shape, rank) + shared)
+
+
+def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
+    """Predict the tiling that ends first; uploads, gathers, products and downloads are one queue each."""
+    if not {"upload", "download"} <= set(machine.moves):
+        return math.nan
+    m, n, k = shape
+    _, terms = block_rows(k, ranks)[0]
+    up, down, ends = machine.moves["upload"], machine.moves["download"], []
+    for tiling in tilings(m, n, ranks).values():
+        uploaded = gathered = multiplied = downloaded = 0.0
+        for matrix, (_, count), tiles in tiling.arrivals():
+            uploaded += up(count * (k if matrix == "A" else terms) * itemsize)
+            if matrix == "B":
+                gathered = max(gathered, uploaded) + (ranks - 1) * machine.exchange(terms * count * itemsize)
+            for (_, height), (_, width) in tiles:
+                uploaded += up(height * width * itemsize)
+                multiplied = max(multiplied, gathered, uploaded) + machine.local(2 * height * width * k)
+                downloaded = max(downloaded, multiplied) + down(height * width * itemsize)
+        ends.append(downloaded)
+    return min(ends)
+
+
+STAGED = Algorithm(
+    "staged",
+    "each rank moves only its share between the memory of rank 0 and its device; copies, exchanges and products "
+    "overlap, tile by tile",
+    distribution=Staged,
+    suits=is_product,
+    need=need,
+    predict=predict,
+    measures=("call",),
+)

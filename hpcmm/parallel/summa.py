@@ -1,33 +1,36 @@
 """The product on a grid of ranks: panels of A move along its rows, panels of B along its columns.
 
-A, B and C are dealt out by the blocks of one grid, so that with P ranks each sends and receives about
-2 n^2 / sqrt(P) elements, where block rows make it n^2. In van de Geijn and Watts' SUMMA all ranks work on the
-same panel at a time, and its owner broadcasts it. Here each rank begins at a panel of its own and goes round,
-as in Cannon's algorithm, so that different owners are asked at a time, and panels travel from one rank to another.
+A, B and C are distributed by the blocks of one grid. With P ranks each sends and receives about 2 n^2 / sqrt(P)
+elements, instead of n^2 with block rows. In van de Geijn and Watts' SUMMA all ranks work on the same panel at a time,
+and its owner broadcasts it. Here each rank starts at another panel and proceeds cyclically, as in Cannon's algorithm:
+at any time the panels come from different owners, each by a point-to-point exchange.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from hpcmm.model import Variant
-from hpcmm.parallel.block_rows import collect, deal
-from hpcmm.parallel.distribution import ProductInPlace
+from hpcmm.model import Operation, Task
+from hpcmm.parallel.algorithm import Algorithm
+from hpcmm.parallel.collectives import gather_blocks, scatter_blocks
+from hpcmm.parallel.cost import Machine
+from hpcmm.parallel.memory import Need, whole_elements
+from hpcmm.parallel.product import ProductInPlace, is_product
 from hpcmm.parallel.schedules import Panel, block_rows, grid, panels, panels_of
-from hpcmm.parallel.transports import Arrival
+from hpcmm.parallel.transports.base import Arrival
 
 
 class Summa(ProductInPlace):
-    """Blocks of A, B and C on a grid, and two buffers for panels of A and of B each.
+    """Blocks of A, B and C on a grid, and two receive buffers each for panels of A and of B.
 
-    A's block is stored panel by panel, each a matrix of its own: then a panel is one run of memory, and
-    what the transports see is an array with a row for each term of the sum.
+    A's block is stored panel by panel, each a matrix of its own. A panel is then contiguous in memory, and the
+    transports see an array with one row for each term of the sum.
     """
 
-    def place(self) -> None:
+    def load(self) -> None:
         m, n, k = self.shape
         self.grid = grid(self.comm.size)
         self.row, self.column = divmod(self.comm.rank, self.grid[1])
@@ -42,12 +45,12 @@ class Summa(ProductInPlace):
         for panel in self.panels:
             blocks = [(rows[i], (panel.first, panel.terms if j == panel.column else 0)) for i, j in places]
             mine = panel.column == self.column
-            self._placed("A", blocks, self._of_a(self.a[self._rows_of_a(panel)], panel) if mine else None)
+            self._load("A", blocks, self._of_a(self.a[self._rows_of_a(panel)], panel) if mine else None)
         self.b = self.backend.shared_empty((of_b[self.row][1], self.n), self.dtype)
-        self._placed("B", [(of_b[i], columns[j]) for i, j in places], self.b)
+        self._load("B", [(of_b[i], columns[j]) for i, j in places], self.b)
         self.c_blocks = [(rows[i], columns[j]) for i, j in places]
-        self.kept_c = self.backend.empty((self.m, self.n), self.dtype)
-        self._placed("C", self.c_blocks, self.kept_c)
+        self.saved_c = self.backend.empty((self.m, self.n), self.dtype)
+        self._load("C", self.c_blocks, self.saved_c)
         self.c = self.backend.empty((self.m, self.n), self.dtype)
         self.transport.share("A", self.a)
         self.transport.share("B", self.b)
@@ -58,22 +61,23 @@ class Summa(ProductInPlace):
             for _ in range(room if self.comm.size > 1 else 0)
         ]
 
-    def _placed(self, name: str, blocks, target) -> None:
+    def _load(self, name: str, blocks, target) -> None:
         part = np.empty((0, 0) if target is None else target.shape, self.dtype)
-        deal(self.comm, self.inputs.get(name), part, blocks)
+        scatter_blocks(self.comm, self.inputs.get(name), part, blocks)
         if part.size:
             self.backend.copy(part, target)
 
     def _of_a(self, stored, panel: Panel):
-        """A panel of A as the matrix that it is."""
+        """Return a stored panel of A as a matrix."""
         return stored.reshape(self.m, panel.terms)
 
     def _rows_of_a(self, panel: Panel) -> slice:
-        """Where its owner has a panel of A."""
+        """Return the rows of its owner's stored A that are a panel."""
         start = panel.first - self.first_of_a[panel.column]
         return slice(start, start + panel.terms)
 
     def _rows_of_b(self, panel: Panel) -> slice:
+        """Return the rows of its owner's block of B that are a panel."""
         start = panel.first - self.first_of_b[panel.row]
         return slice(start, start + panel.terms)
 
@@ -81,15 +85,15 @@ class Summa(ProductInPlace):
     def arrays(self) -> dict[str, Any]:
         return {"A": self.a, "B": self.b, "C": self.c}
 
-    def received(self) -> list:
+    def receive_buffers(self) -> list:
         return [array for pair in self.buffers for array in pair]
 
     def panel_at(self, step: int, row: int, column: int) -> Panel:
-        """What the rank at a place of the grid multiplies in a step."""
+        """Return the panel that the rank at a grid position multiplies in a step."""
         return panels_of(self.panels, *self.grid, row, column)[step]
 
     def _exchange(self, step: int) -> tuple[list[Arrival], list[tuple[int, Any]], Any, Any]:
-        """What arrives at this rank for a step and what leaves it; A's and B's panel of the step."""
+        """Return a step's arrivals and departures on this rank, and its panels of A and of B."""
         rows, columns = self.grid
         panel = self.panel_at(step, self.row, self.column)
         rows_of_a, rows_of_b = self._rows_of_a(panel), self._rows_of_b(panel)
@@ -117,13 +121,14 @@ class Summa(ProductInPlace):
     def schedules(self) -> dict[str, int]:
         _, n, _ = self.shape
         _, widest = block_rows(n, self.grid[1])[0]
-        return self.panels_of_columns(widest)
+        return self.column_schedules(widest)
 
-    def follow(self, schedule: int, variant: Variant, parameters: Mapping[str, float]) -> Callable[[], None]:
+    def prepare_schedule(self, schedule: int, task: Task) -> Callable[[], None]:
         steps = []
         for step in range(len(self.panels)):
             arrivals, departures, a, b = self._exchange(step)
-            steps.append((arrivals, departures, self.local(variant, parameters, a, b, self.c, step == 0, schedule)))
+            product = self.local_product(task, a, b, self.c, step == 0, schedule)
+            steps.append((arrivals, departures, product))
 
         def run() -> None:
             start = self.transport.start
@@ -131,7 +136,7 @@ class Summa(ProductInPlace):
             for step, (_, _, product) in enumerate(steps):
                 self.transport.wait(ticket)
                 if step + 1 < len(steps):
-                    # not before the product that read the buffers, which the main stream was given
+                    # not before the product that reads the receive buffers, which is already in the main stream
                     ticket = start(*steps[step + 1][:2], self.backend.mark())
                 product()
 
@@ -141,4 +146,49 @@ class Summa(ProductInPlace):
         part = np.empty(self.c.shape, self.dtype)
         if part.size:
             self.backend.copy(self.c, part)
-        collect(self.comm, part, self.result.get("C"), self.c_blocks)
+        gather_blocks(self.comm, part, self.result.get("C"), self.c_blocks)
+
+
+def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:
+    """Return the memory of a rank: its blocks of A and B, C twice, and the receive buffers."""
+    m, n, k = shape
+    of_rows, of_columns = grid(ranks)
+    i, j = divmod(rank, of_columns)
+    rows, columns = block_rows(m, of_rows)[i][1], block_rows(n, of_columns)[j][1]
+    a, b = rows * block_rows(k, of_columns)[j][1], block_rows(k, of_rows)[i][1] * columns
+    cut = panels(k, of_rows, of_columns)
+    buffers = min(2, len(cut)) * max(panel.terms for panel in cut) * (rows + columns) if ranks > 1 else 0
+    device = a + b + 2 * rows * columns + buffers
+    return Need(device, max(a, b, rows * columns), whole_elements(operation, shape, rank))
+
+
+def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
+    """Predict the slowest rank of the grid's first row: a product starts once its panels have arrived.
+
+    The next panels arrive meanwhile.
+    """
+    m, n, k = shape
+    of_rows, of_columns = grid(ranks)
+    rows, columns = block_rows(m, of_rows)[0][1], block_rows(n, of_columns)[0][1]
+    cut, slowest = panels(k, of_rows, of_columns), 0.0
+    for column in range(of_columns):
+        done = before = arrived = 0.0
+        for panel in panels_of(cut, of_rows, of_columns, 0, column):
+            away = (panel.column != column) * rows + (panel.row != 0) * columns
+            # its buffer is free once the product before the last is done
+            arrived = max(arrived, before) + machine.exchange(panel.terms * away * itemsize)
+            before, done = done, max(done, arrived) + machine.local(2 * rows * columns * panel.terms)
+        slowest = max(slowest, done)
+    return slowest
+
+
+SUMMA = Algorithm(
+    "summa",
+    "a grid of ranks: panels of A move along its rows, panels of B along its columns",
+    distribution=Summa,
+    suits=is_product,
+    need=need,
+    predict=predict,
+    source="van de Geijn and Watts 1997",
+    measures=("kernel",),
+)

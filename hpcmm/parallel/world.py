@@ -1,4 +1,4 @@
-"""The ranks of this job and where they run."""
+"""The ranks of this job, where they run, and how they end. Importing this module starts MPI."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mpi4py import MPI
 
 from hpcmm.model import HpcmmError
 
-PATIENCE_SECONDS = 10  # of a rank that failed: others that fail likewise come soon
+PATIENCE_SECONDS = 10  # that a failed rank waits for the others, which may fail as well
 
 
 class LaunchError(HpcmmError):
@@ -29,14 +29,17 @@ def world() -> MPI.Comm:
     Raises
     ------
     LaunchError
-        If Slurm started several tasks that do not see each other.
+        If srun started this process as one of several tasks, and MPI does not see the others.
     """
     comm = MPI.COMM_WORLD
-    tasks = int(os.environ.get("SLURM_NTASKS", 1))
-    if tasks > 1 and comm.size == 1:
+    environment = os.environ
+    # Only of a task that srun started: an allocation, or a shell in a task, says nothing about a launch in it.
+    started_by_srun = environment.get("SLURM_TASK_PID") == str(os.getpid())
+    tasks = environment.get("SLURM_STEP_NUM_TASKS", "1") if started_by_srun else "1"
+    if comm.size == 1 and tasks.isdecimal() and int(tasks) > 1:
         raise LaunchError(
-            f"Slurm has {tasks} tasks for this job but MPI sees one rank: the launcher and the MPI library "
-            f"({MPI.Get_library_version().split(',')[0].strip()}) do not fit together; "
+            f"srun started {tasks} tasks but MPI sees one rank: the launcher does not match the MPI library "
+            f"({MPI.Get_library_version().splitlines()[0].partition(',')[0].strip()}); "
             "start it with that library's mpiexec, or srun --mpi=pmi2 or --mpi=pmix"
         )
     return comm
@@ -70,7 +73,7 @@ def threads_per_rank(comm: MPI.Comm) -> int:
     sharing = node.allgather(cpus).count(cpus)
     node.Free()
     given = (os.environ.get(name, "").split(",")[0] for name in ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK"))
-    limits = [int(limit) for limit in given if limit.isdigit()]
+    limits = [int(limit) for limit in given if limit.isdecimal()]
     return max(1, min(len(cpus) // sharing, *limits, len(cpus)))
 
 
@@ -97,18 +100,18 @@ def describe_error(error: Exception) -> str:
     return text if isinstance(error, HpcmmError) else f"{type(error).__name__}: {text}"
 
 
-def exchange(comm: MPI.Comm, failure: tuple[str, bool] | None) -> list[tuple[str, bool] | None]:
-    """Wait for all ranks and tell each of them how it went on every one.
+def gather_failures(comm: MPI.Comm, failure: tuple[str, bool] | None) -> list[tuple[str, bool] | None]:
+    """Wait for all ranks and return the failures of all on each.
 
-    A rank that failed ends the job if the others do not come soon: they may be waiting for it in the
-    middle of their work.
+    A rank that failed ends the job if the others do not arrive within ``PATIENCE_SECONDS``: they may be waiting for
+    it in the middle of their work.
 
     Parameters
     ----------
     comm : MPI.Comm
-        One that is used for nothing else where something may have failed.
+        A communicator without pending messages of what failed.
     failure : tuple or None
-        What went wrong on this rank, its message first.
+        This rank's failure, the message first.
 
     Returns
     -------

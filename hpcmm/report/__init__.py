@@ -11,13 +11,15 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from hpcmm import analysis, occupancy, scaling, store
-from hpcmm.analysis import Series, Summary
-from hpcmm.compare import Comparison
+from hpcmm import analysis, store
+from hpcmm.analysis import Series, Summary, occupancy, scaling
+from hpcmm.analysis.compare import Comparison
+from hpcmm.experiment import extensions
 from hpcmm.report import drawing, figures, findings, formats, markup, page, tables, vega
 from hpcmm.report.markup import Table
 from hpcmm.report.page import Part, Sweep
 from hpcmm.report.vega import Figure, Style
+from hpcmm.text import printable
 
 
 def build(timings: Path, results: Path) -> tuple[Path, Summary]:
@@ -64,6 +66,9 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
         )
         over_ranks = {name: _figures_over_ranks(name, whole, styles[name], folder) for name in sweeps}
         rooflines = folder.keep("roofline", figures.rooflines(frame))
+        for module in extensions.LOADED.values():
+            for draw in getattr(module, "FIGURES", ()):
+                rooflines += folder.keep("extension", draw(frame))
         states = folder.keep("state", figures.clocks(analysis.states(columns, frame)))
         drawings.append(background.submit(drawing.svgs, list(folder.stills.values())[begun:]))
         runs = analysis.runs(columns)
@@ -82,7 +87,7 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
             device=device,
             profiles=_profiles(whole.profiles, folder),
             unprofiled=analysis.unprofiled(columns),
-            timings=timings.name,
+            timings=printable(timings.name),
             vega=script.result() if folder.stills else "",
         )
         svgs = [svg for part in drawings for svg in part.result()]
@@ -95,7 +100,7 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
 def build_comparison(comparison: Comparison, before: Path, after: Path, phase: str, target: Path) -> None:
     """Write the page of a comparison of two timings files."""
     table = tables.comparison_table(comparison.rows)
-    html = page.render_comparison(comparison, table, str(before), str(after), phase)
+    html = page.render_comparison(comparison, table, printable(str(before)), printable(str(after)), phase)
     Folder(target.parent).write(target.name, html)
 
 

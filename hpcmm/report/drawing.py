@@ -1,4 +1,4 @@
-"""Vega-Lite to SVG and the script that draws it in a browser, in this process or as a program of its own."""
+"""Figures as SVG, and the script that draws them in a browser, both made by processes of their own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,51 +14,82 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-import vl_convert
+from hpcmm.model import HpcmmError
+from hpcmm.text import printable
 
-VEGA_LITE = "6.4"
+RENDERER = Path(__file__).with_name("renderer.py")
 FONTS = Path(__file__).with_name("fonts.conf")
 
 
+class DrawingError(HpcmmError):
+    """A figure that cannot be drawn; the message has its title and how the program ended."""
+
+
 def svgs(specs: Sequence[str]) -> list[str]:
-    """Draw each specification, some 20 ms each: by other processes, which leave this one a core of its own."""
+    """Draw each Vega-Lite specification as SVG, some 20 ms each.
+
+    Other processes draw: they leave this one a core of its own, and a drawing may abort its process.
+
+    Raises
+    ------
+    DrawingError
+        If a figure cannot be drawn.
+    """
     if not specs:
         return []
     workers = max(1, min(4, len(os.sched_getaffinity(0)) - 1, len(specs) // 24))
     drawings = [""] * len(specs)
     with ThreadPoolExecutor(workers) as threads:
-        parts = [json.dumps(specs[i::workers]) for i in range(workers)]
-        for i, drawn in enumerate(threads.map(_program, parts)):
-            drawings[i::workers] = json.loads(drawn)
+        for i, drawn in enumerate(threads.map(_drawn, [specs[i::workers] for i in range(workers)])):
+            drawings[i::workers] = drawn
     return drawings
 
 
-def _program(text: str = "") -> str:
-    command = [sys.executable, "-P", __file__]  # by its path it loads vl_convert and nothing else
-    environment = os.environ | {"FONTCONFIG_FILE": str(FONTS)}
-    return subprocess.run(command, input=text, stdout=subprocess.PIPE, text=True, check=True, env=environment).stdout
+def _drawn(specs: Sequence[str]) -> list[str]:
+    done = _run(specs)
+    drawn = [line for line in done.stdout.splitlines(keepends=True) if line.endswith("\n")]
+    if done.returncode:
+        title = json.loads(specs[min(len(drawn), len(specs) - 1)])["title"]["text"]
+        raise DrawingError(f"the figure {printable(' '.join(title))!r} cannot be drawn: {_why(done)}")
+    return [json.loads(line) for line in drawn]
+
+
+def _run(specs: Sequence[str]) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-P", RENDERER],
+        input=json.dumps(specs),
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        env=os.environ | {"FONTCONFIG_FILE": str(FONTS), "PYTHONIOENCODING": "utf-8"},
+    )
+
+
+def _why(done: subprocess.CompletedProcess) -> str:
+    """Say how the program ended and why: Python's last line, or the first one of a library that aborted."""
+    code = done.returncode
+    how = f"vl_convert ended by {signal.Signals(-code).name}" if code < 0 else f"vl_convert ended with status {code}"
+    lines = [printable(line).strip(" #") for line in done.stderr.splitlines() if not line.startswith("thread ")]
+    said = [line for line in lines if line]
+    why = said[0 if code < 0 else -1][:200] if said else "out of memory?"
+    return f"{how}: {why}" + ("; raise the limit: ulimit -v" if "out of memory" in why else "")
 
 
 @cache
 def script() -> str:
-    """Vega, Vega-Lite and vega-embed in one script for an offline page, ``compressed`` to a third of its length."""
-    return _program()  # takes a second or two, in which this process has other things to do
+    """Vega, Vega-Lite and vega-embed in one script for an offline page, ``compressed`` to a third of its length.
+
+    Raises
+    ------
+    DrawingError
+        If the program that makes it fails.
+    """
+    done = _run([])  # takes a second or two, in which this process has other things to do
+    if done.returncode:
+        raise DrawingError(f"the script that draws the figures cannot be made: {_why(done)}")
+    return compressed(done.stdout)
 
 
 def compressed(text: str) -> str:
     """gzip in base64, as the page's script unpacks it; it has no character that HTML gives a meaning."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
-
-
-def main() -> None:
-    """Draw the specifications that stdin has, or bundle the script if it has none."""
-    specs = sys.stdin.read()
-    if specs:
-        json.dump([vl_convert.vegalite_to_svg(each, vl_version=VEGA_LITE) for each in json.loads(specs)], sys.stdout)
-    else:
-        code = vl_convert.javascript_bundle(vl_version=VEGA_LITE)
-        sys.stdout.write(compressed(code))
-
-
-if __name__ == "__main__":
-    main()

@@ -9,8 +9,10 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis import Series
+from hpcmm.analysis.scaling import base_columns
+from hpcmm.devices import DEVICES
 from hpcmm.model import PHASES, TEXTBOOK
-from hpcmm.operations import OPERATIONS
+from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.report import formats
 from hpcmm.report.vega import (
     AT_ONE,
@@ -33,8 +35,6 @@ from hpcmm.report.vega import (
     tens_axis,
     text_width,
 )
-from hpcmm.scaling import BASE
-from hpcmm.store import DIMENSIONS
 
 HEAT = ("#eef3f9", "#1f5fa8")  # from the slowest to the fastest
 RATIO = "isValid(datum.ratio) ? format(datum.ratio, '.3r') + '×' : ''"
@@ -49,7 +49,7 @@ def of_series(series: Series, style: Mapping[str, Style], with_calls: bool = Tru
 
 def columns_of(rows: pd.DataFrame, series: Series) -> dict[str, list]:
     """What all figures of a series draw."""
-    column, _ = formats.RATES[series.operation]
+    column, _ = formats.rate_of(series.operation)
     return {
         "label": list(rows["label"]),
         "n": [int(n) for n in rows["n"]],
@@ -87,7 +87,7 @@ def _calculations() -> list[Spec]:
 
 
 def _shown(series: Series) -> dict[str, str]:
-    _, unit = formats.RATES[series.operation]
+    _, unit = formats.rate_of(series.operation)
     limit = {"fraction": "Of limit"} if series.points["fraction"].notna().any() else {}
     return {
         **{"label": "Variant", "size": formats.size_title(series.points), "rate": unit, "low": "from", "high": "to"},
@@ -100,7 +100,7 @@ def rate_against_size(series: Series, style: Mapping[str, Style]) -> Figure | No
 
     The baselines are thick lines in the colour of the text. None if no point has a number.
     """
-    column, unit = formats.RATES[series.operation]
+    column, unit = formats.rate_of(series.operation)
     known = series.points[series.points[column].notna()]
     known, which = formats.at_sizes(known, 128)
     multiples = _multiples(known)
@@ -127,7 +127,7 @@ def rate_against_size(series: Series, style: Mapping[str, Style]) -> Figure | No
                 })  # fmt: skip
     else:
         # Shapes have no order to draw a line along, and long names: one row each.
-        shapes = [formats.size(row) for row in analysis.records(known.drop_duplicates(list(DIMENSIONS)))]
+        shapes = [formats.size(row) for row in analysis.records(known.drop_duplicates(list(dimensions())))]
         y = category("size", title=None, sort=shapes, axis={"grid": True})
         position = {"x": rate | {"axis": axis.get("axis", {}) | {"labelBound": True}}, "y": y}
         ends, height = {"x": low, "x2": high, "y": y}, max(120, 44 * len(shapes))
@@ -175,9 +175,13 @@ def _limit_layers(known: pd.DataFrame, x: Spec, axis: Spec) -> list[Spec]:
 
 def _multiples(known: pd.DataFrame) -> dict[int, int]:
     """In a sweep over each size, the sizes that are multiples of a tile, and the widest such tile."""
-    if "tile" not in known or len(sizes := sorted(set(known["n"]))) < 24 or sizes[-1] - sizes[0] >= len(sizes):
+    if (
+        not (known["tile"] > 0).any()
+        or len(sizes := sorted(set(known["n"]))) < 24
+        or sizes[-1] - sizes[0] >= len(sizes)
+    ):
         return {}
-    tiles = sorted({int(tile) for tile in known["tile"].dropna()})
+    tiles = sorted({int(tile) for tile in known.loc[known["tile"] > 0, "tile"]})
     return {int(n): max(t for t in tiles if n % t == 0) for n in sizes if any(n % t == 0 for t in tiles)}
 
 
@@ -190,7 +194,7 @@ def _multiple_layers(multiples: Mapping[int, int], x: Spec) -> list[Spec]:
 
 def ladders(series: Series) -> Iterator[Figure]:
     """One bar a rung at the largest size, with what it gains over the one before and over the first."""
-    column, unit = formats.RATES[series.operation]
+    column, unit = formats.rate_of(series.operation)
     for device, points in series.points.groupby("device", sort=False):
         # of several tiles the fastest is the rung; one that is wrong stands for itself if all are
         rungs = analysis.largest(points).sort_values("seconds", kind="stable").drop_duplicates("variant")
@@ -227,7 +231,7 @@ def ladders(series: Series) -> Iterator[Figure]:
                 "encoding": {"x": quantity("end"), "y": y, "text": {"field": "gain"}},
             },
         ]
-        name, baseline = formats.device(device), OPERATIONS[series.operation].baseline(device).name
+        name, baseline = formats.device(device), OPERATIONS[series.operation].baseline(device, series.dtype).name
         size = formats.size(rows.iloc[0])
         caption = f"The ladder of the {name} at {size}: gain over the rung before, over the first, part of {baseline}"
         columns, shown = columns_of(rows, series) | {"gain": gains}, _shown(series) | {"gain": "Gain"}
@@ -245,13 +249,13 @@ def _gain(row: Mapping) -> str:
 def tile_map(series: Series) -> Figure | None:
     """Tile by size: the rate in each cell, its colour beside the fastest at that size; wrong cells marked."""
     points = series.points
-    if "tile" not in points:
+    if not (points["tile"] > 0).any():
         return None
-    rows = points[points["tile"].notna()]
-    sizes = rows.drop_duplicates(list(DIMENSIONS))
+    rows = points[points["tile"] > 0]
+    sizes = rows.drop_duplicates(list(dimensions()))
     if rows.groupby("variant")["tile"].nunique().max() in (0, 1) or not 1 <= len(sizes) <= 16 or rows.empty:
         return None
-    _, unit = formats.RATES[series.operation]
+    _, unit = formats.rate_of(series.operation)
     columns = columns_of(rows, series)
     rates = pd.Series(columns["rate"], dtype=float)
     wrong = rows["result"] == "FAIL"
@@ -323,28 +327,28 @@ def pitch_gain(series: Series, style: Mapping[str, Style]) -> Figure | None:
 
 
 def calls(series: Series) -> Iterator[Figure]:
-    """The whole call by phases: of each label at the largest size, and of the fastest over the sizes."""
+    """The end-to-end time by phases: of each label at the largest size, and of the fastest over the sizes."""
     frame = analysis.phases(series.points)
     if frame.empty:
         return
     largest = analysis.largest(frame)
     for device, rows in largest.groupby("device", sort=False):
-        if device == "cpu" and series.ranks == 1:
+        if not DEVICES[device].accelerator and series.ranks == 1:
             continue  # nothing moves
         rows = rows.sort_values("place")
-        caption = f"The whole call on the {formats.device(device)} by phases at {formats.size(largest.iloc[0])}"
+        caption = f"End-to-end time on the {formats.device(device)} by phases at {formats.size(largest.iloc[0])}"
         caption += _overlapping(rows)
         yield _stacked(f"calls-{device}", caption, rows, list(rows["label"]), share=False)
-    sizes = formats.spread(frame.drop_duplicates(list(DIMENSIONS)), 8)
-    ours = largest[(largest["baseline"] == 0) & (largest["device"] == "cuda")]
+    sizes = formats.spread(frame.drop_duplicates(list(dimensions())), 8)
+    ours = largest[(largest["baseline"] == 0) & analysis.on_accelerator(largest)]
     if len(sizes) < 3 or ours.empty:
         return
     rung = ours.loc[ours["call_seconds"].idxmin(), "rung"]
-    rows = frame[frame["rung"] == rung].merge(sizes[list(DIMENSIONS)], on=list(DIMENSIONS))
+    rows = frame[frame["rung"] == rung].merge(sizes[list(dimensions())], on=list(dimensions()))
     names = [", ".join(filter(None, (formats.size(row), row["memory"]))) for row in analysis.records(rows)]
     yield _stacked(
         "shares",
-        f"Shares of the phases in the whole call of {rung} over the sizes{_overlapping(rows)}",
+        f"Shares of the phases in the end-to-end time of {rung} over the sizes{_overlapping(rows)}",
         rows,
         names,
         share=True,
@@ -465,13 +469,13 @@ def scalings(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure
     """Efficiency against ranks of one sweep; ``frame`` is of ``scaling.speedups``.
 
     A figure for each kind, device and type at the largest sizes: of each arithmetic the two labels that are the
-    fastest on the most ranks by the kernel alone, and the two by the whole call.
+    fastest on the most ranks by the kernel alone, and the two that are the fastest end to end.
     """
     for (kind, device, dtype, setting), rows in frame.groupby(["kind", "device", "dtype", "setting"], sort=False):
         work = OPERATIONS[rows["operation"].iloc[0]].metric
         last = rows[rows["ranks"] == rows["ranks"].max()]
         at = last.loc[last[work].idxmax()]
-        rows = rows[(rows[list(BASE)] == at[list(BASE)]).all(axis=1)]
+        rows = rows[(rows[base_columns()] == at[base_columns()]).all(axis=1)]
         last = rows[rows["ranks"] == at["ranks"]]
         best = {
             label
@@ -493,7 +497,7 @@ def _scaling(rows: pd.DataFrame, style: Mapping[str, Style], caption: str, name:
     shown |= {"efficiency": "Efficiency", "speedup": "Speed-up"}
     columns: dict[str, list] = {name: [] for name in shown}
     for row in analysis.records(rows.sort_values(["place", "ranks"], kind="stable")):
-        for prefix, what in (("", "kernel alone"), ("call_", "whole call")):
+        for prefix, what in (("", "kernel alone"), ("call_", "end to end")):
             if math.isfinite(row[prefix + "efficiency"]):
                 columns["series"].append(row["label"])
                 columns["of"].append(what)
@@ -504,7 +508,7 @@ def _scaling(rows: pd.DataFrame, style: Mapping[str, Style], caption: str, name:
     labels = list(dict.fromkeys(columns["series"]))
     x, y = ranks_axis(columns["ranks"]), quantity("efficiency", title="efficiency", axis={"format": ".0%"})
     color, shape, _ = styled("series", labels, style)
-    dashes = {what: dash for what, dash in (("kernel alone", [1, 0]), ("whole call", [4, 3])) if what in columns["of"]}
+    dashes = {what: dash for what, dash in (("kernel alone", [1, 0]), ("end to end", [4, 3])) if what in columns["of"]}
     dash = category("of", legend={"title": None}, scale={"domain": list(dashes), "range": list(dashes.values())})
     tooltip = [{"field": field} for field in ("series", "size", "of", "ranks")]
     tooltip += [quantity("efficiency", format=".1%"), quantity("speedup", format=".3r")]
@@ -525,9 +529,9 @@ def predictions(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Fig
     for (device, dtype), rows in frame.groupby(["device", "dtype"], sort=False):
         rows = rows[rows["work"] == rows["work"].max()].sort_values(["place", "ranks", "seconds"])
         rows = rows.drop_duplicates(["label", "ranks"])
-        _, unit = formats.RATES[rows["operation"].iloc[0]]
+        _, unit = formats.rate_of(rows["operation"].iloc[0])
         columns = {
-            "label": list(rows["label"].where(rows["of"] != "whole call", rows["label"] + ", call")),
+            "label": list(rows["label"].where(rows["of"] != "end to end", rows["label"] + ", end to end")),
             "ranks": [int(ranks) for ranks in rows["ranks"]],
             "predicted": rounded(rows["work"] / rows["predicted_seconds"] / 1e9),
             "rate": rounded(rows["work"] / rows["seconds"] / 1e9),
@@ -553,8 +557,7 @@ def predictions(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Fig
         ]
         caption = (
             f"Predicted on the {formats.device(device)} in {dtype}, at {formats.size(rows.iloc[0])}: lines are "
-            "predictions of the cost model, marks are measured; both are of the kernel alone or, where named so, of "
-            "the whole call"
+            "predictions of the cost model, marks are measurements, of the kernel alone, or end to end where named so"
         )
         shown = {"label": "Variant", "ranks": "Ranks", "rate": f"Measured, {unit}", "predicted": f"Predicted, {unit}"}
         yield Figure(f"predicted-{device}-{dtype}", caption, columns, layered(layers, 300), shown, dtype)

@@ -7,17 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from typing import Any, get_args
+from typing import Any
 
 import pandas as pd
 
 from hpcmm import analysis
-from hpcmm.model import TEXTBOOK, Device
-from hpcmm.operations import OPERATIONS
+from hpcmm.devices import DEVICES
+from hpcmm.model import TEXTBOOK
+from hpcmm.operations import OPERATIONS, dimensions
+from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import formats
 from hpcmm.store import DIMENSIONS
 
-DEVICES = get_args(Device)
 SAME = "no difference seen"
 
 Row = Mapping[str, Any]
@@ -127,10 +128,10 @@ def algorithms(rows: pd.DataFrame) -> str:
     here = analysis.largest(rows[rows["ranks"] == rows["ranks"].max()]).sort_values("place", kind="stable")
     beside = []
     for row in analysis.records(here):
-        (kind,) = OPERATIONS[row["operation"]].algorithm(row["algorithm"]).measures
+        (kind,) = ALGORITHMS[row["algorithm"]].measures
         ratio = row["ratio" if kind == "kernel" else "call_ratio"]
         if ratio > 0:
-            beside.append(f"{row['label']} {formats.times(ratio)}" + (" (whole call)" if kind == "call" else ""))
+            beside.append(f"{row['label']} {formats.times(ratio)}" + (" (end to end)" if kind == "call" else ""))
     if not beside:
         return ""
     what = f"{here['dtype'].iloc[0]}, {formats.size(here.iloc[0])}, ranks: {here['ranks'].iloc[0]}"
@@ -139,14 +140,13 @@ def algorithms(rows: pd.DataFrame) -> str:
 
 def beside_library(rows: pd.DataFrame) -> str:
     """How products on the devices do beside the library's own over the most ranks: the fastest with each variant."""
-    products = {each.name: each for each in OPERATIONS["matmul"].algorithms}
     rows = rows[(rows["operation"] == "matmul") & (rows["algorithm"] != TEXTBOOK)]
-    foreign = rows["algorithm"].map(lambda name: bool(products[name].package))
+    foreign = rows["algorithm"].map(lambda name: bool(ALGORITHMS[name].package))
     if not foreign.any():
         return ""
     most = rows.loc[foreign, "ranks"].max()
     texts = []
-    for (dtype, *_), here in rows[rows["ranks"] == most].groupby(["dtype", *DIMENSIONS, "setting"], sort=True):
+    for (dtype, *_), here in rows[rows["ranks"] == most].groupby(["dtype", *dimensions(), "setting"], sort=True):
         library = here[foreign[here.index]]
         ours = here[~foreign[here.index]]
         if not library.empty and not ours.empty:
@@ -186,7 +186,7 @@ def best(rows: pd.DataFrame) -> str:
 
 def _reached(row: pd.Series) -> str:
     """A rung and its rate, beside the baseline and the limit."""
-    unit = formats.RATES[row["operation"]][1]
+    unit = formats.rate_of(row["operation"])[1]
     text = f"{_rung(row)} with {formats.number(formats.rate(row))} {unit}{_over_baseline(row)}"
     if math.isfinite(row["fraction"]):
         text += f"; of the limit ({row['ceiling']}): {formats.percent(row['fraction'])}"
@@ -196,7 +196,7 @@ def _reached(row: pd.Series) -> str:
 def _over_baseline(row: Row) -> str:
     if not math.isfinite(row["ratio"]):
         return ""
-    baseline = OPERATIONS[row["operation"]].baseline(row["device"]).name
+    baseline = OPERATIONS[row["operation"]].baseline(row["device"], row["dtype"]).name
     return f"; its speed over {baseline}: {Ratio(row['ratio'], row['ratio_low'], row['ratio_high'])}"
 
 
@@ -216,7 +216,7 @@ def reach(rows: pd.DataFrame) -> str:
         return ""
     label = ours.loc[ours["seconds"].idxmin(), "label"]
     own = rows[rows["label"] == label].sort_values("n")
-    rates = own[formats.RATES[operation][0]]
+    rates = own[formats.rate_of(operation)[0]]
     enough = own[rates >= rates.max() / 2]
     return f"{label} has half of its highest rate from n = {formats.size(enough.iloc[0])} on."
 
@@ -291,11 +291,11 @@ def _about(row: Row, frame: pd.DataFrame) -> Row | None:
 
 def tiles(rows: pd.DataFrame) -> str:
     """The fastest tile of each rung that was measured with several, at the largest size."""
-    if "tile" not in rows:
+    if not (rows["tile"] > 0).any():
         return ""
     here = analysis.largest(rows)
     texts = []
-    for variant, group in here[here["tile"].notna()].sort_values("place").groupby("variant", sort=False):
+    for variant, group in here[here["tile"] > 0].sort_values("place").groupby("variant", sort=False):
         ranked = analysis.records(group.sort_values("seconds"))
         others = [row for row in ranked if row["tile"] != ranked[0]["tile"] and row["memory"] == ranked[0]["memory"]]
         if others:
@@ -306,9 +306,9 @@ def tiles(rows: pd.DataFrame) -> str:
 
 def remainders(rows: pd.DataFrame) -> str:
     """What one row and column beyond a multiple of the tile cost, and whether the peaks are at the multiples."""
-    if "tile" not in rows:
+    if not (rows["tile"] > 0).any():
         return ""
-    squares = rows[rows["tile"].notna() & (rows["m"] == rows["n"]) & (rows["k"] == rows["n"])]
+    squares = rows[(rows["tile"] > 0) & (rows["m"] == rows["n"]) & (rows["k"] == rows["n"])]
     texts = []
     for label, group in squares.sort_values("place").groupby("label", sort=False):
         at = {int(row["n"]): row for row in analysis.records(group)}
@@ -351,16 +351,16 @@ def pitch(rows: pd.DataFrame) -> str:
         return ""
     highest, where = max(pairs, key=lambda each: each[0].value)
     if len(pairs) == 1:
-        text = f"Speed of {where['variant']} over {analysis.PLAIN}: {highest}"
+        text = f"Speed of {where['variant']} over {where['plain']}: {highest}"
     else:
         faster, slower = sum(ratio.faster for ratio, _ in pairs), sum(ratio.slower for ratio, _ in pairs)
         text = (
-            f"Of {len(pairs)} points {where['variant']} is faster than {analysis.PLAIN} at {faster} and slower at "
+            f"Of {len(pairs)} points {where['variant']} is faster than {where['plain']} at {faster} and slower at "
             f"{slower}; the most is {where['rung']} at {formats.size(where)} ({highest})"
         )
     shares = [row["call_pitch"] / row["call_seconds"] for _, row in pairs if math.isfinite(row["call_pitch"])]
     if shares:
-        text += f". The copies take {formats.percent(median(shares))} of a whole call"
+        text += f". The copies take {formats.percent(median(shares))} of the end-to-end time"
     return text + "."
 
 
@@ -401,7 +401,7 @@ def _listed_first(rows: pd.DataFrame) -> list[str]:
 
 
 def host_memory(rows: pd.DataFrame) -> str:
-    """What page-locked host memory gains, in the whole call and in its copies, at the largest size."""
+    """What page-locked host memory gains, end to end and in the copies, at the largest size."""
     here = analysis.largest(rows[rows["call_seconds"].notna()]) if rows["call_seconds"].notna().any() else rows[:0]
     kinds = {kind: _fastest(here[here["memory"] == kind], ("rung",)) for kind in ("pinned", "pageable")}
     pageable = {row["rung"]: row for row in kinds["pageable"]}
@@ -416,7 +416,7 @@ def host_memory(rows: pd.DataFrame) -> str:
         if math.isfinite(other["call_" + phase] / pinned["call_" + phase])
     ]
     return (
-        f"Speed from pinned over pageable memory, {pinned['rung']} at {formats.size(pinned)}: whole call "
+        f"Speed from pinned over pageable memory, {pinned['rung']} at {formats.size(pinned)}: end to end "
         f"{call}{''.join(f'; {copy}' for copy in copies)}; kernel alone {kernel}."
     )
 
@@ -439,7 +439,7 @@ def ranks(rows: pd.DataFrame) -> str:
         text = f"Speed on {row['ranks']} ranks over {first['ranks'].iloc[0]}, {row['label']} at {formats.size(row)}: "
         text += f"kernel alone {Ratio.of(row, one[row['label']])}"
         if math.isfinite(row["call_seconds"]):
-            text += f"; whole call {Ratio.of(row, one[row['label']], 'call_seconds')}"
+            text += f"; end to end {Ratio.of(row, one[row['label']], 'call_seconds')}"
         texts.append(text + ".")
     return " ".join(texts)
 
@@ -463,24 +463,29 @@ def headlines(frame: pd.DataFrame, scaling: pd.DataFrame) -> list[Headline]:
         own = rows[(rows["operation"] == operation) & (rows["algorithm"] == TEXTBOOK)]
         if own.empty:
             continue
-        device = "cuda" if (own["device"] == "cuda").any() else "cpu"
-        own = own[(own["device"] == device) & (own["ranks"] == own["ranks"].min())]
-        column, unit = formats.RATES[operation]
+        own = _on_accelerators_if_any(own)
+        own = own[own["ranks"] == own["ranks"].min()]
+        column, unit = formats.rate_of(operation)
         row = own.loc[own[column].idxmax()]
         value = f"{formats.number(formats.rate(row))} {unit}"
         found.append(Headline(name, value, _headline_text(row) + (f"; {row['machine']}" if several else "")))
     if (most := _most_ranks(scaling)) is not None:
         prefix, what = most
-        of = "the whole call" if prefix else "the kernel alone"
+        of = "end to end" if prefix else "the kernel alone"
         text = (
             f"efficiency of {what['label']} on {what['ranks']} ranks at {formats.size(what)} in {what['dtype']}, {of}, "
         )
         text += f"beside the fastest on one rank ({what['kind']} scaling)"
         if not prefix and math.isfinite(what["call_efficiency"]):
-            text += f"; in the whole call {formats.percent(what['call_efficiency'])}"
+            text += f"; end to end {formats.percent(what['call_efficiency'])}"
         text += f"; {what['machine']}" if several else ""
         found.append(Headline("Scaling", formats.percent(what[prefix + "efficiency"]), text))
     return found
+
+
+def _on_accelerators_if_any(rows: pd.DataFrame) -> pd.DataFrame:
+    accelerated = analysis.on_accelerator(rows)
+    return rows[accelerated] if accelerated.any() else rows
 
 
 def _headline_text(row: Row) -> str:
@@ -497,11 +502,10 @@ def _most_ranks(scaling: pd.DataFrame) -> tuple[str, Row] | None:
     One rank at the same size stands beside it if it can (strong scaling). What a library does over the ranks is
     not ours to tell of, and the textbook's kernels alone exchange nothing.
     """
-    foreign = [algorithm.name for algorithm in OPERATIONS["matmul"].algorithms if algorithm.package]
+    foreign = [algorithm.name for algorithm in ALGORITHMS.values() if algorithm.package]
     last = scaling[(scaling["operation"] == "matmul") & ~scaling["algorithm"].isin(foreign)]
     last = last[last["ranks"] == last["ranks"].max()]
-    if (last["device"] == "cuda").any():
-        last = last[last["device"] == "cuda"]
+    last = _on_accelerators_if_any(last)
     if (last["kind"] == "strong").any():
         last = last[last["kind"] == "strong"]
     last = last[last["flops"] == last["flops"].max()]

@@ -9,17 +9,19 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis import Series
-from hpcmm.operations import OPERATIONS
-from hpcmm.store import DIMENSIONS
+from hpcmm.devices import DEVICES
+from hpcmm.operations import OPERATIONS, dimensions
 
-# By operation: the column of its speed, and the unit that this is told in, a billion of the column's
-RATES = {
-    name: {"flops": ("flops_per_second", "GFLOP/s"), "bytes": ("bytes_per_second", "GB/s")}[operation.metric]
-    for name, operation in OPERATIONS.items()
-}
+# By an operation's metric: the column of its rate, and the unit in which it is printed, a billion of the column's
+RATES = {"flops": ("flops_per_second", "GFLOP/s"), "bytes": ("bytes_per_second", "GB/s")}
 UNITS = (("s", 1.0), ("ms", 1e3), ("µs", 1e6), ("ns", 1e9))
 RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹"
 SUPERSCRIPTS = str.maketrans("0123456789", RAISED)
+
+
+def rate_of(operation: str) -> tuple[str, str]:
+    """Return the column of an operation's rate, and the unit in which it is printed."""
+    return RATES[OPERATIONS[operation].metric]
 
 
 def number(value: float) -> str:
@@ -79,7 +81,7 @@ def percent(share: float) -> str:
 
 def rate(row: Mapping, prefix: str = "") -> float:
     """Billions of the operation's own count per second."""
-    return row[prefix + RATES[row["operation"]][0]] / 1e9
+    return row[prefix + rate_of(row["operation"])[0]] / 1e9
 
 
 def ends(row: Mapping, name: str, form: Callable[[float], str]) -> str:
@@ -89,12 +91,12 @@ def ends(row: Mapping, name: str, form: Callable[[float], str]) -> str:
 
 
 def device(name: str) -> str:
-    return {"cpu": "CPU", "cuda": "GPU"}.get(name, name)
+    return DEVICES[name].title
 
 
 def size(row: Mapping) -> str:
     """``"4096"`` for a square product, ``"128 × 64 × 32"`` for another, ``"2²²"`` for a vector."""
-    shape = [int(row[d]) for d in DIMENSIONS if row[d] > 0] or [0]
+    shape = [int(row[d]) for d in dimensions() if row[d] > 0] or [0]
     if len(shape) == 1 and shape[0] >= 1024 and shape[0].bit_count() == 1:
         return "2" + str(shape[0].bit_length() - 1).translate(SUPERSCRIPTS)
     return str(shape[0]) if len(set(shape)) == 1 else " × ".join(map(str, shape))
@@ -102,13 +104,13 @@ def size(row: Mapping) -> str:
 
 def size_is_one_number(points: pd.DataFrame) -> bool:
     """Whether all shapes are vectors or square products."""
-    m, n, k = (points[dimension] for dimension in DIMENSIONS)
-    return bool((((m == 0) | (m == n)) & ((k == 0) | (k == n))).all())
+    shapes = points[list(dimensions())]
+    return bool((shapes.eq(shapes.max(axis=1), axis=0) | (shapes == 0)).all(axis=None))
 
 
 def size_title(points: pd.DataFrame) -> str:
     """What stands above their sizes."""
-    return "n" if size_is_one_number(points) else "m × n × k"
+    return "n" if size_is_one_number(points) else " × ".join(name for name in dimensions() if (points[name] > 0).any())
 
 
 def conditions(series: Series) -> str:
@@ -126,10 +128,10 @@ def spread(rows: pd.DataFrame, most: int) -> pd.DataFrame:
 
 def at_sizes(rows: pd.DataFrame, most: int) -> tuple[pd.DataFrame, str]:
     """The rows at some of their sizes, and which these are if there are more."""
-    sizes = rows[list(DIMENSIONS)].drop_duplicates()
+    sizes = rows[list(dimensions())].drop_duplicates()
     some = spread(sizes, most)
     if len(some) == len(sizes):
         return rows, ""
-    kept = rows[pd.MultiIndex.from_frame(rows[list(DIMENSIONS)]).isin(pd.MultiIndex.from_frame(some))]
+    kept = rows[pd.MultiIndex.from_frame(rows[list(dimensions())]).isin(pd.MultiIndex.from_frame(some))]
     names = f" ({', '.join(size(row) for row in analysis.records(some))})" if len(some) <= 8 else ""
     return kept, f", at {len(some)} of {len(sizes)} sizes{names}; the CSV file has all"

@@ -11,11 +11,11 @@ from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
-from hpcmm import analysis, compare, limits
-from hpcmm.analysis import Series, Summary
-from hpcmm.compare import Comparison
+from hpcmm import analysis
+from hpcmm.analysis import Series, Summary, compare, limits
+from hpcmm.analysis.compare import Comparison
 from hpcmm.operations import OPERATIONS
-from hpcmm.report import drawing, formats, tables
+from hpcmm.report import definitions, drawing, formats, tables
 from hpcmm.report.findings import Headline
 from hpcmm.report.markup import Table
 from hpcmm.report.vega import CONFIG, Figure
@@ -64,7 +64,7 @@ class Sweep:
 
     @property
     def unit(self) -> str:
-        return formats.RATES[self.operation][1]
+        return formats.rate_of(self.operation)[1]
 
 
 def render(
@@ -117,6 +117,14 @@ def render(
         found = {"config": CONFIG, "figures": kept}
         return drawing.compressed(json.dumps(found, allow_nan=False, separators=(",", ":"), ensure_ascii=False))
 
+    limited = any(part.series.points["fraction"].notna().any() for sweep in sweeps for part in sweep.parts)
+    kinds = {
+        "limits": limited,
+        "rooflines": rooflines,
+        "scaling": any(sweep.scaling for sweep in sweeps),
+        "resources": resources,
+        "profiles": profiles,
+    }
     return _template("page.html.j2").render(
         summary=summary,
         headlines=headlines,
@@ -132,7 +140,8 @@ def render(
         resources=resources,
         device=device,
         defined=tables.DEFINED,
-        limited=any(part.series.points["fraction"].notna().any() for sweep in sweeps for part in sweep.parts),
+        limited=limited,
+        definitions=definitions.shown([kind for kind, things in kinds.items() if things]),
         profiles=profiles,
         unprofiled=unprofiled,
         ladders=[operation for operation in OPERATIONS.values() if operation.name in {s.operation for s in sweeps}],
@@ -152,8 +161,7 @@ def render_comparison(comparison: Comparison, table: Table, before: str, after: 
         after=after,
         phase=compare.PHASES[phase],
         defined=tables.DEFINED,
-        alpha=compare.ALPHA,
-        margin=compare.MARGIN,
+        definition=definitions.of("verdict"),
     )
 
 
@@ -242,7 +250,7 @@ def _gpus(runs: Sequence[Mapping[str, Any]]) -> list[str]:
                 devices[gpu.get("uuid") or (run["provenance"].get("host"), i)] = str(gpu["name"])
     names = list(devices.values())
     if len(machines) > 1:
-        return [f"{name}, {names.count(name)} of them on all machines together" for name in dict.fromkeys(names)]
+        return [f"{names.count(name)} × {name} on all machines" for name in dict.fromkeys(names)]
     return [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)]
 
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-from hpcmm import analysis, compare, occupancy
-from hpcmm.analysis import Series
+from hpcmm import analysis
+from hpcmm.analysis import Series, compare, occupancy
+from hpcmm.analysis.scaling import base_columns
 from hpcmm.model import COUNTERS, PHASES, RESOURCES
-from hpcmm.operations import OPERATIONS
+from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.report.formats import (
     RATES,
     amount,
@@ -25,13 +26,13 @@ from hpcmm.report.formats import (
     number,
     percent,
     rate,
+    rate_of,
     size,
     size_title,
     times,
     whole,
 )
-from hpcmm.report.markup import EMPTY, Cell, Table, grouped, words
-from hpcmm.scaling import BASE
+from hpcmm.report.markup import EMPTY, Cell, Table, csv_cell, grouped, words
 from hpcmm.store import DIMENSIONS
 
 Row = Mapping[str, Any]
@@ -80,21 +81,21 @@ def size_table(series: Series, most: int | None = None) -> Table:
     labels = series.points.sort_values("place")["label"].unique()
     points, which = at_sizes(series.points, most or len(series.points))
     lines = []
-    for _, at in groupby(analysis.records(points), key=itemgetter(*DIMENSIONS)):
+    for _, at in groupby(analysis.records(points), key=itemgetter(*dimensions())):
         rows = {row["label"]: row for row in at}
         known = [_rate_cell(rows[label]) if label in rows else EMPTY for label in labels]
         lines.append([of_size(next(iter(rows.values()))), *known])
-    caption = f"{RATES[series.operation][1]}, {conditions(series)}{which}"
+    caption = f"{rate_of(series.operation)[1]}, {conditions(series)}{which}"
     return Table(caption, (size_title(series.points), *labels), lines)
 
 
 def _rate_cell(row: Row) -> Cell:
     if row["result"] != "PASS":
         return failed(row)
-    alone = math.isfinite(row["seconds"])  # else the algorithm is a way to do the whole call
+    alone = math.isfinite(row["seconds"])  # otherwise the algorithm has an end-to-end time only
     prefix = "" if alone else "call_"
     parts = ", ".join(filter(None, (against_baseline(row, prefix), percent(row["fraction"]))))
-    notes = filter(None, ("" if alone else "whole call", parts, result(row).replace(", ", ",\n")))
+    notes = filter(None, ("" if alone else "end to end", parts, result(row).replace(", ", ",\n")))
     return Cell(number(rate(row, prefix)), "\n".join(notes))
 
 
@@ -110,7 +111,7 @@ def ladder_table(series: Series) -> Table | None:
     def beside(row: Row) -> Cell:
         return Cell(against_baseline(row), "" if row["baseline"] else ends(row, "ratio", number))
 
-    if OPERATIONS[series.operation].metric == "flops" and len(series.points[list(DIMENSIONS)].drop_duplicates()) > 1:
+    if OPERATIONS[series.operation].metric == "flops" and len(series.points[list(dimensions())].drop_duplicates()) > 1:
         return None
     some, which = at_sizes(series.points, 4)
     columns: dict[str, Column] = {
@@ -118,7 +119,7 @@ def ladder_table(series: Series) -> Table | None:
         "Device": text("device"),
         "Rung": text("label"),
         "Time": lambda row: Cell(duration(row["seconds"]), ends(row, "seconds", duration)),
-        RATES[series.operation][1]: lambda row: Cell(number(rate(row))),
+        rate_of(series.operation)[1]: lambda row: Cell(number(rate(row))),
         "Step": value("step", times),
         "Cumulative": value("cumulative", times),
         "Ratio to baseline": if_passed(beside),
@@ -130,7 +131,7 @@ def ladder_table(series: Series) -> Table | None:
 
 
 def phase_table(series: Series) -> Table | None:
-    """The whole call by phases, and its rate beside that of the kernel alone; None if no call was timed."""
+    """The end-to-end time by phases, and its rate beside that of the kernel alone; None if no call was timed."""
 
     def of_phase(phase: str) -> Column:
         def cell(row: Row) -> Cell:
@@ -142,18 +143,18 @@ def phase_table(series: Series) -> Table | None:
     rows, which = at_sizes(analysis.phases(series.points), 3)
     if rows.empty:
         return None
-    unit = RATES[series.operation][1]
+    unit = rate_of(series.operation)[1]
     columns: dict[str, Column] = {size_title(rows): of_size, "Variant": text("label")}
     columns |= {phase.capitalize(): of_phase(phase) for phase in PHASES[:-1] if rows["call_" + phase].notna().any()}
     columns |= {
         "Total": value("call_seconds", duration),
         f"{unit}, kernel alone": lambda row: Cell(number(rate(row))),
-        f"{unit}, whole call": lambda row: Cell(number(rate(row, "call_"))),
+        f"{unit}, end to end": lambda row: Cell(number(rate(row, "call_"))),
     }
-    return table(f"Whole calls, {conditions(series)}{which}", rows, columns, leading=1)
+    return table(f"End-to-end times, {conditions(series)}{which}", rows, columns, leading=1)
 
 
-# What a reader calls a phase of the whole call, as profilers do.
+# Phases of a call under the names that profilers give them.
 ACTIVITIES = {
     "scatter": "scatter (MPI)",
     "broadcast": "broadcast (MPI)",
@@ -166,12 +167,12 @@ ACTIVITIES = {
 
 
 def activity_table(series: Series, activities: pd.DataFrame) -> Table | None:
-    """Copies and kernels of the whole calls as a profiler sums them up; None if nothing was moved in one.
+    """Copies and kernels of the calls as a profiler lists them; None if no call moved anything.
 
     ``activities`` are those of ``analysis.activities`` that belong to the series. Page-locked and
     pageable memory stand below one another, activity by activity.
     """
-    activities = activities[(activities["device"] != "cpu") | (activities["ranks"] > 1)]
+    activities = activities[analysis.on_accelerator(activities) | (activities["ranks"] > 1)]
     if activities.empty:
         return None
     with_memory = bool((activities["memory"] != "").any())
@@ -179,7 +180,7 @@ def activity_table(series: Series, activities: pd.DataFrame) -> Table | None:
         position=activities["activity"].map({phase: i for i, phase in enumerate(PHASES)}),
         first=activities.groupby("rung")["place"].transform("min"),
     ).sort_values(
-        [*DIMENSIONS, "first", "position", "memory"], ascending=[*[True] * 5, False], kind="stable", ignore_index=True
+        [*dimensions(), "first", "position", "memory"], ascending=[*[True] * 5, False], kind="stable", ignore_index=True
     )
     some, which = at_sizes(activities, 4 if with_memory else 1)
     columns: dict[str, Column] = {
@@ -197,13 +198,15 @@ def activity_table(series: Series, activities: pd.DataFrame) -> Table | None:
 
 def scaling_table(rows: pd.DataFrame) -> Table:
     """What more ranks gain in one sweep; ``rows`` are of ``scaling.speedups``."""
-    by = ["kind", *BASE, "device", "place", "dtype", "setting", "ranks", *DIMENSIONS]
+    by = ["kind", *base_columns(), "device", "place", "dtype", "setting", "ranks", *dimensions()]
     rows = rows.sort_values(by, kind="stable", ignore_index=True)
-    bases, which = at_sizes(rows.assign(**{d: rows[base] for d, base in zip(DIMENSIONS, BASE, strict=True)}), 3)
+    bases, which = at_sizes(
+        rows.assign(**{d: rows[base] for d, base in zip(dimensions(), base_columns(), strict=True)}), 3
+    )
     some = rows.loc[bases.index]
     named = ["label", *(name for name in ("dtype", "setting") if some[name].nunique() > 1)]
     amounts = {"Kernel alone": ("seconds", duration), "Speed-up": ("speedup", times)}
-    amounts |= {"Efficiency": ("efficiency", percent), "Whole call": ("call_seconds", duration)}
+    amounts |= {"Efficiency": ("efficiency", percent), "End to end": ("call_seconds", duration)}
     amounts |= {"Call speed-up": ("call_speedup", times), "Call efficiency": ("call_efficiency", percent)}
     columns: dict[str, Column] = {
         "Scaling": text("kind"),
@@ -370,9 +373,7 @@ def device_csv(gpus: Sequence[Mapping]) -> str:
     """The same in plain units, one row a kind of GPU."""
     names = ["name", *(key for key, _, _ in DEVICE_ROWS)]
     rows = [{name: gpu[name] for name in names if name in gpu} for gpu in gpus]
-    return pd.DataFrame([row for i, row in enumerate(rows) if row not in rows[:i]]).to_csv(
-        index=False, lineterminator="\n"
-    )
+    return _csv(pd.DataFrame([row for i, row in enumerate(rows) if row not in rows[:i]]))
 
 
 def printed(value: object, form: Callable[..., str]) -> str:
@@ -451,12 +452,13 @@ def omitted_table(frame: pd.DataFrame) -> Table:
 # Where the page defines what a column has, by the column's name.
 DEFINED = {
     **dict.fromkeys(("Time", "Kernel alone"), "kernel"),
-    **{name + of: "rate" for _, name in RATES.values() for of in ("", ", kernel alone", ", whole call")},
+    **{name + of: "rate" for _, name in RATES.values() for of in ("", ", kernel alone", ", end to end")},
     **dict.fromkeys(("Step", "Cumulative"), "step"),
     "Ratio to baseline": "ratio",
     "Of limit": "hardware-limit",
     "Result": "pass",
-    **dict.fromkeys((*(phase.capitalize() for phase in PHASES), "Whole call"), "phase"),
+    **dict.fromkeys((phase.capitalize() for phase in PHASES), "phase"),
+    "End to end": "call",
     **dict.fromkeys(("Activity", "Share", "Sum", "Calls", "Mean", "Min", "Max"), "activity"),
     **dict.fromkeys(("Registers", "Shared memory", "Local memory"), "registers"),
     **dict.fromkeys(("Block", "Grid", "Blocks an SM", "Threads an SM", "Occupancy"), "occupancy"),
@@ -501,4 +503,12 @@ PROFILE_COLUMNS += ("launches", *COUNTERS, "shared_wavefronts_per_load", "shared
 def csv(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> str:
     """One row a point, in plain units (seconds, flops_per_second), every digit; empty where there is none."""
     frame = pd.concat(frames)
-    return frame[[name for name in columns if name in frame]].to_csv(index=False, lineterminator="\n")
+    last = DIMENSIONS[-1]
+    others = [name for name in dimensions() if name not in DIMENSIONS]
+    columns = [name for column in columns for name in ([column, *others] if column == last else [column])]
+    return _csv(frame[[name for name in columns if name in frame]])
+
+
+def _csv(frame: pd.DataFrame) -> str:
+    texts = [name for name in frame if not pd.api.types.is_numeric_dtype(frame[name])]
+    return frame.assign(**{name: frame[name].map(csv_cell) for name in texts}).to_csv(index=False, lineterminator="\n")

@@ -17,12 +17,15 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 from hpcmm.backends import open_backend
+from hpcmm.model import Task
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import SUM
-from hpcmm.parallel import schedules, staged, transports, world
-from hpcmm.parallel.distribution import Scheduled, distribute
-from hpcmm.parallel.memory import need
+from hpcmm.parallel import ALGORITHMS, algorithms_of, schedules, staged, world
+from hpcmm.parallel.product import Scheduled
+from hpcmm.parallel.transports.base import Transport
+from hpcmm.parallel.transports.choice import candidates, trial
+from hpcmm.parallel.transports.pinned import Pinned
 
 WORLD = MPI.COMM_WORLD
 DEVICE, SHARE, EXAMPLES = sys.argv[1], sys.argv[2] == "1", int(sys.argv[4])
@@ -31,12 +34,12 @@ BACKEND = open_backend(DEVICE, threads=1, local_rank=world.local_rank(WORLD), sh
 TAKEN: list[int] = []  # elements of each array on the device
 VARIANTS = {"cpu": ["numpy", "serial", "packed"], "cuda": ["cublas", "tiled_padded", "asynchronous"]}[DEVICE]
 REDUCTION = {"cpu": "serial", "cuda": "one_launch"}[DEVICE]
-ALGORITHMS = [algorithm.name for algorithm in MATMUL.algorithms[1:] if not algorithm.variants]
+PRODUCTS = [algorithm.name for algorithm in algorithms_of(MATMUL)[1:] if not algorithm.variants]
 COMMS: dict[int, MPI.Comm] = {}  # of the first ranks, by their number
 ALL_OF = (61, 53, 67)  # the shape of which every schedule is tried
 KNOWN: dict[tuple[int, type], set[str]] = defaultdict(set)  # its schedules, by number of ranks and algorithm
 FOLLOWED: dict[tuple[int, type], set[str]] = defaultdict(set)
-OPEN: dict[tuple[int, str], transports.Transport] = {}
+OPEN: dict[tuple[int, str], Transport] = {}
 
 schedules.PANEL_COLUMNS, schedules.TILE, schedules.ALIGNMENT = 8, 64, 4  # several panels of small matrices
 size = st.one_of(st.integers(1, 8), st.integers(1, 90))
@@ -50,8 +53,8 @@ def open_all() -> list[tuple[int, str]]:
         found = []
         if comm != MPI.COMM_NULL:
             COMMS[ranks] = comm
-            kinds = [*transports.TRANSPORTS[DEVICE], *([transports.Pinned] if DEVICE == "cpu" else [])]
-            for kind in kinds if ranks > 1 else [transports.Transport]:
+            kinds = [*candidates(BACKEND), *([Pinned] if DEVICE == "cpu" else [])]
+            for kind in kinds if ranks > 1 else [Transport]:
                 missing = kind.missing(comm, BACKEND)
                 if missing:
                     if comm.rank == 0:
@@ -59,7 +62,7 @@ def open_all() -> list[tuple[int, str]]:
                     continue
                 OPEN[ranks, kind.name] = kind(comm, BACKEND)
                 if ranks > 1:
-                    transports.trial(OPEN[ranks, kind.name])
+                    trial(OPEN[ranks, kind.name])
                 found.append((ranks, kind.name))
         works += WORLD.bcast(found, root=0)
     return works
@@ -76,40 +79,39 @@ def counting(right):
 BACKEND.empty, BACKEND.shared_empty = counting(BACKEND.empty), counting(BACKEND.shared_empty)
 
 
-def prepared(spread, variant, parameters, seed: int):
+def prepared(spread, task: Task, seed: int):
     """What goes by a schedule that the seed chooses, of those that all ranks have."""
     if not isinstance(spread, Scheduled):
-        return spread.prepare(variant, parameters)
+        return spread.prepare(task)
     schedules = list(spread.schedules())
     assert spread.comm.allgather(schedules) == [schedules] * spread.comm.size
     chosen, kind = schedules[seed % len(schedules)], (spread.comm.size, type(spread))
     if spread.shape == ALL_OF:
         KNOWN[kind].update(schedules)
         FOLLOWED[kind].add(chosen)
-    return spread.follow(spread.schedules()[chosen], variant, parameters)
+    return spread.prepare_schedule(spread.schedules()[chosen], task)
 
 
 def run(case) -> None:
     """Every rank's part in one case; rank 0 judges."""
-    name, algorithm, variant, dtype, shape, (ranks, transport), parameters, seed = case
+    name, algorithm, variant, dtype, shape, (ranks, transport), scalars, seed = case
     if ranks <= WORLD.rank:
         return
     comm, operation = COMMS[ranks], OPERATIONS[name]
-    tile = {"tile": 8.0} if operation.variant(variant).tiles else {}
+    tile = 8 if operation.variant(variant).tiles else 0
+    task = Task(operation, operation.variant(variant), shape, dtype, scalars, tile)
     inputs = judge = before = None
     if comm.rank == 0:
-        inputs = operation.draw(np.random.default_rng(seed), shape, dtype, parameters)
+        inputs = operation.draw(np.random.default_rng(seed), task)
         before = {name: array.copy() for name, array in inputs.items()}
-        judge = operation.reference(inputs, parameters)
+        judge = operation.reference(task, inputs)
     TAKEN.clear()
     staged.SHARED_MEMORY = "/proc" if seed % 4 == 1 else "/dev/shm"  # the first has no space at all
-    spread = distribute(
-        operation.algorithm(algorithm), comm, BACKEND, operation, shape, dtype, inputs, transport=OPEN[ranks, transport]
-    )
-    expected = need(algorithm, operation, shape, ranks, comm.rank).device
+    record = ALGORITHMS[algorithm]
+    spread = record.distribution(comm, BACKEND, task, inputs, transport=OPEN[ranks, transport])
+    expected = record.need(operation, shape, ranks, comm.rank).device
     assert sum(TAKEN) == expected, f"{case}: {sum(TAKEN)} elements of device memory, not {expected}"
-    product = prepared(spread, operation.variant(variant), parameters | tile, seed)
-    measures = operation.algorithm(algorithm).measures
+    product = prepared(spread, task, seed)
 
     def check(what: str) -> None:
         if comm.rank == 0:
@@ -123,8 +125,8 @@ def run(case) -> None:
         seconds = spread.call(product)
         check("call")
     assert seconds["total"] > 0
-    if "kernel" in measures:
-        spread.keep()
+    if "kernel" in record.measures:
+        spread.save_inputs()
         for _ in range(2):
             spread.poison()
             assert spread.kernel(product, cold=True) > 0
@@ -145,12 +147,12 @@ def break_arrival() -> None:
 
         return start
 
-    kind = transports.TRANSPORTS[DEVICE][0]
+    kind = candidates(BACKEND)[0]
     kind.start = without_the_last_row(kind.start)
 
 
 def break_order() -> None:
-    transports.TRANSPORTS[DEVICE][0].wait = lambda self, ticket: None
+    candidates(BACKEND)[0].wait = lambda self, ticket: None
 
 
 def main() -> None:
@@ -160,7 +162,7 @@ def main() -> None:
     scalars = [{"alpha": alpha, "beta": beta} for alpha, beta in ((1.5, 0.5), (1.0, 0.0), (-1.0, 1.0), (0.25, -2.0))]
     cases = st.tuples(
         st.just("matmul"),
-        st.sampled_from(ALGORITHMS),
+        st.sampled_from(PRODUCTS),
         st.sampled_from(VARIANTS),
         st.sampled_from(MATMUL.dtypes),
         st.tuples(size, size, size),
@@ -184,7 +186,7 @@ def main() -> None:
 
     if WORLD.rank == 0:
         fixed = 0  # is the seed too
-        for algorithm in ALGORITHMS:
+        for algorithm in PRODUCTS:
             for on in works:
                 # more ranks than rows, than terms, than columns; uneven blocks
                 for shape in ((3, 40, 50), (40, 50, 2), (50, 1, 40), (61, 53, 67)):
@@ -197,7 +199,7 @@ def main() -> None:
             for seed in range(max(most.values())):
                 for turn, shape in enumerate((ALL_OF, (3, 40, 2))):
                     on = carriers[(seed // 3 + turn) % len(carriers)]
-                    for algorithm in ALGORITHMS:
+                    for algorithm in PRODUCTS:
                         if seed < most.get(algorithm, 2):
                             dtype = MATMUL.dtypes[seed % 2]
                             run(WORLD.bcast(("matmul", algorithm, VARIANTS[0], dtype, shape, on, scalars[0], seed)))

@@ -5,14 +5,15 @@ import sys
 import numpy as np
 from mpi4py import MPI
 
-from hpcmm.backends.cpu import CpuBackend
+from hpcmm.backends.cpu.device import CpuBackend
+from hpcmm.model import Task
 from hpcmm.operations.matmul import MATMUL
-from hpcmm.parallel.distribution import distribute
-from hpcmm.parallel.transports import open_transport
+from hpcmm.parallel import ALGORITHMS
+from hpcmm.parallel.transports.choice import open_transport
 
 algorithm, terms, columns = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 comm, backend = MPI.COMM_WORLD, CpuBackend(threads=1)
-shape, parameters = (3, columns, terms), {"alpha": 1.0, "beta": 0.0}
+product = Task(MATMUL, MATMUL.variant("numpy"), (3, columns, terms), "float32", {"alpha": 1.0, "beta": 0.0})
 inputs = expected = None
 if comm.rank == 0:
     # B is 1 where row + column is a multiple of 512 and 0 elsewhere; sums of ones are exact below 2^24
@@ -25,9 +26,10 @@ if comm.rank == 0:
         inputs["B"][-column % 512 :: 512, column] = 1
     expected = [len(range(-column % 512, terms, 512)) for column in range(columns)]
 transport, _ = open_transport(comm, backend)
-spread = distribute(MATMUL.algorithm(algorithm), comm, backend, MATMUL, shape, "float32", inputs, transport=transport)
+distribution = ALGORITHMS[algorithm].distribution
+spread = distribution(comm, backend, product, inputs, transport=transport)
 spread.poison()
-spread.call(spread.prepare(MATMUL.variant("numpy"), parameters))
+spread.call(spread.prepare(product))
 if comm.rank == 0:
     assert (spread.result["C"] == expected).all(), "wrong sums"
     print(f"{terms * columns} elements: right")

@@ -1,4 +1,4 @@
-"""jobs/measure.py, but that ranks fail where they place size 12: ``rank_fails.py KIND RANKS ARGUMENTS...``.
+"""hpcmm.jobs.measure, but ranks fail where they place size 12: ``rank_fails.py KIND RANKS ARGUMENTS...``.
 
 KIND is the error: RuntimeError, which nobody expected, HpcmmError, which a user can mend, kill, which ends
 the process at once, or stuck, which goes on until the test ends it. RANKS is how many ranks fail: 1 is rank 1,
@@ -10,11 +10,10 @@ import runpy
 import signal
 import sys
 import time
-from pathlib import Path
 
 from mpi4py import MPI
 
-from hpcmm import measure
+from hpcmm.bench import measure
 from hpcmm.model import HpcmmError
 from hpcmm.parallel import world
 
@@ -23,17 +22,17 @@ place = measure.Problem.__init__
 rank = MPI.COMM_WORLD.rank
 
 
-def fails_at_size_12(self, comm, backend, operation, point, *others):
+def fails_at_size_12(self, comm, backend, point, *others):
     if point.shape[0] == 12 and (rank == 1 or ranks > 1):
         if kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         if kind == "stuck":
             time.sleep(600)
         raise {"RuntimeError": RuntimeError, "HpcmmError": HpcmmError}[kind](f"rank {rank} lost its way")
-    place(self, comm, backend, operation, point, *others)
+    place(self, comm, backend, point, *others)
 
 
 if ranks == 1:
     world.PATIENCE_SECONDS = 1  # nobody else fails
 measure.Problem.__init__ = fails_at_size_12
-runpy.run_path(str(Path(__file__).parents[2] / "jobs" / "measure.py"), run_name="__main__")
+runpy.run_module("hpcmm.jobs.measure", run_name="__main__")

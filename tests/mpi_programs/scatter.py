@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from mpi4py import MPI
 
 from hpcmm.backends import open_backend
+from hpcmm.model import Task
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import world
-from hpcmm.parallel.block_rows import BlockRows
+from hpcmm.parallel.collectives import BlockRows
 from hpcmm.parallel.scatter import Scatter
 
 WORLD = MPI.COMM_WORLD
@@ -33,7 +34,6 @@ EVERY = [
 ]
 UNIT_ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}
 REDUCTIONS = {"sum": math.fsum, "minimum": min, "maximum": max}
-PARAMETERS = {"matmul": {"alpha": 1.5, "beta": 0.5}}
 
 size = st.integers(1, 70)
 cases = st.tuples(st.sampled_from(EVERY), st.tuples(size, size, size), st.integers(1, 5), st.integers(0, 2**32 - 1))
@@ -77,9 +77,10 @@ def run(case) -> None:
     shape = shape[: len(operation.dimensions)]
     inputs = inputs_of(name, dtype, shape, seed) if comm.rank == 0 else None
     before = {key: array.copy() for key, array in (inputs or {}).items()}
-    scatter = Scatter(comm, BACKEND, operation, shape, dtype, inputs, pinned=seed % 2 == 0)
-    tile = {"tile": 8.0} if operation.variant(variant).tiles else {}
-    kernel = scatter.prepare(operation.variant(variant), PARAMETERS.get(name, {}) | tile)
+    tile = 8 if operation.variant(variant).tiles else 0
+    task = Task(operation, operation.variant(variant), shape, dtype, operation.scalars, tile)
+    scatter = Scatter(comm, BACKEND, task, inputs, pinned=seed % 2 == 0)
+    kernel = scatter.prepare(task)
 
     def result() -> np.ndarray:
         (each,) = scatter.result.values()
@@ -91,7 +92,7 @@ def run(case) -> None:
             seconds = scatter.call(kernel)
             if comm.rank == 0:
                 check(name, dtype, inputs, result())
-        scatter.keep()
+        scatter.save_inputs()
         for _ in range(2):  # as must the kernel alone
             scatter.poison()
             scatter.kernel(kernel, cold=True)
@@ -129,8 +130,8 @@ def break_last_rank(operation: str) -> None:
     EVERY[:] = [each for each in EVERY if each[0] == operation]
     prepare = Scatter.prepare
 
-    def nothing_on_the_last_rank(self, variant, parameters):
-        run = prepare(self, variant, parameters)
+    def nothing_on_the_last_rank(self, task):
+        run = prepare(self, task)
         return (lambda: None) if 0 < self.comm.rank == self.comm.size - 1 else run
 
     Scatter.prepare = nothing_on_the_last_rank

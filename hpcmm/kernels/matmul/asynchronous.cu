@@ -1,41 +1,27 @@
-// Matrix product, GPU rung: tiles arrive in a ring of stages while the warps compute.
+// Matrix product, GPU rung: cp.async copies tiles into a ring of pipeline stages while the warps multiply.
 //
-// As warp_tiled, but global memory is copied straight into shared memory by cp.async, without a detour
-// through registers, and STAGES tiles are in the ring: while one is multiplied the next ones arrive, and
-// one barrier a tile is enough. A is transposed on the way, element by element, as 4 or 8 bytes are the
-// least that cp.async copies. Registers are filled ahead too: the operands of step p + 1 are loaded while
-// step p multiplies. Addresses are kept running instead of computed anew, as most of what remains is
-// arithmetic: rows of A past the end are copied from the last one, since what they add to is never stored,
-// and what lies past the ends of n and k is filled with zeros by the copy. Needs compute capability 8.0.
+// Compared with warp_tiled:
+//   - cp.async copies from global to shared memory without passing through registers. The ring holds STAGES tiles: one
+//     is multiplied while the next ones arrive, and one barrier a tile suffices. A is transposed on the way, one
+//     element at a time: cp.async copies as little as 4 or 8 bytes.
+//   - Fragments are double buffered: those of step p + 1 are loaded from shared memory while step p multiplies.
+//   - Addresses are incremented, not recomputed, and bounds checks are few: most of the remaining instructions are
+//     arithmetic. Rows of A past the end are copies of the last row, because their sums are never stored. cp.async
+//     itself writes zeros for elements past the ends of n and k.
+// Needs compute capability 8.0.
 
-struct alignas(16) Vector {
-    REAL of[16 / sizeof(REAL)];
-};
+#include "ptx.cuh"
 
-// Start a copy of BYTES from global to shared memory; only the first `valid` are read, the rest is zero.
-template <int BYTES> __device__ void copy_async(void *target, const void *source, int valid)
-{
-    const unsigned address = __cvta_generic_to_shared(target);
-    if constexpr (BYTES == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(source), "r"(valid));
-    else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(address), "l"(source), "n"(BYTES),
-                     "r"(valid));
-}
+constexpr int WIDTH = 16 / sizeof(REAL);        // elements in 16 bytes
+constexpr int SIDE = 8;                         // a thread computes SIDE x SIDE elements of C
+constexpr int LANE_ROWS = 8, LANE_COLUMNS = 4;  // how the lanes of a warp cover its tile
+constexpr int WARP_ROWS = LANE_ROWS * SIDE, WARP_COLUMNS = LANE_COLUMNS * SIDE;
+constexpr int PITCH = ROWS + WIDTH;  // of a column of A in shared memory: a warp's copies have no bank conflicts
+constexpr int STAGE = DEPTH * (PITCH + COLUMNS);  // elements of a stage: a tile of A by columns, then one of B by rows
+constexpr int A_STEP = BLOCK / DEPTH, B_STEP = BLOCK * WIDTH / COLUMNS;  // rows that the block copies at once
+static_assert(ROWS * COLUMNS == BLOCK * SIDE * SIDE, "a block's threads cover its tile of C");
 
-// The copies that this thread started since the last call are one group from now on.
-__device__ void end_group()
-{
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-// Wait until no more than PENDING of this thread's groups are under way.
-template <int PENDING> __device__ void wait_for_groups()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-}
-
-// Two blocks an SM keep it busy while one waits at its barrier. In float64, and in the code for sm_80,
+// With two blocks on an SM, one multiplies while the other waits at its barrier. In float64, and in the code for sm_80,
 // the registers do not suffice for two.
 #if __CUDA_ARCH__ >= 900
 constexpr int RESIDENT = sizeof(REAL) == 4 ? 2 : 1;
@@ -43,116 +29,151 @@ constexpr int RESIDENT = sizeof(REAL) == 4 ? 2 : 1;
 constexpr int RESIDENT = 1;
 #endif
 
-extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
-    matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
-{
-    constexpr int SIDE = 8, WIDTH = 16 / sizeof(REAL);
-    constexpr int LANE_ROWS = 8, LANE_COLUMNS = 4;
-    constexpr int WARP_ROWS = LANE_ROWS * SIDE, WARP_COLUMNS = LANE_COLUMNS * SIDE;
-    constexpr int PITCH = ROWS + WIDTH;  // of a column of A in shared memory: no two copies of a warp in one bank
-    constexpr int STAGE = DEPTH * PITCH + DEPTH * COLUMNS;
-    constexpr int A_STEP = BLOCK / DEPTH, B_STEP = BLOCK * WIDTH / COLUMNS;  // rows that the block copies at once
-    static_assert(ROWS * COLUMNS == BLOCK * SIDE * SIDE, "a block's threads cover its part of C");
-    extern __shared__ __align__(16) unsigned char shared[];
-    REAL *const ring = (REAL *)shared;
-    const int t = threadIdx.x, lane = t % 32, warp = t / 32;
-    // Neighbouring lanes read the same words of A, or those two apart the same of B: then a half of the
-    // warp takes one pass through shared memory for its 16 bytes a lane, not two.
-    const int lane_row = lane / 8 * 2 + lane % 2, lane_column = lane / 2 % 4;
-    const int y = warp / (COLUMNS / WARP_COLUMNS) * WARP_ROWS + lane_row * WIDTH;
-    const int x = warp % (COLUMNS / WARP_COLUMNS) * WARP_COLUMNS + lane_column * WIDTH;
-    const int first_row = blockIdx.y * ROWS, first_column = blockIdx.x * COLUMNS;
-    const bool aligned = ldb % WIDTH == 0 && (size_t)B % 16 == 0;
+struct alignas(16) Vector {
+    REAL of[16 / sizeof(REAL)];
+};
 
-    // what this thread copies of each tile: column a_column of A in rows a_row, a_row + A_STEP, ...
-    const int a_row = t / DEPTH, a_column = t % DEPTH;
-    size_t a_offset[ROWS / A_STEP];
-#pragma unroll
-    for (int i = 0; i < ROWS / A_STEP; ++i)
-        a_offset[i] = (size_t)min(first_row + a_row + i * A_STEP, m - 1) * lda;
-    const REAL *a = A + a_column;
-    // and WIDTH columns of B in rows b_row, b_row + B_STEP, ...
-    const int b_row = t * WIDTH / COLUMNS, b_column = t * WIDTH % COLUMNS;
-    const int b_valid = max(0, min(WIDTH, n - first_column - b_column));
-    const REAL *b = B + (size_t)b_row * ldb + min(first_column + b_column, n - 1);
+// Load: copy tiles from global to shared memory. A thread copies column a_column of A, in rows a_row, a_row + A_STEP,
+// ..., and WIDTH columns of B, in rows b_row, b_row + B_STEP, ...
+struct Loader {
+    int k, ldb, a_row, a_column, b_row, b_valid;
+    bool aligned;
+    REAL *ring_a, *ring_b;
+    const REAL *a, *b;         // this thread's first elements of the next tile
+    int start = 0, stage = 0;  // first term of that tile; offset of the stage that it goes to
 
-    // start the copy of the next tile into the next stage; past the end of k it is all zeros
-    REAL *const target_a = ring + a_column * PITCH + a_row, *const target_b = ring + DEPTH * PITCH + t * WIDTH;
-    int next = 0, filled = 0;
-    auto fetch_tiles = [&] {
-        const int bytes = next + a_column < k ? sizeof(REAL) : 0;
+    __device__ Loader(int n, int k, const REAL *A, const REAL *B, int ldb, bool aligned, int first_column, REAL *ring_a,
+                      REAL *ring_b)
+        : k(k), ldb(ldb), aligned(aligned)
+    {
+        const int t = threadIdx.x;
+        a_row = t / DEPTH, a_column = t % DEPTH;
+        a = A + a_column;
+        b_row = t * WIDTH / COLUMNS;
+        const int b_column = t * WIDTH % COLUMNS;
+        b_valid = max(0, min(WIDTH, n - first_column - b_column));
+        b = B + (size_t)b_row * ldb + min(first_column + b_column, n - 1);
+        this->ring_a = ring_a + a_column * PITCH + a_row;
+        this->ring_b = ring_b + t * WIDTH;
+    }
+
+    // Start the copies of the next tile, which are one group; past the end of k it is all zeros. `rows` has the offsets
+    // of this thread's rows of A; as a member, the array would delay the promotion of the others to registers.
+    __device__ void load(const size_t (&rows)[ROWS / A_STEP])
+    {
+        const int bytes = start + a_column < k ? sizeof(REAL) : 0;
 #pragma unroll
         for (int i = 0; i < ROWS / A_STEP; ++i)
-            copy_async<sizeof(REAL)>(target_a + filled + i * A_STEP, a + a_offset[i], bytes);
+            cp_async<sizeof(REAL)>(ring_a + stage + i * A_STEP, a + rows[i], bytes);
 #pragma unroll
         for (int p = 0; p < DEPTH; p += B_STEP) {
-            const int valid = next + b_row + p < k ? b_valid : 0;
+            const int valid = start + b_row + p < k ? b_valid : 0;
             const REAL *const source = b + (size_t)p * ldb;
             if (aligned)
-                copy_async<16>(target_b + filled + p * COLUMNS, source, valid * sizeof(REAL));
+                cp_async<16>(ring_b + stage + p * COLUMNS, source, valid * sizeof(REAL));
             else
 #pragma unroll
-                for (int i = 0; i < WIDTH; ++i)
-                    copy_async<sizeof(REAL)>(target_b + filled + p * COLUMNS + i, source + i,
-                                             i < valid ? sizeof(REAL) : 0);
+                for (int e = 0; e < WIDTH; ++e)
+                    cp_async<sizeof(REAL)>(ring_b + stage + p * COLUMNS + e, source + e,
+                                           e < valid ? sizeof(REAL) : 0);
         }
         a += DEPTH;
         b += (size_t)DEPTH * ldb;
-        next += DEPTH;
-        filled = filled == (STAGES - 1) * STAGE ? 0 : filled + STAGE;
-        end_group();
-    };
-    for (int stage = 0; stage < STAGES - 1; ++stage)
-        fetch_tiles();
+        start += DEPTH;
+        stage = stage == (STAGES - 1) * STAGE ? 0 : stage + STAGE;
+        cp_async_commit_group();
+    }
+};
 
-    REAL sums[SIDE][SIDE] = {};
-    Vector part_a[2][SIDE / WIDTH], part_b[2][SIDE / WIDTH];  // of this step and of the next
-    const REAL *tile_a = ring + y, *tile_b = ring + DEPTH * PITCH + x;
-    auto load = [&](int p) {
+// A thread's operands of one step.
+struct Fragments {
+    Vector a[SIDE / WIDTH], b[SIDE / WIDTH];
+
+    // Load those of step p from shared memory; tile_a and tile_b are this thread's first elements of the tiles.
+    __device__ void load(const REAL *tile_a, const REAL *tile_b, int p)
+    {
 #pragma unroll
         for (int i = 0; i < SIDE / WIDTH; ++i)
-            part_a[p % 2][i] = *(const Vector *)&tile_a[p * PITCH + i * LANE_ROWS * WIDTH];
+            a[i] = *(const Vector *)&tile_a[p * PITCH + i * LANE_ROWS * WIDTH];
 #pragma unroll
         for (int j = 0; j < SIDE / WIDTH; ++j)
-            part_b[p % 2][j] = *(const Vector *)&tile_b[p * COLUMNS + j * LANE_COLUMNS * WIDTH];
-    };
-    wait_for_groups<STAGES - 2>();
-    __syncthreads();
-    load(0);
-    int stage = 0;
-    for (int start = 0; start < k; start += DEPTH) {
-        fetch_tiles();
-#pragma unroll
-        for (int p = 0; p < DEPTH; ++p) {
-            if (p < DEPTH - 1)
-                load(p + 1);
-            else {
-                wait_for_groups<STAGES - 2>();
-                __syncthreads();  // the next tile is there for all, and all are done with this one
-                const int step = stage == STAGES - 1 ? -(STAGES - 1) * STAGE : STAGE;
-                stage = stage == STAGES - 1 ? 0 : stage + 1;
-                tile_a += step;
-                tile_b += step;
-                load(0);
-            }
-#pragma unroll
-            for (int i = 0; i < SIDE; ++i)
-#pragma unroll
-                for (int j = 0; j < SIDE; ++j) {
-                    const int c = i % 2 ? SIDE - 1 - j : j;  // to and fro: an operand is used twice in a row
-                    sums[i][c] += part_a[p % 2][i / WIDTH].of[i % WIDTH] * part_b[p % 2][c / WIDTH].of[c % WIDTH];
-                }
-        }
+            b[j] = *(const Vector *)&tile_b[p * COLUMNS + j * LANE_COLUMNS * WIDTH];
     }
+};
+
+// Multiply: add the products of one step, in serpentine order: each operand is used twice in a row.
+__device__ void multiply(REAL (&sums)[SIDE][SIDE], const Fragments &f)
+{
 #pragma unroll
     for (int i = 0; i < SIDE; ++i)
 #pragma unroll
         for (int j = 0; j < SIDE; ++j) {
-            const int row = first_row + y + i / WIDTH * LANE_ROWS * WIDTH + i % WIDTH;
-            const int column = first_column + x + j / WIDTH * LANE_COLUMNS * WIDTH + j % WIDTH;
+            const int c = i % 2 ? SIDE - 1 - j : j;
+            sums[i][c] += f.a[i / WIDTH].of[i % WIDTH] * f.b[c / WIDTH].of[c % WIDTH];
+        }
+}
+
+// Epilogue: C = alpha sums + beta C. `top` and `left` are the row and the column of this thread's first element.
+__device__ void epilogue(const REAL (&sums)[SIDE][SIDE], int m, int n, REAL alpha, REAL beta, REAL *C, int ldc, int top,
+                         int left)
+{
+#pragma unroll
+    for (int i = 0; i < SIDE; ++i)
+#pragma unroll
+        for (int j = 0; j < SIDE; ++j) {
+            const int row = top + i / WIDTH * LANE_ROWS * WIDTH + i % WIDTH;
+            const int column = left + j / WIDTH * LANE_COLUMNS * WIDTH + j % WIDTH;
             if (row < m && column < n) {
                 REAL &c = C[(size_t)row * ldc + column];
                 c = beta == 0 ? alpha * sums[i][j] : alpha * sums[i][j] + beta * c;  // beta = 0: C is not read
             }
         }
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
+    matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
+{
+    extern __shared__ __align__(16) unsigned char shared[];
+    REAL *const ring_a = (REAL *)shared, *const ring_b = ring_a + DEPTH * PITCH;
+    const int t = threadIdx.x, lane = t % 32, warp = t / 32;
+    // Neighbouring lanes read the same words of A, and lanes two apart the same words of B: half a warp then needs one
+    // pass through shared memory for its 16 bytes a lane, not two.
+    const int lane_row = lane / 8 * 2 + lane % 2, lane_column = lane / 2 % 4;
+    const int y = warp / (COLUMNS / WARP_COLUMNS) * WARP_ROWS + lane_row * WIDTH;
+    const int x = warp % (COLUMNS / WARP_COLUMNS) * WARP_COLUMNS + lane_column * WIDTH;
+    const int first_row = blockIdx.y * ROWS, first_column = blockIdx.x * COLUMNS;
+
+    const bool aligned = ldb % WIDTH == 0 && (size_t)B % 16 == 0;
+    size_t rows[ROWS / A_STEP];
+#pragma unroll
+    for (int i = 0; i < ROWS / A_STEP; ++i)
+        rows[i] = (size_t)min(first_row + t / DEPTH + i * A_STEP, m - 1) * lda;
+    Loader loader(n, k, A, B, ldb, aligned, first_column, ring_a, ring_b);
+    for (int stage = 0; stage < STAGES - 1; ++stage)  // prologue: all stages but one
+        loader.load(rows);
+
+    REAL sums[SIDE][SIDE] = {};
+    Fragments fragments[2];  // of this step and of the next
+    const REAL *tile_a = ring_a + y, *tile_b = ring_b + x;
+    cp_async_wait_group<STAGES - 2>();
+    __syncthreads();
+    fragments[0].load(tile_a, tile_b, 0);
+    int stage = 0;
+    for (int start = 0; start < k; start += DEPTH) {  // mainloop: load another tile, and multiply this one
+        loader.load(rows);
+#pragma unroll
+        for (int p = 0; p < DEPTH; ++p) {
+            if (p == DEPTH - 1) {
+                cp_async_wait_group<STAGES - 2>();
+                __syncthreads();  // the next tile has arrived, and all threads have read this one
+                const int step = stage == STAGES - 1 ? -(STAGES - 1) * STAGE : STAGE;
+                stage = stage == STAGES - 1 ? 0 : stage + 1;
+                tile_a += step;
+                tile_b += step;
+            }
+            fragments[(p + 1) % 2].load(tile_a, tile_b, (p + 1) % DEPTH);
+            multiply(sums, fragments[p % 2]);
+        }
+    }
+    epilogue(sums, m, n, alpha, beta, C, ldc, first_row + y, first_column + x);
 }

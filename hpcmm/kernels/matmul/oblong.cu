@@ -1,151 +1,125 @@
 // Matrix product, GPU rung: each thread computes an oblong part of C, which takes fewer loads.
 //
-// As swizzled, but in float32 a thread computes 16 x 8 elements, not 8 x 8: for 128 products it loads 24
-// elements from shared memory, not 32. That fills its registers, so that one block an SM must do, and a block
-// is twice as high: its 8 warps cover for each other at its barriers, with a tile more in the ring. In float64
-// registers suffice for 8 x 8 only. Tiles that lie within A and B have a loop of their own, without any question
-// about the ends, and C is read and written 16 bytes at a time. Needs compute capability 8.0.
+// Compared with swizzled:
+//   - In float32 a thread computes 16 x 8 elements of C, not 8 x 8: it loads 24 elements from shared memory for 128
+//     products, not 32. That fills the registers, so only one block fits on an SM. A block is therefore twice as high:
+//     its 8 warps cover each other's waits at barriers, and the ring holds one more tile. In float64 the registers
+//     suffice for 8 x 8 only.
+//   - Tiles inside A and B take a fast path without bounds checks.
+//   - C is read and written 16 bytes at a time.
+// Needs compute capability 8.0.
+
+#include "ptx.cuh"
+
+constexpr int WIDTH = 16 / sizeof(REAL);           // elements in 16 bytes
+constexpr int HIGH = 64 / sizeof(REAL), WIDE = 8;  // a thread computes HIGH x WIDE elements of C
+constexpr int LANE_ROWS = 4, LANE_COLUMNS = 8;     // how the lanes of a warp cover its tile
+constexpr int WARP_ROWS = LANE_ROWS * HIGH, WARP_COLUMNS = LANE_COLUMNS * WIDE;
+constexpr int PITCH = ROWS + WIDTH;  // of a column of A in shared memory: a warp's copies have no bank conflicts
+constexpr int STAGE = DEPTH * (PITCH + COLUMNS);  // elements of a stage: a tile of A by columns, then one of B by rows
+constexpr int A_STEP = BLOCK / DEPTH, B_STEP = BLOCK * WIDTH / COLUMNS;  // rows that the block copies at once
+static_assert(ROWS * COLUMNS == BLOCK * HIGH * WIDE, "a block's threads cover its tile of C");
 
 struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];
 };
 
-// Start a copy of BYTES from global to shared memory; only the first `valid` are read, the rest is zero.
-template <int BYTES> __device__ void copy_async(void *target, const void *source, int valid)
+// Rasterization order: column x and row y of the i-th of the `high` x `wide` tiles of C, which goes down the columns of
+// groups of GROUP rows of tiles.
+__device__ int2 rasterize(int i, unsigned high, unsigned wide)
 {
-    const unsigned address = __cvta_generic_to_shared(target);
-    if constexpr (BYTES == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(source), "r"(valid));
-    else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(address), "l"(source), "n"(BYTES),
-                     "r"(valid));
+    const int of_group = GROUP * wide, group_row = i / of_group * GROUP, group_rows = min(GROUP, high - group_row);
+    return make_int2(i % of_group / group_rows, group_row + i % of_group % group_rows);
 }
 
-// The copies that this thread started since the last call are one group from now on.
-__device__ void end_group()
-{
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
+// Load: copy tiles from global to shared memory. A thread copies column a_column of A, in rows a_row, a_row + A_STEP,
+// ..., and WIDTH columns of B, in rows b_row, b_row + B_STEP, ...
+struct Loader {
+    int m, n, k, lda, ldb, a_row, a_column, b_row, b_column, first_row, first_column;
+    const REAL *A, *B;
+    bool fast;  // whether loads take the fast path as far as k allows
+    REAL *ring_a, *ring_b;
+    int stage = 0, start = 0;  // offset of the stage that the next tile goes to; its first term
+    const REAL *b, *a;         // this thread's first elements of it
 
-// Wait until no more than PENDING of this thread's groups are under way.
-template <int PENDING> __device__ void wait_for_groups()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-}
+    __device__ Loader(int m, int n, int k, const REAL *A, int lda, const REAL *B, int ldb, int first_row,
+                      int first_column, REAL *ring_a, REAL *ring_b)
+        : m(m), n(n), k(k), lda(lda), ldb(ldb), first_row(first_row), first_column(first_column), A(A), B(B)
+    {
+        const int t = threadIdx.x;
+        a_row = t / DEPTH, a_column = t % DEPTH;
+        a = A + (size_t)(first_row + a_row) * lda + a_column;
+        b_row = t * WIDTH / COLUMNS, b_column = t * WIDTH % COLUMNS;
+        b = B + (size_t)b_row * ldb + first_column + b_column;
+        fast = first_row + ROWS <= m && first_column + COLUMNS <= n && ldb % WIDTH == 0 && (size_t)B % 16 == 0;
+        this->ring_a = ring_a + a_column * PITCH + a_row;
+        this->ring_b = ring_b + t * WIDTH;
+    }
 
-extern "C" __global__ void __launch_bounds__(BLOCK, 1)
-    matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
-{
-    constexpr int HIGH = 64 / sizeof(REAL), WIDE = 8, WIDTH = 16 / sizeof(REAL);
-    constexpr int LANE_ROWS = 4, LANE_COLUMNS = 8;
-    constexpr int WARP_ROWS = LANE_ROWS * HIGH, WARP_COLUMNS = LANE_COLUMNS * WIDE;
-    constexpr int PITCH = ROWS + WIDTH;  // of a column of A in shared memory: no two copies of a warp in one bank
-    constexpr int STAGE = DEPTH * PITCH + DEPTH * COLUMNS;
-    constexpr int A_STEP = BLOCK / DEPTH, B_STEP = BLOCK * WIDTH / COLUMNS;  // rows that the block copies at once
-    static_assert(ROWS * COLUMNS == BLOCK * HIGH * WIDE, "a block's threads cover its part of C");
-    extern __shared__ __align__(16) unsigned char shared[];
-    REAL *const ring = (REAL *)shared;
-    const int t = threadIdx.x, lane = t % 32, warp = t / 32;
-    // Neighbouring lanes read the same words of A, or those two apart the same of B: then a half of the
-    // warp takes one pass through shared memory for its 16 bytes a lane, not two.
-    const int lane_row = lane / 16 * 2 + lane % 2, lane_column = lane / 2 % 8;
-    const int y = warp / (COLUMNS / WARP_COLUMNS) * WARP_ROWS + lane_row * WIDTH;
-    const int x = warp % (COLUMNS / WARP_COLUMNS) * WARP_COLUMNS + lane_column * WIDTH;
-    const int block = blockIdx.y * gridDim.x + blockIdx.x, of_group = GROUP * gridDim.x;
-    const int group_row = block / of_group * GROUP, group_rows = min(GROUP, gridDim.y - group_row);
-    const int first_row = (group_row + block % of_group % group_rows) * ROWS;
-    const int first_column = block % of_group / group_rows * COLUMNS;
-
-    // what this thread copies of each tile: column a_column of A in rows a_row, a_row + A_STEP, ...
-    const int a_row = t / DEPTH, a_column = t % DEPTH;
-    const REAL *a = A + (size_t)(first_row + a_row) * lda + a_column;
-    // and WIDTH columns of B in rows b_row, b_row + B_STEP, ...
-    const int b_row = t * WIDTH / COLUMNS, b_column = t * WIDTH % COLUMNS;
-    const REAL *b = B + (size_t)b_row * ldb + first_column + b_column;
-
-    // Start the copy of the next tile into the next stage. One that lies within A and B comes without any question:
-    // what is asked here takes time from the products. Of any other, what is past the ends is zero.
-    const bool within =
-        first_row + ROWS <= m && first_column + COLUMNS <= n && ldb % WIDTH == 0 && (size_t)B % 16 == 0;
-    REAL *const target_a = ring + a_column * PITCH + a_row, *const target_b = ring + DEPTH * PITCH + t * WIDTH;
-    int next = 0, filled = 0;
-    auto fetch_tiles = [&](bool whole) {
+    // Start the copies of the next tile, which are one group. A `whole` tile, inside A and B, takes the fast path:
+    // bounds checks would take time from the products. In other tiles elements past the ends are zero.
+    __device__ void load(bool whole)
+    {
 #pragma unroll
         for (int i = 0; i < ROWS; i += A_STEP) {
-            const bool valid = whole || (first_row + a_row + i < m && next + a_column < k);
-            copy_async<sizeof(REAL)>(target_a + filled + i, valid ? a + (long long)i * lda : A,
-                                     valid ? sizeof(REAL) : 0);
+            const bool valid = whole || (first_row + a_row + i < m && start + a_column < k);
+            cp_async<sizeof(REAL)>(ring_a + stage + i, valid ? a + (long long)i * lda : A, valid ? sizeof(REAL) : 0);
         }
 #pragma unroll
         for (int p = 0; p < DEPTH; p += B_STEP)
             if (whole)
-                copy_async<16>(target_b + filled + p * COLUMNS, b + (long long)p * ldb, 16);
+                cp_async<16>(ring_b + stage + p * COLUMNS, b + (long long)p * ldb);
             else
 #pragma unroll
                 for (int e = 0; e < WIDTH; ++e) {
-                    const bool valid = next + b_row + p < k && first_column + b_column + e < n;
-                    copy_async<sizeof(REAL)>(target_b + filled + p * COLUMNS + e,
-                                             valid ? b + (long long)p * ldb + e : B, valid ? sizeof(REAL) : 0);
+                    const bool valid = start + b_row + p < k && first_column + b_column + e < n;
+                    cp_async<sizeof(REAL)>(ring_b + stage + p * COLUMNS + e, valid ? b + (long long)p * ldb + e : B,
+                                           valid ? sizeof(REAL) : 0);
                 }
         a += DEPTH;
         b += (size_t)DEPTH * ldb;
-        next += DEPTH;
-        filled = filled == (STAGES - 1) * STAGE ? 0 : filled + STAGE;
-        end_group();
-    };
-    for (int stage = 0; stage < STAGES - 1; ++stage)
-        fetch_tiles(within && next + DEPTH <= k);
+        start += DEPTH;
+        stage = stage == (STAGES - 1) * STAGE ? 0 : stage + STAGE;
+        cp_async_commit_group();
+    }
+};
 
-    REAL sums[HIGH][WIDE] = {};
-    Vector part_a[2][HIGH / WIDTH], part_b[2][WIDE / WIDTH];  // of this step and of the next
-    const REAL *tile_a = ring + y, *tile_b = ring + DEPTH * PITCH + x;
-    auto load = [&](int p) {
+// A thread's operands of one step.
+struct Fragments {
+    Vector a[HIGH / WIDTH], b[WIDE / WIDTH];
+
+    // Load those of step p from shared memory; tile_a and tile_b are this thread's first elements of the tiles.
+    __device__ void load(const REAL *tile_a, const REAL *tile_b, int p)
+    {
 #pragma unroll
         for (int i = 0; i < HIGH / WIDTH; ++i)
-            part_a[p % 2][i] = *(const Vector *)&tile_a[p * PITCH + i * LANE_ROWS * WIDTH];
+            a[i] = *(const Vector *)&tile_a[p * PITCH + i * LANE_ROWS * WIDTH];
 #pragma unroll
         for (int j = 0; j < WIDE / WIDTH; ++j)
-            part_b[p % 2][j] = *(const Vector *)&tile_b[p * COLUMNS + j * LANE_COLUMNS * WIDTH];
-    };
-    wait_for_groups<STAGES - 2>();
-    __syncthreads();
-    load(0);
-    int stage = 0;
-    auto multiply = [&](bool whole) {  // this tile, and fetch another
-        fetch_tiles(whole);
-#pragma unroll
-        for (int p = 0; p < DEPTH; ++p) {
-            if (p < DEPTH - 1)
-                load(p + 1);
-            else {
-                wait_for_groups<STAGES - 2>();
-                __syncthreads();  // the next tile is there for all, and all are done with this one
-                const int step = stage == STAGES - 1 ? -(STAGES - 1) * STAGE : STAGE;
-                stage = stage == STAGES - 1 ? 0 : stage + 1;
-                tile_a += step;
-                tile_b += step;
-                load(0);
-            }
-#pragma unroll
-            for (int i = 0; i < HIGH; ++i)
-#pragma unroll
-                for (int j = 0; j < WIDE; ++j) {
-                    const int c = i % 2 ? WIDE - 1 - j : j;  // to and fro: an operand is used twice in a row
-                    sums[i][c] += part_a[p % 2][i / WIDTH].of[i % WIDTH] * part_b[p % 2][c / WIDTH].of[c % WIDTH];
-                }
-        }
-    };
-    while (within && next + DEPTH <= k)
-        multiply(true);
-    while (next < k + (STAGES - 1) * DEPTH)
-        multiply(false);
+            b[j] = *(const Vector *)&tile_b[p * COLUMNS + j * LANE_COLUMNS * WIDTH];
+    }
+};
 
-    // C is read before it is written, some rows at a time: for all that the compiler knows, an element that is
-    // written could be the next one that is read.
+// Multiply: add the products of one step, in serpentine order: each operand is used twice in a row.
+__device__ void multiply(REAL (&sums)[HIGH][WIDE], const Fragments &f)
+{
+#pragma unroll
+    for (int i = 0; i < HIGH; ++i)
+#pragma unroll
+        for (int j = 0; j < WIDE; ++j) {
+            const int c = i % 2 ? WIDE - 1 - j : j;
+            sums[i][c] += f.a[i / WIDTH].of[i % WIDTH] * f.b[c / WIDTH].of[c % WIDTH];
+        }
+}
+
+// Epilogue: C = alpha sums + beta C, for this thread's elements from row y and column x of the block's tile on. C is
+// read before it is written, AT_ONCE rows at a time. The compiler cannot do that by itself: for all it knows, a written
+// element is the next one to be read. `vectors`: the tile is inside C and can be accessed 16 bytes at a time.
+__device__ void epilogue(const REAL (&sums)[HIGH][WIDE], int m, int n, REAL alpha, REAL beta, REAL *C, int ldc,
+                         int first_row, int first_column, int y, int x, bool vectors)
+{
     constexpr int AT_ONCE = 4;
     auto row_of = [&](int i) { return first_row + y + i / WIDTH * LANE_ROWS * WIDTH + i % WIDTH; };
-    const bool vectors =
-        ldc % WIDTH == 0 && (size_t)C % 16 == 0 && first_row + ROWS <= m && first_column + COLUMNS <= n;
     if (vectors) {
 #pragma unroll
         for (int from = 0; from < HIGH; from += AT_ONCE) {
@@ -185,8 +159,58 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                 for (int j = 0; j < WIDE; ++j) {
                     const int row = row_of(i), column = first_column + x + j / WIDTH * LANE_COLUMNS * WIDTH + j % WIDTH;
                     if (row < m && column < n)
-                        C[(size_t)row * ldc + column] = alpha * sums[i][j] + (beta == 0 ? 0 : beta * before[i - from][j]);
+                        C[(size_t)row * ldc + column] =
+                            alpha * sums[i][j] + (beta == 0 ? 0 : beta * before[i - from][j]);
                 }
         }
     }
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK, 1)
+    matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
+{
+    extern __shared__ __align__(16) unsigned char shared[];
+    REAL *const ring_a = (REAL *)shared, *const ring_b = ring_a + DEPTH * PITCH;
+    const int t = threadIdx.x, lane = t % 32, warp = t / 32;
+    // Neighbouring lanes read the same words of A, and lanes two apart the same words of B: half a warp then needs one
+    // pass through shared memory for its 16 bytes a lane, not two.
+    const int lane_row = lane / 16 * 2 + lane % 2, lane_column = lane / 2 % 8;
+    const int y = warp / (COLUMNS / WARP_COLUMNS) * WARP_ROWS + lane_row * WIDTH;
+    const int x = warp % (COLUMNS / WARP_COLUMNS) * WARP_COLUMNS + lane_column * WIDTH;
+    const int2 tile = rasterize(blockIdx.y * gridDim.x + blockIdx.x, gridDim.y, gridDim.x);
+    const int first_row = tile.y * ROWS, first_column = tile.x * COLUMNS;
+
+    Loader loader(m, n, k, A, lda, B, ldb, first_row, first_column, ring_a, ring_b);
+    for (int stage = 0; stage < STAGES - 1; ++stage)  // prologue: all stages but one
+        loader.load(loader.fast && loader.start + DEPTH <= k);
+
+    REAL sums[HIGH][WIDE] = {};
+    Fragments fragments[2];  // of this step and of the next
+    const REAL *tile_a = ring_a + y, *tile_b = ring_b + x;
+    cp_async_wait_group<STAGES - 2>();
+    __syncthreads();
+    fragments[0].load(tile_a, tile_b, 0);
+    int stage = 0;
+    auto multiply_tile = [&](bool whole) {  // mainloop: load another tile, `whole` or not, and multiply this one
+        loader.load(whole);
+#pragma unroll
+        for (int p = 0; p < DEPTH; ++p) {
+            if (p == DEPTH - 1) {
+                cp_async_wait_group<STAGES - 2>();
+                __syncthreads();  // the next tile has arrived, and all threads have read this one
+                const int step = stage == STAGES - 1 ? -(STAGES - 1) * STAGE : STAGE;
+                stage = stage == STAGES - 1 ? 0 : stage + 1;
+                tile_a += step;
+                tile_b += step;
+            }
+            fragments[(p + 1) % 2].load(tile_a, tile_b, (p + 1) % DEPTH);
+            multiply(sums, fragments[p % 2]);
+        }
+    };
+    while (loader.fast && loader.start + DEPTH <= k)
+        multiply_tile(true);
+    while (loader.start < k + (STAGES - 1) * DEPTH)
+        multiply_tile(false);
+    epilogue(sums, m, n, alpha, beta, C, ldc, first_row, first_column, y, x,
+             ldc % WIDTH == 0 && (size_t)C % 16 == 0 && first_row + ROWS <= m && first_column + COLUMNS <= n);
 }

@@ -5,15 +5,15 @@
    Source: 000, 004 unit 2. */
 #include <stddef.h>
 
-void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb,
-            REAL beta, REAL *C, int ldc, int threads)
+void matmul(int m, int n, int k, ACCUMULATOR alpha, const REAL *A, int lda, const REAL *B, int ldb,
+            ACCUMULATOR beta, REAL *C, int ldc, int threads)
 {
     (void)threads;
     for (size_t i = 0; i < (size_t)m; ++i)
         for (size_t j = 0; j < (size_t)n; ++j) {
-            REAL sum = 0;
+            ACCUMULATOR sum = 0;
             for (size_t p = 0; p < (size_t)k; ++p)
-                sum += A[i * lda + p] * B[p * ldb + j];
+                sum += (ACCUMULATOR)A[i * lda + p] * B[p * ldb + j];
             REAL *c = &C[i * ldc + j];
             *c = beta == 0 ? alpha * sum : alpha * sum + beta * *c; /* beta = 0: C is not read */
         }

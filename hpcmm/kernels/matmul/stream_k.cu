@@ -1,19 +1,87 @@
 // Matrix product, GPU rung: blocks divide the terms of a tile among them, so that none is idle.
 //
-// As warpgroup, but its blocks, one an SM, are idle where the tiles of C are few, or few in the last round. Here a
-// block has as many whole tiles as all others have, and of those that are left its part of all steps through them
-// (stream-K; Osama, Merrill, Cecka, Garland and Owens, PPoPP 2023). Of the blocks that add up parts of the same tile,
-// the one that is done last adds these up, in the order of the blocks whichever that is. No block waits for another.
+// Compared with warpgroup, whose blocks, one an SM, are idle if there are few tiles, or few in the last wave: a block
+// computes as many whole tiles as every other block, and of all steps through the remaining tiles an equal share
+// (stream-K; Osama, Merrill, Cecka, Garland and Owens, PPoPP 2023). The block that finishes last of those with a share
+// of a tile adds up their sums, in the order of the blocks, so the result does not depend on which block that is. No
+// block waits for another.
 //
-// In float32 alone, by three products of TF32 parts. Needs compute capability 9.0, and runs on no later one.
+// float32 only, by three products of TF32 parts. Needs compute capability 9.0, and runs on no later one.
+
+#include "ptx.cuh"
 
 static_assert(sizeof(REAL) == 4, "wgmma multiplies no float64");
+
+constexpr int STEPS = DEPTH / 8, GROUPS = DEPTH / 4;  // of a tile: steps of 8 terms, groups of 4 rows of B
+constexpr int AT_ONCE = BLOCK / COLUMNS;              // groups that the block splits at once, a column a thread
+constexpr int PART = DEPTH * COLUMNS;                 // elements of the big or the small parts of a tile of B
+static_assert(ROWS == BLOCK / 2 && COLUMNS == 128, "each warpgroup has 64 x 128 of C");
+static_assert(DEPTH % 16 == 0 && STAGES == 2 && PARTS == 2 && 4 % AT_ONCE == 0, "as the loops below are written");
+
+// Sums of up to SHORT terms do not use tensor cores: what the split drops is too much for them.
+constexpr int SHORT = 16;
 
 struct alignas(2 * sizeof(REAL)) Pair {
     REAL of[2];
 };
 
-// Split each x into big, the nearest number of TF32, and small, which is exact.
+// What a thread loads of a tile. Of A: rows g and g + 8 of its warp's 16, in columns 4 t to 4 t + 3 of each 16. Of B:
+// one column, in rows r, r + 4, r + 8 and r + 12 of each 16 for a group; there is one group for each r.
+struct Operands {
+    float a[2][DEPTH / 16][4], b[GROUPS / AT_ONCE][4];
+};
+
+// The TF32 parts of a thread's elements of A, in the order of the products.
+struct Parts {
+    float big[STEPS][4], small[STEPS][4];
+};
+
+// Rasterization order: column x and row y of the i-th of the `high` x `wide` tiles of C, which goes down the columns of
+// groups of GROUP rows of tiles.
+__device__ int2 rasterize(int i, unsigned high, unsigned wide)
+{
+    const int of_group = GROUP * wide, group_row = i / of_group * GROUP, group_rows = min(GROUP, high - group_row);
+    return make_int2(i % of_group / group_rows, group_row + i % of_group % group_rows);
+}
+
+// Load: from global memory to registers, one tile after the other.
+struct Loader {
+    int end, ldb, group, t;
+    bool aligned;   // whether 16 bytes of A can be loaded at a time
+    int start;      // the first term of the next tile
+    const REAL *b;  // this thread's first element of it
+
+    // Load the next tile; terms from `end` on are zero. `a` points to this thread's two rows.
+    __device__ void load(Operands &operands, const REAL *(&a)[2])
+    {
+        const bool whole = start + DEPTH <= end;
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+#pragma unroll
+            for (int p = 0; p < DEPTH; p += 16) {
+                const REAL *const source = a[i] + p + 4 * t;
+                if (whole && aligned)
+                    *(float4 *)operands.a[i][p / 16] = *(const float4 *)source;
+                else
+#pragma unroll
+                    for (int e = 0; e < 4; ++e)
+                        operands.a[i][p / 16][e] = start + p + 4 * t + e < end ? source[e] : 0;
+            }
+#pragma unroll
+        for (int q = 0; q < GROUPS; q += AT_ONCE)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                const int p = q / 4 * 16 + e * 4 + q % 4;
+                operands.b[q / AT_ONCE][e] = whole || start + p + group < end ? b[(size_t)p * ldb] : 0;
+            }
+        a[0] += DEPTH;
+        a[1] += DEPTH;
+        b += (size_t)DEPTH * ldb;
+        start += DEPTH;
+    }
+};
+
+// Split each x into big, the nearest TF32 number, and small, which is exact.
 template <int N> __device__ void split(const float (&x)[N], float (&big)[N], float (&small)[N])
 {
 #pragma unroll
@@ -23,68 +91,77 @@ template <int N> __device__ void split(const float (&x)[N], float (&big)[N], flo
     }
 }
 
-// Where in shared memory a warpgroup finds 8 rows of B: two groups of 4, each with its COLUMNS columns one
-// after the other and the 4 elements of a column together, without a swizzle (PTX ISA, matrix descriptor).
+// Split: store the parts of B in a stage in shared memory, and keep those of A in registers.
+__device__ void split_tile(const Operands &operands, REAL *stage, Parts &parts, int group, int column)
+{
+#pragma unroll
+    for (int q = 0; q < GROUPS; q += AT_ONCE) {
+        float big[4], small[4];
+        split(operands.b[q / AT_ONCE], big, small);
+        REAL *const target = stage + ((q + group) * COLUMNS + column) * 4;
+        *(float4 *)target = make_float4(big[0], big[1], big[2], big[3]);
+        *(float4 *)(target + PART) = make_float4(small[0], small[1], small[2], small[3]);
+    }
+    fence_proxy_async();
+#pragma unroll
+    for (int s = 0; s < STEPS; ++s) {
+        float x[4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+            x[e] = operands.a[e % 2][s / 2][s % 2 * 2 + e / 2];
+        split(x, parts.big[s], parts.small[s]);
+    }
+}
+
+// The matrix descriptor (PTX ISA) of 8 rows of B in shared memory, without a swizzle: two groups of 4 rows, each with
+// its COLUMNS columns one after the other and the 4 elements of a column together.
 __device__ unsigned long long descriptor(const float *groups)
 {
     constexpr unsigned long long NEXT_GROUP = COLUMNS * 16, NEXT_COLUMNS = 8 * 16;  // bytes
     return (__cvta_generic_to_shared(groups) | NEXT_GROUP << 16 | NEXT_COLUMNS << 32) >> 4;
 }
 
-// Registers and shared memory are as the next products shall read them.
-__device__ void begin_products()
+// Multiply: start the products of a tile, from zero and the small ones first.
+__device__ void multiply(float (&products)[16][4], const Parts &a, const REAL *stage)
 {
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    const REAL *const big_b = stage, *const small_b = stage + PART;
+    wgmma_fence();
+#pragma unroll
+    for (int s = 0; s < STEPS; ++s) {
+        wgmma_mma_async_m64n128k8_tf32(products, a.small[s], descriptor(big_b + s * 8 * COLUMNS), s > 0);
+        wgmma_mma_async_m64n128k8_tf32(products, a.big[s], descriptor(small_b + s * 8 * COLUMNS), true);
+    }
+#pragma unroll
+    for (int s = 0; s < STEPS; ++s)
+        wgmma_mma_async_m64n128k8_tf32(products, a.big[s], descriptor(big_b + s * 8 * COLUMNS), true);
+    wgmma_commit_group();
 }
 
-#define FOUR(j) "+f"(c[j][0]), "+f"(c[j][1]), "+f"(c[j][2]), "+f"(c[j][3])
-#define ALL(c)                                                                                                       \
-    FOUR(0), FOUR(1), FOUR(2), FOUR(3), FOUR(4), FOUR(5), FOUR(6), FOUR(7), FOUR(8), FOUR(9), FOUR(10), FOUR(11),    \
-        FOUR(12), FOUR(13), FOUR(14), FOUR(15)
-
-// Start a product 64 x 128 x 8, added to c if `add`. Lane 4 g + t of a warp has of its 16 rows of A rows g and
-// g + 8 at columns t and t + 4, and of C the same rows at columns 8 j + 2 t and 8 j + 2 t + 1.
-__device__ void multiply_add(float (&c)[16][4], const float (&a)[4], unsigned long long b, bool add)
+// Multiply without tensor cores: add the products of k terms.
+__device__ void multiply_short(float (&sums)[16][4], const REAL *const (&a)[2], const REAL *B, int ldb, int n, int k,
+                               int column)
 {
-    asm volatile(
-        "{\n.reg .pred add;\nsetp.ne.b32 add, %69, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, "
-        "%8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, "
-        "%24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, "
-        "%40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, "
-        "%56, %57, %58, %59, %60, %61, %62, %63}, "
-        "{%64, %65, %66, %67}, %68, add, 1, 1;\n}"
-        : ALL(c)
-        : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
-          "r"(__float_as_uint(a[3])), "l"(b), "r"((int)add));
+#pragma unroll 1
+    for (int p = 0; p < k; ++p)
+#pragma unroll
+        for (int j = 0; j < 16; ++j)
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+                sums[j][e] += a[e / 2][p] * B[(size_t)p * ldb + min(column + j * 8 + e % 2, n - 1)];
 }
 
-// The products that were started are one group from now on.
-__device__ void end_products()
+// Accumulate: wait for the products and add them to the sums.
+__device__ void accumulate(float (&sums)[16][4], float (&products)[16][4])
 {
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    wgmma_wait_group<0>(products);
+#pragma unroll
+    for (int j = 0; j < 16; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+            sums[j][e] += products[j][e];
 }
 
-// Wait until c has all products.
-__device__ void wait_for_products(float (&c)[16][4])
-{
-    asm volatile("wgmma.wait_group.sync.aligned 0;" : ALL(c)::"memory");
-}
-
-// What this thread wrote to shared memory is to be seen by products, too, from the next barrier on.
-__device__ void publish_to_products()
-{
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-// Sums of up to so many terms go without tensor cores, as what the split drops is too much of them.
-constexpr int SHORT = 16;
-
-// Steps `from` to `to`, of DEPTH terms each, of a tile of C. There is none where `to` is not after `from`.
+// Steps `from` to `to`, of DEPTH terms each, of a tile of C; empty if `to` is not greater than `from`.
 struct Piece {
     int tile, from, to;
 };
@@ -93,31 +170,30 @@ struct Piece {
 struct Division {
     int tiles, steps;
 
-    // Rounds in each of which each block has a whole tile. What is left, none or one tile a block and a part, is
-    // divided step by step.
-    __device__ int rounds() const
+    // Full waves: one tile a block. The remaining tiles, none or between one and two a block, are divided step by step.
+    __device__ int waves() const
     {
         const int blocks = gridDim.x;
         return tiles % blocks == 0 ? tiles / blocks : max(0, tiles / blocks - 1);
     }
-    __device__ long long left() const
+    __device__ long long remaining_steps() const
     {
-        return (long long)(tiles - rounds() * gridDim.x) * steps;
+        return (long long)(tiles - waves() * gridDim.x) * steps;
     }
-    // The first of the steps left that a block has.
+    // The first of the remaining steps that a block computes.
     __device__ long long first_step(int block) const
     {
-        return left() * block / gridDim.x;
+        return remaining_steps() * block / gridDim.x;
     }
-    // The block that has one of the steps left.
+    // The block that computes one of the remaining steps.
     __device__ int block_of(long long step) const
     {
-        return ((step + 1) * gridDim.x - 1) / left();
+        return ((step + 1) * gridDim.x - 1) / remaining_steps();
     }
     // This block's i-th piece.
     __device__ Piece piece(int i) const
     {
-        const int block = blockIdx.x, blocks = gridDim.x, whole = rounds();
+        const int block = blockIdx.x, blocks = gridDim.x, whole = waves();
         if (i < whole)
             return {i * blocks + block, 0, steps};
         const long long first = first_step(block), end = first_step(block + 1);
@@ -126,24 +202,24 @@ struct Division {
     }
 };
 
-// What a block has of a tile that it began, and of one that it did not.
-__device__ __align__(16) REAL parts[MAX_BLOCKS][2][ROWS * COLUMNS];
-// Blocks that are done with their part of a tile; none between two launches.
+// The sums of a block's pieces: [0] of a tile of which it has the first step, [1] of another.
+__device__ __align__(16) REAL pieces[MAX_BLOCKS][2][ROWS * COLUMNS];
+// The number of blocks that have finished their piece of a tile; 0 between launches.
 __device__ unsigned int done[2 * MAX_BLOCKS];
 
-// Hand over the sums of a piece. True in the block that is the last of those with a piece of this tile: `sums` are
-// those of all, then.
-__device__ bool add_up(REAL (&sums)[16][4], const Piece &piece, const Division &division)
+// Fix-up: publish the sums of a piece. In the block that finishes last of those with a piece of this tile, add up the
+// sums of all and return true.
+__device__ bool fix_up(REAL (&sums)[16][4], const Piece &piece, const Division &division)
 {
-    const int tile = piece.tile - division.rounds() * gridDim.x, thread = threadIdx.x;
+    const int tile = piece.tile - division.waves() * gridDim.x, thread = threadIdx.x;
     const int first = division.block_of((long long)tile * division.steps);
     const int last = division.block_of((long long)(tile + 1) * division.steps - 1);
-    float4 *const part = (float4 *)parts[blockIdx.x][piece.from > 0];
+    float4 *const own = (float4 *)pieces[blockIdx.x][piece.from > 0];
 #pragma unroll
     for (int j = 0; j < 16; ++j)
-        part[j * BLOCK + thread] = make_float4(sums[j][0], sums[j][1], sums[j][2], sums[j][3]);
+        own[j * BLOCK + thread] = make_float4(sums[j][0], sums[j][1], sums[j][2], sums[j][3]);
     __shared__ bool all;
-    __threadfence();  // the part is visible before it is counted
+    __threadfence();  // the sums are visible before they are counted
     __syncthreads();
     if (thread == 0) {
         all = atomicAdd(&done[tile], 1u) == last - first;
@@ -161,7 +237,7 @@ __device__ bool add_up(REAL (&sums)[16][4], const Piece &piece, const Division &
             sums[j][e] = 0;
 #pragma unroll 1
     for (int block = first; block <= last; ++block) {
-        const float4 *const other = (const float4 *)parts[block][block > first];
+        const float4 *const other = (const float4 *)pieces[block][block > first];
 #pragma unroll
         for (int j = 0; j < 16; ++j) {
             const float4 four = other[j * BLOCK + thread];
@@ -174,170 +250,107 @@ __device__ bool add_up(REAL (&sums)[16][4], const Piece &piece, const Division &
     return true;
 }
 
+// Epilogue: C = alpha sums + beta C. Only one block fits on an SM, so all its elements of C are requested at once, if
+// they are read at all. `row` and `column` are those of this thread's first element. `pairs`: the block's tile is
+// inside C, and neighbours can be accessed together.
+__device__ void load_c(Pair (&c)[16][2], int m, int n, REAL beta, const REAL *C, int ldc, int row, int column,
+                       bool pairs)
+{
+#pragma unroll
+    for (int j = 0; j < 16; ++j)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const int y = row + 8 * h, x = column + 8 * j;
+            const REAL *const source = C + (size_t)y * ldc + x;
+            if (beta != 0 && pairs)
+                c[j][h] = *(const Pair *)source;
+            else
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                    if (beta != 0 && y < m && x + e < n)
+                        c[j][h].of[e] = source[e];
+        }
+}
+
+__device__ void store_c(const float (&sums)[16][4], const Pair (&c)[16][2], int m, int n, REAL alpha, REAL beta,
+                        REAL *C, int ldc, int row, int column, bool pairs)
+{
+#pragma unroll
+    for (int j = 0; j < 16; ++j)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const int y = row + 8 * h, x = column + 8 * j;
+            REAL *const target = C + (size_t)y * ldc + x;
+            Pair sum;
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+                sum.of[e] = alpha * sums[j][2 * h + e] + beta * c[j][h].of[e];
+            if (pairs)
+                *(Pair *)target = sum;
+            else
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                    if (y < m && x + e < n)
+                        target[e] = sum.of[e];
+        }
+}
+
 extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
 {
-    constexpr int STEPS = DEPTH / 8, GROUPS = DEPTH / 4;  // steps of 8 terms; groups of 4 rows of B
-    constexpr int AT_ONCE = BLOCK / COLUMNS;              // groups that the block splits at once, a column a thread
-    constexpr int PART = DEPTH * COLUMNS;                 // of the big or the small parts of a tile of B
-    static_assert(ROWS == BLOCK / 2 && COLUMNS == 128, "each warpgroup has 64 x 128 of C");
-    static_assert(DEPTH % 16 == 0 && STAGES == 2 && PARTS == 2 && 4 % AT_ONCE == 0, "as the loops below are written");
     extern __shared__ __align__(128) unsigned char shared[];
     REAL *const ring = (REAL *)shared;  // [STAGES][big, small][GROUPS][COLUMNS][4]
     const int thread = threadIdx.x, g = thread % 32 / 4, t = thread % 4;
     const int high = (m + ROWS - 1) / ROWS, wide = (n + COLUMNS - 1) / COLUMNS;
     const Division division{high * wide, max(1, (k + DEPTH - 1) / DEPTH)};
     const bool aligned = lda % 4 == 0 && (size_t)A % 16 == 0;
-    __shared__ Piece piece;  // not in registers, of which the products need all
+    __shared__ Piece piece;  // not in registers: the products need all of them
     for (int i = 0;; ++i) {
-        __syncthreads();  // all are done with the piece before
+        __syncthreads();  // all threads are done with the last piece
         if (thread == 0)
             piece = division.piece(i);
         __syncthreads();
         if (piece.to <= piece.from)
             return;
-        const int of_group = GROUP * wide, group_row = piece.tile / of_group * GROUP;
-        const int group_rows = min(GROUP, high - group_row);
-        const int first_row = (group_row + piece.tile % of_group % group_rows) * ROWS;
-        const int first_column = piece.tile % of_group / group_rows * COLUMNS;
+        const int2 tile = rasterize(piece.tile, high, wide);
+        const int first_row = tile.y * ROWS, first_column = tile.x * COLUMNS;
         const int end = min(k, piece.to * DEPTH);
 
-        // What this thread loads: of A, rows g and g + 8 of its warp's, in columns 4 t to 4 t + 3 of each 16; of B, one
-        // column in rows r, r + 4, r + 8 and r + 12 of each 16 for a group, of which there is one for each r. Rows
-        // and columns past the end are the last ones: what they add to is never stored.
+        // Rows and columns past the end are copies of the last ones: their sums are never stored.
         const int row = first_row + thread / 32 * 16 + g, column = thread % COLUMNS, group = thread / COLUMNS;
-        int next = piece.from * DEPTH;
-        const REAL *a[2] = {A + (size_t)min(row, m - 1) * lda + next, A + (size_t)min(row + 8, m - 1) * lda + next};
-        const REAL *b = B + (size_t)(next + group) * ldb + min(first_column + column, n - 1);
-        float next_a[2][DEPTH / 16][4], next_b[GROUPS / AT_ONCE][4];
-        auto load = [&] {  // the next tile; past the end of the piece it is all zeros
-            const bool whole = next + DEPTH <= end;
-#pragma unroll
-            for (int i = 0; i < 2; ++i)
-#pragma unroll
-                for (int p = 0; p < DEPTH; p += 16) {
-                    const REAL *const source = a[i] + p + 4 * t;
-                    if (whole && aligned)
-                        *(float4 *)next_a[i][p / 16] = *(const float4 *)source;
-                    else
-#pragma unroll
-                        for (int e = 0; e < 4; ++e)
-                            next_a[i][p / 16][e] = next + p + 4 * t + e < end ? source[e] : 0;
-                }
-#pragma unroll
-            for (int q = 0; q < GROUPS; q += AT_ONCE)
-#pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                    const int p = q / 4 * 16 + e * 4 + q % 4;
-                    next_b[q / AT_ONCE][e] = whole || next + p + group < end ? b[(size_t)p * ldb] : 0;
-                }
-            a[0] += DEPTH;
-            a[1] += DEPTH;
-            b += (size_t)DEPTH * ldb;
-            next += DEPTH;
-        };
+        const int first = piece.from * DEPTH;
+        const REAL *a[2] = {A + (size_t)min(row, m - 1) * lda + first, A + (size_t)min(row + 8, m - 1) * lda + first};
+        const REAL *const b = B + (size_t)(first + group) * ldb + min(first_column + column, n - 1);
+        Loader loader = {end, ldb, group, t, aligned, first, b};
+        Operands operands;
 
         REAL sums[16][4] = {};
-        if (k <= SHORT) {
-#pragma unroll 1
-            for (int p = 0; p < k; ++p)
-#pragma unroll
-                for (int j = 0; j < 16; ++j)
-#pragma unroll
-                    for (int e = 0; e < 4; ++e)
-                        sums[j][e] +=
-                            a[e / 2][p] * B[(size_t)p * ldb + min(first_column + j * 8 + 2 * t + e % 2, n - 1)];
-        } else {
-            float big_a[2][STEPS][4], small_a[2][STEPS][4], products[16][4] = {};
-            auto split_next = [&](int stage) {
-#pragma unroll
-                for (int q = 0; q < GROUPS; q += AT_ONCE) {
-                    float big[4], small[4];
-                    split(next_b[q / AT_ONCE], big, small);
-                    REAL *const target = ring + stage * PARTS * PART + ((q + group) * COLUMNS + column) * 4;
-                    *(float4 *)target = make_float4(big[0], big[1], big[2], big[3]);
-                    *(float4 *)(target + PART) = make_float4(small[0], small[1], small[2], small[3]);
-                }
-                publish_to_products();
-#pragma unroll
-                for (int s = 0; s < STEPS; ++s) {
-                    float x[4];
-#pragma unroll
-                    for (int e = 0; e < 4; ++e)
-                        x[e] = next_a[e % 2][s / 2][s % 2 * 2 + e / 2];
-                    split(x, big_a[stage][s], small_a[stage][s]);
-                }
-            };
-            auto multiply = [&](int stage) {
-                const REAL *const big_b = ring + stage * PARTS * PART, *const small_b = big_b + PART;
-                begin_products();
-#pragma unroll
-                for (int s = 0; s < STEPS; ++s) {  // the small ones first
-                    multiply_add(products, small_a[stage][s], descriptor(big_b + s * 8 * COLUMNS), s > 0);
-                    multiply_add(products, big_a[stage][s], descriptor(small_b + s * 8 * COLUMNS), true);
-                }
-#pragma unroll
-                for (int s = 0; s < STEPS; ++s)
-                    multiply_add(products, big_a[stage][s], descriptor(big_b + s * 8 * COLUMNS), true);
-                end_products();
-            };
-            load();
-            split_next(0);
-            load();
+        if (k <= SHORT)
+            multiply_short(sums, a, B, ldb, n, k, first_column + 2 * t);
+        else {
+            Parts parts[2];
+            float products[16][4] = {};
+            loader.load(operands, a);
+            split_tile(operands, ring, parts[0], group, column);
+            loader.load(operands, a);
             __syncthreads();
-            for (int start = piece.from * DEPTH; start < end; start += 2 * DEPTH)
+            for (int start = piece.from * DEPTH; start < end; start += 2 * DEPTH)  // mainloop: a tile in each stage
 #pragma unroll
                 for (int stage = 0; stage < 2; ++stage) {
-                    multiply(stage);
-                    split_next(1 - stage);
-                    load();
-                    wait_for_products(products);
-#pragma unroll
-                    for (int j = 0; j < 16; ++j)
-#pragma unroll
-                        for (int e = 0; e < 4; ++e)
-                            sums[j][e] += products[j][e];
-                    __syncthreads();  // the next tile is there for all, and all are done with this one
+                    multiply(products, parts[stage], ring + stage * PARTS * PART);
+                    split_tile(operands, ring + (1 - stage) * PARTS * PART, parts[1 - stage], group, column);
+                    loader.load(operands, a);
+                    accumulate(sums, products);
+                    __syncthreads();  // the next tile is stored, and all warps have read this one
                 }
         }
-        if (piece.to - piece.from < division.steps && !add_up(sums, piece, division))
+        if (piece.to - piece.from < division.steps && !fix_up(sums, piece, division))
             continue;
-        // One block an SM is all there is, so its elements of C are asked for at once, if they are read at all.
-        // Neighbours go together where they are aligned.
+
         const bool inside = first_row + ROWS <= m && first_column + COLUMNS <= n;
         const bool pairs = inside && ldc % 2 == 0 && (size_t)C % sizeof(Pair) == 0;
-        Pair before[16][2] = {};
-#pragma unroll
-        for (int j = 0; j < 16; ++j)
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                const int r = row + 8 * h, c = first_column + 8 * j + 2 * t;
-                const REAL *const source = C + (size_t)r * ldc + c;
-                if (beta != 0 && pairs)
-                    before[j][h] = *(const Pair *)source;
-                else
-#pragma unroll
-                    for (int e = 0; e < 2; ++e)
-                        if (beta != 0 && r < m && c + e < n)
-                            before[j][h].of[e] = source[e];
-            }
-#pragma unroll
-        for (int j = 0; j < 16; ++j)
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                const int r = row + 8 * h, c = first_column + 8 * j + 2 * t;
-                REAL *const target = C + (size_t)r * ldc + c;
-                Pair sum;
-#pragma unroll
-                for (int e = 0; e < 2; ++e)
-                    sum.of[e] = alpha * sums[j][2 * h + e] + beta * before[j][h].of[e];
-                if (pairs)
-                    *(Pair *)target = sum;
-                else
-#pragma unroll
-                    for (int e = 0; e < 2; ++e)
-                        if (r < m && c + e < n)
-                            target[e] = sum.of[e];
-            }
+        Pair c[16][2] = {};
+        load_c(c, m, n, beta, C, ldc, row, first_column + 2 * t, pairs);
+        store_c(sums, c, m, n, alpha, beta, C, ldc, row, first_column + 2 * t, pairs);
     }
 }

@@ -11,14 +11,14 @@
 
 enum { STRIDE = 4 };
 
-void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb,
-            REAL beta, REAL *C, int ldc, int threads)
+void matmul(int m, int n, int k, ACCUMULATOR alpha, const REAL *A, int lda, const REAL *B, int ldb,
+            ACCUMULATOR beta, REAL *C, int ldc, int threads)
 {
     (void)threads;
     for (size_t i = 0; i < (size_t)m; ++i)
         for (size_t j = 0; j < (size_t)n; ++j) {
             const REAL *a = A + i * lda, *b = B + j;
-            REAL sum0 = 0, sum1 = 0, sum2 = 0, sum3 = 0;
+            ACCUMULATOR sum0 = 0, sum1 = 0, sum2 = 0, sum3 = 0;
             int p = 0;
             for (; p <= k - STRIDE; p += STRIDE, a += STRIDE, b += (size_t)STRIDE * ldb) {
                 sum0 += a[0] * b[0];
@@ -28,7 +28,7 @@ void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL 
             }
             for (; p < k; ++p, ++a, b += ldb)
                 sum0 += a[0] * b[0];
-            const REAL sum = (sum0 + sum1) + (sum2 + sum3);
+            const ACCUMULATOR sum = (sum0 + sum1) + (sum2 + sum3);
             REAL *c = &C[i * ldc + j];
             *c = beta == 0 ? alpha * sum : alpha * sum + beta * *c; /* beta = 0: C is not read */
         }

@@ -1,0 +1,162 @@
+"""Parts of the site that are made from the code each time it is built.
+
+A page names a part by a mark on a line of its own: ``<!-- generated: NAME -->``. Parts that show the published run
+are made by ``published.py`` and kept in the repository.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tabulate import tabulate
+
+from hpcmm import store
+from hpcmm.cli.main import parser
+from hpcmm.experiment.config import SCHEMA
+from hpcmm.operations import OPERATIONS
+from hpcmm.parallel import ALGORITHMS, algorithms_of
+from hpcmm.report import definitions, formats
+
+MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+TYPES = {"integer": "integer", "number": "number", "string": "name", "object": "mapping"}
+
+
+def filled(text: str) -> str:
+    """Return a page with its marks replaced.
+
+    Raises
+    ------
+    KeyError
+        If a mark names a part that does not exist.
+    """
+    return MARK.sub(lambda mark: PARTS[mark[1]](), text)
+
+
+def commands() -> str:
+    """Describe each command: usage, arguments and options."""
+    (inner,) = (each for each in parser()._actions if isinstance(each, argparse._SubParsersAction))
+    return "\n\n".join(_command(each) for each in inner.choices.values())
+
+
+def _command(inner: argparse.ArgumentParser) -> str:
+    usage = " ".join(inner.format_usage().split()).replace("python -m hpcmm", "hpcmm").removeprefix("usage: ")
+    usage = textwrap.fill(usage, 80, subsequent_indent="    ", break_on_hyphens=False)
+    parts = [f"## {inner.prog.split()[-1]}", _help(inner.description), f"```text\n{usage}\n```"]
+    entries = [_argument(each) for each in inner._actions if not isinstance(each, argparse._HelpAction)]
+    return "\n\n".join(filter(None, [*parts, *entries, _help(inner.epilog)]))
+
+
+def _argument(action: argparse.Action) -> str:
+    """An entry of a definition list."""
+    value = "|".join(map(str, action.choices)) if action.choices else str(action.metavar or action.dest).upper()
+    names = [f"{option} {value}" if action.nargs != 0 else option for option in action.option_strings]
+    return f"{_names(names or [value])}\n: {_help(action.help) or 'required'}"
+
+
+def _help(text: str | None) -> str:
+    """A text of argparse as Markdown; argparse writes a percent sign twice."""
+    return (text or "").replace("python -m hpcmm", "hpcmm").replace("%%", "%").replace("<", "&lt;").replace("*", "\\*")
+
+
+def config() -> str:
+    """Describe every key of config.yaml: value, default and meaning, from its schema."""
+    sweep, measuring = SCHEMA["$defs"]["sweep"], SCHEMA["properties"]["measuring"]
+    top = {name: each for name, each in SCHEMA["properties"].items() if name not in ("measuring", "sweeps")}
+    return (
+        f"## Top level\n\n{_keys(top)}\n\n"
+        f"## measuring\n\n{_keys(measuring['properties'])}\n\n"
+        "## sweeps\n\nEach entry has a name of your choice, of letters, digits, `-` and `_`. Required are "
+        f"{_names(sweep['required'])}, and either `sizes` or `shapes`.\n\n{_keys(sweep['properties'])}"
+    )
+
+
+def _keys(properties: Mapping[str, Mapping[str, Any]]) -> str:
+    """A definition list of the keys of one mapping."""
+    entries = []
+    for name, given in properties.items():
+        each = _resolved(given)
+        default = f" Default: {_default(each['default'])}." if "default" in each else ""
+        meaning = " ".join(each["description"].split())
+        entries.append(f"`{name}`\n: {meaning}\n\n  *{_value(each)}.*{default}")
+    return "\n\n".join(entries)
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"`{json.dumps(each)}` at scale `{scale}`" for scale, each in value.items())
+    return f"`{json.dumps(value)}`".replace('"', "")
+
+
+def _resolved(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A part of the schema with the part that it refers to."""
+    return {**SCHEMA["$defs"][given["$ref"].removeprefix("#/$defs/")], **given} if "$ref" in given else given
+
+
+def _value(given: Mapping[str, Any], many: bool = False) -> str:
+    """What a value may be, in words."""
+    each = _resolved(given)
+    if "enum" in each:
+        return _names(each["enum"], " or ")
+    if "if" in each:
+        return f"{_value(each['else'])}, or `{{start: ..., stop: ..., step: ...}}`"
+    if each["type"] == "boolean":
+        return _names(["true", "false"], " or ")
+    if each["type"] == "array":
+        return f"list{'s' * many} of {_value(each['items'], many=True)}"
+    limits = [
+        f"{word} {formats.whole(each[key])}"
+        for key, word in (("minimum", "at least"), ("exclusiveMinimum", "more than"), ("maximum", "at most"))
+        if key in each
+    ]
+    return TYPES[each["type"]] + "s" * many + (f", {', '.join(limits)}" if limits else "")
+
+
+def names() -> str:
+    """List what a sweep may name, by operation."""
+    parts = []
+    for operation in OPERATIONS.values():
+        entries = {"dtypes": operation.dtypes, "algorithms": [each.name for each in algorithms_of(operation)]}
+        for each in operation.ladder:
+            entries.setdefault(f"variants on the {formats.device(each.device)}", []).append(each.name)
+        lines = [f"- {kind}: {_names(found)}" for kind, found in entries.items()]
+        parts.append(f"### {operation.name}\n\n" + "\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def algorithms() -> str:
+    """List the algorithms with what each does differently, and what of it is timed."""
+    timed = {"call": "end to end", "kernel": "on the devices"}
+    rows = []
+    for each in ALGORITHMS.values():
+        change = f"*baseline*: {each.change}" if each.package else each.change
+        rows.append([f"`{each.name}`", change, ", ".join(timed[kind] for kind in each.measures)])
+    return tabulate(rows, ["algorithm", "what changes", "timed"], tablefmt="pipe")
+
+
+def groups() -> str:
+    """List the columns of each group of a timings file."""
+    parts = []
+    for group, declared in store.GROUPS.items():
+        rows = [[f"`{name}`", {"1": ""}.get(unit, unit), meaning] for name, (_, unit, meaning) in declared.items()]
+        parts.append(f"### {group}\n\n{tabulate(rows, ['column', 'unit', 'meaning'], tablefmt='pipe')}")
+    return "\n\n".join(parts)
+
+
+def _names(values: Sequence[Any], last: str = ", ") -> str:
+    shown = [f"`{each}`" for each in values]
+    return last.join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+
+
+PARTS = {
+    "algorithms": algorithms,
+    "commands": commands,
+    "config": config,
+    "names": names,
+    "groups": groups,
+    "definitions": definitions.markdown,
+}

@@ -1,0 +1,35 @@
+"""From the raw times of a timings file to tables of medians, intervals, rates and ratios."""
+
+from hpcmm.analysis.tidy import (
+    Columns,
+    apart,
+    gpus_of,
+    is_own,
+    machines,
+    mapping,
+    measurements,
+    medians,
+    on_accelerator,
+    points,
+    precisions,
+    profiles,
+    records,
+    runs,
+    slowest_ranks,
+    throttling_names,
+    unprofiled,
+)
+from hpcmm.analysis.views import (
+    Roof,
+    Series,
+    Summary,
+    activities,
+    ladder,
+    largest,
+    phases,
+    pitch_pairs,
+    rooflines,
+    series,
+    states,
+    summary,
+)

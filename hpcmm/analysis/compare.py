@@ -1,0 +1,258 @@
+"""Two timings files point by point: what became faster or slower, by the raw times and not by two means."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hpcmm import analysis
+from hpcmm.analysis import Columns
+from hpcmm.devices import DEVICES
+from hpcmm.model import HpcmmError
+from hpcmm.operations import OPERATIONS, dimensions
+from hpcmm.parallel import ALGORITHMS
+from hpcmm.store import WHAT
+
+ALPHA = 0.005  # of unchanged points, at most this share is called faster or slower
+MARGIN = 0.01  # a smaller change is none
+
+PHASES = {"kernel": "the kernel alone", "call": "end to end"}  # what may be compared
+VERDICTS = ("broken", "slower", "ambiguous", "faster", "mended", "same", "FAIL")
+
+
+class ComparisonError(HpcmmError):
+    """Files that cannot be compared; the message says what differs."""
+
+
+@cache
+def _below(n: int, m: int) -> np.ndarray:
+    """P(U <= u) of the Mann-Whitney statistic of n and m values without ties, for each u.
+
+    The number of ways to reach each u is the coefficient of q^u in a Gaussian binomial; beyond 60 values
+    the distribution is taken to be normal.
+    """
+    u = np.arange(n * m + 1)
+    if n + m > 60:
+        deviation = math.sqrt(n * m * (n + m + 1) / 12)
+        return np.array([0.5 * (1 + math.erf((x + 0.5 - n * m / 2) / deviation / math.sqrt(2))) for x in u])
+    ways = np.zeros(n * m + 1)
+    ways[0] = 1.0
+    for i in range(1, n + 1):  # times (1 - q^(m+i)) / (1 - q^i)
+        if (step := m + i) <= n * m:
+            ways[step:] -= ways[:-step].copy()
+        for start in range(i):
+            ways[start::i] = np.cumsum(ways[start::i])
+    return np.cumsum(ways) / math.comb(n + m, n)
+
+
+@dataclass(frozen=True)
+class Change:
+    """How the times of two samples differ.
+
+    ``ratio`` is how many times as fast the second is (Hodges and Lehmann's estimate: the median of the
+    quotients of all pairs, of an even number the geometric mean of the two in the middle), between ``low``
+    and ``high`` with confidence 1 - ``ALPHA``; NaN if the samples are too small for that. ``p`` is of the
+    Mann-Whitney test that neither is faster, two-sided.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    p: float
+    verdict: str
+
+
+def change(before: Sequence[float], after: Sequence[float]) -> Change:
+    """Compare two samples of seconds; nothing is assumed of their distributions but the same shape.
+
+    Returns
+    -------
+    Change
+        ``verdict`` is ``"same"`` if the whole interval is within ``MARGIN`` of 1 or the samples are equal,
+        ``"faster"`` or ``"slower"`` if 1 is outside the interval and the ratio beyond the margin, and else
+        ``"ambiguous"``.
+
+    Examples
+    --------
+    >>> before = [1.00, 1.01, 1.02, 1.03, 1.04, 1.05, 1.06, 1.07]
+    >>> after = [2 * seconds for seconds in before]
+    >>> change(before, after).verdict, change(after, before).verdict, change(before, before).verdict
+    ('slower', 'faster', 'same')
+    """
+    first, second = np.asarray(before, float), np.asarray(after, float)
+    n, m = len(first), len(second)
+    quotients = np.sort((first[:, None] / second[None, :]).ravel())
+    ratio = math.sqrt(quotients[(n * m - 1) // 2] * quotients[n * m // 2])  # turned round it is 1 / ratio
+    if n == m and np.array_equal(np.sort(first), np.sort(second)):
+        return Change(1.0, 1.0, 1.0, 1.0, "same")
+    below = _below(n, m)
+    wins = float((quotients > 1).sum() + (quotients == 1).sum() / 2)
+    p = min(1.0, 2 * float(below[math.ceil(min(wins, n * m - wins))]))
+    outside = int(np.searchsorted(below, ALPHA / 2, side="right"))  # quotients that lie outside at each end
+    if outside == 0:
+        return Change(ratio, math.nan, math.nan, p, "ambiguous")
+    low, high = float(quotients[outside - 1]), float(quotients[n * m - outside])
+    if low >= 1 / (1 + MARGIN) and high <= 1 + MARGIN:
+        verdict = "same"
+    else:
+        faster, slower = low > 1 and ratio > 1 + MARGIN, high < 1 and ratio < 1 / (1 + MARGIN)
+        verdict = "faster" if faster else "slower" if slower else "ambiguous"
+    return Change(ratio, low, high, p, verdict)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What became of each point that both files have.
+
+    ``rows`` has the columns of ``analysis.measurements`` that name a point, and ``before``, ``after``
+    (median seconds), ``ratio``, ``low``, ``high``, ``p`` as ``Change`` has them, ``verdict``, one of
+    ``VERDICTS``, and ``where`` the second fails. ``missing`` and ``added`` count the points that only the
+    first or the second has; ``differences`` tell what else differs.
+    """
+
+    rows: pd.DataFrame
+    missing: int
+    added: int
+    differences: tuple[str, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        found = self.rows["verdict"].value_counts()
+        return {verdict: int(found[verdict]) for verdict in VERDICTS if verdict in found}
+
+    @property
+    def line(self) -> str:
+        """All of it in one line."""
+        points = f"{len(self.rows)} point" + ("s" if len(self.rows) != 1 else "")
+        counts = ", ".join(f"{count} {verdict}" for verdict, count in self.counts.items())
+        return f"{points} in both{': ' if counts else ''}{counts}; {self.missing} only before, {self.added} only after"
+
+    def regressions(self, least: float) -> pd.DataFrame:
+        """The points that are slower by more than a share ``least`` of the time before, or wrong now."""
+        slower = (self.rows["verdict"] == "slower") & (1 / self.rows["ratio"] - 1 > least)
+        return self.rows[slower | (self.rows["verdict"] == "broken")]
+
+
+def compare(before: Columns, after: Columns, phase: str = "kernel", anyway: bool = False) -> Comparison:
+    """Compare two timings files.
+
+    Parameters
+    ----------
+    before, after : mapping
+        What ``store.read`` returns.
+    phase : {"kernel", "call"}
+        The kernel alone, or end to end; the other one for an algorithm that has only that.
+    anyway : bool
+        Compare also what differs in kind.
+
+    Raises
+    ------
+    ComparisonError
+        If the files have no point in common, or were measured on another kind of device or with caches
+        in another state.
+    """
+    kinds, notes = differences(before, after)
+    if kinds and not anyway:
+        raise ComparisonError(
+            f"these files differ in kind: {'; '.join(kinds)}; give --anyway to compare them nevertheless"
+        )
+    derived = [analysis.measurements(columns) for columns in (before, after)]
+    times = [_times(columns, frame) for columns, frame in zip((before, after), derived, strict=True)]
+    frames = [analysis.points(frame) for frame in derived]
+    if frames[0].empty or frames[1].empty:
+        raise ComparisonError("a file without a measured point cannot be compared")
+    known = [frame.assign(key=key, at=frame.index) for frame, key in zip(frames, _keys(frames), strict=True)]
+    both = known[1].merge(known[0][["key", "result", "at"]], on="key", suffixes=("", "_before"))
+    if both.empty:
+        raise ComparisonError(
+            "these files have no point in common: none has the same sweep, variant, size, type and ranks"
+        )
+    found, labels = [], []
+    for row in analysis.records(both):
+        measures = ALGORITHMS[row["algorithm"]].measures
+        of = phase if phase in measures else measures[0]  # some algorithms are a way to do the one only
+        labels.append(row["label"] + ("" if of == phase else f", {PHASES[of]}"))
+        first, second = times[0].get((row["at_before"], of), []), times[1].get((row["at"], of), [])
+        passed = (row["result_before"] == "PASS", row["result"] == "PASS")
+        if passed != (True, True):
+            found.append({"verdict": {(True, False): "broken", (False, True): "mended"}.get(passed, "FAIL")})
+        elif not len(first) or not len(second):
+            found.append({"verdict": "ambiguous"})
+        else:
+            result = change(first, second)
+            medians = {"before": float(np.median(first)), "after": float(np.median(second))}
+            found.append(vars(result) | medians)
+    names = ["before", "after", "ratio", "low", "high", "p", "verdict"]
+    rows = both.assign(label=labels).drop(columns=["ratio"]).join(pd.DataFrame(found, columns=names, index=both.index))
+    return Comparison(rows, len(frames[0]) - len(both), len(frames[1]) - len(both), tuple(kinds + notes))
+
+
+def _keys(frames: Sequence[pd.DataFrame]) -> list[list[tuple]]:
+    """Return what identifies each point of several files: what it is, and the machine where there are several.
+
+    A scalar that a whole file lacks is one that none of its points has.
+    """
+    scalars = {name for operation in OPERATIONS.values() for name in operation.scalars}
+    names = [name for name in WHAT if not name.startswith("contender")]
+    names = list(dict.fromkeys([*names, *dimensions(), *sorted(scalars)]))
+    rows = [frame.reindex(columns=[*names, "machine"]) for frame in frames]
+    if not any(each.duplicated(names).any() for each in rows):
+        rows = [each[names] for each in rows]
+    return [
+        [tuple(None if value != value else value for value in row) for row in each.to_numpy(object).tolist()]
+        for each in rows
+    ]
+
+
+def _times(columns: Columns, frame: pd.DataFrame) -> dict[tuple[int, str], np.ndarray]:
+    """The seconds of each repetition's slowest rank, by measurement and by what was timed, as ``PHASES`` has it."""
+    slowest = analysis.slowest_ranks(columns, frame)
+    found = {}
+    for of, column in (("kernel", "kernel"), ("call", "total")):
+        seconds = slowest.loc[slowest["call"] == (of == "call"), ["measurement", column]].dropna()
+        found |= {(index, of): group.to_numpy() for index, group in seconds.groupby("measurement")[column]}
+    return found
+
+
+def differences(before: Columns, after: Columns) -> tuple[list[str], list[str]]:
+    """What differs in kind between two files, and what differs else; each as ``"GPU: A, then B"``."""
+    found = []
+    for first, second in zip(_conditions(before), _conditions(after), strict=True):
+        differ = [name for name in first if name in second and first[name] != second[name]]
+        found.append(
+            [f"{name}: {', '.join(sorted(first[name]))}, then {', '.join(sorted(second[name]))}" for name in differ]
+        )
+    return found[0], found[1]
+
+
+def _conditions(columns: Columns) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
+    """What a file's runs say of the kind of device that they measured and how, and of the software."""
+    kind: dict[str, set[str]] = {}
+    software: dict[str, set[str]] = {}
+    devices = set(columns["measurements"]["device"])
+
+    def add(found: dict[str, set[str]], name: str, value: Any) -> None:
+        if value not in (None, ""):
+            found.setdefault(name, set()).add(str(value))
+
+    for run in analysis.runs(columns):
+        provenance = run["provenance"]
+        cpu, mpi, measuring = (analysis.mapping(provenance.get(name)) for name in ("cpu", "mpi", "measuring"))
+        for gpu in analysis.gpus_of(provenance):
+            add(kind, "GPU", gpu.get("name"))
+            add(software, "driver", gpu.get("driver"))
+            add(software, "CUDA runtime", gpu.get("cuda_runtime"))
+        if not all(DEVICES[device].accelerator for device in devices):
+            add(kind, "CPU", cpu.get("model"))
+            add(kind, f"CPU threads of each of {mpi.get('ranks', 1)} ranks", cpu.get("threads_per_rank"))
+            add(software, "BLAS", cpu.get("blas"))
+        add(kind, "caches", measuring.get("cache"))
+        add(software, "MPI", mpi.get("library"))
+        add(software, "hpcmm", provenance.get("hpcmm"))
+    return kind, software

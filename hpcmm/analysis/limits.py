@@ -1,0 +1,60 @@
+"""What a GPU could do at most: arithmetic by its units and clock, memory by its clock and width."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hpcmm.dtypes import DTYPES
+
+
+def arithmetic(capability: str, dtype: str) -> tuple[float, str]:
+    """Operations of an SM in a clock, and the units that do them; NaN and "" where this is not known.
+
+    A multiplication and its addition are two operations.
+
+    Examples
+    --------
+    >>> arithmetic("90", "float32")
+    (256.0, 'FMA units')
+    >>> arithmetic("90", "float64")
+    (256.0, 'tensor cores')
+    >>> arithmetic("30", "float64")
+    (nan, '')
+    """
+    element = DTYPES[dtype]
+    units = {
+        "FMA units": element.fma_units.get(capability, 0),
+        "tensor cores": element.tensor_units.get(capability, 0),
+    }
+    name = max(units, key=lambda each: units[each])
+    return (2.0 * units[name], name) if units[name] else (math.nan, "")
+
+
+def peaks(gpus: Sequence[Mapping[str, Any]], dtype: str, clock: float = math.nan) -> tuple[float, str, float]:
+    """Most operations a second of several GPUs, the units that do them, and bytes a second of their memories.
+
+    Parameters
+    ----------
+    gpus : sequence of mapping
+        What provenance says of the GPU of each rank. Ranks may share one: it counts once.
+    dtype : str
+    clock : float
+        Of the SMs [Hz]; their highest where it is NaN.
+    """
+    devices = {gpu.get("uuid") or i: gpu for i, gpu in enumerate(gpus)}.values()
+    flops, names, nbytes = 0.0, set(), 0.0
+    for gpu in devices:
+        a_clock, name = arithmetic(str(gpu.get("compute_capability", "")), dtype)
+        at = clock if math.isfinite(clock) else _number(gpu.get("max_sm_clock"))
+        flops += a_clock * _number(gpu.get("multiprocessors")) * at
+        nbytes += _number(gpu.get("memory_bytes_per_second"))
+        names.add(name)
+    if not devices:
+        return math.nan, "", math.nan
+    return flops, " and ".join(sorted(names)), nbytes
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) and value > 0 else math.nan

@@ -1,0 +1,165 @@
+"""From the measurements of a timings file to what more ranks gain, and what the cost model predicts of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import log2, prod
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hpcmm.analysis import Columns, is_own, mapping, points, records, runs
+from hpcmm.model import TEXTBOOK
+from hpcmm.operations import OPERATIONS, dimensions
+from hpcmm.parallel import ALGORITHMS, cost
+from hpcmm.parallel.all_reduce import is_reduction
+
+
+def base_columns() -> list[str]:
+    """Return the columns with the size that a speed-up stands beside."""
+    return [f"base_{dimension}" for dimension in dimensions()]
+
+
+def speedups(frame: pd.DataFrame) -> pd.DataFrame:
+    """What more ranks gain: a row a point on several ranks, and on one rank what it stands beside.
+
+    Returns
+    -------
+    DataFrame
+        Of ``measurements``, and ``kind``: "strong", beside one rank at the same size, "weak", beside one rank
+        with the same work for each, or "memory-constrained", beside one rank with as many bytes for each;
+        ``base_m``, ``base_n``, ``base_k``: its size there;
+        ``speedup``: of the kernel alone over the fastest that one rank did there with the same ``arithmetic``, of any
+        rung on that device and of what was measured beside another, in work per second;
+        ``efficiency``: speed-up over ranks;
+        ``call_speedup`` and ``call_efficiency``: end to end.
+    """
+    rows = frame[~frame["superseded"] & (frame["result"] == "PASS")]
+    rows = rows[rows["seconds"].notna() | rows["call_seconds"].notna()]
+    rows = rows.assign(work=_work(rows), own=is_own(rows))
+    found = []
+    for _, group in rows.groupby(["sweep", "operation", "device", "dtype", "arithmetic", "setting"], sort=False):
+        one, more = group[group["ranks"] == 1], group[group["own"] & (group["ranks"] > 1)]
+        for (ranks, *shape), points_there in more.groupby(["ranks", *dimensions()], sort=False):
+            same_shape = (one[list(dimensions())] == shape).all(axis=1)
+            same_work, same_bytes = (
+                (one[amount] * ranks / points_there[amount].iloc[0]).between(0.98, 1.02) for amount in ("work", "bytes")
+            )
+            for kind, same in (
+                ("strong", same_shape),
+                ("weak", same_work),
+                ("memory-constrained", same_bytes & ~same_work),
+            ):
+                beside = one[same]
+                if not beside.empty:
+                    fastest = [(beside[name] / beside["work"]).min() for name in ("seconds", "call_seconds")]
+                    alone = beside.index[beside["own"] & beside["label"].isin(points_there["label"])]
+                    base = beside[list(dimensions())].iloc[0]
+                    found += [(row, kind, *base, *fastest) for row in (*points_there.index, *alone)]
+    gains = pd.DataFrame(found, columns=["row", "kind", *base_columns(), "fastest", "call_fastest"])
+    rows = rows.loc[gains.pop("row")].reset_index(drop=True).assign(**gains[["kind", *base_columns()]])
+    for prefix in ("", "call_"):
+        speedup = gains[prefix + "fastest"] * rows["work"] / rows[prefix + "seconds"]
+        rows = rows.assign(**{prefix + "speedup": speedup, prefix + "efficiency": speedup / rows["ranks"]})
+    keys = ["kind", "sweep", "operation", "device", "dtype", "setting", *dimensions(), "label", "ranks"]
+    return rows.drop(columns=["work", "own"]).drop_duplicates(keys).reset_index(drop=True)
+
+
+def _work(rows: pd.DataFrame) -> pd.Series:
+    """What an operation's speed is told in: operations or bytes."""
+    return rows["flops"].where(rows["operation"].map(lambda name: OPERATIONS[name].metric) == "flops", rows["bytes"])
+
+
+MOVES = ("scatter", "broadcast", "upload", "download", "gather")
+PREDICTED_RANKS = tuple(2**power for power in range(11))  # 1 to 1024
+
+
+def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
+    """Predict each point of an algorithm, and the textbook's call beside it, by the cost models of the algorithms.
+
+    The lines of a model are fitted to the measurements of this file with the same variant and type: local work and
+    copies to the textbook's beside the algorithms, exchanges to those timed in the point's run, and an all-reduce to
+    what the reduction of the shortest vector takes beyond its local part. The largest problem is also predicted for
+    1 to 1,024 ranks, from the most ranks that it was measured on.
+
+    Returns
+    -------
+    DataFrame
+        Of ``measurements``, ``sweep``, ``operation``, ``variant``, ``algorithm``, ``label``, ``place``, ``device``,
+        ``m``, ``n``, ``k``, ``dtype``; ``work``: operations or bytes, by the operation's metric; ``of``: "end to end"
+        or "kernel alone"; ``measured_ranks``, those of the measurement; ``ranks``, ``predicted_seconds``;
+        ``seconds``, measured, where ``ranks`` are those. What the model cannot say is left out.
+    """
+    frame = frame[frame["pinned"] != 0]  # pageable memory has rates of its own
+    own = points(frame)
+    own = own[own["result"] == "PASS"]
+    others, at = own["algorithm"] != TEXTBOOK, [own[name] for name in ("sweep", "operation", "variant", "dtype")]
+    beside = others.groupby(at).transform("any") & (own["ranks"].groupby(at).transform("max") > 1)
+    own = own[others | beside]
+    own = own.assign(work=_work(own))
+    one = ["sweep", "operation", "variant", "algorithm", "label", "place", "device", "dtype"]
+    # one rank exchanges nothing: it tells nothing of more
+    last = own[own["ranks"] > 1].sort_values(["work", "ranks"]).drop_duplicates(one, keep="last").index
+    exchanges = [mapping(run["provenance"].get("exchanges")) for run in runs(columns)]
+    machines: dict[tuple, cost.Machine | None] = {}
+    rows = []
+    for row in records(own.assign(last=own.index.isin(last))):
+        operation, algorithm = OPERATIONS[row["operation"]], ALGORITHMS[row["algorithm"]]
+        if algorithm.predict is None:
+            continue
+        kind = algorithm.measures[0]
+        lines = tuple(row[key] for key in ("operation", "variant", "dtype", "device", "machine", "ranks", "run"))
+        lines += (algorithm.name,) if is_reduction(operation) else ()  # whose cost of combining is its own
+        if lines not in machines:
+            machines[lines] = _machine(frame, row, exchanges[int(row["run"])])
+        if machines[lines] is None:
+            continue
+        shape, itemsize = [int(row[d]) for d in dimensions() if row[d]], np.dtype(row["dtype"]).itemsize
+        for ranks in sorted({row["ranks"], *(PREDICTED_RANKS if row["last"] else ())}):
+            predicted = algorithm.predict(operation, shape, itemsize, ranks, machines[lines])
+            measured = row["seconds" if kind == "kernel" else "call_seconds"] if ranks == row["ranks"] else np.nan
+            named = {key: row[key] for key in (*one, *dimensions(), "work")} | {"measured_ranks": row["ranks"]}
+            named |= {"of": "kernel alone" if kind == "kernel" else "end to end"}
+            rows.append(named | {"ranks": ranks, "predicted_seconds": predicted, "seconds": measured})
+    names = [*one, *dimensions(), "work", "of", "measured_ranks", "ranks", "predicted_seconds", "seconds"]
+    return pd.DataFrame(rows, columns=names).dropna(subset="predicted_seconds").reset_index(drop=True)
+
+
+def _machine(frame: pd.DataFrame, row: Mapping[str, Any], exchanges: Mapping[str, Any]) -> cost.Machine | None:
+    """Fit the lines that hold for a point; None if nothing was measured beside it."""
+    same = frame["contender_algorithm"] == TEXTBOOK
+    for name in ("operation", "dtype", "device", "machine"):
+        same &= frame[name] == row[name]
+    beside = frame[same & ~frame["superseded"] & (frame["contender"] == row["variant"]) & (frame["result"] == "PASS")]
+    products = beside[beside["seconds"].notna() & (beside["ranks"] == row["ranks"])]
+    calls = beside[beside["call_seconds"].notna() & (beside["ranks"] == row["ranks"])]
+    if not len(products):  # of a batch that times calls only, the product's phase
+        products = calls.assign(seconds=calls["call_kernel"])
+    if not len(products):
+        return None
+    largest, moves = [_local_work(each) for each in records(products)], {}
+    for phase in MOVES:
+        timed = calls[calls["call_" + phase].notna()]
+        if len(timed):
+            itemsize, ranks = np.dtype(row["dtype"]).itemsize, int(row["ranks"])
+            sizes = [cost.moved(phase, shape, itemsize, ranks) for shape in timed[[*dimensions()]].to_numpy().tolist()]
+            if any(sizes):  # one rank sends nothing
+                moves[phase] = cost.fit(sizes, timed["call_" + phase])
+    exchange = cost.fit(exchanges["bytes"], exchanges["seconds"]) if exchanges.get("bytes") else cost.Line(0.0, 0.0)
+    local, doubling = cost.fit(largest, products["seconds"]), np.nan
+    if is_reduction(OPERATIONS[row["operation"]]) and row["algorithm"] != TEXTBOOK and row["ranks"] > 1:
+        whole = ["operation", "dtype", "device", "machine", "ranks", "contender_algorithm"]
+        combined = frame[(frame[whole] == [row[name] for name in (*whole[:-1], "algorithm")]).all(axis=1)]
+        combined = combined[(combined["contender"] == row["variant"]) & ~combined["superseded"]]
+        combined = combined[(combined["result"] == "PASS") & combined["seconds"].notna()]
+        shortest = combined.loc[combined["n"].idxmin()]  # where the all-reduce itself is the most
+        doubling = max(0.0, shortest["seconds"] - local(_local_work(shortest))) / log2(row["ranks"])
+    return cost.Machine(local, exchange, moves, doubling)
+
+
+def _local_work(row: Mapping[str, Any]) -> int:
+    """Of the largest share, a product's operations or a vector's elements."""
+    first, *others = (int(row[d]) for d in dimensions() if row[d])
+    share = -(-first // int(row["ranks"]))
+    return 2 * share * prod(others) if others else share

@@ -1,0 +1,233 @@
+"""From measurements to what the report's tables and figures show: series, ladders, roofs, phases and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from hpcmm.analysis.tidy import MISSING, Columns, believed, is_own, points, precisions
+from hpcmm.model import PHASES, RESOURCES, STATES
+from hpcmm.operations import OPERATIONS, dimensions
+
+MOST_STATES = 400  # that a figure of them shows
+
+SERIES = ["sweep", "operation", "dtype", "ranks", "setting"]  # what the points of a series share
+
+
+@dataclass(frozen=True)
+class Series:
+    """The points of one table: one sweep, dtype, rank count and setting of the operation's parameters.
+
+    ``points`` are rows of ``measurements``, by size and then in the order of the ladder.
+    """
+
+    sweep: str
+    operation: str
+    dtype: str
+    ranks: int
+    setting: str
+    points: pd.DataFrame
+
+    def of(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Those of other rows that belong to this series."""
+        for key in SERIES:
+            rows = rows[rows[key] == getattr(self, key)]
+        return rows
+
+
+def series(frame: pd.DataFrame) -> Iterator[Series]:
+    """Split the points into the tables of the report, sweeps in the order of the file, without resources."""
+    rows = points(frame).drop(columns=list(RESOURCES))
+    rows = rows.assign(precision=precisions(rows), position=pd.factorize(rows["sweep"])[0])
+    rows = rows.sort_values(["position", "precision", "ranks", "setting", *dimensions(), "place"], kind="stable")
+    for (sweep, operation, dtype, ranks, setting), part in rows.groupby(SERIES, sort=False):
+        part = part.drop(columns=["precision", "position"]).reset_index(drop=True).copy()
+        yield Series(sweep, operation, dtype, int(ranks), setting, part)
+
+
+def largest(rows: pd.DataFrame) -> pd.DataFrame:
+    """The points of one operation at the size with the most work."""
+    at = rows.loc[rows[OPERATIONS[rows["operation"].iloc[0]].metric].idxmax()]
+    return rows[(rows[list(dimensions())] == at[list(dimensions())]).all(axis=1)]
+
+
+def ladder(rows: pd.DataFrame) -> pd.DataFrame:
+    """The points of one series as a ladder at each size: what each rung gains.
+
+    CPU and GPU are ladders of their own, and so is each size. ``step`` is the seconds of the rung
+    below over the rung's own, ``cumulative`` those of the first rung over its own. The baseline
+    stands beside the ladder: it has no step. A FAIL has neither, nor has the step above it.
+    """
+    rows = rows.sort_values([*dimensions(), "device", "place"], kind="stable").reset_index(drop=True)
+    by = [*dimensions(), "device"]
+    rungs = rows.loc[rows["baseline"] == 0, [*by, "seconds"]]
+    rows["step"] = rungs.groupby(by)["seconds"].shift() / rungs["seconds"]
+    first = rungs.drop_duplicates(by).set_index(by)["seconds"]  # NaN where it failed
+    rows["cumulative"] = first.reindex(pd.MultiIndex.from_frame(rows[by])).to_numpy() / rows["seconds"]
+    return rows
+
+
+def phases(rows: pd.DataFrame) -> pd.DataFrame:
+    """The points that were timed as a whole call, each phase with its share of the call.
+
+    ``share_<phase>`` is the phase's median over the call's. A phase is timed on its slowest rank, so
+    the shares of several ranks may add up to more than 1.
+    """
+    rows = rows[rows["call_seconds"].notna()].reset_index(drop=True)
+    shares = {f"share_{phase}": rows["call_" + phase] / rows["call_seconds"] for phase in PHASES[:-1]}
+    return rows.assign(**shares)
+
+
+def pitch_pairs(rows: pd.DataFrame) -> pd.DataFrame:
+    """Compare pitched rungs with the rungs that run the same kernel on unpadded rows.
+
+    Returns
+    -------
+    DataFrame
+        Of ``rows`` the pitched points that have a partner; ``plain``, the partner's variant; and ``gain``,
+        ``gain_low``, ``gain_high``: the partner's seconds over their own, with the ends that both medians' intervals
+        allow.
+    """
+    kernels = {v.name: v.kernel for operation in OPERATIONS.values() for v in operation.ladder if v.pitched}
+    if not rows["variant"].isin(kernels).any():
+        return rows[:0].assign(plain="", gain=np.nan, gain_low=np.nan, gain_high=np.nan)
+    keys = ["plain", *dimensions(), "dtype", "ranks", "setting", "memory", "tile"]
+    times = ["seconds", "seconds_low", "seconds_high"]
+    passed = rows[rows["result"] == "PASS"]
+    plain = passed.assign(plain=passed["variant"])[[*keys, *times]].drop_duplicates(keys)
+    pitched = passed[passed["variant"].isin(kernels)]
+    both = pitched.assign(plain=pitched["variant"].map(kernels)).merge(plain, on=keys, suffixes=("", "_plain"))
+    return both.assign(
+        gain=both["seconds_plain"] / both["seconds"],
+        gain_low=both["seconds_low_plain"] / both["seconds_high"],
+        gain_high=both["seconds_high_plain"] / both["seconds_low"],
+    ).drop(columns=[time + "_plain" for time in times])
+
+
+@dataclass(frozen=True)
+class Roof:
+    """The rungs of one device of a machine in one type, and what bounds them.
+
+    ``rungs`` has each rung's fastest point; ``ceilings`` are a name, operations a second and bytes a
+    second: of the hardware, where they are known, and the highest that this run reached.
+    """
+
+    device: str
+    machine: str
+    dtype: str
+    rungs: pd.DataFrame
+    ceilings: list[tuple[str, float, float]]
+
+
+def rooflines(frame: pd.DataFrame) -> Iterator[Roof]:
+    """A roof for each device and type that a product was measured in, of the fewest ranks, if anything bounds it."""
+    frame = frame[(frame["result"] == "PASS") & frame["seconds"].notna() & ~frame["superseded"]]
+    metric = frame["operation"].map({name: operation.metric for name, operation in OPERATIONS.items()})
+    for (device, machine), on_device in frame.groupby(["device", "machine"], sort=False):
+        on_device = on_device[on_device["ranks"] == on_device["ranks"].min()]
+        bandwidth = on_device.loc[metric == "bytes", "bytes_per_second"].max()
+        for dtype in dict.fromkeys(on_device.loc[metric == "flops", "dtype"]):
+            rows = points(on_device[on_device["dtype"] == dtype])
+            products = rows[metric[rows.index] == "flops"]
+            if products.empty:
+                continue
+            rungs = rows.loc[rows.groupby(["operation", "rung"], sort=False)["flops_per_second"].idxmax()]
+            ceilings = [
+                ("hardware", products["peak_flops_per_second"].median(), products["peak_bytes_per_second"].median()),
+                ("highest of this run", products["flops_per_second"].max(), bandwidth),
+            ]
+            known = [each for each in ceilings if np.isfinite(each[1]) and np.isfinite(each[2])]
+            if known:
+                yield Roof(
+                    device, machine, dtype, rungs.sort_values(["operation", "place"]).reset_index(drop=True), known
+                )
+
+
+def states(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
+    """Clocks, temperature and power of rank 0's GPU along the file: ``MOST_STATES`` medians of neighbours."""
+    samples = columns["samples"]
+    state = pd.DataFrame({name: np.asarray(samples[name], float) for name in STATES if name != "throttle_reasons"})
+    known = state.notna().any(axis=1) & (samples["rank"] == 0)
+    state = state[known].reset_index(names="sample")
+    state["sweep"] = frame["sweep"].to_numpy()[samples["measurement"][known]]
+    width = -(-len(state) // MOST_STATES) or 1
+    by = state.groupby(state.index // width)
+    return by[[name for name in STATES if name in state]].median().join(by[["sample", "sweep"]].first())
+
+
+def activities(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
+    """What the whole calls spent their time on, as a profiler sums it up: a row a point and activity.
+
+    Parameters
+    ----------
+    columns, frame
+        A timings file and ``measurements`` of it.
+
+    Returns
+    -------
+    DataFrame
+        Of ``measurements``, and ``activity``, a phase; ``calls``: how often it was timed, over all
+        repetitions and ranks; ``total``, ``mean``, ``least`` and ``most`` of these seconds; ``share`` of
+        the seconds of the whole calls. What is left of those is waiting.
+    """
+    asked = points(frame)
+    samples = pd.DataFrame({name: columns["samples"][name] for name in ("measurement", "call", *PHASES)})
+    samples = samples[believed(columns, frame) & (samples["call"] == 1)]
+    samples = samples[samples["measurement"].isin(asked.index)]
+    parts = []
+    for phase in PHASES[:-1]:
+        part = samples[["measurement", phase, "total"]].dropna()
+        grouped = part.groupby("measurement")
+        of_phase = grouped[phase].agg(calls="count", total="sum", mean="mean", least="min", most="max")
+        parts.append(of_phase.assign(share=of_phase["total"] / grouped["total"].sum(), activity=phase))
+    found = pd.concat(parts)
+    rows = asked.loc[found.index].assign(**{name: found[name].to_numpy() for name in found})
+    return rows.sort_index(kind="stable").reset_index(drop=True)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What ran and what became of it, in counts of points.
+
+    ``failures`` and ``throttlings`` are rows of ``measurements``, the baselines beside a variant
+    included; ``missing`` are those that were tried in vain, and ``omitted`` has a row for each (sweep, variant,
+    ranks) planned and left out. ``superseded`` counts the points that a later run measured again.
+    """
+
+    points: int
+    passed: int
+    failed: int
+    throttled: int
+    superseded: int
+    machines: int
+    missing: pd.DataFrame
+    failures: pd.DataFrame
+    throttlings: pd.DataFrame
+    omitted: pd.DataFrame
+
+    @property
+    def line(self) -> str:
+        """All of it in one line."""
+        points = f"{self.points} point" + ("s" if self.points != 1 else "")
+        counts = f"{self.passed} PASS, {self.failed} FAIL, {self.throttled} throttled, {len(self.missing)} missing"
+        return f"{points}: {counts}; {len(self.omitted)} left out"
+
+
+def summary(columns: Columns, frame: pd.DataFrame) -> Summary:
+    """Count the points of ``frame``, which is ``measurements(columns)``."""
+    rows, current = points(frame), frame[~frame["superseded"]]
+    return Summary(
+        points=len(rows),
+        passed=int((rows["result"] == "PASS").sum()),
+        failed=int((rows["result"] == "FAIL").sum()),
+        throttled=int(rows["throttled"].sum()),
+        superseded=int((is_own(frame) & frame["superseded"]).sum()),
+        machines=frame["machine"].nunique(),
+        missing=rows[rows["result"] == MISSING],
+        failures=current[current["result"] == "FAIL"],
+        throttlings=current[current["throttled"]],
+        omitted=pd.DataFrame(dict(columns["omitted"])),
+    )

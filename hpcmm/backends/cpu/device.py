@@ -1,0 +1,155 @@
+"""The CPU: C kernels, and NumPy as the baseline."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import psutil
+import threadpoolctl
+
+from hpcmm import kernels
+from hpcmm.backends.base import DeviceError
+from hpcmm.backends.cpu.modules import load, module_of
+from hpcmm.model import Task
+from hpcmm.operations import OPERATIONS
+
+
+def as_argument(value: Any):
+    """Return an array's address, or a NumPy scalar as ctypes passes it."""
+    if isinstance(value, np.ndarray):
+        return ctypes.c_void_p(value.ctypes.data)
+    return np.ctypeslib.as_ctypes_type(value.dtype)(value)
+
+
+def simd_paths() -> dict[str, str]:
+    """Return the instructions that kernels choose at run time take here: of those that export ``path``."""
+    found = {}
+    for operation in OPERATIONS.values():
+        for variant in operation.ladder:
+            if variant.device == CpuBackend.kind and not variant.baseline and variant.path is None:
+                try:
+                    module = module_of(Task(operation, variant, (), operation.dtypes_of(variant)[0]))
+                except DeviceError:
+                    continue  # a kernel that does not compile stops its own batch only
+                if hasattr(module, "path"):
+                    module.path.restype = ctypes.c_char_p
+                    found[f"{operation.name}/{variant.name}"] = module.path().decode()
+    return found
+
+
+class CpuBackend:
+    """Kernels on the host: its memory is the host's, so nothing is uploaded or downloaded."""
+
+    kind = "cpu"
+    in_host_memory = True
+    uuid = capability = ""
+    has_nccl = False
+
+    def __init__(self, threads: int):
+        self.threads = threads
+        self._evict = load("evict", kernels.FOLDER / "evict.c", {}).evict
+        self._evict.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+        threadpoolctl.threadpool_limits(threads)
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        return np.empty(shape, dtype)
+
+    def host_empty(self, shape: tuple[int, ...], dtype: str, pinned: bool) -> np.ndarray:
+        """Return host memory; nothing is copied to a device, so ``pinned`` makes no difference."""
+        return np.empty(shape, dtype)
+
+    def copy(self, source: np.ndarray, target: np.ndarray) -> None:
+        np.copyto(target, source)
+
+    # What overlaps on a GPU is done at once on a CPU: its only stream is the host's own course, and a
+    # mark in it is the time.
+
+    def stream(self) -> None:
+        return None
+
+    def mark(self, stream: None = None) -> float:
+        return time.perf_counter()
+
+    def wait(self, mark: float, stream: None = None) -> None:
+        """What the mark stands for is done."""
+
+    def finish(self, mark: float) -> None:
+        """What the mark stands for is done."""
+
+    def elapsed(self, first: float, last: float) -> float:
+        return last - first
+
+    def copy_async(self, source: np.ndarray, target: np.ndarray, stream: None) -> None:
+        np.copyto(target, source)
+
+    def shared_empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+        return np.empty(shape, dtype)
+
+    def free_bytes(self) -> int:
+        return psutil.virtual_memory().available
+
+    def register(self, array: np.ndarray) -> None:
+        """Nothing is copied to a device."""
+
+    def unregister(self, array: np.ndarray) -> None:
+        """Nothing was registered."""
+
+    def synchronize(self) -> None:
+        """Nothing runs but the host."""
+
+    def prepare(self, task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[], Any]:
+        """Return what runs a task once on ``arrays``."""
+        if task.variant.baseline:
+            return task.variant.library(self, task, arrays)
+        kernel = getattr(module_of(task), task.operation.kernels, None)
+        if kernel is None:
+            raise DeviceError(f"{task.variant.name}.c has no function {task.operation.kernels}")
+        kernel.restype = None
+        arguments = [as_argument(value) for value in task.operation.arguments(task, arrays)]
+        arguments.append(ctypes.c_int(self.threads))
+        kept = dict(arrays)  # the arguments are bare addresses: whoever holds the callable holds the arrays
+
+        def run():
+            kernel(*arguments)
+            return kept
+
+        return run
+
+    def resources(self, task: Task, arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """Return nothing: what limits the threads of a CPU is not known."""
+        return {}
+
+    def seconds(self, run: Callable[[], None]) -> float:
+        """Run once and return the time."""
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
+
+    def seconds_alone(
+        self, run: Callable[[], None], cold: bool, arrays: Mapping[str, np.ndarray], lead: int = 1
+    ) -> float:
+        """Time one run on data in place, dropped from the caches first if ``cold``."""
+        if cold:
+            for array in arrays.values():
+                if not self._evict(array.ctypes.data, array.nbytes):
+                    raise DeviceError("this processor cannot empty its caches from a program: set cache: hot")
+        return self.seconds(run)
+
+    def state(self) -> dict[str, float]:
+        return {}
+
+    def release(self) -> None:
+        """Nothing is kept between points."""
+
+    def describe(self) -> dict[str, Any]:
+        """What provenance says of the CPU."""
+        libraries = [
+            f"{each['internal_api']} {each['version']} ({each.get('architecture', 'unknown')})"
+            for each in threadpoolctl.threadpool_info()
+            if each["user_api"] == "blas"
+        ]
+        return {"cpu": {"threads_per_rank": self.threads, "blas": ", ".join(libraries), "simd": simd_paths()}}

@@ -1,0 +1,106 @@
+"""C kernels as loaded modules: those of the package's build, or compiled here by the machine's C compiler."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import importlib.metadata
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hpcmm import kernels
+from hpcmm.backends.base import DeviceError
+from hpcmm.model import Task
+
+FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fopenmp", "-pthread")
+
+
+def module_of(task: Task) -> ctypes.CDLL:
+    """Load the compiled source of a task's variant."""
+    source = kernels.source(task.operation, task.variant)
+    name = f"{task.operation.name}/{source.stem}-{task.dtype}"
+    return load(name, source, task.macros)
+
+
+def load(name: str, source: Path, macros: Mapping[str, Any]) -> ctypes.CDLL:
+    """Load the module ``kernels/<name>.so`` of the build, or compile the source if that has another or none.
+
+    Raises
+    ------
+    DeviceError
+        If it can neither be found nor compiled, or not be loaded.
+    """
+    checksum = hashlib.sha256(source.read_bytes()).hexdigest()
+    built = Path(importlib.metadata.distribution("hpcmm").locate_file(f"hpcmm/kernels/{name}.so"))
+    if kernels.FOLDER in source.parents and built.exists():
+        module = opened(built, source)
+        if (ctypes.c_char * 64).in_dll(module, "source_sha256").value.decode() == checksum:
+            return module
+    return opened(compiled(source, macros, checksum), source)
+
+
+def opened(path: Path, source: Path) -> ctypes.CDLL:
+    """Load a module; ``source`` is what an error names."""
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:  # as when it calls a function that is nowhere
+        raise DeviceError(f"{source.name} cannot be loaded: {error}") from error
+
+
+@functools.cache
+def compiler() -> tuple[str, str]:
+    """Return the command of the C compiler, and what it says of its version."""
+    command = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or ""
+    try:
+        about = subprocess.run([*shlex.split(command), "--version"], capture_output=True, text=True, check=True)
+    except (OSError, ValueError, IndexError, subprocess.CalledProcessError):
+        return "", ""
+    return command, about.stdout.partition("\n")[0]
+
+
+def compiled(source: Path, macros: Mapping[str, Any], checksum: str) -> Path:
+    """Compile a source with macros into the user's cache, unless it is there already."""
+    command, version = compiler()
+    if not command:
+        raise DeviceError(f"{source.name} is not compiled, and there is no C compiler: install gcc, or set CC")
+    options = [*FLAGS, *(f"-D{name}={value}" for name, value in macros.items())]
+    key = hashlib.sha256("\0".join([checksum, command, version, platform.machine(), *options]).encode()).hexdigest()
+    target = cache() / f"{source.stem}-{key[:16]}.so"
+    if target.exists():
+        return target
+    handle, name = tempfile.mkstemp(suffix=".so", dir=target.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        command_line = [*shlex.split(command), *options, "-o", name, str(source)]
+        done = subprocess.run(command_line, capture_output=True, text=True)
+        if done.returncode:
+            raise DeviceError(f"{source}: {shlex.join(command_line)} failed:\n{done.stderr.strip()}")
+        temporary.replace(target)  # several ranks may compile it at once
+    finally:
+        temporary.unlink(missing_ok=True)
+    return target
+
+
+def cache() -> Path:
+    """Return the folder of compiled kernels: the user's cache, or a temporary one where that cannot be written."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hpcmm"
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    return _temporary_cache()
+
+
+@functools.cache
+def _temporary_cache() -> Path:
+    return Path(tempfile.mkdtemp(prefix="hpcmm-"))

@@ -1,0 +1,1 @@
+"""NVIDIA GPUs; CuPy and NVML are imported nowhere else."""

@@ -1,0 +1,336 @@
+"""One NVIDIA GPU: its memory, its streams, its kernels and its clock."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import cupy
+import cupyx.profiler
+import numpy as np
+import pynvml
+from cupy.cuda import nccl
+from cupy_backends.cuda.libs import cublas
+
+from hpcmm import kernels
+from hpcmm.backends.base import DeviceError
+from hpcmm.backends.cuda import libraries
+from hpcmm.backends.cuda.compile import kernel_of
+from hpcmm.backends.cuda.links import NcclLink
+from hpcmm.backends.cuda.memory import address, copy_rows, pitched_empty
+from hpcmm.model import Prepared, Task
+
+SPIN_NANOSECONDS = 150_000
+IPC_BYTES = 2 << 20  # smaller allocations share a block of the driver's, which would be mapped as a whole
+
+
+def survey() -> dict[str, Any]:
+    """What all GPUs of this machine are, each of them tried, and how they reach each other and NCCL."""
+    count = cupy.cuda.runtime.getDeviceCount()
+    pairs = [(i, j) for i in range(count) for j in range(count) if i != j]
+    try:
+        version = nccl.get_version()
+        nccl_version = f"{version // 10000}.{version // 100 % 100}.{version % 100}"
+    except (ImportError, AttributeError, RuntimeError):
+        nccl_version = ""
+    return {
+        "gpus": [CudaBackend(i).describe()["gpu"] for i in range(count)],
+        "driver_cuda": cupy.cuda.runtime.driverGetVersion(),
+        "without_peer_access": [(i, j) for i, j in pairs if not cupy.cuda.runtime.deviceCanAccessPeer(i, j)],
+        "nccl": nccl_version,
+    }
+
+
+class CudaBackend:
+    """One GPU, its memory and its default stream."""
+
+    kind = "cuda"
+    in_host_memory = False
+
+    def __init__(self, index: int):
+        self.index = index
+        self.device = cupy.cuda.Device(index)
+        self.device.use()
+        self._start, self._stop = cupy.cuda.Event(), cupy.cuda.Event()
+        self._busy = cupy.RawModule(code=(kernels.FOLDER / "spin.cu").read_text()).get_function("spin")
+        self._spin = functools.partial(self._busy, (1,), (1,), (np.uint64(SPIN_NANOSECONDS),))
+        self._flush = cupy.empty(2 * self.device.attributes["L2CacheSize"], np.uint8)
+        attributes = self.device.attributes
+        # Memory moves data on both edges of its clock, which comes in kHz; the width is in bits.
+        bandwidth = 2 * attributes["MemoryClockRate"] * 1e3 * attributes["GlobalMemoryBusWidth"] / 8
+        self.limits = {
+            "sm_threads": attributes["MaxThreadsPerMultiProcessor"],
+            "sm_blocks": attributes["MaxBlocksPerMultiprocessor"],
+            "sm_registers": attributes["MaxRegistersPerMultiprocessor"],
+            "sm_shared_bytes": attributes["MaxSharedMemoryPerMultiprocessor"],
+            "reserved_shared_bytes": attributes["ReservedSharedMemoryPerBlock"],
+            "memory_bytes_per_second": bandwidth,
+        }
+        pynvml.nvmlInit()
+        self._nvml = pynvml.nvmlDeviceGetHandleByPciBusId(self.device.pci_bus_id)
+        self.uuid = str(pynvml.nvmlDeviceGetUUID(self._nvml))
+        self.capability = self.device.compute_capability
+        self.multiprocessors = attributes["MultiProcessorCount"]
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> cupy.ndarray:
+        with self._allocating(shape, dtype):
+            return cupy.empty(shape, dtype)
+
+    @contextlib.contextmanager
+    def _allocating(self, shape: tuple[int, ...], dtype: str) -> Iterator[None]:
+        try:
+            yield
+        except (cupy.cuda.memory.OutOfMemoryError, cupy.cuda.runtime.CUDARuntimeError) as error:
+            size, free = math.prod(shape) * np.dtype(dtype).itemsize / 2**30, self.free_bytes() / 2**30
+            raise DeviceError(f"{self.uuid} does not give {size:.3g} GiB, it has {free:.3g} free: {error}") from error
+
+    def host_empty(self, shape: tuple[int, ...], dtype: str, pinned: bool) -> np.ndarray:
+        """Return host memory, page-locked or pageable."""
+        if not pinned:
+            return np.empty(shape, dtype)
+        count, dtype = math.prod(shape), np.dtype(dtype)
+        memory = cupy.cuda.alloc_pinned_memory(max(1, count * dtype.itemsize))
+        return np.frombuffer(memory, dtype, count).reshape(shape)
+
+    def copy(self, source, target) -> None:
+        """Copy host to device, device to host or device to device, and wait for it."""
+        if isinstance(target, np.ndarray):
+            source.get(out=target, blocking=True)
+        elif isinstance(source, np.ndarray):
+            target.set(source)
+        else:
+            cupy.copyto(target, source)
+        self.device.synchronize()
+
+    def stream(self) -> cupy.cuda.Stream:
+        """Return a stream whose copies overlap with kernels of the default stream."""
+        return cupy.cuda.Stream(non_blocking=True)
+
+    def mark(self, stream: cupy.cuda.Stream | None = None) -> cupy.cuda.Event:
+        """Mark what a stream, by default the main one, has been given so far."""
+        event = cupy.cuda.Event()
+        event.record(stream)
+        return event
+
+    def wait(self, mark: cupy.cuda.Event, stream: cupy.cuda.Stream | None = None) -> None:
+        """Let a stream, by default the main one, go on only once what was marked is done."""
+        (stream or cupy.cuda.get_current_stream()).wait_event(mark)
+
+    def finish(self, mark: cupy.cuda.Event) -> None:
+        """Let the host wait until what was marked is done."""
+        mark.synchronize()
+
+    def elapsed(self, first: cupy.cuda.Event, last: cupy.cuda.Event) -> float:
+        return cupy.cuda.get_elapsed_time(first, last) * 1e-3
+
+    def copy_async(self, source, target, stream: cupy.cuda.Stream) -> None:
+        """Enqueue a copy between any two memories: of all bytes, or by rows where they lie apart."""
+        runtime = cupy.cuda.runtime
+        if not target.size:
+            return
+        if source.flags.c_contiguous and target.flags.c_contiguous:
+            runtime.memcpyAsync(address(target), address(source), target.nbytes, runtime.memcpyDefault, stream.ptr)
+            return
+        rows, columns = target.shape
+        runtime.memcpy2DAsync(
+            *(address(target), target.strides[0], address(source), source.strides[0]),
+            *(columns * target.itemsize, rows, runtime.memcpyDefault, stream.ptr),
+        )
+
+    def register(self, array: np.ndarray) -> None:
+        """Page-lock host memory that somebody else allocated."""
+        cupy.cuda.runtime.hostRegister(array.ctypes.data, array.nbytes, 0)
+
+    def unregister(self, array: np.ndarray) -> None:
+        cupy.cuda.runtime.hostUnregister(array.ctypes.data)
+
+    def free_bytes(self) -> int:
+        """Device memory that nobody has, or only this process's pool."""
+        free, _ = cupy.cuda.runtime.memGetInfo()
+        return free + cupy.get_default_memory_pool().free_bytes()
+
+    def shared_empty(self, shape: tuple[int, ...], dtype: str) -> cupy.ndarray:
+        """Return device memory that other processes may map: an allocation of its own."""
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        with self._allocating(shape, dtype):
+            memory = cupy.cuda.Memory(max(1, -(-size // IPC_BYTES)) * IPC_BYTES)
+        return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
+
+    def export(self, array: cupy.ndarray) -> bytes:
+        """Return the handle by which another process of this node maps memory of ``shared_empty``."""
+        return cupy.cuda.runtime.ipcGetMemHandle(array.data.ptr)
+
+    def open_peer(self, handle: bytes, shape: tuple[int, ...], dtype: str) -> cupy.ndarray:
+        """Map another process's array; give it to ``close_peer`` in the end."""
+        pointer = cupy.cuda.runtime.ipcOpenMemHandle(handle)
+        size = max(1, math.prod(shape) * np.dtype(dtype).itemsize)
+        memory = cupy.cuda.UnownedMemory(pointer, size, None, self.device.id)
+        return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
+
+    def close_peer(self, array: cupy.ndarray) -> None:
+        cupy.cuda.runtime.ipcCloseMemHandle(array.data.ptr)
+
+    @property
+    def has_nccl(self) -> bool:
+        return bool(nccl.available)
+
+    def nccl_identity(self) -> bytes:
+        return nccl.get_unique_id()
+
+    def nccl(self, size: int, identity: bytes, rank: int) -> NcclLink:
+        return NcclLink(size, identity, rank)
+
+    # --- baselines of operations
+
+    gemm, reduction, addition = map(staticmethod, (libraries.gemm, libraries.reduction, libraries.addition))
+
+    def prepare(self, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Callable[[], Any]:
+        """Return what enqueues a task once on ``arrays``, compiled and with its workspace."""
+        if task.variant.baseline:
+            return task.variant.library(self, task, arrays)
+        if task.variant.pitched:
+            padded = {name: pitched_empty(array.shape, task.dtype) for name, array in arrays.items()}
+            plain = dataclasses.replace(task, variant=dataclasses.replace(task.variant, pitched=False))
+            run = self.prepare(plain, padded)
+            results = [operand.name for operand in task.operation.operands if operand.role != "in"]
+            return Prepared(
+                run,
+                before=lambda: [copy_rows(arrays[name], padded[name]) for name in arrays],
+                after=lambda: [copy_rows(padded[name], arrays[name]) for name in results],
+            )
+        kernel = kernel_of(task)
+        workspace = {name: cupy.empty(length, task.dtype) for name, length in task.geometry.workspace(task).items()}
+        launches = task.geometry.launches(task, {**arrays, **workspace}, self.multiprocessors)
+        kernel.max_dynamic_shared_size_bytes = max((launch.shared_bytes for launch in launches), default=0)
+
+        def run():
+            for launch in launches:
+                kernel(launch.grid, launch.block, launch.arguments, shared_mem=launch.shared_bytes)
+
+        return run
+
+    def resources(self, task: Task, arrays: Mapping[str, cupy.ndarray]) -> dict[str, float]:
+        """Return ``RESOURCES`` of a prepared task, for its first launch; nothing of a library's."""
+        if task.variant.baseline:
+            return {}
+        workspace = dict.fromkeys(task.geometry.workspace(task))  # the geometry needs no memory
+        launches = task.geometry.launches(task, {**arrays, **workspace}, self.multiprocessors)
+        if not launches:
+            return {}
+        first = launches[0]
+        kernel = kernel_of(task)
+        resident = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
+            kernel.kernel.ptr, math.prod(first.block), first.shared_bytes
+        )
+        return {
+            "registers": kernel.num_regs,
+            "shared_bytes": kernel.shared_size_bytes,
+            "dynamic_shared_bytes": first.shared_bytes,
+            "local_bytes": kernel.local_size_bytes,
+            "constant_bytes": kernel.const_size_bytes,
+            "block_x": first.block[0],
+            "block_y": math.prod(first.block[1:]),
+            "grid_x": first.grid[0],
+            "grid_y": math.prod(first.grid[1:]),
+            "resident_blocks": resident,
+            **self.limits,
+        }
+
+    def seconds(self, run: Callable[[], None]) -> float:
+        """Run once and return the time between events around it."""
+        self._start.record()
+        run()
+        self._stop.record()
+        self._stop.synchronize()
+        return cupy.cuda.get_elapsed_time(self._start, self._stop) * 1e-3
+
+    def seconds_alone(
+        self, run: Callable[[], None], cold: bool, arrays: Mapping[str, cupy.ndarray], lead: int = 1
+    ) -> float:
+        """Time one run on data in place, with the L2 cache overwritten first if ``cold``.
+
+        ``lead`` is the number of spin kernels before it: more for a run that takes the host longer to queue.
+        """
+        if cold:
+            self._flush.data.memset_async(0, self._flush.nbytes)
+        for _ in range(lead):
+            self._spin()
+        return self.seconds(run)
+
+    def marked(self, run: Callable[[], None], number: int) -> Callable[[], None]:
+        """Return ``run`` so that a profiler sees it and nothing else, after a kernel ``spin`` of ``number`` blocks.
+
+        All kernels of an operation have its name; a mark's grid tells the profiler's reader whose they are.
+        """
+
+        def watched():
+            with cupyx.profiler.profile():
+                self._busy((number,), (1,), (np.uint64(0),))
+                run()
+                self.device.synchronize()
+
+        return dataclasses.replace(run, run=watched) if isinstance(run, Prepared) else watched
+
+    def state(self) -> dict[str, float]:
+        """Clocks, temperature, power and throttle reasons of the GPU now, as far as NVML tells."""
+        readings = {
+            "sm_clock": lambda: pynvml.nvmlDeviceGetClockInfo(self._nvml, pynvml.NVML_CLOCK_SM) * 1e6,
+            "memory_clock": lambda: pynvml.nvmlDeviceGetClockInfo(self._nvml, pynvml.NVML_CLOCK_MEM) * 1e6,
+            "temperature": lambda: pynvml.nvmlDeviceGetTemperature(self._nvml, pynvml.NVML_TEMPERATURE_GPU),
+            "power": lambda: pynvml.nvmlDeviceGetPowerUsage(self._nvml) * 1e-3,
+            "throttle_reasons": lambda: pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._nvml),
+        }
+        state = {}
+        for name, read in readings.items():
+            try:
+                state[name] = float(read())
+            except pynvml.NVMLError:
+                continue  # a virtual GPU does not tell everything
+        return state
+
+    def synchronize(self) -> None:
+        self.device.synchronize()
+
+    def release(self) -> None:
+        """Give the memory of a finished point back to the device; raise what is wrong with it, if anything."""
+        self.device.synchronize()
+        cupy.get_default_memory_pool().free_all_blocks()
+        cupy.get_default_pinned_memory_pool().free_all_blocks()
+
+    def describe(self) -> dict[str, Any]:
+        """What provenance says of the GPU."""
+        properties = cupy.cuda.runtime.getDeviceProperties(self.device.id)
+        attributes = self.device.attributes
+        return {
+            "gpu": {
+                "name": properties["name"].decode(),
+                "uuid": self.uuid,
+                "driver": str(pynvml.nvmlSystemGetDriverVersion()),
+                "compute_capability": self.capability,
+                "multiprocessors": self.multiprocessors,
+                "memory_bytes": properties["totalGlobalMem"],
+                "l2_bytes": attributes["L2CacheSize"],
+                "max_sm_clock": attributes["ClockRate"] * 1e3,
+                "max_memory_clock": attributes["MemoryClockRate"] * 1e3,
+                "memory_bus_bits": attributes["GlobalMemoryBusWidth"],
+                "ecc": bool(attributes["EccEnabled"]),
+                "constant_bytes": attributes["TotalConstantMemory"],
+                "warp_size": attributes["WarpSize"],
+                "block_threads": attributes["MaxThreadsPerBlock"],
+                "block_dimensions": [attributes[f"MaxBlockDim{axis}"] for axis in "XYZ"],
+                "grid_dimensions": [attributes[f"MaxGridDim{axis}"] for axis in "XYZ"],
+                "block_registers": attributes["MaxRegistersPerBlock"],
+                "block_shared_bytes": attributes["MaxSharedMemoryPerBlock"],
+                "block_shared_bytes_on_request": attributes["MaxSharedMemoryPerBlockOptin"],
+                **self.limits,
+                "cuda_runtime": cupy.cuda.runtime.runtimeGetVersion(),
+                "nvrtc": ".".join(map(str, cupy.cuda.nvrtc.getVersion())),
+                "cublas": cublas.getVersion(cupy.cuda.device.get_cublas_handle()),
+                "cupy": cupy.__version__,
+                "empty_event_pair_seconds": self.seconds_alone(lambda: None, cold=False, arrays={}),
+            }
+        }

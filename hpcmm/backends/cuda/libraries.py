@@ -1,0 +1,55 @@
+"""Calls of NVIDIA's libraries through CuPy, bound to their arrays: the baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import cub
+from cupy_backends.cuda.libs import cublas
+
+from hpcmm.backends.base import DeviceError
+
+
+def gemm(alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float, c: cupy.ndarray) -> Callable[[], Any]:
+    """Bind row-major C = alpha A B + beta C, as cuBLAS's column-major C' = alpha B' A' + beta C'."""
+    (m, k), n = a.shape, b.shape[1]
+    if m == 0:
+        return lambda: None
+    call = {"float32": cublas.sgemm, "float64": cublas.dgemm}[c.dtype.name]
+    scalars = np.array([alpha, beta], c.dtype)
+    at = scalars.ctypes.data, scalars.ctypes.data + scalars.itemsize
+    pointers = [array.data.ptr for array in (a, b, c)]
+    lda, ldb, ldc = (array.strides[0] // array.itemsize for array in (a, b, c))
+    handle = cupy.cuda.device.get_cublas_handle()
+
+    def run():
+        call(
+            *(handle, cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_N, n, m, k),
+            *(at[0], pointers[1], ldb, pointers[0], lda, at[1], pointers[2], ldc),
+        )
+        return scalars, a, b, c  # held as long as the callable: cuBLAS gets bare addresses
+
+    return run
+
+
+def reduction(combination: str, x: cupy.ndarray, result: cupy.ndarray) -> Callable[[], None]:
+    """Bind CUB's device-wide reduction, with the memory that it needs and a copy of its result.
+
+    It is called by name: ``cupy.sum`` may be configured to do without CUB, and ``cupy.min`` fails where CUB writes
+    to ``out``.
+    """
+    operator = {"sum": cub.CUPY_CUB_SUM, "minimum": cub.CUPY_CUB_MIN, "maximum": cub.CUPY_CUB_MAX}[combination]
+
+    def run():
+        if cub.cub_reduction(x, operator, dtype=x.dtype, out=result) is None:
+            raise DeviceError(f"CuPy {cupy.__version__} does not pass a {combination} of {x.dtype} on to CUB")
+
+    return run
+
+
+def addition(x: cupy.ndarray, y: cupy.ndarray, z: cupy.ndarray) -> Callable[[], None]:
+    """Bind CuPy's elementwise z = x + y."""
+    return lambda: cupy.add(x, y, out=z)

@@ -1,0 +1,36 @@
+"""NCCL between GPUs."""
+
+from __future__ import annotations
+
+import os
+
+import cupy
+from cupy.cuda import nccl
+
+os.environ["NCCL_NVLS_ENABLE"] = "0"  # multicast over NVLink has wedged drivers; nothing here needs it
+
+
+class NcclLink:
+    """NCCL between processes with a GPU each."""
+
+    def __init__(self, size: int, identity: bytes, rank: int):
+        self.comm = nccl.NcclCommunicator(size, identity, rank)
+
+    def exchange(self, receives, sends, stream: cupy.cuda.Stream) -> None:
+        """Enqueue all transfers, (rank, contiguous array) each, as one operation."""
+        nccl.groupStart()
+        for transfer, pairs in ((self.comm.recv, receives), (self.comm.send, sends)):
+            for rank, array in pairs:
+                if array.size:
+                    transfer(array.data.ptr, array.nbytes, nccl.NCCL_UINT8, rank, stream.ptr)
+        nccl.groupEnd()
+
+    def all_reduce(self, array: cupy.ndarray, combination: str) -> None:
+        """Enqueue the combination of all ranks' arrays in place, on the main stream."""
+        dtype = getattr(nccl, f"NCCL_{array.dtype.name.upper()}")
+        how = {"sum": nccl.NCCL_SUM, "minimum": nccl.NCCL_MIN, "maximum": nccl.NCCL_MAX}[combination]
+        pointer = array.data.ptr
+        self.comm.allReduce(pointer, pointer, array.size, dtype, how, cupy.cuda.get_current_stream().ptr)
+
+    def close(self) -> None:
+        self.comm.destroy()

@@ -1,0 +1,62 @@
+"""Device memory that CuPy does not allocate by itself, and copies between memories."""
+
+from __future__ import annotations
+
+import ctypes
+
+import cupy
+import numpy as np
+
+from hpcmm.backends.base import DeviceError
+
+
+class PitchedMemory:
+    """Rows of ``width`` bytes in device memory, each from an address that suits the device (cuMemAllocPitch)."""
+
+    driver = ctypes.CDLL("libcuda.so.1")
+
+    def __init__(self, width: int, height: int, itemsize: int):
+        pointer, pitch = ctypes.c_uint64(), ctypes.c_size_t()
+        error = self.driver.cuMemAllocPitch_v2(
+            ctypes.byref(pointer),
+            ctypes.byref(pitch),
+            ctypes.c_size_t(max(width, 1)),
+            ctypes.c_size_t(max(height, 1)),
+            ctypes.c_uint(max(itemsize, 4)),
+        )
+        if error:
+            raise DeviceError(f"cuMemAllocPitch of {height} rows of {width} bytes failed with CUDA error {error}")
+        self.pointer, self.pitch, self.bytes = pointer.value, pitch.value, pitch.value * max(height, 1)
+
+    def __del__(self):
+        if hasattr(self, "pointer"):
+            self.driver.cuMemFree_v2(ctypes.c_uint64(self.pointer))
+
+
+def pitched_empty(shape: tuple[int, int], dtype: str) -> cupy.ndarray:
+    """Return a matrix whose rows are padded as the device likes it."""
+    rows, columns = shape
+    itemsize = np.dtype(dtype).itemsize
+    owner = PitchedMemory(columns * itemsize, rows, itemsize)
+    memory = cupy.cuda.UnownedMemory(owner.pointer, owner.bytes, owner)
+    return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0), strides=(owner.pitch, itemsize))
+
+
+def copy_rows(source: cupy.ndarray, target: cupy.ndarray) -> None:
+    """Copy a matrix from device to device by rows, in the current stream."""
+    runtime = cupy.cuda.runtime
+    rows, columns = source.shape
+    runtime.memcpy2DAsync(
+        target.data.ptr,
+        target.strides[0],
+        source.data.ptr,
+        source.strides[0],
+        columns * source.itemsize,
+        rows,
+        runtime.memcpyDeviceToDevice,
+        cupy.cuda.get_current_stream().ptr,
+    )
+
+
+def address(array) -> int:
+    return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr

@@ -1,0 +1,53 @@
+"""Which GPUs CUDA shows this process, asked without starting CuPy."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+
+from hpcmm.backends.base import DeviceError
+
+
+def count() -> int:
+    """Return the number of GPUs."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    number = ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(number)):
+        return 0
+    return number.value
+
+
+def memory() -> int:
+    """Return the bytes of the GPU with the least memory; 0 without a GPU."""
+    found = []
+    for index in range(count()):
+        driver = ctypes.CDLL("libcuda.so.1")
+        device, size = ctypes.c_int(), ctypes.c_size_t()
+        driver.cuDeviceGet(ctypes.byref(device), index)
+        if driver.cuDeviceTotalMem_v2(ctypes.byref(size), device) == 0:
+            found.append(size.value)
+    return min(found, default=0)
+
+
+def uuids() -> list[str]:
+    """Return the UUID of each GPU."""
+    names = []
+    for index in range(count()):
+        driver = ctypes.CDLL("libcuda.so.1")
+        device, uuid = ctypes.c_int(), (ctypes.c_ubyte * 16)()
+        if driver.cuDeviceGet(ctypes.byref(device), index) or driver.cuDeviceGetUuid_v2(uuid, device):
+            raise DeviceError(f"CUDA does not name GPU {index}")
+        names.append(bytes(uuid).hex())
+    return names
+
+
+def missing() -> str:
+    """Return why CUDA variants cannot run on this machine; empty if they can."""
+    if count() == 0:
+        return "no GPU on the machine that planned"
+    if importlib.util.find_spec("cupy") is None:
+        return "CuPy is not installed (extras cuda12 and cuda13)"
+    return ""

@@ -1,0 +1,1 @@
+"""Measuring: what the ranks of a job do, and what it keeps."""

@@ -1,0 +1,323 @@
+"""Measure a batch in a job of its own, point by point, whatever becomes of any of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import socket
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hpcmm.backends import open_backend, visible
+from hpcmm.bench import provenance
+from hpcmm.bench.journal import Journal
+from hpcmm.bench.measure import Problem, measure_point
+from hpcmm.experiment.durations import STARTUP_SECONDS, duration
+from hpcmm.model import TEXTBOOK, UNCHECKED, Batch, HpcmmError, Measurement, Measuring, Operation, Point, Verdict
+from hpcmm.operations import OPERATIONS, task_of
+from hpcmm.parallel import algorithm_of, algorithms_of, world
+from hpcmm.parallel.memory import preflight
+from hpcmm.parallel.transports.choice import exchange_times, open_transport
+
+ATTEMPTS = 2  # to measure a point that ends its job or raises
+
+
+class PointError(HpcmmError):
+    """A point that failed on some ranks only, which leaves them in different states."""
+
+
+def describe_ranks(comm, backend) -> dict[str, Any]:
+    """Gather provenance of all ranks on rank 0, which alone starts other programs for it."""
+    everyone = comm.gather((socket.gethostname(), world.node(), backend.describe()), root=0)
+    if everyone is None:
+        return {}
+    found = provenance.collect()
+    found["cpu"] |= everyone[0][2].get("cpu", {})
+    gpus = [described["gpu"] for *_, described in everyone if "gpu" in described]
+    ranks = [{"node": node, "device": described.get("gpu", {}).get("uuid", "")} for _, node, described in everyone]
+    for rank, each in enumerate(ranks):
+        print(f"rank {rank} on {each['node']}: {each['device'] or 'CPU'}", flush=True)
+    hosts = sorted({host for host, *_ in everyone})
+    return found | {"hosts": hosts, "ranks": ranks, "mpi": world.describe(comm), "gpus": gpus}
+
+
+class Bench:
+    """The ranks of a job with their devices, and on them the problem of the point that is measured.
+
+    All methods are collective.
+
+    Parameters
+    ----------
+    comm : MPI.Comm
+    backend : CpuBackend or CudaBackend
+    batch : Batch
+    measuring : Measuring
+    transport : str
+        What is to carry exchanges between the ranks.
+    """
+
+    def __init__(self, comm, backend, batch: Batch, measuring: Measuring, transport: str):
+        self.comm, self.backend, self.measuring, self.transport = comm, backend, measuring, transport
+        self.operation = operation = OPERATIONS[batch.operation]
+        names = dict.fromkeys(point.algorithm for point in batch.points)
+        algorithms = [algorithm_of(operation, name) for name in names]
+        self.spread = next((algorithm for algorithm in algorithms if algorithm.name != TEXTBOOK), None)
+        self.problem: Problem | None = None
+        self.placed: tuple | None = None
+        self.connect()
+        self.exchanges = exchange_times(self.carrier) if self.carrier else None
+        self.memory = preflight(comm, backend, operation, batch.points, algorithms_of(operation))
+        self.unsuited = {
+            name: next(filter(None, comm.allgather(operation.variant(name).unsuited_to(backend.capability))), "")
+            for name in dict.fromkeys(point.variant for point in batch.points)
+        }
+
+    def connect(self) -> None:
+        """Open ways between the ranks on which nothing is under way."""
+        self.ranks = world.duplicate(self.comm)
+        self.carrier, self.others = None, ""
+        if self.spread:
+            self.carrier, self.others = open_transport(self.ranks, self.backend, self.transport, self.spread.transport)
+
+    def measure(self, point: Point) -> list[Measurement]:
+        """Measure a point that fits, on the problem of the one before if it has the same."""
+        _, beside = self.memory[point.key]
+        key = Problem.key(point)
+        if self.placed != key:
+            if self.problem:
+                self.problem.close()
+            self.clear()
+            self.problem = Problem(self.ranks, self.backend, point, self.measuring.seed, self.carrier)
+            self.placed = key
+        return measure_point(self.problem, point, self.measuring, beside)
+
+    def clear(self) -> None:
+        """Free the problem's memory before another one's is asked for."""
+        self.problem = self.placed = None
+        self.backend.release()  # raises if the device is of no more use
+
+    def start_afresh(self) -> None:
+        """Go on after a point that failed: what the ranks were about to send must not be taken for what comes next."""
+        self.clear()
+        self.connect()
+
+    def close(self) -> None:
+        if self.problem:
+            self.problem.close()
+        if self.carrier:
+            self.carrier.close()
+
+
+def measure_batch(
+    comm,
+    batch: Batch,
+    measuring: Measuring,
+    share_gpu: bool,
+    config: Mapping[str, Any],
+    output: Path,
+    transport: str = "auto",
+    expect: Callable[[str, float], None] = lambda doing, seconds: None,
+) -> list[str]:
+    """Measure all points of a batch into ``output``, going on from its journal if there is one.
+
+    Points that were measured before, with the same kernel and in the same way, are taken from the
+    journal or from earlier files of the batch. A point in which an earlier job ended comes last, and
+    after ``ATTEMPTS`` of them it is recorded as missing, with the reason.
+
+    Parameters
+    ----------
+    comm : MPI.Comm
+    batch : Batch
+    measuring : Measuring
+    share_gpu : bool
+        Whether ranks may share a GPU.
+    config : mapping
+        The experiment's config, kept in the provenance.
+    output : Path
+        HDF5 file; the journal lies beside it with the suffix ``.journal``.
+    transport : str
+        What is to carry exchanges between the ranks.
+    expect : callable
+        Told of what comes next on every rank, and of the seconds that it should take at most.
+
+    Returns
+    -------
+    list of str
+        On every rank, what could not be measured, and why; then there is no output, but the journal.
+    """
+    expect(f"{batch.name}: start-up", STARTUP_SECONDS)
+    began = time.perf_counter() - process_age()
+    local_rank = world.local_rank(comm, visible(batch.device))
+    backend = open_backend(batch.device, world.threads_per_rank(comm), local_rank, share_gpu)
+    described = describe_ranks(comm, backend)
+    bench = Bench(comm, backend, batch, measuring, transport)
+    journal = None
+    if comm.rank == 0:
+        described |= {"config": dict(config), "measuring": dataclasses.asdict(measuring)}
+        described |= {"exchanges": bench.exchanges} if bench.exchanges else {}
+        journal = Journal(output.with_suffix(".journal"), batch, described)
+    measured, attempts = comm.bcast((journal.measured, journal.attempts) if journal else None, root=0)
+    planned = list(zip(batch.points, batch.fingerprints, batch.predicted, strict=True))
+    waiting = [each for each in planned if each[1] not in measured]
+    waiting.sort(key=lambda each: len(attempts.get(each[1], ())))  # else in the order of the plan
+    progress = Progress(batch, [seconds for _, _, seconds in waiting])
+    if journal and bench.carrier and bench.carrier.name:
+        progress.tell(f"exchanges go by {bench.carrier.name}" + (f" ({bench.others})" if bench.others else ""))
+    if journal and len(waiting) < len(planned):
+        progress.tell(f"{len(planned) - len(waiting)} points were measured before and are kept")
+
+    startup, timed, missing = time.perf_counter() - began, 0.0, []
+    for point, fingerprint, predicted in waiting:
+        expect(f"{batch.name}: {point.name}", predicted)
+        tried, reason = attempts.get(fingerprint, ()), ""
+        if impossible := bench.unsuited[point.variant] or bench.memory[point.key][0]:
+            measurements = [unmeasured(point, f"not measured: {impossible}")]
+        elif len(tried) >= ATTEMPTS:
+            measurements = [unmeasured(point, f"not measured, tried {len(tried)} times: {tried[-1]}")]
+        else:
+            measurements, reason = attempt(bench, point, journal)
+        if reason:
+            missing.append(f"{point.name}: {reason}")
+        if journal and reason:
+            progress.done(f"{point.name} not measured: {reason}")
+        elif journal:
+            journal.append(point, measurements)
+            timed += sum(map(timed_seconds, measurements))
+            progress.done(line(bench.operation, measurements))
+    bench.close()
+    if journal and not missing:
+        journal.complete(output)
+        progress.tell(
+            f"done in {time.perf_counter() - began:.1f} s, of which {startup:.1f} s start-up and {timed:.1f} s in "
+            f"timed calls and kernels; planned were {batch.seconds:.0f} s at most"
+        )
+    elif journal:
+        journal.close()
+    return missing
+
+
+def process_age() -> float:
+    """Return the seconds since this process started, by a clock that nobody sets."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    started = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # field 22, starttime, counted from the boot
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started
+
+
+def attempt(bench: Bench, point: Point, journal: Journal | None) -> tuple[list[Measurement], str]:
+    """Measure a point, and have all ranks know how it went; the journal, on rank 0, knows that it was begun.
+
+    Returns
+    -------
+    list of Measurement
+    str
+        On every rank, why it could not be measured; empty if it was.
+
+    Raises
+    ------
+    PointError
+        On rank 0, if it failed on some ranks only.
+    """
+    comm, measurements, failure = bench.comm, [], None
+    if journal:
+        journal.begin(point)
+    comm.Barrier()  # whatever the point does to its job, the journal has it
+    try:
+        measurements = bench.measure(point)
+    except Exception as error:
+        # an HpcmmError is for the user to mend; anything else may be the point's own fault
+        failure = world.describe_error(error), not isinstance(error, HpcmmError)
+    except SystemExit:
+        if journal:  # Slurm wants the nodes back: no fault of the point
+            journal.fail(point, "the job was ended from outside", counts=False)
+        raise
+    failures = world.gather_failures(comm, failure)
+    failed = [rank for rank, each in enumerate(failures) if each]
+    if not failed:
+        return measurements, ""
+    reason = "; ".join(dict.fromkeys(failures[rank][0] for rank in failed))
+    if journal:
+        journal.fail(point, reason, counts=any(failures[rank][1] for rank in failed))
+    if len(failed) < comm.size:
+        if journal:
+            which = ", ".join(map(str, failed))
+            raise PointError(f"{point.name}: {reason} (on rank {which}; the others had no error)")
+        comm.Barrier()  # rank 0 ends the job
+    bench.start_afresh()
+    return [], reason
+
+
+class Progress:
+    """Tells on rank 0's output how far a batch is, and how long it will take by what it took so far."""
+
+    def __init__(self, batch: Batch, predicted: Sequence[float]):
+        self.batch, self.predicted = batch, predicted
+        self.start = self.last = time.perf_counter()
+        self.number = 0
+
+    def tell(self, text: str) -> None:
+        print(f"{self.batch.name}: {text}", flush=True)
+
+    def done(self, text: str) -> None:
+        """Tell of the next point."""
+        self.number += 1
+        now = time.perf_counter()
+        took, self.last = now - self.last, now
+        spent = now - self.start
+        left = spent * sum(self.predicted[self.number :]) / sum(self.predicted[: self.number])
+        total = len(self.batch.points)
+        number = total - len(self.predicted) + self.number
+        place = f"[{number:{len(str(total))}}/{total}] {self.batch.name}"
+        print(f"{place} {text} ({took:.1f} s; {duration(left)} left)", flush=True)
+
+
+def unmeasured(point: Point, why: str) -> Measurement:
+    """Return what is recorded of a point that no attempt could finish, or that the device cannot run."""
+    task = task_of(point)
+    return Measurement(
+        point,
+        point.variant,
+        task.variant.baseline and point.algorithm == TEXTBOOK,
+        Verdict(False, math.nan, math.nan, UNCHECKED, why),
+        task.flops,
+        task.bytes,
+        algorithm=point.algorithm,
+    )
+
+
+def timed_seconds(measurement: Measurement) -> float:
+    """Seconds of all repetitions on rank 0; a call that was the one repetition of its kernel too counts once."""
+    own = [sample for sample in measurement.samples if sample.rank == 0]
+    calls = [sample.seconds for sample in own if sample.call]
+    alone = [sample.seconds["kernel"] for sample in own if not sample.call]
+    if len(calls) == 1 and alone == [calls[0]["kernel"]]:
+        alone = []
+    return sum(seconds["total"] for seconds in calls) + sum(alone)
+
+
+def line(operation: Operation, measurements: Sequence[Measurement]) -> str:
+    """One line of progress about a point: what was found, in GFLOP/s or GB/s, and beside which baseline."""
+    point = measurements[0].point
+    verdict = measurements[0].verdict
+    if not verdict.passed:
+        return f"{point.name} {verdict.where if verdict.reference == UNCHECKED else f'FAIL: {verdict.where}'}"
+    medians = []
+    kernel = "kernel" in algorithm_of(operation, point.algorithm).measures
+    for measurement in measurements:
+        times: dict[int, float] = {}
+        for sample in measurement.samples:
+            if sample.call != kernel:
+                seconds = sample.seconds["kernel" if kernel else "total"]
+                times[sample.repetition] = max(times.get(sample.repetition, 0), seconds)
+        medians.append(statistics.median(times.values()) if times else math.nan)
+    work, unit = (measurements[0].flops, "GFLOP/s") if operation.metric == "flops" else (measurements[0].bytes, "GB/s")
+    text = f"{point.name} PASS {work / medians[0] / 1e9:.4g} {unit}"
+    if len(measurements) > 1:
+        baseline = measurements[1]
+        beside = f"{medians[1] / medians[0]:.3g} x" if baseline.verdict.passed else "FAILED:"
+        spread = "" if point.algorithm == TEXTBOOK else f" {TEXTBOOK}"
+        text += f", {beside} {baseline.contender}{spread}"
+    return text + (f", schedule {measurements[0].schedule}" if measurements[0].schedule else "")

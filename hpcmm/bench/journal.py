@@ -1,0 +1,376 @@
+"""What happens to the points of a batch while it runs, on disk at once; and from there to its HDF5 file."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+import re
+import shutil
+import socket
+import tempfile
+import zlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hpcmm.model import Batch, Measurement, Point, Sample, Verdict
+from hpcmm.store import Groups, StoreError, columns_of, joined, make_folder, read, replacing, select, write_groups
+
+CUT_OFF = "the job crashed, was killed, or ran out of memory or time"
+
+
+class Journal:
+    """What happened to the points of a batch that is not complete, one JSON line each, synced as they come.
+
+    Every line about a point has its fingerprint; those that the batch does not have belong to another
+    kernel or way of measuring and count for nothing. Before the JSON stands a CRC-32 that goes on from that of the
+    line before. A line that is cut short, damaged or out of its place is dropped on opening, with all after it.
+
+    Complete files are kept under their batch's fingerprint too, in the folder ``kept`` beside them: a
+    workflow deletes its output before it makes it anew, and most points of it may be as they were.
+
+    Parameters
+    ----------
+    path : Path
+        The journal.
+    batch : Batch
+    provenance : mapping
+        Of this process.
+
+    Attributes
+    ----------
+    finished : dict
+        By fingerprint, what was measured and the index of its run in ``runs``.
+    attempts : dict
+        By fingerprint, how each attempt to measure a point ended that did not finish it.
+    kept : list
+        Groups of columns, as ``read`` gives them, with points of earlier files.
+
+    Raises
+    ------
+    StoreError
+        If the journal cannot be created, locked or understood, or another process is measuring the batch.
+    """
+
+    def __init__(self, path: Path, batch: Batch, provenance: Mapping[str, Any]):
+        self.path, self.batch = path, batch
+        self.fingerprints = dict(zip((point.key for point in batch.points), batch.fingerprints, strict=True))
+        make_folder(path.parent)
+        try:
+            self._file = path.open("ab+", buffering=0)  # nothing of a line that failed is left to be written later
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._file.close()
+            busy = isinstance(error, BlockingIOError)
+            why = "another process is measuring this batch" if busy else f"cannot be locked: {error.strerror}"
+            raise StoreError(f"{path}: {why}") from error
+        self._file.seek(0)
+        try:
+            content = recorded(path, self._file.readall(), batch)
+        except StoreError:
+            self.close()
+            raise
+        self._file.truncate(content.length)
+        self._checksum = content.checksum
+        self.runs, self.finished, self.attempts = content.runs, content.finished, content.attempts
+        self.kept = kept_points(path, batch, set(batch.fingerprints) - set(self.finished))
+        kept = [fingerprint for part in self.kept for fingerprint in part["measurements"]["fingerprint"]]
+        process = {"host": socket.gethostname(), "pid": os.getpid()}
+        self._append({"provenance": dict(provenance), "kept": list(dict.fromkeys(kept)), "process": process})
+        self.runs.append(dict(provenance))
+
+    @property
+    def measured(self) -> set[str]:
+        """Fingerprints of the points that need no measuring."""
+        return set(self.finished).union(*(part["measurements"]["fingerprint"] for part in self.kept))
+
+    def _append(self, entry: dict) -> None:
+        self._file.seek(0, os.SEEK_END)
+        start = self._file.tell()
+        try:
+            text = json.dumps(entry).encode()
+            checksum = zlib.crc32(text, self._checksum)
+            line = b"%08x %b\n" % (checksum, text)
+            while line:
+                line = line[self._file.write(line) :]
+            os.fsync(self._file.fileno())
+            self._checksum = checksum
+        except OSError as error:
+            os.ftruncate(self._file.fileno(), start)
+            raise StoreError(f"{self.path}: {error.strerror}; the points before this one are kept") from error
+
+    def begin(self, point: Point) -> None:
+        """Record that a point is being measured: if nothing else follows, the job ended in it."""
+        self._append({"begun": point.key, "fingerprint": self.fingerprints[point.key]})
+
+    def fail(self, point: Point, reason: str, counts: bool) -> None:
+        """Record that a point that was begun could not be measured, and whether that counts as an attempt."""
+        fingerprint = self.fingerprints[point.key]
+        self._append({"failed": point.key, "fingerprint": fingerprint, "reason": reason, "counts": counts})
+
+    def append(self, point: Point, measurements: Sequence[Measurement]) -> None:
+        """Record a finished point; it is on the disk when this returns."""
+        run, fingerprint = len(self.runs) - 1, self.fingerprints[point.key]
+        entries = [dataclasses.asdict(measurement) for measurement in measurements]
+        self._append({"point": point.key, "fingerprint": fingerprint, "run": run, "measurements": entries})
+        self.finished[fingerprint] = [(run, measurement) for measurement in measurements]
+
+    def complete(self, path: Path) -> None:
+        """Write the batch's HDF5 file, keep it under its fingerprint too, and remove the journal."""
+        write_groups(path, in_order(self.batch, self.kept, self.runs, self.finished))
+        with replacing(kept_file(path, self.batch)) as temporary:
+            temporary.unlink()
+            try:
+                temporary.hardlink_to(path)
+            except OSError:  # a file system without such links
+                shutil.copyfile(path, temporary)
+        self.path.unlink()
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@dataclass
+class Recorded:
+    """The content of a journal, as far as it is about the points of a batch.
+
+    ``runs``, ``finished`` and ``attempts`` are those of ``Journal``. ``failed`` has, by fingerprint, why the last
+    failed attempt at a point failed. ``length`` is the number of bytes up to the last whole line, and ``checksum``
+    that line's.
+    """
+
+    runs: list[dict] = field(default_factory=list)
+    finished: dict[str, list[tuple[int, Measurement]]] = field(default_factory=dict)
+    attempts: dict[str, list[str]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    length: int = 0
+    checksum: int = 0
+
+    def add(self, entry: dict, batch: Batch) -> None:
+        """Add a line; one about a point that the batch does not have is skipped."""
+        fingerprint = entry.get("fingerprint")
+        if "provenance" in entry:
+            self.runs.append(entry["provenance"])
+        elif fingerprint not in batch.fingerprints:
+            return
+        elif "begun" in entry:
+            self.attempts.setdefault(fingerprint, []).append(CUT_OFF)
+            self.failed[fingerprint] = CUT_OFF
+        elif "failed" in entry:
+            self.attempts[fingerprint].pop()
+            if entry["counts"]:
+                self.attempts[fingerprint].append(entry["reason"])
+            self.failed[fingerprint] = entry["reason"]
+        else:
+            if entry["run"] not in range(len(self.runs)):
+                raise ValueError("a run that has not begun")
+            measurements = [measurement_from_json(each) for each in entry["measurements"]]
+            self.finished[fingerprint] = [(entry["run"], each) for each in measurements]
+
+
+def recorded(path: Path, journal: bytes, batch: Batch) -> Recorded:
+    """Read the lines of a journal.
+
+    Raises
+    ------
+    StoreError
+        If a whole line is none that a job of this version writes there.
+    """
+    content = Recorded()
+    for number, (checksum, line) in enumerate(whole_lines(journal), 1):
+        try:
+            content.add(json.loads(line), batch)
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise StoreError(
+                f"{path}: line {number} is not what a job of this version writes there; remove the file to "
+                "measure its points again"
+            ) from error
+        content.length += len(b"%08x %b\n" % (checksum, line))
+        content.checksum = checksum
+    return content
+
+
+def so_far(output: Path, batch: Batch) -> tuple[Groups, dict[str, str]]:
+    """Return what is on disk of a batch, whether its job completed or not.
+
+    The finished points are taken from the batch's file, else from its journal, else from kept files. Nothing is
+    locked or changed: a job may be running.
+
+    Parameters
+    ----------
+    output : Path
+        HDF5 file of the batch, which need not exist.
+    batch : Batch
+
+    Returns
+    -------
+    Groups
+        Of the finished points, in the order of the plan.
+    dict
+        By fingerprint, why each other point failed; empty text if the journal does not say.
+
+    Raises
+    ------
+    StoreError
+        If ``output`` or its journal is damaged.
+    """
+    journal = output.with_suffix(".journal")
+    content = recorded(journal, journal.read_bytes() if journal.exists() else b"", batch)
+    missing = set(batch.fingerprints) - set(content.finished)
+    parts = [select_points(read(output), missing)] if output.exists() else []
+    missing = missing.difference(*(part["measurements"]["fingerprint"] for part in parts))
+    parts += kept_points(output, batch, missing)
+    groups = in_order(batch, parts, content.runs, content.finished)
+    missing = missing.difference(groups["measurements"]["fingerprint"])
+    return groups, {each: content.failed.get(each, "") for each in batch.fingerprints if each in missing}
+
+
+def in_order(
+    batch: Batch, parts: Sequence[Groups], runs: Sequence[Mapping], finished: Mapping[str, Sequence]
+) -> Groups:
+    """Join the points in ``parts`` with the ``finished`` ones of a journal, in the order of the plan."""
+    rows = [row for rows in finished.values() for row in rows]
+    groups = joined([*parts, columns_of(batch, runs, rows)])
+    place = {fingerprint: i for i, fingerprint in enumerate(batch.fingerprints)}
+    places = [place[fingerprint] for fingerprint in groups["measurements"]["fingerprint"]]
+    return select(groups, np.argsort(places, kind="stable"))
+
+
+def whole_lines(journal: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield checksum and JSON of a journal's lines, up to the first that is not as it was written where it stands."""
+    checksum = 0
+    for line in journal.splitlines(keepends=True):
+        said, _, text = line.removesuffix(b"\n").partition(b" ")
+        checksum = zlib.crc32(text, checksum)
+        if not line.endswith(b"\n") or said != b"%08x" % checksum:
+            return
+        yield checksum, text
+
+
+def kept_file(output: Path, batch: Batch) -> Path:
+    """Where a batch whose file is ``output`` is kept once it is complete."""
+    return output.parent / "kept" / f"{batch.device}-r{batch.ranks}-{batch.fingerprint[:16]}.h5"
+
+
+def kept_points(output: Path, batch: Batch, missing: Collection[str]) -> list[Groups]:
+    """Return the points with the ``missing`` fingerprints from kept files, each from the newest file that has it.
+
+    A damaged file is skipped: its points are measured again.
+    """
+    found, missing = [], set(missing)
+    pattern = kept_file(output, dataclasses.replace(batch, fingerprint="*"))
+    for path in sorted(pattern.parent.glob(pattern.name), key=lambda path: -path.stat().st_mtime):
+        if not missing:
+            break
+        try:
+            points = select_points(read(path), missing)
+        except StoreError:
+            continue
+        missing.difference_update(points["measurements"]["fingerprint"])
+        found.append(points)
+    return found
+
+
+def select_points(groups: Groups, fingerprints: Collection[str]) -> Groups:
+    """Return the rows of the points with these fingerprints."""
+    return select(
+        groups, np.flatnonzero(np.isin(groups["measurements"]["fingerprint"].astype(str), list(fingerprints)))
+    )
+
+
+@dataclass(frozen=True)
+class Glance:
+    """How far a journal is, for others than the process that writes it.
+
+    ``started`` is when its last process did, ``host`` and ``pid`` are of that process, and ``recent`` are the
+    fingerprints of the points that it finished; ``begun`` is the key of the point begun last, ``changed`` when the
+    journal was written to last.
+    """
+
+    finished: frozenset[str]
+    recent: frozenset[str]
+    failed: Mapping[str, str]
+    begun: str
+    started: datetime
+    changed: datetime
+    host: str
+    pid: int
+
+
+JOURNAL_LINE = re.compile(rb'\{"(begun|failed|point)": ("(?:[^"\\]|\\.)*"), "fingerprint": "([^"]*)"')
+
+
+def glance(path: Path) -> Glance | None:
+    """Look into a journal without disturbing who writes it; None if there is none or nothing in it yet."""
+    finished, recent, failed, begun, started = set(), set(), {}, "", None
+    process: Mapping[str, Any] = {}
+    try:
+        changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        lines = [line for _, line in whole_lines(path.read_bytes())]
+    except FileNotFoundError:
+        return None
+    for line in lines:
+        match = JOURNAL_LINE.match(line)  # a point's line is long, and its measurements are of no interest here
+        if match is None:
+            try:
+                entry = json.loads(line)
+                opened = datetime.fromisoformat(entry["provenance"]["utc"]), entry["process"]
+                finished.update(entry["kept"])
+            except (LookupError, TypeError, ValueError, RecursionError):
+                break  # of another version; the job that opens it says so
+            (started, process), recent, begun = opened, set(), ""
+            continue
+        kind, key, fingerprint = match[1].decode(), json.loads(match[2]), match[3].decode()
+        if kind == "begun":
+            begun = key
+        elif kind == "failed":
+            failed[fingerprint] = json.loads(line)["reason"]
+        else:
+            finished.add(fingerprint)
+            recent.add(fingerprint)
+            failed.pop(fingerprint, None)
+    if started is None:
+        return None
+    done = frozenset(finished), frozenset(recent)
+    return Glance(*done, failed, begun, started, changed, process["host"], process["pid"])
+
+
+def rehearse(folder: Path) -> None:
+    """Do in a folder what a job does with its files: lock, write, read.
+
+    Raises
+    ------
+    OSError, StoreError
+        If the file system does not take part.
+    """
+    with tempfile.TemporaryDirectory(prefix=".rehearsal-", dir=folder) as name:
+        path = Path(name, "rehearsal.h5")
+        with path.with_suffix(".journal").open("wb") as journal:
+            fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            journal.write(b"x")
+            os.fsync(journal.fileno())
+        write_groups(path, {})
+        read(path)
+
+
+def measurement_from_json(entry: dict) -> Measurement:
+    """Undo ``dataclasses.asdict`` and JSON."""
+    point = entry["point"] | {"shape": tuple(entry["point"]["shape"])}
+    return Measurement(
+        **entry
+        | {
+            "point": Point(**point),
+            "verdict": Verdict(**entry["verdict"]),
+            "samples": tuple(Sample(**sample) for sample in entry["samples"]),
+        }
+    )

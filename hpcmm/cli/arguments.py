@@ -1,0 +1,40 @@
+"""What the parsers of the commands share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+Run = Callable[[argparse.Namespace], int]
+
+
+def command(
+    commands: argparse._SubParsersAction, name: str, run: Run, text: str, more: str, exits: Mapping[int, str]
+) -> argparse.ArgumentParser:
+    """Add a command whose help has ``text``, and below its options ``more`` and the exit statuses.
+
+    ``exits`` says what a status means; 0 is success unless it says more, and 2 is argparse's for wrong arguments.
+    """
+    meanings = {0: "success", 2: "wrong arguments"} | exits
+    statuses = "; ".join(f"{status}: {meanings[status]}" for status in sorted(meanings))
+    parser = commands.add_parser(name, help=text, description=text, epilog=f"{more} Exit status: {statuses}.".strip())
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_extensions(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names what measured timings need to be understood."""
+    parser.add_argument(
+        "--extension",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="Python file that the experiment named under extensions; may be given several times",
+    )
+
+
+def add_results(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--results", metavar="DIR", type=Path, default=Path("results"), help="folder of the results (default: results)"
+    )

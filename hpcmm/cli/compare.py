@@ -1,0 +1,73 @@
+"""``python -m hpcmm compare``: two timings files point by point."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from hpcmm.cli.arguments import add_extensions, command
+from hpcmm.experiment import extensions
+
+REGRESSION = 3  # exit status
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    parser = command(
+        commands,
+        "compare",
+        run,
+        "Compare two timings files point by point: faster, slower, same or ambiguous, by the raw times.",
+        "",
+        {
+            1: "files that cannot be compared, or another error",
+            REGRESSION: "with --fail-on-regression, a point is slower by more than that, or wrong where it was right",
+        },
+    )
+    parser.add_argument("before", metavar="A", type=Path, help="HDF5 file of a job or an experiment")
+    parser.add_argument("after", metavar="B", type=Path, help="another, of the same kind of machine")
+    parser.add_argument(
+        "--of",
+        choices=("kernel", "call"),
+        default="kernel",
+        help="compare kernel times (default) or end-to-end times (call)",
+    )
+    parser.add_argument("--fail-on-regression", type=share, metavar="SHARE", help="a share such as 5%%")
+    parser.add_argument("--all", action="store_true", help="also list the points that are the same")
+    parser.add_argument("--anyway", action="store_true", help="also compare what differs in kind, as another GPU")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write the comparison as a page")
+    add_extensions(parser)
+
+
+def share(text: str) -> float:
+    """``"5%"`` or ``"0.05"`` as 0.05."""
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 10:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: a share such as 5% or 0.05")
+    return value
+
+
+def run(arguments: argparse.Namespace) -> int:
+    extensions.load(arguments.extension)
+    from hpcmm import report, store  # pandas takes a while to import
+    from hpcmm.analysis import compare
+    from hpcmm.report import markup, tables
+
+    files = [store.read(path) for path in (arguments.before, arguments.after)]
+    found = compare.compare(*files, phase=arguments.of, anyway=arguments.anyway)
+    rows = found.rows if arguments.all else found.rows[found.rows["verdict"] != "same"]
+    if not rows.empty:
+        print(markup.plain(tables.comparison_table(rows)), end="\n\n")
+    for difference in found.differences:
+        print(f"differs: {difference}")
+    print(found.line)
+    if arguments.html:
+        report.build_comparison(found, arguments.before, arguments.after, arguments.of, arguments.html)
+        print(arguments.html)
+    if arguments.fail_on_regression is None:
+        return 0
+    regressions = found.regressions(arguments.fail_on_regression)
+    print(f"{len(regressions)} slower by more than {100 * arguments.fail_on_regression:g} %, or wrong now")
+    return 0 if regressions.empty else REGRESSION

@@ -1,0 +1,423 @@
+"""First aid: what measuring needs on this machine, each thing tried, and what to do where it fails."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import errno
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+from hpcmm import backends
+from hpcmm.backends.cuda import presence
+from hpcmm.bench import journal, provenance
+from hpcmm.cli.arguments import add_results, command
+from hpcmm.cluster import launcher, leftovers
+from hpcmm.model import Task
+from hpcmm.operations import built
+from hpcmm.store import StoreError, require_writable
+
+SECONDS = 60  # that a program which is tried may take
+# What launchers tell a process of the number of its ranks: Open MPI, MPICH and Intel MPI, Slurm.
+SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+OF_LAUNCHERS = re.compile(r"(OMPI|PRTE|PMIX|PMI|MPI|HYDRA|HYDI|SLURM)_")
+ENOUGH_SHARED = 1 << 30
+ENOUGH_DISK = 1 << 30
+RANKS = "from mpi4py import MPI; print(f'<{MPI.COMM_WORLD.size}>', flush=True)"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the report: what was looked at, how it is, what was found and what to do about it."""
+
+    name: str
+    state: Literal["ok", "warning", "error"]
+    found: str
+    advice: str = ""
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    parser = command(
+        commands,
+        "doctor",
+        run,
+        "Examine what measuring needs on this machine, and say what to do where something is missing.",
+        "Started by a launcher (mpiexec -n 2 python -m hpcmm doctor) it examines all nodes and ranks.",
+        {0: "no check found an error", 1: "a check found one"},
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_results(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Examine this machine, or all nodes and ranks where a launcher started several; rank 0 prints.
+
+    Returns
+    -------
+    int
+        1 if there is an error, on all ranks.
+    """
+    comm, local_rank, mpi = None, 0, []
+    # some MPIs end the process when they cannot start; where a launcher started it, they say why themselves
+    tried = attempt(sys.executable, "-c", RANKS) if processes_started() == 1 else None
+    if tried is not None and tried.returncode:
+        why = one_line(tried.stderr[-300:])
+        mpi = [Check("MPI", "error", why, "load the MPI module, or install the extra: pip install 'hpcmm[mpich]'")]
+    else:
+        from hpcmm.parallel import world
+
+        comm = world.MPI.COMM_WORLD
+        local_rank = world.local_rank(comm)
+    own = [*mpi, *examine(comm, arguments.results)] if local_rank == 0 else []
+    everyone = [(socket.gethostname(), local_rank, own, presence.count())]
+    if comm is not None:
+        everyone = comm.allgather(everyone[0])
+    checks = combine([(host, own) for host, rank, own, _ in everyone if rank == 0])
+    if len(everyone) > 1:
+        checks.append(check_ranks([(host, rank, gpus) for host, rank, _, gpus in everyone]))
+    if comm is None or comm.rank == 0:
+        print(as_object(checks, len(everyone)) if arguments.json else as_text(checks), flush=True)
+    return int(any(check.state == "error" for check in checks))
+
+
+def combine(nodes: list[tuple[str, list[Check]]]) -> list[Check]:
+    """Put the checks of several nodes together: what all of them say once, the rest with the node's name."""
+    said: dict[Check, list[str]] = {}
+    for host, checks in nodes:
+        for check in checks:
+            said.setdefault(check, []).append(host)
+    order = {name: i for i, name in enumerate(dict.fromkeys(check.name for _, checks in nodes for check in checks))}
+    return [
+        check if len(hosts) == len(nodes) else dataclasses.replace(check, found=f"{', '.join(hosts)}: {check.found}")
+        for check, hosts in sorted(said.items(), key=lambda item: order[item[0].name])
+    ]
+
+
+def as_text(checks: list[Check]) -> str:
+    width = max(len(check.name) for check in checks)
+    lines = []
+    for check in checks:
+        lines.append(f"{check.state:7}  {check.name:{width}}  {check.found}")
+        if check.advice:
+            lines.append(f"{'':7}  {'':{width}}  -> {check.advice}")
+    counts = [sum(check.state == state for check in checks) for state in ("error", "warning")]
+    lines.append(f"{counts[0]} errors, {counts[1]} warnings")
+    return "\n".join(lines)
+
+
+def as_object(checks: list[Check], ranks: int) -> str:
+    entries = [dataclasses.asdict(check) for check in checks]
+    return json.dumps({"ranks": ranks, "errors": sum(c.state == "error" for c in checks), "checks": entries}, indent=1)
+
+
+def one_line(error: object) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def examine(comm, results: Path) -> Iterator[Check]:
+    """Do all checks of a node, whatever comes out of any of them."""
+    folder = results.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    todo: list[tuple[str, Callable[[], Iterator[Check]]]] = [
+        ("Python", check_python),
+        ("hpcmm", check_package),
+        ("kernels", check_kernels),
+        ("CPU", check_cpu),
+        ("MPI", lambda: check_mpi(comm)),
+        ("GPU", check_gpus),
+        ("MPI and GPU", lambda: check_device_memory(comm)),
+        ("Slurm", check_slurm),
+        ("programs", check_programs),
+        ("memory", check_memory),
+        ("leftovers", check_leftovers),
+        ("results", lambda: check_results(folder)),
+    ]
+    for name, check in todo:
+        try:
+            yield from check()
+        except Exception as error:
+            yield Check(
+                name, "error", f"{type(error).__name__}: {one_line(error)}", "report this with all of the above"
+            )
+
+
+def check_python() -> Iterator[Check]:
+    found = f"{platform.python_version()}, {sys.executable}"
+    recent = sys.version_info >= (3, 11)
+    yield Check("Python", "ok" if recent else "error", found, "" if recent else "Python 3.11 or newer is needed")
+
+
+def check_package() -> Iterator[Check]:
+    revision, dirty = provenance.revision()
+    at = f", revision {revision[:12]}{' with changes' if dirty else ''}" if revision else ""
+    yield Check("hpcmm", "ok", f"{importlib.metadata.version('hpcmm')}{at}")
+
+
+def check_kernels() -> Iterator[Check]:
+    from hpcmm.backends.cpu import device, modules
+
+    wrong = []
+    for operation, variant, dtype in built.compiled():
+        try:
+            modules.module_of(Task(operation, variant, (), dtype))
+        except (backends.DeviceError, OSError) as error:
+            wrong.append(one_line(error))
+    if wrong:
+        yield Check("C kernels", "error", wrong[0], "run `make setup` or `pip install -e .`")
+    else:
+        paths = ", ".join(f"{name}: {path}" for name, path in device.simd_paths().items())
+        yield Check("C kernels", "ok", f"compiled and up to date; {paths}")
+
+
+def check_cpu() -> Iterator[Check]:
+    import threadpoolctl
+
+    about, allowed = provenance.cpu(), len(os.sched_getaffinity(0))
+    found = f"{about['model']}, {about['logical_cores']} logical cores, {allowed} of them for this process"
+    yield Check("CPU", "ok", found)
+    libraries = {
+        f"{each['internal_api']} {each['version']}, {each['num_threads']} threads"
+        for each in threadpoolctl.threadpool_info()
+        if each["user_api"] == "blas"
+    }
+    if libraries:
+        yield Check("BLAS", "ok", "; ".join(sorted(libraries)))
+    else:
+        yield Check("BLAS", "warning", "NumPy has none that is known", "the baseline may be slow; reinstall NumPy")
+
+
+def check_mpi(comm) -> Iterator[Check]:
+    if comm is None:
+        return
+    from hpcmm.parallel import world
+
+    about = world.describe(comm)
+    version = importlib.metadata.version("mpi4py")
+    yield Check("MPI", "ok", f"{about['library']} (MPI {about['standard']}), mpi4py {version}")
+    expected = processes_started()
+    mending = (
+        "the launcher is not of the MPI library that mpi4py has: take that library's mpiexec, or srun --mpi=pmi2 or "
+        "--mpi=pmix, or build mpi4py anew: pip install --no-binary mpi4py --force-reinstall mpi4py"
+    )
+    if expected > 1 and comm.size == 1:
+        yield Check("launcher", "error", f"started {expected} processes, and each is rank 0 of 1", mending)
+    elif comm.size > 1:
+        yield Check("launcher", "ok", f"{comm.size} ranks of one job")
+    else:
+        yield check_launcher(mending)
+
+
+def processes_started() -> int:
+    """Return how many processes the launcher says that it started, 1 if there is none."""
+    return max([int(os.environ[name]) for name in SIZES if os.environ.get(name, "").isdigit()], default=1)
+
+
+def check_launcher(mending: str) -> Check:
+    """Start two ranks, as this process is alone."""
+    mpiexec = find_launcher()
+    if not mpiexec:
+        return Check("launcher", "warning", "no mpiexec beside this Python or on PATH", "load the MPI module")
+    tried = attempt(mpiexec, "-n", "2", sys.executable, "-c", RANKS)
+    sizes = re.findall("<([0-9]+)>", tried.stdout)  # lines of several ranks may run into each other
+    if tried.returncode == 0 and sizes == ["2", "2"]:
+        return Check("launcher", "ok", f"{mpiexec} starts 2 ranks of one job")
+    if tried.returncode == 0 and sizes == ["1", "1"]:
+        return Check("launcher", "error", f"{mpiexec} starts 2 processes, and each is rank 0 of 1", mending)
+    why = one_line((tried.stderr or tried.stdout)[-300:]) or f"exit status {tried.returncode}"
+    return Check("launcher", "error", f"{mpiexec} -n 2 failed: {why}", "try it by hand; login nodes may forbid it")
+
+
+def find_launcher() -> str:
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return shutil.which("mpiexec", path=places) or ""
+
+
+def attempt(*command: str) -> subprocess.CompletedProcess:
+    """Run a program as if no launcher had started this one; it never fails but by its exit status."""
+    environment = {name: value for name, value in os.environ.items() if not OF_LAUNCHERS.match(name)}
+    kept = {name: os.environ[name] for name in os.environ if name.startswith(("OMPI_ALLOW", "OMPI_MCA", "PRTE_"))}
+    environment |= kept | launcher.environment(local=True)
+    pipe = subprocess.PIPE
+    try:
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
+        )
+    except OSError as error:
+        return subprocess.CompletedProcess(command, 127, "", str(error))
+    with process:
+        try:
+            output, errors = process.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # a launcher then ends its ranks, too
+            try:
+                process.communicate(timeout=5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            return subprocess.CompletedProcess(command, 124, "", f"no answer within {SECONDS} s")
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def check_gpus() -> Iterator[Check]:
+    if presence.count() == 0:
+        if Path("/dev/nvidiactl").exists() or shutil.which("nvidia-smi"):
+            yield Check(
+                "GPUs",
+                "error",
+                "an NVIDIA driver is installed, but CUDA shows no GPU",
+                "see what nvidia-smi says; CUDA_VISIBLE_DEVICES may hide them: "
+                + repr(os.environ.get("CUDA_VISIBLE_DEVICES")),
+            )
+        else:
+            yield Check("GPUs", "ok", "none; CPU variants only")
+        return
+    if importlib.util.find_spec("cupy") is None:
+        found = f"{presence.count()} of them, but CuPy is not installed"
+        yield Check("GPUs", "error", found, "pip install 'hpcmm[cuda13]' or 'hpcmm[cuda12]', as the driver's CUDA is")
+        return
+    from hpcmm.backends.cuda import device as cuda
+
+    about = cuda.survey()
+    gpus = about["gpus"]
+    for i, gpu in enumerate(gpus):
+        memory = gpu["memory_bytes"] / 2**30
+        yield Check(f"GPU {i}", "ok", f"{gpu['name']}, {memory:.0f} GiB, {gpu['uuid']}; a kernel compiled and ran")
+    first = gpus[0]
+    numbers = {name: f"{value // 1000}.{value // 10 % 100}" for name, value in
+               (("driver", about["driver_cuda"]), ("runtime", first["cuda_runtime"]))}  # fmt: skip
+    yield Check("driver", "ok", f"{first['driver']}, for CUDA {numbers['driver']}")
+    found = f"runtime {numbers['runtime']}, NVRTC {first['nvrtc']}, cuBLAS {first['cublas']}, CuPy {first['cupy']}"
+    newer = first["cuda_runtime"] // 1000 > about["driver_cuda"] // 1000
+    advice = "CuPy is for a newer CUDA than the driver: install the extra of the driver's version"
+    yield Check("CUDA", "error" if newer else "ok", found, advice if newer else "")
+    if about["nccl"]:
+        yield Check("NCCL", "ok", about["nccl"])
+    else:
+        major = first["cuda_runtime"] // 1000
+        yield Check("NCCL", "warning", "CuPy finds none", f"pip install nvidia-nccl-cu{major}")
+    if len(gpus) > 1:
+        without = about["without_peer_access"]
+        found = "every GPU reaches every other one's memory"
+        if without:
+            found = "no access from " + ", ".join(f"{i} to {j}" for i, j in without)
+        advice = "copies between these GPUs go through host memory; see nvidia-smi topo -m" if without else ""
+        yield Check("peer access", "warning" if without else "ok", found, advice)
+
+
+def check_device_memory(comm) -> Iterator[Check]:
+    """Send device memory by MPI, in processes of their own, for they may crash."""
+    if comm is None or presence.missing():
+        return
+    program = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.parallel.device_memory"]
+    mpiexec = find_launcher()
+    alone = comm.size > 1 or not mpiexec  # one launcher is enough
+    tried = attempt(*program) if alone else attempt(mpiexec, "-n", "2", *program)
+    ranks = "a rank sent to itself" if alone else "two ranks sent to each other"
+    if tried.returncode == 0:
+        yield Check("CUDA-aware MPI", "ok", f"yes: {ranks} from device memory")
+        return
+    why = next((line for line in reversed(tried.stderr.splitlines()) if line.strip()), "")
+    yield Check(
+        "CUDA-aware MPI",
+        "warning",
+        f"no: {ranks} from device memory, and it ended with status {tried.returncode} {one_line(why[:200])}".strip(),
+        "not needed; the data goes through host memory. No MPI from a wheel takes device memory, a cluster's may",
+    )
+
+
+def check_slurm() -> Iterator[Check]:
+    if not shutil.which("sbatch"):
+        yield Check("Slurm", "ok", "not here; jobs run on this machine")
+        return
+    tried = attempt("sinfo", "--noheader", "--format", "%P|%D|%c|%G|%l|%a")
+    if tried.returncode:
+        yield Check("Slurm", "error", f"sinfo: {one_line(tried.stderr)}", "is the controller up? scontrol ping")
+        return
+    version = attempt("sinfo", "--version").stdout.strip()
+    rows = [line.split("|") for line in tried.stdout.splitlines()]
+    types = sorted({gres.partition("(")[0] for row in rows for gres in row[3].split(",") if gres.startswith("gpu")})
+    job = f"; this is job {os.environ['SLURM_JOB_ID']}" if "SLURM_JOB_ID" in os.environ else ""
+    yield Check("Slurm", "ok", f"{version}, partitions {', '.join(sorted({row[0] for row in rows}))}{job}")
+    yield Check("Slurm GPUs", "ok", ", ".join(types) or "no partition offers any")
+
+
+def check_programs() -> Iterator[Check]:
+    compiler = shutil.which("cc")
+    if compiler:
+        version = attempt(compiler, "--version").stdout.splitlines()
+        yield Check("C compiler", "ok", f"{compiler}: {version[0] if version else 'does not tell its version'}")
+    else:
+        yield Check("C compiler", "warning", "no cc", "needed to install the C kernels, not to run them")
+    try:
+        yield Check("Snakemake", "ok", importlib.metadata.version("snakemake"))
+    except importlib.metadata.PackageNotFoundError:
+        found = shutil.which("snakemake")
+        advice = "needed where runs are started: pip install 'hpcmm[workflow]'"
+        yield Check("Snakemake", "ok" if found else "warning", found or "not installed", "" if found else advice)
+
+
+def check_memory() -> Iterator[Check]:
+    memory = psutil.virtual_memory()
+    yield Check("memory", "ok", f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GiB available")
+    shared = Path("/dev/shm")
+    free = shutil.disk_usage(shared).free if shared.exists() else 0
+    enough = free >= ENOUGH_SHARED
+    advice = "ranks of one node talk through it: docker run --shm-size=8g, or mount it larger"
+    yield Check("/dev/shm", "ok" if enough else "warning", f"{free / 2**30:.1f} GiB free", "" if enough else advice)
+
+
+def check_leftovers() -> Iterator[Check]:
+    yield Check("leftovers", "ok", leftovers.remove() or "none of killed ranks in /dev/shm and /tmp")
+
+
+def check_results(folder: Path) -> Iterator[Check]:
+    free = shutil.disk_usage(folder).free
+    enough = free >= ENOUGH_DISK
+    advice = "make room, or write elsewhere: snakemake --directory"
+    found = f"{free / 2**30:.1f} GiB free at {folder}"
+    yield Check("disk", "ok" if enough else "warning", found, "" if enough else advice)
+    try:
+        require_writable(folder)
+        journal.rehearse(folder)
+    except (OSError, StoreError) as error:
+        yield Check("files", "error", f"{folder}: {one_line(error)}", advice_on(error))
+    else:
+        yield Check("files", "ok", "journals and HDF5 files can be locked, written and read there")
+
+
+def advice_on(error: Exception) -> str:
+    """What to do where a folder cannot be used, by the number of the system's error."""
+    cause = error.__cause__ if isinstance(error, StoreError) else error
+    number = getattr(cause, "errno", None)
+    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return "make room, or write elsewhere: snakemake --directory"
+    if number in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+        return "journals need locks: choose a folder on another file system"
+    return "choose a folder that you may write to: snakemake --directory"
+
+
+def check_ranks(ranks: list[tuple[str, int, int]]) -> Check:
+    """Compare the ranks of each node with its GPUs; ``ranks`` has a node's name, the rank on it, its GPUs."""
+    nodes: dict[str, int] = {}
+    for host, _, _ in ranks:
+        nodes[host] = nodes.get(host, 0) + 1
+    found = ", ".join(f"{count} on {host}" for host, count in nodes.items())
+    without = [(host, rank) for host, rank, gpus in ranks if 0 < gpus <= rank]
+    if without:
+        missing = ", ".join(f"rank {rank} of {host}" for host, rank in without)
+        return Check("ranks", "warning", f"{found}; without a GPU of its own: {missing}", "start fewer ranks a node")
+    return Check("ranks", "ok", found)

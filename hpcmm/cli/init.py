@@ -1,0 +1,70 @@
+"""``hpcmm init``: write a working folder with what a user edits."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import shutil
+from pathlib import Path
+
+import hpcmm
+from hpcmm.cli.arguments import command
+from hpcmm.model import HpcmmError
+
+CONTENT = ("Snakefile", "config.yaml", "jobs", "profiles")
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    """Add the command to those of the parser."""
+    parser = command(
+        commands,
+        "init",
+        run,
+        "Write a working folder: config.yaml to edit, and the workflow that runs it.",
+        "In the folder: snakemake --cores all, or on a cluster snakemake --cluster sbatch --jobs 4, after an "
+        "edit of profiles/slurm/site.yaml. Results appear in its folder results/.",
+        {1: "a file that is there already, or another error"},
+    )
+    parser.add_argument("folder", metavar="DIR", type=Path, help="folder to write; it may exist, the files must not")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    write(arguments.folder)
+    print(f"{arguments.folder}: wrote {', '.join(CONTENT)}")
+    print(f"edit config.yaml, then: cd {shlex.quote(str(arguments.folder))} && snakemake --cores all")
+    return 0
+
+
+def shipped() -> Path:
+    """Return the folder with the files that ``write`` copies.
+
+    It is the checkout of an editable install; otherwise the build installed them into the package.
+    """
+    package = Path(hpcmm.__file__).parent
+    return package.parent if (package.parent / "pyproject.toml").exists() else package / "workflow"
+
+
+def config() -> Path:
+    """Return the config of the current folder if it has one, otherwise the one that is shipped."""
+    own = Path("config.yaml")
+    return own if own.exists() else shipped() / own
+
+
+def write(folder: Path) -> None:
+    """Copy the files of a working folder.
+
+    Raises
+    ------
+    HpcmmError
+        If one of them is there already; nothing is written then.
+    """
+    present = [name for name in CONTENT if (folder / name).exists()]
+    if present:
+        raise HpcmmError(f"{folder}: has {', '.join(present)} already; give another folder, or remove them")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in CONTENT:
+        source = shipped() / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, folder / name)

@@ -1,0 +1,114 @@
+"""``python -m hpcmm COMMAND``: put the commands together, run one and report its errors."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hpcmm.text import printable
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Returns
+    -------
+    int
+        The exit status: 0, 1 for an error, which was reported, or what the command's help says. argparse exits with 2
+        for wrong arguments.
+    """
+    open_streams()
+    try:
+        return run(argv)
+    except BrokenPipeError:  # as of `| head`
+        drop_output()
+        return 1
+    except OSError as error:
+        if error.filename == Output.NAME:
+            drop_output()
+        place = error.filename2 or error.filename  # of two, the one that a temporary file was to become
+        why = os.strerror(error.errno) if error.errno else str(error)
+        return failed(f"{os.fsdecode(place)}: {why}" if place else why)
+    except MemoryError:
+        return failed("out of memory; free some, or raise the limit: ulimit -v")
+    except RuntimeError as error:
+        if "start new thread" not in str(error):
+            raise
+        return failed("no thread can be started; raise the limits: ulimit -u, ulimit -v")
+    except ImportError as error:  # as of a library that found no memory to be loaded into
+        return failed(f"{error.name or 'a library'} cannot be loaded: {str(error).strip().splitlines()[-1]}")
+
+
+def run(argv: Sequence[str] | None) -> int:
+    """Run one command; the package is imported here, as ``main`` reports imports that fail."""
+    from hpcmm.model import HpcmmError
+
+    try:
+        arguments = parser().parse_args(argv)
+        code = arguments.run(arguments)
+    except HpcmmError as error:
+        return failed(str(error))
+    sys.stdout.flush()  # here, as nobody catches what fails at the end of Python
+    return code
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands; each sets ``run``."""
+    from hpcmm.cli import compare, doctor, init, merge, plan, report, status, version
+
+    outer = argparse.ArgumentParser(
+        prog="hpcmm" if Path(sys.argv[0]).name == "hpcmm" else "python -m hpcmm",
+        description="Benchmarks of CPUs and GPUs: matrix products, reductions and vector additions.",
+        epilog="COMMAND --help describes a command. Exit status: 0: success; 1: an error; 2: wrong arguments.",
+    )
+    version.add(outer)
+    commands = outer.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in (init, plan, status, report, merge, compare, doctor):
+        command.add(commands)
+    return outer
+
+
+class Output(io.FileIO):
+    """Standard output whose errors bear its name, as those of other files do."""
+
+    NAME = "standard output"
+
+    def write(self, data: bytes) -> int | None:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = self.NAME
+            raise
+
+
+def open_streams() -> None:
+    """Make the standard streams take all that is written to them.
+
+    A closed stream is opened on nothing, as a file of the command would get its number. Characters that its encoding
+    lacks are written as escapes.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    if sys.stdout is sys.__stdout__ and isinstance(sys.stdout, io.TextIOWrapper):
+        lines = sys.stdout.line_buffering or sys.stdout.write_through
+        buffer = io.BufferedWriter(Output(sys.stdout.fileno(), "w", closefd=False))
+        sys.stdout = io.TextIOWrapper(buffer, sys.stdout.encoding, sys.stdout.errors, line_buffering=lines)
+
+
+def drop_output() -> None:
+    """Discard what standard output did not take, and whatever follows."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def failed(message: str) -> int:
+    """Report an error, which may have control characters from files and names; return the exit status."""
+    print("hpcmm: error:", "\n".join(map(printable, message.splitlines())), file=sys.stderr)
+    return 1

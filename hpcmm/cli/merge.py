@@ -1,0 +1,42 @@
+"""``python -m hpcmm merge``: several timings files in one."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from hpcmm import store
+from hpcmm.cli.arguments import command
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    parser = command(
+        commands,
+        "merge",
+        run,
+        "Merge the timings of several runs or clusters into one file, each with its own provenance.",
+        "Rows that several files have of the same run are kept once; the same point of different runs is kept of each. "
+        "What one run left out and another one measured is not listed as left out.",
+        {1: "a file that cannot be read, or another error; then nothing is written"},
+    )
+    parser.add_argument("timings", metavar="TIMINGS", type=Path, nargs="+", help="HDF5 file of a job or an experiment")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="HDF5 file to write, which must not exist")
+    parser.add_argument("--single", action="store_true", help="keep times to seven digits, in half the space")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.output.exists():
+        raise store.StoreError(f"{arguments.output}: exists already; remove it or give another name")
+    before = sum(point_count(store.read(path)) for path in arguments.timings)
+    store.merge(arguments.timings, arguments.output, single=arguments.single)
+    groups = store.read(arguments.output)
+    points, runs = point_count(groups), len(groups["runs"]["batch"])
+    print(f"{arguments.output}: {points} points of {runs} runs; {before - points} were in several files")
+    return 0
+
+
+def point_count(groups: store.Groups) -> int:
+    """Count the points that were measured, as the report does; a baseline beside a variant is none."""
+    rows = groups["measurements"]
+    own = (rows["contender"] == rows["variant"]) & (rows["contender_algorithm"] == rows["algorithm"])
+    return int(own.sum())

@@ -1,0 +1,93 @@
+"""``python -m hpcmm plan``: what a run would measure."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+from hpcmm import backends
+from hpcmm.cli import init
+from hpcmm.cli.arguments import command
+from hpcmm.devices import DEVICES
+from hpcmm.experiment import plan
+from hpcmm.experiment.config import ConfigError, merge_into, naming, parse, read_config
+from hpcmm.experiment.durations import duration
+from hpcmm.model import Batch
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    parser = command(
+        commands,
+        "plan",
+        run,
+        "Show what a run would measure: its jobs, upper bounds of their times, and what it leaves out.",
+        "Overrides are written as for Snakemake: python -m hpcmm plan --config scale=full backends=cuda.",
+        {1: "a config that cannot be run, or another error"},
+    )
+    parser.add_argument(
+        "--configfile",
+        "--config-file",
+        type=Path,
+        default=init.config(),
+        metavar="FILE",
+        help="the experiment (default: config.yaml of this folder, else the one that comes with hpcmm)",
+    )
+    parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="replace values of the file")
+    parser.add_argument("--cluster", action="store_true", help="plan for a cluster, whatever GPUs this machine has")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    config = overridden(arguments.configfile, arguments.config)
+    with naming(arguments.configfile):
+        machine = backends.ANY if arguments.cluster else backends.this_machine()
+        planned = plan.make(config, machine)
+    rows = []
+    for (sweep, device, ranks), group in itertools.groupby(planned.to_measure, lambda b: (b.sweep, b.device, b.ranks)):
+        rows.append([sweep, device, ranks, ranks if DEVICES[device].accelerator else 0, *amount(list(group))])
+    rows.append(["all", "", "", "", *amount(planned.to_measure)])
+    head = ["sweep", "device", "ranks", "GPUs", "jobs", "points", "longest job", "one after another"]
+    print(tabulate(rows, head, colalign=["left", "left", *["right"] * 6]))
+    on_gpus = sum(batch.ranks * batch.seconds for batch in planned.to_measure if DEVICES[batch.device].accelerator)
+    print(
+        "\nTimes are upper bounds; most jobs take a fraction of them."
+        + (f" {on_gpus / 3600:.1f} GPU hours at most." if on_gpus else "")
+    )
+    if planned.left_out:
+        print("\nLeft out:")
+        for (sweep, reason), group in itertools.groupby(
+            planned.omitted(), lambda omitted: (omitted["sweep"], omitted["reason"])
+        ):
+            members = list(group)
+            variants = ", ".join(dict.fromkeys(row["variant"] for row in members))
+            ranks = ", ".join(str(ranks) for ranks in dict.fromkeys(row["ranks"] for row in members))
+            print(f"  {sweep}, ranks {ranks}: {variants}: {reason}")
+    if large := plan.too_large(planned, machine):
+        print("\nToo large for this machine; the jobs leave them out:")
+        for reason, group in itertools.groupby(large, large.get):
+            points = list(group)
+            others = f" and {len(points) - 1} more" if len(points) > 1 else ""
+            print(f"  {points[0].operation} {points[0].name} on {points[0].ranks}{others}: {reason}")
+    return 0
+
+
+def amount(batches: Sequence[Batch]) -> list[Any]:
+    """Jobs, points, times of the longest job and of all, for a reader."""
+    seconds = [batch.seconds for batch in batches]
+    points = sum(len(batch.points) for batch in batches)
+    return [len(batches), points, duration(max(seconds)), duration(sum(seconds))]
+
+
+def overridden(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    """Read a config as Snakemake does: each ``KEY=VALUE`` replaces a value, or is merged into a mapping."""
+    config = read_config(path)
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if not equals:
+            raise ConfigError(f"--config {override}: not an override; allowed: KEY=VALUE")
+        merge_into(config, {key: parse(value, f"--config {override}")})
+    return config

@@ -1,0 +1,36 @@
+"""``python -m hpcmm report``: from a timings file to a page."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+from pathlib import Path
+
+from hpcmm.cli.arguments import add_extensions, add_results, command
+from hpcmm.experiment import extensions
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    parser = command(
+        commands,
+        "report",
+        run,
+        "Make tables, figures and one offline HTML page from a timings file. Needs neither MPI nor a GPU.",
+        "Writes DIR/report.html, DIR/tables/*.csv, *.md and *.tex, and DIR/figures/*.svg; each replaces its "
+        "predecessor.",
+        {1: "a file that cannot be read, a figure that cannot be drawn, or another error"},
+    )
+    parser.add_argument("timings", metavar="TIMINGS", type=Path, help="HDF5 file of one job or of a whole experiment")
+    add_extensions(parser)
+    add_results(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    extensions.load(arguments.extension)
+    from hpcmm import report  # pandas takes a while to import
+
+    gc.disable()  # the process ends with the report; looking for cycles would take a tenth of its time
+    page, summary = report.build(arguments.timings, arguments.results)
+    print(page)
+    print(summary.line)
+    return 0

@@ -1,0 +1,1 @@
+"""Slurm, and what differs from cluster to cluster."""

@@ -1,0 +1,161 @@
+"""Run a command when no other measurement runs on this machine: ``python -m hpcmm.cluster.alone COMMAND...``
+
+Two locks, both held by open files that the command inherits, so they last as long as any of its processes:
+
+- a file in a folder that only this user can write to. Nobody else can hold it, replace it or make it a link.
+- the name of a Unix socket, which has no file. All users of the machine take turns by it. Another user who
+  holds it is waited for, but not longer than ``SECONDS_FOR_OTHERS``: he may be none that measures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import pwd
+import socket
+import stat
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+NAME = "\0hpcmm measures"  # of the socket; without a file, as it begins with NUL
+SECONDS_FOR_OTHERS = 3600
+SECONDS_BETWEEN_TRIES = 0.5
+
+
+class FolderError(Exception):
+    """There is no folder that only this user can write to."""
+
+
+def main(command: Sequence[str]) -> int:
+    """Wait for other measurements, then become the command."""
+    try:
+        wait_for_own(own_file(own_folder()))
+        wait_for_others()
+        os.execvp(command[0], command)
+    except FolderError as error:
+        print(f"hpcmm: error: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"hpcmm: error: {error.filename or command[0]}: {error.strerror}", file=sys.stderr)
+    except KeyboardInterrupt:
+        return 130
+    return 1
+
+
+def own_folder() -> Path:
+    """Return XDG_RUNTIME_DIR, or a folder in the temporary one.
+
+    Raises
+    ------
+    FolderError
+        If somebody else owns it or may write to it.
+    """
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    if runtime and not why_not_own(Path(runtime)):
+        return Path(runtime)
+    folder = Path(tempfile.gettempdir(), f"hpcmm-{os.getuid()}")
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    if reason := why_not_own(folder):
+        raise FolderError(f"{folder}: {reason}; remove it, or set TMPDIR to a folder of your own on this machine")
+    return folder
+
+
+def why_not_own(folder: Path) -> str:
+    """Return why a folder is not this user's alone; empty if it is."""
+    try:
+        status = folder.lstat()
+    except OSError as error:
+        return str(error.strerror)
+    if not stat.S_ISDIR(status.st_mode):
+        return "not a folder"
+    if status.st_uid != os.getuid():
+        return f"belongs to {user(status.st_uid)}"
+    return "others may write to it" if status.st_mode & 0o022 else ""
+
+
+def own_file(folder: Path) -> int:
+    """Open the lock file; return its descriptor."""
+    file = os.open(folder / "hpcmm.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
+        raise FolderError(f"{folder / 'hpcmm.lock'}: not a file of this user; remove it")
+    os.set_inheritable(file, True)
+    return file
+
+
+def wait_for_own(file: int) -> None:
+    """Take the lock of this user, and write into it which process has it."""
+    reported = ""
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            reported = report(f"PID {os.pread(file, 20, 0).decode(errors='replace')}", reported)
+            time.sleep(SECONDS_BETWEEN_TRIES)
+    os.ftruncate(file, 0)
+    os.pwrite(file, str(os.getpid()).encode(), 0)
+
+
+def wait_for_others() -> None:
+    """Take the lock of the machine, or stop waiting for another user after ``SECONDS_FOR_OTHERS``."""
+    end = time.monotonic() + SECONDS_FOR_OTHERS
+    lock = socket.socket(socket.AF_UNIX)
+    reported = ""
+    while True:
+        try:
+            lock.bind(NAME)
+            break
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+        with socket.socket(socket.AF_UNIX) as connection:
+            owner, holder = ask_holder(connection)
+            left = None if owner == os.getuid() else end - time.monotonic()
+            if left is not None and left <= 0:
+                print(f"hpcmm: warning: measuring beside {holder}, after {SECONDS_FOR_OTHERS} s", file=sys.stderr)
+                return
+            reported = report(holder, reported)
+            connection.settimeout(left)
+            try:
+                connection.recv(1)  # until the socket of the holder is closed
+            except OSError:
+                time.sleep(SECONDS_BETWEEN_TRIES)
+    lock.listen(128)
+    lock.set_inheritable(True)
+    lock.detach()
+
+
+def ask_holder(connection: socket.socket) -> tuple[int, str]:
+    """Connect to the socket that holds the machine; return its user, -1 if unknown, and who it is in words."""
+    connection.settimeout(SECONDS_BETWEEN_TRIES)
+    try:
+        connection.connect(NAME)
+    except OSError:  # it does not listen, or its queue is full
+        return -1, "an unknown process"
+    process, owner, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return owner, f"PID {process}" + (f" of {user(owner)}" if owner != os.getuid() else "")
+
+
+def report(holder: str, reported: str) -> str:
+    """Print whom this process waits for, unless it was printed before; return it."""
+    if holder != reported:
+        print(f"hpcmm: waiting for the measurement of {holder}", file=sys.stderr, flush=True)
+    return holder
+
+
+def user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

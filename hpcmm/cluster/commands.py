@@ -1,0 +1,218 @@
+"""Run Slurm's programs with a time limit, and report once when one of them does not answer.
+
+A busy or restarting controller lets a program hang, fail or time out after the work was done. None of
+these says anything about a job. So a call either returns what Slurm answered or raises ``NoAnswer``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from hpcmm.model import HpcmmError
+
+PATIENCE = 600  # seconds until a submission or a start that Slurm does not answer is given up
+SECONDS_PER_CALL = 60
+SECONDS_UNTIL_REPORTED = 60
+LONGEST_PAUSE = 60
+TIMED_OUT = (124, 137, -9)  # exit statuses of `timeout`
+
+Answer = TypeVar("Answer")
+
+
+class NoAnswer(HpcmmError):
+    """A program of Slurm failed or did not end in time."""
+
+
+class NotInstalled(HpcmmError):
+    """A program of Slurm is not on the PATH."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """How a program ended; ``status`` is None if it was ended at its time limit."""
+
+    status: int | None
+    output: str
+    errors: str
+
+    @property
+    def reason(self) -> str:
+        """Return why the program failed, in one line."""
+        if self.status is None:
+            return "no end within its time limit"
+        lines = [line.strip() for line in self.errors.splitlines() if line.strip()]
+        return lines[-1] if lines else f"exit status {self.status}"
+
+
+def patience() -> float:
+    """Return the seconds that Slurm may not answer, ``slurm_patience`` of ``site.yaml``."""
+    return float(os.environ.get("HPCMM_SLURM_PATIENCE", PATIENCE))
+
+
+def find(program: str) -> str:
+    """Return the path of one of Slurm's programs, skipping the wrappers in ``jobs/bin``.
+
+    Raises
+    ------
+    NotInstalled
+        If it is not on the PATH.
+    """
+    jobs = os.environ.get("HPCMM_JOBS")
+    wrappers = Path(jobs, "bin").resolve() if jobs else None
+    folders = os.environ.get("PATH", "").split(os.pathsep)
+    path = os.pathsep.join(folder for folder in folders if Path(folder or ".").resolve() != wrappers)
+    found = shutil.which(program, path=path)
+    if found is None:
+        raise NotInstalled(f"{program} of Slurm is not on the PATH")
+    return found
+
+
+def call(program: str, *arguments: str, text: bytes = b"") -> Reply:
+    """Run one of Slurm's programs to its end or to its time limit.
+
+    Parameters
+    ----------
+    program : str
+        Its name.
+    arguments : str
+    text : bytes
+        What it reads from its standard input.
+    """
+    limit = min(SECONDS_PER_CALL, max(patience(), 1))
+    # the user's own settings of squeue and sacct may hide jobs
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SQUEUE_", "SACCT_"))}
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        # `timeout` ends the program also if this process is killed, and keeps Ctrl-C from it
+        ["timeout", "--kill-after=1", f"{limit:g}", find(program), *arguments],
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        env=environment,
+    )
+    output = errors = b""
+    status = None
+    try:
+        output, errors = process.communicate(text, timeout=limit + 2)
+        status = process.returncode if process.returncode not in TIMED_OUT else None
+    except subprocess.TimeoutExpired:  # something that it started holds its output open
+        pass
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        for each in (process.stdin, process.stdout, process.stderr):
+            each.close()
+    return Reply(status, output.decode(errors="replace"), errors.decode(errors="replace"))
+
+
+class Silence:
+    """The time since when one program has not answered."""
+
+    def __init__(self):
+        self.since: float | None = None
+        self.reported = 0
+
+    def seconds(self) -> float:
+        return time.monotonic() - self.since if self.since is not None else 0.0
+
+    def note(self, program: str, began: float, reason: str) -> None:
+        """Note a call that failed; report it once after a minute, and once when the patience is over."""
+        self.since = began if self.since is None else self.since
+        texts = [
+            (SECONDS_UNTIL_REPORTED, "jobs go on"),
+            (patience(), "jobs go on; one that Slurm ends is noticed when it answers again"),
+        ]
+        for number, (seconds, text) in enumerate(texts, start=1):
+            if self.reported < number and self.seconds() >= seconds:
+                self.reported = number
+                tell(f"{program} has not answered for {self.seconds():.0f} s ({reason}); {text}")
+
+    def end(self, program: str) -> None:
+        if self.reported:
+            tell(f"{program} answers again after {self.seconds():.0f} s")
+        self.since, self.reported = None, 0
+
+
+silences: dict[str, Silence] = {}
+
+
+def silent_for(program: str) -> float:
+    """Return the seconds for which a program has not answered; 0 if its last call succeeded."""
+    return silences[program].seconds() if program in silences else 0.0
+
+
+def ask(program: str, *arguments: str, harmless: str = "") -> str:
+    """Return what one of Slurm's programs prints.
+
+    Parameters
+    ----------
+    program, arguments : str
+    harmless : str
+        Regular expression; a failure with such a message is an answer, too.
+
+    Raises
+    ------
+    NoAnswer
+        If it fails or does not end in time. A silence of a minute is reported.
+    NotInstalled
+        If it is not on the PATH.
+    """
+    began = time.monotonic()
+    reply = call(program, *arguments)
+    if reply.status == 0 or (harmless and re.search(harmless, reply.errors)):
+        answered(program)
+        return reply.output
+    unanswered(program, began, reply.reason)
+    raise NoAnswer(f"{program}: {reply.reason}")
+
+
+def answered(program: str) -> None:
+    silences.setdefault(program, Silence()).end(program)
+
+
+def unanswered(program: str, began: float, reason: str) -> None:
+    silences.setdefault(program, Silence()).note(program, began, reason)
+
+
+def pause(silent: float, least: float = 1.0) -> float:
+    """Return the seconds to wait after a silence; they grow with it.
+
+    >>> [pause(silent) for silent in (0, 1, 10, 60, 600)]
+    [1.0, 1.0, 5.0, 30.0, 60.0]
+    """
+    return max(least, min(silent / 2, float(LONGEST_PAUSE)))
+
+
+def patiently(question: Callable[[], Answer]) -> Answer:
+    """Ask until there is an answer, with growing pauses.
+
+    Raises
+    ------
+    NoAnswer
+        If there is none within the patience.
+    """
+    began = time.monotonic()
+    while True:
+        try:
+            return question()
+        except NoAnswer as error:
+            waited = time.monotonic() - began
+            if waited >= patience():
+                raise NoAnswer(f"{error}; Slurm has not answered for {waited:.0f} s") from error
+            time.sleep(min(pause(waited), patience() - waited))
+
+
+def tell(text: str, details: Sequence[str] = ()) -> None:
+    """Print a message on stderr, with its details in lines of their own, if anybody still reads it."""
+    with suppress(OSError, ValueError):
+        print("\n".join([f"hpcmm: {text}", *(f"    {line}" for line in details)]), file=sys.stderr, flush=True)

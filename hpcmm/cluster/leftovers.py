@@ -1,0 +1,49 @@
+"""Files that MPICH leaves behind when its ranks are killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+# Shared memory of ranks (1 to 5 MB), and the topology that mpiexec's proxy writes for them
+PATTERNS = ("/dev/shm/mpich_shm_*", "/tmp/hydra_*")
+PROCESSES = Path("/proc")
+MOST_NAMED = 10
+
+
+def find() -> list[Path]:
+    """Return the leftovers of this user: files that no live process has open or mapped."""
+    files = []
+    for pattern in map(Path, PATTERNS):
+        for path in sorted(pattern.parent.glob(pattern.name)):
+            with contextlib.suppress(FileNotFoundError):
+                if path.lstat().st_uid == os.geteuid():
+                    files.append(path)
+    used = held() if files else set()
+    return [path for path in files if str(path) not in used]
+
+
+def held() -> set[str]:
+    """Return the paths that processes have open or mapped, as far as this user may see them."""
+    found = set()
+    for process in PROCESSES.glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            lines = (process / "maps").read_text(errors="replace").splitlines()
+            found |= {line.split(maxsplit=5)[-1] for line in lines}
+        with contextlib.suppress(OSError):
+            for each in (process / "fd").iterdir():
+                with contextlib.suppress(OSError):
+                    found.add(str(each.readlink()))
+    return found
+
+
+def remove() -> str:
+    """Remove the leftovers of this user; return which, in words, or an empty text."""
+    removed = []
+    for path in find():
+        with contextlib.suppress(OSError):
+            path.unlink()
+            removed.append(str(path))
+    more = f" and {len(removed) - MOST_NAMED} more" if len(removed) > MOST_NAMED else ""
+    return f"removed what killed ranks left: {', '.join(removed[:MOST_NAMED])}{more}" if removed else ""

@@ -1,0 +1,104 @@
+"""What differs from cluster to cluster, and what a batch requests on this one."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hpcmm.cluster.commands import PATIENCE
+from hpcmm.devices import DEVICES
+from hpcmm.experiment.config import parse
+from hpcmm.model import Batch, HpcmmError
+from hpcmm.operations import task_of
+
+CHECKING_COPIES = 8
+
+
+@dataclass(frozen=True)
+class Site:
+    """Settings of a cluster; ``profiles/slurm/site.yaml`` says what each means."""
+
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    constraint: str = ""
+    gpu: str = "gpu"
+    ranks_per_node: int = 0
+    cpus_per_rank: int = 1
+    memory_mb: int = 0
+    modules: list = field(default_factory=list)
+    launcher: str = "mpiexec"
+    patience: int = 300
+    slurm_patience: int = PATIENCE
+
+    def nodes(self, ranks: int) -> int:
+        return math.ceil(ranks / self.ranks_per_node) if self.ranks_per_node else 1
+
+    def ranks_on_first(self, ranks: int) -> int:
+        return math.ceil(ranks / self.nodes(ranks))
+
+    def gres(self, batch: Batch) -> str:
+        """Return what each node gives: a GPU a rank, and the same on all nodes; empty for a CPU batch."""
+        return f"{self.gpu}:{self.ranks_on_first(batch.ranks)}" if DEVICES[batch.device].accelerator else ""
+
+    def extra(self, ranks: int) -> str:
+        """Return what deals ranks out evenly, so that each finds a GPU on its node."""
+        return f"--ntasks-per-node={self.ranks_on_first(ranks)}" if self.nodes(ranks) > 1 else ""
+
+    def mem_mb(self, batch: Batch) -> int:
+        """Return the memory of the first node: every rank has a share and a copy of what is broadcast.
+
+        Rank 0 has the whole problem besides, with the truth in higher precision and what leads to it.
+        """
+        if self.memory_mb:
+            return self.memory_mb
+        largest = max(task_of(point).bytes for point in batch.points) // 10**6
+        ranks = self.ranks_on_first(batch.ranks)
+        return ranks * (DEVICES[batch.device].memory_mb + largest) + CHECKING_COPIES * largest
+
+    def minutes(self, batch: Batch) -> int:
+        """Return the time limit of a job; the deadline of its last point is within it."""
+        return math.ceil((batch.seconds + self.patience) / 60) + 1
+
+    @property
+    def resources(self) -> dict[str, str]:
+        """The settings that are resources of a rule; Slurm's own default holds for those not given."""
+        given = {
+            "slurm_partition": self.partition,
+            "slurm_account": self.account,
+            "qos": self.qos,
+            "constraint": self.constraint,
+        }
+        return {name: value for name, value in given.items() if value}
+
+
+def read(path: Path) -> Site:
+    """Read the settings of this cluster; a key without a value keeps its default.
+
+    Raises
+    ------
+    HpcmmError
+        For an unknown key or a value of the wrong type; the message names both and what is allowed.
+    """
+    defaults = Site()
+    known = {each.name: type(getattr(defaults, each.name)) for each in dataclasses.fields(Site)}
+    try:
+        with path.open(encoding="utf-8") as file:
+            entries = parse(file, path) or {}
+    except OSError as error:
+        raise HpcmmError(f"{path}: {error.strerror}") from error
+    if not isinstance(entries, dict):
+        raise HpcmmError(f"{path}: {entries!r}; allowed: keys with values")
+    for key, value in entries.items():
+        if key not in known:
+            raise HpcmmError(f"{path}: unknown key {key!r}; allowed: {', '.join(known)}")
+        least = 1 if key in ("cpus_per_rank", "slurm_patience") else 0
+        texts = isinstance(value, list) and all(isinstance(each, str) for each in value)
+        if value is not None and (
+            type(value) is not known[key] or (known[key] is int and value < least) or (known[key] is list and not texts)
+        ):
+            allowed = {str: "a text", int: f"a whole number, not below {least}", list: "a list of texts"}[known[key]]
+            raise HpcmmError(f"{path}: {key}: {value!r}; allowed: {allowed}")
+    return Site(**{key: value for key, value in entries.items() if value not in (None, "")})

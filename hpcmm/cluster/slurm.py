@@ -1,0 +1,161 @@
+"""The begin and the end of a workflow that may run on Slurm, and the environment of its jobs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from hpcmm.cluster import commands, leftovers, queue, records
+from hpcmm.cluster.commands import NotInstalled, patiently, tell
+from hpcmm.cluster.records import Record
+from hpcmm.cluster.watch import SECONDS_BETWEEN_CHECKS, Watch
+from hpcmm.model import HpcmmError
+
+RUN = Path(".snakemake/hpcmm/run")  # host, process and its start time of the workflow that runs here
+SECONDS_TO_CANCEL = 120  # until jobs that were cancelled have left the queue
+OF_ALLOCATION = re.compile(r"SLURM(?!_CONF$|_CLUSTERS$)")
+
+watch = Watch()
+
+
+def clear_after_kill() -> None:
+    """Clear up where a workflow was killed on this machine, before Snakemake looks at what there is.
+
+    Its locks are removed, and its notes on incomplete outputs: each output is renamed to its place when it is
+    whole. Its jobs are cancelled, as they would be submitted again.
+    """
+    try:
+        host, process, started = RUN.read_text().split()
+    except (FileNotFoundError, ValueError):
+        return
+    if host != socket.gethostname():
+        return
+    with contextlib.suppress(psutil.NoSuchProcess):
+        if str(psutil.Process(int(process)).create_time()) == started:
+            return
+    for folder in ("locks", "incomplete"):
+        shutil.rmtree(Path(".snakemake", folder), ignore_errors=True)
+    if not any(re.fullmatch("--dry-?run|-[a-z]*n[a-z]*", argument) for argument in sys.argv):
+        cancel_leftovers()
+        RUN.unlink(missing_ok=True)
+
+
+def begin(on_cluster: bool, workflow: Any) -> None:
+    """Begin a workflow in this folder: clear up after one that was killed, and watch the jobs to come."""
+    clear_memory()
+    cancel_leftovers()
+    if on_cluster:
+        settings = getattr(workflow, "executor_settings", None)
+        if hasattr(settings, "status_command"):
+            # Snakemake's slurm executor: of squeue it asks for states in plain words, and it does so only
+            # if Slurm remembers jobs for three times the seconds between two questions
+            settings.status_command = "squeue"
+            settings.init_seconds_before_status_checks = SECONDS_BETWEEN_CHECKS
+        watch.start()
+    RUN.parent.mkdir(parents=True, exist_ok=True)
+    RUN.write_text(f"{socket.gethostname()} {os.getpid()} {psutil.Process().create_time()}\n")
+
+
+def end() -> None:
+    """End a workflow: report the end of its last jobs, which Slurm may know only a while after Snakemake."""
+    left = watch.settle()
+    if left:
+        tell(f"still in the queue: {', '.join(left)}; the next start in this folder cancels them")
+    else:
+        RUN.unlink(missing_ok=True)
+
+
+def clear_memory() -> None:
+    """Remove what ranks that were killed left on this node, and report it."""
+    if removed := leftovers.remove():
+        tell(removed)
+
+
+def leave_allocation() -> None:
+    """Forget the Slurm job around a local run (``salloc -n 4 snakemake --cores 2``).
+
+    Launchers would start the ranks on the nodes of the allocation, and its tasks and CPUs would be taken for
+    those of the run.
+    """
+    for name in [name for name in os.environ if OF_ALLOCATION.match(name)]:
+        del os.environ[name]
+
+
+def enter_job() -> None:
+    """Set what launchers read from the environment of a job.
+
+    Snakemake's slurm executor hides most of Slurm's variables from the process that it starts, so the
+    process above, which comes by here first, keeps them.
+    """
+    clear_memory()
+    environment = os.environ
+    job = environment.get("SLURM_JOB_ID", "")
+    kept = json.loads(environment.get("HPCMM_SLURM", "{}"))
+    if job and kept.get("SLURM_JOB_ID") == job:
+        environment.update(kept)
+    else:
+        environment["HPCMM_SLURM"] = json.dumps({k: v for k, v in environment.items() if k.startswith("SLURM_")})
+    # srun would take these for a request of the step, also of the step that starts mpiexec on each node
+    for name in ("GPUS", "GPUS_PER_NODE", "GPUS_PER_TASK", "GPUS_PER_SOCKET", "NTASKS_PER_GPU", "NTASKS_PER_NODE"):
+        environment.pop("SLURM_" + name, None)
+    environment["SLURM_KILL_BAD_EXIT"] = "1"  # srun: the end of one rank ends all
+    if "SLURM_CPUS_PER_TASK" in environment:  # srun ignores this one since 22.05
+        environment.setdefault("SRUN_CPUS_PER_TASK", environment["SLURM_CPUS_PER_TASK"])
+    if environment.get("SLURM_JOB_NUM_NODES") == "1":  # MPICH's mpiexec needs no srun on its own node
+        environment.setdefault("HYDRA_LAUNCHER", "fork")
+
+
+def cancel_leftovers() -> None:
+    """Cancel what a workflow that was killed here left in the queue; its finished points are kept.
+
+    Raises
+    ------
+    HpcmmError
+        If Slurm does not answer within the patience, or the jobs do not leave the queue.
+    """
+    left = records.read()
+    if not left:
+        return
+    try:
+        cancel_all(left)
+    except (commands.NoAnswer, NotInstalled) as error:
+        names = ", ".join(record.job or record.name for record in left)
+        raise HpcmmError(f"{error}; jobs of an earlier run may still be in the queue: {names}") from error
+    for record in left:
+        records.remove(record)
+
+
+def cancel_all(left: Sequence[Record]) -> None:
+    """Cancel the jobs of records and wait until they have left the queue."""
+    listed = patiently(queue.states)
+    tokens = {record.token for record in left}
+    # also those whose number was not recorded, as sbatch was killed
+    jobs = {record.job for record in left if record.job} | {job for job, each in listed.items() if each.token in tokens}
+    found = queue.look_up(sorted(jobs), listed)
+    alive = [job for job, state in found.items() if state.name and not state.final]
+    unknown = [job for job, state in found.items() if not state.name]
+    if alive:
+        tell(f"cancelled, as left by a run that was killed: {', '.join(alive)}")
+    end = time.monotonic() + SECONDS_TO_CANCEL
+    while alive or unknown:
+        patiently(partial(queue.cancel, [*alive, *unknown]))
+        unknown = []
+        if alive:
+            time.sleep(1)
+            found = queue.look_up(alive, patiently(queue.states))
+            # squeue, in its second answer, does not list what accounting may take for running for ever
+            alive = [job for job, state in found.items() if state.listed and not state.final]
+        if alive and time.monotonic() > end:
+            raise HpcmmError(f"jobs of an earlier run do not leave the queue: {', '.join(alive)}; scancel them")

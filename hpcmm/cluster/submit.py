@@ -1,0 +1,261 @@
+"""Wrap sbatch for Snakemake: request what the rule says, and submit each job exactly once.
+
+``snakemake --cluster sbatch`` passes a job script and nothing else. The Snakefile puts ``jobs/bin/sbatch``
+first on the PATH, which adds the options, keeps a record of the job and repeats a submission that Slurm
+did not answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hpcmm.cluster import commands, queue, records
+from hpcmm.cluster.commands import Reply, tell
+from hpcmm.cluster.records import Record
+from hpcmm.model import HpcmmError
+
+LOGS = Path(".snakemake/slurm_logs")
+SECONDS_TO_ARRIVE = 5  # a submission that timed out may still reach the queue so much later
+
+# resource of a rule -> option of sbatch; Snakemake's slurm executor reads the same resources
+OPTIONS = {
+    "tasks": "--ntasks={}",
+    "nodes": "--nodes={}",
+    "gres": "--gres={}",
+    "mem_mb": "--mem={}M",
+    "runtime": "--time={}",
+    "slurm_partition": "--partition={}",
+    "slurm_account": "--account={}",
+    "qos": "--qos={}",
+    "constraint": "--constraint={}",
+    "slurm_extra": "{}",
+}
+# An option of ours that sbatch would not accept beside one of these, given by the user
+REPLACED_BY = {"gres": ("-G", "--gpus", "--gres"), "mem_mb": ("--mem",)}
+
+SUBMITTED = re.compile(r"^(?:Submitted batch job )?(\d+)\b", re.MULTILINE)
+MARKER = re.compile(r"touch (['\"])((?:(?!\1).)*\.jobfailed)\1")
+REFUSED = re.compile(r"Batch job submission failed: (.*)")
+# Slurm's messages (slurm_errno.c) that say nothing about the job
+FALTERS = re.compile(
+    r"Unable to contact slurm|timed out|Zero Bytes|[Cc]onnection|connect failure|Transport endpoint|"
+    r"temporarily un|standby mode|authentication error|Unexpected message|Message (?:send|receive) failure|Munge",
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``jobs/bin/sbatch``."""
+    os.environ["HPCMM_JOBS"] = str(Path(argv[0]).resolve().parents[1])
+    try:
+        return submit(argv[1:])
+    except commands.NotInstalled as error:
+        print(f"sbatch: {error}", file=sys.stderr)
+        return 127
+    except HpcmmError as error:
+        tell(f"error: {error}")
+        return 1
+    except KeyboardInterrupt:  # the next start cancels what may have been submitted
+        return 130
+
+
+def options(properties: Mapping[str, Any], given: Sequence[str]) -> list[str]:
+    """Return the options of sbatch for a job, from the properties in its script; those given by hand win.
+
+    >>> options({"rule": "measure", "threads": 2, "resources": {"tasks": 4, "gres": "gpu:4"}}, [])
+    ['--job-name=measure', '--cpus-per-task=2', '--ntasks=4', '--gres=gpu:4']
+    >>> options({"rule": "measure", "resources": {"tasks": 4, "gres": "gpu:4"}}, ["--gpus=4"])
+    ['--job-name=measure', '--cpus-per-task=1', '--ntasks=4']
+    """
+    resources = properties.get("resources", {})
+    chosen = [f"--job-name={job_name(properties)}", f"--cpus-per-task={properties.get('threads', 1)}"]
+    for name, option in OPTIONS.items():
+        replaced = any(each.startswith(REPLACED_BY.get(name, "\0")) for each in given)
+        if resources.get(name) and not replaced:
+            chosen.append(option.format(resources[name]))
+    return chosen
+
+
+def job_name(properties: Mapping[str, Any]) -> str:
+    rule = properties.get("rule") or properties.get("groupid") or "snakejob"
+    return "-".join([rule, *map(str, properties.get("wildcards", {}).values())]).replace("/", "-")
+
+
+def with_comment(arguments: Sequence[str], token: str) -> list[str]:
+    """Return the arguments of sbatch with the token in the job's comment, after one that is given.
+
+    >>> with_comment(["--comment", "mine", "job.sh"], "0123456789abcdef")
+    ['--comment=mine hpcmm:0123456789abcdef', 'job.sh']
+    >>> with_comment(["job.sh"], "0123456789abcdef")
+    ['--comment=hpcmm:0123456789abcdef', 'job.sh']
+    """
+    rest, given = list(arguments), ""
+    for i, argument in enumerate(rest):
+        option, equals, value = argument.partition("=")
+        if option == "--comment":
+            given = value if equals else "".join(rest[i + 1 : i + 2])
+            del rest[i : i + (1 if equals else 2)]
+            break
+    return [f"--comment={given} hpcmm:{token}".replace("= ", "="), *rest]
+
+
+def submit(arguments: Sequence[str]) -> int:
+    """Submit a job of Snakemake with what its rule requests, and keep a record of it.
+
+    Any other call of sbatch goes to Slurm unchanged.
+
+    Returns
+    -------
+    int
+        Exit status of sbatch; 1 if Slurm did not answer.
+    """
+    script = Path(arguments[-1]) if arguments and Path(arguments[-1]).is_file() else None
+    properties = read_properties(script)
+    piped = list(arguments[-1:]) == ["/dev/stdin"]
+    if not properties and not piped and not any(each.startswith("--wrap") for each in arguments):
+        os.execv(commands.find("sbatch"), ["sbatch", *arguments])
+    token = records.new_token()
+    chosen: list[str] = []
+    marker = ""
+    if properties:
+        LOGS.mkdir(parents=True, exist_ok=True)
+        chosen = ["--parsable", f"--output={LOGS}/%x-%j.log", *options(properties, arguments[:-1])]
+        script.write_text(quoted(dying_silently(script.read_text())))
+        found = MARKER.search(script.read_text())
+        marker = found[2] if found else ""  # none if Snakemake was given a status command
+    given = [*chosen, *map(quoted, arguments)]
+    record = record_of(token, given, properties, marker)
+    kept = Path(".snakemake").is_dir()
+    if kept:
+        begin(record)
+    text = quoted(sys.stdin.read()).encode() if piped else b""
+    job, reply = place(with_comment(given, token), token, text)  # where this fails, the next start cancels the job
+    if not job:
+        records.remove(record)
+        print(reply.errors, end="", file=sys.stderr, flush=True)
+        return reply.status or 1
+    if kept and not records.submitted(record, job):
+        queue.cancel([job])
+        return 1
+    print(reply.errors if reply.status == 0 else "", end="", file=sys.stderr, flush=True)
+    try:
+        print(job if "--parsable" in given else f"Submitted batch job {job}", flush=True)
+    except BrokenPipeError:  # the workflow was killed meanwhile, and the next one may not have seen the record
+        queue.cancel([job])
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 0
+
+
+def begin(record: Record) -> None:
+    """Write the record of a submission, and separate it from earlier attempts, which have the same marker."""
+    with records.locked():
+        for earlier in records.read():
+            if record.marker and earlier.marker == record.marker:
+                records.write(dataclasses.replace(earlier, marker=""))
+        if record.marker:
+            Path(record.marker).unlink(missing_ok=True)
+        records.write(record)
+
+
+def place(arguments: Sequence[str], token: str, text: bytes) -> tuple[str, Reply]:
+    """Submit a job once, however often sbatch must be called.
+
+    After a call that failed, the queue says whether Slurm has the job: its comment has the token.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        Of sbatch.
+    token : str
+    text : bytes
+        What sbatch reads from its standard input.
+
+    Returns
+    -------
+    tuple of str and Reply
+        Slurm's number of the job, empty if Slurm refused it, and the last reply of sbatch.
+
+    Raises
+    ------
+    NoAnswer
+        If Slurm does not answer within the patience.
+    """
+    began = time.monotonic()
+    while True:
+        called = time.monotonic()
+        reply = commands.call("sbatch", *arguments, text=text)
+        found = SUBMITTED.search(reply.output)
+        if reply.status == 0 and found:
+            commands.answered("sbatch")
+            return found[1], reply
+        refusal = REFUSED.search(reply.errors)
+        # of several messages the last counts: sbatch itself repeats some calls
+        falters = reply.status is None or reply.status <= 0 or FALTERS.search(refusal[1] if refusal else reply.errors)
+        if refusal and not falters:
+            return "", reply
+        commands.unanswered("sbatch", called, reply.reason)
+        # a single answer without the job may be wrong, or too early
+        job = find(token) if not falters else find_late(token) or find_late(token)
+        if job:
+            tell(f"sbatch failed ({reply.reason}), but Slurm has the job: {job}")
+        if job or not falters:
+            commands.answered("sbatch")
+            return job, reply
+        waited = time.monotonic() - began
+        if waited >= commands.patience():
+            raise commands.NoAnswer(f"sbatch: {reply.reason}, for {waited:.0f} s")
+
+
+def find(token: str) -> str:
+    """Return the number of the job with a token in its comment; empty if squeue lists none."""
+    listed = commands.patiently(queue.states)
+    return next((job for job, state in listed.items() if state.token == token), "")
+
+
+def find_late(token: str) -> str:
+    """Do the same after a pause, as a submission that timed out may arrive late."""
+    pause = commands.pause(commands.silent_for("sbatch"), least=SECONDS_TO_ARRIVE)
+    time.sleep(min(pause, commands.patience()))
+    return find(token)
+
+
+def record_of(token: str, arguments: Sequence[str], properties: Mapping[str, Any], marker: str) -> Record:
+    """Return the record of a submission: the name and the logs of the job, and Snakemake's marker."""
+    texts = dict(re.findall(r"--(output|comment|job-name)[= ](\S+)", " ".join(arguments)))
+    name = job_name(properties) if properties else texts.get("comment", "")
+    logs = [texts["output"].replace("%x", texts.get("job-name", ""))] if "output" in texts else []
+    return Record(token, "", name, (*properties.get("log", []), *logs), marker)
+
+
+def read_properties(script: Path | None) -> dict[str, Any]:
+    """Return the properties in a job script of Snakemake; empty for any other script."""
+    try:
+        lines = script.read_text().splitlines() if script else []
+        found = next((line for line in lines if line.startswith("# properties = ")), None)
+        return json.loads(found.removeprefix("# properties = ")) if found else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def dying_silently(script: str) -> str:
+    """Let a job script that Slurm ends leave no marker.
+
+    It would report a failure also where Slurm puts the job back into the queue.
+    """
+    shebang, _, rest = script.partition("\n")
+    return f"{shebang}\ntrap 'exit 143' TERM\n{rest}"
+
+
+def quoted(command: str) -> str:
+    """Quote the path of Python in a command of Snakemake, which quotes every path but this one."""
+    python = os.environ.get("HPCMM_PYTHON", "python")
+    return command.replace(f"{python} -m snakemake ", f"{shlex.quote(python)} -m snakemake ")

@@ -1,0 +1,215 @@
+"""Check the jobs of a workflow every ten seconds and report those that ended.
+
+Snakemake does not see a job that Slurm ends. With ``--cluster sbatch`` it waits for one of two files that the
+job script makes at its end; where Slurm ended the job, the second one is made here. Snakemake's slurm executor
+asks squeue or sacct; ``jobs/bin`` has both, and they answer from what was found here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from hpcmm.cluster import commands, queue, records
+from hpcmm.cluster.commands import NoAnswer, NotInstalled, tell
+from hpcmm.cluster.queue import State
+from hpcmm.cluster.records import Record
+from hpcmm.model import HpcmmError
+
+STATES = Path(".snakemake/hpcmm/states.json")  # for Snakemake's slurm executor: job -> state
+SECONDS_BETWEEN_CHECKS = 10
+CHECKS_UNTIL_OVER = 3  # in which accounting names the end of a job that squeue does not list
+# The end of a workflow waits so long for Slurm to clear up after a job, and to know that it is over.
+SECONDS_TO_CLEAR_UP, SECONDS_TO_KNOW = 60, 5
+# Reasons for which a job waits without anybody having to do something
+USUAL_REASONS = ("None", "Priority", "Resources", "BeginTime", "Cleaning", "Dependency")
+
+
+class Watch:
+    """A thread that checks the jobs of this workflow and tells Snakemake of those that died."""
+
+    def __init__(self):
+        self.states: dict[str, str] = {}  # of each job of this run, also of those that ended
+        self.unlisted: dict[str, float] = {}  # since when squeue has not listed a job
+        self.ends: dict[str, int] = {}  # checks in which accounting said that such a job ended
+        self.reported: set[tuple[str, str]] = set()  # job, and what was reported of it once
+        self.pause = SECONDS_BETWEEN_CHECKS
+        self.wake, self.checked, self.stopped = threading.Event(), threading.Condition(), False
+        self.thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        STATES.unlink(missing_ok=True)
+        self.thread = threading.Thread(target=self.run, name="slurm", daemon=True)
+        self.thread.start()
+
+    def run(self) -> None:
+        """Check until the end of the workflow. No error ends this thread: without it dead jobs would not be seen."""
+        while not self.stopped:
+            self.wake.wait(commands.pause(commands.silent_for("squeue"), least=self.pause))
+            self.wake.clear()
+            try:
+                self.check()
+            except NoAnswer:  # reported where it was noticed
+                pass
+            except Exception as error:
+                self.survive(error)
+            with self.checked:
+                self.checked.notify_all()
+
+    def survive(self, error: Exception) -> None:
+        """Report an unexpected error once, whatever stderr is."""
+        text = f"{type(error).__name__}: {error}"
+        if ("", text) not in self.reported:
+            self.reported.add(("", text))
+            with suppress(Exception):
+                details = [] if isinstance(error, HpcmmError) else traceback.format_exc().splitlines()
+                tell(f"checking the jobs failed, and goes on: {text}", details)
+
+    def check(self) -> None:
+        """Look at all jobs once.
+
+        Raises
+        ------
+        NoAnswer
+            If squeue does not answer; no job is judged then.
+        """
+        jobs = {record.job: record for record in records.read() if record.job}
+        if not jobs:
+            return
+        listed = queue.states()
+        found = queue.look_up(jobs, listed)
+        for job, record in jobs.items():
+            try:
+                self.judge(record, found[job])
+            except NoAnswer:
+                continue
+            except Exception as error:  # the other jobs are judged
+                self.survive(error)
+        self.publish()
+        self.cancel_doubles(jobs, listed)
+
+    def judge(self, record: Record, state: State) -> None:
+        """Do what the state of a job requires: wait, report why it waits, or report its end."""
+        job = record.job
+        if state.listed:
+            self.unlisted.pop(job, None)
+            self.ends.pop(job, None)
+            self.states[job] = state.name
+            if state.name == "PENDING":
+                self.report_reason(record, state)
+            if state.final:
+                self.finish(record, state)
+            return
+        since = self.unlisted.setdefault(job, time.monotonic())
+        # a job that is requeued has an end in accounting for a moment, too
+        self.ends[job] = self.ends.get(job, 0) + 1 if state.final else 0
+        if self.ends[job] >= CHECKS_UNTIL_OVER:
+            self.finish(record, state)
+        elif not state.final and time.monotonic() - since >= commands.patience():
+            queue.cancel([job])
+            self.finish(record, State(f"unknown to Slurm for {time.monotonic() - since:.0f} s", listed=False))
+        elif not state.final and time.monotonic() - since >= CHECKS_UNTIL_OVER * SECONDS_BETWEEN_CHECKS:
+            about = f"sacct says {state.name}" if state.name else "sacct does not know it"
+            self.report_once(record, "unlisted", f"is not listed by squeue, and {about}; it is not taken for over")
+
+    def finish(self, record: Record, state: State) -> None:
+        """Forget a job that is over; report it and tell Snakemake, unless it completed."""
+        self.states[record.job] = queue.COMPLETED if state.name == queue.COMPLETED else "FAILED"
+        if state.name != queue.COMPLETED:
+            logs = [f"its logs: {', '.join(record.logs)}", *first_errors(record.logs)] if record.logs else []
+            tell(f"job {record.job} {record.name} is over: {state}", logs)
+        with records.locked():
+            now = next((each for each in records.read() if each.token == record.token), None)
+            records.remove(record)
+            # as it is now: Snakemake may have submitted the job again, which has the same marker
+            if state.name != queue.COMPLETED and now and now.marker and Path(now.marker).parent.is_dir():
+                Path(now.marker).touch()
+
+    def report_reason(self, record: Record, state: State) -> None:
+        if state.reason not in USUAL_REASONS:
+            self.report_once(record, state.reason, f"waits: {state.reason}; scancel {record.job} gives it up")
+
+    def report_once(self, record: Record, what: str, text: str) -> None:
+        if (record.job, what) not in self.reported:
+            self.reported.add((record.job, what))
+            tell(f"job {record.job} {record.name} {text}")
+
+    def cancel_doubles(self, jobs: Mapping[str, Record], listed: Mapping[str, State]) -> None:
+        """Cancel what Slurm took late of a submission that was repeated."""
+        submitted = {record.token: job for job, record in jobs.items()}
+        for job, state in listed.items():
+            first = submitted.get(state.token, job)
+            if job != first and not state.final:
+                queue.cancel([job])
+                self.report_once(jobs[first], job, f"was submitted once more as {job}, which was cancelled")
+
+    def publish(self) -> None:
+        """Write the states for ``answer``."""
+        temporary = STATES.with_suffix(".part")
+        temporary.write_text(json.dumps(self.states))
+        temporary.replace(STATES)
+
+    def settle(self) -> list[str]:
+        """Check every second until the end of each job is known, but not for long, and stop.
+
+        Returns
+        -------
+        list of str
+            The jobs of which it is not.
+        """
+        began = time.monotonic()
+        self.pause = 1
+        while left := [record.job or record.name for record in records.read()]:
+            limit = SECONDS_TO_CLEAR_UP if "COMPLETING" in self.states.values() else SECONDS_TO_KNOW
+            if self.thread is None or time.monotonic() - began > limit:
+                break
+            with self.checked:
+                self.wake.set()
+                self.checked.wait(1)
+        self.stopped = True
+        return left
+
+
+def first_errors(logs: Sequence[str]) -> list[str]:
+    """Return the first line of each log that reports an error: ours, Python's, the launcher's or Slurm's."""
+    error = re.compile(
+        r"hpcmm: error:|\w*(Error|Interrupt)\b|\S*bash: line|ERROR:|YOUR APPLICATION TERMINATED|"
+        r"srun: error|slurmstepd\S*: error"
+    )
+    found: dict[str, None] = {}
+    for log in logs:
+        with suppress(OSError):
+            lines = Path(log).read_text(errors="replace").splitlines()
+            found |= dict.fromkeys([line.strip() for line in lines if error.match(line)][:1])
+    return list(found)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``jobs/bin/squeue`` or ``jobs/bin/sacct``.
+
+    The question of Snakemake's slurm executor is answered from what the watch found: the executor would forget
+    its jobs for ever if Slurm did not answer. Any other question goes to Slurm.
+    """
+    program, arguments = Path(argv[0]).name, argv[1:]
+    os.environ["HPCMM_JOBS"] = str(Path(argv[0]).resolve().parents[1])
+    asked_by_executor = "--name" in arguments and {"--format=%i|%T", "--format=JobIdRaw,State"} & set(arguments)
+    if asked_by_executor and Path(".snakemake").is_dir():
+        with suppress(FileNotFoundError):
+            print("".join(f"{job}|{state}\n" for job, state in json.loads(STATES.read_text()).items()), end="")
+        return 0
+    try:
+        reply = commands.call(program, *arguments)
+    except NotInstalled as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return 127
+    print(reply.output, end="", flush=True)
+    print(reply.errors, end="", file=sys.stderr)
+    return 124 if reply.status is None else reply.status

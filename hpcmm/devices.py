@@ -1,0 +1,63 @@
+"""Kinds of devices: what is known of each before one is opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Device:
+    """One kind of device, on which a variant runs.
+
+    Parameters
+    ----------
+    name : str
+        Config key and HDF5 value.
+    title : str
+        Its name in tables and figures.
+    backend : tuple of str
+        Module and class of its backend.
+    suffix : str
+        Of its kernels' source files.
+    accelerator : bool
+        Whether it has memory of its own and is allocated, one for each rank, beside the CPU.
+    libraries : tuple of str
+        Packages that hold the libraries which its baselines and exchanges call; a new version is measured again.
+    memory_mb : int
+        Host memory that a rank takes before any array, in MB.
+    prepare_seconds : float
+        Upper bound of loading or compiling a kernel.
+    flops_per_second, baseline_flops_per_second : float
+        Lower bounds for our kernels and for the library, from which the time limits of jobs follow.
+    """
+
+    name: str
+    title: str
+    backend: tuple[str, str]
+    suffix: str
+    accelerator: bool
+    libraries: tuple[str, ...]
+    memory_mb: int
+    prepare_seconds: float
+    flops_per_second: float
+    baseline_flops_per_second: float
+
+
+DEVICES = {
+    device.name: device
+    for device in (
+        Device("cpu", "CPU", ("hpcmm.backends.cpu.device", "CpuBackend"), ".c", False, ("numpy",), 500, 0.1, 1e9, 5e9),
+        Device(
+            "cuda",
+            "GPU",
+            ("hpcmm.backends.cuda.device", "CudaBackend"),
+            ".cu",
+            True,
+            (
+                *("cupy-cuda12x", "cupy-cuda13x", "nvidia-cublas", "nvidia-cublas-cu12", "nvidia-nccl-cu12"),
+                *("nvidia-nccl-cu13", "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "nvmath-python"),
+            ),
+            *(3000, 2, 5e10, 2e11),
+        ),
+    )
+}

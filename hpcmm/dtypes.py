@@ -1,0 +1,94 @@
+"""Element types: how each is stored, added up, judged and limited, one record a type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class DType:
+    """One element type.
+
+    Parameters
+    ----------
+    name : str
+        Config key, HDF5 value and table row; also the NumPy name of the type in which elements are stored.
+    c : str, or mapping of str to str
+        The stored type in C and CUDA, by device where these differ; kernels know it as ``REAL``.
+    accumulator : str
+        The type in which a kernel adds up products, as the name of another record; empty for the type itself.
+        Kernels know it as ``ACCUMULATOR``; scalars such as alpha are passed in it.
+    truth : str
+        NumPy name of the type in which references are computed.
+    fma_units : mapping of str to int
+        Fused multiply-adds of a multiprocessor (SM) per clock on its general units, by compute capability.
+        Source: table "Throughput of Native Arithmetic Instructions", CUDA C++ Programming Guide 12 (5.0 to 9.0)
+        and Best Practices Guide 13 (10.0, 12.0).
+    tensor_units : mapping of str to int
+        The same on tensor cores, where they multiply elements without rounding them first.
+        Source: the architecture papers of A100 (4 tensor cores per SM) and H100 (4).
+    """
+
+    name: str
+    c: str | Mapping[str, str] = field(hash=False)
+    accumulator: str = ""
+    truth: str = "float64"
+    fma_units: Mapping[str, int] = field(default_factory=dict, hash=False)
+    tensor_units: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return np.dtype(self.name).itemsize
+
+    @property
+    def is_integer(self) -> bool:
+        return np.issubdtype(np.dtype(self.name), np.integer)
+
+    @property
+    def unit_roundoff(self) -> float:
+        """Half the distance from 1 to the next larger number; 0 for integers."""
+        return 0.0 if self.is_integer else float(np.finfo(self.name).eps) / 2
+
+    def c_of(self, device: str) -> str:
+        """Return the stored type as a kernel of a device names it."""
+        return self.c if isinstance(self.c, str) else self.c[device]
+
+    @property
+    def sums(self) -> DType:
+        """The record of the accumulator."""
+        return DTYPES[self.accumulator] if self.accumulator else self
+
+    @property
+    def poison(self) -> float:
+        """A value that no result has: NaN, or the least integer."""
+        return np.iinfo(self.name).min if self.is_integer else np.nan
+
+
+DTYPES = {
+    dtype.name: dtype
+    for dtype in (
+        DType("int32", "int"),
+        DType(
+            "float32",
+            "float",
+            fma_units={
+                **{"50": 128, "52": 128, "60": 64, "61": 128, "70": 64, "75": 64, "80": 64, "86": 128, "89": 128},
+                **{"90": 128, "100": 128, "120": 128},
+            },
+        ),
+        DType(
+            "float64",
+            "double",
+            truth="longdouble",
+            fma_units={
+                **{"50": 4, "52": 4, "60": 32, "61": 4, "70": 32, "75": 2, "80": 32, "86": 2, "89": 2},
+                **{"90": 64, "100": 64, "120": 2},
+            },
+            tensor_units={"80": 64, "90": 128},
+        ),
+    )
+}

@@ -1,0 +1,294 @@
+"""What decides the times and the verdict of a point, as one text that changes with any of it.
+
+It holds the point, the way of measuring, the variant's record, its source with the headers, and the code that
+prepares, launches, times and judges it, with the versions of the libraries behind it. Code is read as text and not
+imported, as planning needs neither MPI nor a GPU. Comments, docstrings, annotations and messages of errors do not
+count, nor does anything that only describes a result or bounds its duration.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import hashlib
+import importlib.metadata
+import inspect
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import hpcmm
+from hpcmm import kernels
+from hpcmm.devices import DEVICES
+from hpcmm.dtypes import DType
+from hpcmm.model import TEXTBOOK, Measuring, Operation, Point, Task, Variant
+from hpcmm.operations import task_of
+from hpcmm.parallel import ALGORITHMS
+from hpcmm.parallel.algorithm import Algorithm
+
+PACKAGE = Path(hpcmm.__file__).parent
+# A point's own records count, not the tables that hold all of them; those of results only carry what was found.
+TABLES = {"OPERATIONS", "ALGORITHMS", "DTYPES", "DEVICES", "LADDER"}
+RECORDS = "hpcmm.model"
+DESCRIBING = {"describe", "resources", "state", "survey", "simd_paths"}  # functions that no time depends on
+DESCRIPTIVE = {"change", "source", "deterministic", "arithmetic", "slow", "path", "library", "geometry"}  # of a variant
+MEASURING = [("hpcmm.bench.measure", name) for name in ("measure_point", "Problem", "draw_inputs")]
+
+Name = tuple[str, str]  # of a module, and of what it defines
+
+
+def digest(value: Any) -> str:
+    """Return a text that changes with a value of JSON's types or records, the same in every process."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=dataclasses.asdict).encode()).hexdigest()
+
+
+def forget() -> None:
+    """Forget what was read so far; sources may have changed since."""
+    for each in (_file_text, _definition, versions):
+        each.cache_clear()
+    _digests.clear()
+
+
+_digests: dict[tuple, str] = {}  # of tasks and algorithms, which many points share
+
+
+def of_point(point: Point, measuring: Measuring, transport: str, share_gpu: bool) -> str:
+    """Return the fingerprint of a point: 16 hexadecimal digits.
+
+    Parameters
+    ----------
+    point : Point
+    measuring : Measuring
+    transport : str
+        The config's choice; it counts where ranks exchange anything.
+    share_gpu : bool
+        It counts where several ranks may share one.
+    """
+    task = task_of(point)
+    device = DEVICES[task.variant.device]
+    baseline = task.operation.baseline(device.name, task.dtype)
+    parts = [
+        *(point.key, measuring, versions(device.libraries)),
+        *(of_task(task), of_task(dataclasses.replace(task, variant=baseline, tile=0))),
+        *(of_algorithm(ALGORITHMS[name]) for name in (point.algorithm, TEXTBOOK)),
+        transport if point.algorithm != TEXTBOOK else "",
+        share_gpu and point.ranks > 1 and device.accelerator,
+    ]
+    return digest(parts)[:16]
+
+
+def of_task(task: Task) -> str:
+    """Return a digest of what prepares, launches, times and judges a task."""
+    # records are told apart by identity, as comparing them takes longer than all the rest
+    key = (id(task.operation), id(task.variant), task.dtype)
+    if key not in _digests:
+        _digests[key] = _of_task(task.operation, task.variant, task.element)
+    return _digests[key]
+
+
+def _of_task(operation: Operation, variant: Variant, element: DType) -> str:
+    geometry = variant.geometry_of(element.name)
+    functions = [operation.draw, operation.reference, operation.arguments, variant.library]
+    roots = [*MEASURING, DEVICES[variant.device].backend, *map(defined, filter(None, functions))]
+    roots += [defined(type(geometry))] if geometry else []
+    helpers = sorted(kernels.FOLDER.glob("*" + DEVICES[variant.device].suffix))
+    parts = [
+        {f.name: getattr(variant, f.name) for f in dataclasses.fields(variant) if f.name not in DESCRIPTIVE},
+        dataclasses.asdict(geometry) if dataclasses.is_dataclass(geometry) else None,
+        [bound(each) for each in functions],
+        [element.name, element.c_of(variant.device), element.accumulator, element.truth],
+        operation.macros.get(variant.device, {}),
+        [dataclasses.asdict(operand) for operand in operation.operands],
+        of_source(operation, variant),
+        [without_comments(each.read_text()) for each in helpers],  # what empties caches and keeps a device busy
+        of_code(roots),
+    ]
+    return digest(parts)
+
+
+def of_algorithm(algorithm: Algorithm) -> str:
+    """Return a digest of the code that distributes an operation by an algorithm."""
+    key = (id(algorithm),)
+    if key not in _digests:
+        folder = PACKAGE / "parallel" / "transports"
+        modules = [f"hpcmm.parallel.transports.{path.stem}" for path in sorted(folder.glob("[a-z]*.py"))]
+        transports = [(module, name) for module in modules for name in _module(module)[0]]
+        _digests[key] = of_code([defined(algorithm.distribution), *transports])
+    return _digests[key]
+
+
+def of_source(operation: Operation, variant: Variant) -> str:
+    """Return a digest of a variant's source and headers without comments; empty for a library.
+
+    The instructions that ``HPCMM_SIMD`` asks for count where the source reads it.
+    """
+    if variant.baseline:
+        return ""
+    path = kernels.source(operation, variant)
+    texts = [without_comments(file.read_text()) for file in (path, *kernels.headers(path))]
+    chosen = os.environ.get("HPCMM_SIMD", "widest") if any("HPCMM_SIMD" in text for text in texts) else None
+    return digest([texts, chosen])
+
+
+def without_comments(source: str) -> str:
+    """Return C or CUDA without comments, and with one blank for each space between words.
+
+    >>> without_comments('int a; // one\\nchar *s = "//"; /* two */')
+    'int a; char *s = "//";'
+    """
+    pattern = r'("(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\')|//[^\n]*|/\*.*?\*/'
+    lines = re.sub(pattern, lambda match: match[1] or " ", source, flags=re.DOTALL).splitlines()
+    return " ".join(" ".join(line.split()) for line in lines).strip()
+
+
+@functools.cache
+def versions(packages: tuple[str, ...]) -> dict[str, str]:
+    """Return the versions of those packages that are installed."""
+    found = {}
+    for name in packages:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def defined(value: Callable) -> Name:
+    """Return where a function or class is defined; of a partial, its function."""
+    value = value.func if isinstance(value, functools.partial) else value
+    return value.__module__, value.__qualname__.partition(".")[0]
+
+
+def bound(value: Callable | None) -> list:
+    """Return what a partial binds."""
+    return [list(value.args), value.keywords] if isinstance(value, functools.partial) else []
+
+
+# --- code as text --------------------------------------------------------------------------------------------------
+
+
+def of_code(roots: Iterable[Name]) -> str:
+    """Return a digest of definitions and of all of this package that they refer to by name."""
+    found: dict[Name, str] = {}
+    waiting = list(roots)
+    while waiting:
+        name = waiting.pop()
+        if name in found or name[0] == RECORDS or name[1] in TABLES | DESCRIBING:
+            continue
+        found[name], references = _definition(*name)
+        waiting += references
+    return digest(sorted((*name, text) for name, text in found.items()))
+
+
+@functools.cache
+def _definition(module: str, name: str) -> tuple[str, tuple[Name, ...]]:
+    """Return a definition as a text, and what it refers to; nothing of what is defined elsewhere."""
+    own, imported = _module(module)
+    if name in imported and name not in own:
+        return "", (imported[name],) if imported[name][1] else ()
+    if name not in own:
+        return "", ()
+    text, names, attributes = own[name]
+    references = [(module, each) for each in names if each in own]
+    references += [imported[each] for each in names if each not in own and each in imported and imported[each][1]]
+    references += [(imported[of][0], each) for of, each in attributes if of in imported and not imported[of][1]]
+    return text, tuple(references)
+
+
+def _module(module: str) -> tuple[dict[str, tuple], dict[str, Name]]:
+    """Return what a module defines, and what it imports of this package: name to (module, name or nothing)."""
+    definitions, imports = _parsed(_file_text(module))
+    imported = {}
+    for name, (source, original) in imports.items():
+        inside = f"{source}.{original}"
+        whole = _path(inside).exists() or _path(f"{inside}.__init__").exists()
+        imported[name] = (inside, "") if whole else (source, original)
+    return definitions, imported
+
+
+@functools.cache
+def _parsed(text: str) -> tuple[dict[str, tuple], dict[str, Name]]:
+    """Return what a text defines at its top level, and what it imports of this package wherever it does.
+
+    Of each definition: a text without what does not count, and the names and attributes of names in it.
+    """
+    tree = ast.parse(text)
+    imports = {
+        each.asname or each.name: (node.module, each.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "hpcmm"
+        for each in node.names
+    }
+    definitions: dict[str, tuple] = {}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            defines = [node.name]
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            defines = [each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+        else:
+            continue
+        bare = Bare().visit(node)
+        if bare is None:
+            continue
+        names = dict.fromkeys(each.id for each in ast.walk(bare) if isinstance(each, ast.Name))
+        attributes = dict.fromkeys(
+            (each.value.id, each.attr)
+            for each in ast.walk(bare)
+            if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name)
+        )
+        definitions |= dict.fromkeys(defines, (ast.dump(bare), tuple(names), tuple(attributes)))
+    return definitions, imports
+
+
+@functools.cache
+def _file_text(module: str) -> str:
+    """Return the source of a module: of this package under ``PACKAGE``, of an extension from where it was loaded."""
+    if module.partition(".")[0] != "hpcmm":
+        return Path(inspect.getfile(sys.modules[module])).read_text()
+    path = _path(module)
+    return (path if path.exists() else _path(f"{module}.__init__")).read_text()
+
+
+def _path(module: str) -> Path:
+    return PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py")
+
+
+class Bare(ast.NodeTransformer):
+    """Removes docstrings, annotations, messages of errors, and functions that only describe."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST | None:
+        if node.name in DESCRIBING:
+            return None
+        for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+            argument.annotation = None
+        node.returns = None
+        return self._without_docstring(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        return self._without_docstring(node)
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        return ast.Raise()
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        self.generic_visit(node)
+        node.annotation = ast.Constant("")
+        return node
+
+    def _without_docstring(self, node: Any) -> ast.AST:
+        self.generic_visit(node)
+        if ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:]
+        return node
+
+
+def of_profile(points: Iterable[Point], cache: str, seed: int) -> str:
+    """Return what changes when a profile has to be taken again."""
+    points = list(points)
+    return digest([[point.key for point in points], [of_task(task_of(point)) for point in points], cache, seed])

@@ -1,0 +1,375 @@
+"""From the experiment's config to batches of points, with what each should take and when it has to run again.
+
+The plan depends on the planner's machine in one way only: batches that cannot run there are left out, each with
+its reason.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hpcmm.backends import ANY, Machine
+from hpcmm.devices import DEVICES
+from hpcmm.experiment import extensions, fingerprint
+from hpcmm.experiment.config import ConfigError, Sweep, validated
+from hpcmm.experiment.durations import STARTUP_SECONDS, placing_seconds, point_seconds
+from hpcmm.experiment.fingerprint import digest, of_point, of_profile
+from hpcmm.model import TEXTBOOK, Batch, Measuring, Point, Variant, spread_name
+from hpcmm.operations import OPERATIONS
+from hpcmm.parallel import algorithm_of
+from hpcmm.parallel.algorithm import Algorithm
+from hpcmm.parallel.memory import GIB, largest_need
+
+MOST_HOURS = 720  # that a point may be planned to take at most
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every batch of an experiment, and why some of them are left out (batch name to reason)."""
+
+    batches: tuple[Batch, ...]
+    left_out: Mapping[str, str]
+    measuring: Measuring
+    share_gpu: bool
+    transport: str
+    config: Mapping[str, Any]
+
+    @property
+    def to_measure(self) -> list[Batch]:
+        return [batch for batch in self.batches if batch.name not in self.left_out]
+
+    def batch(self, name: str) -> Batch:
+        for batch in self.batches:
+            if batch.name == name:
+                return batch
+        raise ConfigError(f"no batch {name!r}; planned are: {', '.join(b.name for b in self.batches)}")
+
+    @property
+    def fingerprint(self) -> str:
+        return digest(dataclasses.asdict(self))
+
+    def omitted(self) -> list[dict[str, Any]]:
+        """Rows for the store's group of that name."""
+        rows = dict.fromkeys(
+            (batch.sweep, spread_name(point.variant, point.algorithm), batch.ranks, self.left_out[batch.name])
+            for batch in self.batches
+            if batch.name in self.left_out
+            for point in batch.points
+        )
+        return [dict(zip(("sweep", "variant", "ranks", "reason"), row, strict=True)) for row in rows]
+
+    @property
+    def profiled(self) -> dict[str, tuple[Point, ...]]:
+        """What Nsight Compute is to look at, by operation; empty unless the config asks for it.
+
+        It is the floating-point part of the sweep with the most GPU variants, on one GPU at its largest size.
+        Of operations that have their kernels in common it looks at the first.
+        """
+        found = {}
+        for operation in OPERATIONS if self.config.get("profile") else ():
+            if any(OPERATIONS[operation].kernels == OPERATIONS[other].kernels for other in found):
+                continue
+            sweeps: dict[str, list[Point]] = {}
+            for batch in self.to_measure:
+                if (batch.operation, batch.ranks) == (operation, 1) and DEVICES[batch.device].accelerator:
+                    own = [point for point in batch.points if point.algorithm == TEXTBOOK]
+                    floating = [point for point in own if point.dtype.startswith("float")]
+                    sweeps.setdefault(batch.sweep, []).extend(floating)
+            points = max(sweeps.values(), key=lambda points: len({point.variant for point in points}), default=[])
+            if points:
+                largest = max((point.shape for point in points), key=math.prod)
+                chosen = [point for point in points if point.shape == largest]
+                found[operation] = tuple(sorted(chosen, key=lambda point: point.dtype))  # which share their inputs
+        return found
+
+    def points_to_profile(self, operation: str) -> tuple[Point, ...]:
+        profiled = self.profiled
+        if operation not in profiled:
+            raise ConfigError(f"no profile of {operation!r} is planned; planned are: {', '.join(profiled) or 'none'}")
+        return profiled[operation]
+
+    def profile_fingerprint(self, operation: str) -> str:
+        """What changes when a profile has to be taken again."""
+        return of_profile(self.points_to_profile(operation), self.measuring.cache, self.measuring.seed)
+
+    def unprofiled(self) -> list[dict[str, str]]:
+        """Rows for the store's group of that name: operations that are not to be profiled, and why."""
+        rows, profiled = [], self.profiled
+        for operation in dict.fromkeys(batch.operation for batch in self.batches):
+            of_operation = [batch for batch in self.batches if batch.operation == operation]
+            batches = [batch for batch in of_operation if DEVICES[batch.device].accelerator]
+            reasons = [self.left_out[batch.name] for batch in batches if batch.name in self.left_out]
+            reasons.append("no GPU variant is measured in floating point on one rank")
+            shared = [other for other in profiled if OPERATIONS[other].kernels == OPERATIONS[operation].kernels]
+            if shared:
+                reasons = [f"the kernels are those of {shared[0]}"]
+            if not self.config.get("profile"):
+                reasons = ["not asked for: make profile, or --config profile=true"]
+            if operation not in profiled:
+                rows.append({"operation": operation, "reason": reasons[0]})
+        return rows
+
+    def write(self, path: Path) -> None:
+        """Write the plan as JSON.
+
+        Raises
+        ------
+        ConfigError
+            If the folder or the file cannot be written; the message has its path.
+        """
+        temporary = path.with_suffix(".tmp")
+        entry = dataclasses.asdict(self) | {"fingerprint": self.fingerprint}
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(json.dumps(entry, indent=1) + "\n")
+            temporary.replace(path)
+        except FileExistsError as error:
+            raise ConfigError(f"{error.filename}: not a folder; remove it, or write elsewhere") from error
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def read(path: Path) -> Plan:
+    """Read a plan that ``Plan.write`` wrote.
+
+    Raises
+    ------
+    ConfigError
+        If there is none, or one of another version, or one that is damaged.
+    """
+    try:
+        entry = json.loads(path.read_text(encoding="utf-8"))
+        fingerprint = entry["fingerprint"]
+        del entry["fingerprint"]
+        if fingerprint != digest(entry):
+            raise ValueError("not as it was written")
+        return from_json(entry)
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: no such file; a run writes it when it starts") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ConfigError(f"{path}: not a plan of this version of hpcmm; start the run again") from error
+
+
+def from_json(entry: dict[str, Any]) -> Plan:
+    extensions.load_named(entry["config"])
+    for batch in entry["batches"]:
+        batch |= {name: tuple(batch[name]) for name in ("fingerprints", "predicted")}
+        batch["points"] = tuple(Point(**point | {"shape": tuple(point["shape"])}) for point in batch["points"])
+    entry["batches"] = tuple(Batch(**batch) for batch in entry["batches"])
+    return Plan(**entry | {"measuring": Measuring(**entry["measuring"])})
+
+
+def make(config: Mapping[str, Any], machine: Machine = ANY) -> Plan:
+    """Plan an experiment.
+
+    Parameters
+    ----------
+    config : mapping
+        What config.yaml holds.
+    machine : Machine
+        Where it is to run; by default a cluster that has all that the config asks for.
+
+    Raises
+    ------
+    ConfigError
+        With everything that is wrong.
+    """
+    fingerprint.forget()
+    extensions.load_named(config)
+    config, sweeps = validated(config)
+    measuring = Measuring(**config["measuring"])
+    share_gpu, transport = config["share_gpu"], config["transport"]
+    longest = 60 * config["job_minutes"]
+    batches: list[Batch] = []
+    problems: list[str] = []
+    for name, sweep in sweeps.items():
+        try:
+            own = list(sweep_batches(name, sweep, measuring, transport, share_gpu, longest))
+            batches += own
+            problems += too_long(sweep.place, own)
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(*problems)
+    left_out = {
+        batch.name: reason
+        for batch in batches
+        if (reason := reason_to_leave_out(batch, config["backends"], share_gpu, machine))
+    }
+    if not set(left_out) < {batch.name for batch in batches}:
+        reasons = "; ".join(sorted(set(left_out.values()))) or "no sweep has a size at this scale"
+        raise ConfigError(f"nothing is left to measure: {reasons}")
+    return Plan(tuple(batches), left_out, measuring, share_gpu, transport, config)
+
+
+def reason_to_leave_out(batch: Batch, backends: str, share_gpu: bool, machine: Machine) -> str:
+    """Return why a batch is not measured; empty if it is.
+
+    ``backends`` says which devices to measure, ``machine`` what can run. What cannot run is left out in any case.
+    More CPU ranks than cores can run, but share cores: only ``auto`` leaves them out.
+    """
+    if backends not in ("auto", batch.device):
+        return f"the config asks for backends: {backends}"
+    if machine.missing.get(batch.device):
+        return machine.missing[batch.device]
+    count = machine.count.get(batch.device, batch.ranks)
+    accelerator = DEVICES[batch.device].accelerator
+    if accelerator and batch.ranks > count and not share_gpu:
+        return f"{batch.ranks} ranks need a GPU each and this machine has {count} (share_gpu: false)"
+    if not accelerator and batch.ranks > count and backends == "auto":
+        return (
+            f"{batch.ranks} ranks need a core each and this machine has {count} "
+            f"(backends: {batch.device} measures all the same)"
+        )
+    operation = OPERATIONS[batch.operation]
+    for algorithm in (algorithm_of(operation, name) for name in {point.algorithm for point in batch.points}):
+        if algorithm.package and importlib.util.find_spec(algorithm.package) is None:
+            return f"{algorithm.package} is not installed (extra {algorithm.name})"
+    return ""
+
+
+def too_large(planned: Plan, machine: Machine) -> dict[Point, str]:
+    """Return the points that do not fit into a machine's memory, each with what it needs.
+
+    A job finds out by itself what is free, and leaves these out; this tells before.
+    """
+    found = {}
+    for batch in planned.to_measure:
+        for point in batch.points:
+            algorithm = algorithm_of(OPERATIONS[batch.operation], point.algorithm)
+            in_host_memory = not DEVICES[batch.device].accelerator
+            needs = largest_need(
+                algorithm, OPERATIONS[batch.operation], point.shape, point.dtype, batch.ranks, in_host_memory
+            )
+            for device, need in (("cpu", needs[0]), (batch.device, needs[1])):
+                has = machine.memory.get(device, need)
+                if need > has:
+                    memory = f"{DEVICES[device].title} memory"
+                    found[point] = f"needs {need / GIB:.3g} GiB of {memory}, this machine has {has / GIB:.3g}"
+    return found
+
+
+def too_long(place: str, batches: Sequence[Batch]) -> list[str]:
+    """The problem of a sweep whose longest point may take more than ``MOST_HOURS``."""
+    points = [each for batch in batches for each in zip(batch.predicted, batch.points, strict=True)]
+    seconds, point = max(points, key=lambda each: each[0], default=(0.0, None))
+    if seconds <= 3600 * MOST_HOURS:
+        return []
+    return [
+        f"{place}: {point.name} may take {seconds / 3600:,.0f} h; allowed: at most {MOST_HOURS} h a point; "
+        "take a smaller size, or leave out this variant"
+    ]
+
+
+def sweep_batches(
+    name: str, sweep: Sweep, measuring: Measuring, transport: str, share_gpu: bool, longest: float
+) -> Iterator[Batch]:
+    """Plan a sweep: for each device and number of ranks a batch, or several where it would take too long."""
+    operation, entry = sweep.operation, sweep.entry
+    problems = itertools.product(sweep.shapes, sweep.dtypes, dict.fromkeys([*entry.get("pinned", []), True]))
+    order = {problem: i for i, problem in enumerate(problems)}
+    devices = dict.fromkeys(variant.device for variant in sweep.variants)
+    packages = sorted({algorithm.package for algorithm in sweep.algorithms})  # what may be missing has jobs of its own
+    for device, ranks in itertools.product(devices, entry.get("ranks", [1])):
+        parts: list[list[tuple[Point, float]]] = []
+        for package in packages:
+            points = [
+                point
+                for variant in sweep.variants
+                if variant.device == device
+                for algorithm in sweep.algorithms
+                if algorithm.package == package and algorithm.takes(variant)
+                for point in variant_points(sweep, variant, algorithm, ranks)
+            ]
+            points.sort(key=lambda point: order[problem_of(point)])
+            parts += split(points, measuring, longest)
+        for number, part in enumerate(parts, 1):
+            members, predicted = zip(*part, strict=True)
+            fingerprints = tuple(of_point(point, measuring, transport, share_gpu) for point in members)
+            yield Batch(
+                sweep=name,
+                operation=operation.name,
+                device=device,
+                ranks=ranks,
+                part=number,
+                points=members,
+                fingerprints=fingerprints,
+                predicted=predicted,
+                seconds=STARTUP_SECONDS + sum(predicted),
+                fingerprint=digest(fingerprints),
+            )
+
+
+def variant_points(sweep: Sweep, variant: Variant, algorithm: Algorithm, ranks: int) -> list[Point]:
+    """The points of a variant on a number of ranks: its shapes in its types, with each value of what it can vary."""
+    place, entry, operation = sweep.place, sweep.entry, sweep.operation
+    own = [dtype for dtype in sweep.dtypes if dtype in operation.dtypes_of(variant)]
+    tiles = [tile for tile in entry.get("tiles", variant.tiles[-1:]) if tile in variant.tiles] if variant.tiles else [0]
+    copies = DEVICES[variant.device].accelerator and algorithm.name == TEXTBOOK
+    points = [
+        Point(operation.name, variant.name, shape, dtype, ranks, sweep.scalars, algorithm.name, tile, pinned)
+        for shape, dtype, tile, pinned in itertools.product(
+            sweep.shapes, own, tiles, entry.get("pinned", [None]) if copies else [None]
+        )
+    ]
+    if variant.exact and not entry.get("allow_fail", False):
+        even = [point for point in points if comes_out_even(point)]
+        if "variants" in entry and even != points:
+            refuse_ragged(place, next(point for point in points if point not in even))
+        points = even
+    return points
+
+
+def problem_of(point: Point) -> tuple:
+    """What points of a sweep that share their inputs have in common."""
+    return point.shape, point.dtype, point.page_locked
+
+
+def split(points: Sequence[Point], measuring: Measuring, longest: float) -> Iterator[list[tuple[Point, float]]]:
+    """Divide points into parts that should take at most ``longest`` seconds, each point with its own.
+
+    A problem is divided only if it is longer than a job may be: its inputs are drawn again in each part.
+    """
+    part: list[tuple[Point, float]] = []
+    total = STARTUP_SECONDS
+    for _, group in itertools.groupby(points, problem_of):
+        members = list(group)
+        placing = placing_seconds(members[0])
+        times = [point_seconds(point, measuring) for point in members]
+        whole = placing + sum(times)
+        for i, (point, seconds) in enumerate(zip(members, times, strict=True)):
+            if i == 0:
+                seconds += placing
+            undivided = i == 0 and STARTUP_SECONDS + whole <= longest
+            if part and total + (whole if undivided else seconds) > longest:
+                yield part
+                part, total = [], STARTUP_SECONDS
+                seconds += placing * (i > 0)
+            part.append((point, seconds))
+            total += seconds
+    if part:
+        yield part
+
+
+def comes_out_even(point: Point) -> bool:
+    """Whether the tile divides every dimension, on every rank."""
+    return all(size % point.tile == 0 for size in point.shape) and point.shape[0] % (point.tile * point.ranks) == 0
+
+
+def refuse_ragged(place: str, point: Point) -> NoReturn:
+    """Refuse a size that its variant would get wrong."""
+    shape = "x".join(map(str, point.shape))
+    raise ConfigError(
+        f"{place}: {point.variant} needs multiples of its tile, {point.tile}, on each rank; {shape} on "
+        f"{point.ranks} is none: leave it out, or set allow_fail: true to see it FAIL"
+    )

@@ -1,0 +1,104 @@
+"""Merge the results of all jobs of a plan into one file, with what was left out and what failed."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from hpcmm import store
+from hpcmm.bench.journal import so_far
+from hpcmm.cluster.watch import first_errors
+from hpcmm.experiment import plan
+from hpcmm.model import Batch, HpcmmError, spread_name
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, epilog="Exit status: 0, or 1 if a job failed; the file has the rest all the same."
+    )
+    parser.add_argument("--results", type=Path, required=True, help="folder with plan.json, raw/, profiles/ and logs/")
+    parser.add_argument("--output", type=Path, required=True, help="HDF5 file to write")
+    arguments = parser.parse_args()
+    try:
+        failed = collect(plan.read(arguments.results / "plan.json"), arguments.results, arguments.output)
+    except HpcmmError as error:
+        print(f"hpcmm: error: {error}", file=sys.stderr)
+        return 1
+    for each in failed:
+        print(f"hpcmm: error: {each}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def collect(planned: plan.Plan, results: Path, target: Path) -> list[str]:
+    """Write all finished points of a plan into one file; what failed goes into ``omitted`` with its reason.
+
+    Finished points of a job that failed are included. If anything failed, the file is dated before its inputs:
+    the next run of the workflow then makes it anew, even if its plan no longer has the job that failed.
+
+    Parameters
+    ----------
+    planned : Plan
+    results : Path
+        Folder with ``raw/``, ``profiles/`` and ``logs/``.
+    target : Path
+        HDF5 file to write.
+
+    Returns
+    -------
+    list of str
+        A line for each job that failed.
+    """
+    parts, omitted, unprofiled, failed = [], planned.omitted(), planned.unprofiled(), []
+    for batch in planned.to_measure:
+        finished, reasons = salvaged(results, batch)
+        parts += finished
+        if reasons:
+            reason = next(iter(reasons.values())).removeprefix(f"{batch.name}: ")
+            failed.append(f"{batch.name}: {len(reasons)} of {len(batch.points)} points missing: {reason}")
+        for point, fingerprint in zip(batch.points, batch.fingerprints, strict=True):
+            if fingerprint in reasons:
+                variant, reason = spread_name(point.variant, point.algorithm), f"failed: {reasons[fingerprint]}"
+                omitted.append({"sweep": batch.sweep, "variant": variant, "ranks": batch.ranks, "reason": reason})
+    for operation in planned.profiled:
+        path = results / "profiles" / f"{operation}.h5"
+        if path.exists():
+            parts.append(store.read(path))
+        else:
+            reason = why_it_ended(results, f"profiles/{operation}")
+            failed.append(f"profile of {operation}: {reason}")
+            unprofiled.append({"operation": operation, "reason": f"failed: {reason}"})
+    store.merge([], target, omitted, unprofiled, parts=parts)
+    inputs = [path.stat().st_mtime for folder in ("raw", "profiles") for path in (results / folder).rglob("*.h5")]
+    if failed and inputs:
+        os.utime(target, (min(inputs) - 1, min(inputs) - 1))
+    return failed
+
+
+def salvaged(results: Path, batch: Batch) -> tuple[list[store.Groups], dict[str, str]]:
+    """Return the finished points of a batch, and by fingerprint why the others are missing."""
+    output = results / "raw" / f"{batch.name}.h5"
+    try:
+        groups, failed = so_far(output, batch)
+    except store.StoreError as error:
+        return [], dict.fromkeys(batch.fingerprints, str(error))
+    names = {fingerprint: point.name for fingerprint, point in zip(batch.fingerprints, batch.points, strict=True)}
+    if output.exists():
+        ending = f"{output} is of other code or another way of measuring; delete it and run again"
+    else:
+        ending = f"{batch.name}: {why_it_ended(results, batch.name)}"
+    return [groups], {each: f"{names[each]}: {reason}" if reason else ending for each, reason in failed.items()}
+
+
+def why_it_ended(results: Path, name: str) -> str:
+    """Return the line of a job's log that says why it failed."""
+    log = results / "logs" / f"{name}.log"
+    if not log.exists() or log.stat().st_mtime < (results / "plan.json").stat().st_mtime:
+        return "its job did not start"
+    errors = first_errors([str(log)])
+    if not errors:
+        return f"its job ended without an error message; its log is {log}"
+    return errors[0].removeprefix("hpcmm: error: ").removeprefix(f"{name}: ")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""Measure one batch of a plan. Run as ``mpiexec -n R python -m mpi4py -m hpcmm.jobs.measure ...``."""
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+
+# The variant and the baseline take turns in one process. Idle threads of the one's pool must sleep
+# at once instead of spinning on the cores that the other is measured on; both read this when loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+
+from hpcmm.bench.job import measure_batch
+from hpcmm.experiment import plan
+from hpcmm.experiment.config import ConfigError
+from hpcmm.model import HpcmmError
+from hpcmm.parallel import world
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--plan", type=Path, required=True, help="plan.json, as the workflow writes it")
+    parser.add_argument("--batch", required=True, help="name of the batch: <sweep>/<device>-r<ranks>-<part>")
+    parser.add_argument("--output", type=Path, required=True, help="HDF5 file to write")
+    parser.add_argument(
+        "--patience",
+        metavar="SECONDS",
+        type=float,
+        default=300,
+        help="what a point may take beyond what the plan predicts, before all ranks are ended (default: 300)",
+    )
+    arguments = parser.parse_args()
+    try:
+        comm = world.world()
+        # what Slurm sends before it kills: rank 0 has the time to say so in the journal, and ends the others
+        signal.signal(signal.SIGTERM, signal.SIG_IGN if comm.rank else lambda *_: sys.exit(143))
+        planned = plan.read(arguments.plan)
+        batch = planned.batch(arguments.batch)
+        if comm.size != batch.ranks:
+            raise ConfigError(f"batch {batch.name} wants {batch.ranks} ranks, but MPI started {comm.size}")
+        with world.Watchdog(comm, arguments.patience) as watchdog:
+            missing = measure_batch(
+                comm,
+                batch,
+                planned.measuring,
+                planned.share_gpu,
+                planned.config,
+                arguments.output,
+                planned.transport,
+                watchdog.expect,
+            )
+    except HpcmmError as error:
+        world.abort(f"{arguments.batch}: {error}")
+    if missing:
+        if comm.rank == 0:
+            points = "\n  ".join(missing)
+            print(
+                f"hpcmm: error: {batch.name}: {len(missing)} of {len(batch.points)} points could not be measured:\n"
+                f"  {points}\nThe others are kept: start it again to try these once more.",
+                file=sys.stderr,
+            )
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

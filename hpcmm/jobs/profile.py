@@ -1,0 +1,33 @@
+"""Profile each GPU variant of an operation once with Nsight Compute; record the reason where that is impossible."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from hpcmm.bench import profiling
+from hpcmm.experiment import plan
+from hpcmm.model import HpcmmError
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--plan", type=Path, required=True, help="plan.json, as the workflow writes it")
+    parser.add_argument("--operation", required=True, help="operation whose GPU variants are profiled")
+    parser.add_argument("--output", type=Path, required=True, help="HDF5 file to write")
+    arguments = parser.parse_args()
+    watched = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.profiled"]
+    watched += ["--plan", arguments.plan, "--operation", arguments.operation]
+    try:
+        planned = plan.read(arguments.plan)
+        points = planned.points_to_profile(arguments.operation)
+        cold = planned.measuring.cache == "cold"
+        reason = profiling.profile(arguments.operation, points, cold, watched, arguments.output)
+    except HpcmmError as error:
+        print(f"hpcmm: error: {error}", file=sys.stderr)
+        return 1
+    print(f"profile of {arguments.operation}: {reason or f'{len(points)} points'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+// Matrix product, GPU rung: the terms of a tile of C are split among warps of a block and blocks of a cluster.
+//
+// For small products there are fewer tiles of C than SMs. Here a block's warps form SLICES groups, each with its own
+// part of the terms and the whole tile, and PARTS blocks, a cluster, divide the terms of a tile. Groups add up through
+// shared memory, blocks through that of each other (distributed shared memory): each sends to the others what they
+// add up, and has its share of the tile in the end. That needs no workspace, no atomics and no second kernel, and
+// the order of additions is fixed. Needs compute capability 9.0.
+
+#include "matmul/fma_tile.cuh"
+
+template <int E>
+__device__ void product(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb, float beta,
+                        float *C, int ldc)
+{
+    extern __shared__ __align__(128) float shared[];
+    using T = Tile<E>;
+    constexpr int SHARE = (T::OWN + PARTS - 1) / PARTS;  // of a thread's fragments, those that a block adds up
+    const int rank = blockIdx.z, first_row = blockIdx.y * ROWS, first_column = blockIdx.x * COLUMNS;
+    if (PARTS > 1)
+        barrier_cluster_arrive();  // this block runs
+    T tile(shared, lda, ldb);
+    const int stages = (k + DEPTH - 1) / DEPTH;
+    const int from = (long long)stages * rank / PARTS, to = (long long)stages * (rank + 1) / PARTS;
+    tile.seek(A, B, m, n, first_row, first_column, from * DEPTH, min(k, to * DEPTH));
+    tile.start();
+    tile.multiply(to - from);
+    Vector sums[T::OWN];
+    tile.add_slices(sums);
+
+    // The block of a rank adds up fragments rank, rank + PARTS, ... of each thread. C is read before they are there.
+    const Result result(C, m, n, ldc);
+    Vector before[SHARE] = {}, total[SHARE];
+    if (beta != 0)
+#pragma unroll
+        for (int i = 0; i < SHARE; ++i)
+            if (i * PARTS + rank < T::OWN)
+                before[i] = result.load(first_row + tile.row_of(i * PARTS + rank), first_column + tile.column_of(i * PARTS + rank));
+    if (PARTS == 1)
+#pragma unroll
+        for (int i = 0; i < SHARE; ++i)
+            total[i] = sums[i];
+    else {
+        Vector *const exchange = (Vector *)(shared + SLICES * STAGES * T::STAGE) + threadIdx.x;  // [PARTS][SHARE][BLOCK]
+        barrier_cluster_wait();  // all blocks run
+#pragma unroll
+        for (int f = 0; f < T::OWN; ++f)
+            st_shared_cluster_v4(mapa(exchange + (rank * SHARE + f / PARTS) * BLOCK, f % PARTS), *(const float4 *)&sums[f]);
+        barrier_cluster_arrive();
+        barrier_cluster_wait();
+#pragma unroll
+        for (int i = 0; i < SHARE; ++i) {
+            if (T::OWN % PARTS != 0 && i * PARTS + rank >= T::OWN)
+                continue;
+            total[i] = exchange[i * BLOCK];
+#pragma unroll
+            for (int p = 1; p < PARTS; ++p) {
+                const Vector other = exchange[(p * SHARE + i) * BLOCK];
+#pragma unroll
+                for (int e = 0; e < 4; ++e)
+                    total[i].of[e] += other.of[e];
+            }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < SHARE; ++i)
+        if (T::OWN % PARTS == 0 || i * PARTS + rank < T::OWN)
+            result.store(first_row + tile.row_of(i * PARTS + rank), first_column + tile.column_of(i * PARTS + rank), alpha,
+                         total[i], beta, before[i]);
+}
+
+extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK, 1)
+    matmul(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb, float beta, float *C, int ldc)
+{
+    if ((lda | ldb | n | k) % 4 == 0 && ((size_t)A | (size_t)B) % 16 == 0)
+        product<4>(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
+    else
+        product<1>(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
+}

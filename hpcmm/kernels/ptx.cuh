@@ -1,0 +1,201 @@
+// PTX instructions that CUDA C++ has no function for, one function each, named as in the PTX ISA.
+//
+// All PTX of the rungs is here. On a CPU tests/cuda_on_host.h defines the same functions, and this include guard.
+#ifndef PTX_CUH
+#define PTX_CUH
+
+// ---- asynchronous copies, compute capability 8.0 ----
+
+// Start a copy of BYTES (4, 8 or 16) from global to shared memory. It reads the first `valid` bytes of the source and
+// writes zeros for the rest. Copies of 16 bytes bypass the L1 cache.
+template <int BYTES> __device__ void cp_async(void *target, const void *source, int valid = BYTES)
+{
+    const unsigned address = __cvta_generic_to_shared(target);
+    if constexpr (BYTES == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(source), "r"(valid));
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(address), "l"(source), "n"(BYTES),
+                     "r"(valid));
+}
+
+// Commit this thread's copies since its last commit as one group.
+__device__ inline void cp_async_commit_group()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Wait until at most PENDING of this thread's latest groups are incomplete.
+template <int PENDING> __device__ void cp_async_wait_group()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+// ---- tensor cores: products of a warp, compute capability 8.0 ----
+//
+// c += a b, with a of 16 x 8, b of 8 x 8 and c of 16 x 8 elements. With g = lane / 4 and t = lane % 4 a lane holds
+//   a[0 .. 3]: rows g, g + 8, g, g + 8 in columns t, t, t + 4, t + 4
+//   b[0 .. 1]: rows t, t + 4 in column g
+//   c[0 .. 3]: rows g, g, g + 8, g + 8 in columns 2 t, 2 t + 1, 2 t, 2 t + 1
+
+// c += a b of 8 x 4 and 4 x 8 elements. A lane holds a in row g, column t, b in row t, column g, and c in row g,
+// columns 2 t and 2 t + 1.
+__device__ inline void mma_m8n8k4_f64(double &c0, double &c1, double a, double b)
+{
+    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+        : "+d"(c0), "+d"(c1)
+        : "d"(a), "d"(b));
+}
+
+// One instruction from compute capability 9.0 on, four of m8n8k4 before.
+__device__ inline void mma_m16n8k8_f64(double (&c)[4], const double (&a)[4], const double (&b)[2])
+{
+#if __CUDA_ARCH__ >= 900
+    asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
+        : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
+#else
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+        mma_m8n8k4_f64(c[i % 2 * 2], c[i % 2 * 2 + 1], a[i], b[i / 2]);
+#endif
+}
+
+// TF32 operands, float32 sums. The hardware ignores the last 13 bits of a and b and truncates sums.
+__device__ inline void mma_m16n8k8_tf32(float (&c)[4], const float (&a)[4], const float (&b)[2])
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
+          "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
+}
+
+// ---- tensor cores: products of a warpgroup, compute capability 9.0 alone ----
+
+#define FOUR(j) "+f"(c[j][0]), "+f"(c[j][1]), "+f"(c[j][2]), "+f"(c[j][3])
+#define ACCUMULATORS                                                                                                 \
+    FOUR(0), FOUR(1), FOUR(2), FOUR(3), FOUR(4), FOUR(5), FOUR(6), FOUR(7), FOUR(8), FOUR(9), FOUR(10), FOUR(11),    \
+        FOUR(12), FOUR(13), FOUR(14), FOUR(15)
+
+// Order earlier accesses to registers and shared memory before the products that follow.
+__device__ inline void wgmma_fence()
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+// Start c = a b + (scale_d ? c : 0), with a of 64 x 8 TF32 elements in registers, b of 8 x 128 in shared memory, at a
+// matrix descriptor, and c of 64 x 128 float32 elements. Warp w of the warpgroup has rows 16 w to 16 w + 15: with
+// g = lane / 4 and t = lane % 4 a lane holds
+//   a[0 .. 3]: rows g, g + 8, g, g + 8 in columns t, t, t + 4, t + 4
+//   c[j][0 .. 3]: rows g, g, g + 8, g + 8 in columns 8 j + 2 t, 8 j + 2 t + 1, 8 j + 2 t, 8 j + 2 t + 1
+__device__ inline void wgmma_mma_async_m64n128k8_tf32(float (&c)[16][4], const float (&a)[4], unsigned long long b,
+                                                      bool scale_d)
+{
+    asm volatile(
+        "{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %69, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {"
+        "%0, %1, %2, %3, %4, %5, %6, %7, "
+        "%8, %9, %10, %11, %12, %13, %14, %15, "
+        "%16, %17, %18, %19, %20, %21, %22, %23, "
+        "%24, %25, %26, %27, %28, %29, %30, %31, "
+        "%32, %33, %34, %35, %36, %37, %38, %39, "
+        "%40, %41, %42, %43, %44, %45, %46, %47, "
+        "%48, %49, %50, %51, %52, %53, %54, %55, "
+        "%56, %57, %58, %59, %60, %61, %62, %63}, "
+        "{%64, %65, %66, %67}, %68, scale_d, 1, 1;\n}"
+        : ACCUMULATORS
+        : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
+          "r"(__float_as_uint(a[3])), "l"(b), "r"((int)scale_d));
+}
+
+// Commit this warpgroup's products since its last commit as one group.
+__device__ inline void wgmma_commit_group()
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// Wait until at most PENDING of this warpgroup's latest groups are incomplete. c names the sums of those that are
+// complete then, so that the compiler does not read them earlier.
+template <int PENDING> __device__ void wgmma_wait_group(float (&c)[16][4])
+{
+    asm volatile("wgmma.wait_group.sync.aligned %64;" : ACCUMULATORS : "n"(PENDING) : "memory");
+}
+
+#undef ACCUMULATORS
+#undef FOUR
+
+// Make this thread's writes to shared memory visible to later products of a warpgroup, once a barrier has ordered them.
+__device__ inline void fence_proxy_async()
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// ---- shared memory by its 32-bit addresses ----
+
+// Load 16 bytes from an address of shared memory.
+__device__ inline float4 ld_shared_v4(unsigned address)
+{
+    float4 x;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "r"(address));
+    return x;
+}
+
+// ---- barriers of part of a block ----
+
+// Wait until `threads` threads of the block have arrived at barrier `id`, of which 0 is that of __syncthreads().
+__device__ inline void barrier_sync(int id, int threads)
+{
+    asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// ---- prefetching, compute capability 8.0 ----
+
+// Bring the cache line at an address of global memory into the L2 cache.
+__device__ inline void prefetch_global(const void *address)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
+// ---- clusters and distributed shared memory, compute capability 9.0 ----
+
+// Arrive at the barrier of all threads of the cluster; accesses before are visible to the others behind their wait.
+__device__ inline void barrier_cluster_arrive()
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
+__device__ inline void barrier_cluster_wait()
+{
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// The address, in the window of shared memory of the cluster, of what lies at `address` in the block of rank `rank`.
+__device__ inline unsigned mapa(const void *address, int rank)
+{
+    unsigned remote;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"((unsigned)__cvta_generic_to_shared(address)), "r"(rank));
+    return remote;
+}
+
+// Store to shared memory of a block of the cluster.
+__device__ inline void st_shared_cluster(unsigned address, float x)
+{
+    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
+}
+
+__device__ inline void st_shared_cluster(unsigned address, double x)
+{
+    asm volatile("st.shared::cluster.f64 [%0], %1;" ::"r"(address), "d"(x) : "memory");
+}
+
+// 16 bytes.
+__device__ inline void st_shared_cluster_v4(unsigned address, const float4 &x)
+{
+    asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w)
+                 : "memory");
+}
+
+#endif

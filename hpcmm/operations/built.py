@@ -1,0 +1,34 @@
+"""List the C kernels that the package's build compiles, for CMakeLists.txt: ``python -m hpcmm.operations.built``.
+
+Each line has, between bars: folder, name of the module, source, and macros. The records of operations and element
+types say all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hpcmm import kernels
+from hpcmm.devices import DEVICES
+from hpcmm.model import Operation, Task, Variant
+from hpcmm.operations import OPERATIONS
+
+
+def compiled() -> Iterator[tuple[Operation, Variant, str]]:
+    """Yield operation, variant and element type of each module."""
+    for operation in OPERATIONS.values():
+        for variant in operation.ladder:
+            if not (variant.baseline or DEVICES[variant.device].accelerator):
+                for dtype in operation.dtypes_of(variant):
+                    yield operation, variant, dtype
+
+
+def main() -> None:
+    for operation, variant, dtype in compiled():
+        macros = Task(operation, variant, (), dtype).macros
+        source = kernels.source(operation, variant).relative_to(kernels.FOLDER.parents[1])
+        print("|".join([operation.name, f"{variant.name}-{dtype}", str(source), *(f"{k}={macros[k]}" for k in macros)]))
+
+
+if __name__ == "__main__":
+    main()

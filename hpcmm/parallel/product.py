@@ -1,0 +1,199 @@
+"""What the distributed matrix products share: which operations are products, their memory, schedules and blocks."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hpcmm.model import Operand, Operation, Task
+from hpcmm.parallel.collectives import BlockRows
+from hpcmm.parallel.distribution import QUEUE_SPINS, Distribution
+from hpcmm.parallel.schedules import block_rows, column_panels
+
+TUNING_SECONDS = 2.0  # of runs, after which no further schedule is tried
+
+
+def is_product(operation: Operation) -> bool:
+    """Return whether an operation is C = alpha A B + beta C, with A and C by rows and B replicated."""
+    if len(operation.dimensions) != 3 or "beta" not in operation.scalars:
+        return False
+    m, n, k = operation.dimensions
+    return set(operation.operands) == {
+        Operand("A", (m, k), "rows", "in"),
+        Operand("B", (k, n), "replicated", "in"),
+        Operand("C", (m, n), "rows", "inout"),
+    }
+
+
+def local_rows(shape: Sequence[int], ranks: int, rank: int) -> tuple[int, int]:
+    """Return how many rows of A and C, and how many rows of B, a rank has of a product divided by block rows."""
+    m, _, k = shape
+    return block_rows(m, ranks)[rank][1], block_rows(k, ranks)[rank][1]
+
+
+class Scheduled(Distribution):
+    """A product that can follow several schedules and takes the fastest."""
+
+    def schedules(self) -> dict[str, Any]:
+        """Return the schedules by name, the same on all ranks, the likeliest to be the fastest first."""
+        raise NotImplementedError
+
+    def prepare_schedule(self, schedule: Any, task: Task) -> Any:
+        """Return what runs this rank's part once by one of ``schedules``."""
+        raise NotImplementedError
+
+    def time_once(self, run: Any) -> float:
+        """Run what ``prepare_schedule`` returned once; return the seconds on this rank."""
+        raise NotImplementedError
+
+    def prepare(self, task: Task) -> Any:
+        """Time the schedules and return what runs the one whose slowest rank is the fastest.
+
+        All are timed, then the faster half of them again, until one is left or ``TUNING_SECONDS`` are over.
+        """
+        schedules = self.schedules()
+        seconds, spent, left = dict.fromkeys(schedules, math.inf), 0.0, list(schedules)
+        while len(left) > 1 and spent < TUNING_SECONDS:
+            for name in left:
+                run = self.prepare_schedule(schedules[name], task)
+                for _ in range(2):  # the first may load kernels
+                    if spent < TUNING_SECONDS:
+                        slowest = max(self.comm.allgather(self.time_once(run)))
+                        seconds[name] = min(seconds[name], slowest)
+                        spent += slowest
+            left = sorted(seconds, key=seconds.get)[: len(left) // 2]
+        self.schedule = left[0]
+        return self.prepare_schedule(schedules[self.schedule], task)
+
+    def local_product(self, task: Task, a, b, c, first: bool, panels: int = 1) -> Callable[[], None]:
+        """Return a callable that adds alpha a b to c, in panels of columns.
+
+        The ``first`` product also scales c by beta.
+        """
+        (rows, columns), terms = c.shape, a.shape[1]
+        if 0 in (rows, columns, terms):
+            return lambda: None
+        scalars = {**task.scalars, "beta": task.scalars["beta"] if first else 1.0}
+        products = []
+        for column, width in column_panels(columns, panels):
+            panel = slice(column, column + width)
+            arrays = {"A": a, "B": b[:, panel], "C": c[:, panel]}
+            local = dataclasses.replace(task, shape=(rows, width, terms), scalars=scalars)
+            products.append(self.backend.prepare(local, arrays))
+
+        def run() -> None:
+            for product in products:
+                product()
+
+        return run
+
+
+class ProductInPlace(Scheduled):
+    """A product of blocks that are on the devices before it starts and stay there.
+
+    A subclass distributes the blocks in ``load``, which sets ``c`` and ``saved_c`` (C, and C before the product), and
+    defines ``schedules``, ``prepare_schedule``, ``receive_buffers``, ``arrays`` and ``fetch``.
+    """
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        m, n, _ = self.shape
+        if self.comm.rank == 0:
+            self.result["C"] = np.empty((m, n), self.dtype)
+        self.load()
+        self.backend.synchronize()
+        self.comm.Barrier()  # others may read from here on
+
+    def load(self) -> None:
+        """Allocate this rank's blocks on the device and fill them from rank 0's inputs."""
+        raise NotImplementedError
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        """All arrays that the computation touches; a cold run evicts them from the caches."""
+        raise NotImplementedError
+
+    def receive_buffers(self) -> list:
+        """Return the arrays in which other ranks' blocks arrive."""
+        raise NotImplementedError
+
+    def column_schedules(self, columns: int) -> dict[str, int]:
+        """Return schedules that differ only in whether a local product is cut into two panels of columns.
+
+        For a large product two calls of a library can be faster than one.
+        """
+        counts = {"columns whole": 1, "columns in halves": 2}
+        return {name: count for name, count in counts.items() if len(column_panels(columns, count)) == count}
+
+    def poison(self) -> None:
+        for array in self.result.values():
+            array.fill(self.poison_value)
+
+    def restore(self) -> None:
+        """Restore C and poison what arrived for an earlier product."""
+        if self.c.size:
+            self.backend.copy(self.saved_c, self.c)
+        for array in self.receive_buffers():
+            array.fill(self.poison_value)
+        self.backend.synchronize()
+        self.comm.Barrier()
+
+    def call(self, run: Callable[[], None]) -> dict[str, float]:
+        """Run once on blocks in place and gather the result; the time does not include ``load``."""
+        self.restore()
+        begin = time.perf_counter()
+        kernel = self.backend.seconds(run)
+        computed = time.perf_counter()
+        self.fetch()
+        end = time.perf_counter()
+        return {"kernel": kernel, "gather": end - computed, "total": end - begin}
+
+    def kernel(self, run: Callable[[], None], cold: bool) -> float:
+        self.restore()
+        return self.backend.seconds_alone(run, cold, self.arrays, QUEUE_SPINS)
+
+    def time_once(self, run: Callable[[], None]) -> float:
+        return self.kernel(run, cold=False)
+
+    def close(self) -> None:
+        self.transport.unshare()
+
+
+class RowsInPlace(ProductInPlace):
+    """A, B and C by block rows. A subclass allocates and fills its part of B in ``load_b``."""
+
+    def load(self) -> None:
+        m, n, k = self.shape
+        self.rows, self.terms = BlockRows(self.comm, m), BlockRows(self.comm, k)
+        rows = self.rows.rows
+        self.a = self.scatter_rows("A", self.rows, self.backend.empty((rows, k), self.dtype))
+        self.saved_c = self.scatter_rows("C", self.rows, self.backend.empty((rows, n), self.dtype))
+        self.c = self.backend.empty((rows, n), self.dtype)
+        self.load_b()
+
+    def load_b(self) -> None:
+        raise NotImplementedError
+
+    def scatter_rows(self, name: str, blocks: BlockRows, target):
+        """Scatter an input's block rows into ``target`` on each rank's device; return ``target``."""
+        whole = self.inputs.get(name)
+        part = np.empty(target.shape, self.dtype) if whole is None else blocks.part_of(whole)
+        blocks.scatter(whole, part)
+        if part.size:
+            self.backend.copy(part, target)
+        return target
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        return {"A": self.a, "B": self.b, "C": self.c}
+
+    def fetch(self) -> None:
+        part = np.empty(self.c.shape, self.dtype)
+        if part.size:
+            self.backend.copy(self.c, part)
+        self.rows.gather(part, self.result.get("C"))

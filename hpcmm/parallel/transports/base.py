@@ -1,0 +1,109 @@
+"""The interface of a transport.
+
+An exchange is started once and waited for later. Each rank passes its arrivals (which part of whose array, and where
+to) and its departures (which array, to whom). Two-sided transports send the departures. A one-sided transport reads
+the arrivals from their owners' memory and ignores the departures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hpcmm.model import HpcmmError
+from hpcmm.parallel.collectives import all_reduce
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+class TransportError(HpcmmError):
+    """No transport works between these ranks, or the requested one does not."""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """``target`` is to receive rank ``source``'s shared array ``name``, or the part of it at ``index``."""
+
+    source: int
+    name: str
+    index: Any
+    target: Any
+
+
+class Transport:
+    """The transport of a single rank, which exchanges nothing, and the base of the others.
+
+    All methods but ``start`` and ``wait`` are collective.
+
+    Parameters
+    ----------
+    comm : MPI.Comm
+    backend : CpuBackend or CudaBackend
+    """
+
+    name = ""
+    in_host_memory = True  # the arrays that it moves must be in the host's memory; if False, in a device's
+    one_sided = False
+    reduces = "mpi"  # name of what carries its ``all_reduce``
+
+    def __init__(self, comm: MPI.Comm, backend):
+        self.comm, self.backend = comm, backend
+
+    @staticmethod
+    def missing(comm: MPI.Comm, backend) -> str:
+        """Return what these ranks lack for it, the same on every rank; empty if only a trial can say."""
+        return ""
+
+    def share(self, name: str, array) -> None:
+        """Make this rank's array available to arrivals under a name, until ``unshare``."""
+
+    def unshare(self) -> None:
+        """End the sharing of all arrays, which may then be freed."""
+
+    def fence(self, event) -> None:
+        """Return once the work before ``event`` is complete on every rank whose arrays an arrival may read."""
+
+    def start(self, arrivals: Sequence[Arrival], departures: Sequence[tuple[int, Any]], after) -> Any:
+        """Begin an exchange that depends on the event ``after``; return a ticket for ``wait``.
+
+        Ranks start matching exchanges in the same order and wait for them in that order.
+        """
+        return after
+
+    def wait(self, ticket) -> None:
+        """Make the main stream wait until the exchange is complete in both directions."""
+
+    def all_reduce(self, array, combination: str) -> None:
+        """Combine the ranks' arrays into all of them, after the work in the main stream; for small arrays."""
+        if self.comm.size == 1:
+            return
+        host = np.empty(array.shape, array.dtype)
+        self.backend.copy(array, host)
+        all_reduce(self.comm, host, combination)
+        self.backend.copy(host, array)
+
+    def close(self) -> None:
+        """Release what the transport holds."""
+
+
+def on_all_ranks(comm: MPI.Comm, action: Callable[[], Any]) -> Any:
+    """Call ``action`` on every rank and return its result.
+
+    Raises
+    ------
+    TransportError
+        On every rank, with the first failing rank's error, if ``action`` raises on any.
+    """
+    result, problem = None, ""
+    try:
+        result = action()
+    except Exception as error:  # drivers and libraries raise errors of many types
+        problem = f"rank {comm.rank}: {type(error).__name__}: {error}"
+    problem = next(filter(None, comm.allgather(problem)), "")
+    if problem:
+        raise TransportError(problem)
+    return result

@@ -1,0 +1,23 @@
+"""MPI messages between arrays in device memory, by an MPI library that is built with CUDA."""
+
+from __future__ import annotations
+
+import ctypes
+
+from mpi4py import MPI
+
+from hpcmm.parallel.transports.mpi import Mpi
+
+
+class MpiCuda(Mpi):
+    """The messages of ``Mpi`` on device memory."""
+
+    name, in_host_memory = "mpi_cuda", False
+
+    @staticmethod
+    def missing(comm, backend):
+        try:
+            aware = bool(ctypes.CDLL(MPI.__file__).MPIX_Query_cuda_support())
+        except (OSError, AttributeError):
+            aware = False
+        return "" if comm.allreduce(aware, op=MPI.LAND) else "this MPI does not say that it takes device memory"

@@ -1,0 +1,42 @@
+"""NCCL between GPUs, one to a rank."""
+
+from __future__ import annotations
+
+from mpi4py import MPI
+
+from hpcmm.parallel.transports.base import Transport
+
+
+class Nccl(Transport):
+    """NCCL sends and receives on a stream of their own."""
+
+    name = reduces = "nccl"
+    in_host_memory = False
+
+    def __init__(self, comm, backend):
+        super().__init__(comm, backend)
+        self.stream = backend.stream()
+        identity = comm.bcast(backend.nccl_identity() if comm.rank == 0 else None, root=0)
+        self.link = backend.nccl(comm.size, identity, comm.rank)
+
+    @staticmethod
+    def missing(comm, backend):
+        gpus = comm.allgather((MPI.Get_processor_name(), backend.uuid))
+        if len(set(gpus)) < comm.size:
+            return "ranks share a GPU, which NCCL refuses"
+        return "" if comm.allreduce(backend.has_nccl, op=MPI.LAND) else "NCCL is not installed"
+
+    def start(self, arrivals, departures, after):
+        self.backend.wait(after, self.stream)
+        self.link.exchange([(each.source, each.target) for each in arrivals], departures, self.stream)
+        return self.backend.mark(self.stream)
+
+    def wait(self, ticket):
+        self.backend.wait(ticket)
+
+    def all_reduce(self, array, combination):
+        self.link.all_reduce(array, combination)
+
+    def close(self):
+        self.backend.synchronize()
+        self.link.close()

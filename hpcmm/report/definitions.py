@@ -1,0 +1,105 @@
+"""What each number means: one text, which the report shows as HTML and the documentation as Markdown."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import yaml
+from jinja2 import StrictUndefined, Template
+from markupsafe import Markup, escape
+
+from hpcmm.analysis import compare
+from hpcmm.operations import accuracy, matmul
+from hpcmm.report import formats
+
+# What the texts name instead of repeating it.
+CONSTANTS = {
+    "componentwise_limit": "2" + f"{math.log2(accuracy.COMPONENTWISE_LIMIT):.0f}".translate(formats.SUPERSCRIPTS),
+    "sampled_rows": matmul.SAMPLED_ROWS,
+    "signs": matmul.SIGNS,
+    "roundings": matmul.ROUNDINGS,
+    "confidence": f"{100 * (1 - compare.ALPHA):.1f}",
+    "margin": f"{100 * compare.MARGIN:.0f}",
+    "false_verdicts": f"{1000 * compare.ALPHA:.0f}",
+}
+
+
+@dataclass(frozen=True)
+class Definition:
+    """One term of the report.
+
+    Parameters
+    ----------
+    id : str
+        The anchor, in the report and in the documentation.
+    term : str
+    text : str
+        Paragraphs with ``*emphasis*`` and `` `code` ``, no other markup.
+    needs : str
+        What a report must show to need this definition; empty for one that every report has.
+    """
+
+    id: str
+    term: str
+    text: str
+    needs: str = ""
+
+    @property
+    def html(self) -> Markup:
+        """The text as HTML paragraphs."""
+        paragraphs = escape(self.text).split("\n\n")
+        return Markup("\n").join(Markup("<p>{}</p>").format(_inline(each)) for each in paragraphs)
+
+
+@dataclass(frozen=True)
+class Section:
+    """Definitions under one title."""
+
+    title: str
+    definitions: Sequence[Definition]
+
+
+@cache
+def sections() -> tuple[Section, ...]:
+    """Return all definitions in the order in which they are shown."""
+    text = files(__package__).joinpath("definitions.yaml").read_text("utf-8")
+    return tuple(
+        Section(each["title"], tuple(_definition(**fields) for fields in each["definitions"]))
+        for each in yaml.safe_load(text)
+    )
+
+
+def shown(kinds: Sequence[str]) -> list[Section]:
+    """Return the definitions that a report needs which shows ``kinds`` of things; sections without any are dropped."""
+    kept = (
+        Section(each.title, [d for d in each.definitions if not d.needs or d.needs in kinds]) for each in sections()
+    )
+    return [each for each in kept if each.definitions]
+
+
+def of(identity: str) -> Definition:
+    """Return one definition."""
+    return next(each for section in sections() for each in section.definitions if each.id == identity)
+
+
+def markdown() -> str:
+    """Return all definitions as Markdown for MyST, each with its anchor."""
+    parts = []
+    for section in sections():
+        parts.append(f"## {section.title}")
+        parts += [f"({each.id})=\n### {each.term}\n\n{each.text}" for each in section.definitions]
+    return "\n\n".join(parts)
+
+
+def _definition(text: str, **fields: str) -> Definition:
+    return Definition(text=Template(text, undefined=StrictUndefined).render(CONSTANTS).strip(), **fields)
+
+
+def _inline(escaped: Markup) -> Markup:
+    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escaped))
+    return Markup(re.sub(r"\*([^*]+)\*", r"<em>\1</em>", text))

@@ -1,0 +1,17 @@
+"""Timings files: HDF5, as groups of columns. h5py is imported nowhere else."""
+
+from hpcmm.store.file import StoreError, make_folder, read, replacing, require_writable, write_groups
+from hpcmm.store.merge import distinct, joined, merge, select
+from hpcmm.store.rows import columns_of, write_profiles
+from hpcmm.store.schema import (
+    DIMENSIONS,
+    FORMAT,
+    GROUPS,
+    MEASUREMENTS,
+    OMITTED,
+    PROFILES,
+    SAMPLES,
+    SCHEMA_VERSION,
+    WHAT,
+    Groups,
+)

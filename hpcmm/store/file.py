@@ -1,0 +1,362 @@
+"""Write and read timings files: HDF5 with a seal, replaced whole or not at all.
+
+A file is an HDF5 image and its seal. The seal is the text ``\\nhpcmm crc32 `` and the CRC-32 of the image in
+eight hexadecimal digits; HDF5 ignores what follows its image. The attribute ``sealed_bytes`` of the root group
+says that the file has a seal, and how many bytes are ahead of it.
+
+======================  ======================================  ===============================================
+the file                was                                     ``read``
+======================  ======================================  ===============================================
+ends with its seal      written by hpcmm                        checks CRC-32 and length, then opens the image
+has the attribute only  sealed; then extended, cut or changed   refuses it
+has neither             written by hpcmm 0.1 or changed by      opens it in a process of its own with a time
+                        another program                         limit, as HDF5 may crash or loop on damage
+======================  ======================================  ===============================================
+
+hpcmm 0.1 wrote the seal without the attribute. A program that changes a file on purpose deletes the attribute.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from hpcmm.model import PHASES, RESOURCES, TEXTBOOK, HpcmmError
+from hpcmm.store.schema import FORMAT, GROUPS, INDEXES, LATER, SCHEMA_VERSION, TEXT, Groups, empty, row_count
+from hpcmm.text import printable
+
+SEAL = b"\nhpcmm crc32 "
+SEALED = "sealed_bytes"
+SIGNATURE = b"\x89HDF\r\n\x1a\n"  # the first bytes of an HDF5 file
+DELETE = "if a run wrote it, delete it and run again"
+READ_SECONDS = 30  # time limit for opening an unsealed file, plus a second for each of so many bytes:
+READ_BYTES_PER_SECOND = 5_000_000
+# Most bytes of columns for each byte of the file. gzip reaches 1,000 on one repeated value; measured runs reach 3.
+EXPANSION = 500
+
+
+class StoreError(HpcmmError):
+    """A file that cannot be used or written; the message names it and says what to do."""
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and those above it.
+
+    Raises
+    ------
+    StoreError
+        If it cannot be created; the message names what is in the way.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:  # a file, or a link that leads nowhere
+        raise StoreError(f"{error.filename}: not a folder; remove it, or write elsewhere") from error
+    except OSError as error:
+        raise StoreError(f"{error.filename}: cannot be created: {error.strerror}") from error
+
+
+def require_writable(path: Path) -> None:
+    """Check that files could be created in a folder, which need not exist yet; nothing is created.
+
+    Raises
+    ------
+    StoreError
+        If they could not; the message names what is in the way.
+    """
+    while not os.path.lexists(path):
+        path = path.parent
+    if not path.is_dir():
+        raise StoreError(f"{path}: not a folder; remove it, or write elsewhere")
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise StoreError(f"{path}: you may not create files there; change its permissions, or write elsewhere")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path`` that takes its place, synced, only if the body succeeds.
+
+    Raises
+    ------
+    StoreError
+        If the body or the replacement raises OSError; the message names ``path``.
+    """
+    make_folder(path.parent)
+    temporary = None
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        temporary.replace(path)
+    except OSError as error:
+        kept = "; its earlier content is kept" if path.is_file() else ""
+        raise StoreError(f"{path}: cannot be written: {error.strerror or error}{kept}") from error
+    finally:
+        if temporary:
+            temporary.unlink(missing_ok=True)
+
+
+def write_groups(path: Path, groups: Groups, single: bool = False) -> None:
+    """Write a sealed file whole or not at all; groups that are not given are empty.
+
+    ``single`` keeps samples in single precision.
+    """
+    content = sealed(groups, single)
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def sealed(groups: Groups, single: bool = False) -> bytes:
+    """Return the content of a sealed file with these groups."""
+    # in memory, as HDF5 may crash where it finds the disk full
+    with h5py.File("timings.h5", "w", driver="core", backing_store=False) as file:
+        file.attrs["format"] = FORMAT
+        file.attrs["schema_version"] = SCHEMA_VERSION
+        file.attrs[SEALED] = np.int64(0)
+        for group, declared in GROUPS.items():
+            if single and group == "samples":
+                declared = {name: ("f4" if kind == "f8" else kind, *rest) for name, (kind, *rest) in declared.items()}
+            _write_group(file.create_group(group), groups.get(group, empty(group)), declared)
+        file.flush()
+        length = len(file.id.get_file_image())
+        file.attrs.modify(SEALED, np.int64(length))  # in place: the length stays
+        file.flush()
+        image = file.id.get_file_image()
+    return image + SEAL + b"%08x" % zlib.crc32(image)
+
+
+def _write_group(group: h5py.Group, columns: Mapping[str, Sequence], declared: Mapping[str, tuple]) -> None:
+    dimension = group.name.removeprefix("/").removesuffix("s")
+    length = len(next(iter(columns.values())))
+    packed = {"compression": "gzip", "shuffle": True} if length else {}
+    scale = group.create_dataset(dimension + "_index", data=np.arange(length), **packed)
+    scale.make_scale(dimension + "_index")
+    scale.attrs["long_name"] = f"row of group {dimension}s"
+    for name, values in columns.items():
+        if name in declared:
+            dtype, unit, long_name = declared[name]
+        elif np.asarray(values).dtype.kind == "i":
+            dtype, unit, long_name = "i8", "1", f"dimension {name} (0: no such dimension)"
+        else:
+            dtype, unit, long_name = "f8", "1", f"scalar {name} (NaN: no such scalar)"
+        how = packed if dtype != TEXT else {}
+        if dtype == TEXT:  # HDF5 takes neither NUL nor what is no Unicode, and a message of a driver may have both
+            values = [printable(text) for text in values]
+        column = group.create_dataset(name, data=np.asarray(values, dtype=dtype), dtype=dtype, **how)
+        column.dims[0].attach_scale(scale)
+        column.attrs["long_name"] = long_name
+        if unit:
+            column.attrs["units"] = unit
+
+
+def read(path: Path) -> Groups:
+    """Read all groups as columns; text comes as str, without control characters.
+
+    Files of earlier versions open too. What they lack gets a default: NaN for resources, empty fingerprints, the
+    textbook's algorithm, no profiles.
+
+    Raises
+    ------
+    StoreError
+        If the file is missing, cut short, damaged, changed after it was written, not of this suite, or of a newer
+        schema; if it refers to data outside of itself; or if it declares far more data than its size allows.
+    """
+    content = _content(path)
+    end = len(content) - len(SEAL) - 8
+    image = content[:end]
+    if content[end:-8] != SEAL:
+        content = _sealed_copy(path, len(content))
+        image = content[: -len(SEAL) - 8]
+    elif content[end:] != SEAL + b"%08x" % zlib.crc32(image):
+        raise StoreError(f"{path}: cut short or damaged (its checksum does not match); {DELETE}")
+    return _groups(path, image, len(image))
+
+
+def _content(path: Path) -> bytes:
+    """Read a file's bytes, if it is a regular file that begins as HDF5 does."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise StoreError(f"{path}: {'a folder' if path.is_dir() else 'a device or pipe'}, not an HDF5 file")
+        with path.open("rb") as file:
+            begin = file.read(len(SIGNATURE))
+            if begin != SIGNATURE:
+                raise StoreError(f"{path}: not an HDF5 file, or cut short; {DELETE}")
+            return begin + file.read()
+    except FileNotFoundError as error:
+        raise StoreError(f"{path}: no such file") from error
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
+
+
+def _sealed_copy(path: Path, size: int) -> bytes:
+    """Have another process read an unsealed file of so many bytes, and return a sealed file with its groups."""
+    limit = READ_SECONDS + size / READ_BYTES_PER_SECOND
+    program = "import sys; from hpcmm.store.file import copy; sys.exit(copy(sys.argv[1]))"
+    command = [sys.executable, "-P", "-W", "ignore", "-c", program, str(path)]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit)
+    except subprocess.TimeoutExpired as error:
+        raise StoreError(f"{path}: damaged (HDF5 did not finish reading it within {limit:.0f} s); {DELETE}") from error
+    if done.returncode == 0:
+        return done.stdout
+    said = done.stderr.decode(errors="replace").strip()
+    if done.returncode == 1 and said:
+        raise StoreError(said.splitlines()[-1])
+    raise StoreError(f"{path}: damaged (HDF5 crashed with status {done.returncode} reading it); {DELETE}")
+
+
+def copy(name: str) -> int:
+    """Write a sealed copy of an unsealed file to standard output, or one line to standard error.
+
+    ``read`` runs this in a process of its own.
+
+    Returns
+    -------
+    int
+        0, or 1 if the file is refused.
+    """
+    path = Path(name)
+    try:
+        sys.stdout.buffer.write(sealed(_groups(path, path.read_bytes(), None)))
+        return 0
+    except StoreError as error:
+        print(error, file=sys.stderr)
+    except MemoryError:
+        print(f"{path}: out of memory", file=sys.stderr)
+    return 1
+
+
+def _groups(path: Path, image: bytes, length: int | None) -> Groups:
+    """Read the groups of an HDF5 image; ``length`` is what its attribute may say, None in an unsealed file."""
+    try:
+        with h5py.File(h5py.h5f.open_file_image(image)) as file:
+            if file.attrs.get("format") != FORMAT:
+                raise StoreError(f"{path}: not a file of {FORMAT}")
+            version = int(file.attrs["schema_version"])
+            if version > SCHEMA_VERSION:
+                raise StoreError(
+                    f"{path}: schema version {version}, but this package reads up to {SCHEMA_VERSION}: upgrade hpcmm"
+                )
+            if file.attrs.get(SEALED, length) != length:
+                raise StoreError(
+                    f"{path}: extended, cut short or changed after it was written; {DELETE}; "
+                    f"if you changed it on purpose, delete its attribute {SEALED}"
+                )
+            columns = _columns(file, len(image))
+            groups = {
+                group: {name: _values(column) for name, column in columns[group].items()}
+                if group in columns
+                else empty(group)
+                for group in GROUPS
+            }
+        rows, samples = row_count(groups["measurements"]), row_count(groups["samples"])
+        unknown = dict.fromkeys(RESOURCES, np.full(rows, np.nan))
+        unknown |= dict.fromkeys(("fingerprint", "transport", "schedule"), np.full(rows, "", object))
+        unknown |= dict.fromkeys(("algorithm", "contender_algorithm"), np.full(rows, TEXTBOOK, object))
+        phases = dict.fromkeys(PHASES, np.full(samples, np.nan))
+        groups["measurements"] = unknown | groups["measurements"]
+        groups["samples"] = phases | groups["samples"]
+        for group in ("measurements", "profiles"):
+            groups[group] |= _typed(group, groups[group])
+        _check(groups)
+        return groups
+    except (StoreError, MemoryError):
+        raise
+    except Exception as error:  # h5py has many for a file that is damaged
+        raise StoreError(f"{path}: cut short or damaged ({printable(str(error))}); {DELETE}") from error
+
+
+def _columns(file: h5py.File, size: int) -> dict[str, dict[str, h5py.Dataset]]:
+    """Find the columns of each group in a file of so many bytes, without reading any.
+
+    Refuse what no run writes: links, data in other files, other types, and more data than fits into the file.
+    """
+    found: dict[str, dict[str, h5py.Dataset]] = {}
+    declared = 0
+    for group in GROUPS:
+        if group in LATER and group not in file:
+            continue
+        members = _member(file, group)
+        found[group] = {name: _member(members, name) for name in members if not name.endswith("_index")}
+        for name, column in found[group].items():
+            place = f"{group}.{name}"
+            if not (name.isascii() and name.isidentifier()):
+                raise ValueError(f"{group}: column {name!r}; allowed: letters, digits and _")
+            if not isinstance(column, h5py.Dataset):
+                raise ValueError(f"{place}: not a dataset")
+            if column.external or column.is_virtual:
+                raise ValueError(f"{place}: its data lies in another file")
+            text = h5py.check_string_dtype(column.dtype)
+            if text is None and column.dtype.kind not in "iuf":
+                raise ValueError(f"{place}: {column.dtype}; allowed: text and numbers")
+            declared += max(1, column.size or 0) * column.dtype.itemsize
+            if declared > EXPANSION * size:
+                raise ValueError(f"{place}: {column.shape} declared in a file of {size} bytes")
+    return found
+
+
+def _typed(group: str, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the columns that were floats, NaN for none, in files up to version 1."""
+    rows, found = row_count(columns), {}
+    for name, kind, none in (("tile", "i4", 0), ("pinned", "i1", -1)):
+        if name not in GROUPS[group]:
+            continue
+        values = columns.get(name, np.full(rows, np.nan))
+        found[name] = np.nan_to_num(values, nan=none).astype(kind) if values.dtype.kind == "f" else values
+    return found
+
+
+def _member(group: h5py.Group, name: str) -> h5py.Group | h5py.Dataset:
+    link = group.get(name, getlink=True)
+    if link is None:
+        raise ValueError(f"no group {name}")
+    if not isinstance(link, h5py.HardLink):
+        raise ValueError(f"{name}: a link, which may lead to another file")
+    return group[name]
+
+
+def _values(column: h5py.Dataset) -> np.ndarray:
+    if h5py.check_string_dtype(column.dtype):
+        texts = column.asstr()[()]
+        return np.array([printable(text) for text in texts.flat], object).reshape(texts.shape)
+    values = column[()]
+    return values.astype("f8") if values.dtype.kind == "f" else values
+
+
+def _check(groups: Groups) -> None:
+    """Refuse columns that no run writes, whoever wrote them, before anything is derived from them."""
+    for group, columns in groups.items():
+        if lacking := GROUPS[group].keys() - columns.keys():
+            raise ValueError(f"{group} has no {min(lacking)}")
+        length = len(columns[next(iter(GROUPS[group]))])
+        for name, values in columns.items():
+            kind, unit, _ = GROUPS[group].get(name, ("i8" if values.dtype.kind == "i" else "f8", "1", ""))
+            kinds = "O" if kind == TEXT else "f" if kind == "f8" else "iu"
+            if values.shape != (length,) or values.dtype.kind not in kinds:
+                raise ValueError(f"{group}.{name}: {values.dtype} {values.shape}; allowed: {kind} ({length},)")
+            wrong = np.zeros(length, bool)
+            if kinds == "iu":
+                most = (
+                    row_count(groups[INDEXES[name]]) - 1 if name in INDEXES else 1 if kind in ("u1", "i1") else np.inf
+                )
+                least = -1 if kind == "i1" else int(name == "ranks")
+                wrong = (values < least) | (values > most)
+            elif unit == "s":
+                wrong = (values < 0) | np.isinf(values) | ((values == 0) & (name in ("kernel", "total")))
+            if wrong.any():
+                raise ValueError(f"{group}.{name}: {values[wrong][0]} in row {np.flatnonzero(wrong)[0]}")

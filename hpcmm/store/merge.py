@@ -1,0 +1,156 @@
+"""Put timings files together, and select rows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hpcmm.model import spread_name
+from hpcmm.store.file import read, write_groups
+from hpcmm.store.schema import (
+    GROUPS,
+    INDEXES,
+    MEASUREMENTS,
+    OMITTED,
+    RUNS,
+    UNPROFILED,
+    WHAT,
+    Groups,
+    as_column,
+    empty,
+    row_count,
+)
+
+
+def merge(
+    paths: Sequence[Path],
+    target: Path,
+    omitted: Sequence[Mapping[str, Any]] = (),
+    unprofiled: Sequence[Mapping[str, Any]] = (),
+    single: bool = False,
+    parts: Sequence[Groups] = (),
+) -> None:
+    """Merge several files into one; each measurement keeps its own run.
+
+    A measurement that several files share is taken once: a file merged with itself, or with a later
+    state of the same results, has nothing twice. The same point of different runs is kept from each.
+
+    A file's row of ``omitted`` is dropped if another file measured that variant, sweep and number of ranks and
+    omits nothing of it. A row of ``unprofiled`` is dropped if there is a profile of the operation.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        Timings files.
+    target : Path
+        HDF5 file to write.
+    omitted, unprofiled : sequence of mapping
+        Rows to add to these groups.
+    single : bool
+        Store samples in single precision, with seven digits.
+    parts : sequence of Groups
+        Content to merge that is in no file, after that of the files.
+    """
+    parts = [*map(read, paths), *parts]
+    rows = [row for part in parts for row in omitted_rows(part)]
+    measured = set().union(*(measured_variants(part) - {row[:-1] for row in omitted_rows(part)} for part in parts))
+    rows = [row for row in rows if row[:-1] not in measured]  # all but the reason
+    rows += [tuple(row[name] for name in OMITTED) for row in omitted]
+    rows = list(dict.fromkeys(rows))
+    groups = distinct(joined(parts))
+    groups["omitted"] = {name: as_column([row[i] for row in rows], OMITTED[name]) for i, name in enumerate(OMITTED)}
+    reasons = dict(zip(groups["unprofiled"]["operation"], groups["unprofiled"]["reason"], strict=True))
+    reasons |= {row["operation"]: row["reason"] for row in unprofiled}
+    for operation in groups["profiles"]["operation"]:
+        reasons.pop(operation, None)
+    groups["unprofiled"] = {
+        "operation": as_column(list(reasons), UNPROFILED["operation"]),
+        "reason": as_column(list(reasons.values()), UNPROFILED["reason"]),
+    }
+    write_groups(target, groups, single)
+
+
+def omitted_rows(groups: Groups) -> list[tuple]:
+    """Return the rows of ``omitted``: sweep, variant with algorithm, ranks, reason."""
+    return list(zip(*(groups["omitted"][name] for name in OMITTED), strict=True))
+
+
+def measured_variants(groups: Groups) -> set[tuple]:
+    """Return sweep, variant with algorithm, and ranks of all measurements."""
+    columns = (groups["measurements"][name] for name in ("sweep", "variant", "algorithm", "ranks"))
+    return {
+        (sweep, spread_name(variant, algorithm), ranks)
+        for sweep, variant, algorithm, ranks in zip(*columns, strict=True)
+    }
+
+
+def joined(parts: Sequence[Groups]) -> Groups:
+    """The rows of all parts; what indexes them is counted on from part to part."""
+    parts = [{group: empty(group) for group in GROUPS} | part for part in parts]
+    names = {group: dict.fromkeys([*GROUPS[group], *sorted({n for p in parts for n in p[group]})]) for group in GROUPS}
+    dimensions = {
+        group: {
+            n for p in parts for n, values in p[group].items() if n not in GROUPS[group] and values.dtype.kind == "i"
+        }
+        for group in GROUPS
+    }
+    found: dict[str, dict[str, list]] = {group: {name: [] for name in names[group]} for group in GROUPS}
+    before = dict.fromkeys(INDEXES.values(), 0)
+    for part in parts:
+        for group, columns in part.items():
+            length = row_count(columns)
+            for name in names[group]:
+                none = 0 if name in dimensions[group] else np.nan
+                values = columns[name] if name in columns else np.full(length, none)
+                found[group][name].append(values + before[INDEXES[name]] if name in INDEXES else values)
+        for group in before:
+            before[group] += row_count(part[group])
+    return {
+        group: {
+            name: np.concatenate([as_column([], GROUPS[group].get(name)), *values]) for name, values in columns.items()
+        }
+        for group, columns in found.items()
+    }
+
+
+def select(groups: Groups, rows: np.ndarray) -> Groups:
+    """The measurements at these rows, in this order, with their samples; of the runs, those that are left."""
+    place = np.full(row_count(groups["measurements"]), -1)
+    place[rows] = np.arange(len(rows))
+    places = place[groups["samples"]["measurement"]]
+    taken = np.flatnonzero(places >= 0)
+    taken = taken[np.argsort(places[taken], kind="stable")]
+    chosen = groups | {
+        "measurements": {name: values[rows] for name, values in groups["measurements"].items()},
+        "samples": {name: values[taken] for name, values in groups["samples"].items()} | {"measurement": places[taken]},
+    }
+    used = np.unique(np.concatenate([columns["run"] for columns in chosen.values() if "run" in columns]))
+    chosen["runs"] = {name: values[used] for name, values in groups["runs"].items()}
+    return _with_runs(chosen, lambda run: np.searchsorted(used, run))
+
+
+def distinct(groups: Groups) -> Groups:
+    """Each measurement once, by its run and by what was measured, and each row of a profile."""
+    first: dict[tuple, int] = {}
+    texts = zip(*(groups["runs"][name] for name in RUNS), strict=True)
+    same = np.array([first.setdefault(text, i) for i, text in enumerate(texts)], int)
+    groups = _with_runs(groups, lambda run: same[run])
+    measurements = groups["measurements"]
+    names = [name for name in measurements if name in ("run", *WHAT) or name not in MEASUREMENTS]
+    whats = [tuple(map(str, what)) for what in zip(*(measurements[name] for name in names), strict=True)]
+    found = {what: i for i, what in reversed(list(enumerate(whats)))}  # as text: NaN is not equal to NaN
+    counted = {tuple(map(str, row)): i for i, row in enumerate(zip(*groups["profiles"].values(), strict=True))}
+    kept = np.array(sorted(counted.values()), int)
+    groups["profiles"] = {name: values[kept] for name, values in groups["profiles"].items()}
+    return select(groups, np.array(sorted(found.values()), int))
+
+
+def _with_runs(groups: Groups, change: Callable[[np.ndarray], np.ndarray]) -> Groups:
+    """Number the runs anew wherever a group refers to them."""
+    return {
+        group: columns | {"run": change(columns["run"])} if "run" in columns else columns
+        for group, columns in groups.items()
+    }

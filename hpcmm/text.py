@@ -1,0 +1,17 @@
+"""Text from files and users, made safe to show."""
+
+import re
+
+ESCAPED = re.compile("[\udc80-\udcff]+")  # as Python reads bytes of a file name that the locale has no character for
+
+
+def printable(text: str) -> str:
+    """Return a text without what steers a terminal or hides in a line; white space becomes a blank.
+
+    >>> printable("size\\x1b[2J\\n(CPU)"), printable("gr\\udcc3\\udcb6\\udcff.h5")
+    ('size[2J (CPU)', 'grö\ufffd.h5')
+    """
+    if text.isprintable():
+        return text
+    text = ESCAPED.sub(lambda found: found[0].encode("utf-8", "surrogateescape").decode("utf-8", "replace"), text)
+    return "".join(each if each.isprintable() else " " for each in text if each.isprintable() or each.isspace())

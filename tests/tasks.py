@@ -1,0 +1,34 @@
+"""Tasks and machines for tests."""
+
+from collections.abc import Mapping
+
+from hpcmm.backends import Machine
+from hpcmm.model import Operation, Task, Variant
+
+
+def task(
+    operation: Operation,
+    shape: tuple[int, ...],
+    dtype: str = "float32",
+    scalars: Mapping[str, float] | None = None,
+    variant: Variant | str | None = None,
+    tile: int = 0,
+) -> Task:
+    """Return a task; a variant may be given by its name."""
+    chosen = operation.variant(variant) if isinstance(variant, str) else variant or operation.ladder[0]
+    return Task(operation, chosen, shape, dtype, operation.scalars if scalars is None else scalars, tile)
+
+
+def task_on(operation: Operation, arrays: Mapping, scalars: Mapping[str, float] | None = None, **more) -> Task:
+    """Return the task whose inputs are ``arrays``."""
+    sizes = {}
+    for operand in operation.operands:
+        if operand.name in arrays:
+            sizes |= dict(zip(operand.dimensions, arrays[operand.name].shape, strict=True))
+    shape = tuple(sizes[name] for name in operation.dimensions)
+    return task(operation, shape, str(arrays[operation.operands[0].name].dtype), scalars, **more)
+
+
+def machine(missing: str = "", gpus: int = 8, cpus: int = 10**6, memory: int = 2**60) -> Machine:
+    """Return a machine with these GPUs, or the reason why it can run none."""
+    return Machine({"cpu": "", "cuda": missing}, {"cpu": cpus, "cuda": gpus}, {"cpu": memory, "cuda": memory})

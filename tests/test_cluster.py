@@ -1,0 +1,711 @@
+"""A scheduler that falters: programs of Slurm that hang, fail, lie or print nonsense.
+
+The programs are scripts in the place of Slurm's: a queue in a file, and faults before or after what they do.
+``tests/test_slurm.py`` does the same to a real Slurm.
+"""
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from hpcmm.cli import doctor
+from hpcmm.cluster import commands, leftovers, queue, records, slurm, submit, watch
+from hpcmm.cluster.records import Record
+from hpcmm.model import HpcmmError
+
+ROOT = Path(__file__).parents[1]
+# Each writes down its calls, and runs what a test put into NAME.before and NAME.after.
+PROGRAM = """#!/bin/bash
+cd {folder}
+echo "$*" >>{name}.calls
+if [ -e {name}.before ]; then . ./{name}.before; fi
+{body}
+if [ -e {name}.after ]; then . ./{name}.after; fi
+"""
+BODIES = {
+    # queue: number|state|reason|nodes|comment
+    "squeue": "cat queue",
+    "sacct": "cat accounts",
+    "sbatch": """comment=; for each; do case $each in --comment=*) comment=${each#--comment=};; esac; done
+number=$((100 + $(grep -c . queue))); echo "$number|PENDING|None||$comment" >>queue; echo $number""",
+    "scancel": 'for each; do sed -i "s/^$each|[A-Z]*|/$each|CANCELLED|/" queue; done',
+}
+TIMED_OUT = 'echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2; exit 1'
+
+
+class Faltering:
+    """The programs of a Slurm in ``folder``, and their faults."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        for name, body in BODIES.items():
+            self.program(name, body)
+        self.queue()
+        self.accounts()
+
+    def program(self, name: str, body: str) -> None:
+        path = self.folder / name
+        path.write_text(PROGRAM.format(folder=self.folder, name=name, body=body))
+        path.chmod(0o755)
+
+    def queue(self, *jobs: str) -> None:
+        (self.folder / "queue").write_text("".join(f"{job}\n" for job in jobs))
+
+    def accounts(self, *jobs: str) -> None:
+        (self.folder / "accounts").write_text("".join(f"{job}\n" for job in jobs))
+
+    def before(self, name: str, script: str) -> None:
+        (self.folder / f"{name}.before").write_text(script)
+
+    def after(self, name: str, script: str) -> None:
+        (self.folder / f"{name}.after").write_text(script)
+
+    def calls(self, name: str) -> list[str]:
+        path = self.folder / f"{name}.calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+    @property
+    def jobs(self) -> list[list[str]]:
+        return [line.split("|") for line in (self.folder / "queue").read_text().splitlines()]
+
+
+@pytest.fixture
+def faltering(tmp_path, monkeypatch):
+    """A folder of a workflow and a Slurm that is asked without long pauses."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    (tmp_path / ".snakemake").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(folder), os.environ["PATH"]]))
+    monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "5")
+    monkeypatch.delenv("HPCMM_JOBS", raising=False)
+    monkeypatch.setattr(commands, "SECONDS_PER_CALL", 0.5)
+    monkeypatch.setattr(commands, "pause", lambda silent, least=0.0: 0.05)
+    monkeypatch.setattr(commands, "silences", {})
+    return Faltering(folder)
+
+
+def recorded(job: str, name: str = "measure", marker: str = "", token: str = "") -> Record:
+    record = Record(token or f"{int(job):016x}", job, name, marker=marker)
+    records.write(record)
+    return record
+
+
+def check(watching: watch.Watch, times: int = 1) -> None:
+    for _ in range(times):
+        watching.check()
+
+
+# --- calls that are not answered ---------------------------------------------------------------------------------
+
+
+def test_a_program_that_hangs_is_ended_with_all_that_it_started(faltering):
+    faltering.before("squeue", "sleep 4321")
+    with pytest.raises(commands.NoAnswer, match="squeue: no end within its time limit"):
+        queue.states()
+    assert not [process for process in psutil.process_iter(["cmdline"]) if "4321" in (process.info["cmdline"] or [])]
+
+
+def test_a_program_whose_child_keeps_the_output_open_is_not_waited_for(faltering):
+    faltering.before("squeue", "setsid sleep 20 & exit 1")
+    began = time.monotonic()
+    with pytest.raises(commands.NoAnswer):
+        queue.states()
+    assert time.monotonic() - began < 15
+
+
+def test_a_silence_is_reported_once_and_its_end_too(faltering, monkeypatch, capfd):
+    monkeypatch.setattr(commands, "SECONDS_UNTIL_REPORTED", 0)
+    recorded("12")
+    faltering.queue("12|RUNNING|None|n1|")
+    faltering.before("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
+    watching = watch.Watch()
+    for _ in range(3):
+        with pytest.raises(commands.NoAnswer):
+            watching.check()
+    faltering.before("squeue", "")
+    check(watching, 2)
+    errors = capfd.readouterr().err
+    lines = [re.sub(r"\d+ s", "N s", line) for line in errors.splitlines()]
+    assert lines == [
+        "hpcmm: squeue has not answered for N s "
+        "(slurm_load_jobs error: Unable to contact slurm controller); jobs go on",
+        "hpcmm: squeue answers again after N s",
+    ]
+
+
+def test_a_silence_longer_than_the_patience_is_reported_once_more_and_no_job_fails(faltering, monkeypatch, capfd):
+    monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "0.2")
+    record = recorded("12", marker=str(faltering.folder / "1.jobfailed"))
+    faltering.before("squeue", "exit 1")
+    watching = watch.Watch()
+    began = time.monotonic()
+    while time.monotonic() < began + 1:
+        with pytest.raises(commands.NoAnswer):
+            watching.check()
+    assert capfd.readouterr().err.count("one that Slurm ends is noticed when it answers again") == 1
+    assert records.read() == [record]
+    assert not Path(record.marker).exists()
+
+
+def test_pauses_grow_and_end_at_a_minute():
+    silent, pauses = 0.0, []
+    while silent < 600:
+        pauses.append(commands.pause(silent))
+        silent += pauses[-1]
+    assert pauses == sorted(pauses)
+    assert pauses[0] == 1 and pauses[-1] == 60
+    assert len(pauses) < 30
+
+
+def test_questions_are_repeated_until_there_is_an_answer(faltering):
+    faltering.queue("12|RUNNING|None|n1|")
+    faltering.before("squeue", "[ $(grep -c . squeue.calls) -ge 3 ] || exit 1")
+    assert commands.patiently(queue.states)["12"].name == "RUNNING"
+    assert len(faltering.calls("squeue")) == 3
+
+
+def test_questions_end_with_the_patience(faltering, monkeypatch):
+    monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "0.5")
+    faltering.before("squeue", "exit 1")
+    with pytest.raises(commands.NoAnswer, match=r"squeue: exit status 1; Slurm has not answered for"):
+        commands.patiently(queue.states)
+
+
+def test_settings_of_the_user_hide_no_job(faltering, monkeypatch):
+    monkeypatch.setenv("SQUEUE_PARTITION", "other")
+    faltering.queue("12|RUNNING|None|n1|")
+    faltering.before("squeue", '[ -z "$SQUEUE_PARTITION" ] || exit 0')
+    assert "12" in queue.states()
+
+
+# --- the end of a job --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def marked(faltering):
+    """A job that Slurm runs, and the file by which Snakemake knows that it failed."""
+    marker = faltering.folder / "1.jobfailed"
+    recorded("12", marker=str(marker))
+    faltering.queue("12|RUNNING|None|n1|")
+    faltering.accounts("12|RUNNING")
+    return marker
+
+
+@pytest.mark.parametrize("accounting", ["12|RUNNING", "", "12|PENDING"])
+def test_a_job_that_squeue_does_not_list_is_not_over(faltering, marked, capfd, accounting):
+    faltering.accounts(*accounting.split())
+    watching = watch.Watch()
+    check(watching)
+    faltering.queue()
+    check(watching, 10)
+    assert not marked.exists()
+    assert len(records.read()) == 1
+    assert "is over" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("fault", ["sleep 60", "exit 1", "echo 'Slurm accounting storage is disabled' >&2; exit 1"])
+def test_a_job_that_squeue_does_not_list_is_not_over_where_sacct_is_silent(faltering, marked, fault):
+    faltering.queue()
+    faltering.before("sacct", fault)
+    check(watch.Watch(), 4)
+    assert not marked.exists()
+
+
+def test_a_job_is_over_when_sacct_has_said_so_three_times(faltering, marked, capfd):
+    faltering.queue()
+    faltering.accounts("12|CANCELLED by 1000")
+    watching = watch.Watch()
+    check(watching, watch.CHECKS_UNTIL_OVER - 1)
+    assert not marked.exists()
+    check(watching)
+    assert marked.exists()
+    assert "job 12 measure is over: CANCELLED" in capfd.readouterr().err
+    assert records.read() == []
+
+
+def test_the_end_of_a_job_that_is_requeued_is_not_its_end(faltering, marked):
+    watching = watch.Watch()
+    faltering.queue()
+    for state in ("PREEMPTED", "PENDING", "PREEMPTED", "RUNNING", "PREEMPTED"):
+        faltering.accounts(f"12|{state}")
+        check(watching, 2)
+    assert not marked.exists()
+
+
+def test_a_job_unknown_to_slurm_is_cancelled_and_given_up_when_the_patience_is_over(
+    faltering, marked, monkeypatch, capfd
+):
+    monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "0.5")
+    faltering.queue()
+    faltering.accounts()
+    watching = watch.Watch()
+    check(watching, 2)
+    assert not marked.exists()
+    time.sleep(0.5)
+    check(watching)
+    assert marked.exists()
+    assert faltering.calls("scancel") == ["12"]
+    assert "job 12 measure is over: unknown to Slurm for" in capfd.readouterr().err
+
+
+def test_bytes_that_are_no_text_stop_nothing(faltering, marked, capfd):
+    faltering.before("squeue", r"printf '\xff\xfe|\x80\n'")
+    faltering.queue("13|RUNNING|None|n1|caf\udce9".encode("utf-8", "surrogateescape").decode("latin-1"))
+    watching = watch.Watch()
+    check(watching)
+    faltering.queue("12|FAILED|NonZeroExitCode|n1|")
+    check(watching)
+    assert marked.exists()
+    assert "job 12 measure is over: FAILED (NonZeroExitCode) on n1" in capfd.readouterr().err
+
+
+def test_the_thread_survives_everything_and_reports_it(faltering, marked, monkeypatch, capfd):
+    monkeypatch.setattr(watch, "SECONDS_BETWEEN_CHECKS", 0)
+    states, calls = queue.states, []
+
+    def broken():
+        calls.append(1)
+        if len(calls) < 4:
+            raise RuntimeError("of a kind that nobody expected")
+        return states()
+
+    monkeypatch.setattr(queue, "states", broken)
+    watching = watch.Watch()
+    watching.start()
+    faltering.queue("12|FAILED|NonZeroExitCode|n1|")
+    assert until(marked.exists)
+    assert watching.settle() == []
+    errors = capfd.readouterr().err
+    assert errors.count("checking the jobs failed, and goes on: RuntimeError: of a kind that nobody expected") == 1
+
+
+def until(condition, seconds: float = 20) -> bool:
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.02)
+    return condition()
+
+
+def test_the_other_jobs_are_judged_where_one_cannot_be(faltering, marked, monkeypatch, capfd):
+    recorded("13", "other", token="ff")
+    faltering.queue("12|FAILED|None|n1|", "13|FAILED|None|n1|")
+    finish = watch.Watch.finish
+
+    def first_fails(self, record, state):
+        if record.job == "12":
+            raise OSError(28, "No space left on device")
+        finish(self, record, state)
+
+    monkeypatch.setattr(watch.Watch, "finish", first_fails)
+    check(watch.Watch())
+    errors = capfd.readouterr().err
+    assert "job 13 other is over: FAILED on n1" in errors
+    assert "OSError: [Errno 28] No space left on device" in errors
+
+
+def test_a_marker_is_made_also_where_nobody_reads_what_is_reported(faltering, marked, monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    faltering.queue("12|FAILED|None|n1|")
+    with monkeypatch.context() as patch, contextlib.suppress(BrokenPipeError), os.fdopen(writer, "w") as file:
+        patch.setattr(sys, "stderr", file)
+        check(watch.Watch())
+    assert marked.exists()
+
+
+def test_at_the_end_slurm_has_time_to_clear_up_after_the_last_job(faltering, marked, monkeypatch, capfd):
+    monkeypatch.setattr(watch, "SECONDS_BETWEEN_CHECKS", 1000)
+    monkeypatch.setattr(watch, "SECONDS_TO_KNOW", 3)
+    monkeypatch.setattr(slurm, "watch", watch.Watch())
+    faltering.before(
+        "squeue",
+        "case $(grep -c . squeue.calls) in 1) s=RUNNING;; 9) s=FAILED;; *) s=COMPLETING;; esac\n"
+        'echo "12|$s|None|n1|"; exit',
+    )
+    slurm.watch.start()
+    slurm.end()
+    assert "job 12 measure is over: FAILED" in capfd.readouterr().err
+    assert len(faltering.calls("squeue")) >= 9
+
+
+def test_the_end_does_not_wait_for_a_slurm_that_is_silent(faltering, marked, monkeypatch, capfd):
+    monkeypatch.setattr(watch, "SECONDS_TO_KNOW", 1)
+    monkeypatch.setattr(slurm, "watch", watch.Watch())
+    faltering.before("squeue", "sleep 60")
+    slurm.watch.start()
+    slurm.end()
+    assert "still in the queue: 12; the next start in this folder cancels them" in capfd.readouterr().err
+    assert not marked.exists()
+
+
+# --- records -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\xff\xff", b"[]", b'{"job": 12}', b'{"job": "", "name": "", "marker": "", "logs": [1]}']
+)
+def test_a_damaged_record_is_moved_away_and_its_job_is_cancelled(faltering, content, capfd):
+    token = "0123456789abcdef"
+    records.FOLDER.mkdir(parents=True)
+    (records.FOLDER / token).write_bytes(content)
+    faltering.queue(f"12|RUNNING|None|n1|mine hpcmm:{token}", "13|RUNNING|None|n1|another's")
+    slurm.cancel_leftovers()
+    errors = capfd.readouterr().err
+    assert f"{records.FOLDER / token} is not a record of a job (" in errors
+    assert f"moved to {records.DAMAGED / token}" in errors
+    assert (records.DAMAGED / token).read_bytes() == content
+    assert faltering.calls("scancel") == ["12"]
+    slurm.cancel_leftovers()
+    assert capfd.readouterr().err == ""
+
+
+def test_a_record_of_an_earlier_version_is_known_by_its_number(faltering, capfd):
+    records.FOLDER.mkdir(parents=True)
+    (records.FOLDER / "12").write_text("")
+    faltering.queue("12|RUNNING|None|n1|")
+    slurm.cancel_leftovers()
+    assert "cancelled, as left by a run that was killed: 12" in capfd.readouterr().err
+
+
+def test_a_workflow_goes_on_with_a_damaged_record(faltering, marked):
+    (records.FOLDER / "00").write_text("")
+    faltering.queue("12|FAILED|None|n1|")
+    check(watch.Watch())
+    assert marked.exists()
+
+
+def test_what_a_killed_run_left_is_cancelled_also_where_squeue_lists_nothing(faltering, marked, capfd):
+    faltering.before("squeue", "exit 0")
+    slurm.cancel_leftovers()
+    assert faltering.calls("scancel")[0] == "12"
+    assert "cancelled, as left by a run that was killed: 12" in capfd.readouterr().err
+
+
+def test_a_start_waits_for_squeue_and_scancel(faltering, marked):
+    for program in ("squeue", "scancel"):
+        faltering.before(program, f"[ $(( $(grep -c . {program}.calls) % 2 )) = 0 ] || exit 1")
+    slurm.cancel_leftovers()
+    assert faltering.jobs[0][1] == "CANCELLED"
+    assert records.read() == []
+
+
+def test_a_start_that_slurm_does_not_answer_is_one_error_and_keeps_the_records(faltering, marked, monkeypatch):
+    monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "0.3")
+    faltering.before("squeue", "exit 1")
+    with pytest.raises(HpcmmError, match=r"squeue: exit status 1; .* jobs of an earlier run may still be .*: 12"):
+        slurm.cancel_leftovers()
+    assert len(records.read()) == 1
+
+
+def test_a_start_without_slurm_is_an_error_at_once(faltering, marked, monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(HpcmmError, match=r"squeue of Slurm is not on the PATH; jobs of an earlier run .*: 12"):
+        slurm.cancel_leftovers()
+
+
+# --- submissions -------------------------------------------------------------------------------------------------
+
+SCRIPT = """#!/bin/sh
+# properties = {"rule": "measure", "wildcards": {"batch": "a/b"}, "resources": {"tasks": 2}, "log": ["a.log"]}
+work && touch '/x/1.jobfinished' || (touch 'MARKER'; exit 1)
+"""
+
+
+def sbatch(*arguments: str, text: str = "", **environment: str) -> subprocess.CompletedProcess:
+    """Call ``jobs/bin/sbatch`` as Snakemake does, with a short patience."""
+    Path("job.sh").write_text(SCRIPT.replace("MARKER", str(Path("1.jobfailed").resolve())))
+    program = "import sys; from hpcmm.cluster import commands, submit; commands.SECONDS_PER_CALL = 1\n"
+    program += "submit.SECONDS_TO_ARRIVE = 0.1; sys.argv[0] = sys.argv.pop(1); sys.exit(submit.main(sys.argv))"
+    command = [sys.executable, "-c", program, ROOT / "jobs/bin/sbatch", *(arguments or ["job.sh"])]
+    return subprocess.run(command, input=text, capture_output=True, text=True, env=os.environ | environment, timeout=60)
+
+
+def test_a_submission_keeps_a_record_and_prints_the_number(faltering):
+    done = sbatch()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "100\n", "")
+    (record,) = records.read()
+    assert (record.job, record.name) == ("100", "measure-a-b")
+    assert record.logs == ("a.log", ".snakemake/slurm_logs/measure-a-b-100.log")
+    assert record.marker == str(Path("1.jobfailed").resolve())
+    assert faltering.jobs[0][4] == f"hpcmm:{record.token}"
+    assert "--ntasks=2" in faltering.calls("sbatch")[0]
+
+
+def test_a_job_script_in_a_folder_whose_name_must_be_quoted_is_mended(faltering):
+    """Snakemake writes the path of Python as it is, and every other path in quotes."""
+    python = "/it's my/python3"
+    Path("odd.sh").write_text(
+        '#!/bin/sh\n# properties = {"rule": "measure"}\n'
+        f"cd '/x' && {python} -m snakemake --cores 1 && touch \"/it's my/1.jobfinished\" || "
+        '(touch "/it\'s my/1.jobfailed"; exit 1)\n'
+    )
+    done = sbatch("odd.sh", HPCMM_PYTHON=python)
+    assert done.returncode == 0, done.stderr
+    assert records.read()[0].marker == "/it's my/1.jobfailed"
+    assert shlex.split(Path("odd.sh").read_text().splitlines()[-1])[3:6] == [python, "-m", "snakemake"]
+
+
+@pytest.mark.parametrize("fault", [TIMED_OUT, "exit 1", "sleep 60", "echo nonsense; exit 0", "kill -9 $$"])
+def test_a_submission_that_failed_after_it_arrived_is_found_by_its_comment(faltering, fault):
+    faltering.program("sbatch", BODIES["sbatch"].replace("echo $number", ""))
+    faltering.after("sbatch", fault)
+    done = sbatch()
+    assert (done.returncode, done.stdout) == (0, "100\n"), done.stderr
+    assert re.search("sbatch failed (.*), but Slurm has the job: 100", done.stderr)
+    assert len(faltering.calls("sbatch")) == len(faltering.jobs) == 1
+    assert records.read()[0].job == "100"
+
+
+@pytest.mark.parametrize("fault", [TIMED_OUT, "sleep 60", "exit 0", "kill -9 $$"])
+def test_a_submission_that_did_not_arrive_is_repeated(faltering, fault):
+    faltering.before("sbatch", f"[ $(grep -c . sbatch.calls) -ge 3 ] || {{ {fault}; }}")
+    done = sbatch(HPCMM_SLURM_PATIENCE="30")
+    assert (done.returncode, done.stdout) == (0, "100\n"), done.stderr
+    assert len(faltering.calls("sbatch")) == 3
+    assert len(faltering.jobs) == 1
+
+
+def test_a_submission_is_not_repeated_before_the_queue_was_seen(faltering):
+    faltering.after("sbatch", TIMED_OUT)
+    faltering.before("squeue", "[ $(grep -c . squeue.calls) -ge 4 ] || exit 1")
+    done = sbatch(HPCMM_SLURM_PATIENCE="30")
+    assert (done.returncode, done.stdout) == (0, "100\n"), done.stderr
+    assert len(faltering.calls("sbatch")) == 1
+
+
+def test_a_submission_is_not_repeated_after_a_single_empty_answer(faltering):
+    faltering.after("sbatch", TIMED_OUT)
+    faltering.before("squeue", "[ $(grep -c . squeue.calls) -ge 2 ] || exit 0")
+    done = sbatch()
+    assert (done.returncode, done.stdout) == (0, "100\n"), done.stderr
+    assert len(faltering.calls("sbatch")) == len(faltering.jobs) == 1
+
+
+def test_a_refused_submission_is_an_error_at_once(faltering):
+    message = "sbatch: error: Batch job submission failed: Invalid partition name specified"
+    faltering.before("sbatch", f"echo '{message}' >&2; exit 1")
+    done = sbatch()
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{message}\n")
+    assert len(faltering.calls("sbatch")) == 1
+    assert records.read() == []
+
+
+def test_a_refusal_after_sbatch_waited_is_an_error_at_once(faltering):
+    waits = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying"
+    refuses = "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy"
+    faltering.before("sbatch", f"echo '{waits}' >&2; echo '{refuses}' >&2; exit 1")
+    done = sbatch()
+    assert (done.returncode, done.stderr) == (1, f"{waits}\n{refuses}\n")
+    assert len(faltering.calls("sbatch")) == 1
+
+
+def test_a_wrong_option_is_an_error_at_once(faltering):
+    faltering.before("sbatch", "echo \"sbatch: unrecognized option '--whatever'\" >&2; exit 1")
+    done = sbatch()
+    assert (done.returncode, done.stderr) == (1, "sbatch: unrecognized option '--whatever'\n")
+    assert len(faltering.calls("sbatch")) == 1
+
+
+def test_a_submission_that_slurm_never_answers_ends_with_the_patience(faltering):
+    faltering.before("sbatch", TIMED_OUT)
+    done = sbatch(HPCMM_SLURM_PATIENCE="1")
+    assert done.returncode == 1
+    assert "hpcmm: error: sbatch: sbatch: error: Batch job submission failed: Socket timed out" in done.stderr
+    assert len(faltering.calls("sbatch")) > 1
+
+
+def test_a_comment_that_is_given_stays(faltering):
+    done = sbatch("--comment", "mine", "--wrap=true")
+    assert (done.returncode, done.stdout) == (0, "Submitted batch job 100\n"), done.stderr
+    assert re.fullmatch("mine hpcmm:[0-9a-f]{16}", faltering.jobs[0][4])
+    assert records.read()[0].name == "mine"
+
+
+def test_a_script_from_standard_input_is_passed_again(faltering):
+    faltering.before("sbatch", f"cat >>received; [ $(grep -c . sbatch.calls) -ge 2 ] || {{ {TIMED_OUT}; }}")
+    done = sbatch("--parsable", "/dev/stdin", text="#!/bin/sh\n")
+    assert (done.returncode, done.stdout) == (0, "100\n"), done.stderr
+    assert (faltering.folder / "received").read_text() == "#!/bin/sh\n" * 2
+
+
+def test_other_calls_of_sbatch_go_to_slurm_unchanged(faltering):
+    faltering.program("sbatch", 'echo "[$*]"; exit 3')
+    done = sbatch("--version")
+    assert (done.returncode, done.stdout) == (3, "[--version]\n")
+    assert records.read() == []
+
+
+def test_a_submission_that_another_start_gave_up_is_cancelled(faltering):
+    faltering.before("sbatch", f"rm -f {records.FOLDER.resolve()}/*")
+    assert sbatch().returncode == 1
+    assert faltering.jobs[0][1] == "CANCELLED"
+
+
+def test_what_a_killed_sbatch_submitted_is_cancelled_by_the_next_start(faltering, capfd):
+    faltering.after("sbatch", "kill -9 $(ps -o ppid= -p $PPID)")  # above `timeout`
+    assert sbatch().returncode == -signal.SIGKILL
+    assert [record.job for record in records.read()] == [""]
+    slurm.cancel_leftovers()
+    assert "cancelled, as left by a run that was killed: 100" in capfd.readouterr().err
+    assert faltering.jobs[0][1] == "CANCELLED"
+
+
+def test_what_slurm_took_late_of_a_repeated_submission_is_cancelled(faltering, capfd):
+    record = recorded("12", token="0123456789abcdef")
+    comment = f"hpcmm:{record.token}"
+    faltering.queue(f"11|PENDING|None||{comment}", f"12|RUNNING|None|n1|{comment}", "13|RUNNING|None|n1|")
+    check(watch.Watch(), 2)
+    assert [job[1] for job in faltering.jobs] == ["CANCELLED", "RUNNING", "RUNNING"]
+    assert "job 12 measure was submitted once more as 11, which was cancelled" in capfd.readouterr().err
+
+
+def test_a_job_that_was_submitted_again_is_not_given_up_for_the_first(faltering, marked):
+    """Snakemake uses the same file for both."""
+    marked.touch()
+    submit.begin(Record("ff", marker=str(marked)))
+    assert not marked.exists()
+    faltering.queue("12|FAILED|None|n1|")
+    check(watch.Watch())
+    assert not marked.exists()
+
+
+# --- Snakemake's slurm executor ----------------------------------------------------------------------------------
+
+QUESTIONS = [
+    ["squeue", "--format=%i|%T", "--states=all", "--noheader", "--name", "run"],
+    ["sacct", "-X", "--parsable2", "--noheader", "--format=JobIdRaw,State", "--name", "run"],
+]
+
+
+def wrapper(program: str, *arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, ROOT / "jobs/bin" / program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question[0])
+def test_the_executor_is_answered_whatever_slurm_does(faltering, question):
+    for program in ("squeue", "sacct"):
+        faltering.before(program, "exit 1")
+    assert (wrapper(*question).returncode, wrapper(*question).stdout) == (0, "")
+    faltering.before("squeue", "")
+    for job, state in {"12": "RUNNING", "13": "PREEMPTED", "14": "COMPLETED", "15": "CANCELLED"}.items():
+        recorded(job)
+        with (faltering.folder / "queue").open("a") as file:
+            file.write(f"{job}|{state}|None|n1|\n")
+    check(watch.Watch())
+    faltering.before("squeue", "sleep 60")
+    assert wrapper(*question).stdout == "12|RUNNING\n13|FAILED\n14|COMPLETED\n15|FAILED\n"
+
+
+def test_other_questions_go_to_slurm(faltering):
+    faltering.program("squeue", 'echo "[$*]"; echo "why" >&2; exit 3')
+    done = wrapper("squeue", "--me", "--name", "run")
+    assert (done.returncode, done.stdout, done.stderr) == (3, "[--me --name run]\n", "why\n")
+
+
+# --- a local run in an allocation ---------------------------------------------------------------------------------
+
+
+def test_a_local_run_in_an_allocation_starts_its_ranks_here(faltering, monkeypatch):
+    """Otherwise mpiexec starts them by srun, on the nodes of `salloc -n 4 snakemake --cores 2`."""
+    faltering.program("srun", "exit 1")
+    allocation = {
+        "SLURM_JOB_ID": "12",
+        "SLURM_JOBID": "12",
+        "SLURM_NTASKS": "4",
+        "SLURM_NNODES": "2",
+        "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_NODELIST": "nowhere[1-2]",
+        "SLURM_JOB_NODELIST": "nowhere[1-2]",
+        "SLURM_TASKS_PER_NODE": "2(x2)",
+        "SLURMD_NODENAME": "nowhere1",
+        "SLURM_CONF": "/etc/slurm/slurm.conf",
+    }
+    for name, value in allocation.items():
+        monkeypatch.setenv(name, value)
+    launcher = Path(sys.executable).parent / "mpiexec"
+    if not launcher.exists():
+        pytest.skip("no mpiexec beside this Python")
+    ranks = "import os; from hpcmm.parallel import world; line = f'{world.world().size} {world.node()}\\n'; "
+    ranks += "os.write(1, line.encode())"  # at once, as the lines of several ranks may run into each other
+    command = [launcher, "-n", "2", sys.executable, "-c", ranks]
+    slurm.leave_allocation()
+    assert {name for name in os.environ if name.startswith("SLURM")} == {"SLURM_CONF"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == [f"2 {socket.gethostname()}"] * 2, done.stderr
+    assert faltering.calls("srun") == []
+
+
+# --- what killed ranks leave -------------------------------------------------------------------------------------
+
+RANKS = """
+import os, time
+from mpi4py import MPI
+MPI.COMM_WORLD.Barrier()
+os.write(1, b"r")
+time.sleep(600)
+"""
+
+
+def family(job: subprocess.Popen) -> list[psutil.Process]:
+    """A launcher and its ranks, once these have started."""
+    assert [job.stdout.read(1) for _ in range(2)] == ["r", "r"]
+    return [*psutil.Process(job.pid).children(recursive=True), psutil.Process(job.pid)]
+
+
+def files_of(processes: list[psutil.Process]) -> set[str]:
+    opened = {each.path for process in processes for each in [*process.memory_maps(), *process.open_files()]}
+    return {each for each in opened if re.match("/dev/shm/mpich_shm_|/tmp/hydra_", each)}
+
+
+def test_what_killed_ranks_left_is_removed_and_nothing_that_is_in_use(tmp_path, mpi_job):
+    program = tmp_path / "ranks.py"
+    program.write_text(RANKS)
+    with mpi_job(2, program) as first, mpi_job(2, program) as second:
+        killed = family(first)
+        left, used = files_of(killed), files_of(family(second))
+        assert {str(Path(each).parent) for each in left} == {"/dev/shm", "/tmp"}
+        assert not {str(path) for path in leftovers.find()} & (left | used)
+        for process in killed:
+            process.kill()
+        psutil.wait_procs(killed[:-1])
+        first.wait()
+        list(doctor.check_leftovers())
+        assert not any(Path(name).exists() for name in left)
+        assert all(Path(name).exists() for name in used)
+    leftovers.remove()
+
+
+def test_what_is_removed_is_named(tmp_path, monkeypatch):
+    files = [tmp_path / f"mpich_shm_{i}" for i in range(leftovers.MOST_NAMED + 2)]
+    for file in files:
+        file.touch()
+    with files[0].open():
+        monkeypatch.setattr(leftovers, "PATTERNS", [str(tmp_path / "mpich_shm_*")])
+        (check,) = doctor.check_leftovers()
+    assert check.state == "ok"
+    assert check.found.startswith(f"removed what killed ranks left: {files[1]}, ") and check.found.endswith(
+        "and 1 more"
+    )
+    assert [file for file in files if file.exists()] == files[:1], "the one that is open"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be two users")
+def test_files_of_others_stay(tmp_path, monkeypatch):
+    file = tmp_path / "mpich_shm_1"
+    file.touch()
+    monkeypatch.setattr(leftovers, "PATTERNS", [str(file)])
+    assert leftovers.find() == [file]
+    os.chown(file, 12345, 12345)
+    assert leftovers.find() == []

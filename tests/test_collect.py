@@ -1,0 +1,132 @@
+"""Collecting what the jobs of a plan left on the disk, whether they completed or not."""
+
+import dataclasses
+
+import pytest
+from batches import BATCH, HOST, batch_of, filled, measured, of, stored
+
+from hpcmm import report, store
+from hpcmm.bench.journal import CUT_OFF, Journal
+from hpcmm.experiment import plan
+from hpcmm.jobs.collect import collect
+from hpcmm.model import Measuring
+
+OTHER = dataclasses.replace(batch_of([1000, 2000], "cub", "sum"), device="cuda")
+MEASURING = Measuring(1, 3, 6, 0.5, 0.05, "cold", 1)
+
+
+@pytest.fixture
+def planned(tmp_path) -> plan.Plan:
+    """A plan of two jobs, the second of which is complete."""
+    planned = plan.Plan((BATCH, OTHER), {}, MEASURING, False, "auto", {})
+    planned.write(tmp_path / "plan.json")
+    stored(tmp_path / "raw" / f"{OTHER.name}.h5", OTHER)
+    return planned
+
+
+def collected(planned, folder) -> tuple[list[str], list[int], list[tuple]]:
+    """What failed, the sizes that the file has, and the rows that it omits."""
+    failed = collect(planned, folder, folder / "timings.h5")
+    groups = store.read(folder / "timings.h5")
+    omitted = groups["omitted"]
+    rows = list(zip(omitted["sweep"], omitted["variant"], omitted["ranks"], omitted["reason"], strict=True))
+    return failed, list(groups["measurements"]["n"][::2]), rows
+
+
+def test_complete_jobs_are_put_together_in_the_order_of_the_plan(planned, tmp_path):
+    stored(tmp_path / "raw" / f"{BATCH.name}.h5")
+    assert collected(planned, tmp_path) == ([], [8, 16, 32, 1000, 2000], [])
+
+
+def test_a_job_that_never_started_is_omitted_and_the_others_make_a_report(planned, tmp_path):
+    failed, sizes, omitted = collected(planned, tmp_path)
+    ending = "matmul-sweep/cuda-r2-1: its job did not start"
+    assert failed == ["matmul-sweep/cuda-r2-1: 3 of 3 points missing: its job did not start"]
+    assert sizes == [1000, 2000]
+    reason = f"failed: {ending}"
+    assert omitted == [("matmul-sweep", "tiled_padded", 2, reason)]
+    page, _ = report.build(tmp_path / "timings.h5", tmp_path)
+    assert reason in page.read_text()
+
+
+def test_a_job_that_failed_is_omitted_with_the_error_of_its_log(planned, tmp_path):
+    log = tmp_path / "logs" / f"{BATCH.name}.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("rank 0 on vm: CPU\nhpcmm: error: matmul-sweep/cuda-r2-1: no GPU here\nAbort(1)\n")
+    _, _, omitted = collected(planned, tmp_path)
+    assert [reason for *_, reason in omitted] == ["failed: matmul-sweep/cuda-r2-1: no GPU here"]
+
+
+def test_the_finished_points_of_a_job_that_failed_are_there_and_the_others_named(planned, tmp_path):
+    first, second, third = BATCH.points
+    journal = filled(tmp_path / "raw" / f"{BATCH.name}.journal", [first])
+    journal.begin(second)
+    journal.fail(second, "RuntimeError: no luck", counts=True)
+    journal.begin(third)
+    journal.close()
+    before = journal.path.read_bytes()
+    failed, sizes, omitted = collected(planned, tmp_path)
+    assert len(failed) == 1 and failed[0].startswith("matmul-sweep/cuda-r2-1: 2 of 3 points missing: ")
+    assert sizes == [8, 1000, 2000]
+    assert omitted == [
+        ("matmul-sweep", "tiled_padded", 2, f"failed: {second.name}: RuntimeError: no luck"),
+        ("matmul-sweep", "tiled_padded", 2, f"failed: {third.name}: {CUT_OFF}"),
+    ]
+    assert journal.path.read_bytes() == before
+    again = Journal(journal.path, BATCH, HOST)
+    assert again.measured == {of(first)} and len(again.attempts) == 2
+    again.close()
+
+
+def test_a_point_that_failed_at_first_and_was_measured_then_is_there(planned, tmp_path):
+    journal = filled(tmp_path / "raw" / f"{BATCH.name}.journal", BATCH.points[:2])
+    journal.begin(BATCH.points[2])
+    journal.fail(BATCH.points[2], "RuntimeError: no luck", counts=True)
+    journal.begin(BATCH.points[2])
+    journal.append(BATCH.points[2], measured(BATCH.points[2]))
+    journal.close()
+    assert collected(planned, tmp_path) == ([], [8, 16, 32, 1000, 2000], [])
+
+
+def test_points_that_only_a_kept_file_has_are_there(planned, tmp_path):
+    stored(tmp_path / "raw" / f"{BATCH.name}.h5").unlink()
+    assert collected(planned, tmp_path) == ([], [8, 16, 32, 1000, 2000], [])
+
+
+def test_points_of_another_way_to_measure_are_not_taken_for_current_ones(planned, tmp_path):
+    stored(tmp_path / "raw" / f"{BATCH.name}.h5", batch_of([8, 16, 32], source="s2", alpha=1.5, tile=8.0))
+    failed, sizes, _ = collected(planned, tmp_path)
+    assert "is of other code or another way of measuring; delete it" in failed[0]
+    assert sizes == [1000, 2000]
+
+
+def test_a_damaged_file_is_named_and_the_rest_is_there(planned, tmp_path):
+    path = stored(tmp_path / "raw" / f"{BATCH.name}.h5")
+    path.write_bytes(path.read_bytes()[:1000])
+    failed, sizes, omitted = collected(planned, tmp_path)
+    assert f"{path}: cut short or damaged" in failed[0] or f"{path}: not an HDF5 file" in failed[0]
+    assert sizes == [1000, 2000] and len(omitted) == 1
+
+
+def test_the_file_is_older_than_its_inputs_only_if_something_failed(planned, tmp_path):
+    def ages() -> tuple[float, float]:
+        inputs = [path.stat().st_mtime for path in (tmp_path / "raw").rglob("*-1.h5")]
+        return (tmp_path / "timings.h5").stat().st_mtime, min(inputs)
+
+    collect(planned, tmp_path, tmp_path / "timings.h5")
+    target, inputs = ages()
+    assert target < inputs
+    stored(tmp_path / "raw" / f"{BATCH.name}.h5")
+    collect(planned, tmp_path, tmp_path / "timings.h5")
+    target, inputs = ages()
+    assert target > inputs
+
+
+def test_a_profile_that_failed_is_named(planned, tmp_path, monkeypatch):
+    monkeypatch.setattr(plan.Plan, "profiled", {"sum": ()})
+    stored(tmp_path / "raw" / f"{BATCH.name}.h5")
+    assert collect(planned, tmp_path, tmp_path / "timings.h5") == ["profile of sum: its job did not start"]
+    unprofiled = store.read(tmp_path / "timings.h5")["unprofiled"]
+    assert dict(zip(unprofiled["operation"], unprofiled["reason"], strict=True))["sum"] == (
+        "failed: its job did not start"
+    )

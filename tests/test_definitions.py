@@ -1,0 +1,58 @@
+"""The definitions that the report and the documentation share."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from hpcmm.analysis import compare
+from hpcmm.report import definitions, tables
+
+ALL = [each for section in definitions.sections() for each in section.definitions]
+
+
+def test_each_term_is_defined_once():
+    identities = [each.id for each in ALL]
+    assert len(identities) == len(set(identities))
+    assert len({each.term for each in ALL}) == len(ALL)
+
+
+def test_every_column_with_a_definition_finds_it():
+    assert set(tables.DEFINED.values()) <= {each.id for each in ALL}
+
+
+def test_a_report_without_a_gpu_leaves_the_definitions_of_gpus_out():
+    everything = {each.needs for each in ALL if each.needs} - {"comparison"}
+    shown = {each.id for section in definitions.shown(everything) for each in section.definitions}
+    assert {each.id for each in ALL} - shown == {"verdict"}
+    plain = {each.id for section in definitions.shown([]) for each in section.definitions}
+    assert "pass" in plain and not plain & {"occupancy", "profile", "roofline", "scaling"}
+    assert "GPU resources" not in [section.title for section in definitions.shown([])]
+
+
+def test_numbers_in_the_texts_are_those_of_the_code(monkeypatch):
+    text = definitions.of("verdict").text
+    assert "a level of 99.5 %" in text and "more than 1 %" in text and "up to 5 may" in text
+    assert (compare.ALPHA, compare.MARGIN) == (0.005, 0.01)
+    monkeypatch.setitem(definitions.CONSTANTS, "signs", 7)
+    changed = definitions._definition(id="x", term="x", text="{{ signs }} signs")
+    assert changed.text == "7 signs"
+
+
+def test_a_constant_that_nobody_knows_is_an_error():
+    with pytest.raises(Exception, match="'nothing' is undefined"):
+        definitions._definition(id="x", term="x", text="{{ nothing }}")
+
+
+def test_html_has_paragraphs_emphasis_and_code_and_escapes_the_rest():
+    definition = definitions.Definition("x", "X", "a *b* `c < d`\n\n& e")
+    assert definition.html == "<p>a <em>b</em> <code>c &lt; d</code></p>\n<p>&amp; e</p>"
+
+
+def test_markdown_has_an_anchor_for_each_and_no_markup_that_html_would_not_have():
+    text = definitions.markdown()
+    assert re.findall(r"^\((.+)\)=$", text, re.MULTILINE) == [each.id for each in ALL]
+    for each in ALL:
+        rest = re.sub(r"`[^`]+`|\*[^*]+\*", "", each.text)
+        assert not re.search(r"[*`\[\]#<>_]", rest), f"{each.id}: markup that only Markdown knows"

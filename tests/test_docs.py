@@ -1,0 +1,285 @@
+"""The documentation: the site builds strictly, its links and examples work, and a browser shows it without faults."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import timings
+import yaml
+from timings import kernel_samples, measurement
+
+from hpcmm.cli.main import parser
+from hpcmm.experiment.config import SCHEMA, validated
+from hpcmm.model import Point
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(path.stem for path in DOCS.glob("*.md"))
+TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+# Both widths and both schemes: what axe judges depends on one or the other, and it takes most of the time.
+JUDGED = ((1280, "light"), (400, "dark"))
+AXE = {"resultTypes": ["violations"], "preload": False}  # a page in a file may not fetch its own style sheets
+# Messages of other programs in the page on troubleshooting
+FOREIGN = (
+    "Config file is not valid JSON or YAML`, or a traceback of Snakemake about it",
+    "mpi/pmi2: invalid client request",
+    "Directory cannot be locked",
+    "Not profiled: ... ERR_NVGPUCTRPERM",
+    "FAIL in a table",
+)
+
+
+def build(source: Path, target: Path) -> subprocess.CompletedProcess:
+    """Build a site, with every warning an error."""
+    if missing := [name for name in ("sphinx", "myst_parser", "furo") if importlib.util.find_spec(name) is None]:
+        pytest.skip(f"{', '.join(missing)} not installed: pip install -e '.[docs]'")
+    command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet", source, target]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | {"NO_COLOR": "1"})
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = build(DOCS, folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_it_builds_without_a_warning(site):
+    assert sorted(path.stem for path in site.glob("*.html") if path.stem not in ("genindex", "search")) == PAGES
+
+
+def test_a_broken_link_or_reference_ends_the_build(tmp_path):
+    for name in ("conf.py", "generated.py"):
+        shutil.copyfile(DOCS / name, tmp_path / name)
+    (tmp_path / "static").mkdir()
+    (tmp_path / "static" / "hpcmm.css").touch()
+    (tmp_path / "index.md").write_text("# Page\n\n[a](none.md) [b](#nothing) ![c](none.svg)\n")
+    done = build(tmp_path, tmp_path / "site")
+    assert done.returncode == 1
+    assert all(name in done.stderr for name in ("none.md", "nothing", "none.svg"))
+
+
+class Html(HTMLParser):
+    """The tags and the text of a page."""
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.text = ""
+        self.feed(path.read_text("utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_data(self, data):
+        self.text += data
+
+    @property
+    def anchors(self) -> set[str]:
+        return {attributes["id"] for _, attributes in self.tags if "id" in attributes}
+
+
+@pytest.fixture(scope="module")
+def pages(site) -> dict[str, Html]:
+    return {path.name: Html(path) for path in site.glob("*.html")}
+
+
+def test_every_link_leads_somewhere(site, pages):
+    wrong = []
+    for name, page in pages.items():
+        for tag, attributes in page.tags:
+            for target in filter(None, (attributes.get("href"), attributes.get("src"))):
+                url = urlsplit(target)
+                if url.scheme in ("https", "data"):
+                    continue
+                path, anchor = unquote(url.path) or name, unquote(url.fragment)
+                if not (site / path).exists() or (anchor and path in pages and anchor not in pages[path].anchors):
+                    wrong.append((name, tag, target))
+    assert wrong == []
+
+
+def test_it_loads_nothing_from_the_network(site, pages):
+    for name, page in pages.items():
+        for tag, attributes in page.tags:
+            loaded = attributes.get("src") if tag != "link" else attributes.get("href")
+            assert not re.match("(https?:)?//", loaded or ""), f"{name}: {tag} {loaded}"
+    for path in site.rglob("*.css"):
+        assert not re.search(r"url\(.?(https?:)?//|@import", path.read_text("utf-8")), path
+
+
+def test_it_names_no_package_registry_and_no_path_of_this_machine(site, pages):
+    texts = {name: page.text for name, page in pages.items()} | {"index": (site / "searchindex.js").read_text("utf-8")}
+    for name, text in texts.items():
+        assert not re.search(r"pypi\.org|pythonhosted|npmjs|debian\.org|docker\.io|ghcr\.io|conda-forge", text), name
+        assert str(ROOT) not in text and str(Path.home()) + "/" not in text, name
+
+
+def test_pictures_describe_themselves_and_take_the_colour_of_the_text():
+    drawn = sorted((DOCS / "pictures").glob("*.svg"))
+    shown = re.findall(r":file: pictures/(\S+)", "".join(path.read_text("utf-8") for path in DOCS.glob("*.md")))
+    assert sorted(shown) == [path.name for path in drawn]
+    for path in drawn:
+        text = path.read_text("utf-8")
+        assert 'role="img"' in text and len(re.search('aria-label="([^"]+)"', text)[1]) > 50, path
+        assert "currentColor" in text and " id=" not in text, path  # ids of two pictures on a page could be the same
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine (Debian's package is chromium)")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # a container's root has no user namespaces, which the sandbox needs
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_browser_shows_it_without_faults(site, browser, name):
+    from axe_playwright_python.sync_playwright import Axe
+
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    troubles, requests = [], []
+    page.on("console", lambda message: troubles.append(message.text))
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("request", lambda request: requests.append(request.url))
+    for width in (1280, 400):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto((site / f"{name}.html").as_uri())
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            if (width, scheme) in JUDGED:
+                found = Axe().run(page, options=AXE).response["violations"]
+                assert [(each["id"], each["nodes"][0]["html"]) for each in found] == [], (width, scheme)
+            assert page.evaluate("document.documentElement.scrollWidth") == width, scheme
+            lightness = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+            assert (sum(lightness[:3]) > 600) == (scheme == "light")
+    context.close()
+    assert troubles == []
+    assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
+
+
+def test_the_search_finds_a_word(site, browser):
+    page = browser.new_page()
+    page.goto((site / "search.html").as_uri() + "?q=occupancy")
+    page.locator("#search-results a", has_text="Definitions").first.wait_for()
+    page.close()
+
+
+def arguments(command: argparse.ArgumentParser) -> list[argparse.Action]:
+    return [each for each in command._actions if not isinstance(each, argparse._HelpAction)]
+
+
+def commands() -> dict[str, argparse.ArgumentParser]:
+    (found,) = (each for each in parser()._actions if isinstance(each, argparse._SubParsersAction))
+    return found.choices
+
+
+def test_every_command_and_option_is_described(pages):
+    assert set(commands()) <= pages["commands.html"].anchors
+    for name, command in commands().items():
+        for each in arguments(command):
+            assert each.help, f"hpcmm {name}: {each.dest} has no help"
+            assert (each.option_strings or [each.metavar])[0] in pages["commands.html"].text
+
+
+def test_every_key_of_the_config_is_described(pages):
+    sweep, measuring = SCHEMA["$defs"]["sweep"]["properties"], SCHEMA["properties"]["measuring"]["properties"]
+    for name, each in {**SCHEMA["properties"], **sweep, **measuring}.items():
+        assert name in pages["configuration.html"].text
+        assert each.get("description") or name in ("measuring", "sweeps"), f"{name} has no description"
+
+
+def blocks(language: str) -> list:
+    found = []
+    for path in TEXTS:
+        for i, block in enumerate(re.findall(rf"^```{language}\n(.*?)^```", path.read_text("utf-8"), re.M | re.S)):
+            found.append(pytest.param(block, id=f"{path.stem}-{i}"))
+    return found
+
+
+@pytest.mark.parametrize("text", blocks("yaml"))
+def test_configs_in_the_text_are_right(text):
+    given = yaml.safe_load(text)
+    given = given if "sweeps" in given else {"sweeps": given}
+    for scale in ("quick", "full"):
+        _, sweeps = validated(given | {"scale": scale})
+        assert len(sweeps) == len(given["sweeps"])
+
+
+@pytest.mark.parametrize("program", blocks("python"))
+def test_programs_in_the_text_run(program, tmp_path, monkeypatch, capsys):
+    (tmp_path / "results").mkdir()
+    monkeypatch.chdir(tmp_path)
+    points = [Point("matmul", name, (64,) * 3, "float32", 2, tile=8) for name in ("naive", "tiled_padded")]
+    seconds = [[i * 1e-3, 2 * i * 1e-3] for i in (1, 2, 3)]  # of two ranks
+    rows = [measurement(point, samples=kernel_samples(seconds)) for point in points]
+    timings.write(tmp_path / "results" / "timings.h5", {"size": rows}, {"hpcmm": "0"})
+    names: dict = {}
+    exec(program, names)
+    assert capsys.readouterr().out
+    if "points" in names:  # the slowest rank of each repetition, then the median
+        assert list(names["points"]["seconds"]) == pytest.approx([4e-3, 4e-3])
+    if "seconds" in names:  # the median over all ranks and repetitions
+        assert list(names["seconds"].values) == pytest.approx([2.5e-3, 2.5e-3])
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.stem)
+def test_links_between_the_files_of_the_repository_lead_somewhere(path):
+    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text("utf-8")):
+        file, _, _ = target.partition("#")
+        if file and not file.startswith("https:"):
+            assert (path.parent / file).exists(), f"{path.name}: {target}"
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.stem)
+def test_commands_in_the_text_exist(path):
+    code = "\n".join(map("".join, re.findall(r"`([^`\n]+)`|^```sh\n(.*?)^```", path.read_text("utf-8"), re.M | re.S)))
+    assert set(re.findall(r"(?:^|\s)hpcmm (?!COMMAND)([a-z]\w*)", code, re.M)) <= set(commands())
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M)) | {"run", "profile"}
+    assert set(re.findall(r"\bmake ([a-z]+)", code)) <= targets
+
+
+def test_messages_in_the_page_on_troubleshooting_are_those_of_the_code():
+    sources = "".join(
+        path.read_text("utf-8") for folder in ("hpcmm", "jobs") for path in ROOT.glob(f"{folder}/**/*.py")
+    )
+    sources = re.sub(r'"\s*\n\s*f?"', "", sources)  # a text over several lines
+    for message in re.findall(r"^\| `?([^|]+?)`? \|", (DOCS / "troubleshooting.md").read_text("utf-8"), re.M)[2:]:
+        if message not in FOREIGN:
+            fixed = max(re.findall(r"[A-Za-z][a-zA-Z ,.()-]+", message.replace("...", "\n")), key=len).strip(" ,.(")
+            assert fixed in sources, f"{message}: nothing says {fixed!r}"
+
+
+def test_the_readme_is_short_and_shows_three_figures():
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert len(text.splitlines()) <= 200
+    if "| operation" in text:  # a run is published
+        assert len(re.findall(r"^!\[", text, re.M)) == 3
+
+
+def test_metadata_agree():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert citation["version"] == project["version"]
+    assert citation["license"] == project["license"]
+    assert [each["name"] for each in citation["authors"]] == [each["name"] for each in project["authors"]]
+    assert {"cff-version", "message", "title", "type", "abstract"} <= set(citation)
+    assert f"## {project['version']}" in (ROOT / "CHANGELOG.md").read_text("utf-8")

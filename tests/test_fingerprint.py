@@ -1,0 +1,145 @@
+"""Which points are measured again after which change: all whose times or verdicts it may decide, and no others."""
+
+import dataclasses
+import re
+import shutil
+
+import pytest
+
+from hpcmm import kernels
+from hpcmm.experiment import fingerprint, plan
+from hpcmm.model import Point
+from hpcmm.operations import OPERATIONS, blocks
+
+MEASURING = plan.Measuring(1, 3, 6, 0.1, 0.05, "cold", 1)
+SCALARS = {"alpha": 1.5, "beta": 0.5}
+SHAPE = (64, 64, 64)
+POINTS = {
+    "naive": Point("matmul", "naive", SHAPE, "float32", 1, SCALARS, tile=8),
+    "oblong": Point("matmul", "oblong", SHAPE, "float32", 1, SCALARS),
+    "stream_k": Point("matmul", "stream_k", SHAPE, "float32", 1, SCALARS),
+    "cublas": Point("matmul", "cublas", SHAPE, "float32", 1, SCALARS),
+    "ring": Point("matmul", "cublas", SHAPE, "float32", 2, SCALARS, "ring"),
+    "serial": Point("matmul", "serial", SHAPE, "float32", 1, SCALARS),
+    "float64": Point("matmul", "serial", SHAPE, "float64", 1, SCALARS),
+    "sum": Point("sum", "one_launch", (1000,), "float32", 1),
+    "sum serial": Point("sum", "serial", (1000,), "float32", 1),
+}
+ALL = set(POINTS)
+CPU = {"serial", "float64", "sum serial"}
+PRODUCTS = ALL - {"sum", "sum serial"}
+
+
+def found(measuring=MEASURING, transport="auto", share_gpu=False) -> dict[str, str]:
+    fingerprint.forget()
+    return {name: fingerprint.of_point(point, measuring, transport, share_gpu) for name, point in POINTS.items()}
+
+
+@pytest.fixture
+def edit(monkeypatch, tmp_path):
+    """``edit(file, pattern, replacement)`` in a copy of the package; returns the points that are measured again."""
+    copy = tmp_path / "hpcmm"
+    shutil.copytree(fingerprint.PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    before = found()
+    monkeypatch.setattr(fingerprint, "PACKAGE", copy)
+    monkeypatch.setattr(kernels, "FOLDER", copy / "kernels")
+    assert found() == before
+
+    def change(file: str, pattern: str, replacement: str) -> set[str]:
+        text = (copy / file).read_text()
+        changed, count = re.subn(pattern, replacement, text, count=1, flags=re.MULTILINE)
+        assert count == 1 and changed != text
+        (copy / file).write_text(changed)
+        after = found()
+        (copy / file).write_text(text)
+        return {name for name in POINTS if after[name] != before[name]}
+
+    yield change
+    fingerprint.forget()
+
+
+@pytest.mark.parametrize(
+    ("file", "pattern", "replacement", "again"),
+    [
+        # sources of kernels
+        ("kernels/matmul/naive.cu", r"sum = 0", "sum = 0.0f", {"naive"}),
+        ("kernels/matmul/naive.cu", r"\A//", "// Another comment.\n//", set()),
+        ("kernels/matmul/serial.c", r"\A/\*", "/* Another comment. */\n/*", set()),
+        ("kernels/ptx.cuh", r"cp\.async\.commit_group;", "cp.async.wait_all;", {"oblong", "stream_k"}),
+        ("kernels/ptx.cuh", r"\A//", "// Another comment.\n//", set()),
+        ("kernels/spin.cu", r"\Z", "static int other;", ALL - CPU),
+        ("kernels/evict.c", r"\Z", "static int other;", CPU),
+        # launch geometry
+        ("operations/blocks.py", r"^WORTH_DIVIDING = 4", "WORTH_DIVIDING = 5", {"stream_k"}),
+        ("operations/blocks.py", r"itemsize \+ 16 \+", "itemsize + 32 +", {"oblong", "stream_k"}),
+        ("operations/reduction.py", r"n = max\(1, ", "n = max(2, ", {"sum"}),
+        # inputs, judge, and the baseline beside a variant
+        ("operations/matmul.py", r"^ROUNDINGS = 64", "ROUNDINGS = 65", PRODUCTS),
+        ("operations/accuracy.py", r"^SLICES = 3", "SLICES = 4", PRODUCTS),
+        (
+            "operations/matmul.py",
+            r"np.multiply\(c, beta, out=c\)",
+            "np.multiply(beta, c, out=c)",
+            {"serial", "float64"},
+        ),
+        ("backends/cuda/libraries.py", r"if m == 0:", "if m <= 0:", ALL - CPU),
+        # what prepares, launches, times
+        ("backends/cuda/device.py", r"^SPIN_NANOSECONDS = .*", "SPIN_NANOSECONDS = 1", ALL - CPU),
+        ("backends/cuda/compile.py", r'"--std=c\+\+17"', '"--std=c++20"', ALL - CPU),
+        ("backends/cpu/modules.py", r'"-O3"', '"-O2"', CPU),
+        ("bench/measure.py", r"waiting.reverse\(\)", "waiting.sort()", ALL),
+        # what distributes
+        ("parallel/ring.py", r"room = 2 if", "room = 3 if", {"ring"}),
+        ("parallel/transports/peer.py", r"self.copies = backend.stream\(\)", "self.copies = None", ALL),
+        ("parallel/scatter.py", r"broadcast\(self.comm", "broadcast(self.ranks", ALL),
+        # what decides neither a time nor a verdict
+        ("operations/matmul.py", r'"grid rounded up, bounds tested: any size"', '"any size"', set()),
+        ("operations/matmul.py", r'"""Return 2 m n k', '"""Count 2 m n k', set()),
+        ("bench/measure.py", r"^def settled", "# a comment\ndef settled", set()),
+        ("backends/cuda/device.py", r'"ecc": ', '"error_correction": ', set()),
+        ("backends/base.py", r"a device that is missing|A device that is missing", "A device that is lost", set()),
+        ("report/formats.py", r"Three significant", "Four significant", set()),
+        ("experiment/durations.py", r"STARTUP_SECONDS = 30", "STARTUP_SECONDS = 40", set()),
+    ],
+)
+def test_an_edit_measures_again_what_it_may_change(edit, file, pattern, replacement, again):
+    assert edit(file, pattern, replacement) == again
+
+
+def test_the_way_of_measuring_counts():
+    before = found()
+    for changed in (
+        found(dataclasses.replace(MEASURING, cache="hot")),
+        found(dataclasses.replace(MEASURING, seed=2)),
+    ):
+        assert all(changed[name] != before[name] for name in POINTS)
+    transport, shared = found(transport="nccl"), found(share_gpu=True)
+    assert {name for name in POINTS if transport[name] != before[name]} == {"ring"}
+    assert {name for name in POINTS if shared[name] != before[name]} == {"ring"}
+
+
+def test_a_record_counts_where_it_decides_something(monkeypatch):
+    before = found()
+
+    def replaced(name: str, **changes) -> set[str]:
+        operation = OPERATIONS["matmul"]
+        ladder = tuple(dataclasses.replace(v, **changes) if v.name == name else v for v in operation.ladder)
+        with monkeypatch.context() as context:
+            context.setitem(OPERATIONS, "matmul", dataclasses.replace(operation, ladder=ladder))
+            after = found()
+        return {each for each in POINTS if after[each] != before[each]}
+
+    assert replaced("naive", change="other words", source="other documents") == set()
+    assert replaced("naive", architecture="sm_80") == {"naive"}
+    wider = {"float32": blocks.Ring(256, 256, 128, 16, stages=4, group=8)}
+    assert replaced("oblong", geometry=wider) == {"oblong"}
+
+
+def test_the_version_of_a_library_counts_on_its_device(monkeypatch):
+    before = found()
+    right = fingerprint.importlib.metadata.version
+    monkeypatch.setattr(
+        fingerprint.importlib.metadata, "version", lambda name: "0" if name == "nvidia-cuda-nvrtc" else right(name)
+    )
+    after = found()
+    assert {name for name in POINTS if after[name] != before[name]} == ALL - CPU

@@ -1,0 +1,144 @@
+"""The package as built and installed elsewhere: a working folder, an experiment in it, its report."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+from pathlib import Path
+
+import pytest
+import yaml
+from test_workflow import CONFIG
+
+from hpcmm import analysis, store
+from hpcmm.bench import provenance
+from hpcmm.cli import init, version
+from hpcmm.model import HpcmmError
+
+pytestmark = pytest.mark.timeout(600)  # the package is built, and an experiment runs
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> Path:
+    """A folder with an sdist of this checkout, and the wheel that is built from it."""
+    folder = tmp_path_factory.mktemp("built")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout
+    return folder
+
+
+@pytest.fixture(scope="module")
+def python(built, tmp_path_factory) -> Path:
+    """Python of a fresh environment with the wheel; what else it needs comes from the environment of the tests."""
+    folder = tmp_path_factory.mktemp("venv") / "it's an env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    python = folder / "bin" / "python"
+    (wheel,) = built.glob("*.whl")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
+    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index", wheel], check=True)
+    ask = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    packages = Path(subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip())
+    (packages / "tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
+def run(folder: Path, *command) -> str:
+    # an MPI that is a wheel lies in the environment of the tests
+    libraries = os.pathsep.join([str(Path(sys.prefix) / "lib"), os.environ.get("LD_LIBRARY_PATH", "")])
+    places = os.pathsep.join([os.environ["PATH"], str(Path(sys.executable).parent)])
+    done = subprocess.run(
+        list(map(str, command)),
+        cwd=folder,
+        env=os.environ | {"LD_LIBRARY_PATH": libraries, "PATH": places},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_the_sdist_has_every_tracked_file(built):
+    if not (ROOT / ".git").exists() or not shutil.which("git"):
+        pytest.skip("not a git checkout")
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as file:
+        names = {name.partition("/")[2] for name in file.getnames()}
+    tracked = run(ROOT, "git", "-c", f"safe.directory={ROOT}", "ls-files").splitlines()
+    assert set(tracked) <= names
+
+
+def test_an_experiment_runs_in_a_working_folder_of_an_installed_wheel(python, tmp_path):
+    hpcmm = python.with_name("hpcmm")
+    folder = tmp_path / "it's my run"
+    where = Path(run(tmp_path, python, "-c", "import hpcmm; print(hpcmm.__file__)").strip())
+    assert python.parents[1] in where.parents
+    assert run(tmp_path, hpcmm, "--version") == f"hpcmm {importlib.metadata.version('hpcmm')}\n"
+
+    assert "snakemake --cores all" in run(tmp_path, hpcmm, "init", folder)
+    (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
+    assert "small" in run(folder, hpcmm, "plan")
+    output = run(folder, python, "-m", "snakemake", "--cores", "all")
+    assert " PASS " in output
+    groups = store.read(folder / "results" / "timings.h5")
+    assert set(groups["measurements"]["sweep"]) == {"small", "sum"} and groups["measurements"]["passed"].all()
+    assert {each["provenance"]["python"] for each in analysis.runs(groups)} == {platform.python_version()}
+    page = (folder / "results" / "report.html").read_text()
+    assert "Benchmark report" in page
+
+    run(folder, hpcmm, "report", "results/timings.h5", "--results", "again")
+    assert (folder / "again" / "report.html").exists()
+    found = {check["name"]: check["state"] for check in json.loads(run(folder, hpcmm, "doctor", "--json"))["checks"]}
+    assert found["C kernels"] == found["launcher"] == "ok"
+
+
+def test_a_working_folder_is_not_overwritten(tmp_path):
+    init.write(tmp_path)
+    (tmp_path / "Snakefile").unlink()
+    mine = "sweeps: {}\n"
+    (tmp_path / "config.yaml").write_text(mine)
+    with pytest.raises(HpcmmError, match=r"has config\.yaml, jobs, profiles already"):
+        init.write(tmp_path)
+    assert (tmp_path / "config.yaml").read_text() == mine and not (tmp_path / "Snakefile").exists()
+
+
+def test_a_working_folder_has_the_files_of_the_checkout(tmp_path):
+    init.write(tmp_path / "new")
+    for path in (path for path in (tmp_path / "new").rglob("*") if path.is_file()):
+        original = ROOT / path.relative_to(tmp_path / "new")
+        assert path.read_bytes() == original.read_bytes()
+        assert os.access(path, os.X_OK) is os.access(original, os.X_OK)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "revision", "text"),
+    [
+        ("0123456789abcdef", ("0123456789abcdef", False), " (revision 0123456789ab)"),
+        ("0123456789abcdef changed", ("0123456789abcdef", True), " (revision 0123456789ab, with changes)"),
+        (None, ("", None), ""),
+    ],
+)
+def test_outside_a_checkout_the_revision_is_what_the_build_recorded(tmp_path, monkeypatch, recorded, revision, text):
+    (tmp_path / "hpcmm" / "bench").mkdir(parents=True)
+    if recorded:
+        (tmp_path / "hpcmm" / "revision.txt").write_text(recorded)
+    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "hpcmm" / "bench" / "provenance.py"))
+    assert provenance.revision() == revision
+    assert version.text().endswith(importlib.metadata.version("hpcmm") + text)
+
+
+def test_a_build_in_a_checkout_records_the_revision():
+    distribution = importlib.metadata.distribution("hpcmm")
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    commit, *_ = Path(distribution.locate_file("hpcmm/revision.txt")).read_text().split()
+    assert len(commit) == 40 and int(commit, 16)
