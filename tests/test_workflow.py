@@ -179,8 +179,8 @@ def test_no_cores_are_refused_instead_of_waited_for(snakemake):
 
 @pytest.mark.parametrize("place", ["results", "results/raw", "results/raw/small"])
 @pytest.mark.parametrize("obstacle", ["a file", "a dangling link"])
-def test_a_folder_that_cannot_be_written_is_named_before_anything_runs(snakemake, tmp_path, place, obstacle):
-    path = tmp_path / place
+def test_a_folder_that_cannot_be_written_is_named_before_anything_runs(snakemake, place, obstacle):
+    path = snakemake.folder / place
     path.parent.mkdir(parents=True, exist_ok=True)
     if obstacle == "a file":
         path.write_text("")
