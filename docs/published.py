@@ -118,7 +118,7 @@ def fastest(frame: pd.DataFrame) -> str:
             rows = rows[rows["dtype"] == OPERATIONS[operation].dtypes[0]]  # only bytes count
         rows = rows[rows["baseline"] == 0].sort_values("seconds", kind="stable")
         best = rows.drop_duplicates(["device", "dtype", "arithmetic"])
-        for row in analysis.records(best.sort_values(["device", "dtype"], ascending=[False, True], kind="stable")):
+        for row in analysis.row_dicts(best.sort_values(["device", "dtype"], ascending=[False, True], kind="stable")):
             kind = row["arithmetic"] or row["dtype"]
             what = [operation, formats.device(row["device"]), formats.size(row), kind, f"`{row['variant']}`"]
             rate = f"{formats.number(formats.rate(row))} {formats.rate_of(operation)[1]}"
@@ -234,7 +234,7 @@ def steps(columns: Columns, frame: pd.DataFrame) -> str:
     """The rungs of the tutorial in float32, each beside the one before it and beside the library."""
     rows = _fastest(frame, "matmul", LADDERS["matmul"])
     rows = rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
-    known = {row["variant"]: row for row in analysis.records(rows)}
+    known = {row["variant"]: row for row in analysis.row_dicts(rows)}
     found = [known[name] for name in STEPS if name in known]
     cells = []
     for i, row in enumerate(found):
@@ -256,7 +256,7 @@ def accuracy(columns: Columns, frame: pd.DataFrame) -> str:
     shown = pd.concat([usual, rows[(rows["arithmetic"] != "") | (rows["baseline"] == 1)]])
     cells = [
         [f"`{row['variant']}`", row["arithmetic"] or "float32", formats.number(row["ratio"]), f"{row['error']:.1e}"]
-        for row in analysis.records(shown)
+        for row in analysis.row_dicts(shown)
     ]
     return _table([f"float32 at {formats.size(shown.iloc[0])}", "arithmetic", "× library", "largest error"], cells)
 
@@ -302,7 +302,7 @@ def transfer(columns: Columns, frame: pd.DataFrame) -> str:
     cells = []
     rows = rows.assign(first=rows.groupby("rung")["place"].transform("min")).sort_values(["first", "n"])
     for (rung, _), own in rows.groupby(["rung", "n"], sort=False):
-        kinds = {row["memory"]: row for row in analysis.records(own)}
+        kinds = {row["memory"]: row for row in analysis.row_dicts(own)}
         if {"pinned", "pageable"} <= kinds.keys():
             pinned, pageable = kinds["pinned"], kinds["pageable"]
             seconds = (pinned["seconds"], pinned["call_seconds"], pageable["call_seconds"])

@@ -382,10 +382,10 @@ def test_states_are_medians_of_neighbours_on_rank_0(tmp_path, monkeypatch):
     columns = store.read(timings.write(tmp_path / "timings.h5", sweeps))
     frame = analysis.measurements(columns)
     columns_of = ["sample", "sweep", "sm_clock", "power"]
-    each = analysis.states(columns, frame)[columns_of].to_numpy().tolist()
+    each = analysis.clock_samples(columns, frame)[columns_of].to_numpy().tolist()
     assert each == [[0, "cold", 1, 2], [2, "cold", 9, 18], [4, "cold", 2, 4], [8, "warm", 5, 10], [10, "warm", 7, 14]]
     monkeypatch.setattr("hpcmm.analysis.views.MOST_STATES", 2)
-    few = analysis.states(columns, frame)[columns_of].to_numpy().tolist()
+    few = analysis.clock_samples(columns, frame)[columns_of].to_numpy().tolist()
     assert few == [[0, "cold", 2.0, 4.0], [8, "warm", 6.0, 12.0]]
 
 

@@ -195,7 +195,7 @@ def test_the_slowest_rank_counts_and_the_call_is_apart(tmp_path):
         return [measurement(product(ranks=2), samples=samples)]
 
     assert list(compared(tmp_path, rows(1.0, 5.0), rows(2.0, 5.0)).rows["verdict"]) == ["slower"]
-    assert list(compared(tmp_path, rows(1.0, 5.0), rows(2.0, 5.0), phase="call").rows["verdict"]) == ["same"]
+    assert list(compared(tmp_path, rows(1.0, 5.0), rows(2.0, 5.0), scope="call").rows["verdict"]) == ["same"]
 
 
 def test_an_algorithm_that_is_a_way_to_do_the_whole_call_is_compared_by_it(tmp_path):

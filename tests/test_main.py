@@ -30,7 +30,7 @@ from hpcmm.cli import doctor
 from hpcmm.cli.doctor import SECONDS, SIZES, Check, check_ranks, combine
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import merge_into
-from hpcmm.experiment.durations import duration
+from hpcmm.experiment.durations import rounded_duration
 from hpcmm.model import Point
 
 ROOT = Path(__file__).parents[1]
@@ -128,14 +128,14 @@ def test_a_plan_shows_jobs_points_ranks_gpus_and_times(config):
         ["size", "cuda", "2", "2", "1", "4"],
     ]
     for row, batch in zip(rows, planned.to_measure, strict=False):
-        assert row[6] == row[7] == duration(batch.seconds)
+        assert row[6] == row[7] == rounded_duration(batch.seconds)
     total = sum(batch.seconds for batch in planned.to_measure)
     assert rows[-1] == [
         "all",
         "2",
         "8",
-        duration(max(b.seconds for b in planned.to_measure)),
-        duration(total),
+        rounded_duration(max(b.seconds for b in planned.to_measure)),
+        rounded_duration(total),
     ]
     hours = sum(batch.ranks * batch.seconds for batch in planned.to_measure) / 3600
     assert f"{hours:.1f} GPU hours at most" in done.stdout
@@ -151,7 +151,7 @@ def test_a_plan_takes_overrides_as_snakemake_does(config):
     (of_one, of_two, all_of_them) = table(done.stdout)
     assert of_one[:2] == of_two[:2] == ["size", "cpu"]
     assert all_of_them[1:3] == [str(len(planned.to_measure)), "400"]
-    assert all_of_them[4] == duration(sum(batch.seconds for batch in planned.to_measure))
+    assert all_of_them[4] == rounded_duration(sum(batch.seconds for batch in planned.to_measure))
 
 
 def test_ten_thousand_points_over_many_ranks_are_planned_in_jobs(config):

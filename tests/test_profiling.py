@@ -40,7 +40,7 @@ def test_a_real_answer_is_read_in_plain_units():
     assert [kernel.blocks for kernel in kernels] == [32] * 8 + [8] * 4
     assert all(set(kernel.counters) == set(COUNTERS) for kernel in kernels)
     naive, uncoalesced, tiled, conflict, ring, library = kernels[::2]
-    assert naive.duration == 340544
+    assert naive.nanoseconds == 340544
     assert naive.counters["achieved_occupancy"] == pytest.approx(0.9359)
     assert [kernel.counters["occupancy"] for kernel in (naive, ring, library)] == [1, 0.25, 0.125]
     assert naive.counters["global_load_bytes_per_second"] == 15777413268182.67

@@ -22,7 +22,7 @@ from hpcmm.store import WHAT
 ALPHA = 0.005  # of unchanged points, at most this share is called faster or slower
 MARGIN = 0.01  # a smaller change is none
 
-PHASES = {"kernel": "the kernel alone", "call": "end to end"}  # what may be compared
+SCOPES = {"kernel": "the kernel alone", "call": "end to end"}  # what may be compared
 VERDICTS = ("broken", "slower", "ambiguous", "faster", "mended", "same", "FAIL")
 
 
@@ -139,14 +139,14 @@ class Comparison:
         return self.rows[slower | (self.rows["verdict"] == "broken")]
 
 
-def compare(before: Columns, after: Columns, phase: str = "kernel", anyway: bool = False) -> Comparison:
+def compare(before: Columns, after: Columns, scope: str = "kernel", anyway: bool = False) -> Comparison:
     """Compare two timings files.
 
     Parameters
     ----------
     before, after : mapping
         What ``store.read`` returns.
-    phase : {"kernel", "call"}
+    scope : {"kernel", "call"}
         The kernel alone, or end to end; the other one for an algorithm that has only that.
     anyway : bool
         Compare also what differs in kind.
@@ -174,10 +174,10 @@ def compare(before: Columns, after: Columns, phase: str = "kernel", anyway: bool
             "these files have no point in common: none has the same sweep, variant, size, type and ranks"
         )
     found, labels = [], []
-    for row in analysis.records(both):
+    for row in analysis.row_dicts(both):
         measures = ALGORITHMS[row["algorithm"]].measures
-        of = phase if phase in measures else measures[0]  # some algorithms are a way to do the one only
-        labels.append(row["label"] + ("" if of == phase else f", {PHASES[of]}"))
+        of = scope if scope in measures else measures[0]  # some algorithms are a way to do the one only
+        labels.append(row["label"] + ("" if of == scope else f", {SCOPES[of]}"))
         first, second = times[0].get((row["at_before"], of), []), times[1].get((row["at"], of), [])
         passed = (row["result_before"] == "PASS", row["result"] == "PASS")
         if passed != (True, True):
@@ -211,7 +211,7 @@ def _keys(frames: Sequence[pd.DataFrame]) -> list[list[tuple]]:
 
 
 def _times(columns: Columns, frame: pd.DataFrame) -> dict[tuple[int, str], np.ndarray]:
-    """The seconds of each repetition's slowest rank, by measurement and by what was timed, as ``PHASES`` has it."""
+    """The seconds of each repetition's slowest rank, by measurement and by what was timed, as ``SCOPES`` has it."""
     slowest = analysis.slowest_ranks(columns, frame)
     found = {}
     for of, column in (("kernel", "kernel"), ("call", "total")):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpcmm.analysis import points, precisions, records
+from hpcmm.analysis import points, precisions, row_dicts
 from hpcmm.model import RESOURCES, Operation, Task
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.blocks import OverC, Staged
@@ -94,7 +94,7 @@ def resources(frame: pd.DataFrame) -> pd.DataFrame:
     rows = rows.iloc[by_grid].groupby(["operation", "label", "dtype", "gpu"], sort=False).tail(1)
     rows = rows.assign(precision=precisions(rows)).sort_values(["operation", "place", "precision"], kind="stable")
     rows = rows.drop(columns="precision").reset_index(drop=True)
-    return rows.join(pd.DataFrame([_occupancy(row) for row in records(rows)], index=rows.index))
+    return rows.join(pd.DataFrame([_occupancy(row) for row in row_dicts(rows)], index=rows.index))
 
 
 def _staged(operation: Operation, row: Mapping[str, Any]) -> Staged | None:

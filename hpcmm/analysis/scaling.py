@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpcmm.analysis import Columns, is_own, mapping, points, records, runs
+from hpcmm.analysis import Columns, is_own, mapping, points, row_dicts, runs
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.parallel import ALGORITHMS, cost
@@ -104,7 +104,7 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     exchanges = [mapping(run["provenance"].get("exchanges")) for run in runs(columns)]
     machines: dict[tuple, cost.Machine | None] = {}
     rows = []
-    for row in records(own.assign(last=own.index.isin(last))):
+    for row in row_dicts(own.assign(last=own.index.isin(last))):
         operation, algorithm = OPERATIONS[row["operation"]], ALGORITHMS[row["algorithm"]]
         if algorithm.predict is None:
             continue
@@ -138,7 +138,7 @@ def _machine(frame: pd.DataFrame, row: Mapping[str, Any], exchanges: Mapping[str
         products = calls.assign(seconds=calls["call_kernel"])
     if not len(products):
         return None
-    largest, moves = [_local_work(each) for each in records(products)], {}
+    largest, moves = [_local_work(each) for each in row_dicts(products)], {}
     for phase in MOVES:
         timed = calls[calls["call_" + phase].notna()]
         if len(timed):

@@ -68,7 +68,7 @@ def medians(values: np.ndarray, groups: np.ndarray, length: int) -> pd.DataFrame
     return pd.DataFrame({"median": median, "low": low, "high": high, "count": count})
 
 
-def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
+def row_dicts(rows: pd.DataFrame) -> list[dict[str, Any]]:
     """A mapping a row. Of a few wide rows pandas' own takes ten times as long."""
     names = list(rows.columns)
     return [dict(zip(names, values, strict=True)) for values in rows.to_numpy(object).tolist()]
@@ -144,7 +144,7 @@ def measurements(columns: Columns) -> pd.DataFrame:
         phases = medians(calls[phase].to_numpy(float), calls["measurement"].to_numpy(), len(frame))
         frame["call_" + phase] = phases["median"]
     _limit(columns, frame)
-    beside = frame["ratio"] * frame["seconds"]  # of the yardstick, by pairs
+    beside = frame["ratio"] * frame["seconds"]  # of the baseline, by pairs
     spread = is_own(frame) & (frame["algorithm"] != TEXTBOOK)
     frame["exposed_seconds"] = (frame["seconds"] - beside).where(spread)
     frame["throttle_reasons"] = _throttling(columns, frame)
@@ -162,7 +162,7 @@ def _describe(frame: pd.DataFrame, added: Sequence[str]) -> None:
     pinned = frame.get("pinned", -1)  # profiles do not say
     named, places = [], []
     names = ["operation", "contender", "variant", "contender_algorithm", "dtype", "tile", "pinned", *added]
-    for row in records(frame.assign(pinned=pinned)[names]):
+    for row in row_dicts(frame.assign(pinned=pinned)[names]):
         operation, contender, algorithm = row["operation"], row["contender"], row["contender_algorithm"]
         own = contender == row["variant"]  # tile and memory are the variant's own, not the baseline's beside it
         tile = row["tile"] if own else 0
@@ -264,7 +264,7 @@ def _limit(columns: Columns, frame: pd.DataFrame) -> None:
     hot = [mapping(p.get("measuring")).get("cache") == "hot" for p in provenances]
     found = []
     names = ["device", "run", "operation", "dtype", "arithmetic", "flops", "bytes", "seconds"]
-    for row, clock in zip(records(frame[names]), clocks, strict=True):
+    for row, clock in zip(row_dicts(frame[names]), clocks, strict=True):
         found_there = gpus[row["run"]] if DEVICES[row["device"]].accelerator else []
         flops, units, nbytes = limits.peaks(found_there, row["dtype"], clock)
         if row["arithmetic"]:

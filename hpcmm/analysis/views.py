@@ -146,7 +146,7 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Roof]:
                 )
 
 
-def states(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
+def clock_samples(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     """Clocks, temperature and power of rank 0's GPU along the file: ``MOST_STATES`` medians of neighbours."""
     samples = columns["samples"]
     state = pd.DataFrame({name: np.asarray(samples[name], float) for name in STATES if name != "throttle_reasons"})

@@ -16,7 +16,7 @@ from hpcmm.backends import open_backend, visible
 from hpcmm.bench import provenance
 from hpcmm.bench.journal import Journal
 from hpcmm.bench.measure import Problem, measure_point
-from hpcmm.experiment.durations import STARTUP_SECONDS, duration
+from hpcmm.experiment.durations import STARTUP_SECONDS, rounded_duration
 from hpcmm.model import TEXTBOOK, UNCHECKED, Batch, HpcmmError, Measurement, Measuring, Operation, Point, Verdict
 from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.parallel import algorithm_of, algorithms_of, world
@@ -271,7 +271,7 @@ class Progress:
         total = len(self.batch.points)
         number = total - len(self.predicted) + self.number
         place = f"[{number:{len(str(total))}}/{total}] {self.batch.name}"
-        print(f"{place} {text} ({took:.1f} s; {duration(left)} left)", flush=True)
+        print(f"{place} {text} ({took:.1f} s; {rounded_duration(left)} left)", flush=True)
 
 
 def unmeasured(point: Point, why: str) -> Measurement:

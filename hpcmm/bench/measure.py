@@ -79,9 +79,9 @@ class Contender:
         self.first_call = max(spent for _, _, spent in everyone)
         if self.spread.backend.in_host_memory and self.first_call > measuring.max_seconds:
             if "call" in self.measures:
-                self.keep(True, everyone)
+                self.record(True, everyone)
             if "kernel" in self.measures:
-                self.keep(False, [({"kernel": phases["kernel"]}, state, spent) for phases, state, spent in everyone])
+                self.record(False, [({"kernel": phases["kernel"]}, state, spent) for phases, state, spent in everyone])
         self.verify(judge)
 
     def warm_up(self, measuring: Measuring) -> None:
@@ -106,32 +106,32 @@ class Contender:
                 verdict = dataclasses.replace(verdict, where=f"{verdict.where} ({when})")
         self.verdict = comm.bcast(verdict, root=0)
 
-    def repeat(self, whole_call: bool, cold: bool) -> None:
+    def repeat(self, end_to_end: bool, cold: bool) -> None:
         """Do one timed repetition and keep every rank's sample."""
         spread = self.spread
         begin = time.perf_counter()
-        phases = spread.call(self.run) if whole_call else {"kernel": spread.kernel(self.run, cold)}
+        phases = spread.call(self.run) if end_to_end else {"kernel": spread.kernel(self.run, cold)}
         mine = (phases, spread.backend.state(), time.perf_counter() - begin + self.looking)
         self.looking = 0.0
-        self.keep(whole_call, spread.comm.allgather(mine))
+        self.record(end_to_end, spread.comm.allgather(mine))
 
-    def keep(self, whole_call: bool, everyone: Sequence[tuple[Mapping, Mapping, float]]) -> None:
+    def record(self, end_to_end: bool, everyone: Sequence[tuple[Mapping, Mapping, float]]) -> None:
         """Keep a repetition: each rank's phases, state of its device, and seconds that it took in all."""
-        key = "total" if whole_call else "kernel"
-        repetition = len(self.seconds[whole_call])
+        key = "total" if end_to_end else "kernel"
+        repetition = len(self.seconds[end_to_end])
         if self.spread.comm.rank == 0:
             self.samples += [
-                Sample(repetition, rank, whole_call, each, state) for rank, (each, state, _) in enumerate(everyone)
+                Sample(repetition, rank, end_to_end, each, state) for rank, (each, state, _) in enumerate(everyone)
             ]
-        self.seconds[whole_call].append(max(each[key] for each, _, _ in everyone))
-        self.spent[whole_call] += max(spent for _, _, spent in everyone)
+        self.seconds[end_to_end].append(max(each[key] for each, _, _ in everyone))
+        self.spent[end_to_end] += max(spent for _, _, spent in everyone)
 
-    def done(self, whole_call: bool, measuring: Measuring) -> bool:
+    def done(self, end_to_end: bool, measuring: Measuring) -> bool:
         """The stopping rule; every rank comes to the same answer from the same times."""
-        times = self.seconds[whole_call]
+        times = self.seconds[end_to_end]
         if not times:
             return False
-        if self.spent[whole_call] >= measuring.max_seconds or len(times) >= measuring.max_repetitions:
+        if self.spent[end_to_end] >= measuring.max_seconds or len(times) >= measuring.max_repetitions:
             return True
         if not is_look(len(times), measuring.min_repetitions):
             return False
@@ -204,7 +204,7 @@ def draw_inputs(backend, task: Task, pinned: bool, seed: int) -> dict[str, np.nd
 
 
 def measure_point(problem: Problem, point: Point, measuring: Measuring, beside: bool = True) -> list[Measurement]:
-    """Measure one point beside its yardstick, which takes turns with it.
+    """Measure one point beside its baseline, which takes turns with it.
 
     That is the baseline of the device; of any other algorithm than the textbook's, the textbook's with the
     same variant, if ``beside`` says that there is room for it. Its kernel alone is a product with B on every rank.
@@ -212,7 +212,7 @@ def measure_point(problem: Problem, point: Point, measuring: Measuring, beside: 
     Returns
     -------
     list of Measurement
-        The point's first, then the yardstick's (none if the point is that itself); samples are on rank 0 only.
+        The point's first, then the baseline's (none if the point is that itself); samples are on rank 0 only.
     """
     cold, operation = measuring.cache == "cold", problem.operation
     variant, measures = operation.variant(point.variant), algorithm_of(operation, point.algorithm).measures
@@ -229,21 +229,21 @@ def measure_point(problem: Problem, point: Point, measuring: Measuring, beside: 
         contender.check(problem.judge, measuring)
     right = [contender for contender in contenders if contender.verdict.passed]
     if not contenders[0].verdict.passed:
-        right = []  # a wrong variant needs no yardstick
+        right = []  # a wrong variant needs no baseline
     for spread in spreads.values():
         spread.save_inputs()
     for contender in right:
         contender.warm_up(measuring)
-    for whole_call in [kind == "call" for kind in measures]:
-        waiting = [contender for contender in right if not contender.done(whole_call, measuring)]
+    for end_to_end in [kind == "call" for kind in measures]:
+        waiting = [contender for contender in right if not contender.done(end_to_end, measuring)]
         while waiting:
             for contender in list(waiting):
-                contender.repeat(whole_call, cold)
-                if contender.done(whole_call, measuring):
+                contender.repeat(end_to_end, cold)
+                if contender.done(end_to_end, measuring):
                     waiting.remove(contender)
-                    if whole_call != (measures[-1] == "call"):
+                    if end_to_end != (measures[-1] == "call"):
                         continue
-                    if not whole_call:
+                    if not end_to_end:
                         contender.spread.fetch()
                     contender.verify(problem.judge, when="after timing")
             waiting.reverse()  # the order turns round each time, so that a drift of the clock favours nobody

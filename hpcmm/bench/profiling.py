@@ -45,11 +45,11 @@ class ProfilerError(HpcmmError):
 
 @dataclass(frozen=True)
 class Kernel:
-    """One launch that was profiled: ``blocks`` in x, how long it took, and ``COUNTERS`` of it."""
+    """One launch that was profiled: ``blocks`` in x, its time, and its ``COUNTERS``."""
 
     name: str
     blocks: int
-    duration: float
+    nanoseconds: float
     counters: Mapping[str, float]
 
 
@@ -164,7 +164,7 @@ def profiles(points: Sequence[Point], verdicts: Sequence[Verdict], launches: Ite
         if not verdict.passed:
             found.append(Profile(point, verdict))
         elif seen := marked.get(i):
-            longest = max(seen, key=lambda kernel: kernel.duration)
+            longest = max(seen, key=lambda kernel: kernel.nanoseconds)
             found.append(Profile(point, verdict, longest.name, len(seen), longest.counters))
         else:
             raise ProfilerError(f"Nsight Compute saw no kernel of {point.variant}, {point.dtype}, {point.shape}")

@@ -12,7 +12,7 @@ import psutil
 
 from hpcmm.bench.journal import Glance, glance, kept_file
 from hpcmm.experiment import plan
-from hpcmm.experiment.durations import STARTUP_SECONDS, duration
+from hpcmm.experiment.durations import STARTUP_SECONDS, rounded_duration
 from hpcmm.model import Batch
 
 MOST_LINES = 40  # of a plan with more jobs, those that are done or waiting are counted only
@@ -92,10 +92,10 @@ def left(jobs: Sequence[Job]) -> str:
         return ""
     paces = [job.pace for job in jobs if job.pace is not None]
     if paces:
-        return f", about {duration(seconds * sum(paces) / len(paces))} left, one job after another"
+        return f", about {rounded_duration(seconds * sum(paces) / len(paces))} left, one job after another"
     stopped = any(job.stopped for job in jobs) and all(job.stopped for job in jobs if job.begun)
     nothing = ", no job is running" if stopped else ""
-    return f"{nothing}, {duration(seconds)} left at most, one job after another"
+    return f"{nothing}, {rounded_duration(seconds)} left at most, one job after another"
 
 
 def look(results: Path, batch: Batch, now: datetime) -> Job:
@@ -106,7 +106,7 @@ def look(results: Path, batch: Batch, now: datetime) -> Job:
         return Job(batch, count, False, "done", 0)
     seen = glance(output.with_suffix(".journal"))
     if seen is None:
-        return Job(batch, 0, False, f"waiting, {duration(batch.seconds)} at most", batch.seconds)
+        return Job(batch, 0, False, f"waiting, {rounded_duration(batch.seconds)} at most", batch.seconds)
     points = dict(zip(batch.fingerprints, batch.points, strict=True))
     predicted = dict(zip(batch.fingerprints, batch.predicted, strict=True))
     names = {point.key: point.name for point in batch.points}
@@ -120,9 +120,9 @@ def look(results: Path, batch: Batch, now: datetime) -> Job:
     silent = (now - seen.changed).total_seconds()
     # a point takes what was predicted at most, but for the start of the ranks before the first
     if has_ended(seen) or silent > STARTUP_SECONDS + 2 * max(batch.predicted):
-        state = f"stopped {duration(max(0, silent))} ago" + (f" at {at}" if at else "")
+        state = f"stopped {rounded_duration(max(0, silent))} ago" + (f" at {at}" if at else "")
         return Job(batch, len(finished), True, state + "; start the run again", rest, None, failed, stopped=True)
-    about = f"about {duration(rest * pace)}" if pace else f"{duration(rest)} at most"
+    about = f"about {rounded_duration(rest * pace)}" if pace else f"{rounded_duration(rest)} at most"
     state = f"measuring {at}, {about} left" if at else "starting"
     return Job(batch, len(finished), True, state, rest, pace, failed)
 

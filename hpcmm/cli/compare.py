@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     from hpcmm.report import markup, tables
 
     files = [store.read(path) for path in (arguments.before, arguments.after)]
-    found = compare.compare(*files, phase=arguments.of, anyway=arguments.anyway)
+    found = compare.compare(*files, scope=arguments.of, anyway=arguments.anyway)
     rows = found.rows if arguments.all else found.rows[found.rows["verdict"] != "same"]
     if not rows.empty:
         print(markup.plain(tables.comparison_table(rows)), end="\n\n")

@@ -16,7 +16,7 @@ from hpcmm.cli.arguments import command
 from hpcmm.devices import DEVICES
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import ConfigError, merge_into, naming, parse, read_config
-from hpcmm.experiment.durations import duration
+from hpcmm.experiment.durations import rounded_duration
 from hpcmm.model import Batch
 
 
@@ -79,7 +79,7 @@ def amount(batches: Sequence[Batch]) -> list[Any]:
     """Jobs, points, times of the longest job and of all, for a reader."""
     seconds = [batch.seconds for batch in batches]
     points = sum(len(batch.points) for batch in batches)
-    return [len(batches), points, duration(max(seconds)), duration(sum(seconds))]
+    return [len(batches), points, rounded_duration(max(seconds)), rounded_duration(sum(seconds))]
 
 
 def overridden(path: Path, overrides: Sequence[str]) -> dict[str, Any]:

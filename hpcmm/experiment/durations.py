@@ -56,10 +56,10 @@ def elements(task: Task) -> float:
     return task.bytes / task.element.itemsize
 
 
-def duration(seconds: float) -> str:
+def rounded_duration(seconds: float) -> str:
     """Seconds for a reader.
 
-    >>> duration(7.4), duration(200), duration(9000)
+    >>> rounded_duration(7.4), rounded_duration(200), rounded_duration(9000)
     ('7 s', '3 min', '2.5 h')
     """
     if seconds < 100:

@@ -16,7 +16,7 @@ from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.cost import Machine
 from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.product import RowsInPlace, is_product, local_rows
-from hpcmm.parallel.schedules import block_rows, column_panels, divisions, partners, runs
+from hpcmm.parallel.schedules import block_rows, column_panels, consecutive, divisions, partners
 from hpcmm.parallel.transports.base import Arrival
 
 
@@ -70,7 +70,7 @@ class Resident(RowsInPlace):
             for length in lengths:
                 group = self.order[done : done + length]
                 done += length
-                for rows in (self.rows_of(*run) for run in runs(group)):
+                for rows in (self.rows_of(*run) for run in consecutive(group)):
                     if rows.start < rows.stop:
                         a, b, c = self.a[:, rows], self.b[rows, columns], self.c[:, columns]
                         work.append((done - 1, self.local_product(task, a, b, c, first)))
@@ -110,7 +110,7 @@ def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: in
         for length in lengths:
             group = order[done : done + length]
             done += length
-            work = length * 2 * rows * n * terms * product.per_unit + len(runs(group)) * product.latency
+            work = length * 2 * rows * n * terms * product.per_unit + len(consecutive(group)) * product.latency
             end = max(end, (done - 1) * exchange) + work
         ends.append(end)
     return min(ends)

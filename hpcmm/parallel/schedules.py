@@ -57,10 +57,10 @@ def divisions(ranks: int) -> list[tuple[int, ...]]:
     return list(dict.fromkeys(tuple(last - first for first, last in pairwise(each)) for each in ends))
 
 
-def runs(ranks: list[int]) -> list[tuple[int, int]]:
+def consecutive(ranks: list[int]) -> list[tuple[int, int]]:
     """Return the runs of consecutive ranks, each as (first, last).
 
-    >>> runs([5, 1, 4, 2])
+    >>> consecutive([5, 1, 4, 2])
     [(1, 2), (4, 5)]
     """
     found: list[tuple[int, int]] = []

@@ -17,7 +17,7 @@ from hpcmm.analysis.compare import Comparison
 from hpcmm.experiment import extensions
 from hpcmm.report import drawing, figures, findings, formats, markup, page, tables, vega
 from hpcmm.report.markup import Table
-from hpcmm.report.page import Part, Sweep
+from hpcmm.report.page import Part, SweepSection
 from hpcmm.report.vega import Figure, Style
 from hpcmm.text import printable
 
@@ -65,11 +65,11 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
             profiles=analysis.profiles(columns),
         )
         over_ranks = {name: _figures_over_ranks(name, whole, styles[name], folder) for name in sweeps}
-        rooflines = folder.keep("roofline", figures.rooflines(frame))
+        rooflines = folder.add("roofline", figures.rooflines(frame))
         for module in extensions.LOADED.values():
             for draw in getattr(module, "FIGURES", ()):
-                rooflines += folder.keep("extension", draw(frame))
-        states = folder.keep("state", figures.clocks(analysis.states(columns, frame)))
+                rooflines += folder.add("extension", draw(frame))
+        clocks = folder.add("state", figures.clocks(analysis.clock_samples(columns, frame)))
         drawings.append(background.submit(drawing.svgs, list(folder.stills.values())[begun:]))
         runs = analysis.runs(columns)
         shown = [
@@ -82,7 +82,7 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
             runs=runs,
             sweeps=shown,
             rooflines=rooflines,
-            states=states,
+            clocks=clocks,
             resources=occupied,
             device=device,
             profiles=_profiles(whole.profiles, folder),
@@ -133,7 +133,7 @@ class Folder:
             self.write(f"tables/{stem}.md", markup.markdown(whole or shown))
             self.write(f"tables/{stem}.tex", markup.latex(shown))
 
-    def keep(self, stem: str, drawn: Iterable[Figure], of: str = "") -> list[Figure]:
+    def add(self, stem: str, drawn: Iterable[Figure], of: str = "") -> list[Figure]:
         """Keep figures to be drawn; their titles say what they are ``of``."""
         drawn = list(drawn)
         for figure in drawn:
@@ -155,13 +155,13 @@ def _figures(name: str, members: Sequence[Series], style: Mapping[str, Style], f
         number = f"-{earlier + 1}" if earlier else ""
         stem = f"{_stem(name)}-{quote(series.dtype, safe='')}-r{series.ranks}{number}"
         own = figures.of_series(series, style, with_calls=series.dtype == members[0].dtype)
-        drawn.append(folder.keep(stem, own, f"{name}: {formats.conditions(series)}"))
+        drawn.append(folder.add(stem, own, f"{name}: {formats.conditions(series)}"))
     return drawn
 
 
 def _figures_over_ranks(name: str, whole: Experiment, style: Mapping[str, Style], folder: Folder) -> list[Figure]:
     gains, predicted = (rows[rows["sweep"] == name] for rows in (whole.scaling, whole.predictions))
-    return folder.keep(_stem(name), [*figures.scalings(gains, style), *figures.predictions(predicted, style)], name)
+    return folder.add(_stem(name), [*figures.scalings(gains, style), *figures.predictions(predicted, style)], name)
 
 
 def _sweep(
@@ -171,7 +171,7 @@ def _sweep(
     over_ranks: Sequence[Figure],
     whole: Experiment,
     folder: Folder,
-) -> Sweep:
+) -> SweepSection:
     """Write one sweep's tables; return what the page shows of it."""
     stem = _stem(name)
     copies = [series.of(whole.activities) for series in members]
@@ -207,7 +207,7 @@ def _sweep(
         if not rows.empty:
             scaled.append(tabulate(rows))
             folder.tabulate(f"{stem}.{kind}", scaled[-1:], tables.csv([rows], columns))
-    return Sweep(name, parts, findings.what_to_see(points, whole.resources, whole.profiles), scaled, over_ranks)
+    return SweepSection(name, parts, findings.what_to_see(points, whole.resources, whole.profiles), scaled, over_ranks)
 
 
 def _resources(

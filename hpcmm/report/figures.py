@@ -53,7 +53,7 @@ def columns_of(rows: pd.DataFrame, series: Series) -> dict[str, list]:
     return {
         "label": list(rows["label"]),
         "n": [int(n) for n in rows["n"]],
-        "size": [formats.size(row) for row in analysis.records(rows)],
+        "size": [formats.size(row) for row in analysis.row_dicts(rows)],
         "rate": rounded(rows[column] / 1e9),
         "low": rounded(rows[column + "_low"] / 1e9),
         "high": rounded(rows[column + "_high"] / 1e9),
@@ -127,7 +127,7 @@ def rate_against_size(series: Series, style: Mapping[str, Style]) -> Figure | No
                 })  # fmt: skip
     else:
         # Shapes have no order to draw a line along, and long names: one row each.
-        shapes = [formats.size(row) for row in analysis.records(known.drop_duplicates(list(dimensions())))]
+        shapes = [formats.size(row) for row in analysis.row_dicts(known.drop_duplicates(list(dimensions())))]
         y = category("size", title=None, sort=shapes, axis={"grid": True})
         position = {"x": rate | {"axis": axis.get("axis", {}) | {"labelBound": True}}, "y": y}
         ends, height = {"x": low, "x2": high, "y": y}, max(120, 44 * len(shapes))
@@ -201,7 +201,7 @@ def ladders(series: Series) -> Iterator[Figure]:
         rows = analysis.ladder(rungs)
         if (rows["baseline"] == 0).sum() < 3 or rows["seconds"].isna().all():
             continue
-        gains = [_gain(row) for row in analysis.records(rows)]
+        gains = [_gain(row) for row in analysis.row_dicts(rows)]
         y = category("label", sort=list(rows["label"]), title=None, axis={"labelLimit": 200})
         # leaves room for the words behind each bar; beyond the axis they would take the figure's width
         ends = rows[[column, column + "_high"]].max(axis=1).fillna(0) / 1e9
@@ -266,7 +266,7 @@ def tile_map(series: Series) -> Figure | None:
     labels = list(rows.sort_values("place")["label"].unique())
     top = {"labelAngle": 0, "orient": "top", "domain": False, "ticks": False}
     position = {
-        "x": category("size", sort=[formats.size(row) for row in analysis.records(sizes)], title="n", axis=top),
+        "x": category("size", sort=[formats.size(row) for row in analysis.row_dicts(sizes)], title="n", axis=top),
         "y": category("label", sort=labels, title=None, axis={"domain": False, "ticks": False, "labelLimit": 200}),
     }
     legend = {"title": "beside the fastest", "titleLimit": 300, "format": ".0%", "gradientLength": 160}
@@ -345,7 +345,7 @@ def calls(series: Series) -> Iterator[Figure]:
         return
     rung = ours.loc[ours["call_seconds"].idxmin(), "rung"]
     rows = frame[frame["rung"] == rung].merge(sizes[list(dimensions())], on=list(dimensions()))
-    names = [", ".join(filter(None, (formats.size(row), row["memory"]))) for row in analysis.records(rows)]
+    names = [", ".join(filter(None, (formats.size(row), row["memory"]))) for row in analysis.row_dicts(rows)]
     yield _stacked(
         "shares",
         f"Shares of the phases in the end-to-end time of {rung} over the sizes{_overlapping(rows)}",
@@ -364,7 +364,7 @@ def _overlapping(rows: pd.DataFrame) -> str:
 def _stacked(name: str, caption: str, rows: pd.DataFrame, names: Sequence[str], share: bool) -> Figure:
     columns: dict[str, list] = {"name": [], "phase": [], "start": [], "end": [], "seconds": [], "share": []}
     unit, scale = ("share of the call", 1.0) if share else formats.unit_of(rows["call_seconds"].max())
-    for label, row in zip(names, analysis.records(rows), strict=True):
+    for label, row in zip(names, analysis.row_dicts(rows), strict=True):
         start = 0.0
         for phase in PHASES[:-1]:
             seconds = row["call_" + phase]
@@ -417,7 +417,7 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
         columns = {
             "label": list(rows["label"]),
             "operation": list(rows["operation"]),
-            "size": [formats.size(row) for row in analysis.records(rows)],
+            "size": [formats.size(row) for row in analysis.row_dicts(rows)],
             "intensity": rounded(intensity),
             "rate": rounded(rows["flops_per_second"] / 1e9),
             "fraction": rounded(rows["fraction"]),
@@ -496,7 +496,7 @@ def _scaling(rows: pd.DataFrame, style: Mapping[str, Style], caption: str, name:
     shown = {"series": "Variant", "size": "Size", "of": "Of", "ranks": "Ranks"}
     shown |= {"efficiency": "Efficiency", "speedup": "Speed-up"}
     columns: dict[str, list] = {name: [] for name in shown}
-    for row in analysis.records(rows.sort_values(["place", "ranks"], kind="stable")):
+    for row in analysis.row_dicts(rows.sort_values(["place", "ranks"], kind="stable")):
         for prefix, what in (("", "kernel alone"), ("call_", "end to end")):
             if math.isfinite(row[prefix + "efficiency"]):
                 columns["series"].append(row["label"])
@@ -564,7 +564,7 @@ def predictions(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Fig
 
 
 def clocks(frame: pd.DataFrame) -> Iterator[Figure]:
-    """Clocks, temperature and power along the run; ``frame`` is of ``analysis.states``."""
+    """Clocks, temperature and power along the run; ``frame`` is of ``analysis.clock_samples``."""
     quantities = {"sm_clock": ("SM clock, MHz", 1e-6), "memory_clock": ("memory clock, MHz", 1e-6)}
     quantities |= {"temperature": ("temperature, °C", 1.0), "power": ("power, W", 1.0)}
     for hue, (name, (title, unit)) in zip(PALETTE, quantities.items(), strict=False):

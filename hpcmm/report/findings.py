@@ -110,7 +110,7 @@ def _first_type(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _fastest(rows: pd.DataFrame, by: Sequence[str] = ("variant",)) -> list[dict[str, Any]]:
     """The fastest point of each group, in the order of the ladder."""
-    return analysis.records(rows.loc[rows.groupby(list(by))["seconds"].idxmin()].sort_values("place", kind="stable"))
+    return analysis.row_dicts(rows.loc[rows.groupby(list(by))["seconds"].idxmin()].sort_values("place", kind="stable"))
 
 
 def _listed(parts: Iterable[str]) -> str:
@@ -127,7 +127,7 @@ def algorithms(rows: pd.DataFrame) -> str:
     rows = _first_type(rows)
     here = analysis.largest(rows[rows["ranks"] == rows["ranks"].max()]).sort_values("place", kind="stable")
     beside = []
-    for row in analysis.records(here):
+    for row in analysis.row_dicts(here):
         (kind,) = ALGORITHMS[row["algorithm"]].measures
         ratio = row["ratio" if kind == "kernel" else "call_ratio"]
         if ratio > 0:
@@ -150,7 +150,7 @@ def beside_library(rows: pd.DataFrame) -> str:
         library = here[foreign[here.index]]
         ours = here[~foreign[here.index]]
         if not library.empty and not ours.empty:
-            (library,) = analysis.records(library.nsmallest(1, "seconds"))
+            (library,) = analysis.row_dicts(library.nsmallest(1, "seconds"))
             beside = [f"{row['label']} {Ratio.of(row, library)}" for row in _fastest(ours)]
             texts.append(f"{formats.size(library)} in {dtype}: {_listed(beside)}")
     name = rows.loc[foreign, "algorithm"].iloc[0]
@@ -162,7 +162,7 @@ def failures(rows: pd.DataFrame) -> str:
     failed = rows[rows["result"] == "FAIL"]
     if failed.empty:
         return ""
-    sizes = _listed(formats.size(row) for row in analysis.records(failed))
+    sizes = _listed(formats.size(row) for row in analysis.row_dicts(failed))
     labels = _listed(failed.sort_values("place")["label"])
     first = failed.iloc[0]
     where = first["where"].partition(": ")[0]
@@ -261,7 +261,7 @@ def _why(below: Row, rung: Row, ratio: Ratio, resources: pd.DataFrame) -> list[s
 
 
 # What a profiler counts that may explain a step: its column, whether more of it is worse, and how it is told.
-COUNTED = (
+COUNTER_SENTENCES = (
     ("shared_wavefronts_per_load", True, formats.number, "a load from shared memory takes {} wavefronts instead of {}"),
     ("load_sectors", True, formats.number, "a load from global memory touches {} sectors instead of {}"),
     ("active_threads", False, formats.number, "{} threads of a warp take part in an instruction instead of {}"),
@@ -275,7 +275,7 @@ def _counted(below: Row, rung: Row, profiles: pd.DataFrame) -> list[str]:
     if own is None or other is None:
         return []
     reasons = []
-    for name, more_is_worse, form, text in COUNTED:
+    for name, more_is_worse, form, text in COUNTER_SENTENCES:
         worse, better = (own[name], other[name]) if more_is_worse else (other[name], own[name])
         if worse > 1.1 * better:
             reasons.append(text.format(form(own[name]), form(other[name])))
@@ -296,7 +296,7 @@ def tiles(rows: pd.DataFrame) -> str:
     here = analysis.largest(rows)
     texts = []
     for variant, group in here[here["tile"] > 0].sort_values("place").groupby("variant", sort=False):
-        ranked = analysis.records(group.sort_values("seconds"))
+        ranked = analysis.row_dicts(group.sort_values("seconds"))
         others = [row for row in ranked if row["tile"] != ranked[0]["tile"] and row["memory"] == ranked[0]["memory"]]
         if others:
             beside = Ratio.of(ranked[0], others[0])
@@ -311,7 +311,7 @@ def remainders(rows: pd.DataFrame) -> str:
     squares = rows[(rows["tile"] > 0) & (rows["m"] == rows["n"]) & (rows["k"] == rows["n"])]
     texts = []
     for label, group in squares.sort_values("place").groupby("label", sort=False):
-        at = {int(row["n"]): row for row in analysis.records(group)}
+        at = {int(row["n"]): row for row in analysis.row_dicts(group)}
         tile = int(group["tile"].iloc[0])
         multiples = [n for n in at if n % tile == 0]
         falls = [_rate_ratio(at[n + 1], at[n]) for n in multiples if n + 1 in at]
@@ -345,7 +345,7 @@ def pitch(rows: pd.DataFrame) -> str:
     """What padded rows gain over the same kernel without them, and what the copies cost."""
     pairs = [
         (Ratio(row["gain"], row["gain_low"], row["gain_high"]), row)
-        for row in analysis.records(analysis.pitch_pairs(rows))
+        for row in analysis.row_dicts(analysis.pitch_pairs(rows))
     ]
     if not pairs:
         return ""
@@ -374,8 +374,8 @@ def shapes(rows: pd.DataFrame) -> str:
         square = (own["m"] == own["n"]) & (own["k"] == own["n"])
         found = [
             (_rate_ratio(row, equal), row, equal)
-            for row in analysis.records(own[~square])
-            for equal in analysis.records(own[square])
+            for row in analysis.row_dicts(own[~square])
+            for equal in analysis.row_dicts(own[square])
             if abs(row["flops"] / equal["flops"] - 1) < 0.01
         ]
         if found:
@@ -431,7 +431,7 @@ def ranks(rows: pd.DataFrame) -> str:
         first = _first_series(here)
         alike = (here["dtype"] == first["dtype"].iloc[0]) & (here["setting"] == first["setting"].iloc[0])
         most = analysis.largest(here[alike])
-        one = {row["label"]: row for row in analysis.records(analysis.largest(first))}
+        one = {row["label"]: row for row in analysis.row_dicts(analysis.largest(first))}
         last = most[(most["ranks"] == most["ranks"].max()) & (most["baseline"] == 0) & most["label"].isin(list(one))]
         if last.empty or last["ranks"].iloc[0] == first["ranks"].iloc[0]:
             continue

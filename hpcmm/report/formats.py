@@ -133,5 +133,5 @@ def at_sizes(rows: pd.DataFrame, most: int) -> tuple[pd.DataFrame, str]:
     if len(some) == len(sizes):
         return rows, ""
     kept = rows[pd.MultiIndex.from_frame(rows[list(dimensions())]).isin(pd.MultiIndex.from_frame(some))]
-    names = f" ({', '.join(size(row) for row in analysis.records(some))})" if len(some) <= 8 else ""
+    names = f" ({', '.join(size(row) for row in analysis.row_dicts(some))})" if len(some) <= 8 else ""
     return kept, f", at {len(some)} of {len(sizes)} sizes{names}; the CSV file has all"

@@ -49,7 +49,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class SweepSection:
     """What the page shows of one sweep."""
 
     name: str
@@ -72,9 +72,9 @@ def render(
     summary: Summary,
     headlines: Sequence[Headline],
     runs: Sequence[Mapping[str, Any]],
-    sweeps: Sequence[Sweep],
+    sweeps: Sequence[SweepSection],
     rooflines: Sequence[Figure],
-    states: Sequence[Figure],
+    clocks: Sequence[Figure],
     resources: Sequence[Table],
     device: Table | None,
     profiles: Sequence[Table],
@@ -91,8 +91,8 @@ def render(
         What stands on top.
     runs : sequence of mapping
         What ``analysis.runs`` returns.
-    sweeps : sequence of Sweep
-    rooflines, states : sequence of Figure
+    sweeps : sequence of SweepSection
+    rooflines, clocks : sequence of Figure
         Of all sweeps together.
     resources : sequence of Table
         Of each operation that has CUDA kernels.
@@ -107,14 +107,14 @@ def render(
     vega : str
         What ``drawing.script`` returns; empty if there are no figures.
     """
-    kept: dict[str, Any] = {}
+    embedded: dict[str, Any] = {}
 
-    def keep(identity: str, figure: Figure) -> str:
-        kept[identity] = {"columns": packed(figure.columns), "spec": figure.spec, "shown": figure.shown}
+    def embed(identity: str, figure: Figure) -> str:
+        embedded[identity] = {"columns": packed(figure.columns), "spec": figure.spec, "shown": figure.shown}
         return identity
 
-    def all_kept() -> str:
-        found = {"config": CONFIG, "figures": kept}
+    def all_embedded() -> str:
+        found = {"config": CONFIG, "figures": embedded}
         return drawing.compressed(json.dumps(found, allow_nan=False, separators=(",", ":"), ensure_ascii=False))
 
     limited = any(part.series.points["fraction"].notna().any() for sweep in sweeps for part in sweep.parts)
@@ -136,7 +136,7 @@ def render(
         environments=environments(runs),
         sweeps=sweeps,
         rooflines=rooflines,
-        states=states,
+        clocks=clocks,
         resources=resources,
         device=device,
         defined=tables.DEFINED,
@@ -146,20 +146,20 @@ def render(
         unprofiled=unprofiled,
         ladders=[operation for operation in OPERATIONS.values() if operation.name in {s.operation for s in sweeps}],
         timings=timings,
-        keep=keep,
-        kept=all_kept,
+        embed=embed,
+        embedded=all_embedded,
         vega=vega,
     )
 
 
-def render_comparison(comparison: Comparison, table: Table, before: str, after: str, phase: str) -> str:
+def render_comparison(comparison: Comparison, table: Table, before: str, after: str, scope: str) -> str:
     """Return the page of a comparison of two files, by the paths that a person gave."""
     return _template("compare.html.j2").render(
         comparison=comparison,
         table=table,
         before=before,
         after=after,
-        phase=compare.PHASES[phase],
+        scope=compare.SCOPES[scope],
         defined=tables.DEFINED,
         definition=definitions.of("verdict"),
     )

@@ -41,7 +41,7 @@ Column = Callable[[Row], Cell]
 
 def table(caption: str, rows: pd.DataFrame, columns: Mapping[str, Column], leading: int = 0) -> Table:
     """A table with a line a row; the first ``leading`` cells of a line are shown where they change."""
-    lines = [[cell(row) for cell in columns.values()] for row in analysis.records(rows)]
+    lines = [[cell(row) for cell in columns.values()] for row in analysis.row_dicts(rows)]
     return Table(caption, tuple(columns), grouped(lines, leading))
 
 
@@ -81,7 +81,7 @@ def size_table(series: Series, most: int | None = None) -> Table:
     labels = series.points.sort_values("place")["label"].unique()
     points, which = at_sizes(series.points, most or len(series.points))
     lines = []
-    for _, at in groupby(analysis.records(points), key=itemgetter(*dimensions())):
+    for _, at in groupby(analysis.row_dicts(points), key=itemgetter(*dimensions())):
         rows = {row["label"]: row for row in at}
         known = [_rate_cell(rows[label]) if label in rows else EMPTY for label in labels]
         lines.append([of_size(next(iter(rows.values()))), *known])
@@ -286,7 +286,7 @@ def _occupancy_reached(row: Row) -> Cell:
 
 
 # What the table of the profiler has of a kernel; of a failed one there is nothing but the first.
-COUNTED: dict[str, Column] = {
+COUNTER_COLUMNS: dict[str, Column] = {
     "Occupancy reached": _occupancy_reached,
     "Threads of a warp": value("active_threads", number),
     "Global loads GB/s": value("global_load_bytes_per_second", billions),
@@ -313,9 +313,9 @@ def profile_table(rows: pd.DataFrame) -> Table:
         kernel = row["kernel"] if row["variant"] in baselines else ""  # what the library chose; ours have no other name
         return words(row["dtype"], kernel if len(kernel) <= 32 else kernel[:31] + "…")
 
-    sizes = ", ".join(dict.fromkeys(size(row) for row in analysis.records(rows)))
+    sizes = ", ".join(dict.fromkeys(size(row) for row in analysis.row_dicts(rows)))
     caption = f"What the profiler says, {_operation_on(rows)} of {sizes}"
-    return table(caption, rows, {"Variant": text("label"), "Type": of_type, **COUNTED}, leading=1)
+    return table(caption, rows, {"Variant": text("label"), "Type": of_type, **COUNTER_COLUMNS}, leading=1)
 
 
 def _operation_on(rows: pd.DataFrame) -> str:
@@ -465,7 +465,7 @@ DEFINED = {
     "Limited by": "limit",
     **dict.fromkeys(("Loads a phase", "Operations a phase", "Pending loads an SM", "Operations a load"), "tile-phase"),
     "GFLOP/s, bandwidth bound": "tile-phase",
-    **dict.fromkeys(COUNTED, "profile"),
+    **dict.fromkeys(COUNTER_COLUMNS, "profile"),
     "Verdict": "verdict",
     **dict.fromkeys(("Of", "Predicted", "Predicted over measured"), "predicted"),
     **dict.fromkeys(("Scaling", "Speed-up", "Efficiency", "Call speed-up", "Call efficiency"), "scaling"),

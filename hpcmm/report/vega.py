@@ -72,7 +72,7 @@ class Figure:
     of: str = ""
 
     @property
-    def records(self) -> list[dict[str, Any]]:
+    def values(self) -> list[dict[str, Any]]:
         return [dict(zip(self.columns, values, strict=True)) for values in zip(*self.columns.values(), strict=True)]
 
 
@@ -86,7 +86,7 @@ def still(figure: Figure, titles: Sequence[str]) -> str:
     title = {"text": lines, "anchor": "start", "frame": "bounds", "fontWeight": "normal", "offset": 12}
     spec = figure.spec | {"width": 560, "padding": 24, "title": title, "data": {"name": "points"}}
     config = CONFIG | {"background": "white", "font": "Arial, Liberation Sans, Helvetica, sans-serif"}
-    return json.dumps(spec | {"config": config, "datasets": {"points": figure.records}})
+    return json.dumps(spec | {"config": config, "datasets": {"points": figure.values}})
 
 
 def rounded(values: Sequence[float], digits: int = 6) -> list[float | None]:
@@ -111,7 +111,7 @@ def styles(points: pd.DataFrame) -> dict[str, Style]:
     found: dict[str, Style] = {}
     hues: dict[tuple[str, str], str] = {}
     for baseline, rows in labels.groupby("baseline"):
-        for i, row in enumerate(analysis.records(rows)):
+        for i, row in enumerate(analysis.row_dicts(rows)):
             who = row["variant"], row["algorithm"]
             hue = LINE if baseline else hues.setdefault(who, PALETTE[len(hues) % len(PALETTE)])
             found[row["label"]] = Style(hue, MARKERS[i % len(MARKERS)], DASHES[i % len(DASHES)])
@@ -151,7 +151,7 @@ def size_axis(points: pd.DataFrame) -> Spec:
     sizes = sorted({int(n) for n in points["n"]})
     powers = all(n.bit_count() == 1 for n in sizes)
     if sizes[0] > 0 and (powers or sizes[-1] > 64 * sizes[0]):
-        names = {str(row["n"]): formats.size(row) for row in analysis.records(points.drop_duplicates("n"))}
+        names = {str(row["n"]): formats.size(row) for row in analysis.row_dicts(points.drop_duplicates("n"))}
         label = f"{json.dumps(names, ensure_ascii=False)}[datum.value]"
         axis = {"values": sizes, "labelExpr": label, "labelOverlap": "parity" if powers else "greedy"}
         return quantity("n", title="n", axis=axis, scale={"type": "log", "base": 2, "nice": False, "padding": 12})

@@ -23,7 +23,7 @@ MEASUREMENTS = {
     "operation": (TEXT, "", "operation"),
     "variant": (TEXT, "", "variant that the point is about"),
     "contender": (TEXT, "", "variant measured: that one, or the baseline interleaved with it"),
-    "baseline": ("u1", "1", "1 if the contender is the yardstick: the vendor library, or the textbook's algorithm"),
+    "baseline": ("u1", "1", "1 if the contender is the baseline: the vendor library, or the textbook's algorithm"),
     "algorithm": (TEXT, "", "how the point's work is spread over the ranks"),
     "contender_algorithm": (TEXT, "", "how the contender's is"),
     "transport": (TEXT, "", "what carried the contender's exchanges between ranks (empty: MPI on host memory)"),
