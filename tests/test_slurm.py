@@ -187,7 +187,7 @@ class Workflow:
         found = {}
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError, psutil.Error):
-                command = path.read_text()
+                command = os.fsdecode(path.read_bytes())
                 if "mpi4py" in command and f"\0--batch\0{sweep}/" in command and "mpiexec\0" not in command:
                     process = psutil.Process(int(path.parent.name))
                     rank = process.environ().get("PMI_RANK")

@@ -1,0 +1,108 @@
+"""Processes killed at random moments of a local run: every planned point is measured once, and no process stays."""
+
+import os
+import random
+import shutil
+import subprocess
+import time
+import uuid
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from hpcmm import store
+
+ROOT = Path(__file__).parents[1]
+KILLS = 100 if os.environ.get("HPCMM_TEST_ALL") == "1" else 4
+TOKEN = "HPCMM_TEST_TOKEN"  # marks every process of the test, also those that lost their parent
+
+CONFIG = {
+    "backends": "cpu",
+    "measuring": {"min_repetitions": 3, "max_repetitions": 6, "max_seconds": 0.05},
+    "sweeps": {
+        "products": {
+            "operation": "matmul",
+            "variants": ["serial", "openmp", "numpy"],
+            "sizes": list(range(32, 160, 16)),
+            "dtypes": ["float32"],
+            "ranks": [1, 2],
+        },
+        "sums": {"operation": "sum", "variants": ["serial", "numpy"], "sizes": [1000, 5000], "ranks": [1, 2]},
+    },
+}
+POINTS = 2 * (3 * 8 + 2 * 2 * 3)  # ranks, variants, sizes; the sum has three types
+
+pytestmark = pytest.mark.timeout(120 + 60 * KILLS)
+
+
+def marked(token: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(TOKEN) == token and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+@pytest.mark.skipif(not shutil.which("snakemake"), reason="snakemake is not on PATH")
+def test_every_point_is_measured_once_whatever_is_killed(tmp_path):
+    seed = int.from_bytes(os.urandom(4), "big")
+    print(f"seed {seed}")  # pytest shows it with a failure
+    chance, token = random.Random(seed), uuid.uuid4().hex
+    folder = tmp_path / "run"
+    folder.mkdir()
+    config = folder / "experiment.yaml"
+    results, log = folder / "results", folder / "log"
+    command = ["snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder, "--configfile", config]
+    killed: dict[str, int] = {}
+    count = runs = 0
+    try:
+        while count < KILLS:
+            # the points of an earlier round are measured anew with another seed of the inputs
+            runs += 1
+            config.write_text(yaml.safe_dump(CONFIG | {"measuring": CONFIG["measuring"] | {"seed": runs}}))
+            while True:
+                with log.open("wb") as output:
+                    run = subprocess.Popen(
+                        [*command, "--cores", "2"], env=os.environ | {TOKEN: token}, stdout=output, stderr=output
+                    )
+                try:
+                    status = run.wait(chance.uniform(0, 12) if count < KILLS else 240)
+                except subprocess.TimeoutExpired:
+                    assert count < KILLS, log.read_text()
+                    if victims := marked(token):
+                        victim = chance.choice(victims)
+                        try:
+                            name = victim.name()
+                            victim.kill()
+                        except psutil.NoSuchProcess:
+                            continue
+                        finally:
+                            # what is left of the run ends by itself, or goes on beside the next start
+                            if victim.pid != run.pid and chance.random() < 0.5:
+                                run.kill()
+                            run.wait(240)
+                        killed[name] = killed.get(name, 0) + 1
+                        count += 1
+                    continue
+                if status == 0:
+                    break
+                assert "Traceback" not in log.read_text(), log.read_text()
+            columns = store.read(results / "timings.h5")
+            own = columns["measurements"]["contender"] == columns["measurements"]["variant"]
+            fingerprints = columns["measurements"]["fingerprint"][own]
+            assert len(fingerprints) == len(set(fingerprints)) == POINTS
+            assert columns["measurements"]["passed"].all()
+            assert not list(results.rglob("*.journal"))
+        deadline = time.monotonic() + 30
+        while marked(token) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        assert marked(token) == []
+    finally:
+        for process in marked(token):
+            process.kill()
+    print(f"{count} kills in {runs} runs: {killed}")
