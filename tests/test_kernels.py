@@ -23,7 +23,7 @@ from hpcmm.backends.cpu import modules
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.model import RESOURCES, Operation, Variant
 from hpcmm.operations import OPERATIONS
-from hpcmm.operations.blocks import StreamK
+from hpcmm.operations.blocks import SplitK, StreamK, StreamKFma
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM
 from hpcmm.operations.vector_add import VECTOR_ADD
@@ -31,6 +31,7 @@ from hpcmm.report import page, tables
 
 EVERY = [(operation, variant) for operation in OPERATIONS.values() for variant in operation.ladder]
 RUNGS = [(operation, variant) for operation, variant in EVERY if not variant.baseline]
+SPLIT_K = MATMUL.variant("split_k")
 REDUCTIONS = (SUM, MINIMUM, MAXIMUM)
 GUARD = 8  # rows before and after each array that no kernel may read or write; keeps its alignment
 UNTOUCHED = 12345
@@ -390,7 +391,9 @@ def test_cuda_extreme(gpu, operation, variant, dtype, n):
 @pytest.mark.parametrize(
     "shape", [(129, 257, 300), (1537, 1500, 170), (1664, 1664, 200), (2300, 2304, 256), (1408, 1536, 64)], ids=str
 )
-@pytest.mark.parametrize("variant", [v for v in MATMUL.ladder if isinstance(v.geometry, StreamK)], ids=ident)
+@pytest.mark.parametrize(
+    "variant", [v for v in MATMUL.ladder if isinstance(v.geometry, (StreamK, StreamKFma))], ids=ident
+)
 def test_cuda_tiles_are_divided(gpu, variant, shape):
     """The parts of a tile make the same sum in every run, whichever block is done last."""
     product = task(MATMUL, shape, variant=variant)
@@ -408,6 +411,26 @@ def test_cuda_tiles_are_divided(gpu, variant, shape):
         assert verdict.passed, verdict.where
         results.add(got.tobytes())
     assert len(results) == 1
+
+
+class OneTile(SplitK):
+    """The geometry of split_k with a tile and its most parts, whatever the shape."""
+
+    def chosen(self, task):
+        (choice,) = self.choices
+        return choice.tile, choice.most_parts
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(130, 201, 77), (100, 132, 640)], ids=str)
+@pytest.mark.parametrize("parts", [1, 2, 3, 4])
+@pytest.mark.parametrize("choice", SPLIT_K.geometry.choices, ids=lambda each: f"{each.tile.rows}x{each.tile.columns}")
+def test_cuda_every_tile_of_split_k(gpu, choice, parts, shape):
+    if parts > choice.most_parts:
+        pytest.skip("the parts need more shared memory than a block has")
+    geometry = OneTile((dataclasses.replace(choice, most_parts=parts),))
+    for alpha, beta in ((1.5, 0.5), (-2.0, 0.0)):
+        check_matmul(gpu, dataclasses.replace(SPLIT_K, geometry=geometry), "float32", shape, alpha, beta, 1)
 
 
 @pytest.mark.gpu

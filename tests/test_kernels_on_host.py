@@ -822,7 +822,7 @@ def test_a_kernel_compiles_for_every_architecture_without_spills(compilations, u
 
 @pytest.mark.parametrize("choice", RUNG_OF["matmul/split_k"][1].geometry.choices, ids=str)
 def test_every_tile_of_split_k_compiles_without_spills(choice):
-    tile, parts, _ = choice
+    tile, parts = choice.tile, choice.most_parts
     macros = {"REAL": "float", **tile.macros, "PARTS": parts}
     options = (*(f"-D{name}={value}" for name, value in macros.items()), *options_of("matmul/split_k"))
     takes = compiled(source("matmul/split_k"), "sm_90", options)
