@@ -1,6 +1,7 @@
 """config.yaml -> plan -> one measuring job a batch -> one HDF5 file -> report."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,11 @@ try:
         PLAN = plan.read(Path("results/plan.json"))
         slurm.enter_job()
     else:
+        if ON_CLUSTER and shlex.quote(sys.executable) != sys.executable:
+            raise HpcmmError(
+                "{}: Snakemake starts cluster jobs by this path of Python without quotes; install hpcmm in a path "
+                "of letters, digits and -_./ only".format(sys.executable)
+            )
         if not ON_CLUSTER and workflow.cores < 1:
             raise HpcmmError("--cores: 0 is not allowed; allowed: 1 or more, or all")
         # a config file given on the command line takes the place of ours instead of being merged into it

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -246,3 +247,28 @@ def test_a_profile_is_a_job_an_operation_and_never_beside_a_measurement(snakemak
     commands = re.findall(r"^.* -m hpcmm\.jobs\.(?:measure|profile) .*$", run.stdout, re.MULTILINE)
     assert len(commands) == 5
     assert all("$HPCMM_ALONE " in command for command in commands), commands
+
+
+@pytest.mark.skipif(not SNAKEMAKES["9"], reason=MISSING["9"])
+def test_a_path_of_python_that_needs_quotes_is_refused_on_a_cluster_only(tmp_path):
+    config = tmp_path / "experiment.yaml"
+    config.write_text(yaml.safe_dump(CONFIG))
+    program = "import sys; from snakemake.cli import main; sys.executable = '/an env/bin/python'; main(sys.argv[1:])"
+
+    def dry_run(*arguments):
+        command = [
+            sys.executable,
+            "-c",
+            program,
+            "--snakefile",
+            ROOT / "Snakefile",
+            "--configfile",
+            config,
+            "--dry-run",
+        ]
+        return subprocess.run([*command, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+
+    refused = dry_run("--executor", "cluster-generic", "--cluster-generic-submit-cmd", "sbatch", "--jobs", "1")
+    assert refused.returncode == 1
+    assert "/an env/bin/python: Snakemake starts cluster jobs by this path of Python without quotes" in refused.stderr
+    assert dry_run("--cores", "1").returncode == 0
