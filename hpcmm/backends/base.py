@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -90,6 +90,9 @@ class Backend(Protocol):
     # --- kernels
     def prepare(self, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
         """Return what enqueues a task once on ``arrays``, compiled and with its workspace."""
+
+    def compile_ahead(self, tasks: Iterable[Task]) -> None:
+        """Compile the kernels of tasks in parallel; errors are raised when the tasks are prepared."""
 
     def resources(self, task: Task, arrays: Mapping[str, Any]) -> dict[str, float]:
         """Return ``model.RESOURCES`` of a prepared task, as far as they are known."""

@@ -170,6 +170,9 @@ def measure_batch(
     if journal and len(waiting) < len(planned):
         progress.tell(f"{len(planned) - len(waiting)} points were measured before and are kept")
 
+    able = [point for point, _, _ in waiting if not (bench.unsuited[point.variant] or bench.memory[point.key][0])]
+    bench.backend.compile_ahead(task_of(point) for point in able)
+
     startup, timed, missing = time.perf_counter() - began, 0.0, []
     for point, fingerprint, predicted in waiting:
         expect(f"{batch.name}: {point.name}", predicted)

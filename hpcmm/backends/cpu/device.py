@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -118,6 +118,9 @@ class CpuBackend:
             return kept
 
         return run
+
+    def compile_ahead(self, tasks: Iterable[Task]) -> None:
+        """Do nothing: the kernels were compiled with the package."""
 
     def resources(self, task: Task, arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Return nothing: what limits the threads of a CPU is not known."""

@@ -1,10 +1,15 @@
-"""CUDA sources as kernels, compiled by NVRTC."""
+"""CUDA sources as kernels, compiled by NVRTC and kept in CuPy's cache on disk."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
+import os
 import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import cupy
@@ -32,17 +37,54 @@ def compile_kernel(operation: Operation, variant: Variant, macros: tuple[tuple[s
     if not variant.architecture.endswith("a"):
         return cupy.RawModule(code=text, options=options).get_function(operation.kernels)
     # CuPy compiles for what all GPUs of a compute capability and later ones have
-    program = nvrtc.createProgram(text, source.name, (), ())
+    path = cubin(text, source.name, (*options, "-ftz=true", f"-arch={variant.architecture}"))
+    function = cupy.RawModule(path=str(path)).get_function(operation.kernels)
+    function.compile()  # while the file is there
+    return function
+
+
+def cubin(text: str, name: str, options: tuple[str, ...]) -> Path:
+    """Return the file of a compiled source in CuPy's cache folder, compiled now if it is not there."""
+    key = hashlib.sha256("\0".join([text, *options, str(nvrtc.getVersion())]).encode()).hexdigest()
+    path = Path(cupy.cuda.compiler.get_cache_dir()) / f"hpcmm-{key}.cubin"
+    if path.is_file():
+        return path
+    program = nvrtc.createProgram(text, name, (), ())
     try:
-        nvrtc.compileProgram(program, (*options, "-ftz=true", f"-arch={variant.architecture}"))
+        nvrtc.compileProgram(program, options)
         code = nvrtc.getCUBIN(program)
     except nvrtc.NVRTCError as error:
         raise DeviceError(f"NVRTC: {error}\n{nvrtc.getProgramLog(program)}") from error
     finally:
         nvrtc.destroyProgram(program)
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".cubin", delete=False) as file:
         file.write(code)
-        file.flush()
-        function = cupy.RawModule(path=file.name).get_function(operation.kernels)
-        function.compile()  # while the file is there
-    return function
+    Path(file.name).replace(path)  # other processes see the whole file or none
+    return path
+
+
+def compile_ahead(tasks: Iterable[Task], device: int) -> None:
+    """Compile the kernels of tasks in parallel.
+
+    A kernel that does not compile raises its error later, when its task is prepared.
+
+    Parameters
+    ----------
+    tasks : iterable of Task
+        Baselines among them need no compilation.
+    device : int
+        Index of the GPU that the kernels are for.
+    """
+    distinct = {
+        (task.operation.name, task.variant.name, tuple(task.macros.items())): task
+        for task in tasks
+        if not task.variant.baseline
+    }
+
+    def compile_one(task: Task) -> None:
+        with contextlib.suppress(Exception):
+            kernel_of(task).compile()
+
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0)), initializer=cupy.cuda.Device(device).use) as pool:
+        list(pool.map(compile_one, distinct.values()))

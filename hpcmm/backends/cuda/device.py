@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import cupy
@@ -19,7 +19,7 @@ from cupy_backends.cuda.libs import cublas
 from hpcmm import kernels
 from hpcmm.backends.base import DeviceError
 from hpcmm.backends.cuda import libraries
-from hpcmm.backends.cuda.compile import kernel_of
+from hpcmm.backends.cuda.compile import compile_ahead, kernel_of
 from hpcmm.backends.cuda.links import NcclLink
 from hpcmm.backends.cuda.memory import address, copy_rows, pitched_empty
 from hpcmm.model import Prepared, Task
@@ -212,6 +212,10 @@ class CudaBackend:
                 kernel(launch.grid, launch.block, launch.arguments, shared_mem=launch.shared_bytes)
 
         return run
+
+    def compile_ahead(self, tasks: Iterable[Task]) -> None:
+        """Compile the kernels of tasks in parallel; errors are raised when the tasks are prepared."""
+        compile_ahead(tasks, self.index)
 
     def resources(self, task: Task, arrays: Mapping[str, cupy.ndarray]) -> dict[str, float]:
         """Return ``RESOURCES`` of a prepared task, for its first launch; nothing of a library's."""
