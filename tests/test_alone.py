@@ -132,7 +132,7 @@ def test_another_user_can_delay_a_measurement_but_not_prevent_it(machine, how):
     who = f"PID {holder.pid} of {alone.user(OTHER)}" if how == "listens" else "an unknown process"
     assert errors.splitlines() == [
         f"hpcmm: waiting for the measurement of {who}",
-        f"hpcmm: warning: measuring beside {who}, after 2 s",
+        f"hpcmm: warning: waited 2 s for {who}; measuring at the same time",
     ]
 
 

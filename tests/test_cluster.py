@@ -111,7 +111,7 @@ def check(watching: watch.Watch, times: int = 1) -> None:
 
 def test_a_program_that_hangs_is_ended_with_all_that_it_started(faltering):
     faltering.before("squeue", "sleep 4321")
-    with pytest.raises(commands.NoAnswer, match="squeue: no end within its time limit"):
+    with pytest.raises(commands.NoAnswer, match="squeue: timed out"):
         queue.states()
     assert not [process for process in psutil.process_iter(["cmdline"]) if "4321" in (process.info["cmdline"] or [])]
 
@@ -153,7 +153,7 @@ def test_a_silence_longer_than_the_patience_is_reported_once_more_and_no_job_fai
     while time.monotonic() < began + 1:
         with pytest.raises(commands.NoAnswer):
             watching.check()
-    assert capfd.readouterr().err.count("one that Slurm ends is noticed when it answers again") == 1
+    assert capfd.readouterr().err.count("jobs that ended are noticed once it answers") == 1
     assert records.read() == [record]
     assert not Path(record.marker).exists()
 
@@ -171,7 +171,7 @@ def test_pauses_grow_and_end_at_a_minute():
 def test_questions_are_repeated_until_there_is_an_answer(faltering):
     faltering.queue("12|RUNNING|None|n1|")
     faltering.before("squeue", "[ $(grep -c . squeue.calls) -ge 3 ] || exit 1")
-    assert commands.patiently(queue.states)["12"].name == "RUNNING"
+    assert commands.retry(queue.states)["12"].name == "RUNNING"
     assert len(faltering.calls("squeue")) == 3
 
 
@@ -179,7 +179,7 @@ def test_questions_end_with_the_patience(faltering, monkeypatch):
     monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "0.5")
     faltering.before("squeue", "exit 1")
     with pytest.raises(commands.NoAnswer, match=r"squeue: exit status 1; Slurm has not answered for"):
-        commands.patiently(queue.states)
+        commands.retry(queue.states)
 
 
 def test_settings_of_the_user_hide_no_job(faltering, monkeypatch):
@@ -287,7 +287,12 @@ def test_the_thread_survives_everything_and_reports_it(faltering, marked, monkey
     assert until(marked.exists)
     assert watching.settle() == []
     errors = capfd.readouterr().err
-    assert errors.count("checking the jobs failed, and goes on: RuntimeError: of a kind that nobody expected") == 1
+    assert (
+        errors.count(
+            "this check of the jobs failed, the next one follows: RuntimeError: of a kind that nobody expected"
+        )
+        == 1
+    )
 
 
 def until(condition, seconds: float = 20) -> bool:
@@ -375,7 +380,7 @@ def test_a_record_of_an_earlier_version_is_known_by_its_number(faltering, capfd)
     (records.FOLDER / "12").write_text("")
     faltering.queue("12|RUNNING|None|n1|")
     slurm.cancel_leftovers()
-    assert "cancelled, as left by a run that was killed: 12" in capfd.readouterr().err
+    assert "cancelled jobs of a run that was killed: 12" in capfd.readouterr().err
 
 
 def test_a_workflow_goes_on_with_a_damaged_record(faltering, marked):
@@ -389,7 +394,7 @@ def test_what_a_killed_run_left_is_cancelled_also_where_squeue_lists_nothing(fal
     faltering.before("squeue", "exit 0")
     slurm.cancel_leftovers()
     assert faltering.calls("scancel")[0] == "12"
-    assert "cancelled, as left by a run that was killed: 12" in capfd.readouterr().err
+    assert "cancelled jobs of a run that was killed: 12" in capfd.readouterr().err
 
 
 def test_a_start_waits_for_squeue_and_scancel(faltering, marked):
@@ -410,7 +415,7 @@ def test_a_start_that_slurm_does_not_answer_is_one_error_and_keeps_the_records(f
 
 def test_a_start_without_slurm_is_an_error_at_once(faltering, marked, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(HpcmmError, match=r"squeue of Slurm is not on the PATH; jobs of an earlier run .*: 12"):
+    with pytest.raises(HpcmmError, match=r"Slurm's squeue is not on the PATH; jobs of an earlier run .*: 12"):
         slurm.cancel_leftovers()
 
 
@@ -557,7 +562,7 @@ def test_what_a_killed_sbatch_submitted_is_cancelled_by_the_next_start(faltering
     assert sbatch().returncode == -signal.SIGKILL
     assert [record.job for record in records.read()] == [""]
     slurm.cancel_leftovers()
-    assert "cancelled, as left by a run that was killed: 100" in capfd.readouterr().err
+    assert "cancelled jobs of a run that was killed: 100" in capfd.readouterr().err
     assert faltering.jobs[0][1] == "CANCELLED"
 
 
@@ -567,7 +572,7 @@ def test_what_slurm_took_late_of_a_repeated_submission_is_cancelled(faltering, c
     faltering.queue(f"11|PENDING|None||{comment}", f"12|RUNNING|None|n1|{comment}", "13|RUNNING|None|n1|")
     check(watch.Watch(), 2)
     assert [job[1] for job in faltering.jobs] == ["CANCELLED", "RUNNING", "RUNNING"]
-    assert "job 12 measure was submitted once more as 11, which was cancelled" in capfd.readouterr().err
+    assert "job 12 measure was submitted twice; its duplicate 11 was cancelled" in capfd.readouterr().err
 
 
 def test_a_job_that_was_submitted_again_is_not_given_up_for_the_first(faltering, marked):
@@ -695,9 +700,7 @@ def test_what_is_removed_is_named(tmp_path, monkeypatch):
         monkeypatch.setattr(leftovers, "PATTERNS", [str(tmp_path / "mpich_shm_*")])
         (check,) = doctor.check_leftovers()
     assert check.state == "ok"
-    assert check.found.startswith(f"removed what killed ranks left: {files[1]}, ") and check.found.endswith(
-        "and 1 more"
-    )
+    assert check.found.startswith(f"removed files of killed ranks: {files[1]}, ") and check.found.endswith("and 1 more")
     assert [file for file in files if file.exists()] == files[:1], "the one that is open"
 
 

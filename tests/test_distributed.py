@@ -396,7 +396,7 @@ def preflight(n: int, algorithm: str) -> tuple[str, bool]:
 
 def test_what_cannot_fit_is_found_with_figures(monkeypatch):
     lacking, beside = preflight(2**20, "resident")
-    assert re.fullmatch(r"needs \S+ GiB of host \S+, where \S+ are free; no algorithm would fit", lacking)
+    assert re.fullmatch(r"needs \S+ GiB of host \S+, but \S+ GiB are free; no algorithm would fit", lacking)
     assert not beside
     assert preflight(64, "staged") == ("", True)
     bytes_of_summa = 8 * 64 * 64 * (4 + 4 + 1)
@@ -487,8 +487,8 @@ def test_a_ring_holds_less_than_a_gathered_b_from_four_ranks_on(ranks, n):
     [
         (2.0, 1.0, "", True),
         (1.0, 1.0, "", False),  # the textbook's takes as much of the device once more
-        (0.99, 2.0, r"needs 0.000122 GiB of GPU-1 on \S+, where 0.000127 are free; would fit: staged", False),
-        (2.0, 0.99, r"needs 0.000183 GiB of host \S+, where 0.000191 are free; would fit: scatter", False),
+        (0.99, 2.0, r"needs 0.000122 GiB of GPU-1 on \S+, but 0.000127 GiB are free; would fit: staged", False),
+        (2.0, 0.99, r"needs 0.000183 GiB of host \S+, but 0.000191 GiB are free; would fit: scatter", False),
     ],
 )
 def test_a_device_with_memory_of_its_own_is_held_against_it_and_against_the_hosts(
@@ -519,7 +519,7 @@ def test_what_the_ranks_of_a_host_take_adds_up_and_the_least_that_any_saw_is_fre
     point = Point("sum", "numpy", (2**26,), "float64", 2)  # half a GiB, drawn and copied, and half of it on each
     backend, total = CpuBackend(threads=1), OPERATIONS["sum"]
     found, _ = memory.preflight(Two(), backend, total, [point], algorithms_of(total))[point.key]
-    assert re.match(r"needs 2.5 GiB of host \S+, where 1.5 are free; no algorithm", found)
+    assert re.match(r"needs 2.5 GiB of host \S+, but 1.5 GiB are free; no algorithm", found)
 
 
 @pytest.mark.parametrize(("limits", "free"), [({"a": "1000"}, 600), ({"a/b": "700", "a": "max"}, 300), ({}, 2**50)])

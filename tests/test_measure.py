@@ -649,7 +649,7 @@ def test_a_point_that_cannot_fit_is_recorded_with_the_figures_and_its_job_ends_w
     parts = [store.read(tmp_path / f"{part}.h5")["measurements"] for part in (1, 2)]
     assert [list(part["m"]) for part in parts] == [[4], [180_000]]
     assert [list(part["passed"]) for part in parts] == [[1], [0]]
-    figures = r"not measured: needs \S+ GiB of host \S+, where \S+ are free; no algorithm would fit"
+    figures = r"not measured: needs \S+ GiB of host \S+, but \S+ GiB are free; no algorithm would fit"
     assert re.fullmatch(figures, parts[1]["where"][0])
     assert re.search(f"180000x180000x180000 float32 {figures}", done.stdout)
 

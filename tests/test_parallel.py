@@ -189,7 +189,7 @@ def test_a_rank_that_comes_too_late_is_found_and_ends_all(mpiexec):
     assert done.returncode != 0 and "done" not in done.stdout
     for rank in range(3):
         assert f"rank {rank} of 3 on " in done.stderr
-    assert done.stderr.count("has not done with the test after 1 s") == 3
+    assert done.stderr.count("stuck in the test for 1 s") == 3
     assert "in asleep" in done.stderr and "MPI.COMM_WORLD.Barrier()" in done.stderr
 
 

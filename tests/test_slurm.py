@@ -506,7 +506,7 @@ FAULTS = {
     "preempted": (1, push_it_aside, None),
     "raising": (2, signal_rank_1(signal.SIGINT), "KeyboardInterrupt"),
     "killed": (2, signal_rank_1(signal.SIGKILL), r"Killed \(signal 9\)"),
-    "stuck": (2, signal_rank_1(signal.SIGSTOP), r"rank 0 of 2 .*has not done with stuck.*: serial \d+x.* after"),
+    "stuck": (2, signal_rank_1(signal.SIGSTOP), r"rank 0 of 2 .*stuck in stuck.*: serial \d+x.* for"),
     "cramped": (1, fill_its_disk, "No space left on device; the points before this one are kept"),
 }
 SWEEPS = {name: products(ranks) for name, (ranks, _, _) in FAULTS.items()} | {
@@ -576,7 +576,7 @@ class Broken(Workflow):
         self.stop()
         self.start(*self.arguments, "--retries", "1")
         again = time.monotonic()
-        self.await_line("cancelled, as left by a run that was killed")
+        self.await_line("cancelled jobs of a run that was killed")
         self.cleared = time.monotonic() - again
         retried, rank = self.catch({sweep: self.journal(sweep) for sweep in self.finished})
         self.broken[retried] = time.monotonic()
@@ -691,7 +691,7 @@ def test_a_stuck_rank_is_found_by_the_others_which_say_where_they_stand(broken, 
 def test_the_same_command_completes_it_also_after_the_workflow_was_killed(mended, way, tell):
     workflow = mended.of(way)
     assert workflow.code == 0, workflow.output
-    seen = "hpcmm: cancelled, as left by a run that was killed: ..., by the same command, which completes it"
+    seen = "hpcmm: cancelled jobs of a run that was killed: ..., by the same command, which completes it"
     tell("workflow killed", way, seen, workflow.cleared)
     assert (workflow.folder / "results/report.html").exists()
     for sweep, entry in SWEEPS.items():
@@ -960,7 +960,7 @@ def test_a_job_that_waits_for_somebody_is_reported_once(watched, capfd):
         watch, marker = watched(job)
         watch.check()
         watch.check()
-        assert capfd.readouterr().err.count(f"job {job} measure waits: JobHeldUser; scancel {job} gives it up") == 1
+        assert capfd.readouterr().err.count(f"job {job} measure waits: JobHeldUser; to give it up: scancel {job}") == 1
         assert not marker.exists()
     finally:
         subprocess.run(["scancel", job], check=True)

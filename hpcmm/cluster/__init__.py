@@ -1,1 +1,1 @@
-"""Slurm, and what differs from cluster to cluster."""
+"""Slurm, and the settings of a cluster."""

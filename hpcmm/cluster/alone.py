@@ -1,10 +1,10 @@
 """Run a command when no other measurement runs on this machine: ``python -m hpcmm.cluster.alone COMMAND...``
 
-Two locks, both held by open files that the command inherits, so they last as long as any of its processes:
+There are two locks. The command inherits both open files, so the locks last as long as any of its processes:
 
 - a file in a folder that only this user can write to. Nobody else can hold it, replace it or make it a link.
-- the name of a Unix socket, which has no file. All users of the machine take turns by it. Another user who
-  holds it is waited for, but not longer than ``SECONDS_FOR_OTHERS``: he may be none that measures.
+- an abstract Unix socket, which all users of the machine share. If another user holds it, this process waits, but
+  not longer than ``SECONDS_FOR_OTHERS``: the holder may not be a measurement.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-NAME = "\0hpcmm measures"  # of the socket; without a file, as it begins with NUL
+NAME = "\0hpcmm measures"  # of the socket; a leading NUL means that it has no file
 SECONDS_FOR_OTHERS = 3600
 SECONDS_BETWEEN_TRIES = 0.5
 
@@ -48,12 +48,12 @@ def main(command: Sequence[str]) -> int:
 
 
 def own_folder() -> Path:
-    """Return XDG_RUNTIME_DIR, or a folder in the temporary one.
+    """Return XDG_RUNTIME_DIR, or a folder of this user in the temporary folder.
 
     Raises
     ------
     FolderError
-        If somebody else owns it or may write to it.
+        If another user owns it or may write to it.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if runtime and not why_not_own(Path(runtime)):
@@ -67,7 +67,7 @@ def own_folder() -> Path:
 
 
 def why_not_own(folder: Path) -> str:
-    """Return why a folder is not this user's alone; empty if it is."""
+    """Return why a folder does not belong to this user alone; empty if it does."""
     try:
         status = folder.lstat()
     except OSError as error:
@@ -90,7 +90,7 @@ def own_file(folder: Path) -> int:
 
 
 def wait_for_own(file: int) -> None:
-    """Take the lock of this user, and write into it which process has it."""
+    """Take the lock of this user, and write this process's PID into it."""
     reported = ""
     while True:
         try:
@@ -104,7 +104,7 @@ def wait_for_own(file: int) -> None:
 
 
 def wait_for_others() -> None:
-    """Take the lock of the machine, or stop waiting for another user after ``SECONDS_FOR_OTHERS``."""
+    """Take the lock of the machine; give up on another user's lock after ``SECONDS_FOR_OTHERS``."""
     end = time.monotonic() + SECONDS_FOR_OTHERS
     lock = socket.socket(socket.AF_UNIX)
     reported = ""
@@ -116,15 +116,18 @@ def wait_for_others() -> None:
             if error.errno != errno.EADDRINUSE:
                 raise
         with socket.socket(socket.AF_UNIX) as connection:
-            owner, holder = ask_holder(connection)
+            owner, holder = identify_holder(connection)
             left = None if owner == os.getuid() else end - time.monotonic()
             if left is not None and left <= 0:
-                print(f"hpcmm: warning: measuring beside {holder}, after {SECONDS_FOR_OTHERS} s", file=sys.stderr)
+                print(
+                    f"hpcmm: warning: waited {SECONDS_FOR_OTHERS} s for {holder}; measuring at the same time",
+                    file=sys.stderr,
+                )
                 return
             reported = report(holder, reported)
             connection.settimeout(left)
             try:
-                connection.recv(1)  # until the socket of the holder is closed
+                connection.recv(1)  # returns when the holder's socket is closed
             except OSError:
                 time.sleep(SECONDS_BETWEEN_TRIES)
     lock.listen(128)
@@ -132,19 +135,19 @@ def wait_for_others() -> None:
     lock.detach()
 
 
-def ask_holder(connection: socket.socket) -> tuple[int, str]:
-    """Connect to the socket that holds the machine; return its user, -1 if unknown, and who it is in words."""
+def identify_holder(connection: socket.socket) -> tuple[int, str]:
+    """Connect to the socket that is the lock; return its user id, -1 if unknown, and a description of its process."""
     connection.settimeout(SECONDS_BETWEEN_TRIES)
     try:
         connection.connect(NAME)
-    except OSError:  # it does not listen, or its queue is full
+    except OSError:  # the socket does not listen, or its queue is full
         return -1, "an unknown process"
     process, owner, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return owner, f"PID {process}" + (f" of {user(owner)}" if owner != os.getuid() else "")
 
 
 def report(holder: str, reported: str) -> str:
-    """Print whom this process waits for, unless it was printed before; return it."""
+    """Print which process this one waits for, unless already reported; return it."""
     if holder != reported:
         print(f"hpcmm: waiting for the measurement of {holder}", file=sys.stderr, flush=True)
     return holder

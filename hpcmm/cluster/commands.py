@@ -1,7 +1,7 @@
 """Run Slurm's programs with a time limit, and report once when one of them does not answer.
 
-A busy or restarting controller lets a program hang, fail or time out after the work was done. None of
-these says anything about a job. So a call either returns what Slurm answered or raises ``NoAnswer``.
+With a busy or restarting controller, a program may hang, fail, or time out after the work was done. Such a failure
+says nothing about a job. A call therefore returns Slurm's answer or raises ``NoAnswer``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from hpcmm.model import HpcmmError
 
-PATIENCE = 600  # seconds until a submission or a start that Slurm does not answer is given up
+PATIENCE = 600  # seconds without an answer after which a submission or a start is given up
 SECONDS_PER_CALL = 60
 SECONDS_UNTIL_REPORTED = 60
 LONGEST_PAUSE = 60
@@ -39,7 +39,7 @@ class NotInstalled(HpcmmError):
 
 @dataclass(frozen=True)
 class Reply:
-    """How a program ended; ``status`` is None if it was ended at its time limit."""
+    """Exit status and output of a program; ``status`` is None if it reached its time limit."""
 
     status: int | None
     output: str
@@ -49,13 +49,13 @@ class Reply:
     def reason(self) -> str:
         """Return why the program failed, in one line."""
         if self.status is None:
-            return "no end within its time limit"
+            return "timed out"
         lines = [line.strip() for line in self.errors.splitlines() if line.strip()]
         return lines[-1] if lines else f"exit status {self.status}"
 
 
 def patience() -> float:
-    """Return the seconds that Slurm may not answer, ``slurm_patience`` of ``site.yaml``."""
+    """Return how many seconds Slurm may be silent: ``slurm_patience`` of ``site.yaml``."""
     return float(os.environ.get("HPCMM_SLURM_PATIENCE", PATIENCE))
 
 
@@ -73,27 +73,27 @@ def find(program: str) -> str:
     path = os.pathsep.join(folder for folder in folders if Path(folder or ".").resolve() != wrappers)
     found = shutil.which(program, path=path)
     if found is None:
-        raise NotInstalled(f"{program} of Slurm is not on the PATH")
+        raise NotInstalled(f"Slurm's {program} is not on the PATH")
     return found
 
 
 def call(program: str, *arguments: str, text: bytes = b"") -> Reply:
-    """Run one of Slurm's programs to its end or to its time limit.
+    """Run one of Slurm's programs to its end or its time limit.
 
     Parameters
     ----------
     program : str
-        Its name.
+        Name of the program.
     arguments : str
     text : bytes
-        What it reads from its standard input.
+        Standard input of the program.
     """
     limit = min(SECONDS_PER_CALL, max(patience(), 1))
     # the user's own settings of squeue and sacct may hide jobs
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SQUEUE_", "SACCT_"))}
     pipe = subprocess.PIPE
     process = subprocess.Popen(
-        # `timeout` ends the program also if this process is killed, and keeps Ctrl-C from it
+        # `timeout` ends the program even if this process is killed, and shields it from Ctrl-C
         ["timeout", "--kill-after=1", f"{limit:g}", find(program), *arguments],
         stdin=pipe,
         stdout=pipe,
@@ -105,7 +105,7 @@ def call(program: str, *arguments: str, text: bytes = b"") -> Reply:
     try:
         output, errors = process.communicate(text, timeout=limit + 2)
         status = process.returncode if process.returncode not in TIMED_OUT else None
-    except subprocess.TimeoutExpired:  # something that it started holds its output open
+    except subprocess.TimeoutExpired:  # a child of the program holds its output open
         pass
     finally:
         if process.poll() is None:
@@ -116,7 +116,7 @@ def call(program: str, *arguments: str, text: bytes = b"") -> Reply:
 
 
 class Silence:
-    """The time since when one program has not answered."""
+    """How long a program has not answered, and what was reported about it."""
 
     def __init__(self):
         self.since: float | None = None
@@ -126,20 +126,20 @@ class Silence:
         return time.monotonic() - self.since if self.since is not None else 0.0
 
     def note(self, program: str, began: float, reason: str) -> None:
-        """Note a call that failed; report it once after a minute, and once when the patience is over."""
+        """Note a failed call; report the silence once after a minute, and once when the patience is over."""
         self.since = began if self.since is None else self.since
         texts = [
             (SECONDS_UNTIL_REPORTED, "jobs go on"),
-            (patience(), "jobs go on; one that Slurm ends is noticed when it answers again"),
+            (patience(), "jobs go on; jobs that ended are noticed once it answers"),
         ]
         for number, (seconds, text) in enumerate(texts, start=1):
             if self.reported < number and self.seconds() >= seconds:
                 self.reported = number
-                tell(f"{program} has not answered for {self.seconds():.0f} s ({reason}); {text}")
+                report(f"{program} has not answered for {self.seconds():.0f} s ({reason}); {text}")
 
     def end(self, program: str) -> None:
         if self.reported:
-            tell(f"{program} answers again after {self.seconds():.0f} s")
+            report(f"{program} answers again after {self.seconds():.0f} s")
         self.since, self.reported = None, 0
 
 
@@ -147,18 +147,18 @@ silences: dict[str, Silence] = {}
 
 
 def silent_for(program: str) -> float:
-    """Return the seconds for which a program has not answered; 0 if its last call succeeded."""
+    """Return how many seconds a program has not answered; 0 if its last call succeeded."""
     return silences[program].seconds() if program in silences else 0.0
 
 
-def ask(program: str, *arguments: str, harmless: str = "") -> str:
-    """Return what one of Slurm's programs prints.
+def check_output(program: str, *arguments: str, harmless: str = "") -> str:
+    """Run one of Slurm's programs; return its output.
 
     Parameters
     ----------
     program, arguments : str
     harmless : str
-        Regular expression; a failure with such a message is an answer, too.
+        Regular expression; a failure with a matching message counts as an answer.
 
     Raises
     ------
@@ -185,7 +185,7 @@ def unanswered(program: str, began: float, reason: str) -> None:
 
 
 def pause(silent: float, least: float = 1.0) -> float:
-    """Return the seconds to wait after a silence; they grow with it.
+    """Return the seconds until the next call; they grow with the seconds of silence.
 
     >>> [pause(silent) for silent in (0, 1, 10, 60, 600)]
     [1.0, 1.0, 5.0, 30.0, 60.0]
@@ -193,8 +193,8 @@ def pause(silent: float, least: float = 1.0) -> float:
     return max(least, min(silent / 2, float(LONGEST_PAUSE)))
 
 
-def patiently(question: Callable[[], Answer]) -> Answer:
-    """Ask until there is an answer, with growing pauses.
+def retry(function: Callable[[], Answer]) -> Answer:
+    """Call a function until Slurm answers, with growing pauses.
 
     Raises
     ------
@@ -204,7 +204,7 @@ def patiently(question: Callable[[], Answer]) -> Answer:
     began = time.monotonic()
     while True:
         try:
-            return question()
+            return function()
         except NoAnswer as error:
             waited = time.monotonic() - began
             if waited >= patience():
@@ -212,7 +212,7 @@ def patiently(question: Callable[[], Answer]) -> Answer:
             time.sleep(min(pause(waited), patience() - waited))
 
 
-def tell(text: str, details: Sequence[str] = ()) -> None:
-    """Print a message on stderr, with its details in lines of their own, if anybody still reads it."""
+def report(text: str, details: Sequence[str] = ()) -> None:
+    """Print a message on stderr, and each detail on its own line, unless stderr is closed."""
     with suppress(OSError, ValueError):
         print("\n".join([f"hpcmm: {text}", *(f"    {line}" for line in details)]), file=sys.stderr, flush=True)

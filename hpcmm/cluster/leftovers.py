@@ -39,11 +39,11 @@ def held() -> set[str]:
 
 
 def remove() -> str:
-    """Remove the leftovers of this user; return which, in words, or an empty text."""
+    """Remove the leftovers of this user; return a message that names them, empty if there are none."""
     removed = []
     for path in find():
         with contextlib.suppress(OSError):
             path.unlink()
             removed.append(str(path))
     more = f" and {len(removed) - MOST_NAMED} more" if len(removed) > MOST_NAMED else ""
-    return f"removed what killed ranks left: {', '.join(removed[:MOST_NAMED])}{more}" if removed else ""
+    return f"removed files of killed ranks: {', '.join(removed[:MOST_NAMED])}{more}" if removed else ""

@@ -1,4 +1,4 @@
-"""What Slurm knows of jobs: squeue for those that it still remembers, sacct for the others."""
+"""States of jobs: from squeue if it lists them, otherwise from sacct."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hpcmm.cluster.commands import NoAnswer, NotInstalled, ask
+from hpcmm.cluster.commands import NoAnswer, NotInstalled, check_output
 
 COMPLETED = "COMPLETED"
 FAILED = ("BOOT_FAIL", "CANCELLED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT")
-TOKEN = re.compile("hpcmm:([0-9a-f]{16})")  # in the comment of a job, which names its record
+TOKEN = re.compile("hpcmm:([0-9a-f]{16})")  # in the comment of a job: the name of its record
 
 
 @dataclass(frozen=True)
 class State:
-    """What Slurm says of a job.
+    """The state of a job in Slurm.
 
-    ``listed`` is False if squeue does not list the job; ``name`` is then from accounting, and empty if that
-    does not know it either.
+    ``listed`` is False if squeue does not list the job. ``name`` then comes from accounting; it is empty if accounting
+    does not know the job either.
     """
 
     name: str
@@ -44,7 +44,7 @@ def states() -> dict[str, State]:
     NoAnswer
         If squeue does not answer.
     """
-    answer = ask("squeue", "--me", "--states=all", "--noheader", "--format=%i|%T|%r|%N|%k")
+    answer = check_output("squeue", "--me", "--states=all", "--noheader", "--format=%i|%T|%r|%N|%k")
     found = {}
     for line in answer.splitlines():
         job, *rest = (each.strip() for each in line.split("|", maxsplit=4))
@@ -58,7 +58,7 @@ def states() -> dict[str, State]:
 def look_up(jobs: Iterable[str], listed: dict[str, State]) -> dict[str, State]:
     """Return the state of each job, from accounting where squeue does not list it.
 
-    An empty answer of squeue says nothing of a job: a controller that falters gives one, too.
+    An empty answer of squeue does not mean that a job ended: a faltering controller also returns one.
     """
     missing = [job for job in jobs if job not in listed]
     accounts = accounted(missing) if missing else {}
@@ -66,23 +66,23 @@ def look_up(jobs: Iterable[str], listed: dict[str, State]) -> dict[str, State]:
 
 
 def accounted(jobs: Iterable[str]) -> dict[str, str]:
-    """Return the state of jobs in Slurm's accounting; jobs that it does not know are left out."""
-    query = ("--noheader", "--allocations", "--parsable2", "--format=JobID,State", f"--jobs={','.join(jobs)}")
+    """Return the states of jobs in Slurm's accounting, without jobs that it does not know."""
+    options = ("--noheader", "--allocations", "--parsable2", "--format=JobID,State", f"--jobs={','.join(jobs)}")
     try:
-        answer = ask("sacct", *query, harmless="accounting storage is disabled")
+        answer = check_output("sacct", *options, harmless="accounting storage is disabled")
     except (NoAnswer, NotInstalled):
         return {}
     rows = (line.split("|") for line in answer.splitlines())
-    # the state may have more words, as in "CANCELLED by 1000"
+    # a state may have several words, as in "CANCELLED by 1000"
     return {row[0]: row[1].split()[0] for row in rows if len(row) == 2 and row[1].split()}
 
 
 def cancel(jobs: Iterable[str]) -> None:
-    """Cancel jobs. Those that ended before are no error; whether a job ended, only its state says.
+    """Cancel jobs. A job that has ended is no error; only the state of a job shows that it ended.
 
     Raises
     ------
     NoAnswer
         If scancel does not answer.
     """
-    ask("scancel", *jobs, harmless="Invalid job id|already complet")
+    check_output("scancel", *jobs, harmless="Invalid job id|already complet")

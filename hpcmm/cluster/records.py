@@ -1,4 +1,4 @@
-"""Records of the jobs of a workflow: a file for each job from before its submission until its end was seen."""
+"""Records of a workflow's jobs: one file per job, from before its submission until its end is noticed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hpcmm.cluster.commands import tell
+from hpcmm.cluster.commands import report
 
 FOLDER = Path(".snakemake/hpcmm/jobs")
 DAMAGED = Path(".snakemake/hpcmm/damaged")
@@ -26,13 +26,13 @@ class Record:
     token : str
         Name of the file, and part of the job's comment in Slurm.
     job : str
-        Slurm's number; empty until sbatch returned it.
+        Slurm's job number; empty until sbatch returns it.
     name : str
         For the user: the rule with its wildcards.
     logs : tuple of str
         Paths of the job's logs.
     marker : str
-        File by which Snakemake knows that the job failed; empty if Snakemake asks a status command.
+        File that marks the job as failed for Snakemake; empty if Snakemake uses a status command.
     """
 
     token: str
@@ -62,19 +62,19 @@ def remove(record: Record) -> None:
 def read() -> list[Record]:
     """Return the records of this workflow.
 
-    A file that is no record is moved to ``DAMAGED`` with a message. Its name is still the token of a job, or
-    Slurm's number in folders of earlier versions, so a record with that alone takes its place.
+    A damaged file is reported and moved to ``DAMAGED``. Its name is still the token of a job (in folders of earlier
+    versions, Slurm's job number), so a record with the name alone replaces it.
     """
     found = []
     for path in sorted(FOLDER.glob("[!.]*")):
         try:
             found.append(parse(path))
-        except FileNotFoundError:  # removed meanwhile
+        except FileNotFoundError:  # removed since the folder was listed
             continue
         except (ValueError, IsADirectoryError) as error:
             DAMAGED.mkdir(parents=True, exist_ok=True)
             path.replace(DAMAGED / path.name)
-            tell(f"{path} is not a record of a job ({error}); moved to {DAMAGED / path.name}")
+            report(f"{path} is not a record of a job ({error}); moved to {DAMAGED / path.name}")
             found.append(Record(path.name, job=path.name if path.name.isdecimal() else ""))
             write(found[-1])
     return found
@@ -97,13 +97,13 @@ def parse(path: Path) -> Record:
     texts = [content.get(name) for name in ("job", "name", "marker")]
     logs = content.get("logs")
     if not isinstance(logs, list) or not all(isinstance(each, str) for each in [*texts, *logs]):
-        raise ValueError("job, name, marker and a list of logs are expected, all texts")
+        raise ValueError("expected: job, name and marker as strings, logs as a list of strings")
     job, name, marker = texts
     return Record(path.name, job, name, tuple(logs), marker)
 
 
 def submitted(record: Record, job: str) -> bool:
-    """Note Slurm's number of a job; return False if its record is gone, as another start gave it up."""
+    """Store Slurm's job number; return False if the record is gone because a later start cancelled the job."""
     with locked():
         if not (FOLDER / record.token).exists():
             return False
@@ -114,7 +114,7 @@ def submitted(record: Record, job: str) -> bool:
 
 @contextlib.contextmanager
 def locked() -> Iterator[None]:
-    """Keep other processes from changing records: the workflow and each sbatch of it write them."""
+    """Lock the records: the workflow and each of its sbatch processes write them."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     with (FOLDER / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

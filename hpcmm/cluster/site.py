@@ -1,4 +1,4 @@
-"""What differs from cluster to cluster, and what a batch requests on this one."""
+"""Settings of the cluster, and the resources that a batch requests there."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ class Site:
         return math.ceil(ranks / self.nodes(ranks))
 
     def gres(self, batch: Batch) -> str:
-        """Return what each node gives: a GPU a rank, and the same on all nodes; empty for a CPU batch."""
+        """Return the GRES per node: one GPU per rank, the same on all nodes; empty for a CPU batch."""
         return f"{self.gpu}:{self.ranks_on_first(batch.ranks)}" if DEVICES[batch.device].accelerator else ""
 
     def extra(self, ranks: int) -> str:
-        """Return what deals ranks out evenly, so that each finds a GPU on its node."""
+        """Return the option that spreads ranks evenly over the nodes, so that each has a GPU; empty for one node."""
         return f"--ntasks-per-node={self.ranks_on_first(ranks)}" if self.nodes(ranks) > 1 else ""
 
     def mem_mb(self, batch: Batch) -> int:
-        """Return the memory of the first node: every rank has a share and a copy of what is broadcast.
+        """Return the memory of the first node in MB: every rank has a share and a copy of the broadcast arrays.
 
-        Rank 0 has the whole problem besides, with the truth in higher precision and what leads to it.
+        Rank 0 also has the whole problem, its reference in higher precision, and the intermediate results.
         """
         if self.memory_mb:
             return self.memory_mb
@@ -59,12 +59,12 @@ class Site:
         return ranks * (DEVICES[batch.device].memory_mb + largest) + CHECKING_COPIES * largest
 
     def minutes(self, batch: Batch) -> int:
-        """Return the time limit of a job; the deadline of its last point is within it."""
+        """Return the time limit of a job in minutes; it includes the deadline of the last point."""
         return math.ceil((batch.seconds + self.patience) / 60) + 1
 
     @property
     def resources(self) -> dict[str, str]:
-        """The settings that are resources of a rule; Slurm's own default holds for those not given."""
+        """Settings that are resources of a rule; Slurm's defaults apply to missing ones."""
         given = {
             "slurm_partition": self.partition,
             "slurm_account": self.account,

@@ -1,4 +1,4 @@
-"""The begin and the end of a workflow that may run on Slurm, and the environment of its jobs."""
+"""Start and end of a workflow that may run on Slurm, and the environment of its jobs."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from typing import Any
 import psutil
 
 from hpcmm.cluster import commands, leftovers, queue, records
-from hpcmm.cluster.commands import NotInstalled, patiently, tell
+from hpcmm.cluster.commands import NotInstalled, report, retry
 from hpcmm.cluster.records import Record
 from hpcmm.cluster.watch import SECONDS_BETWEEN_CHECKS, Watch
 from hpcmm.model import HpcmmError
 
-RUN = Path(".snakemake/hpcmm/run")  # host, process and its start time of the workflow that runs here
-SECONDS_TO_CANCEL = 120  # until jobs that were cancelled have left the queue
+RUN = Path(".snakemake/hpcmm/run")  # host, PID and start time of the workflow that runs in this folder
+SECONDS_TO_CANCEL = 120  # until cancelled jobs have left the queue
 OF_ALLOCATION = re.compile(r"SLURM(?!_CONF$|_CLUSTERS$)")
 
 watch = Watch()
 
 
 def clear_after_kill() -> None:
-    """Clear up where a workflow was killed on this machine, before Snakemake looks at what there is.
+    """Clean up after a workflow that was killed on this machine, before Snakemake inspects the folder.
 
-    Its locks are removed, and its notes on incomplete outputs: each output is renamed to its place when it is
-    whole. Its jobs are cancelled, as they would be submitted again.
+    Its locks are removed, and its marks of incomplete outputs: an output is renamed into place only when complete.
+    Its jobs are cancelled, because they would be submitted again.
     """
     try:
         host, process, started = RUN.read_text().split()
@@ -53,14 +53,14 @@ def clear_after_kill() -> None:
 
 
 def begin(on_cluster: bool, workflow: Any) -> None:
-    """Begin a workflow in this folder: clear up after one that was killed, and watch the jobs to come."""
+    """Begin a workflow in this folder: clean up after one that was killed, and start to watch jobs."""
     clear_memory()
     cancel_leftovers()
     if on_cluster:
         settings = getattr(workflow, "executor_settings", None)
         if hasattr(settings, "status_command"):
-            # Snakemake's slurm executor: of squeue it asks for states in plain words, and it does so only
-            # if Slurm remembers jobs for three times the seconds between two questions
+            # Snakemake's slurm executor: from squeue it requests plain state names. It uses squeue only if Slurm
+            # remembers jobs for three times the interval between its checks.
             settings.status_command = "squeue"
             settings.init_seconds_before_status_checks = SECONDS_BETWEEN_CHECKS
         watch.start()
@@ -69,35 +69,35 @@ def begin(on_cluster: bool, workflow: Any) -> None:
 
 
 def end() -> None:
-    """End a workflow: report the end of its last jobs, which Slurm may know only a while after Snakemake."""
+    """End a workflow: report the end of its last jobs, which Slurm may know later than Snakemake."""
     left = watch.settle()
     if left:
-        tell(f"still in the queue: {', '.join(left)}; the next start in this folder cancels them")
+        report(f"still in the queue: {', '.join(left)}; the next start in this folder cancels them")
     else:
         RUN.unlink(missing_ok=True)
 
 
 def clear_memory() -> None:
-    """Remove what ranks that were killed left on this node, and report it."""
+    """Remove files that killed ranks left on this node, and report them."""
     if removed := leftovers.remove():
-        tell(removed)
+        report(removed)
 
 
 def leave_allocation() -> None:
-    """Forget the Slurm job around a local run (``salloc -n 4 snakemake --cores 2``).
+    """Remove the environment of the Slurm job around a local run (``salloc -n 4 snakemake --cores 2``).
 
-    Launchers would start the ranks on the nodes of the allocation, and its tasks and CPUs would be taken for
-    those of the run.
+    Otherwise launchers would start the ranks on the nodes of the allocation, with the tasks and CPUs of the
+    allocation instead of the run's.
     """
     for name in [name for name in os.environ if OF_ALLOCATION.match(name)]:
         del os.environ[name]
 
 
 def enter_job() -> None:
-    """Set what launchers read from the environment of a job.
+    """Set the environment variables that launchers read in a job.
 
-    Snakemake's slurm executor hides most of Slurm's variables from the process that it starts, so the
-    process above, which comes by here first, keeps them.
+    Snakemake's slurm executor hides most of Slurm's variables from the process that it starts. The parent process
+    calls this function first and saves them in ``HPCMM_SLURM``.
     """
     clear_memory()
     environment = os.environ
@@ -107,18 +107,18 @@ def enter_job() -> None:
         environment.update(kept)
     else:
         environment["HPCMM_SLURM"] = json.dumps({k: v for k, v in environment.items() if k.startswith("SLURM_")})
-    # srun would take these for a request of the step, also of the step that starts mpiexec on each node
+    # srun would apply these to every step, also to the step that starts mpiexec on each node
     for name in ("GPUS", "GPUS_PER_NODE", "GPUS_PER_TASK", "GPUS_PER_SOCKET", "NTASKS_PER_GPU", "NTASKS_PER_NODE"):
         environment.pop("SLURM_" + name, None)
-    environment["SLURM_KILL_BAD_EXIT"] = "1"  # srun: the end of one rank ends all
-    if "SLURM_CPUS_PER_TASK" in environment:  # srun ignores this one since 22.05
+    environment["SLURM_KILL_BAD_EXIT"] = "1"  # srun ends all ranks when one fails
+    if "SLURM_CPUS_PER_TASK" in environment:  # srun ignores this variable since 22.05
         environment.setdefault("SRUN_CPUS_PER_TASK", environment["SLURM_CPUS_PER_TASK"])
     if environment.get("SLURM_JOB_NUM_NODES") == "1":  # MPICH's mpiexec needs no srun on its own node
         environment.setdefault("HYDRA_LAUNCHER", "fork")
 
 
 def cancel_leftovers() -> None:
-    """Cancel what a workflow that was killed here left in the queue; its finished points are kept.
+    """Cancel the jobs of a workflow that was killed in this folder; their finished points are kept.
 
     Raises
     ------
@@ -139,23 +139,25 @@ def cancel_leftovers() -> None:
 
 def cancel_all(left: Sequence[Record]) -> None:
     """Cancel the jobs of records and wait until they have left the queue."""
-    listed = patiently(queue.states)
+    listed = retry(queue.states)
     tokens = {record.token for record in left}
-    # also those whose number was not recorded, as sbatch was killed
+    # also jobs without a recorded number, because sbatch was killed
     jobs = {record.job for record in left if record.job} | {job for job, each in listed.items() if each.token in tokens}
     found = queue.look_up(sorted(jobs), listed)
     alive = [job for job, state in found.items() if state.name and not state.final]
     unknown = [job for job, state in found.items() if not state.name]
     if alive:
-        tell(f"cancelled, as left by a run that was killed: {', '.join(alive)}")
+        report(f"cancelled jobs of a run that was killed: {', '.join(alive)}")
     end = time.monotonic() + SECONDS_TO_CANCEL
     while alive or unknown:
-        patiently(partial(queue.cancel, [*alive, *unknown]))
+        retry(partial(queue.cancel, [*alive, *unknown]))
         unknown = []
         if alive:
             time.sleep(1)
-            found = queue.look_up(alive, patiently(queue.states))
-            # squeue, in its second answer, does not list what accounting may take for running for ever
+            found = queue.look_up(alive, retry(queue.states))
+            # accounting may list a lost job as running for ever; squeue's second answer does not list it
             alive = [job for job, state in found.items() if state.listed and not state.final]
         if alive and time.monotonic() > end:
-            raise HpcmmError(f"jobs of an earlier run do not leave the queue: {', '.join(alive)}; scancel them")
+            raise HpcmmError(
+                f"jobs of an earlier run do not leave the queue: {', '.join(alive)}; cancel them with scancel"
+            )

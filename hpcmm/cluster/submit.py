@@ -1,4 +1,4 @@
-"""Wrap sbatch for Snakemake: request what the rule says, and submit each job exactly once.
+"""Wrap sbatch for Snakemake: request the resources of the rule, and submit each job exactly once.
 
 ``snakemake --cluster sbatch`` passes a job script and nothing else. The Snakefile puts ``jobs/bin/sbatch``
 first on the PATH, which adds the options, keeps a record of the job and repeats a submission that Slurm
@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm.cluster import commands, queue, records
-from hpcmm.cluster.commands import Reply, tell
+from hpcmm.cluster.commands import Reply, report
 from hpcmm.cluster.records import Record
 from hpcmm.model import HpcmmError
 
 LOGS = Path(".snakemake/slurm_logs")
-SECONDS_TO_ARRIVE = 5  # a submission that timed out may still reach the queue so much later
+SECONDS_TO_ARRIVE = 5  # until a submission that timed out is in the queue
 
 # resource of a rule -> option of sbatch; Snakemake's slurm executor reads the same resources
 OPTIONS = {
@@ -39,14 +39,14 @@ OPTIONS = {
     "constraint": "--constraint={}",
     "slurm_extra": "{}",
 }
-# An option of ours that sbatch would not accept beside one of these, given by the user
+# The workflow's option is dropped if the user gives one of these: sbatch does not accept both
 REPLACED_BY = {"gres": ("-G", "--gpus", "--gres"), "mem_mb": ("--mem",)}
 
 SUBMITTED = re.compile(r"^(?:Submitted batch job )?(\d+)\b", re.MULTILINE)
 MARKER = re.compile(r"touch (['\"])((?:(?!\1).)*\.jobfailed)\1")
 REFUSED = re.compile(r"Batch job submission failed: (.*)")
-# Slurm's messages (slurm_errno.c) that say nothing about the job
-FALTERS = re.compile(
+# Transient errors of Slurm (slurm_errno.c), which say nothing about the job
+TRANSIENT = re.compile(
     r"Unable to contact slurm|timed out|Zero Bytes|[Cc]onnection|connect failure|Transport endpoint|"
     r"temporarily un|standby mode|authentication error|Unexpected message|Message (?:send|receive) failure|Munge",
 )
@@ -61,14 +61,14 @@ def main(argv: Sequence[str]) -> int:
         print(f"sbatch: {error}", file=sys.stderr)
         return 127
     except HpcmmError as error:
-        tell(f"error: {error}")
+        report(f"error: {error}")
         return 1
-    except KeyboardInterrupt:  # the next start cancels what may have been submitted
+    except KeyboardInterrupt:  # the next start cancels the job if it was submitted
         return 130
 
 
 def options(properties: Mapping[str, Any], given: Sequence[str]) -> list[str]:
-    """Return the options of sbatch for a job, from the properties in its script; those given by hand win.
+    """Return the options of sbatch for a job, from the properties in its script; the user's own options win.
 
     >>> options({"rule": "measure", "threads": 2, "resources": {"tasks": 4, "gres": "gpu:4"}}, [])
     ['--job-name=measure', '--cpus-per-task=2', '--ntasks=4', '--gres=gpu:4']
@@ -90,7 +90,7 @@ def job_name(properties: Mapping[str, Any]) -> str:
 
 
 def with_comment(arguments: Sequence[str], token: str) -> list[str]:
-    """Return the arguments of sbatch with the token in the job's comment, after one that is given.
+    """Return the arguments of sbatch with the token in the job's comment, after the user's comment.
 
     >>> with_comment(["--comment", "mine", "job.sh"], "0123456789abcdef")
     ['--comment=mine hpcmm:0123456789abcdef', 'job.sh']
@@ -108,7 +108,7 @@ def with_comment(arguments: Sequence[str], token: str) -> list[str]:
 
 
 def submit(arguments: Sequence[str]) -> int:
-    """Submit a job of Snakemake with what its rule requests, and keep a record of it.
+    """Submit a job of Snakemake with the resources of its rule, and keep a record of it.
 
     Any other call of sbatch goes to Slurm unchanged.
 
@@ -128,16 +128,16 @@ def submit(arguments: Sequence[str]) -> int:
     if properties:
         LOGS.mkdir(parents=True, exist_ok=True)
         chosen = ["--parsable", f"--output={LOGS}/%x-%j.log", *options(properties, arguments[:-1])]
-        script.write_text(quoted(dying_silently(script.read_text())))
+        script.write_text(quoted(ending_without_marker(script.read_text())))
         found = MARKER.search(script.read_text())
-        marker = found[2] if found else ""  # none if Snakemake was given a status command
+        marker = found[2] if found else ""  # none if Snakemake uses a status command
     given = [*chosen, *map(quoted, arguments)]
     record = record_of(token, given, properties, marker)
     kept = Path(".snakemake").is_dir()
     if kept:
         begin(record)
     text = quoted(sys.stdin.read()).encode() if piped else b""
-    job, reply = place(with_comment(given, token), token, text)  # where this fails, the next start cancels the job
+    job, reply = submit_once(with_comment(given, token), token, text)  # if it fails, the next start cancels the job
     if not job:
         records.remove(record)
         print(reply.errors, end="", file=sys.stderr, flush=True)
@@ -148,7 +148,7 @@ def submit(arguments: Sequence[str]) -> int:
     print(reply.errors if reply.status == 0 else "", end="", file=sys.stderr, flush=True)
     try:
         print(job if "--parsable" in given else f"Submitted batch job {job}", flush=True)
-    except BrokenPipeError:  # the workflow was killed meanwhile, and the next one may not have seen the record
+    except BrokenPipeError:  # the workflow was killed, and the next one may have missed the record
         queue.cancel([job])
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -156,7 +156,7 @@ def submit(arguments: Sequence[str]) -> int:
 
 
 def begin(record: Record) -> None:
-    """Write the record of a submission, and separate it from earlier attempts, which have the same marker."""
+    """Write the record of a submission, and remove its marker from the records of earlier attempts."""
     with records.locked():
         for earlier in records.read():
             if record.marker and earlier.marker == record.marker:
@@ -166,18 +166,18 @@ def begin(record: Record) -> None:
         records.write(record)
 
 
-def place(arguments: Sequence[str], token: str, text: bytes) -> tuple[str, Reply]:
+def submit_once(arguments: Sequence[str], token: str, text: bytes) -> tuple[str, Reply]:
     """Submit a job once, however often sbatch must be called.
 
-    After a call that failed, the queue says whether Slurm has the job: its comment has the token.
+    After a failed call, the queue shows whether Slurm has the job: its comment has the token.
 
     Parameters
     ----------
     arguments : sequence of str
-        Of sbatch.
+        Arguments of sbatch.
     token : str
     text : bytes
-        What sbatch reads from its standard input.
+        Standard input of sbatch.
 
     Returns
     -------
@@ -198,16 +198,18 @@ def place(arguments: Sequence[str], token: str, text: bytes) -> tuple[str, Reply
             commands.answered("sbatch")
             return found[1], reply
         refusal = REFUSED.search(reply.errors)
-        # of several messages the last counts: sbatch itself repeats some calls
-        falters = reply.status is None or reply.status <= 0 or FALTERS.search(refusal[1] if refusal else reply.errors)
-        if refusal and not falters:
+        # the last of several messages counts: sbatch itself repeats some calls
+        transient = (
+            reply.status is None or reply.status <= 0 or TRANSIENT.search(refusal[1] if refusal else reply.errors)
+        )
+        if refusal and not transient:
             return "", reply
         commands.unanswered("sbatch", called, reply.reason)
         # a single answer without the job may be wrong, or too early
-        job = find(token) if not falters else find_late(token) or find_late(token)
+        job = find(token) if not transient else find_late(token) or find_late(token)
         if job:
-            tell(f"sbatch failed ({reply.reason}), but Slurm has the job: {job}")
-        if job or not falters:
+            report(f"sbatch failed ({reply.reason}), but Slurm has the job: {job}")
+        if job or not transient:
             commands.answered("sbatch")
             return job, reply
         waited = time.monotonic() - began
@@ -217,12 +219,12 @@ def place(arguments: Sequence[str], token: str, text: bytes) -> tuple[str, Reply
 
 def find(token: str) -> str:
     """Return the number of the job with a token in its comment; empty if squeue lists none."""
-    listed = commands.patiently(queue.states)
+    listed = commands.retry(queue.states)
     return next((job for job, state in listed.items() if state.token == token), "")
 
 
 def find_late(token: str) -> str:
-    """Do the same after a pause, as a submission that timed out may arrive late."""
+    """Find the job after a pause: a submission that timed out may arrive late."""
     pause = commands.pause(commands.silent_for("sbatch"), least=SECONDS_TO_ARRIVE)
     time.sleep(min(pause, commands.patience()))
     return find(token)
@@ -246,16 +248,16 @@ def read_properties(script: Path | None) -> dict[str, Any]:
         return {}
 
 
-def dying_silently(script: str) -> str:
-    """Let a job script that Slurm ends leave no marker.
+def ending_without_marker(script: str) -> str:
+    """Return a job script that leaves no marker when Slurm ends it.
 
-    It would report a failure also where Slurm puts the job back into the queue.
+    A marker would report a failure even if Slurm requeues the job.
     """
     shebang, _, rest = script.partition("\n")
     return f"{shebang}\ntrap 'exit 143' TERM\n{rest}"
 
 
 def quoted(command: str) -> str:
-    """Quote the path of Python in a command of Snakemake, which quotes every path but this one."""
+    """Quote the path of Python in a command of Snakemake, which quotes all other paths."""
     python = os.environ.get("HPCMM_PYTHON", "python")
     return command.replace(f"{python} -m snakemake ", f"{shlex.quote(python)} -m snakemake ")

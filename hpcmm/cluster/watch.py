@@ -1,8 +1,8 @@
 """Check the jobs of a workflow every ten seconds and report those that ended.
 
-Snakemake does not see a job that Slurm ends. With ``--cluster sbatch`` it waits for one of two files that the
-job script makes at its end; where Slurm ended the job, the second one is made here. Snakemake's slurm executor
-asks squeue or sacct; ``jobs/bin`` has both, and they answer from what was found here.
+Snakemake does not notice a job that Slurm ends. With ``--cluster sbatch`` it waits for one of two files that the job
+script creates at its end; for a job that Slurm ended, this module creates the file that means failure. Snakemake's
+slurm executor runs squeue or sacct; the wrappers in ``jobs/bin`` answer from the states found here.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from contextlib import suppress
 from pathlib import Path
 
 from hpcmm.cluster import commands, queue, records
-from hpcmm.cluster.commands import NoAnswer, NotInstalled, tell
+from hpcmm.cluster.commands import NoAnswer, NotInstalled, report
 from hpcmm.cluster.queue import State
 from hpcmm.cluster.records import Record
 from hpcmm.model import HpcmmError
 
 STATES = Path(".snakemake/hpcmm/states.json")  # for Snakemake's slurm executor: job -> state
 SECONDS_BETWEEN_CHECKS = 10
-CHECKS_UNTIL_OVER = 3  # in which accounting names the end of a job that squeue does not list
-# The end of a workflow waits so long for Slurm to clear up after a job, and to know that it is over.
+CHECKS_UNTIL_OVER = 3  # in which accounting reports the end of a job that squeue does not list
+# At its end, a workflow waits this long for a completing job, and for Slurm to know that a job is over.
 SECONDS_TO_CLEAR_UP, SECONDS_TO_KNOW = 60, 5
-# Reasons for which a job waits without anybody having to do something
+# Reasons of waiting jobs that need no action of the user
 USUAL_REASONS = ("None", "Priority", "Resources", "BeginTime", "Cleaning", "Dependency")
 
 
 class Watch:
-    """A thread that checks the jobs of this workflow and tells Snakemake of those that died."""
+    """A thread that checks the jobs of this workflow and reports failed ones to Snakemake."""
 
     def __init__(self):
-        self.states: dict[str, str] = {}  # of each job of this run, also of those that ended
-        self.unlisted: dict[str, float] = {}  # since when squeue has not listed a job
-        self.ends: dict[str, int] = {}  # checks in which accounting said that such a job ended
-        self.reported: set[tuple[str, str]] = set()  # job, and what was reported of it once
+        self.states: dict[str, str] = {}  # of all jobs of this run, running or ended
+        self.unlisted: dict[str, float] = {}  # when squeue first did not list a job
+        self.ends: dict[str, int] = {}  # successive checks in which accounting listed it as ended
+        self.reported: set[tuple[str, str]] = set()  # job and subject of each report
         self.pause = SECONDS_BETWEEN_CHECKS
         self.wake, self.checked, self.stopped = threading.Event(), threading.Condition(), False
         self.thread: threading.Thread | None = None
@@ -51,35 +51,35 @@ class Watch:
         self.thread.start()
 
     def run(self) -> None:
-        """Check until the end of the workflow. No error ends this thread: without it dead jobs would not be seen."""
+        """Check until the end of the workflow. No error ends this thread: failed jobs would go unnoticed."""
         while not self.stopped:
             self.wake.wait(commands.pause(commands.silent_for("squeue"), least=self.pause))
             self.wake.clear()
             try:
                 self.check()
-            except NoAnswer:  # reported where it was noticed
+            except NoAnswer:  # already reported by ``commands``
                 pass
             except Exception as error:
-                self.survive(error)
+                self.report_exception(error)
             with self.checked:
                 self.checked.notify_all()
 
-    def survive(self, error: Exception) -> None:
-        """Report an unexpected error once, whatever stderr is."""
+    def report_exception(self, error: Exception) -> None:
+        """Report an unexpected error once, even if stderr is closed."""
         text = f"{type(error).__name__}: {error}"
         if ("", text) not in self.reported:
             self.reported.add(("", text))
             with suppress(Exception):
                 details = [] if isinstance(error, HpcmmError) else traceback.format_exc().splitlines()
-                tell(f"checking the jobs failed, and goes on: {text}", details)
+                report(f"this check of the jobs failed, the next one follows: {text}", details)
 
     def check(self) -> None:
-        """Look at all jobs once.
+        """Check all jobs once.
 
         Raises
         ------
         NoAnswer
-            If squeue does not answer; no job is judged then.
+            If squeue does not answer; no job changes its state then.
         """
         jobs = {record.job: record for record in records.read() if record.job}
         if not jobs:
@@ -88,16 +88,16 @@ class Watch:
         found = queue.look_up(jobs, listed)
         for job, record in jobs.items():
             try:
-                self.judge(record, found[job])
+                self.update(record, found[job])
             except NoAnswer:
                 continue
-            except Exception as error:  # the other jobs are judged
-                self.survive(error)
+            except Exception as error:  # the other jobs are still checked
+                self.report_exception(error)
         self.publish()
-        self.cancel_doubles(jobs, listed)
+        self.cancel_duplicates(jobs, listed)
 
-    def judge(self, record: Record, state: State) -> None:
-        """Do what the state of a job requires: wait, report why it waits, or report its end."""
+    def update(self, record: Record, state: State) -> None:
+        """Act on the state of a job: wait, report why it waits, or report its end."""
         job = record.job
         if state.listed:
             self.unlisted.pop(job, None)
@@ -109,7 +109,7 @@ class Watch:
                 self.finish(record, state)
             return
         since = self.unlisted.setdefault(job, time.monotonic())
-        # a job that is requeued has an end in accounting for a moment, too
+        # for a moment, accounting also lists a requeued job as ended
         self.ends[job] = self.ends.get(job, 0) + 1 if state.final else 0
         if self.ends[job] >= CHECKS_UNTIL_OVER:
             self.finish(record, state)
@@ -118,52 +118,52 @@ class Watch:
             self.finish(record, State(f"unknown to Slurm for {time.monotonic() - since:.0f} s", listed=False))
         elif not state.final and time.monotonic() - since >= CHECKS_UNTIL_OVER * SECONDS_BETWEEN_CHECKS:
             about = f"sacct says {state.name}" if state.name else "sacct does not know it"
-            self.report_once(record, "unlisted", f"is not listed by squeue, and {about}; it is not taken for over")
+            self.report_once(record, "unlisted", f"is not listed by squeue, and {about}; it does not count as over")
 
     def finish(self, record: Record, state: State) -> None:
-        """Forget a job that is over; report it and tell Snakemake, unless it completed."""
+        """Remove the record of a job that is over; unless it completed, report it to the user and to Snakemake."""
         self.states[record.job] = queue.COMPLETED if state.name == queue.COMPLETED else "FAILED"
         if state.name != queue.COMPLETED:
             logs = [f"its logs: {', '.join(record.logs)}", *first_errors(record.logs)] if record.logs else []
-            tell(f"job {record.job} {record.name} is over: {state}", logs)
+            report(f"job {record.job} {record.name} is over: {state}", logs)
         with records.locked():
             now = next((each for each in records.read() if each.token == record.token), None)
             records.remove(record)
-            # as it is now: Snakemake may have submitted the job again, which has the same marker
+            # read again: Snakemake may have submitted the job again, with the same marker
             if state.name != queue.COMPLETED and now and now.marker and Path(now.marker).parent.is_dir():
                 Path(now.marker).touch()
 
     def report_reason(self, record: Record, state: State) -> None:
         if state.reason not in USUAL_REASONS:
-            self.report_once(record, state.reason, f"waits: {state.reason}; scancel {record.job} gives it up")
+            self.report_once(record, state.reason, f"waits: {state.reason}; to give it up: scancel {record.job}")
 
-    def report_once(self, record: Record, what: str, text: str) -> None:
-        if (record.job, what) not in self.reported:
-            self.reported.add((record.job, what))
-            tell(f"job {record.job} {record.name} {text}")
+    def report_once(self, record: Record, subject: str, text: str) -> None:
+        if (record.job, subject) not in self.reported:
+            self.reported.add((record.job, subject))
+            report(f"job {record.job} {record.name} {text}")
 
-    def cancel_doubles(self, jobs: Mapping[str, Record], listed: Mapping[str, State]) -> None:
-        """Cancel what Slurm took late of a submission that was repeated."""
+    def cancel_duplicates(self, jobs: Mapping[str, Record], listed: Mapping[str, State]) -> None:
+        """Cancel duplicates: Slurm may accept a submission after it was repeated."""
         submitted = {record.token: job for job, record in jobs.items()}
         for job, state in listed.items():
             first = submitted.get(state.token, job)
             if job != first and not state.final:
                 queue.cancel([job])
-                self.report_once(jobs[first], job, f"was submitted once more as {job}, which was cancelled")
+                self.report_once(jobs[first], job, f"was submitted twice; its duplicate {job} was cancelled")
 
     def publish(self) -> None:
-        """Write the states for ``answer``."""
+        """Write the states for ``main``."""
         temporary = STATES.with_suffix(".part")
         temporary.write_text(json.dumps(self.states))
         temporary.replace(STATES)
 
     def settle(self) -> list[str]:
-        """Check every second until the end of each job is known, but not for long, and stop.
+        """Check every second until the end of each job is known or a time limit is over; then stop.
 
         Returns
         -------
         list of str
-            The jobs of which it is not.
+            The jobs whose end is not known.
         """
         began = time.monotonic()
         self.pause = 1
@@ -195,13 +195,13 @@ def first_errors(logs: Sequence[str]) -> list[str]:
 def main(argv: Sequence[str]) -> int:
     """Run ``jobs/bin/squeue`` or ``jobs/bin/sacct``.
 
-    The question of Snakemake's slurm executor is answered from what the watch found: the executor would forget
-    its jobs for ever if Slurm did not answer. Any other question goes to Slurm.
+    A query of Snakemake's slurm executor is answered from the states that the watch found: the executor would lose its
+    jobs if Slurm did not answer. Any other call goes to Slurm.
     """
     program, arguments = Path(argv[0]).name, argv[1:]
     os.environ["HPCMM_JOBS"] = str(Path(argv[0]).resolve().parents[1])
-    asked_by_executor = "--name" in arguments and {"--format=%i|%T", "--format=JobIdRaw,State"} & set(arguments)
-    if asked_by_executor and Path(".snakemake").is_dir():
+    from_executor = "--name" in arguments and {"--format=%i|%T", "--format=JobIdRaw,State"} & set(arguments)
+    if from_executor and Path(".snakemake").is_dir():
         with suppress(FileNotFoundError):
             print("".join(f"{job}|{state}\n" for job, state in json.loads(STATES.read_text()).items()), end="")
         return 0

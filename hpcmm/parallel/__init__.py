@@ -16,13 +16,13 @@ from hpcmm.parallel.scatter import SCATTER
 from hpcmm.parallel.staged import STAGED
 from hpcmm.parallel.summa import SUMMA
 
-# By name, in the order of tables and figures: the textbook's first, each product does more than the one before it.
-# Adding a record here is all that a further algorithm takes.
+# Tables and figures use this order: the textbook algorithm first; each later product adds to the one before it.
+# To add an algorithm, add its record here.
 ALGORITHMS = {each.name: each for each in (SCATTER, STAGED, RESIDENT, RING, SUMMA, CUBLASMP, ALL_REDUCE)}
 
 
 def algorithms_of(operation: Operation) -> tuple[Algorithm, ...]:
-    """Return the algorithms that suit an operation, in their order."""
+    """Return the algorithms that suit an operation, in the order of ``ALGORITHMS``."""
     return tuple(algorithm for algorithm in ALGORITHMS.values() if algorithm.suits(operation))
 
 
@@ -32,7 +32,7 @@ def algorithm_of(operation: Operation, name: str) -> Algorithm:
     Raises
     ------
     HpcmmError
-        If there is none of that name that suits the operation.
+        If no algorithm of that name suits the operation.
     """
     known = {algorithm.name: algorithm for algorithm in algorithms_of(operation)}
     if name not in known:

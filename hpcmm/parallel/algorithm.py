@@ -21,28 +21,28 @@ class Algorithm:
     name : str
         Config key, test id, HDF5 value and part of labels.
     change : str
-        What it does differently from the algorithm before it.
+        How it differs from the algorithm before it.
     distribution : type of Distribution
         The class that distributes the arrays and runs the algorithm.
     suits : callable
         ``suits(operation)``: whether the algorithm can distribute an operation, by its operands and dimensions.
     need : callable
-        ``need(operation, shape, ranks, rank)`` returns the memory that a rank takes, a ``Need``.
+        ``need(operation, shape, ranks, rank)`` returns the memory of a rank, a ``Need``.
     predict : callable, optional
-        ``predict(operation, shape, itemsize, ranks, machine)`` returns the seconds that the rank with the largest
-        share takes for the first of ``measures``; NaN where ``machine`` or the model has no line for them. None of an
-        algorithm without a cost model.
+        ``predict(operation, shape, itemsize, ranks, machine)`` returns the seconds of the rank with the largest share,
+        for the first of ``measures``; NaN if ``machine`` or the model has no line for them. None for an algorithm
+        without a cost model.
     source : str
-        The documents that teach it.
+        Where it is described.
     measures : tuple of {"call", "kernel"}
-        What is timed. ``"call"``: from rank 0's memory to rank 0's memory. ``"kernel"``: the computation with its
-        communication, on arrays in place on the devices.
+        What is timed. ``"call"``: end to end, from rank 0's memory to rank 0's memory. ``"kernel"``: the computation
+        with its communication, on arrays in place on the devices.
     variants : tuple of str
-        The only variants that compute the ranks' parts; empty if any.
+        The variants that can compute the ranks' parts; empty for no restriction.
     transport : str
-        The transport that is tried first; empty if they are tried in their usual order.
+        The transport to try first; empty for the usual order.
     package : str
-        A further package that it needs, as Python imports it; empty if none.
+        Import name of an extra package that it needs; empty if none.
     """
 
     name: str
@@ -60,8 +60,8 @@ class Algorithm:
     def takes(self, variant: Variant) -> bool:
         """Return whether a variant can compute the ranks' parts.
 
-        All algorithms but the textbook's compute on blocks within larger arrays. Variants that need whole tiles or
-        padded copies cannot.
+        All algorithms except the textbook's compute on blocks of larger arrays. Variants that need whole tiles or
+        padded copies cannot do so.
         """
         if self.variants:
             return variant.name in self.variants

@@ -1,7 +1,7 @@
 """The reduction of vectors on the devices: each rank reduces its part, then an all-reduce combines the results.
 
-The result ends on every device, where a program would go on computing with it. NCCL combines in the stream. Other
-transports move the one number through host memory and MPI.
+The result is left on every device, ready for further work there. NCCL reduces in the stream. Other transports reduce
+the single number in host memory with MPI.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hpcmm.parallel.schedules import block_rows
 
 
 def is_reduction(operation: Operation) -> bool:
-    """Return whether an operation combines the elements of vectors, divided by blocks, into one number."""
+    """Return whether an operation reduces vectors, distributed by blocks, to one number."""
     inputs = [each for each in operation.operands if each.role == "in"]
     results = [each for each in operation.operands if each.role != "in"]
     return (
@@ -33,7 +33,7 @@ def is_reduction(operation: Operation) -> bool:
 
 
 class AllReduce(Distribution):
-    """A part of each vector, and the result of the whole, on each device."""
+    """On each device a part of each vector, and the result of the whole vectors."""
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
@@ -43,7 +43,7 @@ class AllReduce(Distribution):
         self.arrays = {}
         for operand in self.operation.operands:
             if operand.role == "out":
-                self.name, self.output = operand.name, backend.empty((), dtype)
+                self.output_name, self.output = operand.name, backend.empty((), dtype)
                 self.arrays[operand.name] = self.output
                 continue
             whole = self.inputs.get(operand.name)
@@ -53,7 +53,7 @@ class AllReduce(Distribution):
             if part.size:
                 backend.copy(part, self.arrays[operand.name])
         if self.comm.rank == 0:
-            self.result[self.name] = np.empty((), dtype)
+            self.result[self.output_name] = np.empty((), dtype)
 
     @property
     def transport_name(self) -> str:
@@ -88,24 +88,24 @@ class AllReduce(Distribution):
         host = np.empty((), self.dtype)
         self.backend.copy(self.output, host)
         if self.comm.rank == 0:
-            self.result[self.name][...] = host
+            self.result[self.output_name][...] = host
 
 
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:
-    """Return the memory of a rank: its parts and the result; rank 0 copies its parts from the whole vectors."""
+    """Return the memory of a rank: its parts and the result. Rank 0 stages nothing: it has the whole vectors."""
     local = sum(local_elements(operation, shape, ranks, rank).values())
     return Need(local, 0 if rank == 0 else local, whole_elements(operation, shape, rank))
 
 
 def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
-    """Predict the reduction of the largest part, and an all-reduce that grows with each doubling of the ranks."""
+    """Predict the reduction of the largest part, plus an all-reduce proportional to log2 of the ranks."""
     _, elements = block_rows(shape[0], ranks)[0]
     return machine.local(elements) + (math.log2(ranks) * machine.doubling if ranks > 1 else 0.0)
 
 
 ALL_REDUCE = Algorithm(
     "all_reduce",
-    "for reductions: the vector stays on the devices in parts, and the result is left on all of them",
+    "for reductions: the vector stays on the devices in parts, and every device receives the result",
     distribution=AllReduce,
     suits=is_reduction,
     need=need,

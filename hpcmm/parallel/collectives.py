@@ -1,7 +1,7 @@
 """MPI collectives on blocks of arrays in host memory.
 
-Importing ``mpi4py.MPI`` starts MPI. The algorithms' modules import this one, and planning and reports import them on
-machines without MPI, so the import happens in the functions that communicate.
+Importing ``mpi4py.MPI`` starts MPI. Planning and reports import this module on machines without MPI, so only the
+functions that communicate import it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hpcmm.parallel.schedules import block_rows
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-OPERATORS = {"sum": "SUM", "minimum": "MIN", "maximum": "MAX"}  # a combination's name in MPI
+OPERATORS = {"sum": "SUM", "minimum": "MIN", "maximum": "MAX"}  # MPI's name of each combination
 
 
 def mpi():
@@ -28,33 +28,33 @@ def mpi():
 
 
 def element_type(dtype: np.dtype) -> MPI.Datatype:
-    """Return MPI's own type of an array's elements."""
+    """Return the MPI datatype of an array's elements."""
     from mpi4py.util import dtlib
 
     return dtlib.from_numpy_dtype(dtype)
 
 
 def row_type(array) -> MPI.Datatype:
-    """Return a committed type of one row of an array; the caller frees it."""
+    """Return a committed datatype of one row of an array; the caller frees it."""
     return element_type(array.dtype).Create_contiguous(math.prod(array.shape[1:])).Commit()
 
 
 def message(array) -> list:
-    """Return a contiguous array as MPI takes it. The count is in rows, so it stays far below 2^31."""
+    """Return a contiguous array as an MPI buffer. The count is in rows, so it stays far below 2^31."""
     return [array, len(array), row_type(array)]
 
 
 class BlockRows:
-    """Scatters and gathers arrays of one height by blocks of rows.
+    """Scatter and gather arrays with the same number of rows by block rows.
 
-    A row is one element of a committed datatype. The counts that MPI sees are rows and stay far below 2^31 however
-    many elements a matrix has.
+    A row is one element of a committed datatype. MPI therefore counts rows, and the counts stay far below 2^31 for
+    matrices of any size.
 
     Parameters
     ----------
     comm : MPI.Comm
     rows : int
-        Of the whole arrays.
+        Number of rows of the whole arrays.
     """
 
     def __init__(self, comm: MPI.Comm, rows: int):
@@ -69,7 +69,7 @@ class BlockRows:
         return whole[self.first : self.first + self.rows]
 
     def scatter(self, whole: np.ndarray | None, part: np.ndarray) -> None:
-        """Send each rank its rows of rank 0's ``whole``; a part that is a view of it stays in place."""
+        """Send each rank its rows of rank 0's ``whole``; a ``part`` that is a view of it is not copied."""
         row = row_type(part)
         send = None if whole is None else [whole, self._counts, self._starts, row]
         in_place = whole is not None and np.shares_memory(whole, part)
@@ -77,7 +77,7 @@ class BlockRows:
         row.Free()
 
     def gather(self, part: np.ndarray, whole: np.ndarray | None) -> None:
-        """Receive all ranks' rows in rank 0's ``whole``; a part that is a view of it stays in place."""
+        """Gather all ranks' rows in rank 0's ``whole``; a ``part`` that is a view of it is not copied."""
         row = row_type(part)
         receive = None if whole is None else [whole, self._counts, self._starts, row]
         in_place = whole is not None and np.shares_memory(whole, part)
@@ -86,23 +86,23 @@ class BlockRows:
 
 
 def broadcast(comm: MPI.Comm, array: np.ndarray) -> None:
-    """Copy rank 0's array into every rank's, in place."""
+    """Broadcast rank 0's array into every rank's array."""
     whole = message(array)
     comm.Bcast(whole, root=0)
     whole[2].Free()
 
 
 def reduce(comm: MPI.Comm, part: np.ndarray, result: np.ndarray | None, combination: str) -> None:
-    """Combine all ranks' parts into rank 0's ``result``."""
+    """Reduce all ranks' parts to rank 0's ``result``."""
     comm.Reduce(part, result, op=getattr(mpi(), OPERATORS[combination]), root=0)
 
 
 def all_reduce(comm: MPI.Comm, array: np.ndarray, combination: str) -> None:
-    """Combine all ranks' arrays into every one of them, in place."""
+    """Reduce all ranks' arrays to every rank, in place."""
     comm.Allreduce(mpi().IN_PLACE, array, op=getattr(mpi(), OPERATORS[combination]))
 
 
-Block = tuple[tuple[int, int], tuple[int, int]]  # of a matrix: (first row, rows), (first column, columns)
+Block = tuple[tuple[int, int], tuple[int, int]]  # (first row, rows), (first column, columns) of a matrix
 
 
 def part_of(whole: np.ndarray, block: Block) -> np.ndarray:
@@ -112,12 +112,12 @@ def part_of(whole: np.ndarray, block: Block) -> np.ndarray:
 
 
 def scatter_blocks(comm: MPI.Comm, whole: np.ndarray | None, part: np.ndarray, blocks: Sequence[Block]) -> None:
-    """Send each rank its block of rank 0's matrix; ``blocks`` has one for each rank."""
+    """Send each rank its block of rank 0's matrix; ``blocks`` has one block per rank."""
     _move(comm, whole, part, blocks, scatter=True)
 
 
 def gather_blocks(comm: MPI.Comm, part: np.ndarray, whole: np.ndarray | None, blocks: Sequence[Block]) -> None:
-    """Receive all ranks' blocks in rank 0's matrix."""
+    """Gather all ranks' blocks in rank 0's matrix."""
     _move(comm, whole, part, blocks, scatter=False)
 
 
@@ -137,6 +137,6 @@ def _move(comm: MPI.Comm, whole: np.ndarray | None, part: np.ndarray, blocks: Se
             own = part_of(whole, block)
             np.copyto(*((part, own) if scatter else (own, part)))
         else:
-            kind = element.Create_subarray(whole.shape, (rows, columns), (row, column)).Commit()
-            (comm.Send if scatter else comm.Recv)([whole, 1, kind], rank)
-            kind.Free()
+            subarray = element.Create_subarray(whole.shape, (rows, columns), (row, column)).Commit()
+            (comm.Send if scatter else comm.Recv)([whole, 1, subarray], rank)
+            subarray.Free()

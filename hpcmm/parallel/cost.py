@@ -1,7 +1,7 @@
 """The cost model: measured latencies and rates, from which each algorithm's module predicts its time.
 
 An amount of work or of bytes takes ``latency + amount * per_unit`` (the alpha-beta model). A prediction for more ranks
-than were measured holds for links of the measured kind; links between nodes are of another kind.
+than were measured assumes links of the same kind; links between nodes differ.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Line:
 
 
 def fit(amounts: Sequence[float], seconds: Sequence[float]) -> Line:
-    """Return the line with the least sum of squared relative errors whose latency is not negative.
+    """Fit a line by least squares of the relative errors, with a latency that is not negative.
 
     >>> fit([1, 2, 4], [3.0, 5.0, 9.0])
     Line(latency=1.0, per_unit=2.0)
@@ -45,16 +45,16 @@ def fit(amounts: Sequence[float], seconds: Sequence[float]) -> Line:
 
 @dataclass(frozen=True)
 class Machine:
-    """The lines of one rank while all ranks do the same.
+    """The lines of one rank while all ranks do the same work.
 
     Parameters
     ----------
     local : Line
-        Of the floating-point operations of a local product, or of the elements of a local reduction.
+        Over the floating-point operations of a local product, or the elements of a local reduction.
     exchange : Line, optional
-        Of the bytes that arrive from one other rank while as many leave.
+        Over the bytes received from one other rank while as many are sent.
     moves : mapping of str to Line
-        By phase of the textbook's call, of the bytes that ``moved`` returns.
+        By phase of the textbook algorithm, over the bytes that ``moved`` returns.
     doubling : float, optional
         Seconds that an all-reduce takes for each doubling of the ranks; NaN if not measured.
     """
@@ -66,10 +66,10 @@ class Machine:
 
 
 def moved(phase: str, shape: Sequence[int], itemsize: int, ranks: int) -> int:
-    """Return the bytes that a phase of the textbook's product moves.
+    """Return the bytes that a phase of the textbook product moves.
 
-    Between ranks these are the bytes that leave or reach rank 0, once for each other rank: on one node MPI copies
-    through one memory, whatever tree it uses. To and from the device it is one rank's share.
+    Between ranks, these are the bytes that rank 0 sends or receives, once for each other rank: on one node MPI copies
+    through one memory, whatever tree it uses. To and from the device, they are one rank's share.
     """
     m, n, k = shape
     _, rows = block_rows(m, ranks)[0]

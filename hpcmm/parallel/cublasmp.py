@@ -1,7 +1,7 @@
-"""The product by NVIDIA's cuBLASMp, through nvmath-python: the library beside which our algorithms are measured.
+"""The product by NVIDIA's cuBLASMp, through nvmath-python: the baseline of the distributed products.
 
-cuBLASMp takes column-major matrices: each rank has rows of A and C and columns of B, in slabs of one size. This is one
-of the faster layouts that it supports. NVLink multicast stays off, as everywhere in this package.
+cuBLASMp takes column-major matrices: each rank has rows of A and C and columns of B, in slabs of equal size. This is
+one of the faster layouts that it supports. NVLink multicast stays off, as everywhere in this package.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Cublasmp(ProductInPlace):
 
 
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:
-    """Return the memory of a rank: C three times, as the result is a new array, and all of B in the workspace."""
+    """Return the memory of a rank: C three times, because the result is a new array, and all of B in the workspace."""
     _, n, k = shape
     rows, terms = local_rows(shape, ranks, rank)
     device = rows * k + terms * n + 3 * rows * n + k * n

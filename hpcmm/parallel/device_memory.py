@@ -1,6 +1,6 @@
-"""A trial of whether MPI takes device memory: ``mpiexec -n 2 python -m hpcmm.parallel.device_memory``.
+"""Test whether MPI accepts device memory: ``mpiexec -n 2 python -m hpcmm.parallel.device_memory``.
 
-It runs in processes of its own, as an MPI that does not take it may well crash.
+It runs in separate processes, because an MPI that does not may crash.
 """
 
 import numpy as np
@@ -13,19 +13,19 @@ ELEMENTS = 2**20
 
 
 def main() -> None:
-    """Send each rank's array to the next one, from device to device, and look at what came."""
+    """Send each rank's array to the next rank, from device to device, and check the received data."""
     comm = MPI.COMM_WORLD
     backend = open_backend("cuda", 1, world.local_rank(comm), share_gpu=True)
-    sent, got = backend.empty((ELEMENTS,), "float32"), backend.empty((ELEMENTS,), "float32")
+    sent, received = backend.empty((ELEMENTS,), "float32"), backend.empty((ELEMENTS,), "float32")
     sent.fill(comm.rank + 1)
-    got.fill(0)
+    received.fill(0)
     backend.synchronize()
     before = (comm.rank - 1) % comm.size
-    comm.Sendrecv(sent, (comm.rank + 1) % comm.size, recvbuf=got, source=before)
+    comm.Sendrecv(sent, (comm.rank + 1) % comm.size, recvbuf=received, source=before)
     host = np.empty(ELEMENTS, np.float32)
-    backend.copy(got, host)
+    backend.copy(received, host)
     if not np.array_equal(host, np.full(ELEMENTS, before + 1, np.float32)):
-        world.abort("what arrived in device memory is not what was sent")
+        world.abort("the data received in device memory differs from the data sent")
 
 
 if __name__ == "__main__":

@@ -15,15 +15,15 @@ from hpcmm.parallel.transports.base import Transport
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-# Spin kernels launched before a timed run that communicates: the host takes longer to queue it than a single kernel.
+# Spin kernels launched before a timed run that communicates: the host needs longer to queue it than a single kernel.
 QUEUE_SPINS = 4
 
 
 def no_result(dtype: str, combination: str) -> float:
-    """Return the value that fills outputs before a run, and that a combination over ranks does not hide.
+    """Return the poison that fills outputs before a run; a reduction over ranks does not hide it.
 
-    That is NaN, or the least integer. For a minimum or maximum it is the value that wins against any other, as NaN
-    may lose.
+    It is NaN, or the smallest integer. For a minimum or maximum it is the value that wins against any other, because
+    NaN may lose.
     """
     if combination == "minimum":
         return identity("maximum", dtype)
@@ -42,16 +42,16 @@ class Distribution:
     comm : MPI.Comm
     backend : CpuBackend or CudaBackend
     problem : Task
-        The whole problem, by any variant.
+        The whole problem; its variant is ignored.
     inputs : mapping of str to ndarray, or None
         The whole input arrays on rank 0; None on other ranks.
     pinned : bool
         Whether host memory is page-locked, where the device has memory of its own.
     transport : Transport
-        What moves arrays between the ranks, for algorithms that exchange any.
+        Moves arrays between the ranks, for algorithms that exchange arrays.
     """
 
-    schedule = ""  # name of the schedule that the prepared run follows, where there are several
+    schedule = ""  # of the prepared run, for algorithms with several
 
     def __init__(
         self,
@@ -70,11 +70,11 @@ class Distribution:
 
     @property
     def transport_name(self) -> str:
-        """What moves arrays between the ranks, as it is recorded."""
+        """Name of the transport between the ranks, as it is recorded."""
         return self.transport.name if self.transport else ""
 
     def prepare(self, task: Task) -> Callable[[], None]:
-        """Return a callable that runs this rank's part once; ``task`` is the whole problem by some variant."""
+        """Return a callable that runs this rank's part once; ``task`` is the whole problem with a variant."""
         raise NotImplementedError
 
     def poison(self) -> None:
@@ -82,11 +82,11 @@ class Distribution:
         raise NotImplementedError
 
     def call(self, run: Callable[[], None]) -> dict[str, float]:
-        """Run once from rank 0's inputs to rank 0's result; return the seconds of each phase on this rank."""
+        """Run once end to end, from rank 0's inputs to rank 0's result; return this rank's seconds by phase."""
         raise NotImplementedError
 
     def save_inputs(self) -> None:
-        """Save what ``kernel`` overwrites; called once after the first ``call`` and before ``kernel``."""
+        """Save the inputs that ``kernel`` overwrites; called once after the first ``call`` and before ``kernel``."""
 
     def kernel(self, run: Callable[[], None], cold: bool) -> float:
         """Run once on arrays in place, all ranks starting together; return the seconds on this rank."""
@@ -97,7 +97,7 @@ class Distribution:
         raise NotImplementedError
 
     def resources(self, task: Task) -> dict[str, float]:
-        """Return what a kernel takes of a device, where a run is one kernel on one set of arrays."""
+        """Return the kernel's use of device resources, if a run is one kernel on one set of arrays."""
         return {}
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""What distributed algorithms take of host and device memory, computed before anything is allocated.
+"""Host and device memory of the distributed algorithms, computed before anything is allocated.
 
-Each algorithm's module has its own ``need``. The arithmetic needs neither MPI nor a device, so that a plan can use it.
+Each algorithm's module has its own ``need``. The arithmetic needs neither MPI nor a device, so a plan can use it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Need:
     Parameters
     ----------
     device : int
-        On its device; for a CPU this is the host's memory.
+        In device memory; for a CPU this is host memory.
     staging : int
-        In host memory, on the way to a device that has memory of its own.
+        In host memory, on the way to a device with its own memory.
     whole : int
-        In host memory, of rank 0's whole arrays.
+        In host memory, for rank 0's whole arrays.
     """
 
     device: int
@@ -54,13 +54,13 @@ class Need:
 
 
 def elements(operation: Operation, shape: Sequence[int]) -> dict[str, int]:
-    """Return the elements of each operand."""
+    """Return the number of elements of each operand."""
     size = dict(zip(operation.dimensions, shape, strict=True))
     return {each.name: math.prod(size[d] for d in each.dimensions) for each in operation.operands}
 
 
 def local_elements(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> dict[str, int]:
-    """Return the elements of each operand on one rank: those of its block of rows, or all of a replicated operand."""
+    """Return each operand's number of elements on one rank: of its block of rows, or of all if replicated."""
     _, rows = block_rows(shape[0], ranks)[rank]
     whole, local = elements(operation, shape), elements(operation, (rows, *shape[1:]))
     replicated = [each.name for each in operation.operands if each.distribution == "replicated"]
@@ -68,9 +68,9 @@ def local_elements(operation: Operation, shape: Sequence[int], ranks: int, rank:
 
 
 def whole_elements(operation: Operation, shape: Sequence[int], rank: int) -> int:
-    """Return the elements of the whole arrays that a rank holds; only rank 0 holds any.
+    """Return the number of elements of the whole arrays that a rank holds; only rank 0 holds any.
 
-    These are the inputs, the largest of them twice (each is drawn before it is copied to its place), and the result.
+    These are the inputs, the largest of them twice (it is drawn, then copied to its place), and the result.
     """
     whole = elements(operation, shape)
     inputs = [whole[each.name] for each in operation.operands if each.role != "out"]
@@ -81,12 +81,12 @@ def whole_elements(operation: Operation, shape: Sequence[int], rank: int) -> int
 def largest_need(
     algorithm: Algorithm, operation: Operation, shape: Sequence[int], dtype: str, ranks: int, in_host_memory: bool
 ) -> tuple[int, int]:
-    """Return the most memory that a problem takes where all ranks are on one node.
+    """Return the peak memory of a problem with all ranks on one node.
 
     Parameters
     ----------
     algorithm : Algorithm
-        One that suits the operation.
+        An algorithm that suits the operation.
     operation : Operation
     shape : sequence of int
     dtype : str
@@ -97,9 +97,9 @@ def largest_need(
     Returns
     -------
     host : int
-        Bytes of host memory that all ranks take together.
+        Bytes of host memory of all ranks together.
     device : int
-        Most bytes of device memory that a rank takes; 0 if the device is the host.
+        Largest number of bytes of device memory on a rank; 0 if the device is the host.
 
     Examples
     --------
@@ -115,13 +115,13 @@ def largest_need(
 
 
 def host_free() -> int:
-    """Return the bytes of host memory that this process may still take, by the system and its control groups."""
+    """Return the free bytes of host memory, within the limits of this process's control groups."""
     free = psutil.virtual_memory().available
     try:
-        place = PurePosixPath(Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip())
+        cgroup = PurePosixPath(Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip())
     except OSError:
         return free
-    for group in (place, *place.parents):
+    for group in (cgroup, *cgroup.parents):
         folder = Path("/sys/fs/cgroup") / str(group).lstrip("/")
         try:
             limit, used = ((folder / name).read_text().strip() for name in ("memory.max", "memory.current"))
@@ -133,7 +133,7 @@ def host_free() -> int:
 
 
 def shortage(comm: MPI.Comm, backend, operation: Operation, point: Point, algorithms: Sequence[Algorithm]) -> str:
-    """Return which memory is too small to hold a point distributed by all ``algorithms`` at once; empty if none is.
+    """Return which memory is too small for a point distributed by all ``algorithms`` at once; empty if none.
 
     Collective; every rank returns the same.
     """
@@ -156,14 +156,14 @@ def shortage(comm: MPI.Comm, backend, operation: Operation, point: Point, algori
             needed[memory] += wanted
     for memory, wanted in needed.items():
         if wanted > USABLE * free[memory]:
-            return f"{wanted / GIB:.3g} GiB of {memory}, where {free[memory] / GIB:.3g} are free"
+            return f"{wanted / GIB:.3g} GiB of {memory}, but {free[memory] / GIB:.3g} GiB are free"
     return ""
 
 
 def preflight(
     comm: MPI.Comm, backend, operation: Operation, points: Sequence[Point], algorithms: Sequence[Algorithm]
 ) -> dict[str, tuple[str, bool]]:
-    """Compare the needs of points with the free memory, before any of them starts.
+    """Compare the memory that points need with the free memory, before the first starts.
 
     Collective; every rank returns the same.
 
@@ -174,28 +174,28 @@ def preflight(
     operation : Operation
     points : sequence of Point
     algorithms : sequence of Algorithm
-        All that suit the operation.
+        All algorithms that suit the operation.
 
     Returns
     -------
     dict
-        For each point's key: what it lacks and which algorithm would fit (empty if the point fits), and whether the
-        textbook's algorithm fits beside the point's own.
+        By each point's key: the missing memory and the algorithms that would fit (empty if the point fits), and
+        whether the textbook algorithm fits beside the point's own.
     """
     known = {algorithm.name: algorithm for algorithm in algorithms}
     found: dict[tuple, tuple[str, bool]] = {}
     for point in points:
-        if kind(point) in found:
+        if memory_key(point) in found:
             continue
         lacking = shortage(comm, backend, operation, point, [known[point.algorithm]])
         if lacking:
             fit = [each.name for each in algorithms if not shortage(comm, backend, operation, point, [each])]
             lacking = f"needs {lacking}; " + (f"would fit: {', '.join(fit)}" if fit else "no algorithm would fit")
         both = [known[name] for name in dict.fromkeys([point.algorithm, TEXTBOOK])]
-        found[kind(point)] = lacking, not lacking and not shortage(comm, backend, operation, point, both)
-    return {point.key: found[kind(point)] for point in points}
+        found[memory_key(point)] = lacking, not lacking and not shortage(comm, backend, operation, point, both)
+    return {point.key: found[memory_key(point)] for point in points}
 
 
-def kind(point: Point) -> tuple:
-    """Return what decides the memory that a point takes."""
+def memory_key(point: Point) -> tuple:
+    """Return the properties of a point that determine its memory."""
     return point.algorithm, point.shape, point.dtype

@@ -1,4 +1,4 @@
-"""What the distributed matrix products share: which operations are products, their memory, schedules and blocks."""
+"""Common parts of the distributed matrix products: the operations that are products, schedules and blocks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hpcmm.parallel.collectives import BlockRows
 from hpcmm.parallel.distribution import QUEUE_SPINS, Distribution
 from hpcmm.parallel.schedules import block_rows, column_panels
 
-TUNING_SECONDS = 2.0  # of runs, after which no further schedule is tried
+TUNING_SECONDS = 2.0  # of trial runs; no further schedule is tried afterwards
 
 
 def is_product(operation: Operation) -> bool:
@@ -31,37 +31,37 @@ def is_product(operation: Operation) -> bool:
 
 
 def local_rows(shape: Sequence[int], ranks: int, rank: int) -> tuple[int, int]:
-    """Return how many rows of A and C, and how many rows of B, a rank has of a product divided by block rows."""
+    """Return a rank's number of rows of A and C, and of B, in a product divided by block rows."""
     m, _, k = shape
     return block_rows(m, ranks)[rank][1], block_rows(k, ranks)[rank][1]
 
 
 class Scheduled(Distribution):
-    """A product that can follow several schedules and takes the fastest."""
+    """A product with several schedules; it times them and uses the fastest."""
 
     def schedules(self) -> dict[str, Any]:
-        """Return the schedules by name, the same on all ranks, the likeliest to be the fastest first."""
+        """Return the schedules by name, the same on all ranks, the most promising first."""
         raise NotImplementedError
 
     def prepare_schedule(self, schedule: Any, task: Task) -> Any:
-        """Return what runs this rank's part once by one of ``schedules``."""
+        """Return a run of this rank's part by one of ``schedules``, for ``time_once``."""
         raise NotImplementedError
 
     def time_once(self, run: Any) -> float:
-        """Run what ``prepare_schedule`` returned once; return the seconds on this rank."""
+        """Execute a run from ``prepare_schedule`` once; return the seconds on this rank."""
         raise NotImplementedError
 
     def prepare(self, task: Task) -> Any:
-        """Time the schedules and return what runs the one whose slowest rank is the fastest.
+        """Time the schedules; return a run by the one whose slowest rank is the fastest.
 
-        All are timed, then the faster half of them again, until one is left or ``TUNING_SECONDS`` are over.
+        All schedules are timed, then the faster half again, until one is left or ``TUNING_SECONDS`` have passed.
         """
         schedules = self.schedules()
         seconds, spent, left = dict.fromkeys(schedules, math.inf), 0.0, list(schedules)
         while len(left) > 1 and spent < TUNING_SECONDS:
             for name in left:
                 run = self.prepare_schedule(schedules[name], task)
-                for _ in range(2):  # the first may load kernels
+                for _ in range(2):  # the first run may load kernels
                     if spent < TUNING_SECONDS:
                         slowest = max(self.comm.allgather(self.time_once(run)))
                         seconds[name] = min(seconds[name], slowest)
@@ -107,7 +107,7 @@ class ProductInPlace(Scheduled):
             self.result["C"] = np.empty((m, n), self.dtype)
         self.load()
         self.backend.synchronize()
-        self.comm.Barrier()  # others may read from here on
+        self.comm.Barrier()  # from here on, other ranks may read the blocks
 
     def load(self) -> None:
         """Allocate this rank's blocks on the device and fill them from rank 0's inputs."""
@@ -119,13 +119,13 @@ class ProductInPlace(Scheduled):
         raise NotImplementedError
 
     def receive_buffers(self) -> list:
-        """Return the arrays in which other ranks' blocks arrive."""
+        """Return the buffers that receive other ranks' blocks."""
         raise NotImplementedError
 
     def column_schedules(self, columns: int) -> dict[str, int]:
-        """Return schedules that differ only in whether a local product is cut into two panels of columns.
+        """Return schedules with each local product in one panel of columns or in two.
 
-        For a large product two calls of a library can be faster than one.
+        For a large product, two library calls can be faster than one.
         """
         counts = {"columns whole": 1, "columns in halves": 2}
         return {name: count for name, count in counts.items() if len(column_panels(columns, count)) == count}
@@ -135,7 +135,7 @@ class ProductInPlace(Scheduled):
             array.fill(self.poison_value)
 
     def restore(self) -> None:
-        """Restore C and poison what arrived for an earlier product."""
+        """Restore C and poison the receive buffers."""
         if self.c.size:
             self.backend.copy(self.saved_c, self.c)
         for array in self.receive_buffers():

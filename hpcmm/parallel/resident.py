@@ -1,9 +1,9 @@
 """The product of matrices that stay on the devices by block rows; an all-gather of B overlaps with the product.
 
 C = beta C + alpha sum over ranks r of A[:, rows of B on r] B[rows on r]. Each rank first multiplies with its own rows
-of B while the others' arrive one after the other, then with groups of the rows that have arrived. A group of adjacent
-rows is one local product with a longer sum. Each further product reads and writes C again. A schedule can restrict
-this to one half of the columns: while they are multiplied in groups, all of B arrives for the other half.
+of B while the others' rows arrive one after the other, then with groups of the rows that have arrived. A group of
+adjacent rows is one local product with a longer sum. Each further product reads and writes C again. A schedule can
+restrict this to one half of the columns: while they are multiplied in groups, all of B arrives for the other half.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hpcmm.parallel.transports.base import Arrival
 
 
 class Resident(RowsInPlace):
-    """A, B and C by block rows; each rank has room for the whole of B and starts with its own rows of it."""
+    """A, B and C by block rows; each rank has a buffer for all of B, which starts with its own rows."""
 
     def load_b(self) -> None:
         _, n, k = self.shape
@@ -51,8 +51,8 @@ class Resident(RowsInPlace):
     def schedules(self) -> dict[str, Any]:
         """Return, by names such as ``1+3 | 4``, the sizes of the groups of shares of B for each panel of columns.
 
-        Each division is offered for all columns, for both halves, and for one half while the other waits for all
-        shares.
+        Each division is offered for all columns, for both halves, and for one half while the other half waits for
+        all shares.
         """
         _, n, _ = self.shape
         found = []
@@ -76,7 +76,7 @@ class Resident(RowsInPlace):
                         work.append((done - 1, self.local_product(task, a, b, c, first)))
                         first = False
         work.sort(key=lambda each: each[0])
-        work.append((len(self.exchanges), lambda: None))  # shares without rows are exchanged, too
+        work.append((len(self.exchanges), lambda: None))  # also wait for shares without rows
 
         def run() -> None:
             begin, waited = self.backend.mark(), 0
@@ -99,7 +99,7 @@ def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> N
 
 
 def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
-    """Predict the division that ends first: a group is multiplied once it has arrived, in one product a run of rows."""
+    """Predict the fastest division. A group that has arrived is multiplied, in one product per run of rows."""
     m, n, k = shape
     (_, rows), (_, terms) = block_rows(m, ranks)[0], block_rows(k, ranks)[0]
     exchange, product = machine.exchange(terms * n * itemsize), machine.local

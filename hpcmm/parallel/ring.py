@@ -1,6 +1,6 @@
-"""The product on a ring: block rows of B travel round the ranks while they are multiplied, and no rank holds all of B.
+"""The product on a ring: block rows of B travel around the ranks while they are multiplied; no rank holds all of B.
 
-Each rank has room for its own rows of B and those of two others: one block is multiplied while the next arrives.
+Each rank has buffers for its own rows of B and for two more blocks: one block is multiplied while the next arrives.
 Two-sided transports forward the block that arrived last to the neighbour, so that each block of B enters a node once.
 A one-sided transport reads each block from its owner, in the same order.
 """
@@ -27,8 +27,8 @@ class Ring(RowsInPlace):
         self.scatter_rows("B", self.terms, self.b)
         self.transport.share("B", self.b)
         largest = self.terms.blocks[0][1]
-        room = 2 if self.comm.size > 2 else self.comm.size - 1
-        self.buffers = [self.backend.empty((largest, n), self.dtype) for _ in range(room)]
+        count = 2 if self.comm.size > 2 else self.comm.size - 1
+        self.buffers = [self.backend.empty((largest, n), self.dtype) for _ in range(count)]
 
     def receive_buffers(self) -> list:
         return self.buffers
@@ -39,7 +39,7 @@ class Ring(RowsInPlace):
 
     def prepare_schedule(self, schedule: int, task: Task) -> Callable[[], None]:
         rank, size = self.comm.rank, self.comm.size
-        blocks, products, first = [], [], True  # of B, in the order in which they are multiplied
+        blocks, products, first = [], [], True  # blocks of B in the order of multiplication
         for step in range(size):
             start, count = self.terms.blocks[(rank + step) % size]
             blocks.append(self.b if step == 0 else self.buffers[step % len(self.buffers)][:count])
@@ -58,7 +58,7 @@ class Ring(RowsInPlace):
                 if step:
                     self.transport.wait(ticket)
                 if step < size - 1:
-                    # not before the product that reads the receive buffer, which is already in the main stream
+                    # after the product that reads the receive buffer; it is already in the main stream
                     ticket = self.transport.start(*exchanges[step], self.backend.mark())
                 product()
 
@@ -75,7 +75,7 @@ def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> N
 
 
 def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
-    """Predict the steps: in each but the first a block arrives while the one before it is multiplied."""
+    """Predict the steps: in each except the first, a block arrives while the one before it is multiplied."""
     m, n, k = shape
     (_, rows), (_, terms) = block_rows(m, ranks)[0], block_rows(k, ranks)[0]
     step = machine.local(2 * rows * n * terms)
@@ -84,7 +84,7 @@ def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: in
 
 RING = Algorithm(
     "ring",
-    "B is never whole anywhere: its block rows travel around the ranks while they are multiplied",
+    "no rank holds all of B: its block rows travel around the ring while they are multiplied",
     distribution=Ring,
     suits=is_product,
     need=need,

@@ -20,16 +20,16 @@ from hpcmm.parallel.schedules import block_rows
 
 
 def is_divisible(operation: Operation) -> bool:
-    """Return whether the operands that are divided by rows have the operation's first dimension as theirs."""
+    """Return whether all operands distributed by rows have the operation's first dimension as their own first."""
     first = operation.dimensions[:1]
     return all(each.dimensions[:1] == first for each in operation.operands if each.distribution == "rows")
 
 
 class Scatter(Distribution):
-    """One operation's arrays on all ranks, and its call from rank 0's inputs to rank 0's result.
+    """One operation's arrays on all ranks, and its end-to-end call from rank 0's inputs to rank 0's result.
 
-    Every call starts from the same inputs. Where the device has memory of its own, rank 0's rows are views of its
-    whole arrays. Where kernels work in host memory, the rows that they overwrite are received in a copy. All
+    Every call starts from the same inputs. If the device has its own memory, rank 0's rows are views of its whole
+    arrays. If kernels work in host memory, the rows that they overwrite are received in a copy. All
     communication is MPI on host memory, whatever the transport.
     """
 
@@ -41,10 +41,10 @@ class Scatter(Distribution):
         pinned = self.pinned
         self.rows = BlockRows(comm, shape[0])
         self.local_shape = (self.rows.rows, *shape[1:])
-        self.sent: dict[str, np.ndarray] = {}  # in host memory, the parts that this rank receives
-        self.returned: dict[str, np.ndarray] = {}  # in host memory, the parts that it sends back
+        self.sent: dict[str, np.ndarray] = {}  # in host memory: the parts that this rank receives
+        self.returned: dict[str, np.ndarray] = {}  # in host memory: the parts that it sends back
         self.arrays: dict[str, np.ndarray] = {}  # the kernel's arguments
-        self.pristine: dict[str, np.ndarray] = {}  # copies of what the kernel overwrites
+        self.pristine: dict[str, np.ndarray] = {}  # copies of the arrays that the kernel overwrites
         whole_size = dict(zip(operation.dimensions, shape, strict=True))
         local_size = dict(zip(operation.dimensions, self.local_shape, strict=True))
         for operand in operation.operands:
@@ -80,7 +80,7 @@ class Scatter(Distribution):
                     self.returned[name] = backend.host_empty(local, dtype, pinned)
 
     def prepare(self, task: Task) -> Callable[[], None]:
-        """Return a callable that runs ``task`` on this rank's rows; without rows of a result it does nothing."""
+        """Return a callable that runs ``task`` on this rank's rows; without rows of the result it does nothing."""
         returns_rows = any(o.role != "in" and o.distribution == "rows" for o in self.operation.operands)
         if self.rows.rows == 0 and returns_rows:
             return lambda: None
@@ -97,7 +97,7 @@ class Scatter(Distribution):
                 self.arrays[operand.name].fill(self.poison_value)
 
     def call(self, run: Callable[[], None]) -> dict[str, float]:
-        """Run the whole call once.
+        """Run once end to end.
 
         Returns
         -------
@@ -199,7 +199,7 @@ class Scatter(Distribution):
 
 
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:
-    """Return the memory of a rank: its parts, those that the kernel overwrites twice; rank 0 stages nothing."""
+    """Return the memory of a rank: its parts, twice if the kernel overwrites them; rank 0 stages nothing."""
     local = local_elements(operation, shape, ranks, rank)
     overwritten = sum(local[each.name] for each in operation.operands if each.role == "inout")
     parts = sum(local.values())
@@ -207,7 +207,7 @@ def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> N
 
 
 def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
-    """Predict a product's whole call: the phases follow one another. NaN for other operations."""
+    """Predict a product's end-to-end time, the sum of its phases. NaN for other operations."""
     if not is_product(operation) or (ranks > 1 and not machine.moves):
         return math.nan
     m, n, k = shape

@@ -9,13 +9,13 @@ from math import isqrt
 from typing import NamedTuple
 
 PANEL_COLUMNS = 2048  # wide enough for a product to fill a GPU
-TILE = 2**21  # elements of C: 128 x 128 for each multiprocessor of an H200
+TILE = 2**21  # elements of C: about 128 x 128 for each SM of an H200
 MOST_PARTS = 16
 ALIGNMENT = 128  # rows or columns; panels then start at addresses aligned for vector loads
 
 
 def block_rows(rows: int, ranks: int) -> list[tuple[int, int]]:
-    """Divide rows evenly into one block a rank: (first row, number of rows), the longer blocks first.
+    """Divide rows evenly into one block per rank: (first row, number of rows), the longer blocks first.
 
     >>> block_rows(7, 3)
     [(0, 3), (3, 2), (5, 2)]
@@ -27,10 +27,10 @@ def block_rows(rows: int, ranks: int) -> list[tuple[int, int]]:
 
 
 def partners(rank: int, size: int) -> list[tuple[int, int]]:
-    """Return the steps of an all-gather on a rank: whose rows arrive, and which rank receives its own.
+    """Return the steps of an all-gather on a rank, each as (source, destination).
 
-    In each step a rank sends to one rank and receives from one. If the number of ranks is a power of two, pairs swap;
-    the first 1, 3, 7 ... arrivals then complete a run of adjacent rows.
+    In each step the rank receives the source's rows and sends its own to the destination. If the number of ranks is a
+    power of two, pairs swap; the first 1, 3, 7 ... arrivals then complete a run of adjacent rows.
 
     >>> partners(2, 4), partners(2, 3)
     ([(3, 3), (0, 0), (1, 1)], [(0, 1), (1, 0)])
@@ -43,8 +43,8 @@ def partners(rank: int, size: int) -> list[tuple[int, int]]:
 def divisions(ranks: int) -> list[tuple[int, ...]]:
     """Return ways to divide the ranks' shares, in the order of their arrival, into groups multiplied together.
 
-    Each way is the lengths of its groups. The first is the likeliest to be the fastest for large products: the rank's
-    own share, then all others. Cuts are at powers of two, between which the shares are adjacent rows.
+    A division is a tuple of group lengths. The first is the most promising for large products: the rank's own share,
+    then all others. Cuts are at powers of two, between which the shares are adjacent rows.
 
     >>> divisions(2), divisions(4)
     ([(1, 1), (2,)], [(1, 3), (1, 1, 2), (2, 2), (4,), (1, 1, 1, 1)])
@@ -73,7 +73,7 @@ def consecutive(ranks: list[int]) -> list[tuple[int, int]]:
 
 
 def grid(ranks: int) -> tuple[int, int]:
-    """Return the rows and columns of the grid that is closest to a square, with no more rows than columns.
+    """Return the rows and columns of the grid that is most nearly square, with no more rows than columns.
 
     >>> grid(8), grid(9), grid(5)
     ((2, 4), (3, 3), (1, 5))
@@ -84,18 +84,18 @@ def grid(ranks: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Panel:
-    """Consecutive terms of the sum, whose part of A one grid column owns and whose part of B one grid row owns."""
+    """Consecutive terms of the sum; one grid column owns their part of A, and one grid row their part of B."""
 
     first: int
     terms: int
-    column: int  # of the grid, owns A's part
-    row: int  # of the grid, owns B's part
+    column: int  # of the grid; it owns the part of A
+    row: int  # of the grid; it owns the part of B
 
 
 def panels(terms: int, rows: int, columns: int) -> list[Panel]:
-    """Cut the sum where the owner of A's or B's part changes, and each of these parts after its first quarter.
+    """Cut the sum where the owner of A or of B changes, and each part again after its first quarter.
 
-    A rank that starts with a part of other ranks then waits for a quarter of it only.
+    A rank that starts with a remote part then waits only for this quarter.
 
     >>> [(panel.first, panel.column, panel.row) for panel in panels(24, 2, 3)]
     [(0, 0, 0), (2, 0, 0), (8, 1, 0), (9, 1, 0), (12, 1, 1), (13, 1, 1), (16, 2, 1), (18, 2, 1)]
@@ -114,8 +114,8 @@ def panels(terms: int, rows: int, columns: int) -> list[Panel]:
 def panels_of(cut: list[Panel], rows: int, columns: int, row: int, column: int) -> list[Panel]:
     """Return the panels in the order in which the rank at a grid position multiplies them: cyclic, from its own start.
 
-    The ranks of a grid row start at different parts, and so do those of a grid column, so that they do not all read
-    from one owner.
+    The ranks of a grid row start at different parts, and so do the ranks of a grid column. They therefore do not all
+    read from one owner.
 
     >>> [panel.first for panel in panels_of(panels(24, 2, 3), 2, 3, 1, 0)]
     [12, 13, 16, 18, 0, 2, 8, 9]
@@ -128,7 +128,7 @@ def panels_of(cut: list[Panel], rows: int, columns: int, row: int, column: int) 
 
 
 def cuts(length: int, most: int) -> list[tuple[int, int]]:
-    """Return the first element and length of at most ``most`` parts, all but the last of one length.
+    """Return the first element and length of at most ``most`` parts of equal length; the last may be shorter.
 
     >>> cuts(5000, 2), cuts(100, 8)
     ([(0, 2560), (2560, 2440)], [(0, 100)])
@@ -138,7 +138,7 @@ def cuts(length: int, most: int) -> list[tuple[int, int]]:
 
 
 def column_panels(columns: int, most: int) -> list[tuple[int, int]]:
-    """Return the first column and width of at most ``most`` panels that are wide enough."""
+    """Return the first column and width of at most ``most`` panels, none of them too narrow to fill a GPU."""
     return cuts(columns, min(most, max(1, columns // PANEL_COLUMNS)))
 
 
@@ -148,9 +148,9 @@ class Tiling(NamedTuple):
     Parameters
     ----------
     parts, panels : list of tuple of int
-        First and number of the rows of each part, and of the columns of each panel.
+        First row and number of rows of each part; first column and number of columns of each panel.
     order : str
-        One letter an arrival: A, the next part of A's rows; B, the next panel of B's columns.
+        One letter per arrival: A, the next part of A's rows; B, the next panel of B's columns.
     """
 
     parts: list[tuple[int, int]]
@@ -166,21 +166,21 @@ class Tiling(NamedTuple):
         ('B', (0, 7), [((0, 5), (0, 7))])
         ('A', (5, 4), [((5, 4), (0, 7))])
         """
-        coming = {"A": iter(self.parts), "B": iter(self.panels)}
-        there: dict[str, list[tuple[int, int]]] = {"A": [], "B": []}
+        pending = {"A": iter(self.parts), "B": iter(self.panels)}
+        present: dict[str, list[tuple[int, int]]] = {"A": [], "B": []}
         for matrix in self.order:
-            arrived = next(coming[matrix])
-            there[matrix].append(arrived)
-            parts, panels = ([arrived], there["B"]) if matrix == "A" else (there["A"], [arrived])
+            arrived = next(pending[matrix])
+            present[matrix].append(arrived)
+            parts, panels = ([arrived], present["B"]) if matrix == "A" else (present["A"], [arrived])
             yield matrix, arrived, list(product(parts, panels))
 
 
 def tilings(rows: int, columns: int, ranks: int) -> dict[str, Tiling]:
-    """Return tilings of the rows of the rank with the most, by name; the likeliest to be the fastest first.
+    """Return tilings for the rank with the most rows, by name, the most promising first.
 
-    Panels are few, because long rows copy fast. Parts are as many as leave tiles that fill a GPU, or half as many.
-    The arrived parts of A and B grow as a square, which needs the fewest bytes for its tiles; or, with "A first", all
-    of A arrives after the first panel of B, which spreads the uploads more evenly.
+    There are few panels, because long rows copy faster. There are as many parts as possible with tiles that fill a GPU,
+    or half as many. A and B arrive so that the part of C that can be computed grows as a square, which needs the fewest
+    bytes per tile. With "A first", all of A arrives after the first panel of B, which spreads the uploads more evenly.
 
     >>> list(tilings(8192, 8192, 4))
     ['4 x 2, A first', '2 x 2, A first', '2 x 4, A first', '1 x 4, A first', '4 x 2', '2 x 2', '2 x 4']
@@ -200,7 +200,7 @@ def tilings(rows: int, columns: int, ranks: int) -> dict[str, Tiling]:
 
 
 def growth(rows: int, columns: int, of_rows: int, of_columns: int, a_first: bool) -> str:
-    """Return the order of a tiling in which the arrived parts of A and B grow as a square, or A first.
+    """Return the order of arrivals in which the part of C that can be computed grows as a square, or A first.
 
     >>> growth(64, 64, 4, 2, False), growth(64, 64, 4, 2, True), growth(64, 256, 4, 4, False)
     ('BAABAA', 'BAAAAB', 'BAAAABBB')
@@ -208,7 +208,7 @@ def growth(rows: int, columns: int, of_rows: int, of_columns: int, a_first: bool
     order = ""
     while len(order) < of_rows + of_columns:
         a, b = order.count("A"), order.count("B")
-        there = b + 1 if a_first and b else b
-        of_b = b < of_columns and (a == of_rows or there * columns * of_rows <= a * rows * of_columns)
+        counted = b + 1 if a_first and b else b
+        of_b = b < of_columns and (a == of_rows or counted * columns * of_rows <= a * rows * of_columns)
         order += "B" if of_b else "A"
     return order

@@ -1,4 +1,4 @@
-"""The product from host memory to host memory, in which all transfers overlap with each other and with the product.
+"""The product from host memory to host memory; all transfers overlap with each other and with the product.
 
 On one node, rank 0's matrices are in memory that all ranks share. Each rank moves only its own share between this
 memory and its device, over its own link: rows of A and C, and one block of B, which the devices then all-gather. C is
@@ -43,7 +43,7 @@ class SharedArrays:
     ----------
     comm : MPI.Comm
     shapes : mapping of str to tuple of int
-        By the arrays' names.
+        Shapes by the arrays' names.
     dtype : str
 
     Raises
@@ -61,11 +61,11 @@ class SharedArrays:
             if not comm.allreduce(node.size == comm.size, op=MPI.LAND):
                 raise TransportError("the ranks are on several nodes")
             needed = sum(math.prod(shape) for shape in shapes.values()) * np.dtype(dtype).itemsize
-            disk = os.statvfs(SHARED_MEMORY)
-            free = comm.bcast(disk.f_bavail * disk.f_frsize, root=0)
+            filesystem = os.statvfs(SHARED_MEMORY)
+            free = comm.bcast(filesystem.f_bavail * filesystem.f_frsize, root=0)
             if needed > 0.95 * free:
-                raise TransportError(f"{SHARED_MEMORY} has {free / 2**30:.3g} GiB free of {needed / 2**30:.3g} needed")
-            for name, shape in shapes.items():  # either all ranks have the window or all raise
+                raise TransportError(f"{SHARED_MEMORY}: {needed / 2**30:.3g} GiB needed, {free / 2**30:.3g} GiB free")
+            for name, shape in shapes.items():  # all ranks get the window, or all raise
                 size = math.prod(shape) * np.dtype(dtype).itemsize if comm.rank == 0 else 0
                 window = on_all_ranks(comm, lambda size=size: MPI.Win.Allocate_shared(size, comm=node))
                 self.windows.append(window)
@@ -111,7 +111,7 @@ def extent(first: int, count: int) -> slice:
 
 
 class Staged(Scheduled):
-    """Rank 0's matrices in shared host memory, and each rank's share on its device in tiles."""
+    """Rank 0's matrices in shared host memory, and each rank's share on its device, in tiles."""
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
@@ -126,7 +126,11 @@ class Staged(Scheduled):
         except TransportError as error:
             self.shared = None
             if comm.rank == 0:
-                print(f"staged: rank 0 sends each rank its share by MPI: {error}", file=sys.stderr, flush=True)
+                print(
+                    f"staged: no shared host memory ({error}); rank 0 sends each rank its share by MPI",
+                    file=sys.stderr,
+                    flush=True,
+                )
         self.registered = []
         if self.shared:
             self.host = {name: self.blocks[name].part_of(array) for name, array in self.shared.arrays.items()}
@@ -144,13 +148,13 @@ class Staged(Scheduled):
             if comm.rank == 0:
                 self.result["C"] = np.empty((m, n), dtype)
         self.a = backend.empty((rows, k), dtype)
-        self.b = backend.shared_empty((k * n,), dtype)  # panel by panel, each by rows
+        self.b = backend.shared_empty((k * n,), dtype)  # one row-major panel after the other
         self.c = backend.empty((rows * n,), dtype)
         self.transport.share("B", self.b)
         self.upload, self.download = backend.stream(), backend.stream()
 
     def _page_lock(self) -> None:
-        """Page-lock this rank's shares; where the system forbids it, the driver stages the copies."""
+        """Page-lock this rank's shares; if the system forbids it, the driver stages the copies."""
 
         def register() -> None:
             for array in self.host.values():
@@ -180,12 +184,12 @@ class Staged(Scheduled):
             return Tile(self.host["C"][rows, columns], self.host["result"][rows, columns], c, product)
 
         for matrix, arrived, tiles in schedule.arrivals():
-            there = extent(*arrived)
-            if matrix == "A":  # of a rank with fewer rows than others, the last part may be shorter
-                upload = self.host["A"][there], self.a[there], []
+            part = extent(*arrived)
+            if matrix == "A":  # the last part is shorter on a rank with fewer rows
+                upload = self.host["A"][part], self.a[part], []
             else:
-                own = self._panel(self.b, there)[self._rows_of(self.comm.rank)]
-                upload = self.host["B"][:, there], own, self._exchanges(there)
+                own = self._panel(self.b, part)[self._rows_of(self.comm.rank)]
+                upload = self.host["B"][:, part], own, self._exchanges(part)
             steps.append(Step(*upload, [tile(*each) for each in tiles]))
         return steps
 
@@ -202,7 +206,7 @@ class Staged(Scheduled):
         return steps
 
     def _panel(self, memory, columns: slice):
-        """Return a panel of columns of B or C, whose memory holds one panel after the other, each by rows."""
+        """Return a panel of columns of B or C; the memory holds one row-major panel after the other."""
         rows = memory.size // self.shape[1]
         return memory[rows * columns.start : rows * columns.stop].reshape(rows, columns.stop - columns.start)
 
@@ -219,7 +223,7 @@ class Staged(Scheduled):
         return self.call(run)["total"]
 
     def call(self, run: list[Step]) -> dict[str, float]:
-        """Run once; phases overlap, and each one's seconds are those of its own work."""
+        """Run once end to end. Phases overlap; the seconds of each are only its own work."""
         backend, transport, comm = self.backend, self.transport, self.comm
         seconds = {}
         comm.Barrier()
@@ -230,7 +234,7 @@ class Staged(Scheduled):
             seconds["scatter"] = time.perf_counter() - begin
 
         first = backend.mark(self.upload)
-        uploaded, ready = [], []  # of each step and each tile
+        uploaded, ready = [], []  # events of each step, and of each tile
         for step in run:
             backend.copy_async(step.source, step.target, self.upload)
             uploaded.append(backend.mark(self.upload))
@@ -240,10 +244,10 @@ class Staged(Scheduled):
                 ready.append(backend.mark(self.upload))
 
         computed, downloaded = [], []
-        for step, there in zip(run, uploaded, strict=True):
+        for step, arrived in zip(run, uploaded, strict=True):
             if step.exchanges:
-                transport.fence(there)
-                for ticket in [transport.start(*exchange, there) for exchange in step.exchanges]:
+                transport.fence(arrived)
+                for ticket in [transport.start(*exchange, arrived) for exchange in step.exchanges]:
                     transport.wait(ticket)
             for tile in step.tiles:
                 backend.wait(ready[len(computed)])
@@ -289,7 +293,7 @@ def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> N
 
 
 def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
-    """Predict the tiling that ends first; uploads, gathers, products and downloads are one queue each."""
+    """Predict the fastest tiling; uploads, gathers, products and downloads have one queue each."""
     if not {"upload", "download"} <= set(machine.moves):
         return math.nan
     m, n, k = shape

@@ -2,8 +2,8 @@
 
 A, B and C are distributed by the blocks of one grid. With P ranks each sends and receives about 2 n^2 / sqrt(P)
 elements, instead of n^2 with block rows. In van de Geijn and Watts' SUMMA all ranks work on the same panel at a time,
-and its owner broadcasts it. Here each rank starts at another panel and proceeds cyclically, as in Cannon's algorithm:
-at any time the panels come from different owners, each by a point-to-point exchange.
+and its owner broadcasts it. Here each rank starts at a different panel and proceeds cyclically, as in Cannon's
+algorithm: at any time the panels come from different owners, each by a point-to-point exchange.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ class Summa(ProductInPlace):
         return stored.reshape(self.m, panel.terms)
 
     def _rows_of_a(self, panel: Panel) -> slice:
-        """Return the rows of its owner's stored A that are a panel."""
+        """Return the panel's rows in its owner's stored A."""
         start = panel.first - self.first_of_a[panel.column]
         return slice(start, start + panel.terms)
 
     def _rows_of_b(self, panel: Panel) -> slice:
-        """Return the rows of its owner's block of B that are a panel."""
+        """Return the panel's rows in its owner's block of B."""
         start = panel.first - self.first_of_b[panel.row]
         return slice(start, start + panel.terms)
 
@@ -136,7 +136,7 @@ class Summa(ProductInPlace):
             for step, (_, _, product) in enumerate(steps):
                 self.transport.wait(ticket)
                 if step + 1 < len(steps):
-                    # not before the product that reads the receive buffers, which is already in the main stream
+                    # after the product that reads the receive buffers; it is already in the main stream
                     ticket = start(*steps[step + 1][:2], self.backend.mark())
                 product()
 
@@ -165,7 +165,7 @@ def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> N
 def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
     """Predict the slowest rank of the grid's first row: a product starts once its panels have arrived.
 
-    The next panels arrive meanwhile.
+    The next panels arrive during the product.
     """
     m, n, k = shape
     of_rows, of_columns = grid(ranks)
@@ -175,7 +175,7 @@ def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: in
         done = before = arrived = 0.0
         for panel in panels_of(cut, of_rows, of_columns, 0, column):
             away = (panel.column != column) * rows + (panel.row != 0) * columns
-            # its buffer is free once the product before the last is done
+            # of two buffers, this one is free once the product before the last is done
             arrived = max(arrived, before) + machine.exchange(panel.terms * away * itemsize)
             before, done = done, max(done, arrived) + machine.local(2 * rows * columns * panel.terms)
         slowest = max(slowest, done)

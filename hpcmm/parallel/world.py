@@ -16,11 +16,11 @@ from mpi4py import MPI
 
 from hpcmm.model import HpcmmError
 
-PATIENCE_SECONDS = 10  # that a failed rank waits for the others, which may fail as well
+PATIENCE_SECONDS = 10  # for which a failed rank waits for the others, which may fail as well
 
 
 class LaunchError(HpcmmError):
-    """Ranks that were not started as one job."""
+    """The ranks were not started as one job."""
 
 
 def world() -> MPI.Comm:
@@ -33,7 +33,7 @@ def world() -> MPI.Comm:
     """
     comm = MPI.COMM_WORLD
     environment = os.environ
-    # Only of a task that srun started: an allocation, or a shell in a task, says nothing about a launch in it.
+    # These variables count only in a task of srun itself, not in an allocation or in a shell within a task.
     started_by_srun = environment.get("SLURM_TASK_PID") == str(os.getpid())
     tasks = environment.get("SLURM_STEP_NUM_TASKS", "1") if started_by_srun else "1"
     if comm.size == 1 and tasks.isdecimal() and int(tasks) > 1:
@@ -46,14 +46,14 @@ def world() -> MPI.Comm:
 
 
 def node() -> str:
-    """Return the name of the node, as Slurm knows it under Slurm."""
+    """Return the name of the node; in a Slurm job, Slurm's name of it."""
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
 def local_rank(comm: MPI.Comm, devices: Sequence[str] = ()) -> int:
-    """Return the rank among those on this node that see the same devices.
+    """Return the index of this rank among the ranks of its node that see the same devices.
 
-    Where the launcher shows each rank a GPU of its own, each is the first on its GPU.
+    If the launcher shows each rank its own GPU, the index is 0 on every rank.
     """
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     seen = node.allgather(tuple(devices))
@@ -65,8 +65,8 @@ def local_rank(comm: MPI.Comm, devices: Sequence[str] = ()) -> int:
 def threads_per_rank(comm: MPI.Comm) -> int:
     """Return the CPU threads that this rank may use.
 
-    The CPUs that its affinity allows are divided by the ranks of the node that share the same
-    ones; ``OMP_NUM_THREADS`` and what Slurm gave a task are upper limits.
+    The CPUs of its affinity mask are divided among the ranks of the node with the same mask. ``OMP_NUM_THREADS`` and
+    ``SLURM_CPUS_PER_TASK`` are upper limits.
     """
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     cpus = frozenset(os.sched_getaffinity(0))
@@ -78,7 +78,7 @@ def threads_per_rank(comm: MPI.Comm) -> int:
 
 
 def describe(comm: MPI.Comm) -> dict[str, Any]:
-    """What provenance says of MPI."""
+    """Return the MPI library, its standard and the number of ranks, for the provenance."""
     return {
         "library": MPI.Get_library_version().splitlines()[0].strip("\0 "),
         "standard": ".".join(map(str, MPI.Get_version())),
@@ -87,12 +87,12 @@ def describe(comm: MPI.Comm) -> dict[str, Any]:
 
 
 def duplicate(comm: MPI.Comm) -> MPI.Comm:
-    """Return a communicator of the same ranks in which no message of another one can be received."""
+    """Return a communicator of the same ranks, isolated from messages of other communicators."""
     return comm.Dup()
 
 
 def describe_error(error: Exception) -> str:
-    """Print where an unexpected error came from; return what it says in one line."""
+    """Print the traceback of an unexpected error; return its message in one line."""
     if not isinstance(error, HpcmmError):
         traceback.print_exception(error)
         sys.stderr.flush()
@@ -101,22 +101,22 @@ def describe_error(error: Exception) -> str:
 
 
 def gather_failures(comm: MPI.Comm, failure: tuple[str, bool] | None) -> list[tuple[str, bool] | None]:
-    """Wait for all ranks and return the failures of all on each.
+    """Wait for all ranks; return the failures of all ranks on each.
 
-    A rank that failed ends the job if the others do not arrive within ``PATIENCE_SECONDS``: they may be waiting for
-    it in the middle of their work.
+    A failed rank ends the job if the others do not arrive within ``PATIENCE_SECONDS``: they may be blocked in
+    communication with it.
 
     Parameters
     ----------
     comm : MPI.Comm
-        A communicator without pending messages of what failed.
+        A communicator without pending messages of the failed work.
     failure : tuple or None
         This rank's failure, the message first.
 
     Returns
     -------
     list
-        The failure of each rank, None where there is none.
+        The failure of each rank, or None.
     """
     request = comm.Ibarrier()
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -130,60 +130,59 @@ def gather_failures(comm: MPI.Comm, failure: tuple[str, bool] | None) -> list[tu
 def abort(message: str) -> NoReturn:
     """End all ranks with this message and exit status 1."""
     print(f"hpcmm: error: {message}", file=sys.stderr, flush=True)
-    time.sleep(1)  # a launcher that is told to end the ranks may drop what it has not read yet
+    time.sleep(1)  # a launcher that ends the ranks may drop output that it has not read yet
     MPI.COMM_WORLD.Abort(1)
-    raise SystemExit(1)  # Abort does not return; this is for singletons of MPIs where it does
+    raise SystemExit(1)  # for singletons of MPI libraries whose Abort returns
 
 
 class Watchdog:
-    """Ends all ranks when they do not come on, after each has said where it stands.
+    """Ends all ranks if they are stuck, after each has printed its stack.
 
-    Every rank has one, and all are wound up together: a rank that waits in a barrier for another one
-    finds out by its own clock, and says so whatever MPI does. A rank that says nothing then is stopped,
-    or its node is gone.
+    Every rank has its own watchdog, and all are set at the same time. A rank that waits in a barrier for another one
+    notices by its own clock and reports without MPI. A rank that does not report is stopped, or its node is lost.
 
     Parameters
     ----------
     comm : MPI.Comm
     patience : float
-        Seconds beyond what is expected.
+        Seconds beyond the expected time.
     """
 
-    GRACE = 3.0  # seconds in which the others say where they stand, too
+    GRACE = 3.0  # seconds for the other ranks to report, too
 
     def __init__(self, comm: MPI.Comm, patience: float):
         self.rank, self.size, self.patience = comm.rank, comm.size, patience
         self._changed = threading.Condition()
-        self._doing, self._seconds, self._deadline = "", 0.0, float("inf")
+        self._step, self._seconds, self._deadline = "", 0.0, float("inf")
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
     def __enter__(self) -> Watchdog:
         return self
 
     def __exit__(self, *_) -> None:
-        """Let the ranks take all the time that they need."""
+        """Remove the time limit."""
         with self._changed:
             self._deadline = float("inf")
             self._changed.notify()
         faulthandler.cancel_dump_traceback_later()
 
-    def expect(self, doing: str, seconds: float) -> None:
-        """Tell what comes next, and the seconds that it should take at most."""
+    def expect(self, step: str, seconds: float) -> None:
+        """Set the next step and the upper bound of its seconds."""
         seconds += self.patience
         with self._changed:
-            self._doing, self._seconds, self._deadline = doing, seconds, time.monotonic() + seconds
+            self._step, self._seconds, self._deadline = step, seconds, time.monotonic() + seconds
             self._changed.notify()
-        # needs no Python to act, where a library never comes back with the lock of the interpreter
+        # also works if a library never releases the GIL
         faulthandler.dump_traceback_later(seconds + 3 * self.GRACE, exit=True)
 
     def _watch(self) -> None:
         with self._changed:
             while (left := self._deadline - time.monotonic()) > 0:
                 self._changed.wait(min(left, threading.TIMEOUT_MAX))
-        stands = "".join(traceback.format_stack(sys._current_frames()[threading.main_thread().ident]))
+        stack = "".join(traceback.format_stack(sys._current_frames()[threading.main_thread().ident]))
         print(
-            f"hpcmm: error: rank {self.rank} of {self.size} on {node()} has not done with {self._doing} "
-            f"after {self._seconds:.0f} s and stands here; a rank that says nothing is stopped or lost\n{stands}",
+            f"hpcmm: error: rank {self.rank} of {self.size} on {node()}: stuck in {self._step} for "
+            f"{self._seconds:.0f} s; stack follows. A rank without a report is stopped or lost.\n{stack}",
             file=sys.stderr,
             flush=True,
         )

@@ -1,4 +1,4 @@
-"""How arrays travel between ranks while they compute: one interface (``base``) and one module a transport.
+"""Transports move arrays between ranks during a computation: one interface (``base``) and one module per transport.
 
-``choice`` opens the one that these ranks use. It imports the transports and thereby starts MPI; ``base`` does not.
+``choice`` opens the transport of these ranks. It imports the transports and thereby starts MPI; ``base`` does not.
 """

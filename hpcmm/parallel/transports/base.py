@@ -1,7 +1,7 @@
 """The interface of a transport.
 
-An exchange is started once and waited for later. Each rank passes its arrivals (which part of whose array, and where
-to) and its departures (which array, to whom). Two-sided transports send the departures. A one-sided transport reads
+An exchange is started once and waited for later. Each rank passes its arrivals (source, part of the source's array,
+target) and its departures (destination, array). Two-sided transports send the departures. A one-sided transport reads
 the arrivals from their owners' memory and ignores the departures.
 """
 
@@ -26,7 +26,7 @@ class TransportError(HpcmmError):
 
 @dataclass(frozen=True)
 class Arrival:
-    """``target`` is to receive rank ``source``'s shared array ``name``, or the part of it at ``index``."""
+    """``target`` receives the part at ``index`` of rank ``source``'s shared array ``name``."""
 
     source: int
     name: str
@@ -46,16 +46,16 @@ class Transport:
     """
 
     name = ""
-    in_host_memory = True  # the arrays that it moves must be in the host's memory; if False, in a device's
+    in_host_memory = True  # whether it moves arrays in host memory; if False, in device memory
     one_sided = False
-    reduces = "mpi"  # name of what carries its ``all_reduce``
+    reduces = "mpi"  # library that carries out ``all_reduce``
 
     def __init__(self, comm: MPI.Comm, backend):
         self.comm, self.backend = comm, backend
 
     @staticmethod
     def missing(comm: MPI.Comm, backend) -> str:
-        """Return what these ranks lack for it, the same on every rank; empty if only a trial can say."""
+        """Return what these ranks lack for it, the same on every rank; empty if a trial must decide."""
         return ""
 
     def share(self, name: str, array) -> None:
@@ -78,7 +78,7 @@ class Transport:
         """Make the main stream wait until the exchange is complete in both directions."""
 
     def all_reduce(self, array, combination: str) -> None:
-        """Combine the ranks' arrays into all of them, after the work in the main stream; for small arrays."""
+        """Reduce the ranks' arrays to every rank, in place, after the work in the main stream; for small arrays."""
         if self.comm.size == 1:
             return
         host = np.empty(array.shape, array.dtype)
@@ -96,7 +96,7 @@ def on_all_ranks(comm: MPI.Comm, action: Callable[[], Any]) -> Any:
     Raises
     ------
     TransportError
-        On every rank, with the first failing rank's error, if ``action`` raises on any.
+        On every rank, with the error of the first rank on which ``action`` raises.
     """
     result, problem = None, ""
     try:

@@ -1,4 +1,4 @@
-"""Which transport these ranks use: each is tried before it is taken, and the chosen one is timed."""
+"""Choose the transport of these ranks: each is tested before it is used, and the chosen one is timed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hpcmm.parallel.transports.peer import Peer
 from hpcmm.parallel.transports.pinned import Pinned
 
 TRANSPORTS = (Mpi, MpiRma, Peer, Nccl, MpiCuda, Pinned)  # in the order in which they are tried
-TRIAL_ELEMENTS = 1000  # of the exchange that shows whether a transport works
+TRIAL_ELEMENTS = 1000  # of the exchange that tests a transport
 ROW_BYTES, REPETITIONS = 4096, 5  # of the exchanges that are timed
 MESSAGE_BYTES = tuple(ROW_BYTES * 4**power for power in range(8))  # 4 KiB to 64 MiB
 
@@ -35,16 +35,16 @@ def open_transport(comm: MPI.Comm, backend, wanted: str = "auto", first: str = "
     comm : MPI.Comm
     backend : CpuBackend or CudaBackend
     wanted : str
-        A transport's name. With ``"auto"``, or the name of one for other memory than the backend's, all candidates
-        are tried.
+        A transport's name. ``"auto"``, or a transport that does not move the backend's kind of memory, stands for all
+        candidates.
     first : str
-        The one that is tried before the others.
+        The transport to try before the others.
 
     Returns
     -------
     Transport
     str
-        Why those tried before it do not work; empty if it was the first.
+        Why the transports tried before it do not work; empty if it was the first.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def open_transport(comm: MPI.Comm, backend, wanted: str = "auto", first: str = "
 
 
 def trial(transport: Transport) -> None:
-    """Send a small array round the ranks and check what arrives.
+    """Send a small array around the ranks and check the received values.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def trial(transport: Transport) -> None:
         host = np.empty(shape, np.float32)
         backend.copy(theirs, host)
         if not (host == source).all():
-            raise TransportError(f"what rank {source} sent did not arrive")
+            raise TransportError(f"wrong values arrived from rank {source}")
 
     try:
         on_all_ranks(comm, exchange)

@@ -22,9 +22,9 @@ class Mpi(Transport):
         ):
             for rank, array in pairs:
                 if array.size:
-                    what = message(array)
-                    requests.append(post(what, rank))
-                    what[2].Free()  # MPI keeps it for as long as the message needs it
+                    buffer = message(array)
+                    requests.append(post(buffer, rank))
+                    buffer[2].Free()  # MPI keeps the datatype until the message is complete
         return requests
 
     def wait(self, ticket):

@@ -1,4 +1,4 @@
-"""MPI messages between arrays in device memory, by an MPI library that is built with CUDA."""
+"""MPI messages between arrays in device memory, by a CUDA-aware MPI library."""
 
 from __future__ import annotations
 
@@ -20,4 +20,4 @@ class MpiCuda(Mpi):
             aware = bool(ctypes.CDLL(MPI.__file__).MPIX_Query_cuda_support())
         except (OSError, AttributeError):
             aware = False
-        return "" if comm.allreduce(aware, op=MPI.LAND) else "this MPI does not say that it takes device memory"
+        return "" if comm.allreduce(aware, op=MPI.LAND) else "this MPI library does not report CUDA support"

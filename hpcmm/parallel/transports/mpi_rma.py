@@ -39,10 +39,10 @@ class MpiRma(Transport):
         requests = []
         for each in arrivals:
             if each.target.size:
-                what = message(each.target)
-                place = (each.index.start or 0, *what[1:])
-                requests.append(self.windows[each.name].Rget(what, each.source, place))
-                what[2].Free()
+                buffer = message(each.target)
+                place = (each.index.start or 0, *buffer[1:])
+                requests.append(self.windows[each.name].Rget(buffer, each.source, place))
+                buffer[2].Free()
         return requests
 
     def wait(self, ticket):

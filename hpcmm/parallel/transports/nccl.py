@@ -1,4 +1,4 @@
-"""NCCL between GPUs, one to a rank."""
+"""NCCL between GPUs, one GPU per rank."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Nccl(Transport):
     def missing(comm, backend):
         gpus = comm.allgather((MPI.Get_processor_name(), backend.uuid))
         if len(set(gpus)) < comm.size:
-            return "ranks share a GPU, which NCCL refuses"
+            return "ranks share a GPU; NCCL needs one GPU per rank"
         return "" if comm.allreduce(backend.has_nccl, op=MPI.LAND) else "NCCL is not installed"
 
     def start(self, arrivals, departures, after):

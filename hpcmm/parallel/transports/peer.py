@@ -48,7 +48,7 @@ class Peer(Transport):
                 if rank != self.comm.rank and array is not None:
                     self.backend.close_peer(array)
         self.remote = {}
-        self.comm.Barrier()  # nobody frees what is still mapped elsewhere
+        self.comm.Barrier()  # no rank frees memory that another one has mapped
 
     def fence(self, event):
         self.backend.finish(event)

@@ -16,7 +16,7 @@ CHUNK = 4 << 20  # bytes of a message
 class Pinned(Transport):
     """MPI messages through page-locked host memory, in chunks; each flow is double-buffered.
 
-    The host copies and sends the chunks inside ``wait``; kernels launched before run meanwhile.
+    The host copies and sends the chunks in ``wait``; kernels launched before it run at the same time.
     """
 
     name, in_host_memory = "pinned", False
@@ -25,7 +25,7 @@ class Pinned(Transport):
         super().__init__(comm, backend)
         self.copies = backend.stream()
         self.free: list[np.ndarray] = []
-        self.mail = comm.Dup()  # no other message between the ranks can match those of the flows
+        self.flow_comm = comm.Dup()  # so that no other message matches a message of the flows
 
     def start(self, arrivals, departures, after):
         return arrivals, departures, after
@@ -35,9 +35,9 @@ class Pinned(Transport):
         self.backend.wait(after, self.copies)
         flows = [self._receive(each.source, each.target) for each in arrivals if each.target.size]
         flows += [self._send(rank, array) for rank, array in departures if array.size]
-        over = object()
+        exhausted = object()
         while flows:
-            flows = [flow for flow in flows if next(flow, over) is not over]
+            flows = [flow for flow in flows if next(flow, exhausted) is not exhausted]
         self.backend.wait(self.backend.mark(self.copies))
 
     def _buffers(self) -> list[np.ndarray]:
@@ -56,7 +56,7 @@ class Pinned(Transport):
                 yield
             host = buffers[i % 2][: piece.size]
             self._copy(piece, host)
-            requests[i % 2] = self.mail.Isend(host, rank)
+            requests[i % 2] = self.flow_comm.Isend(host, rank)
         while not MPI.Request.Testall(requests):
             yield
         self.free += buffers
@@ -65,21 +65,21 @@ class Pinned(Transport):
         buffers, posted = self._buffers(), deque()
         for i, piece in enumerate(pieces(array)):
             if len(posted) == 2:
-                yield from self._land(posted)
+                yield from self._complete_receive(posted)
             host = buffers[i % 2][: piece.size]
-            posted.append((self.mail.Irecv(host, rank), host, piece))
+            posted.append((self.flow_comm.Irecv(host, rank), host, piece))
         while posted:
-            yield from self._land(posted)
+            yield from self._complete_receive(posted)
         self.free += buffers
 
-    def _land(self, posted: deque) -> Iterator[None]:
+    def _complete_receive(self, posted: deque) -> Iterator[None]:
         request, host, piece = posted.popleft()
         while not request.Test():
             yield
         self._copy(host, piece)
 
     def close(self):
-        self.mail.Free()
+        self.flow_comm.Free()
 
 
 def pieces(array) -> Iterator:
