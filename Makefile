@@ -1,11 +1,11 @@
-# The commands that a person types. Everything is installed into .venv; nothing else is touched.
+# Commands for users. Everything is installed into .venv; nothing else is changed.
 
 PYTHON ?= python3
 CORES ?= all
 
 comma := ,
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-# CuPy comes for the CUDA major version that the driver speaks
+# CuPy is built for one CUDA major version: the one that the driver supports
 CUDA := $(filter 12 13,$(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p'))
 EXTRAS := workflow,mpich,test,lint,docs$(if $(CUDA),$(comma)cuda$(CUDA))
 INSTALLED := .venv/installed-$(VERSION)
@@ -17,13 +17,13 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 help:
 	@echo 'make run      set up, then run the experiment of config.yaml on this machine'
-	@echo '              SCALE=full for the long sweeps; CORES=4 to use fewer cores than all'
-	@echo 'make profile  the same, and profile each GPU variant with Nsight Compute, if it is installed'
+	@echo '              SCALE=full for the long sweeps; CORES=4 to use fewer cores'
+	@echo 'make profile  like make run; also profile each GPU variant with Nsight Compute, if it is installed'
 	@echo 'make docs     set up, then build the documentation into docs/build'
 	@echo 'make reference  rewrite the published report and the numbers of README.md and docs/ from the published run;'
 	@echo '              FILE=timings.h5 publishes that file first'
 	@echo 'make test     set up, then test'
-	@echo 'make setup    install everything into .venv (PYTHON=python3.12 to choose the Python)'
+	@echo 'make setup    install everything into .venv (PYTHON=python3.12 selects the Python)'
 	@echo 'make lint     ruff, snakefmt and snakemake --lint'
 	@echo 'make clean    remove the results of runs, but not results/reference'
 

@@ -1,4 +1,4 @@
-"""config.yaml -> plan -> one measuring job a batch -> one HDF5 file -> report."""
+"""config.yaml -> plan -> one measuring job per batch -> one HDF5 file -> report."""
 
 import os
 import shlex
@@ -16,14 +16,14 @@ from hpcmm.store import require_writable
 
 HERE = Path(workflow.basedir)
 
-# Snakemake 7 and 9 have different words for a process that runs one job, and for jobs that go to a cluster.
+# Snakemake 7 and 9 differ in how they mark a process that runs one job, and jobs that go to a cluster.
 if hasattr(workflow, "run_local"):
     IN_JOB, ON_CLUSTER = workflow.mode != 0, not workflow.run_local
 else:
     IN_JOB, ON_CLUSTER = not workflow.is_main_process, workflow.nodes is not None
 
 os.environ.update(
-    # absolute, as --directory may name another place for the results
+    # absolute, because --directory may choose another folder for the results
     HPCMM_JOBS=str(HERE / "jobs"),
     # jobs run with this Python, and with the mpiexec beside it if the MPI is a wheel
     PATH=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
@@ -33,7 +33,7 @@ os.environ.update(
 try:
     SITE = site.read(HERE / "profiles" / "slurm" / "site.yaml")
     if IN_JOB:
-        # a job does what was planned, whatever its node has
+        # a job follows the plan, whatever devices its node has
         PLAN = plan.read(Path("results/plan.json"))
         slurm.enter_job()
     else:
@@ -44,12 +44,12 @@ try:
             )
         if not ON_CLUSTER and workflow.cores < 1:
             raise HpcmmError("--cores: 0 is not allowed; allowed: 1 or more, or all")
-        # a config file given on the command line takes the place of ours instead of being merged into it
+        # a config file from the command line replaces ours instead of being merged into it
         FILES = workflow.overwrite_configfiles or [HERE / "config.yaml"]
         EXPERIMENT = read_config(*FILES)
         merge_into(EXPERIMENT, config)
         with naming(FILES[-1]):
-            # what this machine has says nothing about a cluster: auto is all that the config asks for
+            # the devices of this machine say nothing about a cluster, so auto means all devices of the config
             PLAN = plan.make(EXPERIMENT) if ON_CLUSTER else plan.make(EXPERIMENT, backends.this_machine())
         for folder in [Path.cwd(), "results", *{"results/raw/{}".format(batch.sweep) for batch in PLAN.to_measure}]:
             require_writable(Path(folder))
@@ -61,8 +61,7 @@ try:
 except HpcmmError as error:
     sys.exit("hpcmm: error: {}".format(error))
 
-# Slurm gives a job CPUs and GPUs of its own. Elsewhere there is one measurement at a time on a machine,
-# whoever started it.
+# Slurm gives each job its own CPUs and GPUs. Elsewhere, a machine runs one measurement at a time, for all users.
 ALONE = "" if IN_JOB or ON_CLUSTER else "{} -m hpcmm.cluster.alone".format(Path(sys.executable).name)
 THREADS = SITE.cpus_per_rank if IN_JOB or ON_CLUSTER else workflow.cores
 os.environ.update(
@@ -82,8 +81,8 @@ def batch_of(wildcards):
     return BATCHES[wildcards.batch]
 
 
-# Run by the process that the user started, never by its jobs. The plan is no rule's output: then a change
-# anywhere in it would run every job again, whereas each batch has its fingerprint.
+# Run by the process that the user started, never by its jobs. The plan is not the output of a rule: otherwise any
+# change in it would run every job again. Each batch has its own fingerprint instead.
 onstart:
     workflow.scheduler.keepgoing = True  # no batch needs another one
     try:
@@ -100,8 +99,8 @@ onsuccess:
 onerror:
     slurm.end()
     print(status.unfinished(PLAN, Path("results")), file=sys.stderr, flush=True)
-    # A rule runs only if all its inputs are there, so what follows a failed job is done here, on what there is:
-    # the jobs that failed are named in the file and in the report, and the next run tries them again.
+    # A rule runs only if all its inputs exist. After a failed job, the results are therefore collected and reported
+    # here. The file and the report name the failed jobs; the next run tries them again.
     subprocess.run([sys.executable, "-m", "hpcmm.jobs.collect", "--results", "results", "--output", TIMINGS])
     subprocess.run([sys.executable, "-m", "hpcmm", "report", TIMINGS, "--results", "results", *EXTENSIONS])
 
@@ -127,7 +126,7 @@ rule measure:
     threads: THREADS
     resources:
         **SITE.resources,
-        # for Snakemake's slurm executor mpi says that the command starts its ranks by itself
+        # for Snakemake's slurm executor, mpi means that the command itself starts its ranks
         mpi=lambda wildcards: SITE.launcher if batch_of(wildcards).ranks > 1 else "",
         tasks=lambda wildcards: batch_of(wildcards).ranks,
         nodes=lambda wildcards: SITE.nodes(batch_of(wildcards).ranks),

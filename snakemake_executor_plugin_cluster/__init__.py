@@ -1,7 +1,7 @@
-"""``snakemake --cluster sbatch`` for Snakemake 8 and later, as it was up to 7.
+"""``snakemake --cluster sbatch`` for Snakemake 8 and later, as in Snakemake 7.
 
-Snakemake loads every module of this name before it reads its arguments. There ``--cluster COMMAND``
-becomes ``--executor cluster-generic --cluster-generic-submit-cmd COMMAND``.
+Snakemake imports every module with this name's prefix before it reads its arguments. The import replaces
+``--cluster COMMAND`` by ``--executor cluster-generic --cluster-generic-submit-cmd COMMAND``.
 """
 
 import sys
@@ -12,7 +12,7 @@ __all__ = ["Executor", "common_settings"]
 
 
 def translate(arguments: list[str]) -> list[str]:
-    """Return the arguments in the words of Snakemake 8 and later.
+    """Return the arguments in the syntax of Snakemake 8 and later.
 
     >>> translate(["snakemake", "--cluster", "sbatch", "--jobs", "4"])
     ['snakemake', '--executor', 'cluster-generic', '--cluster-generic-submit-cmd', 'sbatch', '--jobs', '4']

@@ -287,12 +287,8 @@ def test_the_thread_survives_everything_and_reports_it(faltering, marked, monkey
     assert until(marked.exists)
     assert watching.settle() == []
     errors = capfd.readouterr().err
-    assert (
-        errors.count(
-            "this check of the jobs failed, the next one follows: RuntimeError: of a kind that nobody expected"
-        )
-        == 1
-    )
+    failed = "this check of the jobs failed, the next one follows: RuntimeError: of a kind that nobody expected"
+    assert errors.count(failed) == 1
 
 
 def until(condition, seconds: float = 20) -> bool:

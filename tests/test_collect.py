@@ -96,7 +96,7 @@ def test_points_that_only_a_kept_file_has_are_there(planned, tmp_path):
 def test_points_of_another_way_to_measure_are_not_taken_for_current_ones(planned, tmp_path):
     stored(tmp_path / "raw" / f"{BATCH.name}.h5", batch_of([8, 16, 32], source="s2", alpha=1.5, tile=8.0))
     failed, sizes, _ = collected(planned, tmp_path)
-    assert "is of other code or another way of measuring; delete it" in failed[0]
+    assert "was measured with other code or settings; delete it" in failed[0]
     assert sizes == [1000, 2000]
 
 

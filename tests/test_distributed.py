@@ -585,7 +585,7 @@ def test_a_wrong_algorithm_or_transport_is_refused(changes, named):
 
 def test_a_variant_for_even_sizes_does_not_multiply_parts():
     config = test_plan.changed(sweeps__size__variants=["tiled_exact"], sweeps__size__algorithms=["ring"])
-    with pytest.raises(ConfigError, match="tiled_exact cannot work on a part of a matrix, as ring needs"):
+    with pytest.raises(ConfigError, match="tiled_exact cannot compute on a block of a matrix, which ring needs"):
         test_plan.make(config)
 
 

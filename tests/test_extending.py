@@ -131,7 +131,7 @@ print(judge(got["C"]).passed, judge(narrow).passed)
         ("x = 1", "adds nothing; it may define OPERATIONS, VARIANTS, DTYPES, ALGORITHMS, FIGURES"),
         ("1 / 0", "ZeroDivisionError: division by zero"),
         ("VARIANTS = {'matmal': ()}", "'matmal' is unknown; allowed: matmul, sum,"),
-        ("from hpcmm.operations.matmul import *\nOPERATIONS = [MATMUL]", "'matmul' is there already"),
+        ("from hpcmm.operations.matmul import *\nOPERATIONS = [MATMUL]", "'matmul' exists already"),
         ("from hpcmm.operations.matmul import *\nVARIANTS = {'matmul': LADDER[:1]}", "has a variant 'serial' already"),
     ],
 )

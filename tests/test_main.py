@@ -139,7 +139,7 @@ def test_a_plan_shows_jobs_points_ranks_gpus_and_times(config):
     ]
     hours = sum(batch.ranks * batch.seconds for batch in planned.to_measure) / 3600
     assert f"{hours:.1f} GPU hours at most" in done.stdout
-    assert "size, ranks 1, 2: serial: the config asks for backends: cuda" in done.stdout
+    assert "size, ranks 1, 2: serial: the config has backends: cuda" in done.stdout
 
 
 def test_a_plan_takes_overrides_as_snakemake_does(config):
@@ -183,7 +183,7 @@ def test_for_a_cluster_the_gpus_of_this_machine_do_not_matter(config):
         ("scale", "--config scale: not an override; allowed: KEY=VALUE"),
         ("job_minutes=0", "experiment.yaml: job_minutes: 0 is not allowed; allowed: more than 0"),
         ("sweeps={", "--config sweeps={: "),
-        ("sweeps={size: {sizes: [1:30]}}", "1:30 is a number to base 60"),
+        ("sweeps={size: {sizes: [1:30]}}", "1:30 is a number in base 60"),
         ("sweeps={size: {sizes: [10000000]}}", "at most 720 h a point"),
     ],
 )

@@ -661,7 +661,7 @@ def refusal(done) -> str:
 
 
 def test_another_rank_count_than_the_batch_has_is_refused(mpiexec, planned):
-    assert "wants 3 ranks, but MPI started 2" in refusal(mpiexec(2, *MEASURE, *planned(ranks=3)))
+    assert "needs 3 ranks, but MPI started 2" in refusal(mpiexec(2, *MEASURE, *planned(ranks=3)))
 
 
 def test_a_cuda_batch_without_a_gpu_is_refused(mpiexec, planned):

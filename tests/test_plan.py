@@ -17,7 +17,7 @@ from hpcmm import kernels
 from hpcmm.backends import Machine
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import SCALES, ConfigError, naming, read_config
-from hpcmm.experiment.durations import STARTUP_SECONDS, placing_seconds, point_seconds
+from hpcmm.experiment.durations import STARTUP_SECONDS, input_seconds, point_seconds
 from hpcmm.operations import OPERATIONS
 
 ROOT = Path(plan.__file__).parents[2]
@@ -136,7 +136,7 @@ REFUSED = [
     ({"sweeps__size__ranks": [0]}, ["sweeps.size.ranks", "0", "at least 1"]),
     ({"sweeps__size__beta": "half"}, ["sweeps.size.beta", "'half'", "number"]),
     ({"sweeps__size__beta": float("nan")}, ["sweeps.size.beta", "nan", "a number"]),
-    ({"sweeps__size__sizes": [8, 8]}, ["sweeps.size.sizes: 8 is there twice", "each value once"]),
+    ({"sweeps__size__sizes": [8, 8]}, ["sweeps.size.sizes: 8 appears twice", "each value once"]),
     ({"sweeps__size__sizes": {"start": 9, "stop": 8, "step": 1}}, ["sweeps.size.sizes.start", "9", "at most stop, 8"]),
     ({"job_minutes": 0}, ["job_minutes", "0", "more than 0"]),
     ({"job_minutes": "long"}, ["job_minutes", "'long'", "number"]),
@@ -313,7 +313,7 @@ def test_jobs_are_divided_where_they_would_be_longer_than_stated(minutes):
             if problem == next_problem:  # only what is too long for one job is measured in two
                 assert sum(point_seconds(p, whole.measuring) for p in together) > (
                     60 * minutes - STARTUP_SECONDS
-                ) - placing_seconds(together[0])
+                ) - input_seconds(together[0])
             else:  # nor is a job shorter than it could be
                 needed = sum(following.predicted[: len(together)])
                 assert part.seconds + needed > 60 * minutes
@@ -339,7 +339,7 @@ def test_more_work_more_time_or_more_repetitions_never_shorten_what_is_planned(o
     def seconds(size, measuring=measuring):
         shape = (size,) * len(operation.dimensions)
         point = plan.Point(operation.name, variant.name, shape, dtype, 1, dict(operation.scalars))
-        return placing_seconds(point) + point_seconds(point, measuring)
+        return input_seconds(point) + point_seconds(point, measuring)
 
     assert 0 < seconds(size) <= seconds(size + data.draw(st.integers(1, 100)))
     assert seconds(size) <= seconds(size, dataclasses.replace(measuring, max_seconds=2 * measuring.max_seconds))
@@ -403,7 +403,7 @@ def test_a_long_plan():
     ("text", "named"),
     [
         (b"scale: quick\n\tbackends: auto\n", ["line 2, column 1: ", "'\\t'"]),
-        (b"sweeps:\n  a: {sizes: [1]}\n  b: {}\n  a: {sizes: [2]}\n", ["line 4, column 3: key 'a' is there twice"]),
+        (b"sweeps:\n  a: {sizes: [1]}\n  b: {}\n  a: {sizes: [2]}\n", ["line 4, column 3: key 'a' appears twice"]),
         (b"? [a, b]\n: 1\n", ["line 1, ", "unhashable key"]),
         (b"", ["None is not allowed", "keys with values"]),
         (b"\xff\xfe", ["not a text file in UTF-8"]),
@@ -411,11 +411,11 @@ def test_a_long_plan():
         (b"\x00\x01", ["not a text file (a control character at 0)"]),
         (b"seed: 2026-13-01\n", ["line 1, ", "month must be in 1..12"]),
         (b"seed: 1\n[size, sum]: 2\n", ["line 2, ", "unhashable key"]),
-        (b"sweeps: &all\n  size: *all\n", ["line 1, ", "an alias of what it stands in"]),
+        (b"sweeps: &all\n  size: *all\n", ["line 1, ", "recursive alias"]),
         (b"sweeps: " + 2000 * b"[", ["nested too deeply"]),
-        (b"sizes: [1:30]", ["line 1, column 9: 1:30 is a number to base 60 in YAML 1.1; write it to base 10"]),
-        (b"sizes: [1:30.5]", ["1:30.5 is a number to base 60"]),
-        (b"a: 1\nsizes: [8, 010]", ["line 2, column 12: 010 is a number to base 8"]),
+        (b"sizes: [1:30]", ["line 1, column 9: 1:30 is a number in base 60 in YAML 1.1; write it in base 10"]),
+        (b"sizes: [1:30.5]", ["1:30.5 is a number in base 60"]),
+        (b"a: 1\nsizes: [8, 010]", ["line 2, column 12: 010 is a number in base 8"]),
         (b"scale: quick\n  more: 1\n", ["line 2, column 7: mapping values are not allowed here"]),
         (b"sizes: [" + 500_000 * b"1," + b"]", ["too long; allowed: 1000000 bytes"]),
         (b"sizes: [" + 100_000 * b"1," + b"]", ["line 1, column ", "more than 10000 values"]),
@@ -535,7 +535,7 @@ def test_cuda_and_cpu_each_keep_their_own_device_alone():
 
 
 def test_cuda_without_a_gpu_is_refused():
-    with pytest.raises(ConfigError, match=f"nothing is left to measure: {NO_GPU}; the config asks for backends: cuda"):
+    with pytest.raises(ConfigError, match=f"nothing is left to measure: {NO_GPU}; the config has backends: cuda"):
         make(changed(backends="cuda"), NO_GPU, 0)
 
 
@@ -784,11 +784,11 @@ def test_no_profile_without_a_wish_or_a_gpu_and_the_reason_is_kept():
 
     operations = {"matmul", "sum", "vector_add"}
     assert set(reasons()) == operations
-    assert all("not asked for: make profile" in reason for reason in reasons().values())
+    assert all("not requested: run make profile" in reason for reason in reasons().values())
     assert reasons(profile=False) == reasons()
     without = reasons(profile=True, backends="auto")
     assert (without["matmul"], without["sum"]) == (NO_GPU, NO_GPU)
-    assert reasons(profile=True, backends="cpu")["matmul"] == "the config asks for backends: cpu"
+    assert reasons(profile=True, backends="cpu")["matmul"] == "the config has backends: cpu"
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("false", False)])
@@ -820,4 +820,4 @@ def test_the_config_of_the_repository_profiles_every_gpu_rung():
         rungs = {variant.name for variant in OPERATIONS[name].ladder if variant.device == "cuda"}
         assert {point.variant for point in points} == rungs
     reasons = {row["operation"]: row["reason"] for row in planned.unprofiled()}
-    assert reasons == dict.fromkeys(("minimum", "maximum"), "the kernels are those of sum")
+    assert reasons == dict.fromkeys(("minimum", "maximum"), "same kernels as sum")

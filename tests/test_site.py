@@ -48,7 +48,7 @@ def test_the_file_that_is_shipped_has_every_setting_at_its_default():
         ("a: [", "site.yaml: "),
         ("cpus_per_rank: 0", "site.yaml: cpus_per_rank: 0; allowed: a whole number, not below 1"),
         ("slurm_patience: 0", "site.yaml: slurm_patience: 0; allowed: a whole number, not below 1"),
-        ("qos: long\nqos: short", "site.yaml: line 2, column 1: key 'qos' is there twice"),
+        ("qos: long\nqos: short", "site.yaml: line 2, column 1: key 'qos' appears twice"),
         ("account: 2026-13-01", "site.yaml: line 1, column 10: not a value: month must be in 1..12"),
     ],
 )

@@ -105,7 +105,7 @@ def test_from_config_to_report_and_only_what_changed_again(snakemake):
     assert "backends: cpu" in page, "the report says why naive is missing"
     assert (results / "tables" / "small.csv").exists() and (results / "tables" / "small.md").exists()
 
-    assert "not asked for: make profile" in page, "the report says why nothing was profiled"
+    assert "not requested: run make profile" in page, "the report says why nothing was profiled"
 
     again = snakemake(CONFIG)
     assert again.returncode == 0 and "PASS" not in again.stdout

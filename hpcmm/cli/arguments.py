@@ -1,4 +1,4 @@
-"""What the parsers of the commands share."""
+"""Shared parts of the commands' parsers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Run = Callable[[argparse.Namespace], int]
 def command(
     commands: argparse._SubParsersAction, name: str, run: Run, text: str, more: str, exits: Mapping[int, str]
 ) -> argparse.ArgumentParser:
-    """Add a command whose help has ``text``, and below its options ``more`` and the exit statuses.
+    """Add a command whose help has ``text``, and below the options ``more`` and the exit statuses.
 
-    ``exits`` says what a status means; 0 is success unless it says more, and 2 is argparse's for wrong arguments.
+    ``exits`` adds to or replaces the default meanings: 0 is success, and argparse uses 2 for wrong arguments.
     """
     meanings = {0: "success", 2: "wrong arguments"} | exits
     statuses = "; ".join(f"{status}: {meanings[status]}" for status in sorted(meanings))
@@ -24,13 +24,13 @@ def command(
 
 
 def add_extensions(parser: argparse.ArgumentParser) -> None:
-    """Add the option that names what measured timings need to be understood."""
+    """Add the option for the extensions that a timings file needs."""
     parser.add_argument(
         "--extension",
         metavar="FILE",
         action="append",
         default=[],
-        help="Python file that the experiment named under extensions; may be given several times",
+        help="Python file from the key extensions of the experiment's config; may be given several times",
     )
 
 

@@ -20,26 +20,35 @@ def add(commands: argparse._SubParsersAction) -> None:
         "",
         {
             1: "files that cannot be compared, or another error",
-            REGRESSION: "with --fail-on-regression, a point is slower by more than that, or wrong where it was right",
+            REGRESSION: "with --fail-on-regression: a point is slower by more than SHARE, or newly wrong",
         },
     )
     parser.add_argument("before", metavar="A", type=Path, help="HDF5 file of a job or an experiment")
-    parser.add_argument("after", metavar="B", type=Path, help="another, of the same kind of machine")
+    parser.add_argument(
+        "after", metavar="B", type=Path, help="HDF5 file to compare with A, of the same kind of machine"
+    )
     parser.add_argument(
         "--of",
         choices=("kernel", "call"),
         default="kernel",
         help="compare kernel times (default) or end-to-end times (call)",
     )
-    parser.add_argument("--fail-on-regression", type=share, metavar="SHARE", help="a share such as 5%%")
-    parser.add_argument("--all", action="store_true", help="also list the points that are the same")
-    parser.add_argument("--anyway", action="store_true", help="also compare what differs in kind, as another GPU")
+    parser.add_argument(
+        "--fail-on-regression",
+        type=share,
+        metavar="SHARE",
+        help="fail if a point is slower by more than this, such as 5%%",
+    )
+    parser.add_argument("--all", action="store_true", help="also list points without a difference")
+    parser.add_argument(
+        "--anyway", action="store_true", help="also compare files that differ in kind, such as in the GPU"
+    )
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write the comparison as a page")
     add_extensions(parser)
 
 
 def share(text: str) -> float:
-    """``"5%"`` or ``"0.05"`` as 0.05."""
+    """Return ``"5%"`` or ``"0.05"`` as 0.05."""
     try:
         value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
@@ -69,5 +78,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.fail_on_regression is None:
         return 0
     regressions = found.regressions(arguments.fail_on_regression)
-    print(f"{len(regressions)} slower by more than {100 * arguments.fail_on_regression:g} %, or wrong now")
+    print(f"{len(regressions)} slower by more than {100 * arguments.fail_on_regression:g} %, or newly wrong")
     return 0 if regressions.empty else REGRESSION

@@ -1,4 +1,4 @@
-"""First aid: what measuring needs on this machine, each thing tried, and what to do where it fails."""
+"""``python -m hpcmm doctor``: try everything that measuring needs on this machine, and advise on failures."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from hpcmm.model import Task
 from hpcmm.operations import built
 from hpcmm.store import StoreError, require_writable
 
-SECONDS = 60  # that a program which is tried may take
-# What launchers tell a process of the number of its ranks: Open MPI, MPICH and Intel MPI, Slurm.
-SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
-OF_LAUNCHERS = re.compile(r"(OMPI|PRTE|PMIX|PMI|MPI|HYDRA|HYDI|SLURM)_")
+SECONDS = 60  # time limit of a program
+# Number of ranks, as set by the launchers of Open MPI, MPICH and Intel MPI, and Slurm
+SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+LAUNCHER_VARIABLES = re.compile(r"(OMPI|PRTE|PMIX|PMI|MPI|HYDRA|HYDI|SLURM)_")
 ENOUGH_SHARED = 1 << 30
 ENOUGH_DISK = 1 << 30
-RANKS = "from mpi4py import MPI; print(f'<{MPI.COMM_WORLD.size}>', flush=True)"
+PRINT_SIZE = "from mpi4py import MPI; print(f'<{MPI.COMM_WORLD.size}>', flush=True)"
 
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the report: what was looked at, how it is, what was found and what to do about it."""
+    """One line of the report: name and state of the check, what was found, and advice."""
 
     name: str
     state: Literal["ok", "warning", "error"]
@@ -55,8 +55,8 @@ def add(commands: argparse._SubParsersAction) -> None:
         commands,
         "doctor",
         run,
-        "Examine what measuring needs on this machine, and say what to do where something is missing.",
-        "Started by a launcher (mpiexec -n 2 python -m hpcmm doctor) it examines all nodes and ranks.",
+        "Check everything that measuring needs on this machine, with advice for each problem.",
+        "Started by a launcher (mpiexec -n 2 python -m hpcmm doctor) it checks all nodes and ranks.",
         {0: "no check found an error", 1: "a check found one"},
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -64,16 +64,16 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Examine this machine, or all nodes and ranks where a launcher started several; rank 0 prints.
+    """Check this machine, or all nodes and ranks if a launcher started several; rank 0 prints.
 
     Returns
     -------
     int
-        1 if there is an error, on all ranks.
+        1 on all ranks if there is an error, otherwise 0.
     """
     comm, local_rank, mpi = None, 0, []
-    # some MPIs end the process when they cannot start; where a launcher started it, they say why themselves
-    tried = attempt(sys.executable, "-c", RANKS) if processes_started() == 1 else None
+    # an MPI that cannot start may end its process, so another process tries; under a launcher MPI reports the reason
+    tried = attempt(sys.executable, "-c", PRINT_SIZE) if processes_started() == 1 else None
     if tried is not None and tried.returncode:
         why = one_line(tried.stderr[-300:])
         mpi = [Check("MPI", "error", why, "load the MPI module, or install the extra: pip install 'hpcmm[mpich]'")]
@@ -95,15 +95,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def combine(nodes: list[tuple[str, list[Check]]]) -> list[Check]:
-    """Put the checks of several nodes together: what all of them say once, the rest with the node's name."""
-    said: dict[Check, list[str]] = {}
+    """Combine the checks of several nodes: equal checks of all nodes once, others with the node's name."""
+    hosts_of: dict[Check, list[str]] = {}
     for host, checks in nodes:
         for check in checks:
-            said.setdefault(check, []).append(host)
+            hosts_of.setdefault(check, []).append(host)
     order = {name: i for i, name in enumerate(dict.fromkeys(check.name for _, checks in nodes for check in checks))}
     return [
         check if len(hosts) == len(nodes) else dataclasses.replace(check, found=f"{', '.join(hosts)}: {check.found}")
-        for check, hosts in sorted(said.items(), key=lambda item: order[item[0].name])
+        for check, hosts in sorted(hosts_of.items(), key=lambda item: order[item[0].name])
     ]
 
 
@@ -129,7 +129,7 @@ def one_line(error: object) -> str:
 
 
 def examine(comm, results: Path) -> Iterator[Check]:
-    """Do all checks of a node, whatever comes out of any of them."""
+    """Do all checks of a node; a check that raises does not stop the others."""
     folder = results.absolute()
     while not folder.exists():
         folder = folder.parent
@@ -152,7 +152,7 @@ def examine(comm, results: Path) -> Iterator[Check]:
             yield from check()
         except Exception as error:
             yield Check(
-                name, "error", f"{type(error).__name__}: {one_line(error)}", "report this with all of the above"
+                name, "error", f"{type(error).__name__}: {one_line(error)}", "report this together with all lines above"
             )
 
 
@@ -198,7 +198,7 @@ def check_cpu() -> Iterator[Check]:
     if libraries:
         yield Check("BLAS", "ok", "; ".join(sorted(libraries)))
     else:
-        yield Check("BLAS", "warning", "NumPy has none that is known", "the baseline may be slow; reinstall NumPy")
+        yield Check("BLAS", "warning", "NumPy has no known BLAS", "the CPU baseline may be slow; reinstall NumPy")
 
 
 def check_mpi(comm) -> Iterator[Check]:
@@ -210,36 +210,36 @@ def check_mpi(comm) -> Iterator[Check]:
     version = importlib.metadata.version("mpi4py")
     yield Check("MPI", "ok", f"{about['library']} (MPI {about['standard']}), mpi4py {version}")
     expected = processes_started()
-    mending = (
-        "the launcher is not of the MPI library that mpi4py has: take that library's mpiexec, or srun --mpi=pmi2 or "
-        "--mpi=pmix, or build mpi4py anew: pip install --no-binary mpi4py --force-reinstall mpi4py"
+    advice = (
+        "the launcher does not belong to mpi4py's MPI library: use that library's mpiexec, or srun --mpi=pmi2 or "
+        "--mpi=pmix, or rebuild mpi4py: pip install --no-binary mpi4py --force-reinstall mpi4py"
     )
     if expected > 1 and comm.size == 1:
-        yield Check("launcher", "error", f"started {expected} processes, and each is rank 0 of 1", mending)
+        yield Check("launcher", "error", f"started {expected} processes, and each is rank 0 of 1", advice)
     elif comm.size > 1:
         yield Check("launcher", "ok", f"{comm.size} ranks of one job")
     else:
-        yield check_launcher(mending)
+        yield check_launcher(advice)
 
 
 def processes_started() -> int:
-    """Return how many processes the launcher says that it started, 1 if there is none."""
-    return max([int(os.environ[name]) for name in SIZES if os.environ.get(name, "").isdigit()], default=1)
+    """Return the number of processes that the launcher started, 1 without a launcher."""
+    return max([int(os.environ[name]) for name in SIZE_VARIABLES if os.environ.get(name, "").isdigit()], default=1)
 
 
-def check_launcher(mending: str) -> Check:
-    """Start two ranks, as this process is alone."""
+def check_launcher(advice: str) -> Check:
+    """Start two ranks, because this process is alone."""
     mpiexec = find_launcher()
     if not mpiexec:
         return Check("launcher", "warning", "no mpiexec beside this Python or on PATH", "load the MPI module")
-    tried = attempt(mpiexec, "-n", "2", sys.executable, "-c", RANKS)
-    sizes = re.findall("<([0-9]+)>", tried.stdout)  # lines of several ranks may run into each other
+    tried = attempt(mpiexec, "-n", "2", sys.executable, "-c", PRINT_SIZE)
+    sizes = re.findall("<([0-9]+)>", tried.stdout)  # the output of several ranks may be interleaved
     if tried.returncode == 0 and sizes == ["2", "2"]:
         return Check("launcher", "ok", f"{mpiexec} starts 2 ranks of one job")
     if tried.returncode == 0 and sizes == ["1", "1"]:
-        return Check("launcher", "error", f"{mpiexec} starts 2 processes, and each is rank 0 of 1", mending)
+        return Check("launcher", "error", f"{mpiexec} starts 2 processes, and each is rank 0 of 1", advice)
     why = one_line((tried.stderr or tried.stdout)[-300:]) or f"exit status {tried.returncode}"
-    return Check("launcher", "error", f"{mpiexec} -n 2 failed: {why}", "try it by hand; login nodes may forbid it")
+    return Check("launcher", "error", f"{mpiexec} -n 2 failed: {why}", "run it by hand; login nodes may forbid it")
 
 
 def find_launcher() -> str:
@@ -248,8 +248,8 @@ def find_launcher() -> str:
 
 
 def attempt(*command: str) -> subprocess.CompletedProcess:
-    """Run a program as if no launcher had started this one; it never fails but by its exit status."""
-    environment = {name: value for name, value in os.environ.items() if not OF_LAUNCHERS.match(name)}
+    """Run a program without the environment of a launcher; a failure is only an exit status."""
+    environment = {name: value for name, value in os.environ.items() if not LAUNCHER_VARIABLES.match(name)}
     kept = {name: os.environ[name] for name in os.environ if name.startswith(("OMPI_ALLOW", "OMPI_MCA", "PRTE_"))}
     environment |= kept | launcher.environment(local=True)
     pipe = subprocess.PIPE
@@ -263,7 +263,7 @@ def attempt(*command: str) -> subprocess.CompletedProcess:
         try:
             output, errors = process.communicate(timeout=SECONDS)
         except subprocess.TimeoutExpired:
-            process.terminate()  # a launcher then ends its ranks, too
+            process.terminate()  # a launcher then also ends its ranks
             try:
                 process.communicate(timeout=5)
             except subprocess.TimeoutExpired:
@@ -279,15 +279,14 @@ def check_gpus() -> Iterator[Check]:
                 "GPUs",
                 "error",
                 "an NVIDIA driver is installed, but CUDA shows no GPU",
-                "see what nvidia-smi says; CUDA_VISIBLE_DEVICES may hide them: "
-                + repr(os.environ.get("CUDA_VISIBLE_DEVICES")),
+                "run nvidia-smi; CUDA_VISIBLE_DEVICES may hide GPUs: " + repr(os.environ.get("CUDA_VISIBLE_DEVICES")),
             )
         else:
             yield Check("GPUs", "ok", "none; CPU variants only")
         return
     if importlib.util.find_spec("cupy") is None:
-        found = f"{presence.count()} of them, but CuPy is not installed"
-        yield Check("GPUs", "error", found, "pip install 'hpcmm[cuda13]' or 'hpcmm[cuda12]', as the driver's CUDA is")
+        found = f"{presence.count()} GPUs, but CuPy is not installed"
+        yield Check("GPUs", "error", found, "pip install 'hpcmm[cuda13]' or 'hpcmm[cuda12]', by the driver's CUDA")
         return
     from hpcmm.backends.cuda import device as cuda
 
@@ -302,16 +301,16 @@ def check_gpus() -> Iterator[Check]:
     yield Check("driver", "ok", f"{first['driver']}, for CUDA {numbers['driver']}")
     found = f"runtime {numbers['runtime']}, NVRTC {first['nvrtc']}, cuBLAS {first['cublas']}, CuPy {first['cupy']}"
     newer = first["cuda_runtime"] // 1000 > about["driver_cuda"] // 1000
-    advice = "CuPy is for a newer CUDA than the driver: install the extra of the driver's version"
+    advice = "CuPy needs a newer CUDA than the driver supports: install the extra for the driver's CUDA version"
     yield Check("CUDA", "error" if newer else "ok", found, advice if newer else "")
     if about["nccl"]:
         yield Check("NCCL", "ok", about["nccl"])
     else:
         major = first["cuda_runtime"] // 1000
-        yield Check("NCCL", "warning", "CuPy finds none", f"pip install nvidia-nccl-cu{major}")
+        yield Check("NCCL", "warning", "CuPy finds no NCCL", f"pip install nvidia-nccl-cu{major}")
     if len(gpus) > 1:
         without = about["without_peer_access"]
-        found = "every GPU reaches every other one's memory"
+        found = "every GPU can access the memory of every other GPU"
         if without:
             found = "no access from " + ", ".join(f"{i} to {j}" for i, j in without)
         advice = "copies between these GPUs go through host memory; see nvidia-smi topo -m" if without else ""
@@ -319,7 +318,7 @@ def check_gpus() -> Iterator[Check]:
 
 
 def check_device_memory(comm) -> Iterator[Check]:
-    """Send device memory by MPI, in processes of their own, for they may crash."""
+    """Send device memory by MPI, in separate processes because they may crash."""
     if comm is None or presence.missing():
         return
     program = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.parallel.device_memory"]
@@ -334,39 +333,39 @@ def check_device_memory(comm) -> Iterator[Check]:
     yield Check(
         "CUDA-aware MPI",
         "warning",
-        f"no: {ranks} from device memory, and it ended with status {tried.returncode} {one_line(why[:200])}".strip(),
-        "not needed; the data goes through host memory. No MPI from a wheel takes device memory, a cluster's may",
+        f"no: {ranks} from device memory, exit status {tried.returncode} {one_line(why[:200])}".strip(),
+        "not required; data goes through host memory. MPI from a wheel is never CUDA-aware, a cluster's may be",
     )
 
 
 def check_slurm() -> Iterator[Check]:
     if not shutil.which("sbatch"):
-        yield Check("Slurm", "ok", "not here; jobs run on this machine")
+        yield Check("Slurm", "ok", "not installed; jobs run on this machine")
         return
     tried = attempt("sinfo", "--noheader", "--format", "%P|%D|%c|%G|%l|%a")
     if tried.returncode:
-        yield Check("Slurm", "error", f"sinfo: {one_line(tried.stderr)}", "is the controller up? scontrol ping")
+        yield Check("Slurm", "error", f"sinfo: {one_line(tried.stderr)}", "check the controller: scontrol ping")
         return
     version = attempt("sinfo", "--version").stdout.strip()
     rows = [line.split("|") for line in tried.stdout.splitlines()]
     types = sorted({gres.partition("(")[0] for row in rows for gres in row[3].split(",") if gres.startswith("gpu")})
     job = f"; this is job {os.environ['SLURM_JOB_ID']}" if "SLURM_JOB_ID" in os.environ else ""
     yield Check("Slurm", "ok", f"{version}, partitions {', '.join(sorted({row[0] for row in rows}))}{job}")
-    yield Check("Slurm GPUs", "ok", ", ".join(types) or "no partition offers any")
+    yield Check("Slurm GPUs", "ok", ", ".join(types) or "no partition has GPUs")
 
 
 def check_programs() -> Iterator[Check]:
     compiler = shutil.which("cc")
     if compiler:
         version = attempt(compiler, "--version").stdout.splitlines()
-        yield Check("C compiler", "ok", f"{compiler}: {version[0] if version else 'does not tell its version'}")
+        yield Check("C compiler", "ok", f"{compiler}: {version[0] if version else 'version unknown'}")
     else:
-        yield Check("C compiler", "warning", "no cc", "needed to install the C kernels, not to run them")
+        yield Check("C compiler", "warning", "no cc", "required to install the C kernels, not to run them")
     try:
         yield Check("Snakemake", "ok", importlib.metadata.version("snakemake"))
     except importlib.metadata.PackageNotFoundError:
         found = shutil.which("snakemake")
-        advice = "needed where runs are started: pip install 'hpcmm[workflow]'"
+        advice = "required to start runs: pip install 'hpcmm[workflow]'"
         yield Check("Snakemake", "ok" if found else "warning", found or "not installed", "" if found else advice)
 
 
@@ -376,12 +375,12 @@ def check_memory() -> Iterator[Check]:
     shared = Path("/dev/shm")
     free = shutil.disk_usage(shared).free if shared.exists() else 0
     enough = free >= ENOUGH_SHARED
-    advice = "ranks of one node talk through it: docker run --shm-size=8g, or mount it larger"
+    advice = "ranks of one node communicate through it: docker run --shm-size=8g, or remount it with a larger size"
     yield Check("/dev/shm", "ok" if enough else "warning", f"{free / 2**30:.1f} GiB free", "" if enough else advice)
 
 
 def check_leftovers() -> Iterator[Check]:
-    yield Check("leftovers", "ok", leftovers.remove() or "none of killed ranks in /dev/shm and /tmp")
+    yield Check("leftovers", "ok", leftovers.remove() or "no files of killed ranks in /dev/shm and /tmp")
 
 
 def check_results(folder: Path) -> Iterator[Check]:
@@ -400,18 +399,18 @@ def check_results(folder: Path) -> Iterator[Check]:
 
 
 def advice_on(error: Exception) -> str:
-    """What to do where a folder cannot be used, by the number of the system's error."""
+    """Return advice for a folder that cannot be used, by the system's error number."""
     cause = error.__cause__ if isinstance(error, StoreError) else error
     number = getattr(cause, "errno", None)
     if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return "make room, or write elsewhere: snakemake --directory"
     if number in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
-        return "journals need locks: choose a folder on another file system"
+        return "journals need file locks: choose a folder on another file system"
     return "choose a folder that you may write to: snakemake --directory"
 
 
 def check_ranks(ranks: list[tuple[str, int, int]]) -> Check:
-    """Compare the ranks of each node with its GPUs; ``ranks`` has a node's name, the rank on it, its GPUs."""
+    """Compare the ranks of each node with its GPUs; ``ranks`` has (node name, local rank, number of GPUs)."""
     nodes: dict[str, int] = {}
     for host, _, _ in ranks:
         nodes[host] = nodes.get(host, 0) + 1
@@ -419,5 +418,5 @@ def check_ranks(ranks: list[tuple[str, int, int]]) -> Check:
     without = [(host, rank) for host, rank, gpus in ranks if 0 < gpus <= rank]
     if without:
         missing = ", ".join(f"rank {rank} of {host}" for host, rank in without)
-        return Check("ranks", "warning", f"{found}; without a GPU of its own: {missing}", "start fewer ranks a node")
+        return Check("ranks", "warning", f"{found}; without a GPU of its own: {missing}", "start fewer ranks per node")
     return Check("ranks", "ok", found)

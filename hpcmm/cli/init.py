@@ -1,4 +1,4 @@
-"""``hpcmm init``: write a working folder with what a user edits."""
+"""``hpcmm init``: write a working folder with the files that a user edits."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ CONTENT = ("Snakefile", "config.yaml", "jobs", "profiles")
 
 
 def add(commands: argparse._SubParsersAction) -> None:
-    """Add the command to those of the parser."""
+    """Add the command to the parser."""
     parser = command(
         commands,
         "init",
         run,
         "Write a working folder: config.yaml to edit, and the workflow that runs it.",
         "In the folder: snakemake --cores all, or on a cluster snakemake --cluster sbatch --jobs 4, after an "
-        "edit of profiles/slurm/site.yaml. Results appear in its folder results/.",
-        {1: "a file that is there already, or another error"},
+        "edit of profiles/slurm/site.yaml. Results appear in the subfolder results/.",
+        {1: "a file exists already, or another error"},
     )
     parser.add_argument("folder", metavar="DIR", type=Path, help="folder to write; it may exist, the files must not")
 
@@ -45,7 +45,7 @@ def shipped() -> Path:
 
 
 def config() -> Path:
-    """Return the config of the current folder if it has one, otherwise the one that is shipped."""
+    """Return the config of the current folder if it has one, otherwise the one of the package."""
     own = Path("config.yaml")
     return own if own.exists() else shipped() / own
 
@@ -56,11 +56,11 @@ def write(folder: Path) -> None:
     Raises
     ------
     HpcmmError
-        If one of them is there already; nothing is written then.
+        If one of the files exists already; then nothing is written.
     """
     present = [name for name in CONTENT if (folder / name).exists()]
     if present:
-        raise HpcmmError(f"{folder}: has {', '.join(present)} already; give another folder, or remove them")
+        raise HpcmmError(f"{folder}: {', '.join(present)} exist already; give another folder, or remove them")
     folder.mkdir(parents=True, exist_ok=True)
     for name in CONTENT:
         source = shipped() / name

@@ -1,4 +1,4 @@
-"""``python -m hpcmm COMMAND``: put the commands together, run one and report its errors."""
+"""``python -m hpcmm COMMAND``: assemble the commands, run one and report its errors."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        The exit status: 0, 1 for an error, which was reported, or what the command's help says. argparse exits with 2
-        for wrong arguments.
+        The exit status: 0; 1 for an error, which was reported; or another one from the command's help. argparse exits
+        with 2 for wrong arguments.
     """
     open_streams()
     try:
         return run(argv)
-    except BrokenPipeError:  # as of `| head`
+    except BrokenPipeError:  # for example of `| head`
         drop_output()
         return 1
     except OSError as error:
         if error.filename == Output.NAME:
             drop_output()
-        place = error.filename2 or error.filename  # of two, the one that a temporary file was to become
+        place = error.filename2 or error.filename  # of two names, the final one instead of the temporary one
         why = os.strerror(error.errno) if error.errno else str(error)
         return failed(f"{os.fsdecode(place)}: {why}" if place else why)
     except MemoryError:
@@ -39,12 +39,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if "start new thread" not in str(error):
             raise
         return failed("no thread can be started; raise the limits: ulimit -u, ulimit -v")
-    except ImportError as error:  # as of a library that found no memory to be loaded into
+    except ImportError as error:  # for example if memory is too small to load a library
         return failed(f"{error.name or 'a library'} cannot be loaded: {str(error).strip().splitlines()[-1]}")
 
 
 def run(argv: Sequence[str] | None) -> int:
-    """Run one command; the package is imported here, as ``main`` reports imports that fail."""
+    """Run one command; the package is imported here because ``main`` reports failed imports."""
     from hpcmm.model import HpcmmError
 
     try:
@@ -52,7 +52,7 @@ def run(argv: Sequence[str] | None) -> int:
         code = arguments.run(arguments)
     except HpcmmError as error:
         return failed(str(error))
-    sys.stdout.flush()  # here, as nobody catches what fails at the end of Python
+    sys.stdout.flush()  # here, because errors at the end of Python are not caught
     return code
 
 
@@ -73,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 class Output(io.FileIO):
-    """Standard output whose errors bear its name, as those of other files do."""
+    """Standard output; its errors have a file name, like the errors of other files."""
 
     NAME = "standard output"
 
@@ -86,10 +86,10 @@ class Output(io.FileIO):
 
 
 def open_streams() -> None:
-    """Make the standard streams take all that is written to them.
+    """Make the standard streams accept any text.
 
-    A closed stream is opened on nothing, as a file of the command would get its number. Characters that its encoding
-    lacks are written as escapes.
+    A closed stream is opened on the null device; otherwise a file of the command would get its descriptor. Characters
+    outside the encoding are written as escapes.
     """
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -104,11 +104,11 @@ def open_streams() -> None:
 
 
 def drop_output() -> None:
-    """Discard what standard output did not take, and whatever follows."""
+    """Discard the unwritten standard output and all further output."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def failed(message: str) -> int:
-    """Report an error, which may have control characters from files and names; return the exit status."""
+    """Report an error, with control characters from files and names escaped; return the exit status."""
     print("hpcmm: error:", "\n".join(map(printable, message.splitlines())), file=sys.stderr)
     return 1

@@ -15,13 +15,13 @@ def add(commands: argparse._SubParsersAction) -> None:
         "merge",
         run,
         "Merge the timings of several runs or clusters into one file, each with its own provenance.",
-        "Rows that several files have of the same run are kept once; the same point of different runs is kept of each. "
-        "What one run left out and another one measured is not listed as left out.",
+        "Rows of the same run in several files are kept once; the same point of different runs is kept once per run. "
+        "A point that one run left out and another one measured is not listed as left out.",
         {1: "a file that cannot be read, or another error; then nothing is written"},
     )
     parser.add_argument("timings", metavar="TIMINGS", type=Path, nargs="+", help="HDF5 file of a job or an experiment")
     parser.add_argument("-o", "--output", type=Path, required=True, help="HDF5 file to write, which must not exist")
-    parser.add_argument("--single", action="store_true", help="keep times to seven digits, in half the space")
+    parser.add_argument("--single", action="store_true", help="store times in single precision, in half the space")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def point_count(groups: store.Groups) -> int:
-    """Count the points that were measured, as the report does; a baseline beside a variant is none."""
+    """Count the points that were measured, as the report does; the baseline of another variant does not count."""
     rows = groups["measurements"]
     own = (rows["contender"] == rows["variant"]) & (rows["contender_algorithm"] == rows["algorithm"])
     return int(own.sum())

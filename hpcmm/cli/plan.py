@@ -76,14 +76,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def amount(batches: Sequence[Batch]) -> list[Any]:
-    """Jobs, points, times of the longest job and of all, for a reader."""
+    """Return the number of jobs and of points, and the times of the longest job and of all jobs."""
     seconds = [batch.seconds for batch in batches]
     points = sum(len(batch.points) for batch in batches)
     return [len(batches), points, rounded_duration(max(seconds)), rounded_duration(sum(seconds))]
 
 
 def overridden(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
-    """Read a config as Snakemake does: each ``KEY=VALUE`` replaces a value, or is merged into a mapping."""
+    """Read a config and its overrides as Snakemake does: ``KEY=VALUE`` replaces a value or merges two mappings."""
     config = read_config(path)
     for override in overrides:
         key, equals, value = override.partition("=")

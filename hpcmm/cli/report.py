@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     extensions.load(arguments.extension)
     from hpcmm import report  # pandas takes a while to import
 
-    gc.disable()  # the process ends with the report; looking for cycles would take a tenth of its time
+    gc.disable()  # collecting cycles would take a tenth of the time, and the process ends with the report
     page, summary = report.build(arguments.timings, arguments.results)
     print(page)
     print(summary.line)

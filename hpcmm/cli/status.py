@@ -1,4 +1,4 @@
-"""``python -m hpcmm status``: how far a run is."""
+"""``python -m hpcmm status``: the progress of a run."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def add(commands: argparse._SubParsersAction) -> None:
         commands,
         "status",
         run,
-        "Show how far a run is: points done, the current point, the time left.",
-        "The run is not disturbed.",
+        "Show the progress of a run: points done, the current point, the time left.",
+        "This does not disturb the run.",
         {1: "a folder without a run, or another error"},
     )
     add_results(parser)

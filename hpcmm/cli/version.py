@@ -14,7 +14,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 class Version(argparse.Action):
-    """Print the version when the option is met; only then git is asked."""
+    """Print the version; git runs only if the option is given."""
 
     def __call__(self, parser, *_) -> None:
         print(text())

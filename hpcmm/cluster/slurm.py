@@ -158,6 +158,4 @@ def cancel_all(left: Sequence[Record]) -> None:
             # accounting may list a lost job as running for ever; squeue's second answer does not list it
             alive = [job for job, state in found.items() if state.listed and not state.final]
         if alive and time.monotonic() > end:
-            raise HpcmmError(
-                f"jobs of an earlier run do not leave the queue: {', '.join(alive)}; cancel them with scancel"
-            )
+            raise HpcmmError(f"jobs of an earlier run do not leave the queue: {', '.join(alive)}; run scancel")

@@ -1,4 +1,4 @@
-"""From config.yaml to checked values and sweeps: what an experiment asks for, and what is wrong in it."""
+"""Read and check config.yaml: from text to values and sweeps, with all errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hpcmm.parallel.algorithm import Algorithm
 SCHEMA = yaml.safe_load((Path(__file__).parent / "config.schema.yaml").read_text(encoding="utf-8"))
 SCALES = tuple(SCHEMA["properties"]["scale"]["enum"])
 SWITCHES = {"true": True, "false": False}  # Snakemake passes `--config profile=true` as text
-# The words of a YAML author for the types of JSON Schema
+# Types of JSON Schema in the words of a YAML author
 TYPES = {
     "array": "a list in brackets",
     "object": "keys with values",
@@ -33,9 +33,9 @@ TYPES = {
     "string": "a name",
 }
 
-MOST_POINTS = 100_000  # of an experiment: planning them takes seconds, and measuring them days
-MOST_PROBLEMS = 20  # that one error lists
-MOST_BYTES = 1_000_000  # of a YAML file, which takes a second to read
+MOST_POINTS = 100_000  # of an experiment: planning them takes seconds, measuring them days
+MOST_PROBLEMS = 20  # listed in one error
+MOST_BYTES = 1_000_000  # of a YAML file: reading it takes a second
 MOST_VALUES = 10_000  # in a YAML file, once its aliases are expanded
 
 
@@ -45,7 +45,7 @@ class ConfigError(HpcmmError):
     Parameters
     ----------
     *problems : str
-        What is wrong, a line each: key, value, what is allowed. The message has the first ``MOST_PROBLEMS``.
+        One line per problem: key, value, what is allowed. The message has the first ``MOST_PROBLEMS``.
     """
 
     def __init__(self, *problems: str):
@@ -59,7 +59,7 @@ class ConfigError(HpcmmError):
 
 @contextmanager
 def naming(path: str | Path) -> Iterator[None]:
-    """Put a file's name ahead of each problem of a ConfigError."""
+    """Prefix each problem of a ConfigError with the name of its file."""
     try:
         yield
     except ConfigError as error:
@@ -69,13 +69,13 @@ def naming(path: str | Path) -> Iterator[None]:
 class Loader(yaml.SafeLoader):
     """YAML 1.1 without its surprises.
 
-    Refused are keys that are there twice, aliases of what they stand in, whole numbers to base 60 and 8 (1:30 is 90,
-    and 010 is 8), and aliases that expand to more than ``MOST_VALUES``.
+    It refuses duplicate keys, recursive aliases, integers in base 60 and 8 (1:30 is 90, and 010 is 8), and aliases
+    that expand to more than ``MOST_VALUES`` values.
     """
 
     def __init__(self, stream: str | TextIO):
         super().__init__(stream)
-        self.values = 0  # so far, aliases expanded
+        self.values = 0  # so far, with aliases expanded
         self.values_of: dict[yaml.Node, int] = {}
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
@@ -83,7 +83,7 @@ class Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
-                    raise yaml.MarkedYAMLError(problem=f"key {key.value!r} is there twice", problem_mark=key.start_mark)
+                    raise yaml.MarkedYAMLError(problem=f"key {key.value!r} appears twice", problem_mark=key.start_mark)
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
@@ -91,8 +91,8 @@ class Loader(yaml.SafeLoader):
         mark = self.peek_event().start_mark
         before = self.values
         node = super().compose_node(parent, index)
-        if node.end_mark is None:  # one that is not yet read to its end
-            raise yaml.MarkedYAMLError(problem="an alias of what it stands in", problem_mark=node.start_mark)
+        if node.end_mark is None:  # the node is still being read
+            raise yaml.MarkedYAMLError(problem="recursive alias", problem_mark=node.start_mark)
         self.values += self.values_of.get(node, 1)
         self.values_of.setdefault(node, self.values - before)
         if self.values > MOST_VALUES:
@@ -102,7 +102,7 @@ class Loader(yaml.SafeLoader):
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
             return super().construct_object(node, deep)
-        except (ValueError, KeyError, AttributeError) as error:  # as of the date 2026-13-01
+        except (ValueError, KeyError, AttributeError) as error:  # for example the date 2026-13-01
             raise yaml.MarkedYAMLError(problem=f"not a value: {error}", problem_mark=node.start_mark) from error
 
     def construct_decimal(self, node: yaml.ScalarNode) -> int | float:
@@ -110,7 +110,7 @@ class Loader(yaml.SafeLoader):
         whole = node.tag == "tag:yaml.org,2002:int"
         if ":" in digits or (whole and len(digits) > 1 and digits[0] == "0" and digits[1] not in "xb"):
             base = 60 if ":" in digits else 8
-            problem = f"{node.value} is a number to base {base} in YAML 1.1; write it to base 10"
+            problem = f"{node.value} is a number in base {base} in YAML 1.1; write it in base 10"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
         return self.construct_yaml_int(node) if whole else self.construct_yaml_float(node)
 
@@ -120,12 +120,12 @@ for kind in ("int", "float"):
 
 
 def parse(text: str | TextIO, place: str | Path) -> Any:
-    """Read YAML; ``place`` is what an error names.
+    """Parse YAML; errors name ``place``.
 
     Raises
     ------
     ConfigError
-        If it is not YAML, with the line, or refused by ``Loader``.
+        If it is not YAML or ``Loader`` refuses it; the message has the line.
     """
     try:
         return yaml.load(text, Loader)
@@ -142,12 +142,12 @@ def parse(text: str | TextIO, place: str | Path) -> Any:
 
 
 def read_config(*paths: str | Path) -> dict[str, Any]:
-    """Read config files, later ones over earlier.
+    """Read config files; later ones override earlier ones.
 
     Raises
     ------
     ConfigError
-        If one cannot be read or is no YAML, with the line.
+        If a file cannot be read or is not YAML; the message has the line.
     """
     config: dict[str, Any] = {}
     for path in paths:
@@ -163,15 +163,15 @@ def read_config(*paths: str | Path) -> dict[str, Any]:
             raise ConfigError(f"{path}: too long; allowed: {MOST_BYTES} bytes")
         read = parse(text, path)
         if not isinstance(read, dict):
-            raise ConfigError(f"{path}: {told(read)} is not allowed; allowed: keys with values, as in config.yaml")
-        if isinstance(named := read.get("extensions"), list):  # relative to the file that names them
+            raise ConfigError(f"{path}: {short(read)} is not allowed; allowed: keys with values, as in config.yaml")
+        if isinstance(named := read.get("extensions"), list):  # relative to this file
             read["extensions"] = [str(Path(path).parent / each) if isinstance(each, str) else each for each in named]
         merge_into(config, read)
     return config
 
 
 def merge_into(config: dict[str, Any], changes: Mapping[str, Any]) -> None:
-    """Replace values as Snakemake does for ``--config``: what is a mapping on both sides is merged."""
+    """Replace values as Snakemake does for ``--config``: two mappings are merged."""
     for key, value in changes.items():
         if isinstance(value, Mapping) and isinstance(config.get(key), dict):
             merge_into(config[key], value)
@@ -180,7 +180,7 @@ def merge_into(config: dict[str, Any], changes: Mapping[str, Any]) -> None:
 
 
 def validated(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Sweep]]:
-    """Check a whole config: pick the values of its scale, fill in the defaults and look up what its sweeps name.
+    """Check a config: pick the values of its scale, fill in defaults, and look up the names in its sweeps.
 
     Returns
     -------
@@ -191,13 +191,13 @@ def validated(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Swee
     Raises
     ------
     ConfigError
-        With everything that is wrong.
+        With all problems.
     """
     config = {key: SWITCHES.get(value, value) if isinstance(value, str) else value for key, value in config.items()}
     scale = config.get("scale")
     if scale not in SCALES:
-        scale = SCALES[0]  # the schema refuses another one; what else is wrong shows at any scale
-    found: list[tuple[tuple, str]] = []  # where and what
+        scale = SCALES[0]  # the schema reports the unknown scale; other problems show at any scale
+    found: list[tuple[tuple, str]] = []  # path and problem
     config = filled(at_scale(config, scale, (), found), SCHEMA, scale)
     for error in Validator(SCHEMA).iter_errors(config):
         found += [(tuple(error.absolute_path), problem) for problem in schema_problems(error)]
@@ -224,7 +224,7 @@ def validated(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Swee
 
 
 def at_scale(value: Any, scale: str, path: tuple, found: list[tuple[tuple, str]]) -> Any:
-    """Replace each mapping from scales to values by the value of ``scale``; a key that has none goes, and is noted."""
+    """Replace each mapping from scales to values by the value of ``scale``; report and drop keys without one."""
     if not isinstance(value, Mapping):
         return value
     picked = {}
@@ -235,14 +235,14 @@ def at_scale(value: Any, scale: str, path: tuple, found: list[tuple[tuple, str]]
                 picked[key] = each[scale]
             else:
                 both = " and ".join(SCALES)
-                found.append((place, f"{dotted(place)}: {told(each)} has no value for scale {scale}; give {both}"))
+                found.append((place, f"{dotted(place)}: {short(each)} has no value for scale {scale}; give {both}"))
         else:
             picked[key] = at_scale(each, scale, place, found)
     return picked
 
 
 def filled(value: Any, schema: Mapping[str, Any], scale: str) -> Any:
-    """Add the schema's defaults for keys that are not given."""
+    """Add the schema's defaults for missing keys."""
     if not isinstance(value, Mapping):
         return value
     complete = dict(value)
@@ -253,34 +253,34 @@ def filled(value: Any, schema: Mapping[str, Any], scale: str) -> Any:
     return complete
 
 
-def told(value: Any) -> str:
-    """A value as Python writes it, no longer than a reader wants it."""
+def short(value: Any) -> str:
+    """Return a value as Python writes it, truncated to 100 characters."""
     text = repr(value)
     return text if len(text) <= 100 else text[:100] + "..."
 
 
 def dotted(path: Iterable) -> str:
-    """A place in the config, ``"sweeps.size.tiles"``; numbers of list entries are left out."""
+    """Return a place in the config, such as ``"sweeps.size.tiles"``, without the indices of lists."""
     return ".".join(str(part) for part in path if not isinstance(part, int))
 
 
 def not_allowed(value: Any) -> str:
-    return f"{told(value)} is not allowed; allowed: "
+    return f"{short(value)} is not allowed; allowed: "
 
 
 def unique_items(validator: Any, wanted: bool, instance: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
-    """Check ``uniqueItems`` by the text of the items: jsonschema compares all pairs where they cannot be sorted."""
+    """Check ``uniqueItems`` by the text of the items: jsonschema compares all pairs if they cannot be sorted."""
     if wanted and validator.is_type(instance, "array"):
         texts = [json.dumps(each, default=str) for each in instance]
         seen: set[str] = set()
         for text, each in zip(texts, instance, strict=True):
             if text in seen:
-                yield jsonschema.ValidationError(f"{told(each)} is there twice")
+                yield jsonschema.ValidationError(f"{short(each)} appears twice")
                 return
             seen.add(text)
 
 
-# JSON Schema takes 64.0 for an integer, and Python does not take it for a length; nor has YAML's .inf an end
+# JSON Schema accepts 64.0 as an integer, but Python does not accept it as a length. YAML's .inf is no valid limit.
 Validator = jsonschema.validators.extend(
     jsonschema.Draft202012Validator,
     validators={"uniqueItems": unique_items},
@@ -294,7 +294,7 @@ Validator = jsonschema.validators.extend(
 
 
 def schema_problems(error: jsonschema.ValidationError) -> list[str]:
-    """What is wrong in a config and what is allowed there, in the words of its author."""
+    """Describe an error of the schema in the words of a config's author: what is wrong, and what is allowed."""
     path = dotted(error.absolute_path)
     place = f"{path}: " if path else ""
     limit = error.validator_value
@@ -304,7 +304,7 @@ def schema_problems(error: jsonschema.ValidationError) -> list[str]:
         case "additionalProperties":
             known = error.schema["properties"]
             unknown = [key for key in error.instance if key not in known]
-            return [f"{place}unknown key {told(key)}; allowed: {', '.join(known)}" for key in unknown]
+            return [f"{place}unknown key {short(key)}; allowed: {', '.join(known)}" for key in unknown]
         case "required":
             missing = [key for key in limit if key not in error.instance]
             return [f"{place}key {key!r} is missing; needed: {', '.join(limit)}" for key in missing]
@@ -332,9 +332,10 @@ def schema_problems(error: jsonschema.ValidationError) -> list[str]:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What an entry of the config asks for, found to be allowed.
+    """A checked sweep of the config.
 
-    ``entry`` is that entry, ``place`` where it stands, and ``points`` the most points that it can have.
+    ``entry`` is its entry, ``place`` the entry's place in the config, and ``points`` an upper bound of its number of
+    points.
     """
 
     place: str
@@ -349,12 +350,12 @@ class Sweep:
 
 
 def read_sweep(name: str, entry: Mapping[str, Any]) -> Sweep:
-    """Look up what an entry names.
+    """Look up the names in the entry of a sweep.
 
     Raises
     ------
     ConfigError
-        With everything that is unknown or does not go together.
+        With all unknown names and all names that do not go together.
     """
     place = f"sweeps.{name}"
     if problems := unknown(f"{place}.operation", [entry["operation"]], OPERATIONS):
@@ -375,14 +376,14 @@ def read_sweep(name: str, entry: Mapping[str, Any]) -> Sweep:
             problems.append(f"{place}.{key}: {operation.name} has no such parameter")
     scalars = {key: float(entry.get(key, value)) for key, value in operation.scalars.items()}
     axes = (variants, algorithms, dtypes, *(entry.get(key, [1]) for key in ("ranks", "tiles", "pinned")))
-    each = math.prod(map(len, axes))
+    per_shape = math.prod(map(len, axes))
     try:
-        shapes = sweep_shapes(place, entry, operation, each)
+        shapes = sweep_shapes(place, entry, operation, per_shape)
     except ConfigError as error:
         problems += error.problems
     if problems:
         raise ConfigError(*problems)
-    return Sweep(place, entry, operation, variants, algorithms, dtypes, shapes, scalars, each * len(shapes))
+    return Sweep(place, entry, operation, variants, algorithms, dtypes, shapes, scalars, per_shape * len(shapes))
 
 
 def combined_problems(
@@ -393,14 +394,14 @@ def combined_problems(
     algorithms: Sequence[Algorithm],
     dtypes: Sequence[str],
 ) -> list[str]:
-    """The problems of known names that do not go together."""
+    """Return the problems of known names that do not go together."""
     problems = []
     for algorithm, variant in itertools.product(algorithms, variants if "variants" in entry else ()):
         if not algorithm.variants and not algorithm.takes(variant):
             others = ", ".join(each.name for each in operation.ladder if algorithm.takes(each))
             problems.append(
-                f"{place}.variants: {variant.name} cannot work on a part of a matrix, as {algorithm.name} needs; "
-                f"allowed: {others}"
+                f"{place}.variants: {variant.name} cannot compute on a block of a matrix, "
+                f"which {algorithm.name} needs; allowed: {others}"
             )
     for variant in variants if "variants" in entry else ():
         own = operation.dtypes_of(variant)
@@ -412,28 +413,28 @@ def combined_problems(
 
 
 def unknown(place: str, values: Iterable, allowed: Collection) -> list[str]:
-    """The problems of those values that are not among the allowed ones."""
+    """Return a problem for each value that is not allowed."""
     return [f"{place}: {not_allowed(each)}{', '.join(map(str, allowed))}" for each in values if each not in allowed]
 
 
-def sweep_shapes(place: str, entry: Mapping[str, Any], operation: Operation, each: int) -> list[tuple[int, ...]]:
-    """The shapes that an entry asks for, by ``sizes`` or ``shapes``, with ``each`` points at most."""
+def sweep_shapes(place: str, entry: Mapping[str, Any], operation: Operation, per_shape: int) -> list[tuple[int, ...]]:
+    """Return the shapes of an entry, from ``sizes`` or ``shapes``; each has up to ``per_shape`` points."""
     dimensions = len(operation.dimensions)
     if ("sizes" in entry) == ("shapes" in entry):
         raise ConfigError(f"{place}: give either sizes or shapes")
-    asked = entry["shapes"] if "shapes" in entry else entry["sizes"]
-    if isinstance(asked, Mapping):
-        start, stop = asked["start"], asked["stop"]
+    given = entry["shapes"] if "shapes" in entry else entry["sizes"]
+    if isinstance(given, Mapping):
+        start, stop = given["start"], given["stop"]
         if start > stop:
             raise ConfigError(f"{place}.sizes.start: {not_allowed(start)}at most stop, {stop}")
-        asked = range(start, stop + 1, asked["step"])
-    if len(asked) * each > MOST_POINTS:
+        given = range(start, stop + 1, given["step"])
+    if len(given) * per_shape > MOST_POINTS:
         raise ConfigError(
-            f"{place}: up to {len(asked) * each} points, its sizes times its variants, types, ranks and so on; "
+            f"{place}: up to {len(given) * per_shape} points: sizes times variants, types, ranks and so on; "
             f"allowed: at most {MOST_POINTS}"
         )
     if "sizes" in entry:
-        return [(size,) * dimensions for size in asked]
-    if wrong := [shape for shape in asked if len(shape) != dimensions]:
+        return [(size,) * dimensions for size in given]
+    if wrong := [shape for shape in given if len(shape) != dimensions]:
         raise ConfigError(*(f"{place}.shapes: {not_allowed(each)}{', '.join(operation.dimensions)}" for each in wrong))
-    return [tuple(shape) for shape in asked]
+    return [tuple(shape) for shape in given]

@@ -6,7 +6,8 @@ commands that read its timings, with ``--extension``. It defines any of these na
 ``OPERATIONS``
     A sequence of ``model.Operation``.
 ``VARIANTS``
-    A mapping from an operation's name to variants, which are added to its ladder. The source of one is at its ``path``.
+    A mapping from an operation's name to variants, which are added to its ladder. A variant's source is at its
+    ``path``.
 ``DTYPES``
     A mapping from an operation's name to a mapping from ``dtypes.DType`` to the names of the variants that compute in
     it.
@@ -37,11 +38,11 @@ LOADED: dict[Path, ModuleType] = {}  # in this process
 
 
 class ExtensionError(HpcmmError):
-    """An extension that cannot be loaded; the message names its file."""
+    """An extension cannot be loaded; the message names its file."""
 
 
 def load_named(config: Mapping[str, Any]) -> None:
-    """Load the extensions that a config names, before it is validated: they add to what is allowed in it."""
+    """Load the extensions that a config names, before it is validated: they add to the allowed names."""
     paths = config.get("extensions", ())
     if isinstance(paths, list) and all(isinstance(path, str) for path in paths):
         load(paths)
@@ -53,7 +54,7 @@ def load(paths: Iterable[str | Path]) -> None:
     Raises
     ------
     ExtensionError
-        If a file is missing, raises, defines none of the names above, or adds what is there already.
+        If a file is missing, raises, defines none of the names above, or adds a name that exists already.
     """
     for path in map(Path, paths):
         path = path.resolve()
@@ -72,7 +73,7 @@ def imported(path: Path) -> ModuleType:
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # whatever its author's code raises
+    except Exception as error:  # the author's code may raise anything
         del sys.modules[name]
         raise ExtensionError(f"extension {path}: {type(error).__name__}: {error}") from error
     if not any(hasattr(module, each) for each in NAMES):
@@ -81,7 +82,7 @@ def imported(path: Path) -> ModuleType:
 
 
 def add(module: ModuleType, path: Path) -> None:
-    """Add what an extension defines to the tables of this process."""
+    """Add the definitions of an extension to the tables of this process."""
     for operation in getattr(module, "OPERATIONS", ()):
         insert(OPERATIONS, operation, path)
     for algorithm in getattr(module, "ALGORITHMS", ()):
@@ -109,12 +110,12 @@ def add(module: ModuleType, path: Path) -> None:
 def insert(table: dict[str, Any], record: Any, path: Path) -> None:
     """Add a record under its name."""
     if record.name in table:
-        raise ExtensionError(f"extension {path}: {record.name!r} is there already")
+        raise ExtensionError(f"extension {path}: {record.name!r} exists already")
     table[record.name] = record
 
 
 def known(table: Mapping[str, Any], name: str, path: Path) -> Any:
-    """Return the record of a name."""
+    """Return the record with a name."""
     if name not in table:
         raise ExtensionError(f"extension {path}: {name!r} is unknown; allowed: {', '.join(table)}")
     return table[name]

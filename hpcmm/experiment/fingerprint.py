@@ -1,9 +1,9 @@
-"""What decides the times and the verdict of a point, as one text that changes with any of it.
+"""Fingerprints: digests of everything that affects the times and the verdict of a point.
 
-It holds the point, the way of measuring, the variant's record, its source with the headers, and the code that
-prepares, launches, times and judges it, with the versions of the libraries behind it. Code is read as text and not
-imported, as planning needs neither MPI nor a GPU. Comments, docstrings, annotations and messages of errors do not
-count, nor does anything that only describes a result or bounds its duration.
+A fingerprint covers the point, the settings of the measurement, the variant's record, its source with the headers, the
+code that prepares, launches, times and checks it, and the versions of the libraries used. Code is read as text and not
+imported, because planning needs neither MPI nor a GPU. Comments, docstrings, annotations and error messages do not
+count, nor does code that only describes a result or bounds its duration.
 """
 
 from __future__ import annotations
@@ -32,29 +32,30 @@ from hpcmm.parallel import ALGORITHMS
 from hpcmm.parallel.algorithm import Algorithm
 
 PACKAGE = Path(hpcmm.__file__).parent
-# A point's own records count, not the tables that hold all of them; those of results only carry what was found.
+# The records of a point count, not the tables of all records. Records of results only carry data.
 TABLES = {"OPERATIONS", "ALGORITHMS", "DTYPES", "DEVICES", "LADDER"}
 RECORDS = "hpcmm.model"
-DESCRIBING = {"describe", "resources", "state", "survey", "simd_paths"}  # functions that no time depends on
-DESCRIPTIVE = {"change", "source", "deterministic", "arithmetic", "slow", "path", "library", "geometry"}  # of a variant
+UNTIMED_FUNCTIONS = {"describe", "resources", "state", "survey", "simd_paths"}  # no time depends on them
+# fields of a variant that no time depends on
+UNTIMED_FIELDS = {"change", "source", "deterministic", "arithmetic", "slow", "path", "library", "geometry"}
 MEASURING = [("hpcmm.bench.measure", name) for name in ("measure_point", "Problem", "draw_inputs")]
 
-Name = tuple[str, str]  # of a module, and of what it defines
+Name = tuple[str, str]  # module, and name of a definition in it
 
 
 def digest(value: Any) -> str:
-    """Return a text that changes with a value of JSON's types or records, the same in every process."""
+    """Return a digest of a value of JSON types and records, the same in every process."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=dataclasses.asdict).encode()).hexdigest()
 
 
 def forget() -> None:
-    """Forget what was read so far; sources may have changed since."""
+    """Clear the caches of what was read; sources may have changed since."""
     for each in (_file_text, _definition, versions):
         each.cache_clear()
     _digests.clear()
 
 
-_digests: dict[tuple, str] = {}  # of tasks and algorithms, which many points share
+_digests: dict[tuple, str] = {}  # of tasks and algorithms, because many points share them
 
 
 def of_point(point: Point, measuring: Measuring, transport: str, share_gpu: bool) -> str:
@@ -65,9 +66,9 @@ def of_point(point: Point, measuring: Measuring, transport: str, share_gpu: bool
     point : Point
     measuring : Measuring
     transport : str
-        The config's choice; it counts where ranks exchange anything.
+        The config's choice; it counts for algorithms other than the textbook's.
     share_gpu : bool
-        It counts where several ranks may share one.
+        It counts for several ranks on GPUs.
     """
     task = task_of(point)
     device = DEVICES[task.variant.device]
@@ -83,8 +84,8 @@ def of_point(point: Point, measuring: Measuring, transport: str, share_gpu: bool
 
 
 def of_task(task: Task) -> str:
-    """Return a digest of what prepares, launches, times and judges a task."""
-    # records are told apart by identity, as comparing them takes longer than all the rest
+    """Return a digest of the code that prepares, launches, times and checks a task."""
+    # the key has the identities of records: comparing them would take longer than everything else
     key = (id(task.operation), id(task.variant), task.dtype)
     if key not in _digests:
         _digests[key] = _of_task(task.operation, task.variant, task.element)
@@ -98,14 +99,14 @@ def _of_task(operation: Operation, variant: Variant, element: DType) -> str:
     roots += [defined(type(geometry))] if geometry else []
     helpers = sorted(kernels.FOLDER.glob("*" + DEVICES[variant.device].suffix))
     parts = [
-        {f.name: getattr(variant, f.name) for f in dataclasses.fields(variant) if f.name not in DESCRIPTIVE},
+        {f.name: getattr(variant, f.name) for f in dataclasses.fields(variant) if f.name not in UNTIMED_FIELDS},
         dataclasses.asdict(geometry) if dataclasses.is_dataclass(geometry) else None,
         [bound(each) for each in functions],
         [element.name, element.c_of(variant.device), element.accumulator, element.truth],
         operation.macros.get(variant.device, {}),
         [dataclasses.asdict(operand) for operand in operation.operands],
         of_source(operation, variant),
-        [without_comments(each.read_text()) for each in helpers],  # what empties caches and keeps a device busy
+        [without_comments(each.read_text()) for each in helpers],  # kernels that empty caches or keep a device busy
         of_code(roots),
     ]
     return digest(parts)
@@ -125,7 +126,7 @@ def of_algorithm(algorithm: Algorithm) -> str:
 def of_source(operation: Operation, variant: Variant) -> str:
     """Return a digest of a variant's source and headers without comments; empty for a library.
 
-    The instructions that ``HPCMM_SIMD`` asks for count where the source reads it.
+    The instructions that ``HPCMM_SIMD`` selects count if the source reads the variable.
     """
     if variant.baseline:
         return ""
@@ -136,7 +137,7 @@ def of_source(operation: Operation, variant: Variant) -> str:
 
 
 def without_comments(source: str) -> str:
-    """Return C or CUDA without comments, and with one blank for each space between words.
+    """Return C or CUDA without comments, with each run of white space as one blank.
 
     >>> without_comments('int a; // one\\nchar *s = "//"; /* two */')
     'int a; char *s = "//";'
@@ -148,7 +149,7 @@ def without_comments(source: str) -> str:
 
 @functools.cache
 def versions(packages: tuple[str, ...]) -> dict[str, str]:
-    """Return the versions of those packages that are installed."""
+    """Return the versions of the installed packages among ``packages``."""
     found = {}
     for name in packages:
         try:
@@ -159,13 +160,13 @@ def versions(packages: tuple[str, ...]) -> dict[str, str]:
 
 
 def defined(value: Callable) -> Name:
-    """Return where a function or class is defined; of a partial, its function."""
+    """Return the module and name of a function or class; for a partial, of its function."""
     value = value.func if isinstance(value, functools.partial) else value
     return value.__module__, value.__qualname__.partition(".")[0]
 
 
 def bound(value: Callable | None) -> list:
-    """Return what a partial binds."""
+    """Return the arguments that a partial binds."""
     return [list(value.args), value.keywords] if isinstance(value, functools.partial) else []
 
 
@@ -173,12 +174,12 @@ def bound(value: Callable | None) -> list:
 
 
 def of_code(roots: Iterable[Name]) -> str:
-    """Return a digest of definitions and of all of this package that they refer to by name."""
+    """Return a digest of definitions and of everything in this package that they refer to by name."""
     found: dict[Name, str] = {}
     waiting = list(roots)
     while waiting:
         name = waiting.pop()
-        if name in found or name[0] == RECORDS or name[1] in TABLES | DESCRIBING:
+        if name in found or name[0] == RECORDS or name[1] in TABLES | UNTIMED_FUNCTIONS:
             continue
         found[name], references = _definition(*name)
         waiting += references
@@ -187,7 +188,7 @@ def of_code(roots: Iterable[Name]) -> str:
 
 @functools.cache
 def _definition(module: str, name: str) -> tuple[str, tuple[Name, ...]]:
-    """Return a definition as a text, and what it refers to; nothing of what is defined elsewhere."""
+    """Return a definition as text, and the names that it refers to; the text of an imported name is empty."""
     own, imported = _module(module)
     if name in imported and name not in own:
         return "", (imported[name],) if imported[name][1] else ()
@@ -201,7 +202,7 @@ def _definition(module: str, name: str) -> tuple[str, tuple[Name, ...]]:
 
 
 def _module(module: str) -> tuple[dict[str, tuple], dict[str, Name]]:
-    """Return what a module defines, and what it imports of this package: name to (module, name or nothing)."""
+    """Return a module's definitions, and its imports from this package: name to (module, name or empty)."""
     definitions, imports = _parsed(_file_text(module))
     imported = {}
     for name, (source, original) in imports.items():
@@ -213,9 +214,9 @@ def _module(module: str) -> tuple[dict[str, tuple], dict[str, Name]]:
 
 @functools.cache
 def _parsed(text: str) -> tuple[dict[str, tuple], dict[str, Name]]:
-    """Return what a text defines at its top level, and what it imports of this package wherever it does.
+    """Return the definitions at the top level of a text, and all its imports from this package.
 
-    Of each definition: a text without what does not count, and the names and attributes of names in it.
+    A definition is its text without the parts that do not count, with the names and the attributes of names in it.
     """
     tree = ast.parse(text)
     imports = {
@@ -233,7 +234,7 @@ def _parsed(text: str) -> tuple[dict[str, tuple], dict[str, Name]]:
             defines = [each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
         else:
             continue
-        bare = Bare().visit(node)
+        bare = Timed().visit(node)
         if bare is None:
             continue
         names = dict.fromkeys(each.id for each in ast.walk(bare) if isinstance(each, ast.Name))
@@ -248,7 +249,7 @@ def _parsed(text: str) -> tuple[dict[str, tuple], dict[str, Name]]:
 
 @functools.cache
 def _file_text(module: str) -> str:
-    """Return the source of a module: of this package under ``PACKAGE``, of an extension from where it was loaded."""
+    """Return the source of a module: under ``PACKAGE`` for this package, from its own file for an extension."""
     if module.partition(".")[0] != "hpcmm":
         return Path(inspect.getfile(sys.modules[module])).read_text()
     path = _path(module)
@@ -259,11 +260,11 @@ def _path(module: str) -> Path:
     return PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py")
 
 
-class Bare(ast.NodeTransformer):
-    """Removes docstrings, annotations, messages of errors, and functions that only describe."""
+class Timed(ast.NodeTransformer):
+    """Removes docstrings, annotations, error messages, and functions without effect on times."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST | None:
-        if node.name in DESCRIBING:
+        if node.name in UNTIMED_FUNCTIONS:
             return None
         for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
             argument.annotation = None
@@ -289,6 +290,6 @@ class Bare(ast.NodeTransformer):
 
 
 def of_profile(points: Iterable[Point], cache: str, seed: int) -> str:
-    """Return what changes when a profile has to be taken again."""
+    """Return a digest that changes when a profile has to be taken again."""
     points = list(points)
     return digest([[point.key for point in points], [of_task(task_of(point)) for point in points], cache, seed])

@@ -1,7 +1,7 @@
-"""From the experiment's config to batches of points, with what each should take and when it has to run again.
+"""From an experiment's config to batches of points, with their expected times and fingerprints.
 
-The plan depends on the planner's machine in one way only: batches that cannot run there are left out, each with
-its reason.
+The plan depends on the planning machine in one way only: batches that cannot run there are left out, each with a
+reason.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hpcmm.backends import ANY, Machine
 from hpcmm.devices import DEVICES
 from hpcmm.experiment import extensions, fingerprint
 from hpcmm.experiment.config import ConfigError, Sweep, validated
-from hpcmm.experiment.durations import STARTUP_SECONDS, placing_seconds, point_seconds
+from hpcmm.experiment.durations import STARTUP_SECONDS, input_seconds, point_seconds
 from hpcmm.experiment.fingerprint import digest, of_point, of_profile
 from hpcmm.model import TEXTBOOK, Batch, Measuring, Point, Variant, spread_name
 from hpcmm.operations import OPERATIONS
@@ -28,12 +28,12 @@ from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.memory import GIB, largest_need
 
-MOST_HOURS = 720  # that a point may be planned to take at most
+MOST_HOURS = 720  # upper limit of a point's expected time
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Every batch of an experiment, and why some of them are left out (batch name to reason)."""
+    """All batches of an experiment, and the reasons why some are left out, by the batch's name."""
 
     batches: tuple[Batch, ...]
     left_out: Mapping[str, str]
@@ -57,7 +57,7 @@ class Plan:
         return digest(dataclasses.asdict(self))
 
     def omitted(self) -> list[dict[str, Any]]:
-        """Rows for the store's group of that name."""
+        """Return the rows of the group ``omitted`` of the timings file."""
         rows = dict.fromkeys(
             (batch.sweep, spread_name(point.variant, point.algorithm), batch.ranks, self.left_out[batch.name])
             for batch in self.batches
@@ -68,10 +68,10 @@ class Plan:
 
     @property
     def profiled(self) -> dict[str, tuple[Point, ...]]:
-        """What Nsight Compute is to look at, by operation; empty unless the config asks for it.
+        """The points to profile with Nsight Compute, by operation; empty unless the config has ``profile: true``.
 
-        It is the floating-point part of the sweep with the most GPU variants, on one GPU at its largest size.
-        Of operations that have their kernels in common it looks at the first.
+        These are the floating-point points of the sweep with the most GPU variants, on one GPU at its largest size.
+        Of operations with the same kernels, the first is profiled.
         """
         found = {}
         for operation in OPERATIONS if self.config.get("profile") else ():
@@ -87,7 +87,8 @@ class Plan:
             if points:
                 largest = max((point.shape for point in points), key=math.prod)
                 chosen = [point for point in points if point.shape == largest]
-                found[operation] = tuple(sorted(chosen, key=lambda point: point.dtype))  # which share their inputs
+                # points of one dtype share their inputs
+                found[operation] = tuple(sorted(chosen, key=lambda point: point.dtype))
         return found
 
     def points_to_profile(self, operation: str) -> tuple[Point, ...]:
@@ -97,11 +98,11 @@ class Plan:
         return profiled[operation]
 
     def profile_fingerprint(self, operation: str) -> str:
-        """What changes when a profile has to be taken again."""
+        """Return a digest that changes when a profile has to be taken again."""
         return of_profile(self.points_to_profile(operation), self.measuring.cache, self.measuring.seed)
 
     def unprofiled(self) -> list[dict[str, str]]:
-        """Rows for the store's group of that name: operations that are not to be profiled, and why."""
+        """Return the rows of the group ``unprofiled`` of the timings file: operations without a profile, and why."""
         rows, profiled = [], self.profiled
         for operation in dict.fromkeys(batch.operation for batch in self.batches):
             of_operation = [batch for batch in self.batches if batch.operation == operation]
@@ -110,9 +111,9 @@ class Plan:
             reasons.append("no GPU variant is measured in floating point on one rank")
             shared = [other for other in profiled if OPERATIONS[other].kernels == OPERATIONS[operation].kernels]
             if shared:
-                reasons = [f"the kernels are those of {shared[0]}"]
+                reasons = [f"same kernels as {shared[0]}"]
             if not self.config.get("profile"):
-                reasons = ["not asked for: make profile, or --config profile=true"]
+                reasons = ["not requested: run make profile, or set --config profile=true"]
             if operation not in profiled:
                 rows.append({"operation": operation, "reason": reasons[0]})
         return rows
@@ -143,7 +144,7 @@ def read(path: Path) -> Plan:
     Raises
     ------
     ConfigError
-        If there is none, or one of another version, or one that is damaged.
+        If the file is missing, damaged, or of another version.
     """
     try:
         entry = json.loads(path.read_text(encoding="utf-8"))
@@ -175,14 +176,14 @@ def make(config: Mapping[str, Any], machine: Machine = ANY) -> Plan:
     Parameters
     ----------
     config : mapping
-        What config.yaml holds.
+        Contents of config.yaml.
     machine : Machine
-        Where it is to run; by default a cluster that has all that the config asks for.
+        The machine of the run; by default a cluster with all devices of the config.
 
     Raises
     ------
     ConfigError
-        With everything that is wrong.
+        With all problems.
     """
     fingerprint.forget()
     extensions.load_named(config)
@@ -215,11 +216,11 @@ def make(config: Mapping[str, Any], machine: Machine = ANY) -> Plan:
 def reason_to_leave_out(batch: Batch, backends: str, share_gpu: bool, machine: Machine) -> str:
     """Return why a batch is not measured; empty if it is.
 
-    ``backends`` says which devices to measure, ``machine`` what can run. What cannot run is left out in any case.
-    More CPU ranks than cores can run, but share cores: only ``auto`` leaves them out.
+    ``backends`` selects the devices; ``machine`` determines which batches can run. More CPU ranks than cores can run,
+    but share cores: only ``auto`` leaves them out.
     """
     if backends not in ("auto", batch.device):
-        return f"the config asks for backends: {backends}"
+        return f"the config has backends: {backends}"
     if machine.missing.get(batch.device):
         return machine.missing[batch.device]
     count = machine.count.get(batch.device, batch.ranks)
@@ -229,7 +230,7 @@ def reason_to_leave_out(batch: Batch, backends: str, share_gpu: bool, machine: M
     if not accelerator and batch.ranks > count and backends == "auto":
         return (
             f"{batch.ranks} ranks need a core each and this machine has {count} "
-            f"(backends: {batch.device} measures all the same)"
+            f"(backends: {batch.device} measures it anyway)"
         )
     operation = OPERATIONS[batch.operation]
     for algorithm in (algorithm_of(operation, name) for name in {point.algorithm for point in batch.points}):
@@ -239,9 +240,9 @@ def reason_to_leave_out(batch: Batch, backends: str, share_gpu: bool, machine: M
 
 
 def too_large(planned: Plan, machine: Machine) -> dict[Point, str]:
-    """Return the points that do not fit into a machine's memory, each with what it needs.
+    """Return the points that do not fit into a machine's memory, each with a reason.
 
-    A job finds out by itself what is free, and leaves these out; this tells before.
+    A job checks the free memory itself and leaves these points out; this function reports them in advance.
     """
     found = {}
     for batch in planned.to_measure:
@@ -260,7 +261,7 @@ def too_large(planned: Plan, machine: Machine) -> dict[Point, str]:
 
 
 def too_long(place: str, batches: Sequence[Batch]) -> list[str]:
-    """The problem of a sweep whose longest point may take more than ``MOST_HOURS``."""
+    """Return the problem of a sweep whose longest point may exceed ``MOST_HOURS``, or nothing."""
     points = [each for batch in batches for each in zip(batch.predicted, batch.points, strict=True)]
     seconds, point = max(points, key=lambda each: each[0], default=(0.0, None))
     if seconds <= 3600 * MOST_HOURS:
@@ -274,12 +275,12 @@ def too_long(place: str, batches: Sequence[Batch]) -> list[str]:
 def sweep_batches(
     name: str, sweep: Sweep, measuring: Measuring, transport: str, share_gpu: bool, longest: float
 ) -> Iterator[Batch]:
-    """Plan a sweep: for each device and number of ranks a batch, or several where it would take too long."""
+    """Plan a sweep: one batch per device and number of ranks, or several if one would take too long."""
     operation, entry = sweep.operation, sweep.entry
     problems = itertools.product(sweep.shapes, sweep.dtypes, dict.fromkeys([*entry.get("pinned", []), True]))
     order = {problem: i for i, problem in enumerate(problems)}
     devices = dict.fromkeys(variant.device for variant in sweep.variants)
-    packages = sorted({algorithm.package for algorithm in sweep.algorithms})  # what may be missing has jobs of its own
+    packages = sorted({algorithm.package for algorithm in sweep.algorithms})  # an optional package has its own jobs
     for device, ranks in itertools.product(devices, entry.get("ranks", [1])):
         parts: list[list[tuple[Point, float]]] = []
         for package in packages:
@@ -311,7 +312,7 @@ def sweep_batches(
 
 
 def variant_points(sweep: Sweep, variant: Variant, algorithm: Algorithm, ranks: int) -> list[Point]:
-    """The points of a variant on a number of ranks: its shapes in its types, with each value of what it can vary."""
+    """Return a variant's points on a number of ranks: all shapes, dtypes, tiles and kinds of host memory."""
     place, entry, operation = sweep.place, sweep.entry, sweep.operation
     own = [dtype for dtype in sweep.dtypes if dtype in operation.dtypes_of(variant)]
     tiles = [tile for tile in entry.get("tiles", variant.tiles[-1:]) if tile in variant.tiles] if variant.tiles else [0]
@@ -323,53 +324,53 @@ def variant_points(sweep: Sweep, variant: Variant, algorithm: Algorithm, ranks: 
         )
     ]
     if variant.exact and not entry.get("allow_fail", False):
-        even = [point for point in points if comes_out_even(point)]
-        if "variants" in entry and even != points:
-            refuse_ragged(place, next(point for point in points if point not in even))
-        points = even
+        divisible = [point for point in points if divides_into_tiles(point)]
+        if "variants" in entry and divisible != points:
+            refuse_remainder(place, next(point for point in points if point not in divisible))
+        points = divisible
     return points
 
 
 def problem_of(point: Point) -> tuple:
-    """What points of a sweep that share their inputs have in common."""
+    """Return the properties of a point that determine its inputs."""
     return point.shape, point.dtype, point.page_locked
 
 
 def split(points: Sequence[Point], measuring: Measuring, longest: float) -> Iterator[list[tuple[Point, float]]]:
-    """Divide points into parts that should take at most ``longest`` seconds, each point with its own.
+    """Divide points into parts of at most ``longest`` expected seconds; yield each point with its seconds.
 
-    A problem is divided only if it is longer than a job may be: its inputs are drawn again in each part.
+    Points with the same inputs are divided only if they exceed ``longest``: each part draws the inputs again.
     """
     part: list[tuple[Point, float]] = []
     total = STARTUP_SECONDS
     for _, group in itertools.groupby(points, problem_of):
         members = list(group)
-        placing = placing_seconds(members[0])
+        drawing = input_seconds(members[0])
         times = [point_seconds(point, measuring) for point in members]
-        whole = placing + sum(times)
+        whole = drawing + sum(times)
         for i, (point, seconds) in enumerate(zip(members, times, strict=True)):
             if i == 0:
-                seconds += placing
+                seconds += drawing
             undivided = i == 0 and STARTUP_SECONDS + whole <= longest
             if part and total + (whole if undivided else seconds) > longest:
                 yield part
                 part, total = [], STARTUP_SECONDS
-                seconds += placing * (i > 0)
+                seconds += drawing * (i > 0)
             part.append((point, seconds))
             total += seconds
     if part:
         yield part
 
 
-def comes_out_even(point: Point) -> bool:
-    """Whether the tile divides every dimension, on every rank."""
+def divides_into_tiles(point: Point) -> bool:
+    """Return whether the tile divides every dimension, on every rank."""
     return all(size % point.tile == 0 for size in point.shape) and point.shape[0] % (point.tile * point.ranks) == 0
 
 
-def refuse_ragged(place: str, point: Point) -> NoReturn:
-    """Refuse a size that its variant would get wrong."""
+def refuse_remainder(place: str, point: Point) -> NoReturn:
+    """Raise an error for a size at which the variant computes wrong results."""
     shape = "x".join(map(str, point.shape))
     raise ConfigError(
-        f"{place}: {point.variant} needs multiples of its tile, {point.tile}, on each rank; {shape} on "
-        f"{point.ranks} is none: leave it out, or set allow_fail: true to see it FAIL"
+        f"{place}: {point.variant} needs sizes that its tile divides on each rank; {point.tile} does not divide "
+        f"{shape} on {point.ranks} ranks; leave this size out, or set allow_fail: true to see it FAIL"
     )

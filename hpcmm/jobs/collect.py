@@ -1,4 +1,4 @@
-"""Merge the results of all jobs of a plan into one file, with what was left out and what failed."""
+"""Merge the results of all jobs of a plan into one file, with the points that were left out or failed."""
 
 import argparse
 import os
@@ -14,7 +14,7 @@ from hpcmm.model import Batch, HpcmmError, spread_name
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        description=__doc__, epilog="Exit status: 0, or 1 if a job failed; the file has the rest all the same."
+        description=__doc__, epilog="Exit status: 0, or 1 if a job failed; the file then has all other points."
     )
     parser.add_argument("--results", type=Path, required=True, help="folder with plan.json, raw/, profiles/ and logs/")
     parser.add_argument("--output", type=Path, required=True, help="HDF5 file to write")
@@ -30,10 +30,10 @@ def main() -> int:
 
 
 def collect(planned: plan.Plan, results: Path, target: Path) -> list[str]:
-    """Write all finished points of a plan into one file; what failed goes into ``omitted`` with its reason.
+    """Write all finished points of a plan into one file; failed ones go into ``omitted`` with a reason.
 
-    Finished points of a job that failed are included. If anything failed, the file is dated before its inputs:
-    the next run of the workflow then makes it anew, even if its plan no longer has the job that failed.
+    Finished points of a failed job are included. If anything failed, the file gets an older date than its inputs. The
+    next run of the workflow then makes it again, even if its plan no longer has the failed job.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def salvaged(results: Path, batch: Batch) -> tuple[list[store.Groups], dict[str,
         return [], dict.fromkeys(batch.fingerprints, str(error))
     names = {fingerprint: point.name for fingerprint, point in zip(batch.fingerprints, batch.points, strict=True)}
     if output.exists():
-        ending = f"{output} is of other code or another way of measuring; delete it and run again"
+        ending = f"{output} was measured with other code or settings; delete it and run again"
     else:
         ending = f"{batch.name}: {why_it_ended(results, batch.name)}"
     return [groups], {each: f"{names[each]}: {reason}" if reason else ending for each, reason in failed.items()}

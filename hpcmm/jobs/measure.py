@@ -6,8 +6,8 @@ import signal
 import sys
 from pathlib import Path
 
-# The variant and the baseline take turns in one process. Idle threads of the one's pool must sleep
-# at once instead of spinning on the cores that the other is measured on; both read this when loaded.
+# The variant and the baseline take turns in one process. Idle threads of one pool must sleep at once, not spin on the
+# cores of the other. The libraries read these variables when they are loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
@@ -28,17 +28,17 @@ def main() -> None:
         metavar="SECONDS",
         type=float,
         default=300,
-        help="what a point may take beyond what the plan predicts, before all ranks are ended (default: 300)",
+        help="time that a point may exceed its expected time before all ranks are ended (default: 300)",
     )
     arguments = parser.parse_args()
     try:
         comm = world.world()
-        # what Slurm sends before it kills: rank 0 has the time to say so in the journal, and ends the others
+        # Slurm sends SIGTERM before SIGKILL: rank 0 records it in the journal and ends the other ranks
         signal.signal(signal.SIGTERM, signal.SIG_IGN if comm.rank else lambda *_: sys.exit(143))
         planned = plan.read(arguments.plan)
         batch = planned.batch(arguments.batch)
         if comm.size != batch.ranks:
-            raise ConfigError(f"batch {batch.name} wants {batch.ranks} ranks, but MPI started {comm.size}")
+            raise ConfigError(f"batch {batch.name} needs {batch.ranks} ranks, but MPI started {comm.size}")
         with world.Watchdog(comm, arguments.patience) as watchdog:
             missing = measure_batch(
                 comm,
@@ -57,7 +57,7 @@ def main() -> None:
             points = "\n  ".join(missing)
             print(
                 f"hpcmm: error: {batch.name}: {len(missing)} of {len(batch.points)} points could not be measured:\n"
-                f"  {points}\nThe others are kept: start it again to try these once more.",
+                f"  {points}\nThe other points are kept; run again to retry these.",
                 file=sys.stderr,
             )
         sys.exit(1)

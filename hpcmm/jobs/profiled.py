@@ -27,9 +27,9 @@ def main() -> None:
         backend = open_backend("cuda", world.threads_per_rank(comm), world.local_rank(comm), planned.share_gpu)
         provenance = describe_ranks(comm, backend) | {"config": dict(planned.config)}
         verdicts = run_for_profiler(comm, backend, points, planned.measuring)
-        told = {"provenance": provenance, "verdicts": [dataclasses.asdict(verdict) for verdict in verdicts]}
+        record = {"provenance": provenance, "verdicts": [dataclasses.asdict(verdict) for verdict in verdicts]}
         with store.replacing(arguments.output) as temporary:
-            temporary.write_text(json.dumps(told))
+            temporary.write_text(json.dumps(record))
     except HpcmmError as error:
         world.abort(f"profile of {arguments.operation}: {error}")
 

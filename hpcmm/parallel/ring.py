@@ -27,8 +27,8 @@ class Ring(RowsInPlace):
         self.scatter_rows("B", self.terms, self.b)
         self.transport.share("B", self.b)
         largest = self.terms.blocks[0][1]
-        count = 2 if self.comm.size > 2 else self.comm.size - 1
-        self.buffers = [self.backend.empty((largest, n), self.dtype) for _ in range(count)]
+        room = 2 if self.comm.size > 2 else self.comm.size - 1
+        self.buffers = [self.backend.empty((largest, n), self.dtype) for _ in range(room)]
 
     def receive_buffers(self) -> list:
         return self.buffers
