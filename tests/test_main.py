@@ -27,7 +27,7 @@ from hpcmm.bench import journal
 from hpcmm.bench import status as tool_status
 from hpcmm.bench.journal import Journal
 from hpcmm.cli import doctor
-from hpcmm.cli.doctor import SECONDS, SIZES, Check, check_ranks, combine
+from hpcmm.cli.doctor import SECONDS, SIZE_VARIABLES, Check, check_ranks, combine
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import merge_into
 from hpcmm.experiment.durations import rounded_duration
@@ -36,7 +36,7 @@ from hpcmm.model import Point
 ROOT = Path(__file__).parents[1]
 PROGRAMS = Path(__file__).parent / "mpi_programs"
 COMMANDS = ("init", "plan", "status", "report", "merge", "compare", "doctor")
-ALONE = {name: value for name, value in os.environ.items() if name not in SIZES}
+ALONE = {name: value for name, value in os.environ.items() if name not in SIZE_VARIABLES}
 
 
 def hpcmm(*arguments, folder: Path | None = None, **environment: str) -> subprocess.CompletedProcess:
