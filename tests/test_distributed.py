@@ -32,13 +32,13 @@ from hpcmm.parallel.schedules import (
     TILE,
     block_rows,
     column_panels,
+    consecutive,
     divisions,
     grid,
     growth,
     panels,
     panels_of,
     partners,
-    runs,
     tilings,
 )
 from hpcmm.parallel.transports.base import Transport
@@ -311,7 +311,7 @@ def test_between_cuts_at_powers_of_two_shares_lie_together(size):
     for rank in range(size):
         order = [rank, *(source for source, _ in partners(rank, size))]
         for power in (1, 2, 4, 8):
-            assert len(runs(order[:power])) == len(runs(order[power : 2 * power] or [0])) == 1
+            assert len(consecutive(order[:power])) == len(consecutive(order[power : 2 * power] or [0])) == 1
 
 
 @pytest.mark.parametrize("ranks", [1, 3, 4])
