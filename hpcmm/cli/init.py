@@ -60,7 +60,7 @@ def write(folder: Path) -> None:
     """
     present = [name for name in CONTENT if (folder / name).exists()]
     if present:
-        raise HpcmmError(f"{folder}: {', '.join(present)} exist already; give another folder, or remove them")
+        raise HpcmmError(f"{folder}: exists already: {', '.join(present)}; give another folder, or remove them")
     folder.mkdir(parents=True, exist_ok=True)
     for name in CONTENT:
         source = shipped() / name

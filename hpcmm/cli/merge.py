@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     store.merge(arguments.timings, arguments.output, single=arguments.single)
     groups = store.read(arguments.output)
     points, runs = point_count(groups), len(groups["runs"]["batch"])
-    print(f"{arguments.output}: {points} points of {runs} runs; {before - points} were in several files")
+    print(f"{arguments.output}: {points} points of {runs} runs; duplicates left out: {before - points}")
     return 0
 
 

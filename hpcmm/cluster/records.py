@@ -103,7 +103,7 @@ def parse(path: Path) -> Record:
 
 
 def submitted(record: Record, job: str) -> bool:
-    """Store Slurm's job number; return False if the record is gone because a later start cancelled the job."""
+    """Store Slurm's job number; return False if another start of the workflow has removed the record."""
     with locked():
         if not (FOLDER / record.token).exists():
             return False

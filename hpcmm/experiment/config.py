@@ -280,7 +280,7 @@ def unique_items(validator: Any, wanted: bool, instance: Any, schema: Any) -> It
             seen.add(text)
 
 
-# JSON Schema accepts 64.0 as an integer, but Python does not accept it as a length. YAML's .inf is no valid limit.
+# JSON Schema accepts 64.0 as an integer, but Python refuses it as a length. YAML's .inf is refused, too.
 Validator = jsonschema.validators.extend(
     jsonschema.Draft202012Validator,
     validators={"uniqueItems": unique_items},
@@ -408,7 +408,7 @@ def combined_problems(
         if not set(dtypes) & set(own):
             problems += unknown(f"{place}.variants: a type of {variant.name}", dtypes[:1], own)
     widths = sorted({width for variant in variants for width in variant.tiles})
-    allowed = widths or ["none, as no variant of this sweep has tiles"]
+    allowed = widths or ["none, because no variant of this sweep has tiles"]
     return problems + unknown(f"{place}.tiles", entry.get("tiles", []), allowed)
 
 

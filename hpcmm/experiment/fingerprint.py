@@ -234,7 +234,7 @@ def _parsed(text: str) -> tuple[dict[str, tuple], dict[str, Name]]:
             defines = [each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
         else:
             continue
-        bare = Timed().visit(node)
+        bare = StripUntimed().visit(node)
         if bare is None:
             continue
         names = dict.fromkeys(each.id for each in ast.walk(bare) if isinstance(each, ast.Name))
@@ -260,8 +260,8 @@ def _path(module: str) -> Path:
     return PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py")
 
 
-class Timed(ast.NodeTransformer):
-    """Removes docstrings, annotations, error messages, and functions without effect on times."""
+class StripUntimed(ast.NodeTransformer):
+    """Remove docstrings, annotations, error messages, and functions without effect on times."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST | None:
         if node.name in UNTIMED_FUNCTIONS:

@@ -1,6 +1,6 @@
 """Test whether MPI accepts device memory: ``mpiexec -n 2 python -m hpcmm.parallel.device_memory``.
 
-It runs in separate processes, because an MPI that does not may crash.
+It runs in separate processes, because an MPI library without CUDA support may crash.
 """
 
 import numpy as np

@@ -46,7 +46,7 @@ class Distribution:
     inputs : mapping of str to ndarray, or None
         The whole input arrays on rank 0; None on other ranks.
     pinned : bool
-        Whether host memory is page-locked, where the device has memory of its own.
+        Whether host memory is page-locked, if the device has its own memory.
     transport : Transport
         Moves arrays between the ranks, for algorithms that exchange arrays.
     """

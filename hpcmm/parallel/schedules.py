@@ -138,7 +138,7 @@ def cuts(length: int, most: int) -> list[tuple[int, int]]:
 
 
 def column_panels(columns: int, most: int) -> list[tuple[int, int]]:
-    """Return the first column and width of at most ``most`` panels, none of them too narrow to fill a GPU."""
+    """Return the first column and width of at most ``most`` panels, fewer if they would be too narrow."""
     return cuts(columns, min(most, max(1, columns // PANEL_COLUMNS)))
 
 
