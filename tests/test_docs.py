@@ -258,9 +258,8 @@ def test_commands_in_the_text_exist(path):
 
 
 def test_messages_in_the_page_on_troubleshooting_are_those_of_the_code():
-    sources = "".join(
-        path.read_text("utf-8") for folder in ("hpcmm", "jobs") for path in ROOT.glob(f"{folder}/**/*.py")
-    )
+    paths = [ROOT / "Snakefile", *(path for folder in ("hpcmm", "jobs") for path in ROOT.glob(f"{folder}/**/*.py"))]
+    sources = "".join(path.read_text("utf-8") for path in paths)
     sources = re.sub(r'"\s*\n\s*f?"', "", sources)  # a text over several lines
     for message in re.findall(r"^\| `?([^|]+?)`? \|", (DOCS / "troubleshooting.md").read_text("utf-8"), re.M)[2:]:
         if message not in FOREIGN:
