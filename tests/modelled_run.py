@@ -118,7 +118,7 @@ def resources(variant: Variant, point: Point) -> dict[str, float]:
     if variant.device == "cpu" or variant.baseline:
         return {}
     tile = point.tile
-    block = (tile, tile) if tile else (task_of(point).macros["BLOCK"], 1)
+    block = (tile, tile) if tile else (task_of(point).macros.get("BLOCK", 128), 1)
     registers = 40 if tile else 128
     resident = min(2048 // (block[0] * block[1]), 32, 65536 // (registers * block[0] * block[1]))
     return timings.kernel(timings.HOPPER, block, resident, registers=registers, shared_bytes=8 * tile**2)

@@ -316,9 +316,8 @@ def cases(operation, variant, dtype) -> list[tuple[tuple[int, ...], dict[str, fl
                 shapes += [(rows - 1, columns, 3 * depth - 3), (7 * rows, columns, 2 * depth)]
             products += [(shape, {"alpha": 1.5, "beta": 0.5}) for shape in shapes]
         return products
-    constants = Task(operation, variant, (), dtype).macros
-    threads = constants["BLOCK"]
-    block = threads * constants["PER_THREAD"]
+    threads = variant.geometry.block
+    block = threads * variant.geometry.per_thread
     lengths = [0, 1, 2, 33, block - 1, block, block + 1, 3 * block + 5]
     if operation.kernels == "reduction":
         lengths += [threads * block, threads * block + 1]
@@ -561,11 +560,11 @@ MUTANTS = [  # rung, what is replaced by what, what is said of it
     ("matmul/stream_k", "            done[tile] = 0;", "            ;", "wrong result"),
     ("matmul/stream_k", "block <= last; ++block", "block < last; ++block", "wrong result"),
     ("sum/sequential", "i < n", "i <= n", "read of 4 bytes out of bounds, at byte"),
-    ("sum/sequential", "values[t + s]", "values[t + 2 * s]", "index 128 out of bounds in line"),
+    ("sum/sequential", "values[t + s]", "values[t + 2 * s]", "out of bounds, of shared memory"),
     ("sum/sequential", "values[t] = i < n ?", "if (i < n) values[t] = i < n ?", "nothing has written"),
     ("sum/sequential", "s > 0", "s > 1", "wrong result"),
-    ("sum/sequential", "if (t == 0)", "if (t == BLOCK)", "wrong result"),
-    ("sum/divergent", "s < BLOCK", "s <= BLOCK", "index 128 out of bounds in line"),
+    ("sum/sequential", "if (t == 0)", "if (t == blockDim.x)", "wrong result"),
+    ("sum/divergent", "s < blockDim.x", "s <= blockDim.x", "out of bounds, of shared memory"),
     ("sum/divergent", "if (t % (2 * s) == 0)", "if (t % s == 0)", ""),
     ("minimum/sequential", ": identity", ": REAL(0)", "wrong result"),
     ("maximum/sequential", ": identity", ": REAL(0)", "wrong result"),
@@ -742,8 +741,8 @@ class Nvrtc:
         files = metadata.files("nvidia-cuda-nvrtc")
         self.library = ctypes.CDLL(str(next(f for f in files if re.search(r"libnvrtc\.so\.\d+$", str(f))).locate()))
 
-    def compile(self, text: str, options: list[str]) -> tuple[bool, str]:
-        """Return whether a text compiles, and the compiler's log."""
+    def compile(self, text: str, options: list[str]) -> tuple[bool, str, str]:
+        """Return whether a text compiles, the compiler's log, and the PTX."""
         program, size = ctypes.c_void_p(), ctypes.c_size_t()
         created = self.library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"rung.cu", 0, None, None)
         assert created == 0, f"nvrtcCreateProgram returned {created}"
@@ -752,8 +751,18 @@ class Nvrtc:
         self.library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
         log = ctypes.create_string_buffer(size.value)
         self.library.nvrtcGetProgramLog(program, log)
+        self.library.nvrtcGetPTXSize(program, ctypes.byref(size))
+        ptx = ctypes.create_string_buffer(0 if failed else size.value)
+        self.library.nvrtcGetPTX(program, ptx)
         self.library.nvrtcDestroyProgram(ctypes.byref(program))
-        return not failed, log.value.decode()
+        return not failed, log.value.decode(), ptx.value.decode()
+
+
+def instructions(ptx: str) -> str:
+    """Return PTX without target, comments, line numbers, debug sections and generated names."""
+    text = re.sub(r"//.*|\.(target|loc|file)\b.*|(?s:\.section.*)", "", ptx)
+    text = re.sub(r"_Z\w+|\$\w+", "name", text)
+    return "\n".join(line.strip() for line in text.splitlines() if line.strip())
 
 
 @functools.cache
@@ -769,7 +778,7 @@ def compiled(text: str, architecture: str, constants: tuple[str, ...]) -> dict[s
     """Registers, spills and shared bytes of the one kernel of a text; it must compile without a warning."""
     options = [f"--gpu-architecture={architecture}", "--std=c++17", "-lineinfo", "--ptxas-options=-v"]
     options += [INCLUDES, *constants]
-    works, log = nvrtc().compile(text, options)
+    works, log, ptx = nvrtc().compile(text, options)
     assert works, log
     assert not re.search("warning", log, re.IGNORECASE), log
     spills = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
@@ -781,6 +790,7 @@ def compiled(text: str, architecture: str, constants: tuple[str, ...]) -> dict[s
         "spill_stores": int(spills[2]),
         "spill_loads": int(spills[3]),
         "shared": int(shared[1]) if shared else 0,
+        "instructions": instructions(ptx),
     }
 
 
@@ -811,13 +821,38 @@ def usage(tmp_path_factory):
 @pytest.mark.parametrize(("name", "dtype", "tile"), BUILDS + OTHERS)
 def test_a_kernel_compiles_for_every_architecture_without_spills(compilations, usage, name, dtype, tile):
     for architecture in architectures_of(name):
-        takes = compilations[name, dtype, tile, architecture].result()
+        takes = dict(compilations[name, dtype, tile, architecture].result())
+        takes.pop("instructions")
         usage.append({"kernel": name, "dtype": dtype, "tile": tile, "architecture": architecture, **takes})
         spills = SPILLS.get((name, architecture), 0)
         assert max(takes["spill_stores"], takes["spill_loads"]) <= spills, f"{architecture}: {takes}"
         if name in RUNG_OF:  # more registers than a multiprocessor has would fail at the launch
-            threads = task_of(name, dtype, tile).macros.get("BLOCK") or tile**2
+            threads = task_of(name, dtype, tile).macros.get("BLOCK") or (tile**2 if tile else 128)
             assert -(-takes["registers"] // 8) * 8 * threads <= 65536, takes
+
+
+# Steps of a ladder: neighbours, and a rung that names another one as the one before it. A pitched variant is the same
+# kernel on another memory layout.
+STEPS = [
+    (f"{operation.name}/{before.name}", f"{operation.name}/{after.name}")
+    for operation in OPERATIONS.values()
+    for before, after in itertools.pairwise(v for o, v in RUNGS if o is operation)
+    if not after.pitched and set(operation.dtypes_of(before)) & set(operation.dtypes_of(after))
+] + [("matmul/tiled_padded", "matmul/tiled_unrolled")]
+
+
+@pytest.mark.parametrize(("before", "after"), STEPS, ids=lambda name: name.replace("/", "-"))
+def test_the_rungs_of_a_step_compile_to_different_code(compilations, before, after):
+    compared = 0
+    for one, other in itertools.product(compilations, repeat=2):
+        (_, dtype, tile, _), (_, other_dtype, other_tile, _) = one, other
+        if (one[0], other[0], dtype) == (before, after, other_dtype) and (
+            tile == other_tile or None in (tile, other_tile)
+        ):
+            codes = [compilations[each].result()["instructions"] for each in (one, other)]
+            assert codes[0] != codes[1], (one, other)
+            compared += 1
+    assert compared
 
 
 @pytest.mark.parametrize("choice", RUNG_OF["matmul/split_k"][1].geometry.choices, ids=str)

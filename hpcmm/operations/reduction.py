@@ -27,6 +27,9 @@ class Passes(Geometry):
         Limit of the grid; 0 for none.
     block : int
         Threads of a block; 128 as in 004 and in Harris.
+    block_constant : bool
+        Whether the block size is a compile-time constant of the source. Otherwise the block has ``block`` elements of
+        dynamic shared memory.
     one_launch : bool
         Whether the blocks combine their results themselves, in a single launch.
     """
@@ -34,9 +37,12 @@ class Passes(Geometry):
     per_thread: int = 1
     most_blocks: int = 0
     block: int = 128
+    block_constant: bool = True
     one_launch: bool = False
 
     def macros(self, task: Task) -> dict[str, int]:
+        if not self.block_constant:
+            return {}
         return {"BLOCK": self.block, "PER_THREAD": self.per_thread, "MAX_BLOCKS": self.most_blocks}
 
     def blocks(self, n: int) -> list[int]:
@@ -57,9 +63,10 @@ class Passes(Geometry):
         x, n, result, nothing = task.operation.arguments(task, arrays)
         launches = []
         counts = self.blocks(*task.shape)
+        shared_bytes = 0 if self.block_constant else self.block * task.element.itemsize
         for i, count in enumerate(counts):
             target = result if i == len(counts) - 1 else arrays[f"partial{i}"]
-            launches.append(Launch((count,), (self.block,), (x, n, target, nothing)))
+            launches.append(Launch((count,), (self.block,), (x, n, target, nothing), shared_bytes))
             x, n = target, np.uint64(count)
         return launches
 
@@ -88,24 +95,36 @@ LADDER = (  # the order here is the order of the rungs
         "cuda",
         "interleaved addressing by a modulo: warps diverge",
         source="004 kernel 1",
-        geometry=Passes(),
+        geometry=Passes(block_constant=False),
     ),
     Variant(
         "strided",
         "cuda",
         "interleaved addressing by a stride: bank conflicts",
         source="004 kernel 2",
-        geometry=Passes(),
+        geometry=Passes(block_constant=False),
     ),
     Variant(
         "sequential",
         "cuda",
         "the lower half of the threads takes in the upper half",
         source="004 kernel 3",
-        geometry=Passes(),
+        geometry=Passes(block_constant=False),
     ),
-    Variant("first_add", "cuda", "first combination while loading", source="004 kernel 4", geometry=Passes(2)),
-    Variant("last_warp", "cuda", "the last warp written out", source="004 kernel 5", geometry=Passes(2)),
+    Variant(
+        "first_add",
+        "cuda",
+        "first combination while loading",
+        source="004 kernel 4",
+        geometry=Passes(2, block_constant=False),
+    ),
+    Variant(
+        "last_warp",
+        "cuda",
+        "the last warp written out",
+        source="004 kernel 5",
+        geometry=Passes(2, block_constant=False),
+    ),
     Variant("unrolled", "cuda", "all steps written out", source="Harris kernel 6", geometry=Passes(2)),
     Variant(
         "several_per_thread",

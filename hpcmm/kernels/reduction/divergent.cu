@@ -3,17 +3,18 @@
 // A block combines its elements as a tree in shared memory; in step s each thread whose index is a
 // multiple of 2 s takes in its neighbour at distance s. Limit: the working threads lie scattered over
 // all warps, so every warp stays busy to the end with ever fewer of its lanes, and the modulo is a
-// slow integer operation. Each block leaves one partial result; the host launches again over those.
+// slow integer operation. The block size is known at run time only, here and up to last_warp, as in 004: a compiler that
+// knows it removes the modulo and unrolls the loop. Each block leaves one partial result; the host launches again over those.
 // Source: 004 unit 5, kernel 1.
 
 extern "C" __global__ void reduction(const REAL *x, size_t n, REAL *partial, REAL identity)
 {
-    __shared__ REAL values[BLOCK];
-    const int t = threadIdx.x;
-    const size_t i = (size_t)blockIdx.x * BLOCK + t;
+    extern __shared__ REAL values[];  // blockDim.x elements
+    const unsigned t = threadIdx.x;
+    const size_t i = (size_t)blockIdx.x * blockDim.x + t;
     values[t] = i < n ? x[i] : identity;
     __syncthreads();
-    for (int s = 1; s < BLOCK; s *= 2) {
+    for (unsigned s = 1; s < blockDim.x; s *= 2) {
         if (t % (2 * s) == 0)
             values[t] = COMBINE(values[t], values[t + s]);
         __syncthreads();

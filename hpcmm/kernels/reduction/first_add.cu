@@ -7,13 +7,13 @@
 
 extern "C" __global__ void reduction(const REAL *x, size_t n, REAL *partial, REAL identity)
 {
-    __shared__ REAL values[BLOCK];
-    const int t = threadIdx.x;
-    const size_t i = (size_t)blockIdx.x * (2 * BLOCK) + t;
-    const REAL first = i < n ? x[i] : identity, second = i + BLOCK < n ? x[i + BLOCK] : identity;
+    extern __shared__ REAL values[];  // blockDim.x elements
+    const unsigned t = threadIdx.x;
+    const size_t i = (size_t)blockIdx.x * (2 * blockDim.x) + t;
+    const REAL first = i < n ? x[i] : identity, second = i + blockDim.x < n ? x[i + blockDim.x] : identity;
     values[t] = COMBINE(first, second);
     __syncthreads();
-    for (int s = BLOCK / 2; s > 0; s /= 2) {
+    for (unsigned s = blockDim.x / 2; s > 0; s /= 2) {
         if (t < s)
             values[t] = COMBINE(values[t], values[t + s]);
         __syncthreads();

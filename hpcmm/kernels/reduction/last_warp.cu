@@ -3,10 +3,10 @@
 // From 32 working threads on, only one warp is left, and a barrier of the whole block is more than it
 // needs. Its six steps are written out without loop and test. The original counts on the lanes of a
 // warp running in step, which no GPU since Volta promises; here __syncwarp separates the reads of a
-// step from its writes. Limit: the steps before it are still a loop with barriers.
+// step from its writes. A block has at least 64 threads. Limit: the steps before it are still a loop with barriers.
 // Source: 004 unit 5, kernel 5.
 
-__device__ void step(volatile REAL *values, int t, int s)
+__device__ void step(volatile REAL *values, unsigned t, unsigned s)
 {
     const REAL value = COMBINE(values[t], values[t + s]);
     __syncwarp();
@@ -16,14 +16,13 @@ __device__ void step(volatile REAL *values, int t, int s)
 
 extern "C" __global__ void reduction(const REAL *x, size_t n, REAL *partial, REAL identity)
 {
-    static_assert(BLOCK >= 64, "the last warp takes in elements 32 to 63");
-    __shared__ REAL values[BLOCK];
-    const int t = threadIdx.x;
-    const size_t i = (size_t)blockIdx.x * (2 * BLOCK) + t;
-    const REAL first = i < n ? x[i] : identity, second = i + BLOCK < n ? x[i + BLOCK] : identity;
+    extern __shared__ REAL values[];  // blockDim.x elements
+    const unsigned t = threadIdx.x;
+    const size_t i = (size_t)blockIdx.x * (2 * blockDim.x) + t;
+    const REAL first = i < n ? x[i] : identity, second = i + blockDim.x < n ? x[i + blockDim.x] : identity;
     values[t] = COMBINE(first, second);
     __syncthreads();
-    for (int s = BLOCK / 2; s > 32; s /= 2) {
+    for (unsigned s = blockDim.x / 2; s > 32; s /= 2) {
         if (t < s)
             values[t] = COMBINE(values[t], values[t + s]);
         __syncthreads();

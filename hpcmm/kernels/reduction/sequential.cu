@@ -7,12 +7,12 @@
 
 extern "C" __global__ void reduction(const REAL *x, size_t n, REAL *partial, REAL identity)
 {
-    __shared__ REAL values[BLOCK];
-    const int t = threadIdx.x;
-    const size_t i = (size_t)blockIdx.x * BLOCK + t;
+    extern __shared__ REAL values[];  // blockDim.x elements
+    const unsigned t = threadIdx.x;
+    const size_t i = (size_t)blockIdx.x * blockDim.x + t;
     values[t] = i < n ? x[i] : identity;
     __syncthreads();
-    for (int s = BLOCK / 2; s > 0; s /= 2) {
+    for (unsigned s = blockDim.x / 2; s > 0; s /= 2) {
         if (t < s)
             values[t] = COMBINE(values[t], values[t + s]);
         __syncthreads();

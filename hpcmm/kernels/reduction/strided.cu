@@ -7,14 +7,14 @@
 
 extern "C" __global__ void reduction(const REAL *x, size_t n, REAL *partial, REAL identity)
 {
-    __shared__ REAL values[BLOCK];
-    const int t = threadIdx.x;
-    const size_t i = (size_t)blockIdx.x * BLOCK + t;
+    extern __shared__ REAL values[];  // blockDim.x elements
+    const unsigned t = threadIdx.x;
+    const size_t i = (size_t)blockIdx.x * blockDim.x + t;
     values[t] = i < n ? x[i] : identity;
     __syncthreads();
-    for (int s = 1; s < BLOCK; s *= 2) {
-        const int index = 2 * s * t;
-        if (index < BLOCK)
+    for (unsigned s = 1; s < blockDim.x; s *= 2) {
+        const unsigned index = 2 * s * t;
+        if (index < blockDim.x)
             values[index] = COMBINE(values[index], values[index + s]);
         __syncthreads();
     }

@@ -1,7 +1,7 @@
 // Reduction, GPU rung: all steps written out for a block size known at compile time.
 //
-// As last_warp, and the loop over the larger steps is gone too: a test on BLOCK costs nothing, because
-// the compiler decides it. Limit: two elements a thread are too little work to hide the latency of
+// Compared with last_warp, the block size is a compile-time constant: the loop over the larger steps is unrolled too,
+// and its tests on BLOCK cost nothing, because the compiler decides them. Limit: two elements a thread are too little work to hide the latency of
 // their loads.
 // Source: M. Harris, Optimizing Parallel Reduction in CUDA, kernel 6.
 
