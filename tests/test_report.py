@@ -308,13 +308,13 @@ def test_phase_table(built):
 def test_a_bar_of_phases_that_overlap_says_so(tmp_path):
     call = [[{"upload": 2.0, "kernel": 3.0, "download": 1.0, "total": 4.0}]] * 6
     staged = Point("matmul", "naive", (64,) * 3, "float32", 1, MATMUL, "staged")
-    for point, told in (
-        (staged, "; those of staged overlap, so that the call is shorter than the bar"),
+    for point, tail in (
+        (staged, "; phases of staged overlap, so the end-to-end time is shorter than the bar"),
         (product(), ""),
     ):
         path = timings.write(tmp_path / "timings.h5", {"one": [measurement(point, samples=call_samples(call))]})
         (series,) = analysis.series(analysis.measurements(store.read(path)))
-        assert [each.caption for each in figures.calls(series)] == [f"End-to-end time on the GPU by phases at 64{told}"]
+        assert [each.caption for each in figures.calls(series)] == [f"End-to-end time on the GPU by phase at 64{tail}"]
 
 
 def test_summary_and_conditions_are_on_top(built):
@@ -586,7 +586,7 @@ def test_an_empty_file_gives_a_page_that_says_so(tmp_path):
     store.merge([], tmp_path / "timings.h5", OMITTED)
     report.build(tmp_path / "timings.h5", tmp_path)
     found = Page(html_of(tmp_path))
-    assert "No measurements. timings.h5 holds no measured point" in found.text
+    assert "No measurements. timings.h5 has no measured point" in found.text
     assert "no CUDA device on this machine" in found.text
     assert found.charts == [] and 'id="vega"' not in html_of(tmp_path)
 
@@ -621,7 +621,7 @@ def test_figure_of_scaling_goes_from_rank_to_rank(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("names", "shown"), [(["ring", "resident"], ""), (["ring", "resident", "summa"], " of the fastest")]
+    ("names", "shown"), [(["ring", "resident"], ""), (["ring", "resident", "summa"], " of the fastest variants")]
 )
 def test_figure_of_scaling_shows_the_fastest_and_says_so(tmp_path, names, shown):
     rows = [over_ranks(n, (8.0 + i) / n, algorithm=name) for i, name in enumerate(names) for n in (1, 2)]
@@ -638,7 +638,7 @@ def test_table_of_scaling_keeps_types_together_and_has_no_empty_column(tmp_path)
     rows = [over_ranks(ranks, 8e-3 / ranks, dtype) for dtype in ("float64", "float32") for ranks in (2, 1, 4)]
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
     head, *lines = markdown_rows(tmp_path / "tables" / "size.scaling.md")
-    assert head == ["Scaling", "n", "Variant", "Ranks", "Kernel alone", "Speed-up", "Efficiency"]
+    assert head == ["Scaling", "n", "Variant", "Ranks", "Kernel alone", "Speedup", "Efficiency"]
     assert [line[2:4] for line in lines] == [
         *(["cublas, float32", "1"], ["", "2"], ["", "4"]),
         *(["cublas, float64", "1"], ["", "2"], ["", "4"]),
@@ -688,7 +688,7 @@ def test_predictions_say_whether_they_are_of_the_kernel_or_end_to_end(tmp_path):
     rows = [*spread("resident"), *spread("staged")]
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}, EXCHANGES), tmp_path)
     head, *lines = markdown_rows(tmp_path / "tables" / "size.predictions.md")
-    assert head == ["n", "Variant", "Of", "Type", "Ranks", "Measured", "Predicted", "Predicted over measured"]
+    assert head == ["n", "Variant", "Timed", "Type", "Ranks", "Measured", "Predicted", "Predicted over measured"]
     named = [("cublas staged", "end to end"), ("cublas resident", "kernel alone")]
     assert [(line[1], line[2]) for line in lines if line[1]] == named
     with (tmp_path / "tables" / "size.predictions.csv").open() as file:
@@ -792,32 +792,32 @@ def test_resource_tables(tmp_path):
         "Local memory": "0 B",
         "Block": "16 × 16",
         "Grid": "4 × 4 (4096)",
-        "Blocks an SM": "8 (computed: 6)",
-        "Threads an SM": "2,048",
+        "Blocks per SM": "8 (computed: 6)",
+        "Threads per SM": "2,048",
         "Occupancy": "100 %",
         "Limited by": "registers",
-        "Blocks by threads": "8",
-        "Blocks by registers": "6",
-        "Blocks by shared memory": "76",
-        "Most blocks": "32",
-        "Loads a phase": "512",
-        "Operations a phase": "8,192",
-        "Pending loads an SM": "4,096",
-        "Operations a load": "16.0",
+        "Block limit, threads": "8",
+        "Block limit, registers": "6",
+        "Block limit, shared memory": "76",
+        "Block limit, hardware": "32",
+        "Loads per phase": "512",
+        "Operations per phase": "8,192",
+        "Pending loads per SM": "4,096",
+        "Operations per load": "16.0",
         "GFLOP/s, bandwidth bound": "19,200",
     }
     assert second[:2] == ["", "float64"] and "computed: 6" in second[7] and second[9] == "62 %"
     assert third[3:5] == ["64 KiB (dynamic)", "16 B"] and third[7] == "2" and third[9] == "25 %"
     assert third[15:17] == ["2,048", "262,144"]
     head, only = markdown_rows(tmp_path / "tables" / "sum.resources.md")
-    assert head[-1] == "Most blocks" and only[:2] == ["sequential", "int32"] and only[6] == "4 × 4 (2²²)"
+    assert head[-1] == "Block limit, hardware" and only[:2] == ["sequential", "int32"] and only[6] == "4 × 4 (2²²)"
     (row,) = [row for row in read_csv(tmp_path / "tables" / "matmul.resources.csv") if row["dtype"] == "float64"]
     assert (row["registers"], row["occupancy"], row["sm_threads"]) == ("40.0", "0.625", "2048.0")
     assert markdown_rows(tmp_path / "tables" / "gpu.properties.md")[:4] == [
         ["Property", "H200"],  # two of a kind are one column
         ["Compute capability", "9.0"],
         ["Multiprocessors (SM)", "132"],
-        ["Highest clock of an SM", "1,980 MHz"],
+        ["Maximum SM clock", "1,980 MHz"],
     ]
     (row,) = read_csv(tmp_path / "tables" / "gpu.properties.csv")
     assert (row["multiprocessors"], row["sm_shared_bytes"]) == ("132", "233472")
@@ -855,18 +855,18 @@ def test_profile_table_has_what_a_real_profiler_counted(tmp_path):
     head, *rows = markdown_rows(tmp_path / "tables" / "matmul.profile.md")
     assert [row[0] for row in rows] == ["naive", "uncoalesced", "tiled_exact 16", "bank_conflict", "cublas"]
     table = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
-    assert [table[name]["Sectors a load"] for name in ("naive", "uncoalesced")] == ["2.50", "16.5"]
-    assert [table[name]["Sectors a store"] for name in ("naive", "uncoalesced")] == ["4.00", "32.0"]
-    assert table["naive"]["Occupancy reached"] == "94 % (of 100 %)"
+    assert [table[name]["Sectors per load"] for name in ("naive", "uncoalesced")] == ["2.50", "16.5"]
+    assert [table[name]["Sectors per store"] for name in ("naive", "uncoalesced")] == ["4.00", "32.0"]
+    assert table["naive"]["Achieved occupancy"] == "94 % (of 100 %)"
     assert table["naive"]["Global loads GB/s"] == "15,800"
-    assert table["naive"]["Wavefronts a shared load"] == ""
-    assert table["bank_conflict"]["Wavefronts a shared load"] == "7.20"
+    assert table["naive"]["Wavefronts per shared load"] == ""
+    assert table["bank_conflict"]["Wavefronts per shared load"] == "7.20"
     assert table["bank_conflict"]["Bank conflicts"] == "300,115,167"
-    assert table["cublas"]["Occupancy reached"] == "6.23 % (of 12 %)"
+    assert table["cublas"]["Achieved occupancy"] == "6.23 % (of 12 %)"
     assert table["cublas"]["Type"] == "float32 (sm80_xmma_gemm_f32f32_f32f32_f3…)"  # the kernel that the library chose
-    assert table["tiled_exact 16"]["Occupancy reached"].startswith("FAIL (0:640")
+    assert table["tiled_exact 16"]["Achieved occupancy"].startswith("FAIL (0:640")
     page_text = Page(html_of(results)).text
-    assert "What the profiler says, matmul of 1024" in page_text
+    assert "Profile, matmul at 1024" in page_text
     assert "Not profiled: sum. Reason: no <ncu>." in page_text
     (row,) = [row for row in read_csv(tmp_path / "tables" / "matmul.profile.csv") if row["label"] == "naive"]
     assert float(row["global_load_bytes_per_second"]) == 15777413268182.67
@@ -979,7 +979,7 @@ def test_pinned_and_pageable_copies_stand_below_one_another(tmp_path):
     first, *_ = read_csv(tmp_path / "tables" / "transfer.activities.csv")
     assert (first["activity"], first["memory"], first["calls"]) == ("upload", "pageable", "2")
     text = Page(html_of(tmp_path)).text
-    assert "Copies and kernel, float32" in text and "Speed from pinned over pageable memory" in text
+    assert "Copies and kernel, float32" in text and "Speedup of pinned over pageable host memory" in text
 
 
 def test_the_part_of_the_limit_stands_beside_each_speed(tmp_path):
@@ -993,7 +993,7 @@ def test_the_part_of_the_limit_stands_beside_each_speed(tmp_path):
     assert (float(row["fraction"]), row["ceiling"]) == (pytest.approx(0.25), "float32 FMA units")
     html = html_of(tmp_path)
     assert 'id="hardware-limit"' in html and "64 GFLOP/s" not in html
-    assert "Most float32 operations at the highest clock" in html
+    assert "Peak float32 rate at the maximum clock" in html
 
 
 def test_arithmetic_that_is_not_the_types_stands_beside_the_result(tmp_path):
@@ -1036,8 +1036,8 @@ def test_of_a_merged_file_it_says_what_is_apart_and_what_is_newer(tmp_path):
     store.merge(paths, tmp_path / "timings.h5")
     made, _ = report.build(tmp_path / "timings.h5", tmp_path)
     text = Page(html_of(made.parent)).text
-    assert "The runs are of 2 kinds of machine." in text
-    assert "1 point was measured again by a later run on the same kind of machine: the newest is shown" in text
+    assert "The runs are from 2 kinds of machine." in text
+    assert "1 point was measured again by a later run on the same kind of machine. The newest is shown" in text
     assert "size (Model T, 2 cores, H200) matmul" in text and "size (Model S, 2 cores, H200) matmul" in text
     shown = [text for _, text in cells(html_of(made.parent))]
     assert any(cell.startswith("200 ") for cell in shown) and any(cell.startswith("300 ") for cell in shown)

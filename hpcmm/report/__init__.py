@@ -28,14 +28,14 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
     Parameters
     ----------
     timings : Path
-        What ``Journal.complete`` or ``store.merge`` wrote.
+        A file from ``Journal.complete`` or ``store.merge``.
     results : Path
         Folder to write ``report.html``, ``tables/`` and ``figures/`` into.
 
     Returns
     -------
     tuple of Path and Summary
-        The page, and what ran.
+        The path of the page, and the counts of points.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
     """
     columns = store.read(timings)
     with ThreadPoolExecutor(2) as background:
-        script = background.submit(drawing.script)  # which takes a second of its own
+        script = background.submit(drawing.script)  # takes a second
         frame = analysis.apart(analysis.measurements(columns))
         summary = analysis.summary(columns, frame)
         folder = Folder(results)
@@ -55,7 +55,7 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
             name: vega.styles(pd.concat([series.points for series in members])) for name, members in sweeps.items()
         }
         drawn = {name: _figures(name, members, styles[name], folder) for name, members in sweeps.items()}
-        drawings = [background.submit(drawing.svgs, list(folder.stills.values()))]  # the longest: it begins at once
+        drawings = [background.submit(drawing.svgs, list(folder.stills.values()))]  # the longest step begins first
         begun = len(folder.stills)
         whole = Experiment(
             activities=analysis.activities(columns, frame),
@@ -106,7 +106,7 @@ def build_comparison(comparison: Comparison, before: Path, after: Path, phase: s
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is derived of all sweeps at once: frames of ``analysis`` and ``scaling``."""
+    """Data frames over all sweeps, from ``analysis`` and ``scaling``."""
 
     activities: pd.DataFrame
     resources: pd.DataFrame
@@ -117,24 +117,25 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Folder:
-    """Where the report goes."""
+    """The folder that the report is written to."""
 
     path: Path
-    stills: dict[str, str] = field(default_factory=dict)  # what is to be drawn, by the name of its file
+    stills: dict[str, str] = field(default_factory=dict)  # file name: specification to draw
 
     def write(self, name: str, text: str) -> None:
+        """Write one file, replaced whole or not at all."""
         with store.replacing(self.path / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
     def tabulate(self, stem: str, shown: Sequence[Table], csv: str, whole: Sequence[Table] = ()) -> None:
-        """Write tables as LaTeX and Markdown, this of the ``whole`` ones if given, and their values as CSV."""
+        """Write tables as Markdown, LaTeX and CSV; the Markdown has the ``whole`` tables if they are given."""
         if shown:
             self.write(f"tables/{stem}.csv", csv)
             self.write(f"tables/{stem}.md", markup.markdown(whole or shown))
             self.write(f"tables/{stem}.tex", markup.latex(shown))
 
     def add(self, stem: str, drawn: Iterable[Figure], of: str = "") -> list[Figure]:
-        """Keep figures to be drawn; their titles say what they are ``of``."""
+        """Queue figures for drawing; ``of`` is the second line of their titles."""
         drawn = list(drawn)
         for figure in drawn:
             title = [figure.caption, of] if of else [figure.caption]
@@ -143,12 +144,12 @@ class Folder:
 
 
 def _stem(sweep: str) -> str:
-    """The name of a sweep's files: it comes from a file and must not lead out of the folder."""
+    """Return the file name of a sweep. The sweep name comes from a file and must not contain a path."""
     return quote(sweep, safe="")
 
 
 def _figures(name: str, members: Sequence[Series], style: Mapping[str, Style], folder: Folder) -> list[list[Figure]]:
-    """Keep one sweep's figures to be drawn, those of each series."""
+    """Queue the figures of each series of a sweep for drawing."""
     drawn: list[list[Figure]] = []
     for i, series in enumerate(members):
         earlier = sum((other.dtype, other.ranks) == (series.dtype, series.ranks) for other in members[:i])
@@ -172,7 +173,7 @@ def _sweep(
     whole: Experiment,
     folder: Folder,
 ) -> SweepSection:
-    """Write one sweep's tables; return what the page shows of it."""
+    """Write the tables of one sweep; return its section of the page."""
     stem = _stem(name)
     copies = [series.of(whole.activities) for series in members]
     parts = [
@@ -213,9 +214,9 @@ def _sweep(
 def _resources(
     rows: pd.DataFrame, gpus: Sequence[Mapping[str, Any]], folder: Folder
 ) -> tuple[list[Table], Table | None]:
-    """Write what the kernels of each operation take and what the GPUs have; return the tables."""
+    """Write the tables of kernel resources and GPU properties, and return them."""
     shown = []
-    # The name of a sweep has no dot, so that these files are nobody else's.
+    # A sweep name has no dot, so these files collide with no sweep.
     for operation, part in rows.groupby("operation", sort=False):
         own = [tables.resource_table(on_gpu) for _, on_gpu in part.groupby("gpu", sort=False)]
         csv = tables.csv([part.dropna(axis=1, how="all")], tables.RESOURCE_COLUMNS)
@@ -228,7 +229,7 @@ def _resources(
 
 
 def _profiles(rows: pd.DataFrame, folder: Folder) -> list[Table]:
-    """Write what a profiler counted of the kernels of each operation; return the tables."""
+    """Write the profile tables of each operation, and return them."""
     shown = []
     for operation, part in rows.groupby("operation", sort=False):
         own = [tables.profile_table(on_gpu) for _, on_gpu in part.groupby("gpu", sort=False)]

@@ -1,4 +1,4 @@
-"""What each number means: one text, which the report shows as HTML and the documentation as Markdown."""
+"""Definitions of all numbers, rendered as HTML in the report and as Markdown in the documentation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hpcmm.analysis import compare
 from hpcmm.operations import accuracy, matmul
 from hpcmm.report import formats
 
-# What the texts name instead of repeating it.
+# Constants that the texts refer to by name
 CONSTANTS = {
     "componentwise_limit": "2" + f"{math.log2(accuracy.COMPONENTWISE_LIMIT):.0f}".translate(formats.SUPERSCRIPTS),
     "sampled_rows": matmul.SAMPLED_ROWS,
@@ -41,7 +41,7 @@ class Definition:
     text : str
         Paragraphs with ``*emphasis*`` and `` `code` ``, no other markup.
     needs : str
-        What a report must show to need this definition; empty for one that every report has.
+        The kind of content that needs this definition; empty if every report has it.
     """
 
     id: str
@@ -66,7 +66,7 @@ class Section:
 
 @cache
 def sections() -> tuple[Section, ...]:
-    """Return all definitions in the order in which they are shown."""
+    """Return all definitions in the order of the page."""
     text = files(__package__).joinpath("definitions.yaml").read_text("utf-8")
     return tuple(
         Section(each["title"], tuple(_definition(**fields) for fields in each["definitions"]))
@@ -75,7 +75,7 @@ def sections() -> tuple[Section, ...]:
 
 
 def shown(kinds: Sequence[str]) -> list[Section]:
-    """Return the definitions that a report needs which shows ``kinds`` of things; sections without any are dropped."""
+    """Return the definitions for a report with these ``kinds`` of content, without empty sections."""
     kept = (
         Section(each.title, [d for d in each.definitions if not d.needs or d.needs in kinds]) for each in sections()
     )

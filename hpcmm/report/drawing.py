@@ -1,4 +1,4 @@
-"""Figures as SVG, and the script that draws them in a browser, both made by processes of their own."""
+"""Figures as SVG, and the script that draws them in a browser; separate processes make both."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ FONTS = Path(__file__).with_name("fonts.conf")
 
 
 class DrawingError(HpcmmError):
-    """A figure that cannot be drawn; the message has its title and how the program ended."""
+    """A figure that cannot be drawn; the message has its title and the exit status of the renderer."""
 
 
 def svgs(specs: Sequence[str]) -> list[str]:
-    """Draw each Vega-Lite specification as SVG, some 20 ms each.
+    """Draw Vega-Lite specifications as SVG, about 20 ms each.
 
-    Other processes draw: they leave this one a core of its own, and a drawing may abort its process.
+    Other processes draw and leave one core to this process. A drawing can abort its process.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def _run(specs: Sequence[str]) -> subprocess.CompletedProcess:
 
 
 def _why(done: subprocess.CompletedProcess) -> str:
-    """Say how the program ended and why: Python's last line, or the first one of a library that aborted."""
+    """Return the exit status and the reason: the last line of Python, or the first line of a library that aborted."""
     code = done.returncode
     how = f"vl_convert ended by {signal.Signals(-code).name}" if code < 0 else f"vl_convert ended with status {code}"
     lines = [printable(line).strip(" #") for line in done.stderr.splitlines() if not line.startswith("thread ")]
@@ -77,19 +77,19 @@ def _why(done: subprocess.CompletedProcess) -> str:
 
 @cache
 def script() -> str:
-    """Vega, Vega-Lite and vega-embed in one script for an offline page, ``compressed`` to a third of its length.
+    """Return Vega, Vega-Lite and vega-embed as one script for an offline page, ``compressed`` to a third.
 
     Raises
     ------
     DrawingError
-        If the program that makes it fails.
+        If the renderer fails.
     """
-    done = _run([])  # takes a second or two, in which this process has other things to do
+    done = _run([])  # takes one or two seconds
     if done.returncode:
         raise DrawingError(f"the script that draws the figures cannot be made: {_why(done)}")
     return compressed(done.stdout)
 
 
 def compressed(text: str) -> str:
-    """gzip in base64, as the page's script unpacks it; it has no character that HTML gives a meaning."""
+    """Compress with gzip and encode in base64, which has no character that is special in HTML."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()

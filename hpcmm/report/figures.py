@@ -36,19 +36,19 @@ from hpcmm.report.vega import (
     text_width,
 )
 
-HEAT = ("#eef3f9", "#1f5fa8")  # from the slowest to the fastest
+HEAT = ("#eef3f9", "#1f5fa8")  # slowest, fastest
 RATIO = "isValid(datum.ratio) ? format(datum.ratio, '.3r') + '×' : ''"
 SECONDS = "isValid(datum.seconds) ? format(datum.seconds, '.3s') + 's' : ''"
 
 
 def of_series(series: Series, style: Mapping[str, Style], with_calls: bool = True) -> list[Figure]:
-    """The figures of one series: its rates, and whatever else its points are made for."""
+    """Return all figures that the points of one series allow."""
     figures = [rate_against_size(series, style), *ladders(series), tile_map(series), pitch_gain(series, style)]
     return [figure for figure in [*figures, *(calls(series) if with_calls else [])] if figure]
 
 
 def columns_of(rows: pd.DataFrame, series: Series) -> dict[str, list]:
-    """What all figures of a series draw."""
+    """Return the columns that all figures of a series share."""
     column, _ = formats.rate_of(series.operation)
     return {
         "label": list(rows["label"]),
@@ -71,7 +71,7 @@ def _tooltip(unit: str) -> list[Spec]:
         quantity("rate", title=unit, format=",.3r"),
         {"field": "interval", "title": "95 % interval"},
         {"field": "time", "title": "time"},
-        {"field": "times", "title": "speed over baseline"},
+        {"field": "times", "title": "ratio to baseline"},
         {"field": "part", "title": "of limit"},
     ]
 
@@ -79,10 +79,10 @@ def _tooltip(unit: str) -> list[Spec]:
 def _calculations() -> list[Spec]:
     ends = "format(datum.low, ',.3r') + ' to ' + format(datum.high, ',.3r')"
     return [
-        {"calculate": f"isValid(datum.low) ? {ends} : 'too few repetitions'", "as": "interval"},
+        {"calculate": f"isValid(datum.low) ? {ends} : 'none: fewer than 6 repetitions'", "as": "interval"},
         {"calculate": SECONDS, "as": "time"},
         {"calculate": f"datum.baseline ? 'baseline' : {RATIO}", "as": "times"},
-        {"calculate": "isValid(datum.fraction) ? format(datum.fraction, '.0%') : 'not known'", "as": "part"},
+        {"calculate": "isValid(datum.fraction) ? format(datum.fraction, '.0%') : 'unknown'", "as": "part"},
     ]
 
 
@@ -96,15 +96,15 @@ def _shown(series: Series) -> dict[str, str]:
 
 
 def rate_against_size(series: Series, style: Mapping[str, Style]) -> Figure | None:
-    """GFLOP/s (or GB/s) of the kernel alone, its 95 % interval, the baselines and the hardware's limit.
+    """Draw GFLOP/s or GB/s of the kernel alone with 95 % intervals, the baselines and the hardware limit.
 
-    The baselines are thick lines in the colour of the text. None if no point has a number.
+    Baselines are thick lines in the colour of the text. None if no point has a number.
     """
     column, unit = formats.rate_of(series.operation)
     known = series.points[series.points[column].notna()]
     known, which = formats.at_sizes(known, 128)
     multiples = _multiples(known)
-    if multiples:  # the baseline, far above, would flatten what there is to see
+    if multiples:  # the baseline, far above, would flatten the steps at the multiples
         known = known[known["baseline"] == 0]
     one_number = formats.size_is_one_number(known)
     if known.empty or (one_number and known["n"].nunique() == 1 and len(known) > 3):
@@ -126,7 +126,7 @@ def rate_against_size(series: Series, style: Mapping[str, Style]) -> Figure | No
                     "encoding": {**position, "color": color, "strokeDash": dash},
                 })  # fmt: skip
     else:
-        # Shapes have no order to draw a line along, and long names: one row each.
+        # Shapes have no order for a line, and long names: one row each.
         shapes = [formats.size(row) for row in analysis.row_dicts(known.drop_duplicates(list(dimensions())))]
         y = category("size", title=None, sort=shapes, axis={"grid": True})
         position = {"x": rate | {"axis": axis.get("axis", {}) | {"labelBound": True}}, "y": y}
@@ -148,7 +148,7 @@ def rate_against_size(series: Series, style: Mapping[str, Style]) -> Figure | No
 
 
 def _limit_layers(known: pd.DataFrame, x: Spec, axis: Spec) -> list[Spec]:
-    """The hardware's limit as a dotted line with its name at the end."""
+    """Draw the hardware limit as a dotted line with a label at its end."""
     if not known["fraction"].notna().any():
         return []
     median = [
@@ -174,7 +174,7 @@ def _limit_layers(known: pd.DataFrame, x: Spec, axis: Spec) -> list[Spec]:
 
 
 def _multiples(known: pd.DataFrame) -> dict[int, int]:
-    """In a sweep over each size, the sizes that are multiples of a tile, and the widest such tile."""
+    """Map sizes that are multiples of a tile to the widest such tile; empty unless the sweep has every size."""
     if (
         not (known["tile"] > 0).any()
         or len(sizes := sorted(set(known["n"]))) < 24
@@ -193,17 +193,17 @@ def _multiple_layers(multiples: Mapping[int, int], x: Spec) -> list[Spec]:
 
 
 def ladders(series: Series) -> Iterator[Figure]:
-    """One bar a rung at the largest size, with what it gains over the one before and over the first."""
+    """Draw one bar per rung at the largest size, labelled with step, cumulative speedup and ratio to the baseline."""
     column, unit = formats.rate_of(series.operation)
     for device, points in series.points.groupby("device", sort=False):
-        # of several tiles the fastest is the rung; one that is wrong stands for itself if all are
+        # the fastest tile represents the rung; a wrong one does only if all are wrong
         rungs = analysis.largest(points).sort_values("seconds", kind="stable").drop_duplicates("variant")
         rows = analysis.ladder(rungs)
         if (rows["baseline"] == 0).sum() < 3 or rows["seconds"].isna().all():
             continue
         gains = [_gain(row) for row in analysis.row_dicts(rows)]
         y = category("label", sort=list(rows["label"]), title=None, axis={"labelLimit": 200})
-        # leaves room for the words behind each bar; beyond the axis they would take the figure's width
+        # leaves room for the labels after the bars; outside the axis they would reduce the width of the figure
         ends = rows[[column, column + "_high"]].max(axis=1).fillna(0) / 1e9
         needed = (
             f"{end:.6g} * width / max(width - {text_width(gain)}, 40)" for end, gain in zip(ends, gains, strict=True)
@@ -233,7 +233,7 @@ def ladders(series: Series) -> Iterator[Figure]:
         ]
         name, baseline = formats.device(device), OPERATIONS[series.operation].baseline(device, series.dtype).name
         size = formats.size(rows.iloc[0])
-        caption = f"The ladder of the {name} at {size}: gain over the rung before, over the first, part of {baseline}"
+        caption = f"Ladder of the {name} at {size}: step, cumulative speedup, speed relative to {baseline}"
         columns, shown = columns_of(rows, series) | {"gain": gains}, _shown(series) | {"gain": "Gain"}
         yield Figure(f"ladder-{device}", caption, columns, layered(layers, 24 * len(rows) + 8), shown)
 
@@ -247,7 +247,7 @@ def _gain(row: Mapping) -> str:
 
 
 def tile_map(series: Series) -> Figure | None:
-    """Tile by size: the rate in each cell, its colour beside the fastest at that size; wrong cells marked."""
+    """Draw rates by tile and size, coloured relative to the fastest at that size; wrong results are marked."""
     points = series.points
     if not (points["tile"] > 0).any():
         return None
@@ -269,7 +269,7 @@ def tile_map(series: Series) -> Figure | None:
         "x": category("size", sort=[formats.size(row) for row in analysis.row_dicts(sizes)], title="n", axis=top),
         "y": category("label", sort=labels, title=None, axis={"domain": False, "ticks": False, "labelLimit": 200}),
     }
-    legend = {"title": "beside the fastest", "titleLimit": 300, "format": ".0%", "gradientLength": 160}
+    legend = {"title": "relative to the fastest", "titleLimit": 300, "format": ".0%", "gradientLength": 160}
     color = quantity("beside", scale={"domain": [0, 1], "range": list(HEAT)}, legend=legend)
     ink = {"test": "datum.text == 'FAIL'", "value": "#b3141d"}
     light = {"test": "datum.beside > 0.55", "value": "#ffffff"}
@@ -293,12 +293,12 @@ def tile_map(series: Series) -> Figure | None:
             },
         },
     ]
-    caption = f"{unit} by tile and size; an empty place was not measured"
+    caption = f"{unit} by tile and size; an empty cell was not measured"
     return Figure("tiles", caption, columns, layered(layers, 26 * len(labels) + 20), _shown(series))
 
 
 def pitch_gain(series: Series, style: Mapping[str, Style]) -> Figure | None:
-    """The speed of padded rows over the same kernel without, at each size and tile."""
+    """Draw the speedup of padded rows over the same kernel without padding, at each size and tile."""
     pairs = analysis.pitch_pairs(series.points)
     if pairs["n"].nunique() < 2 or not formats.size_is_one_number(pairs):
         return None
@@ -307,7 +307,7 @@ def pitch_gain(series: Series, style: Mapping[str, Style]) -> Figure | None:
         "n": [int(n) for n in pairs["n"]],
         **{name: rounded(pairs[name]) for name in ("gain", "gain_low", "gain_high")},
     }
-    axis = {"title": "speed with over without pitch", "scale": {"zero": False}}
+    axis = {"title": "speedup from pitch", "scale": {"zero": False}}
     x, y = size_axis(pairs), quantity("gain", **axis)
     labels = pairs.sort_values("place", kind="stable")["label"].unique()
     color, shape, dash = styled("label", labels, style, symbolOpacity=1)
@@ -321,22 +321,22 @@ def pitch_gain(series: Series, style: Mapping[str, Style]) -> Figure | None:
         {"mark": INTERVAL, "encoding": ends | {"color": color}},
         {"mark": dots(60), "encoding": {"x": x, "y": y, "color": color, "shape": shape, "tooltip": tooltip}},
     ]
-    caption = "What pitched rows gain in the kernel alone"
+    caption = "Speedup from pitched rows, kernel alone"
     shown = {"label": "Variant", "n": "n", "gain": "Gain", "gain_low": "from", "gain_high": "to"}
     return Figure("pitch", caption, columns, layered(layers, 260), shown)
 
 
 def calls(series: Series) -> Iterator[Figure]:
-    """The end-to-end time by phases: of each label at the largest size, and of the fastest over the sizes."""
+    """Draw end-to-end times by phase: of each label at the largest size, and of the fastest one at all sizes."""
     frame = analysis.phases(series.points)
     if frame.empty:
         return
     largest = analysis.largest(frame)
     for device, rows in largest.groupby("device", sort=False):
         if not DEVICES[device].accelerator and series.ranks == 1:
-            continue  # nothing moves
+            continue  # nothing is copied
         rows = rows.sort_values("place")
-        caption = f"End-to-end time on the {formats.device(device)} by phases at {formats.size(largest.iloc[0])}"
+        caption = f"End-to-end time on the {formats.device(device)} by phase at {formats.size(largest.iloc[0])}"
         caption += _overlapping(rows)
         yield _stacked(f"calls-{device}", caption, rows, list(rows["label"]), share=False)
     sizes = formats.spread(frame.drop_duplicates(list(dimensions())), 8)
@@ -348,7 +348,7 @@ def calls(series: Series) -> Iterator[Figure]:
     names = [", ".join(filter(None, (formats.size(row), row["memory"]))) for row in analysis.row_dicts(rows)]
     yield _stacked(
         "shares",
-        f"Shares of the phases in the end-to-end time of {rung} over the sizes{_overlapping(rows)}",
+        f"Share of each phase in the end-to-end time of {rung}, by size{_overlapping(rows)}",
         rows,
         names,
         share=True,
@@ -356,14 +356,15 @@ def calls(series: Series) -> Iterator[Figure]:
 
 
 def _overlapping(rows: pd.DataFrame) -> str:
-    """What a caption says of algorithms whose phases are no parts of the call."""
+    """Return the part of a caption that names algorithms with overlapping phases."""
     names = [name for name in rows["algorithm"].unique() if name != TEXTBOOK]
-    return f"; those of {' and '.join(names)} overlap, so that the call is shorter than the bar" if names else ""
+    who = " and ".join(names)
+    return f"; phases of {who} overlap, so the end-to-end time is shorter than the bar" if names else ""
 
 
 def _stacked(name: str, caption: str, rows: pd.DataFrame, names: Sequence[str], share: bool) -> Figure:
     columns: dict[str, list] = {"name": [], "phase": [], "start": [], "end": [], "seconds": [], "share": []}
-    unit, scale = ("share of the call", 1.0) if share else formats.unit_of(rows["call_seconds"].max())
+    unit, scale = ("share of the end-to-end time", 1.0) if share else formats.unit_of(rows["call_seconds"].max())
     for label, row in zip(names, analysis.row_dicts(rows), strict=True):
         start = 0.0
         for phase in PHASES[:-1]:
@@ -382,11 +383,13 @@ def _stacked(name: str, caption: str, rows: pd.DataFrame, names: Sequence[str], 
     y = category("name", sort=list(names), title=None, axis={"labelLimit": 240})
     axis = {"format": ".0%" if share else ",~r", "labelBound": True}
     longest = max(columns["end"])
-    # of all bars, not also of the words in them: where none fits in, Vega warns that it cannot know
+    # the domain of the bars alone: if no label fits into a bar, Vega warns about an empty domain of the labels
     scale_x = {"domain": [0, longest], "nice": True}
     x = quantity("start", title=unit, axis=axis, stack=None, scale=scale_x)
     color = category("phase", scale={"domain": present, "range": hues}, legend={"title": None})
-    tooltip = [{"field": "name", "title": "of"}, {"field": "phase"}, {"field": "time"}, quantity("share", format=".1%")]
+    bar = "Size" if share else "Variant"
+    tooltip = [{"field": "name", "title": bar.lower()}, {"field": "phase"}, {"field": "time"}]
+    tooltip.append(quantity("share", format=".1%"))
     layers = [
         {
             "mark": {"type": "bar", "stroke": "#ffffff", "strokeWidth": 1, "height": {"band": 0.75}},
@@ -396,19 +399,19 @@ def _stacked(name: str, caption: str, rows: pd.DataFrame, names: Sequence[str], 
         {
             "mark": {"type": "text", "color": "#ffffff", "fontSize": 11, "fontWeight": "bold"},
             "transform": [
-                # where the word fits in
+                # only where the label fits into the bar
                 {"filter": f"(datum.end - datum.start) * width / {longest:.6g} > 8 * length(datum.phase)"},
                 {"calculate": "(datum.start + datum.end) / 2", "as": "middle"},
             ],
             "encoding": {"x": quantity("middle"), "y": y, "text": {"field": "phase"}},
         },
     ]
-    shown = {"name": "Of", "phase": "Phase", "seconds": "Seconds", "share": "Share"}
+    shown = {"name": bar, "phase": "Phase", "seconds": "Seconds", "share": "Share"}
     return Figure(name, caption, columns, layered(layers, 26 * len(set(names)) + 8), shown)
 
 
 def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
-    """Every rung's highest rate against its arithmetic intensity, under what the hardware and this run reached."""
+    """Draw the highest rate of each rung over its arithmetic intensity, with the limits of hardware and run."""
     roofs = list(analysis.rooflines(frame))
     machines = list(dict.fromkeys(roof.machine for roof in roofs))
     for roof in roofs:
@@ -429,7 +432,7 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
             stops = [first, *([knee] if first < knee < last else []), last]
             lines += [{"x": x, "y": min(flops, nbytes * x) / 1e9, "of": name} for x in stops]
         log = {"scale": {"type": "log", "nice": False, "padding": 8}, "axis": tens_axis(-3, 9)}
-        x, y = log | {"title": "operations a byte of compulsory traffic"}, log | {"title": "GFLOP/s"}
+        x, y = log | {"title": "operations per byte of compulsory traffic"}, log | {"title": "GFLOP/s"}
         operations = list(dict.fromkeys(rows["operation"]))
         color, shape = (
             category(
@@ -460,16 +463,16 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
         number = f"-{machines.index(roof.machine) + 1}" if len(machines) > 1 else ""
         if number:
             caption += f"; {roof.machine}"
-        shown = {"label": "Variant", "operation": "Operation", "size": "Size", "intensity": "Operations a byte"}
+        shown = {"label": "Variant", "operation": "Operation", "size": "Size", "intensity": "Operations per byte"}
         shown |= {"rate": "GFLOP/s"} | ({"fraction": "Of limit"} if rows["fraction"].notna().any() else {})
         yield Figure(f"{roof.device}-{roof.dtype}{number}", caption, columns, layered(layers, 380), shown)
 
 
 def scalings(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure]:
-    """Efficiency against ranks of one sweep; ``frame`` is of ``scaling.speedups``.
+    """Draw efficiency over ranks of one sweep; ``frame`` is from ``scaling.speedups``.
 
-    A figure for each kind, device and type at the largest sizes: of each arithmetic the two labels that are the
-    fastest on the most ranks by the kernel alone, and the two that are the fastest end to end.
+    There is one figure for each kind of scaling, device and element type, at the largest size. Of each arithmetic it
+    shows the two labels that are fastest on the most ranks by the kernel alone, and the two fastest end to end.
     """
     for (kind, device, dtype, setting), rows in frame.groupby(["kind", "device", "dtype", "setting"], sort=False):
         work = OPERATIONS[rows["operation"].iloc[0]].metric
@@ -483,18 +486,18 @@ def scalings(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure
             for prefix in ("", "call_")
             for label in alike.dropna(subset=[prefix + "speedup"]).nsmallest(2, prefix + "seconds")["label"]
         }
-        if not best:  # one rank was not timed in this way
+        if not best:  # not timed in the same way on one rank
             continue
         what = ", ".join(filter(None, (dtype, setting)))
-        shown = " of the fastest" if rows["label"].nunique() > len(best) else ""
+        shown = " of the fastest variants" if rows["label"].nunique() > len(best) else ""
         where = f"{shown} on the {formats.device(device)}, {what}"
-        caption = f"{kind.capitalize()} scaling{where}, beside the fastest on one rank"
+        caption = f"{kind.capitalize()} scaling{where}, relative to the fastest on one rank"
         yield _scaling(rows[rows["label"].isin(best)], style, caption, f"{kind}-{device}-{dtype}", dtype)
 
 
 def _scaling(rows: pd.DataFrame, style: Mapping[str, Style], caption: str, name: str, dtype: str) -> Figure:
-    shown = {"series": "Variant", "size": "Size", "of": "Of", "ranks": "Ranks"}
-    shown |= {"efficiency": "Efficiency", "speedup": "Speed-up"}
+    shown = {"series": "Variant", "size": "Size", "of": "Timed", "ranks": "Ranks"}
+    shown |= {"efficiency": "Efficiency", "speedup": "Speedup"}
     columns: dict[str, list] = {name: [] for name in shown}
     for row in analysis.row_dicts(rows.sort_values(["place", "ranks"], kind="stable")):
         for prefix, what in (("", "kernel alone"), ("call_", "end to end")):
@@ -510,7 +513,7 @@ def _scaling(rows: pd.DataFrame, style: Mapping[str, Style], caption: str, name:
     color, shape, _ = styled("series", labels, style)
     dashes = {what: dash for what, dash in (("kernel alone", [1, 0]), ("end to end", [4, 3])) if what in columns["of"]}
     dash = category("of", legend={"title": None}, scale={"domain": list(dashes), "range": list(dashes.values())})
-    tooltip = [{"field": field} for field in ("series", "size", "of", "ranks")]
+    tooltip = [{"field": field, "title": shown[field].lower()} for field in ("series", "size", "of", "ranks")]
     tooltip += [quantity("efficiency", format=".1%"), quantity("speedup", format=".3r")]
     layers = [
         AT_ONE,
@@ -522,9 +525,9 @@ def _scaling(rows: pd.DataFrame, style: Mapping[str, Style], caption: str, name:
 
 
 def predictions(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure]:
-    """Predicted rates of one sweep's largest problem up to 1,024 ranks, and the measured ones on these lines.
+    """Draw predicted rates of the largest problem of a sweep up to 1,024 ranks, with the measured rates.
 
-    ``frame`` is of ``scaling.predictions``.
+    ``frame`` is from ``scaling.predictions``.
     """
     for (device, dtype), rows in frame.groupby(["device", "dtype"], sort=False):
         rows = rows[rows["work"] == rows["work"].max()].sort_values(["place", "ranks", "seconds"])
@@ -556,15 +559,15 @@ def predictions(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Fig
             },
         ]
         caption = (
-            f"Predicted on the {formats.device(device)} in {dtype}, at {formats.size(rows.iloc[0])}: lines are "
-            "predictions of the cost model, marks are measurements, of the kernel alone, or end to end where named so"
+            f"Predicted rates on the {formats.device(device)}, {dtype}, at {formats.size(rows.iloc[0])}. Lines are "
+            "predictions of the cost model, marks are measurements; kernel alone unless labelled end to end"
         )
         shown = {"label": "Variant", "ranks": "Ranks", "rate": f"Measured, {unit}", "predicted": f"Predicted, {unit}"}
         yield Figure(f"predicted-{device}-{dtype}", caption, columns, layered(layers, 300), shown, dtype)
 
 
 def clocks(frame: pd.DataFrame) -> Iterator[Figure]:
-    """Clocks, temperature and power along the run; ``frame`` is of ``analysis.clock_samples``."""
+    """Draw clocks, temperature and power during the run; ``frame`` is from ``analysis.clock_samples``."""
     quantities = {"sm_clock": ("SM clock, MHz", 1e-6), "memory_clock": ("memory clock, MHz", 1e-6)}
     quantities |= {"temperature": ("temperature, °C", 1.0), "power": ("power, W", 1.0)}
     for hue, (name, (title, unit)) in zip(PALETTE, quantities.items(), strict=False):
@@ -580,10 +583,10 @@ def clocks(frame: pd.DataFrame) -> Iterator[Figure]:
             "height": 120,
             "mark": {"type": "line", "strokeWidth": 1, "color": hue, "point": {"size": 14, "color": hue}},
             "encoding": {
-                "x": quantity("sample", title="samples in the order of the file", **along),
+                "x": quantity("sample", title="sample, in the order of the file", **along),
                 "y": quantity("value", title=title, scale={"zero": False}, axis={"tickCount": 4}),
                 "tooltip": [{"field": "sample"}, {"field": "sweep"}, value],
             },
         }
-        caption = f"{title[0].upper()}{title[1:]}, of rank 0's GPU along the run: medians of neighbouring samples"
+        caption = f"{title[0].upper()}{title[1:]}, GPU of rank 0 during the run, medians of adjacent samples"
         yield Figure(name, caption, columns, spec, {"sample": "Sample", "sweep": "Sweep", "value": title})

@@ -1,4 +1,4 @@
-"""What to see in a sweep: a few plain sentences, each computed from its points."""
+"""Findings of a sweep: short sentences, each computed from its points."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import formats
 from hpcmm.store import DIMENSIONS
 
-SAME = "no difference seen"
+SAME = "no significant difference"
+FEW = "no interval: fewer than 6 repetitions"
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as fast one point is as another, with an interval.
+    """Speed of one point relative to another, with an interval.
 
-    The interval's ends come from the 95 % intervals of both medians, which is wider than need be:
-    what it excludes is excluded with more than 90 % confidence. NaN where a median has none.
+    The ends of the interval come from the 95 % intervals of both medians. It is therefore conservative: what it
+    excludes is excluded with more than 90 % confidence. The ends are NaN if a median has no interval.
     """
 
     value: float
@@ -38,7 +39,7 @@ class Ratio:
 
     @classmethod
     def of(cls, fast: Row, slow: Row, seconds: str = "seconds") -> Ratio:
-        """Seconds of ``slow`` over those of ``fast``."""
+        """Return the seconds of ``slow`` divided by those of ``fast``."""
         return cls(
             slow[seconds] / fast[seconds],
             slow[seconds + "_low"] / fast[seconds + "_high"],
@@ -58,31 +59,43 @@ class Ratio:
         return self.high < 1
 
     @property
-    def numbers(self) -> str:
-        """The ratio and its interval, ``"1.40×, 1.39 to 1.41"``."""
-        ends = f", {formats.number(self.low)} to {formats.number(self.high)}" if self.known else ""
-        return formats.times(self.value) + ends
+    def ends(self) -> str:
+        """The interval, ``"1.39 to 1.41"``; empty if it is not known."""
+        return f"{formats.number(self.low)} to {formats.number(self.high)}" if self.known else ""
+
+    def over(self, name: str = "", level: str = "") -> str:
+        """Say how fast a point is, ``"1.40× naive (1.39 to 1.41)"``.
+
+        Parameters
+        ----------
+        name : str
+            What the point is compared with.
+        level : str
+            Text ahead of the interval, such as ``"95 % CI "``.
+        """
+        note = FEW if not self.known else level + self.ends
+        if self.known and not (self.faster or self.slower):
+            note += f", {SAME}"
+        return f"{formats.times(self.value)} {name}".rstrip() + f" ({note})"
 
     def __str__(self) -> str:
-        if not self.known:
-            return f"{self.numbers}, too few repetitions to tell"
-        return self.numbers if self.faster or self.slower else f"{SAME}: {self.numbers}"
+        return self.over()
 
 
 def what_to_see(rows: pd.DataFrame, resources: pd.DataFrame, profiles: pd.DataFrame) -> list[str]:
-    """Sentences about one sweep.
+    """Return the findings of one sweep.
 
     Parameters
     ----------
     rows : DataFrame
-        The sweep's points, of ``analysis.measurements``.
+        The points of the sweep, from ``analysis.measurements``.
     resources, profiles : DataFrame
-        Of ``occupancy.resources`` and ``analysis.profiles``: what may explain a rung.
+        From ``occupancy.resources`` and ``analysis.profiles``; they may explain the speed of a rung.
     """
     rows = rows.reset_index(drop=True)
     passed = rows[(rows["result"] == "PASS") & rows["seconds"].notna()]
     found = [failures(rows), algorithms(rows[rows["result"] == "PASS"]), beside_library(passed)]
-    rungs = passed[passed["algorithm"] == TEXTBOOK]  # an algorithm multiplies with a rung, mostly the library's
+    rungs = passed[passed["algorithm"] == TEXTBOOK]  # an algorithm uses a rung, mostly the library
     if not rungs.empty:
         first = _first_series(rungs)
         for device in DEVICES:
@@ -96,31 +109,31 @@ def what_to_see(rows: pd.DataFrame, resources: pd.DataFrame, profiles: pd.DataFr
 
 
 def _first_series(rows: pd.DataFrame) -> pd.DataFrame:
-    """The points of the first element type, the fewest ranks and one setting: a text is about one thing."""
+    """Select the first element type, the fewest ranks and one setting, so that a sentence has one subject."""
     rows = _first_type(rows)
     rows = rows[rows["ranks"] == rows["ranks"].min()]
     return rows[rows["setting"] == rows["setting"].iloc[0]]
 
 
 def _first_type(rows: pd.DataFrame) -> pd.DataFrame:
-    """The points of the first element type of their operation that there is."""
+    """Select the points of the first element type of their operation that was measured."""
     dtypes = (*OPERATIONS[rows["operation"].iloc[0]].dtypes, rows["dtype"].iloc[0])
     return rows[rows["dtype"] == next(dtype for dtype in dtypes if (rows["dtype"] == dtype).any())]
 
 
 def _fastest(rows: pd.DataFrame, by: Sequence[str] = ("variant",)) -> list[dict[str, Any]]:
-    """The fastest point of each group, in the order of the ladder."""
+    """Return the fastest point of each group, in the order of the ladder."""
     return analysis.row_dicts(rows.loc[rows.groupby(list(by))["seconds"].idxmin()].sort_values("place", kind="stable"))
 
 
 def _listed(parts: Iterable[str]) -> str:
-    """``"a, b and c"``."""
+    """Join texts as ``"a, b and c"``."""
     *front, last = list(dict.fromkeys(parts))
     return f"{', '.join(front)} and {last}" if front else last
 
 
 def algorithms(rows: pd.DataFrame) -> str:
-    """How algorithms do beside the textbook's with the same variant, over the most ranks at the largest size."""
+    """Compare algorithms with ``TEXTBOOK`` and the same variant, on the most ranks at the largest size."""
     rows = rows[rows["algorithm"] != TEXTBOOK]
     if rows.empty:
         return ""
@@ -131,15 +144,15 @@ def algorithms(rows: pd.DataFrame) -> str:
         (kind,) = ALGORITHMS[row["algorithm"]].measures
         ratio = row["ratio" if kind == "kernel" else "call_ratio"]
         if ratio > 0:
-            beside.append(f"{row['label']} {formats.times(ratio)}" + (" (end to end)" if kind == "call" else ""))
+            beside.append(f"{row['label']} {formats.times(ratio)}" + (" end to end" if kind == "call" else ""))
     if not beside:
         return ""
-    what = f"{here['dtype'].iloc[0]}, {formats.size(here.iloc[0])}, ranks: {here['ranks'].iloc[0]}"
-    return f"Beside the textbook's way with the same variant ({what}): {_listed(beside)}."
+    where = f"{here['dtype'].iloc[0]}, {formats.size(here.iloc[0])}, {formats.ranks(here['ranks'].iloc[0])}"
+    return f"Speedup over {TEXTBOOK} with the same variant ({where}): {', '.join(beside)}."
 
 
 def beside_library(rows: pd.DataFrame) -> str:
-    """How products on the devices do beside the library's own over the most ranks: the fastest with each variant."""
+    """Compare products on the devices with those of the library on the most ranks, the fastest of each variant."""
     rows = rows[(rows["operation"] == "matmul") & (rows["algorithm"] != TEXTBOOK)]
     foreign = rows["algorithm"].map(lambda name: bool(ALGORITHMS[name].package))
     if not foreign.any():
@@ -152,13 +165,15 @@ def beside_library(rows: pd.DataFrame) -> str:
         if not library.empty and not ours.empty:
             (library,) = analysis.row_dicts(library.nsmallest(1, "seconds"))
             beside = [f"{row['label']} {Ratio.of(row, library)}" for row in _fastest(ours)]
-            texts.append(f"{formats.size(library)} in {dtype}: {_listed(beside)}")
+            texts.append(f"{formats.size(library)} in {dtype}: {', '.join(beside)}")
     name = rows.loc[foreign, "algorithm"].iloc[0]
-    return f"Beside {name} on {most} ranks, each in its own job: {'; '.join(texts)}." if texts else ""
+    if not texts:
+        return ""
+    return f"Speedup over {name} on {formats.ranks(most)}, measured in separate jobs: {'; '.join(texts)}."
 
 
 def failures(rows: pd.DataFrame) -> str:
-    """Which rungs are wrong at which sizes, and the first wrong element."""
+    """Name the rungs that are wrong, their sizes, and the first wrong element."""
     failed = rows[rows["result"] == "FAIL"]
     if failed.empty:
         return ""
@@ -166,11 +181,11 @@ def failures(rows: pd.DataFrame) -> str:
     labels = _listed(failed.sort_values("place")["label"])
     first = failed.iloc[0]
     where = first["where"].partition(": ")[0]
-    return f"FAIL at {sizes}: {labels}. In {first['label']} the first wrong element is {where}."
+    return f"FAIL at {sizes}: {labels}. First wrong element of {first['label']}: {where}."
 
 
 def best(rows: pd.DataFrame) -> str:
-    """The fastest rung of ours at the largest size, and of those in the type's own arithmetic if it is none of them."""
+    """Name the fastest rung at the largest size, and also the fastest one in the arithmetic of the element type."""
     here = analysis.largest(rows)
     ours = here[here["baseline"] == 0]
     if ours.empty:
@@ -180,33 +195,34 @@ def best(rows: pd.DataFrame) -> str:
     text = f"{at} is {_reached(row)}."
     plain = ours[ours["arithmetic"] == ""]
     if row["arithmetic"] and not plain.empty:
-        text += f" In {row['dtype']} arithmetic itself it is {_reached(plain.loc[plain['seconds'].idxmin()])}."
+        text += f" In {row['dtype']} arithmetic the fastest rung is {_reached(plain.loc[plain['seconds'].idxmin()])}."
     return text
 
 
 def _reached(row: pd.Series) -> str:
-    """A rung and its rate, beside the baseline and the limit."""
+    """Give a rung with its rate, its ratio to the baseline and its fraction of the limit."""
     unit = formats.rate_of(row["operation"])[1]
-    text = f"{_rung(row)} with {formats.number(formats.rate(row))} {unit}{_over_baseline(row)}"
+    return f"{_rung(row)}: {', '.join([f'{formats.number(formats.rate(row))} {unit}', *_relative(row)])}"
+
+
+def _relative(row: Row) -> list[str]:
+    """Give the ratio to the baseline and the fraction of the limit, as far as they are known."""
+    found = []
+    if math.isfinite(row["ratio"]):
+        baseline = OPERATIONS[row["operation"]].baseline(row["device"], row["dtype"]).name
+        found.append(Ratio(row["ratio"], row["ratio_low"], row["ratio_high"]).over(baseline, "95 % CI "))
     if math.isfinite(row["fraction"]):
-        text += f"; of the limit ({row['ceiling']}): {formats.percent(row['fraction'])}"
-    return text
-
-
-def _over_baseline(row: Row) -> str:
-    if not math.isfinite(row["ratio"]):
-        return ""
-    baseline = OPERATIONS[row["operation"]].baseline(row["device"], row["dtype"]).name
-    return f"; its speed over {baseline}: {Ratio(row['ratio'], row['ratio_low'], row['ratio_high'])}"
+        found.append(f"{formats.percent(row['fraction'])} of the limit ({row['ceiling']})")
+    return found
 
 
 def _rung(row: Row) -> str:
-    """A rung, and its arithmetic where that is not the type's: ``"tensor_core (three TF32 products)"``."""
+    """Name a rung, with its arithmetic if its element type has another: ``"tensor_core (three TF32 products)"``."""
     return row["rung"] + (f" ({row['arithmetic']})" if row["arithmetic"] else "")
 
 
 def reach(rows: pd.DataFrame) -> str:
-    """From which length on the fastest rung has half of its highest rate; of what moves memory only."""
+    """Give the length at which the fastest rung reaches half of its highest rate, for operations bound by memory."""
     operation = rows["operation"].iloc[0]
     if OPERATIONS[operation].metric != "bytes" or rows["n"].nunique() < 3:
         return ""
@@ -218,40 +234,42 @@ def reach(rows: pd.DataFrame) -> str:
     own = rows[rows["label"] == label].sort_values("n")
     rates = own[formats.rate_of(operation)[0]]
     enough = own[rates >= rates.max() / 2]
-    return f"{label} has half of its highest rate from n = {formats.size(enough.iloc[0])} on."
+    return f"{label} reaches half of its highest rate at n = {formats.size(enough.iloc[0])}."
 
 
 def order(rows: pd.DataFrame, resources: pd.DataFrame, profiles: pd.DataFrame) -> str:
-    """Whether each rung is faster than the one before it, at the largest size; the rungs that are not."""
+    """Count the significantly faster steps of the ladder at the largest size, and list the others."""
     here = analysis.largest(rows)
     rungs = _fastest(here[here["baseline"] == 0])
     if len(rungs) < 3:
         return ""
     steps = [(below, rung, Ratio.of(rung, below)) for below, rung in pairwise(rungs)]
-    kinds: dict[str, list[str]] = {"slower": [], SAME: [], "too few repetitions to tell": []}
+    few = "No interval (fewer than 6 repetitions)"
+    kinds: dict[str, list[str]] = {"Slower": [], SAME.capitalize(): [], few: []}
     for below, rung, ratio in steps:
-        kind = "slower" if ratio.slower else SAME if ratio.known else "too few repetitions to tell"
+        kind = "Slower" if ratio.slower else SAME.capitalize() if ratio.known else few
         if not ratio.faster:
+            numbers = [f"{formats.times(ratio.value)} {below['rung']}", *filter(None, [ratio.ends])]
             why = [*_why(below, rung, ratio, resources), *_counted(below, rung, profiles)]
-            kinds[kind].append(f"{rung['rung']} after {below['rung']} ({'; '.join([ratio.numbers, *why])})")
-    exceptions = [f"{kind}: {', '.join(texts)}" for kind, texts in kinds.items() if texts]
+            kinds[kind].append(f"{rung['rung']} ({'; '.join([', '.join(numbers), *why])})")
     place = f"On the {formats.device(rungs[0]['device'])} at {formats.size(rungs[0])},"
-    if not exceptions:
-        order = "the order in which they are taught"
-        return f"{place} each of the {len(rungs)} rungs is faster than the one before it: {order}."
-    kept = sum(ratio.faster for _, _, ratio in steps)
-    return f"{place} {kept} of {len(steps)} steps up the ladder gain for certain. The others: {'; '.join(exceptions)}."
+    faster = sum(ratio.faster for _, _, ratio in steps)
+    if faster == len(steps):
+        return f"{place} each of the {len(rungs)} rungs is significantly faster than the previous one."
+    exceptions = [f"{kind}: {', '.join(texts)}." for kind, texts in kinds.items() if texts]
+    verb = "is" if faster == 1 else "are"
+    return " ".join([f"{place} {faster} of {len(steps)} steps {verb} significantly faster.", *exceptions])
 
 
 def _why(below: Row, rung: Row, ratio: Ratio, resources: pd.DataFrame) -> list[str]:
-    """What the rung's own record and its resources say of a step that does not gain."""
+    """Explain a step that is not faster from the record of the rung and from its resources."""
     reasons = []
-    if ratio.slower:  # a file may have rungs that are no more
+    if ratio.slower:  # a file may have rungs that were removed since
         ladder = OPERATIONS[rung["operation"]].ladder
         reasons += [variant.change for variant in ladder if variant.name == rung["variant"]]
     own, other = _about(rung, resources), _about(below, resources)
     if own is not None and own["local_bytes"] > 0:
-        reasons.append(f"{own['local_bytes']:.0f} B a thread are spilled to local memory")
+        reasons.append(f"{own['local_bytes']:.0f} B per thread spill to local memory")
     if own is not None and other is not None and own["occupancy"] < other["occupancy"]:
         reasons.append(
             f"occupancy {formats.percent(own['occupancy'])} instead of {formats.percent(other['occupancy'])}, "
@@ -260,17 +278,17 @@ def _why(below: Row, rung: Row, ratio: Ratio, resources: pd.DataFrame) -> list[s
     return reasons
 
 
-# What a profiler counts that may explain a step: its column, whether more of it is worse, and how it is told.
+# Profiler counters that may explain a step: column, whether more is worse, format, sentence.
 COUNTER_SENTENCES = (
     ("shared_wavefronts_per_load", True, formats.number, "a load from shared memory takes {} wavefronts instead of {}"),
     ("load_sectors", True, formats.number, "a load from global memory touches {} sectors instead of {}"),
-    ("active_threads", False, formats.number, "{} threads of a warp take part in an instruction instead of {}"),
-    ("achieved_occupancy", False, formats.percent, "the occupancy reached is {} instead of {}"),
+    ("active_threads", False, formats.number, "{} threads of a warp are active per instruction instead of {}"),
+    ("achieved_occupancy", False, formats.percent, "achieved occupancy is {} instead of {}"),
 )
 
 
 def _counted(below: Row, rung: Row, profiles: pd.DataFrame) -> list[str]:
-    """What a profiler counted of a rung that is worse by a tenth or more than of the one below."""
+    """List the profiler counters of a rung that are worse than those of the previous rung by more than 10 %."""
     own, other = _about(rung, profiles), _about(below, profiles)
     if own is None or other is None:
         return []
@@ -283,14 +301,14 @@ def _counted(below: Row, rung: Row, profiles: pd.DataFrame) -> list[str]:
 
 
 def _about(row: Row, frame: pd.DataFrame) -> Row | None:
-    """The row of resources or profiles that is about the same rung and type."""
+    """Find the row of resources or profiles of the same rung and element type."""
     for key in ("operation", "rung", "dtype", "gpu"):
         frame = frame[frame[key] == row[key]]
     return None if frame.empty else frame.iloc[0]
 
 
 def tiles(rows: pd.DataFrame) -> str:
-    """The fastest tile of each rung that was measured with several, at the largest size."""
+    """Name the fastest tile of each rung that was measured with several, at the largest size."""
     if not (rows["tile"] > 0).any():
         return ""
     here = analysis.largest(rows)
@@ -299,13 +317,13 @@ def tiles(rows: pd.DataFrame) -> str:
         ranked = analysis.row_dicts(group.sort_values("seconds"))
         others = [row for row in ranked if row["tile"] != ranked[0]["tile"] and row["memory"] == ranked[0]["memory"]]
         if others:
-            beside = Ratio.of(ranked[0], others[0])
-            texts.append(f"{ranked[0]['tile']:.0f} for {variant} (beside tile {others[0]['tile']:.0f}: {beside})")
-    return f"The fastest tile at {formats.size(here.iloc[0])} is {', '.join(texts)}." if texts else ""
+            beside = Ratio.of(ranked[0], others[0]).over(f"tile {others[0]['tile']:.0f}")
+            texts.append(f"{ranked[0]['tile']:.0f} for {variant}, {beside}")
+    return f"Fastest tile at {formats.size(here.iloc[0])}: {'; '.join(texts)}." if texts else ""
 
 
 def remainders(rows: pd.DataFrame) -> str:
-    """What one row and column beyond a multiple of the tile cost, and whether the peaks are at the multiples."""
+    """Give the cost of one row and column beyond a multiple of the tile, and how many peaks are at multiples."""
     if not (rows["tile"] > 0).any():
         return ""
     squares = rows[(rows["tile"] > 0) & (rows["m"] == rows["n"]) & (rows["k"] == rows["n"])]
@@ -322,27 +340,29 @@ def remainders(rows: pd.DataFrame) -> str:
         whole = {n: near for n, near in around.items() if all(each in at for each in near)}
         if whole:
             peaks = sum(max(near, key=lambda each: at[each]["flops_per_second"]) == n for n, near in whole.items())
-            text += f" with its peaks at {peaks} of {len(whole)} multiples"
+            text += f", peak at {peaks} of {len(whole)} multiples"
         texts.append(text)
-    return f"Rate one beyond a multiple of the tile, over that at the multiple: {', '.join(texts)}." if texts else ""
+    if not texts:
+        return ""
+    return f"Rate at one above a multiple of the tile, relative to the rate at the multiple: {'; '.join(texts)}."
 
 
 def _rate_ratio(one: Row, other: Row) -> Ratio:
-    """The rate of ``one`` over that of ``other``, whose work may differ."""
+    """Return the rate of ``one`` divided by that of ``other``; their work may differ."""
     names = ("seconds", "seconds_low", "seconds_high")
     return Ratio.of(*({name: row[name] / row["flops"] for name in names} for row in (one, other)))
 
 
 def _spread(ratios: Sequence[Ratio]) -> str:
     if len(ratios) == 1:
-        return f"({ratios[0]})"
+        return str(ratios[0])
     values = sorted(ratio.value for ratio in ratios)
     ends = f"{formats.number(values[0])} to {formats.number(values[-1])}"
-    return f"({formats.times(median(values))} in the median of {len(values)}, from {ends})"
+    return f"{formats.times(median(values))} (median of {len(values)}; range {ends})"
 
 
 def pitch(rows: pd.DataFrame) -> str:
-    """What padded rows gain over the same kernel without them, and what the copies cost."""
+    """Give the speedup of padded rows over the same kernel without padding, and the cost of the copies."""
     pairs = [
         (Ratio(row["gain"], row["gain_low"], row["gain_high"]), row)
         for row in analysis.row_dicts(analysis.pitch_pairs(rows))
@@ -351,12 +371,12 @@ def pitch(rows: pd.DataFrame) -> str:
         return ""
     highest, where = max(pairs, key=lambda each: each[0].value)
     if len(pairs) == 1:
-        text = f"Speed of {where['variant']} over {where['plain']}: {highest}"
+        text = f"{where['rung']} at {formats.size(where)}: {highest.over(where['plain'])}"
     else:
         faster, slower = sum(ratio.faster for ratio, _ in pairs), sum(ratio.slower for ratio, _ in pairs)
         text = (
-            f"Of {len(pairs)} points {where['variant']} is faster than {where['plain']} at {faster} and slower at "
-            f"{slower}; the most is {where['rung']} at {formats.size(where)} ({highest})"
+            f"{where['variant']} is significantly faster than {where['plain']} at {faster} of {len(pairs)} points and "
+            f"significantly slower at {slower}. Largest speedup: {where['rung']} at {formats.size(where)}, {highest}"
         )
     shares = [row["call_pitch"] / row["call_seconds"] for _, row in pairs if math.isfinite(row["call_pitch"])]
     if shares:
@@ -365,7 +385,7 @@ def pitch(rows: pd.DataFrame) -> str:
 
 
 def shapes(rows: pd.DataFrame) -> str:
-    """The rate of other shapes beside that of the square product of equal work."""
+    """Compare the rate of other shapes with that of the square product of equal work."""
     if OPERATIONS[rows["operation"].iloc[0]].dimensions != DIMENSIONS:
         return ""
     texts = []
@@ -387,11 +407,11 @@ def shapes(rows: pd.DataFrame) -> str:
     if not texts:
         return ""
     sizes, rates = _listed(size for size, _ in texts), ", ".join(text for _, text in texts)
-    return f"Rate beside that of the square of equal work ({sizes}): {rates}."
+    return f"Rate relative to the square product of equal work ({sizes}): {rates}."
 
 
 def _listed_first(rows: pd.DataFrame) -> list[str]:
-    """Of each device the rung of ours that is fastest at the largest size, and the baseline."""
+    """Return the label of the fastest rung at the largest size and that of the baseline, for each device."""
     labels = []
     for device in DEVICES:
         here = rows[rows["device"] == device]
@@ -401,7 +421,7 @@ def _listed_first(rows: pd.DataFrame) -> list[str]:
 
 
 def host_memory(rows: pd.DataFrame) -> str:
-    """What page-locked host memory gains, end to end and in the copies, at the largest size."""
+    """Give the speedup from page-locked host memory, end to end and of the copies, at the largest size."""
     here = analysis.largest(rows[rows["call_seconds"].notna()]) if rows["call_seconds"].notna().any() else rows[:0]
     kinds = {kind: _fastest(here[here["memory"] == kind], ("rung",)) for kind in ("pinned", "pageable")}
     pageable = {row["rung"]: row for row in kinds["pageable"]}
@@ -416,13 +436,13 @@ def host_memory(rows: pd.DataFrame) -> str:
         if math.isfinite(other["call_" + phase] / pinned["call_" + phase])
     ]
     return (
-        f"Speed from pinned over pageable memory, {pinned['rung']} at {formats.size(pinned)}: end to end "
-        f"{call}{''.join(f'; {copy}' for copy in copies)}; kernel alone {kernel}."
+        f"Speedup of pinned over pageable host memory, {pinned['rung']} at {formats.size(pinned)}: "
+        f"{', '.join([f'end to end {call}', *copies, f'kernel alone {kernel}'])}."
     )
 
 
 def ranks(rows: pd.DataFrame) -> str:
-    """What more ranks gain, at the largest size."""
+    """Give the speedup from more ranks, at the largest size."""
     texts = []
     for device in DEVICES:
         here = rows[rows["device"] == device]
@@ -436,17 +456,17 @@ def ranks(rows: pd.DataFrame) -> str:
         if last.empty or last["ranks"].iloc[0] == first["ranks"].iloc[0]:
             continue
         row = last.loc[last["seconds"].idxmin()]
-        text = f"Speed on {row['ranks']} ranks over {first['ranks'].iloc[0]}, {row['label']} at {formats.size(row)}: "
+        text = f"Speedup of {row['ranks']} ranks over {first['ranks'].iloc[0]}, {row['label']} at {formats.size(row)}: "
         text += f"kernel alone {Ratio.of(row, one[row['label']])}"
         if math.isfinite(row["call_seconds"]):
-            text += f"; end to end {Ratio.of(row, one[row['label']], 'call_seconds')}"
+            text += f", end to end {Ratio.of(row, one[row['label']], 'call_seconds')}"
         texts.append(text + ".")
     return " ".join(texts)
 
 
 @dataclass(frozen=True)
 class Headline:
-    """One of the findings on top of the report: what it is about, a number, and what it is of."""
+    """A finding at the top of the report: a title, a number, and what was measured."""
 
     name: str
     value: str
@@ -454,7 +474,7 @@ class Headline:
 
 
 def headlines(frame: pd.DataFrame, scaling: pd.DataFrame) -> list[Headline]:
-    """The fastest product, the highest bandwidth of a reduction, and how well more ranks are used."""
+    """Return the fastest product, the highest bandwidth of a sum, and the efficiency on the most ranks."""
     rows = analysis.points(frame)
     rows = rows[(rows["result"] == "PASS") & rows["seconds"].notna() & (rows["baseline"] == 0)]
     several = frame["machine"].nunique() > 1
@@ -473,9 +493,9 @@ def headlines(frame: pd.DataFrame, scaling: pd.DataFrame) -> list[Headline]:
         prefix, what = most
         of = "end to end" if prefix else "the kernel alone"
         text = (
-            f"efficiency of {what['label']} on {what['ranks']} ranks at {formats.size(what)} in {what['dtype']}, {of}, "
+            f"{what['kind']} scaling efficiency of {what['label']} on {what['ranks']} ranks at {formats.size(what)} "
+            f"in {what['dtype']}, {of}, relative to the fastest on one rank"
         )
-        text += f"beside the fastest on one rank ({what['kind']} scaling)"
         if not prefix and math.isfinite(what["call_efficiency"]):
             text += f"; end to end {formats.percent(what['call_efficiency'])}"
         text += f"; {what['machine']}" if several else ""
@@ -490,17 +510,14 @@ def _on_accelerators_if_any(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _headline_text(row: Row) -> str:
     where = f"on the {formats.device(row['device'])} at {formats.size(row)}"
-    text = f"{_rung(row)} {where} in {row['dtype']}{_over_baseline(row)}"
-    if math.isfinite(row["fraction"]):
-        text += f"; {formats.percent(row['fraction'])} of the limit ({row['ceiling']})"
-    return text
+    return "; ".join([f"{_rung(row)} {where} in {row['dtype']}", *_relative(row)])
 
 
 def _most_ranks(scaling: pd.DataFrame) -> tuple[str, Row] | None:
-    """The fastest point of the largest size on the most ranks: of the kernel alone, or else of the call.
+    """Return the fastest point of the largest size on the most ranks: of the kernel alone, or else end to end.
 
-    One rank at the same size stands beside it if it can (strong scaling). What a library does over the ranks is
-    not ours to tell of, and the textbook's kernels alone exchange nothing.
+    Strong scaling is preferred. Algorithms of a library are excluded, and so are the kernels alone of
+    ``TEXTBOOK``, which exchange nothing.
     """
     foreign = [algorithm.name for algorithm in ALGORITHMS.values() if algorithm.package]
     last = scaling[(scaling["operation"] == "matmul") & ~scaling["algorithm"].isin(foreign)]

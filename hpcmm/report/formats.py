@@ -1,4 +1,4 @@
-"""How a reader sees numbers, times, sizes and conditions: a few significant digits, and the unit that suits."""
+"""Format numbers, times, sizes and conditions: a few significant digits, and a fitting unit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpcmm.analysis import Series
 from hpcmm.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
 
-# By an operation's metric: the column of its rate, and the unit in which it is printed, a billion of the column's
+# Metric of an operation: the column of its rate, and the printed unit, which is 10⁹ times that of the column
 RATES = {"flops": ("flops_per_second", "GFLOP/s"), "bytes": ("bytes_per_second", "GB/s")}
 UNITS = (("s", 1.0), ("ms", 1e3), ("µs", 1e6), ("ns", 1e9))
 RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹"
@@ -20,12 +20,12 @@ SUPERSCRIPTS = str.maketrans("0123456789", RAISED)
 
 
 def rate_of(operation: str) -> tuple[str, str]:
-    """Return the column of an operation's rate, and the unit in which it is printed."""
+    """Return the column of an operation's rate, and the unit it is printed in."""
     return RATES[OPERATIONS[operation].metric]
 
 
 def number(value: float) -> str:
-    """Three significant digits, ``"51,200"`` or ``"0.0123"``; nothing for NaN."""
+    """Format with three significant digits, ``"51,200"`` or ``"0.0123"``; empty for NaN."""
     if not math.isfinite(value):
         return ""
     if value == 0:
@@ -37,17 +37,17 @@ def number(value: float) -> str:
 
 
 def billions(value: float) -> str:
-    """As ``number``, in billions."""
+    """Format as ``number``, in units of 10⁹."""
     return number(value / 1e9)
 
 
 def whole(count: float) -> str:
-    """A whole number, ``"8,192"``; nothing for NaN."""
+    """Format a whole number, ``"8,192"``; empty for NaN."""
     return f"{count:,.0f}" if math.isfinite(count) else ""
 
 
 def amount(size: float) -> str:
-    """Bytes in the binary unit that suits them, ``"48 KiB"``."""
+    """Format bytes with a binary unit, ``"48 KiB"``."""
     for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if size >= scale:
             return f"{size / scale:.4g} {unit}"
@@ -55,7 +55,7 @@ def amount(size: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Three significant digits with the unit that suits them, ``"8.05 ms"``."""
+    """Format seconds with three significant digits and a fitting unit, ``"8.05 ms"``; empty for NaN."""
     if not math.isfinite(seconds):
         return ""
     unit, scale = unit_of(seconds)
@@ -63,39 +63,40 @@ def duration(seconds: float) -> str:
 
 
 def unit_of(seconds: float) -> tuple[str, float]:
-    """The unit that suits a time, and how many of it a second has."""
+    """Return the unit that fits a time, and the number of these units in a second."""
     return next((unit, scale) for unit, scale in UNITS if seconds * scale >= 0.9995 or unit == "ns")
 
 
 def times(ratio: float) -> str:
-    """A ratio as a factor, ``"0.85×"``."""
+    """Format a ratio as a factor, ``"0.85×"``; empty for NaN."""
     return f"{number(ratio)}×" if math.isfinite(ratio) else ""
 
 
 def percent(share: float) -> str:
-    """A share, ``"68 %"`` or ``"0.42 %"``; nothing for NaN."""
+    """Format a share, ``"68 %"`` or ``"0.42 %"``; empty for NaN."""
     if not math.isfinite(share):
         return ""
     return f"{100 * share:.0f} %" if share >= 0.0995 else f"{number(100 * share)} %"
 
 
 def rate(row: Mapping, prefix: str = "") -> float:
-    """Billions of the operation's own count per second."""
+    """Return the rate in the unit of ``rate_of``."""
     return row[prefix + rate_of(row["operation"])[0]] / 1e9
 
 
 def ends(row: Mapping, name: str, form: Callable[[float], str]) -> str:
-    """The 95 % interval of a number, ``"0.971 to 0.976"``; nothing where it has none."""
+    """Format the 95 % interval of a number, ``"0.971 to 0.976"``; empty if there is none."""
     low, high = row[name + "_low"], row[name + "_high"]
     return f"{form(low)} to {form(high)}" if math.isfinite(low) else ""
 
 
 def device(name: str) -> str:
+    """Return the name of a device as readers know it, ``"GPU"``."""
     return DEVICES[name].title
 
 
 def size(row: Mapping) -> str:
-    """``"4096"`` for a square product, ``"128 × 64 × 32"`` for another, ``"2²²"`` for a vector."""
+    """Format a size: ``"4096"`` for a square product, ``"128 × 64 × 32"`` for another, ``"2²²"`` for a vector."""
     shape = [int(row[d]) for d in dimensions() if row[d] > 0] or [0]
     if len(shape) == 1 and shape[0] >= 1024 and shape[0].bit_count() == 1:
         return "2" + str(shape[0].bit_length() - 1).translate(SUPERSCRIPTS)
@@ -103,31 +104,35 @@ def size(row: Mapping) -> str:
 
 
 def size_is_one_number(points: pd.DataFrame) -> bool:
-    """Whether all shapes are vectors or square products."""
+    """Return whether all shapes are vectors or square products."""
     shapes = points[list(dimensions())]
     return bool((shapes.eq(shapes.max(axis=1), axis=0) | (shapes == 0)).all(axis=None))
 
 
 def size_title(points: pd.DataFrame) -> str:
-    """What stands above their sizes."""
+    """Return the heading for a column of their sizes."""
     return "n" if size_is_one_number(points) else " × ".join(name for name in dimensions() if (points[name] > 0).any())
 
 
 def conditions(series: Series) -> str:
-    """What all points of a series share: ``"float32, 2 ranks, alpha 1.5, beta 0.5"``."""
-    ranks = f"{series.ranks} rank" + ("s" if series.ranks != 1 else "")
-    return ", ".join(filter(None, (series.dtype, ranks, series.setting)))
+    """Format what all points of a series share: ``"float32, 2 ranks, alpha 1.5, beta 0.5"``."""
+    return ", ".join(filter(None, (series.dtype, ranks(series.ranks), series.setting)))
+
+
+def ranks(count: int) -> str:
+    """Format a number of ranks, ``"1 rank"`` or ``"2 ranks"``."""
+    return f"{count} rank" + ("s" if count != 1 else "")
 
 
 def spread(rows: pd.DataFrame, most: int) -> pd.DataFrame:
-    """At most so many of the rows, evenly over them and always with the last."""
+    """Return at most ``most`` of the rows, evenly spaced, always with the last one."""
     if len(rows) <= most:
         return rows
     return rows.iloc[[round((i + 1) * len(rows) / most) - 1 for i in range(most)]]
 
 
 def at_sizes(rows: pd.DataFrame, most: int) -> tuple[pd.DataFrame, str]:
-    """The rows at some of their sizes, and which these are if there are more."""
+    """Return the rows at no more than ``most`` sizes, and a text that says so if sizes were dropped."""
     sizes = rows[list(dimensions())].drop_duplicates()
     some = spread(sizes, most)
     if len(some) == len(sizes):

@@ -1,4 +1,4 @@
-"""Tables as a reader sees them, and the same as Markdown, LaTeX and plain text."""
+"""Tables of formatted cells, and their Markdown, LaTeX and plain text."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hpcmm.report.formats import RAISED
 
 @dataclass(frozen=True)
 class Cell:
-    """What a reader sees in one place of a table.
+    """One cell of a table: its text, and a note in small print below it.
 
-    ``kind`` is ``"text"``, ``"number"``, ``"fail"``, or ``"again"`` for a text that the row above has
-    too: it is shown once a reader sorts or filters; ``note`` is the small print under it.
+    ``kind`` is ``"text"``, ``"number"``, ``"fail"`` or ``"again"``. The last one repeats the text of the row above;
+    it becomes visible when the table is sorted or filtered.
     """
 
     text: str = ""
@@ -27,13 +27,13 @@ EMPTY = Cell()
 
 
 def words(text: str, note: str = "") -> Cell:
-    """A cell that is no number."""
+    """Make a cell of text."""
     return Cell(text, note, "text")
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table as a reader sees it: caption, column heads, rows of cells."""
+    """A table: caption, column heads, rows of cells."""
 
     caption: str
     head: Sequence[str]
@@ -41,14 +41,14 @@ class Table:
 
     @property
     def is_text(self) -> tuple[bool, ...]:
-        """Which columns have no number in them and are set flush left."""
+        """For each column, whether it has no number; such a column is set flush left."""
         return tuple(
             not any(row[i].kind == "number" and row[i].text for row in self.rows) for i in range(len(self.head))
         )
 
     @property
     def texts(self) -> list[list[str]]:
-        """The texts of the cells, each with its note, on a line of their own; nothing for what is there above."""
+        """The text of each cell on one line, with its note; empty if it repeats the cell above."""
         return [
             [
                 "" if cell.kind == "again" else " ".join(f"{cell.text} {cell.note and f'({cell.note})'}".split())
@@ -59,7 +59,7 @@ class Table:
 
 
 def grouped(rows: Sequence[Sequence[Cell]], leading: int) -> list[list[Cell]]:
-    """The rows; of their first ``leading`` cells those that the row above has too are ``"again"``."""
+    """Mark the cells among the first ``leading`` of each row that repeat the row above as ``"again"``."""
     found, above = [], [""] * leading
     for row in rows:
         texts = [cell.text for cell in row[:leading]]
@@ -71,13 +71,13 @@ def grouped(rows: Sequence[Sequence[Cell]], leading: int) -> list[list[Cell]]:
 
 
 def plain(table: Table) -> str:
-    """A table for a terminal."""
+    """Format a table for a terminal."""
     sides = ["left" if is_text else "right" for is_text in table.is_text]
     return tabulate(table.texts, table.head, disable_numparse=True, colalign=sides)
 
 
 def markdown(tables: Sequence[Table]) -> str:
-    """Pipe tables, each under its caption; text from a file stays text."""
+    """Format tables as Markdown pipe tables, each under its caption; markup in texts is escaped."""
     parts = []
     for table in tables:
         lines = [[_escaped(text) for text in line] for line in (table.head, *table.texts)]
@@ -103,7 +103,7 @@ def _escaped(text: str) -> str:
 
 
 def csv_cell(value: object) -> object:
-    """Return what a CSV cell holds: a text that a spreadsheet would run as a formula gets an apostrophe ahead.
+    """Return the value of a CSV cell; an apostrophe is put before text that a spreadsheet would run as a formula.
 
     >>> csv_cell("=HYPERLINK(1)"), csv_cell("naive"), csv_cell(-1.5)
     ("'=HYPERLINK(1)", 'naive', -1.5)
@@ -114,12 +114,12 @@ def csv_cell(value: object) -> object:
 LATEX = str.maketrans(
     {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {character: "\\" + character for character in "&%$#_{}"}
-    | {raised: rf"\textsuperscript{{{digit}}}" for digit, raised in enumerate(RAISED)}  # pdflatex knows only three
+    | {raised: rf"\textsuperscript{{{digit}}}" for digit, raised in enumerate(RAISED)}  # pdflatex has only three
 )
 
 
 def latex(tables: Sequence[Table]) -> str:
-    """Tables for the package booktabs, each with its caption; text from a file stays text."""
+    """Format tables for LaTeX with booktabs, each with its caption; markup in texts is escaped."""
     parts = []
     for table in tables:
         sides = "".join("l" if is_text else "r" for is_text in table.is_text)

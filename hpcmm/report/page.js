@@ -1,8 +1,8 @@
 "use strict";
-// Draws the figures as they come into sight, shows the values behind them, sorts and filters tables.
+// Draws figures when they come into view, shows their values, sorts and filters tables.
 
 let config = {}, figures = {};
-const rows = new Map();  // of each figure, unpacked once
+const rows = new Map();  // rows of each figure, unpacked once
 
 async function unzipped(id) {
   const bytes = Uint8Array.from(atob(document.getElementById(id).textContent), each => each.charCodeAt(0));
@@ -33,7 +33,7 @@ async function loadVega() {
   document.head.append(script);
 }
 
-// As many columns of a legend, up to three, as there is room for beside the names on the axis.
+// Up to three columns of a legend, as many as fit beside the axis labels.
 function columnsFor(id, width) {
   const names = rowsOf(id).map(row => row.phase ?? row.operation ?? row.series ?? row.label ?? "");
   const widest = Math.max(...names.map(name => name.length)) * 7 + 24;
@@ -44,14 +44,14 @@ function draw(place) {
   if (place.dataset.state || !window.vegaEmbed) return;
   place.dataset.state = "drawing";
   const id = place.dataset.figure;
-  // a copy: Vega adds fields to the rows that it is given
+  // a copy, because Vega adds fields to its rows
   const points = rowsOf(id).map(row => ({...row}));
   const spec = {...figures[id].spec, data: {name: "points"}, datasets: {points}};
   const legend = {...config.legend, columns: columnsFor(id, place.clientWidth)};
   vegaEmbed(place, spec, {renderer: "svg", actions: false, config: {...config, legend}}).then(
     () => {
       place.dataset.state = "drawn";
-      place.querySelector("svg").setAttribute("aria-hidden", "true");  // the caption and the values are for all
+      place.querySelector("svg").setAttribute("aria-hidden", "true");  // screen readers get the caption and the values
     },
     error => fail(place, error),
   );
@@ -65,7 +65,7 @@ function fail(place, error) {
 const places = [...document.querySelectorAll(".chart")];
 const isShown = place => !place.closest("details:not([open])");
 
-// Figures are drawn as they come near; the rest of what is open while the reader reads, to be there for printing.
+// Figures near the viewport are drawn first; other visible ones when idle, so that they are ready for printing.
 const whenIdle = window.requestIdleCallback || (task => setTimeout(task, 50));
 function drawNext() {
   const next = places.find(place => !place.dataset.state && isShown(place));
@@ -80,7 +80,7 @@ Promise.all([unpacked, loadVega()]).then(() => {
 }, error => {
   for (const place of places) fail(place, error);
 });
-addEventListener("beforeprint", () => {  // what is open is printed
+addEventListener("beforeprint", () => {  // open sections are printed
   for (const place of places) if (isShown(place)) draw(place);
 });
 
@@ -121,7 +121,7 @@ for (const details of document.querySelectorAll("details.values")) {
 const scales = {ns: 1e-9, "µs": 1e-6, ms: 1e-3, s: 1, B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30};
 const digits = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 
-// "8.05 ms" is 0.00805, "2²²" is 4194304, "128 × 64 × 32" the product, "0.85×" is 0.85, and a word is itself.
+// Sort keys: "8.05 ms" is 0.00805, "2²²" is 4194304, "128 × 64 × 32" the product, "0.85×" is 0.85, other text itself.
 function sortKey(cell) {
   const text = (cell.firstChild?.textContent ?? "").trim();
   const power = text.match(/^2([⁰¹²³⁴⁵⁶⁷⁸⁹]+)$/);
@@ -174,7 +174,7 @@ function makeFilterable(table) {
   const input = document.createElement("input");
   const count = document.createElement("output");
   label.className = "filter";
-  Object.assign(input, {type: "search", placeholder: "words that a row must have"});
+  Object.assign(input, {type: "search", placeholder: "words in the row"});
   input.setAttribute("aria-label", "Filter rows: " + name);
   label.append("Filter ", input, " ", count);
   table.parentElement.before(label);
@@ -192,7 +192,7 @@ function makeFilterable(table) {
     table.classList.toggle("moved", sorted || words.length > 0);
   });
 }
-// A question mark behind a column's name leads to its definition.
+// A question mark after a column heading links to the definition.
 function linkDefinitions(table) {
   for (const head of table.querySelectorAll("th[data-defined]")) {
     const link = document.createElement("a");
@@ -209,7 +209,7 @@ for (const table of document.querySelectorAll("table.data")) {
   linkDefinitions(table);
 }
 
-// A link to a place inside something closed opens it.
+// Following a link opens all closed elements around its target.
 function openTarget() {
   let place = document.getElementById(decodeURIComponent(location.hash.slice(1)));
   const target = place;

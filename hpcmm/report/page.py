@@ -20,13 +20,13 @@ from hpcmm.report.findings import Headline
 from hpcmm.report.markup import Table
 from hpcmm.report.vega import CONFIG, Figure
 
-# What differs from run to run on one machine; the rest of the provenance is its environment.
+# Provenance that differs between runs on one machine; the rest is the environment.
 OF_THE_RUN = ("utc", "arguments", "slurm")
 
 
 @dataclass(frozen=True)
 class Part:
-    """What the page shows of one series."""
+    """The figures and tables of one series on the page."""
 
     series: Series
     figures: Sequence[Figure]
@@ -41,7 +41,7 @@ class Part:
 
     @property
     def tables(self) -> list[Table]:
-        """All tables, first the one to be seen: of a ladder at a single size that of the ladder."""
+        """All tables, the most important first: the ladder if there is one size only, else the sizes."""
         first = [self.sizes, self.ladder]
         if self.ladder and len(self.sizes.rows) == 1:
             first.reverse()
@@ -50,7 +50,7 @@ class Part:
 
 @dataclass(frozen=True)
 class SweepSection:
-    """What the page shows of one sweep."""
+    """The section of one sweep on the page."""
 
     name: str
     parts: Sequence[Part]
@@ -88,24 +88,24 @@ def render(
     ----------
     summary : Summary
     headlines : sequence of Headline
-        What stands on top.
+        Findings at the top of the page.
     runs : sequence of mapping
-        What ``analysis.runs`` returns.
+        From ``analysis.runs``.
     sweeps : sequence of SweepSection
     rooflines, clocks : sequence of Figure
-        Of all sweeps together.
+        From all sweeps together.
     resources : sequence of Table
-        Of each operation that has CUDA kernels.
+        One per operation with CUDA kernels.
     device : Table, or None
         Properties of the GPUs.
     profiles : sequence of Table
-        What a profiler counted of each operation's kernels.
+        Profiler counters, one per operation.
     unprofiled : mapping of str to str
-        By operation, why it counted nothing.
+        The reason for each operation without a profile.
     timings : str
-        Name of the file that all numbers are from.
+        Name of the timings file.
     vega : str
-        What ``drawing.script`` returns; empty if there are no figures.
+        From ``drawing.script``; empty if there are no figures.
     """
     embedded: dict[str, Any] = {}
 
@@ -153,7 +153,7 @@ def render(
 
 
 def render_comparison(comparison: Comparison, table: Table, before: str, after: str, scope: str) -> str:
-    """Return the page of a comparison of two files, by the paths that a person gave."""
+    """Return the page of a comparison of two files; the paths are shown as the user gave them."""
     return _template("compare.html.j2").render(
         comparison=comparison,
         table=table,
@@ -169,7 +169,7 @@ def _template(name: str) -> Template:
     folder = files(__package__)
     environment = Environment(
         loader=FunctionLoader(lambda name: folder.joinpath(name).read_text("utf-8")),
-        autoescape=True,  # also of what is included: neither has text of a file
+        autoescape=True,  # applies to included files too; they contain no text from timings files
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -178,7 +178,7 @@ def _template(name: str) -> Template:
 
 
 def packed(columns: Mapping[str, list]) -> dict[str, Any]:
-    """Columns for the page: one of texts is its distinct texts and which of them each row has."""
+    """Encode columns for the page; a column of texts becomes its distinct texts and an index per row."""
     found: dict[str, Any] = {}
     for name, values in columns.items():
         texts = list(dict.fromkeys(values))
@@ -191,7 +191,7 @@ def packed(columns: Mapping[str, list]) -> dict[str, Any]:
 
 
 def conditions(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
-    """What was run on what: each entry with the distinct values that the runs have, none left out."""
+    """List machine, devices and software, each with all distinct values of the runs."""
     found: dict[str, list[str]] = {}
     for run in runs:
         for name, values in _conditions_of(run["provenance"]):
@@ -227,7 +227,7 @@ def _conditions_of(provenance: Mapping[str, Any]) -> list[tuple[str, list[str]]]
 
 
 def gpus(runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """What the runs say of their GPUs, one after the other, and what these could do at most."""
+    """Return the GPU records of all runs in order, with the peak rates of each GPU."""
     return [dict(gpu) | _peaks(gpu) for run in runs for gpu in analysis.gpus_of(run["provenance"])]
 
 
@@ -241,7 +241,7 @@ def _peaks(gpu: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _gpus(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Kinds of GPU with the number of different ones that took part, on one machine or altogether."""
+    """List the kinds of GPU with the number of distinct GPUs used, on one machine or on all."""
     devices, machines = {}, set()
     for run in runs:
         machines.add(json.dumps([run["provenance"].get("host"), run["provenance"].get("cpu")], sort_keys=True))
@@ -259,7 +259,7 @@ def _known(*values: Any) -> list[str]:
 
 
 def environments(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The runs by environment: the JSON that some share, and what each has of its own."""
+    """Group runs by environment: the JSON that they share, and the fields that differ by run."""
     found: dict[str, list[dict[str, str]]] = {}
     for run in runs:
         own = {name: run["provenance"].get(name) for name in OF_THE_RUN}

@@ -1,6 +1,6 @@
-"""The program that draws: Vega-Lite specifications on standard input, SVG on standard output.
+"""Renderer: reads Vega-Lite specifications from standard input and writes SVG to standard output.
 
-``drawing`` runs it by its path, so that it loads vl_convert and nothing else.
+``drawing`` runs this file by its path, so that it loads vl_convert and nothing else.
 """
 
 import json
@@ -12,7 +12,7 @@ VEGA_LITE = "6.4"
 
 
 def main() -> None:
-    """Draw the specifications, a JSON list of texts, as a JSON line each; print the script if there are none."""
+    """Draw a JSON list of specifications, one JSON line per drawing; print the script if the list is empty."""
     specs = json.load(sys.stdin)
     if not specs:
         sys.stdout.write(vl_convert.javascript_bundle(vl_version=VEGA_LITE))

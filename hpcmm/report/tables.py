@@ -1,4 +1,4 @@
-"""The tables of the report: for Markdown, LaTeX and HTML as a reader sees them, for CSV with every digit."""
+"""The tables of the report: rounded for Markdown, LaTeX and HTML, with every digit for CSV."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Column = Callable[[Row], Cell]
 
 
 def table(caption: str, rows: pd.DataFrame, columns: Mapping[str, Column], leading: int = 0) -> Table:
-    """A table with a line a row; the first ``leading`` cells of a line are shown where they change."""
+    """Make a table with one line per row; the first ``leading`` cells of a line are shown where they change."""
     lines = [[cell(row) for cell in columns.values()] for row in analysis.row_dicts(rows)]
     return Table(caption, tuple(columns), grouped(lines, leading))
 
@@ -58,12 +58,12 @@ def of_size(row: Row) -> Cell:
 
 
 def failed(row: Row) -> Cell:
-    """Instead of the numbers of a point that has none."""
+    """Return the cell of a point without numbers: its result, and the wrong element or the reason."""
     return Cell(row["result"], row["where"], "fail" if row["result"] == "FAIL" else "text")
 
 
 def result(row: Row) -> str:
-    """PASS with the largest error that was found, ``"PASS 3e-07"``; some results have to be exact."""
+    """Format PASS with the largest error, ``"PASS 3e-07"``, or ``"PASS exact"`` where no error is allowed."""
     accuracy = f" {row['error']:.0e}" if row["bound"] > 0 else " exact"
     besides = [row["arithmetic"], "throttled" if row["throttled"] else ""]
     return ", ".join([row["result"] + accuracy, *filter(None, besides)])
@@ -74,9 +74,9 @@ def against_baseline(row: Row, prefix: str = "") -> str:
 
 
 def size_table(series: Series, most: int | None = None) -> Table:
-    """Size by variant: the kernel's rate, its ratio to the baseline, its part of the limit, PASS or FAIL.
+    """Make the table of sizes by variants: kernel rate, ratio to the baseline, fraction of the limit, PASS or FAIL.
 
-    ``most`` sizes at most, if it is given.
+    It has at most ``most`` sizes, if that is given.
     """
     labels = series.points.sort_values("place")["label"].unique()
     points, which = at_sizes(series.points, most or len(series.points))
@@ -92,7 +92,7 @@ def size_table(series: Series, most: int | None = None) -> Table:
 def _rate_cell(row: Row) -> Cell:
     if row["result"] != "PASS":
         return failed(row)
-    alone = math.isfinite(row["seconds"])  # otherwise the algorithm has an end-to-end time only
+    alone = math.isfinite(row["seconds"])  # otherwise the algorithm is timed end to end only
     prefix = "" if alone else "call_"
     parts = ", ".join(filter(None, (against_baseline(row, prefix), percent(row["fraction"]))))
     notes = filter(None, ("" if alone else "end to end", parts, result(row).replace(", ", ",\n")))
@@ -100,9 +100,9 @@ def _rate_cell(row: Row) -> Cell:
 
 
 def ladder_table(series: Series) -> Table | None:
-    """The ladder at each size: time, rate, step and cumulative speed-up of each rung.
+    """Make the table of the ladder at each size: time, rate, step and cumulative speedup of each rung.
 
-    None if rungs are not to be compared: those of a product are at a single size only.
+    None for a product at several sizes.
     """
 
     def if_passed(cell: Column, otherwise: Column = lambda row: EMPTY) -> Column:
@@ -131,7 +131,7 @@ def ladder_table(series: Series) -> Table | None:
 
 
 def phase_table(series: Series) -> Table | None:
-    """The end-to-end time by phases, and its rate beside that of the kernel alone; None if no call was timed."""
+    """Make the table of end-to-end times by phase, with both rates; None if no call was timed."""
 
     def of_phase(phase: str) -> Column:
         def cell(row: Row) -> Cell:
@@ -154,7 +154,7 @@ def phase_table(series: Series) -> Table | None:
     return table(f"End-to-end times, {conditions(series)}{which}", rows, columns, leading=1)
 
 
-# Phases of a call under the names that profilers give them.
+# Phases of a call, under the names that profilers use
 ACTIVITIES = {
     "scatter": "scatter (MPI)",
     "broadcast": "broadcast (MPI)",
@@ -167,10 +167,10 @@ ACTIVITIES = {
 
 
 def activity_table(series: Series, activities: pd.DataFrame) -> Table | None:
-    """Copies and kernels of the calls as a profiler lists them; None if no call moved anything.
+    """Make the table of copies and kernels as a profiler lists them; None if no call moved anything.
 
-    ``activities`` are those of ``analysis.activities`` that belong to the series. Page-locked and
-    pageable memory stand below one another, activity by activity.
+    ``activities`` are the rows of ``analysis.activities`` that belong to the series. For each activity, page-locked
+    and pageable memory are in adjacent rows.
     """
     activities = activities[analysis.on_accelerator(activities) | (activities["ranks"] > 1)]
     if activities.empty:
@@ -197,7 +197,7 @@ def activity_table(series: Series, activities: pd.DataFrame) -> Table | None:
 
 
 def scaling_table(rows: pd.DataFrame) -> Table:
-    """What more ranks gain in one sweep; ``rows`` are of ``scaling.speedups``."""
+    """Make the table of speedup and efficiency over ranks of one sweep; ``rows`` are from ``scaling.speedups``."""
     by = ["kind", *base_columns(), "device", "place", "dtype", "setting", "ranks", *dimensions()]
     rows = rows.sort_values(by, kind="stable", ignore_index=True)
     bases, which = at_sizes(
@@ -205,9 +205,10 @@ def scaling_table(rows: pd.DataFrame) -> Table:
     )
     some = rows.loc[bases.index]
     named = ["label", *(name for name in ("dtype", "setting") if some[name].nunique() > 1)]
-    amounts = {"Kernel alone": ("seconds", duration), "Speed-up": ("speedup", times)}
+    amounts = {"Kernel alone": ("seconds", duration), "Speedup": ("speedup", times)}
     amounts |= {"Efficiency": ("efficiency", percent), "End to end": ("call_seconds", duration)}
-    amounts |= {"Call speed-up": ("call_speedup", times), "Call efficiency": ("call_efficiency", percent)}
+    amounts |= {"End-to-end speedup": ("call_speedup", times)}
+    amounts |= {"End-to-end efficiency": ("call_efficiency", percent)}
     columns: dict[str, Column] = {
         "Scaling": text("kind"),
         size_title(some): of_size,
@@ -219,7 +220,7 @@ def scaling_table(rows: pd.DataFrame) -> Table:
 
 
 def prediction_table(rows: pd.DataFrame) -> Table:
-    """Predicted beside measured, of one sweep's largest problem of each type; of ``scaling.predictions``."""
+    """Make the table of predicted and measured times of the largest problem, from ``scaling.predictions``."""
     rows = rows[rows["work"] == rows.groupby(["device", "dtype"])["work"].transform("max")]
     rows = rows.sort_values(["device", "place", "dtype", "ranks", "seconds"], kind="stable")  # NaN is last
     rows = rows.drop_duplicates(["label", "dtype", "ranks"])
@@ -227,7 +228,7 @@ def prediction_table(rows: pd.DataFrame) -> Table:
     columns: dict[str, Column] = {
         size_title(rows): of_size,
         "Variant": text("label"),
-        "Of": text("of"),
+        "Timed": text("of"),
         "Type": text("dtype"),
         "Ranks": value("ranks", whole),
         "Measured": lambda row: Cell(duration(row["seconds"])) if row["ratio"] > 0 else words("predicted only"),
@@ -238,7 +239,7 @@ def prediction_table(rows: pd.DataFrame) -> Table:
 
 
 def resource_table(rows: pd.DataFrame) -> Table:
-    """What each kernel of one operation takes of an SM; ``rows`` are of ``occupancy.resources``."""
+    """Make the table of the resources of each kernel of one operation; ``rows`` are from ``occupancy.resources``."""
 
     def shared_memory(row: Row) -> Cell:
         dynamic = row["dynamic_shared_bytes"]
@@ -258,44 +259,44 @@ def resource_table(rows: pd.DataFrame) -> Table:
         "Local memory": value("local_bytes", amount),
         "Block": lambda row: Cell(f"{whole(row['block_x'])} × {whole(row['block_y'])}"),
         "Grid": lambda row: Cell(f"{whole(row['grid_x'])} × {whole(row['grid_y'])}", size(row)),
-        "Blocks an SM": resident_blocks,
-        "Threads an SM": lambda row: Cell(whole(row["resident_blocks"] * row["block_x"] * row["block_y"])),
+        "Blocks per SM": resident_blocks,
+        "Threads per SM": lambda row: Cell(whole(row["resident_blocks"] * row["block_x"] * row["block_y"])),
         "Occupancy": lambda row: Cell(f"{100 * row['occupancy']:.0f} %"),
         "Limited by": text("limited_by"),
         **{
-            "Most blocks" if name == "blocks" else f"Blocks by {name}": value(column, whole)
+            f"Block limit, {'hardware' if name == 'blocks' else name}": value(column, whole)
             for name, column in occupancy.LIMITS.items()
         },
     }
     if "phase_loads" in rows and rows["phase_loads"].notna().any():
         columns |= {
-            "Loads a phase": value("phase_loads", whole),
-            "Operations a phase": value("phase_flops", whole),
-            "Pending loads an SM": value("pending_loads", whole),
-            "Operations a load": lambda row: Cell(number(row["phase_flops"] / row["phase_loads"])),
+            "Loads per phase": value("phase_loads", whole),
+            "Operations per phase": value("phase_flops", whole),
+            "Pending loads per SM": value("pending_loads", whole),
+            "Operations per load": lambda row: Cell(number(row["phase_flops"] / row["phase_loads"])),
             "GFLOP/s, bandwidth bound": value("bound_flops_per_second", billions),
         }
     return table(f"Resources and occupancy, {_operation_on(rows)}", rows, columns, leading=1)
 
 
-def _occupancy_reached(row: Row) -> Cell:
+def _achieved_occupancy(row: Row) -> Cell:
     if row["result"] == "FAIL":
         return failed(row)
     possible = percent(row["occupancy"])
     return Cell(percent(row["achieved_occupancy"]), possible and f"of {possible}")
 
 
-# What the table of the profiler has of a kernel; of a failed one there is nothing but the first.
+# Columns of the profile table; a kernel that failed has only the first.
 COUNTER_COLUMNS: dict[str, Column] = {
-    "Occupancy reached": _occupancy_reached,
-    "Threads of a warp": value("active_threads", number),
+    "Achieved occupancy": _achieved_occupancy,
+    "Active threads per warp": value("active_threads", number),
     "Global loads GB/s": value("global_load_bytes_per_second", billions),
     "Global stores GB/s": value("global_store_bytes_per_second", billions),
-    "Sectors a load": value("load_sectors", number),
-    "Sectors a store": value("store_sectors", number),
+    "Sectors per load": value("load_sectors", number),
+    "Sectors per store": value("store_sectors", number),
     "Shared memory pipe": value("shared_pipe", percent),
-    "Wavefronts a shared load": value("shared_wavefronts_per_load", number),
-    "Wavefronts a shared store": value("shared_wavefronts_per_store", number),
+    "Wavefronts per shared load": value("shared_wavefronts_per_load", number),
+    "Wavefronts per shared store": value("shared_wavefronts_per_store", number),
     "Bank conflicts": lambda row: Cell(whole(row["shared_load_conflicts"] + row["shared_store_conflicts"])),
     "L2 hits": value("l2_hits", percent),
     "DRAM reads GB/s": value("dram_read_bytes_per_second", billions),
@@ -306,56 +307,56 @@ COUNTER_COLUMNS: dict[str, Column] = {
 
 
 def profile_table(rows: pd.DataFrame) -> Table:
-    """What the profiler counted of one operation's kernels; ``rows`` are of ``analysis.profiles``."""
+    """Make the table of profiler counters of one operation; ``rows`` are from ``analysis.profiles``."""
     baselines = {variant.name for variant in OPERATIONS[rows["operation"].iloc[0]].ladder if variant.baseline}
 
     def of_type(row: Row) -> Cell:
-        kernel = row["kernel"] if row["variant"] in baselines else ""  # what the library chose; ours have no other name
+        kernel = row["kernel"] if row["variant"] in baselines else ""  # only a library chooses a kernel
         return words(row["dtype"], kernel if len(kernel) <= 32 else kernel[:31] + "…")
 
     sizes = ", ".join(dict.fromkeys(size(row) for row in analysis.row_dicts(rows)))
-    caption = f"What the profiler says, {_operation_on(rows)} of {sizes}"
+    caption = f"Profile, {_operation_on(rows)} at {sizes}"
     return table(caption, rows, {"Variant": text("label"), "Type": of_type, **COUNTER_COLUMNS}, leading=1)
 
 
 def _operation_on(rows: pd.DataFrame) -> str:
-    """``"matmul on NVIDIA H200"``, as no two GPUs share such a table."""
+    """Return ``"matmul on NVIDIA H200"``; each kind of GPU has its own table."""
     operation, gpu = rows[["operation", "gpu"]].iloc[0]
     return f"{operation} on {gpu}" if gpu else operation
 
 
-# What a GPU says of itself: its name in the provenance, how a reader calls it, and how its value is printed.
+# Properties of a GPU: key in the provenance, name for readers, format.
 DEVICE_ROWS = (
     ("compute_capability", "Compute capability", lambda value: f"{value[:-1]}.{value[-1]}"),
     ("multiprocessors", "Multiprocessors (SM)", str),
-    ("max_sm_clock", "Highest clock of an SM", lambda value: f"{value / 1e6:,.0f} MHz"),
+    ("max_sm_clock", "Maximum SM clock", lambda value: f"{value / 1e6:,.0f} MHz"),
     ("memory_bytes", "Memory", amount),
-    ("max_memory_clock", "Highest clock of the memory", lambda value: f"{value / 1e6:,.0f} MHz"),
-    ("memory_bus_bits", "Width of the memory bus", lambda value: f"{value:,} bits"),
-    ("memory_bytes_per_second", "Bandwidth of the memory by clock and width", lambda value: f"{value / 1e9:,.0f} GB/s"),
-    ("peak_float32", "Most float32 operations at the highest clock", lambda value: f"{value / 1e9:,.0f} GFLOP/s"),
-    ("peak_float64", "Most float64 operations at the highest clock", lambda value: f"{value / 1e9:,.0f} GFLOP/s"),
-    ("units_float64", "Units that do float64 fastest", str),
+    ("max_memory_clock", "Maximum memory clock", lambda value: f"{value / 1e6:,.0f} MHz"),
+    ("memory_bus_bits", "Memory bus width", lambda value: f"{value:,} bits"),
+    ("memory_bytes_per_second", "Memory bandwidth, from clock and width", lambda value: f"{value / 1e9:,.0f} GB/s"),
+    ("peak_float32", "Peak float32 rate at the maximum clock", lambda value: f"{value / 1e9:,.0f} GFLOP/s"),
+    ("peak_float64", "Peak float64 rate at the maximum clock", lambda value: f"{value / 1e9:,.0f} GFLOP/s"),
+    ("units_float64", "Fastest units for float64", str),
     ("ecc", "Error correction", lambda value: "on" if value else "off"),
     ("l2_bytes", "L2 cache", amount),
     ("constant_bytes", "Constant memory", amount),
-    ("warp_size", "Threads of a warp", str),
-    ("block_threads", "Most threads of a block", "{:,}".format),
-    ("block_dimensions", "Largest block, x × y × z", lambda value: " × ".join(map("{:,}".format, value))),
-    ("grid_dimensions", "Largest grid, x × y × z", lambda value: " × ".join(map("{:,}".format, value))),
-    ("block_registers", "Most registers of a block", "{:,}".format),
-    ("block_shared_bytes", "Most shared memory of a block", amount),
-    ("block_shared_bytes_on_request", "Most shared memory of a block that asks for it", amount),
-    ("sm_threads", "Most resident threads of an SM", "{:,}".format),
-    ("sm_blocks", "Most resident blocks of an SM", str),
-    ("sm_registers", "Registers of an SM", "{:,}".format),
-    ("sm_shared_bytes", "Shared memory of an SM", amount),
-    ("reserved_shared_bytes", "Shared memory reserved of each block's", amount),
+    ("warp_size", "Threads per warp", str),
+    ("block_threads", "Maximum threads per block", "{:,}".format),
+    ("block_dimensions", "Maximum block dimensions, x × y × z", lambda value: " × ".join(map("{:,}".format, value))),
+    ("grid_dimensions", "Maximum grid dimensions, x × y × z", lambda value: " × ".join(map("{:,}".format, value))),
+    ("block_registers", "Maximum registers per block", "{:,}".format),
+    ("block_shared_bytes", "Maximum shared memory per block, default", amount),
+    ("block_shared_bytes_on_request", "Maximum shared memory per block, opt-in", amount),
+    ("sm_threads", "Maximum resident threads per SM", "{:,}".format),
+    ("sm_blocks", "Maximum resident blocks per SM", str),
+    ("sm_registers", "Registers per SM", "{:,}".format),
+    ("sm_shared_bytes", "Shared memory per SM", amount),
+    ("reserved_shared_bytes", "Reserved shared memory per block", amount),
 )
 
 
 def device_table(gpus: Sequence[Mapping]) -> Table | None:
-    """Properties of each kind of GPU, a column each; None if the provenance has none."""
+    """Make the table of GPU properties, one column per kind of GPU; None if the provenance has no GPU."""
     kinds: list[tuple[str, ...]] = []
     for gpu in gpus:
         kind = (str(gpu.get("name", "GPU")), *(printed(gpu.get(key), form) for key, _, form in DEVICE_ROWS))
@@ -370,14 +371,14 @@ def device_table(gpus: Sequence[Mapping]) -> Table | None:
 
 
 def device_csv(gpus: Sequence[Mapping]) -> str:
-    """The same in plain units, one row a kind of GPU."""
+    """Return the same properties in plain units as CSV, one row per kind of GPU."""
     names = ["name", *(key for key, _, _ in DEVICE_ROWS)]
     rows = [{name: gpu[name] for name in names if name in gpu} for gpu in gpus]
     return _csv(pd.DataFrame([row for i, row in enumerate(rows) if row not in rows[:i]]))
 
 
 def printed(value: object, form: Callable[..., str]) -> str:
-    """A value of the provenance; nothing where it is missing or not what it should be."""
+    """Format a value of the provenance; empty if it is missing or of another type."""
     try:
         return form(value) if value is not None else ""
     except (TypeError, ValueError, IndexError):
@@ -385,7 +386,7 @@ def printed(value: object, form: Callable[..., str]) -> str:
 
 
 def comparison_table(rows: pd.DataFrame) -> Table:
-    """Points of two files beside each other; ``rows`` are of ``compare.compare``."""
+    """Make the table that compares two files point by point; ``rows`` are from ``compare.compare``."""
 
     def verdict(row: Row) -> Cell:
         wrong = row["verdict"] in ("broken", "FAIL")
@@ -402,27 +403,27 @@ def comparison_table(rows: pd.DataFrame) -> Table:
         "Ranks": value("ranks", whole),
         "Before": value("before", duration),
         "After": value("after", duration),
-        "Speed": value("ratio", times),
+        "Speedup": value("ratio", times),
         "from": value("low", times),
         "to": value("high", times),
         "p": value("p", number),
     }
-    return table("Points of both files; the speed is that of the second over the first", rows, columns)
+    return table("Points of both files; speedup of the second file over the first", rows, columns)
 
 
 def failure_table(frame: pd.DataFrame) -> Table:
-    """Every measurement that failed, and where."""
-    what = "First wrong element: result - truth = difference"
+    """Make the table of all wrong results, each with its first wrong element."""
+    what = "First wrong element: result - reference = difference"
     return _points_table("Wrong results", frame, what, lambda row: Cell(row["where"], kind="fail"))
 
 
 def missing_table(frame: pd.DataFrame) -> Table:
-    """Every point that was tried and could not be measured, and why."""
+    """Make the table of points that could not be measured, with the reasons."""
     return _points_table("Missing", frame, "Reason", text("where"))
 
 
 def throttling_table(frame: pd.DataFrame) -> Table:
-    """Every measurement during which the device was slowed down, and by what."""
+    """Make the table of points during which the device throttled, with the reasons."""
 
     def reasons(row: Row) -> Cell:
         return words(analysis.throttling_names(row["throttle_reasons"]))
@@ -436,7 +437,7 @@ def _points_table(caption: str, frame: pd.DataFrame, what: str, cell: Column) ->
 
 
 def omitted_table(frame: pd.DataFrame) -> Table:
-    """What was planned and never tried, and why; one row for all that share sweep and reason."""
+    """Make the table of points that were never tried, one row per sweep and reason."""
     rows = [
         [
             words(sweep),
@@ -449,7 +450,7 @@ def omitted_table(frame: pd.DataFrame) -> Table:
     return Table("Left out", ("Sweep", "Variants", "Ranks", "Reason"), rows)
 
 
-# Where the page defines what a column has, by the column's name.
+# Column name: the id of its definition on the page
 DEFINED = {
     **dict.fromkeys(("Time", "Kernel alone"), "kernel"),
     **{name + of: "rate" for _, name in RATES.values() for of in ("", ", kernel alone", ", end to end")},
@@ -461,17 +462,19 @@ DEFINED = {
     "End to end": "call",
     **dict.fromkeys(("Activity", "Share", "Sum", "Calls", "Mean", "Min", "Max"), "activity"),
     **dict.fromkeys(("Registers", "Shared memory", "Local memory"), "registers"),
-    **dict.fromkeys(("Block", "Grid", "Blocks an SM", "Threads an SM", "Occupancy"), "occupancy"),
+    **dict.fromkeys(("Block", "Grid", "Blocks per SM", "Threads per SM", "Occupancy"), "occupancy"),
     "Limited by": "limit",
-    **dict.fromkeys(("Loads a phase", "Operations a phase", "Pending loads an SM", "Operations a load"), "tile-phase"),
+    **dict.fromkeys(
+        ("Loads per phase", "Operations per phase", "Pending loads per SM", "Operations per load"), "tile-phase"
+    ),
     "GFLOP/s, bandwidth bound": "tile-phase",
     **dict.fromkeys(COUNTER_COLUMNS, "profile"),
     "Verdict": "verdict",
-    **dict.fromkeys(("Of", "Predicted", "Predicted over measured"), "predicted"),
-    **dict.fromkeys(("Scaling", "Speed-up", "Efficiency", "Call speed-up", "Call efficiency"), "scaling"),
+    **dict.fromkeys(("Timed", "Predicted", "Predicted over measured"), "predicted"),
+    **dict.fromkeys(("Scaling", "Speedup", "Efficiency", "End-to-end speedup", "End-to-end efficiency"), "scaling"),
 }
 
-# What a CSV file has, in this order, where the timings have it.
+# Columns of the CSV files in order, as far as the timings have them.
 POINT_COLUMNS = (
     *("sweep", "operation", "setting", "dtype", "ranks", *DIMENSIONS, "device", "machine", "variant", "tile"),
     *("label", "result", "where"),
@@ -501,7 +504,7 @@ PROFILE_COLUMNS += ("launches", *COUNTERS, "shared_wavefronts_per_load", "shared
 
 
 def csv(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> str:
-    """One row a point, in plain units (seconds, flops_per_second), every digit; empty where there is none."""
+    """Return CSV with one row per point, in plain units and with every digit; empty where there is no value."""
     frame = pd.concat(frames)
     last = DIMENSIONS[-1]
     others = [name for name in dimensions() if name not in DIMENSIONS]

@@ -1,4 +1,4 @@
-"""What all figures have in common, in the words of Vega-Lite: colours, marks, axes and the figure itself."""
+"""Shared parts of the figures in Vega-Lite: colours, marks, axes, and the class of a figure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pandas as pd
 from hpcmm import analysis
 from hpcmm.report import formats
 
-# Hues that differ to colour-blind readers, each at 3:1 or more against white and near-black paper.
+# Hues that colour-blind readers can distinguish, each with a contrast of at least 3:1 on both backgrounds.
 PALETTE = ("#3b7dc4", "#d1602c", "#2f9462", "#b0569f", "#a07f00", "#d6506b", "#2492a8", "#8a6fd1")
 MARKERS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4])
-LINE = "currentColor"  # follows the page's text, light or dark, on the screen and on paper
+LINE = "currentColor"  # the text colour of the page, light or dark, on screen and on paper
 
 CONFIG = {
     "font": "system-ui, sans-serif",
@@ -46,22 +46,21 @@ AT_ONE = {"mark": {"type": "rule", "opacity": 0.6}, "encoding": {"y": {"datum": 
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure: a drawing of columns, which it may share with others.
+    """One figure: a Vega-Lite specification and its data.
 
     Parameters
     ----------
     name : str
-        What it shows in a word; part of its file's name.
+        One word, part of the file name.
     caption : str
-        What it shows in a sentence.
     columns : mapping of str to list
-        The values; columns of a length.
+        The data, columns of equal length.
     spec : dict
-        Vega-Lite, without data and configuration.
+        The Vega-Lite specification, without data and configuration.
     shown : mapping of str to str
-        The columns that a reader of the values wants, with their titles.
+        The columns in the table of values, with their titles.
     of : str
-        What of it is shown elsewhere too: an element type.
+        The element type, if there is such a figure for each.
     """
 
     name: str
@@ -77,10 +76,10 @@ class Figure:
 
 
 def still(figure: Figure, titles: Sequence[str]) -> str:
-    """The figure at a fixed size on white, for papers and slides, as Vega-Lite with its data.
+    """Return Vega-Lite with data for the figure at a fixed size on white, for papers and slides.
 
-    Its font is as wide as the one that the drawing program carries and measures with. Where there is no such, one
-    that is wider finds room in the margin.
+    The first fonts have the metrics of the one that the renderer measures text with. The margin has room for a wider
+    fallback font.
     """
     lines = [line for title in titles for line in textwrap.wrap(title, 90)]
     title = {"text": lines, "anchor": "start", "frame": "bounds", "fontWeight": "normal", "offset": 12}
@@ -90,12 +89,12 @@ def still(figure: Figure, titles: Sequence[str]) -> str:
 
 
 def rounded(values: Sequence[float], digits: int = 6) -> list[float | None]:
-    """With six digits: more than a figure shows, and half the bytes of all of them."""
+    """Round to six digits: more than a figure shows, in half the bytes. None if a value is not finite."""
     return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values]
 
 
 class Style(NamedTuple):
-    """How a label is drawn, by the names of Vega-Lite's channels."""
+    """How a label is drawn; the fields are channels of Vega-Lite."""
 
     color: str
     shape: str
@@ -103,9 +102,10 @@ class Style(NamedTuple):
 
 
 def styles(points: pd.DataFrame) -> dict[str, Style]:
-    """Colour, marker and dash of each label of a sweep, in all its figures; baselines have an order of their own.
+    """Choose colour, marker and dash of each label of a sweep, for all its figures.
 
-    A variant has a colour with each algorithm, which its tile widths share; these differ in marker and dash.
+    A pair of variant and algorithm has one colour. Its tile widths share the colour and differ in marker and dash.
+    Baselines have the colour of the text.
     """
     labels = points.drop_duplicates("label").sort_values("place", kind="stable")
     found: dict[str, Style] = {}
@@ -127,7 +127,7 @@ def category(field: str, **more: Any) -> Spec:
 
 
 def styled(field: str, labels: Sequence[str], style: Mapping[str, Style], **legend: Any) -> list[Spec]:
-    """Colour, marker and dash as channels that tell labels apart, with one legend."""
+    """Return colour, marker and dash as channels that distinguish labels, with one legend."""
     ranges = zip(*(style[label] for label in labels), strict=True)
     scales = ({"domain": list(labels), "range": list(values)} for values in ranges)
     return [category(field, legend={"title": None, **legend}, scale=scale) for scale in scales]
@@ -142,12 +142,12 @@ def layered(layers: Sequence[Spec], height: int) -> Spec:
 
 
 def text_width(text: str) -> int:
-    """The pixels that a text takes at most in the figures' font, with some room around it."""
+    """Return an upper bound of the width of a text in the figures' font, with padding [pixels]."""
     return 7 * len(text) + 12
 
 
 def size_axis(points: pd.DataFrame) -> Spec:
-    """A log2 axis for powers of two and what spans more than a factor of 64, a linear one for other sizes."""
+    """Return a log2 axis if all sizes are powers of two or span more than a factor of 64, else a linear one."""
     sizes = sorted({int(n) for n in points["n"]})
     powers = all(n.bit_count() == 1 for n in sizes)
     if sizes[0] > 0 and (powers or sizes[-1] > 64 * sizes[0]):
@@ -155,20 +155,20 @@ def size_axis(points: pd.DataFrame) -> Spec:
         label = f"{json.dumps(names, ensure_ascii=False)}[datum.value]"
         axis = {"values": sizes, "labelExpr": label, "labelOverlap": "parity" if powers else "greedy"}
         return quantity("n", title="n", axis=axis, scale={"type": "log", "base": 2, "nice": False, "padding": 12})
-    # of few sizes each is a tick: between two neighbours there is none
+    # a few sizes are all ticks; automatic ticks could lie between two adjacent sizes
     ticks = {"values": sizes} if len(sizes) <= 8 else {"tickCount": 8}
     scale = {"zero": False, "nice": False, "padding": 12}
     return quantity("n", title="n", scale=scale, axis={"format": "d", "labelOverlap": "greedy", **ticks})
 
 
 def ranks_axis(ranks: Sequence[int]) -> Spec:
-    """A log2 axis with the ranks that there are, from the first to the last."""
+    """Return a log2 axis with a tick at each number of ranks."""
     scale = {"type": "log", "base": 2, "nice": False, "padding": 12}
     return quantity("ranks", title="ranks", axis={"values": sorted(set(ranks)), "format": "d"}, scale=scale)
 
 
 def rate_axis(rates: pd.Series, unit: str, zero: bool = True) -> Spec:
-    """A logarithmic axis once the rates span more than a factor of 20, else a linear one."""
+    """Return a logarithmic axis if the rates span more than a factor of 20, else a linear one."""
     if rates.min() > 0 and rates.max() > 20 * rates.min():
         tens = tens_axis(math.floor(math.log10(rates.min())), math.ceil(math.log10(rates.max())) + 2)
         return {"title": unit, "axis": tens, "scale": {"type": "log"}}
@@ -176,5 +176,5 @@ def rate_axis(rates: pd.Series, unit: str, zero: bool = True) -> Spec:
 
 
 def tens_axis(first: int, end: int) -> Spec:
-    """Powers of ten from the first on."""
+    """Return an axis with ticks at the powers of ten from 10**first to 10**(end - 1)."""
     return {"values": [10.0**i for i in range(first, end)], "format": ",~r"}
