@@ -1,4 +1,4 @@
-"""Every derived number against arithmetic done here by hand."""
+"""Derived numbers, compared with independent arithmetic."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def derive(tmp_path, *rows, sweep="size"):
 
 
 @given(st.lists(st.lists(st.floats(1e-9, 1e3) | st.just(float("nan")), max_size=30), max_size=6), st.randoms())
-def test_medians_of_groups_are_those_of_each_group(groups, random):
+def test_grouped_medians_equal_those_of_each_group(groups, random):
     pairs = [(value, i) for i, values in enumerate(groups) for value in values]
     random.shuffle(pairs)
     values, index = np.array([v for v, _ in pairs], float), np.array([i for _, i in pairs], np.int64)
@@ -52,11 +52,11 @@ def test_medians_of_groups_are_those_of_each_group(groups, random):
 
 
 @pytest.mark.parametrize("name", ["operation", "dtype", "algorithm", "device"])
-def test_what_this_package_does_not_know_is_refused(tmp_path, name):
+def test_unknown_names_are_refused(tmp_path, name):
     point = Point("sum", "serial", (8,), "int32", 1)
     columns = store.read(timings.write(tmp_path / "timings.h5", {"size": [measurement(point)]}))
     columns["measurements"][name][0] = "newer"
-    with pytest.raises(store.StoreError, match=r"newer.* unknown to this package: upgrade"):
+    with pytest.raises(store.StoreError, match=r"newer.* unknown to this version: upgrade"):
         analysis.measurements(columns)
 
 
@@ -72,7 +72,7 @@ def test_kernel_seconds_are_the_median_over_repetitions_of_the_slowest_rank(tmp_
     assert row["result"] == "PASS"
 
 
-def test_interval_of_the_rate_is_that_of_the_time_upside_down(tmp_path):
+def test_interval_of_the_rate_is_the_inverted_interval_of_the_time(tmp_path):
     times = [float(i) for i in (7, 3, 9, 1, 5, 8, 2, 6, 4)]
     (row,) = derive(tmp_path, measurement(matmul(), samples=kernel_samples(times))).to_dict("records")
     assert (row["seconds_low"], row["seconds"], row["seconds_high"]) == (2.0, 5.0, 8.0)
@@ -81,7 +81,7 @@ def test_interval_of_the_rate_is_that_of_the_time_upside_down(tmp_path):
     assert rates == (flops / 8.0, flops / 5.0, flops / 2.0)
 
 
-def test_phases_are_those_of_the_whole_call_and_the_kernel_alone_is_apart(tmp_path):
+def test_phases_are_of_the_end_to_end_time_only(tmp_path):
     calls = [
         [{"scatter": 1.0, "kernel": 2.0, "total": 6.0}, {"scatter": 1.5, "kernel": 1.0, "total": 6.5}],
         [{"scatter": 0.5, "kernel": 4.0, "total": 9.0}, {"scatter": 0.4, "kernel": 1.0, "total": 8.0}],
@@ -99,7 +99,7 @@ def test_phases_are_those_of_the_whole_call_and_the_kernel_alone_is_apart(tmp_pa
     assert row["call_flops_per_second"] == 2 * 64**3 / 7.5
 
 
-def test_ratio_pairs_repetitions_before_the_median(tmp_path):
+def test_ratio_is_the_median_over_pairs_of_repetitions(tmp_path):
     point = matmul("tiled_padded", tile=16)
     own, library = [2.0, 4.0, 10.0], [1.0, 8.0, 5.0]
     rows = derive(
@@ -146,7 +146,7 @@ def test_the_baseline_itself_has_ratio_one(tmp_path):
     assert row["baseline"] == 1
 
 
-def test_a_fail_never_has_a_number_even_if_it_has_samples(tmp_path):
+def test_a_fail_with_samples_has_no_number(tmp_path):
     state = {"throttle_reasons": 0x8}
     calls = call_samples([[{"kernel": 1.0, "total": 1.0}]])
     point = matmul()
@@ -193,7 +193,7 @@ def test_throttling_has_a_name():
     assert analysis.throttling_names(0) == ""
 
 
-def test_series_are_apart_by_dtype_and_ranks_in_ladder_order(tmp_path):
+def test_series_are_split_by_dtype_and_ranks_in_ladder_order(tmp_path):
     points = [matmul(v, n, dtype, ranks, **({"tile": tile} if tile else {}))
               for dtype in ("float64", "float32") for ranks in (2, 1) for n in (128, 64)
               for v, tile in (("cublas", 0), ("tiled_padded", 32), ("tiled_padded", 8), ("serial", 0))]  # fmt: skip
@@ -224,7 +224,7 @@ def test_ladder_steps_are_within_a_device_and_a_length(tmp_path):
         assert at.loc["cub", "bytes_per_second"] == (n + 1) * 4 / (0.5 * n)
 
 
-def test_ladder_above_a_fail_has_no_step(tmp_path):
+def test_the_rung_after_a_fail_has_no_step(tmp_path):
     rows = [
         measurement(reduction("divergent"), verdict=FAIL),
         measurement(reduction("sequential"), samples=kernel_samples([1.0])),
@@ -251,7 +251,7 @@ def test_summary_counts_points_and_keeps_the_reasons(tmp_path):
     assert found.omitted.to_dict("records") == omitted
 
 
-def test_what_was_tried_in_vain_is_no_wrong_result(tmp_path):
+def test_a_missing_point_is_not_a_wrong_result(tmp_path):
     rows = [
         measurement(matmul(), verdict=Verdict(False, math.nan, math.nan, UNCHECKED, "not measured, tried 2 times: no")),
         measurement(matmul("tiled_padded", tile=8), verdict=FAIL),
@@ -271,7 +271,7 @@ def of_run(naive: float, cublas: float) -> dict:
     return {"size": rows}
 
 
-def test_of_several_runs_on_a_machine_the_newest_counts(tmp_path):
+def test_the_newest_run_on_a_machine_counts(tmp_path):
     machine = {"cpu": {"model": "Model T", "cores": 2}, "gpus": [{"name": "H200"}]}
     old, new = ({**machine, "host": host, "utc": f"2026-0{month}-01"} for host, month in (("n1", 1), ("n2", 2)))
     columns = merged(tmp_path, (new, of_run(4.0, 1.0)), (old, of_run(2.0, 1.5)))
@@ -282,7 +282,7 @@ def test_of_several_runs_on_a_machine_the_newest_counts(tmp_path):
     assert set(analysis.apart(frame)["sweep"]) == {"size"}
 
 
-def test_machines_of_different_kinds_are_kept_apart(tmp_path):
+def test_kinds_of_machines_are_separate(tmp_path):
     kinds = [
         {"cpu": {"model": "Model T", "cores": 2}, "gpus": [{"name": "H200"}], "utc": "2026-01-01"},
         {"cpu": {"model": "Model T", "cores": 2}, "gpus": [{"name": "A100"}] * 2, "utc": "2026-01-02"},
@@ -296,7 +296,7 @@ def test_machines_of_different_kinds_are_kept_apart(tmp_path):
     assert analysis.summary(columns, frame).superseded == 0 and analysis.summary(columns, frame).machines == 2
 
 
-def test_a_run_on_the_cpu_is_of_the_machine_whose_gpu_others_used(tmp_path):
+def test_a_cpu_run_belongs_to_the_machine_with_the_same_cpu(tmp_path):
     cpu = {"model": "Model T", "cores": 2}
     gpu = {"cpu": cpu, "gpus": [{"name": "H200"}], "measuring": {"cache": "hot"}}
     other = {"cpu": {"model": "Model S"}}
@@ -308,7 +308,7 @@ def test_a_run_on_the_cpu_is_of_the_machine_whose_gpu_others_used(tmp_path):
     ]
 
 
-def test_an_empty_file_is_empty_tables(tmp_path):
+def test_an_empty_file_gives_empty_tables(tmp_path):
     store.merge([], tmp_path / "timings.h5")
     columns = store.read(tmp_path / "timings.h5")
     frame = analysis.measurements(columns)
@@ -316,7 +316,7 @@ def test_an_empty_file_is_empty_tables(tmp_path):
     assert analysis.summary(columns, frame).line == "0 points: 0 PASS, 0 FAIL, 0 throttled, 0 missing; 0 left out"
 
 
-def test_an_operation_of_a_newer_package_is_a_plain_error(tmp_path):
+def test_an_operation_of_a_newer_version_is_refused(tmp_path):
     columns = store.read(timings.write(tmp_path / "timings.h5", {"size": [measurement(matmul())]}))
     columns["measurements"]["operation"][:] = "transpose"
     with pytest.raises(store.StoreError, match="transpose"):
@@ -334,7 +334,7 @@ def test_host_memory_is_part_of_the_label(tmp_path):
     assert set(rows["label"]) == {"naive 8 pinned", "naive 8 pageable"}
 
 
-def test_a_pitched_rung_stands_beside_the_same_kernel_without_pitch(tmp_path):
+def test_a_pitched_rung_is_paired_with_the_same_kernel_without_pitch(tmp_path):
     times = [float(i) for i in (7, 3, 9, 1, 5, 8, 2, 6, 4)]  # median 5, from 2 to 8
     rows = [
         measurement(matmul("tiled_padded", tile=8), samples=kernel_samples(times)),
@@ -350,7 +350,7 @@ def test_a_pitched_rung_stands_beside_the_same_kernel_without_pitch(tmp_path):
     assert (row["gain"], row["gain_low"], row["gain_high"]) == (5 / 1.25, 2 / 2, 8 / 0.5)
 
 
-def test_a_roof_has_the_fastest_point_of_each_rung_and_the_highest_rates_of_the_run(tmp_path):
+def test_a_roofline_has_the_fastest_points_and_highest_rates(tmp_path):
     vector = Point("sum", "sequential", (1024,), "float32", 1)
     took = [
         *((matmul(), 2.0), (matmul(n=128), 8.0), (matmul("cublas", n=128), 4.0), (matmul(n=128, ranks=2), 0.001)),
@@ -360,7 +360,7 @@ def test_a_roof_has_the_fastest_point_of_each_rung_and_the_highest_rates_of_the_
     rows.append(measurement(matmul("tiled_padded", dtype="float64", tile=8), verdict=FAIL))
     (roof,) = analysis.rooflines(derive(tmp_path, *rows))
     assert (roof.device, roof.dtype) == ("cuda", "float32")
-    assert roof.ceilings == [("highest of this run", 2 * 128**3 / 4.0, pytest.approx(4 * 1025 / 1e-6))]
+    assert roof.ceilings == [("highest rates of this run", 2 * 128**3 / 4.0, pytest.approx(4 * 1025 / 1e-6))]
     assert roof.rungs[["rung", "n", "seconds"]].to_numpy().tolist() == [
         *(["naive", 128, 8.0], ["cublas", 128, 4.0], ["divergent", 1024, 2e-6], ["sequential", 1024, 1e-6])
     ]
@@ -416,7 +416,7 @@ def test_fraction_of_the_arithmetic_limit_is_at_the_measured_clock(tmp_path):
     assert list(rows["ceiling"]) == ["float32 FMA units", "float64 tensor cores", "float32 FMA units"]
 
 
-def test_a_product_by_other_arithmetic_has_no_limit_of_the_type(tmp_path):
+def test_other_arithmetic_has_no_limit(tmp_path):
     pairs = itertools.product(("tensor_core", "swizzled"), ("float32", "float64"))
     points = [matmul(variant, n=512, dtype=dtype) for variant, dtype in pairs]
     rows = limited(tmp_path, *(measurement(point, samples=clocked(1e9, 1e-3)) for point in points))
@@ -434,7 +434,7 @@ def test_the_roofline_bends_at_the_bandwidth(tmp_path):
     assert (row["ceiling"], row["fraction"]) == ("memory", pytest.approx(nbytes / 1e12 / 1e-3))
 
 
-def test_reductions_are_limited_by_memory_of_all_gpus(tmp_path):
+def test_reductions_are_limited_by_the_memory_of_all_gpus(tmp_path):
     gpus = [CHIP | {"uuid": "a"}, CHIP | {"uuid": "b"}]
     (row,) = limited(tmp_path, measurement(reduction("sequential", ranks=2), samples=clocked(1e9)), gpus=gpus).to_dict(
         "records"
@@ -442,7 +442,7 @@ def test_reductions_are_limited_by_memory_of_all_gpus(tmp_path):
     assert (row["ceiling"], row["fraction"]) == ("memory", pytest.approx(4 * 1025 / 2e12 / 1e-6))
 
 
-def test_no_limit_where_it_is_not_known(tmp_path):
+def test_an_unknown_limit_is_nan(tmp_path):
     old = {key: value for key, value in CHIP.items() if key != "memory_bytes_per_second"}
     rows = [
         limited(tmp_path, measurement(matmul("serial"), samples=kernel_samples([1.0]))),
@@ -455,12 +455,12 @@ def test_no_limit_where_it_is_not_known(tmp_path):
     assert [frame["ceiling"].iloc[0] for frame in rows[:4]] == [""] * 4
 
 
-def test_hot_caches_leave_a_product_its_arithmetic_limit(tmp_path):
+def test_with_hot_caches_a_product_has_only_the_arithmetic_limit(tmp_path):
     rows = limited(tmp_path, measurement(matmul(), samples=clocked(1e9)), measuring={"cache": "hot"})
     assert rows["ceiling"].iloc[0] == "float32 FMA units"
 
 
-def test_activities_are_sums_over_all_raw_samples(tmp_path):
+def test_activities_are_sums_over_all_samples(tmp_path):
     calls = [
         [{"upload": 1.0, "kernel": 2.0, "total": 4.0}, {"upload": 3.0, "kernel": 2.0, "total": 6.0}],
         [{"upload": 2.0, "kernel": 4.0, "total": 8.0}, {"upload": 2.0, "kernel": 2.0, "total": 8.0}],
@@ -484,6 +484,6 @@ def test_activities_are_sums_over_all_raw_samples(tmp_path):
     assert list(found["share"]) == pytest.approx([8 / 26, 10 / 26])
 
 
-def test_no_calls_no_activities(tmp_path):
+def test_without_calls_there_are_no_activities(tmp_path):
     columns = store.read(timings.write(tmp_path / "timings.h5", {"size": [measurement(matmul())]}))
     assert analysis.activities(columns, analysis.measurements(columns)).empty

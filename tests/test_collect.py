@@ -104,7 +104,7 @@ def test_a_damaged_file_is_named_and_the_rest_is_there(planned, tmp_path):
     path = stored(tmp_path / "raw" / f"{BATCH.name}.h5")
     path.write_bytes(path.read_bytes()[:1000])
     failed, sizes, omitted = collected(planned, tmp_path)
-    assert f"{path}: cut short or damaged" in failed[0] or f"{path}: not an HDF5 file" in failed[0]
+    assert f"{path}: truncated or damaged" in failed[0] or f"{path}: not an HDF5 file" in failed[0]
     assert sizes == [1000, 2000] and len(omitted) == 1
 
 

@@ -1,4 +1,4 @@
-"""Two files beside each other: what changed is found, noise is not, and what differs in kind is refused."""
+"""Comparison of two files: changes are found, noise is not, other devices and caches are refused."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ def compared(tmp_path, before, after, **how):
 
 
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (2, 3), (5, 4), (6, 6), (3, 7)])
-def test_the_distribution_of_u_is_that_of_all_arrangements(n, m):
+def test_the_distribution_of_u_counts_all_arrangements(n, m):
     counts = np.zeros(n * m + 1)
     for places in itertools.combinations(range(n + m), n):
         counts[sum(place - i for i, place in enumerate(places))] += 1
     assert compare._below(n, m) == pytest.approx(np.cumsum(counts) / counts.sum())
 
 
-def test_large_samples_follow_the_normal_distribution_that_small_ones_come_to():
+def test_small_samples_approach_the_normal_distribution_of_large_ones():
     exact, normal = compare._below(30, 30), compare._below(31, 31)
     for share in (0.001, 0.01, 0.1):
         at = [np.searchsorted(each, share) / len(each) for each in (exact, normal)]
         assert at[0] == pytest.approx(at[1], abs=0.01)
 
-    # of the chance of each u, mean and variance by the textbook
+    # mean and variance of u have known formulas
     chances, u = np.diff(normal, prepend=0.0), np.arange(31 * 31 + 1)
     mean = (chances * u).sum()
     assert mean == pytest.approx(31 * 31 / 2, rel=1e-3)
@@ -69,7 +69,7 @@ def test_large_samples_follow_the_normal_distribution_that_small_ones_come_to():
 
 
 def two_sided(first, second) -> float:
-    """The Mann-Whitney test by going through all arrangements of the ranks."""
+    """The Mann-Whitney test by enumerating all arrangements of the ranks."""
     n, m = len(first), len(second)
     wins = sum((a > b) + (a == b) / 2 for a, b in itertools.product(first, second))
     least = math.ceil(min(wins, n * m - wins))
@@ -82,7 +82,7 @@ distinct = st.lists(st.floats(1.0, 2.0), min_size=6, max_size=6, unique=True)
 
 @settings(max_examples=20)
 @given(distinct, distinct)
-def test_the_interval_has_the_factors_that_the_test_does_not_reject(first, second):
+def test_the_interval_inverts_the_test(first, second):
     found = compare.change(first, second)
     if found.verdict == "same":
         return  # within the margin; or equal samples
@@ -103,7 +103,7 @@ def test_the_interval_has_the_factors_that_the_test_does_not_reject(first, secon
         *((1.0095, 0.001, "same"), (1.0105, 0.001, "slower")),  # one beyond 1 %, the other not
     ],
 )
-def test_a_change_is_told_where_the_interval_leaves_1_and_the_ratio_the_margin(factor, spread, verdict):
+def test_a_change_needs_an_interval_without_1_and_a_ratio_beyond_the_margin(factor, spread, verdict):
     before = [1.0 + spread * i / 11 for i in range(12)]
     after = [factor * (each + 1e-6) for each in before]
     there, back = compare.change(before, after), compare.change(after, before)
@@ -113,14 +113,14 @@ def test_a_change_is_told_where_the_interval_leaves_1_and_the_ratio_the_margin(f
 
 
 def noisy(rng, count, spread, factor=1.0):
-    """Times that are skewed, as those of computers are, with an outlier now and then."""
+    """Skewed times with some outliers, like measured times."""
     times = factor * np.exp(spread * rng.standard_normal(count)) + factor * spread * rng.exponential(size=count)
     return times * np.where(rng.random(count) < 0.03, 1.5, 1.0)
 
 
 @pytest.mark.parametrize("count", [10, 30])
 @pytest.mark.parametrize("spread", [0.002, 0.01, 0.05])
-def test_noise_alone_is_no_change(count, spread):
+def test_noise_is_not_a_change(count, spread):
     rng = np.random.default_rng([count, int(1e4 * spread)])
     alarms = 0
     for _ in range(1000):
@@ -148,7 +148,7 @@ def test_a_sample_is_the_same_as_itself(sample):
 
 @given(times, times)
 @example([1.0001] * 3 + [1.02] * 3, [1.0] * 6)  # the quotients in the middle lie on either side of what matters
-def test_turned_round_the_verdict_turns_round(one, other):
+def test_swapping_the_samples_inverts_the_verdict(one, other):
     there, back = compare.change(one, other), compare.change(other, one)
     turned = {"faster": "slower", "slower": "faster"}
     assert back.verdict == turned.get(there.verdict, there.verdict)
@@ -158,14 +158,14 @@ def test_turned_round_the_verdict_turns_round(one, other):
         assert there.low <= there.ratio <= there.high or there.ratio == pytest.approx(there.low)
 
 
-def test_a_change_too_small_to_matter_is_none():
+def test_a_change_within_the_margin_is_none():
     before = [1.0 + 0.0001 * i for i in range(20)] + [2.0, 3.0, 4.0]
     after = [seconds * 1.005 for seconds in before[:20]] + [9.0, 9.1, 9.2]
     found = compare.change(before, after)
     assert found.high < 1 and found.verdict in ("same", "ambiguous")
 
 
-def test_five_repetitions_are_too_few_to_tell():
+def test_five_repetitions_are_ambiguous():
     found = compare.change([1.0, 1.1, 1.2, 1.3, 1.4], [9.0, 9.1, 9.2, 9.3, 9.4])
     assert found.verdict == "ambiguous" and found.low != found.low
     assert found.ratio == pytest.approx(1.2 / 9.2, rel=0.05)
@@ -174,7 +174,7 @@ def test_five_repetitions_are_too_few_to_tell():
 # --- points ------------------------------------------------------------------------------------------------------
 
 
-def test_points_are_matched_by_what_they_are(tmp_path):
+def test_points_are_matched_by_their_parameters(tmp_path):
     before = [timed(product(tile=t, n=n), 1.0) for t, n in ((8, 64), (16, 64), (8, 128))]
     before += [timed(product("serial", dtype="float64"), 1.0), timed(product("tiled_padded", tile=8), 1.0)]
     after = [timed(product(tile=t, n=n), s) for t, n, s in ((8, 64, 2.0), (16, 64, 0.5), (8, 128, 1.0))]
@@ -188,7 +188,7 @@ def test_points_are_matched_by_what_they_are(tmp_path):
     assert slow["ratio"] == pytest.approx(0.5) and slow["before"] == pytest.approx(1.0055)
 
 
-def test_the_slowest_rank_counts_and_the_call_is_apart(tmp_path):
+def test_the_slowest_rank_counts_and_scopes_are_separate(tmp_path):
     def rows(kernel, total):
         calls = [[{"kernel": 1.0, "total": total * factor}] * 2 for factor in NOISE]
         samples = (*kernel_samples([(0.1, kernel * factor) for factor in NOISE]), *call_samples(calls))
@@ -198,7 +198,7 @@ def test_the_slowest_rank_counts_and_the_call_is_apart(tmp_path):
     assert list(compared(tmp_path, rows(1.0, 5.0), rows(2.0, 5.0), scope="call").rows["verdict"]) == ["same"]
 
 
-def test_an_algorithm_that_is_a_way_to_do_the_whole_call_is_compared_by_it(tmp_path):
+def test_an_algorithm_timed_end_to_end_is_compared_end_to_end(tmp_path):
     point = Point("matmul", "cublas", (64,) * 3, "float32", 2, MATMUL, "staged")
 
     def rows(total):
@@ -210,7 +210,7 @@ def test_an_algorithm_that_is_a_way_to_do_the_whole_call_is_compared_by_it(tmp_p
         assert (row["verdict"], row["label"]) == (verdict, "cublas staged, end to end")
 
 
-def test_wrong_results_are_no_times(tmp_path):
+def test_wrong_results_are_not_compared_by_time(tmp_path):
     points = [product(n=n) for n in (64, 128, 256)]
     before = [timed(points[0], 1.0), measurement(points[1], verdict=FAIL), measurement(points[2], verdict=FAIL)]
     after = [measurement(points[0], verdict=FAIL), timed(points[1], 1.0), measurement(points[2], verdict=FAIL)]
@@ -222,17 +222,17 @@ def test_wrong_results_are_no_times(tmp_path):
 
 
 @pytest.mark.parametrize(("factor", "count"), [(1.04, 0), (1.06, 1), (0.5, 0)])
-def test_only_what_is_slower_by_more_is_a_regression(tmp_path, factor, count):
+def test_a_regression_exceeds_the_given_share(tmp_path, factor, count):
     found = compared(tmp_path, [timed(product(), 1.0)], [timed(product(), factor)])
     assert len(found.regressions(0.05)) == count
 
 
-def test_nothing_in_common_and_nothing_at_all_are_told(tmp_path):
+def test_files_without_common_points_are_refused(tmp_path):
     with pytest.raises(compare.ComparisonError, match="no point in common"):
         compared(tmp_path, [timed(product(), 1.0)], [timed(product(n=128), 1.0)])
     empty = tmp_path / "empty.h5"
     store.merge([], empty)
-    with pytest.raises(compare.ComparisonError, match="without a measured point"):
+    with pytest.raises(compare.ComparisonError, match="a file has no measured point"):
         compare.compare(store.read(empty), store.read(empty))
 
 
@@ -252,20 +252,20 @@ KIND = {
         ({"cpu": {"model": "T", "threads_per_rank": 4}}, "CPU threads of each of 1 ranks: 8, then 4"),
     ],
 )
-def test_what_differs_in_kind_is_refused_and_named(tmp_path, other, told):
+def test_other_devices_or_caches_are_refused(tmp_path, other, told):
     (tmp_path / "b").mkdir()
     point = product("serial")
     files = [
         store.read(written(tmp_path / "a.h5", timed(point, 1.0), **KIND)),
         store.read(written(tmp_path / "b" / "b.h5", timed(point, 1.0), **KIND | other)),
     ]
-    with pytest.raises(compare.ComparisonError, match="differ in kind") as error:
+    with pytest.raises(compare.ComparisonError, match="differ in device or caches") as error:
         compare.compare(*files)
     assert told in str(error.value) and "--anyway" in str(error.value)
     assert told in compare.compare(*files, anyway=True).differences
 
 
-def test_a_point_is_compared_with_that_of_the_same_machine(tmp_path):
+def test_points_are_compared_on_the_same_machine(tmp_path):
     seconds = {"H200": 1.0, "A100": 2.0}
     files = []
     for name, gpus in (("a", ("H200", "A100")), ("b", ("A100", "H200"))):
@@ -275,13 +275,13 @@ def test_a_point_is_compared_with_that_of_the_same_machine(tmp_path):
     assert compare.compare(*files).line == "2 points in both: 2 same; 0 only before, 0 only after"
 
 
-def test_pageable_memory_is_not_compared_with_what_says_nothing_of_it(tmp_path):
+def test_pageable_memory_is_not_compared_with_the_default(tmp_path):
     before = [timed(product(pinned=each), seconds) for each, seconds in ((False, 2.0), (True, 1.0))]
     with pytest.raises(compare.ComparisonError, match="no point in common"):
         compared(tmp_path, before, [timed(product(), 1.0)])
 
 
-def test_other_software_is_named_and_compared(tmp_path):
+def test_other_software_is_listed_and_compared(tmp_path):
     (tmp_path / "b").mkdir()
     newer = KIND | {"gpus": [{"name": "H200", "uuid": "a", "driver": "590"}]}
     files = [
@@ -307,7 +307,7 @@ def files(tmp_path):
     return before, after
 
 
-def test_the_command_lists_what_changed(files):
+def test_the_command_lists_changes(files):
     done = run(*files)
     assert (done.returncode, done.stderr) == (0, "")
     assert "2 points in both: 1 slower, 1 same; 0 only before, 0 only after" in done.stdout
@@ -316,16 +316,16 @@ def test_the_command_lists_what_changed(files):
 
 
 @pytest.mark.parametrize(("share", "status"), [("5%", 3), ("0.05", 3), ("19%", 3), ("21%", 0)])
-def test_its_exit_status_is_for_scripts(files, share, status):
+def test_the_exit_status_reports_regressions(files, share, status):
     assert run(*files, "--fail-on-regression", share).returncode == status
 
 
-def test_the_same_file_twice_is_the_same(files):
+def test_a_file_is_the_same_as_itself(files):
     done = run(files[0], files[0], "--fail-on-regression", "0%")
     assert done.returncode == 0 and "2 points in both: 2 same" in done.stdout
 
 
-def test_it_says_plainly_what_is_wrong(files, tmp_path):
+def test_the_command_reports_errors_in_one_line(files, tmp_path):
     assert run(files[0], tmp_path / "none.h5").stderr == f"hpcmm: error: {tmp_path / 'none.h5'}: no such file\n"
     done = run(*files, "--fail-on-regression", "much")
     assert done.returncode == 2 and "'much' is not allowed; allowed: a share such as 5% or 0.05" in done.stderr

@@ -398,7 +398,7 @@ def test_doctor_says_of_a_folder_without_permission_that_it_is_that(closed):
     done = mortal("doctor", "--json", folder=closed)
     found = {check["name"]: check for check in json.loads(done.stdout)["checks"]}["files"]
     assert done.returncode == 1 and found["state"] == "error"
-    assert "you may not create files there" in found["found"] and "a folder that you may write to" in found["advice"]
+    assert "no permission to create files" in found["found"] and "a folder that you may write to" in found["advice"]
 
 
 def test_a_full_disk_is_told_with_the_path_of_the_file(small, tmp_path):

@@ -1,4 +1,4 @@
-"""The report: numbers as printed, failures, escaping, and one file that asks nothing of a network."""
+"""The report: printed numbers, failures, escaping, and one file without network access."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Page(HTMLParser):
 
     @property
     def charts(self) -> list[dict]:
-        """The specification of each figure, with the records that it draws under ``"records"``."""
+        """The specification of each figure, with its data under ``"records"``."""
         scripts = {attributes.get("id"): text for attributes, text in self.scripts}
         if "figures" not in scripts:
             return []
@@ -87,7 +87,7 @@ class Page(HTMLParser):
 
 
 def unpacked(columns: dict) -> list[dict]:
-    """The rows of columns as the page has them."""
+    """Decode the columns of the page to rows."""
     lists = {
         name: values if isinstance(values, list) else [values["texts"][i] for i in values["rows"]]
         for name, values in columns.items()
@@ -153,7 +153,7 @@ def test_numbers_have_three_significant_digits(value, text):
     [(8.054e-3, "8.05 ms"), (12.0, "12.0 s"), (1e-6, "1.00 µs"), (9.9999e-4, "1.00 ms"), (2.5e-8, "25.0 ns"),
      (float("nan"), "")],
 )  # fmt: skip
-def test_durations_have_the_unit_that_suits_them(seconds, text):
+def test_durations_have_a_fitting_unit(seconds, text):
     assert formats.duration(seconds) == text
 
 
@@ -176,7 +176,7 @@ def test_size_table_has_rate_ratio_and_verdict(built):
     assert "**GFLOP/s, float64, 2 ranks, alpha 1.5, beta 0.5**" in text
 
 
-def test_a_fail_is_loud_shows_where_and_no_number(built):
+def test_a_fail_shows_the_wrong_element_and_no_number(built):
     html = html_of(built)
     assert ("fail", f"FAIL {FAIL.where}") in cells(html)
     assert f"FAIL ({FAIL.where})" in (built / "tables" / "size.md").read_text("utf-8").replace("\\_", "_")
@@ -191,7 +191,7 @@ def test_a_fail_is_loud_shows_where_and_no_number(built):
     assert all(record["rate"] is None for record in drawn if record.get("label") == "naive 8")
 
 
-def test_what_was_not_measured_is_an_empty_cell(built):
+def test_a_point_that_was_not_measured_is_an_empty_cell(built):
     (head,) = [
         line
         for line in (built / "tables" / "size.md").read_text("utf-8").replace("\\_", "_").splitlines()
@@ -206,7 +206,7 @@ def test_what_was_not_measured_is_an_empty_cell(built):
     assert [cell.strip() for cell in row.split("|")[3:5]] == ["", "51,200 (baseline PASS 1e-08)"]
 
 
-def test_latex_tables_keep_text_as_text(tmp_path):
+def test_latex_tables_escape_markup(tmp_path):
     rows = [of_rate(product("tiled_padded", tile=8), 1234.0), measurement(product("naive", tile=8), verdict=FAIL)]
     report.build(timings.write(tmp_path / "timings.h5", {"a_50%": rows}), tmp_path)
     text = (tmp_path / "tables" / "a_50%25.tex").read_text("utf-8")
@@ -223,10 +223,10 @@ def test_latex_tables_keep_text_as_text(tmp_path):
     )
 
 
-def test_latex_tables_have_no_character_that_pdflatex_lacks(built):
+def test_latex_tables_have_only_characters_of_pdflatex(built):
     texts = [path.read_text("utf-8") for path in (built / "tables").glob("*.tex")]
     assert any(r"2\textsuperscript{" in text for text in texts)
-    # of what is not ASCII, these come with LaTeX's own encoding of UTF-8
+    # the non-ASCII characters that LaTeX supports in UTF-8
     assert {character for text in texts for character in text if ord(character) > 126} <= set("×µ…")
 
 
@@ -265,12 +265,12 @@ def test_ladder_table(built):
     assert [row["cumulative"] for row in read_csv(built / "tables" / "sum.ladder.csv")] == ["1.0", "4.0", "16.0"]
 
 
-def test_an_exact_sum_says_so():
+def test_an_exact_result_is_marked():
     row = {"result": "PASS", "arithmetic": "", "throttled": False, "error": 0.0, "bound": 0.0}
     assert tables.result(row) == "PASS exact"
 
 
-def test_a_product_at_a_single_size_is_a_ladder_too(tmp_path):
+def test_a_product_at_one_size_has_a_ladder_table(tmp_path):
     rows = [of_rate(product(v, tile=8), rate) for v, rate in (("naive", 1.0), ("tiled_padded", 4.0))]
     report.build(timings.write(tmp_path / "timings.h5", {"one": rows}), tmp_path)
     first, second = read_csv(tmp_path / "tables" / "one.ladder.csv")
@@ -305,7 +305,7 @@ def test_phase_table(built):
     assert not (built / "tables" / "sum.phases.md").exists()
 
 
-def test_a_bar_of_phases_that_overlap_says_so(tmp_path):
+def test_the_caption_names_algorithms_with_overlapping_phases(tmp_path):
     call = [[{"upload": 2.0, "kernel": 3.0, "download": 1.0, "total": 4.0}]] * 6
     staged = Point("matmul", "naive", (64,) * 3, "float32", 1, MATMUL, "staged")
     for point, tail in (
@@ -317,7 +317,7 @@ def test_a_bar_of_phases_that_overlap_says_so(tmp_path):
         assert [each.caption for each in figures.calls(series)] == [f"End-to-end time on the GPU by phase at 64{tail}"]
 
 
-def test_summary_and_conditions_are_on_top(built):
+def test_summary_and_conditions_are_at_the_top(built):
     text = Page(html_of(built)).text
     assert "points 8" in text and "PASS 7" in text and "FAIL 1" in text and "left out 1" in text
     assert "size tiled_padded 2 no CUDA device on this machine" in text
@@ -341,7 +341,7 @@ def test_provenance_may_be_incomplete():
     assert sum(len(each["runs"]) for each in page.environments(runs)) == 3
 
 
-def test_gpus_of_several_machines_are_counted_together():
+def test_gpus_of_several_machines_are_counted_once():
     def run(host, *uuids):
         return {"provenance": {"host": host, "gpus": [{"name": "H200", "uuid": uuid} for uuid in uuids]}}
 
@@ -384,7 +384,7 @@ def test_the_page_says_which_variants_are_deterministic(built):
     )
 
 
-def test_figures_have_the_rates_and_a_drawing_each(built):
+def test_each_figure_has_its_rates_and_a_file(built):
     charts = Page(html_of(built)).charts
     assert len(charts) == 5
     rates = {(r["label"], r["n"]): r["rate"] for r in charts[0]["records"]}
@@ -401,7 +401,7 @@ def test_figures_have_the_rates_and_a_drawing_each(built):
         assert (built / "figures" / name).read_text("utf-8").startswith("<svg")
 
 
-def test_the_interval_is_drawn_only_where_there_is_one(tmp_path):
+def test_an_interval_is_drawn_only_if_it_exists(tmp_path):
     rows = [
         measurement(product("cublas"), samples=kernel_samples([1e-6] * 3)),
         measurement(product("cublas", 128), samples=kernel_samples([1e-6, 2e-6, 3e-6, 4e-6, 5e-6, 6e-6])),
@@ -414,7 +414,7 @@ def test_the_interval_is_drawn_only_where_there_is_one(tmp_path):
     assert (enough["low"], enough["high"]) == pytest.approx((2 * 128**3 / 6e-6 / 1e9, 2 * 128**3 / 1e-6 / 1e9))
 
 
-def test_a_wide_interval_leaves_the_bars_of_a_ladder_their_room(tmp_path):
+def test_labels_fit_beside_bars_with_wide_intervals(tmp_path):
     spread = (0.1, 0.1, 0.1, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
     rows = [
         measurement(product(variant), samples=kernel_samples([seconds * each * 1e-6 for each in spread]))
@@ -439,14 +439,14 @@ def luminance(colour: str) -> float:
 
 
 @pytest.mark.parametrize("colour", vega.PALETTE)
-def test_colours_stand_out_on_light_and_dark_paper(colour):
+def test_colours_have_contrast_in_light_and_dark(colour):
     style = (Path(page.__file__).parent / "page.css").read_text("utf-8")
     light, dark = re.findall(r"--paper: (#\w+);", style)[:2]
     assert (luminance(light.replace("#fff", "#ffffff")) + 0.05) / (luminance(colour) + 0.05) >= 3
     assert (luminance(colour) + 0.05) / (luminance(dark) + 0.05) >= 3
 
 
-def test_variants_differ_without_colour_and_tiles_share_theirs(tmp_path):
+def test_variants_differ_without_colour_and_tiles_share_a_colour(tmp_path):
     rows = [
         of_rate(product(v, n, **({"tile": tile} if tile else {})), 1.0 + tile)
         for n in (64, 128)
@@ -481,7 +481,7 @@ def test_variants_differ_without_colour_and_tiles_share_theirs(tmp_path):
     assert len(set(ours)) == len(ours)
 
 
-def test_shapes_have_a_row_each(tmp_path):
+def test_each_shape_has_a_row(tmp_path):
     rows = [
         measurement(Point("matmul", "cublas", shape, "float32", 1, MATMUL), samples=kernel_samples([1e-3] * 6))
         for shape in ((128, 64, 64), (64, 64, 64), (64, 128, 64))
@@ -496,7 +496,7 @@ def test_shapes_have_a_row_each(tmp_path):
 EVIL = "</script><script>alert(1)</script>"
 
 
-def test_text_from_a_file_is_inert(tmp_path):
+def test_text_from_a_file_is_escaped(tmp_path):
     where = f"0:0: {EVIL} | `x`"
     rows = [of_rate(product("cublas"), 1.0), measurement(product(), verdict=Verdict(False, 1, 0, "r", where))]
     omitted = [{"sweep": EVIL, "variant": EVIL, "ranks": 1, "reason": EVIL}]
@@ -518,7 +518,7 @@ def test_text_from_a_file_is_inert(tmp_path):
 HOSTILE = "=cmd|'/c calc'!A1\x1b[2J\x07"
 
 
-def test_control_characters_and_formulas_of_a_file_reach_no_output(tmp_path, monkeypatch):
+def test_control_characters_and_formulas_are_removed(tmp_path, monkeypatch):
     provenance = {"host": HOSTILE, "gpus": [{"name": "@H200\x1b[2J", "uuid": "u"}], "cpu": {"model": "+\x9b"}}
     wrong = Verdict(False, 3.0, 1e-7, "componentwise, float64", "-0:640\x1b]0;title\x07: 0 - 1.5 = -1.5")
     rows = [of_rate(product("cublas"), 1.0), measurement(product("naive"), verdict=wrong)]
@@ -532,7 +532,7 @@ def test_control_characters_and_formulas_of_a_file_reach_no_output(tmp_path, mon
     steering = {chr(code) for code in [*range(32), 127, *range(128, 160)]} - {"\n"}
     for each in files:
         assert not steering & set(each.name)
-        if each != made:  # its script has tabs of others
+        if each != made:  # its script has tabs
             assert not steering & set(each.read_text("utf-8")), each.name
     assert "\x1b" not in html_of(tmp_path) and "\\u001b" not in html_of(tmp_path)
     for each in tmp_path.rglob("*.csv"):
@@ -544,13 +544,13 @@ def test_control_characters_and_formulas_of_a_file_reach_no_output(tmp_path, mon
     assert name == "'=cmd|'/c calc'!A1[2J"
 
 
-def test_negative_numbers_of_csv_files_stay_numbers():
+def test_negative_numbers_stay_numbers_in_csv():
     frame = pd.DataFrame({"label": ["-rf"], "result": [-1.5]})
     assert tables.csv([frame], ("label", "result")) == "label,result\n'-rf,-1.5\n"
 
 
-def test_a_drawing_that_aborts_is_an_error_with_its_title():
-    """A control character ends the drawing program by SIGABRT; here one comes past the store."""
+def test_a_drawing_that_aborts_is_an_error_with_the_title():
+    """A control character aborts the renderer; the store would have removed it."""
     spec = {"data": {"values": [{"a": 1}]}, "mark": "text", "encoding": {"x": {"field": "a"}}}
     fine = json.dumps(spec | {"title": {"text": ["fine"]}})
     aborts = json.dumps(spec | {"title": {"text": ["at one", "size \x1b[2J"]}})
@@ -561,7 +561,7 @@ def test_a_drawing_that_aborts_is_an_error_with_its_title():
 @pytest.mark.parametrize(
     "provenance", [100_000 * '{"a":' + "1" + 100_000 * "}", "[" * 100_000, '{"host": ' + "9" * 5000 + "}"]
 )
-def test_provenance_nested_without_end_is_left_out(tmp_path, provenance):
+def test_provenance_nested_too_deeply_is_ignored(tmp_path, provenance):
     path = timings.write(tmp_path / "timings.h5", {"size": [of_rate(product("cublas"), 1.0)]})
     groups = store.read(path)
     groups["runs"]["provenance"][:] = provenance
@@ -570,7 +570,7 @@ def test_provenance_nested_without_end_is_left_out(tmp_path, provenance):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_provenance_nested_deeper_than_a_run_nests_is_left_out(tmp_path):
+def test_provenance_is_truncated_at_the_maximum_depth(tmp_path):
     deep: dict = {}
     inner = deep
     for _ in range(900):
@@ -582,7 +582,7 @@ def test_provenance_nested_deeper_than_a_run_nests_is_left_out(tmp_path):
     assert run["provenance"]["host"] == "h" and len(json.dumps(run["provenance"])) < 200
 
 
-def test_an_empty_file_gives_a_page_that_says_so(tmp_path):
+def test_an_empty_file_gives_a_page(tmp_path):
     store.merge([], tmp_path / "timings.h5", OMITTED)
     report.build(tmp_path / "timings.h5", tmp_path)
     found = Page(html_of(tmp_path))
@@ -591,14 +591,14 @@ def test_an_empty_file_gives_a_page_that_says_so(tmp_path):
     assert found.charts == [] and 'id="vega"' not in html_of(tmp_path)
 
 
-def test_only_failures_still_make_a_page(tmp_path):
+def test_a_file_with_failures_only_gives_a_page(tmp_path):
     report.build(timings.write(tmp_path / "timings.h5", {"size": [measurement(product(), verdict=FAIL)]}), tmp_path)
     found = Page(html_of(tmp_path))
     assert FAIL.where in found.text and found.charts == []
     assert not (tmp_path / "figures").exists()
 
 
-def test_throttled_points_are_named(tmp_path):
+def test_throttled_points_are_listed(tmp_path):
     rows = [measurement(product("cublas"), samples=kernel_samples([1.0], {"throttle_reasons": 0x4}))]
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
     text = Page(html_of(tmp_path)).text
@@ -611,7 +611,7 @@ def over_ranks(ranks, seconds, dtype="float32", algorithm=TEXTBOOK, calls=False)
     return measurement(point, samples=call_samples(phases) if calls else kernel_samples([[seconds] * ranks] * 6))
 
 
-def test_figure_of_scaling_goes_from_rank_to_rank(tmp_path):
+def test_scaling_figure_has_a_point_per_number_of_ranks(tmp_path):
     rows = [over_ranks(ranks, 8.0 / ranks) for ranks in (2, 1, 4)]
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
     (chart,) = [chart for chart in Page(html_of(tmp_path)).charts if "efficiency" in chart["records"][0]]
@@ -623,7 +623,7 @@ def test_figure_of_scaling_goes_from_rank_to_rank(tmp_path):
 @pytest.mark.parametrize(
     ("names", "shown"), [(["ring", "resident"], ""), (["ring", "resident", "summa"], " of the fastest variants")]
 )
-def test_figure_of_scaling_shows_the_fastest_and_says_so(tmp_path, names, shown):
+def test_scaling_figure_shows_the_fastest_variants(tmp_path, names, shown):
     rows = [over_ranks(n, (8.0 + i) / n, algorithm=name) for i, name in enumerate(names) for n in (1, 2)]
     rows += [over_ranks(n, 20.0 / n, algorithm="staged", calls=True) for n in (1, 2)]
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
@@ -634,7 +634,7 @@ def test_figure_of_scaling_shows_the_fastest_and_says_so(tmp_path, names, shown)
     assert seen == {"cublas ring", "cublas resident", "cublas staged"}
 
 
-def test_table_of_scaling_keeps_types_together_and_has_no_empty_column(tmp_path):
+def test_scaling_table_groups_types_and_has_no_empty_column(tmp_path):
     rows = [over_ranks(ranks, 8e-3 / ranks, dtype) for dtype in ("float64", "float32") for ranks in (2, 1, 4)]
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
     head, *lines = markdown_rows(tmp_path / "tables" / "size.scaling.md")
@@ -646,7 +646,7 @@ def test_table_of_scaling_keeps_types_together_and_has_no_empty_column(tmp_path)
     assert lines[1][4:] == ["4.00 ms", "2.00×", "100 %"]
 
 
-def test_table_of_scaling_keeps_together_what_has_the_same_work_for_each_rank(tmp_path):
+def test_scaling_table_groups_rows_of_weak_scaling(tmp_path):
     rows = []
     for ranks in (1, 2, 4):
         for m in (64, 128, 256):
@@ -663,14 +663,14 @@ EXCHANGES = {"exchanges": {"bytes": [1000, 100_000], "seconds": [1e-3, 1e-1]}}
 
 
 def spread(algorithm, n=64, dtype="float32"):
-    """A product by an algorithm and the textbook's beside it: n seconds each, of which half are spent on copies."""
+    """A product by an algorithm and by scatter: n seconds each, half of them for copies."""
     point = Point("matmul", "cublas", (n, n, n), dtype, 2, MATMUL, algorithm)
     phases = {"upload": n / 4, "kernel": n / 2, "download": n / 4, "total": n}
     samples = call_samples([[phases] * 2] * 6) if algorithm == "staged" else kernel_samples([[n, n]] * 6)
     return [measurement(point, samples=samples, algorithm=each) for each in (algorithm, TEXTBOOK)]
 
 
-def test_each_type_has_the_predictions_of_its_largest_product(tmp_path):
+def test_each_type_has_predictions_of_its_largest_product(tmp_path):
     rows = []
     for dtype, n in (("float32", 64), ("float32", 128), ("float64", 64)):
         rows += spread("resident", n, dtype)
@@ -684,7 +684,7 @@ def test_each_type_has_the_predictions_of_its_largest_product(tmp_path):
     assert [line[0] for line in lines if line[3]] == ["128", "64"]
 
 
-def test_predictions_say_whether_they_are_of_the_kernel_or_end_to_end(tmp_path):
+def test_predictions_are_of_the_kernel_or_end_to_end(tmp_path):
     rows = [*spread("resident"), *spread("staged")]
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}, EXCHANGES), tmp_path)
     head, *lines = markdown_rows(tmp_path / "tables" / "size.predictions.md")
@@ -697,10 +697,10 @@ def test_predictions_say_whether_they_are_of_the_kernel_or_end_to_end(tmp_path):
     assert {each["label"] for each in chart["records"]} == {"cublas staged, end to end", "cublas resident"}
 
 
-def test_a_label_looks_the_same_in_all_figures_of_a_sweep(tmp_path):
+def test_a_label_has_the_same_style_in_all_figures_of_a_sweep(tmp_path):
     rows = []
     for ranks in (1, 2):
-        for algorithm in ("staged", "resident", "ring", "summa"):  # of which the scaling shows the fastest only
+        for algorithm in ("staged", "resident", "ring", "summa"):  # the scaling figure shows the fastest only
             point = Point("matmul", "cublas", (64,) * 3, "float32", ranks, MATMUL, algorithm)
             phases = {"upload": 1.0, "kernel": 2.0, "download": 1.0, "total": 4.0}
             samples = (
@@ -724,7 +724,7 @@ def test_a_label_looks_the_same_in_all_figures_of_a_sweep(tmp_path):
     assert len(set.union(*colours)) == 4, "each algorithm has its own"
 
 
-def test_two_neighbouring_sizes_have_a_tick_each_and_none_between(tmp_path):
+def test_two_adjacent_sizes_have_two_ticks(tmp_path):
     rows = [of_rate(product("naive", n, tile=32), 100.0) for n in (640, 641)]
     report.build(timings.write(tmp_path / "timings.h5", {"guard": rows}), tmp_path)
     chart = Page(html_of(tmp_path)).charts[0]
@@ -734,14 +734,14 @@ def test_two_neighbouring_sizes_have_a_tick_each_and_none_between(tmp_path):
     assert json.loads(axis) == [640, 641]
 
 
-def test_what_one_rank_did_not_do_has_no_efficiency_and_no_figure(tmp_path):
+def test_without_one_rank_there_is_no_efficiency(tmp_path):
     rows = [over_ranks(1, 8.0, algorithm="resident"), over_ranks(4, 3.0, algorithm="staged", calls=True)]
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
     assert not [chart for chart in Page(html_of(tmp_path)).charts if "efficiency" in chart["records"][0]]
     assert not list((tmp_path / "figures").glob("size-strong*"))
 
 
-def test_settings_of_one_sweep_are_apart(tmp_path):
+def test_settings_of_one_sweep_have_separate_tables(tmp_path):
     rows = [
         of_rate(Point("matmul", "cublas", (64,) * 3, "float32", 1, {"alpha": 1.0, "beta": beta}), 1.0)
         for beta in (0.0, 1.0)
@@ -814,7 +814,7 @@ def test_resource_tables(tmp_path):
     (row,) = [row for row in read_csv(tmp_path / "tables" / "matmul.resources.csv") if row["dtype"] == "float64"]
     assert (row["registers"], row["occupancy"], row["sm_threads"]) == ("40.0", "0.625", "2048.0")
     assert markdown_rows(tmp_path / "tables" / "gpu.properties.md")[:4] == [
-        ["Property", "H200"],  # two of a kind are one column
+        ["Property", "H200"],  # two equal GPUs are one column
         ["Compute capability", "9.0"],
         ["Multiprocessors (SM)", "132"],
         ["Maximum SM clock", "1,980 MHz"],
@@ -835,7 +835,7 @@ def test_without_cuda_kernels_there_is_no_resource_table(built):
 
 
 def with_profile(path: Path, profiles, reasons=()) -> Path:
-    """A timings file of a product and a sum, with what a profiler counted and why not."""
+    """A timings file of a product and a sum, with profiles or the reasons for their absence."""
     rows = [of_rate(product("cublas"), 1.0)], [measurement(Point("sum", "cub", (2**22,), "float32", 1))]
     measured = timings.write(path.with_name("measured.h5"), {"size": rows[0], "sum": rows[1]})
     store.write_profiles(path.with_name("counted.h5"), "matmul", {}, profiles)
@@ -843,7 +843,7 @@ def with_profile(path: Path, profiles, reasons=()) -> Path:
     return path
 
 
-def test_profile_table_has_what_a_real_profiler_counted(tmp_path):
+def test_profile_table_from_real_profiler_output(tmp_path):
     answer = Path(__file__).with_name("nsight_compute.csv").read_text()
     naive, _, uncoalesced, _, _, _, conflict, *_, library = profiling.kernels(answer)
     verdict = Verdict(True, 1e-8, 1e-7, "componentwise, float64")
@@ -873,23 +873,23 @@ def test_profile_table_has_what_a_real_profiler_counted(tmp_path):
     assert float(row["achieved_occupancy"]) == pytest.approx(0.9359)
 
 
-def test_no_time_of_a_profiler_is_in_the_report_or_the_file():
+def test_no_time_is_taken_from_the_profiler():
     assert not [name for name, (unit, _, _) in COUNTERS.items() if unit == "s" or "duration" in name]
 
 
-def test_without_a_profile_the_page_says_why(tmp_path):
+def test_without_a_profile_the_page_has_the_reason(tmp_path):
     reasons = [{"operation": name, "reason": "no GPU"} for name in ("matmul", "sum", "vector_add")]
     text = Page(html_of(report.build(with_profile(tmp_path / "t.h5", [], reasons), tmp_path)[0].parent)).text
     assert "Not profiled: matmul, sum. Reason: no GPU." in text  # vector_add was not measured
     assert not list((tmp_path / "tables").glob("*.profile.*"))
 
 
-def test_a_file_without_profiles_says_so(built):
+def test_a_file_without_profiles_has_a_reason_on_the_page(built):
     text = Page(html_of(built)).text
     assert "Not profiled: matmul, sum. Reason: the timings file has no profile." in text
 
 
-def test_a_gpu_that_is_told_wrongly_is_left_blank():
+def test_invalid_gpu_properties_are_left_out():
     wrong = {"name": "X", "multiprocessors": 2, "compute_capability": 90, "memory_bytes": "much", "max_sm_clock": None}
     table = tables.device_table([wrong])
     assert [[cell.text for cell in row] for row in table.rows] == [["Multiprocessors (SM)", "2"]]
@@ -898,7 +898,7 @@ def test_a_gpu_that_is_told_wrongly_is_left_blank():
 @pytest.mark.parametrize(
     ("size", "text"), [(0, "0 B"), (1000, "1000 B"), (2048, "2 KiB"), (233472, "228 KiB"), (50 * 2**20, "50 MiB")]
 )
-def test_amounts_have_the_unit_that_suits_them(size, text):
+def test_amounts_have_a_fitting_unit(size, text):
     assert formats.amount(size) == text
 
 
@@ -906,7 +906,7 @@ def run_job(*arguments):
     return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
 
 
-def test_job_prints_the_page_and_a_line(tmp_path):
+def test_command_prints_the_path_of_the_page_and_a_summary(tmp_path):
     path = timings.write(tmp_path / "timings.h5", {"size": [of_rate(product("cublas"), 1.0)]})
     done = run_job(path, "--results", tmp_path / "out")
     assert (done.returncode, done.stderr) == (0, "")
@@ -935,16 +935,16 @@ def truncated(path):
     ("make", "text"),
     [
         (lambda path: None, "no such file"),
-        (lambda path: path.write_bytes(b"\x89HDF\r\n\x1a\n"), "cut short or damaged"),
+        (lambda path: path.write_bytes(b"\x89HDF\r\n\x1a\n"), "truncated or damaged"),
         (lambda path: path.write_text("GFLOP/s\n1\n"), "not an HDF5 file"),
         (lambda path: path.mkdir(), "a folder, not an HDF5 file"),
-        (truncated, "cut short or damaged"),
+        (truncated, "truncated or damaged"),
         (foreign, "not a file of hpcmm timings"),
         (newer, f"schema version {store.SCHEMA_VERSION + 1}, but this package reads up to {store.SCHEMA_VERSION}"),
     ],
     ids=["missing", "header", "text", "folder", "truncated", "foreign", "newer"],
 )
-def test_job_says_plainly_what_is_wrong_with_a_file(tmp_path, make, text):
+def test_command_reports_an_unusable_file_in_one_line(tmp_path, make, text):
     path = tmp_path / "timings.h5"
     make(path)
     done = run_job(path, "--results", tmp_path / "out")
@@ -960,7 +960,7 @@ def test_report_and_analysis_load_no_backend():
     assert done.stdout == "set()\n"
 
 
-def test_pinned_and_pageable_copies_stand_below_one_another(tmp_path):
+def test_pinned_and_pageable_copies_are_in_adjacent_rows(tmp_path):
     rows = []
     for pinned, upload in ((False, 4e-3), (True, 1e-3)):
         phases = {"upload": upload, "kernel": 3e-3, "download": 1e-3, "total": upload + 5e-3}
@@ -982,7 +982,7 @@ def test_pinned_and_pageable_copies_stand_below_one_another(tmp_path):
     assert "Copies and kernel, float32" in text and "Speedup of pinned over pageable host memory" in text
 
 
-def test_the_part_of_the_limit_stands_beside_each_speed(tmp_path):
+def test_each_rate_has_its_fraction_of_the_limit(tmp_path):
     gpu = {"compute_capability": "90", "multiprocessors": 1, "max_sm_clock": 1e9, "memory_bytes_per_second": 1e15}
     rows = [of_rate(product(v, 64, tile=8), rate) for v, rate in (("naive", 64.0), ("tiled_padded", 128.0))]
     report.build(timings.write(tmp_path / "timings.h5", {"one": rows}, {"gpus": [gpu]}), tmp_path)
@@ -996,7 +996,7 @@ def test_the_part_of_the_limit_stands_beside_each_speed(tmp_path):
     assert "Peak float32 rate at the maximum clock" in html
 
 
-def test_arithmetic_that_is_not_the_types_stands_beside_the_result(tmp_path):
+def test_other_arithmetic_is_named_with_the_result(tmp_path):
     rows = [of_rate(product(v, 64), 64.0) for v in ("swizzled", "tensor_core")]
     report.build(timings.write(tmp_path / "timings.h5", {"one": rows}), tmp_path)
     _, own, other = markdown_rows(tmp_path / "tables" / "one.ladder.md")
@@ -1006,7 +1006,7 @@ def test_arithmetic_that_is_not_the_types_stands_beside_the_result(tmp_path):
     assert "PASS 1e-08, three TF32 products" in text
 
 
-def test_without_a_known_limit_there_is_no_column(built):
+def test_without_a_known_limit_there_is_no_limit_column(built):
     text = Page(html_of(built)).text
     assert "Of limit" not in text and "Limit of the hardware" not in text
 
@@ -1016,13 +1016,13 @@ def test_what_to_see_is_on_the_page(built):
     assert "On the GPU at 2²²" not in Page(html_of(built)).text  # two rungs are no ladder
 
 
-def test_no_figure_of_the_course_documents_is_in_the_package():
+def test_no_number_of_the_course_documents_is_in_the_package():
     source = "".join(path.read_text("utf-8") for path in Path(page.__file__).parent.iterdir() if path.is_file())
     for figure in ("2.083", "4.854", "9.741", "17.377", "31.289", "15.01", "8.054"):
         assert figure not in source
 
 
-def test_of_a_merged_file_it_says_what_is_apart_and_what_is_newer(tmp_path):
+def test_a_merged_file_is_shown_by_machine_with_the_newest_points(tmp_path):
     gpu = {"gpus": [{"name": "H200"}]}
     runs = [
         {"cpu": {"model": "Model T", "cores": 2}, "utc": "2026-01-01", **gpu},
@@ -1044,7 +1044,7 @@ def test_of_a_merged_file_it_says_what_is_apart_and_what_is_newer(tmp_path):
     assert not any(cell.startswith("100 ") for cell in shown)
 
 
-def test_what_is_missing_is_no_wrong_result(tmp_path):
+def test_a_missing_point_is_not_a_wrong_result(tmp_path):
     lost = Verdict(False, math.nan, math.nan, UNCHECKED, "not measured, tried 2 times: no room")
     rows = [measurement(product(), verdict=lost), of_rate(product("cublas"), 100.0)]
     made, _ = report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)

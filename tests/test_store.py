@@ -1,4 +1,4 @@
-"""HDF5 files that other programs read as they are."""
+"""Timings files: HDF5 that other programs can read, and files that are refused."""
 
 import contextlib
 import dataclasses
@@ -38,7 +38,7 @@ def changed(path, seal: bool = True):
 # --- files -------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
+def test_a_file_is_replaced_atomically(tmp_path):
     target = tmp_path / "new" / "file"
     with store.replacing(target) as temporary:
         temporary.write_text("old")
@@ -53,7 +53,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     assert target.stat().st_mode & 0o777 == 0o666 & ~umask
 
 
-def test_a_file_cut_short_is_an_error_that_names_it(tmp_path):
+def test_a_truncated_file_is_an_error(tmp_path):
     path = stored(tmp_path / "a.h5")
     whole = path.read_bytes()
     image = len(whole) - len(store.file.SEAL) - 8
@@ -63,7 +63,7 @@ def test_a_file_cut_short_is_an_error_that_names_it(tmp_path):
             store.read(path)
 
 
-def test_a_file_that_is_not_ours_is_an_error_that_says_so(tmp_path):
+def test_other_files_are_refused(tmp_path):
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = [1, 2]
     with pytest.raises(StoreError, match=r"other\.h5: not a file of"):
@@ -76,16 +76,16 @@ def test_a_file_that_is_not_ours_is_an_error_that_says_so(tmp_path):
 
 
 @pytest.mark.parametrize("part", [b"HEAP", b"TREE", b"SNOD", b"GCOL"])
-def test_a_file_whose_inside_is_damaged_is_an_error_that_names_it(tmp_path, part):
+def test_damage_inside_a_file_is_an_error(tmp_path, part):
     path = stored(tmp_path / "a.h5")
     damaged = path.read_bytes()
     assert part in damaged
     path.write_bytes(damaged.replace(part, bytes(4)))
-    with pytest.raises(StoreError, match=r"a\.h5: cut short or damaged"):
+    with pytest.raises(StoreError, match=r"a\.h5: truncated or damaged"):
         store.read(path)
 
 
-def test_a_changed_byte_anywhere_is_an_error(tmp_path):
+def test_any_changed_byte_is_an_error(tmp_path):
     path = stored(tmp_path / "a.h5")
     whole = path.read_bytes()
     end = len(whole) - len(store.file.SEAL) - 8
@@ -96,34 +96,34 @@ def test_a_changed_byte_anywhere_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize("more", [b"x", b"\n", bytes(1000)])
-def test_a_sealed_file_that_was_extended_is_refused_whatever_else_changed(tmp_path, more):
-    """The checksum is not where it was: only the attribute still says that there is one."""
+def test_an_extended_file_is_refused(tmp_path, more):
+    """The checksum is no longer at the end; only the attribute shows that there is one."""
     path = stored(tmp_path / "a.h5")
     whole = path.read_bytes()
     middle = len(whole) // 2
     for flipped in (whole, whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]):
         path.write_bytes(flipped + more)
-        with pytest.raises(StoreError, match=r"a\.h5: (extended, cut short or changed after|cut short or damaged)"):
+        with pytest.raises(StoreError, match=r"a\.h5: (extended, truncated or changed after|truncated or damaged)"):
             store.read(path)
 
 
-def test_a_file_whose_seal_was_cut_off_is_refused_with_what_to_do(tmp_path):
+def test_a_file_without_its_seal_is_refused(tmp_path):
     path = stored(tmp_path / "a.h5")
     path.write_bytes(path.read_bytes()[: -len(store.file.SEAL) - 8])
     with pytest.raises(StoreError) as refusal:
         store.read(path)
     assert str(refusal.value) == (
-        f"{path}: extended, cut short or changed after it was written; if a run wrote it, delete it and run again; "
+        f"{path}: extended, truncated or changed after it was written; if a run wrote it, delete it and run again; "
         "if you changed it on purpose, delete its attribute sealed_bytes"
     )
 
 
-def test_a_seal_of_other_content_is_refused(tmp_path):
-    """The right checksum of an image that is not as long as it was."""
+def test_a_seal_of_a_longer_image_is_refused(tmp_path):
+    """The checksum is right, but the length is not that of the attribute."""
     path = stored(tmp_path / "a.h5")
     image = path.read_bytes()[: -len(store.file.SEAL) - 8] + bytes(8)
     path.write_bytes(image + store.file.SEAL + b"%08x" % zlib.crc32(image))
-    with pytest.raises(StoreError, match=r"a\.h5: extended, cut short or changed"):
+    with pytest.raises(StoreError, match=r"a\.h5: extended, truncated or changed"):
         store.read(path)
 
 
@@ -135,7 +135,7 @@ def test_the_attribute_is_the_length_of_the_image(tmp_path):
     assert content[length:] == b"\nhpcmm crc32 %08x" % zlib.crc32(content[:length])
 
 
-def test_another_program_may_change_a_file_that_is_no_longer_said_to_be_sealed(tmp_path):
+def test_a_changed_file_without_the_attribute_opens(tmp_path):
     path = stored(tmp_path / "a.h5")
     with changed(path, seal=False) as file:
         file.attrs["note"] = "on the new node"
@@ -144,7 +144,7 @@ def test_another_program_may_change_a_file_that_is_no_longer_said_to_be_sealed(t
 
 
 @pytest.mark.parametrize("seal", [True, False])
-def test_a_file_of_an_earlier_version_opens_as_it_is(tmp_path, seal):
+def test_a_file_of_an_earlier_version_opens(tmp_path, seal):
     path = stored(tmp_path / "a.h5")
     expected = store.read(path)
     with changed(path, seal):
@@ -160,13 +160,13 @@ def test_a_file_of_an_earlier_version_opens_as_it_is(tmp_path, seal):
 # --- hostile files -----------------------------------------------------------------------------------------------
 
 
-def test_a_file_that_hdf5_reads_for_ever_is_an_error(tmp_path, monkeypatch):
+def test_a_file_that_hangs_hdf5_is_an_error(tmp_path, monkeypatch):
     path = stored(tmp_path / "a.h5")
     with changed(path, seal=False):
         pass
     content = bytearray(path.read_bytes())
     heap = content.index(b"GCOL")
-    content[heap + 16 : heap + 32] = bytes(16)  # a free object of length 0, which HDF5 never gets past
+    content[heap + 16 : heap + 32] = bytes(16)  # a free object of length 0, on which HDF5 hangs
     path.write_bytes(content)
     monkeypatch.setattr(store.file, "READ_SECONDS", 3)
     with pytest.raises(StoreError, match=r"a\.h5: damaged \(HDF5 did not finish reading it within 3 s\); .*delete it"):
@@ -218,15 +218,15 @@ def moved(file, column, path):
 
 @pytest.mark.parametrize("seal", [True, False])
 @pytest.mark.parametrize("hide", [external, virtual, linked, moved])
-def test_data_that_lies_elsewhere_is_refused_before_it_is_read(tmp_path, hide, seal):
+def test_data_in_another_file_is_refused_unread(tmp_path, hide, seal):
     path = stored(tmp_path / "a.h5")
     with changed(path, seal) as file:
         hide(file, "measurements/flops", tmp_path / "elsewhere")
-    with pytest.raises(StoreError, match=r"a\.h5: .*(flops: a link|its data lies in another file)"):
+    with pytest.raises(StoreError, match=r"a\.h5: .*(flops: a link|its data is in another file)"):
         store.read(path)
 
 
-def test_a_group_that_lies_elsewhere_is_refused(tmp_path):
+def test_a_group_in_another_file_is_refused(tmp_path):
     path, other = stored(tmp_path / "a.h5"), stored(tmp_path / "b" / "b.h5")
     with changed(path) as file:
         del file["runs"]
@@ -244,7 +244,7 @@ def test_a_group_that_lies_elsewhere_is_refused(tmp_path):
         ("runs/batch", 2**40, "S1"),
     ],
 )
-def test_more_data_than_the_file_can_hold_is_refused_before_it_is_read(tmp_path, column, rows, dtype):
+def test_more_data_than_the_file_can_hold_is_refused_unread(tmp_path, column, rows, dtype):
     path = stored(tmp_path / "a.h5")
     with changed(path) as file:
         del file[column]
@@ -254,7 +254,7 @@ def test_more_data_than_the_file_can_hold_is_refused_before_it_is_read(tmp_path,
         store.read(path)
 
 
-def test_ten_thousand_names_of_one_column_are_more_than_the_file_can_hold(tmp_path):
+def test_many_names_of_one_column_are_refused(tmp_path):
     path = stored(tmp_path / "a.h5")
     with changed(path) as file:
         file.create_dataset("samples/much", (10**6,), "f8", chunks=(10**6,), compression="gzip")
@@ -281,14 +281,14 @@ def test_control_characters_of_texts_are_removed(tmp_path):
     assert set(store.read(path)["measurements"]["sweep"]) == {"si[2Jze  GPU"}
 
 
-def test_a_text_that_hdf5_cannot_hold_does_not_stop_a_file_from_being_written(tmp_path):
+def test_texts_that_hdf5_rejects_are_written(tmp_path):
     reasons = ["driver said \x00\x01", "of file \udcff.cu"]
     store.write_groups(tmp_path / "a.h5", {"unprofiled": {"operation": ["sum", "matmul"], "reason": reasons}})
     assert list(store.read(tmp_path / "a.h5")["unprofiled"]["reason"]) == ["driver said ", "of file \ufffd.cu"]
 
 
 @pytest.mark.parametrize("name", ["=1", "a\x1b[2J", "two words", "é"])
-def test_a_column_name_that_no_run_writes_is_refused_and_shown_without_control_characters(tmp_path, name):
+def test_an_unknown_column_name_is_refused_and_printed_safely(tmp_path, name):
     path = stored(tmp_path / "a.h5")
     with changed(path) as file:
         file["measurements"].create_dataset(name, data=np.zeros(6))
@@ -299,7 +299,7 @@ def test_a_column_name_that_no_run_writes_is_refused_and_shown_without_control_c
     assert str(refusal.value).isprintable()
 
 
-def test_what_is_no_file_is_refused_without_waiting_for_it(tmp_path):
+def test_a_folder_or_pipe_is_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "pipe.h5")
     with pytest.raises(StoreError, match=r"pipe\.h5: a device or pipe, not an HDF5 file"):
         store.read(tmp_path / "pipe.h5")
@@ -330,7 +330,7 @@ def test_a_folder_that_cannot_be_created_is_named(tmp_path, target):
         ("measurements/ranks", 0),
     ],
 )
-def test_a_value_that_no_run_writes_is_an_error_that_names_its_column(tmp_path, column, value):
+def test_an_invalid_value_is_an_error_with_its_column(tmp_path, column, value):
     path = stored(tmp_path / "a.h5")
     with changed(path) as file:
         file[column][1] = value
@@ -339,7 +339,7 @@ def test_a_value_that_no_run_writes_is_an_error_that_names_its_column(tmp_path, 
 
 
 @pytest.mark.parametrize("values", [None, np.zeros(5, int), np.zeros((48, 2), int), np.zeros(48, bool), ["a"] * 48])
-def test_a_column_of_another_kind_is_an_error_that_names_it(tmp_path, values):
+def test_a_column_of_another_type_is_an_error(tmp_path, values):
     path = stored(tmp_path / "a.h5")
     with changed(path) as file:
         assert len(file["samples/rank"]) == 48
@@ -350,7 +350,7 @@ def test_a_column_of_another_kind_is_an_error_that_names_it(tmp_path, values):
         store.read(path)
 
 
-def test_a_file_of_a_newer_schema_says_what_to_do(tmp_path):
+def test_a_file_of_a_newer_schema_is_refused_with_advice(tmp_path):
     path = stored(tmp_path / "a.h5")
     with changed(path) as file:
         file.attrs["schema_version"] = store.SCHEMA_VERSION + 1
@@ -359,7 +359,7 @@ def test_a_file_of_a_newer_schema_says_what_to_do(tmp_path):
 
 
 def without_resources(path):
-    """What this package wrote before it recorded resources."""
+    """Write a file as before resources were recorded."""
     with changed(path) as file:
         for name in RESOURCES:
             del file["measurements"][name]
@@ -413,7 +413,7 @@ def merged(tmp_path):
     return tmp_path / "all.h5"
 
 
-def test_merged_rows_keep_their_values_and_point_at_their_own_rows(merged):
+def test_merged_rows_keep_values_and_references(merged):
     groups = store.read(merged)
     measurements, samples, runs = (groups[name] for name in ("measurements", "samples", "runs"))
     assert list(measurements["n"]) == [8, 8, 16, 16, 32, 32, 64, 64, 1000, 1000, 2000, 2000]
@@ -434,7 +434,7 @@ def test_merging_merged_files_gives_the_same_rows(merged, tmp_path):
             np.testing.assert_array_equal(after[group][name], values)
 
 
-def test_what_was_left_out_is_in_the_merged_file(merged):
+def test_omitted_rows_are_in_the_merged_file(merged):
     omitted = store.read(merged)["omitted"]
     assert {name: list(values) for name, values in omitted.items()} == {
         "sweep": ["size"],
@@ -444,7 +444,7 @@ def test_what_was_left_out_is_in_the_merged_file(merged):
     }
 
 
-def test_a_file_merged_with_itself_or_with_a_part_of_it_has_nothing_twice(merged, tmp_path):
+def test_merging_a_file_with_itself_adds_nothing(merged, tmp_path):
     before = store.read(merged)
     store.merge([merged, merged, tmp_path / "1" / "part.h5", merged], tmp_path / "again.h5")
     after = store.read(tmp_path / "again.h5")
@@ -453,7 +453,7 @@ def test_a_file_merged_with_itself_or_with_a_part_of_it_has_nothing_twice(merged
             np.testing.assert_array_equal(after[group][name], values)
 
 
-def test_the_same_points_of_two_runs_are_kept_of_both(tmp_path):
+def test_the_same_points_of_two_runs_are_kept(tmp_path):
     here, there = (stored(tmp_path / host / "a.h5", host=host) for host in ("here", "there"))
     store.merge([here, there], tmp_path / "all.h5")
     groups = store.read(tmp_path / "all.h5")
@@ -463,7 +463,7 @@ def test_the_same_points_of_two_runs_are_kept_of_both(tmp_path):
     assert list(np.bincount(groups["samples"]["measurement"])) == [8] * 12
 
 
-def test_what_one_file_left_out_and_another_has_is_not_left_out(merged, tmp_path):
+def test_a_variant_omitted_by_one_file_and_measured_by_another_is_not_omitted(merged, tmp_path):
     left_out = [
         {"sweep": "matmul-sweep", "variant": "tiled_padded", "ranks": 2, "reason": "no GPU"},
         {"sweep": "matmul-sweep", "variant": "tiled_padded", "ranks": 4, "reason": "no GPU"},
@@ -476,7 +476,7 @@ def test_what_one_file_left_out_and_another_has_is_not_left_out(merged, tmp_path
     assert found == [("tiled_padded", 4), ("naive", 4)], "once, and not what was measured"
 
 
-def test_an_algorithm_that_was_left_out_is_told_from_others_of_its_variant(tmp_path):
+def test_omitted_algorithms_of_one_variant_are_distinct(tmp_path):
     ring = Point("matmul", "cublas", (8, 8, 8), "float32", 2, algorithm="ring")
     path = stored(tmp_path / "a.h5", together((ring,)))
     names = ["cublas", "cublas ring", "cublas summa"]
@@ -486,7 +486,7 @@ def test_an_algorithm_that_was_left_out_is_told_from_others_of_its_variant(tmp_p
     assert list(store.read(tmp_path / "all.h5")["omitted"]["variant"]) == ["cublas", "cublas summa"]
 
 
-def test_a_variant_of_which_some_points_are_omitted_stays_omitted_until_a_file_has_all_of_it(tmp_path):
+def test_a_variant_with_some_omitted_points_stays_omitted(tmp_path):
     failed = [{"sweep": "matmul-sweep", "variant": "tiled_padded", "ranks": 2, "reason": "failed: 32x32x32"}]
     whole, partial, both = stored(tmp_path / "a.h5"), tmp_path / "partial.h5", tmp_path / "both.h5"
     store.merge([whole], partial, failed)
@@ -496,7 +496,7 @@ def test_a_variant_of_which_some_points_are_omitted_stays_omitted_until_a_file_h
     assert list(store.read(both)["omitted"]["reason"]) == []
 
 
-def test_a_merge_names_the_part_that_is_damaged(tmp_path):
+def test_a_merge_names_the_damaged_file(tmp_path):
     path = stored(tmp_path / "a.h5")
     (tmp_path / "b.h5").write_bytes(path.read_bytes()[:1000])
     with pytest.raises(StoreError, match=r"b\.h5"):
@@ -505,7 +505,7 @@ def test_a_merge_names_the_part_that_is_damaged(tmp_path):
 
 
 @pytest.mark.parametrize("group", store.GROUPS)
-def test_xarray_and_pandas_open_a_file_as_it_is(tmp_path, merged, group):
+def test_xarray_and_pandas_open_a_file(tmp_path, merged, group):
     for path, count in ((merged, 12), (stored(tmp_path / "one.h5"), 6)):
         expected = store.read(path)[group]
         with xarray.open_dataset(path, group=group, engine="h5netcdf") as dataset:
@@ -524,14 +524,14 @@ def test_xarray_and_pandas_open_a_file_as_it_is(tmp_path, merged, group):
         assert len(frame) == len(next(iter(expected.values())))
 
 
-def test_units_are_of_the_system_and_not_scaled(merged):
+def test_units_have_no_prefixes(merged):
     with h5py.File(merged) as file:
         assert {file["samples"][phase].attrs["units"] for phase in PHASES} == {"s"}
         assert file["samples/sm_clock"].attrs["units"] == "Hz"
         assert file["measurements/bytes"].attrs["units"] == "B"
 
 
-def test_a_file_from_before_there_were_profiles_opens(tmp_path):
+def test_a_file_from_before_profiles_opens(tmp_path):
     path = stored(tmp_path / "old.h5")
     with changed(path) as file:
         for group in ("profiles", "unprofiled"):
@@ -543,7 +543,7 @@ def test_a_file_from_before_there_were_profiles_opens(tmp_path):
     assert len(store.read(tmp_path / "all.h5")["measurements"]["run"]) == 2 * len(BATCH.points)  # both are of one run
 
 
-def test_single_precision_keeps_seven_digits_and_all_else(path, tmp_path):
+def test_single_precision_keeps_seven_digits(path, tmp_path):
     whole = stored(path.with_suffix(".h5"))
     store.merge([whole], tmp_path / "small.h5", single=True)
     before, after = store.read(whole), store.read(tmp_path / "small.h5")

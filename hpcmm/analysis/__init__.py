@@ -1,4 +1,4 @@
-"""From the raw times of a timings file to tables of medians, intervals, rates and ratios."""
+"""Derive medians, intervals, rates and ratios from the raw times of a timings file."""
 
 from hpcmm.analysis.tidy import (
     Columns,

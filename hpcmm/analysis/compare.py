@@ -1,4 +1,4 @@
-"""Two timings files point by point: what became faster or slower, by the raw times and not by two means."""
+"""Compare two timings files point by point, using their raw times."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.store import WHAT
 
-ALPHA = 0.005  # of unchanged points, at most this share is called faster or slower
-MARGIN = 0.01  # a smaller change is none
+ALPHA = 0.005  # significance level: the largest share of unchanged points that is called faster or slower
+MARGIN = 0.01  # smaller changes are ignored
 
-SCOPES = {"kernel": "the kernel alone", "call": "end to end"}  # what may be compared
+SCOPES = {"kernel": "the kernel alone", "call": "end to end"}
 VERDICTS = ("broken", "slower", "ambiguous", "faster", "mended", "same", "FAIL")
 
 
 class ComparisonError(HpcmmError):
-    """Files that cannot be compared; the message says what differs."""
+    """Files that cannot be compared; the message gives the difference."""
 
 
 @cache
@@ -108,12 +108,12 @@ def change(before: Sequence[float], after: Sequence[float]) -> Change:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What became of each point that both files have.
+    """The result of a comparison of two files.
 
-    ``rows`` has the columns of ``analysis.measurements`` that name a point, and ``before``, ``after``
-    (median seconds), ``ratio``, ``low``, ``high``, ``p`` as ``Change`` has them, ``verdict``, one of
-    ``VERDICTS``, and ``where`` the second fails. ``missing`` and ``added`` count the points that only the
-    first or the second has; ``differences`` tell what else differs.
+    ``rows`` has one row per point of both files: the columns of ``analysis.measurements`` that identify a point,
+    ``before`` and ``after`` (median seconds), ``ratio``, ``low``, ``high`` and ``p`` as in ``Change``, ``verdict``,
+    one of ``VERDICTS``, and ``where``, the first wrong element in the second file. ``missing`` counts the points of
+    the first file only, ``added`` those of the second file only. ``differences`` lists other differences.
     """
 
     rows: pd.DataFrame
@@ -128,13 +128,13 @@ class Comparison:
 
     @property
     def line(self) -> str:
-        """All of it in one line."""
+        """A summary in one line."""
         points = f"{len(self.rows)} point" + ("s" if len(self.rows) != 1 else "")
         counts = ", ".join(f"{count} {verdict}" for verdict, count in self.counts.items())
         return f"{points} in both{': ' if counts else ''}{counts}; {self.missing} only before, {self.added} only after"
 
     def regressions(self, least: float) -> pd.DataFrame:
-        """The points that are slower by more than a share ``least`` of the time before, or wrong now."""
+        """Return the points that are slower by more than ``least`` times the earlier time, or wrong now."""
         slower = (self.rows["verdict"] == "slower") & (1 / self.rows["ratio"] - 1 > least)
         return self.rows[slower | (self.rows["verdict"] == "broken")]
 
@@ -145,38 +145,35 @@ def compare(before: Columns, after: Columns, scope: str = "kernel", anyway: bool
     Parameters
     ----------
     before, after : mapping
-        What ``store.read`` returns.
+        From ``store.read``.
     scope : {"kernel", "call"}
-        The kernel alone, or end to end; the other one for an algorithm that has only that.
+        The kernel alone, or end to end. An algorithm that is timed in only one way is compared by that one.
     anyway : bool
-        Compare also what differs in kind.
+        Compare files also if devices or cache settings differ.
 
     Raises
     ------
     ComparisonError
-        If the files have no point in common, or were measured on another kind of device or with caches
-        in another state.
+        If the files have no point in common, or if devices or cache settings differ.
     """
     kinds, notes = differences(before, after)
     if kinds and not anyway:
         raise ComparisonError(
-            f"these files differ in kind: {'; '.join(kinds)}; give --anyway to compare them nevertheless"
+            f"these files differ in device or caches: {'; '.join(kinds)}; use --anyway to compare them nevertheless"
         )
     derived = [analysis.measurements(columns) for columns in (before, after)]
     times = [_times(columns, frame) for columns, frame in zip((before, after), derived, strict=True)]
     frames = [analysis.points(frame) for frame in derived]
     if frames[0].empty or frames[1].empty:
-        raise ComparisonError("a file without a measured point cannot be compared")
+        raise ComparisonError("nothing to compare: a file has no measured point")
     known = [frame.assign(key=key, at=frame.index) for frame, key in zip(frames, _keys(frames), strict=True)]
     both = known[1].merge(known[0][["key", "result", "at"]], on="key", suffixes=("", "_before"))
     if both.empty:
-        raise ComparisonError(
-            "these files have no point in common: none has the same sweep, variant, size, type and ranks"
-        )
+        raise ComparisonError("these files have no point in common (same sweep, variant, size, type and ranks)")
     found, labels = [], []
     for row in analysis.row_dicts(both):
         measures = ALGORITHMS[row["algorithm"]].measures
-        of = scope if scope in measures else measures[0]  # some algorithms are a way to do the one only
+        of = scope if scope in measures else measures[0]  # some algorithms are timed in one way only
         labels.append(row["label"] + ("" if of == scope else f", {SCOPES[of]}"))
         first, second = times[0].get((row["at_before"], of), []), times[1].get((row["at"], of), [])
         passed = (row["result_before"] == "PASS", row["result"] == "PASS")
@@ -194,9 +191,9 @@ def compare(before: Columns, after: Columns, scope: str = "kernel", anyway: bool
 
 
 def _keys(frames: Sequence[pd.DataFrame]) -> list[list[tuple]]:
-    """Return what identifies each point of several files: what it is, and the machine where there are several.
+    """Return a key for each point of several files. It has the machine if one file has several.
 
-    A scalar that a whole file lacks is one that none of its points has.
+    If a file lacks the column of a scalar, none of its points has that scalar.
     """
     scalars = {name for operation in OPERATIONS.values() for name in operation.scalars}
     names = [name for name in WHAT if not name.startswith("contender")]
@@ -211,7 +208,7 @@ def _keys(frames: Sequence[pd.DataFrame]) -> list[list[tuple]]:
 
 
 def _times(columns: Columns, frame: pd.DataFrame) -> dict[tuple[int, str], np.ndarray]:
-    """The seconds of each repetition's slowest rank, by measurement and by what was timed, as ``SCOPES`` has it."""
+    """Return the seconds of the slowest rank per repetition, by measurement and by ``SCOPES``."""
     slowest = analysis.slowest_ranks(columns, frame)
     found = {}
     for of, column in (("kernel", "kernel"), ("call", "total")):
@@ -221,7 +218,7 @@ def _times(columns: Columns, frame: pd.DataFrame) -> dict[tuple[int, str], np.nd
 
 
 def differences(before: Columns, after: Columns) -> tuple[list[str], list[str]]:
-    """What differs in kind between two files, and what differs else; each as ``"GPU: A, then B"``."""
+    """Return differences of devices and caches, and other differences, each as ``"GPU: A, then B"``."""
     found = []
     for first, second in zip(_conditions(before), _conditions(after), strict=True):
         differ = [name for name in first if name in second and first[name] != second[name]]
@@ -232,7 +229,7 @@ def differences(before: Columns, after: Columns) -> tuple[list[str], list[str]]:
 
 
 def _conditions(columns: Columns) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
-    """What a file's runs say of the kind of device that they measured and how, and of the software."""
+    """Return devices and cache settings of the runs of a file, and their software."""
     kind: dict[str, set[str]] = {}
     software: dict[str, set[str]] = {}
     devices = set(columns["measurements"]["device"])

@@ -1,4 +1,4 @@
-"""What a GPU could do at most: arithmetic by its units and clock, memory by its clock and width."""
+"""Peak rates of GPUs: arithmetic from units and clock, memory from clock and bus width."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hpcmm.dtypes import DTYPES
 
 
 def arithmetic(capability: str, dtype: str) -> tuple[float, str]:
-    """Operations of an SM in a clock, and the units that do them; NaN and "" where this is not known.
+    """Return the operations per SM and clock, and the units that execute them; NaN and "" if unknown.
 
-    A multiplication and its addition are two operations.
+    A multiply-add counts as two operations.
 
     Examples
     --------
@@ -33,22 +33,22 @@ def arithmetic(capability: str, dtype: str) -> tuple[float, str]:
 
 
 def peaks(gpus: Sequence[Mapping[str, Any]], dtype: str, clock: float = math.nan) -> tuple[float, str, float]:
-    """Most operations a second of several GPUs, the units that do them, and bytes a second of their memories.
+    """Return peak operations per second of several GPUs, the units that execute them, and peak bytes per second.
 
     Parameters
     ----------
     gpus : sequence of mapping
-        What provenance says of the GPU of each rank. Ranks may share one: it counts once.
+        GPU records of the provenance, one per rank. A GPU that ranks share counts once.
     dtype : str
     clock : float
-        Of the SMs [Hz]; their highest where it is NaN.
+        SM clock [Hz]; NaN for the maximum clock.
     """
     devices = {gpu.get("uuid") or i: gpu for i, gpu in enumerate(gpus)}.values()
     flops, names, nbytes = 0.0, set(), 0.0
     for gpu in devices:
-        a_clock, name = arithmetic(str(gpu.get("compute_capability", "")), dtype)
-        at = clock if math.isfinite(clock) else _number(gpu.get("max_sm_clock"))
-        flops += a_clock * _number(gpu.get("multiprocessors")) * at
+        per_clock, name = arithmetic(str(gpu.get("compute_capability", "")), dtype)
+        hertz = clock if math.isfinite(clock) else _number(gpu.get("max_sm_clock"))
+        flops += per_clock * _number(gpu.get("multiprocessors")) * hertz
         nbytes += _number(gpu.get("memory_bytes_per_second"))
         names.add(name)
     if not devices:

@@ -1,4 +1,4 @@
-"""What a CUDA kernel takes of a multiprocessor (SM), and what that leaves room for."""
+"""Resources of a CUDA kernel on a multiprocessor (SM), and its occupancy."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from hpcmm.operations import OPERATIONS
 from hpcmm.operations.blocks import OverC, Staged
 from hpcmm.store import DIMENSIONS
 
-# How an SM hands out what it has: to whole warps, registers of one of its four parts in units of 256,
-# shared memory in units of 128 bytes (256 before compute capability 8.0, which changes little).
+# Allocation on an SM: whole warps; registers in units of 256 from one of four partitions; shared memory in units of
+# 128 bytes (256 before compute capability 8.0, which changes little).
 WARP, PARTITIONS, REGISTER_UNIT, SHARED_UNIT = 32, 4, 256, 128
-# What may limit the blocks of an SM, and the column with their number if it does
+# Resource that may limit the blocks per SM: the column with that limit
 LIMITS = {name: f"limit_{name.replace(' ', '_')}" for name in ("threads", "registers", "shared memory", "blocks")}
 
 
 def block_limits(kernel: Mapping[str, float]) -> dict[str, int]:
-    """Blocks that an SM could hold at once if it ran short of one thing only.
+    """Return the number of blocks per SM that each resource alone would allow.
 
     Parameters
     ----------
     kernel : mapping
-        ``RESOURCES`` of a kernel. What it does not use does not limit it.
+        ``RESOURCES`` of a kernel. Resources that it does not use are left out.
 
     Returns
     -------
     dict
-        By ``"threads"``, ``"registers"``, ``"shared memory"`` and ``"blocks"``, the hardware's own limit.
+        Keys ``"threads"``, ``"registers"``, ``"shared memory"`` and ``"blocks"``, the limit of the hardware.
 
     Examples
     --------
@@ -57,10 +57,9 @@ def _ceil(whole: float, part: int) -> int:
 
 
 def tile_phase(rows: int, columns: int, depth: int) -> tuple[int, int]:
-    """Elements that a block loads, and operations that it does with them, between two barriers of a product.
+    """Return the elements that a block of a product loads between two barriers, and the operations on them.
 
-    Without tiles each thread loads one element of A and one of B for a multiplication and an addition,
-    as a block of one element would.
+    Without tiles each thread loads one element of A and one of B for one multiply-add: a tile of one element.
 
     Examples
     --------
@@ -73,20 +72,20 @@ def tile_phase(rows: int, columns: int, depth: int) -> tuple[int, int]:
 
 
 def resources(frame: pd.DataFrame) -> pd.DataFrame:
-    """What each CUDA kernel takes of an SM, one row for each operation, label and dtype.
+    """Return resources and occupancy of each CUDA kernel, one row for each operation, label and dtype.
 
     Returns
     -------
     DataFrame
-        Of ``measurements``, the row with the largest grid, and
+        The row of ``measurements`` with the largest grid, and
 
-        - ``occupancy``: threads of the resident blocks over the most threads that an SM holds;
-        - ``limit_threads``, ``limit_registers``, ``limit_shared_memory``, ``limit_blocks``: as
-          ``block_limits``, NaN where it does not limit; ``limited_by``: which of them are the least;
-        - ``computed_blocks``: the least, which should be ``resident_blocks``, the driver's;
-        - of a product ``phase_loads``, ``phase_flops``: as ``tile_phase``; ``pending_loads``: those of all
-          resident blocks; ``bound_flops_per_second``: the rate at which memory delivers these loads, if
-          no cache helped.
+        - ``occupancy``: threads of the resident blocks, divided by the maximum threads of an SM;
+        - ``limit_threads``, ``limit_registers``, ``limit_shared_memory``, ``limit_blocks``: from
+          ``block_limits``, NaN if the resource is not used; ``limited_by``: the names of the smallest ones;
+        - ``computed_blocks``: the smallest of them; it should equal ``resident_blocks`` from the driver;
+        - for a product, ``phase_loads`` and ``phase_flops`` from ``tile_phase``; ``pending_loads``: loads of a
+          phase in all resident blocks; ``bound_flops_per_second``: the rate at which memory delivers these loads
+          without caches.
     """
     rows = points(frame)
     rows = rows[rows[list(RESOURCES)].notna().all(axis=1)]
@@ -98,7 +97,7 @@ def resources(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _staged(operation: Operation, row: Mapping[str, Any]) -> Staged | None:
-    """Return what a block of the row's kernel holds of a product at a time; None without shared memory."""
+    """Return the tile that a block of this kernel stages at a time; None without shared memory."""
     variant = next((each for each in operation.ladder if each.name == row["variant"]), None)
     geometry = variant.geometry_of(row["dtype"]) if variant else None
     if not isinstance(geometry, OverC):
@@ -119,7 +118,7 @@ def _occupancy(row: Mapping[str, Any]) -> dict[str, Any]:
     operation = OPERATIONS[row["operation"]]
     if operation.dimensions == DIMENSIONS:
         staged = _staged(operation, row)
-        loads, flops = tile_phase(*(astuple(staged) if staged else (1, 1, 1)))  # else each thread loads for itself
+        loads, flops = tile_phase(*(astuple(staged) if staged else (1, 1, 1)))  # without tiles, per thread
         delivered = row["memory_bytes_per_second"] / np.dtype(row["dtype"]).itemsize
         found |= {
             "phase_loads": loads,

@@ -1,4 +1,4 @@
-"""From the measurements of a timings file to what more ranks gain, and what the cost model predicts of them."""
+"""Speedup and efficiency over ranks, and predictions of the cost model."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ from hpcmm.parallel.all_reduce import is_reduction
 
 
 def base_columns() -> list[str]:
-    """Return the columns with the size that a speed-up stands beside."""
+    """Return the columns with the size on one rank that a speedup is relative to."""
     return [f"base_{dimension}" for dimension in dimensions()]
 
 
 def speedups(frame: pd.DataFrame) -> pd.DataFrame:
-    """What more ranks gain: a row a point on several ranks, and on one rank what it stands beside.
+    """Return speedup and efficiency of each point on several ranks, and of the same label on one rank.
 
     Returns
     -------
     DataFrame
-        Of ``measurements``, and ``kind``: "strong", beside one rank at the same size, "weak", beside one rank
-        with the same work for each, or "memory-constrained", beside one rank with as many bytes for each;
-        ``base_m``, ``base_n``, ``base_k``: its size there;
-        ``speedup``: of the kernel alone over the fastest that one rank did there with the same ``arithmetic``, of any
-        rung on that device and of what was measured beside another, in work per second;
-        ``efficiency``: speed-up over ranks;
-        ``call_speedup`` and ``call_efficiency``: end to end.
+        The columns of ``measurements`` and
+
+        - ``kind``: "strong" (same size on one rank), "weak" (same work per rank) or "memory-constrained" (same bytes
+          per rank);
+        - ``base_m``, ``base_n``, ``base_k``: the size on one rank;
+        - ``speedup``: work per second of the kernel alone, divided by the highest on one rank at that size with the
+          same ``arithmetic``, of any rung or baseline on that device;
+        - ``efficiency``: ``speedup`` divided by ranks;
+        - ``call_speedup``, ``call_efficiency``: the same end to end.
     """
     rows = frame[~frame["superseded"] & (frame["result"] == "PASS")]
     rows = rows[rows["seconds"].notna() | rows["call_seconds"].notna()]
@@ -67,7 +69,7 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _work(rows: pd.DataFrame) -> pd.Series:
-    """What an operation's speed is told in: operations or bytes."""
+    """Return the work of each row: operations or bytes, by the metric of its operation."""
     return rows["flops"].where(rows["operation"].map(lambda name: OPERATIONS[name].metric) == "flops", rows["bytes"])
 
 
@@ -76,22 +78,22 @@ PREDICTED_RANKS = tuple(2**power for power in range(11))  # 1 to 1024
 
 
 def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
-    """Predict each point of an algorithm, and the textbook's call beside it, by the cost models of the algorithms.
+    """Predict the points of each algorithm, and end-to-end times of ``TEXTBOOK``, with the cost models.
 
-    The lines of a model are fitted to the measurements of this file with the same variant and type: local work and
-    copies to the textbook's beside the algorithms, exchanges to those timed in the point's run, and an all-reduce to
-    what the reduction of the shortest vector takes beyond its local part. The largest problem is also predicted for
-    1 to 1,024 ranks, from the most ranks that it was measured on.
+    The lines of a model are fitted to measurements of this file with the same variant and type. Local work and copies
+    come from ``TEXTBOOK``, exchanges from the run of the point. An all-reduce comes from the reduction of the shortest
+    vector less its local part. The largest problem is also predicted for 1 to 1,024 ranks, from the most ranks that it
+    was measured on.
 
     Returns
     -------
     DataFrame
-        Of ``measurements``, ``sweep``, ``operation``, ``variant``, ``algorithm``, ``label``, ``place``, ``device``,
-        ``m``, ``n``, ``k``, ``dtype``; ``work``: operations or bytes, by the operation's metric; ``of``: "end to end"
-        or "kernel alone"; ``measured_ranks``, those of the measurement; ``ranks``, ``predicted_seconds``;
-        ``seconds``, measured, where ``ranks`` are those. What the model cannot say is left out.
+        From ``measurements``: ``sweep``, ``operation``, ``variant``, ``algorithm``, ``label``, ``place``, ``device``,
+        ``m``, ``n``, ``k``, ``dtype``. Added: ``work``, operations or bytes; ``of``, "end to end" or "kernel alone";
+        ``measured_ranks``; ``ranks``; ``predicted_seconds``; ``seconds``, measured, if ``ranks`` equals
+        ``measured_ranks``. Points that a model cannot predict are left out.
     """
-    frame = frame[frame["pinned"] != 0]  # pageable memory has rates of its own
+    frame = frame[frame["pinned"] != 0]  # pageable memory has other rates
     own = points(frame)
     own = own[own["result"] == "PASS"]
     others, at = own["algorithm"] != TEXTBOOK, [own[name] for name in ("sweep", "operation", "variant", "dtype")]
@@ -99,7 +101,7 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     own = own[others | beside]
     own = own.assign(work=_work(own))
     one = ["sweep", "operation", "variant", "algorithm", "label", "place", "device", "dtype"]
-    # one rank exchanges nothing: it tells nothing of more
+    # one rank exchanges nothing, so it cannot predict several
     last = own[own["ranks"] > 1].sort_values(["work", "ranks"]).drop_duplicates(one, keep="last").index
     exchanges = [mapping(run["provenance"].get("exchanges")) for run in runs(columns)]
     machines: dict[tuple, cost.Machine | None] = {}
@@ -110,7 +112,7 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
             continue
         kind = algorithm.measures[0]
         lines = tuple(row[key] for key in ("operation", "variant", "dtype", "device", "machine", "ranks", "run"))
-        lines += (algorithm.name,) if is_reduction(operation) else ()  # whose cost of combining is its own
+        lines += (algorithm.name,) if is_reduction(operation) else ()  # each has its own cost of combining
         if lines not in machines:
             machines[lines] = _machine(frame, row, exchanges[int(row["run"])])
         if machines[lines] is None:
@@ -127,14 +129,14 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _machine(frame: pd.DataFrame, row: Mapping[str, Any], exchanges: Mapping[str, Any]) -> cost.Machine | None:
-    """Fit the lines that hold for a point; None if nothing was measured beside it."""
+    """Fit the lines of the cost model for a point; None without measurements of ``TEXTBOOK``."""
     same = frame["contender_algorithm"] == TEXTBOOK
     for name in ("operation", "dtype", "device", "machine"):
         same &= frame[name] == row[name]
     beside = frame[same & ~frame["superseded"] & (frame["contender"] == row["variant"]) & (frame["result"] == "PASS")]
     products = beside[beside["seconds"].notna() & (beside["ranks"] == row["ranks"])]
     calls = beside[beside["call_seconds"].notna() & (beside["ranks"] == row["ranks"])]
-    if not len(products):  # of a batch that times calls only, the product's phase
+    if not len(products):  # a batch timed end to end only: use the kernel phase
         products = calls.assign(seconds=calls["call_kernel"])
     if not len(products):
         return None
@@ -153,13 +155,13 @@ def _machine(frame: pd.DataFrame, row: Mapping[str, Any], exchanges: Mapping[str
         combined = frame[(frame[whole] == [row[name] for name in (*whole[:-1], "algorithm")]).all(axis=1)]
         combined = combined[(combined["contender"] == row["variant"]) & ~combined["superseded"]]
         combined = combined[(combined["result"] == "PASS") & combined["seconds"].notna()]
-        shortest = combined.loc[combined["n"].idxmin()]  # where the all-reduce itself is the most
+        shortest = combined.loc[combined["n"].idxmin()]  # where the all-reduce dominates
         doubling = max(0.0, shortest["seconds"] - local(_local_work(shortest))) / log2(row["ranks"])
     return cost.Machine(local, exchange, moves, doubling)
 
 
 def _local_work(row: Mapping[str, Any]) -> int:
-    """Of the largest share, a product's operations or a vector's elements."""
+    """Return the work of the largest share: operations of a product, or elements of a vector."""
     first, *others = (int(row[d]) for d in dimensions() if row[d])
     share = -(-first // int(row["ranks"]))
     return 2 * share * prod(others) if others else share

@@ -1,6 +1,6 @@
-"""From the columns of a timings file to tidy tables: medians, intervals, rates and ratios.
+"""Tidy tables from the columns of a timings file: medians, intervals, rates and ratios.
 
-Seconds, counts and plain ratios only; GFLOP/s, GB/s and significant digits are the report's business.
+Units are seconds, counts and plain ratios. The report formats GFLOP/s, GB/s and significant digits.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from hpcmm.text import printable
 Columns = Mapping[str, Mapping[str, np.ndarray]]
 
 DEPTH = 20  # provenance nested deeper is not read; runs write fewer than 10 levels
-MISSING = "missing"  # the result of a point that no attempt could measure
+MISSING = "missing"  # result of a point that failed to run in every attempt
 
-# NVML's reasons that slow a device down against its will. Not among them: idle (0x1) and clocks that
-# a person or a driver set (0x2, 0x10, 0x100), which are conditions of the run and no disturbance.
+# NVML throttle reasons that disturb a measurement. Idle (0x1) and clocks set by a user or the driver (0x2, 0x10, 0x100)
+# are conditions of the run.
 THROTTLING = {
     0x4: "power cap",
     0x8: "hardware slowdown",
@@ -38,16 +38,16 @@ THROTTLING = {
 
 
 def medians(values: np.ndarray, groups: np.ndarray, length: int) -> pd.DataFrame:
-    """Median of each group with its 95 % interval.
+    """Return the median of each group with its 95 % interval.
 
     Parameters
     ----------
     values : ndarray of float
-        NaN is no value.
+        NaN values are ignored.
     groups : ndarray of int
         The group of each value, 0 <= group < length.
     length : int
-        Rows of the result.
+        Number of rows of the result.
 
     Returns
     -------
@@ -69,47 +69,51 @@ def medians(values: np.ndarray, groups: np.ndarray, length: int) -> pd.DataFrame
 
 
 def row_dicts(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """A mapping a row. Of a few wide rows pandas' own takes ten times as long."""
+    """Return a mapping per row. ``DataFrame.to_dict`` takes ten times as long for a few wide rows."""
     names = list(rows.columns)
     return [dict(zip(names, values, strict=True)) for values in rows.to_numpy(object).tolist()]
 
 
 def measurements(columns: Columns) -> pd.DataFrame:
-    """All that is derived from a timings file, one row a measurement.
+    """Derive all numbers of a timings file, one row per measurement.
 
     Parameters
     ----------
     columns : mapping
-        What ``store.read`` returns.
+        From ``store.read``.
 
     Returns
     -------
     DataFrame
         The columns of group measurements and
 
-        - ``rung``: the contender and its tile width; ``memory``: pinned or pageable, where a sweep says so;
-          ``label``: both; ``place``: the label's place in the order of the ladder; ``setting``: the
-          operation's parameters; ``arithmetic``: of the contender, where it is not that of the type;
-        - ``result``: PASS, FAIL, or ``MISSING`` for a point that was tried in vain. Only a PASS has numbers
-          below: samples of a FAIL are ignored;
-        - ``gpu`` and ``machine``: what it was measured on, as ``machines`` has it; ``superseded``: whether a later
-          run measured the same on the same kind of machine;
-        - ``seconds``, ``seconds_low``, ``seconds_high``, ``repetitions``: the kernel alone, the slowest
-          rank of each repetition, median over repetitions and its interval;
-        - ``call_seconds`` and so on: the same of the whole call; ``call_scatter`` ... ``call_gather``:
-          medians of its phases [s];
-        - ``flops_per_second``, ``bytes_per_second`` with ``_low`` and ``_high``: of the kernel alone;
-          ``call_flops_per_second``, ``call_bytes_per_second``: of the whole call;
+        - ``rung``: the contender and its tile width; ``memory``: pinned or pageable, if the sweep sets it;
+          ``label``: both; ``place``: position of the label in the order of the ladder; ``setting``: parameters of
+          the operation; ``arithmetic``: of the contender, if it is not that of the element type;
+        - ``result``: PASS, FAIL, or ``MISSING`` for a point that could not be measured. Only a PASS has the numbers
+          below; samples of a FAIL are ignored;
+        - ``gpu`` and ``machine``, from ``machines``; ``superseded``: whether a later run on the same kind of machine
+          measured the same point;
+        - ``seconds``, ``seconds_low``, ``seconds_high``, ``repetitions``: kernel alone, slowest rank of each
+          repetition, median over repetitions and its interval;
+        - ``call_seconds`` and so on: the same end to end; ``call_scatter`` ... ``call_gather``: medians of its
+          phases [s];
+        - ``flops_per_second``, ``bytes_per_second`` with ``_low`` and ``_high``: kernel alone;
+          ``call_flops_per_second``, ``call_bytes_per_second``: end to end;
         - ``ratio``, ``ratio_low``, ``ratio_high``: seconds of the baseline over seconds of the variant,
           paired by repetition (above 1: faster than the baseline); ``call_ratio`` and so on likewise;
-        - ``sm_clock``: median of the clocks of the kernel alone [Hz]; ``peak_flops_per_second`` at that
-          clock and ``peak_bytes_per_second`` of all GPUs together; ``fraction``: the least seconds that
-          these allow over ``seconds``; ``ceiling``: which of them that is. NaN and "" where not known, and of a
-          product by other arithmetic than the type's;
-        - ``exposed_seconds``: of an algorithm other than the textbook's, seconds of its kernel less those of the
-          textbook's beside it, the products alone: what it does not hide of its exchanges, less than nothing
-          where it computes the product faster in parts;
+        - ``sm_clock``: median clock during the kernel alone [Hz]; ``peak_flops_per_second`` at that clock and
+          ``peak_bytes_per_second``, summed over all GPUs; ``fraction``: the least seconds that these allow, divided by
+          ``seconds``; ``ceiling``: the name of the limit. NaN and "" if unknown, or if the arithmetic is not that of
+          the element type;
+        - ``exposed_seconds``: for algorithms other than ``TEXTBOOK``, seconds of the kernel less those of the kernel
+          of ``TEXTBOOK``: communication that is not hidden. Negative if the product is faster in parts;
         - ``throttled`` and ``throttle_reasons``: the bits of ``THROTTLING`` that any sample has.
+
+    Raises
+    ------
+    StoreError
+        If the file has an operation, element type, algorithm or device that this package does not know.
     """
     frame = pd.DataFrame(dict(columns["measurements"]))
     frame = frame.assign(**{name: 0 for name in dimensions() if name not in frame})
@@ -121,7 +125,7 @@ def measurements(columns: Columns) -> pd.DataFrame:
         for device in DEVICES
     }
     for kind in set(zip(*(frame[name] for name in ("operation", "dtype", "algorithm", "device")), strict=True)) - known:
-        raise StoreError(f"{', '.join(kind)}: a measurement that is unknown to this package: upgrade hpcmm")
+        raise StoreError(f"{', '.join(kind)}: a measurement unknown to this version: upgrade hpcmm")
     added = sorted(set(frame.columns) - set(MEASUREMENTS))  # scalars, and dimensions of other operations
     _describe(frame, added)
     _place(columns, frame, added)
@@ -144,27 +148,27 @@ def measurements(columns: Columns) -> pd.DataFrame:
         phases = medians(calls[phase].to_numpy(float), calls["measurement"].to_numpy(), len(frame))
         frame["call_" + phase] = phases["median"]
     _limit(columns, frame)
-    beside = frame["ratio"] * frame["seconds"]  # of the baseline, by pairs
+    beside = frame["ratio"] * frame["seconds"]  # seconds of the baseline, from pairs
     spread = is_own(frame) & (frame["algorithm"] != TEXTBOOK)
     frame["exposed_seconds"] = (frame["seconds"] - beside).where(spread)
     frame["throttle_reasons"] = _throttling(columns, frame)
     frame["throttled"] = frame["throttle_reasons"] != 0
     frame = frame.drop(columns=["ratio_count", "call_ratio_count"])
-    # texts as objects, and all in a copy: columns that lie together are ten times as fast to pick rows from
+    # texts as objects, and a copy: selecting rows is ten times as fast from contiguous columns
     return frame.astype({name: object for name in frame if not pd.api.types.is_numeric_dtype(frame[name])}).copy()
 
 
 def _describe(frame: pd.DataFrame, added: Sequence[str]) -> None:
-    """Add what a reader calls the measurement: rung, memory, label, place, setting, arithmetic, result."""
+    """Add the columns that name a measurement: rung, memory, label, place, setting, arithmetic, result."""
     variants = {(of.name, each.name): i for of in OPERATIONS.values() for i, each in enumerate(of.ladder)}
     algorithms = {name: i for i, name in enumerate(ALGORITHMS)}
     others = {(of.name, each.name): each.arithmetic for of in OPERATIONS.values() for each in of.ladder}
-    pinned = frame.get("pinned", -1)  # profiles do not say
+    pinned = frame.get("pinned", -1)  # profiles have no such column
     named, places = [], []
     names = ["operation", "contender", "variant", "contender_algorithm", "dtype", "tile", "pinned", *added]
     for row in row_dicts(frame.assign(pinned=pinned)[names]):
         operation, contender, algorithm = row["operation"], row["contender"], row["contender_algorithm"]
-        own = contender == row["variant"]  # tile and memory are the variant's own, not the baseline's beside it
+        own = contender == row["variant"]  # tile and memory belong to the variant, not to its baseline
         tile = row["tile"] if own else 0
         rung = spread_name(contender, algorithm) + (f" {tile}" if tile else "")
         memory = {1: "pinned", 0: "pageable"}.get(row["pinned"], "") if own else ""
@@ -183,20 +187,20 @@ def _describe(frame: pd.DataFrame, added: Sequence[str]) -> None:
 
 
 def _place(columns: Columns, frame: pd.DataFrame, added: Sequence[str]) -> None:
-    """Add what each measurement was made on, and whether it was made again there."""
+    """Add the machine of each measurement, and whether it was measured again on such a machine."""
     where = pd.DataFrame(machines(columns), columns=["gpu", "machine"]).reindex(frame["run"]).to_numpy()
     frame["gpu"], frame["machine"] = where[:, 0], where[:, 1]
     utc = [str(run["provenance"].get("utc") or "") for run in runs(columns)]
     keys = [*WHAT, *added, "machine"]
-    age = np.argsort(np.argsort(np.array(utc, object), kind="stable"))  # of runs: the place in the order of time
+    age = np.argsort(np.argsort(np.array(utc, object), kind="stable"))  # position of each run in the order of time
     by_age = np.argsort(age[frame["run"]], kind="stable")
     frame["superseded"] = frame[keys].iloc[by_age].duplicated(keep="last")
 
 
 def machines(columns: Columns) -> list[tuple[str, str]]:
-    """The GPU of each run, and the kind of machine: its CPU, how many cores, its GPU, and hot caches.
+    """Return the GPU of each run, and its kind of machine: CPU, number of cores, GPU, and "hot caches" if so.
 
-    Of a run on the CPU alone the GPU is that of the runs on such a CPU, if they agree.
+    A run on the CPU alone gets the GPU of other runs on such a CPU, if these have the same GPU.
     """
     kinds = []
     for run in runs(columns):
@@ -214,31 +218,32 @@ def machines(columns: Columns) -> list[tuple[str, str]]:
 
 
 def apart(frame: pd.DataFrame) -> pd.DataFrame:
-    """The same with a sweep for each kind of machine, where one was measured on several: ``"size (CPU, GPU)"``."""
+    """Split sweeps that were measured on several kinds of machine, named as ``"size (CPU, GPU)"``."""
     several = frame.groupby("sweep", sort=False)["machine"].transform("nunique") > 1
     return frame.assign(sweep=frame["sweep"].where(~several, frame["sweep"] + " (" + frame["machine"] + ")"))
 
 
 def believed(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
-    """Which samples count: those of a measurement that passed."""
+    """Return a mask of the samples that belong to a measurement that passed."""
     return frame["passed"].to_numpy()[columns["samples"]["measurement"]] == 1
 
 
 def slowest_ranks(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
-    """Each phase's maximum over ranks: a row per (measurement, call, repetition)."""
+    """Return the maximum over ranks of each phase, one row per (measurement, call, repetition)."""
     keys = ["measurement", "call", "repetition"]
     samples = pd.DataFrame({name: columns["samples"][name] for name in (*keys, *PHASES)})
     return samples[believed(columns, frame)].groupby(keys, as_index=False)[list(PHASES)].max()
 
 
 def _put(frame: pd.DataFrame, name: str, values: pd.Series, groups: pd.Series) -> None:
+    """Add the median of each group with its interval and count."""
     found = medians(values.to_numpy(float), groups.to_numpy(np.int64), len(frame))
     for column, suffix in (("median", ""), ("low", "_low"), ("high", "_high"), ("count", "_count")):
         frame[name + suffix] = found[column].to_numpy()
 
 
 def _paired(frame: pd.DataFrame, added: Sequence[str], slowest: pd.DataFrame, phase: str) -> pd.DataFrame:
-    """Baseline over variant for each repetition that both have, at the same point in the same job."""
+    """Return baseline over variant for each repetition that both have, at the same point of the same job."""
     keys = ["run", *(name for name in WHAT if not name.startswith("contender")), *added]
     point = frame.groupby(keys, dropna=False, sort=False).ngroup()
     beside = (frame["baseline"] == 1) & ~is_own(frame)
@@ -255,7 +260,7 @@ def _paired(frame: pd.DataFrame, added: Sequence[str], slowest: pd.DataFrame, ph
 
 
 def _limit(columns: Columns, frame: pd.DataFrame) -> None:
-    """Add the clock and what the GPUs could do at it, beside what was reached."""
+    """Add the clock, the peak rates at that clock, and the fraction of the limit that was reached."""
     samples = columns["samples"]
     alone = believed(columns, frame) & (samples["call"] == 0)
     clocks = medians(samples["sm_clock"][alone], samples["measurement"][alone], len(frame))["median"]
@@ -272,7 +277,7 @@ def _limit(columns: Columns, frame: pd.DataFrame) -> None:
         least = {}
         if OPERATIONS[row["operation"]].metric == "flops":
             least[f"{row['dtype']} {units}"] = row["flops"] / flops
-        if not hot[row["run"]]:  # what the caches hold need not come from memory
+        if not hot[row["run"]]:  # with hot caches the data may not come from memory
             least["memory"] = row["bytes"] / nbytes
         known = {name: seconds for name, seconds in least.items() if np.isfinite(seconds)}
         ceiling = max(known, key=known.get, default="") if len(known) == len(least) else ""
@@ -291,19 +296,19 @@ def _throttling(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
 
 
 def throttling_names(bits: int) -> str:
-    """The reasons in words: ``"power cap, power brake"``."""
+    """Name the throttle reasons, ``"power cap, power brake"``."""
     return ", ".join(name for bit, name in THROTTLING.items() if bits & bit)
 
 
 def profiles(columns: Columns) -> pd.DataFrame:
-    """What a profiler counted, one row for each operation, label and dtype, in the order of the ladder.
+    """Return the profiler counters, one row for each operation, label and dtype, in the order of the ladder.
 
     Returns
     -------
     DataFrame
-        The columns of group profiles, ``label``, ``place``, ``setting`` and ``result`` as ``measurements``
-        has them, and ``shared_wavefronts_per_load`` and ``..._per_store``: wavefronts of shared memory for each
-        instruction of a warp, NaN without such instructions. A FAIL has no counters.
+        The columns of group profiles; ``label``, ``place``, ``setting`` and ``result`` as in ``measurements``; and
+        ``shared_wavefronts_per_load`` and ``..._per_store``: wavefronts of shared memory per instruction of a warp,
+        NaN without such instructions. A FAIL has no counters.
     """
     rows = pd.DataFrame(dict(columns["profiles"]))
     rows = (
@@ -324,7 +329,7 @@ def profiles(columns: Columns) -> pd.DataFrame:
 
 
 def unprofiled(columns: Columns) -> dict[str, str]:
-    """Why no profiler looked at an operation that was measured, by operation."""
+    """Return the reason for each measured operation without a profile."""
     given = dict(zip(columns["unprofiled"]["operation"], columns["unprofiled"]["reason"], strict=True))
     measured = dict.fromkeys(columns["measurements"]["operation"])
     absent = [name for name in measured if name not in set(columns["profiles"]["operation"])]
@@ -332,29 +337,29 @@ def unprofiled(columns: Columns) -> dict[str, str]:
 
 
 def points(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows that a sweep asked for, the newest of each: without the baselines measured beside another variant."""
+    """Return the newest row of each point of a sweep, without baselines measured together with another variant."""
     return frame[is_own(frame) & ~frame["superseded"]]
 
 
 def on_accelerator(frame: pd.DataFrame) -> pd.Series:
-    """Return whether each row was measured on a device beside the CPU."""
+    """Return whether each row was measured on an accelerator."""
     return frame["device"].map(lambda name: DEVICES[name].accelerator).astype(bool)
 
 
 def is_own(frame: pd.DataFrame) -> pd.Series:
-    """Whether a row is its point's own, and not what was measured beside it."""
+    """Return whether each row is the variant of its point, and not the baseline measured with it."""
     return (frame["contender"] == frame["variant"]) & (frame["contender_algorithm"] == frame["algorithm"])
 
 
 def precisions(rows: pd.DataFrame) -> list[int]:
-    """The place of each row's type among those of its operation; a type that it does not know comes last."""
+    """Return the position of the element type among those of the operation; unknown types are last."""
     known = {name: operation.dtypes for name, operation in OPERATIONS.items()}
     pairs = [(known[operation], dtype) for operation, dtype in zip(rows["operation"], rows["dtype"], strict=True)]
     return [dtypes.index(dtype) if dtype in dtypes else len(dtypes) for dtypes, dtype in pairs]
 
 
 def runs(columns: Columns) -> list[dict[str, Any]]:
-    """Batch and provenance of each run; provenance that cannot be read is empty."""
+    """Return batch and provenance of each run; provenance that cannot be read is empty."""
     result = []
     for batch, text in zip(columns["runs"]["batch"], columns["runs"]["provenance"], strict=True):
         try:
@@ -366,7 +371,7 @@ def runs(columns: Columns) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """Remove control characters, which JSON can hide from the store, and whatever is nested deeper than ``depth``."""
+    """Remove control characters, which JSON can escape, and values nested deeper than ``depth``."""
     if isinstance(value, str):
         return "\n".join(map(printable, value.splitlines()))
     if not isinstance(value, (dict, list)):
@@ -379,11 +384,11 @@ def _plain(value: Any, depth: int) -> Any:
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """What should be a mapping; an empty one if it is not."""
+    """Return the value if it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def gpus_of(provenance: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What a run says of the GPU of each rank."""
+    """Return the GPU record of each rank of a run."""
     gpus = provenance.get("gpus")
     return [gpu for gpu in gpus if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []

@@ -1,4 +1,4 @@
-"""From measurements to what the report's tables and figures show: series, ladders, roofs, phases and counts."""
+"""Views of the measurements for tables and figures: series, ladders, rooflines, phases and counts."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from hpcmm.analysis.tidy import MISSING, Columns, believed, is_own, points, prec
 from hpcmm.model import PHASES, RESOURCES, STATES
 from hpcmm.operations import OPERATIONS, dimensions
 
-MOST_STATES = 400  # that a figure of them shows
+MOST_STATES = 400  # points of a figure of clocks, temperature or power
 
-SERIES = ["sweep", "operation", "dtype", "ranks", "setting"]  # what the points of a series share
+SERIES = ["sweep", "operation", "dtype", "ranks", "setting"]  # equal for all points of a series
 
 
 @dataclass(frozen=True)
 class Series:
-    """The points of one table: one sweep, dtype, rank count and setting of the operation's parameters.
+    """The points of one table: one sweep, dtype, number of ranks and setting of the operation's parameters.
 
-    ``points`` are rows of ``measurements``, by size and then in the order of the ladder.
+    ``points`` are rows of ``measurements``, sorted by size and then in the order of the ladder.
     """
 
     sweep: str
@@ -32,14 +32,14 @@ class Series:
     points: pd.DataFrame
 
     def of(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Those of other rows that belong to this series."""
+        """Return the rows that belong to this series."""
         for key in SERIES:
             rows = rows[rows[key] == getattr(self, key)]
         return rows
 
 
 def series(frame: pd.DataFrame) -> Iterator[Series]:
-    """Split the points into the tables of the report, sweeps in the order of the file, without resources."""
+    """Split the points into series, with sweeps in the order of the file, without resource columns."""
     rows = points(frame).drop(columns=list(RESOURCES))
     rows = rows.assign(precision=precisions(rows), position=pd.factorize(rows["sweep"])[0])
     rows = rows.sort_values(["position", "precision", "ranks", "setting", *dimensions(), "place"], kind="stable")
@@ -49,17 +49,17 @@ def series(frame: pd.DataFrame) -> Iterator[Series]:
 
 
 def largest(rows: pd.DataFrame) -> pd.DataFrame:
-    """The points of one operation at the size with the most work."""
+    """Return the points of one operation at the size with the most work."""
     at = rows.loc[rows[OPERATIONS[rows["operation"].iloc[0]].metric].idxmax()]
     return rows[(rows[list(dimensions())] == at[list(dimensions())]).all(axis=1)]
 
 
 def ladder(rows: pd.DataFrame) -> pd.DataFrame:
-    """The points of one series as a ladder at each size: what each rung gains.
+    """Add the speedup of each rung to the points of one series, in the order of the ladder.
 
-    CPU and GPU are ladders of their own, and so is each size. ``step`` is the seconds of the rung
-    below over the rung's own, ``cumulative`` those of the first rung over its own. The baseline
-    stands beside the ladder: it has no step. A FAIL has neither, nor has the step above it.
+    Each size and each device has its own ladder. ``step`` is the seconds of the previous rung divided by those of this
+    rung, ``cumulative`` those of the first rung divided by those of this rung. The baseline is not a rung and has no
+    ``step``. A FAIL has neither, and the rung after it has no ``step``.
     """
     rows = rows.sort_values([*dimensions(), "device", "place"], kind="stable").reset_index(drop=True)
     by = [*dimensions(), "device"]
@@ -71,10 +71,10 @@ def ladder(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def phases(rows: pd.DataFrame) -> pd.DataFrame:
-    """The points that were timed as a whole call, each phase with its share of the call.
+    """Return the points that were timed end to end, with the share of each phase.
 
-    ``share_<phase>`` is the phase's median over the call's. A phase is timed on its slowest rank, so
-    the shares of several ranks may add up to more than 1.
+    ``share_<phase>`` is the median of the phase divided by the median end-to-end time. A phase is timed on its slowest
+    rank, so with several ranks the shares may add up to more than 1.
     """
     rows = rows[rows["call_seconds"].notna()].reset_index(drop=True)
     shares = {f"share_{phase}": rows["call_" + phase] / rows["call_seconds"] for phase in PHASES[:-1]}
@@ -87,9 +87,9 @@ def pitch_pairs(rows: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Of ``rows`` the pitched points that have a partner; ``plain``, the partner's variant; and ``gain``,
-        ``gain_low``, ``gain_high``: the partner's seconds over their own, with the ends that both medians' intervals
-        allow.
+        The pitched points of ``rows`` that have a partner; ``plain``, the variant of the partner; and ``gain``,
+        ``gain_low``, ``gain_high``: seconds of the partner over seconds of the pitched point, with the extreme
+        quotients of both intervals.
     """
     kernels = {v.name: v.kernel for operation in OPERATIONS.values() for v in operation.ladder if v.pitched}
     if not rows["variant"].isin(kernels).any():
@@ -109,10 +109,10 @@ def pitch_pairs(rows: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Roof:
-    """The rungs of one device of a machine in one type, and what bounds them.
+    """The rungs of one device of a machine in one element type, and the limits of their rates.
 
-    ``rungs`` has each rung's fastest point; ``ceilings`` are a name, operations a second and bytes a
-    second: of the hardware, where they are known, and the highest that this run reached.
+    ``rungs`` has the fastest point of each rung. Each of ``ceilings`` is a name, operations per second and bytes per
+    second: of the hardware, if known, and the highest rates of this run.
     """
 
     device: str
@@ -123,7 +123,7 @@ class Roof:
 
 
 def rooflines(frame: pd.DataFrame) -> Iterator[Roof]:
-    """A roof for each device and type that a product was measured in, of the fewest ranks, if anything bounds it."""
+    """Yield a roofline for each device and element type of a product, on the fewest ranks, if a limit is known."""
     frame = frame[(frame["result"] == "PASS") & frame["seconds"].notna() & ~frame["superseded"]]
     metric = frame["operation"].map({name: operation.metric for name, operation in OPERATIONS.items()})
     for (device, machine), on_device in frame.groupby(["device", "machine"], sort=False):
@@ -137,7 +137,7 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Roof]:
             rungs = rows.loc[rows.groupby(["operation", "rung"], sort=False)["flops_per_second"].idxmax()]
             ceilings = [
                 ("hardware", products["peak_flops_per_second"].median(), products["peak_bytes_per_second"].median()),
-                ("highest of this run", products["flops_per_second"].max(), bandwidth),
+                ("highest rates of this run", products["flops_per_second"].max(), bandwidth),
             ]
             known = [each for each in ceilings if np.isfinite(each[1]) and np.isfinite(each[2])]
             if known:
@@ -147,7 +147,7 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Roof]:
 
 
 def clock_samples(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
-    """Clocks, temperature and power of rank 0's GPU along the file: ``MOST_STATES`` medians of neighbours."""
+    """Return clocks, temperature and power of the GPU of rank 0: up to ``MOST_STATES`` medians of adjacent samples."""
     samples = columns["samples"]
     state = pd.DataFrame({name: np.asarray(samples[name], float) for name in STATES if name != "throttle_reasons"})
     known = state.notna().any(axis=1) & (samples["rank"] == 0)
@@ -159,19 +159,19 @@ def clock_samples(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def activities(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
-    """What the whole calls spent their time on, as a profiler sums it up: a row a point and activity.
+    """Sum up the end-to-end times by activity, as a profiler does, one row per point and activity.
 
     Parameters
     ----------
     columns, frame
-        A timings file and ``measurements`` of it.
+        A timings file and its ``measurements``.
 
     Returns
     -------
     DataFrame
-        Of ``measurements``, and ``activity``, a phase; ``calls``: how often it was timed, over all
-        repetitions and ranks; ``total``, ``mean``, ``least`` and ``most`` of these seconds; ``share`` of
-        the seconds of the whole calls. What is left of those is waiting.
+        The columns of ``measurements`` and ``activity``, a phase; ``calls``: how often it was timed, over all
+        repetitions and ranks; ``total``, ``mean``, ``least`` and ``most`` of these seconds; ``share`` of the sum of the
+        end-to-end seconds. The rest of that sum is waiting.
     """
     asked = points(frame)
     samples = pd.DataFrame({name: columns["samples"][name] for name in ("measurement", "call", *PHASES)})
@@ -190,11 +190,11 @@ def activities(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Summary:
-    """What ran and what became of it, in counts of points.
+    """Counts of points by result.
 
-    ``failures`` and ``throttlings`` are rows of ``measurements``, the baselines beside a variant
-    included; ``missing`` are those that were tried in vain, and ``omitted`` has a row for each (sweep, variant,
-    ranks) planned and left out. ``superseded`` counts the points that a later run measured again.
+    ``failures`` and ``throttlings`` are rows of ``measurements``, including baselines. ``missing`` are the points that
+    could not be measured. ``omitted`` has a row for each (sweep, variant, ranks) that was planned and left out.
+    ``superseded`` counts the points that a later run measured again.
     """
 
     points: int
@@ -210,7 +210,7 @@ class Summary:
 
     @property
     def line(self) -> str:
-        """All of it in one line."""
+        """A summary in one line."""
         points = f"{self.points} point" + ("s" if self.points != 1 else "")
         counts = f"{self.passed} PASS, {self.failed} FAIL, {self.throttled} throttled, {len(self.missing)} missing"
         return f"{points}: {counts}; {len(self.omitted)} left out"

@@ -1,4 +1,4 @@
-"""Timings files: HDF5, as groups of columns. h5py is imported nowhere else."""
+"""Timings files: groups of columns in HDF5. h5py is imported nowhere else."""
 
 from hpcmm.store.file import StoreError, make_folder, read, replacing, require_writable, write_groups
 from hpcmm.store.merge import distinct, joined, merge, select

@@ -5,12 +5,13 @@ eight hexadecimal digits; HDF5 ignores what follows its image. The attribute ``s
 says that the file has a seal, and how many bytes are ahead of it.
 
 ======================  ======================================  ===============================================
-the file                was                                     ``read``
+the file                origin                                  ``read``
 ======================  ======================================  ===============================================
 ends with its seal      written by hpcmm                        checks CRC-32 and length, then opens the image
-has the attribute only  sealed; then extended, cut or changed   refuses it
-has neither             written by hpcmm 0.1 or changed by      opens it in a process of its own with a time
-                        another program                         limit, as HDF5 may crash or loop on damage
+has the attribute only  sealed, then extended, truncated,       refuses it
+                        or changed
+has neither             written by hpcmm 0.1 or changed by      opens it in a separate process with a time
+                        another program                         limit: HDF5 may crash or hang on damaged files
 ======================  ======================================  ===============================================
 
 hpcmm 0.1 wrote the seal without the attribute. A program that changes a file on purpose deletes the attribute.
@@ -39,14 +40,14 @@ SEAL = b"\nhpcmm crc32 "
 SEALED = "sealed_bytes"
 SIGNATURE = b"\x89HDF\r\n\x1a\n"  # the first bytes of an HDF5 file
 DELETE = "if a run wrote it, delete it and run again"
-READ_SECONDS = 30  # time limit for opening an unsealed file, plus a second for each of so many bytes:
+READ_SECONDS = 30  # time limit for reading an unsealed file, plus its size divided by
 READ_BYTES_PER_SECOND = 5_000_000
-# Most bytes of columns for each byte of the file. gzip reaches 1,000 on one repeated value; measured runs reach 3.
+# Maximum ratio of declared bytes to file size. gzip reaches 1,000 on one repeated value; measured runs reach 3.
 EXPANSION = 500
 
 
 class StoreError(HpcmmError):
-    """A file that cannot be used or written; the message names it and says what to do."""
+    """A file that cannot be read or written; the message has its path and what to do."""
 
 
 def make_folder(path: Path) -> None:
@@ -55,35 +56,35 @@ def make_folder(path: Path) -> None:
     Raises
     ------
     StoreError
-        If it cannot be created; the message names what is in the way.
+        If it cannot be created; the message has the path that prevents it.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
-    except FileExistsError as error:  # a file, or a link that leads nowhere
+    except FileExistsError as error:  # a file, or a dangling link
         raise StoreError(f"{error.filename}: not a folder; remove it, or write elsewhere") from error
     except OSError as error:
         raise StoreError(f"{error.filename}: cannot be created: {error.strerror}") from error
 
 
 def require_writable(path: Path) -> None:
-    """Check that files could be created in a folder, which need not exist yet; nothing is created.
+    """Check that files can be created in a folder, without creating anything. The folder need not exist.
 
     Raises
     ------
     StoreError
-        If they could not; the message names what is in the way.
+        If they cannot; the message has the path that prevents it.
     """
     while not os.path.lexists(path):
         path = path.parent
     if not path.is_dir():
         raise StoreError(f"{path}: not a folder; remove it, or write elsewhere")
     if not os.access(path, os.W_OK | os.X_OK):
-        raise StoreError(f"{path}: you may not create files there; change its permissions, or write elsewhere")
+        raise StoreError(f"{path}: no permission to create files; change its permissions, or write elsewhere")
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path`` that takes its place, synced, only if the body succeeds.
+    """Yield a temporary path that is synced and replaces ``path`` only if the body succeeds.
 
     Raises
     ------
@@ -112,9 +113,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_groups(path: Path, groups: Groups, single: bool = False) -> None:
-    """Write a sealed file whole or not at all; groups that are not given are empty.
+    """Write a sealed file, atomically; groups that are not given are empty.
 
-    ``single`` keeps samples in single precision.
+    ``single`` stores samples in single precision.
     """
     content = sealed(groups, single)
     with replacing(path) as temporary:
@@ -123,7 +124,7 @@ def write_groups(path: Path, groups: Groups, single: bool = False) -> None:
 
 def sealed(groups: Groups, single: bool = False) -> bytes:
     """Return the content of a sealed file with these groups."""
-    # in memory, as HDF5 may crash where it finds the disk full
+    # in memory, because HDF5 may crash if the disk is full
     with h5py.File("timings.h5", "w", driver="core", backing_store=False) as file:
         file.attrs["format"] = FORMAT
         file.attrs["schema_version"] = SCHEMA_VERSION
@@ -134,7 +135,7 @@ def sealed(groups: Groups, single: bool = False) -> bytes:
             _write_group(file.create_group(group), groups.get(group, empty(group)), declared)
         file.flush()
         length = len(file.id.get_file_image())
-        file.attrs.modify(SEALED, np.int64(length))  # in place: the length stays
+        file.attrs.modify(SEALED, np.int64(length))  # in place, so that the length of the image is unchanged
         file.flush()
         image = file.id.get_file_image()
     return image + SEAL + b"%08x" % zlib.crc32(image)
@@ -155,7 +156,7 @@ def _write_group(group: h5py.Group, columns: Mapping[str, Sequence], declared: M
         else:
             dtype, unit, long_name = "f8", "1", f"scalar {name} (NaN: no such scalar)"
         how = packed if dtype != TEXT else {}
-        if dtype == TEXT:  # HDF5 takes neither NUL nor what is no Unicode, and a message of a driver may have both
+        if dtype == TEXT:  # HDF5 rejects NUL and invalid Unicode, which driver messages may have
             values = [printable(text) for text in values]
         column = group.create_dataset(name, data=np.asarray(values, dtype=dtype), dtype=dtype, **how)
         column.dims[0].attach_scale(scale)
@@ -165,16 +166,16 @@ def _write_group(group: h5py.Group, columns: Mapping[str, Sequence], declared: M
 
 
 def read(path: Path) -> Groups:
-    """Read all groups as columns; text comes as str, without control characters.
+    """Read all groups as columns; texts are str without control characters.
 
-    Files of earlier versions open too. What they lack gets a default: NaN for resources, empty fingerprints, the
-    textbook's algorithm, no profiles.
+    Files of earlier versions are supported. Missing columns get defaults: NaN for resources, empty fingerprints,
+    ``TEXTBOOK`` as the algorithm, no profiles.
 
     Raises
     ------
     StoreError
-        If the file is missing, cut short, damaged, changed after it was written, not of this suite, or of a newer
-        schema; if it refers to data outside of itself; or if it declares far more data than its size allows.
+        If the file is missing, truncated, damaged, changed after it was written, not written by hpcmm, or of a newer
+        schema; if it refers to data in other files; or if it declares far more data than its size allows.
     """
     content = _content(path)
     end = len(content) - len(SEAL) - 8
@@ -183,19 +184,19 @@ def read(path: Path) -> Groups:
         content = _sealed_copy(path, len(content))
         image = content[: -len(SEAL) - 8]
     elif content[end:] != SEAL + b"%08x" % zlib.crc32(image):
-        raise StoreError(f"{path}: cut short or damaged (its checksum does not match); {DELETE}")
+        raise StoreError(f"{path}: truncated or damaged (its checksum does not match); {DELETE}")
     return _groups(path, image, len(image))
 
 
 def _content(path: Path) -> bytes:
-    """Read a file's bytes, if it is a regular file that begins as HDF5 does."""
+    """Read the bytes of a file, if it is a regular file with the HDF5 signature."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise StoreError(f"{path}: {'a folder' if path.is_dir() else 'a device or pipe'}, not an HDF5 file")
         with path.open("rb") as file:
             begin = file.read(len(SIGNATURE))
             if begin != SIGNATURE:
-                raise StoreError(f"{path}: not an HDF5 file, or cut short; {DELETE}")
+                raise StoreError(f"{path}: not an HDF5 file, or truncated; {DELETE}")
             return begin + file.read()
     except FileNotFoundError as error:
         raise StoreError(f"{path}: no such file") from error
@@ -204,7 +205,7 @@ def _content(path: Path) -> bytes:
 
 
 def _sealed_copy(path: Path, size: int) -> bytes:
-    """Have another process read an unsealed file of so many bytes, and return a sealed file with its groups."""
+    """Read an unsealed file of ``size`` bytes in another process; return a sealed file with its groups."""
     limit = READ_SECONDS + size / READ_BYTES_PER_SECOND
     program = "import sys; from hpcmm.store.file import copy; sys.exit(copy(sys.argv[1]))"
     command = [sys.executable, "-P", "-W", "ignore", "-c", program, str(path)]
@@ -223,7 +224,7 @@ def _sealed_copy(path: Path, size: int) -> bytes:
 def copy(name: str) -> int:
     """Write a sealed copy of an unsealed file to standard output, or one line to standard error.
 
-    ``read`` runs this in a process of its own.
+    ``read`` runs this in a separate process.
 
     Returns
     -------
@@ -242,7 +243,7 @@ def copy(name: str) -> int:
 
 
 def _groups(path: Path, image: bytes, length: int | None) -> Groups:
-    """Read the groups of an HDF5 image; ``length`` is what its attribute may say, None in an unsealed file."""
+    """Read the groups of an HDF5 image; ``length`` is the expected seal attribute, None for an unsealed file."""
     try:
         with h5py.File(h5py.h5f.open_file_image(image)) as file:
             if file.attrs.get("format") != FORMAT:
@@ -254,7 +255,7 @@ def _groups(path: Path, image: bytes, length: int | None) -> Groups:
                 )
             if file.attrs.get(SEALED, length) != length:
                 raise StoreError(
-                    f"{path}: extended, cut short or changed after it was written; {DELETE}; "
+                    f"{path}: extended, truncated or changed after it was written; {DELETE}; "
                     f"if you changed it on purpose, delete its attribute {SEALED}"
                 )
             columns = _columns(file, len(image))
@@ -277,14 +278,14 @@ def _groups(path: Path, image: bytes, length: int | None) -> Groups:
         return groups
     except (StoreError, MemoryError):
         raise
-    except Exception as error:  # h5py has many for a file that is damaged
-        raise StoreError(f"{path}: cut short or damaged ({printable(str(error))}); {DELETE}") from error
+    except Exception as error:  # h5py raises many types for damaged files
+        raise StoreError(f"{path}: truncated or damaged ({printable(str(error))}); {DELETE}") from error
 
 
 def _columns(file: h5py.File, size: int) -> dict[str, dict[str, h5py.Dataset]]:
-    """Find the columns of each group in a file of so many bytes, without reading any.
+    """Find the columns of each group in a file of ``size`` bytes, without reading their data.
 
-    Refuse what no run writes: links, data in other files, other types, and more data than fits into the file.
+    Links, data in other files, other types, and more data than fits into the file are refused.
     """
     found: dict[str, dict[str, h5py.Dataset]] = {}
     declared = 0
@@ -300,7 +301,7 @@ def _columns(file: h5py.File, size: int) -> dict[str, dict[str, h5py.Dataset]]:
             if not isinstance(column, h5py.Dataset):
                 raise ValueError(f"{place}: not a dataset")
             if column.external or column.is_virtual:
-                raise ValueError(f"{place}: its data lies in another file")
+                raise ValueError(f"{place}: its data is in another file")
             text = h5py.check_string_dtype(column.dtype)
             if text is None and column.dtype.kind not in "iuf":
                 raise ValueError(f"{place}: {column.dtype}; allowed: text and numbers")
@@ -311,7 +312,7 @@ def _columns(file: h5py.File, size: int) -> dict[str, dict[str, h5py.Dataset]]:
 
 
 def _typed(group: str, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the columns that were floats, NaN for none, in files up to version 1."""
+    """Return ``tile`` and ``pinned`` as integers; up to schema version 1 they were floats, NaN for none."""
     rows, found = row_count(columns), {}
     for name, kind, none in (("tile", "i4", 0), ("pinned", "i1", -1)):
         if name not in GROUPS[group]:
@@ -322,11 +323,12 @@ def _typed(group: str, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarra
 
 
 def _member(group: h5py.Group, name: str) -> h5py.Group | h5py.Dataset:
+    """Return a member of a group, unless it is missing or a link."""
     link = group.get(name, getlink=True)
     if link is None:
         raise ValueError(f"no group {name}")
     if not isinstance(link, h5py.HardLink):
-        raise ValueError(f"{name}: a link, which may lead to another file")
+        raise ValueError(f"{name}: a link; links are not allowed")
     return group[name]
 
 
@@ -339,7 +341,7 @@ def _values(column: h5py.Dataset) -> np.ndarray:
 
 
 def _check(groups: Groups) -> None:
-    """Refuse columns that no run writes, whoever wrote them, before anything is derived from them."""
+    """Refuse missing columns, and columns with other types, lengths or values than a run writes."""
     for group, columns in groups.items():
         if lacking := GROUPS[group].keys() - columns.keys():
             raise ValueError(f"{group} has no {min(lacking)}")

@@ -1,4 +1,4 @@
-"""Put timings files together, and select rows of them."""
+"""Merge timings files, and select rows."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def merge(
 ) -> None:
     """Merge several files into one; each measurement keeps its own run.
 
-    A measurement that several files share is taken once: a file merged with itself, or with a later
-    state of the same results, has nothing twice. The same point of different runs is kept from each.
+    A measurement that several files share is taken once, so a file merged with itself, or with a later state of the
+    same results, has no duplicates. The same point of different runs is kept from each run.
 
-    A file's row of ``omitted`` is dropped if another file measured that variant, sweep and number of ranks and
-    omits nothing of it. A row of ``unprofiled`` is dropped if there is a profile of the operation.
+    A row of ``omitted`` is dropped if another file measured that variant, sweep and number of ranks and omits none of
+    it. A row of ``unprofiled`` is dropped if there is a profile of the operation.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def merge(
     single : bool
         Store samples in single precision, with seven digits.
     parts : sequence of Groups
-        Content to merge that is in no file, after that of the files.
+        Groups to merge after those of the files.
     """
     parts = [*map(read, paths), *parts]
     rows = [row for part in parts for row in omitted_rows(part)]
@@ -88,7 +88,7 @@ def measured_variants(groups: Groups) -> set[tuple]:
 
 
 def joined(parts: Sequence[Groups]) -> Groups:
-    """The rows of all parts; what indexes them is counted on from part to part."""
+    """Concatenate the rows of all parts; indexes are shifted accordingly."""
     parts = [{group: empty(group) for group in GROUPS} | part for part in parts]
     names = {group: dict.fromkeys([*GROUPS[group], *sorted({n for p in parts for n in p[group]})]) for group in GROUPS}
     dimensions = {
@@ -117,7 +117,7 @@ def joined(parts: Sequence[Groups]) -> Groups:
 
 
 def select(groups: Groups, rows: np.ndarray) -> Groups:
-    """The measurements at these rows, in this order, with their samples; of the runs, those that are left."""
+    """Select measurements by row, in this order, with their samples and only the runs that are still used."""
     place = np.full(row_count(groups["measurements"]), -1)
     place[rows] = np.arange(len(rows))
     places = place[groups["samples"]["measurement"]]
@@ -133,7 +133,7 @@ def select(groups: Groups, rows: np.ndarray) -> Groups:
 
 
 def distinct(groups: Groups) -> Groups:
-    """Each measurement once, by its run and by what was measured, and each row of a profile."""
+    """Remove duplicate measurements of the same run and point, and duplicate rows of profiles."""
     first: dict[tuple, int] = {}
     texts = zip(*(groups["runs"][name] for name in RUNS), strict=True)
     same = np.array([first.setdefault(text, i) for i, text in enumerate(texts)], int)
@@ -141,7 +141,7 @@ def distinct(groups: Groups) -> Groups:
     measurements = groups["measurements"]
     names = [name for name in measurements if name in ("run", *WHAT) or name not in MEASUREMENTS]
     whats = [tuple(map(str, what)) for what in zip(*(measurements[name] for name in names), strict=True)]
-    found = {what: i for i, what in reversed(list(enumerate(whats)))}  # as text: NaN is not equal to NaN
+    found = {what: i for i, what in reversed(list(enumerate(whats)))}  # as text, because NaN is not equal to NaN
     counted = {tuple(map(str, row)): i for i, row in enumerate(zip(*groups["profiles"].values(), strict=True))}
     kept = np.array(sorted(counted.values()), int)
     groups["profiles"] = {name: values[kept] for name, values in groups["profiles"].items()}
@@ -149,7 +149,7 @@ def distinct(groups: Groups) -> Groups:
 
 
 def _with_runs(groups: Groups, change: Callable[[np.ndarray], np.ndarray]) -> Groups:
-    """Number the runs anew wherever a group refers to them."""
+    """Renumber the runs in all groups that refer to them."""
     return {
         group: columns | {"run": change(columns["run"])} if "run" in columns else columns
         for group, columns in groups.items()

@@ -1,4 +1,4 @@
-"""From measurements and profiles to the columns of a timings file."""
+"""Convert measurements and profiles to the columns of a timings file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PINNED = {True: 1, False: 0, None: -1}
 
 
 def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, Measurement]]) -> Groups:
-    """The groups of one batch; ``rows`` are measurements, each with the index of its run."""
+    """Return the groups of one batch; ``rows`` are measurements, each with the index of its run."""
     points = [m.point for _, m in rows]
     fingerprints = dict(zip((point.key for point in batch.points), batch.fingerprints, strict=True))
     measurements = {
@@ -81,7 +81,7 @@ def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, 
 def write_profiles(
     path: Path, operation: str, run: Mapping | None, profiles: Sequence[Profile], reason: str = ""
 ) -> None:
-    """Write what a profiler counted in one run, or the reason why there was none."""
+    """Write the profiles of one run, or the reason why there are none."""
     points = [profile.point for profile in profiles]
     columns = {
         "run": [0 for _ in profiles],
@@ -108,13 +108,13 @@ def write_profiles(
 
 
 def shape_columns(points: Sequence[Point]) -> dict[str, list[int]]:
-    """Return a column for each dimension that any of the points has, 0 where a point does not have it."""
+    """Return a column for each dimension of any point, 0 for points without it."""
     shapes = [dict(zip(OPERATIONS[point.operation].dimensions, point.shape, strict=True)) for point in points]
     names = dict.fromkeys([*DIMENSIONS, *(name for shape in shapes for name in shape)])
     return {name: [shape.get(name, 0) for shape in shapes] for name in names}
 
 
 def scalar_columns(points: Sequence[Point]) -> dict[str, list[float]]:
-    """Return a column for each scalar that any of the points has, NaN where a point does not have it."""
+    """Return a column for each scalar of any point, NaN for points without it."""
     names = sorted({name for point in points for name in point.scalars})
     return {name: [float(point.scalars.get(name, np.nan)) for point in points] for name in names}

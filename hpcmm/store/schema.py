@@ -1,4 +1,4 @@
-"""What a timings file holds: groups of columns, each with its type, unit and long name."""
+"""Schema of a timings file: groups of columns, each with its type, unit and long name."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ DIMENSIONS = ("m", "n", "k")
 
 TEXT = h5py.string_dtype()
 
-# group -> column -> (type, unit, long name). Each scalar of an operation adds a column of floats, and each dimension
-# with another name than these a column of integers.
+# column -> (type, unit, long name). Each scalar of an operation adds a column of floats, and each dimension with
+# another name adds a column of integers.
 MEASUREMENTS = {
-    "run": ("i4", "1", "index into group runs: where and when it was measured"),
+    "run": ("i4", "1", "index into group runs: machine and time of the measurement"),
     "sweep": (TEXT, "", "name of the sweep in config.yaml"),
     "operation": (TEXT, "", "operation"),
-    "variant": (TEXT, "", "variant that the point is about"),
-    "contender": (TEXT, "", "variant measured: that one, or the baseline interleaved with it"),
-    "baseline": ("u1", "1", "1 if the contender is the baseline: the vendor library, or the textbook's algorithm"),
-    "algorithm": (TEXT, "", "how the point's work is spread over the ranks"),
-    "contender_algorithm": (TEXT, "", "how the contender's is"),
-    "transport": (TEXT, "", "what carried the contender's exchanges between ranks (empty: MPI on host memory)"),
-    "schedule": (TEXT, "", "order in which it overlaps them with its products, the fastest when it was prepared"),
+    "variant": (TEXT, "", "variant of the point"),
+    "contender": (TEXT, "", "measured variant: the variant of the point, or its baseline"),
+    "baseline": ("u1", "1", "1 if the contender is the baseline: the vendor library, or the algorithm scatter"),
+    "algorithm": (TEXT, "", "distributed algorithm of the point"),
+    "contender_algorithm": (TEXT, "", "distributed algorithm of the contender"),
+    "transport": (TEXT, "", "transport of the contender's exchanges between ranks (empty: MPI on host memory)"),
+    "schedule": (TEXT, "", "schedule that overlaps exchanges with products, the fastest of its trial runs"),
     "device": (TEXT, "", "cpu or cuda"),
     "m": ("i8", "1", "rows of C (0: no such dimension)"),
     "n": ("i8", "1", "columns of C, or length of the vector"),
     "k": ("i8", "1", "columns of A (0: no such dimension)"),
     "dtype": (TEXT, "", "element type"),
     "tile": ("i4", "1", "width of the square thread block (0: the variant has none)"),
-    "pinned": ("i1", "1", "host memory: 1 page-locked, 0 pageable, -1 page-locked as its sweep does not say"),
+    "pinned": ("i1", "1", "host memory: 1 page-locked, 0 pageable, -1 not set by the sweep (page-locked)"),
     "ranks": ("i4", "1", "MPI ranks"),
-    "fingerprint": (TEXT, "", "of the point, its variant's source and the way of measuring"),
+    "fingerprint": (TEXT, "", "fingerprint of the point, the source of its variant, and the measuring code"),
     "passed": ("u1", "1", "1 if every element is within the bound"),
-    "error": ("f8", "1", "largest error relative to the magnitudes that were summed"),
-    "bound": ("f8", "1", "what rounding alone may cause in that error"),
-    "reference": (TEXT, "", "how the truth was computed"),
+    "error": ("f8", "1", "largest error relative to the sum of magnitudes"),
+    "bound": ("f8", "1", "rounding error bound of that error"),
+    "reference": (TEXT, "", "how the reference was computed"),
     "where": (TEXT, "", "first wrong element: index: got - expected = difference"),
     "flops": ("i8", "1", "arithmetic operations of one call"),
     "bytes": ("i8", "B", "compulsory memory traffic of one call"),
@@ -48,22 +48,22 @@ MEASUREMENTS = {
 }
 SAMPLES = {
     "measurement": ("i8", "1", "index into group measurements"),
-    "repetition": ("i4", "1", "repetition, counted apart for whole calls and kernels alone"),
+    "repetition": ("i4", "1", "repetition, numbered separately for end-to-end calls and kernels alone"),
     "rank": ("i4", "1", "MPI rank"),
-    "call": ("u1", "1", "1: whole call with its transfers; 0: kernel alone on data in place"),
+    "call": ("u1", "1", "1: end to end, with transfers; 0: kernel alone, data in place"),
     **{phase: ("f8", "s", f"time of phase {phase} (NaN: no such phase)") for phase in PHASES},
     **{state: ("f8", unit, f"{state.replace('_', ' ')} after the repetition") for state, unit in STATES.items()},
 }
 RANKS = {
     "run": ("i4", "1", "index into group runs"),
     "rank": ("i4", "1", "MPI rank"),
-    "node": (TEXT, "", "node that it ran on"),
-    "device": (TEXT, "", "UUID of its GPU (empty: the CPU)"),
+    "node": (TEXT, "", "node of the rank"),
+    "device": (TEXT, "", "UUID of its GPU (empty: CPU)"),
 }
 RUNS = {"batch": (TEXT, "", "batch"), "provenance": (TEXT, "", "JSON: machine, software, arguments, time")}
 OMITTED = {
     "sweep": (TEXT, "", "name of the sweep"),
-    "variant": (TEXT, "", "variant, and algorithm, that the config asks for and that was not measured"),
+    "variant": (TEXT, "", "variant, with algorithm, that was planned and not measured"),
     "ranks": ("i4", "1", "MPI ranks"),
     "reason": (TEXT, "", "why it was left out"),
 }
@@ -72,13 +72,13 @@ PROFILES = {
         name: MEASUREMENTS[name]
         for name in ("run", "operation", "variant", *DIMENSIONS, "dtype", "tile", "passed", "where")
     },
-    "kernel": (TEXT, "", "kernel that took the longest of those that a run launches"),
-    "launches": ("i4", "1", "kernels that a run launches"),
+    "kernel": (TEXT, "", "longest kernel of the run"),
+    "launches": ("i4", "1", "number of kernels that the run launches"),
     **{name: ("f8", unit, f"{text} ({metric})") for name, (unit, text, metric) in COUNTERS.items()},
 }
 UNPROFILED = {
-    "operation": (TEXT, "", "operation that no profiler looked at"),
-    "reason": (TEXT, "", "why none did"),
+    "operation": (TEXT, "", "operation without a profile"),
+    "reason": (TEXT, "", "why there is no profile"),
 }
 GROUPS = {
     "measurements": MEASUREMENTS,
@@ -90,8 +90,8 @@ GROUPS = {
     "unprofiled": UNPROFILED,
 }
 WHAT = ("sweep", "operation", "variant", "contender", "algorithm", "contender_algorithm")
-WHAT += (*DIMENSIONS, "dtype", "ranks", "tile", "pinned")  # and what the operation adds
-INDEXES = {"run": "runs", "measurement": "measurements"}  # column -> the group of which it has rows
+WHAT += (*DIMENSIONS, "dtype", "ranks", "tile", "pinned")  # and columns that the operation adds
+INDEXES = {"run": "runs", "measurement": "measurements"}  # column -> the group that it indexes
 Groups = dict[str, dict[str, np.ndarray]]  # group -> column -> values
 LATER = ("profiles", "unprofiled", "ranks")  # groups that older files lack
 
@@ -102,7 +102,7 @@ def empty(group: str) -> dict[str, np.ndarray]:
 
 
 def as_column(values: Sequence, declared: tuple | None) -> np.ndarray:
-    """Return values as an array of their column's declared type; an undeclared one is a dimension or a scalar."""
+    """Return values as an array of the declared type; an undeclared column is a dimension or a scalar."""
     dtype = declared[0] if declared else "i8" if all(isinstance(each, int | np.integer) for each in values) else "f8"
     return np.asarray(values, dtype=object if dtype == TEXT else dtype)
 
