@@ -29,7 +29,7 @@ html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": False}
 
 
-# What the theme leaves out for the keyboard and for screen readers
+# Attributes for keyboards and screen readers that the theme lacks
 REPAIRS = (
     ('class="caption" role="heading"', 'class="caption" role="heading" aria-level="2"'),
     ('<aside class="sidebar-drawer"', '<aside class="sidebar-drawer" aria-label="Pages"'),
@@ -39,7 +39,7 @@ REPAIRS = (
 
 
 def repair(app, error):
-    """Complete the pages: a wide table and a long line scroll by keys, and regions have names."""
+    """Make tables and code scrollable by keyboard, and name the regions of each page."""
     for path in Path(app.outdir).glob("*.html"):
         text = path.read_text("utf-8")
         for old, new in REPAIRS:
@@ -53,6 +53,6 @@ def repair(app, error):
 
 
 def setup(app):
-    """Fill in what is generated before a page is read."""
+    """Insert generated parts when a page is read, and repair pages after the build."""
     app.connect("source-read", lambda app, page, source: source.__setitem__(0, generated.filled(source[0])))
     app.connect("build-finished", repair)

@@ -1,7 +1,7 @@
-"""Parts of the site that are made from the code each time it is built.
+"""Parts of the site that are generated from the code at each build.
 
-A page names a part by a mark on a line of its own: ``<!-- generated: NAME -->``. Parts that show the published run
-are made by ``published.py`` and kept in the repository.
+A page includes a part by a line ``<!-- generated: NAME -->``. Parts that show the published run are written by
+``published.py`` and kept in the repository.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def _command(inner: argparse.ArgumentParser) -> str:
 
 
 def _argument(action: argparse.Action) -> str:
-    """An entry of a definition list."""
+    """Return an entry of a definition list."""
     value = "|".join(map(str, action.choices)) if action.choices else str(action.metavar or action.dest).upper()
     names = [f"{option} {value}" if action.nargs != 0 else option for option in action.option_strings]
     return f"{_names(names or [value])}\n: {_help(action.help) or 'required'}"
 
 
 def _help(text: str | None) -> str:
-    """A text of argparse as Markdown; argparse writes a percent sign twice."""
+    """Convert a text of argparse to Markdown; argparse doubles percent signs."""
     return (text or "").replace("python -m hpcmm", "hpcmm").replace("%%", "%").replace("<", "&lt;").replace("*", "\\*")
 
 
@@ -76,7 +76,7 @@ def config() -> str:
 
 
 def _keys(properties: Mapping[str, Mapping[str, Any]]) -> str:
-    """A definition list of the keys of one mapping."""
+    """Return a definition list of the keys of one mapping."""
     entries = []
     for name, given in properties.items():
         each = _resolved(given)
@@ -93,12 +93,12 @@ def _default(value: Any) -> str:
 
 
 def _resolved(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A part of the schema with the part that it refers to."""
+    """Return a part of the schema with its reference resolved."""
     return {**SCHEMA["$defs"][given["$ref"].removeprefix("#/$defs/")], **given} if "$ref" in given else given
 
 
 def _value(given: Mapping[str, Any], many: bool = False) -> str:
-    """What a value may be, in words."""
+    """Describe the allowed values in words."""
     each = _resolved(given)
     if "enum" in each:
         return _names(each["enum"], " or ")
@@ -117,7 +117,7 @@ def _value(given: Mapping[str, Any], many: bool = False) -> str:
 
 
 def names() -> str:
-    """List what a sweep may name, by operation."""
+    """List the names that a sweep may use, by operation."""
     parts = []
     for operation in OPERATIONS.values():
         entries = {"dtypes": operation.dtypes, "algorithms": [each.name for each in algorithms_of(operation)]}
@@ -129,7 +129,7 @@ def names() -> str:
 
 
 def algorithms() -> str:
-    """List the algorithms with what each does differently, and what of it is timed."""
+    """List the algorithms, with their changes and how they are timed."""
     timed = {"call": "end to end", "kernel": "on the devices"}
     rows = []
     for each in ALGORITHMS.values():

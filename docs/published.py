@@ -2,7 +2,7 @@
 
     python docs/published.py [TIMINGS]
 
-A timings file becomes the published run. Then the report, the figures, and the text between the marks
+With TIMINGS, that file becomes the published run. Then the report, the figures, and the text between the marks
 ``<!-- published: NAME -->`` and ``<!-- end -->`` are rewritten from results/reference/timings.h5.
 """
 
@@ -29,7 +29,7 @@ from hpcmm.report import formats, page
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results" / "reference"
-# The figures that pages show: sweep, and the rest of the name in the report
+# Figures on the pages: sweep, and the rest of the file name in the report
 FIGURES = {
     "ladder": ("ladder", "float32-r1-ladder-cuda"),
     "tiles": ("tile", "float32-r1-tiles"),
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> None:
         columns = store.read(timings)
         frame = analysis.measurements(columns)
         for name, (sweep, rest) in FIGURES.items():
-            for machine in _of(frame, [sweep])["machine"].unique():  # one or none
+            for machine in _of(frame, [sweep])["machine"].unique():  # at most one
                 for shown in (sweep, f"{sweep} ({machine})"):
                     drawn = Path(folder, "figures", f"{quote(shown, safe='')}-{rest}.svg")
                     if drawn.exists():
@@ -64,7 +64,7 @@ def pages() -> list[Path]:
 
 
 def filled(path: Path, columns: Columns | None) -> str:
-    """Return a page with the text between its marks made from a timings file; empty without a file."""
+    """Return a page with the text between its marks made from a timings file; without a file that text is empty."""
     columns = columns or store.joined([])
     frame = analysis.measurements(columns)
     above = "../" * (len(path.relative_to(ROOT).parts) - 1)
@@ -77,7 +77,7 @@ def filled(path: Path, columns: Columns | None) -> str:
 
 
 def summary(columns: Columns, frame: pd.DataFrame) -> str:
-    """What was measured where, the fastest rung of each operation beside the library, and three figures."""
+    """Return the machines, the fastest rung of each operation relative to the library, and three figures."""
     if frame.empty:
         return ""
     parts = [_source(columns, frame), fastest(frame), efficiency(frame), *map(_figure, FIGURES)]
@@ -85,7 +85,7 @@ def summary(columns: Columns, frame: pd.DataFrame) -> str:
 
 
 def run(columns: Columns, frame: pd.DataFrame) -> str:
-    """What was measured where, by which revisions, and the figure of the ladder."""
+    """Return the machines, the revisions, and the figure of the ladder."""
     if frame.empty:
         return ""
     return "\n\n".join(filter(None, [_source(columns, frame), _revisions(columns, frame), _figure("ladder")]))
@@ -110,12 +110,12 @@ LADDERS = {
 
 
 def fastest(frame: pd.DataFrame) -> str:
-    """The fastest rung of each operation, device, type and arithmetic, beside the library."""
+    """Return the fastest rung of each operation, device, type and arithmetic, relative to the library."""
     cells = []
     for operation, sweeps in LADDERS.items():
         rows = _fastest(frame, operation, sweeps)
         if OPERATIONS[operation].metric == "bytes":
-            rows = rows[rows["dtype"] == OPERATIONS[operation].dtypes[0]]  # only bytes count
+            rows = rows[rows["dtype"] == OPERATIONS[operation].dtypes[0]]  # the metric is bytes: one type is enough
         rows = rows[rows["baseline"] == 0].sort_values("seconds", kind="stable")
         best = rows.drop_duplicates(["device", "dtype", "arithmetic"])
         for row in analysis.row_dicts(best.sort_values(["device", "dtype"], ascending=[False, True], kind="stable")):
@@ -128,7 +128,7 @@ def fastest(frame: pd.DataFrame) -> str:
 
 
 def efficiency(frame: pd.DataFrame) -> str:
-    """How the fastest algorithm scales to the most GPUs, at the largest size."""
+    """Return the scaling of the fastest algorithm on the most GPUs, at the largest size."""
     rows = _scaled(frame)
     if rows.empty:
         return ""
@@ -145,7 +145,7 @@ def efficiency(frame: pd.DataFrame) -> str:
 
 
 def _revisions(columns: Columns, frame: pd.DataFrame) -> str:
-    """The revision of each sweep, the newest first; empty for a single revision."""
+    """Return the sweeps of each revision, newest first; empty for a single revision."""
     known = [each["provenance"] for each in analysis.runs(columns)]
     made = [(str(each.get("utc", "")), str(each.get("revision") or "unknown")[:7]) for each in known]
     shown = frame[~frame["superseded"]]
@@ -161,14 +161,14 @@ def _revisions(columns: Columns, frame: pd.DataFrame) -> str:
 
 
 def ladder(operation: str) -> Callable[[Columns, pd.DataFrame], str]:
-    """Every rung of an operation with its published rate; of several tiles the fastest."""
+    """Return a function that lists every rung of an operation with its rate, for its fastest tile."""
     about, sweeps = OPERATIONS[operation], LADDERS[operation]
     unit = formats.rate_of(operation)[1]
 
     def section(columns: Columns, frame: pd.DataFrame) -> str:
         rows = _fastest(frame, operation, sweeps)
         dtypes = [dtype for dtype in about.dtypes if (rows["dtype"] == dtype).any()]
-        dtypes = dtypes if about.metric == "flops" else dtypes[:1]  # only bytes count for the others
+        dtypes = dtypes if about.metric == "flops" else dtypes[:1]  # the metric is bytes: one type is enough
         steps = about.metric == "bytes"
         head = ["rung", "on", "what changes"]
         for dtype in dtypes:
@@ -188,7 +188,7 @@ def ladder(operation: str) -> Callable[[Columns, pd.DataFrame], str]:
         at = " and ".join(f"{size} on the {device}" for device, size in sizes.items())
         if len(set(sizes.values())) < len(sizes):
             at = next(iter(sizes.values()))
-        tiles = "; of several tiles the fastest" if "tile" in rows and (rows["tile"] > 0).any() else ""
+        tiles = ", with the fastest tile of each rung" if "tile" in rows and (rows["tile"] > 0).any() else ""
         return f"{table}\n\nThe numbers are from the published run, at {at}{tiles}."
 
     return section
@@ -205,7 +205,7 @@ def _reached(here: pd.DataFrame, variant: str, steps: bool) -> list[str]:
 
 
 def _ratio(row: Mapping) -> str:
-    """The ratio to the baseline with its interval, if it has one."""
+    """Format the ratio to the baseline with its interval, if it has one."""
     ratio = formats.number(row["ratio"])
     if pd.notna(row["ratio_low"]) and not row["baseline"]:
         ratio += f" ({formats.number(row['ratio_low'])} to {formats.number(row['ratio_high'])})"
@@ -213,7 +213,7 @@ def _ratio(row: Mapping) -> str:
 
 
 def _fastest(frame: pd.DataFrame, operation: str, sweeps: Sequence[str]) -> pd.DataFrame:
-    """The largest size that every variant of a device has, on one rank: the fastest of each variant's tiles."""
+    """Return the fastest tile of each variant on one rank, at the largest size that every variant of a device has."""
     rows = _of(frame, sweeps)
     rows = rows[(rows["operation"] == operation) & (rows["ranks"] == 1) & rows["seconds"].notna()]
     found = []
@@ -231,7 +231,7 @@ STEPS += ("asynchronous", "swizzled", "oblong", "tensor_core", "warpgroup")
 
 
 def steps(columns: Columns, frame: pd.DataFrame) -> str:
-    """The rungs of the tutorial in float32, each beside the one before it and beside the library."""
+    """Return the rungs of the tutorial in float32, relative to the previous one and to the library."""
     rows = _fastest(frame, "matmul", LADDERS["matmul"])
     rows = rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
     known = {row["variant"]: row for row in analysis.row_dicts(rows)}
@@ -247,7 +247,7 @@ def steps(columns: Columns, frame: pd.DataFrame) -> str:
 
 
 def accuracy(columns: Columns, frame: pd.DataFrame) -> str:
-    """Speed and largest error of the rungs with another arithmetic, of the fastest one without, and of the library."""
+    """Return speed and largest error of rungs with other arithmetic, the fastest float32 rung, and the library."""
     rows = _fastest(frame, "matmul", ["ladder"])
     rows = rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
     if rows.empty:
@@ -262,7 +262,7 @@ def accuracy(columns: Columns, frame: pd.DataFrame) -> str:
 
 
 def shapes(columns: Columns, frame: pd.DataFrame) -> str:
-    """The fastest rungs beside the library, in float32, by size and shape."""
+    """Return the fastest rungs relative to the library, in float32, by size and shape."""
     rows = _of(frame, ["size", "shape"])
     if rows.empty:
         return ""
@@ -278,7 +278,7 @@ def shapes(columns: Columns, frame: pd.DataFrame) -> str:
 
 
 def tiles(columns: Columns, frame: pd.DataFrame) -> str:
-    """GFLOP/s and share of the library by variant and tile, at the largest size."""
+    """Return GFLOP/s and the ratio to the library by variant and tile, at the largest size."""
     rows = _of(frame, ["tile"])
     if rows.empty:
         return ""
@@ -294,7 +294,7 @@ def tiles(columns: Columns, frame: pd.DataFrame) -> str:
 
 
 def transfer(columns: Columns, frame: pd.DataFrame) -> str:
-    """End-to-end times from page-locked and from pageable memory beside the kernel alone."""
+    """Return end-to-end times from page-locked and pageable memory, and the time of the kernel alone."""
     rows = _of(frame, ["transfer"])
     if rows.empty:
         return ""
@@ -313,7 +313,7 @@ def transfer(columns: Columns, frame: pd.DataFrame) -> str:
 
 
 def scaling(columns: Columns, frame: pd.DataFrame) -> str:
-    """Rate and efficiency of each algorithm over 1, 2, 4, ... GPUs, at the largest size."""
+    """Return rate and efficiency of each algorithm on 1, 2, 4, ... GPUs, at the largest size."""
     at = _scaled(frame)
     if at.empty:
         return ""
@@ -333,7 +333,7 @@ def scaling(columns: Columns, frame: pd.DataFrame) -> str:
 
 
 def _scaled(frame: pd.DataFrame) -> pd.DataFrame:
-    """Strong scaling of float32 products over GPUs at the largest size."""
+    """Return the strong scaling of float32 products over GPUs, at the largest size."""
     rows = _of(frame, ["distributed"])
     rows = rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
     if rows.empty:
@@ -344,7 +344,7 @@ def _scaled(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of(frame: pd.DataFrame, sweeps: Sequence[str]) -> pd.DataFrame:
-    """The points of sweeps that passed, of each sweep on the machine with the most ranks and then the most points."""
+    """Return the passed points of sweeps, each sweep on the machine with the most ranks, then with the most points."""
     rows = analysis.points(frame)
     rows = rows[rows["sweep"].isin(sweeps) & (rows["result"] == "PASS")]
     kinds = rows.groupby(["sweep", "machine"], sort=False)["ranks"].agg(["max", "size"]).sort_values(["max", "size"])
@@ -353,7 +353,7 @@ def _of(frame: pd.DataFrame, sweeps: Sequence[str]) -> pd.DataFrame:
 
 
 def _joined(rows: pd.DataFrame, rate: str, beside: str, unit: float = 1e9, form=formats.number) -> str:
-    """A rate, and a second quantity in parentheses."""
+    """Format a rate, with a second quantity in parentheses."""
     if rows.empty:
         return ""
     row = rows.iloc[0]

@@ -347,7 +347,7 @@ def test_gpus_of_several_machines_are_counted_once():
 
     assert dict(page.conditions([run("a", "1"), run("a", "1", "2")]))["GPU"] == ["2 × H200"]
     together = dict(page.conditions([run("a", "1", "2"), run("b", "2", "3")]))["GPU"]
-    assert together == ["3 × H200 on all machines"]
+    assert together == ["3 × H200 in total"]
 
 
 def test_the_page_is_one_offline_file_under_3_mb(built):

@@ -250,7 +250,7 @@ def _gpus(runs: Sequence[Mapping[str, Any]]) -> list[str]:
                 devices[gpu.get("uuid") or (run["provenance"].get("host"), i)] = str(gpu["name"])
     names = list(devices.values())
     if len(machines) > 1:
-        return [f"{names.count(name)} × {name} on all machines" for name in dict.fromkeys(names)]
+        return [f"{names.count(name)} × {name} in total" for name in dict.fromkeys(names)]
     return [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)]
 
 
