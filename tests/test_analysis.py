@@ -279,7 +279,7 @@ def test_the_newest_run_on_a_machine_counts(tmp_path):
     (row,) = analysis.points(frame).to_dict("records")
     assert row["seconds"] == 4.0 and row["ratio"] == 0.25
     assert len(frame) == 4 and analysis.summary(columns, frame).superseded == 1
-    assert set(analysis.apart(frame)["sweep"]) == {"size"}
+    assert set(analysis.split_by_machine(frame)["sweep"]) == {"size"}
 
 
 def test_kinds_of_machines_are_separate(tmp_path):
@@ -289,7 +289,7 @@ def test_kinds_of_machines_are_separate(tmp_path):
     ]
     only = {"here": [measurement(matmul(ranks=2), samples=kernel_samples([[1.0, 1.0]] * 6))]}
     columns = merged(tmp_path, *zip(kinds, (of_run(4.0, 1.0), of_run(2.0, 1.5) | only), strict=True))
-    frame = analysis.apart(analysis.measurements(columns))
+    frame = analysis.split_by_machine(analysis.measurements(columns))
     found = {series.sweep: series.points["seconds"].tolist() for series in analysis.series(frame)}
     a100, h200 = "Model T, 2 cores, A100", "Model T, 2 cores, H200"
     assert found == {f"size ({h200})": [4.0], f"size ({a100})": [2.0], "here": [1.0]}

@@ -76,7 +76,7 @@ def test_nothing_is_scaled_from_one_machine_to_another(tmp_path):
     for i, (machine, expected) in enumerate(((one, [1.0, 4.0]), (other, []))):
         (tmp_path / f"case{i}").mkdir()
         columns = merged(tmp_path / f"case{i}", (one, ranks(1, 8.0)), (machine, ranks(2, 2.0)))
-        found = scaling.speedups(analysis.apart(analysis.measurements(columns)))
+        found = scaling.speedups(analysis.split_by_machine(analysis.measurements(columns)))
         assert list(found[found["kind"] == "strong"].sort_values("ranks")["speedup"]) == expected
 
 

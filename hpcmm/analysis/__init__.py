@@ -2,7 +2,6 @@
 
 from hpcmm.analysis.tidy import (
     Columns,
-    apart,
     gpus_of,
     is_own,
     machines,
@@ -16,6 +15,7 @@ from hpcmm.analysis.tidy import (
     row_dicts,
     runs,
     slowest_ranks,
+    split_by_machine,
     throttling_names,
     unprofiled,
 )

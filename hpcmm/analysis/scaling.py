@@ -53,12 +53,12 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
                 ("weak", same_work),
                 ("memory-constrained", same_bytes & ~same_work),
             ):
-                beside = one[same]
-                if not beside.empty:
-                    fastest = [(beside[name] / beside["work"]).min() for name in ("seconds", "call_seconds")]
-                    alone = beside.index[beside["own"] & beside["label"].isin(points_there["label"])]
-                    base = beside[list(dimensions())].iloc[0]
-                    found += [(row, kind, *base, *fastest) for row in (*points_there.index, *alone)]
+                base_rows = one[same]
+                if not base_rows.empty:
+                    fastest = [(base_rows[name] / base_rows["work"]).min() for name in ("seconds", "call_seconds")]
+                    alone = base_rows.index[base_rows["own"] & base_rows["label"].isin(points_there["label"])]
+                    base_shape = base_rows[list(dimensions())].iloc[0]
+                    found += [(row, kind, *base_shape, *fastest) for row in (*points_there.index, *alone)]
     gains = pd.DataFrame(found, columns=["row", "kind", *base_columns(), "fastest", "call_fastest"])
     rows = rows.loc[gains.pop("row")].reset_index(drop=True).assign(**gains[["kind", *base_columns()]])
     for prefix in ("", "call_"):
@@ -97,8 +97,8 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     own = points(frame)
     own = own[own["result"] == "PASS"]
     others, at = own["algorithm"] != TEXTBOOK, [own[name] for name in ("sweep", "operation", "variant", "dtype")]
-    beside = others.groupby(at).transform("any") & (own["ranks"].groupby(at).transform("max") > 1)
-    own = own[others | beside]
+    compared = others.groupby(at).transform("any") & (own["ranks"].groupby(at).transform("max") > 1)
+    own = own[others | compared]
     own = own.assign(work=_work(own))
     one = ["sweep", "operation", "variant", "algorithm", "label", "place", "device", "dtype"]
     # one rank exchanges nothing, so it cannot predict several
@@ -133,9 +133,11 @@ def _machine(frame: pd.DataFrame, row: Mapping[str, Any], exchanges: Mapping[str
     same = frame["contender_algorithm"] == TEXTBOOK
     for name in ("operation", "dtype", "device", "machine"):
         same &= frame[name] == row[name]
-    beside = frame[same & ~frame["superseded"] & (frame["contender"] == row["variant"]) & (frame["result"] == "PASS")]
-    products = beside[beside["seconds"].notna() & (beside["ranks"] == row["ranks"])]
-    calls = beside[beside["call_seconds"].notna() & (beside["ranks"] == row["ranks"])]
+    baselines = frame[
+        same & ~frame["superseded"] & (frame["contender"] == row["variant"]) & (frame["result"] == "PASS")
+    ]
+    products = baselines[baselines["seconds"].notna() & (baselines["ranks"] == row["ranks"])]
+    calls = baselines[baselines["call_seconds"].notna() & (baselines["ranks"] == row["ranks"])]
     if not len(products):  # a batch timed end to end only: use the kernel phase
         products = calls.assign(seconds=calls["call_kernel"])
     if not len(products):

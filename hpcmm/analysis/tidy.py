@@ -132,9 +132,9 @@ def measurements(columns: Columns) -> pd.DataFrame:
     slowest = slowest_ranks(columns, frame)
     for prefix, phase, call in (("", "kernel", 0), ("call_", "total", 1)):
         part = slowest[slowest["call"] == call]
-        _put(frame, prefix + "seconds", part[phase], part["measurement"])
+        _add_median(frame, prefix + "seconds", part[phase], part["measurement"])
         paired = _paired(frame, added, part, phase)
-        _put(frame, prefix + "ratio", paired["ratio"], paired["measurement"])
+        _add_median(frame, prefix + "ratio", paired["ratio"], paired["measurement"])
         own = is_own(frame) & (frame["baseline"] == 1) & frame[prefix + "seconds"].notna()
         frame.loc[own, [prefix + "ratio", prefix + "ratio_low", prefix + "ratio_high"]] = 1.0
         for count in ("flops", "bytes"):
@@ -148,9 +148,9 @@ def measurements(columns: Columns) -> pd.DataFrame:
         phases = medians(calls[phase].to_numpy(float), calls["measurement"].to_numpy(), len(frame))
         frame["call_" + phase] = phases["median"]
     _limit(columns, frame)
-    beside = frame["ratio"] * frame["seconds"]  # seconds of the baseline, from pairs
+    baseline_seconds = frame["ratio"] * frame["seconds"]  # seconds of the baseline, from pairs
     spread = is_own(frame) & (frame["algorithm"] != TEXTBOOK)
-    frame["exposed_seconds"] = (frame["seconds"] - beside).where(spread)
+    frame["exposed_seconds"] = (frame["seconds"] - baseline_seconds).where(spread)
     frame["throttle_reasons"] = _throttling(columns, frame)
     frame["throttled"] = frame["throttle_reasons"] != 0
     frame = frame.drop(columns=["ratio_count", "call_ratio_count"])
@@ -211,19 +211,19 @@ def machines(columns: Columns) -> list[tuple[str, str]]:
         kinds.append((str(cpu.get("model") or ""), cores, gpu, hot))
     found = []
     for model, cores, gpu, hot in kinds:
-        beside = {other[2] for other in kinds if other[:2] == (model, cores) and other[2]}
-        known = gpu or (beside.pop() if len(beside) == 1 else "")
+        same_cpu = {other[2] for other in kinds if other[:2] == (model, cores) and other[2]}
+        known = gpu or (same_cpu.pop() if len(same_cpu) == 1 else "")
         found.append((gpu, ", ".join(filter(None, (model, cores, known, hot)))))
     return found
 
 
-def apart(frame: pd.DataFrame) -> pd.DataFrame:
+def split_by_machine(frame: pd.DataFrame) -> pd.DataFrame:
     """Split sweeps that were measured on several kinds of machine, named as ``"size (CPU, GPU)"``."""
     several = frame.groupby("sweep", sort=False)["machine"].transform("nunique") > 1
     return frame.assign(sweep=frame["sweep"].where(~several, frame["sweep"] + " (" + frame["machine"] + ")"))
 
 
-def believed(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
+def passed_samples(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
     """Return a mask of the samples that belong to a measurement that passed."""
     return frame["passed"].to_numpy()[columns["samples"]["measurement"]] == 1
 
@@ -232,10 +232,10 @@ def slowest_ranks(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     """Return the maximum over ranks of each phase, one row per (measurement, call, repetition)."""
     keys = ["measurement", "call", "repetition"]
     samples = pd.DataFrame({name: columns["samples"][name] for name in (*keys, *PHASES)})
-    return samples[believed(columns, frame)].groupby(keys, as_index=False)[list(PHASES)].max()
+    return samples[passed_samples(columns, frame)].groupby(keys, as_index=False)[list(PHASES)].max()
 
 
-def _put(frame: pd.DataFrame, name: str, values: pd.Series, groups: pd.Series) -> None:
+def _add_median(frame: pd.DataFrame, name: str, values: pd.Series, groups: pd.Series) -> None:
     """Add the median of each group with its interval and count."""
     found = medians(values.to_numpy(float), groups.to_numpy(np.int64), len(frame))
     for column, suffix in (("median", ""), ("low", "_low"), ("high", "_high"), ("count", "_count")):
@@ -246,10 +246,10 @@ def _paired(frame: pd.DataFrame, added: Sequence[str], slowest: pd.DataFrame, ph
     """Return baseline over variant for each repetition that both have, at the same point of the same job."""
     keys = ["run", *(name for name in WHAT if not name.startswith("contender")), *added]
     point = frame.groupby(keys, dropna=False, sort=False).ngroup()
-    beside = (frame["baseline"] == 1) & ~is_own(frame)
-    baseline_of = pd.Series(frame.index[beside], index=point[beside])
+    is_baseline = (frame["baseline"] == 1) & ~is_own(frame)
+    baseline_of = pd.Series(frame.index[is_baseline], index=point[is_baseline])
     baseline_of = baseline_of[~baseline_of.index.duplicated()]
-    own = slowest.loc[~beside.to_numpy()[slowest["measurement"]], ["measurement", "repetition", phase]]
+    own = slowest.loc[~is_baseline.to_numpy()[slowest["measurement"]], ["measurement", "repetition", phase]]
     own = own.assign(partner=point.to_numpy()[own["measurement"]])
     own["partner"] = own["partner"].map(baseline_of)
     other = slowest[["measurement", "repetition", phase]]
@@ -262,7 +262,7 @@ def _paired(frame: pd.DataFrame, added: Sequence[str], slowest: pd.DataFrame, ph
 def _limit(columns: Columns, frame: pd.DataFrame) -> None:
     """Add the clock, the peak rates at that clock, and the fraction of the limit that was reached."""
     samples = columns["samples"]
-    alone = believed(columns, frame) & (samples["call"] == 0)
+    alone = passed_samples(columns, frame) & (samples["call"] == 0)
     clocks = medians(samples["sm_clock"][alone], samples["measurement"][alone], len(frame))["median"]
     provenances = [run["provenance"] for run in runs(columns)]
     gpus = [gpus_of(provenance) for provenance in provenances]
@@ -289,7 +289,7 @@ def _limit(columns: Columns, frame: pd.DataFrame) -> None:
 
 def _throttling(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
     reasons = np.nan_to_num(np.asarray(columns["samples"]["throttle_reasons"], float)).astype(np.int64)
-    counted = believed(columns, frame)
+    counted = passed_samples(columns, frame)
     bits = np.zeros(len(frame), np.int64)
     np.bitwise_or.at(bits, columns["samples"]["measurement"][counted], reasons[counted] & sum(THROTTLING))
     return bits

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from hpcmm.analysis.tidy import MISSING, Columns, believed, is_own, points, precisions
+from hpcmm.analysis.tidy import MISSING, Columns, is_own, passed_samples, points, precisions
 from hpcmm.model import PHASES, RESOURCES, STATES
 from hpcmm.operations import OPERATIONS, dimensions
 
@@ -173,10 +173,10 @@ def activities(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
         repetitions and ranks; ``total``, ``mean``, ``least`` and ``most`` of these seconds; ``share`` of the sum of the
         end-to-end seconds. The rest of that sum is waiting.
     """
-    asked = points(frame)
+    current = points(frame)
     samples = pd.DataFrame({name: columns["samples"][name] for name in ("measurement", "call", *PHASES)})
-    samples = samples[believed(columns, frame) & (samples["call"] == 1)]
-    samples = samples[samples["measurement"].isin(asked.index)]
+    samples = samples[passed_samples(columns, frame) & (samples["call"] == 1)]
+    samples = samples[samples["measurement"].isin(current.index)]
     parts = []
     for phase in PHASES[:-1]:
         part = samples[["measurement", phase, "total"]].dropna()
@@ -184,7 +184,7 @@ def activities(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
         of_phase = grouped[phase].agg(calls="count", total="sum", mean="mean", least="min", most="max")
         parts.append(of_phase.assign(share=of_phase["total"] / grouped["total"].sum(), activity=phase))
     found = pd.concat(parts)
-    rows = asked.loc[found.index].assign(**{name: found[name].to_numpy() for name in found})
+    rows = current.loc[found.index].assign(**{name: found[name].to_numpy() for name in found})
     return rows.sort_index(kind="stable").reset_index(drop=True)
 
 

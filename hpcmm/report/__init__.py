@@ -45,7 +45,7 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
     columns = store.read(timings)
     with ThreadPoolExecutor(2) as background:
         script = background.submit(drawing.script)  # takes a second
-        frame = analysis.apart(analysis.measurements(columns))
+        frame = analysis.split_by_machine(analysis.measurements(columns))
         summary = analysis.summary(columns, frame)
         folder = Folder(results)
         sweeps: dict[str, list[Series]] = {}

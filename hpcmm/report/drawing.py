@@ -70,8 +70,8 @@ def _why(done: subprocess.CompletedProcess) -> str:
     code = done.returncode
     how = f"vl_convert ended by {signal.Signals(-code).name}" if code < 0 else f"vl_convert ended with status {code}"
     lines = [printable(line).strip(" #") for line in done.stderr.splitlines() if not line.startswith("thread ")]
-    said = [line for line in lines if line]
-    why = said[0 if code < 0 else -1][:200] if said else "out of memory?"
+    messages = [line for line in lines if line]
+    why = messages[0 if code < 0 else -1][:200] if messages else "out of memory?"
     return f"{how}: {why}" + ("; raise the limit: ulimit -v" if "out of memory" in why else "")
 
 

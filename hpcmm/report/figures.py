@@ -260,7 +260,7 @@ def tile_map(series: Series) -> Figure | None:
     rates = pd.Series(columns["rate"], dtype=float)
     wrong = rows["result"] == "FAIL"
     columns |= {
-        "beside": rounded(rates / rates.groupby(pd.Series(columns["size"])).transform("max")),
+        "relative": rounded(rates / rates.groupby(pd.Series(columns["size"])).transform("max")),
         "text": ["FAIL" if bad else formats.number(rate) for bad, rate in zip(wrong, rates, strict=True)],
     }
     labels = list(rows.sort_values("place")["label"].unique())
@@ -270,13 +270,13 @@ def tile_map(series: Series) -> Figure | None:
         "y": category("label", sort=labels, title=None, axis={"domain": False, "ticks": False, "labelLimit": 200}),
     }
     legend = {"title": "relative to the fastest", "titleLimit": 300, "format": ".0%", "gradientLength": 160}
-    color = quantity("beside", scale={"domain": [0, 1], "range": list(HEAT)}, legend=legend)
+    color = quantity("relative", scale={"domain": [0, 1], "range": list(HEAT)}, legend=legend)
     ink = {"test": "datum.text == 'FAIL'", "value": "#b3141d"}
-    light = {"test": "datum.beside > 0.55", "value": "#ffffff"}
+    light = {"test": "datum.relative > 0.55", "value": "#ffffff"}
     layers = [
         {
             "mark": {"type": "rect", "stroke": "#ffffff", "strokeWidth": 1},
-            "transform": [*_calculations(), {"filter": "isValid(datum.beside)"}],
+            "transform": [*_calculations(), {"filter": "isValid(datum.relative)"}],
             "encoding": {**position, "color": color, "tooltip": _tooltip(unit)},
         },
         {

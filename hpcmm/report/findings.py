@@ -21,6 +21,7 @@ from hpcmm.store import DIMENSIONS
 
 SAME = "no significant difference"
 FEW = "no interval: fewer than 6 repetitions"
+SCOPES = {"call": "end to end", "kernel": "kernel alone"}
 
 Row = Mapping[str, Any]
 
@@ -94,7 +95,7 @@ def what_to_see(rows: pd.DataFrame, resources: pd.DataFrame, profiles: pd.DataFr
     """
     rows = rows.reset_index(drop=True)
     passed = rows[(rows["result"] == "PASS") & rows["seconds"].notna()]
-    found = [failures(rows), algorithms(rows[rows["result"] == "PASS"]), beside_library(passed)]
+    found = [failures(rows), algorithms(rows[rows["result"] == "PASS"]), over_library(passed)]
     rungs = passed[passed["algorithm"] == TEXTBOOK]  # an algorithm uses a rung, mostly the library
     if not rungs.empty:
         first = _first_series(rungs)
@@ -139,19 +140,20 @@ def algorithms(rows: pd.DataFrame) -> str:
         return ""
     rows = _first_type(rows)
     here = analysis.largest(rows[rows["ranks"] == rows["ranks"].max()]).sort_values("place", kind="stable")
-    beside = []
+    found: dict[str, list[str]] = {"call": [], "kernel": []}
     for row in analysis.row_dicts(here):
         (kind,) = ALGORITHMS[row["algorithm"]].measures
         ratio = row["ratio" if kind == "kernel" else "call_ratio"]
         if ratio > 0:
-            beside.append(f"{row['label']} {formats.times(ratio)}" + (" end to end" if kind == "call" else ""))
-    if not beside:
+            found[kind].append(f"{row['label']} {formats.times(ratio)}")
+    texts = [f"{SCOPES[kind]} {', '.join(labels)}" for kind, labels in found.items() if labels]
+    if not texts:
         return ""
     where = f"{here['dtype'].iloc[0]}, {formats.size(here.iloc[0])}, {formats.ranks(here['ranks'].iloc[0])}"
-    return f"Speedup over {TEXTBOOK} with the same variant ({where}): {', '.join(beside)}."
+    return f"Speedup over {TEXTBOOK} with the same variant ({where}): {'; '.join(texts)}."
 
 
-def beside_library(rows: pd.DataFrame) -> str:
+def over_library(rows: pd.DataFrame) -> str:
     """Compare products on the devices with those of the library on the most ranks, the fastest of each variant."""
     rows = rows[(rows["operation"] == "matmul") & (rows["algorithm"] != TEXTBOOK)]
     foreign = rows["algorithm"].map(lambda name: bool(ALGORITHMS[name].package))
@@ -164,8 +166,8 @@ def beside_library(rows: pd.DataFrame) -> str:
         ours = here[~foreign[here.index]]
         if not library.empty and not ours.empty:
             (library,) = analysis.row_dicts(library.nsmallest(1, "seconds"))
-            beside = [f"{row['label']} {Ratio.of(row, library)}" for row in _fastest(ours)]
-            texts.append(f"{formats.size(library)} in {dtype}: {', '.join(beside)}")
+            speedups = [f"{row['label']} {Ratio.of(row, library)}" for row in _fastest(ours)]
+            texts.append(f"{formats.size(library)} in {dtype}: {', '.join(speedups)}")
     name = rows.loc[foreign, "algorithm"].iloc[0]
     if not texts:
         return ""
@@ -317,8 +319,8 @@ def tiles(rows: pd.DataFrame) -> str:
         ranked = analysis.row_dicts(group.sort_values("seconds"))
         others = [row for row in ranked if row["tile"] != ranked[0]["tile"] and row["memory"] == ranked[0]["memory"]]
         if others:
-            beside = Ratio.of(ranked[0], others[0]).over(f"tile {others[0]['tile']:.0f}")
-            texts.append(f"{ranked[0]['tile']:.0f} for {variant}, {beside}")
+            speedup = Ratio.of(ranked[0], others[0]).over(f"tile {others[0]['tile']:.0f}")
+            texts.append(f"{ranked[0]['tile']:.0f} for {variant}, {speedup}")
     return f"Fastest tile at {formats.size(here.iloc[0])}: {'; '.join(texts)}." if texts else ""
 
 
@@ -344,7 +346,7 @@ def remainders(rows: pd.DataFrame) -> str:
         texts.append(text)
     if not texts:
         return ""
-    return f"Rate at one above a multiple of the tile, relative to the rate at the multiple: {'; '.join(texts)}."
+    return f"Rate at a multiple of the tile plus one, relative to the multiple: {'; '.join(texts)}."
 
 
 def _rate_ratio(one: Row, other: Row) -> Ratio:
@@ -399,11 +401,13 @@ def shapes(rows: pd.DataFrame) -> str:
             if abs(row["flops"] / equal["flops"] - 1) < 0.01
         ]
         if found:
-            (low, at_low, beside), (high, at_high, _) = (f(found, key=lambda each: each[0].value) for f in (min, max))
+            (low, at_low, square_row), (high, at_high, _) = (
+                f(found, key=lambda each: each[0].value) for f in (min, max)
+            )
             text = f"{label} {formats.times(low.value)} ({formats.size(at_low)})"
             if len(found) > 1:
                 text += f" to {formats.times(high.value)} ({formats.size(at_high)})"
-            texts.append((formats.size(beside), text))
+            texts.append((formats.size(square_row), text))
     if not texts:
         return ""
     sizes, rates = _listed(size for size, _ in texts), ", ".join(text for _, text in texts)

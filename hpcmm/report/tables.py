@@ -65,8 +65,8 @@ def failed(row: Row) -> Cell:
 def result(row: Row) -> str:
     """Format PASS with the largest error, ``"PASS 3e-07"``, or ``"PASS exact"`` where no error is allowed."""
     accuracy = f" {row['error']:.0e}" if row["bound"] > 0 else " exact"
-    besides = [row["arithmetic"], "throttled" if row["throttled"] else ""]
-    return ", ".join([row["result"] + accuracy, *filter(None, besides)])
+    notes = [row["arithmetic"], "throttled" if row["throttled"] else ""]
+    return ", ".join([row["result"] + accuracy, *filter(None, notes)])
 
 
 def against_baseline(row: Row, prefix: str = "") -> str:
@@ -108,7 +108,7 @@ def ladder_table(series: Series) -> Table | None:
     def if_passed(cell: Column, otherwise: Column = lambda row: EMPTY) -> Column:
         return lambda row: cell(row) if row["result"] == "PASS" else otherwise(row)
 
-    def beside(row: Row) -> Cell:
+    def ratio_cell(row: Row) -> Cell:
         return Cell(against_baseline(row), "" if row["baseline"] else ends(row, "ratio", number))
 
     if OPERATIONS[series.operation].metric == "flops" and len(series.points[list(dimensions())].drop_duplicates()) > 1:
@@ -122,7 +122,7 @@ def ladder_table(series: Series) -> Table | None:
         rate_of(series.operation)[1]: lambda row: Cell(number(rate(row))),
         "Step": value("step", times),
         "Cumulative": value("cumulative", times),
-        "Ratio to baseline": if_passed(beside),
+        "Ratio to baseline": if_passed(ratio_cell),
     }
     if series.points["fraction"].notna().any():
         columns["Of limit"] = if_passed(lambda row: Cell(percent(row["fraction"]), row["ceiling"]))

@@ -2,7 +2,7 @@
 
 A file is an HDF5 image and its seal. The seal is the text ``\\nhpcmm crc32 `` and the CRC-32 of the image in
 eight hexadecimal digits; HDF5 ignores what follows its image. The attribute ``sealed_bytes`` of the root group
-says that the file has a seal, and how many bytes are ahead of it.
+marks a sealed file; its value is the length of the image.
 
 ======================  ======================================  ===============================================
 the file                origin                                  ``read``
@@ -215,9 +215,9 @@ def _sealed_copy(path: Path, size: int) -> bytes:
         raise StoreError(f"{path}: damaged (HDF5 did not finish reading it within {limit:.0f} s); {DELETE}") from error
     if done.returncode == 0:
         return done.stdout
-    said = done.stderr.decode(errors="replace").strip()
-    if done.returncode == 1 and said:
-        raise StoreError(said.splitlines()[-1])
+    message = done.stderr.decode(errors="replace").strip()
+    if done.returncode == 1 and message:
+        raise StoreError(message.splitlines()[-1])
     raise StoreError(f"{path}: damaged (HDF5 crashed with status {done.returncode} reading it); {DELETE}")
 
 
