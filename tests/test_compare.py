@@ -244,7 +244,7 @@ KIND = {
 
 
 @pytest.mark.parametrize(
-    ("other", "told"),
+    ("other", "difference"),
     [
         ({"gpus": [{"name": "A100", "uuid": "b"}]}, "GPU: H200, then A100"),
         ({"measuring": {"cache": "hot"}}, "caches: cold, then hot"),
@@ -252,7 +252,7 @@ KIND = {
         ({"cpu": {"model": "T", "threads_per_rank": 4}}, "CPU threads of each of 1 ranks: 8, then 4"),
     ],
 )
-def test_other_devices_or_caches_are_refused(tmp_path, other, told):
+def test_other_devices_or_caches_are_refused(tmp_path, other, difference):
     (tmp_path / "b").mkdir()
     point = product("serial")
     files = [
@@ -261,8 +261,8 @@ def test_other_devices_or_caches_are_refused(tmp_path, other, told):
     ]
     with pytest.raises(compare.ComparisonError, match="differ in device or caches") as error:
         compare.compare(*files)
-    assert told in str(error.value) and "--anyway" in str(error.value)
-    assert told in compare.compare(*files, anyway=True).differences
+    assert difference in str(error.value) and "--anyway" in str(error.value)
+    assert difference in compare.compare(*files, anyway=True).differences
 
 
 def test_points_are_compared_on_the_same_machine(tmp_path):

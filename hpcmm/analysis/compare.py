@@ -88,13 +88,13 @@ def change(before: Sequence[float], after: Sequence[float]) -> Change:
     first, second = np.asarray(before, float), np.asarray(after, float)
     n, m = len(first), len(second)
     quotients = np.sort((first[:, None] / second[None, :]).ravel())
-    ratio = math.sqrt(quotients[(n * m - 1) // 2] * quotients[n * m // 2])  # turned round it is 1 / ratio
+    ratio = math.sqrt(quotients[(n * m - 1) // 2] * quotients[n * m // 2])  # swapping the samples gives 1 / ratio
     if n == m and np.array_equal(np.sort(first), np.sort(second)):
         return Change(1.0, 1.0, 1.0, 1.0, "same")
     below = _below(n, m)
     wins = float((quotients > 1).sum() + (quotients == 1).sum() / 2)
     p = min(1.0, 2 * float(below[math.ceil(min(wins, n * m - wins))]))
-    outside = int(np.searchsorted(below, ALPHA / 2, side="right"))  # quotients that lie outside at each end
+    outside = int(np.searchsorted(below, ALPHA / 2, side="right"))  # quotients outside the interval at each end
     if outside == 0:
         return Change(ratio, math.nan, math.nan, p, "ambiguous")
     low, high = float(quotients[outside - 1]), float(quotients[n * m - outside])
