@@ -249,7 +249,7 @@ KIND = {
         ({"gpus": [{"name": "A100", "uuid": "b"}]}, "GPU: H200, then A100"),
         ({"measuring": {"cache": "hot"}}, "caches: cold, then hot"),
         ({"cpu": {"model": "U", "threads_per_rank": 8}}, "CPU: T, then U"),
-        ({"cpu": {"model": "T", "threads_per_rank": 4}}, "CPU threads of each of 1 ranks: 8, then 4"),
+        ({"cpu": {"model": "T", "threads_per_rank": 4}}, "CPU threads per rank (ranks: 1): 8, then 4"),
     ],
 )
 def test_other_devices_or_caches_are_refused(tmp_path, other, difference):

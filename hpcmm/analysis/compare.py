@@ -247,7 +247,7 @@ def _conditions(columns: Columns) -> tuple[dict[str, set[str]], dict[str, set[st
             add(software, "CUDA runtime", gpu.get("cuda_runtime"))
         if not all(DEVICES[device].accelerator for device in devices):
             add(kind, "CPU", cpu.get("model"))
-            add(kind, f"CPU threads of each of {mpi.get('ranks', 1)} ranks", cpu.get("threads_per_rank"))
+            add(kind, f"CPU threads per rank (ranks: {mpi.get('ranks', 1)})", cpu.get("threads_per_rank"))
             add(software, "BLAS", cpu.get("blas"))
         add(kind, "caches", measuring.get("cache"))
         add(software, "MPI", mpi.get("library"))
