@@ -17,7 +17,7 @@ from hpcmm.devices import DEVICES
 from hpcmm.model import HpcmmError
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.parallel import ALGORITHMS
-from hpcmm.store import WHAT
+from hpcmm.store import IDENTITY
 
 ALPHA = 0.005  # significance level: the largest share of unchanged points that is called faster or slower
 MARGIN = 0.01  # smaller changes are ignored
@@ -196,7 +196,7 @@ def _keys(frames: Sequence[pd.DataFrame]) -> list[list[tuple]]:
     If a file lacks the column of a scalar, none of its points has that scalar.
     """
     scalars = {name for operation in OPERATIONS.values() for name in operation.scalars}
-    names = [name for name in WHAT if not name.startswith("contender")]
+    names = [name for name in IDENTITY if not name.startswith("contender")]
     names = list(dict.fromkeys([*names, *dimensions(), *sorted(scalars)]))
     rows = [frame.reindex(columns=[*names, "machine"]) for frame in frames]
     if not any(each.duplicated(names).any() for each in rows):

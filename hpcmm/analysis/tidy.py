@@ -18,7 +18,7 @@ from hpcmm.interval import interval_rank
 from hpcmm.model import COUNTERS, PHASES, TEXTBOOK, UNCHECKED, spread_name
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.parallel import ALGORITHMS, algorithms_of
-from hpcmm.store import MEASUREMENTS, PROFILES, WHAT, StoreError
+from hpcmm.store import IDENTITY, MEASUREMENTS, PROFILES, StoreError
 from hpcmm.text import printable
 
 Columns = Mapping[str, Mapping[str, np.ndarray]]
@@ -191,7 +191,7 @@ def _place(columns: Columns, frame: pd.DataFrame, added: Sequence[str]) -> None:
     where = pd.DataFrame(machines(columns), columns=["gpu", "machine"]).reindex(frame["run"]).to_numpy()
     frame["gpu"], frame["machine"] = where[:, 0], where[:, 1]
     utc = [str(run["provenance"].get("utc") or "") for run in runs(columns)]
-    keys = [*WHAT, *added, "machine"]
+    keys = [*IDENTITY, *added, "machine"]
     age = np.argsort(np.argsort(np.array(utc, object), kind="stable"))  # position of each run in the order of time
     by_age = np.argsort(age[frame["run"]], kind="stable")
     frame["superseded"] = frame[keys].iloc[by_age].duplicated(keep="last")
@@ -244,7 +244,7 @@ def _add_median(frame: pd.DataFrame, name: str, values: pd.Series, groups: pd.Se
 
 def _paired(frame: pd.DataFrame, added: Sequence[str], slowest: pd.DataFrame, phase: str) -> pd.DataFrame:
     """Return baseline over variant for each repetition that both have, at the same point of the same job."""
-    keys = ["run", *(name for name in WHAT if not name.startswith("contender")), *added]
+    keys = ["run", *(name for name in IDENTITY if not name.startswith("contender")), *added]
     point = frame.groupby(keys, dropna=False, sort=False).ngroup()
     is_baseline = (frame["baseline"] == 1) & ~is_own(frame)
     baseline_of = pd.Series(frame.index[is_baseline], index=point[is_baseline])

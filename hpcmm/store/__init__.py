@@ -7,11 +7,11 @@ from hpcmm.store.schema import (
     DIMENSIONS,
     FORMAT,
     GROUPS,
+    IDENTITY,
     MEASUREMENTS,
     OMITTED,
     PROFILES,
     SAMPLES,
     SCHEMA_VERSION,
-    WHAT,
     Groups,
 )

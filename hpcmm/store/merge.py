@@ -12,12 +12,12 @@ from hpcmm.model import spread_name
 from hpcmm.store.file import read, write_groups
 from hpcmm.store.schema import (
     GROUPS,
+    IDENTITY,
     INDEXES,
     MEASUREMENTS,
     OMITTED,
     RUNS,
     UNPROFILED,
-    WHAT,
     Groups,
     as_column,
     empty,
@@ -139,7 +139,7 @@ def distinct(groups: Groups) -> Groups:
     same = np.array([first.setdefault(text, i) for i, text in enumerate(texts)], int)
     groups = _with_runs(groups, lambda run: same[run])
     measurements = groups["measurements"]
-    names = [name for name in measurements if name in ("run", *WHAT) or name not in MEASUREMENTS]
+    names = [name for name in measurements if name in ("run", *IDENTITY) or name not in MEASUREMENTS]
     whats = [tuple(map(str, what)) for what in zip(*(measurements[name] for name in names), strict=True)]
     found = {what: i for i, what in reversed(list(enumerate(whats)))}  # as text, because NaN is not equal to NaN
     counted = {tuple(map(str, row)): i for i, row in enumerate(zip(*groups["profiles"].values(), strict=True))}

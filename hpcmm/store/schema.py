@@ -89,8 +89,9 @@ GROUPS = {
     "profiles": PROFILES,
     "unprofiled": UNPROFILED,
 }
-WHAT = ("sweep", "operation", "variant", "contender", "algorithm", "contender_algorithm")
-WHAT += (*DIMENSIONS, "dtype", "ranks", "tile", "pinned")  # and columns that the operation adds
+# Columns that identify a measurement within a run, without those that the operation adds
+IDENTITY = ("sweep", "operation", "variant", "contender", "algorithm", "contender_algorithm")
+IDENTITY += (*DIMENSIONS, "dtype", "ranks", "tile", "pinned")
 INDEXES = {"run": "runs", "measurement": "measurements"}  # column -> the group that it indexes
 Groups = dict[str, dict[str, np.ndarray]]  # group -> column -> values
 LATER = ("profiles", "unprofiled", "ranks")  # groups that older files lack
