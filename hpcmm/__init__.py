@@ -1,1 +1,1 @@
-"""Measure every rung of the ladders of matrix product, reduction and vector sum, on CPUs and GPUs, across MPI ranks."""
+"""Benchmarks of matrix product, reduction and vector sum: ladders of kernels on CPUs and GPUs, across MPI ranks."""

@@ -1,4 +1,4 @@
-"""``python -m hpcmm COMMAND``."""
+"""Run a command: ``python -m hpcmm COMMAND``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Kinds of devices: what is known of each before one is opened."""
+"""Kinds of devices: properties that are known before a device is opened."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class Device:
     backend : tuple of str
         Module and class of its backend.
     suffix : str
-        Of its kernels' source files.
+        Suffix of the source files of its kernels.
     accelerator : bool
-        Whether it has memory of its own and is allocated, one for each rank, beside the CPU.
+        Whether it has memory of its own and each rank needs one beside the CPU.
     libraries : tuple of str
-        Packages that hold the libraries which its baselines and exchanges call; a new version is measured again.
+        Packages of the libraries that its baselines and exchanges call. Points are measured again with a new version.
     memory_mb : int
-        Host memory that a rank takes before any array, in MB.
+        Host memory of a rank without arrays, in MB.
     prepare_seconds : float
-        Upper bound of loading or compiling a kernel.
+        Upper bound of the seconds to load or compile a kernel.
     flops_per_second, baseline_flops_per_second : float
-        Lower bounds for our kernels and for the library, from which the time limits of jobs follow.
+        Lower bounds in FLOP/s for our kernels and for the library; time limits of jobs follow from them.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Element types: how each is stored, added up, judged and limited, one record a type."""
+"""Element types, one record each: storage, accumulator, reference precision and peak rates."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ class DType:
     Parameters
     ----------
     name : str
-        Config key, HDF5 value and table row; also the NumPy name of the type in which elements are stored.
+        Config key, HDF5 value and table row; also the NumPy name of the stored type.
     c : str, or mapping of str to str
-        The stored type in C and CUDA, by device where these differ; kernels know it as ``REAL``.
+        The stored type in C and CUDA, by device if they differ; ``REAL`` in kernels.
     accumulator : str
-        The type in which a kernel adds up products, as the name of another record; empty for the type itself.
-        Kernels know it as ``ACCUMULATOR``; scalars such as alpha are passed in it.
+        Name of the record of the type in which kernels sum products; empty for the type itself. It is ``ACCUMULATOR``
+        in kernels, and the type of scalars such as alpha.
     truth : str
         NumPy name of the type in which references are computed.
     fma_units : mapping of str to int
-        Fused multiply-adds of a multiprocessor (SM) per clock on its general units, by compute capability.
+        Fused multiply-adds per clock and multiprocessor (SM), without tensor cores, by compute capability.
         Source: table "Throughput of Native Arithmetic Instructions", CUDA C++ Programming Guide 12 (5.0 to 9.0)
         and Best Practices Guide 13 (10.0, 12.0).
     tensor_units : mapping of str to int
-        The same on tensor cores, where they multiply elements without rounding them first.
+        The same on tensor cores, for types that they multiply without prior rounding.
         Source: the architecture papers of A100 (4 tensor cores per SM) and H100 (4).
     """
 
@@ -54,7 +54,7 @@ class DType:
         return 0.0 if self.is_integer else float(np.finfo(self.name).eps) / 2
 
     def c_of(self, device: str) -> str:
-        """Return the stored type as a kernel of a device names it."""
+        """Return the name of the stored type in kernels of a device."""
         return self.c if isinstance(self.c, str) else self.c[device]
 
     @property
@@ -64,7 +64,7 @@ class DType:
 
     @property
     def poison(self) -> float:
-        """A value that no result has: NaN, or the least integer."""
+        """A value that no result can have: NaN, or the minimum of an integer type."""
         return np.iinfo(self.name).min if self.is_integer else np.nan
 
 

@@ -1,4 +1,4 @@
-"""The records of the suite: what can be measured, and what was measured."""
+"""Records of the suite: operations, variants, points to measure, and measurements."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 from hpcmm.dtypes import DTYPES, DType
 
-TEXTBOOK = "scatter"  # the algorithm that every operation has and that is not named in labels
+TEXTBOOK = "scatter"  # every operation has this algorithm; labels omit it
 
 
 def spread_name(variant: str, algorithm: str) -> str:
-    """A variant with the algorithm that spreads it, as a reader calls both.
+    """Return the label of a variant and the algorithm that distributes it over the ranks.
 
     >>> spread_name("cublas", TEXTBOOK), spread_name("cublas", "ring")
     ('cublas', 'cublas ring')
@@ -22,11 +22,11 @@ def spread_name(variant: str, algorithm: str) -> str:
     return variant if algorithm == TEXTBOOK else f"{variant} {algorithm}"
 
 
-# The phases of a whole call, in their order; a kernel measured alone has that one phase. Where an
-# algorithm overlaps them, a phase's time is that of its own work.
+# Phases of an end-to-end call, in order; a kernel measured alone has the phase ``kernel`` only. If an
+# algorithm overlaps phases, the time of each is that of its own work.
 PHASES = ("scatter", "broadcast", "upload", "exchange", "pitch", "kernel", "download", "gather", "total")
 
-# What is recorded of a GPU beside a time. ``throttle_reasons`` is NVML's bit mask.
+# State of a GPU, recorded beside each time: units. ``throttle_reasons`` is NVML's bit mask.
 STATES = {
     "sm_clock": "Hz",
     "memory_clock": "Hz",
@@ -35,38 +35,38 @@ STATES = {
     "throttle_reasons": "1",
 }
 
-# What is known of a CUDA kernel beside its time: its own needs, its first launch, how many of its blocks
-# the driver says fit on a multiprocessor (SM), and the limits of the device: unit and long name.
+# Recorded for a CUDA kernel beside its times: its resources, its first launch, the resident blocks per
+# multiprocessor (SM) as the driver reports them, and the limits of the device. Unit and long name of each.
 RESOURCES = {
-    "registers": ("1", "registers of a thread"),
-    "shared_bytes": ("B", "shared memory of a block, fixed by the source"),
-    "dynamic_shared_bytes": ("B", "shared memory of a block, asked for by the launch"),
-    "local_bytes": ("B", "local memory of a thread: spilled registers, arrays indexed at run time"),
+    "registers": ("1", "registers per thread"),
+    "shared_bytes": ("B", "static shared memory per block"),
+    "dynamic_shared_bytes": ("B", "dynamic shared memory per block"),
+    "local_bytes": ("B", "local memory per thread: spilled registers, arrays indexed at run time"),
     "constant_bytes": ("B", "constant memory of the kernel"),
-    "block_x": ("1", "threads of a block in x"),
-    "block_y": ("1", "threads of a block in y"),
+    "block_x": ("1", "threads per block in x"),
+    "block_y": ("1", "threads per block in y"),
     "grid_x": ("1", "blocks of the first launch in x"),
     "grid_y": ("1", "blocks of the first launch in y"),
-    "resident_blocks": ("1", "blocks that an SM holds at once, from the driver"),
-    "sm_threads": ("1", "most threads that an SM holds at once"),
-    "sm_blocks": ("1", "most blocks that an SM holds at once"),
-    "sm_registers": ("1", "registers of an SM"),
-    "sm_shared_bytes": ("B", "shared memory of an SM, the most that can be set"),
-    "reserved_shared_bytes": ("B", "shared memory that the system takes of each block's"),
-    "memory_bytes_per_second": ("B s-1", "bandwidth of the device's memory by its clock and width"),
+    "resident_blocks": ("1", "resident blocks per SM, from the driver"),
+    "sm_threads": ("1", "maximum resident threads per SM"),
+    "sm_blocks": ("1", "maximum resident blocks per SM"),
+    "sm_registers": ("1", "registers per SM"),
+    "sm_shared_bytes": ("B", "maximum shared memory per SM"),
+    "reserved_shared_bytes": ("B", "shared memory per block reserved by the system"),
+    "memory_bytes_per_second": ("B s-1", "memory bandwidth of the device, from its clock and bus width"),
 }
 
-# What Nsight Compute counts while a kernel runs: unit, long name, and the metric by its own name.
+# Counters of Nsight Compute: unit, long name, and name of the metric.
 COUNTERS = {
-    "occupancy": ("1", "occupancy that the launch allows", "sm__maximum_warps_per_active_cycle_pct"),
+    "occupancy": ("1", "theoretical occupancy", "sm__maximum_warps_per_active_cycle_pct"),
     "achieved_occupancy": (
         "1",
-        "resident warps of busy SMs over the most that fit, on average",
+        "achieved occupancy: average active warps over the maximum, on active SMs",
         "sm__warps_active.avg.pct_of_peak_sustained_active",
     ),
     "active_threads": (
         "1",
-        "threads of a warp that take part in an instruction, of 32",
+        "active threads per instruction of a warp, of 32",
         "smsp__thread_inst_executed_per_inst_executed.ratio",
     ),
     "global_load_bytes_per_second": (
@@ -81,65 +81,65 @@ COUNTERS = {
     ),
     "load_sectors": (
         "1",
-        "sectors of 32 bytes that a warp's global load touches",
+        "32-byte sectors per global load of a warp",
         "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio",
     ),
     "store_sectors": (
         "1",
-        "sectors of 32 bytes that a warp's global store touches",
+        "32-byte sectors per global store of a warp",
         "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_st.ratio",
     ),
     "shared_pipe": (
         "1",
-        "wavefronts of shared memory over the most that it can do",
+        "shared-memory wavefronts over their peak rate",
         "l1tex__data_pipe_lsu_wavefronts_mem_shared.avg.pct_of_peak_sustained_elapsed",
     ),
-    "shared_loads": ("1", "loads of warps from shared memory", "smsp__inst_executed_op_shared_ld.sum"),
-    "shared_stores": ("1", "stores of warps to shared memory", "smsp__inst_executed_op_shared_st.sum"),
+    "shared_loads": ("1", "shared-memory load instructions of warps", "smsp__inst_executed_op_shared_ld.sum"),
+    "shared_stores": ("1", "shared-memory store instructions of warps", "smsp__inst_executed_op_shared_st.sum"),
     "shared_load_wavefronts": (
         "1",
-        "wavefronts of the loads from shared memory",
+        "wavefronts of shared-memory loads",
         "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
     ),
     "shared_store_wavefronts": (
         "1",
-        "wavefronts of the stores to shared memory",
+        "wavefronts of shared-memory stores",
         "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",
     ),
     "shared_load_conflicts": (
         "1",
-        "bank conflicts of the loads from shared memory",
+        "bank conflicts of shared-memory loads",
         "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
     ),
     "shared_store_conflicts": (
         "1",
-        "bank conflicts of the stores to shared memory",
+        "bank conflicts of shared-memory stores",
         "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",
     ),
-    "l2_hits": ("1", "sectors that the L2 cache had, of those asked for", "lts__t_sector_hit_rate.pct"),
+    "l2_hits": ("1", "sector hit rate of the L2 cache", "lts__t_sector_hit_rate.pct"),
     "dram_read_bytes_per_second": ("B s-1", "reads of the device's memory", "dram__bytes_read.sum.per_second"),
     "dram_write_bytes_per_second": ("B s-1", "writes to the device's memory", "dram__bytes_write.sum.per_second"),
     "fma_pipe": (
         "1",
-        "instructions of the float32 FMA pipe over the most that it can do",
+        "instructions of the float32 FMA pipe over their peak rate",
         "smsp__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active",
     ),
     "sm_throughput": (
         "1",
-        "use of the busiest part of the SMs",
+        "throughput of the busiest SM unit over its peak",
         "sm__throughput.avg.pct_of_peak_sustained_elapsed",
     ),
-    "sm_clock": ("Hz", "clock of the SMs meanwhile", "sm__cycles_elapsed.avg.per_second"),
+    "sm_clock": ("Hz", "SM clock during the run", "sm__cycles_elapsed.avg.per_second"),
 }
 
 
 class HpcmmError(Exception):
-    """Something that the user can mend; the message says what and how."""
+    """An error that the user can fix; the message says how."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch: its geometry, its arguments (arrays and NumPy scalars), its dynamic shared memory."""
+    """One kernel launch: grid, block, arguments (arrays and NumPy scalars), bytes of dynamic shared memory."""
 
     grid: tuple[int, ...]
     block: tuple[int, ...]
@@ -148,18 +148,18 @@ class Launch:
 
 
 class Geometry:
-    """How a CUDA kernel covers its problem. Each operation has subclasses, frozen dataclasses, for its kernels."""
+    """How the launches of a CUDA kernel cover its problem. Each operation defines subclasses, as frozen dataclasses."""
 
     def macros(self, task: Task) -> dict[str, int]:
-        """Return the compile-time constants that the source takes from its launch."""
+        """Return the compile-time constants that describe the launch to the source."""
         return {}
 
     def workspace(self, task: Task) -> dict[str, int]:
-        """Return the elements of each array that the launches need besides the operands, by name."""
+        """Return the number of elements of each workspace array, by name."""
         return {}
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
-        """Return the launches of one run, in order; none for an empty result.
+        """Return the launches of one run, in order; an empty result needs none.
 
         Parameters
         ----------
@@ -185,36 +185,37 @@ class Variant:
     change : str
         What this rung does differently from the one below it.
     source : str
-        The documents that teach it.
+        The documents that describe it.
     library : callable, optional
-        Of a baseline: ``library(backend, task, arrays)`` returns a callable that runs once. A baseline has no source.
+        Baselines only: ``library(backend, task, arrays)`` returns a callable that runs once. A baseline has no source
+        file.
     geometry : Geometry, or mapping of str to Geometry
-        How a CUDA kernel is launched, for all types or for each.
+        How a CUDA kernel is launched, for all types or by type.
     kernel : str
-        Stem of its source file where that is another variant's.
+        Stem of the source file, if it belongs to another variant.
     path : Path, optional
-        Its source file, where that lies outside this package.
+        The source file, if it is outside this package.
     tiles : tuple of int
-        Widths of a square thread block that it can be compiled for; empty if it has none.
+        Widths of the square thread block that it can be compiled for; empty if it has no such parameter.
     dtypes : tuple of str
-        The only types that it computes in; empty if all of its operation.
+        Supported types; empty for all types of the operation.
     architecture : str
         Architecture that the code is compiled for, as NVRTC names it: ``"sm_80"`` runs from compute capability 8.0 on;
-        ``"sm_90a"`` on 9.0 alone. Empty if any GPU can run it.
+        ``"sm_90a"`` on 9.0 only. Empty if any GPU can run it.
     options : tuple of str
-        Further options of its compiler.
+        Further compiler options.
     exact : bool
-        Whether it is right only where the tile divides every dimension.
+        Whether the result is correct only if the tile divides every dimension.
     pitched : bool
-        Whether it works on copies of its matrices whose rows are padded, from a pitched allocation.
+        Whether it works on copies of its matrices in pitched allocations, whose rows are padded.
     deterministic : bool
         Whether the same call on the same device gives the same bits in every run; for a baseline, whether its
         library promises it.
     arithmetic : mapping of str to str
-        By type, how products and sums are computed where this is not IEEE arithmetic of the type. Such a result may
-        be less accurate, and the peak of the type's own arithmetic does not limit its speed.
+        By type, how products and sums are computed if not in IEEE arithmetic of the type. The result may be less
+        accurate, and the peak rate of the type does not bound the speed.
     slow : bool
-        Whether a scalar loop on few threads computes a product, for which the plan allows more time.
+        Whether it computes a product in a scalar loop on few threads; the plan then allows more time.
     """
 
     name: str
@@ -237,20 +238,20 @@ class Variant:
 
     @property
     def baseline(self) -> bool:
-        """Whether it is a library's implementation, beside which the others of its device are measured."""
+        """Whether it is a library call, measured beside the other variants of its device."""
         return self.library is not None
 
     def geometry_of(self, dtype: str) -> Geometry | None:
-        """Return how it is launched for a type."""
+        """Return the geometry for a type; None without one."""
         return self.geometry[dtype] if isinstance(self.geometry, Mapping) else self.geometry
 
     def unsuited_to(self, capability: str) -> str:
-        """Return why no GPU of a compute capability (``"90"``) can run it; empty if one can."""
-        needs = self.architecture.removeprefix("sm_").removesuffix("a")
-        alone = self.architecture.endswith("a")
-        if not needs or needs == capability or (int(needs) < int(capability) and not alone):
+        """Return why a GPU of a compute capability (``"90"``) cannot run it; empty if it can."""
+        required = self.architecture.removeprefix("sm_").removesuffix("a")
+        only = self.architecture.endswith("a")
+        if not required or required == capability or (int(required) < int(capability) and not only):
             return ""
-        which = f"{needs[:-1]}.{needs[-1]}{'' if alone else ' or later'}"
+        which = f"{required[:-1]}.{required[-1]}{'' if only else ' or later'}"
         return f"{self.name} needs a GPU of compute capability {which}; this one has {capability[:-1]}.{capability[-1]}"
 
 
@@ -258,8 +259,8 @@ class Variant:
 class Operand:
     """One array of an operation.
 
-    ``rows`` operands are dealt out by block rows of their first dimension, ``replicated`` ones go
-    whole to every rank, and a ``combined`` one is a rank's partial result that MPI brings together.
+    Each rank has a block of rows of a ``rows`` operand, along its first dimension. A ``replicated`` operand is copied
+    to every rank. A ``combined`` operand is a partial result on each rank, and a reduction over the ranks completes it.
     """
 
     name: str
@@ -272,8 +273,8 @@ class Operand:
 class Prepared:
     """A variant bound to its arrays: call it to run once.
 
-    ``before`` and ``after`` move the data between the arrays and places of the variant's own, on the
-    device; they are a phase of the whole call and no part of the kernel's time.
+    ``before`` and ``after`` copy data on the device between the arrays and buffers of the variant. They are a phase of
+    the end-to-end call and not part of the kernel's time.
     """
 
     run: Callable[[], Any]
@@ -284,24 +285,24 @@ class Prepared:
         return self.run()
 
 
-UNCHECKED = "none"  # the reference of a point that has no result
+UNCHECKED = "none"  # ``Verdict.reference`` of a point without a result
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the reference says of one result.
+    """The comparison of one result with its reference.
 
     Parameters
     ----------
     passed : bool
     error : float
-        Largest error, in units that ``bound`` shares; NaN where the result is not a number.
+        Largest error, in the units of ``bound``; NaN if the result is not a number.
     bound : float
-        What rounding alone may cause; ``passed`` is ``error <= bound`` at every element.
+        Error that rounding alone may cause; ``passed`` means ``error <= bound`` at every element.
     reference : str
-        How the truth was computed; ``UNCHECKED`` of a point that no attempt could measure.
+        How the reference was computed; ``UNCHECKED`` for a point that no attempt could measure.
     where : str
-        First wrong element, ``row:column: got - expected = difference``, or why there is none; empty for a pass.
+        First wrong element, ``row:column: got - expected = difference``, or why there is no result; empty for a pass.
     """
 
     passed: bool
@@ -313,7 +314,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation: its operands, its ladder, and functions over a ``Task``.
+    """One operation: its operands, its ladder, and functions of a ``Task``.
 
     Operations may share kernels.
 
@@ -323,7 +324,7 @@ class Operation:
     kernels : str
         The folder of the sources, and the name of the function that each of them exports.
     dimensions : tuple of str
-        Names of the numbers in a shape.
+        Names of the dimensions of a shape.
     operands : tuple of Operand
     dtypes : tuple of str
         Names of records in ``hpcmm.dtypes``.
@@ -334,17 +335,18 @@ class Operation:
     metric : {"flops", "bytes"}
         Whether its rate is reported in FLOP/s or in B/s.
     flops, bytes : callable
-        Of a task: arithmetic operations, and compulsory memory traffic in bytes.
+        Functions of a task: arithmetic operations, and compulsory memory traffic in bytes.
     draw : callable
         ``draw(rng, task)`` returns random inputs by name.
     reference : callable
-        ``reference(task, arrays)`` returns the judge of a result, a callable from array to ``Verdict``.
+        ``reference(task, arrays)`` returns a function that compares a result array with its reference and returns a
+        ``Verdict``.
     arguments : callable
         ``arguments(task, arrays)`` returns the arguments of every kernel.
     macros : mapping of str to mapping
-        By device, what the sources are compiled with for this operation.
+        By device, the macros that the sources are compiled with for this operation.
     combination : {"sum", "minimum", "maximum"}
-        How MPI combines ``combined`` operands.
+        How ``combined`` operands are reduced over the ranks.
     """
 
     name: str
@@ -370,20 +372,20 @@ class Operation:
         return next(v for v in self.ladder if v.name == name)
 
     def baseline(self, device: str, dtype: str) -> Variant:
-        """Return the library beside which variants of a device and type are measured."""
+        """Return the baseline of a device and type."""
         return next(v for v in self.ladder if v.baseline and v.device == device and dtype in self.dtypes_of(v))
 
 
 @dataclass(frozen=True)
 class Task:
-    """One computation: an operation by a variant, on one shape, in one element type.
+    """One computation: a variant of an operation, for one shape and element type.
 
     Parameters
     ----------
     operation : Operation
     variant : Variant
     shape : tuple of int
-        One number for each of the operation's dimensions.
+        The length of each of the operation's dimensions.
     dtype : str
     scalars : mapping of str to float
         The operation's scalar arguments, such as alpha and beta.
@@ -409,7 +411,7 @@ class Task:
 
     @property
     def macros(self) -> dict[str, str | int]:
-        """What the variant's source is compiled with."""
+        """Macros that the variant's source is compiled with."""
         element, device = self.element, self.variant.device
         types = {"REAL": element.c_of(device), "ACCUMULATOR": element.sums.c_of(device)}
         launched = self.geometry.macros(self) if self.geometry else {}
@@ -428,7 +430,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Point:
-    """One thing to measure: a variant at one shape, element type, set of scalars and number of ranks.
+    """One point to measure: a variant at one shape, element type, set of scalars and number of ranks.
 
     Parameters
     ----------
@@ -441,7 +443,7 @@ class Point:
     tile : int
         Width of the square thread block; 0 if the variant has none.
     pinned : bool or None
-        Whether host memory is page-locked; None if its sweep does not say, which means that it is.
+        Whether host memory is page-locked; None if its sweep does not set it, which means page-locked.
     """
 
     operation: str
@@ -456,7 +458,7 @@ class Point:
 
     @property
     def key(self) -> str:
-        """Canonical text of the point, its identity in journals."""
+        """Canonical text that identifies the point in journals."""
         return json.dumps(
             [
                 *(self.operation, self.variant, self.algorithm, self.shape, self.dtype, self.ranks),
@@ -467,7 +469,7 @@ class Point:
 
     @property
     def name(self) -> str:
-        """The point for a reader, without its operation and ranks."""
+        """Label of the point, without operation and ranks."""
         tile = f" tile {self.tile}" if self.tile else ""
         memory = {True: " pinned", False: " pageable", None: ""}[self.pinned]
         spread = spread_name(self.variant, self.algorithm)
@@ -486,18 +488,18 @@ class Batch:
     Parameters
     ----------
     part : int
-        Counted from 1: what would take longer than a job may is divided.
+        Number of the part, from 1: points that would exceed the time limit of a job are divided into parts.
     points : tuple of Point
-        Those that share their inputs stand together.
+        Points with the same inputs are adjacent.
     fingerprints : tuple of str
-        One a point. It changes when the point, its variant's record or source, or the way of measuring
-        changes; with another one the point is measured again.
+        One per point. It changes with the point, the record or source of its variant, and the code that measures. The
+        point is then measured again.
     predicted : tuple of float
-        Seconds that each point should take at most, drawing and checking included.
+        Upper bound of the seconds for each point, including drawing and checking.
     seconds : float
-        The same for the whole job, with its start.
+        Upper bound of the seconds for the job, including its start.
     fingerprint : str
-        Of all points together: with another one the job runs again.
+        Fingerprint of all points together. If it changes, the job runs again.
     """
 
     sweep: str
@@ -523,17 +525,17 @@ class Measuring:
     Parameters
     ----------
     warmups : int
-        Untimed repetitions first.
+        Untimed repetitions at the start.
     min_repetitions, max_repetitions : int
-        Between these, repeat until the median's interval is narrow enough.
+        Within these limits, repeat until ``relative_interval`` is reached.
     relative_interval : float
-        Narrow enough: half-width of the ~95 % interval of the median over the median.
+        Half-width of the ~95 % interval of the median over the median.
     max_seconds : float
-        Limit of each contender's repetitions at a point, which goes before ``min_repetitions``.
+        Time limit of each contender's repetitions at a point. It takes precedence over ``min_repetitions``.
     cache : {"cold", "hot"}
-        Whether caches are emptied before each timed kernel.
+        Whether caches are flushed before each timed kernel (cold).
     seed : int
-        Of the random inputs.
+        Seed of the random inputs.
     """
 
     warmups: int
@@ -547,19 +549,19 @@ class Measuring:
 
 @dataclass(frozen=True)
 class Sample:
-    """One repetition on one rank, raw.
+    """Raw times of one repetition on one rank.
 
     Parameters
     ----------
     repetition : int
-        Counted from 0, separately for whole calls and for the kernel alone.
+        Counted from 0, separately for end-to-end calls and for the kernel alone.
     rank : int
     call : bool
-        Whether it was the whole call with its transfers, or the kernel alone on data in place.
+        True for the end-to-end call with its transfers, False for the kernel alone on data in place.
     seconds : mapping of str to float
-        One entry for each of ``PHASES`` that took place.
+        Seconds of each of ``PHASES`` that took place.
     state : mapping of str to float
-        The device's condition right after it, some of ``STATES``; empty for a CPU.
+        State of the device right after it, some of ``STATES``; empty for a CPU.
     """
 
     repetition: int
@@ -571,11 +573,11 @@ class Sample:
 
 @dataclass(frozen=True)
 class Measurement:
-    """All that one contender (the variant, or the baseline beside it) did at one point.
+    """Results of one contender (the variant, or the baseline beside it) at one point.
 
-    ``resources`` are some of ``RESOURCES``, as they are on rank 0; empty for libraries and for a CPU.
-    ``algorithm`` is the contender's, ``transport`` what carried its ranks' exchanges, and ``schedule`` in which of
-    several orders it did its work.
+    ``resources`` are some of ``RESOURCES``, as on rank 0; empty for libraries and for a CPU. ``algorithm`` is the
+    contender's, ``transport`` the transport of its exchanges between ranks, and ``schedule`` the order of its work
+    that was chosen.
     """
 
     point: Point
@@ -593,19 +595,19 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Profile:
-    """What a profiler counted while one point's kernel ran once; it is no measurement of time.
+    """Profiler counters of one run of a point's kernel; not a time measurement.
 
     Parameters
     ----------
     point : Point
     verdict : Verdict
-        Of the result of that very run.
+        Verdict on the result of the profiled run.
     kernel : str
-        Name of the kernel that took the longest of those that the run launched; empty for a failed check.
+        Name of the longest kernel of the run; empty for a failed check.
     launches : int
-        Kernels that the run launched.
+        Number of kernels that the run launched.
     counters : mapping of str to float
-        Some of ``COUNTERS``, of that kernel.
+        Some of ``COUNTERS``, for that kernel.
     """
 
     point: Point

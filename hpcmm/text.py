@@ -1,12 +1,12 @@
-"""Text from files and users, made safe to show."""
+"""Sanitize text from files and users for display."""
 
 import re
 
-ESCAPED = re.compile("[\udc80-\udcff]+")  # as Python reads bytes of a file name that the locale has no character for
+ESCAPED = re.compile("[\udc80-\udcff]+")  # surrogates: bytes of a file name that the locale cannot decode
 
 
 def printable(text: str) -> str:
-    """Return a text without what steers a terminal or hides in a line; white space becomes a blank.
+    """Return a text without control and invisible characters; white space becomes a blank.
 
     >>> printable("size\\x1b[2J\\n(CPU)"), printable("gr\\udcc3\\udcb6\\udcff.h5")
     ('size[2J (CPU)', 'grö\ufffd.h5')

@@ -13,7 +13,7 @@ from tasks import task, task_on
 
 from hpcmm.model import Variant, Verdict
 from hpcmm.operations import OPERATIONS, accuracy, matmul
-from hpcmm.operations.blocks import LEAST_STEPS, WORTH_DIVIDING, blocks_that_divide
+from hpcmm.operations.blocks import LEAST_STEPS, WORTH_DIVIDING, stream_k_blocks
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM, Passes, identity
 from hpcmm.operations.vector_add import VECTOR_ADD
@@ -514,12 +514,12 @@ def test_the_launch_of_a_product_covers_c_and_no_block_is_idle(m, n, tile):
     ],
 )
 def test_tiles_are_divided_where_blocks_would_be_idle(tiles, steps, blocks):
-    assert blocks_that_divide(tiles, steps, 132) == blocks
+    assert stream_k_blocks(tiles, steps, 132) == blocks
 
 
 @given(tiles=st.integers(1, 3000), steps=st.integers(0, 600), most=st.integers(1, 200))
 def test_blocks_have_a_tile_each_or_none_is_idle_for_long(tiles, steps, most):
-    blocks = blocks_that_divide(tiles, steps, most)
+    blocks = stream_k_blocks(tiles, steps, most)
     undivided = -(-tiles // most) * steps  # steps of the block that has the most
     if blocks == tiles:
         assert undivided <= tiles * steps / most + WORTH_DIVIDING or blocks < most

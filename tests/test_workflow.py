@@ -196,7 +196,7 @@ def test_a_folder_that_cannot_be_written_is_named_before_anything_runs(snakemake
 def test_cuda_without_a_gpu_is_refused_before_anything_runs(snakemake):
     run = snakemake(CONFIG | {"backends": "cuda"})
     assert run.returncode == 1
-    assert "nothing is left to measure: no GPU on the machine that planned" in run.stdout
+    assert "nothing is left to measure: no GPU on the machine that made the plan" in run.stdout
     assert not (run.folder / "results").exists()
 
 

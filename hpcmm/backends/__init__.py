@@ -1,4 +1,4 @@
-"""Backends: what turns a task into something that can be launched and timed on a device."""
+"""Backends, which compile, launch and time tasks on a device."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ def missing(device: str) -> str:
 
 
 def visible(device: str) -> tuple[str, ...]:
-    """Return the names of the devices that this process sees; empty where every rank has a device, the CPU."""
+    """Return the UUIDs of the GPUs that this process can use; empty for the CPU, which every rank has."""
     return tuple(presence.uuids()) if device == "cuda" else ()
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a machine has, as far as a plan needs it. The default has all that is asked of it, as a cluster may.
+    """The devices of a machine, as far as a plan needs them. The default has no limits, as a cluster may have none.
 
     Parameters
     ----------
     missing : mapping of str to str
         By device, why its variants cannot run; empty if they can.
     count : mapping of str to int
-        By device, how many ranks can have one each: GPUs, or cores.
+        By device, the maximum number of ranks with one each: GPUs, or cores.
     memory : mapping of str to int
-        By device, the bytes of its memory; of the CPU, the host's.
+        By device, its memory in bytes; for the CPU, host memory.
     """
 
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -43,11 +43,11 @@ class Machine:
     memory: Mapping[str, int] = field(default_factory=dict)
 
 
-ANY = Machine()  # a cluster that has all that is asked of it
+ANY = Machine()  # a cluster without known limits
 
 
 def this_machine() -> Machine:
-    """Return what this machine has."""
+    """Return the devices of this machine."""
     return Machine(
         {name: missing(name) for name in DEVICES},
         {"cpu": len(os.sched_getaffinity(0)), "cuda": presence.count()},
@@ -88,7 +88,7 @@ def open_backend(device: str, threads: int, local_rank: int, share_gpu: bool) ->
     if local_rank >= gpus and not share_gpu:
         raise DeviceError(
             f"rank {local_rank} of this node has no GPU of its own (CUDA shows {gpus}); "
-            "use fewer ranks a node or set share_gpu: true"
+            "use fewer ranks per node or set share_gpu: true"
         )
     from hpcmm.backends.cuda.device import CudaBackend
 

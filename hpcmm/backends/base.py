@@ -1,4 +1,4 @@
-"""What a backend is: what the rest of the suite may ask of a device."""
+"""Interface of a backend, by which the suite uses a device."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from hpcmm.model import HpcmmError, Task
 
 
 class DeviceError(HpcmmError):
-    """A device that is missing or cannot do what was asked."""
+    """A device that is missing or cannot do what was requested."""
 
 
 class Backend(Protocol):
     """One device of this rank, and its memory.
 
-    The arrays of a device offer what NumPy's do: ``shape``, ``strides``, ``fill`` and slices that are views. A stream
-    is a queue of work; ``None`` stands for the main one. A mark is a place in a queue.
+    Arrays of a device have ``shape``, ``strides``, ``fill`` and slices that are views, as in NumPy. A stream is a queue
+    of work; ``None`` is the main stream. A mark is a position in a stream.
 
     Attributes
     ----------
     kind : str
         Name of its record in ``hpcmm.devices``.
     in_host_memory : bool
-        Whether its arrays are in the host's memory, so that nothing is uploaded or downloaded, and MPI takes them.
+        Whether its arrays are in host memory: nothing is uploaded or downloaded, and MPI accepts them.
     uuid : str
-        Of the device; empty if it has none.
+        UUID of the device; empty if it has none.
     capability : str
-        Compute capability of a GPU, as ``"90"``; else empty.
+        Compute capability of a GPU, such as ``"90"``; else empty.
     has_nccl : bool
         Whether ``nccl`` can connect it with other devices.
     """
@@ -57,45 +57,45 @@ class Backend(Protocol):
         """Undo ``register``."""
 
     def free_bytes(self) -> int:
-        """Return the device memory that is free."""
+        """Return the free device memory in bytes."""
 
     def release(self) -> None:
-        """Free the memory of a finished point; raise what is wrong with the device, if anything."""
+        """Free the memory of a finished point; raise an error of the device, if there is one."""
 
-    # --- copies and queues
+    # --- copies and streams
     def copy(self, source: Any, target: Any) -> None:
-        """Copy between any two memories, and wait for it."""
+        """Copy between any two memories, and wait until it is done."""
 
     def copy_async(self, source: Any, target: Any, stream: Any) -> None:
         """Enqueue a copy between any two memories."""
 
     def stream(self) -> Any:
-        """Return a queue whose copies overlap with kernels of the main one."""
+        """Return a stream whose copies overlap with kernels of the main stream."""
 
     def mark(self, stream: Any = None) -> Any:
-        """Mark what a queue has been given so far."""
+        """Return a mark after the work that a stream has so far."""
 
     def wait(self, mark: Any, stream: Any = None) -> None:
-        """Let a queue go on only once what was marked is done."""
+        """Make a stream wait for the work before a mark."""
 
     def finish(self, mark: Any) -> None:
-        """Let the host wait until what was marked is done."""
+        """Make the host wait for the work before a mark."""
 
     def elapsed(self, first: Any, last: Any) -> float:
         """Return the seconds between two marks."""
 
     def synchronize(self) -> None:
-        """Wait for all queues."""
+        """Wait for all streams."""
 
     # --- kernels
     def prepare(self, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
-        """Return what enqueues a task once on ``arrays``, compiled and with its workspace."""
+        """Return a callable that enqueues a task once on ``arrays``; compile the kernel and allocate its workspace."""
 
     def compile_ahead(self, tasks: Iterable[Task]) -> None:
         """Compile the kernels of tasks in parallel; errors are raised when the tasks are prepared."""
 
     def resources(self, task: Task, arrays: Mapping[str, Any]) -> dict[str, float]:
-        """Return ``model.RESOURCES`` of a prepared task, as far as they are known."""
+        """Return the known ``model.RESOURCES`` of a prepared task."""
 
     # --- timing
     def seconds(self, run: Callable[[], Any]) -> float:
@@ -105,8 +105,8 @@ class Backend(Protocol):
         """Time one run on data in place, with empty caches if ``cold``."""
 
     def state(self) -> dict[str, float]:
-        """Return ``model.STATES`` of the device now, as far as they are known."""
+        """Return the known ``model.STATES`` of the device now."""
 
     # --- description
     def describe(self) -> dict[str, Any]:
-        """Return what provenance says of the device."""
+        """Return the provenance of the device."""

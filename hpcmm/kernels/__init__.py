@@ -1,4 +1,4 @@
-"""The kernel sources: one file a rung, ``<folder>/<rung>.c`` or ``.cu``, and the headers that they share."""
+"""The kernel sources: one file per rung, ``<folder>/<rung>.c`` or ``.cu``, and shared headers."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ def source(operation: Operation, variant: Variant) -> Path:
 
 
 def headers(path: Path) -> tuple[Path, ...]:
-    """Return the files of this package that a source includes, directly or not."""
+    """Return the files of this package that a source includes, directly or indirectly."""
     found: dict[Path, None] = {}
     waiting = [path]
     while waiting:

@@ -11,14 +11,14 @@ OPERATIONS: dict[str, Operation] = {
 
 
 def task_of(point: Point) -> Task:
-    """Return what a point computes: its names looked up."""
+    """Return the task of a point, with its names resolved to records."""
     operation = OPERATIONS[point.operation]
     variant = operation.variant(point.variant)
     return Task(operation, variant, point.shape, point.dtype, point.scalars, point.tile)
 
 
 def dimensions() -> tuple[str, ...]:
-    """Return the names of the dimensions of all operations, those of a product first.
+    """Return the names of the dimensions of all operations, those of matmul first.
 
     >>> dimensions()
     ('m', 'n', 'k')

@@ -1,4 +1,4 @@
-"""How blocks of threads cover the matrix C of a product: geometries of CUDA kernels."""
+"""Geometries of CUDA kernels: how thread blocks cover the matrix C of a product."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 from hpcmm.model import Geometry, Launch, Task
 
-WORTH_DIVIDING = 4  # steps that a tile's blocks must save by dividing it, as they must add up their parts
-LEAST_STEPS = 2  # of such a part
-SMS = 132  # of an H100 or H200
-# Blocks of one per SM that run at the same time, by blocks per cluster: a cluster stays within a GPC (measured).
+WORTH_DIVIDING = 4  # minimum steps per block that dividing tiles must save, because the parts must be added up
+LEAST_STEPS = 2  # minimum steps of a part of a tile
+SMS = 132  # SMs of an H100 or H200
+# Resident blocks at one block per SM, by blocks per cluster: a cluster stays within a GPC (measured).
 RESIDENT_BLOCKS = {1: 132, 2: 132, 3: 108, 4: 100}
 
 
 @dataclass(frozen=True)
 class Staged:
-    """What a block holds of a product at a time: ``rows`` x ``depth`` of A and ``depth`` x ``columns`` of B."""
+    """The tiles that a block stages at a time: ``rows`` x ``depth`` of A and ``depth`` x ``columns`` of B."""
 
     rows: int
     columns: int
@@ -26,18 +26,18 @@ class Staged:
 
 
 class OverC(Geometry):
-    """Blocks that cover C, each a rectangle of it."""
+    """Blocks that cover C, with one tile of C each."""
 
     def covered(self, task: Task) -> tuple[int, int]:
-        """Return rows and columns of C that a block computes."""
+        """Return the rows and columns of a block's tile of C."""
         raise NotImplementedError
 
     def staged(self, task: Task) -> Staged | None:
-        """Return what a block holds in shared memory at a time; None if every thread loads for itself."""
+        """Return the tiles that a block stages in shared memory; None if every thread loads for itself."""
         return None
 
     def grid(self, task: Task) -> tuple[int, int]:
-        """Return blocks along n and m; the last ones may reach beyond C."""
+        """Return the number of blocks along n and m; the last ones may extend past C."""
         m, n, _ = task.shape
         rows, columns = self.covered(task)
         return -(-n // columns), -(-m // rows)
@@ -45,7 +45,7 @@ class OverC(Geometry):
 
 @dataclass(frozen=True)
 class SquareBlocks(OverC):
-    """One thread for each element of C, in square blocks of the task's tile width; of an exact variant, those that fit.
+    """One thread per element of C, in square blocks of the task's tile width; an exact variant drops partial blocks.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class SquareBlocks(OverC):
 
 @dataclass(frozen=True)
 class Blocks(OverC):
-    """Blocks of ``threads`` threads, each with ``rows`` x ``columns`` of C, and ``depth`` terms at a time if given.
+    """Blocks of ``threads`` threads with ``rows`` x ``columns`` of C each, in steps of ``depth`` terms if given.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class Blocks(OverC):
         return Staged(self.rows, self.columns, self.depth) if self.depth else None
 
     def shared_bytes(self, task: Task) -> int:
-        """Return the dynamic shared memory of a block."""
+        """Return the dynamic shared memory of a block in bytes."""
         return 0
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
@@ -109,10 +109,10 @@ class Blocks(OverC):
 
 @dataclass(frozen=True)
 class Ring(Blocks):
-    """Blocks with a ring of ``stages`` tiles in dynamic shared memory, A stored by columns.
+    """Blocks with a ring of ``stages`` pipeline stages in dynamic shared memory, A stored by columns.
 
-    ``group`` rows of blocks are worked on together, so that they share tiles in the L2 cache; 0 if the order of
-    blocks is the grid's.
+    The rasterization order goes through groups of ``group`` rows of tiles, which share tiles in the L2 cache; 0 keeps
+    the order of the grid.
     """
 
     stages: int = 0
@@ -123,14 +123,14 @@ class Ring(Blocks):
         return {**super().macros(task), "STAGES": self.stages, **group}
 
     def shared_bytes(self, task: Task) -> int:
-        """A column of A is padded by 16 bytes; rows of B need no padding."""
+        """Return the bytes of the ring: columns of A are padded by 16 bytes, rows of B are not."""
         itemsize = task.element.itemsize
         return self.stages * self.depth * (self.rows * itemsize + 16 + self.columns * itemsize)
 
 
 @dataclass(frozen=True)
 class TensorCoreRing(Ring):
-    """A ring for ``mma``: A and B stored by rows, each warp with ``warp_rows`` x ``warp_columns`` of C."""
+    """A ring for ``mma``: A and B stored by rows; a warp computes ``warp_rows`` x ``warp_columns`` of C."""
 
     warp_rows: int = 0
     warp_columns: int = 0
@@ -139,7 +139,10 @@ class TensorCoreRing(Ring):
         return {**super().macros(task), "WARP_ROWS": self.warp_rows, "WARP_COLUMNS": self.warp_columns}
 
     def shared_bytes(self, task: Task) -> int:
-        """A row of A is padded by 4 elements, a row of B by 32 bytes: fragments are read without bank conflicts."""
+        """Return the bytes of the ring.
+
+        Rows of A are padded by 4 elements and rows of B by 32 bytes, so that fragments load without bank conflicts.
+        """
         itemsize = task.element.itemsize
         a, b = self.rows * (self.depth + 4) * itemsize, self.depth * (self.columns * itemsize + 32)
         return self.stages * (a + b)
@@ -147,7 +150,7 @@ class TensorCoreRing(Ring):
 
 @dataclass(frozen=True)
 class WarpgroupRing(Ring):
-    """A ring for ``wgmma``: ``parts`` parts of B in shared memory; A goes to registers."""
+    """A ring for ``wgmma``: ``parts`` TF32 parts of B in shared memory; A goes to registers."""
 
     parts: int = 2
 
@@ -160,22 +163,22 @@ class WarpgroupRing(Ring):
 
 @dataclass(frozen=True)
 class StreamK(WarpgroupRing):
-    """Blocks that divide the terms of tiles among them where some would be idle (stream-K).
+    """Blocks that divide the terms of tiles if some blocks would be idle otherwise (stream-K).
 
-    ``most_blocks`` is the number of SMs that the source has workspace for.
+    ``max_blocks`` is the number of SMs that the workspace in the source suffices for.
     """
 
-    most_blocks: int = 0
+    max_blocks: int = 0
 
     def macros(self, task: Task) -> dict[str, int]:
-        return {**super().macros(task), "MAX_BLOCKS": self.most_blocks}
+        return {**super().macros(task), "MAX_BLOCKS": self.max_blocks}
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
         steps = -(-task.shape[2] // self.depth)
-        most = min(self.most_blocks, multiprocessors)
+        most = min(self.max_blocks, multiprocessors)
         return [
             Launch(
-                (blocks_that_divide(math.prod(launch.grid), steps, most),),
+                (stream_k_blocks(math.prod(launch.grid), steps, most),),
                 *(launch.block, launch.arguments, launch.shared_bytes),
             )
             for launch in super().launches(task, arrays, multiprocessors)
@@ -184,11 +187,11 @@ class StreamK(WarpgroupRing):
 
 @dataclass(frozen=True)
 class FmaTile:
-    """A tile of C by FMA units, as ``fma_tile.cuh`` divides it.
+    """A tile of C on the FMA units, divided as in ``fma_tile.cuh``.
 
-    ``slices`` groups of warps have the whole tile each, and divide its terms. A thread has ``high`` x ``wide``
-    elements, a warp ``lane_rows`` rows of threads. Each group has a ring of ``stages`` stages of ``depth`` terms, and
-    ``part`` of them are unrolled.
+    Each of ``slices`` groups of warps computes the whole tile for a part of the terms. It has a ring of ``stages``
+    pipeline stages of ``depth`` terms; the loop over ``part`` terms is unrolled. A thread computes ``high`` x ``wide``
+    elements, and a warp has ``lane_rows`` rows of threads.
     """
 
     rows: int
@@ -215,7 +218,7 @@ class FmaTile:
 
     @property
     def ring_bytes(self) -> int:
-        """Shared memory of the rings of all groups, in float32."""
+        """Bytes of shared memory of the rings of all groups, in float32."""
         return self.slices * self.stages * (self.rows + self.columns) * self.depth * 4
 
 
@@ -227,9 +230,9 @@ class SplitChoice:
     ----------
     tile : FmaTile
     most_parts : int
-        Largest number of blocks that divide the terms of a tile; limited by shared memory.
+        Maximum number of blocks that divide the terms of a tile; shared memory limits it.
     share : float
-        Share of the FMA units' peak rate that the main loop reaches.
+        Share of the FMA units' peak rate that the mainloop reaches.
     overhead : float
         Seconds of prologue and epilogue per wave of blocks.
     """
@@ -248,22 +251,22 @@ class SplitChoice:
         blocks = -(-m // self.tile.rows) * -(-n // self.tile.columns) * parts
         terms = -(-k // self.tile.depth // parts) * self.tile.depth
         waves = -(-blocks // RESIDENT_BLOCKS[parts])
-        main_loop = self.tile.rows * self.tile.columns * terms / (128 * 1.975e9 * self.share)
-        return waves * (main_loop + self.overhead) + 1e-6 * (parts > 1)
+        mainloop = self.tile.rows * self.tile.columns * terms / (128 * 1.975e9 * self.share)
+        return waves * (mainloop + self.overhead) + 1e-6 * (parts > 1)
 
 
 @dataclass(frozen=True)
 class SplitK(OverC):
-    """Tiles whose terms are divided among the blocks of a cluster; the tile and the parts depend on the shape.
+    """Tiles whose terms are divided among the blocks of a cluster (split-K); tile and parts depend on the shape.
 
-    The constants of ``choices`` are a fit to the times of 53 shapes on an H200; over these shapes, the choice costs
-    0.6 % on average beside the fastest of all tiles.
+    The constants of ``choices`` are a fit to the times of 53 shapes on an H200. Over these shapes, the chosen tile is
+    0.6 % slower on average than the fastest one.
     """
 
     choices: tuple[SplitChoice, ...]
 
     def chosen(self, task: Task) -> tuple[FmaTile, int]:
-        """Return the tile and the number of parts with the least predicted time."""
+        """Return the tile and the number of parts with the shortest predicted time."""
         every = [(choice, parts) for choice in self.choices for parts in range(1, choice.most_parts + 1)]
         choice, parts = min(every, key=lambda each: each[0].seconds(task.shape, each[1])) if task.shape else every[0]
         return choice.tile, parts
@@ -285,7 +288,7 @@ class SplitK(OverC):
         grid = self.grid(task)
         if not all(grid):
             return []
-        fragments = tile.high * tile.wide // 4 // tile.slices  # vectors of a thread that the blocks exchange
+        fragments = tile.high * tile.wide // 4 // tile.slices  # 16-byte vectors per thread that the blocks exchange
         exchanged = parts * -(-fragments // parts) * tile.threads * 16 if parts > 1 else 0
         arguments = task.operation.arguments(task, arrays)
         return [Launch((*grid, parts), (tile.threads,), arguments, tile.ring_bytes + exchanged)]
@@ -293,18 +296,18 @@ class SplitK(OverC):
 
 @dataclass(frozen=True)
 class StreamKFma(OverC):
-    """Persistent blocks with tiles by FMA units, which divide the terms of tiles where some would be idle.
+    """Persistent blocks with tiles on the FMA units, which divide tiles if some blocks would be idle (stream-K).
 
-    ``group`` rows of blocks share tiles in the L2 cache; ``most_blocks`` is the number of SMs that the source has
-    workspace for.
+    The rasterization order goes through groups of ``group`` rows of tiles, which share tiles in the L2 cache.
+    ``max_blocks`` is the number of SMs that the workspace in the source suffices for.
     """
 
     tile: FmaTile
     group: int
-    most_blocks: int
+    max_blocks: int
 
     def macros(self, task: Task) -> dict[str, int]:
-        return {**self.tile.macros, "GROUP": self.group, "MAX_BLOCKS": self.most_blocks}
+        return {**self.tile.macros, "GROUP": self.group, "MAX_BLOCKS": self.max_blocks}
 
     def covered(self, task: Task) -> tuple[int, int]:
         return self.tile.rows, self.tile.columns
@@ -316,22 +319,22 @@ class StreamKFma(OverC):
         grid = self.grid(task)
         if not all(grid):
             return []
-        most, tiles = min(self.most_blocks, multiprocessors), math.prod(grid)
+        most, tiles = min(self.max_blocks, multiprocessors), math.prod(grid)
         steps = max(1, -(-task.shape[2] // self.tile.depth))
-        # persistent: a wave of blocks has all tiles, whole or in parts
+        # persistent: one wave of blocks computes all tiles, whole or in parts
         blocks = tiles
         if tiles > most or -tiles % most * steps > WORTH_DIVIDING * most:
             blocks = min(most, max(tiles, tiles * steps // LEAST_STEPS))
         return [Launch((blocks,), (self.tile.threads,), task.operation.arguments(task, arrays), self.tile.ring_bytes)]
 
 
-def blocks_that_divide(tiles: int, steps: int, most: int) -> int:
-    """Return the number of blocks for ``tiles`` tiles of ``steps`` steps each, where ``most`` run at the same time.
+def stream_k_blocks(tiles: int, steps: int, most: int) -> int:
+    """Return the number of blocks for ``tiles`` tiles of ``steps`` steps each, if at most ``most`` are resident.
 
-    It is the number of tiles where dividing them would save less than adding up the parts costs. Otherwise no block
-    that runs at the same time is idle.
+    There is one block per tile if dividing tiles saves less than adding up the parts costs. Otherwise the blocks divide
+    the tiles so that no resident block is idle.
     """
-    idle = -tiles % most  # in the last wave, if no tile is divided
+    idle = -tiles % most  # idle blocks in the last wave if no tile is divided
     if idle * steps <= WORTH_DIVIDING * most:
         return tiles
     return min(most, max(tiles, tiles * steps // LEAST_STEPS))

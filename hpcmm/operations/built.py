@@ -1,7 +1,7 @@
 """List the C kernels that the package's build compiles, for CMakeLists.txt: ``python -m hpcmm.operations.built``.
 
-Each line has, between bars: folder, name of the module, source, and macros. The records of operations and element
-types say all of it.
+Each line has the fields folder, name of the module, source and macros, separated by bars. They come from the records of
+operations and element types.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hpcmm.operations import OPERATIONS
 
 
 def compiled() -> Iterator[tuple[Operation, Variant, str]]:
-    """Yield operation, variant and element type of each module."""
+    """Yield the operation, variant and element type of each module."""
     for operation in OPERATIONS.values():
         for variant in operation.ladder:
             if not (variant.baseline or DEVICES[variant.device].accelerator):

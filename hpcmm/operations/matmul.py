@@ -24,17 +24,17 @@ from hpcmm.operations.blocks import (
 )
 
 TILES = (8, 16, 32)
-SAMPLED_ROWS = 16  # of a product too large for every element to be checked
-ROUNDINGS = 64  # in a row's sum with signs, at most; up to 6 were seen in an element, whatever k
-SIGNS = 4  # per element of a row: in one sum alone, the parts of an error may cancel
-PANEL = 2048  # columns of B that are widened at a time
+SAMPLED_ROWS = 16  # rows that are checked componentwise if the product is too large to check all
+ROUNDINGS = 64  # error allowed in the signed sum of a row, in roundings; up to 6 per element were observed for any k
+SIGNS = 4  # signed sums per row: in a single one, errors may cancel
+PANEL = 2048  # columns of B that are converted to higher precision at a time
 
 
 # --- libraries -----------------------------------------------------------------------------------------------------
 
 
 def numpy_matmul(backend: Any, task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[], None]:
-    """C = alpha A B + beta C in NumPy, with a buffer for the product: NumPy has no beta."""
+    """Bind C = alpha A B + beta C in NumPy, with a buffer for the product, because NumPy has no beta."""
     a, b, c = (arrays[name] for name in "ABC")
     alpha, beta = scalars(task)
     product = np.empty_like(c)
@@ -161,9 +161,9 @@ LADDER = (  # the order here is the order of the rungs
         tiles=TILES,
         geometry=SquareBlocks(tiled=True),
     ),
-    # A, B and C are first copied on the device into a pitched allocation; the copies are a phase of their own. A warp
-    # then reads its row of a tile in the fewest transactions even if a width is not a power of two. The gain is small:
-    # a row of 32 float32 elements is 128 bytes, so at most one transaction in five is saved, and caches hide most.
+    # A, B and C are first copied on the device into pitched allocations; the copies are a separate phase. A warp then
+    # reads its row of a tile in the fewest transactions even if a width is not a power of two. The gain is small: a row
+    # of 32 float32 elements is 128 bytes, so at most one transaction in five is saved, and caches hide most of it.
     Variant(
         "pitched",
         "cuda",
@@ -237,7 +237,7 @@ LADDER = (  # the order here is the order of the rungs
         dtypes=("float32",),
         architecture="sm_80",
         options=("--ptxas-options=-O1",),
-        geometry=StreamKFma(FmaTile(256, 128, 1, 8, 16, 8, 32, 4, 8), group=8, most_blocks=SMS),
+        geometry=StreamKFma(FmaTile(256, 128, 1, 8, 16, 8, 32, 4, 8), group=8, max_blocks=SMS),
     ),
     Variant(
         "tensor_core",
@@ -263,7 +263,7 @@ LADDER = (  # the order here is the order of the rungs
         dtypes=("float32",),
         architecture="sm_90a",
         arithmetic={"float32": "three TF32 products"},
-        geometry=StreamK(256, 128, 128, 32, stages=2, group=8, most_blocks=SMS),
+        geometry=StreamK(256, 128, 128, 32, stages=2, group=8, max_blocks=SMS),
     ),
     Variant("cublas", "cuda", "cuBLAS, without TF32", source="001", library=cublas),
 )
@@ -276,26 +276,26 @@ OPERANDS = (
 
 
 def flops(task: Task) -> int:
-    """Return 2 m n k, as BLAS counts: one multiplication and one addition a term."""
+    """Return 2 m n k, as BLAS counts: one multiplication and one addition per term."""
     m, n, k = task.shape
     return 2 * m * n * k
 
 
 def nbytes(task: Task) -> int:
-    """Return the compulsory traffic: A, B and C once each, C twice where it is read too."""
+    """Return the compulsory traffic: A, B and C once each, C twice if it is also read."""
     m, n, k = task.shape
     passes_over_c = 2 if task.scalars["beta"] else 1
     return (m * k + k * n + passes_over_c * m * n) * task.element.itemsize
 
 
 def scalars(task: Task) -> tuple[np.generic, np.generic]:
-    """Return alpha and beta in the type that kernels take them in."""
+    """Return alpha and beta in the type of the kernels' parameters."""
     real = np.dtype(task.element.sums.name).type
     return real(task.scalars["alpha"]), real(task.scalars["beta"])
 
 
 def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
-    """Draw A, B and C uniform in [-1, 1); C is NaN where beta = 0, as it must not be read."""
+    """Draw A, B and C uniform in [-1, 1); if beta = 0, C is NaN, because it must not be read."""
     m, n, k = task.shape
     arrays = {}
     for name, dimensions in (("A", (m, k)), ("B", (k, n)), ("C", (m, n))):
@@ -307,7 +307,7 @@ def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
 
 
 def draw_into(x: np.ndarray, rng: np.random.Generator) -> None:
-    """Fill a matrix from as many streams as it has groups of rows: the same however many threads do it."""
+    """Fill a matrix from one stream per group of rows, so that the values do not depend on the number of threads."""
     streams = rng.spawn(-(-len(x) // accuracy.ROWS))
 
     def fill(rows: slice) -> None:
@@ -323,7 +323,7 @@ def draw_into(x: np.ndarray, rng: np.random.Generator) -> None:
 
 
 class Truth:
-    """A product in higher precision than that of its inputs, and the errors that rounding may cause in theirs."""
+    """Reference product in higher precision, and the errors that rounding may cause in the precision of the inputs."""
 
     def __init__(self, task: Task, arrays: Mapping[str, np.ndarray]):
         self.a, self.b, self.c = arrays["A"], arrays["B"], arrays["C"]
@@ -332,18 +332,18 @@ class Truth:
         self.wide = np.dtype(task.element.truth).type
         k = self.a.shape[1]
         self.bound = accuracy.gamma(k + 2, self.sums.unit_roundoff)
-        # what is added up in a wider type is rounded once more when it is stored
+        # sums in a wider type are rounded once more when they are stored
         self.stored = self.element.unit_roundoff if self.sums is not self.element else 0.0
-        # kernels may flush subnormal numbers to zero; a narrower type rounds them
+        # kernels may flush subnormal numbers to zero, and a narrower stored type rounds them
         self.underflow = (k + 2) * float(np.finfo(self.sums.name).tiny)
         if self.stored:
             self.underflow += float(np.finfo(self.element.name).smallest_subnormal)
 
     def elements(self, rows) -> tuple[np.ndarray, np.ndarray]:
-        """The elements of some rows of C and the error allowed in each; B is widened in panels.
+        """Return the elements of some rows of C and the error allowed in each; B is converted in panels.
 
-        That is ``gamma_{k+2} (|alpha| |A| |B| + |beta| |C|)`` (Higham, 3.13), and a unit roundoff of the result
-        where sums are stored in a narrower type.
+        The componentwise bound is ``gamma_{k+2} (|alpha| |A| |B| + |beta| |C|)`` (Higham, 3.13), plus a unit roundoff
+        of the result if sums are stored in a narrower type.
         """
         alpha, beta, wide, n = self.alpha, self.beta, self.wide, self.b.shape[1]
         truth, allowed = np.empty((2, len(rows), n), wide)
@@ -359,18 +359,18 @@ class Truth:
             allowed[:, panel] = abs(alpha) * (np.abs(a) @ np.abs(b)) + abs(beta) * np.abs(start[:, panel])
 
         if len(rows) > SAMPLED_ROWS:
-            for first in range(0, n, PANEL):  # the products take the time, on all cores
+            for first in range(0, n, PANEL):  # serial: most of the time is in the products, which use all cores
                 widen(slice(first, first + PANEL))
         else:
             accuracy.in_threads(widen, n, PANEL // 8)
         return truth, self.bound * allowed + self.stored * np.abs(truth) + self.underflow
 
     def row_sums(self, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The sums of each row of C with each column of ``signs`` and the error allowed, which hardly grows with k.
+        """Return the signed sums of each row of C, for each column of ``signs``, and the error allowed in them.
 
-        Each element of a row has an error of some u ||a_i|| ||b_j|| (2-norms), as that of a sum of random terms
-        around zero has (Higham and Mary, *SIAM J. Sci. Comput.* 42, 2020), and those of a row add up like the steps
-        of a random walk. So ``ROUNDINGS`` u (|alpha| ||a_i|| ||B||_F + |beta| ||c_i||) is allowed.
+        The error of an element is of the order of u ||a_i|| ||b_j|| (2-norms), as in a sum of random terms around zero
+        (Higham and Mary, *SIAM J. Sci. Comput.* 42, 2020). The errors of a row add up like the steps of a random walk.
+        So ``ROUNDINGS`` u (|alpha| ||a_i|| ||B||_F + |beta| ||c_i||) is allowed, which hardly grows with k.
         """
         sums = self.alpha * accuracy.row_sums(self.a, accuracy.row_sums(self.b, signs))
         norms = abs(self.alpha) * accuracy.row_norms(self.a) * np.linalg.norm(accuracy.row_norms(self.b))
@@ -382,12 +382,11 @@ class Truth:
 
 
 def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:
-    """Return the judge of a computed C (m x n), from inputs that it keeps.
+    """Return a function that checks a computed C (m x n); it keeps the inputs.
 
-    Every element of a product up to ``accuracy.COMPONENTWISE_LIMIT`` multiply-adds is held to what rounding may
-    cause, and ``SAMPLED_ROWS`` random rows are of larger ones. This bound grows with k, and from k = 8192 on it lets
-    float32 lose a term. So each row is judged by Freivalds' random products with signs besides, which find what is
-    wrong in rows that are not sampled, too.
+    Up to ``accuracy.COMPONENTWISE_LIMIT`` multiply-adds every element is held to the componentwise bound, beyond that
+    ``SAMPLED_ROWS`` random rows. The bound grows with k: from k = 8192 on, a lost term can stay below it in float32.
+    So each row is also checked by Freivalds' method, with random signs, which covers the rows that are not sampled too.
     """
     truth = Truth(task, arrays)
     (m, k), n, wide = truth.a.shape, truth.b.shape[1], np.dtype(truth.wide)
@@ -407,7 +406,7 @@ def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndar
         summed = accuracy.judge(accuracy.row_sums(got, signs), sums, allowed_sums, truth.bound, name)
         if (sampled.passed and summed.passed) or (everything and not sampled.passed):
             return sampled
-        # the first wrong row that either found, and its worst element
+        # report the first row that failed either check, and its worst element
         wrong = [(rows, sampled), (np.arange(m), summed)]
         row = min(int(index[int(v.where.split(":")[0])]) for index, v in wrong if not v.passed)
         (expected,), _ = truth.elements([row])
@@ -419,7 +418,7 @@ def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndar
 
 
 def arguments(task: Task, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the arguments of every kernel, as BLAS has them: sizes, scalars, arrays, leading dimensions."""
+    """Return the arguments of every kernel, in the order of BLAS: sizes, scalars, arrays, leading dimensions."""
     m, n, k = map(np.int32, task.shape)
     alpha, beta = scalars(task)
     a, b, c = (arrays[name] for name in "ABC")

@@ -1,4 +1,4 @@
-"""The sum, the minimum and the maximum of a vector of n elements: one ladder of kernels for all three."""
+"""Sum, minimum and maximum of a vector of n elements, with one ladder of kernels for all three."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from hpcmm.operations import accuracy
 
 @dataclass(frozen=True)
 class Passes(Geometry):
-    """Launches of one kernel, each over the partial results of the one before, until one result is left.
+    """Launches of one kernel, each over the partial results of the previous one, until one result is left.
 
-    There is no barrier across blocks but the end of a launch.
+    Only the end of a launch synchronizes all blocks.
 
     Parameters
     ----------
     per_thread : int
-        Elements that a thread loads at least.
-    most_blocks : int
+        Minimum number of elements per thread.
+    max_blocks : int
         Limit of the grid; 0 for none.
     block : int
-        Threads of a block; 128 as in 004 and in Harris.
+        Threads per block; 128 as in 004 and in Harris.
     block_constant : bool
-        Whether the block size is a compile-time constant of the source. Otherwise the block has ``block`` elements of
-        dynamic shared memory.
+        Whether the block size is a compile-time constant of the source. Otherwise the launch has ``block`` elements of
+        dynamic shared memory per block.
     one_launch : bool
-        Whether the blocks combine their results themselves, in a single launch.
+        Whether the blocks combine their results in a single launch.
     """
 
     per_thread: int = 1
-    most_blocks: int = 0
+    max_blocks: int = 0
     block: int = 128
     block_constant: bool = True
     one_launch: bool = False
@@ -43,14 +43,14 @@ class Passes(Geometry):
     def macros(self, task: Task) -> dict[str, int]:
         if not self.block_constant:
             return {}
-        return {"BLOCK": self.block, "PER_THREAD": self.per_thread, "MAX_BLOCKS": self.most_blocks}
+        return {"BLOCK": self.block, "PER_THREAD": self.per_thread, "MAX_BLOCKS": self.max_blocks}
 
     def blocks(self, n: int) -> list[int]:
         """Return the number of blocks of each launch over n elements; an empty input has one block too."""
         counts = []
         while not counts or n > 1:
             n = max(1, -(-n // (self.block * self.per_thread)))
-            n = min(n, self.most_blocks or n)
+            n = min(n, self.max_blocks or n)
             counts.append(n)
             if self.one_launch:
                 break
@@ -60,13 +60,13 @@ class Passes(Geometry):
         return {f"partial{i}": count for i, count in enumerate(self.blocks(*task.shape)[:-1])}
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
-        x, n, result, nothing = task.operation.arguments(task, arrays)
+        x, n, result, neutral = task.operation.arguments(task, arrays)
         launches = []
         counts = self.blocks(*task.shape)
         shared_bytes = 0 if self.block_constant else self.block * task.element.itemsize
         for i, count in enumerate(counts):
             target = result if i == len(counts) - 1 else arrays[f"partial{i}"]
-            launches.append(Launch((count,), (self.block,), (x, n, target, nothing), shared_bytes))
+            launches.append(Launch((count,), (self.block,), (x, n, target, neutral), shared_bytes))
             x, n = target, np.uint64(count)
         return launches
 
@@ -78,11 +78,11 @@ def numpy_reduction(backend: Any, task: Task, arrays: Mapping[str, np.ndarray]) 
 
 
 def cub(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], None]:
-    """CUB's device-wide reduction, which has no minimum of no elements."""
+    """Bind CUB's device-wide reduction; an empty input, which has no minimum in CUB, gives the neutral element."""
     x, result = arrays["x"], arrays["result"]
     if x.size == 0:
-        nothing = identity(task.operation.combination, task.dtype)
-        return lambda: result.fill(nothing)
+        neutral = identity(task.operation.combination, task.dtype)
+        return lambda: result.fill(neutral)
     return backend.reduction(task.operation.combination, x, result)
 
 
@@ -149,7 +149,7 @@ UFUNCS = {"sum": np.add, "minimum": np.minimum, "maximum": np.maximum}
 
 
 def identity(combination: str, dtype: str) -> np.generic:
-    """What changes no result, and is the result of no elements; a type without infinity has a last number.
+    """Return the neutral element, the result of an empty input; integer types have limits instead of infinities.
 
     >>> float(identity("minimum", "float32")), int(identity("maximum", "int32"))
     (inf, -2147483648)
@@ -161,7 +161,7 @@ def identity(combination: str, dtype: str) -> np.generic:
 
 
 def flops(task: Task) -> int:
-    """Return one combination an element, less one."""
+    """Return n - 1, the number of combinations."""
     return max(task.shape[0] - 1, 0)
 
 
@@ -171,23 +171,22 @@ def nbytes(task: Task) -> int:
 
 
 def draw_terms(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
-    """Draw whole numbers 1..8 with a random sign: no partial sum of theirs is rounded, in any order.
+    """Draw integers 1..8 with a random sign, whose partial sums are exact in any order.
 
-    So the result is checked for equality, which finds each element that was lost or taken twice; a
-    rounding bound would hide them from about 2^12 elements on. In float32, sums stay below 2^24 for
-    certain up to 2^21 elements; beyond, a partial sum of random signs would have to stray by hundreds
-    of standard deviations to reach it (2^30 elements: 2^24 is 101 of them).
+    The result is therefore checked for equality, which finds every lost or repeated element. A rounding bound would
+    hide them from about 2^12 elements on. In float32, sums cannot reach 2^24 up to 2^21 elements. Beyond, a partial sum
+    of random signs would have to deviate by at least 101 standard deviations (at 2^30 elements) to reach it.
     """
     x = np.frombuffer(rng.bytes(task.shape[0]), np.int8) >> 4  # -8..7
-    x += x >= 0  # no zero, which could be lost unseen
+    x += x >= 0  # no zero: its loss would go unnoticed
     return {"x": x.astype(task.dtype)}
 
 
-def draw_around(sign: int, rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
-    """Draw numbers on one side of zero, of which a random one is nearest to it by far: the extreme.
+def draw_one_sided(sign: int, rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
+    """Draw numbers on one side of zero; a random one, the extreme, is by far the nearest to zero.
 
-    So a zero from anywhere gives a wrong result, and so does the loss of the extreme. That of any other
-    element cannot; the same kernels find it in a sum.
+    A stray zero or the loss of the extreme gives a wrong result. The loss of another element does not; the sum, with
+    the same kernels, finds that.
     """
     if task.element.is_integer:
         x = rng.integers(2**29, 2**30, task.shape, dtype=task.dtype)
@@ -202,7 +201,7 @@ def draw_around(sign: int, rng: np.random.Generator, task: Task) -> dict[str, np
 
 
 def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:
-    """Return the judge of a computed result: it must equal NumPy's in float64, which these inputs leave exact."""
+    """Return a function that checks a result: it must equal NumPy's in float64, which is exact for these inputs."""
     combination, x = task.operation.combination, arrays["x"]
     truth = UFUNCS[combination].reduce(x, dtype=np.float64, initial=identity(combination, str(x.dtype)))
     name = f"exact {combination}, float64"
@@ -210,9 +209,9 @@ def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndar
 
 
 def arguments(task: Task, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the arguments of every kernel: input, its length, where the result goes, the result of no elements."""
-    nothing = identity(task.operation.combination, task.dtype)
-    return arrays["x"], np.uint64(task.shape[0]), arrays["result"], nothing
+    """Return the arguments of every kernel: input, its length, output, neutral element."""
+    neutral = identity(task.operation.combination, task.dtype)
+    return arrays["x"], np.uint64(task.shape[0]), arrays["result"], neutral
 
 
 def reduction(combination: str, macros: Mapping[str, Mapping[str, str]], draw: Callable[..., dict]) -> Operation:
@@ -221,11 +220,11 @@ def reduction(combination: str, macros: Mapping[str, Mapping[str, str]], draw: C
     Parameters
     ----------
     combination : {"sum", "minimum", "maximum"}
-        Its name too.
+        Also the name of the operation.
     macros : mapping
-        By device, the combination of ``a`` and ``b`` as the sources name it.
+        By device, the macros that define the combination of ``a`` and ``b``.
     draw : callable
-        Draws inputs of which every order of combinations has the same result, exactly.
+        Draws inputs whose result is exact for every order of combinations.
     """
     return Operation(
         name=combination,
@@ -246,11 +245,14 @@ def reduction(combination: str, macros: Mapping[str, Mapping[str, str]], draw: C
     )
 
 
-def written(cuda: str, c: str, operator: str) -> dict[str, dict[str, str]]:
+def combine_macros(cuda: str, c: str, operator: str) -> dict[str, dict[str, str]]:
     """Return the macros of a combination: an expression of a and b in CUDA and in C, and OpenMP's operator."""
     return {"cuda": {"COMBINE(a, b)": cuda}, "cpu": {"COMBINE(a, b)": c, "OPERATOR": operator}}
 
 
-SUM = reduction("sum", written("((a) + (b))", "((a) + (b))", "+"), draw_terms)
-MINIMUM = reduction("minimum", written("min(a, b)", "((b) < (a) ? (b) : (a))", "min"), partial(draw_around, 1))
-MAXIMUM = reduction("maximum", written("max(a, b)", "((a) < (b) ? (b) : (a))", "max"), partial(draw_around, -1))
+LESSER = combine_macros("min(a, b)", "((b) < (a) ? (b) : (a))", "min")
+GREATER = combine_macros("max(a, b)", "((a) < (b) ? (b) : (a))", "max")
+
+SUM = reduction("sum", combine_macros("((a) + (b))", "((a) + (b))", "+"), draw_terms)
+MINIMUM = reduction("minimum", LESSER, partial(draw_one_sided, 1))
+MAXIMUM = reduction("maximum", GREATER, partial(draw_one_sided, -1))

@@ -14,21 +14,21 @@ from hpcmm.operations import accuracy
 
 @dataclass(frozen=True)
 class OverVector(Geometry):
-    """Blocks of ``block`` threads over a vector, ``per_thread`` elements each; 256 threads as in 004.
+    """Blocks of ``block`` threads over a vector, ``per_thread`` elements per thread; 256 threads as in 004.
 
-    ``most_blocks`` limits the grid; 0 for no limit.
+    ``max_blocks`` limits the grid; 0 for no limit.
     """
 
     per_thread: int = 1
-    most_blocks: int = 0
+    max_blocks: int = 0
     block: int = 256
 
     def macros(self, task: Task) -> dict[str, int]:
-        return {"BLOCK": self.block, "PER_THREAD": self.per_thread, "MAX_BLOCKS": self.most_blocks}
+        return {"BLOCK": self.block, "PER_THREAD": self.per_thread, "MAX_BLOCKS": self.max_blocks}
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
         blocks = -(-task.shape[0] // (self.block * self.per_thread))
-        blocks = min(blocks, self.most_blocks or blocks)
+        blocks = min(blocks, self.max_blocks or blocks)
         return [Launch((blocks,), (self.block,), arguments(task, arrays))] if blocks else []
 
 
@@ -37,7 +37,7 @@ def numpy_add(backend: Any, task: Task, arrays: Mapping[str, np.ndarray]) -> Cal
 
 
 def cupy_add(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], None]:
-    """CuPy's own elementwise kernel: no library of the vendor adds whole vectors."""
+    """Bind CuPy's elementwise kernel: no NVIDIA library computes z = x + y."""
     return backend.addition(arrays["x"], arrays["y"], arrays["z"])
 
 
@@ -59,7 +59,7 @@ OPERANDS = (
 
 
 def flops(task: Task) -> int:
-    """Return one addition an element."""
+    """Return n, one addition per element."""
     return task.shape[0]
 
 
@@ -69,9 +69,9 @@ def nbytes(task: Task) -> int:
 
 
 def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
-    """Draw uniform x and y in [-1, 1), whose sums are rounded; integers so small that no sum overflows.
+    """Draw x and y uniform in [-1, 1), whose sums are rounded.
 
-    No sum is the least integer either, which stands for "no result" where there is no NaN.
+    Sums of integers neither overflow nor equal the minimum of the type, which marks a missing result.
     """
     if task.element.is_integer:
         return {name: rng.integers(1 - 2**30, 2**30, task.shape, dtype=task.dtype) for name in "xy"}
@@ -79,9 +79,9 @@ def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
 
 
 def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:
-    """Return the judge of a computed z: it must equal NumPy's sum at every element.
+    """Return a function that checks a computed z: it must equal NumPy's sum at every element.
 
-    A single addition is correctly rounded in IEEE arithmetic, so any two right results are equal.
+    A single addition is correctly rounded in IEEE arithmetic, so all correct results are equal.
     """
     truth = arrays["x"] + arrays["y"]
     name = f"correctly rounded sum, {truth.dtype}"
@@ -89,7 +89,7 @@ def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndar
     def judge(got: np.ndarray) -> Verdict:
         if np.array_equal(got, truth):
             return Verdict(True, 0.0, 0.0, name)
-        # in float64, as a difference of two int32 may overflow
+        # in float64, because a difference of two int32 may overflow
         return accuracy.judge(got.astype(np.float64), truth.astype(np.float64), np.zeros(()), 0.0, name)
 
     return judge

@@ -1,1 +1,1 @@
-"""The host's processor."""
+"""The host's CPU."""

@@ -19,14 +19,14 @@ from hpcmm.operations import OPERATIONS
 
 
 def as_argument(value: Any):
-    """Return an array's address, or a NumPy scalar as ctypes passes it."""
+    """Return an array's address or a NumPy scalar as a ctypes argument."""
     if isinstance(value, np.ndarray):
         return ctypes.c_void_p(value.ctypes.data)
     return np.ctypeslib.as_ctypes_type(value.dtype)(value)
 
 
 def simd_paths() -> dict[str, str]:
-    """Return the instructions that kernels choose at run time take here: of those that export ``path``."""
+    """Return the instruction set that each kernel with run-time dispatch, which exports ``path``, chooses here."""
     found = {}
     for operation in OPERATIONS.values():
         for variant in operation.ladder:
@@ -34,7 +34,7 @@ def simd_paths() -> dict[str, str]:
                 try:
                     module = module_of(Task(operation, variant, (), operation.dtypes_of(variant)[0]))
                 except DeviceError:
-                    continue  # a kernel that does not compile stops its own batch only
+                    continue  # a kernel that does not compile fails only in its own batch
                 if hasattr(module, "path"):
                     module.path.restype = ctypes.c_char_p
                     found[f"{operation.name}/{variant.name}"] = module.path().decode()
@@ -42,7 +42,7 @@ def simd_paths() -> dict[str, str]:
 
 
 class CpuBackend:
-    """Kernels on the host: its memory is the host's, so nothing is uploaded or downloaded."""
+    """The host's CPU. Its arrays are in host memory, so nothing is uploaded or downloaded."""
 
     kind = "cpu"
     in_host_memory = True
@@ -65,8 +65,7 @@ class CpuBackend:
     def copy(self, source: np.ndarray, target: np.ndarray) -> None:
         np.copyto(target, source)
 
-    # What overlaps on a GPU is done at once on a CPU: its only stream is the host's own course, and a
-    # mark in it is the time.
+    # There are no streams: work is done when the function that enqueues it returns, and a mark is the time.
 
     def stream(self) -> None:
         return None
@@ -75,10 +74,10 @@ class CpuBackend:
         return time.perf_counter()
 
     def wait(self, mark: float, stream: None = None) -> None:
-        """What the mark stands for is done."""
+        """Do nothing: the work before a mark is done."""
 
     def finish(self, mark: float) -> None:
-        """What the mark stands for is done."""
+        """Do nothing: the work before a mark is done."""
 
     def elapsed(self, first: float, last: float) -> float:
         return last - first
@@ -93,16 +92,16 @@ class CpuBackend:
         return psutil.virtual_memory().available
 
     def register(self, array: np.ndarray) -> None:
-        """Nothing is copied to a device."""
+        """Do nothing: nothing is copied to a device."""
 
     def unregister(self, array: np.ndarray) -> None:
-        """Nothing was registered."""
+        """Do nothing: nothing was registered."""
 
     def synchronize(self) -> None:
-        """Nothing runs but the host."""
+        """Do nothing: all work is done."""
 
     def prepare(self, task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[], Any]:
-        """Return what runs a task once on ``arrays``."""
+        """Return a callable that runs a task once on ``arrays``; compile its kernel."""
         if task.variant.baseline:
             return task.variant.library(self, task, arrays)
         kernel = getattr(module_of(task), task.operation.kernels, None)
@@ -111,7 +110,7 @@ class CpuBackend:
         kernel.restype = None
         arguments = [as_argument(value) for value in task.operation.arguments(task, arrays)]
         arguments.append(ctypes.c_int(self.threads))
-        kept = dict(arrays)  # the arguments are bare addresses: whoever holds the callable holds the arrays
+        kept = dict(arrays)  # keeps them alive with the callable: the arguments are bare addresses
 
         def run():
             kernel(*arguments)
@@ -123,7 +122,7 @@ class CpuBackend:
         """Do nothing: the kernels were compiled with the package."""
 
     def resources(self, task: Task, arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Return nothing: what limits the threads of a CPU is not known."""
+        """Return nothing: limits of CPU threads are unknown."""
         return {}
 
     def seconds(self, run: Callable[[], None]) -> float:
@@ -146,10 +145,10 @@ class CpuBackend:
         return {}
 
     def release(self) -> None:
-        """Nothing is kept between points."""
+        """Do nothing: no memory is kept between points."""
 
     def describe(self) -> dict[str, Any]:
-        """What provenance says of the CPU."""
+        """Return the provenance of the CPU."""
         libraries = [
             f"{each['internal_api']} {each['version']} ({each.get('architecture', 'unknown')})"
             for each in threadpoolctl.threadpool_info()

@@ -1,4 +1,4 @@
-"""C kernels as loaded modules: those of the package's build, or compiled here by the machine's C compiler."""
+"""Load C kernels from the package's build, or compile them with the machine's C compiler."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fopenmp", "-pthread")
 
 
 def module_of(task: Task) -> ctypes.CDLL:
-    """Load the compiled source of a task's variant."""
+    """Load the module of a task's variant."""
     source = kernels.source(task.operation, task.variant)
     name = f"{task.operation.name}/{source.stem}-{task.dtype}"
     return load(name, source, task.macros)
 
 
 def load(name: str, source: Path, macros: Mapping[str, Any]) -> ctypes.CDLL:
-    """Load the module ``kernels/<name>.so`` of the build, or compile the source if that has another or none.
+    """Load the module ``kernels/<name>.so`` of the build; if it is missing or outdated, compile the source.
 
     Raises
     ------
     DeviceError
-        If it can neither be found nor compiled, or not be loaded.
+        If the source cannot be compiled or the module cannot be loaded.
     """
     checksum = hashlib.sha256(source.read_bytes()).hexdigest()
     built = Path(importlib.metadata.distribution("hpcmm").locate_file(f"hpcmm/kernels/{name}.so"))
     if kernels.FOLDER in source.parents and built.exists():
-        module = opened(built, source)
+        module = open_module(built, source)
         if (ctypes.c_char * 64).in_dll(module, "source_sha256").value.decode() == checksum:
             return module
-    return opened(compiled(source, macros, checksum), source)
+    return open_module(compile_module(source, macros, checksum), source)
 
 
-def opened(path: Path, source: Path) -> ctypes.CDLL:
-    """Load a module; ``source`` is what an error names."""
+def open_module(path: Path, source: Path) -> ctypes.CDLL:
+    """Load a module; errors name ``source``."""
     try:
         return ctypes.CDLL(str(path))
-    except OSError as error:  # as when it calls a function that is nowhere
+    except OSError as error:  # for example, an undefined symbol
         raise DeviceError(f"{source.name} cannot be loaded: {error}") from error
 
 
 @functools.cache
 def compiler() -> tuple[str, str]:
-    """Return the command of the C compiler, and what it says of its version."""
+    """Return the command of the C compiler and its version; both are empty if there is none."""
     command = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or ""
     try:
         about = subprocess.run([*shlex.split(command), "--version"], capture_output=True, text=True, check=True)
@@ -67,7 +67,7 @@ def compiler() -> tuple[str, str]:
     return command, about.stdout.partition("\n")[0]
 
 
-def compiled(source: Path, macros: Mapping[str, Any], checksum: str) -> Path:
+def compile_module(source: Path, macros: Mapping[str, Any], checksum: str) -> Path:
     """Compile a source with macros into the user's cache, unless it is there already."""
     command, version = compiler()
     if not command:
@@ -85,14 +85,14 @@ def compiled(source: Path, macros: Mapping[str, Any], checksum: str) -> Path:
         done = subprocess.run(command_line, capture_output=True, text=True)
         if done.returncode:
             raise DeviceError(f"{source}: {shlex.join(command_line)} failed:\n{done.stderr.strip()}")
-        temporary.replace(target)  # several ranks may compile it at once
+        temporary.replace(target)  # atomic, because several ranks may compile it at once
     finally:
         temporary.unlink(missing_ok=True)
     return target
 
 
 def cache() -> Path:
-    """Return the folder of compiled kernels: the user's cache, or a temporary one where that cannot be written."""
+    """Return the folder of compiled kernels: the user's cache, or a temporary folder if that is not writable."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hpcmm"
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""CUDA sources as kernels, compiled by NVRTC and kept in CuPy's cache on disk."""
+"""Compile CUDA sources with NVRTC; CuPy's cache on disk keeps the kernels."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def compile_kernel(operation: Operation, variant: Variant, macros: tuple[tuple[s
     headers = hashlib.sha256(b"".join(header.read_bytes() for header in kernels.headers(source))).hexdigest()
     options = ("--std=c++17", "-lineinfo", f"-I{kernels.FOLDER}", *(f"-D{name}={value}" for name, value in macros))
     options += variant.options
-    options += (f"-DHEADERS={headers}",)  # the key of CuPy's kernel cache has the text and the options, not the headers
+    options += (f"-DHEADERS={headers}",)  # CuPy's kernel cache is keyed by text and options, without headers
     text = source.read_text()
     if not variant.architecture.endswith("a"):
         return cupy.RawModule(code=text, options=options).get_function(operation.kernels)
-    # CuPy compiles for what all GPUs of a compute capability and later ones have
+    # CuPy cannot compile for an architecture-specific target such as sm_90a
     path = cubin(text, source.name, (*options, "-ftz=true", f"-arch={variant.architecture}"))
     function = cupy.RawModule(path=str(path)).get_function(operation.kernels)
-    function.compile()  # while the file is there
+    function.compile()  # loads the file now
     return function
 
 
 def cubin(text: str, name: str, options: tuple[str, ...]) -> Path:
-    """Return the file of a compiled source in CuPy's cache folder, compiled now if it is not there."""
+    """Return the compiled file of a source in CuPy's cache folder; compile it if it is missing."""
     key = hashlib.sha256("\0".join([text, *options, str(nvrtc.getVersion())]).encode()).hexdigest()
     path = Path(cupy.cuda.compiler.get_cache_dir()) / f"hpcmm-{key}.cubin"
     if path.is_file():
@@ -60,7 +60,7 @@ def cubin(text: str, name: str, options: tuple[str, ...]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".cubin", delete=False) as file:
         file.write(code)
-    Path(file.name).replace(path)  # other processes see the whole file or none
+    Path(file.name).replace(path)  # atomic: other processes see the whole file or none
     return path
 
 
@@ -72,7 +72,7 @@ def compile_ahead(tasks: Iterable[Task], device: int) -> None:
     Parameters
     ----------
     tasks : iterable of Task
-        Baselines among them need no compilation.
+        Baselines are skipped.
     device : int
         Index of the GPU that the kernels are for.
     """

@@ -25,11 +25,11 @@ from hpcmm.backends.cuda.memory import address, copy_rows, pitched_empty
 from hpcmm.model import Prepared, Task
 
 SPIN_NANOSECONDS = 150_000
-IPC_BYTES = 2 << 20  # smaller allocations share a block of the driver's, which would be mapped as a whole
+IPC_BYTES = 2 << 20  # the driver puts smaller allocations into one block, which would be mapped as a whole
 
 
 def survey() -> dict[str, Any]:
-    """What all GPUs of this machine are, each of them tried, and how they reach each other and NCCL."""
+    """Open each GPU of this machine and describe it, its peer access and NCCL."""
     count = cupy.cuda.runtime.getDeviceCount()
     pairs = [(i, j) for i in range(count) for j in range(count) if i != j]
     try:
@@ -60,7 +60,7 @@ class CudaBackend:
         self._spin = functools.partial(self._busy, (1,), (1,), (np.uint64(SPIN_NANOSECONDS),))
         self._flush = cupy.empty(2 * self.device.attributes["L2CacheSize"], np.uint8)
         attributes = self.device.attributes
-        # Memory moves data on both edges of its clock, which comes in kHz; the width is in bits.
+        # double data rate: two transfers per clock cycle; the clock is in kHz, the width in bits
         bandwidth = 2 * attributes["MemoryClockRate"] * 1e3 * attributes["GlobalMemoryBusWidth"] / 8
         self.limits = {
             "sm_threads": attributes["MaxThreadsPerMultiProcessor"],
@@ -86,7 +86,7 @@ class CudaBackend:
             yield
         except (cupy.cuda.memory.OutOfMemoryError, cupy.cuda.runtime.CUDARuntimeError) as error:
             size, free = math.prod(shape) * np.dtype(dtype).itemsize / 2**30, self.free_bytes() / 2**30
-            raise DeviceError(f"{self.uuid} does not give {size:.3g} GiB, it has {free:.3g} free: {error}") from error
+            raise DeviceError(f"{self.uuid} cannot allocate {size:.3g} GiB, {free:.3g} are free: {error}") from error
 
     def host_empty(self, shape: tuple[int, ...], dtype: str, pinned: bool) -> np.ndarray:
         """Return host memory, page-locked or pageable."""
@@ -97,7 +97,7 @@ class CudaBackend:
         return np.frombuffer(memory, dtype, count).reshape(shape)
 
     def copy(self, source, target) -> None:
-        """Copy host to device, device to host or device to device, and wait for it."""
+        """Copy host to device, device to host or device to device, and wait until it is done."""
         if isinstance(target, np.ndarray):
             source.get(out=target, blocking=True)
         elif isinstance(source, np.ndarray):
@@ -111,24 +111,24 @@ class CudaBackend:
         return cupy.cuda.Stream(non_blocking=True)
 
     def mark(self, stream: cupy.cuda.Stream | None = None) -> cupy.cuda.Event:
-        """Mark what a stream, by default the main one, has been given so far."""
+        """Return an event after the work that a stream, by default the main one, has so far."""
         event = cupy.cuda.Event()
         event.record(stream)
         return event
 
     def wait(self, mark: cupy.cuda.Event, stream: cupy.cuda.Stream | None = None) -> None:
-        """Let a stream, by default the main one, go on only once what was marked is done."""
+        """Make a stream, by default the main one, wait for the work before a mark."""
         (stream or cupy.cuda.get_current_stream()).wait_event(mark)
 
     def finish(self, mark: cupy.cuda.Event) -> None:
-        """Let the host wait until what was marked is done."""
+        """Make the host wait for the work before a mark."""
         mark.synchronize()
 
     def elapsed(self, first: cupy.cuda.Event, last: cupy.cuda.Event) -> float:
         return cupy.cuda.get_elapsed_time(first, last) * 1e-3
 
     def copy_async(self, source, target, stream: cupy.cuda.Stream) -> None:
-        """Enqueue a copy between any two memories: of all bytes, or by rows where they lie apart."""
+        """Enqueue a copy between any two memories, by rows if an array is not contiguous."""
         runtime = cupy.cuda.runtime
         if not target.size:
             return
@@ -142,30 +142,30 @@ class CudaBackend:
         )
 
     def register(self, array: np.ndarray) -> None:
-        """Page-lock host memory that somebody else allocated."""
+        """Page-lock host memory that was allocated elsewhere."""
         cupy.cuda.runtime.hostRegister(array.ctypes.data, array.nbytes, 0)
 
     def unregister(self, array: np.ndarray) -> None:
         cupy.cuda.runtime.hostUnregister(array.ctypes.data)
 
     def free_bytes(self) -> int:
-        """Device memory that nobody has, or only this process's pool."""
+        """Return the free device memory in bytes, including free blocks of this process's pool."""
         free, _ = cupy.cuda.runtime.memGetInfo()
         return free + cupy.get_default_memory_pool().free_bytes()
 
     def shared_empty(self, shape: tuple[int, ...], dtype: str) -> cupy.ndarray:
-        """Return device memory that other processes may map: an allocation of its own."""
+        """Return device memory that other processes may map, in a separate allocation."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
         with self._allocating(shape, dtype):
             memory = cupy.cuda.Memory(max(1, -(-size // IPC_BYTES)) * IPC_BYTES)
         return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
 
     def export(self, array: cupy.ndarray) -> bytes:
-        """Return the handle by which another process of this node maps memory of ``shared_empty``."""
+        """Return the IPC handle of memory from ``shared_empty``, for other processes of this node."""
         return cupy.cuda.runtime.ipcGetMemHandle(array.data.ptr)
 
     def open_peer(self, handle: bytes, shape: tuple[int, ...], dtype: str) -> cupy.ndarray:
-        """Map another process's array; give it to ``close_peer`` in the end."""
+        """Map another process's array; ``close_peer`` unmaps it."""
         pointer = cupy.cuda.runtime.ipcOpenMemHandle(handle)
         size = max(1, math.prod(shape) * np.dtype(dtype).itemsize)
         memory = cupy.cuda.UnownedMemory(pointer, size, None, self.device.id)
@@ -189,7 +189,7 @@ class CudaBackend:
     gemm, reduction, addition = map(staticmethod, (libraries.gemm, libraries.reduction, libraries.addition))
 
     def prepare(self, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Callable[[], Any]:
-        """Return what enqueues a task once on ``arrays``, compiled and with its workspace."""
+        """Return a callable that enqueues a task once on ``arrays``; compile the kernel and allocate its workspace."""
         if task.variant.baseline:
             return task.variant.library(self, task, arrays)
         if task.variant.pitched:
@@ -218,10 +218,10 @@ class CudaBackend:
         compile_ahead(tasks, self.index)
 
     def resources(self, task: Task, arrays: Mapping[str, cupy.ndarray]) -> dict[str, float]:
-        """Return ``RESOURCES`` of a prepared task, for its first launch; nothing of a library's."""
+        """Return ``RESOURCES`` of a prepared task, for its first launch; empty for a library."""
         if task.variant.baseline:
             return {}
-        workspace = dict.fromkeys(task.geometry.workspace(task))  # the geometry needs no memory
+        workspace = dict.fromkeys(task.geometry.workspace(task))  # names without memory suffice for the geometry
         launches = task.geometry.launches(task, {**arrays, **workspace}, self.multiprocessors)
         if not launches:
             return {}
@@ -266,9 +266,9 @@ class CudaBackend:
         return self.seconds(run)
 
     def marked(self, run: Callable[[], None], number: int) -> Callable[[], None]:
-        """Return ``run`` so that a profiler sees it and nothing else, after a kernel ``spin`` of ``number`` blocks.
+        """Return ``run`` as the only code that is profiled, after a kernel ``spin`` of ``number`` blocks.
 
-        All kernels of an operation have its name; a mark's grid tells the profiler's reader whose they are.
+        All kernels of an operation have the same name; the grid of ``spin`` identifies the point in the profile.
         """
 
         def watched():
@@ -280,7 +280,7 @@ class CudaBackend:
         return dataclasses.replace(run, run=watched) if isinstance(run, Prepared) else watched
 
     def state(self) -> dict[str, float]:
-        """Clocks, temperature, power and throttle reasons of the GPU now, as far as NVML tells."""
+        """Return clocks, temperature, power and throttle reasons of the GPU now, where NVML supports them."""
         readings = {
             "sm_clock": lambda: pynvml.nvmlDeviceGetClockInfo(self._nvml, pynvml.NVML_CLOCK_SM) * 1e6,
             "memory_clock": lambda: pynvml.nvmlDeviceGetClockInfo(self._nvml, pynvml.NVML_CLOCK_MEM) * 1e6,
@@ -293,20 +293,20 @@ class CudaBackend:
             try:
                 state[name] = float(read())
             except pynvml.NVMLError:
-                continue  # a virtual GPU does not tell everything
+                continue  # a virtual GPU supports only some queries
         return state
 
     def synchronize(self) -> None:
         self.device.synchronize()
 
     def release(self) -> None:
-        """Give the memory of a finished point back to the device; raise what is wrong with it, if anything."""
+        """Free the memory of a finished point; raise an error of the device, if there is one."""
         self.device.synchronize()
         cupy.get_default_memory_pool().free_all_blocks()
         cupy.get_default_pinned_memory_pool().free_all_blocks()
 
     def describe(self) -> dict[str, Any]:
-        """What provenance says of the GPU."""
+        """Return the provenance of the GPU."""
         properties = cupy.cuda.runtime.getDeviceProperties(self.device.id)
         attributes = self.device.attributes
         return {

@@ -1,4 +1,4 @@
-"""Calls of NVIDIA's libraries through CuPy, bound to their arrays: the baselines."""
+"""Baselines: calls of NVIDIA's libraries through CuPy, bound to their arrays."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ def gemm(alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float, c: cupy.nd
             *(handle, cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_N, n, m, k),
             *(at[0], pointers[1], ldb, pointers[0], lda, at[1], pointers[2], ldc),
         )
-        return scalars, a, b, c  # held as long as the callable: cuBLAS gets bare addresses
+        return scalars, a, b, c  # keeps them alive with the callable: cuBLAS gets bare addresses
 
     return run
 
 
 def reduction(combination: str, x: cupy.ndarray, result: cupy.ndarray) -> Callable[[], None]:
-    """Bind CUB's device-wide reduction, with the memory that it needs and a copy of its result.
+    """Bind CUB's device-wide reduction, including the allocation of its workspace and the copy of its result.
 
-    It is called by name: ``cupy.sum`` may be configured to do without CUB, and ``cupy.min`` fails where CUB writes
-    to ``out``.
+    CUB is called by name: ``cupy.sum`` may be configured not to use it, and ``cupy.min`` fails if CUB writes to
+    ``out``.
     """
     operator = {"sum": cub.CUPY_CUB_SUM, "minimum": cub.CUPY_CUB_MIN, "maximum": cub.CUPY_CUB_MAX}[combination]
 
     def run():
         if cub.cub_reduction(x, operator, dtype=x.dtype, out=result) is None:
-            raise DeviceError(f"CuPy {cupy.__version__} does not pass a {combination} of {x.dtype} on to CUB")
+            raise DeviceError(f"CuPy {cupy.__version__} cannot compute the {combination} of {x.dtype} with CUB")
 
     return run
 

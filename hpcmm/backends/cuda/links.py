@@ -7,7 +7,7 @@ import os
 import cupy
 from cupy.cuda import nccl
 
-os.environ["NCCL_NVLS_ENABLE"] = "0"  # multicast over NVLink has wedged drivers; nothing here needs it
+os.environ["NCCL_NVLS_ENABLE"] = "0"  # NVLink multicast has hung drivers, and nothing here needs it
 
 
 class NcclLink:
@@ -17,7 +17,7 @@ class NcclLink:
         self.comm = nccl.NcclCommunicator(size, identity, rank)
 
     def exchange(self, receives, sends, stream: cupy.cuda.Stream) -> None:
-        """Enqueue all transfers, (rank, contiguous array) each, as one operation."""
+        """Enqueue all transfers as one group; each is a pair (rank, contiguous array)."""
         nccl.groupStart()
         for transfer, pairs in ((self.comm.recv, receives), (self.comm.send, sends)):
             for rank, array in pairs:
@@ -26,7 +26,7 @@ class NcclLink:
         nccl.groupEnd()
 
     def all_reduce(self, array: cupy.ndarray, combination: str) -> None:
-        """Enqueue the combination of all ranks' arrays in place, on the main stream."""
+        """Enqueue an in-place all-reduce of the ranks' arrays on the main stream."""
         dtype = getattr(nccl, f"NCCL_{array.dtype.name.upper()}")
         how = {"sum": nccl.NCCL_SUM, "minimum": nccl.NCCL_MIN, "maximum": nccl.NCCL_MAX}[combination]
         pointer = array.data.ptr

@@ -1,4 +1,4 @@
-"""Device memory that CuPy does not allocate by itself, and copies between memories."""
+"""Pitched device memory, which CuPy does not allocate, and copies between memories."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hpcmm.backends.base import DeviceError
 
 
 class PitchedMemory:
-    """Rows of ``width`` bytes in device memory, each from an address that suits the device (cuMemAllocPitch)."""
+    """``height`` rows of ``width`` bytes in device memory, each at an aligned address (cuMemAllocPitch)."""
 
     driver = ctypes.CDLL("libcuda.so.1")
 
@@ -34,7 +34,7 @@ class PitchedMemory:
 
 
 def pitched_empty(shape: tuple[int, int], dtype: str) -> cupy.ndarray:
-    """Return a matrix whose rows are padded as the device likes it."""
+    """Return a matrix in pitched memory, whose rows are padded to aligned addresses."""
     rows, columns = shape
     itemsize = np.dtype(dtype).itemsize
     owner = PitchedMemory(columns * itemsize, rows, itemsize)
@@ -59,4 +59,5 @@ def copy_rows(source: cupy.ndarray, target: cupy.ndarray) -> None:
 
 
 def address(array) -> int:
+    """Return the address of an array in host or device memory."""
     return array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr

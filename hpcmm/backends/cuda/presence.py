@@ -1,4 +1,4 @@
-"""Which GPUs CUDA shows this process, asked without starting CuPy."""
+"""The GPUs that this process can use, from the CUDA driver without CuPy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def count() -> int:
 
 
 def memory() -> int:
-    """Return the bytes of the GPU with the least memory; 0 without a GPU."""
+    """Return the memory in bytes of the GPU with the least memory; 0 without a GPU."""
     found = []
     for index in range(count()):
         driver = ctypes.CDLL("libcuda.so.1")
@@ -39,7 +39,7 @@ def uuids() -> list[str]:
         driver = ctypes.CDLL("libcuda.so.1")
         device, uuid = ctypes.c_int(), (ctypes.c_ubyte * 16)()
         if driver.cuDeviceGet(ctypes.byref(device), index) or driver.cuDeviceGetUuid_v2(uuid, device):
-            raise DeviceError(f"CUDA does not name GPU {index}")
+            raise DeviceError(f"CUDA returns no UUID of GPU {index}: check the driver with nvidia-smi -L")
         names.append(bytes(uuid).hex())
     return names
 
@@ -47,7 +47,7 @@ def uuids() -> list[str]:
 def missing() -> str:
     """Return why CUDA variants cannot run on this machine; empty if they can."""
     if count() == 0:
-        return "no GPU on the machine that planned"
+        return "no GPU on the machine that made the plan"
     if importlib.util.find_spec("cupy") is None:
         return "CuPy is not installed (extras cuda12 and cuda13)"
     return ""
