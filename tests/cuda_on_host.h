@@ -1,35 +1,36 @@
-// A test tool: runs one CUDA kernel, its source unchanged, on the host and watches every memory access.
+// Test tool: run one CUDA kernel, with unchanged source, on the host and check every memory access.
 //
 // A kernel's file includes this header, then the kernel, then CUDA_ON_HOST(...). With g++'s
 // -fsanitize=thread every load and store becomes a call of __tsan_read4 and the like; -fsanitize=bounds,
-// alignment, object-size calls a handler on a violation. The sanitizers' libraries are not linked: those
-// functions are the ones below, compiled once into a library with -DCUDA_ON_HOST_RUNTIME.
+// alignment, object-size calls a handler on a violation. The sanitizers' libraries are not linked: this
+// header defines those functions, compiled once into a library with -DCUDA_ON_HOST_RUNTIME.
 //
-// The threads of a block are fibers of one host thread. Each runs until its next barrier or its end, in
-// ascending, descending or random order, new for each phase between barriers; so do the blocks. Errors:
+// The threads of a block are fibers of one host thread. Each runs to its next barrier or its end. The order
+// of threads is ascending, descending or random, in each phase between barriers, and so is the order of
+// blocks. Errors:
 //   - an access outside the arrays of the launch, the shared memory and the thread's own stack;
 //   - an index past a dimension of an array with a declared size, a misaligned or null pointer;
-//   - a read of shared memory that nothing has written in this block (which is filled with 0xff: NaN, -1);
-//   - two threads at the same shared byte, one of them writing, and no barrier that orders them;
-//   - a barrier that not all threads still running reach, or that they reach at different lines;
-//   - a misaligned asynchronous copy, or one to anywhere but shared memory;
-//   - no end after very many accesses.
+//   - a read of uninitialized shared memory (each block's is filled with 0xff: NaN, -1);
+//   - a race in shared memory: two threads access a byte, one of them writes, and no barrier orders them;
+//   - a divergent barrier, which not all running threads reach, or which they reach at different lines;
+//   - a misaligned asynchronous copy, or one whose target is not shared memory;
+//   - no end after MOST_ACCESSES accesses.
 // A thread that has returned counts as present at every barrier, as on the device.
 //
 // The kernels' PTX is in hpcmm/kernels/ptx.cuh. This header defines the same functions for the CPU, and that file's
 // include guard, so that including it has no effect:
-//   cp_async                        copies at once in ascending order, when it is waited for in descending order, and
-//                                   at either time in random order
+//   cp_async                        copies at once in ascending order, at the wait in descending order, and at either
+//                                   time in random order
 //   mma_*                           synchronises the lanes of the warp; TF32 operands lose their last 13 bits, and
 //                                   float32 sums are truncated
 //   wgmma_mma_async_*               reads shared memory and completes at once: a missing wait goes unnoticed
 //   wgmma_*group, *fence*           have no effect
 //
-// What it cannot see: races in global memory and between blocks that no order here brings to light (blocks
-// run one after the other, so nothing may wait for another block); the memory model (fences do nothing);
-// a race with a reader that is not among the last two of a byte; a pointer that strays from one static
-// shared array into the next; uninitialised global memory, unless the caller fills it with NaN; inline PTX in a
-// kernel, textures; limits of registers and memory; fast-math; performance.
+// Not detected: races in global memory and between blocks that none of these orders reveals (blocks run one after
+// the other, so no block may wait for another); violations of the memory model (fences do nothing); a race with a
+// reader that is not among the last two of a byte; a pointer that runs from one static shared array into the next;
+// uninitialized global memory, unless the caller fills it with NaN. Not modelled: inline PTX in a kernel, textures,
+// limits of registers and memory, fast-math, performance.
 #pragma once
 #define _GLIBCXX_INCLUDE_NEXT_C_HEADERS  // C's math.h alone: libstdc++'s takes longer than the kernel to compile
 #include <math.h>
@@ -48,7 +49,7 @@ struct dim3 : uint3 {
 struct Array {  // an array in global memory
     uintptr_t begin, end;
 };
-struct Launch {  // what the test hands over
+struct Launch {  // parameters of a launch, from the test
     uint3 grid, block;
     int order, seed, checked;  // checked: whether reads of unwritten shared memory and races are errors
     int arrays;
@@ -63,21 +64,21 @@ const char *cuda_launch(void (*call)(void **), void **arguments, const Launch *,
 void cuda_access(const void *address, size_t size, Kind);
 uint3 cuda_index(int which) __attribute__((const));  // const: it changes between threads only
 void cuda_block_barrier(int line);
-const uint64_t *cuda_warp_exchange(unsigned mask, uint64_t value);  // the values of all lanes in the mask
+const uint64_t *cuda_warp_exchange(unsigned mask, uint64_t value);  // returns the values of all lanes in the mask
 void cuda_cp_async(void *target, const void *source, int bytes, int valid);
 void cuda_cp_async_commit_group();
 void cuda_cp_async_wait_group(int pending);
 const char *cuda_dynamic_shared();
 }
 
-#ifndef CUDA_ON_HOST_RUNTIME  // ---- what a kernel sees ----
+#ifndef CUDA_ON_HOST_RUNTIME  // ---- definitions for the kernel ----
 
-#define NOT_WATCHED __attribute__((no_sanitize("thread", "undefined")))
-#define __global__ __attribute__((noinline))  // so that it is not inlined into a caller that is not watched
+#define NOT_INSTRUMENTED __attribute__((no_sanitize("thread", "undefined")))
+#define __global__ __attribute__((noinline))  // not inlined into a caller without instrumentation
 #define __device__
 #define __host__
 #define __constant__
-#define __shared__ thread_local  // the one storage class that is static in a function and goes with extern too
+#define __shared__ thread_local  // the only storage class that is static in a function and can be extern
 #define alignas(bytes) __attribute__((aligned(bytes)))  // may follow __shared__
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(...)
@@ -110,9 +111,9 @@ inline void __syncwarp(unsigned mask = ~0u) { cuda_warp_exchange(mask, 0); }
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 inline int cuda_lane() { return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % WARP; }
-inline unsigned __activemask() { return 1u << cuda_lane(); }  // the least that the device may answer
+inline unsigned __activemask() { return 1u << cuda_lane(); }  // the minimum that a device may return
 
-template <class T> NOT_WATCHED T cuda_shuffle(unsigned mask, T value, int source)
+template <class T> NOT_INSTRUMENTED T cuda_shuffle(unsigned mask, T value, int source)
 {
     uint64_t bits = 0;
     memcpy(&bits, &value, sizeof value);
@@ -138,7 +139,7 @@ template <class T> T __shfl_xor_sync(unsigned mask, T value, int lanes, int widt
     const int lane = cuda_lane(), source = lane ^ lanes;
     return cuda_shuffle(mask, value, (source & -width) <= (lane & -width) ? source : lane);
 }
-NOT_WATCHED inline unsigned __ballot_sync(unsigned mask, int predicate)
+NOT_INSTRUMENTED inline unsigned __ballot_sync(unsigned mask, int predicate)
 {
     unsigned ballot = 0;
     const uint64_t *values = cuda_warp_exchange(mask, predicate != 0);
@@ -149,7 +150,7 @@ NOT_WATCHED inline unsigned __ballot_sync(unsigned mask, int predicate)
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
 
-#define PTX_CUH  // what follows replaces the functions of ptx.cuh
+#define PTX_CUH  // the following functions replace those of ptx.cuh
 
 template <int BYTES> void cp_async(void *target, const void *source, int valid = BYTES)
 {
@@ -163,7 +164,7 @@ template <class T> struct CudaFragments {
     T a[4], b[2];
 };
 template <class T, class F>
-NOT_WATCHED void cuda_mma(T (&c)[4], const T (&a)[4], const T (&b)[2], F add)
+NOT_INSTRUMENTED void cuda_mma(T (&c)[4], const T (&a)[4], const T (&b)[2], F add)
 {
     const CudaFragments<T> own = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
     const uint64_t *const lanes = cuda_warp_exchange(~0u, (uintptr_t)&own);
@@ -176,19 +177,19 @@ NOT_WATCHED void cuda_mma(T (&c)[4], const T (&a)[4], const T (&b)[2], F add)
         }
         c[i] = add(c[i], row, column);
     }
-    cuda_warp_exchange(~0u, 0);  // a lane's own fragments stay until all have read them
+    cuda_warp_exchange(~0u, 0);  // keeps a lane's fragments until all lanes have read them
 }
 inline void mma_m16n8k8_f64(double (&c)[4], const double (&a)[4], const double (&b)[2])
 {
-    cuda_mma(c, a, b, [](double sum, const double *row, const double *column) NOT_WATCHED {
+    cuda_mma(c, a, b, [](double sum, const double *row, const double *column) NOT_INSTRUMENTED {
         for (int p = 0; p < 8; ++p)
             sum = ::fma(row[p], column[p], sum);
         return sum;
     });
 }
-NOT_WATCHED inline float cuda_sum_tf32(float start, const float *row, const float *column)
+NOT_INSTRUMENTED inline float cuda_sum_tf32(float start, const float *row, const float *column)
 {
-    const auto tf32 = [](float x) NOT_WATCHED { return (double)__uint_as_float(__float_as_uint(x) & ~0x1fffu); };
+    const auto tf32 = [](float x) NOT_INSTRUMENTED { return (double)__uint_as_float(__float_as_uint(x) & ~0x1fffu); };
     double sum = start;
     for (int p = 0; p < 8; ++p)
         sum += tf32(row[p]) * tf32(column[p]);
@@ -202,8 +203,8 @@ inline void mma_m16n8k8_tf32(float (&c)[4], const float (&a)[4], const float (&b
 
 // A warp's 16 rows of a warpgroup's product. B is read at its matrix descriptor, without a swizzle.
 inline size_t __cvta_generic_to_shared(const void *p) { return (const char *)p - cuda_dynamic_shared(); }
-NOT_WATCHED inline void wgmma_mma_async_m64n128k8_tf32(float (&c)[16][4], const float (&a)[4], unsigned long long b,
-                                                       bool scale_d)
+NOT_INSTRUMENTED inline void wgmma_mma_async_m64n128k8_tf32(float (&c)[16][4], const float (&a)[4],
+                                                            unsigned long long b, bool scale_d)
 {
     float rows[2][8];
     const uint64_t *const lanes = cuda_warp_exchange(~0u, (uintptr_t)&a);
@@ -212,7 +213,7 @@ NOT_WATCHED inline void wgmma_mma_async_m64n128k8_tf32(float (&c)[16][4], const 
         for (int i = 0; i < 2; ++i)
             rows[i][p] = ((const float *)lanes[g * 4 + p % 4])[p / 4 * 2 + i];
     cuda_warp_exchange(~0u, 0);
-    const auto bytes = [b](int field) NOT_WATCHED { return (b >> field & 0x3fff) * 16; };
+    const auto bytes = [b](int field) NOT_INSTRUMENTED { return (b >> field & 0x3fff) * 16; };
     for (int j = 0; j < 16; ++j)
         for (int side = 0; side < 2; ++side) {
             float column[8];
@@ -231,14 +232,14 @@ inline void wgmma_commit_group() {}
 template <int PENDING> void wgmma_wait_group(float (&)[16][4]) {}
 inline void fence_proxy_async() {}
 
-template <class T, class F> NOT_WATCHED T cuda_atomic(T *p, F change)
+template <class T, class F> NOT_INSTRUMENTED T cuda_atomic(T *p, F change)
 {
     cuda_access(p, sizeof(T), ATOMIC);
     const T old = *p;
     *p = change(old);
     return old;
 }
-template <class T> struct Plain { using type = T; };  // lets the address alone decide T
+template <class T> struct Plain { using type = T; };  // T is deduced from the address alone
 template <class T> using Value = typename Plain<T>::type;
 template <class T> T atomicAdd(T *p, Value<T> v) { return cuda_atomic(p, [=](T old) { return old + v; }); }
 template <class T> T atomicMin(T *p, Value<T> v) { return cuda_atomic(p, [=](T old) { return min(old, v); }); }
@@ -253,32 +254,32 @@ inline unsigned atomicInc(unsigned *p, unsigned last)
     return cuda_atomic(p, [=](unsigned old) { return old >= last ? 0 : old + 1; });
 }
 
-// Call a kernel with arguments that are given by their addresses, as cuLaunchKernel does.
+// Call a kernel with the addresses of its arguments, as cuLaunchKernel does.
 template <class... P> struct Call {
-    NOT_WATCHED Call(void (*kernel)(P...), P... arguments) { kernel(arguments...); }
+    NOT_INSTRUMENTED Call(void (*kernel)(P...), P... arguments) { kernel(arguments...); }
 };
-template <class... P> NOT_WATCHED void cuda_call(void (*kernel)(P...), void **arguments)
+template <class... P> NOT_INSTRUMENTED void cuda_call(void (*kernel)(P...), void **arguments)
 {
     Call<P...>{kernel, *(P *)*arguments++...};  // braces keep the order
 }
-template <class... P> NOT_WATCHED int cuda_sizes(void (*)(P...), int *sizes)
+template <class... P> NOT_INSTRUMENTED int cuda_sizes(void (*)(P...), int *sizes)
 {
     ((*sizes++ = sizeof(P)), ...);
     return sizeof...(P);
 }
-thread_local char cuda_any_shared;  // tells the runtime where this library's shared memory is
+thread_local char cuda_any_shared;  // its address locates this library's shared memory
 
-// After the kernel's source; `dynamic` is its extern __shared__ array or nullptr.
+// Follows the kernel's source; `dynamic` is its extern __shared__ array or nullptr.
 #define CUDA_ON_HOST(kernel, dynamic)                                                                        \
     extern "C" int parameter_sizes(int *sizes) { return cuda_sizes(kernel, sizes); }                         \
-    extern "C" NOT_WATCHED const char *launch(void **arguments, const Launch *launch)                        \
+    extern "C" NOT_INSTRUMENTED const char *launch(void **arguments, const Launch *launch)                   \
     {                                                                                                        \
         cuda_any_shared = 0;                                                                                 \
-        void (*const call)(void **) = [](void **each) NOT_WATCHED { cuda_call(kernel, each); };              \
+        void (*const call)(void **) = [](void **each) NOT_INSTRUMENTED { cuda_call(kernel, each); };         \
         return cuda_launch(call, arguments, launch, &cuda_any_shared, (char *)dynamic);                      \
     }
 
-#else  // ---- what runs it ----
+#else  // ---- runtime ----
 
 #include <link.h>
 #include <setjmp.h>
@@ -294,32 +295,32 @@ constexpr size_t STACK = 64 * 1024, MARGIN = 1 << 20;
 constexpr long MOST_ACCESSES = 1L << 26;
 
 enum State { READY, AT_BLOCK_BARRIER, AT_WARP_BARRIER, RETURNED };
-struct Copy {  // an asynchronous one that is under way
+struct Copy {  // a pending asynchronous copy
     char *target;
     const char *source;
     int bytes, valid, group;
 };
 struct Thread {
     State state;
-    int line;           // of the block barrier it waits at
-    unsigned mask;      // of the warp barrier it waits at
-    uint64_t value;     // what it offers the warp
+    int line;           // line of the block barrier it waits at
+    unsigned mask;      // mask of the warp barrier it waits at
+    uint64_t value;     // its value in a warp exchange
     uint64_t got[WARP];
-    unsigned seen[WARP];  // up to when it knows what each lane of its warp has done
+    unsigned seen[WARP];  // time up to which the accesses of each lane of its warp are ordered before its own
     Copy copy[MOST_COPIES];
-    int copies, group;  // group: the one that is being made up
+    int copies, group;  // group: number of the open commit group
     bool has_stack;
     ucontext_t start;
     jmp_buf here;
 };
-struct Byte {  // of shared memory: its last write and its last reads by two threads, with their times
+struct Byte {  // a byte of shared memory: its last write and its last reads by two threads, with their times
     unsigned written, read, other_read;
     short writer, reader, other_reader;
     bool atomic;
 };
 
 Thread thread[MOST_THREADS];
-int threads, current = -1;  // current: no thread of a kernel runs
+int threads, current = -1;  // current: -1 while no thread of a kernel runs
 jmp_buf scheduler;
 char *stacks;
 uint3 index_of[4];  // threadIdx, blockIdx, blockDim, gridDim
@@ -376,7 +377,7 @@ void fiber()
         call_kernel(kernel_arguments);
 }
 
-// Run thread i until it waits. makecontext starts a fiber; _setjmp and _longjmp, which make no system call, switch.
+// Run thread i until it waits. makecontext starts a fiber; _setjmp and _longjmp switch fibers without system calls.
 __attribute__((noinline)) void resume(int i)
 {
     Thread &t = thread[current = i];
@@ -395,7 +396,7 @@ __attribute__((noinline)) void resume(int i)
     current = -1;
 }
 
-// Release all threads, if all that still run wait, and in the same line.
+// Release all threads if all running threads wait at the same line.
 bool release_block()
 {
     int first = -1;
@@ -417,7 +418,7 @@ bool release_block()
     return first >= 0;
 }
 
-// Release thread i and those in its mask, if all of them that still run wait with the same mask.
+// Release thread i and the lanes in its mask if all of them that have not returned wait with the same mask.
 bool release_warp(int i)
 {
     const unsigned mask = thread[i].mask;
@@ -447,7 +448,7 @@ bool release_warp(int i)
     return true;
 }
 
-// Returns whether nothing was found.
+// Return true if no error was found.
 bool run_block()
 {
     static int order[MOST_THREADS];
@@ -480,7 +481,7 @@ int find_library(dl_phdr_info *library, size_t, void *marker)
     for (int i = 0; i < library->dlpi_phnum; ++i) {
         const ElfW(Phdr) &part = library->dlpi_phdr[i];
         const uintptr_t begin = library->dlpi_addr + part.p_vaddr;
-        if (part.p_type == PT_LOAD)  // they ascend
+        if (part.p_type == PT_LOAD)  // in ascending order
             globals_begin = begin < globals_begin ? begin : globals_begin, globals_end = begin + part.p_memsz;
         if (part.p_type == PT_TLS && library->dlpi_tls_data)
             shared_begin = (char *)library->dlpi_tls_data, shared_end = shared_begin + part.p_memsz;
@@ -488,7 +489,7 @@ int find_library(dl_phdr_info *library, size_t, void *marker)
     return shared_begin && shared_begin <= marker && marker < shared_end;
 }
 
-// Whether the current thread knows of what `by` did at a time.
+// Whether an access by thread `by` at time `when` is ordered before the current thread.
 bool ordered(unsigned when, int by)
 {
     return by == current || when < block_barrier ||
@@ -641,14 +642,14 @@ const char *cuda_launch(void (*call)(void **), void **arguments, const Launch *l
         index_of[1] = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
         if (!run_block()) {
             for (Thread &t : thread)
-                t.has_stack = false;  // what the threads were at is dropped
+                t.has_stack = false;  // discards the state of the threads
             return message;
         }
     }
     return nullptr;
 }
 
-// What g++ calls on each access ...
+// Hooks that g++ calls on each access ...
 #define CUDA_HOOKS(bytes)                                                      \
     void __tsan_read##bytes(uintptr_t address) { access(address, bytes, READ); } \
     void __tsan_write##bytes(uintptr_t address) { access(address, bytes, WRITE); }
@@ -663,12 +664,12 @@ void __tsan_init() {}
 void __tsan_func_entry(void *) {}
 void __tsan_func_exit() {}
 
-// ... and on a violation that its bounds, alignment and object-size checks find
+// ... and handlers of violations of its bounds, alignment and object-size checks
 struct Place {
     const char *file;
     unsigned line, column;
     const void *type;
-    unsigned char log_alignment;  // of a type mismatch only
+    unsigned char log_alignment;  // for type mismatches only
 };
 void __ubsan_handle_out_of_bounds(const Place *place, intptr_t index)
 {

@@ -1,4 +1,4 @@
-/* Drop an array from all CPU caches, so that the next kernel finds it in memory ("cold"). */
+/* Flush an array from all CPU caches, so that the next kernel reads it from memory ("cold"). */
 #include <stddef.h>
 #include <stdint.h>
 #if defined(__x86_64__)
@@ -7,7 +7,7 @@
 
 enum { LINE = 64 };
 
-/* Returns 0 where this processor offers no way to do it. */
+/* Returns 0 if this processor has no instruction for it. */
 int evict(const void *array, size_t bytes)
 {
     const uintptr_t first = (uintptr_t)array & ~(uintptr_t)(LINE - 1), end = (uintptr_t)array + bytes;

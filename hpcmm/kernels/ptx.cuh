@@ -71,14 +71,14 @@ __device__ inline void mma_m16n8k8_tf32(float (&c)[4], const float (&a)[4], cons
           "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
 }
 
-// ---- tensor cores: products of a warpgroup, compute capability 9.0 alone ----
+// ---- tensor cores: products of a warpgroup, compute capability 9.0 only ----
 
 #define FOUR(j) "+f"(c[j][0]), "+f"(c[j][1]), "+f"(c[j][2]), "+f"(c[j][3])
 #define ACCUMULATORS                                                                                                 \
     FOUR(0), FOUR(1), FOUR(2), FOUR(3), FOUR(4), FOUR(5), FOUR(6), FOUR(7), FOUR(8), FOUR(9), FOUR(10), FOUR(11),    \
         FOUR(12), FOUR(13), FOUR(14), FOUR(15)
 
-// Order earlier accesses to registers and shared memory before the products that follow.
+// Order earlier accesses to registers and shared memory before the following products.
 __device__ inline void wgmma_fence()
 {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -115,8 +115,8 @@ __device__ inline void wgmma_commit_group()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Wait until at most PENDING of this warpgroup's latest groups are incomplete. c names the sums of those that are
-// complete then, so that the compiler does not read them earlier.
+// Wait until at most PENDING of this warpgroup's latest groups are incomplete. c is an operand so that the compiler
+// does not read the sums earlier.
 template <int PENDING> __device__ void wgmma_wait_group(float (&c)[16][4])
 {
     asm volatile("wgmma.wait_group.sync.aligned %64;" : ACCUMULATORS : "n"(PENDING) : "memory");
@@ -143,9 +143,9 @@ __device__ inline float4 ld_shared_v4(unsigned address)
     return x;
 }
 
-// ---- barriers of part of a block ----
+// ---- named barriers ----
 
-// Wait until `threads` threads of the block have arrived at barrier `id`, of which 0 is that of __syncthreads().
+// Wait until `threads` threads of the block have arrived at barrier `id`. Barrier 0 is that of __syncthreads().
 __device__ inline void barrier_sync(int id, int threads)
 {
     asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
@@ -161,7 +161,7 @@ __device__ inline void prefetch_global(const void *address)
 
 // ---- clusters and distributed shared memory, compute capability 9.0 ----
 
-// Arrive at the barrier of all threads of the cluster; accesses before are visible to the others behind their wait.
+// Arrive at the barrier of the cluster. Earlier accesses are visible to the other threads after their wait.
 __device__ inline void barrier_cluster_arrive()
 {
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
@@ -172,7 +172,7 @@ __device__ inline void barrier_cluster_wait()
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// The address, in the window of shared memory of the cluster, of what lies at `address` in the block of rank `rank`.
+// Map an address of shared memory to the block of rank `rank`, as an address in the cluster's shared-memory window.
 __device__ inline unsigned mapa(const void *address, int rank)
 {
     unsigned remote;
@@ -180,7 +180,7 @@ __device__ inline unsigned mapa(const void *address, int rank)
     return remote;
 }
 
-// Store to shared memory of a block of the cluster.
+// Store to the shared memory of any block of the cluster.
 __device__ inline void st_shared_cluster(unsigned address, float x)
 {
     asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
@@ -191,7 +191,7 @@ __device__ inline void st_shared_cluster(unsigned address, double x)
     asm volatile("st.shared::cluster.f64 [%0], %1;" ::"r"(address), "d"(x) : "memory");
 }
 
-// 16 bytes.
+// The same for 16 bytes.
 __device__ inline void st_shared_cluster_v4(unsigned address, const float4 &x)
 {
     asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w)

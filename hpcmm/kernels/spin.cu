@@ -1,5 +1,5 @@
-// Keep the stream busy, so that the launches to be timed are queued before the first of them starts
-// and the time between the events holds no launch latency of the host.
+// Keep the stream busy until all timed launches are queued, so that the time between the events includes no launch
+// latency of the host.
 
 extern "C" __global__ void spin(unsigned long long nanoseconds)
 {

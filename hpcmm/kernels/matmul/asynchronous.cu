@@ -2,8 +2,8 @@
 //
 // Compared with warp_tiled:
 //   - cp.async copies from global to shared memory without passing through registers. The ring holds STAGES tiles: one
-//     is multiplied while the next ones arrive, and one barrier a tile suffices. A is transposed on the way, one
-//     element at a time: cp.async copies as little as 4 or 8 bytes.
+//     is multiplied while the next ones arrive, and one barrier per tile suffices. A is transposed by the copies, which
+//     take one element each: cp.async copies as little as 4 or 8 bytes.
 //   - Fragments are double buffered: those of step p + 1 are loaded from shared memory while step p multiplies.
 //   - Addresses are incremented, not recomputed, and bounds checks are few: most of the remaining instructions are
 //     arithmetic. Rows of A past the end are copies of the last row, because their sums are never stored. cp.async
@@ -16,7 +16,7 @@ constexpr int WIDTH = 16 / sizeof(REAL);        // elements in 16 bytes
 constexpr int SIDE = 8;                         // a thread computes SIDE x SIDE elements of C
 constexpr int LANE_ROWS = 8, LANE_COLUMNS = 4;  // how the lanes of a warp cover its tile
 constexpr int WARP_ROWS = LANE_ROWS * SIDE, WARP_COLUMNS = LANE_COLUMNS * SIDE;
-constexpr int PITCH = ROWS + WIDTH;  // of a column of A in shared memory: a warp's copies have no bank conflicts
+constexpr int PITCH = ROWS + WIDTH;  // of A's columns in shared memory, padded against bank conflicts of copies
 constexpr int STAGE = DEPTH * (PITCH + COLUMNS);  // elements of a stage: a tile of A by columns, then one of B by rows
 constexpr int A_STEP = BLOCK / DEPTH, B_STEP = BLOCK * WIDTH / COLUMNS;  // rows that the block copies at once
 static_assert(ROWS * COLUMNS == BLOCK * SIDE * SIDE, "a block's threads cover its tile of C");
@@ -57,8 +57,8 @@ struct Loader {
         this->ring_b = ring_b + t * WIDTH;
     }
 
-    // Start the copies of the next tile, which are one group; past the end of k it is all zeros. `rows` has the offsets
-    // of this thread's rows of A; as a member, the array would delay the promotion of the others to registers.
+    // Start the copies of the next tile as one commit group; past the end of k the tile is zero. `rows` has the offsets
+    // of this thread's rows of A. As a member, the array would delay the promotion of the other members to registers.
     __device__ void load(const size_t (&rows)[ROWS / A_STEP])
     {
         const int bytes = start + a_column < k ? sizeof(REAL) : 0;
@@ -89,7 +89,7 @@ struct Loader {
 struct Fragments {
     Vector a[SIDE / WIDTH], b[SIDE / WIDTH];
 
-    // Load those of step p from shared memory; tile_a and tile_b are this thread's first elements of the tiles.
+    // Load the operands of step p from shared memory; tile_a and tile_b are this thread's first elements of the tiles.
     __device__ void load(const REAL *tile_a, const REAL *tile_b, int p)
     {
 #pragma unroll
@@ -136,8 +136,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
     extern __shared__ __align__(16) unsigned char shared[];
     REAL *const ring_a = (REAL *)shared, *const ring_b = ring_a + DEPTH * PITCH;
     const int t = threadIdx.x, lane = t % 32, warp = t / 32;
-    // Neighbouring lanes read the same words of A, and lanes two apart the same words of B: half a warp then needs one
-    // pass through shared memory for its 16 bytes a lane, not two.
+    // Neighbouring lanes read the same words of A, and lanes two apart the same words of B: half a warp then loads its
+    // 16 bytes per lane in one wavefront of shared memory, not two.
     const int lane_row = lane / 8 * 2 + lane % 2, lane_column = lane / 2 % 4;
     const int y = warp / (COLUMNS / WARP_COLUMNS) * WARP_ROWS + lane_row * WIDTH;
     const int x = warp % (COLUMNS / WARP_COLUMNS) * WARP_COLUMNS + lane_column * WIDTH;
@@ -153,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
         loader.load(rows);
 
     REAL sums[SIDE][SIDE] = {};
-    Fragments fragments[2];  // of this step and of the next
+    Fragments fragments[2];  // double buffer: this step and the next
     const REAL *tile_a = ring_a + y, *tile_b = ring_b + x;
     cp_async_wait_group<STAGES - 2>();
     __syncthreads();

@@ -2,12 +2,12 @@
 
    What changes: SUMS vectors of a row of C are summed in registers while k runs. Each step multiplies
    one element of A with SUMS vectors of a row of B.
-   Why it is faster: one instruction does 4, 8 or 16 multiply-adds, several are under way at once, and
-   rows of B are read along instead of down a column. The same columns of B serve all rows of C in turn
-   and stay in the cache meanwhile.
-   Which instructions: AVX-512, or AVX2 with FMA, asked of the processor at run time, so that an older one
-   never meets them; NEON on 64-bit Arm; plain C elsewhere, and for the columns that fill no vectors.
-   Limit: each vector of B is loaded for one multiply-add only, so the loads set the pace.
+   Why it is faster: one instruction does 4, 8 or 16 multiply-adds, several are in flight at once, and B
+   is read along its rows instead of down its columns. The same columns of B are used for all rows of C
+   and stay in the cache.
+   Instruction sets: AVX-512, or AVX2 with FMA, if the processor supports it at run time; NEON on 64-bit
+   Arm; plain C elsewhere, and for the tail of columns that fill no vectors.
+   Limit: each vector of B is loaded for one multiply-add only, so load throughput is the bottleneck.
    Source: 000. */
 #include <stddef.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 
 enum { SUMS = 4 };
 
-/* Names of intrinsics end in the element type; JOIN puts them together for REAL. */
+/* Names of intrinsics end in the element type; JOIN composes them for REAL. */
 #define JOIN(a, b) JOIN_EXPANDED(a, b)
 #define JOIN_EXPANDED(a, b) a##b
 #define ps_or_pd JOIN(ps_or_pd_, REAL)
@@ -41,7 +41,7 @@ static void portable(int m, int n, int k, REAL alpha, const REAL *A, int lda, co
         }
 }
 
-/* The loops are the same for all instruction sets; what differs are the vector and five intrinsics. */
+/* The loops are the same for all instruction sets; only the vector type and five intrinsics differ. */
 #define DEFINE_PATH(isa, instructions, vector, broadcast, load, store, multiply, multiply_add)                      \
     instructions static void isa(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb,   \
                                  REAL beta, REAL *C, int ldc)                                                       \
@@ -97,8 +97,8 @@ struct path {
                     int ldc);
 };
 
-/* The best path that this processor can run, or the one that HPCMM_SIMD names, for tests and comparisons:
-   the portable one if the processor cannot run it. */
+/* Return the best path that this processor supports, or the one that HPCMM_SIMD names, for tests and
+   comparisons; the portable one if the processor does not support it. */
 static struct path choose(void)
 {
     const char *wanted = getenv("HPCMM_SIMD");

@@ -1,9 +1,9 @@
 // Matrix product, GPU rung: a warp always takes 32 neighbouring columns of one row.
 //
-// Whatever the width of the tile of C, threads are dealt out by warps: lane 0 to 31 read 32
-// consecutive elements of B in one transaction of 128 bytes (float32) and write 32 of C, and the
-// element of A is one for the whole warp. A square block of 8 or 16 covers only parts of such
-// transactions. Limit: as the naive rung, two loads for each multiply-add.
+// For any width of the tile of C, lanes 0 to 31 of a warp read 32 consecutive elements of B in one
+// transaction of 128 bytes (float32) and write 32 of C; all lanes read the same element of A. A square
+// block of width 8 or 16 uses only parts of such transactions. Limit: as in the naive rung, two loads
+// per multiply-add.
 // Source: 000, 004 unit 4.
 
 extern "C" __global__ void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb,

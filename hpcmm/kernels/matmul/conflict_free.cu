@@ -1,9 +1,8 @@
 // Matrix product, GPU rung: tiles stored by columns again, but each row padded by one element.
 //
-// Everything is as in bank_conflict but the length of a row in shared memory, TILE + 1 words. A
-// column then has a stride that shares no factor with the 32 banks, so the 32 elements that a warp
-// touches lie in 32 banks and one access is one again. Row order, as in tiled_padded, does without
-// the padding.
+// As bank_conflict, but a row in shared memory has TILE + 1 words. The stride of a column then has no
+// common factor with the 32 banks, so the 32 elements that a warp accesses are in 32 banks, and there
+// are no conflicts. Tiles stored by rows, as in tiled_padded, need no padding.
 // Source: 000, 001.
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)

@@ -1,9 +1,9 @@
 // How the blocks of a persistent kernel divide the tiles of C and their terms (stream-K; Osama, Merrill, Cecka, Garland
-// and Owens, PPoPP 2023), and how the parts of a tile become one.
+// and Owens, PPoPP 2023).
 #ifndef DIVISION_CUH
 #define DIVISION_CUH
 
-// Steps `from` to `to` of a tile of C. There is none where `to` is not after `from`.
+// Steps `from` to `to`, of DEPTH terms each, of a tile of C; empty if `to` is not greater than `from`.
 struct Piece {
     int tile, from, to;
 };
@@ -12,30 +12,30 @@ struct Piece {
 struct Division {
     int tiles, steps;
 
-    // Full waves: one whole tile per block. What is left, none or one to two tiles per block, is divided step by step.
-    __device__ int rounds() const
+    // Full waves: one tile per block. The remaining tiles, none or between one and two per block, are divided by steps.
+    __device__ int waves() const
     {
         const int blocks = gridDim.x;
         return tiles % blocks == 0 ? tiles / blocks : max(0, tiles / blocks - 1);
     }
-    __device__ long long left() const
+    __device__ long long remaining_steps() const
     {
-        return (long long)(tiles - rounds() * (int)gridDim.x) * steps;
+        return (long long)(tiles - waves() * (int)gridDim.x) * steps;
     }
-    // The first of the steps left that a block has.
+    // The first of the remaining steps that a block computes.
     __device__ long long first_step(int block) const
     {
-        return left() * block / gridDim.x;
+        return remaining_steps() * block / gridDim.x;
     }
-    // The block that has one of the steps left.
+    // The block that computes one of the remaining steps.
     __device__ int block_of(long long step) const
     {
-        return ((step + 1) * gridDim.x - 1) / left();
+        return ((step + 1) * gridDim.x - 1) / remaining_steps();
     }
     // This block's i-th piece.
     __device__ Piece piece(int i) const
     {
-        const int block = blockIdx.x, blocks = gridDim.x, whole = rounds();
+        const int block = blockIdx.x, blocks = gridDim.x, whole = waves();
         if (i < whole)
             return {i * blocks + block, 0, steps};
         const long long first = first_step(block), end = first_step(block + 1);

@@ -1,14 +1,14 @@
-// A tile of C by the FMA units, in float32: the main loop of split_k and stream_k_fma.
+// A tile of C on the FMA units, in float32: the mainloop of split_k and stream_k_fma.
 //
-// The block's warps form SLICES groups. Each group has the whole tile of ROWS x COLUMNS, but only every SLICES-th of the
-// stages of DEPTH terms, and a ring of STAGES of its own in shared memory: groups do not wait for each other.
-// A thread has HIGH x WIDE elements of the tile, a warp LANE_ROWS x (32 / LANE_ROWS) threads.
+// The block's warps form SLICES groups (slices). Each slice computes the whole tile of ROWS x COLUMNS, but only every
+// SLICES-th stage of DEPTH terms. It has its own ring of STAGES stages in shared memory, so slices do not wait for each
+// other. A thread computes HIGH x WIDE elements of the tile; a warp has LANE_ROWS x (32 / LANE_ROWS) threads.
 //
-// What is behind the order of things here: an FFMA reads three registers, and the register file of a quarter of an SM
-// delivers two a cycle, one of each parity. So each FFMA must find one operand in the reuse cache, which holds what the
-// instruction before read in the same place, and the other two in registers of different parity. That takes a walk
-// through the thread's elements in which only one operand changes at a time, along a row of B with its mixed
-// parities. The compiler keeps it if told --ptxas-options=-O1; at -O3 it reorders the products.
+// The register banks determine the order of products. An FFMA reads three registers, and the register file of a quarter
+// of an SM delivers two per cycle, one of each parity. So each FFMA must find one operand in the reuse cache, which
+// holds the operands of the previous instruction in the same position, and the other two in registers of different
+// parity. The serpentine order achieves that: only one operand changes at a time, along a row of B with its mixed
+// parities. The compiler keeps this order with --ptxas-options=-O1; at -O3 it reorders the products.
 #ifndef FMA_TILE_CUH
 #define FMA_TILE_CUH
 
@@ -23,43 +23,43 @@ constexpr __device__ int common_divisor(int a, int b)
     return b == 0 ? a : common_divisor(b, a % b);
 }
 
-template <int E> struct Tile {  // E: elements of an asynchronous copy, 4 where all are aligned, else 1
+template <int E> struct Tile {  // E: elements per asynchronous copy, 4 if all are aligned, else 1
     static constexpr int LANE_COLUMNS = 32 / LANE_ROWS;
     static constexpr int WARP_ROWS = LANE_ROWS * HIGH, WARP_COLUMNS = LANE_COLUMNS * WIDE;
-    static constexpr int THREADS = BLOCK / SLICES;                           // of a slice
-    static constexpr int STAGE = (ROWS + COLUMNS) * DEPTH;                   // A by rows of DEPTH, then B by rows of COLUMNS
+    static constexpr int THREADS = BLOCK / SLICES;                           // threads of a slice
+    static constexpr int STAGE = (ROWS + COLUMNS) * DEPTH;                   // rows of A, then rows of B
     static constexpr int A_STEP = THREADS * E / DEPTH;                       // rows of A copied at once
     static constexpr int ACROSS = common_divisor(THREADS, COLUMNS / E);      // threads that copy a row of B
     static constexpr int B_STEP = THREADS / ACROSS, C_STEP = ACROSS * E;     // rows and columns of B copied at once
-    static constexpr int FRAGMENTS = HIGH * WIDE / 4;                        // of 4 neighbouring elements of C
+    static constexpr int FRAGMENTS = HIGH * WIDE / 4;                        // vectors of 4 neighbours in C
     static_assert(ROWS * COLUMNS == THREADS * HIGH * WIDE, "a slice's threads cover the tile");
     static_assert(ROWS % A_STEP == 0 && DEPTH % B_STEP == 0 && COLUMNS % C_STEP == 0, "copies cover a stage");
     static_assert(PART % 4 == 0 && DEPTH % PART == 0 && DEPTH <= 32 && WIDE % 4 == 0, "as the loops below are written");
 
-    // Groups of 4 terms of a row of A are in an order that depends on the row: lanes that read the same group of
-    // several rows at a time find them in different banks.
+    // The order of the groups of 4 terms in a row of A depends on the row, so that lanes that read the same group of
+    // different rows access different banks.
     static __device__ constexpr int swizzle(int row)
     {
         return row / (32 / DEPTH) % (DEPTH / 4);
     }
 
-    float *ring;               // of this slice
+    float *ring;               // ring of this slice
     unsigned ring_address;
-    const float *a, *b;        // what this thread copies first of the next stage
+    const float *a, *b;        // first elements of the next stage that this thread copies
     int lda, ldb;
-    int terms, rows, columns;  // from there to the ends
-    int filled;                // the stage that is filled next, in elements
-    unsigned slot, at_a, at_b; // that which is read next, and what of it, in bytes
-    int x, y;                  // the thread's first element of the tile
+    int terms, rows, columns;  // distances from there to the ends
+    int filled;                // offset of the stage to fill next, in elements
+    unsigned slot, at_a, at_b; // offset of the stage to read, and addresses in it, in bytes
+    int x, y;                  // position of this thread's first element in the tile
     float sums[HIGH][WIDE];
     float4 part_a[HIGH];      // 4 terms of each row
-    float part_b[2][WIDE];    // a term and the next
+    float part_b[2][WIDE];    // double buffer: this term and the next
 
     __device__ Tile(float *shared, int lda, int ldb) : lda(lda), ldb(ldb)
     {
         const int lane = threadIdx.x % 32, warp = threadIdx.x % THREADS / 32;
-        // Lanes that differ in bit 1 alone read the same words of A, in bit 0 alone the same of B: then half a warp
-        // takes one pass through shared memory for its 16 bytes a lane.
+        // Lanes that differ only in bit 1 read the same words of A, lanes that differ only in bit 0 the same words of
+        // B: half a warp then loads its 16 bytes per lane in one wavefront of shared memory.
         int lane_row = lane % 2, lane_column = lane / 2 % 2;
         if (LANE_ROWS == 4)
             lane_row += lane / 16 * 2, lane_column += lane / 4 % 4 * 2;
@@ -73,7 +73,7 @@ template <int E> struct Tile {  // E: elements of an asynchronous copy, 4 where 
         ring_address = __cvta_generic_to_shared(ring);
     }
 
-    // Start from the first term of a tile's row and column that this slice has of those from `term` to `end`.
+    // Go to this slice's first term, of terms `term` to `end`, of the tile at `row` and `column`.
     __device__ void seek(const float *A, const float *B, int m, int n, int row, int column, int term, int end)
     {
         const int thread = threadIdx.x % THREADS;
@@ -87,8 +87,8 @@ template <int E> struct Tile {  // E: elements of an asynchronous copy, 4 where 
         slot = 0;
     }
 
-    // Start the copies of the next stage. What is past an end is zero; of the stages past the last term only one is
-    // filled, as nothing reads the others.
+    // Start the copies of the next stage as one commit group. Elements past the ends are zero. Only one stage past the
+    // last term is filled, because the others are never read.
     __device__ void fetch()
     {
         const int thread = threadIdx.x % THREADS;
@@ -145,16 +145,16 @@ template <int E> struct Tile {  // E: elements of an asynchronous copy, 4 where 
         at_b = ring_address + slot + (ROWS * DEPTH + x) * 4;
     }
 
-    // The first stages are on their way.
-    __device__ void start()
+    // Start the copies of all stages but one.
+    __device__ void prologue()
     {
 #pragma unroll 1
         for (int s = 0; s < STAGES - 1; ++s)
             fetch();
     }
 
-    // Multiply what this slice has of `stages` stages.
-    __device__ void multiply(int stages)
+    // Multiply this slice's share of `stages` stages.
+    __device__ void mainloop(int stages)
     {
 #pragma unroll
         for (int i = 0; i < HIGH; ++i)
@@ -180,11 +180,11 @@ template <int E> struct Tile {  // E: elements of an asynchronous copy, 4 where 
                     else {
                         if (part == DEPTH / PART - 1) {
                             cp_async_wait_group<STAGES - 2>();
-                            sync_slice();  // the next stage is there for all, and all are done with this one
+                            sync_slice();  // the next stage has arrived, and all threads have read this one
                             slot = slot == (STAGES - 1) * STAGE * 4 ? 0 : slot + STAGE * 4;
                             enter_stage();
                         } else {
-                            at_a ^= (part ^ part + 1) * PART * 4;  // parts 0, 1, 2, 3 in this order, whatever the swizzle
+                            at_a ^= (part ^ part + 1) * PART * 4;  // parts 0, 1, 2, 3 in order, for any swizzle
                             at_b += PART * COLUMNS * 4;
                         }
                         load_b(0);
@@ -204,11 +204,11 @@ template <int E> struct Tile {  // E: elements of an asynchronous copy, 4 where 
                 }
         }
         cp_async_wait_group<0>();
-        sync_slice();  // all are done with the ring
+        sync_slice();  // all threads have read the ring
     }
 
-    // Neighbours swap places: what goes through memory as a vector stands in registers in its order, and these have
-    // another parity then than the operands from B.
+    // Return fragment f with neighbours swapped. Elements of a vector access are in consecutive registers, and swapped
+    // sums have another register parity than their operands from B.
     __device__ Vector swapped(int f) const
     {
         Vector v;
@@ -218,10 +218,10 @@ template <int E> struct Tile {  // E: elements of an asynchronous copy, 4 where 
         return v;
     }
 
-    // Add up the sums of all slices, in their order. The threads that have the same elements in all slices add up
-    // OWN fragments of them each: slice s has those from s * OWN on.
+    // Add up the sums of all slices, in order. Of the threads that compute the same elements in all slices, each adds
+    // up OWN fragments: the thread of slice s those from s * OWN on.
     static constexpr int OWN = FRAGMENTS / SLICES;
-    static_assert(FRAGMENTS % SLICES == 0 && (SLICES == 1 || STAGES * STAGE >= ROWS * COLUMNS), "they go through the rings");
+    static_assert(FRAGMENTS % SLICES == 0 && (SLICES == 1 || STAGES * STAGE >= ROWS * COLUMNS), "the sums fit into the rings");
     __device__ void add_slices(Vector (&total)[OWN]) const
     {
         if (SLICES == 1) {
@@ -250,7 +250,7 @@ template <int E> struct Tile {  // E: elements of an asynchronous copy, 4 where 
         }
     }
 
-    // Row and column of fragment f of those that this thread adds up.
+    // Row and column of the f-th fragment that this thread adds up.
     __device__ int row_of(int f) const
     {
         return y + (threadIdx.x / THREADS * OWN + f) / (WIDE / 4) * LANE_ROWS;
@@ -261,7 +261,7 @@ template <int E> struct Tile {  // E: elements of an asynchronous copy, 4 where 
     }
 };
 
-// The elements of C that go 16 bytes at a time where they are aligned; those past the ends are left alone.
+// Access to C, 16 bytes at a time if it is aligned; elements past the ends are not accessed.
 struct Result {
     float *C;
     int m, n, ldc;

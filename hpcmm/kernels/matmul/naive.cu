@@ -1,9 +1,9 @@
 // Matrix product, GPU rung: one thread computes one element of C, any shape.
 //
-// The grid is rounded up and a bounds test keeps the surplus threads out. Neighbouring threads of a
+// The grid is rounded up, and a bounds check excludes the surplus threads. Neighbouring threads of a
 // warp take neighbouring columns, so reads of B and writes of C are coalesced and the element of A
 // is broadcast. Limit: every row of A is read n times and every column of B m times; each multiply-
-// add costs two loads, so the caches' bandwidth decides, not the arithmetic.
+// add costs two loads, so cache bandwidth is the bottleneck, not arithmetic.
 // Source: 003 kernel01, 004 unit 2.
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)

@@ -1,9 +1,9 @@
-// Matrix product, GPU rung: each thread computes an oblong part of C, which takes fewer loads.
+// Matrix product, GPU rung: each thread computes an oblong tile of C, with fewer loads per product.
 //
 // Compared with swizzled:
 //   - In float32 a thread computes 16 x 8 elements of C, not 8 x 8: it loads 24 elements from shared memory for 128
 //     products, not 32. That fills the registers, so only one block fits on an SM. A block is therefore twice as high:
-//     its 8 warps cover each other's waits at barriers, and the ring holds one more tile. In float64 the registers
+//     its 8 warps hide each other's waits at barriers, and the ring holds one more tile. In float64 the registers
 //     suffice for 8 x 8 only.
 //   - Tiles inside A and B take a fast path without bounds checks.
 //   - C is read and written 16 bytes at a time.
@@ -15,7 +15,7 @@ constexpr int WIDTH = 16 / sizeof(REAL);           // elements in 16 bytes
 constexpr int HIGH = 64 / sizeof(REAL), WIDE = 8;  // a thread computes HIGH x WIDE elements of C
 constexpr int LANE_ROWS = 4, LANE_COLUMNS = 8;     // how the lanes of a warp cover its tile
 constexpr int WARP_ROWS = LANE_ROWS * HIGH, WARP_COLUMNS = LANE_COLUMNS * WIDE;
-constexpr int PITCH = ROWS + WIDTH;  // of a column of A in shared memory: a warp's copies have no bank conflicts
+constexpr int PITCH = ROWS + WIDTH;  // of A's columns in shared memory, padded against bank conflicts of copies
 constexpr int STAGE = DEPTH * (PITCH + COLUMNS);  // elements of a stage: a tile of A by columns, then one of B by rows
 constexpr int A_STEP = BLOCK / DEPTH, B_STEP = BLOCK * WIDTH / COLUMNS;  // rows that the block copies at once
 static_assert(ROWS * COLUMNS == BLOCK * HIGH * WIDE, "a block's threads cover its tile of C");
@@ -24,8 +24,8 @@ struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];
 };
 
-// Rasterization order: column x and row y of the i-th of the `high` x `wide` tiles of C, which goes down the columns of
-// groups of GROUP rows of tiles.
+// Rasterization order: return column x and row y of the i-th of `high` x `wide` tiles of C. The order goes down the
+// columns of groups of GROUP rows of tiles.
 __device__ int2 rasterize(int i, unsigned high, unsigned wide)
 {
     const int of_group = GROUP * wide, group_row = i / of_group * GROUP, group_rows = min(GROUP, high - group_row);
@@ -56,8 +56,8 @@ struct Loader {
         this->ring_b = ring_b + t * WIDTH;
     }
 
-    // Start the copies of the next tile, which are one group. A `whole` tile, inside A and B, takes the fast path:
-    // bounds checks would take time from the products. In other tiles elements past the ends are zero.
+    // Start the copies of the next tile as one commit group. A `whole` tile, inside A and B, takes the fast path,
+    // because bounds checks would slow down the products. In other tiles elements past the ends are zero.
     __device__ void load(bool whole)
     {
 #pragma unroll
@@ -88,7 +88,7 @@ struct Loader {
 struct Fragments {
     Vector a[HIGH / WIDTH], b[WIDE / WIDTH];
 
-    // Load those of step p from shared memory; tile_a and tile_b are this thread's first elements of the tiles.
+    // Load the operands of step p from shared memory; tile_a and tile_b are this thread's first elements of the tiles.
     __device__ void load(const REAL *tile_a, const REAL *tile_b, int p)
     {
 #pragma unroll
@@ -113,8 +113,8 @@ __device__ void multiply(REAL (&sums)[HIGH][WIDE], const Fragments &f)
 }
 
 // Epilogue: C = alpha sums + beta C, for this thread's elements from row y and column x of the block's tile on. C is
-// read before it is written, AT_ONCE rows at a time. The compiler cannot do that by itself: for all it knows, a written
-// element is the next one to be read. `vectors`: the tile is inside C and can be accessed 16 bytes at a time.
+// read before it is written, AT_ONCE rows at a time. The compiler cannot reorder the accesses itself, because a store
+// might alias the next load. `vectors`: the tile is inside C and can be accessed 16 bytes at a time.
 __device__ void epilogue(const REAL (&sums)[HIGH][WIDE], int m, int n, REAL alpha, REAL beta, REAL *C, int ldc,
                          int first_row, int first_column, int y, int x, bool vectors)
 {
@@ -172,8 +172,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     extern __shared__ __align__(16) unsigned char shared[];
     REAL *const ring_a = (REAL *)shared, *const ring_b = ring_a + DEPTH * PITCH;
     const int t = threadIdx.x, lane = t % 32, warp = t / 32;
-    // Neighbouring lanes read the same words of A, and lanes two apart the same words of B: half a warp then needs one
-    // pass through shared memory for its 16 bytes a lane, not two.
+    // Neighbouring lanes read the same words of A, and lanes two apart the same words of B: half a warp then loads its
+    // 16 bytes per lane in one wavefront of shared memory, not two.
     const int lane_row = lane / 16 * 2 + lane % 2, lane_column = lane / 2 % 8;
     const int y = warp / (COLUMNS / WARP_COLUMNS) * WARP_ROWS + lane_row * WIDTH;
     const int x = warp % (COLUMNS / WARP_COLUMNS) * WARP_COLUMNS + lane_column * WIDTH;
@@ -185,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         loader.load(loader.fast && loader.start + DEPTH <= k);
 
     REAL sums[HIGH][WIDE] = {};
-    Fragments fragments[2];  // of this step and of the next
+    Fragments fragments[2];  // double buffer: this step and the next
     const REAL *tile_a = ring_a + y, *tile_b = ring_b + x;
     cp_async_wait_group<STAGES - 2>();
     __syncthreads();

@@ -1,9 +1,9 @@
-/* Matrix product, CPU rung: rows of C shared out over OpenMP threads.
+/* Matrix product, CPU rung: rows of C distributed over OpenMP threads.
 
    Two changes from the serial rung. Rows of C are independent, so a parallel for needs no locks.
-   The two inner loops are exchanged: for a fixed p the innermost loop walks along contiguous rows
-   of B and C, which the compiler turns into SIMD multiply-adds and the prefetcher follows.
-   Limit: no blocking, so B comes from the outer cache or memory once for every row of C.
+   The two inner loops are exchanged: for a fixed p the innermost loop runs along contiguous rows of B
+   and C, which the compiler turns into SIMD multiply-adds and the prefetcher can follow.
+   Limit: no blocking, so B is read from the outer cache or memory once for every row of C.
    Source: 000. */
 #include <stddef.h>
 

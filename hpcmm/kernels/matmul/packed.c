@@ -1,11 +1,11 @@
 /* Matrix product, CPU rung: packed panels, a register tile, cache blocks, a block of C for each thread.
 
    What changes: a tile of C, MR rows by two vectors, stays in registers while k runs. Each step loads
-   two vectors of B and MR numbers of A and does 2 MR vector multiply-adds with them, so the multipliers
-   and not the loads set the pace. Copies of A and B in the order of use keep it fed: KC terms at a time,
-   MC rows of alpha A in the outer cache and NC columns of B in L2. C is read and written once for every
-   KC terms. Each thread has its own block of C and its own copies: reading an input twice costs less
-   than the barriers that sharing a copy would need.
+   two vectors of B and MR numbers of A for 2 MR vector multiply-adds, so multiply-add throughput is the
+   bottleneck, not the loads. A and B are packed in the order of use: KC terms at a time, MC rows of
+   alpha A in the outer cache and NC columns of B in L2. C is read and written once for every KC terms.
+   Each thread has its own block of C and its own copies: reading an input twice costs less than the
+   barriers that a shared copy would need.
    Why it is faster: the openmp rung loads or stores three times for each multiply-add and streams all
    of B for every row of C. Here an element of a copy is used NC or MC times before it leaves its cache.
    Limit: the processor's multiply-adds. Narrow products pay for whole tiles and for copies used little.
@@ -17,16 +17,16 @@
 #include <string.h>
 
 enum {
-    KC = 4096 / sizeof(REAL), /* long, as every KC terms cost a pass over C */
+    KC = 4096 / sizeof(REAL), /* long, because every KC terms cost a pass over C */
     NC = 128,                 /* KC x NC: half an L2 cache of 1 MiB */
     MC = 1032,                /* a multiple of every path's MR */
-    LINE = 64 / sizeof(REAL), /* of a cache */
+    LINE = 64 / sizeof(REAL), /* elements of a cache line */
     ROW = KC + LINE,          /* a row of A's copy: a power of two would put a column into one cache set */
-    AHEAD = 4,                /* rows of B that are prefetched ahead of copying */
-    APART = 16,               /* steps between prefetches of rows of C: all at once would hold up the loads */
+    AHEAD = 4,                /* how many rows ahead of the copy B is prefetched */
+    APART = 16,               /* steps between prefetches of rows of C: all at once would delay the loads */
 };
 
-/* Each thread's copies. Thread-local storage comes with the first call and goes with the thread. */
+/* Each thread's copies; thread-local storage is allocated in the first call and freed with the thread. */
 static _Thread_local _Alignas(64) REAL a_copy[MC * ROW];
 static _Thread_local _Alignas(64) REAL b_copy[KC * NC];
 
@@ -42,7 +42,7 @@ INLINE int smaller(int a, int b)
     return a < b ? a : b;
 }
 
-/* alpha A, row after row, with zeros below up to a whole tile. */
+/* Copy alpha A by rows, padded with rows of zeros to whole tiles. */
 INLINE void copy_a(int mr, int m, int k, REAL alpha, const REAL *A, int lda, REAL *to)
 {
     for (int i = 0; i < m; ++i, to += ROW)
@@ -52,7 +52,7 @@ INLINE void copy_a(int mr, int m, int k, REAL alpha, const REAL *A, int lda, REA
         memset(to, 0, k * sizeof(REAL));
 }
 
-/* B in panels of nr columns, each row after row, with zeros on the right up to a whole tile. */
+/* Copy B in panels of nr columns, each by rows, padded with columns of zeros to whole tiles. */
 INLINE void copy_b(int nr, int k, int n, const REAL *B, int ldb, REAL *to)
 {
     for (int p = 0; p < k; ++p)
@@ -86,7 +86,7 @@ INLINE void update(int rows, int columns, const REAL *sums, int width, REAL beta
     }
 }
 
-/* Rows of A that each of the tiles from left to right prefetches. */
+/* Rows of A that each tile of a row of tiles prefetches. */
 #define SHARE(mr, nr) (((mr) * (nr) + NC - 1) / NC)
 
 /* One thread's block of C. Inlined with constant mr and nr into each path, whose instructions it then uses. */
@@ -94,7 +94,7 @@ INLINE void product(int mr, int nr, tile_function *tile, int m, int n, int k, RE
                     const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
 {
     REAL *const a = a_copy, *const b = b_copy;
-    const int passes = (k + KC - 1) / KC, kc = (k + passes - 1) / passes; /* passes of the same length */
+    const int passes = (k + KC - 1) / KC, kc = (k + passes - 1) / passes; /* passes of equal length */
     for (int i0 = 0; i0 < m; i0 += MC) {
         const int rows = smaller(MC, m - i0);
         for (int p0 = 0; p0 < k; p0 += kc) {
@@ -122,7 +122,7 @@ struct path {
     product_function *product;
 };
 
-/* A path: the tile and the product around it for one instruction set, with vectors of so many bytes.
+/* A path: the tile and the product around it for one instruction set, with vectors of `bytes` bytes.
    It is a macro because a vector type belongs to the instruction set of the function that uses it. */
 #define DEFINE_PATH(isa, instructions, bytes, MR)                                                                  \
     typedef REAL isa##_vector __attribute__((vector_size(bytes)));                                                 \
@@ -163,21 +163,21 @@ struct path {
 
 #define UNROLL _Pragma("GCC unroll 16")
 
-/* Of the tiles that fit into 32 registers, 8 rows measured as fast as 12 or 14 and waste less at the edge. */
+/* Of the tiles that fit into 32 registers, 8 rows were as fast as 12 or 14 and waste less in the tail. */
 #if defined(__x86_64__)
 DEFINE_PATH(avx512, __attribute__((target("avx512f"))), 64, 8)
 DEFINE_PATH(avx2, __attribute__((target("avx2,fma"))), 32, 6)
 #endif
 #if defined(__ARM_NEON)
 DEFINE_PATH(neon, , 16, 8)
-#define BASELINE neon
+#define FALLBACK neon
 #else
 DEFINE_PATH(portable, , 16, 6)
-#define BASELINE portable
+#define FALLBACK portable
 #endif
 
-/* The best path that this processor can run, or the one that HPCMM_SIMD names, for tests and comparisons:
-   the baseline if the processor cannot run it. */
+/* Return the best path that this processor supports, or the one that HPCMM_SIMD names, for tests and
+   comparisons; the fallback if the processor does not support it. */
 static struct path choose(void)
 {
 #if defined(__x86_64__)
@@ -187,7 +187,7 @@ static struct path choose(void)
     if ((!wanted || !strcmp(wanted, avx2.name)) && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
         return avx2;
 #endif
-    return BASELINE;
+    return FALLBACK;
 }
 
 const char *path(void)
@@ -200,16 +200,16 @@ static int tiles(int n, int unit)
     return (n + unit - 1) / unit;
 }
 
-/* Where a share of n begins if whole tiles are dealt out to so many parts. */
+/* Return the start of a part of n if whole tiles are divided into `parts` parts. */
 static int begin(int n, int unit, int part, int parts)
 {
     return smaller(n, (long long)tiles(n, unit) * part / parts * unit);
 }
 
-/* How many blocks of C lie above each other if each thread has one: so many that the largest costs least. */
+/* Return the number of rows of blocks, with one block of C per thread, for which the largest block costs least. */
 static int blocks_down(int m, int n, int threads, struct path path)
 {
-    const double copying = 24; /* an element's copy takes the time of so many multiply-adds */
+    const double copying = 24; /* cost of copying an element, in multiply-adds */
     double least = 0;
     int best = 1;
     for (int down = 1; down <= threads; ++down) {

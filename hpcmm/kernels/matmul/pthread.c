@@ -1,10 +1,10 @@
-/* Matrix product, CPU rung: rows of C dealt out to POSIX threads.
+/* Matrix product, CPU rung: rows of C distributed over POSIX threads.
 
    What changes from the serial rung: each thread does the triple loop for a block of rows. Rows of C
-   are independent, so the threads share what they read, write apart and meet only at the end.
+   are independent, so the threads share only inputs and synchronize only at the end.
    Why it is faster: as many cores work as there are threads.
-   Limit: the loop in a thread is the serial one, and threads are started anew for every product, which
-   a small one does not earn back.
+   Limit: the loop in a thread is the serial one, and threads are created for every product, which a
+   small product does not amortize.
    Source: 000. */
 #include <pthread.h>
 #include <stddef.h>
@@ -53,7 +53,7 @@ void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL 
     while (started < threads && !pthread_create(&rows[started].thread, NULL, multiply, &rows[started]))
         ++started;
     multiply(&rows[0]);
-    for (int t = started; t < threads; ++t) /* no more threads to be had: their rows are the caller's */
+    for (int t = started; t < threads; ++t) /* if no more threads can be created, the caller computes their rows */
         multiply(&rows[t]);
     for (int t = 1; t < started; ++t)
         pthread_join(rows[t].thread, NULL);

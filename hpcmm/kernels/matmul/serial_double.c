@@ -1,9 +1,9 @@
 /* Matrix product, CPU rung: the triple loop with sums in double, one thread.
 
-   What changes from the serial rung: products and sums are taken in double whatever the element type,
-   and rounded to it once. For float this is the host oracle that 004 checks its GPU against: errors of
-   long sums stay below the rounding of the result. It is no faster: a double costs as much to add, and
-   the conversions come on top.
+   What changes from the serial rung: products and sums are computed in double for any element type and
+   rounded to it once. For float this is the host reference against which 004 checks its GPU: errors of
+   long sums stay below the rounding of the result. It is not faster: an addition in double costs as
+   much, and the conversions cost extra.
    Limit: for double elements it is the serial rung, with the same results. Memory access as there.
    Source: 004. */
 #include <stddef.h>

@@ -1,10 +1,10 @@
 // Matrix product, GPU rung: the terms of a tile of C are split among warps of a block and blocks of a cluster.
 //
-// For small products there are fewer tiles of C than SMs. Here a block's warps form SLICES groups, each with its own
-// part of the terms and the whole tile, and PARTS blocks, a cluster, divide the terms of a tile. Groups add up through
-// shared memory, blocks through that of each other (distributed shared memory): each sends to the others what they
-// add up, and has its share of the tile in the end. That needs no workspace, no atomics and no second kernel, and
-// the order of additions is fixed. Needs compute capability 9.0.
+// Small products have fewer tiles of C than SMs. Here the PARTS blocks of a cluster divide the terms of a tile, and so
+// do SLICES groups of warps in each block; each group computes the whole tile. Groups add up their sums through shared
+// memory, blocks through distributed shared memory: each block adds up a share of the tile, from the sums that the
+// other blocks send it, and stores that share. That needs no workspace, no atomics and no second kernel, and the order
+// of additions is fixed. Needs compute capability 9.0.
 
 #include "matmul/fma_tile.cuh"
 
@@ -14,20 +14,20 @@ __device__ void product(int m, int n, int k, float alpha, const float *A, int ld
 {
     extern __shared__ __align__(128) float shared[];
     using T = Tile<E>;
-    constexpr int SHARE = (T::OWN + PARTS - 1) / PARTS;  // of a thread's fragments, those that a block adds up
+    constexpr int SHARE = (T::OWN + PARTS - 1) / PARTS;  // fragments per thread that a block adds up
     const int rank = blockIdx.z, first_row = blockIdx.y * ROWS, first_column = blockIdx.x * COLUMNS;
     if (PARTS > 1)
-        barrier_cluster_arrive();  // this block runs
+        barrier_cluster_arrive();  // this block has started
     T tile(shared, lda, ldb);
     const int stages = (k + DEPTH - 1) / DEPTH;
     const int from = (long long)stages * rank / PARTS, to = (long long)stages * (rank + 1) / PARTS;
     tile.seek(A, B, m, n, first_row, first_column, from * DEPTH, min(k, to * DEPTH));
-    tile.start();
-    tile.multiply(to - from);
+    tile.prologue();
+    tile.mainloop(to - from);
     Vector sums[T::OWN];
     tile.add_slices(sums);
 
-    // The block of a rank adds up fragments rank, rank + PARTS, ... of each thread. C is read before they are there.
+    // The block of rank `rank` adds up fragments rank, rank + PARTS, ... of each thread. C is read before they arrive.
     const Result result(C, m, n, ldc);
     Vector before[SHARE] = {}, total[SHARE];
     if (beta != 0)
@@ -41,7 +41,7 @@ __device__ void product(int m, int n, int k, float alpha, const float *A, int ld
             total[i] = sums[i];
     else {
         Vector *const exchange = (Vector *)(shared + SLICES * STAGES * T::STAGE) + threadIdx.x;  // [PARTS][SHARE][BLOCK]
-        barrier_cluster_wait();  // all blocks run
+        barrier_cluster_wait();  // all blocks have started, so that their shared memory can be written
 #pragma unroll
         for (int f = 0; f < T::OWN; ++f)
             st_shared_cluster_v4(mapa(exchange + (rank * SHARE + f / PARTS) * BLOCK, f % PARTS), *(const float4 *)&sums[f]);

@@ -1,32 +1,31 @@
 // Matrix product, GPU rung: blocks divide the terms of a tile among them, so that none is idle.
 //
-// Compared with warpgroup, whose blocks, one an SM, are idle if there are few tiles, or few in the last wave: a block
-// computes as many whole tiles as every other block, and of all steps through the remaining tiles an equal share
-// (stream-K; Osama, Merrill, Cecka, Garland and Owens, PPoPP 2023). The block that finishes last of those with a share
-// of a tile adds up their sums, in the order of the blocks, so the result does not depend on which block that is. No
-// block waits for another.
+// The blocks of warpgroup, one per SM, are idle if there are few tiles, or few in the last wave. Here every block
+// computes the same number of whole tiles and an equal share of all steps of the remaining tiles (stream-K; Osama,
+// Merrill, Cecka, Garland and Owens, PPoPP 2023). Of the blocks that share a tile, the last to finish adds up their
+// sums in the order of the blocks, so the result does not depend on which block that is. No block waits for another.
 //
-// float32 only, by three products of TF32 parts. Needs compute capability 9.0, and runs on no later one.
+// float32 only, by three products of TF32 parts. Runs on compute capability 9.0 only.
 
 #include "ptx.cuh"
 
 static_assert(sizeof(REAL) == 4, "wgmma multiplies no float64");
 
-constexpr int STEPS = DEPTH / 8, GROUPS = DEPTH / 4;  // of a tile: steps of 8 terms, groups of 4 rows of B
-constexpr int AT_ONCE = BLOCK / COLUMNS;              // groups that the block splits at once, a column a thread
+constexpr int STEPS = DEPTH / 8, GROUPS = DEPTH / 4;  // steps of 8 terms and groups of 4 rows of B in a tile
+constexpr int AT_ONCE = BLOCK / COLUMNS;              // groups that the block splits at once, one column per thread
 constexpr int PART = DEPTH * COLUMNS;                 // elements of the big or the small parts of a tile of B
 static_assert(ROWS == BLOCK / 2 && COLUMNS == 128, "each warpgroup has 64 x 128 of C");
 static_assert(DEPTH % 16 == 0 && STAGES == 2 && PARTS == 2 && 4 % AT_ONCE == 0, "as the loops below are written");
 
-// Sums of up to SHORT terms do not use tensor cores: what the split drops is too much for them.
+// Sums of up to SHORT terms do not use tensor cores: the error of the split is too large for them.
 constexpr int SHORT = 16;
 
 struct alignas(2 * sizeof(REAL)) Pair {
     REAL of[2];
 };
 
-// What a thread loads of a tile. Of A: rows g and g + 8 of its warp's 16, in columns 4 t to 4 t + 3 of each 16. Of B:
-// one column, in rows r, r + 4, r + 8 and r + 12 of each 16 for a group; there is one group for each r.
+// The elements of a tile that a thread loads. A: rows g and g + 8 of its warp's 16, columns 4 t to 4 t + 3 of each 16.
+// B: one column, rows r, r + 4, r + 8 and r + 12 of each 16 for a group; there is one group for each r.
 struct Operands {
     float a[2][DEPTH / 16][4], b[GROUPS / AT_ONCE][4];
 };
@@ -36,8 +35,8 @@ struct Parts {
     float big[STEPS][4], small[STEPS][4];
 };
 
-// Rasterization order: column x and row y of the i-th of the `high` x `wide` tiles of C, which goes down the columns of
-// groups of GROUP rows of tiles.
+// Rasterization order: return column x and row y of the i-th of `high` x `wide` tiles of C. The order goes down the
+// columns of groups of GROUP rows of tiles.
 __device__ int2 rasterize(int i, unsigned high, unsigned wide)
 {
     const int of_group = GROUP * wide, group_row = i / of_group * GROUP, group_rows = min(GROUP, high - group_row);
@@ -81,7 +80,7 @@ struct Loader {
     }
 };
 
-// Split each x into big, the nearest TF32 number, and small, which is exact.
+// Split each x into big, the nearest TF32 number, and small, the exact remainder.
 template <int N> __device__ void split(const float (&x)[N], float (&big)[N], float (&small)[N])
 {
 #pragma unroll
@@ -121,7 +120,7 @@ __device__ unsigned long long descriptor(const float *groups)
     return (__cvta_generic_to_shared(groups) | NEXT_GROUP << 16 | NEXT_COLUMNS << 32) >> 4;
 }
 
-// Multiply: start the products of a tile, from zero and the small ones first.
+// Multiply: start the products of a tile, from zero, small ones first.
 __device__ void multiply(float (&products)[16][4], const Parts &a, const REAL *stage)
 {
     const REAL *const big_b = stage, *const small_b = stage + PART;
@@ -170,7 +169,7 @@ struct Piece {
 struct Division {
     int tiles, steps;
 
-    // Full waves: one tile a block. The remaining tiles, none or between one and two a block, are divided step by step.
+    // Full waves: one tile per block. The remaining tiles, none or between one and two per block, are divided by steps.
     __device__ int waves() const
     {
         const int blocks = gridDim.x;
@@ -202,13 +201,13 @@ struct Division {
     }
 };
 
-// The sums of a block's pieces: [0] of a tile of which it has the first step, [1] of another.
+// The sums of a block's pieces: [0] of a tile whose first step it computes, [1] of another tile.
 __device__ __align__(16) REAL pieces[MAX_BLOCKS][2][ROWS * COLUMNS];
 // The number of blocks that have finished their piece of a tile; 0 between launches.
 __device__ unsigned int done[2 * MAX_BLOCKS];
 
-// Fix-up: publish the sums of a piece. In the block that finishes last of those with a piece of this tile, add up the
-// sums of all and return true.
+// Fix-up: publish the sums of a piece. The last block to finish a piece of this tile adds up the sums of all pieces and
+// returns true.
 __device__ bool fix_up(REAL (&sums)[16][4], const Piece &piece, const Division &division)
 {
     const int tile = piece.tile - division.waves() * gridDim.x, thread = threadIdx.x;
@@ -250,9 +249,9 @@ __device__ bool fix_up(REAL (&sums)[16][4], const Piece &piece, const Division &
     return true;
 }
 
-// Epilogue: C = alpha sums + beta C. Only one block fits on an SM, so all its elements of C are requested at once, if
-// they are read at all. `row` and `column` are those of this thread's first element. `pairs`: the block's tile is
-// inside C, and neighbours can be accessed together.
+// Epilogue: C = alpha sums + beta C. Only one block fits on an SM, so it loads all its elements of C at once, if beta
+// is not 0. `row` and `column` are the position of this thread's first element. `pairs`: the block's tile is inside C,
+// and neighbours can be accessed together.
 __device__ void load_c(Pair (&c)[16][2], int m, int n, REAL beta, const REAL *C, int ldc, int row, int column,
                        bool pairs)
 {
@@ -306,7 +305,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     const bool aligned = lda % 4 == 0 && (size_t)A % 16 == 0;
     __shared__ Piece piece;  // not in registers: the products need all of them
     for (int i = 0;; ++i) {
-        __syncthreads();  // all threads are done with the last piece
+        __syncthreads();  // all threads are done with the previous piece
         if (thread == 0)
             piece = division.piece(i);
         __syncthreads();

@@ -1,32 +1,32 @@
-// Matrix product, GPU rung: persistent blocks divide the terms of tiles among them, and multiply by the FMA units.
+// Matrix product, GPU rung: persistent blocks divide the terms of tiles among them, and multiply on the FMA units.
 //
-// As oblong, with the tiles of split_k and the division of stream_k: one block an SM has as many whole tiles as all others
-// have, and its part of the steps of those that are left. Of the blocks that add up parts of the same tile, the one
-// that is done last adds these up, in the order of the blocks whichever that is. No block waits for another.
-// The first stages of the next tile, and the elements of C that are read, are on their way before a tile is done.
-// Needs compute capability 8.0.
+// As oblong, with the tiles of split_k and the division of stream_k: there is one block per SM, and every block
+// computes the same number of whole tiles and an equal share of the steps of the remaining tiles. Of the blocks that
+// share a tile, the last to finish adds up their sums in the order of the blocks, so the result does not depend on
+// which block that is. No block waits for another. The loads of the next tile's first stages, and of C if it is read,
+// start before a tile is finished. Needs compute capability 8.0.
 
 #include "matmul/division.cuh"
 #include "matmul/fma_tile.cuh"
 
-// What a block has of a tile that it began, and of one that it did not.
-__device__ __align__(16) float parts[MAX_BLOCKS][2][ROWS * COLUMNS];
-// Blocks that are done with their part of a tile; none between two launches.
+// The sums of a block's pieces: [0] of a tile whose first step it computes, [1] of another tile.
+__device__ __align__(16) float pieces[MAX_BLOCKS][2][ROWS * COLUMNS];
+// The number of blocks that have finished their piece of a tile; 0 between launches.
 __device__ unsigned int done[2 * MAX_BLOCKS];
 
-// Hand over the sums of a piece. True in the block that is the last of those with a piece of this tile: `sums` are
-// those of all, then.
-template <int N> __device__ bool add_up(Vector (&sums)[N], const Piece &piece, const Division &division)
+// Fix-up: publish the sums of a piece. The last block to finish a piece of this tile adds up the sums of all pieces and
+// returns true.
+template <int N> __device__ bool fix_up(Vector (&sums)[N], const Piece &piece, const Division &division)
 {
-    const int tile = piece.tile - division.rounds() * gridDim.x, thread = threadIdx.x;
+    const int tile = piece.tile - division.waves() * gridDim.x, thread = threadIdx.x;
     const int first = division.block_of((long long)tile * division.steps);
     const int last = division.block_of((long long)(tile + 1) * division.steps - 1);
-    Vector *const part = (Vector *)parts[blockIdx.x][piece.from > 0];
+    Vector *const own = (Vector *)pieces[blockIdx.x][piece.from > 0];
 #pragma unroll
     for (int f = 0; f < N; ++f)
-        part[f * BLOCK + thread] = sums[f];
+        own[f * BLOCK + thread] = sums[f];
     __shared__ bool all;
-    __threadfence();  // the part is visible before it is counted
+    __threadfence();  // the sums are visible before they are counted
     __syncthreads();
     if (thread == 0) {
         all = atomicAdd(&done[tile], 1u) == last - first;
@@ -42,7 +42,7 @@ template <int N> __device__ bool add_up(Vector (&sums)[N], const Piece &piece, c
         sums[f] = {};
 #pragma unroll 1
     for (int block = first; block <= last; ++block) {
-        const Vector *const other = (const Vector *)parts[block][block > first];
+        const Vector *const other = (const Vector *)pieces[block][block > first];
 #pragma unroll
         for (int f = 0; f < N; ++f) {
             const Vector v = other[f * BLOCK + thread];
@@ -63,48 +63,50 @@ __device__ void persistent_product(int m, int n, int k, float alpha, const float
     constexpr int OWN = T::OWN, AT_ONCE = OWN % 8 == 0 ? 8 : OWN;
     const Result result(C, m, n, ldc);
     T tile(shared, lda, ldb);
-    // What a block is at stands in shared memory, not in registers, of which the products need all.
+    // The current piece is in shared memory, not in registers: the products need all of them.
     __shared__ struct {
         Piece piece;
         int row, column;
-    } at;
+    } current;
     auto division = [&] { return Division{((m + ROWS - 1) / ROWS) * ((n + COLUMNS - 1) / COLUMNS), max(1, (k + DEPTH - 1) / DEPTH)}; };
-    // Go to the next piece, of which the first stages are on their way then. False if there is none.
+    // Go to the i-th piece and start its prologue; return false if there is none.
     auto advance = [&](int i) {
-        __syncthreads();  // all are done with the last one
+        __syncthreads();  // all threads are done with the previous piece
         if (threadIdx.x == 0) {
             const Piece piece = division().piece(i);
             const int high = (m + ROWS - 1) / ROWS, wide = (n + COLUMNS - 1) / COLUMNS;
             const int of_group = GROUP * wide, group_row = piece.tile / of_group * GROUP;
             const int group_rows = min(GROUP, high - group_row);
-            at.piece = piece;
-            at.row = (group_row + piece.tile % of_group % group_rows) * ROWS;
-            at.column = piece.tile % of_group / group_rows * COLUMNS;
+            current.piece = piece;
+            current.row = (group_row + piece.tile % of_group % group_rows) * ROWS;
+            current.column = piece.tile % of_group / group_rows * COLUMNS;
         }
         __syncthreads();
-        if (at.piece.to <= at.piece.from)
+        if (current.piece.to <= current.piece.from)
             return false;
-        tile.seek(A, B, m, n, at.row, at.column, at.piece.from * DEPTH, min(k, at.piece.to * DEPTH));
-        tile.start();
+        tile.seek(A, B, m, n, current.row, current.column, current.piece.from * DEPTH,
+                  min(k, current.piece.to * DEPTH));
+        tile.prologue();
         return true;
     };
     bool more = advance(0);
 #pragma unroll 1
     for (int i = 1; more; ++i) {
-        if (beta != 0 && at.piece.to - at.piece.from == division().steps)
+        if (beta != 0 && current.piece.to - current.piece.from == division().steps)
 #pragma unroll 1
             for (int line = threadIdx.x; line < ROWS * (COLUMNS / 32); line += BLOCK) {
-                const int row = at.row + line / (COLUMNS / 32), column = at.column + line % (COLUMNS / 32) * 32;
+                const int row = current.row + line / (COLUMNS / 32);
+                const int column = current.column + line % (COLUMNS / 32) * 32;
                 if (row < m && column < n)
                     prefetch_global(C + (size_t)row * ldc + column);
             }
-        tile.multiply(at.piece.to - at.piece.from);
+        tile.mainloop(current.piece.to - current.piece.from);
         Vector sums[OWN];
         tile.add_slices(sums);
-        const Piece piece = at.piece;
-        const int row = at.row, column = at.column;
+        const Piece piece = current.piece;
+        const int row = current.row, column = current.column;
         more = advance(i);
-        if (piece.to - piece.from == division().steps || add_up(sums, piece, division())) {
+        if (piece.to - piece.from == division().steps || fix_up(sums, piece, division())) {
 #pragma unroll
             for (int from = 0; from < OWN; from += AT_ONCE) {
                 Vector before[AT_ONCE] = {};

@@ -1,9 +1,9 @@
 // Matrix product, GPU rung: blocks that run at the same time share their tiles in the L2 cache.
 //
-// Compared with asynchronous, blocks take the tiles of C in another order ("swizzled", or rasterized): they go down the
-// columns of groups of GROUP rows of tiles, not along whole rows. The blocks that are resident at the same time then
-// cover a part of C that is about as high as wide. They read fewer different rows of A and columns of B, and more of
-// their tiles come from L2. Needs compute capability 8.0.
+// Compared with asynchronous, blocks compute the tiles of C in another rasterization order ("swizzled"): they go down
+// the columns of groups of GROUP rows of tiles, not along whole rows. The resident blocks then cover a part of C that
+// is about as high as wide. They read fewer different rows of A and columns of B, and more of their tiles come from L2.
+// Needs compute capability 8.0.
 
 #include "ptx.cuh"
 
@@ -11,7 +11,7 @@ constexpr int WIDTH = 16 / sizeof(REAL);        // elements in 16 bytes
 constexpr int SIDE = 8;                         // a thread computes SIDE x SIDE elements of C
 constexpr int LANE_ROWS = 8, LANE_COLUMNS = 4;  // how the lanes of a warp cover its tile
 constexpr int WARP_ROWS = LANE_ROWS * SIDE, WARP_COLUMNS = LANE_COLUMNS * SIDE;
-constexpr int PITCH = ROWS + WIDTH;  // of a column of A in shared memory: a warp's copies have no bank conflicts
+constexpr int PITCH = ROWS + WIDTH;  // of A's columns in shared memory, padded against bank conflicts of copies
 constexpr int STAGE = DEPTH * (PITCH + COLUMNS);  // elements of a stage: a tile of A by columns, then one of B by rows
 constexpr int A_STEP = BLOCK / DEPTH, B_STEP = BLOCK * WIDTH / COLUMNS;  // rows that the block copies at once
 static_assert(ROWS * COLUMNS == BLOCK * SIDE * SIDE, "a block's threads cover its tile of C");
@@ -28,8 +28,8 @@ struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];
 };
 
-// Rasterization order: column x and row y of the i-th of the `high` x `wide` tiles of C, which goes down the columns of
-// groups of GROUP rows of tiles.
+// Rasterization order: return column x and row y of the i-th of `high` x `wide` tiles of C. The order goes down the
+// columns of groups of GROUP rows of tiles.
 __device__ int2 rasterize(int i, unsigned high, unsigned wide)
 {
     const int of_group = GROUP * wide, group_row = i / of_group * GROUP, group_rows = min(GROUP, high - group_row);
@@ -60,8 +60,8 @@ struct Loader {
         this->ring_b = ring_b + t * WIDTH;
     }
 
-    // Start the copies of the next tile, which are one group; past the end of k it is all zeros. `rows` has the offsets
-    // of this thread's rows of A; as a member, the array would delay the promotion of the others to registers.
+    // Start the copies of the next tile as one commit group; past the end of k the tile is zero. `rows` has the offsets
+    // of this thread's rows of A. As a member, the array would delay the promotion of the other members to registers.
     __device__ void load(const size_t (&rows)[ROWS / A_STEP])
     {
         const int bytes = start + a_column < k ? sizeof(REAL) : 0;
@@ -92,7 +92,7 @@ struct Loader {
 struct Fragments {
     Vector a[SIDE / WIDTH], b[SIDE / WIDTH];
 
-    // Load those of step p from shared memory; tile_a and tile_b are this thread's first elements of the tiles.
+    // Load the operands of step p from shared memory; tile_a and tile_b are this thread's first elements of the tiles.
     __device__ void load(const REAL *tile_a, const REAL *tile_b, int p)
     {
 #pragma unroll
@@ -139,8 +139,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
     extern __shared__ __align__(16) unsigned char shared[];
     REAL *const ring_a = (REAL *)shared, *const ring_b = ring_a + DEPTH * PITCH;
     const int t = threadIdx.x, lane = t % 32, warp = t / 32;
-    // Neighbouring lanes read the same words of A, and lanes two apart the same words of B: half a warp then needs one
-    // pass through shared memory for its 16 bytes a lane, not two.
+    // Neighbouring lanes read the same words of A, and lanes two apart the same words of B: half a warp then loads its
+    // 16 bytes per lane in one wavefront of shared memory, not two.
     const int lane_row = lane / 8 * 2 + lane % 2, lane_column = lane / 2 % 4;
     const int y = warp / (COLUMNS / WARP_COLUMNS) * WARP_ROWS + lane_row * WIDTH;
     const int x = warp % (COLUMNS / WARP_COLUMNS) * WARP_COLUMNS + lane_column * WIDTH;
@@ -157,7 +157,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
         loader.load(rows);
 
     REAL sums[SIDE][SIDE] = {};
-    Fragments fragments[2];  // of this step and of the next
+    Fragments fragments[2];  // double buffer: this step and the next
     const REAL *tile_a = ring_a + y, *tile_b = ring_b + x;
     cp_async_wait_group<STAGES - 2>();
     __syncthreads();

@@ -2,34 +2,34 @@
 //
 // Compared with swizzled, a warp's tile of C consists of products 16 x 8 x 8 that its lanes compute together: each lane
 // holds its elements of A, B and C in registers. A is not transposed in shared memory, so aligned tiles are copied 16
-// bytes at a time. Blocks are smaller, which leaves less of the GPU idle in the last wave. The fragments are laid out
-// alike in both types:
+// bytes at a time. Blocks are smaller, which leaves less of the GPU idle in the last wave. Both types have the same
+// layout of fragments:
 //
-//   float64: IEEE arithmetic, at twice the rate of the other units.
+//   float64: IEEE arithmetic, at twice the rate of the FP64 units.
 //   float32: tensor cores read TF32, which keeps 11 of the 24 bits. Each element is split into two such parts,
-//   x = big + small, and a b = small big + big small + big big: three products at a multiple of the other units' rate
-//   (Ootomo and Yokota, Int. J. High Perform. Comput. Appl. 36, 2022). Dropped are small small and the last bit of an
-//   odd small, up to 2^-21 |a b| of either sign: no more than the rounding of a long sum, but too much for a short
-//   one, which therefore does not use tensor cores. Infinite elements, and those that round to infinity, give NaN.
-//   Below 5e-35 the small part is lost, because it is subnormal.
+//   x = big + small, and a b = small big + big small + big big: three products at a multiple of the FP32 units' rate
+//   (Ootomo and Yokota, Int. J. High Perform. Comput. Appl. 36, 2022). The product small small and the last bit of an
+//   odd small are dropped, up to 2^-21 |a b| of either sign. That is no more than the rounding error of a long sum, but
+//   too much for a short one, which therefore does not use tensor cores. Infinite elements, and elements that round to
+//   infinity, give NaN. Below 5e-35 the small part is lost, because it is subnormal.
 //
 // Needs compute capability 8.0.
 
 #include "ptx.cuh"
 
 constexpr int WIDTH = 16 / sizeof(REAL);                       // elements in 16 bytes
-constexpr int HIGH = WARP_ROWS / 16, WIDE = WARP_COLUMNS / 8;  // products of a warp's tile
+constexpr int HIGH = WARP_ROWS / 16, WIDE = WARP_COLUMNS / 8;  // products in a warp's tile
 // Rows in shared memory are padded: lanes that read at the same time access different banks.
 constexpr int A_PITCH = DEPTH + 4, B_PITCH = COLUMNS + 2 * WIDTH;
 constexpr int STAGE = ROWS * A_PITCH + DEPTH * B_PITCH;  // elements of a stage: a tile of A, then one of B
 constexpr int A_STEP = BLOCK * WIDTH / DEPTH, B_STEP = BLOCK * WIDTH / COLUMNS;  // rows that the block copies at once
 
-// Sums of up to SHORT terms do not use tensor cores. The error of longer sums of random numbers was never seen to
-// exceed half of what rounding may cause.
+// Sums of up to SHORT terms do not use tensor cores. In longer sums of random numbers, no error above half the rounding
+// bound was observed.
 constexpr int SHORT = sizeof(REAL) == 4 ? 16 : 0;
 
-// When to start the copies of the next tile. In float64 the products keep the tensor cores busy for longer, and the
-// copies are issued between them, behind the barrier. In float32 early copies are better.
+// Whether the copies of the next tile start before the products. In float64 the products keep the tensor cores busy for
+// longer, and the copies are issued between them, after the barrier. In float32 early copies are faster.
 constexpr bool LOAD_FIRST = sizeof(REAL) == 4;
 
 static_assert(ROWS * COLUMNS * 32 == BLOCK * WARP_ROWS * WARP_COLUMNS, "a block's warps cover its tile of C");
@@ -40,8 +40,8 @@ struct alignas(2 * sizeof(REAL)) Pair {
     REAL of[2];
 };
 
-// Rasterization order: column x and row y of the i-th of the `high` x `wide` tiles of C, which goes down the columns of
-// groups of GROUP rows of tiles.
+// Rasterization order: return column x and row y of the i-th of `high` x `wide` tiles of C. The order goes down the
+// columns of groups of GROUP rows of tiles.
 __device__ int2 rasterize(int i, unsigned high, unsigned wide)
 {
     const int of_group = GROUP * wide, group_row = i / of_group * GROUP, group_rows = min(GROUP, high - group_row);
@@ -73,8 +73,9 @@ struct Loader {
         this->ring_b = ring_b + b_row * B_PITCH + b_column;
     }
 
-    // Start the copies of the next tile, which are one group. A `whole` tile, inside A and B, takes the fast path of 16
-    // bytes a copy: bounds checks would take time from the products. In other tiles elements past the ends are zero.
+    // Start the copies of the next tile as one commit group. A `whole` tile, inside A and B, takes the fast path of 16
+    // bytes per copy, because bounds checks would slow down the products. In other tiles elements past the ends are
+    // zero.
     __device__ void load(bool whole)
     {
 #pragma unroll
@@ -115,7 +116,7 @@ struct Loader {
 struct Fragments {
     REAL a[HIGH][4], b[WIDE][2];
 
-    // Load those of terms p to p + 7 from shared memory; tile_a and tile_b are this lane's first elements of the tiles.
+    // Load terms p to p + 7 from shared memory; tile_a and tile_b are this lane's first elements of the tiles.
     __device__ void load(const REAL *tile_a, const REAL *tile_b, int p)
     {
 #pragma unroll
@@ -131,7 +132,7 @@ struct Fragments {
     }
 };
 
-// Element e of a lane's product i, j: its row and its column, relative to the lane's first element of C.
+// Row and column of element e of a lane's product i, j, relative to the lane's first element of C.
 __device__ int row_of(int i, int e)
 {
     return i * 16 + e / 2 * 8;
@@ -141,7 +142,7 @@ __device__ int column_of(int j, int e)
     return j * 8 + e % 2;
 }
 
-// Split each x into big, the nearest TF32 number, and small, which is exact.
+// Split each x into big, the nearest TF32 number, and small, the exact remainder.
 template <int N> __device__ void split(const float (&x)[N], float (&big)[N], float (&small)[N])
 {
 #pragma unroll
@@ -167,9 +168,9 @@ __device__ void multiply(double (&sums)[HIGH][WIDE][4], const double (&a)[HIGH][
     for_each_product([&](int i, int j) { mma_m16n8k8_f64(sums[i][j], a[i], b[j]); });
 }
 
-// In float32, by the parts of a and b. Tensor cores truncate where the other units round, and a long sum would
-// accumulate that. So tensor cores add only 8 terms, from zero and the small products first, and the other units add
-// these to the sums. The three products of a sum depend on each other, so each has its own pass over the row.
+// The same in float32, with TF32 parts of a and b. Tensor cores truncate sums, and a long sum would accumulate that
+// error. So tensor cores add only 8 terms, from zero and small products first, and the FP32 units, which round, add the
+// result to the sums. The three products of a sum depend on each other, so each has its own pass over the row.
 __device__ void multiply(float (&sums)[HIGH][WIDE][4], const float (&a)[HIGH][4], const float (&b)[WIDE][2])
 {
     float big_b[WIDE][2], small_b[WIDE][2];
@@ -209,9 +210,9 @@ __device__ void multiply_short(REAL (&sums)[HIGH][WIDE][4], const REAL *rows, co
 }
 
 // Epilogue: C = alpha sums + beta C, for this lane's elements of the warp's tile at row y and column x of the block's
-// tile. C is read before it is written, two rows of each product at a time. The compiler cannot do that by itself: for
-// all it knows, a written element is the next one to be read. `pairs`: the block's tile is inside C, and neighbours can
-// be accessed together.
+// tile. C is read before it is written, two rows of each product at a time. The compiler cannot reorder the accesses
+// itself, because a store might alias the next load. `pairs`: the block's tile is inside C, and neighbours can be
+// accessed together.
 __device__ void epilogue(const REAL (&sums)[HIGH][WIDE][4], int m, int n, REAL alpha, REAL beta, REAL *C, int ldc,
                          int first_row, int first_column, int y, int x, int g, int t, bool pairs)
 {
@@ -277,7 +278,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 2)
     if (k <= SHORT)
         multiply_short(sums, ring_a + (y + g) * A_PITCH, ring_b + x + 2 * t, k);
     else {
-        Fragments fragments[2];  // of this step and of the next
+        Fragments fragments[2];  // double buffer: this step and the next
         const REAL *tile_a = ring_a + (y + g) * A_PITCH + t, *tile_b = ring_b + t * B_PITCH + x + g;
         fragments[0].load(tile_a, tile_b, 0);
         int stage = 0;

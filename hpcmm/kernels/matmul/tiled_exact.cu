@@ -1,10 +1,10 @@
 // Matrix product, GPU rung: tiles of A and B staged in shared memory, for multiples of the tile only.
 //
 // A block of TILE x TILE threads computes a TILE x TILE tile of C in k / TILE phases. In each phase
-// every thread loads one element of A and one of B; after a barrier each loaded element serves TILE
-// threads, so global memory is read TILE times less often than by the naive rung. A second barrier
+// every thread loads one element of A and one of B; after a barrier TILE threads use each loaded
+// element, so global memory is read TILE times less often than by the naive rung. A second barrier
 // keeps the next phase from overwriting a tile that a slower warp still reads. Limit: no bounds
-// tests; a size that is no multiple loses its remainder.
+// checks; a size that is not a multiple of the tile loses its remainder.
 // Source: 000, 002, 003 kernel10, 004 unit 3.
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)

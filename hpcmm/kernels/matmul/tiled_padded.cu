@@ -1,9 +1,9 @@
 // Matrix product, GPU rung: tiles staged in shared memory and padded with zeros, any shape.
 //
-// As tiled_exact, but the grid is rounded up and an element outside the matrices is stored as zero,
-// which adds nothing to the sums: the last tile is then a tile like all others. Threads outside C
-// still load and take part in the barriers; they only do not write. Limit: the last phase multiplies
-// zeros, and each multiply-add still costs two loads from shared memory.
+// As tiled_exact, but the grid is rounded up and elements outside the matrices are stored as zeros,
+// which add nothing to the sums: the last tile needs no special case. Threads outside C still load and
+// take part in the barriers, but do not write. Limit: the last phase multiplies zeros, and each
+// multiply-add still costs two loads from shared memory.
 // Source: 001.
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)

@@ -1,9 +1,9 @@
-// Matrix product, GPU rung: tiles staged in shared memory, the last one in a loop of its own length.
+// Matrix product, GPU rung: tiles staged in shared memory, with a separate loop for the last tile.
 //
-// The other way to treat a k that is no multiple of TILE: full phases run without a test on k, and a
-// last phase adds up only the k % TILE products that exist, so what the tiles hold beyond them does
-// not matter. Rows and columns are clamped to the last one instead of being tested: surplus threads
-// load something harmless and do not write.
+// The alternative for a k that is not a multiple of TILE: full phases run without a bounds check on k,
+// and a last phase adds only the k % TILE remaining products, so the rest of the tiles does not matter.
+// Rows and columns are clamped to the last one instead of being checked: surplus threads load valid
+// elements and do not write.
 // Source: 003 kernel11.
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)

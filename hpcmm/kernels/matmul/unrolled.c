@@ -1,11 +1,11 @@
 /* Matrix product, CPU rung: the k loop unrolled by a stride, with partial sums, one thread.
 
-   What changes from the serial rung: each step of the k loop does STRIDE terms, each into a sum of its
-   own; a remainder loop does the last k % STRIDE.
-   Why it is faster: an addition has to wait for the one before it only within its own sum, so several
-   are under way at once, and there are fewer jumps.
+   What changes from the serial rung: each step of the k loop adds STRIDE terms, each to a separate
+   partial sum; a remainder loop adds the last k % STRIDE.
+   Why it is faster: an addition waits for the previous one only within its partial sum, so several are
+   in flight at once, and there are fewer branches.
    Limit: B is still read down its columns. Where that misses the cache, the sums wait for memory and
-   unrolling gains little (001 saw nothing from it on a GPU).
+   unrolling gains little (001 measured no gain on a GPU).
    Source: 001. */
 #include <stddef.h>
 

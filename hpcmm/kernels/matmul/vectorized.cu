@@ -1,9 +1,9 @@
-// Matrix product, GPU rung: 16 bytes a load, from global and from shared memory.
+// Matrix product, GPU rung: 16 bytes per load, from global and from shared memory.
 //
-// As register_2d, with two changes. Tiles are read from global memory 16 bytes at a time where rows are
-// aligned to that, a quarter of the load instructions (half in float64). The tile of A is stored
-// transposed, so that a thread's column of A lies contiguous in shared memory and is read 16 bytes at a
-// time too, as its row of B. Limit: each thread still stands alone; a warp's loads overlap little.
+// As register_2d, with two changes. Tiles are read from global memory 16 bytes at a time if rows are
+// aligned, with a quarter of the load instructions (half in float64). The tile of A is stored transposed,
+// so that a thread's column of A is contiguous in shared memory and is read 16 bytes at a time, like its
+// row of B. Limit: the lanes of a warp have few words of A and B in common.
 
 struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];

@@ -1,10 +1,10 @@
 // Matrix product, GPU rung: the lanes of a warp share one tile of C.
 //
-// As vectorized, but the block's part of C is dealt out to warps first, 64 x 32 each, and within it to
+// As vectorized, but the block's tile of C is divided among warps, 64 x 32 each, and a warp's tile among
 // 8 x 4 lanes. A lane's 8 x 8 elements are groups of 16 bytes spread over the warp's tile, so that in
-// each load the lanes of a warp read one contiguous stretch of shared memory, or the same words: no
-// bank conflicts, and half the distinct words of the layout before. Limit: between two barriers a
-// block either loads or computes, never both.
+// each load the lanes of a warp read contiguous or identical words of shared memory: no bank conflicts,
+// and half the distinct words of the previous layout. Limit: between two barriers a block either loads or
+// computes, never both.
 
 struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];

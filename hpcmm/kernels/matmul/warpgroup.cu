@@ -1,34 +1,34 @@
-// Matrix product, GPU rung: a warpgroup starts products, and loads and splits the next tile meanwhile.
+// Matrix product, GPU rung: a warpgroup starts asynchronous products, and meanwhile loads and splits the next tile.
 //
 // Compared with tensor_core, the instructions are those of Hopper (wgmma): the four warps of a warpgroup multiply 64 x
 // 8 elements of A in registers by 8 x 128 of B in shared memory, into 64 x 128 sums, and are free for other work until
 // the products are complete. Shared-memory bandwidth is then the bottleneck. So shared memory holds only the TF32 parts
-// of B, split once for both warpgroups of a block. All else goes from global memory straight to registers: a block
-// needs no element of A twice. The order of a sum's terms is free, so each lane loads four neighbours of A, 16 bytes,
-// and the rows of B are stored in the matching order. Tensor cores, which truncate, add DEPTH terms from zero; the
-// other units, which round, add these products to the sums.
+// of B, split once for both warpgroups of a block. All else is loaded from global memory straight into registers: a
+// block reads no element of A twice. The order of a sum's terms is free, so each lane loads four neighbours of A, 16
+// bytes, and the rows of B are stored in the matching order. Tensor cores, which truncate, add DEPTH terms from zero;
+// the FP32 units, which round, add these products to the sums.
 //
-// float32 only, by three products of TF32 parts. Needs compute capability 9.0, and runs on no later one.
+// float32 only, by three products of TF32 parts. Runs on compute capability 9.0 only.
 
 #include "ptx.cuh"
 
 static_assert(sizeof(REAL) == 4, "wgmma multiplies no float64");
 
-constexpr int STEPS = DEPTH / 8, GROUPS = DEPTH / 4;  // of a tile: steps of 8 terms, groups of 4 rows of B
-constexpr int AT_ONCE = BLOCK / COLUMNS;              // groups that the block splits at once, a column a thread
+constexpr int STEPS = DEPTH / 8, GROUPS = DEPTH / 4;  // steps of 8 terms and groups of 4 rows of B in a tile
+constexpr int AT_ONCE = BLOCK / COLUMNS;              // groups that the block splits at once, one column per thread
 constexpr int PART = DEPTH * COLUMNS;                 // elements of the big or the small parts of a tile of B
 static_assert(ROWS == BLOCK / 2 && COLUMNS == 128, "each warpgroup has 64 x 128 of C");
 static_assert(DEPTH % 16 == 0 && STAGES == 2 && PARTS == 2 && 4 % AT_ONCE == 0, "as the loops below are written");
 
-// Sums of up to SHORT terms do not use tensor cores: what the split drops is too much for them.
+// Sums of up to SHORT terms do not use tensor cores: the error of the split is too large for them.
 constexpr int SHORT = 16;
 
 struct alignas(2 * sizeof(REAL)) Pair {
     REAL of[2];
 };
 
-// What a thread loads of a tile. Of A: rows g and g + 8 of its warp's 16, in columns 4 t to 4 t + 3 of each 16. Of B:
-// one column, in rows r, r + 4, r + 8 and r + 12 of each 16 for a group; there is one group for each r.
+// The elements of a tile that a thread loads. A: rows g and g + 8 of its warp's 16, columns 4 t to 4 t + 3 of each 16.
+// B: one column, rows r, r + 4, r + 8 and r + 12 of each 16 for a group; there is one group for each r.
 struct Operands {
     float a[2][DEPTH / 16][4], b[GROUPS / AT_ONCE][4];
 };
@@ -38,8 +38,8 @@ struct Parts {
     float big[STEPS][4], small[STEPS][4];
 };
 
-// Rasterization order: column x and row y of the i-th of the `high` x `wide` tiles of C, which goes down the columns of
-// groups of GROUP rows of tiles.
+// Rasterization order: return column x and row y of the i-th of `high` x `wide` tiles of C. The order goes down the
+// columns of groups of GROUP rows of tiles.
 __device__ int2 rasterize(int i, unsigned high, unsigned wide)
 {
     const int of_group = GROUP * wide, group_row = i / of_group * GROUP, group_rows = min(GROUP, high - group_row);
@@ -83,7 +83,7 @@ struct Loader {
     }
 };
 
-// Split each x into big, the nearest TF32 number, and small, which is exact.
+// Split each x into big, the nearest TF32 number, and small, the exact remainder.
 template <int N> __device__ void split(const float (&x)[N], float (&big)[N], float (&small)[N])
 {
 #pragma unroll
@@ -123,7 +123,7 @@ __device__ unsigned long long descriptor(const float *groups)
     return (__cvta_generic_to_shared(groups) | NEXT_GROUP << 16 | NEXT_COLUMNS << 32) >> 4;
 }
 
-// Multiply: start the products of a tile, from zero and the small ones first.
+// Multiply: start the products of a tile, from zero, small ones first.
 __device__ void multiply(float (&products)[16][4], const Parts &a, const REAL *stage)
 {
     const REAL *const big_b = stage, *const small_b = stage + PART;
@@ -163,9 +163,9 @@ __device__ void accumulate(float (&sums)[16][4], float (&products)[16][4])
             sums[j][e] += products[j][e];
 }
 
-// Epilogue: C = alpha sums + beta C. Only one block fits on an SM, so all its elements of C are requested at once, if
-// they are read at all. `row` and `column` are those of this thread's first element. `pairs`: the block's tile is
-// inside C, and neighbours can be accessed together.
+// Epilogue: C = alpha sums + beta C. Only one block fits on an SM, so it loads all its elements of C at once, if beta
+// is not 0. `row` and `column` are the position of this thread's first element. `pairs`: the block's tile is inside C,
+// and neighbours can be accessed together.
 __device__ void load_c(Pair (&c)[16][2], int m, int n, REAL beta, const REAL *C, int ldc, int row, int column,
                        bool pairs)
 {

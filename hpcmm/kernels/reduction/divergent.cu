@@ -1,10 +1,11 @@
 // Reduction, GPU rung: interleaved addressing with divergent branches.
 //
-// A block combines its elements as a tree in shared memory; in step s each thread whose index is a
-// multiple of 2 s takes in its neighbour at distance s. Limit: the working threads lie scattered over
-// all warps, so every warp stays busy to the end with ever fewer of its lanes, and the modulo is a
-// slow integer operation. The block size is known at run time only, here and up to last_warp, as in 004: a compiler that
-// knows it removes the modulo and unrolls the loop. Each block leaves one partial result; the host launches again over those.
+// A block combines its elements as a tree in shared memory: in step s each thread whose index is a
+// multiple of 2 s combines its element with the one at distance s. Each block writes one partial result,
+// and the host launches again over the partial results. Here and up to last_warp the block size is known
+// at run time only, as in 004: a compiler that knows it removes the modulo and unrolls the loop. Limit:
+// the active threads are scattered over all warps, so every warp stays active with fewer and fewer lanes,
+// and the modulo is a slow integer operation.
 // Source: 004 unit 5, kernel 1.
 
 extern "C" __global__ void reduction(const REAL *x, size_t n, REAL *partial, REAL identity)

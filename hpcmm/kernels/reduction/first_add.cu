@@ -1,8 +1,8 @@
 // Reduction, GPU rung: the first combination is done while loading.
 //
-// With one element a thread, half of the threads never combine anything. Here each thread loads two
-// elements and combines them on the way into shared memory: half the blocks do the same work, and two
-// loads are in flight at a time. Limit: loop and address instructions, and a barrier in each step.
+// With one element per thread, half of the threads never combine anything. Here each thread loads two
+// elements and combines them before it writes to shared memory: half the blocks do the same work, and
+// each thread has two loads in flight. Limit: loop and address instructions, and a barrier in each step.
 // Source: 004 unit 5, kernel 4.
 
 extern "C" __global__ void reduction(const REAL *x, size_t n, REAL *partial, REAL identity)

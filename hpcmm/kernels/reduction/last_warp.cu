@@ -1,9 +1,9 @@
-// Reduction, GPU rung: the last warp's steps are written out.
+// Reduction, GPU rung: the last warp's steps are unrolled.
 //
-// From 32 working threads on, only one warp is left, and a barrier of the whole block is more than it
-// needs. Its six steps are written out without loop and test. The original counts on the lanes of a
-// warp running in step, which no GPU since Volta promises; here __syncwarp separates the reads of a
-// step from its writes. A block has at least 64 threads. Limit: the steps before it are still a loop with barriers.
+// From 32 active threads on, only one warp is left, and it needs no barrier of the whole block. Its six
+// steps are unrolled, without loop or test. The original relies on the lanes of a warp running in lockstep,
+// which no GPU since Volta guarantees; here __syncwarp separates the reads of a step from its writes. A
+// block has at least 64 threads. Limit: the earlier steps are still a loop with barriers.
 // Source: 004 unit 5, kernel 5.
 
 __device__ void step(volatile REAL *values, unsigned t, unsigned s)

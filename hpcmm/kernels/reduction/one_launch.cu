@@ -1,11 +1,10 @@
-// Reduction, GPU rung: 16 bytes a load and a single launch.
+// Reduction, GPU rung: 16 bytes per load and a single launch.
 //
-// Each thread keeps several loads of 16 bytes in flight, which is what fills the memory pipeline. The
-// blocks' results go to global memory, and the block that draws the last ticket combines them in the
-// order of their index: no second launch, and the same rounding in every run, as neither the number of
-// blocks nor any order depends on which block finishes first. The ticket counter is put back for the
-// next launch. Elements before the first 16-byte boundary and after the last are taken in one by one by
-// the first block.
+// Each thread keeps several loads of 16 bytes in flight, to saturate the memory bandwidth. The blocks write
+// their results to global memory, and the block that draws the last ticket combines them in the order of
+// their index: no second launch, and the same rounding in every run, because neither the number of blocks
+// nor any order depends on which block finishes first. That block resets the ticket counter for the next
+// launch. The first block also combines the elements before the first 16-byte boundary and after the last.
 
 struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];
@@ -24,7 +23,7 @@ __device__ REAL warp_reduction(REAL value)
     return value;
 }
 
-// The block's result, in thread 0. Between two calls all threads must meet at a barrier.
+// Return the block's result in thread 0. The caller needs a barrier between two calls.
 __device__ REAL block_reduction(REAL value, REAL identity)
 {
     __shared__ REAL values[32];

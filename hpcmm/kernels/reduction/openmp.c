@@ -1,9 +1,9 @@
-/* Reduction, CPU rung: a stretch for each thread, and their results combined in order.
+/* Reduction, CPU rung: one contiguous chunk per thread, partial results combined in order.
 
-   simd with a reduction clause lets the compiler keep several partial results of a stretch, so that an
-   operation need not wait for the one before it. Over the threads such a clause would leave the order
-   open, and with it the rounding of a sum: here it is that of the stretches, however many threads OpenMP
-   really starts. Limit: memory bandwidth. */
+   simd with a reduction clause lets the compiler keep several partial results per chunk, so that an
+   operation need not wait for the previous one. Over the threads, a reduction clause would leave the order
+   undefined, and with it the rounding of a sum. Here it is the order of the chunks, for any number of
+   threads that OpenMP starts. Limit: memory bandwidth. */
 #include <stddef.h>
 
 void reduction(const REAL *x, size_t n, REAL *result, REAL identity, int threads)

@@ -1,8 +1,8 @@
 // Reduction, GPU rung: sequential addressing.
 //
-// In each step the lower half of the threads takes in the upper half. The working threads are
-// contiguous, so whole warps retire instead of diverging, and a warp reads consecutive words of
-// shared memory, each from a bank of its own. Limit: half of the threads only load.
+// In each step the lower half of the elements is combined with the upper half. The active threads are
+// contiguous, so whole warps retire instead of diverging, and a warp reads consecutive words of shared
+// memory, without bank conflicts. Limit: half of the threads only load.
 // Source: 004 unit 5, kernel 3.
 
 extern "C" __global__ void reduction(const REAL *x, size_t n, REAL *partial, REAL identity)

@@ -1,6 +1,6 @@
 /* Reduction, CPU rung: one loop, one thread.
 
-   Limit: each combination of real numbers waits for the one before it, as the compiler keeps their order.
+   Limit: each floating-point operation waits for the previous one, because the compiler keeps their order.
    Source: 004. */
 #include <stddef.h>
 

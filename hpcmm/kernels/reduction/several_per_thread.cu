@@ -1,8 +1,8 @@
-// Reduction, GPU rung: a grid of limited size strides over the input, several elements a thread.
+// Reduction, GPU rung: a grid of limited size strides over the input, several elements per thread.
 //
-// Each thread first combines every (grid size)-th pair of elements in a register; only then does the
-// tree begin. The tree's cost is paid once for many elements instead of two, fewer partial results are
-// left for the next pass, and the loads of a warp stay coalesced. Limit: each load brings one element.
+// Each thread first combines every (grid size)-th pair of elements in a register, before the tree begins.
+// The cost of the tree is then shared by many elements instead of two, the next pass has fewer partial
+// results, and the loads of a warp stay coalesced. Limit: each load fetches one element.
 // Source: M. Harris, Optimizing Parallel Reduction in CUDA, kernel 7.
 
 __device__ void step(volatile REAL *values, int t, int s)

@@ -1,8 +1,8 @@
 // Reduction, GPU rung: the lanes of a warp exchange registers.
 //
 // As several_per_thread, but a warp's 32 values are combined by __shfl_down_sync, which reads another
-// lane's register: no shared memory and no barrier within a warp. Shared memory only carries one value a
-// warp, and one barrier is left. Limit: each load still brings one element.
+// lane's register: no shared memory and no barrier within a warp. Shared memory holds one value per warp,
+// and one barrier is left. Limit: each load still fetches one element.
 // Source: CUDA C++ Programming Guide, warp shuffle functions.
 
 __device__ REAL warp_reduction(REAL value)

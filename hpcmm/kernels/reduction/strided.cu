@@ -1,8 +1,8 @@
 // Reduction, GPU rung: interleaved addressing with a strided index.
 //
-// As divergent, but thread t works on element 2 s t instead of every 2 s-th thread working on its own:
-// the working threads are the first ones, whole warps retire, and there is no modulo. Limit: the
-// stride grows with each step, so a warp's elements of shared memory fall into ever fewer banks.
+// As divergent, but in step s thread t combines element 2 s t, instead of every 2 s-th thread its own:
+// the active threads are contiguous, whole warps retire, and there is no modulo. Limit: the stride grows
+// with each step, so a warp's accesses to shared memory fall into fewer and fewer banks.
 // Source: 004 unit 5, kernel 2.
 
 extern "C" __global__ void reduction(const REAL *x, size_t n, REAL *partial, REAL identity)

@@ -1,8 +1,8 @@
-// Vector sum, GPU rung: a grid of limited size strides over the vectors, several elements a thread.
+// Vector sum, GPU rung: a grid of limited size strides over the vectors, several elements per thread.
 //
-// The blocks are as many as the device can hold at once, whatever n is: they are started once, and their
-// indices are computed once. The stride is the whole grid, so a warp's loads stay coalesced in each round.
-// Limit: each load brings one element.
+// For any n the grid has at most as many blocks as the device can hold at once: blocks are started once, and
+// indices are computed once. The stride is the whole grid, so a warp's loads stay coalesced in each iteration.
+// Limit: each load fetches one element.
 
 extern "C" __global__ void vector_add(const REAL *x, const REAL *y, REAL *z, size_t n)
 {

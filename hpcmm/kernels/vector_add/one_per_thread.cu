@@ -1,8 +1,8 @@
 // Vector sum, GPU rung: one thread adds one element.
 //
-// The grid is rounded up to whole blocks, so threads past the end must do nothing. Neighbouring threads
-// take neighbouring elements, and each warp's loads are coalesced. Limit: a thread has two loads of one
-// element in flight and then ends; the work of starting blocks grows with n.
+// The grid is rounded up to whole blocks, and a bounds check excludes threads past the end. Neighbouring
+// threads take neighbouring elements, so each warp's loads are coalesced. Limit: a thread has two loads of
+// one element in flight and then ends; the cost of starting blocks grows with n.
 // Source: 004 unit 1, vecAddKernel.
 
 extern "C" __global__ void vector_add(const REAL *x, const REAL *y, REAL *z, size_t n)

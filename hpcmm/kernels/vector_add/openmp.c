@@ -1,7 +1,7 @@
 /* Vector sum, CPU rung: a parallel for.
 
-   Each thread adds its own stretch, so that all cores load and store at once: one core alone cannot keep
-   enough loads in flight to fill the memory's channels. Limit: memory bandwidth. */
+   Each thread adds a contiguous chunk, so that all cores load and store at once: a single core cannot keep
+   enough loads in flight to saturate the memory channels. Limit: memory bandwidth. */
 #include <stddef.h>
 
 void vector_add(const REAL *x, const REAL *y, REAL *z, size_t n, int threads)
