@@ -97,7 +97,7 @@ def test_a_profile_explains_a_step_that_is_not_faster(tmp_path):
     )
     points = analysis.points(frame)
     text = about(findings.what_to_see(points, occupancy.resources(frame), profiles), "steps")
-    assert "bank_conflict 8 (0.800× naive 8, 0.800 to 0.800; tiles stored by columns, against the banks; " in text
+    assert "bank_conflict 8 (0.800× naive 8, 0.800 to 0.800; tiles stored by columns: bank conflicts; " in text
     assert "a load from shared memory takes 8.00 wavefronts instead of 1.00; 16.0 threads of a warp are active" in text
     assert "achieved occupancy is 40 % instead of 80 %)" in text and "sectors" not in text
 

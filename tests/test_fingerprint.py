@@ -93,7 +93,7 @@ def edit(monkeypatch, tmp_path):
         ("parallel/transports/peer.py", r"self.copies = backend.stream\(\)", "self.copies = None", ALL),
         ("parallel/scatter.py", r"broadcast\(self.comm", "broadcast(self.ranks", ALL),
         # what decides neither a time nor a verdict
-        ("operations/matmul.py", r'"grid rounded up, bounds tested: any size"', '"any size"', set()),
+        ("operations/matmul.py", r'"grid rounded up, bounds checks: any size"', '"any size"', set()),
         ("operations/matmul.py", r'"""Return 2 m n k', '"""Count 2 m n k', set()),
         ("bench/measure.py", r"^def settled", "# a comment\ndef settled", set()),
         ("backends/cuda/device.py", r'"ecc": ', '"error_correction": ', set()),

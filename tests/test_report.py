@@ -380,7 +380,7 @@ def test_the_page_says_which_variants_are_deterministic(built):
     assert "cublas cuda cuBLAS, without TF32 (baseline) yes" in page.text
     assert "numpy cpu NumPy's BLAS (baseline) not promised" in page.text
     assert (
-        "one_launch cuda 16 bytes a load; the last block combines the results of all, in fixed order yes" in page.text
+        "one_launch cuda 16 bytes per load; the last block combines the results of all, in fixed order yes" in page.text
     )
 
 

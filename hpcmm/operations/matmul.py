@@ -67,9 +67,11 @@ LADDER = (  # the order here is the order of the rungs
         source="001",
         slow=True,
     ),
-    Variant("pthread", "cpu", "rows dealt out to POSIX threads, the serial loop in each", source="000", slow=True),
+    Variant("pthread", "cpu", "rows distributed over POSIX threads, the serial loop in each", source="000", slow=True),
     Variant("avx", "cpu", "SIMD intrinsics on one thread: AVX-512, AVX2 or NEON, chosen at run time", source="000"),
-    Variant("openmp", "cpu", "rows shared out over OpenMP threads, inner loop over contiguous rows of B", source="000"),
+    Variant(
+        "openmp", "cpu", "rows distributed over OpenMP threads, inner loop over contiguous rows of B", source="000"
+    ),
     Variant("packed", "cpu", "packed panels, register tiles and cache blocks, SIMD chosen at run time, all threads"),
     Variant("numpy", "cpu", "NumPy's BLAS", library=numpy_matmul, deterministic=False),
     Variant(
@@ -84,7 +86,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "naive",
         "cuda",
-        "grid rounded up, bounds tested: any size",
+        "grid rounded up, bounds checks: any size",
         source="003 kernel01, 004",
         tiles=TILES,
         geometry=SquareBlocks(),
@@ -132,7 +134,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "tiled_remainder",
         "cuda",
-        "the last tile in a loop of its own",
+        "a separate loop for the last tile",
         source="003 kernel11",
         tiles=TILES,
         geometry=SquareBlocks(tiled=True),
@@ -140,7 +142,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "bank_conflict",
         "cuda",
-        "tiles stored by columns, against the banks",
+        "tiles stored by columns: bank conflicts",
         source="000, 001",
         tiles=TILES,
         geometry=SquareBlocks(tiled=True),
@@ -156,7 +158,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "tiled_unrolled",
         "cuda",
-        "the loop over a tile written out",
+        "the loop over a tile unrolled",
         source="000, 001",
         tiles=TILES,
         geometry=SquareBlocks(tiled=True),
@@ -183,7 +185,9 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "register_2d", "cuda", "each thread computes 8 x 8 elements in registers", geometry=Blocks(256, 128, 128, 8)
     ),
-    Variant("vectorized", "cuda", "16 bytes a load, A transposed in shared memory", geometry=Blocks(256, 128, 128, 8)),
+    Variant(
+        "vectorized", "cuda", "16 bytes per load, A transposed in shared memory", geometry=Blocks(256, 128, 128, 8)
+    ),
     Variant("warp_tiled", "cuda", "the lanes of a warp share one tile of C", geometry=Blocks(256, 128, 128, 16)),
     Variant(
         "asynchronous",
@@ -233,7 +237,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "stream_k_fma",
         "cuda",
-        "persistent blocks divide the terms of tiles where some would be idle; products in the order of register banks",
+        "persistent blocks divide the terms of tiles where some would be idle; products ordered by register banks",
         dtypes=("float32",),
         architecture="sm_80",
         options=("--ptxas-options=-O1",),

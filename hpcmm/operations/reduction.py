@@ -88,7 +88,7 @@ def cub(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Non
 
 LADDER = (  # the order here is the order of the rungs
     Variant("serial", "cpu", "one loop on one thread", source="004"),
-    Variant("openmp", "cpu", "a stretch a thread, their results combined in order"),
+    Variant("openmp", "cpu", "one chunk per thread, partial results combined in order"),
     Variant("numpy", "cpu", "NumPy's reduction", library=numpy_reduction, deterministic=False),
     Variant(
         "divergent",
@@ -107,7 +107,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "sequential",
         "cuda",
-        "the lower half of the threads takes in the upper half",
+        "sequential addressing: whole warps retire, no bank conflicts",
         source="004 kernel 3",
         geometry=Passes(block_constant=False),
     ),
@@ -121,11 +121,11 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "last_warp",
         "cuda",
-        "the last warp written out",
+        "the last warp unrolled",
         source="004 kernel 5",
         geometry=Passes(2, block_constant=False),
     ),
-    Variant("unrolled", "cuda", "all steps written out", source="Harris kernel 6", geometry=Passes(2)),
+    Variant("unrolled", "cuda", "all steps unrolled", source="Harris kernel 6", geometry=Passes(2)),
     Variant(
         "several_per_thread",
         "cuda",
@@ -137,7 +137,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "one_launch",
         "cuda",
-        "16 bytes a load; the last block combines the results of all, in fixed order",
+        "16 bytes per load; the last block combines the results of all, in fixed order",
         geometry=Passes(16, 1056, block=256, one_launch=True),
     ),
     Variant("cub", "cuda", "CUB's device-wide reduction", library=cub),

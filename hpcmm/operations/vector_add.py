@@ -47,7 +47,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant("numpy", "cpu", "NumPy's add", library=numpy_add),
     Variant("one_per_thread", "cuda", "one thread adds one element", source="004 unit 1", geometry=OverVector()),
     Variant("grid_stride", "cuda", "a limited grid strides over the vectors", geometry=OverVector(4, 1056)),
-    Variant("vectorized", "cuda", "16 bytes a load", geometry=OverVector(4)),
+    Variant("vectorized", "cuda", "16 bytes per load", geometry=OverVector(4)),
     Variant("cupy", "cuda", "CuPy's elementwise add", library=cupy_add),
 )
 
