@@ -17,7 +17,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 help:
 	@echo 'make run      set up, then run the experiment of config.yaml on this machine'
-	@echo '              SCALE=full for the long sweeps; CORES=4 to use fewer cores'
+	@echo '              SCALE=full for the long sweeps; CORES=4 to use fewer cores; VERBOSE=1 for all messages'
 	@echo 'make profile  like make run; also profile each GPU variant with Nsight Compute, if it is installed'
 	@echo 'make docs     set up, then build the documentation into docs/build'
 	@echo 'make reference  rewrite the published report and the numbers of README.md and docs/ from the published run;'
@@ -31,14 +31,17 @@ setup: $(INSTALLED)
 
 $(INSTALLED): $(SOURCES)
 	@test -e $@ || { echo 'creating .venv with Python $(VERSION)'; $(PYTHON) -m venv --clear .venv; }
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@echo 'installing hpcmm and its dependencies into .venv, and compiling the C kernels: one or two minutes the first time'
+	@echo '(extras: $(EXTRAS); details: .venv/install.log)'
+	@rm -f .venv/install.log
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --log .venv/install.log --editable '.[$(EXTRAS)]'
+	@echo 'installed; . .venv/bin/activate makes the commands hpcmm and snakemake available in this shell'
 	@touch $@
 
 profile: PROFILE := profile=true
 run profile: CHANGES = $(strip $(if $(SCALE),scale=$(SCALE)) $(PROFILE))
 run profile: setup
-	@snakemake --cores $(CORES) --rerun-incomplete --quiet host reason rules $(if $(CHANGES),--config $(CHANGES))
-	@printf 'report: %s\n' "$$PWD/results/report.html"
+	@hpcmm run --cores $(CORES) $(if $(VERBOSE),--verbose) $(if $(CHANGES),--config $(CHANGES))
 
 reference: setup
 	python docs/published.py $(FILE)
@@ -56,5 +59,12 @@ lint: setup
 	snakefmt --check Snakefile
 	python tests/lint_workflow.py
 
+# A workflow that runs here has its host and process in a file, which it removes at its end.
 clean:
+	@if [ -e .snakemake/hpcmm/run ] && read -r host process started <.snakemake/hpcmm/run && \
+	    { [ "$$host" != "$$(uname -n)" ] || [ -d "/proc/$$process" ]; }; then \
+	    echo "make clean: a run is using results/ (process $$process on $$host); end it first," \
+	        'or remove .snakemake/hpcmm/run if that process is gone' >&2; \
+	    exit 1; \
+	fi
 	find results -mindepth 1 -maxdepth 1 ! -name reference -exec rm -rf {} +

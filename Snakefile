@@ -63,6 +63,7 @@ except HpcmmError as error:
 
 # Slurm gives each job its own CPUs and GPUs. Elsewhere, a machine runs one measurement at a time, for all users.
 ALONE = "" if IN_JOB or ON_CLUSTER else "{} -m hpcmm.cluster.alone".format(Path(sys.executable).name)
+VERBOSE = "--verbose" in sys.argv
 THREADS = SITE.cpus_per_rank if IN_JOB or ON_CLUSTER else workflow.cores
 os.environ.update(
     HPCMM_PYTHON=sys.executable,
@@ -70,6 +71,9 @@ os.environ.update(
     HPCMM_MODULES=" ".join(SITE.modules) if IN_JOB else "",
     HPCMM_LAUNCHER=SITE.launcher if IN_JOB else "mpiexec",
     HPCMM_PATIENCE=str(SITE.patience),
+    # the jobs of a cluster run beside each other, and nobody sees their output but in a file
+    HPCMM_WHOLE="" if IN_JOB or ON_CLUSTER else "--whole",
+    HPCMM_SHOW="all" if IN_JOB or ON_CLUSTER or VERBOSE else "progress",
     HPCMM_SLURM_PATIENCE=str(SITE.slurm_patience),
 )
 TIMINGS = "results/timings.h5"
@@ -90,6 +94,7 @@ onstart:
     except HpcmmError as error:
         sys.exit("hpcmm: error: {}".format(error))
     PLAN.write(Path("results/plan.json"))
+    print(status.ahead(Path("results"), PLAN), file=sys.stderr, flush=True)
 
 
 onsuccess:
@@ -140,7 +145,7 @@ rule measure:
     shell:
         '"$HPCMM_JOBS/with_modules" $HPCMM_ALONE $HPCMM_LAUNCHER -n {resources.tasks} "$HPCMM_PYTHON" -m mpi4py '
         "-m hpcmm.jobs.measure --plan results/plan.json --batch {wildcards.batch} --patience $HPCMM_PATIENCE "
-        "--output {output} 2>&1 | tee {log}"
+        '--output {output} $HPCMM_WHOLE 2>&1 | "$HPCMM_JOBS/show" {log}'
 
 
 rule profile:
@@ -162,7 +167,7 @@ rule profile:
         fingerprint=lambda wildcards: PLAN.profile_fingerprint(wildcards.operation),
     shell:
         '"$HPCMM_JOBS/with_modules" $HPCMM_ALONE "$HPCMM_PYTHON" -m hpcmm.jobs.profile --plan results/plan.json '
-        "--operation {wildcards.operation} --output {output} 2>&1 | tee {log}"
+        '--operation {wildcards.operation} --output {output} 2>&1 | "$HPCMM_JOBS/show" {log}'
 
 
 rule collect:

@@ -258,7 +258,8 @@ def test_commands_in_the_text_exist(path):
 
 
 def test_messages_in_the_page_on_troubleshooting_are_those_of_the_code():
-    paths = [ROOT / "Snakefile", *(path for folder in ("hpcmm", "jobs") for path in ROOT.glob(f"{folder}/**/*.py"))]
+    paths = [ROOT / "Makefile", ROOT / "Snakefile"]
+    paths += (path for folder in ("hpcmm", "jobs") for path in ROOT.glob(f"{folder}/**/*.py"))
     sources = "".join(path.read_text("utf-8") for path in paths)
     sources = re.sub(r'"\s*\n\s*f?"', "", sources)  # a text over several lines
     for message in re.findall(r"^\| `?([^|]+?)`? \|", (DOCS / "troubleshooting.md").read_text("utf-8"), re.M)[2:]:
@@ -281,4 +282,6 @@ def test_metadata_agree():
     assert citation["license"] == project["license"]
     assert [each["name"] for each in citation["authors"]] == [each["name"] for each in project["authors"]]
     assert {"cff-version", "message", "title", "type", "abstract"} <= set(citation)
-    assert f"## {project['version']}" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+    changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    newest, date = re.search(r"^## (\S+) - (\S+)$", changes, re.MULTILINE).groups()
+    assert newest == project["version"] and date == str(citation["date-released"])

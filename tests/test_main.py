@@ -1,5 +1,6 @@
 """The commands of ``python -m hpcmm``, started as a person starts them."""
 
+import dataclasses
 import errno
 import json
 import os
@@ -8,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 import zlib
 from datetime import UTC, datetime
@@ -22,20 +24,22 @@ from hypothesis import strategies as st
 from tasks import machine
 from timings import kernel_samples, measurement
 
-from hpcmm import backends, store
-from hpcmm.bench import journal
+from hpcmm import analysis, backends, store
+from hpcmm.bench import journal, pace
 from hpcmm.bench import status as tool_status
 from hpcmm.bench.journal import Journal
 from hpcmm.cli import doctor
+from hpcmm.cli import run as cli_run
 from hpcmm.cli.doctor import SECONDS, SIZE_VARIABLES, Check, check_ranks, combine
+from hpcmm.cluster import slurm
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import merge_into
-from hpcmm.experiment.durations import rounded_duration
+from hpcmm.experiment.durations import EXPECTED_STARTUP_SECONDS, estimate
 from hpcmm.model import Point
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = Path(__file__).parent / "mpi_programs"
-COMMANDS = ("init", "plan", "status", "report", "merge", "compare", "doctor")
+COMMANDS = ("init", "plan", "run", "status", "report", "merge", "compare", "doctor")
 ALONE = {name: value for name, value in os.environ.items() if name not in SIZE_VARIABLES}
 
 
@@ -118,8 +122,8 @@ def table(output: str) -> list[list[str]]:
     return [re.split(r"\s{2,}", line.strip()) for line in lines[2 : lines.index("")]]
 
 
-def test_a_plan_shows_jobs_points_ranks_gpus_and_times(config):
-    done = hpcmm("plan", "--cluster", "--configfile", config)
+def test_a_plan_shows_jobs_points_ranks_gpus_and_times(config, tmp_path):
+    done = hpcmm("plan", "--cluster", "--configfile", config, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     planned = plan.make(CONFIG)
     rows = table(done.stdout)
@@ -128,30 +132,54 @@ def test_a_plan_shows_jobs_points_ranks_gpus_and_times(config):
         ["size", "cuda", "2", "2", "1", "4"],
     ]
     for row, batch in zip(rows, planned.to_measure, strict=False):
-        assert row[6] == row[7] == rounded_duration(batch.seconds)
-    total = sum(batch.seconds for batch in planned.to_measure)
-    assert rows[-1] == [
-        "all",
-        "2",
-        "8",
-        rounded_duration(max(b.seconds for b in planned.to_measure)),
-        rounded_duration(total),
-    ]
+        assert row[6] == row[7] == estimate(expected(batch), batch.seconds)
+    bounds = [batch.seconds for batch in planned.to_measure]
+    times = list(map(expected, planned.to_measure))
+    longest, total = estimate(max(times), max(bounds)), estimate(sum(times), sum(bounds))
+    assert rows[-1] == ["all", "2", "8", longest, total]
+    assert "Expected times follow from a default of 10% of the upper bounds." in done.stdout
     hours = sum(batch.ranks * batch.seconds for batch in planned.to_measure) / 3600
     assert f"{hours:.1f} GPU hours at most" in done.stdout
     assert "size, ranks 1, 2: serial: the config has backends: cuda" in done.stdout
 
 
-def test_a_plan_takes_overrides_as_snakemake_does(config):
+def expected(batch) -> float:
+    """Seconds of a job where none has finished yet."""
+    return EXPECTED_STARTUP_SECONDS + 0.1 * sum(batch.predicted)
+
+
+def test_expected_times_are_learned_from_finished_jobs(config, tmp_path):
+    planned = plan.make(CONFIG)
+    one, two = planned.to_measure
+    bound = sum(one.predicted)
+    results = tmp_path / "results"
+    results.mkdir()
+    pace.record(results, pace.Record("before", one.operation, one.device, 100.0, 50.0, 9.0))
+    pace.record(results, pace.Record("before", one.operation, one.device, 100.0, 30.0, 4.0))  # run again
+    pace.record(results, pace.Record("other", one.operation, "another device", 100.0, 90.0, 9.0))
+    with (results / pace.FILE).open("a") as file:
+        file.write('[]\n{"batch": 1}\n' + "[" * 100_000 + "\n")  # nothing that a job writes
+    found = pace.Pace(pace.learned(results))
+    assert found.seconds(one) == pytest.approx(4.0 + pace.LAUNCH_SECONDS + 0.3 * bound)
+    assert found.seconds(dataclasses.replace(two, operation="sum")) == found.seconds(two), "the device decides"
+    text = hpcmm("plan", "--cluster", "--configfile", config, folder=tmp_path).stdout
+    assert estimate(found.seconds(one), one.seconds) in text and "the finished jobs in results." in text
+    slow = pace.Pace([pace.Record("before", one.operation, one.device, 1.0, 50.0, 900.0)])
+    assert slow.seconds(one) == one.seconds, "never above the upper bound"
+
+
+def test_a_plan_takes_overrides_as_snakemake_does(config, tmp_path):
     override = "measuring={max_seconds: 5, warmups: 0}"
-    done = hpcmm("plan", "--config-file", config, "--config", "scale=full", "backends=cpu", override)
+    options = ["--config-file", config, "--config", "scale=full", "backends=cpu", override]
+    done = hpcmm("plan", *options, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     measuring = CONFIG["measuring"] | {"max_seconds": 5, "warmups": 0}
     planned = plan.make(CONFIG | {"scale": "full", "backends": "cpu", "measuring": measuring}, machine(gpus=0))
     (of_one, of_two, all_of_them) = table(done.stdout)
     assert of_one[:2] == of_two[:2] == ["size", "cpu"]
     assert all_of_them[1:3] == [str(len(planned.to_measure)), "400"]
-    assert all_of_them[4] == rounded_duration(sum(batch.seconds for batch in planned.to_measure))
+    bounds = [batch.seconds for batch in planned.to_measure]
+    assert all_of_them[4] == estimate(sum(map(expected, planned.to_measure)), sum(bounds))
 
 
 def test_ten_thousand_points_over_many_ranks_are_planned_in_jobs(config):
@@ -275,6 +303,8 @@ def test_merge_keeps_runs_apart_and_takes_each_once(tmp_path):
     assert [json.loads(text)["host"] for text in groups["runs"]["provenance"]] == ["left", "right"]
     assert list(groups["measurements"]["run"]) == [0, 1]
     np.testing.assert_array_equal(np.bincount(groups["samples"]["measurement"]), [7, 7])
+    summary = analysis.summary(groups, analysis.measurements(groups))
+    assert summary.points + summary.superseded == 2, "the report counts points alike"
 
 
 def test_merge_writes_over_nothing(tmp_path):
@@ -425,6 +455,44 @@ def test_doctor_advises_by_what_went_wrong(tmp_path, monkeypatch, error, advice)
     assert found.state == "error" and error.strerror in found.found and advice in found.advice
 
 
+# --- make clean ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cleaned(tmp_path):
+    """Run ``make clean`` in a folder with results, and with a file that says which process runs the workflow."""
+    if not shutil.which("make"):
+        pytest.skip("no make")
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "results" / "reference").mkdir(parents=True)
+    (tmp_path / "results" / "raw").mkdir()
+    (tmp_path / ".snakemake" / "hpcmm").mkdir(parents=True)
+
+    def run(host: str | None, process: int = 0):
+        if host:
+            (tmp_path / slurm.RUN).write_text(f"{host} {process} 1.0\n")
+        done = subprocess.run(["make", "clean"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        return done, sorted(path.name for path in (tmp_path / "results").iterdir())
+
+    return run
+
+
+@pytest.mark.parametrize("host", [socket.gethostname(), "elsewhere"])
+def test_make_clean_refuses_while_a_run_uses_the_results(cleaned, host):
+    done, left = cleaned(host, os.getpid())
+    assert done.returncode != 0 and f"a run is using results/ (process {os.getpid()} on {host})" in done.stderr
+    assert left == ["raw", "reference"]
+
+
+def test_make_clean_removes_the_results_of_runs_that_are_over(cleaned):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    done, left = cleaned(socket.gethostname(), gone.pid)
+    assert done.returncode == 0, done.stderr
+    assert left == ["reference"]
+    assert cleaned(None)[0].returncode == 0
+
+
 # --- status ------------------------------------------------------------------------------------------------------
 
 
@@ -454,9 +522,13 @@ def status(folder: Path) -> list[str]:
 def test_status_follows_a_run_from_its_plan_to_its_end(running, mpi_job, mpiexec, tmp_path):
     total, first, second = status(tmp_path)
     assert total.startswith("results: 0 of 8 points measured, 0 of 2 jobs done, ")
-    assert total.endswith("left at most, one job after another")
-    assert re.fullmatch(r"size/cpu-r1-1 +0/6 +waiting, \d+ .* at most", first)
-    assert re.fullmatch(r"later/cpu-r2-1 +0/2 +waiting, \d+ .* at most", second)
+    assert re.search(r" jobs done, about \d+ s \(at most \d+ s\) left, one job after another$", total)
+    assert re.fullmatch(r"size/cpu-r1-1 +0/6 +waiting, about \d+ s \(at most \d+ s\)", first)
+    assert re.fullmatch(r"later/cpu-r2-1 +0/2 +waiting, about \d+ s \(at most \d+ s\)", second)
+    planned = plan.read(tmp_path / "results" / "plan.json")
+    line = tool_status.ahead(tmp_path / "results", planned)
+    times = r"about \d+ s \(at most \d+ s\) one after another"
+    assert re.fullmatch(f"hpcmm: 8 points in 2 jobs to measure, {times}", line)
 
     journal = tmp_path / "results" / "raw" / "size" / "cpu-r1-1.journal"
     with running(mpi_job, program=(PROGRAMS / "rank_fails.py", "stuck", 2)) as job:
@@ -464,11 +536,12 @@ def test_status_follows_a_run_from_its_plan_to_its_end(running, mpi_job, mpiexec
             time.sleep(0.01)
         before = journal.read_bytes()
         _, first, _ = status(tmp_path)
-    assert re.fullmatch(r"size/cpu-r1-1 +2/6 +measuring openmp 12x12x12 float32, about .+ left", first)
+    about = r"about .+ \(at most .+\)"
+    assert re.fullmatch(f"size/cpu-r1-1 +2/6 +measuring openmp 12x12x12 float32, {about} left", first)
     assert journal.read_bytes() == before, "looking changes nothing"
 
     total, first, _ = status(tmp_path)  # the job was killed just now
-    assert re.fullmatch(r"results: 2 of 8 points .* 0 of 2 jobs done, no job is running, \d+ .* left at most.*", total)
+    assert re.fullmatch(f"results: 2 of 8 .* 0 of 2 jobs done, no job is running; the rest takes {about}, .*", total)
     assert re.search(r" 2/6  stopped \d+ s ago at openmp 12x12x12 float32; start the run again", first)
     old = time.time() - 3600
     os.utime(journal, (old, old))
@@ -480,6 +553,30 @@ def test_status_follows_a_run_from_its_plan_to_its_end(running, mpi_job, mpiexec
     total, first, second = status(tmp_path)
     assert total == "results: 8 of 8 points measured, 2 of 2 jobs done"
     assert first.endswith(" 6/6  done") and second.endswith(" 2/2  done")
+    assert tool_status.ahead(tmp_path / "results", planned) == "hpcmm: all 8 points are measured"
+    records = pace.learned(tmp_path / "results")
+    assert [record.batch for record in records] == ["size/cpu-r1-1", "later/cpu-r2-1"]
+    assert all(record.startup > 0 and 0 < record.seconds < record.predicted for record in records)
+
+
+def test_a_run_whose_jobs_print_elsewhere_reports_its_progress_when_it_changes(running, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(cli_run, "SECONDS_BETWEEN_REPORTS", 0.01)
+    over = threading.Event()
+    thread = threading.Thread(target=cli_run.report, args=(tmp_path / "results", over))
+    thread.start()
+    (tmp_path / "results" / "plan.json").touch()  # a run writes it when it starts
+    try:
+        printed = ""
+        while "hpcmm: 0 of 8 points" not in printed:
+            printed += capsys.readouterr().err
+        opened(tmp_path)
+        while "hpcmm: 1 of 8 points" not in printed:
+            printed += capsys.readouterr().err
+    finally:
+        over.set()
+        thread.join()
+    lines = (printed + capsys.readouterr().err).splitlines()
+    assert len(lines) == len(set(lines)) and all("one job after another" in line for line in lines)
 
 
 def opened(tmp_path, **process) -> Path:

@@ -19,6 +19,7 @@ from hpcmm.bench.job import Progress, measure_batch, timed_seconds, unmeasured
 from hpcmm.bench.job import line as line_of_progress
 from hpcmm.bench.journal import CUT_OFF, Journal, whole_lines
 from hpcmm.bench.measure import Contender, Problem, measure_point, run_for_profiler, settled
+from hpcmm.bench.status import Elsewhere
 from hpcmm.experiment import plan
 from hpcmm.model import Batch, HpcmmError, Measuring, Point
 from hpcmm.operations import OPERATIONS
@@ -515,13 +516,16 @@ def test_the_time_that_is_left_follows_from_what_was_predicted_and_what_it_took(
     points = [dataclasses.replace(POINTS["matmul"], shape=(n, n, n)) for n in range(1, 12)]
     clock = iter([100.0, 110.0, 125.0])
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
-    progress = Progress(batch_of(points), [1.0, 3.0])  # of eleven points nine were measured before
+    progress = Progress(batch_of(points), [1.0, 3.0], Elsewhere())  # of eleven points nine were measured before
     progress.done("first")
     progress.done("second")
     assert capsys.readouterr().out.splitlines() == [
-        "[10/11] size/cpu-r1-1 first (10.0 s; 30 s left)",
-        "[11/11] size/cpu-r1-1 second (15.0 s; 0 s left)",
+        "[10/11] size/cpu-r1-1 first (10.0 s; about 30 s left)",
+        "[11/11] size/cpu-r1-1 second (15.0 s; about 0 s left)",
     ]
+    clock = iter([100.0, 110.0])
+    Progress(batch_of(points), [1.0, 3.0], Elsewhere(40, 100, 300.0)).done("first")
+    assert capsys.readouterr().out == "[ 50/111] size/cpu-r1-1 first (10.0 s; about 6 min left)\n"
 
 
 # --- jobs --------------------------------------------------------------------------------------------------------

@@ -4,11 +4,13 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -67,8 +69,17 @@ def run(folder: Path, *command) -> str:
     return done.stdout
 
 
+def in_git() -> bool:
+    return (ROOT / ".git").exists() and shutil.which("git") is not None
+
+
+def declared() -> str:
+    """The version that pyproject.toml has."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+
 def test_the_sdist_has_every_tracked_file(built):
-    if not (ROOT / ".git").exists() or not shutil.which("git"):
+    if not in_git():
         pytest.skip("not a git checkout")
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as file:
@@ -82,12 +93,14 @@ def test_an_experiment_runs_in_a_working_folder_of_an_installed_wheel(python, tm
     folder = tmp_path / "it's my run"
     where = Path(run(tmp_path, python, "-c", "import hpcmm; print(hpcmm.__file__)").strip())
     assert python.parents[1] in where.parents
-    assert run(tmp_path, hpcmm, "--version") == f"hpcmm {importlib.metadata.version('hpcmm')}\n"
+    said = run(tmp_path, hpcmm, "--version")
+    revision = "revision [0-9a-f]{12}(, with changes)?" if in_git() else "no revision"
+    assert re.fullmatch(rf"hpcmm {re.escape(declared())} \({revision}\)\n", said), "of the sdist that it was built from"
 
-    assert "snakemake --cores all" in run(tmp_path, hpcmm, "init", folder)
+    assert "&& hpcmm run" in run(tmp_path, hpcmm, "init", folder)
     (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
     assert "small" in run(folder, hpcmm, "plan")
-    output = run(folder, python, "-m", "snakemake", "--cores", "all")
+    output = run(folder, hpcmm, "run")
     assert " PASS " in output
     groups = store.read(folder / "results" / "timings.h5")
     assert set(groups["measurements"]["sweep"]) == {"small", "sum"} and groups["measurements"]["passed"].all()
@@ -124,7 +137,7 @@ def test_a_working_folder_has_the_files_of_the_checkout(tmp_path):
     [
         ("0123456789abcdef", ("0123456789abcdef", False), " (revision 0123456789ab)"),
         ("0123456789abcdef changed", ("0123456789abcdef", True), " (revision 0123456789ab, with changes)"),
-        (None, ("", None), ""),
+        (None, ("", None), " (no revision)"),
     ],
 )
 def test_outside_a_checkout_the_revision_is_what_the_build_recorded(tmp_path, monkeypatch, recorded, revision, text):

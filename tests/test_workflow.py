@@ -5,6 +5,7 @@ import fcntl
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import zipfile
@@ -15,6 +16,8 @@ import pytest
 import yaml
 
 from hpcmm import backends, store
+from hpcmm.bench import status
+from hpcmm.cli import init
 
 pytestmark = pytest.mark.timeout(600)  # each starts Snakemake several times
 
@@ -75,6 +78,29 @@ def snakemake(request, tmp_path):
     run.version = request.param
     run.folder = folder
     return run
+
+
+@pytest.fixture
+def hpcmm_run(snakemake):
+    """Start ``hpcmm run`` in a working folder, ``hpcmm_run.folder``, and return the process."""
+    folder = snakemake.folder / "working"
+    init.write(folder)
+    (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
+    python = Path(SNAKEMAKES[snakemake.version]).with_name("python")
+
+    def start(*arguments):
+        return subprocess.Popen(
+            [python, "-m", "hpcmm", "run", *map(str, arguments)],
+            cwd=folder,
+            env={k: v for k, v in os.environ.items() if k != "HPCMM_BACKENDS"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    start.folder = folder
+    return start
 
 
 def changed(**sweep):
@@ -230,10 +256,81 @@ def test_a_job_that_fails_is_named_in_the_report_of_the_others_and_tried_again(s
 
     complete = snakemake(CONFIG)
     assert complete.returncode == 0
-    assert set(re.findall(r"^\[1/.\] (\S+) .* PASS ", complete.stdout, re.MULTILINE)) == {"sum/cpu-r2-1"}
+    assert set(re.findall(r"^\[ *\d+/11\] (\S+) .* PASS ", complete.stdout, re.MULTILINE)) == {"sum/cpu-r2-1"}
     columns = store.read(results / "timings.h5")
     assert set(columns["measurements"]["sweep"]) == {"small", "sum"}
     assert "failed" not in (results / "report.html").read_text().split("<main>")[0]
+
+
+PROGRESS = r"\[ *(\d+)/11\] \S+ .* \(.* s; about .* left\)"
+
+
+def test_run_shows_one_progress_and_what_is_ahead_and_nothing_of_snakemake(hpcmm_run):
+    output, errors = hpcmm_run("--cores", "2").communicate(timeout=240)
+    ahead, *others = [line for line in errors.splitlines() if "removed what killed ranks left" not in line]
+    times = r"about \d+ s \(at most \d+ s\) one after another"
+    assert re.fullmatch(f"hpcmm: 11 points in 3 jobs to measure, {times}", ahead) and others == []
+    lines = [line for line in output.splitlines() if not line.startswith("hpcmm: waiting for the measurement of ")]
+    assert [re.fullmatch(PROGRESS, line)[1] for line in lines[:11]] == [str(i) for i in range(1, 12)]
+    assert lines[11] == "results/report.html" and lines[12].startswith("11 points: 11 PASS")
+    assert lines[13:] == [f"report: {hpcmm_run.folder / 'results' / 'report.html'}"]
+    log = (hpcmm_run.folder / "results" / "logs" / "sum" / "cpu-r2-1.log").read_text()
+    assert "rank 1 on " in log and "planned were" in log, "the log has what the terminal has not"
+
+    dry, said = hpcmm_run("--dry-run", "--forcerun", "report").communicate(timeout=240)
+    assert "rule report:" in dry + said, "a dry run shows what Snakemake would do"
+
+
+def test_run_shows_of_a_job_that_fails_its_one_useful_sentence(hpcmm_run):
+    with locked(hpcmm_run.folder / "results" / "raw" / "sum" / "cpu-r2-1.journal"):
+        process = hpcmm_run("--cores", "2")
+        output, errors = process.communicate(timeout=240)
+    assert process.returncode == 1
+    why = "results/raw/sum/cpu-r2-1.journal: another process is measuring this batch"
+    assert f"hpcmm: error: sum/cpu-r2-1: {why}" in errors.splitlines()
+    for noise in ("Abort(", "RuleException", "CalledProcessError", "$HPCMM_JOBS", "Error in rule", "Complete log"):
+        assert noise not in output + errors
+    lines = [re.fullmatch(PROGRESS, line)[1] for line in output.splitlines() if line.startswith("[")]
+    assert lines == [str(i) for i in range(1, 9)], "the others go on"
+
+
+@pytest.mark.parametrize("kind", ["missing", "binary", "folder"])
+def test_run_refuses_a_config_file_that_cannot_be_read_in_one_line(hpcmm_run, kind):
+    path = hpcmm_run.folder / "mine.yaml"
+    if kind == "binary":
+        path.write_bytes(b"\x7fELF\xd0")
+    elif kind == "folder":
+        path.mkdir()
+    process = hpcmm_run("--configfile", path)
+    output, errors = process.communicate(timeout=60)
+    (line,) = errors.splitlines()
+    assert (process.returncode, output) == (1, "") and line.startswith(f"hpcmm: error: {path}: ")
+
+
+def test_run_shows_an_error_of_snakemake_that_is_none_of_ours(hpcmm_run):
+    process = hpcmm_run("--until", "nothing")
+    _, errors = process.communicate(timeout=240)
+    assert process.returncode == 1 and "MissingRuleException" in errors
+
+
+def test_ctrl_c_ends_a_run_and_says_what_is_left(hpcmm_run):
+    config = yaml.safe_load((hpcmm_run.folder / "config.yaml").read_text())
+    config["measuring"] |= {"max_seconds": 5, "min_repetitions": 1000, "max_repetitions": 100000}
+    config["sweeps"]["sum"]["sizes"] = [10_000_000]
+    (hpcmm_run.folder / "config.yaml").write_text(yaml.safe_dump(config))
+    process = hpcmm_run("--cores", "2")
+    try:
+        while not process.stdout.readline().startswith("["):
+            assert process.poll() is None, process.stderr.read()
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        _, errors = process.communicate(timeout=120)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode != 0 and "Traceback" not in errors
+    assert "hpcmm: not all was measured; what was is kept" in errors
+    first, *_ = status.text(hpcmm_run.folder / "results").splitlines()
+    assert re.search("no job is running; the rest takes about .* \\(at most ", first)
 
 
 def test_a_profile_is_a_job_an_operation_and_never_beside_a_measurement(snakemake):

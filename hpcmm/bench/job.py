@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm.backends import open_backend, visible
-from hpcmm.bench import provenance
+from hpcmm.bench import pace, provenance
 from hpcmm.bench.journal import Journal
 from hpcmm.bench.measure import Problem, measure_point
+from hpcmm.bench.status import Elsewhere
 from hpcmm.experiment.durations import STARTUP_SECONDS, rounded_duration
 from hpcmm.model import TEXTBOOK, UNCHECKED, Batch, HpcmmError, Measurement, Measuring, Operation, Point, Verdict
 from hpcmm.operations import OPERATIONS, task_of
@@ -121,6 +122,8 @@ def measure_batch(
     output: Path,
     transport: str = "auto",
     expect: Callable[[str, float], None] = lambda doing, seconds: None,
+    elsewhere: Elsewhere | None = None,
+    results: Path | None = None,
 ) -> list[str]:
     """Measure all points of a batch into ``output``, going on from its journal if there is one.
 
@@ -143,6 +146,10 @@ def measure_batch(
         What is to carry exchanges between the ranks.
     expect : callable
         Told of what comes next on every rank, and of the seconds that it should take at most.
+    elsewhere : Elsewhere, optional
+        Where the other jobs of the experiment stand. With it, the progress is that of the whole experiment.
+    results : Path, optional
+        Folder that records what the job took, for expected times.
 
     Returns
     -------
@@ -164,7 +171,7 @@ def measure_batch(
     planned = list(zip(batch.points, batch.fingerprints, batch.predicted, strict=True))
     waiting = [each for each in planned if each[1] not in measured]
     waiting.sort(key=lambda each: len(attempts.get(each[1], ())))  # else in the order of the plan
-    progress = Progress(batch, [seconds for _, _, seconds in waiting])
+    progress = Progress(batch, [seconds for _, _, seconds in waiting], elsewhere or Elsewhere())
     if journal and bench.carrier and bench.carrier.name:
         progress.tell(f"exchanges go by {bench.carrier.name}" + (f" ({bench.others})" if bench.others else ""))
     if journal and len(waiting) < len(planned):
@@ -192,6 +199,10 @@ def measure_batch(
             timed += sum(map(timed_seconds, measurements))
             progress.done(line(bench.operation, measurements))
     bench.close()
+    if journal and results and waiting:
+        took = time.perf_counter() - began - startup
+        bound = sum(seconds for _, _, seconds in waiting)
+        pace.record(results, pace.Record(batch.name, batch.operation, batch.device, bound, took, startup))
     if journal and not missing:
         journal.complete(output)
         progress.tell(
@@ -254,10 +265,10 @@ def attempt(bench: Bench, point: Point, journal: Journal | None) -> tuple[list[M
 
 
 class Progress:
-    """Tells on rank 0's output how far a batch is, and how long it will take by what it took so far."""
+    """Prints how far a batch, or its whole experiment, is, and how long it will take by what it took so far."""
 
-    def __init__(self, batch: Batch, predicted: Sequence[float]):
-        self.batch, self.predicted = batch, predicted
+    def __init__(self, batch: Batch, predicted: Sequence[float], elsewhere: Elsewhere):
+        self.batch, self.predicted, self.elsewhere = batch, predicted, elsewhere
         self.start = self.last = time.perf_counter()
         self.number = 0
 
@@ -271,10 +282,12 @@ class Progress:
         took, self.last = now - self.last, now
         spent = now - self.start
         left = spent * sum(self.predicted[self.number :]) / sum(self.predicted[: self.number])
+        left += self.elsewhere.seconds
         total = len(self.batch.points)
-        number = total - len(self.predicted) + self.number
+        number = total - len(self.predicted) + self.number + self.elsewhere.done
+        total += self.elsewhere.total
         place = f"[{number:{len(str(total))}}/{total}] {self.batch.name}"
-        print(f"{place} {text} ({took:.1f} s; {rounded_duration(left)} left)", flush=True)
+        print(f"{place} {text} ({took:.1f} s; about {rounded_duration(left)} left)", flush=True)
 
 
 def unmeasured(point: Point, why: str) -> Measurement:

@@ -11,8 +11,9 @@ from pathlib import Path
 import psutil
 
 from hpcmm.bench.journal import Glance, glance, kept_file
+from hpcmm.bench.pace import Pace, Record, learned
 from hpcmm.experiment import plan
-from hpcmm.experiment.durations import STARTUP_SECONDS, rounded_duration
+from hpcmm.experiment.durations import STARTUP_SECONDS, estimate, rounded_duration
 from hpcmm.model import Batch
 
 MOST_LINES = 40  # of a plan with more jobs, those that are done or waiting are counted only
@@ -22,18 +23,62 @@ MOST_LINES = 40  # of a plan with more jobs, those that are done or waiting are 
 class Job:
     """Where one batch stands.
 
-    ``done`` points are finished and ``seconds`` are left for the others at most; ``pace`` is the seconds
-    that it takes for each that was predicted, None if that is not known. ``stopped`` jobs ended before they were done.
+    ``done`` points are finished and ``seconds`` are left for the others at most. ``took`` is what the job has taken
+    so far, None if that is not known. ``at`` is the name of the point that was begun last. ``silent`` are the seconds
+    since a sign of life of a job that ended before it was done, None for any other.
     """
 
     batch: Batch
     done: int
     begun: bool
-    state: str
     seconds: float
-    pace: float | None = None
+    took: Record | None = None
+    at: str = ""
     failed: tuple[str, ...] = ()
-    stopped: bool = False
+    silent: float | None = None
+
+    @property
+    def complete(self) -> bool:
+        return self.done == len(self.batch.points) and not self.begun
+
+    @property
+    def running(self) -> bool:
+        return self.begun and self.silent is None
+
+    def expected(self, pace: Pace) -> float:
+        """Return the seconds that are expected for what is left."""
+        if not self.begun:
+            return 0.0 if self.complete else pace.seconds(self.batch)
+        own = Pace([self.took]) if self.took else pace
+        startup = pace.startup(self.batch) if self.silent is not None else 0.0
+        return min(self.seconds, startup + own.share(self.batch) * self.seconds)
+
+    def state(self, pace: Pace) -> str:
+        """Return what the job does, for a reader."""
+        if self.complete:
+            return "done"
+        left = estimate(self.expected(pace), self.seconds)
+        if not self.begun:
+            return f"waiting, {left}"
+        if self.silent is not None:
+            place = f" at {self.at}" if self.at else ""
+            return f"stopped {rounded_duration(max(0, self.silent))} ago{place}; start the run again"
+        return f"measuring {self.at}, {left} left" if self.at else "starting"
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Where the other jobs of an experiment stand: points done and in all, and the seconds expected for the rest."""
+
+    done: int = 0
+    total: int = 0
+    seconds: float = 0.0
+
+
+def look_at_all(results: Path, planned: plan.Plan, now: datetime | None = None) -> tuple[list[Job], Pace]:
+    """Find out where each batch of a plan stands, and how fast the jobs of this folder are."""
+    jobs = [look(results, batch, now or datetime.now(UTC)) for batch in planned.to_measure]
+    return jobs, Pace([*learned(results), *(job.took for job in jobs if job.took)])
 
 
 def text(results: Path, now: datetime | None = None) -> str:
@@ -47,15 +92,15 @@ def text(results: Path, now: datetime | None = None) -> str:
         By default the time of the call.
     """
     planned = plan.read(results / "plan.json")
-    jobs = [look(results, batch, now or datetime.now(UTC)) for batch in planned.to_measure]
-    total, done = sum(len(job.batch.points) for job in jobs), sum(job.done for job in jobs)
-    complete = sum(job.done == len(job.batch.points) for job in jobs)
-    lines = [f"{results}: {done} of {total} points measured, {complete} of {len(jobs)} jobs done{left(jobs)}"]
+    jobs, pace = look_at_all(results, planned, now)
+    complete = sum(job.complete for job in jobs)
+    lines = [f"{results}: {progress(jobs, pace)}"]
     width = max(len(job.batch.name) for job in jobs)
     digits = max(len(str(len(job.batch.points))) for job in jobs)
     shown = jobs if len(jobs) <= MOST_LINES else [job for job in jobs if job.begun]
     for job in shown:
-        lines.append(f"{job.batch.name:{width}}  {job.done:{digits}}/{len(job.batch.points):<{digits}}  {job.state}")
+        place = f"{job.done:{digits}}/{len(job.batch.points):<{digits}}"
+        lines.append(f"{job.batch.name:{width}}  {place}  {job.state(pace)}")
         lines += [f"    not measured: {each}" for each in job.failed]
     if len(shown) < len(jobs):
         lines.append(f"and {complete} done, {len(jobs) - len(shown) - complete} waiting")
@@ -64,6 +109,44 @@ def text(results: Path, now: datetime | None = None) -> str:
     if complete == len(jobs) and (results / "report.html").exists():
         lines.append(f"report: {results / 'report.html'}")
     return "\n".join(lines)
+
+
+def progress(jobs: Sequence[Job], pace: Pace) -> str:
+    """Return how far all jobs are together, in one line."""
+    done, total = sum(job.done for job in jobs), sum(len(job.batch.points) for job in jobs)
+    line = f"{done} of {total} points measured, {sum(job.complete for job in jobs)} of {len(jobs)} jobs done"
+    bound = sum(job.seconds for job in jobs)
+    if not bound:
+        return line
+    left = estimate(sum(job.expected(pace) for job in jobs), bound)
+    if any(job.running for job in jobs) or not any(job.silent is not None for job in jobs):
+        return f"{line}, {left} left, one job after another"
+    return f"{line}, no job is running; the rest takes {left}, one job after another"
+
+
+def ahead(results: Path, planned: plan.Plan) -> str:
+    """Return what a run that begins has before it, in one line."""
+    jobs, pace = look_at_all(results, planned)
+    open_jobs = [job for job in jobs if not job.complete]
+    points = sum(len(job.batch.points) - job.done for job in open_jobs)
+    done = sum(job.done for job in jobs)
+    kept = f"{done} of {done + points} points are measured; " if done else ""
+    if not points:
+        return f"hpcmm: all {done} points are measured"
+    left = estimate(sum(job.expected(pace) for job in open_jobs), sum(job.seconds for job in open_jobs))
+    jobs_left = "1 job" if len(open_jobs) == 1 else f"{len(open_jobs)} jobs"
+    return f"hpcmm: {kept}{points} points in {jobs_left} to measure, {left} one after another"
+
+
+def elsewhere(results: Path, planned: plan.Plan, batch: Batch) -> Elsewhere:
+    """Return where the jobs of all other batches stand."""
+    jobs, pace = look_at_all(results, planned)
+    others = [job for job in jobs if job.batch.name != batch.name]
+    return Elsewhere(
+        sum(job.done for job in others),
+        sum(len(job.batch.points) for job in others),
+        sum(job.expected(pace) for job in others),
+    )
 
 
 def unfinished(planned: plan.Plan, results: Path) -> str:
@@ -85,28 +168,15 @@ def unfinished(planned: plan.Plan, results: Path) -> str:
     return "\n".join([head, *lines]) if lines else ""
 
 
-def left(jobs: Sequence[Job]) -> str:
-    """Say what is left for all jobs, at the pace of those that are being measured."""
-    seconds = sum(job.seconds for job in jobs)
-    if not seconds:
-        return ""
-    paces = [job.pace for job in jobs if job.pace is not None]
-    if paces:
-        return f", about {rounded_duration(seconds * sum(paces) / len(paces))} left, one job after another"
-    stopped = any(job.stopped for job in jobs) and all(job.stopped for job in jobs if job.begun)
-    nothing = ", no job is running" if stopped else ""
-    return f"{nothing}, {rounded_duration(seconds)} left at most, one job after another"
-
-
 def look(results: Path, batch: Batch, now: datetime) -> Job:
     """Find out where a batch stands, by its file and its journal."""
     output = results / "raw" / f"{batch.name}.h5"
     count = len(batch.points)
     if output.exists() and kept_file(output, batch).exists():
-        return Job(batch, count, False, "done", 0)
+        return Job(batch, count, False, 0)
     seen = glance(output.with_suffix(".journal"))
     if seen is None:
-        return Job(batch, 0, False, f"waiting, {rounded_duration(batch.seconds)} at most", batch.seconds)
+        return Job(batch, 0, False, batch.seconds)
     points = dict(zip(batch.fingerprints, batch.points, strict=True))
     predicted = dict(zip(batch.fingerprints, batch.predicted, strict=True))
     names = {point.key: point.name for point in batch.points}
@@ -114,17 +184,15 @@ def look(results: Path, batch: Batch, now: datetime) -> Job:
     rest = sum(seconds for fingerprint, seconds in predicted.items() if fingerprint not in finished)
     failed = tuple(f"{points[each].name}: {reason}" for each, reason in seen.failed.items() if each in points)
     recent = sum(predicted[fingerprint] for fingerprint in seen.recent & points.keys())
-    took = (seen.changed - seen.started).total_seconds()
-    pace = took / recent if recent and took > 0 else None  # a clock that was set back says nothing
+    seconds = (seen.changed - seen.started).total_seconds()
+    took = None
+    if recent and seconds > 0:  # a clock that was set back says nothing
+        took = Record(batch.name, batch.operation, batch.device, recent, seconds)
     at = names.get(seen.begun, "")
     silent = (now - seen.changed).total_seconds()
     # a point takes what was predicted at most, but for the start of the ranks before the first
-    if has_ended(seen) or silent > STARTUP_SECONDS + 2 * max(batch.predicted):
-        state = f"stopped {rounded_duration(max(0, silent))} ago" + (f" at {at}" if at else "")
-        return Job(batch, len(finished), True, state + "; start the run again", rest, None, failed, stopped=True)
-    about = f"about {rounded_duration(rest * pace)}" if pace else f"{rounded_duration(rest)} at most"
-    state = f"measuring {at}, {about} left" if at else "starting"
-    return Job(batch, len(finished), True, state, rest, pace, failed)
+    over = has_ended(seen) or silent > STARTUP_SECONDS + 2 * max(batch.predicted)
+    return Job(batch, len(finished), True, rest, took, at, failed, silent if over else None)
 
 
 def has_ended(seen: Glance) -> bool:

@@ -21,8 +21,8 @@ def add(commands: argparse._SubParsersAction) -> None:
         "init",
         run,
         "Write a working folder: config.yaml to edit, and the workflow that runs it.",
-        "In the folder: snakemake --cores all, or on a cluster snakemake --cluster sbatch --jobs 4, after an "
-        "edit of profiles/slurm/site.yaml. Results appear in the subfolder results/.",
+        "In the folder: hpcmm run, or snakemake --cores all, or on a cluster snakemake --cluster sbatch --jobs 4, "
+        "after an edit of profiles/slurm/site.yaml. Results appear in the subfolder results/.",
         {1: "a file exists already, or another error"},
     )
     parser.add_argument("folder", metavar="DIR", type=Path, help="folder to write; it may exist, the files must not")
@@ -31,7 +31,7 @@ def add(commands: argparse._SubParsersAction) -> None:
 def run(arguments: argparse.Namespace) -> int:
     write(arguments.folder)
     print(f"{arguments.folder}: wrote {', '.join(CONTENT)}")
-    print(f"edit config.yaml, then: cd {shlex.quote(str(arguments.folder))} && snakemake --cores all")
+    print(f"edit config.yaml, then: cd {shlex.quote(str(arguments.folder))} && hpcmm run")
     return 0
 
 

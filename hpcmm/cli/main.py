@@ -48,7 +48,10 @@ def run(argv: Sequence[str] | None) -> int:
     from hpcmm.model import HpcmmError
 
     try:
-        arguments = parser().parse_args(argv)
+        outer = parser()
+        arguments, arguments.rest = outer.parse_known_args(argv)
+        if arguments.rest and not getattr(arguments, "takes_rest", False):
+            outer.error(f"unrecognized arguments: {' '.join(arguments.rest)}")
         code = arguments.run(arguments)
     except HpcmmError as error:
         return failed(str(error))
@@ -58,7 +61,7 @@ def run(argv: Sequence[str] | None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands; each sets ``run``."""
-    from hpcmm.cli import compare, doctor, init, merge, plan, report, status, version
+    from hpcmm.cli import compare, doctor, init, merge, plan, report, run, status, version
 
     outer = argparse.ArgumentParser(
         prog="hpcmm" if Path(sys.argv[0]).name == "hpcmm" else "python -m hpcmm",
@@ -67,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
     )
     version.add(outer)
     commands = outer.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (init, plan, status, report, merge, compare, doctor):
+    for command in (init, plan, run, status, report, merge, compare, doctor):
         command.add(commands)
     return outer
 

@@ -11,12 +11,13 @@ from typing import Any
 from tabulate import tabulate
 
 from hpcmm import backends
+from hpcmm.bench.pace import Pace, learned
 from hpcmm.cli import init
-from hpcmm.cli.arguments import command
+from hpcmm.cli.arguments import add_results, command
 from hpcmm.devices import DEVICES
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import ConfigError, merge_into, naming, parse, read_config
-from hpcmm.experiment.durations import rounded_duration
+from hpcmm.experiment.durations import EXPECTED_SHARE, estimate
 from hpcmm.model import Batch
 
 
@@ -25,7 +26,8 @@ def add(commands: argparse._SubParsersAction) -> None:
         commands,
         "plan",
         run,
-        "Show what a run would measure: its jobs, upper bounds of their times, and what it leaves out.",
+        "Show what a run would measure: its jobs, how long they take and at most, and what it leaves out.",
+        "Expected times follow from the finished jobs of the results folder, upper bounds from the plan alone. "
         "Overrides are written as for Snakemake: python -m hpcmm plan --config scale=full backends=cuda.",
         {1: "a config that cannot be run, or another error"},
     )
@@ -39,6 +41,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="replace values of the file")
     parser.add_argument("--cluster", action="store_true", help="plan for a cluster, whatever GPUs this machine has")
+    add_results(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -46,17 +49,17 @@ def run(arguments: argparse.Namespace) -> int:
     with naming(arguments.configfile):
         machine = backends.ANY if arguments.cluster else backends.this_machine()
         planned = plan.make(config, machine)
-    rows = []
+    rows, records = [], learned(arguments.results)
+    pace = Pace(records)
     for (sweep, device, ranks), group in itertools.groupby(planned.to_measure, lambda b: (b.sweep, b.device, b.ranks)):
-        rows.append([sweep, device, ranks, ranks if DEVICES[device].accelerator else 0, *amount(list(group))])
-    rows.append(["all", "", "", "", *amount(planned.to_measure)])
+        rows.append([sweep, device, ranks, ranks if DEVICES[device].accelerator else 0, *amount(list(group), pace)])
+    rows.append(["all", "", "", "", *amount(planned.to_measure, pace)])
     head = ["sweep", "device", "ranks", "GPUs", "jobs", "points", "longest job", "one after another"]
     print(tabulate(rows, head, colalign=["left", "left", *["right"] * 6]))
     on_gpus = sum(batch.ranks * batch.seconds for batch in planned.to_measure if DEVICES[batch.device].accelerator)
-    print(
-        "\nTimes are upper bounds; most jobs take a fraction of them."
-        + (f" {on_gpus / 3600:.1f} GPU hours at most." if on_gpus else "")
-    )
+    default = f"a default of {EXPECTED_SHARE:.0%} of the upper bounds"
+    basis = f"the finished jobs in {arguments.results}" if records else default
+    print(f"\nExpected times follow from {basis}." + (f" {on_gpus / 3600:.1f} GPU hours at most." if on_gpus else ""))
     if planned.left_out:
         print("\nLeft out:")
         for (sweep, reason), group in itertools.groupby(
@@ -75,11 +78,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def amount(batches: Sequence[Batch]) -> list[Any]:
+def amount(batches: Sequence[Batch], pace: Pace) -> list[Any]:
     """Return the number of jobs and of points, and the times of the longest job and of all jobs."""
-    seconds = [batch.seconds for batch in batches]
+    bounds = [batch.seconds for batch in batches]
+    expected = [pace.seconds(batch) for batch in batches]
     points = sum(len(batch.points) for batch in batches)
-    return [len(batches), points, rounded_duration(max(seconds)), rounded_duration(sum(seconds))]
+    return [len(batches), points, estimate(max(expected), max(bounds)), estimate(sum(expected), sum(bounds))]
 
 
 def overridden(path: Path, overrides: Sequence[str]) -> dict[str, Any]:

@@ -23,5 +23,5 @@ class Version(argparse.Action):
 
 def text() -> str:
     revision, dirty = provenance.revision()
-    known = f" (revision {revision[:12]}{', with changes' if dirty else ''})" if revision else ""
-    return f"hpcmm {importlib.metadata.version('hpcmm')}{known}"
+    known = f"revision {revision[:12]}{', with changes' if dirty else ''}" if revision else "no revision"
+    return f"hpcmm {importlib.metadata.version('hpcmm')} ({known})"

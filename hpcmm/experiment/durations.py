@@ -18,6 +18,10 @@ HOST_FLOPS_PER_SECOND = 5e9  # BLAS in float64
 COPIED_BYTES_PER_SECOND = 5e8  # from rank 0 to all and back
 SLOW_FLOPS_PER_SECOND = 1e8  # of a scalar loop on matrices larger than the caches
 
+# Expected times before any job of a results folder has finished; hpcmm.bench.pace learns from those that have.
+EXPECTED_SHARE = 0.1  # of the upper bound of a point
+EXPECTED_STARTUP_SECONDS = 3
+
 
 def input_seconds(point: Point) -> float:
     """Return an upper bound of the seconds for drawing a point's inputs and computing their reference."""
@@ -65,3 +69,12 @@ def rounded_duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def estimate(expected: float, bound: float) -> str:
+    """Return an expected time with its upper bound for a reader.
+
+    >>> estimate(200, 2000), estimate(50, 40)
+    ('about 3 min (at most 33 min)', 'about 40 s (at most 40 s)')
+    """
+    return f"about {rounded_duration(min(expected, bound))} (at most {rounded_duration(bound)})"

@@ -11,6 +11,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
+from hpcmm.bench import status
 from hpcmm.bench.job import measure_batch
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import ConfigError
@@ -30,6 +31,11 @@ def main() -> None:
         default=300,
         help="time that a point may exceed its expected time before all ranks are ended (default: 300)",
     )
+    parser.add_argument(
+        "--whole",
+        action="store_true",
+        help="count the points of all jobs of the plan, of which no other one runs meanwhile",
+    )
     arguments = parser.parse_args()
     try:
         comm = world.world()
@@ -39,6 +45,9 @@ def main() -> None:
         batch = planned.batch(arguments.batch)
         if comm.size != batch.ranks:
             raise ConfigError(f"batch {batch.name} needs {batch.ranks} ranks, but MPI started {comm.size}")
+        results = arguments.plan.parent
+        counted = arguments.whole and comm.rank == 0
+        elsewhere = status.elsewhere(results, planned, batch) if counted else None
         with world.Watchdog(comm, arguments.patience) as watchdog:
             missing = measure_batch(
                 comm,
@@ -49,6 +58,8 @@ def main() -> None:
                 arguments.output,
                 planned.transport,
                 watchdog.expect,
+                elsewhere,
+                results,
             )
     except HpcmmError as error:
         world.abort(f"{arguments.batch}: {error}")

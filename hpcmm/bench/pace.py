@@ -1,0 +1,82 @@
+"""How long jobs take beside their upper bounds, learned from the jobs of a results folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hpcmm.experiment.durations import EXPECTED_SHARE, EXPECTED_STARTUP_SECONDS
+from hpcmm.model import Batch
+
+LAUNCH_SECONDS = 1  # of a job before its first process notes the time, and after its last
+FILE = "paces.jsonl"  # in the results folder; without it the expected times are the defaults
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one job took.
+
+    Parameters
+    ----------
+    batch, operation, device : str
+    predicted : float
+        Upper bound of its points in seconds.
+    seconds : float
+        What these points took.
+    startup : float or None
+        Seconds before the first point; None if unknown.
+    """
+
+    batch: str
+    operation: str
+    device: str
+    predicted: float
+    seconds: float
+    startup: float | None = None
+
+
+class Pace:
+    """Expected times by the records of earlier jobs: of the same operation and device, else of the same device."""
+
+    def __init__(self, records: Iterable[Record] = ()):
+        newest = {record.batch: record for record in records}
+        self.records = [record for record in newest.values() if record.predicted > 0]
+
+    def share(self, batch: Batch) -> float:
+        """Return the expected part of an upper bound."""
+        on_device = [record for record in self.records if record.device == batch.device]
+        alike = [record for record in on_device if record.operation == batch.operation]
+        for records in filter(None, (alike, on_device)):
+            return min(1.0, sum(each.seconds for each in records) / sum(each.predicted for each in records))
+        return EXPECTED_SHARE
+
+    def startup(self, batch: Batch) -> float:
+        """Return the expected seconds before the first point of a job."""
+        known = [each.startup for each in self.records if each.device == batch.device and each.startup is not None]
+        return LAUNCH_SECONDS + sum(known) / len(known) if known else EXPECTED_STARTUP_SECONDS
+
+    def seconds(self, batch: Batch) -> float:
+        """Return the expected seconds of a whole job, at most its upper bound."""
+        return min(batch.seconds, self.startup(batch) + self.share(batch) * sum(batch.predicted))
+
+
+def learned(results: Path) -> list[Record]:
+    """Return what the jobs of a results folder took. Lines that are none of this version are skipped."""
+    found = []
+    with suppress(OSError):
+        for line in (results / FILE).read_text(encoding="utf-8", errors="replace").splitlines():
+            with suppress(ValueError, TypeError, RecursionError):
+                record = Record(**json.loads(line))
+                numbers = [record.predicted, record.seconds, record.startup or 0]
+                if all(type(each) in (int, float) and 0 <= each < float("inf") for each in numbers):
+                    found.append(record)
+    return found
+
+
+def record(results: Path, took: Record) -> None:
+    """Append what a job took. A folder that cannot be written is no error: only estimates depend on it."""
+    with suppress(OSError), (results / FILE).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(took)) + "\n")

@@ -1,0 +1,173 @@
+"""``hpcmm run``: run the workflow of the current folder, with one progress instead of Snakemake's messages."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TextIO
+
+from hpcmm.bench import status
+from hpcmm.cli.arguments import command
+from hpcmm.experiment import plan
+from hpcmm.experiment.config import read_config
+from hpcmm.model import HpcmmError
+
+# Options that say how much runs at a time; without any of them the run takes all cores of this machine.
+AMOUNT = ("--cores", "-c", "--jobs", "-j", "--profile")
+ELSEWHERE = ("--cluster", "--executor", "-e", "--profile")  # jobs whose output nobody sees
+# What Snakemake prints for a person who asked for it is not to be hidden.
+QUESTIONS = (
+    *("--dry-run", "--dryrun", "-n", "--help", "-h", "--version", "-v", "--summary", "-S", "--detailed-summary", "-D"),
+    *("--dag", "--rulegraph", "--filegraph", "--d3dag", "--lint", "--list", "--list-rules", "-l", "--report"),
+    *("--unlock", "--touch", "-t"),
+)
+SECONDS_BETWEEN_REPORTS = 60
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    """Add the command to those of the parser."""
+    parser = command(
+        commands,
+        "run",
+        run,
+        "Run the experiment of this folder: measure what is missing, then write results/report.html.",
+        "All other options are those of Snakemake, which runs the workflow: hpcmm run --cores 4 --config scale=full; "
+        "hpcmm run --cluster sbatch --jobs 4. Without --cores or --jobs the run takes all cores of this machine.",
+        {1: "a job failed, or another error; what was measured is kept"},
+    )
+    parser.allow_abbrev = False  # --config is Snakemake's
+    parser.add_argument(
+        "--configfile",
+        "--config-file",
+        "--configfiles",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="the experiment (default: config.yaml of this folder)",
+    )
+    parser.add_argument(
+        "--directory", "-d", type=Path, metavar="DIR", help="folder of results/ (default: the current one)"
+    )
+    parser.add_argument("--verbose", action="store_true", help="show the messages of Snakemake and of each job, too")
+    parser.set_defaults(takes_rest=True)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if importlib.util.find_spec("snakemake") is None:
+        raise HpcmmError("Snakemake is not installed; pip install 'hpcmm[workflow]'")
+    if not Path("Snakefile").exists() and not given(arguments.rest, ("--snakefile", "-s")):
+        raise HpcmmError("no Snakefile in this folder; hpcmm init DIR writes a working folder")
+    for path in arguments.configfile:
+        read_config(path)  # Snakemake would end in a traceback
+    results = (arguments.directory or Path()) / "results"
+    options = list(arguments.rest)
+    if not given(options, AMOUNT):
+        options += ["--cores", "all"]
+    options += ["--rerun-incomplete"]
+    if arguments.directory:
+        options += ["--directory", str(arguments.directory)]
+    if arguments.configfile:
+        options += ["--configfile", *map(str, arguments.configfile)]
+    if arguments.verbose:
+        options += ["--verbose"]
+    hidden = not arguments.verbose and not given(options, QUESTIONS)
+    command = [sys.executable, "-m", "snakemake", *options]
+    code = follow(command, hidden, results if given(options, ELSEWHERE) else None)
+    page = results / "report.html"
+    if code == 0 and hidden and page.exists():
+        print(f"report: {page.resolve()}", flush=True)
+    return code
+
+
+def given(options: Sequence[str], names: Sequence[str]) -> bool:
+    """Whether one of these options is among those of a command line.
+
+    >>> given(["--cores=2"], AMOUNT), given(["-j4"], AMOUNT), given(["--config", "a=1"], AMOUNT)
+    (True, True, False)
+    """
+    short = tuple(name for name in names if len(name) == 2)
+    return any(
+        each.partition("=")[0] in names or (short and each.startswith(short) and not each.startswith("--"))
+        for each in options
+    )
+
+
+def follow(snakemake: Sequence[str], hidden: bool, results: Path | None) -> int:
+    """Run Snakemake to its end, and return its exit status.
+
+    Parameters
+    ----------
+    snakemake : sequence of str
+        The command.
+    hidden : bool
+        Whether to show only our own lines of what it prints on stderr. If it fails and none of ours says why, the
+        others follow at the end, unless a person has ended it.
+    results : Path, optional
+        Folder whose progress is printed every minute, where the output of the jobs goes elsewhere.
+    """
+    process = subprocess.Popen(
+        snakemake, stderr=subprocess.PIPE if hidden else None, text=hidden or None, errors="replace" if hidden else None
+    )
+    over, ended = threading.Event(), threading.Event()
+
+    def end(number: int, _) -> None:
+        ended.set()
+        if number == signal.SIGTERM:  # Ctrl-C reaches both processes
+            process.terminate()
+
+    # Snakemake ends its jobs before it ends
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    if results:
+        threading.Thread(target=report, args=(results, over), daemon=True).start()
+    try:
+        told, others = ours(process.stderr) if process.stderr else (True, [])
+        code = process.wait()
+    finally:
+        over.set()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if code and not told and not ended.is_set():
+        print("".join(others), end="", file=sys.stderr, flush=True)
+    return 1 if code > 0 else 128 - code if code else 0
+
+
+def ours(stream: TextIO) -> tuple[bool, list[str]]:
+    """Show our lines of what Snakemake prints, with the indented lines that follow them.
+
+    Returns
+    -------
+    bool
+        Whether one of them reported an error.
+    list of str
+        All other lines.
+    """
+    told, others, shown = False, [], False
+    for line in stream:
+        shown = line.startswith("hpcmm: ") or (shown and line.startswith("    "))
+        told = told or line.startswith("hpcmm: error: ")
+        if shown:
+            print(line, end="", file=sys.stderr, flush=True)
+        else:
+            others.append(line)
+    return told, others
+
+
+def report(results: Path, over: threading.Event) -> None:
+    """Print every minute how far the jobs are, if that has changed."""
+    began, last = time.time(), ""
+    while not over.wait(SECONDS_BETWEEN_REPORTS):
+        with suppress(HpcmmError, OSError):
+            if (results / "plan.json").stat().st_mtime >= began - 1:
+                line = status.progress(*status.look_at_all(results, plan.read(results / "plan.json")))
+                if line != last:
+                    print(f"hpcmm: {line}", file=sys.stderr, flush=True)
+                    last = line
