@@ -77,10 +77,10 @@ def edit(monkeypatch, tmp_path):
         ("operations/matmul.py", r"^ROUNDINGS = 64", "ROUNDINGS = 65", PRODUCTS),
         ("operations/accuracy.py", r"^SLICES = 3", "SLICES = 4", PRODUCTS),
         (
-            "operations/matmul.py",
+            "backends/cpu/libraries.py",
             r"np.multiply\(c, beta, out=c\)",
             "np.multiply(beta, c, out=c)",
-            {"serial", "float64"},
+            CPU,
         ),
         ("backends/cuda/libraries.py", r"if m == 0:", "if m <= 0:", ALL - CPU),
         # what prepares, launches, times

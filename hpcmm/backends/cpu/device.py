@@ -1,4 +1,4 @@
-"""The CPU: C kernels, and NumPy as the baseline."""
+"""The CPU: C kernels, and NumPy with its BLAS as the baseline."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import threadpoolctl
 
 from hpcmm import kernels
 from hpcmm.backends.base import DeviceError
+from hpcmm.backends.cpu import libraries
 from hpcmm.backends.cpu.modules import load, module_of
 from hpcmm.model import Task
 from hpcmm.operations import OPERATIONS
@@ -100,6 +101,10 @@ class CpuBackend:
     def synchronize(self) -> None:
         """Do nothing: all work is done."""
 
+    # --- baselines of operations
+
+    gemm = staticmethod(libraries.gemm)
+
     def prepare(self, task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[], Any]:
         """Return a callable that runs a task once on ``arrays``; compile its kernel."""
         if task.variant.baseline:
@@ -148,10 +153,5 @@ class CpuBackend:
         """Do nothing: no memory is kept between points."""
 
     def describe(self) -> dict[str, Any]:
-        """Return the provenance of the CPU."""
-        libraries = [
-            f"{each['internal_api']} {each['version']} ({each.get('architecture', 'unknown')})"
-            for each in threadpoolctl.threadpool_info()
-            if each["user_api"] == "blas"
-        ]
-        return {"cpu": {"threads_per_rank": self.threads, "blas": ", ".join(libraries), "simd": simd_paths()}}
+        """What provenance says of the CPU."""
+        return {"cpu": {"threads_per_rank": self.threads, **libraries.describe(), "simd": simd_paths()}}
