@@ -97,6 +97,9 @@ class Backend(Protocol):
     def resources(self, task: Task, arrays: Mapping[str, Any]) -> dict[str, float]:
         """Return the known ``model.RESOURCES`` of a prepared task."""
 
+    def checksum(self, array: Any) -> int:
+        """Return the exclusive or of the bits of all elements, which any single changed element changes."""
+
     # --- timing
     def seconds(self, run: Callable[[], Any]) -> float:
         """Run once and return the seconds on the device."""

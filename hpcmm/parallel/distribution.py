@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -51,6 +53,7 @@ class Distribution:
         Moves arrays between the ranks, for algorithms that exchange arrays.
     """
 
+    arrays: Mapping[str, Any]  # what the kernel reads and writes on this rank's device, by operand
     schedule = ""  # of the prepared run, for algorithms with several
 
     def __init__(
@@ -95,6 +98,17 @@ class Distribution:
     def fetch(self) -> None:
         """Gather the result of the last ``kernel`` on rank 0, outside any timing."""
         raise NotImplementedError
+
+    def checksum(self) -> int:
+        """Return a checksum of the bits of this rank's part of the last result, outside any timing.
+
+        It covers the outputs among ``arrays``, before a combination over ranks.
+        """
+        arrays = self.arrays
+        outputs = [operand.name for operand in self.operation.operands if operand.role != "in"]
+        return functools.reduce(
+            operator.xor, (self.backend.checksum(arrays[name]) for name in outputs if name in arrays), 0
+        )
 
     def resources(self, task: Task) -> dict[str, float]:
         """Return the kernel's use of device resources, if a run is one kernel on one set of arrays."""

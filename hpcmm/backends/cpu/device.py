@@ -17,6 +17,9 @@ from hpcmm.backends.cpu import libraries
 from hpcmm.backends.cpu.modules import load, module_of
 from hpcmm.model import Task
 from hpcmm.operations import OPERATIONS
+from hpcmm.operations.accuracy import in_threads
+
+CHECKSUM_BYTES = 4 << 20  # that one thread reads at a time
 
 
 def as_argument(value: Any):
@@ -129,6 +132,15 @@ class CpuBackend:
     def resources(self, task: Task, arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Return nothing: limits of CPU threads are unknown."""
         return {}
+
+    def checksum(self, array: np.ndarray) -> int:
+        words = array.reshape(-1).view(f"u{array.itemsize}")
+        if array.nbytes <= CHECKSUM_BYTES:
+            return int(np.bitwise_xor.reduce(words))
+        parts = in_threads(
+            lambda part: np.bitwise_xor.reduce(words[part]), len(words), CHECKSUM_BYTES // array.itemsize
+        )
+        return int(np.bitwise_xor.reduce(parts))
 
     def seconds(self, run: Callable[[], None]) -> float:
         """Run once and return the time."""
