@@ -12,7 +12,7 @@ from tasks import task
 
 from hpcmm import kernels
 from hpcmm.backends.cpu import libraries
-from hpcmm.backends.cpu.device import CpuBackend
+from hpcmm.backends.cpu.device import CpuBackend, flush_bytes, last_level_cache
 from hpcmm.backends.cpu.modules import module_of
 from hpcmm.operations.matmul import MATMUL
 
@@ -169,7 +169,7 @@ PROGRAM = """
 import sys, threading
 import numpy as np, psutil
 from hpcmm.backends.cpu import libraries
-from hpcmm.backends.cpu.device import CpuBackend
+from hpcmm.backends.cpu.device import CpuBackend, flush_bytes, last_level_cache
 from hpcmm.model import Task
 from hpcmm.operations.matmul import MATMUL
 
@@ -266,3 +266,28 @@ def test_the_width_of_openblas_integers_is_that_of_its_configuration():
     assert libraries.openblas_integer(Library(b"OpenBLAS 0.3.30 DYNAMIC_ARCH Haswell")) is ctypes.c_int
     assert libraries.openblas_integer(Library(b"OpenBLAS 0.3.30 USE64BITINT DYNAMIC_ARCH")) is ctypes.c_int64
     assert libraries.openblas_integer(object()) is None
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("length", [0, 1, 64, 65, 64 * 1000 + 1])
+def test_every_line_of_the_flush_buffer_is_read(threads, length):
+    backend = CpuBackend(threads)
+    backend._flush = np.zeros(length, np.uint8)
+    backend._flush[::64] = np.arange(len(backend._flush[::64])) % 251
+    assert backend.fill_caches() == int(backend._flush[::64].sum(dtype=np.int64))
+
+
+def test_a_cold_run_fills_the_caches_and_a_hot_run_does_not(monkeypatch):
+    backend, filled = CpuBackend(2), []
+    assert flush_bytes(1 << 20, 2) == 2 << 20
+    assert flush_bytes(1 << 30, 2) == 128 << 20
+    assert flush_bytes(1 << 30, 64) == 256 << 20
+    assert flush_bytes(0, 1) == 64 << 20
+    about = backend.describe()["cpu"]
+    assert about["flush_bytes"] == flush_bytes(last_level_cache(), 2)
+    right = backend.fill_caches
+    monkeypatch.setattr(backend, "fill_caches", lambda: filled.append(right()))
+    for cold in (False, True):
+        backend.seconds_alone(lambda: None, cold, {"x": np.ones(100)})
+    assert filled == [about["flush_bytes"] // 64]
+    assert backend._flush.nbytes == about["flush_bytes"]
