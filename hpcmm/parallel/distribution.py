@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # Spin kernels launched before a timed run that communicates: the host needs longer to queue it than a single kernel.
 QUEUE_SPINS = 4
+# Runs of one repetition whose host was late, at most; each starts twice as many spin kernels as the one before.
+LATE_RUNS = 4
 
 
 def no_result(dtype: str, combination: str) -> float:
@@ -70,6 +72,7 @@ class Distribution:
         self.inputs = inputs or {}
         self.poison_value = no_result(problem.dtype, problem.operation.combination)
         self.result: dict[str, np.ndarray] = {}  # whole results, on rank 0
+        self.late_runs = 0  # that were done again because the host of some rank was late
 
     @property
     def transport_name(self) -> str:

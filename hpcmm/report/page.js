@@ -126,7 +126,7 @@ function sortKey(cell) {
   const text = (cell.firstChild?.textContent ?? "").trim();
   const power = text.match(/^2([⁰¹²³⁴⁵⁶⁷⁸⁹]+)$/);
   if (power) return 2 ** Number([...power[1]].map(digit => digits.indexOf(digit)).join(""));
-  const parts = text.replaceAll(",", "").match(/^(-?[\d.]+(?:e[-+]?\d+)?)((?: × \d+)*)×?(?: (\S+))?$/);
+  const parts = text.replaceAll(",", "").match(/^(-?[\d.]+(?:e[-+]?\d+)?)((?: × \d+)*)×?(?: (\S+?))?(?: †)?$/);
   if (!parts) return text;
   const product = parts[2].split(" × ").slice(1).reduce((all, each) => all * Number(each), Number(parts[1]));
   return product * (scales[parts[3]] ?? 1);

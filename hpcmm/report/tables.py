@@ -13,6 +13,7 @@ import pandas as pd
 from hpcmm import analysis
 from hpcmm.analysis import Series, compare, occupancy
 from hpcmm.analysis.scaling import base_columns
+from hpcmm.analysis.tidy import SHORT
 from hpcmm.model import COUNTERS, PHASES, RESOURCES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.report.formats import (
@@ -35,6 +36,7 @@ from hpcmm.report.formats import (
 from hpcmm.report.markup import EMPTY, Cell, Table, csv_cell, grouped, words
 from hpcmm.store import DIMENSIONS
 
+SHORT_MARK = "†"
 Row = Mapping[str, Any]
 Column = Callable[[Row], Cell]
 
@@ -69,6 +71,18 @@ def result(row: Row) -> str:
     return ", ".join([row["result"] + accuracy, *filter(None, notes)])
 
 
+def marked(text: str, row: Row) -> str:
+    """A time or rate, with a mark if it is so short that the events around it count."""
+    return f"{text} {SHORT_MARK}" if row["short"] else text
+
+
+def marked_caption(caption: str, points: pd.DataFrame) -> str:
+    """The caption of a table, with the meaning of the mark if a point has it."""
+    if not points["short"].any():
+        return caption
+    return f"{caption}; {SHORT_MARK} below {SHORT} times an empty pair of CUDA events"
+
+
 def against_baseline(row: Row, prefix: str = "") -> str:
     return "baseline" if row["baseline"] else times(row[prefix + "ratio"])
 
@@ -86,7 +100,7 @@ def size_table(series: Series, most: int | None = None) -> Table:
         known = [_rate_cell(rows[label]) if label in rows else EMPTY for label in labels]
         lines.append([of_size(next(iter(rows.values()))), *known])
     caption = f"{rate_of(series.operation)[1]}, {conditions(series)}{which}"
-    return Table(caption, (size_title(series.points), *labels), lines)
+    return Table(marked_caption(caption, points), (size_title(series.points), *labels), lines)
 
 
 def _rate_cell(row: Row) -> Cell:
@@ -96,7 +110,7 @@ def _rate_cell(row: Row) -> Cell:
     prefix = "" if alone else "call_"
     parts = ", ".join(filter(None, (against_baseline(row, prefix), percent(row["fraction"]))))
     notes = filter(None, ("" if alone else "end to end", parts, result(row).replace(", ", ",\n")))
-    return Cell(number(rate(row, prefix)), "\n".join(notes))
+    return Cell(marked(number(rate(row, prefix)), row), "\n".join(notes))
 
 
 def ladder_table(series: Series) -> Table | None:
@@ -118,7 +132,7 @@ def ladder_table(series: Series) -> Table | None:
         size_title(series.points): of_size,
         "Device": text("device"),
         "Rung": text("label"),
-        "Time": lambda row: Cell(duration(row["seconds"]), ends(row, "seconds", duration)),
+        "Time": lambda row: Cell(marked(duration(row["seconds"]), row), ends(row, "seconds", duration)),
         rate_of(series.operation)[1]: lambda row: Cell(number(rate(row))),
         "Step": value("step", times),
         "Cumulative": value("cumulative", times),
@@ -127,7 +141,9 @@ def ladder_table(series: Series) -> Table | None:
     if series.points["fraction"].notna().any():
         columns["Of limit"] = if_passed(lambda row: Cell(percent(row["fraction"]), row["ceiling"]))
     columns["Result"] = if_passed(lambda row: words(result(row)), failed)
-    return table(f"Ladder, {conditions(series)}{which}", analysis.ladder(some), columns, leading=2)
+    return table(
+        marked_caption(f"Ladder, {conditions(series)}{which}", some), analysis.ladder(some), columns, leading=2
+    )
 
 
 def phase_table(series: Series) -> Table | None:
@@ -482,7 +498,7 @@ POINT_COLUMNS = (
     *("flops_per_second", "flops_per_second_low", "flops_per_second_high"),
     *("bytes_per_second", "bytes_per_second_low", "bytes_per_second_high"),
     *("ratio", "ratio_low", "ratio_high", "fraction", "ceiling", "sm_clock"),
-    *("error", "bound", "reference", "arithmetic", "throttled"),
+    *("error", "bound", "reference", "arithmetic", "throttled", "event_seconds"),
 )
 LADDER_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "result", "where", "seconds")
 LADDER_COLUMNS += ("flops_per_second", "bytes_per_second", "step", "cumulative", "ratio", "fraction", "ceiling")

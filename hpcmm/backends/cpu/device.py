@@ -81,7 +81,7 @@ class CpuBackend:
     kind = "cpu"
     in_host_memory = True
     uuid = capability = ""
-    has_nccl = False
+    has_nccl = late = False
 
     def __init__(self, threads: int):
         self.threads = threads
