@@ -21,7 +21,7 @@ from hpcmm.report.markup import Table
 from hpcmm.report.vega import CONFIG, Figure
 
 # Provenance that differs between runs on one machine; the rest is the environment.
-OF_THE_RUN = ("utc", "arguments", "slurm")
+OF_THE_RUN = ("utc", "arguments", "slurm", "counters")
 
 
 @dataclass(frozen=True)

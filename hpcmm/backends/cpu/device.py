@@ -16,7 +16,7 @@ import threadpoolctl
 
 from hpcmm import kernels
 from hpcmm.backends.base import DeviceError
-from hpcmm.backends.cpu import libraries
+from hpcmm.backends.cpu import libraries, modules
 from hpcmm.backends.cpu.modules import load, module_of
 from hpcmm.model import Task
 from hpcmm.operations import OPERATIONS
@@ -214,4 +214,5 @@ class CpuBackend:
         """What provenance says of the CPU."""
         cache = {"last_level_bytes": self.cache_bytes, "flush_bytes": flush_bytes(self.cache_bytes, self.threads)}
         about = {"threads_per_rank": self.threads, **libraries.describe(), "simd": simd_paths()}
+        about["compiler"] = modules.describe()
         return {"cpu": about | {name: value for name, value in cache.items() if value}}

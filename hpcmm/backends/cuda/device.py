@@ -20,7 +20,7 @@ from cupy_backends.cuda.libs import cublas
 from hpcmm import kernels
 from hpcmm.backends.base import DeviceError
 from hpcmm.backends.cuda import libraries
-from hpcmm.backends.cuda.compile import compile_ahead, kernel_of
+from hpcmm.backends.cuda.compile import OPTIONS, OPTIONS_OF_CUPY, compile_ahead, kernel_of
 from hpcmm.backends.cuda.links import NcclLink
 from hpcmm.backends.cuda.memory import address, copy_rows, pitched_empty
 from hpcmm.model import Prepared, Task
@@ -33,9 +33,17 @@ XOR = cupy.ReductionKernel("T x", "T y", "x", "a ^ b", "y = a", "0", "hpcmm_xor"
 IPC_BYTES = 2 << 20  # smaller allocations share a block of the driver's, which would be mapped as a whole
 
 
+def compute_processes(count: int) -> list[int]:
+    """Return the number of compute processes on each GPU; 0 for one that does not say."""
+    pynvml.nvmlInit()
+    handles = [pynvml.nvmlDeviceGetHandleByPciBusId(cupy.cuda.Device(i).pci_bus_id) for i in range(count)]
+    return [nvml_facts(handle).get("compute_processes", 0) for handle in handles]
+
+
 def survey() -> dict[str, Any]:
     """Open each GPU of this machine and describe it, its peer access and NCCL."""
     count = cupy.cuda.runtime.getDeviceCount()
+    processes = compute_processes(count)  # before this process becomes one
     pairs = [(i, j) for i in range(count) for j in range(count) if i != j]
     try:
         version = nccl.get_version()
@@ -44,10 +52,52 @@ def survey() -> dict[str, Any]:
         nccl_version = ""
     return {
         "gpus": [CudaBackend(i).describe()["gpu"] for i in range(count)],
+        "compute_processes": processes,
         "driver_cuda": cupy.cuda.runtime.driverGetVersion(),
         "without_peer_access": [(i, j) for i, j in pairs if not cupy.cuda.runtime.deviceCanAccessPeer(i, j)],
         "nccl": nccl_version,
     }
+
+
+def nvlinks(handle: Any) -> int:
+    """Return the number of NVLinks that are up."""
+    links = 0
+    for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+        with contextlib.suppress(pynvml.NVMLError):
+            links += pynvml.nvmlDeviceGetNvLinkState(handle, link) == pynvml.NVML_FEATURE_ENABLED
+    return links
+
+
+# What NVML says of a GPU and of the limits that somebody set: the key in the provenance, and how it is read. Power is
+# in W and clocks are in Hz. A key that a GPU, its driver or the permissions refuse is left out.
+NVML: dict[str, Callable[[Any], Any]] = {
+    "power_limit": lambda gpu: pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu) * 1e-3,
+    "default_power_limit": lambda gpu: pynvml.nvmlDeviceGetPowerManagementDefaultLimit(gpu) * 1e-3,
+    "application_sm_clock": lambda gpu: pynvml.nvmlDeviceGetApplicationsClock(gpu, pynvml.NVML_CLOCK_SM) * 1e6,
+    "application_memory_clock": lambda gpu: pynvml.nvmlDeviceGetApplicationsClock(gpu, pynvml.NVML_CLOCK_MEM) * 1e6,
+    "highest_sm_clock": lambda gpu: pynvml.nvmlDeviceGetMaxClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6,
+    "persistence": lambda gpu: bool(pynvml.nvmlDeviceGetPersistenceMode(gpu)),
+    "compute_mode": lambda gpu: pynvml.nvmlDeviceGetComputeMode(gpu),
+    "mig": lambda gpu: bool(pynvml.nvmlDeviceGetMigMode(gpu)[0]),
+    "compute_processes": lambda gpu: len(pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)),
+    "vbios": lambda gpu: pynvml.nvmlDeviceGetVbiosVersion(gpu),
+    "pci_bus": lambda gpu: pynvml.nvmlDeviceGetPciInfo(gpu).busId,
+    "pcie_generation": lambda gpu: pynvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu),
+    "pcie_width": lambda gpu: pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),
+    "most_pcie_generation": lambda gpu: pynvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu),
+    "nvlinks": nvlinks,
+    "numa_node": lambda gpu: pynvml.nvmlDeviceGetNumaNodeId(gpu),
+}
+
+
+def nvml_facts(handle: Any) -> dict[str, Any]:
+    """Return what ``NVML`` has of a GPU, as far as it can be read."""
+    found = {}
+    for name, read in NVML.items():
+        with contextlib.suppress(pynvml.NVMLError, AttributeError):  # an older binding lacks some functions
+            value = read(handle)
+            found[name] = value.decode() if isinstance(value, bytes) else value
+    return found
 
 
 class CudaBackend:
@@ -357,6 +407,8 @@ class CudaBackend:
                 "nvrtc": ".".join(map(str, cupy.cuda.nvrtc.getVersion())),
                 "cublas": cublas.getVersion(cupy.cuda.device.get_cublas_handle()),
                 "cupy": cupy.__version__,
+                "nvrtc_options": " ".join((*OPTIONS, *OPTIONS_OF_CUPY)),
+                **nvml_facts(self._nvml),
                 "empty_event_pair_seconds": self.empty_event_pair(),
             }
         }
