@@ -25,10 +25,10 @@ from hpcmm.operations.blocks import (
 )
 
 TILES = (8, 16, 32)
-SAMPLED_ROWS = 16  # of a product too large for every element to be checked
+SAMPLED_ROWS = 16  # rows that are checked componentwise if the product is too large to check all
 ROUNDINGS = 8  # in a long sum with signs, at most; 1.2 is the most that was seen, whatever k. See Truth.row_sums.
 SIGNS = 4  # per element of a row or column: in one sum alone, the parts of an error may cancel
-PANEL = 2048  # columns of B that are widened at a time
+PANEL = 2048  # columns of B that are converted to higher precision at a time
 
 
 # --- libraries -----------------------------------------------------------------------------------------------------

@@ -64,7 +64,8 @@ class SweepSection:
 
     @property
     def unit(self) -> str:
-        return formats.rate_of(self.operation)[1]
+        """The units of its tables."""
+        return " and ".join(dict.fromkeys(formats.rate_unit_of(part.series.points).name for part in self.parts))
 
 
 def render(

@@ -18,16 +18,18 @@ from hpcmm.model import COUNTERS, PHASES, RESOURCES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.report.formats import (
     RATES,
+    RateUnit,
     amount,
     at_sizes,
     billions,
     conditions,
     duration,
     ends,
+    half_width,
     number,
     percent,
     rate,
-    rate_of,
+    rate_unit_of,
     size,
     size_title,
     times,
@@ -84,7 +86,7 @@ def marked_caption(caption: str, points: pd.DataFrame) -> str:
 
 
 def against_baseline(row: Row, prefix: str = "") -> str:
-    return "baseline" if row["baseline"] else times(row[prefix + "ratio"])
+    return "baseline" if row["baseline"] else times(row[prefix + "ratio"], half_width(row, prefix + "ratio"))
 
 
 def size_table(series: Series, most: int | None = None) -> Table:
@@ -94,23 +96,23 @@ def size_table(series: Series, most: int | None = None) -> Table:
     """
     labels = series.points.sort_values("place")["label"].unique()
     points, which = at_sizes(series.points, most or len(series.points))
-    lines = []
+    unit, lines = rate_unit_of(series.points), []
     for _, at in groupby(analysis.row_dicts(points), key=itemgetter(*dimensions())):
         rows = {row["label"]: row for row in at}
-        known = [_rate_cell(rows[label]) if label in rows else EMPTY for label in labels]
+        known = [_rate_cell(rows[label], unit) if label in rows else EMPTY for label in labels]
         lines.append([of_size(next(iter(rows.values()))), *known])
-    caption = f"{rate_of(series.operation)[1]}, {conditions(series)}{which}"
+    caption = f"{unit.name}, {conditions(series)}{which}"
     return Table(marked_caption(caption, points), (size_title(series.points), *labels), lines)
 
 
-def _rate_cell(row: Row) -> Cell:
+def _rate_cell(row: Row, unit: RateUnit) -> Cell:
     if row["result"] != "PASS":
         return failed(row)
     alone = math.isfinite(row["seconds"])  # otherwise the algorithm is timed end to end only
     prefix = "" if alone else "call_"
     parts = ", ".join(filter(None, (against_baseline(row, prefix), percent(row["fraction"]))))
     notes = filter(None, ("" if alone else "end to end", parts, result(row).replace(", ", ",\n")))
-    return Cell(marked(number(rate(row, prefix)), row), "\n".join(notes))
+    return Cell(marked(rate(row, prefix, unit), row), "\n".join(notes))
 
 
 def ladder_table(series: Series) -> Table | None:
@@ -128,12 +130,15 @@ def ladder_table(series: Series) -> Table | None:
     if OPERATIONS[series.operation].metric == "flops" and len(series.points[list(dimensions())].drop_duplicates()) > 1:
         return None
     some, which = at_sizes(series.points, 4)
+    unit = rate_unit_of(series.points)
     columns: dict[str, Column] = {
         size_title(series.points): of_size,
         "Device": text("device"),
         "Rung": text("label"),
-        "Time": lambda row: Cell(marked(duration(row["seconds"]), row), ends(row, "seconds", duration)),
-        rate_of(series.operation)[1]: lambda row: Cell(number(rate(row))),
+        "Time": lambda row: Cell(
+            marked(duration(row["seconds"], half_width(row, "seconds")), row), ends(row, "seconds", duration)
+        ),
+        unit.name: lambda row: Cell(rate(row, unit=unit)),
         "Step": value("step", times),
         "Cumulative": value("cumulative", times),
         "Ratio to baseline": if_passed(ratio_cell),
@@ -159,13 +164,13 @@ def phase_table(series: Series) -> Table | None:
     rows, which = at_sizes(analysis.phases(series.points), 3)
     if rows.empty:
         return None
-    unit = rate_of(series.operation)[1]
+    unit = rate_unit_of(series.points)
     columns: dict[str, Column] = {size_title(rows): of_size, "Variant": text("label")}
     columns |= {phase.capitalize(): of_phase(phase) for phase in PHASES[:-1] if rows["call_" + phase].notna().any()}
     columns |= {
         "Total": value("call_seconds", duration),
-        f"{unit}, kernel alone": lambda row: Cell(number(rate(row))),
-        f"{unit}, end to end": lambda row: Cell(number(rate(row, "call_"))),
+        f"{unit.name}, kernel alone": lambda row: Cell(rate(row, unit=unit)),
+        f"{unit.name}, end to end": lambda row: Cell(rate(row, "call_", unit)),
     }
     return table(f"End-to-end times, {conditions(series)}{which}", rows, columns, leading=1)
 
@@ -350,8 +355,8 @@ DEVICE_ROWS = (
     ("max_memory_clock", "Maximum memory clock", lambda value: f"{value / 1e6:,.0f} MHz"),
     ("memory_bus_bits", "Memory bus width", lambda value: f"{value:,} bits"),
     ("memory_bytes_per_second", "Memory bandwidth, from clock and width", lambda value: f"{value / 1e9:,.0f} GB/s"),
-    ("peak_float32", "Peak float32 rate at the maximum clock", lambda value: f"{value / 1e9:,.0f} GFLOP/s"),
-    ("peak_float64", "Peak float64 rate at the maximum clock", lambda value: f"{value / 1e9:,.0f} GFLOP/s"),
+    ("peak_float32", "Peak float32 rate at the maximum clock", lambda value: f"{value / 1e12:,.1f} TFLOP/s"),
+    ("peak_float64", "Peak float64 rate at the maximum clock", lambda value: f"{value / 1e12:,.1f} TFLOP/s"),
     ("units_float64", "Fastest units for float64", str),
     ("ecc", "Error correction", lambda value: "on" if value else "off"),
     ("l2_bytes", "L2 cache", amount),
@@ -469,7 +474,11 @@ def omitted_table(frame: pd.DataFrame) -> Table:
 # Column name: the id of its definition on the page
 DEFINED = {
     **dict.fromkeys(("Time", "Kernel alone"), "kernel"),
-    **{name + of: "rate" for _, name in RATES.values() for of in ("", ", kernel alone", ", end to end")},
+    **{
+        name + of: "rate"
+        for name in (*(name for _, name in RATES.values()), "TFLOP/s")
+        for of in ("", ", kernel alone", ", end to end")
+    },
     **dict.fromkeys(("Step", "Cumulative"), "step"),
     "Ratio to baseline": "ratio",
     "Of limit": "hardware-limit",

@@ -76,7 +76,7 @@ def describe() -> dict[str, Any]:
     return {name: value for name, value in found.items() if value} | {"flags": " ".join(FLAGS)}
 
 
-def compiled(source: Path, macros: Mapping[str, Any], checksum: str) -> Path:
+def compile_module(source: Path, macros: Mapping[str, Any], checksum: str) -> Path:
     """Compile a source with macros into the user's cache, unless it is there already."""
     command, version = compiler()
     if not command:

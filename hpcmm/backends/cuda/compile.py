@@ -39,7 +39,7 @@ def compile_kernel(operation: Operation, variant: Variant, macros: tuple[tuple[s
     text = source.read_text()
     if not variant.architecture.endswith("a"):
         return cupy.RawModule(code=text, options=options).get_function(operation.kernels)
-    # CuPy compiles for what all GPUs of a compute capability and later ones have
+    # CuPy cannot compile for an architecture-specific target such as sm_90a
     path = cubin(text, source.name, (*options, *OPTIONS_OF_CUPY, f"-arch={variant.architecture}"))
     function = cupy.RawModule(path=str(path)).get_function(operation.kernels)
     function.compile()  # loads the file now

@@ -30,7 +30,7 @@ READ_BLOCKS, READ_THREADS = 4, 512  # of an SM, and of a block that reads a buff
 READ_BYTES = 16  # that a thread reads at a time
 EMPTY_PAIRS = 21  # of events, of which the median stands in the provenance
 XOR = cupy.ReductionKernel("T x", "T y", "x", "a ^ b", "y = a", "0", "hpcmm_xor")
-IPC_BYTES = 2 << 20  # smaller allocations share a block of the driver's, which would be mapped as a whole
+IPC_BYTES = 2 << 20  # the driver puts smaller allocations into one block, which would be mapped as a whole
 
 
 def compute_processes(count: int) -> list[int]:
@@ -120,7 +120,7 @@ class CudaBackend:
         vectors, found = np.uint64(self._clean.nbytes // READ_BYTES), cupy.zeros(1, np.uint32)
         grid = READ_BLOCKS * attributes["MultiProcessorCount"]
         self._read = functools.partial(read, (grid,), (READ_THREADS,), (self._clean, vectors, found))
-        # Memory moves data on both edges of its clock, which comes in kHz; the width is in bits.
+        # double data rate: two transfers per clock cycle; the clock is in kHz, the width in bits
         bandwidth = 2 * attributes["MemoryClockRate"] * 1e3 * attributes["GlobalMemoryBusWidth"] / 8
         self.limits = {
             "sm_threads": attributes["MaxThreadsPerMultiProcessor"],
