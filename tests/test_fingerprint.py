@@ -98,7 +98,7 @@ def edit(monkeypatch, tmp_path):
         ("bench/measure.py", r"^def settled", "# a comment\ndef settled", set()),
         ("backends/cuda/device.py", r'"ecc": ', '"error_correction": ', set()),
         ("backends/base.py", r"a device that is missing|A device that is missing", "A device that is lost", set()),
-        ("report/formats.py", r"Three significant", "Four significant", set()),
+        ("report/formats.py", r"three significant", "four significant", set()),
         ("experiment/durations.py", r"STARTUP_SECONDS = 30", "STARTUP_SECONDS = 40", set()),
     ],
 )
