@@ -121,8 +121,7 @@ def fastest(frame: pd.DataFrame) -> str:
         for row in analysis.row_dicts(best.sort_values(["device", "dtype"], ascending=[False, True], kind="stable")):
             kind = row["arithmetic"] or row["dtype"]
             what = [operation, formats.device(row["device"]), formats.size(row), kind, f"`{row['variant']}`"]
-            rate = f"{formats.number(formats.rate(row))} {formats.rate_of(operation)[1]}"
-            cells.append([*what, rate, _ratio(row)])
+            cells.append([*what, formats.rate_text(row), _ratio(row)])
     head = ["operation", "on", "size", "arithmetic", "fastest rung", "rate", "× library (95 % CI)"]
     return _table(head, cells) if cells else ""
 
@@ -163,23 +162,23 @@ def _revisions(columns: Columns, frame: pd.DataFrame) -> str:
 def ladder(operation: str) -> Callable[[Columns, pd.DataFrame], str]:
     """Return a function that lists every rung of an operation with its rate, for its fastest tile."""
     about, sweeps = OPERATIONS[operation], LADDERS[operation]
-    unit = formats.rate_of(operation)[1]
 
     def section(columns: Columns, frame: pd.DataFrame) -> str:
         rows = _fastest(frame, operation, sweeps)
         dtypes = [dtype for dtype in about.dtypes if (rows["dtype"] == dtype).any()]
         dtypes = dtypes if about.metric == "flops" else dtypes[:1]  # the metric is bytes: one type is enough
         steps = about.metric == "bytes"
+        unit = formats.rate_unit(operation, rows[formats.rate_of(operation)[0]].max())
         head = ["rung", "on", "what changes"]
         for dtype in dtypes:
-            head += [f"{dtype} {unit}", *(["× first rung"] if steps else []), "× library"]
+            head += [f"{dtype} {unit.name}", *(["× first rung"] if steps else []), "× library"]
         cells = []
         for variant in about.ladder:
             name = f"*baseline*: {variant.change}" if variant.baseline else variant.change
             line = [f"`{variant.name}`", formats.device(variant.device), name]
             for dtype in dtypes:
                 here = rows[(rows["dtype"] == dtype) & (rows["device"] == variant.device)]
-                line += _reached(here, variant.name, steps)
+                line += _reached(here, variant.name, steps, unit)
             cells.append(line)
         table = _table(head, cells)
         if not dtypes:
@@ -194,21 +193,21 @@ def ladder(operation: str) -> Callable[[Columns, pd.DataFrame], str]:
     return section
 
 
-def _reached(here: pd.DataFrame, variant: str, steps: bool) -> list[str]:
+def _reached(here: pd.DataFrame, variant: str, steps: bool, unit: formats.RateUnit) -> list[str]:
     own = here[here["variant"] == variant]
     if own.empty:
         return [""] * (2 + steps)
     row = own.iloc[0]
     first = here[here["baseline"] == 0].iloc[0]
     gain = [formats.number(first["seconds"] / row["seconds"])] if steps else []
-    return [formats.number(formats.rate(row)), *gain, _ratio(row)]
+    return [formats.rate(row, unit=unit), *gain, _ratio(row)]
 
 
 def _ratio(row: Mapping) -> str:
     """Format the ratio to the baseline with its interval, if it has one."""
-    ratio = formats.number(row["ratio"])
+    ratio = formats.number(row["ratio"], formats.half_width(row, "ratio"))
     if pd.notna(row["ratio_low"]) and not row["baseline"]:
-        ratio += f" ({formats.number(row['ratio_low'])} to {formats.number(row['ratio_high'])})"
+        ratio += f" ({formats.ends(row, 'ratio', formats.number)})"
     return ratio
 
 
@@ -236,13 +235,13 @@ def steps(columns: Columns, frame: pd.DataFrame) -> str:
     rows = rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
     known = {row["variant"]: row for row in analysis.row_dicts(rows)}
     found = [known[name] for name in STEPS if name in known]
-    cells = []
+    cells, unit = [], formats.rate_unit("matmul", rows["flops_per_second"].max())
     for i, row in enumerate(found):
         gain = formats.number(found[i - 1]["seconds"] / row["seconds"]) if i else ""
-        cells.append([f"`{row['variant']}`", formats.number(formats.rate(row)), gain, formats.number(row["ratio"])])
+        cells.append([f"`{row['variant']}`", formats.rate(row, unit=unit), gain, formats.number(row["ratio"])])
     if not cells:
         return ""
-    head = [f"float32 at {formats.size(found[0])}", "GFLOP/s", "× previous step", "× library"]
+    head = [f"float32 at {formats.size(found[0])}", unit.name, "× previous step", "× library"]
     return _table(head, cells)
 
 
@@ -278,18 +277,21 @@ def shapes(columns: Columns, frame: pd.DataFrame) -> str:
 
 
 def tiles(columns: Columns, frame: pd.DataFrame) -> str:
-    """Return GFLOP/s and the ratio to the library by variant and tile, at the largest size."""
+    """Return the rate and the ratio to the library by variant and tile, at the largest size."""
     rows = _of(frame, ["tile"])
     if rows.empty:
         return ""
     rows = rows[(rows["dtype"] == "float32") & (rows["ranks"] == 1) & (rows["tile"] > 0)]
     rows = rows[rows["n"] == rows["n"].max()]
-    widths = sorted(rows["tile"].unique())
+    widths, unit = sorted(rows["tile"].unique()), formats.rate_unit("matmul", rows["flops_per_second"].max())
     cells = [
-        [f"`{variant}`", *(_joined(own[own["tile"] == width], "flops_per_second", "ratio") for width in widths)]
+        [
+            f"`{variant}`",
+            *(_joined(own[own["tile"] == width], "flops_per_second", "ratio", unit.scale) for width in widths),
+        ]
         for variant, own in rows.sort_values("place").groupby("variant", sort=False)
     ]
-    head = [f"float32 GFLOP/s at {rows['n'].iloc[0]} (× library)", *(f"tile {width:g}" for width in widths)]
+    head = [f"float32 {unit.name} at {rows['n'].iloc[0]} (× library)", *(f"tile {width:g}" for width in widths)]
     return f"{_table(head, cells)}\n\n{_figure('tiles')}"
 
 

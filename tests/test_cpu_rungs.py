@@ -11,7 +11,8 @@ import pytest
 from tasks import task
 
 from hpcmm import kernels
-from hpcmm.backends.cpu.device import CpuBackend
+from hpcmm.backends.cpu import libraries
+from hpcmm.backends.cpu.device import CpuBackend, flush_bytes, last_level_cache
 from hpcmm.backends.cpu.modules import module_of
 from hpcmm.operations.matmul import MATMUL
 
@@ -167,7 +168,8 @@ def test_serial_double_is_serial_for_double():
 PROGRAM = """
 import sys, threading
 import numpy as np, psutil
-from hpcmm.backends.cpu.device import CpuBackend
+from hpcmm.backends.cpu import libraries
+from hpcmm.backends.cpu.device import CpuBackend, flush_bytes, last_level_cache
 from hpcmm.model import Task
 from hpcmm.operations.matmul import MATMUL
 
@@ -205,3 +207,87 @@ def test_no_more_threads_than_asked_for_and_nothing_left_behind(name):
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "1000000"}
     done = subprocess.run([sys.executable, "-c", PROGRAM, name], capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr
+
+
+def gemm_errors(gemm, dtype: str, shape, alpha: float, beta: float) -> np.ndarray:
+    """Errors of a baseline on matrices with padded rows, in units of the rounding bound; the padding must stay."""
+    m, n, k = shape
+    rng = np.random.default_rng([m, n, k])
+    a, b, c = (rng.uniform(-1, 1, size).astype(dtype) for size in ((m, k), (k, n), (m, n)))
+    if beta == 0:
+        c[:] = np.nan
+    whole = [padded("A", a, np.nan), padded("B", b, np.nan), padded("C", c, UNTOUCHED)]
+    views = [each[:, : x.shape[1]] for each, x in zip(whole, (a, b, c), strict=True)]
+    gemm(alpha, views[0], views[1], beta, views[2])()
+    assert np.all(whole[2][:, n:] == UNTOUCHED)
+    a, b, c = (each.astype(np.longdouble) for each in (a, b, c))
+    old = beta * c if beta else np.zeros((m, n))
+    size = abs(alpha) * (abs(a) @ abs(b)) + abs(old)
+    return abs(views[2] - alpha * (a @ b) - old) / ((k + 3) * np.finfo(dtype).eps / 2 * size)
+
+
+@pytest.mark.parametrize("dtype", MATMUL.dtypes)
+@pytest.mark.parametrize("gemm", [libraries.gemm, libraries.product_and_passes], ids=["BLAS", "passes"])
+@pytest.mark.parametrize(("alpha", "beta"), [(1.5, 0.5), (-0.75, 0.0), (2.0, -3.0)])
+def test_the_baseline_of_a_product_takes_alpha_beta_and_leading_dimensions(gemm, dtype, alpha, beta):
+    for shape in ((1, 1, 1), (1, 40, 7), (31, 1, 9), (33, 65, 70)):
+        assert np.all(gemm_errors(gemm, dtype, shape, alpha, beta) <= 1)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_the_baseline_of_a_product_without_rows_or_terms(beta):
+    c = np.ones((3, 4))
+    libraries.gemm(1.5, np.empty((3, 0)), np.empty((0, 4)), beta, c)()
+    assert np.all(c == beta)
+    libraries.gemm(1.5, np.empty((0, 5)), np.empty((5, 4)), beta, np.empty((0, 4)))()
+
+
+def test_the_baseline_is_one_call_of_blas_and_the_provenance_names_it():
+    gemms = CpuBackend(1).describe()["cpu"]["gemm"]
+    assert re.fullmatch(r"\w*cblas_sgemm\w* of openblas [0-9.]+, \S+", gemms["float32"])
+    assert re.fullmatch(r"\w*cblas_dgemm\w* of openblas [0-9.]+, \S+", gemms["float64"])
+
+
+def test_another_blas_leaves_numpys_product(monkeypatch):
+    libraries.find_gemm.cache_clear()
+    monkeypatch.setattr(libraries.threadpoolctl, "threadpool_info", list)
+    try:
+        assert np.all(gemm_errors(libraries.gemm, "float32", (9, 8, 7), 1.5, 0.5) <= 1)
+        assert libraries.describe()["gemm"]["float32"] == "numpy.matmul and passes"
+    finally:
+        libraries.find_gemm.cache_clear()
+
+
+def test_the_width_of_openblas_integers_is_that_of_its_configuration():
+    class Library:
+        def __init__(self, config: bytes):
+            self.openblas_get_config = lambda: config
+
+    assert libraries.openblas_integer(Library(b"OpenBLAS 0.3.30 DYNAMIC_ARCH Haswell")) is ctypes.c_int
+    assert libraries.openblas_integer(Library(b"OpenBLAS 0.3.30 USE64BITINT DYNAMIC_ARCH")) is ctypes.c_int64
+    assert libraries.openblas_integer(object()) is None
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("length", [0, 1, 64, 65, 64 * 1000 + 1])
+def test_every_line_of_the_flush_buffer_is_read(threads, length):
+    backend = CpuBackend(threads)
+    backend._flush = np.zeros(length, np.uint8)
+    backend._flush[::64] = np.arange(len(backend._flush[::64])) % 251
+    assert backend.fill_caches() == int(backend._flush[::64].sum(dtype=np.int64))
+
+
+def test_a_cold_run_fills_the_caches_and_a_hot_run_does_not(monkeypatch):
+    backend, filled = CpuBackend(2), []
+    assert flush_bytes(1 << 20, 2) == 2 << 20
+    assert flush_bytes(1 << 30, 2) == 128 << 20
+    assert flush_bytes(1 << 30, 64) == 256 << 20
+    assert flush_bytes(0, 1) == 64 << 20
+    about = backend.describe()["cpu"]
+    assert about["flush_bytes"] == flush_bytes(last_level_cache(), 2)
+    right = backend.fill_caches
+    monkeypatch.setattr(backend, "fill_caches", lambda: filled.append(right()))
+    for cold in (False, True):
+        backend.seconds_alone(lambda: None, cold, {"x": np.ones(100)})
+    assert filled == [about["flush_bytes"] // 64]
+    assert backend._flush.nbytes == about["flush_bytes"]

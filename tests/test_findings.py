@@ -61,7 +61,7 @@ def test_steps_that_are_not_faster_have_ratio_interval_and_reason(tmp_path):
     assert text.startswith("On the GPU at 64, 1 of 4 steps is significantly faster. Slower: ")
     assert " uncoalesced 8 (0.500× naive 8, 0.500 to 0.500; a warp's threads take different rows; " in text
     assert "24 B per thread spill to local memory; occupancy 25 % instead of 100 %, limited by registers)." in text
-    assert "No significant difference: tiled_unrolled 8 (1.00× tiled_padded 8, 0.909 to 1.11)." in text
+    assert "No significant difference: tiled_unrolled 8 (1.00× tiled_padded 8, 0.91 to 1.11)." in text
     assert "No interval (fewer than 6 repetitions): register_1d (3.00× tiled_unrolled 8)." in text
 
 
@@ -152,7 +152,7 @@ def test_the_fastest_tile(tmp_path):
     rows += [timed(product("tiled_padded", tile=t), s, WIDE) for t, s in ((8, 1.0), (16, 1.01))]
     assert about(seen(tmp_path, *rows), "tile at") == (
         "Fastest tile at 64: 16 for naive, 1.50× tile 32 (1.50 to 1.50); "
-        "8 for tiled_padded, 1.01× tile 16 (0.826 to 1.23, no significant difference)."
+        "8 for tiled_padded, 1.01× tile 16 (0.83 to 1.23, no significant difference)."
     )
 
 
@@ -161,7 +161,7 @@ def test_the_cost_of_a_remainder_and_the_peaks_at_multiples(tmp_path):
     rows += [timed(product("naive", n, tile=32), 2 * n**3 / 100e9, WIDE) for n in (64, 65)]
     text = about(seen(tmp_path, *rows), "multiple")
     assert "naive 8 0.800× (median of 2; range 0.800 to 0.800), peak at 2 of 2 multiples;" in text
-    assert "naive 32 1.00× (0.818 to 1.22, no significant difference)" in text
+    assert "naive 32 1.00× (0.82 to 1.22, no significant difference)" in text
 
 
 def test_pitch(tmp_path):
@@ -223,7 +223,7 @@ def test_no_times_give_no_findings(tmp_path):
     ("low", "high", "text"),
     [
         (1.1, 1.3, "1.20× naive (95 % CI 1.10 to 1.30)"),
-        (0.9, 1.3, "1.20× naive (95 % CI 0.900 to 1.30, no significant difference)"),
+        (0.9, 1.3, "1.20× naive (95 % CI 0.90 to 1.30, no significant difference)"),
         (math.nan, math.nan, "1.20× naive (no interval: fewer than 6 repetitions)"),
     ],
 )

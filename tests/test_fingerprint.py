@@ -74,13 +74,13 @@ def edit(monkeypatch, tmp_path):
         ("operations/blocks.py", r"itemsize \+ 16 \+", "itemsize + 32 +", {"oblong", "stream_k"}),
         ("operations/reduction.py", r"n = max\(1, ", "n = max(2, ", {"sum"}),
         # inputs, judge, and the baseline beside a variant
-        ("operations/matmul.py", r"^ROUNDINGS = 64", "ROUNDINGS = 65", PRODUCTS),
+        ("operations/matmul.py", r"^ROUNDINGS = 8", "ROUNDINGS = 9", PRODUCTS),
         ("operations/accuracy.py", r"^SLICES = 3", "SLICES = 4", PRODUCTS),
         (
-            "operations/matmul.py",
+            "backends/cpu/libraries.py",
             r"np.multiply\(c, beta, out=c\)",
             "np.multiply(beta, c, out=c)",
-            {"serial", "float64"},
+            CPU,
         ),
         ("backends/cuda/libraries.py", r"if m == 0:", "if m <= 0:", ALL - CPU),
         # what prepares, launches, times
@@ -98,7 +98,7 @@ def edit(monkeypatch, tmp_path):
         ("bench/measure.py", r"^def settled", "# a comment\ndef settled", set()),
         ("backends/cuda/device.py", r'"ecc": ', '"error_correction": ', set()),
         ("backends/base.py", r"a device that is missing|A device that is missing", "A device that is lost", set()),
-        ("report/formats.py", r"Three significant", "Four significant", set()),
+        ("report/formats.py", r"three significant", "four significant", set()),
         ("experiment/durations.py", r"STARTUP_SECONDS = 30", "STARTUP_SECONDS = 40", set()),
     ],
 )

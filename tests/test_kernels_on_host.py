@@ -29,6 +29,7 @@ from hpcmm.operations import OPERATIONS, blocks
 
 NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
     "spin": "reads the device's clock by inline PTX",
+    "read": "has no result: it fills the L2 cache",
     "matmul/split_k": "blocks of a cluster read each other's shared memory",
     "matmul/stream_k_fma": "named barriers of part of a block",
 }

@@ -127,7 +127,8 @@ def test_the_correctly_rounded_product_passes(problem, method):
     assert not verdict.where
     wide = "float64" if right.dtype == "float32" else np.dtype(np.longdouble).name
     named = {"componentwise": "componentwise", "Freivalds": "Freivalds and 16 rows componentwise"}
-    assert verdict.reference == f"{named[method]}, {wide}"
+    drawn = {"componentwise": "signs", "Freivalds": "signs and rows"}
+    assert re.fullmatch(rf"{named[method]}, {wide}, {drawn[method]} of seed \d+", verdict.reference)
 
 
 def test_a_product_computed_in_its_own_precision_passes_with_its_error(problem, method):
@@ -194,7 +195,12 @@ def test_one_element_is_wrong_beyond_the_bound_and_right_below(dtype, alpha, bet
             bound = 52 * u / (1 - 52 * u) * magnitude
         else:
             a_row, all_b, c_row = (float(np.sqrt((each**2).sum())) for each in (a[row], b, c[row]))
-            bound = 64 * u * (abs(alpha) * a_row * all_b + abs(beta) * c_row)
+            all_a, b_column, c_column = (float(np.sqrt((each**2).sum())) for each in (a, b[:, 39], c[:, 39]))
+            bounds = [
+                8 * (1 + 3 / 40**0.5) * u * (abs(alpha) * a_row * all_b + abs(beta) * c_row),
+                8 * (1 + 3 / 24**0.5) * u * (abs(alpha) * all_a * b_column + abs(beta) * c_column),
+            ]
+            bound = min(bounds)
         got = right.copy()
         got[row, 39] += share * bound
         return judge(got.astype(dtype))
@@ -276,7 +282,7 @@ def test_what_was_not_written_is_found_in_a_row_that_is_not_sampled(width, metho
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", [(1, 1, 1), (500, 1, 3), (100, 1, 1000), (30, 40, 300), (4, 3, 100_000)])
-def test_no_right_product_is_near_the_bound_of_row_sums(shape, dtype, method, monkeypatch):
+def test_no_right_product_is_near_the_bound_of_sums_with_signs(shape, dtype, method, monkeypatch):
     """Summed one term after the other, in the order with the largest errors, with a fourth of the bound."""
     monkeypatch.setattr(matmul, "ROUNDINGS", matmul.ROUNDINGS / 4)
     arrays = MATMUL.draw(np.random.default_rng(3), task(MATMUL, shape, dtype, PARAMETERS))
@@ -287,6 +293,37 @@ def test_no_right_product_is_near_the_bound_of_row_sums(shape, dtype, method, mo
     assert MATMUL.reference(task_on(MATMUL, arrays, PARAMETERS), arrays)(
         real(1.5) * got + real(0.5) * arrays["C"]
     ).passed
+
+
+def test_what_is_wrong_in_one_column_of_long_sums_is_found(monkeypatch):
+    """Neither is found by the sums of rows, in which it is as small as what rounding may cause."""
+    seed_judges(monkeypatch, itertools.repeat(7))
+    monkeypatch.setattr(matmul, "SAMPLED_ROWS", 1)
+    monkeypatch.setattr(accuracy, "COMPONENTWISE_LIMIT", 0)
+    (m, n, k), different, parameters = (1024, 1024, 16384), 64, {"alpha": 1.5, "beta": 0.125}
+    product = task(MATMUL, (m, n, k), "float32", parameters)
+    arrays = MATMUL.draw(np.random.default_rng(3), product)
+    arrays["B"][:] = np.tile(arrays["B"][:different], (k // different, 1))  # repeated rows make the product cheap
+    folded = arrays["A"].astype(float).reshape(m, -1, different).sum(axis=1)
+    right = (1.5 * (folded @ arrays["B"][:different].astype(float)) + 0.125 * arrays["C"]).astype(np.float32)
+    judge = MATMUL.reference(product, arrays)
+    assert judge(right).passed
+    _, allowed = matmul.Truth(product, arrays).row_sums(np.ones((n, 1)))
+    term = int(np.argmin(abs(abs(arrays["B"][:different, 700]) - 0.08)))
+    for lost in (0.125 * arrays["C"][:, 700], 1.5 * arrays["A"][:, term] * arrays["B"][term, 700]):
+        assert np.all(abs(lost) < allowed[:, 0])
+        wrong = right.copy()
+        wrong[:, 700] -= lost
+        verdict = judge(wrong)
+        assert rejected(verdict)
+        assert place(verdict)[1] == 700
+
+
+def test_the_seed_of_the_signs_is_drawn_anew_for_each_judge():
+    arrays = MATMUL.draw(np.random.default_rng(3), task(MATMUL, SHAPE, "float32", PARAMETERS))
+    product = 1.5 * (arrays["A"] @ arrays["B"]) + 0.5 * arrays["C"]
+    references = {MATMUL.reference(task_on(MATMUL, arrays, PARAMETERS), arrays)(product).reference for _ in range(3)}
+    assert len(references) == 3
 
 
 def test_the_old_c_is_not_read_where_beta_is_zero(method):

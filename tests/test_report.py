@@ -149,6 +149,41 @@ def test_numbers_have_three_significant_digits(value, text):
 
 
 @pytest.mark.parametrize(
+    ("value", "half", "text"),
+    [(51234.5, 3000.0, "51,000"), (51234.5, 1500.0, "51,200"), (1.17, 0.65, "1.2"), (0.671, 0.65, "0.7"),
+     (1.98, 0.65, "2.0"), (1.53, 0.15, "1.53"), (0.9742, 0.001, "0.974"), (0.9742, 1e-9, "0.974"), (1.0, 0.0, "1.00"),
+     (2.0, 7.0, "2"), (1.5e-5, 4e-6, "1.5e-05"), (814.0, 60.0, "810"), (1.0, float("nan"), "1.00"),
+     (0.9999, 0.2, "1.00"), (0.9999, 0.4, "1.0"), (0.04, 0.4, "0.04")],
+)  # fmt: skip
+def test_numbers_have_no_more_digits_than_their_interval_supports(value, half, text):
+    assert formats.number(value, half) == text
+
+
+def test_an_interval_and_its_number_are_rounded_alike():
+    row = {"ratio": 1.17, "ratio_low": 0.671, "ratio_high": 1.98}
+    assert formats.times(row["ratio"], formats.half_width(row, "ratio")) == "1.2×"
+    assert formats.ends(row, "ratio", formats.number) == "0.7 to 2.0"
+    assert formats.duration(8.054e-3, 0.7e-3) == "8.1 ms"
+    assert formats.ends({"ratio": 1.0, "ratio_low": math.nan, "ratio_high": math.nan}, "ratio", formats.number) == ""
+
+
+@pytest.mark.parametrize(
+    ("operation", "rate", "text"),
+    [("matmul", 999e9, "999 GFLOP/s"), ("matmul", 1000e9, "1.00 TFLOP/s"), ("matmul", 54.23e12, "54.2 TFLOP/s"),
+     ("sum", 4.1e12, "4,100 GB/s")],
+)  # fmt: skip
+def test_rates_from_a_thousand_gigaflops_on_are_teraflops(operation, rate, text):
+    column = formats.rate_of(operation)[0]
+    assert formats.rate_text({"operation": operation, column: rate}) == text
+    small = {"operation": operation, column: 0.43e9}
+    beside = formats.rate_unit(operation, 2e12)
+    assert formats.rate(small, unit=beside) == {"TFLOP/s": "0.430 GFLOP/s", "GB/s": "0.430"}[beside.name]
+    assert formats.rate(small, unit=formats.rate_unit(operation, 2e9)) == "0.430"
+    points = pd.DataFrame({"operation": [operation] * 2, column: [1e9, rate], f"call_{column}": [math.nan, 1e9]})
+    assert formats.rate_unit_of(points).name == text.split()[1]
+
+
+@pytest.mark.parametrize(
     ("seconds", "text"),
     [(8.054e-3, "8.05 ms"), (12.0, "12.0 s"), (1e-6, "1.00 µs"), (9.9999e-4, "1.00 ms"), (2.5e-8, "25.0 ns"),
      (float("nan"), "")],
@@ -167,12 +202,14 @@ def test_sizes(shape, text):
 
 def test_size_table_has_rate_ratio_and_verdict(built):
     shown = cells(html_of(built))
-    assert ("", "100 0.250× PASS 1e-08") in shown
-    assert ("", "400 baseline PASS 1e-08") in shown
-    assert ("", "51,200 baseline PASS 1e-08") in shown
+    assert ("", "100 GFLOP/s 0.250× PASS 1e-08") in shown
+    assert ("", "400 GFLOP/s baseline PASS 1e-08") in shown
+    assert ("", "51.2 baseline PASS 1e-08") in shown
     text = (built / "tables" / "size.md").read_text("utf-8").replace("\\_", "_")
-    assert re.search(r"\| 64 +\| +\| +100 \(0\.250× PASS 1e-08\) \| +400 \(baseline PASS 1e-08\) \|", text)
-    assert "**GFLOP/s, float32, 1 rank, alpha 1.5, beta 0.5**" in text
+    assert re.search(
+        r"\| 64 +\| +\| +100 GFLOP/s \(0\.250× PASS 1e-08\) \| +400 GFLOP/s \(baseline PASS 1e-08\) \|", text
+    )
+    assert "**TFLOP/s, float32, 1 rank, alpha 1.5, beta 0.5**" in text
     assert "**GFLOP/s, float64, 2 ranks, alpha 1.5, beta 0.5**" in text
 
 
@@ -203,18 +240,18 @@ def test_a_point_that_was_not_measured_is_an_empty_cell(built):
         for line in (built / "tables" / "size.md").read_text("utf-8").replace("\\_", "_").splitlines()
         if "| 128 " in line
     )
-    assert [cell.strip() for cell in row.split("|")[3:5]] == ["", "51,200 (baseline PASS 1e-08)"]
+    assert [cell.strip() for cell in row.split("|")[3:5]] == ["", "51.2 (baseline PASS 1e-08)"]
 
 
 def test_latex_tables_escape_markup(tmp_path):
     rows = [of_rate(product("tiled_padded", tile=8), 1234.0), measurement(product("naive", tile=8), verdict=FAIL)]
     report.build(timings.write(tmp_path / "timings.h5", {"a_50%": rows}), tmp_path)
     text = (tmp_path / "tables" / "a_50%25.tex").read_text("utf-8")
-    assert r"\caption{GFLOP/s, float32, 1 rank, alpha 1.5, beta 0.5}" in text
+    assert r"\caption{TFLOP/s, float32, 1 rank, alpha 1.5, beta 0.5}" in text
     assert r"\begin{tabular}{lrr}" in text or r"\begin{tabular}{llr}" in text
     assert (
         r"n & naive 8 & tiled\_padded 8 \\" in text
-        and r"64 & FAIL (0:640: 0 - 1.5 = -1.5) & 1,230 (PASS 1e-08) \\" in text
+        and r"64 & FAIL (0:640: 0 - 1.5 = -1.5) & 1.23 (PASS 1e-08) \\" in text
     )
     assert r"\toprule" in text and text.count("{") == text.count("}")
     assert (
@@ -288,8 +325,8 @@ def test_phase_table(built):
         "Kernel",
         "Gather",
         "Total",
-        "GFLOP/s, kernel alone",
-        "GFLOP/s, end to end",
+        "TFLOP/s, kernel alone",
+        "TFLOP/s, end to end",
     ]
     assert row == [
         "64",
@@ -298,8 +335,8 @@ def test_phase_table(built):
         "10.5 µs (40.0 %)",
         "5.24 µs (20.0 %)",
         "26.2 µs",
-        "100",
-        "20.0",
+        "100 GFLOP/s",
+        "20.0 GFLOP/s",
     ]
     assert "End-to-end times" in Page(html_of(built)).text
     assert not (built / "tables" / "sum.phases.md").exists()
@@ -388,7 +425,7 @@ def test_each_figure_has_its_rates_and_a_file(built):
     charts = Page(html_of(built)).charts
     assert len(charts) == 5
     rates = {(r["label"], r["n"]): r["rate"] for r in charts[0]["records"]}
-    assert rates == pytest.approx({("tiled_padded 16", 64): 100, ("cublas", 64): 400, ("cublas", 128): 51234.5})
+    assert rates == pytest.approx({("tiled_padded 16", 64): 0.1, ("cublas", 64): 0.4, ("cublas", 128): 51.2345})
     drawings = sorted(path.name for path in (built / "figures").iterdir())
     assert drawings == [
         "roofline-cuda-float32.svg",
@@ -410,8 +447,8 @@ def test_an_interval_is_drawn_only_if_it_exists(tmp_path):
     (chart,) = Page(html_of(tmp_path)).charts
     few, enough = chart["records"]
     assert few["low"] is None and few["high"] is None
-    assert few["rate"] == pytest.approx(2 * 64**3 / 1e-6 / 1e9)
-    assert (enough["low"], enough["high"]) == pytest.approx((2 * 128**3 / 6e-6 / 1e9, 2 * 128**3 / 1e-6 / 1e9))
+    assert few["rate"] == pytest.approx(2 * 64**3 / 1e-6 / 1e12)
+    assert (enough["low"], enough["high"]) == pytest.approx((2 * 128**3 / 6e-6 / 1e12, 2 * 128**3 / 1e-6 / 1e12))
 
 
 def test_labels_fit_beside_bars_with_wide_intervals(tmp_path):

@@ -26,6 +26,8 @@ Columns = Mapping[str, Mapping[str, np.ndarray]]
 DEPTH = 20  # provenance nested deeper is not read; runs write fewer than 10 levels
 MISSING = "missing"  # result of a point that failed to run in every attempt
 
+SHORT = 10  # empty pairs of CUDA events: in a shorter time the events themselves count
+
 # NVML throttle reasons that disturb a measurement. Idle (0x1) and clocks set by a user or the driver (0x2, 0x10, 0x100)
 # are conditions of the run.
 THROTTLING = {
@@ -108,6 +110,8 @@ def measurements(columns: Columns) -> pd.DataFrame:
           the element type;
         - ``exposed_seconds``: for algorithms other than ``TEXTBOOK``, seconds of the kernel less those of the kernel
           of ``TEXTBOOK``: communication that is not hidden. Negative if the product is faster in parts;
+        - ``event_seconds``: an empty pair of CUDA events on the slowest GPU of its run, NaN without one; ``short``:
+          whether ``seconds`` is below ``SHORT`` of them;
         - ``throttled`` and ``throttle_reasons``: the bits of ``THROTTLING`` that any sample has.
 
     Raises
@@ -151,6 +155,8 @@ def measurements(columns: Columns) -> pd.DataFrame:
     baseline_seconds = frame["ratio"] * frame["seconds"]  # seconds of the baseline, from pairs
     spread = is_own(frame) & (frame["algorithm"] != TEXTBOOK)
     frame["exposed_seconds"] = (frame["seconds"] - baseline_seconds).where(spread)
+    frame["event_seconds"] = _event_seconds(columns, frame)
+    frame["short"] = frame["seconds"] < SHORT * frame["event_seconds"]
     frame["throttle_reasons"] = _throttling(columns, frame)
     frame["throttled"] = frame["throttle_reasons"] != 0
     frame = frame.drop(columns=["ratio_count", "call_ratio_count"])
@@ -285,6 +291,16 @@ def _limit(columns: Columns, frame: pd.DataFrame) -> None:
     frame["sm_clock"] = clocks
     names = ["peak_flops_per_second", "peak_bytes_per_second", "fraction", "ceiling"]
     frame[names] = pd.DataFrame(found, columns=names, index=frame.index)
+
+
+def _event_seconds(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
+    """What an empty pair of events takes on the GPUs that each measurement ran on."""
+    found = []
+    for run in runs(columns):
+        costs = [gpu.get("empty_event_pair_seconds") for gpu in gpus_of(run["provenance"])]
+        found.append(max((each for each in costs if isinstance(each, float)), default=np.nan))
+    accelerated = frame["device"].map(lambda name: DEVICES[name].accelerator)
+    return np.where(accelerated, np.array([*found, np.nan])[frame["run"]], np.nan)
 
 
 def _throttling(columns: Columns, frame: pd.DataFrame) -> np.ndarray:

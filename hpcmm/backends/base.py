@@ -32,6 +32,9 @@ class Backend(Protocol):
         Compute capability of a GPU, such as ``"90"``; else empty.
     has_nccl : bool
         Whether ``nccl`` can connect it with other devices.
+    late : bool
+        Whether the device reached the start of the last ``seconds_alone`` before the host had queued all of the run.
+        The time then contains launch latency of the host.
     """
 
     kind: str
@@ -39,6 +42,7 @@ class Backend(Protocol):
     uuid: str
     capability: str
     has_nccl: bool
+    late: bool
 
     # --- memory
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
@@ -96,6 +100,9 @@ class Backend(Protocol):
 
     def resources(self, task: Task, arrays: Mapping[str, Any]) -> dict[str, float]:
         """Return the known ``model.RESOURCES`` of a prepared task."""
+
+    def checksum(self, array: Any) -> int:
+        """Return the exclusive or of the bits of all elements, which any single changed element changes."""
 
     # --- timing
     def seconds(self, run: Callable[[], Any]) -> float:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import os
 import platform
+import re
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,25 @@ from typing import Any
 import psutil
 
 PACKAGES = ("numpy", "mpi4py", "h5py", "cupy-cuda12x", "cupy-cuda13x", "nvmath-python", "mpich", "openmpi", "snakemake")
+ROOT = Path("/")  # of the files below
+CPU = "sys/devices/system/cpu"
+
+
+def package() -> Path:
+    """Return the folder of this package."""
+    return Path(__file__).resolve().parents[1]
+
+
+def git(*arguments: str) -> bytes | None:
+    """Return what git says of the checkout that the package lies in; None if there is none or git fails."""
+    root = package().parent
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-c", f"safe.directory={root}", "-C", str(root), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def revision() -> tuple[str, bool | None]:
@@ -22,18 +44,122 @@ def revision() -> tuple[str, bool | None]:
 
     They are those of the checkout of an editable install, otherwise those that the build recorded.
     """
-    package = Path(__file__).resolve().parents[1]
-    root, recorded = package.parent, package / "revision.txt"
-    if not (root / ".git").exists():
+    recorded = package() / "revision.txt"
+    if not (package().parent / ".git").exists():
         commit, *changes = recorded.read_text().split() if recorded.exists() else [""]
         return commit, bool(changes) if commit else None
-    git = ["git", "-c", f"safe.directory={root}", "-C", str(root)]
-    try:
-        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-        changes = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
+    commit, changes = git("rev-parse", "HEAD"), git("status", "--porcelain")
+    if commit is None or changes is None:
         return "", None
-    return commit.stdout.strip(), bool(changes.stdout.strip())
+    return commit.decode().strip(), bool(changes.strip())
+
+
+def source_hash() -> str:
+    """Return a SHA-256 of the names and contents of the package's source files, whatever git knows of them."""
+    folder, total = package(), hashlib.sha256()
+    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".pyc", ".so"))
+    for path in sorted(files):
+        total.update(f"{path.relative_to(folder)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def diff_hash() -> str:
+    """Return a SHA-256 of the changes to tracked files since the commit; empty without changes or without git."""
+    diff = git("diff", "--binary", "HEAD")
+    return hashlib.sha256(diff).hexdigest() if diff else ""
+
+
+# --- the machine -----------------------------------------------------------------------------------------------------
+
+
+def text(path: str) -> str:
+    """Return the contents of a file under ``ROOT``."""
+    return (ROOT / path).read_text().strip()
+
+
+def chosen(path: str) -> str:
+    """Return which of several values a file marks: ``"always [madvise] never"``."""
+    return text(path).partition("[")[2].partition("]")[0]
+
+
+def values(pattern: str) -> str:
+    """Return the different contents of all files that match a pattern."""
+    return ", ".join(sorted({path.read_text().strip() for path in ROOT.glob(pattern)}))
+
+
+def field(path: str, name: str) -> str:
+    """Return the value of the first line ``name: value`` of a file."""
+    return re.search(rf"^{name}\s*:\s*(.*)$", text(path), re.MULTILINE)[1]
+
+
+def turbo() -> bool:
+    """Return whether the clock may rise above its base, by the driver of Intel's or of other processors."""
+    if (ROOT / CPU / "intel_pstate/no_turbo").exists():
+        return text(f"{CPU}/intel_pstate/no_turbo") == "0"
+    return text(f"{CPU}/cpufreq/boost") == "1"
+
+
+def cpu_times() -> dict[str, float]:
+    """Return the seconds since the boot that the CPUs were used, and that a hypervisor gave to others (steal)."""
+    ticks = [int(each) for each in text("proc/stat").splitlines()[0].split()[1:9]]
+    second = os.sysconf("SC_CLK_TCK")
+    return {"busy_seconds": (sum(ticks) - ticks[3] - ticks[4]) / second, "steal_seconds": ticks[7] / second}
+
+
+def context_switches() -> dict[str, int]:
+    """Return this process's context switches so far."""
+    found = psutil.Process().num_ctx_switches()
+    return {"voluntary": found.voluntary, "involuntary": found.involuntary}
+
+
+# What changes times on a machine: the key in the provenance, and how it is read. What cannot be read is left out.
+SOURCES: dict[str, Callable[[], Any]] = {
+    "governor": lambda: values(f"{CPU}/cpu[0-9]*/cpufreq/scaling_governor"),
+    "frequency_driver": lambda: values(f"{CPU}/cpu[0-9]*/cpufreq/scaling_driver"),
+    "most_kilohertz": lambda: values(f"{CPU}/cpu[0-9]*/cpufreq/scaling_max_freq"),
+    "turbo": turbo,
+    "smt": lambda: text(f"{CPU}/smt/control"),
+    "isolated_cpus": lambda: text(f"{CPU}/isolated"),
+    "idle_driver": lambda: text(f"{CPU}/cpuidle/current_driver"),
+    "transparent_hugepages": lambda: chosen("sys/kernel/mm/transparent_hugepage/enabled"),
+    "numa_balancing": lambda: text("proc/sys/kernel/numa_balancing"),
+    "numa_nodes": lambda: {path.parent.name: text(str(path.relative_to(ROOT))) for path in numa_nodes()},
+    "allowed_cpus": lambda: field("proc/self/status", "Cpus_allowed_list"),
+    "allowed_numa_nodes": lambda: field("proc/self/status", "Mems_allowed_list"),
+    "clocksource": lambda: text("sys/devices/system/clocksource/clocksource0/current_clocksource"),
+    "microcode": lambda: field("proc/cpuinfo", "microcode"),
+    "hypervisor": lambda: "hypervisor" in field("proc/cpuinfo", "flags").split(),
+    "vendor": lambda: text("sys/devices/virtual/dmi/id/sys_vendor"),
+    "product": lambda: text("sys/devices/virtual/dmi/id/product_name"),
+    "variables": lambda: {key: value for key, value in os.environ.items() if key.startswith(VARIABLES)},
+}
+# What changes the threads of libraries, the instructions of kernels and the visible GPUs.
+VARIABLES = ("OMP_", "GOMP_", "KMP_", "OPENBLAS_", "MKL_", "BLIS_", "HPCMM_", "CUDA_", "NVIDIA_TF32", "CUPY_", "NCCL_")
+
+# What grows while a job runs, so that two readings tell of the time between them.
+COUNTERS: dict[str, Callable[[], Any]] = {
+    "load_average": lambda: os.getloadavg()[0],
+    "cpu_times": cpu_times,
+    "context_switches": context_switches,
+}
+
+
+def numa_nodes() -> list[Path]:
+    """Return the files with the CPUs of each NUMA node."""
+    return sorted(ROOT.glob("sys/devices/system/node/node[0-9]*/cpulist"))
+
+
+def read(sources: dict[str, Callable[[], Any]]) -> dict[str, Any]:
+    """Return what the sources give; nothing is said of those that are missing, unreadable or empty."""
+    found = {}
+    for name, source in sources.items():
+        try:
+            value = source()
+        except (OSError, ValueError, LookupError, TypeError, psutil.Error):
+            continue
+        if value not in ("", None, {}):
+            found[name] = value
+    return found
 
 
 def cpu() -> dict[str, Any]:
@@ -57,19 +183,34 @@ def packages() -> dict[str, str]:
     return found
 
 
+def installed() -> dict[str, str]:
+    """Return the versions of all installed packages."""
+    found = {str(each.metadata["Name"]): each.version for each in importlib.metadata.distributions()}
+    return dict(sorted(found.items(), key=lambda item: item[0].lower()))
+
+
 def collect() -> dict[str, Any]:
-    """Return what this process knows; the backends and MPI add their parts."""
+    """Return what this process knows; the backends and MPI add their parts.
+
+    The revision is the commit, or the hash of the sources where no commit is known.
+    """
     commit, dirty = revision()
+    source, diff = source_hash(), diff_hash()
     return {
         "utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "host": socket.gethostname(),
         "system": platform.platform(),
-        "revision": commit,
+        "revision": commit or f"sha256:{source}",
         "dirty": dirty,
+        "source_sha256": source,
+        **({"diff_sha256": diff} if diff else {}),
         "arguments": sys.argv,
         "python": platform.python_version(),
         "hpcmm": importlib.metadata.version("hpcmm"),
         "packages": packages(),
+        "installed": installed(),
         "cpu": cpu(),
+        "machine": read(SOURCES),
+        "counters": read(COUNTERS),
         "slurm": {key: value for key, value in os.environ.items() if key.startswith("SLURM_JOB")},
     }

@@ -15,10 +15,10 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import psutil
 
@@ -37,6 +37,8 @@ SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 LAUNCHER_VARIABLES = re.compile(r"(OMPI|PRTE|PMIX|PMI|MPI|HYDRA|HYDI|SLURM)_")
 ENOUGH_SHARED = 1 << 30
 ENOUGH_DISK = 1 << 30
+MUCH_STEAL = 0.002  # of the CPU time since the boot
+BUSY = 0.5  # of the cores
 PRINT_SIZE = "from mpi4py import MPI; print(f'<{MPI.COMM_WORLD.size}>', flush=True)"
 
 
@@ -83,12 +85,13 @@ def run(arguments: argparse.Namespace) -> int:
         comm = world.MPI.COMM_WORLD
         local_rank = world.local_rank(comm)
     own = [*mpi, *examine(comm, arguments.results)] if local_rank == 0 else []
-    everyone = [(socket.gethostname(), local_rank, own, presence.count())]
+    everyone = [(socket.gethostname(), local_rank, own, presence.count(), os.sched_getaffinity(0))]
     if comm is not None:
         everyone = comm.allgather(everyone[0])
-    checks = combine([(host, own) for host, rank, own, _ in everyone if rank == 0])
+    checks = combine([(host, own) for host, rank, own, *_ in everyone if rank == 0])
     if len(everyone) > 1:
-        checks.append(check_ranks([(host, rank, gpus) for host, rank, _, gpus in everyone]))
+        checks.append(check_ranks([(host, rank, gpus) for host, rank, _, gpus, _ in everyone]))
+        checks.append(check_cores([(host, cores) for host, *_, cores in everyone]))
     if comm is None or comm.rank == 0:
         print(as_object(checks, len(everyone)) if arguments.json else as_text(checks), flush=True)
     return int(any(check.state == "error" for check in checks))
@@ -138,6 +141,7 @@ def examine(comm, results: Path) -> Iterator[Check]:
         ("hpcmm", check_package),
         ("kernels", check_kernels),
         ("CPU", check_cpu),
+        ("machine", check_machine),
         ("MPI", lambda: check_mpi(comm)),
         ("GPU", check_gpus),
         ("MPI and GPU", lambda: check_device_memory(comm)),
@@ -199,6 +203,85 @@ def check_cpu() -> Iterator[Check]:
         yield Check("BLAS", "ok", "; ".join(sorted(libraries)))
     else:
         yield Check("BLAS", "warning", "NumPy has no known BLAS", "the CPU baseline may be slow; reinstall NumPy")
+
+
+# What of the machine spoils measurements: the check, the key in the provenance, what is found where it does no harm,
+# and what to do.
+SETTINGS: tuple[tuple[str, str, Callable[[Any], bool], str], ...] = (
+    (
+        "CPU governor",
+        "governor",
+        lambda found: found == "performance",
+        "clocks follow the load: cpupower frequency-set -g performance",
+    ),
+    (
+        "CPU turbo",
+        "turbo",
+        lambda found: not found,
+        "clocks follow temperature and idle cores: repeat runs, set intel_pstate/no_turbo to 1, or cpufreq/boost to 0",
+    ),
+    (
+        "huge pages",
+        "transparent_hugepages",
+        lambda found: found != "always",
+        "the kernel merges pages while kernels run: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+    ),
+    (
+        "NUMA balancing",
+        "numa_balancing",
+        lambda found: found == "0",
+        "the kernel moves pages while kernels run: sysctl kernel.numa_balancing=0",
+    ),
+)
+
+
+def check_machine() -> Iterator[Check]:
+    """Look for settings and neighbours that change times from run to run."""
+    about, before = provenance.read(provenance.SOURCES), provenance.read(provenance.COUNTERS)
+    for name, key, harmless, advice in SETTINGS:
+        if key in about:
+            found = {True: "on", False: "off", "0": "off", "1": "on"}.get(about[key], about[key])
+            fine = harmless(about[key])
+            yield Check(name, "ok" if fine else "warning", found, "" if fine else advice)
+    if "cpu_times" in before:
+        times = before["cpu_times"]
+        share = times["steal_seconds"] / max(1e-9, times["busy_seconds"])
+        if about.get("hypervisor") or share:
+            found = f"{'virtual machine' if about.get('hypervisor') else 'no hypervisor'}, {100 * share:.2g} % steal"
+            advice = "other guests take CPU time: measure on a dedicated host, and repeat runs"
+            fine = share < MUCH_STEAL
+            yield Check("hypervisor", "ok" if fine else "warning", found, "" if fine else advice)
+    if "load_average" in before:
+        cores, load = len(os.sched_getaffinity(0)), before["load_average"]
+        fine = load < BUSY * cores
+        advice = "other processes run here: end them, or take a node of your own"
+        yield Check("load", "ok" if fine else "warning", f"{load:.2g} on {cores} cores", "" if fine else advice)
+
+
+def check_gpu_settings(gpus: Sequence[Mapping[str, Any]], processes: Sequence[int]) -> Iterator[Check]:
+    """Look for limits of GPUs and for their other users; ``processes`` are those from before this program's own."""
+    for i, (gpu, others) in enumerate(zip(gpus, processes, strict=True)):
+        limit, default = gpu.get("power_limit"), gpu.get("default_power_limit")
+        if limit and default:
+            fine = limit >= default
+            advice = f"clocks drop under load: nvidia-smi -i {i} -pl {default:.0f}"
+            yield Check(
+                f"GPU {i} power limit",
+                "ok" if fine else "warning",
+                f"{limit:.0f} of {default:.0f} W",
+                "" if fine else advice,
+            )
+        if others:
+            advice = "they share the GPU with measurements: end them, or take another GPU by CUDA_VISIBLE_DEVICES"
+            yield Check(f"GPU {i} processes", "warning", f"{others} other compute processes", advice)
+        if gpu.get("persistence") is False:
+            advice = f"the driver unloads between jobs, and clocks start low: nvidia-smi -i {i} -pm 1"
+            yield Check(f"GPU {i} persistence", "warning", "off", advice)
+        if gpu.get("mig"):
+            advice = (
+                "the instance has a part of the SMs, the memory and its bandwidth; hardware limits are those of the GPU"
+            )
+            yield Check(f"GPU {i} MIG", "warning", "on", advice)
 
 
 def check_mpi(comm) -> Iterator[Check]:
@@ -295,6 +378,7 @@ def check_gpus() -> Iterator[Check]:
     for i, gpu in enumerate(gpus):
         memory = gpu["memory_bytes"] / 2**30
         yield Check(f"GPU {i}", "ok", f"{gpu['name']}, {memory:.0f} GiB, {gpu['uuid']}; a kernel compiled and ran")
+    yield from check_gpu_settings(gpus, about["compute_processes"])
     first = gpus[0]
     numbers = {name: f"{value // 1000}.{value // 10 % 100}" for name, value in
                (("driver", about["driver_cuda"]), ("runtime", first["cuda_runtime"]))}  # fmt: skip
@@ -407,6 +491,18 @@ def advice_on(error: Exception) -> str:
     if number in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
         return "journals need file locks: choose a folder on another file system"
     return "choose a folder that you may write to: snakemake --directory"
+
+
+def check_cores(ranks: list[tuple[str, set[int]]]) -> Check:
+    """Compare the ranks of each node with the CPUs that all of them together may use; ``ranks`` has both of each."""
+    nodes: dict[str, list[set[int]]] = {}
+    for host, allowed in ranks:
+        nodes.setdefault(host, []).append(allowed)
+    counts = {host: (len(sets), len(set().union(*sets))) for host, sets in nodes.items()}
+    found = ", ".join(f"{count} ranks on {cores} cores of {host}" for host, (count, cores) in counts.items())
+    if all(count <= cores for count, cores in counts.values()):
+        return Check("cores", "ok", found)
+    return Check("cores", "warning", found, "ranks wait for one another: start fewer a node, or bind none to one core")
 
 
 def check_ranks(ranks: list[tuple[str, int, int]]) -> Check:

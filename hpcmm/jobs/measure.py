@@ -6,10 +6,10 @@ import signal
 import sys
 from pathlib import Path
 
-# The variant and the baseline take turns in one process. Idle threads of one pool must sleep at once, not spin on the
-# cores of the other. The libraries read these variables when they are loaded.
+# The variant and the baseline take turns in one process. Idle OpenMP threads must sleep at once instead of spinning on
+# the cores that the other is measured on. OpenMP reads this when it is loaded. OpenBLAS keeps its default timeout: with
+# a short one its threads sleep within a call, and times become bimodal.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
 from hpcmm.bench import status
 from hpcmm.bench.job import measure_batch

@@ -1,4 +1,5 @@
-/* Flush an array from all CPU caches, so that the next kernel reads it from memory ("cold"). */
+/* Empty the CPU caches, so that the next kernel finds its data in memory ("cold"). */
+#include <omp.h>
 #include <stddef.h>
 #include <stdint.h>
 #if defined(__x86_64__)
@@ -7,7 +8,7 @@
 
 enum { LINE = 64 };
 
-/* Returns 0 if this processor has no instruction for it. */
+/* Drop an array from all caches. Returns 0 where this processor offers no way to do it. */
 int evict(const void *array, size_t bytes)
 {
     const uintptr_t first = (uintptr_t)array & ~(uintptr_t)(LINE - 1), end = (uintptr_t)array + bytes;
@@ -25,4 +26,16 @@ int evict(const void *array, size_t bytes)
     (void)first, (void)end;
     return 0;
 #endif
+}
+
+/* Fill the caches with clean lines of a buffer that nothing else uses. This evicts what has no address that the caller
+   knows, such as the packing buffers of a BLAS. Every thread reads a part, as each core has caches of its own.
+   Returns the sum of the first bytes of all lines. */
+uint64_t fill_caches(const unsigned char *buffer, size_t bytes, int threads)
+{
+    uint64_t sum = 0;
+#pragma omp parallel for num_threads(threads) schedule(static) reduction(+ : sum)
+    for (size_t i = 0; i < bytes; i += LINE)
+        sum += *(const volatile unsigned char *)(buffer + i);
+    return sum;
 }

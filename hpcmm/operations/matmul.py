@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,33 +26,16 @@ from hpcmm.operations.blocks import (
 
 TILES = (8, 16, 32)
 SAMPLED_ROWS = 16  # rows that are checked componentwise if the product is too large to check all
-ROUNDINGS = 64  # error allowed in the signed sum of a row, in roundings; up to 6 per element were observed for any k
-SIGNS = 4  # signed sums per row: in a single one, errors may cancel
+ROUNDINGS = 8  # in a long sum with signs, at most; 1.2 is the most that was seen, whatever k. See Truth.row_sums.
+SIGNS = 4  # per element of a row or column: in one sum alone, the parts of an error may cancel
 PANEL = 2048  # columns of B that are converted to higher precision at a time
 
 
 # --- libraries -----------------------------------------------------------------------------------------------------
 
 
-def numpy_matmul(backend: Any, task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[], None]:
-    """Bind C = alpha A B + beta C in NumPy, with a buffer for the product, because NumPy has no beta."""
-    a, b, c = (arrays[name] for name in "ABC")
-    alpha, beta = scalars(task)
-    product = np.empty_like(c)
-
-    def run() -> None:
-        np.matmul(a, b, out=product)
-        np.multiply(product, alpha, out=product)
-        if beta == 0:
-            c[...] = product
-        else:
-            np.multiply(c, beta, out=c)
-            np.add(c, product, out=c)
-
-    return run
-
-
-def cublas(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
+def blas(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
+    """C = alpha A B + beta C in one call of the device's BLAS."""
     return backend.gemm(task.scalars["alpha"], arrays["A"], arrays["B"], task.scalars["beta"], arrays["C"])
 
 
@@ -73,7 +57,7 @@ LADDER = (  # the order here is the order of the rungs
         "openmp", "cpu", "rows distributed over OpenMP threads, inner loop over contiguous rows of B", source="000"
     ),
     Variant("packed", "cpu", "packed panels, register tiles and cache blocks, SIMD chosen at run time, all threads"),
-    Variant("numpy", "cpu", "NumPy's BLAS", library=numpy_matmul, deterministic=False),
+    Variant("numpy", "cpu", "NumPy's BLAS", library=blas, deterministic=False),
     Variant(
         "naive_unguarded",
         "cuda",
@@ -269,7 +253,7 @@ LADDER = (  # the order here is the order of the rungs
         arithmetic={"float32": "three TF32 products"},
         geometry=StreamK(256, 128, 128, 32, stages=2, group=8, max_blocks=SMS),
     ),
-    Variant("cublas", "cuda", "cuBLAS, without TF32", source="001", library=cublas),
+    Variant("cublas", "cuda", "cuBLAS, without TF32", source="001", library=blas),
 )
 
 OPERANDS = (
@@ -370,55 +354,83 @@ class Truth:
         return truth, self.bound * allowed + self.stored * np.abs(truth) + self.underflow
 
     def row_sums(self, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the signed sums of each row of C, for each column of ``signs``, and the error allowed in them.
+        """The sums of each row of C with each column of ``signs`` and the error allowed, which does not grow with k.
 
-        The error of an element is of the order of u ||a_i|| ||b_j|| (2-norms), as in a sum of random terms around zero
-        (Higham and Mary, *SIAM J. Sci. Comput.* 42, 2020). The errors of a row add up like the steps of a random walk.
-        So ``ROUNDINGS`` u (|alpha| ||a_i|| ||B||_F + |beta| ||c_i||) is allowed, which hardly grows with k.
+        An element has the error ``sum_t d_t S_t`` of its partial sums S_t, with relative errors d_t uniform in
+        [-u, u]. Terms of random sign make S_t a random walk. The standard deviation of the error is then at most
+        u ||a_i|| ||b_j|| / sqrt(6), in the order with the largest errors, one term after the other (Higham and Mary,
+        *SIAM J. Sci. Comput.* 42, 2020). Signs that are independent of the errors make the error of a row of n
+        elements a random walk too. In units of u (|alpha| ||a_i|| ||B||_F + |beta| ||c_i||) it exceeds
+        (sqrt(2 L) + 0.7 L / sqrt(n)) / sqrt(6) with a probability of exp(-L); the second term is the long tail of a
+        product of two normal variables. L = 41 stands for one of 10^6 sums in 10^12 products and gives 3.7 and
+        12 / sqrt(n). ``ROUNDINGS`` (1 + 3 / sqrt(n)) is twice that.
         """
         sums = self.alpha * accuracy.row_sums(self.a, accuracy.row_sums(self.b, signs))
         norms = abs(self.alpha) * accuracy.row_norms(self.a) * np.linalg.norm(accuracy.row_norms(self.b))
         if self.beta:
             sums += self.beta * accuracy.row_sums(self.c, signs)
             norms += abs(self.beta) * accuracy.row_norms(self.c)
-        allowed = ROUNDINGS * self.element.unit_roundoff * norms + len(signs) * self.underflow
+        roundings = ROUNDINGS * (1 + 3 / math.sqrt(max(1, len(signs))))
+        allowed = roundings * self.element.unit_roundoff * norms + len(signs) * self.underflow
         return sums, allowed[:, None]
 
 
 def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:
     """Return a function that checks a computed C (m x n); it keeps the inputs.
 
-    Up to ``accuracy.COMPONENTWISE_LIMIT`` multiply-adds every element is held to the componentwise bound, beyond that
-    ``SAMPLED_ROWS`` random rows. The bound grows with k: from k = 8192 on, a lost term can stay below it in float32.
-    So each row is also checked by Freivalds' method, with random signs, which covers the rows that are not sampled too.
+    Every element of a product up to ``accuracy.COMPONENTWISE_LIMIT`` multiply-adds is held to what rounding may
+    cause, and ``SAMPLED_ROWS`` random rows are of larger ones. This bound grows with k, and from k = 8192 on it lets
+    float32 lose a term. So Freivalds' random products with signs, C s and s' C, judge each row and each column
+    besides. What is small beside a row that it is wrong in is large beside the column if it is wrong there in many
+    rows. The seed of the signs and rows stands in the verdict's reference.
     """
     truth = Truth(task, arrays)
+    transposed = Truth(task, {"A": arrays["B"].T, "B": arrays["A"].T, "C": arrays["C"].T})
     (m, k), n, wide = truth.a.shape, truth.b.shape[1], np.dtype(truth.wide)
     products = 2 if wide == np.float64 else 7
-    rng = np.random.default_rng()
+    seed = int(np.random.default_rng().integers(2**32))
+    rng = np.random.default_rng(seed)
     if everything := products * m * n * k <= accuracy.COMPONENTWISE_LIMIT:
-        rows, name = np.arange(m), f"componentwise, {wide.name}"
+        rows, name = np.arange(m), f"componentwise, {wide.name}, signs of seed {seed}"
     else:
         rows = np.sort(rng.choice(m, min(m, SAMPLED_ROWS), replace=False))
-        name = f"Freivalds and {len(rows)} rows componentwise, {wide.name}"
-    signs = rng.choice(np.array([-1, 1], wide), (n, SIGNS))
+        name = f"Freivalds and {len(rows)} rows componentwise, {wide.name}, signs and rows of seed {seed}"
+    right, left = (rng.choice(np.array([-1, 1], wide), (length, SIGNS)) for length in (n, m))
     elements, allowed = truth.elements(rows)
-    sums, allowed_sums = truth.row_sums(signs)
+    sums, column_sums = truth.row_sums(right), transposed.row_sums(left)
 
     def judge(got: np.ndarray) -> Verdict:
         sampled = accuracy.judge(got if everything else got[rows], elements, allowed, truth.bound, name)
-        summed = accuracy.judge(accuracy.row_sums(got, signs), sums, allowed_sums, truth.bound, name)
-        if (sampled.passed and summed.passed) or (everything and not sampled.passed):
+        summed = accuracy.judge(accuracy.row_sums(got, right), *sums, truth.bound, name)
+        down = accuracy.judge(accuracy.row_sums(got.T, left), *column_sums, truth.bound, name)
+        verdicts = (sampled, summed, down)
+        if all(verdict.passed for verdict in verdicts) or (everything and not sampled.passed):
             return sampled
-        # report the first row that failed either check, and its worst element
-        wrong = [(rows, sampled), (np.arange(m), summed)]
-        row = min(int(index[int(v.where.split(":")[0])]) for index, v in wrong if not v.passed)
-        (expected,), _ = truth.elements([row])
-        column = int(np.argmax(np.nan_to_num(np.abs(got[row] - expected), nan=np.inf)))
-        where = accuracy.describe((row, column), got[row, column], expected[column])
-        return Verdict(False, float(np.max([sampled.error, summed.error])), truth.bound, name, where)
+        # the worst element of the first wrong row, or of the first wrong column where no row is found wrong
+        found = [(rows, sampled), (np.arange(m), summed)]
+        if wrong := [int(index[first_index(verdict)]) for index, verdict in found if not verdict.passed]:
+            row = min(wrong)
+            (expected,), _ = truth.elements([row])
+            column = worst(got[row], expected)
+            where = accuracy.describe((row, column), got[row, column], expected[column])
+        else:
+            column = first_index(down)
+            (expected,), _ = transposed.elements([column])
+            row = worst(got[:, column], expected)
+            where = accuracy.describe((row, column), got[row, column], expected[row])
+        return Verdict(False, float(np.max([verdict.error for verdict in verdicts])), truth.bound, name, where)
 
     return judge
+
+
+def first_index(verdict: Verdict) -> int:
+    """Return the first number of the index at which a verdict found an error."""
+    return int(verdict.where.split(":")[0])
+
+
+def worst(got: np.ndarray, expected: np.ndarray) -> int:
+    """Return the index of the element with the largest error, or of one that is no number."""
+    return int(np.argmax(np.nan_to_num(np.abs(got - expected), nan=np.inf)))
 
 
 def arguments(task: Task, arrays: Mapping[str, Any]) -> tuple[Any, ...]:

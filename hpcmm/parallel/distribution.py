@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 # Spin kernels launched before a timed run that communicates: the host needs longer to queue it than a single kernel.
 QUEUE_SPINS = 4
+# Runs of one repetition whose host was late, at most; each starts twice as many spin kernels as the one before.
+LATE_RUNS = 4
 
 
 def no_result(dtype: str, combination: str) -> float:
@@ -51,6 +55,7 @@ class Distribution:
         Moves arrays between the ranks, for algorithms that exchange arrays.
     """
 
+    arrays: Mapping[str, Any]  # what the kernel reads and writes on this rank's device, by operand
     schedule = ""  # of the prepared run, for algorithms with several
 
     def __init__(
@@ -67,6 +72,7 @@ class Distribution:
         self.inputs = inputs or {}
         self.poison_value = no_result(problem.dtype, problem.operation.combination)
         self.result: dict[str, np.ndarray] = {}  # whole results, on rank 0
+        self.late_runs = 0  # that were done again because the host of some rank was late
 
     @property
     def transport_name(self) -> str:
@@ -95,6 +101,17 @@ class Distribution:
     def fetch(self) -> None:
         """Gather the result of the last ``kernel`` on rank 0, outside any timing."""
         raise NotImplementedError
+
+    def checksum(self) -> int:
+        """Return a checksum of the bits of this rank's part of the last result, outside any timing.
+
+        It covers the outputs among ``arrays``, before a combination over ranks.
+        """
+        arrays = self.arrays
+        outputs = [operand.name for operand in self.operation.operands if operand.role != "in"]
+        return functools.reduce(
+            operator.xor, (self.backend.checksum(arrays[name]) for name in outputs if name in arrays), 0
+        )
 
     def resources(self, task: Task) -> dict[str, float]:
         """Return the kernel's use of device resources, if a run is one kernel on one set of arrays."""

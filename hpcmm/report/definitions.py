@@ -14,6 +14,7 @@ from jinja2 import StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from hpcmm.analysis import compare
+from hpcmm.analysis.tidy import SHORT
 from hpcmm.operations import accuracy, matmul
 from hpcmm.report import formats
 
@@ -23,6 +24,7 @@ CONSTANTS = {
     "sampled_rows": matmul.SAMPLED_ROWS,
     "signs": matmul.SIGNS,
     "roundings": matmul.ROUNDINGS,
+    "short": SHORT,
     "confidence": f"{100 * (1 - compare.ALPHA):.1f}",
     "margin": f"{100 * compare.MARGIN:.0f}",
     "false_verdicts": f"{1000 * compare.ALPHA:.0f}",

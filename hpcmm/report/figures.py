@@ -49,14 +49,15 @@ def of_series(series: Series, style: Mapping[str, Style], with_calls: bool = Tru
 
 def columns_of(rows: pd.DataFrame, series: Series) -> dict[str, list]:
     """Return the columns that all figures of a series share."""
-    column, _ = formats.rate_of(series.operation)
+    unit = formats.rate_unit_of(series.points)
+    column, scale = unit.column, unit.scale
     return {
         "label": list(rows["label"]),
         "n": [int(n) for n in rows["n"]],
         "size": [formats.size(row) for row in analysis.row_dicts(rows)],
-        "rate": rounded(rows[column] / 1e9),
-        "low": rounded(rows[column + "_low"] / 1e9),
-        "high": rounded(rows[column + "_high"] / 1e9),
+        "rate": rounded(rows[column] / scale),
+        "low": rounded(rows[column + "_low"] / scale),
+        "high": rounded(rows[column + "_high"] / scale),
         "seconds": rounded(rows["seconds"]),
         "ratio": rounded(rows["ratio"]),
         "baseline": [int(each) for each in rows["baseline"]],
@@ -87,7 +88,7 @@ def _calculations() -> list[Spec]:
 
 
 def _shown(series: Series) -> dict[str, str]:
-    _, unit = formats.rate_of(series.operation)
+    unit = formats.rate_unit_of(series.points).name
     limit = {"fraction": "Of limit"} if series.points["fraction"].notna().any() else {}
     return {
         **{"label": "Variant", "size": formats.size_title(series.points), "rate": unit, "low": "from", "high": "to"},
@@ -100,7 +101,8 @@ def rate_against_size(series: Series, style: Mapping[str, Style]) -> Figure | No
 
     Baselines are thick lines in the colour of the text. None if no point has a number.
     """
-    column, unit = formats.rate_of(series.operation)
+    rates = formats.rate_unit_of(series.points)
+    column, unit = rates.column, rates.name
     known = series.points[series.points[column].notna()]
     known, which = formats.at_sizes(known, 128)
     multiples = _multiples(known)
@@ -111,7 +113,7 @@ def rate_against_size(series: Series, style: Mapping[str, Style]) -> Figure | No
         return None
     labels = known.sort_values("place", kind="stable")["label"].unique()
     color, shape, dash = styled("label", labels, style, symbolOpacity=1, symbolSize=70, symbolStrokeWidth=0)
-    axis = rate_axis(known[column] / 1e9, unit, zero=not multiples)
+    axis = rate_axis(known[column] / rates.scale, unit, zero=not multiples)
     rate, low, high = quantity("rate", **axis), quantity("low", **axis), {"field": "high"}
     layers: list[Spec] = []
     if one_number:
@@ -194,7 +196,8 @@ def _multiple_layers(multiples: Mapping[int, int], x: Spec) -> list[Spec]:
 
 def ladders(series: Series) -> Iterator[Figure]:
     """Draw one bar per rung at the largest size, labelled with step, cumulative speedup and ratio to the baseline."""
-    column, unit = formats.rate_of(series.operation)
+    rates = formats.rate_unit_of(series.points)
+    column, unit = rates.column, rates.name
     for device, points in series.points.groupby("device", sort=False):
         # the fastest tile represents the rung; a wrong one does only if all are wrong
         rungs = analysis.largest(points).sort_values("seconds", kind="stable").drop_duplicates("variant")
@@ -204,7 +207,7 @@ def ladders(series: Series) -> Iterator[Figure]:
         gains = [_gain(row) for row in analysis.row_dicts(rows)]
         y = category("label", sort=list(rows["label"]), title=None, axis={"labelLimit": 200})
         # leaves room for the labels after the bars; outside the axis they would reduce the width of the figure
-        ends = rows[[column, column + "_high"]].max(axis=1).fillna(0) / 1e9
+        ends = rows[[column, column + "_high"]].max(axis=1).fillna(0) / rates.scale
         needed = (
             f"{end:.6g} * width / max(width - {text_width(gain)}, 40)" for end, gain in zip(ends, gains, strict=True)
         )
@@ -255,7 +258,7 @@ def tile_map(series: Series) -> Figure | None:
     sizes = rows.drop_duplicates(list(dimensions()))
     if rows.groupby("variant")["tile"].nunique().max() in (0, 1) or not 1 <= len(sizes) <= 16 or rows.empty:
         return None
-    _, unit = formats.rate_of(series.operation)
+    unit = formats.rate_unit_of(series.points).name
     columns = columns_of(rows, series)
     rates = pd.Series(columns["rate"], dtype=float)
     wrong = rows["result"] == "FAIL"
@@ -417,12 +420,14 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
     for roof in roofs:
         rows = roof.rungs
         intensity = rows["flops"] / rows["bytes"]
+        peak = max(flops for _, flops, _ in roof.ceilings)
+        unit = formats.rate_unit("matmul", max(peak, rows["flops_per_second"].max()))
         columns = {
             "label": list(rows["label"]),
             "operation": list(rows["operation"]),
             "size": [formats.size(row) for row in analysis.row_dicts(rows)],
             "intensity": rounded(intensity),
-            "rate": rounded(rows["flops_per_second"] / 1e9),
+            "rate": rounded(rows["flops_per_second"] / unit.scale),
             "fraction": rounded(rows["fraction"]),
         }
         first, last = min(intensity.min() / 2, 0.05), max(intensity.max() * 2, 10)
@@ -430,9 +435,9 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
         for name, flops, nbytes in roof.ceilings:
             knee = flops / nbytes
             stops = [first, *([knee] if first < knee < last else []), last]
-            lines += [{"x": x, "y": min(flops, nbytes * x) / 1e9, "of": name} for x in stops]
+            lines += [{"x": x, "y": min(flops, nbytes * x) / unit.scale, "of": name} for x in stops]
         log = {"scale": {"type": "log", "nice": False, "padding": 8}, "axis": tens_axis(-3, 9)}
-        x, y = log | {"title": "operations per byte of compulsory traffic"}, log | {"title": "GFLOP/s"}
+        x, y = log | {"title": "operations per byte of compulsory traffic"}, log | {"title": unit.name}
         operations = list(dict.fromkeys(rows["operation"]))
         color, shape = (
             category(
@@ -445,7 +450,7 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
         dashes = {"domain": [name for name, *_ in roof.ceilings], "range": [[1, 0], [6, 3]]}
         dash = category("of", scale=dashes, legend={"title": None})
         tooltip = [{"field": field} for field in ("label", "operation", "size")]
-        tooltip.append(quantity("rate", title="GFLOP/s", format=",.3r"))
+        tooltip.append(quantity("rate", title=unit.name, format=",.3r"))
         tooltip.append(quantity("fraction", title="of limit", format=".0%"))
         position = {"x": quantity("intensity", **x), "y": quantity("rate", **y)}
         layers = [
@@ -464,7 +469,7 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
         if number:
             caption += f"; {roof.machine}"
         shown = {"label": "Variant", "operation": "Operation", "size": "Size", "intensity": "Operations per byte"}
-        shown |= {"rate": "GFLOP/s"} | ({"fraction": "Of limit"} if rows["fraction"].notna().any() else {})
+        shown |= {"rate": unit.name} | ({"fraction": "Of limit"} if rows["fraction"].notna().any() else {})
         yield Figure(f"{roof.device}-{roof.dtype}{number}", caption, columns, layered(layers, 380), shown)
 
 
@@ -532,12 +537,14 @@ def predictions(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Fig
     for (device, dtype), rows in frame.groupby(["device", "dtype"], sort=False):
         rows = rows[rows["work"] == rows["work"].max()].sort_values(["place", "ranks", "seconds"])
         rows = rows.drop_duplicates(["label", "ranks"])
-        _, unit = formats.rate_of(rows["operation"].iloc[0])
+        largest = (rows["work"] / rows[["seconds", "predicted_seconds"]].min(axis=1)).max()
+        rates = formats.rate_unit(rows["operation"].iloc[0], largest)
+        unit = rates.name
         columns = {
             "label": list(rows["label"].where(rows["of"] != "end to end", rows["label"] + ", end to end")),
             "ranks": [int(ranks) for ranks in rows["ranks"]],
-            "predicted": rounded(rows["work"] / rows["predicted_seconds"] / 1e9),
-            "rate": rounded(rows["work"] / rows["seconds"] / 1e9),
+            "predicted": rounded(rows["work"] / rows["predicted_seconds"] / rates.scale),
+            "rate": rounded(rows["work"] / rows["seconds"] / rates.scale),
         }
         own = {shown: style[label] for shown, label in zip(columns["label"], rows["label"], strict=True)}
         color, shape, dash = styled("label", list(own), own, symbolStrokeWidth=0)

@@ -60,9 +60,14 @@ class Ratio:
         return self.high < 1
 
     @property
+    def half(self) -> float:
+        """Half of the width of the interval; NaN if it is not known."""
+        return (self.high - self.low) / 2
+
+    @property
     def ends(self) -> str:
         """The interval, ``"1.39 to 1.41"``; empty if it is not known."""
-        return f"{formats.number(self.low)} to {formats.number(self.high)}" if self.known else ""
+        return f"{formats.number(self.low, self.half)} to {formats.number(self.high, self.half)}" if self.known else ""
 
     def over(self, name: str = "", level: str = "") -> str:
         """Say how fast a point is, ``"1.40× naive (1.39 to 1.41)"``.
@@ -77,7 +82,7 @@ class Ratio:
         note = FEW if not self.known else level + self.ends
         if self.known and not (self.faster or self.slower):
             note += f", {SAME}"
-        return f"{formats.times(self.value)} {name}".rstrip() + f" ({note})"
+        return f"{formats.times(self.value, self.half)} {name}".rstrip() + f" ({note})"
 
     def __str__(self) -> str:
         return self.over()
@@ -203,8 +208,7 @@ def best(rows: pd.DataFrame) -> str:
 
 def _reached(row: pd.Series) -> str:
     """Give a rung with its rate, its ratio to the baseline and its fraction of the limit."""
-    unit = formats.rate_of(row["operation"])[1]
-    return f"{_rung(row)}: {', '.join([f'{formats.number(formats.rate(row))} {unit}', *_relative(row)])}"
+    return f"{_rung(row)}: {', '.join([formats.rate_text(row), *_relative(row)])}"
 
 
 def _relative(row: Row) -> list[str]:
@@ -251,7 +255,7 @@ def order(rows: pd.DataFrame, resources: pd.DataFrame, profiles: pd.DataFrame) -
     for below, rung, ratio in steps:
         kind = "Slower" if ratio.slower else SAME.capitalize() if ratio.known else few
         if not ratio.faster:
-            numbers = [f"{formats.times(ratio.value)} {below['rung']}", *filter(None, [ratio.ends])]
+            numbers = [f"{formats.times(ratio.value, ratio.half)} {below['rung']}", *filter(None, [ratio.ends])]
             why = [*_why(below, rung, ratio, resources), *_counted(below, rung, profiles)]
             kinds[kind].append(f"{rung['rung']} ({'; '.join([', '.join(numbers), *why])})")
     place = f"On the {formats.device(rungs[0]['device'])} at {formats.size(rungs[0])},"
@@ -489,10 +493,11 @@ def headlines(frame: pd.DataFrame, scaling: pd.DataFrame) -> list[Headline]:
             continue
         own = _on_accelerators_if_any(own)
         own = own[own["ranks"] == own["ranks"].min()]
-        column, unit = formats.rate_of(operation)
+        column, _ = formats.rate_of(operation)
         row = own.loc[own[column].idxmax()]
-        value = f"{formats.number(formats.rate(row))} {unit}"
-        found.append(Headline(name, value, _headline_text(row) + (f"; {row['machine']}" if several else "")))
+        found.append(
+            Headline(name, formats.rate_text(row), _headline_text(row) + (f"; {row['machine']}" if several else ""))
+        )
     if (most := _most_ranks(scaling)) is not None:
         prefix, what = most
         of = "end to end" if prefix else "the kernel alone"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -14,6 +15,8 @@ from hpcmm.operations import OPERATIONS, dimensions
 
 # Metric of an operation: the column of its rate, and the printed unit, which is 10⁹ times that of the column
 RATES = {"flops": ("flops_per_second", "GFLOP/s"), "bytes": ("bytes_per_second", "GB/s")}
+TERA = 1e12
+DIGITS = 3  # significant ones that are printed at most
 UNITS = (("s", 1.0), ("ms", 1e3), ("µs", 1e6), ("ns", 1e9))
 RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹"
 SUPERSCRIPTS = str.maketrans("0123456789", RAISED)
@@ -24,16 +27,73 @@ def rate_of(operation: str) -> tuple[str, str]:
     return RATES[OPERATIONS[operation].metric]
 
 
-def number(value: float) -> str:
-    """Format with three significant digits, ``"51,200"`` or ``"0.0123"``; empty for NaN."""
+@dataclass(frozen=True)
+class RateUnit:
+    """The column of a rate, the unit in which it is printed, and how many of the column's units that is."""
+
+    column: str
+    name: str
+    scale: float
+
+
+def rate_unit(operation: str, largest: float = 0.0) -> RateUnit:
+    """Return the unit of rates of which ``largest`` per second is the largest: TFLOP/s from 1,000 GFLOP/s on."""
+    column, name = rate_of(operation)
+    if name == "GFLOP/s" and largest >= TERA:
+        return RateUnit(column, "TFLOP/s", TERA)
+    return RateUnit(column, name, 1e9)
+
+
+def rate_unit_of(points: pd.DataFrame) -> RateUnit:
+    """Return the unit of all rates of one operation's points, which a table or figure shows together."""
+    operation = points["operation"].iloc[0]
+    column, _ = rate_of(operation)
+    known = [name for name in (column, f"call_{column}") if name in points]
+    return rate_unit(operation, points[known].max().max() if known else 0.0)
+
+
+def rate_text(row: Mapping, prefix: str = "") -> str:
+    """Format a rate with its own unit, ``"54.2 TFLOP/s"``, with the digits that its interval supports."""
+    column, _ = rate_of(row["operation"])
+    unit = rate_unit(row["operation"], row[prefix + column])
+    return f"{number(row[prefix + column] / unit.scale, half_width(row, prefix + column) / unit.scale)} {unit.name}"
+
+
+def half_width(row: Mapping, name: str) -> float:
+    """Return half of the width of a number's interval; NaN if it has none."""
+    return (row.get(name + "_high", math.nan) - row.get(name + "_low", math.nan)) / 2
+
+
+def significant_digits(value: float, half: float = math.nan) -> int:
+    """Return the digits of ``value`` that an interval of half-width ``half`` supports: from one to ``DIGITS``.
+
+    The last one is that of the first digit of ``half``, or of its second if the first is 1 or 2.
+
+    >>> significant_digits(1.17, 0.65), significant_digits(1.53, 0.15), significant_digits(0.9742, 0.001)
+    (2, 3, 3)
+    """
+    if not (math.isfinite(half) and half > 0 and math.isfinite(value) and value):
+        return DIGITS
+    place = math.floor(math.log10(half))
+    place -= half / 10**place < 3
+    shown = abs(round(value, -place)) or abs(value)
+    return min(DIGITS, max(1, math.floor(math.log10(shown)) - place + 1))
+
+
+def number(value: float, half: float = math.nan) -> str:
+    """Format with at most three significant digits, ``"51,200"`` or ``"0.0123"``; empty for NaN.
+
+    ``half`` is half of the width of its interval, which may support fewer digits.
+    """
     if not math.isfinite(value):
         return ""
     if value == 0:
         return "0"
+    digits = significant_digits(value, half)
     if abs(value) < 1e-3:
-        return f"{value:.2e}"
-    value = float(f"{value:.2e}")
-    return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+        return f"{value:.{digits - 1}e}"
+    value = float(f"{value:.{digits - 1}e}")
+    return f"{value:,.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
 
 
 def billions(value: float) -> str:
@@ -54,12 +114,12 @@ def amount(size: float) -> str:
     return f"{size:.0f} B"
 
 
-def duration(seconds: float) -> str:
-    """Format seconds with three significant digits and a fitting unit, ``"8.05 ms"``; empty for NaN."""
+def duration(seconds: float, half: float = math.nan) -> str:
+    """Format seconds as ``number`` with a fitting unit, ``"8.05 ms"``; empty for NaN."""
     if not math.isfinite(seconds):
         return ""
     unit, scale = unit_of(seconds)
-    return f"{number(seconds * scale)} {unit}"
+    return f"{number(seconds * scale, half * scale)} {unit}"
 
 
 def unit_of(seconds: float) -> tuple[str, float]:
@@ -67,9 +127,9 @@ def unit_of(seconds: float) -> tuple[str, float]:
     return next((unit, scale) for unit, scale in UNITS if seconds * scale >= 0.9995 or unit == "ns")
 
 
-def times(ratio: float) -> str:
+def times(ratio: float, half: float = math.nan) -> str:
     """Format a ratio as a factor, ``"0.85×"``; empty for NaN."""
-    return f"{number(ratio)}×" if math.isfinite(ratio) else ""
+    return f"{number(ratio, half)}×" if math.isfinite(ratio) else ""
 
 
 def percent(share: float) -> str:
@@ -79,15 +139,22 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.0995 else f"{number(100 * share)} %"
 
 
-def rate(row: Mapping, prefix: str = "") -> float:
-    """Return the rate in the unit of ``rate_of``."""
-    return row[prefix + rate_of(row["operation"])[0]] / 1e9
+def rate(row: Mapping, prefix: str = "", unit: RateUnit | None = None) -> str:
+    """Format a rate in a unit, by default the one of ``rate_of``, with the digits that its interval supports.
+
+    A rate below 1 TFLOP/s in a table of TFLOP/s has its own unit, ``"0.430 GFLOP/s"``.
+    """
+    unit = unit or rate_unit(row["operation"])
+    column = prefix + unit.column
+    if unit.scale == TERA and row[column] < TERA:
+        return rate_text(row, prefix)
+    return number(row[column] / unit.scale, half_width(row, column) / unit.scale)
 
 
-def ends(row: Mapping, name: str, form: Callable[[float], str]) -> str:
+def ends(row: Mapping, name: str, form: Callable[[float, float], str]) -> str:
     """Format the 95 % interval of a number, ``"0.971 to 0.976"``; empty if there is none."""
-    low, high = row[name + "_low"], row[name + "_high"]
-    return f"{form(low)} to {form(high)}" if math.isfinite(low) else ""
+    low, high, half = row[name + "_low"], row[name + "_high"], half_width(row, name)
+    return f"{form(low, half)} to {form(high, half)}" if math.isfinite(low) else ""
 
 
 def device(name: str) -> str:

@@ -114,6 +114,7 @@ def csv_cell(value: object) -> object:
 LATEX = str.maketrans(
     {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {character: "\\" + character for character in "&%$#_{}"}
+    | {"†": r"\dag{}"}
     | {raised: rf"\textsuperscript{{{digit}}}" for digit, raised in enumerate(RAISED)}  # pdflatex has only three
 )
 

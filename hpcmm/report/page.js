@@ -118,7 +118,8 @@ for (const details of document.querySelectorAll("details.values")) {
   details.addEventListener("toggle", () => { if (details.open) showValues(details); });
 }
 
-const scales = {ns: 1e-9, "µs": 1e-6, ms: 1e-3, s: 1, B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30};
+// GFLOP/s stands only beside a rate in a table whose unit is TFLOP/s.
+const scales = {"GFLOP/s": 1e-3, ns: 1e-9, "µs": 1e-6, ms: 1e-3, s: 1, B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30};
 const digits = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 
 // Sort keys: "8.05 ms" is 0.00805, "2²²" is 4194304, "128 × 64 × 32" the product, "0.85×" is 0.85, other text itself.
@@ -126,7 +127,7 @@ function sortKey(cell) {
   const text = (cell.firstChild?.textContent ?? "").trim();
   const power = text.match(/^2([⁰¹²³⁴⁵⁶⁷⁸⁹]+)$/);
   if (power) return 2 ** Number([...power[1]].map(digit => digits.indexOf(digit)).join(""));
-  const parts = text.replaceAll(",", "").match(/^(-?[\d.]+(?:e[-+]?\d+)?)((?: × \d+)*)×?(?: (\S+))?$/);
+  const parts = text.replaceAll(",", "").match(/^(-?[\d.]+(?:e[-+]?\d+)?)((?: × \d+)*)×?(?: (\S+?))?(?: †)?$/);
   if (!parts) return text;
   const product = parts[2].split(" × ").slice(1).reduce((all, each) => all * Number(each), Number(parts[1]));
   return product * (scales[parts[3]] ?? 1);

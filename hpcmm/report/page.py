@@ -21,7 +21,7 @@ from hpcmm.report.markup import Table
 from hpcmm.report.vega import CONFIG, Figure
 
 # Provenance that differs between runs on one machine; the rest is the environment.
-OF_THE_RUN = ("utc", "arguments", "slurm")
+OF_THE_RUN = ("utc", "arguments", "slurm", "counters")
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ class SweepSection:
 
     @property
     def unit(self) -> str:
-        return formats.rate_of(self.operation)[1]
+        """The units of its tables."""
+        return " and ".join(dict.fromkeys(formats.rate_unit_of(part.series.points).name for part in self.parts))
 
 
 def render(

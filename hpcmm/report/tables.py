@@ -13,20 +13,23 @@ import pandas as pd
 from hpcmm import analysis
 from hpcmm.analysis import Series, compare, occupancy
 from hpcmm.analysis.scaling import base_columns
+from hpcmm.analysis.tidy import SHORT
 from hpcmm.model import COUNTERS, PHASES, RESOURCES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.report.formats import (
     RATES,
+    RateUnit,
     amount,
     at_sizes,
     billions,
     conditions,
     duration,
     ends,
+    half_width,
     number,
     percent,
     rate,
-    rate_of,
+    rate_unit_of,
     size,
     size_title,
     times,
@@ -35,6 +38,7 @@ from hpcmm.report.formats import (
 from hpcmm.report.markup import EMPTY, Cell, Table, csv_cell, grouped, words
 from hpcmm.store import DIMENSIONS
 
+SHORT_MARK = "†"
 Row = Mapping[str, Any]
 Column = Callable[[Row], Cell]
 
@@ -69,8 +73,20 @@ def result(row: Row) -> str:
     return ", ".join([row["result"] + accuracy, *filter(None, notes)])
 
 
+def marked(text: str, row: Row) -> str:
+    """A time or rate, with a mark if it is so short that the events around it count."""
+    return f"{text} {SHORT_MARK}" if row["short"] else text
+
+
+def marked_caption(caption: str, points: pd.DataFrame) -> str:
+    """The caption of a table, with the meaning of the mark if a point has it."""
+    if not points["short"].any():
+        return caption
+    return f"{caption}; {SHORT_MARK} below {SHORT} times an empty pair of CUDA events"
+
+
 def against_baseline(row: Row, prefix: str = "") -> str:
-    return "baseline" if row["baseline"] else times(row[prefix + "ratio"])
+    return "baseline" if row["baseline"] else times(row[prefix + "ratio"], half_width(row, prefix + "ratio"))
 
 
 def size_table(series: Series, most: int | None = None) -> Table:
@@ -80,23 +96,23 @@ def size_table(series: Series, most: int | None = None) -> Table:
     """
     labels = series.points.sort_values("place")["label"].unique()
     points, which = at_sizes(series.points, most or len(series.points))
-    lines = []
+    unit, lines = rate_unit_of(series.points), []
     for _, at in groupby(analysis.row_dicts(points), key=itemgetter(*dimensions())):
         rows = {row["label"]: row for row in at}
-        known = [_rate_cell(rows[label]) if label in rows else EMPTY for label in labels]
+        known = [_rate_cell(rows[label], unit) if label in rows else EMPTY for label in labels]
         lines.append([of_size(next(iter(rows.values()))), *known])
-    caption = f"{rate_of(series.operation)[1]}, {conditions(series)}{which}"
-    return Table(caption, (size_title(series.points), *labels), lines)
+    caption = f"{unit.name}, {conditions(series)}{which}"
+    return Table(marked_caption(caption, points), (size_title(series.points), *labels), lines)
 
 
-def _rate_cell(row: Row) -> Cell:
+def _rate_cell(row: Row, unit: RateUnit) -> Cell:
     if row["result"] != "PASS":
         return failed(row)
     alone = math.isfinite(row["seconds"])  # otherwise the algorithm is timed end to end only
     prefix = "" if alone else "call_"
     parts = ", ".join(filter(None, (against_baseline(row, prefix), percent(row["fraction"]))))
     notes = filter(None, ("" if alone else "end to end", parts, result(row).replace(", ", ",\n")))
-    return Cell(number(rate(row, prefix)), "\n".join(notes))
+    return Cell(marked(rate(row, prefix, unit), row), "\n".join(notes))
 
 
 def ladder_table(series: Series) -> Table | None:
@@ -114,12 +130,15 @@ def ladder_table(series: Series) -> Table | None:
     if OPERATIONS[series.operation].metric == "flops" and len(series.points[list(dimensions())].drop_duplicates()) > 1:
         return None
     some, which = at_sizes(series.points, 4)
+    unit = rate_unit_of(series.points)
     columns: dict[str, Column] = {
         size_title(series.points): of_size,
         "Device": text("device"),
         "Rung": text("label"),
-        "Time": lambda row: Cell(duration(row["seconds"]), ends(row, "seconds", duration)),
-        rate_of(series.operation)[1]: lambda row: Cell(number(rate(row))),
+        "Time": lambda row: Cell(
+            marked(duration(row["seconds"], half_width(row, "seconds")), row), ends(row, "seconds", duration)
+        ),
+        unit.name: lambda row: Cell(rate(row, unit=unit)),
         "Step": value("step", times),
         "Cumulative": value("cumulative", times),
         "Ratio to baseline": if_passed(ratio_cell),
@@ -127,7 +146,9 @@ def ladder_table(series: Series) -> Table | None:
     if series.points["fraction"].notna().any():
         columns["Of limit"] = if_passed(lambda row: Cell(percent(row["fraction"]), row["ceiling"]))
     columns["Result"] = if_passed(lambda row: words(result(row)), failed)
-    return table(f"Ladder, {conditions(series)}{which}", analysis.ladder(some), columns, leading=2)
+    return table(
+        marked_caption(f"Ladder, {conditions(series)}{which}", some), analysis.ladder(some), columns, leading=2
+    )
 
 
 def phase_table(series: Series) -> Table | None:
@@ -143,13 +164,13 @@ def phase_table(series: Series) -> Table | None:
     rows, which = at_sizes(analysis.phases(series.points), 3)
     if rows.empty:
         return None
-    unit = rate_of(series.operation)[1]
+    unit = rate_unit_of(series.points)
     columns: dict[str, Column] = {size_title(rows): of_size, "Variant": text("label")}
     columns |= {phase.capitalize(): of_phase(phase) for phase in PHASES[:-1] if rows["call_" + phase].notna().any()}
     columns |= {
         "Total": value("call_seconds", duration),
-        f"{unit}, kernel alone": lambda row: Cell(number(rate(row))),
-        f"{unit}, end to end": lambda row: Cell(number(rate(row, "call_"))),
+        f"{unit.name}, kernel alone": lambda row: Cell(rate(row, unit=unit)),
+        f"{unit.name}, end to end": lambda row: Cell(rate(row, "call_", unit)),
     }
     return table(f"End-to-end times, {conditions(series)}{which}", rows, columns, leading=1)
 
@@ -334,8 +355,8 @@ DEVICE_ROWS = (
     ("max_memory_clock", "Maximum memory clock", lambda value: f"{value / 1e6:,.0f} MHz"),
     ("memory_bus_bits", "Memory bus width", lambda value: f"{value:,} bits"),
     ("memory_bytes_per_second", "Memory bandwidth, from clock and width", lambda value: f"{value / 1e9:,.0f} GB/s"),
-    ("peak_float32", "Peak float32 rate at the maximum clock", lambda value: f"{value / 1e9:,.0f} GFLOP/s"),
-    ("peak_float64", "Peak float64 rate at the maximum clock", lambda value: f"{value / 1e9:,.0f} GFLOP/s"),
+    ("peak_float32", "Peak float32 rate at the maximum clock", lambda value: f"{value / 1e12:,.1f} TFLOP/s"),
+    ("peak_float64", "Peak float64 rate at the maximum clock", lambda value: f"{value / 1e12:,.1f} TFLOP/s"),
     ("units_float64", "Fastest units for float64", str),
     ("ecc", "Error correction", lambda value: "on" if value else "off"),
     ("l2_bytes", "L2 cache", amount),
@@ -453,7 +474,11 @@ def omitted_table(frame: pd.DataFrame) -> Table:
 # Column name: the id of its definition on the page
 DEFINED = {
     **dict.fromkeys(("Time", "Kernel alone"), "kernel"),
-    **{name + of: "rate" for _, name in RATES.values() for of in ("", ", kernel alone", ", end to end")},
+    **{
+        name + of: "rate"
+        for name in (*(name for _, name in RATES.values()), "TFLOP/s")
+        for of in ("", ", kernel alone", ", end to end")
+    },
     **dict.fromkeys(("Step", "Cumulative"), "step"),
     "Ratio to baseline": "ratio",
     "Of limit": "hardware-limit",
@@ -482,7 +507,7 @@ POINT_COLUMNS = (
     *("flops_per_second", "flops_per_second_low", "flops_per_second_high"),
     *("bytes_per_second", "bytes_per_second_low", "bytes_per_second_high"),
     *("ratio", "ratio_low", "ratio_high", "fraction", "ceiling", "sm_clock"),
-    *("error", "bound", "reference", "arithmetic", "throttled"),
+    *("error", "bound", "reference", "arithmetic", "throttled", "event_seconds"),
 )
 LADDER_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "result", "where", "seconds")
 LADDER_COLUMNS += ("flops_per_second", "bytes_per_second", "step", "cumulative", "ratio", "fraction", "ceiling")

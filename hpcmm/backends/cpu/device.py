@@ -1,10 +1,13 @@
-"""The CPU: C kernels, and NumPy as the baseline."""
+"""The CPU: C kernels, and NumPy with its BLAS as the baseline."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +16,18 @@ import threadpoolctl
 
 from hpcmm import kernels
 from hpcmm.backends.base import DeviceError
+from hpcmm.backends.cpu import libraries, modules
 from hpcmm.backends.cpu.modules import load, module_of
 from hpcmm.model import Task
 from hpcmm.operations import OPERATIONS
+from hpcmm.operations.accuracy import in_threads
+
+CHECKSUM_BYTES = 4 << 20  # that one thread reads at a time
+# A cold run first reads a buffer of FLUSH times the caches, within limits: a virtual machine may report the cache of
+# its whole host, and reading takes time between repetitions.
+FLUSH = 2
+FLUSH_BYTES_PER_THREAD, FLUSH_BYTES = 64 << 20, 256 << 20
+UNKNOWN_CACHE = 32 << 20
 
 
 def as_argument(value: Any):
@@ -41,18 +53,45 @@ def simd_paths() -> dict[str, str]:
     return found
 
 
+def last_level_cache() -> int:
+    """Return the bytes of all last-level caches of the CPUs that this process may use; 0 if unknown."""
+    caches = {}
+    for cpu in os.sched_getaffinity(0):
+        found = []
+        for index in Path(f"/sys/devices/system/cpu/cpu{cpu}/cache").glob("index*"):
+            with contextlib.suppress(OSError, ValueError):
+                level, size, shared = (
+                    (index / name).read_text().strip() for name in ("level", "size", "shared_cpu_list")
+                )
+                found.append((int(level), shared, int(size.removesuffix("K")) << 10))
+        if found:
+            level, shared, size = max(found)
+            caches[level, shared] = size
+    return sum(caches.values())
+
+
+def flush_bytes(cache: int, threads: int) -> int:
+    """Return the bytes that a cold run reads first: the caches twice over, within the limits above."""
+    return min(FLUSH * (cache or UNKNOWN_CACHE), FLUSH_BYTES_PER_THREAD * threads, FLUSH_BYTES)
+
+
 class CpuBackend:
     """The host's CPU. Its arrays are in host memory, so nothing is uploaded or downloaded."""
 
     kind = "cpu"
     in_host_memory = True
     uuid = capability = ""
-    has_nccl = False
+    has_nccl = late = False
 
     def __init__(self, threads: int):
         self.threads = threads
-        self._evict = load("evict", kernels.FOLDER / "evict.c", {}).evict
+        module = load("evict", kernels.FOLDER / "evict.c", {})
+        self._evict, self._fill_caches = module.evict, module.fill_caches
         self._evict.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+        self._fill_caches.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        self._fill_caches.restype = ctypes.c_uint64
+        self.cache_bytes = last_level_cache()
+        self._flush: np.ndarray | None = None
         threadpoolctl.threadpool_limits(threads)
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
@@ -100,6 +139,10 @@ class CpuBackend:
     def synchronize(self) -> None:
         """Do nothing: all work is done."""
 
+    # --- baselines of operations
+
+    gemm = staticmethod(libraries.gemm)
+
     def prepare(self, task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[], Any]:
         """Return a callable that runs a task once on ``arrays``; compile its kernel."""
         if task.variant.baseline:
@@ -125,6 +168,15 @@ class CpuBackend:
         """Return nothing: limits of CPU threads are unknown."""
         return {}
 
+    def checksum(self, array: np.ndarray) -> int:
+        words = array.reshape(-1).view(f"u{array.itemsize}")
+        if array.nbytes <= CHECKSUM_BYTES:
+            return int(np.bitwise_xor.reduce(words))
+        parts = in_threads(
+            lambda part: np.bitwise_xor.reduce(words[part]), len(words), CHECKSUM_BYTES // array.itemsize
+        )
+        return int(np.bitwise_xor.reduce(parts))
+
     def seconds(self, run: Callable[[], None]) -> float:
         """Run once and return the time."""
         start = time.perf_counter()
@@ -134,12 +186,23 @@ class CpuBackend:
     def seconds_alone(
         self, run: Callable[[], None], cold: bool, arrays: Mapping[str, np.ndarray], lead: int = 1
     ) -> float:
-        """Time one run on data in place, dropped from the caches first if ``cold``."""
+        """Time one run on data in place, with empty caches if ``cold``.
+
+        A buffer that is read fills the caches with clean lines, also in the place of the packing buffers of kernels and
+        of BLAS. The arrays are then dropped line by line.
+        """
         if cold:
+            self.fill_caches()
             for array in arrays.values():
                 if not self._evict(array.ctypes.data, array.nbytes):
                     raise DeviceError("this processor cannot empty its caches from a program: set cache: hot")
         return self.seconds(run)
+
+    def fill_caches(self) -> int:
+        """Read the flush buffer with all threads; return the sum of the first bytes of its lines."""
+        if self._flush is None:
+            self._flush = np.ones(flush_bytes(self.cache_bytes, self.threads), np.uint8)
+        return self._fill_caches(self._flush.ctypes.data, self._flush.nbytes, self.threads)
 
     def state(self) -> dict[str, float]:
         return {}
@@ -148,10 +211,8 @@ class CpuBackend:
         """Do nothing: no memory is kept between points."""
 
     def describe(self) -> dict[str, Any]:
-        """Return the provenance of the CPU."""
-        libraries = [
-            f"{each['internal_api']} {each['version']} ({each.get('architecture', 'unknown')})"
-            for each in threadpoolctl.threadpool_info()
-            if each["user_api"] == "blas"
-        ]
-        return {"cpu": {"threads_per_rank": self.threads, "blas": ", ".join(libraries), "simd": simd_paths()}}
+        """What provenance says of the CPU."""
+        cache = {"last_level_bytes": self.cache_bytes, "flush_bytes": flush_bytes(self.cache_bytes, self.threads)}
+        about = {"threads_per_rank": self.threads, **libraries.describe(), "simd": simd_paths()}
+        about["compiler"] = modules.describe()
+        return {"cpu": about | {name: value for name, value in cache.items() if value}}

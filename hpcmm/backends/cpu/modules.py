@@ -9,6 +9,7 @@ import hashlib
 import importlib.metadata
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -65,6 +66,14 @@ def compiler() -> tuple[str, str]:
     except (OSError, ValueError, IndexError, subprocess.CalledProcessError):
         return "", ""
     return command, about.stdout.partition("\n")[0]
+
+
+def describe() -> dict[str, Any]:
+    """Return what provenance says of the compilers: of the package's build, and of kernels compiled on this machine."""
+    built = Path(importlib.metadata.distribution("hpcmm").locate_file("hpcmm/kernels/evict.so"))
+    named = re.search(rb"(?:GCC: \(|clang version )[ -~]+", built.read_bytes()) if built.exists() else None
+    found = {"built_by": named[0].decode() if named else "", "command": compiler()[0], "version": compiler()[1]}
+    return {name: value for name, value in found.items() if value} | {"flags": " ".join(FLAGS)}
 
 
 def compile_module(source: Path, macros: Mapping[str, Any], checksum: str) -> Path:

@@ -19,6 +19,9 @@ from hpcmm import kernels
 from hpcmm.backends.base import DeviceError
 from hpcmm.model import Operation, Task, Variant
 
+OPTIONS = ("--std=c++17", "-lineinfo")  # of every kernel; a variant's own and its constants follow
+OPTIONS_OF_CUPY = ("-ftz=true",)  # that CuPy adds
+
 
 def kernel_of(task: Task) -> cupy.RawKernel:
     """Return the compiled kernel of a task."""
@@ -30,14 +33,14 @@ def compile_kernel(operation: Operation, variant: Variant, macros: tuple[tuple[s
     """Compile a variant's source with macros."""
     source = kernels.source(operation, variant)
     headers = hashlib.sha256(b"".join(header.read_bytes() for header in kernels.headers(source))).hexdigest()
-    options = ("--std=c++17", "-lineinfo", f"-I{kernels.FOLDER}", *(f"-D{name}={value}" for name, value in macros))
+    options = (*OPTIONS, f"-I{kernels.FOLDER}", *(f"-D{name}={value}" for name, value in macros))
     options += variant.options
     options += (f"-DHEADERS={headers}",)  # CuPy's kernel cache is keyed by text and options, without headers
     text = source.read_text()
     if not variant.architecture.endswith("a"):
         return cupy.RawModule(code=text, options=options).get_function(operation.kernels)
     # CuPy cannot compile for an architecture-specific target such as sm_90a
-    path = cubin(text, source.name, (*options, "-ftz=true", f"-arch={variant.architecture}"))
+    path = cubin(text, source.name, (*options, *OPTIONS_OF_CUPY, f"-arch={variant.architecture}"))
     function = cupy.RawModule(path=str(path)).get_function(operation.kernels)
     function.compile()  # loads the file now
     return function

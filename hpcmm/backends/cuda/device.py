@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import math
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -19,18 +20,30 @@ from cupy_backends.cuda.libs import cublas
 from hpcmm import kernels
 from hpcmm.backends.base import DeviceError
 from hpcmm.backends.cuda import libraries
-from hpcmm.backends.cuda.compile import compile_ahead, kernel_of
+from hpcmm.backends.cuda.compile import OPTIONS, OPTIONS_OF_CUPY, compile_ahead, kernel_of
 from hpcmm.backends.cuda.links import NcclLink
 from hpcmm.backends.cuda.memory import address, copy_rows, pitched_empty
 from hpcmm.model import Prepared, Task
 
 SPIN_NANOSECONDS = 150_000
+READ_BLOCKS, READ_THREADS = 4, 512  # of an SM, and of a block that reads a buffer
+READ_BYTES = 16  # that a thread reads at a time
+EMPTY_PAIRS = 21  # of events, of which the median stands in the provenance
+XOR = cupy.ReductionKernel("T x", "T y", "x", "a ^ b", "y = a", "0", "hpcmm_xor")
 IPC_BYTES = 2 << 20  # the driver puts smaller allocations into one block, which would be mapped as a whole
+
+
+def compute_processes(count: int) -> list[int]:
+    """Return the number of compute processes on each GPU; 0 for one that does not say."""
+    pynvml.nvmlInit()
+    handles = [pynvml.nvmlDeviceGetHandleByPciBusId(cupy.cuda.Device(i).pci_bus_id) for i in range(count)]
+    return [nvml_facts(handle).get("compute_processes", 0) for handle in handles]
 
 
 def survey() -> dict[str, Any]:
     """Open each GPU of this machine and describe it, its peer access and NCCL."""
     count = cupy.cuda.runtime.getDeviceCount()
+    processes = compute_processes(count)  # before this process becomes one
     pairs = [(i, j) for i in range(count) for j in range(count) if i != j]
     try:
         version = nccl.get_version()
@@ -39,10 +52,52 @@ def survey() -> dict[str, Any]:
         nccl_version = ""
     return {
         "gpus": [CudaBackend(i).describe()["gpu"] for i in range(count)],
+        "compute_processes": processes,
         "driver_cuda": cupy.cuda.runtime.driverGetVersion(),
         "without_peer_access": [(i, j) for i, j in pairs if not cupy.cuda.runtime.deviceCanAccessPeer(i, j)],
         "nccl": nccl_version,
     }
+
+
+def nvlinks(handle: Any) -> int:
+    """Return the number of NVLinks that are up."""
+    links = 0
+    for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+        with contextlib.suppress(pynvml.NVMLError):
+            links += pynvml.nvmlDeviceGetNvLinkState(handle, link) == pynvml.NVML_FEATURE_ENABLED
+    return links
+
+
+# What NVML says of a GPU and of the limits that somebody set: the key in the provenance, and how it is read. Power is
+# in W and clocks are in Hz. A key that a GPU, its driver or the permissions refuse is left out.
+NVML: dict[str, Callable[[Any], Any]] = {
+    "power_limit": lambda gpu: pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu) * 1e-3,
+    "default_power_limit": lambda gpu: pynvml.nvmlDeviceGetPowerManagementDefaultLimit(gpu) * 1e-3,
+    "application_sm_clock": lambda gpu: pynvml.nvmlDeviceGetApplicationsClock(gpu, pynvml.NVML_CLOCK_SM) * 1e6,
+    "application_memory_clock": lambda gpu: pynvml.nvmlDeviceGetApplicationsClock(gpu, pynvml.NVML_CLOCK_MEM) * 1e6,
+    "highest_sm_clock": lambda gpu: pynvml.nvmlDeviceGetMaxClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6,
+    "persistence": lambda gpu: bool(pynvml.nvmlDeviceGetPersistenceMode(gpu)),
+    "compute_mode": lambda gpu: pynvml.nvmlDeviceGetComputeMode(gpu),
+    "mig": lambda gpu: bool(pynvml.nvmlDeviceGetMigMode(gpu)[0]),
+    "compute_processes": lambda gpu: len(pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)),
+    "vbios": lambda gpu: pynvml.nvmlDeviceGetVbiosVersion(gpu),
+    "pci_bus": lambda gpu: pynvml.nvmlDeviceGetPciInfo(gpu).busId,
+    "pcie_generation": lambda gpu: pynvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu),
+    "pcie_width": lambda gpu: pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),
+    "most_pcie_generation": lambda gpu: pynvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu),
+    "nvlinks": nvlinks,
+    "numa_node": lambda gpu: pynvml.nvmlDeviceGetNumaNodeId(gpu),
+}
+
+
+def nvml_facts(handle: Any) -> dict[str, Any]:
+    """Return what ``NVML`` has of a GPU, as far as it can be read."""
+    found = {}
+    for name, read in NVML.items():
+        with contextlib.suppress(pynvml.NVMLError, AttributeError):  # an older binding lacks some functions
+            value = read(handle)
+            found[name] = value.decode() if isinstance(value, bytes) else value
+    return found
 
 
 class CudaBackend:
@@ -56,10 +111,15 @@ class CudaBackend:
         self.device = cupy.cuda.Device(index)
         self.device.use()
         self._start, self._stop = cupy.cuda.Event(), cupy.cuda.Event()
+        self.late = False
         self._busy = cupy.RawModule(code=(kernels.FOLDER / "spin.cu").read_text()).get_function("spin")
         self._spin = functools.partial(self._busy, (1,), (1,), (np.uint64(SPIN_NANOSECONDS),))
-        self._flush = cupy.empty(2 * self.device.attributes["L2CacheSize"], np.uint8)
         attributes = self.device.attributes
+        self._flush, self._clean = (cupy.zeros(2 * attributes["L2CacheSize"], np.uint8) for _ in range(2))
+        read = cupy.RawModule(code=(kernels.FOLDER / "read.cu").read_text()).get_function("read_buffer")
+        vectors, found = np.uint64(self._clean.nbytes // READ_BYTES), cupy.zeros(1, np.uint32)
+        grid = READ_BLOCKS * attributes["MultiProcessorCount"]
+        self._read = functools.partial(read, (grid,), (READ_THREADS,), (self._clean, vectors, found))
         # double data rate: two transfers per clock cycle; the clock is in kHz, the width in bits
         bandwidth = 2 * attributes["MemoryClockRate"] * 1e3 * attributes["GlobalMemoryBusWidth"] / 8
         self.limits = {
@@ -244,23 +304,31 @@ class CudaBackend:
             **self.limits,
         }
 
+    def checksum(self, array: cupy.ndarray) -> int:
+        return int(XOR(array.ravel().view(f"u{array.itemsize}")))
+
     def seconds(self, run: Callable[[], None]) -> float:
         """Run once and return the time between events around it."""
         self._start.record()
         run()
         self._stop.record()
+        self.late = self._start.done
         self._stop.synchronize()
         return cupy.cuda.get_elapsed_time(self._start, self._stop) * 1e-3
 
     def seconds_alone(
         self, run: Callable[[], None], cold: bool, arrays: Mapping[str, cupy.ndarray], lead: int = 1
     ) -> float:
-        """Time one run on data in place, with the L2 cache overwritten first if ``cold``.
+        """Time one run on data in place, with the L2 cache emptied first if ``cold``.
+
+        A memset replaces what the cache holds but leaves dirty lines, whose write-back would fall into the timed run.
+        Reading another buffer replaces them with clean lines.
 
         ``lead`` is the number of spin kernels before it: more for a run that takes the host longer to queue.
         """
         if cold:
             self._flush.data.memset_async(0, self._flush.nbytes)
+            self._read()
         for _ in range(lead):
             self._spin()
         return self.seconds(run)
@@ -305,6 +373,10 @@ class CudaBackend:
         cupy.get_default_memory_pool().free_all_blocks()
         cupy.get_default_pinned_memory_pool().free_all_blocks()
 
+    def empty_event_pair(self) -> float:
+        """Return the median seconds between two events with nothing between them."""
+        return statistics.median(self.seconds_alone(lambda: None, False, {}) for _ in range(EMPTY_PAIRS))
+
     def describe(self) -> dict[str, Any]:
         """Return the provenance of the GPU."""
         properties = cupy.cuda.runtime.getDeviceProperties(self.device.id)
@@ -335,6 +407,8 @@ class CudaBackend:
                 "nvrtc": ".".join(map(str, cupy.cuda.nvrtc.getVersion())),
                 "cublas": cublas.getVersion(cupy.cuda.device.get_cublas_handle()),
                 "cupy": cupy.__version__,
-                "empty_event_pair_seconds": self.seconds_alone(lambda: None, cold=False, arrays={}),
+                "nvrtc_options": " ".join((*OPTIONS, *OPTIONS_OF_CUPY)),
+                **nvml_facts(self._nvml),
+                "empty_event_pair_seconds": self.empty_event_pair(),
             }
         }

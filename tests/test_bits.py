@@ -1,0 +1,102 @@
+"""Repetitions whose result differs from the verified one in any bit."""
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from hpcmm.backends.cpu.device import CHECKSUM_BYTES, CpuBackend
+from hpcmm.bench.bits import Bits, why_uncompared
+from hpcmm.bench.measure import Problem
+from hpcmm.model import TEXTBOOK, Point, Verdict
+from hpcmm.operations import OPERATIONS, task_of
+from hpcmm.operations.matmul import MATMUL
+
+RIGHT = Verdict(True, 0.0, 1.0, "by hand")
+POINTS = [
+    Point("matmul", "packed", (33, 40, 21), "float32", 1, {"alpha": 1.5, "beta": 0.5}),
+    Point("matmul", "openmp", (9, 7, 8), "float64", 1, {"alpha": 1.5, "beta": 0.5}),
+    Point("sum", "openmp", (1000,), "float32", 1),
+    Point("minimum", "serial", (1000,), "int32", 1),
+    Point("vector_add", "openmp", (1000,), "float64", 1),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int32", "float32", "float64"])
+@pytest.mark.parametrize("shape", [(), (0, 3), (1,), (7, 9)])
+def test_a_checksum_changes_with_any_bit(dtype, shape):
+    backend = CpuBackend(1)
+    array = np.asarray(np.random.default_rng(0).integers(0, 255, shape)).astype(dtype)
+    before = backend.checksum(array)
+    assert backend.checksum(array.copy()) == before
+    if array.size:
+        array.reshape(-1).view(np.uint8)[-1] ^= 1
+        assert backend.checksum(array) != before
+
+
+def test_the_checksum_of_a_long_array_is_that_of_all_its_parts():
+    backend, words = CpuBackend(2), CHECKSUM_BYTES // 4
+    array = np.random.default_rng(0).random(2 * words + 5, np.float32)
+    assert backend.checksum(array) == int(np.bitwise_xor.reduce(array.view(np.uint32)))
+    for place in (0, words - 1, words, 2 * words, -1):
+        changed = array.copy()
+        changed[place] = 2
+        assert backend.checksum(changed) != backend.checksum(array)
+
+
+def test_the_gpu_has_the_checksums_of_the_cpu(gpu):
+    for dtype in ("float16", "int32", "float32", "float64"):
+        for shape in ((), (1,), (333, 77)):
+            host = np.asarray(np.random.default_rng(0).integers(0, 255, shape)).astype(dtype)
+            array = gpu.empty(shape, dtype)
+            gpu.copy(host, array)
+            assert gpu.checksum(array) == CpuBackend(1).checksum(host)
+
+
+@pytest.mark.parametrize("point", POINTS, ids=lambda point: f"{point.operation}-{point.variant}")
+def test_one_changed_bit_in_one_repetition_fails(point):
+    problem = Problem(MPI.COMM_SELF, CpuBackend(2), point, seed=1)
+    spread = problem.spread([TEXTBOOK])[TEXTBOOK]
+    right = spread.prepare(task_of(point))
+    spread.call(right)
+    verified = spread.checksum()
+    spread.save_inputs()
+    output = next(operand.name for operand in problem.operation.operands if operand.role != "in")
+
+    def judged(wrong: int | None) -> Verdict:
+        bits = Bits()
+        bits.look(verified)
+        for repetition in range(6):
+            spread.kernel(right, cold=False)
+            if repetition == wrong:
+                spread.arrays[output].reshape(-1).view(np.uint8)[0] ^= 1
+            bits.look(spread.checksum())
+        assert bits.compared == 6
+        return bits.judge(MPI.COMM_SELF, RIGHT)
+
+    assert judged(None) == RIGHT
+    found = judged(4)
+    assert not found.passed
+    assert found.where == "other bits than the verified result in 1 of 6 repetitions: 4"
+
+
+def test_a_verdict_names_a_few_repetitions_and_keeps_an_earlier_failure():
+    bits = Bits()
+    for checksum in (7, 7, *[8] * 9):
+        bits.look(checksum)
+    verdict = bits.judge(MPI.COMM_SELF, RIGHT)
+    assert verdict.where.endswith("in 9 of 10 repetitions: 1, 2, 3, 4, 5, ...")
+    wrong = Verdict(False, 2.0, 1.0, "by hand", "0:0: 1 - 2 = -1")
+    assert bits.judge(MPI.COMM_SELF, wrong) == wrong
+    assert bits.judge(MPI.COMM_SELF, None) is None
+
+
+def test_results_that_may_differ_are_not_compared():
+    assert "does not promise" in why_uncompared(MATMUL.variant("numpy"), TEXTBOOK)
+    assert "partial sums" in why_uncompared(MATMUL.variant("packed"), "ring")
+    for operation in OPERATIONS.values():
+        rungs = [variant for variant in operation.ladder if not variant.baseline]
+        assert not any(why_uncompared(variant, TEXTBOOK) for variant in rungs)
+    bits = Bits("any reason")
+    bits.look(1)
+    bits.look(2)
+    assert bits.judge(MPI.COMM_SELF, RIGHT) == RIGHT

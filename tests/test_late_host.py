@@ -1,0 +1,85 @@
+"""Repetitions that the GPU began before the host had queued them, and times as short as the events around them."""
+
+import dataclasses
+import math
+import time
+
+import pytest
+import timings
+from mpi4py import MPI
+from timings import kernel_samples, measurement
+
+from hpcmm import analysis, store
+from hpcmm.analysis import tidy
+from hpcmm.backends.cpu.device import CpuBackend
+from hpcmm.bench.measure import Problem
+from hpcmm.model import TEXTBOOK, Point
+from hpcmm.operations import task_of
+from hpcmm.parallel.distribution import LATE_RUNS
+from hpcmm.report import markup, tables
+
+POINT = Point("matmul", "serial", (9, 7, 8), "float64", 1, {"alpha": 1.5, "beta": 0.5})
+
+
+class Late(CpuBackend):
+    """A backend whose host is late in the first ``times`` runs; run i takes i seconds."""
+
+    def __init__(self, times: int):
+        super().__init__(1)
+        self.times, self.leads, self.late = times, [], False
+
+    def seconds_alone(self, run, cold, arrays, lead=1):
+        super().seconds_alone(run, cold, arrays, lead)
+        self.leads.append(lead)
+        self.late = len(self.leads) <= self.times
+        return float(len(self.leads))
+
+
+@pytest.mark.parametrize("late", [0, 1, 3, 9])
+def test_a_late_host_does_the_repetition_again_with_a_longer_lead(late):
+    backend = Late(late)
+    problem = Problem(MPI.COMM_SELF, backend, POINT, seed=1)
+    spread = problem.spread([TEXTBOOK])[TEXTBOOK]
+    run = spread.prepare(task_of(POINT))
+    spread.call(run)
+    spread.save_inputs()
+    runs = min(late + 1, LATE_RUNS)
+    assert spread.kernel(run, cold=True) == runs  # the time of the last one
+    assert backend.leads == [1, 2, 4, 8][:runs]
+    assert spread.late_runs == min(late, LATE_RUNS)
+    spread.fetch()
+    assert problem.judge(spread.result["C"]).passed  # each started from the same inputs
+
+
+def test_a_cpu_is_never_late():
+    backend = CpuBackend(1)
+    backend.seconds_alone(lambda: None, False, {})
+    assert backend.late is False
+
+
+def test_a_late_host_is_noticed_cuda(gpu):
+    gpu.seconds_alone(lambda: None, False, {})
+    assert not gpu.late
+    gpu.seconds_alone(lambda: time.sleep(0.01), False, {})
+    assert gpu.late
+    assert 0 < gpu.describe()["gpu"]["empty_event_pair_seconds"] < 1e-4
+
+
+def test_times_that_are_short_beside_an_empty_pair_of_events_are_marked(tmp_path):
+    points = [dataclasses.replace(POINT, variant=each, shape=(64, 64, 64)) for each in ("naive", "coalesced", "serial")]
+    seconds = (9.9e-6, 10.1e-6, 5e-6)
+    rows = [measurement(point, samples=kernel_samples([s] * 6)) for point, s in zip(points, seconds, strict=True)]
+    provenance = {"gpus": [{"name": "H200", "empty_event_pair_seconds": 1e-6}, {"name": "H200"}]}
+    frame = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows}, provenance)))
+    own = frame.set_index("variant")
+    assert own["short"].to_dict() == {"naive": True, "coalesced": False, "serial": False}
+    assert own["event_seconds"]["naive"] == 1e-6 and math.isnan(own["event_seconds"]["serial"])
+    (series,) = analysis.series(frame)
+    text = markup.plain(tables.ladder_table(series))
+    assert "9.90 µs †" in text and text.count("†") == 1
+    assert tables.ladder_table(series).caption.endswith(f"; † below {tidy.SHORT} times an empty pair of CUDA events")
+    assert "†" in markup.plain(tables.size_table(series))
+    assert r"\dag{}" in markup.latex([tables.ladder_table(series)])
+    without = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows})))
+    assert not without["short"].any()
+    assert "†" not in tables.size_table(next(analysis.series(without))).caption
