@@ -21,6 +21,7 @@ from hpcmm.store import IDENTITY
 
 ALPHA = 0.005  # significance level: the largest share of unchanged points that is called faster or slower
 MARGIN = 0.01  # smaller changes are ignored
+WIDEST = math.log(100)  # half-width of the widest interval that is shown
 CONTROLS = 20  # least number of baselines in both files that can show how much the files differ by themselves
 LIBRARIES = ("driver", "CUDA runtime", "BLAS")  # with another one a baseline may have changed
 
@@ -190,6 +191,8 @@ class Evidence:
         error *= self.wider.get(device, 1.0)
         width = error * float(noise.criticals(ALPHA, [freedom])[0])
         p = noise.outside(abs(log) / error, freedom)
+        if width > WIDEST:
+            return Change(math.exp(log), math.nan, math.nan, p, "ambiguous")
         return judged(*(math.exp(each) for each in (log, log - width, log + width)), p)
 
     def spread(self, device: str) -> float:

@@ -520,7 +520,7 @@ def headlines(frame: pd.DataFrame, scaling: pd.DataFrame) -> list[Headline]:
 
 def _headline(name: str, value: str, text: str, low: float, spread: float) -> Headline:
     """A headline, or why it is withheld: ``low`` is the end of its interval, ``spread`` that between visits."""
-    if not math.isfinite(low):
+    if not math.isfinite(low) and not spread > visits.NOISY:
         return Headline(name, WITHHELD, f"{FEW}; {text}")
     if spread > visits.NOISY:
         return Headline(
