@@ -210,7 +210,7 @@ def measure_batch(
     bench.close()
     if journal and results and waiting:
         took = time.perf_counter() - began - startup
-        bound = sum(seconds for _, _, seconds in waiting)
+        bound = sum(seconds for _, _, seconds in waiting) / measuring.visits  # the predictions are of all visits
         pace.record(results, pace.Record(batch.name, batch.operation, batch.device, bound, took, startup))
     if journal and not missing:
         if journal.measured >= set(batch.fingerprints):

@@ -499,7 +499,9 @@ def headlines(frame: pd.DataFrame, scaling: pd.DataFrame) -> list[Headline]:
         own = _on_accelerators_if_any(own)
         own = own[own["ranks"] == own["ranks"].min()]
         column, _ = formats.rate_of(operation)
-        own = own.assign(**{column: own[OPERATIONS[operation].metric] / own["pooled_seconds"]})
+        ends = (("", "seconds"), ("_low", "high"), ("_high", "low"))
+        work = own[OPERATIONS[operation].metric]
+        own = own.assign(**{column + end: work / own[f"pooled_{of_time}"] for end, of_time in ends})
         row = own.loc[own[column].idxmax()]
         text = _headline_text(row) + (f"; {row['machine']}" if several else "")
         found.append(_headline(name, formats.rate_text(row), text, row["pooled_low"], row["spread"]))
