@@ -142,8 +142,10 @@ rule measure:
         runtime=lambda wildcards: SITE.minutes(batch_of(wildcards)),
     params:
         fingerprint=lambda wildcards: batch_of(wildcards).fingerprint,
+        visits=PLAN.measuring.visits,
     shell:
-        '"$HPCMM_JOBS/with_modules" $HPCMM_ALONE $HPCMM_LAUNCHER -n {resources.tasks} "$HPCMM_PYTHON" -m mpi4py '
+        '"$HPCMM_JOBS/with_modules" $HPCMM_ALONE "$HPCMM_JOBS/visits" {params.visits} {output} '
+        '$HPCMM_LAUNCHER -n {resources.tasks} "$HPCMM_PYTHON" -m mpi4py '
         "-m hpcmm.jobs.measure --plan results/plan.json --batch {wildcards.batch} --patience $HPCMM_PATIENCE "
         '--output {output} $HPCMM_WHOLE 2>&1 | "$HPCMM_JOBS/show" {log}'
 

@@ -536,6 +536,8 @@ class Measuring:
         Whether caches are flushed before each timed kernel (cold).
     seed : int
         Seed of the random inputs.
+    visits : int
+        Processes that measure the point, one after another. Repetitions and seconds are divided among them.
     """
 
     warmups: int
@@ -545,6 +547,7 @@ class Measuring:
     relative_interval: float
     cache: Literal["cold", "hot"]
     seed: int
+    visits: int = 1
 
 
 @dataclass(frozen=True)
@@ -554,7 +557,7 @@ class Sample:
     Parameters
     ----------
     repetition : int
-        Counted from 0, separately for end-to-end calls and for the kernel alone.
+        Counted from 0 over all visits, separately for end-to-end calls and for the kernel alone.
     rank : int
     call : bool
         True for the end-to-end call with its transfers, False for the kernel alone on data in place.
@@ -562,6 +565,8 @@ class Sample:
         Seconds of each of ``PHASES`` that took place.
     state : mapping of str to float
         State of the device right after it, some of ``STATES``; empty for a CPU.
+    visit : int
+        Counted from 0. Repetitions of one visit are of one process and share its state.
     """
 
     repetition: int
@@ -569,6 +574,7 @@ class Sample:
     call: bool
     seconds: Mapping[str, float]
     state: Mapping[str, float] = field(default_factory=dict)
+    visit: int = 0
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,16 @@ def test_a_point_that_failed_at_first_and_was_measured_then_is_there(planned, tm
     assert collected(planned, tmp_path) == ([], [8, 16, 32, 1000, 2000], [])
 
 
+def test_points_that_lack_visits_are_there_and_their_job_has_failed(planned, tmp_path):
+    journal = Journal(tmp_path / "raw" / f"{BATCH.name}.journal", BATCH, HOST)
+    for point, left in zip(BATCH.points, (2, 2, 0), strict=True):
+        journal.append(point, measured(point), left)
+    journal.close()
+    failed, sizes, omitted = collected(planned, tmp_path)
+    assert failed == ["matmul-sweep/cuda-r2-1: 2 of 3 points have fewer visits than planned: its job did not start"]
+    assert sizes == [8, 16, 32, 1000, 2000] and not omitted
+
+
 def test_points_that_only_a_kept_file_has_are_there(planned, tmp_path):
     stored(tmp_path / "raw" / f"{BATCH.name}.h5").unlink()
     assert collected(planned, tmp_path) == ([], [8, 16, 32, 1000, 2000], [])

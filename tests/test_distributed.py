@@ -219,6 +219,7 @@ def test_an_all_reduce_takes_every_vector_of_its_operation():
 # --- measuring ---------------------------------------------------------------------------------------------------
 
 MEASURING = {
+    "visits": 1,
     "warmups": 1,
     "min_repetitions": 3,
     "max_repetitions": 3,

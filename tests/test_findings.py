@@ -12,7 +12,7 @@ from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurem
 from hpcmm import analysis, store
 from hpcmm.analysis import occupancy, scaling
 from hpcmm.model import TEXTBOOK, Point
-from hpcmm.report import findings
+from hpcmm.report import findings, formats
 
 MATMUL = {"alpha": 1.5, "beta": 0.5}
 FLAT = (0.99, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.01)  # the interval of 9 values: the second to the eighth
@@ -318,6 +318,43 @@ def test_a_headline_names_its_machine_if_there_are_several(tmp_path):
     one = analysis.measurements(store.read(path))
     text = "naive on the GPU at 64 in float32"
     assert findings.headlines(one, scaling.speedups(one))[0].text == text
-    slower = one.assign(machine="S", flops_per_second=one["flops_per_second"] / 2)
+    slower = one.assign(machine="S", pooled_seconds=2 * one["pooled_seconds"])
     both = pd.concat([slower, one.assign(machine="T")], ignore_index=True)
     assert findings.headlines(both, scaling.speedups(both))[0].text == f"{text}; T"
+
+
+def test_a_headline_is_the_median_over_the_visits_of_all_sweeps(tmp_path):
+    seconds = {"first": 1.0, "second": 2.0, "third": 2.01}
+    sweeps = {name: [timed(product(), each)] for name, each in seconds.items()}
+    frame = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", sweeps)))
+    assert list(frame["pooled_seconds"]) == pytest.approx([2.0] * 3)
+    steady = frame.assign(spread=0.01)
+    (headline,) = findings.headlines(steady, scaling.speedups(steady))
+    row = steady.iloc[0]
+    ends = {"_low": "high", "": "seconds", "_high": "low"}
+    median = {f"flops_per_second{end}": 2 * 64**3 / row[f"pooled_{of_time}"] for end, of_time in ends.items()}
+    assert headline.value == formats.rate_text({"operation": "matmul", **median}), "the largest of three is luck"
+
+
+@pytest.mark.parametrize(
+    ("spread", "repetitions", "told"),
+    [
+        (0.04, 9, ""),
+        (0.06, 9, "this machine is too noisy to tell: visits scatter by 6 %; "),
+        (math.nan, 9, ""),
+        (math.nan, 5, f"{findings.FEW}; "),
+    ],
+)
+def test_a_headline_that_cannot_be_told_is_withheld(tmp_path, spread, repetitions, told):
+    rows = [
+        measurement(Point("matmul", "cublas", (64,) * 3, "float32", ranks, MATMUL, algorithm),
+                    samples=kernel_samples([[seconds] * ranks] * repetitions))
+        for ranks, algorithm, seconds in ((1, TEXTBOOK, 8.0), (2, "ring", 5.0))
+    ]  # fmt: skip
+    rows.append(measurement(product(), samples=kernel_samples([9.0] * repetitions)))
+    frame = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows})))
+    frame = frame.assign(spread=spread)
+    found = findings.headlines(frame, scaling.speedups(frame))
+    assert [each.name for each in found] == ["Fastest product", "Scaling"]
+    for each in found:
+        assert (each.value == findings.WITHHELD) is bool(told) and each.text.startswith(told)

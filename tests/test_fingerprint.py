@@ -111,6 +111,7 @@ def test_the_way_of_measuring_counts():
     for changed in (
         found(dataclasses.replace(MEASURING, cache="hot")),
         found(dataclasses.replace(MEASURING, seed=2)),
+        found(dataclasses.replace(MEASURING, visits=3)),
     ):
         assert all(changed[name] != before[name] for name in POINTS)
     transport, shared = found(transport="nccl"), found(share_gpu=True)

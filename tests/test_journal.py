@@ -307,6 +307,61 @@ def test_a_failure_is_stored_with_its_place_and_without_times(path):
     assert set(groups["samples"]["measurement"]) == {1}
 
 
+# --- visits ------------------------------------------------------------------------------------------------------
+
+
+def visited(point, visit, seconds):
+    return [
+        dataclasses.replace(
+            each, samples=tuple(dataclasses.replace(sample, visit=visit, seconds={"kernel": seconds, "total": seconds})
+                                for sample in each.samples)
+        )
+        for each in measured(point)
+    ]  # fmt: skip
+
+
+def test_a_journal_opened_again_goes_on_at_the_visit_it_had_reached(path):
+    first, second, third = BATCH.points
+    for visit, points in ((0, BATCH.points), (1, (first,))):
+        journal = Journal(path, BATCH, {"utc": f"2026-01-0{visit + 1}T00:00:00+00:00"})
+        for point in points:
+            journal.begin(point)
+            journal.append(point, visited(point, visit, 1.0 + visit), left=1 - visit if point != third else 0)
+        journal.begin(second)
+        journal.close()
+    again = Journal(path, BATCH, HOST)
+    assert again.visits == {of(first): (2, 0), of(second): (1, 1), of(third): (1, 0)}
+    assert again.measured == {of(first), of(third)}
+    assert again.attempts == {of(second): [CUT_OFF] * 2}, "those of the second visit"
+    again.append(second, visited(second, 1, 2.0)[:1])  # without its baseline
+    assert again.measured == set(BATCH.fingerprints)
+    again.complete(path.with_suffix(".h5"))
+    groups = store.read(path.with_suffix(".h5"))
+    assert list(groups["measurements"]["run"]) == [0] * 6, "a measurement is of the run of its first visit"
+    samples = groups["samples"]
+    for row, visits in enumerate([2, 2, 2, 1, 1, 1]):
+        own = samples["measurement"] == row
+        alone = own & (samples["call"] == 0) & (samples["rank"] == 0)
+        assert list(samples["visit"][alone]) == [visit for visit in range(visits) for _ in range(2)]
+        assert list(samples["repetition"][alone]) == list(range(2 * visits)), "repetitions are counted on"
+        assert list(samples["kernel"][alone]) == [1.0 + visit for visit in samples["visit"][alone]]
+
+
+def test_a_glance_tells_the_share_of_the_visits(path):
+    journal = Journal(path, BATCH, {"utc": "2026-01-01T00:00:00+00:00"})
+    for point in BATCH.points:
+        journal.append(point, visited(point, 0, 1.0), left=2)
+    journal.close()
+    journal = Journal(path, BATCH, {"utc": "2026-01-01T00:00:00+00:00"})
+    journal.append(BATCH.points[0], visited(BATCH.points[0], 1, 1.0), left=1)
+    journal.begin(BATCH.points[1])
+    journal.close()
+    seen = glance(path)
+    assert not seen.finished and seen.visit == 1 and seen.begun == BATCH.points[1].key
+    assert [seen.shares[each] for each in BATCH.fingerprints] == pytest.approx([2 / 3, 1 / 3, 1 / 3])
+    assert seen.recent == {of(BATCH.points[0]): pytest.approx(1 / 3)}
+
+
 # --- what is kept of earlier files ------------------------------------------------------------------------------
 
 

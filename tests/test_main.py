@@ -89,6 +89,7 @@ CONFIG = {
     "scale": "quick",
     "backends": "cuda",
     "measuring": {
+        "visits": 1,
         "warmups": 1,
         "min_repetitions": 3,
         "max_repetitions": 6,

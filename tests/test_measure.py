@@ -36,6 +36,7 @@ QUICK = Measuring(
     relative_interval=0.01,
     cache="cold",
     seed=1,
+    visits=1,
 )
 
 # --- when it stops -----------------------------------------------------------------------------------------------
@@ -354,6 +355,86 @@ def test_a_wrong_result_of_a_long_call_gives_no_times(damage):
     damage("serial", slow_and_wrong)
     variant, _ = measured(POINTS["matmul"], dataclasses.replace(QUICK, max_seconds=0.05))
     assert not variant.verdict.passed and not variant.samples
+
+
+# --- visits ------------------------------------------------------------------------------------------------------
+
+THREE = dataclasses.replace(QUICK, visits=3, min_repetitions=6, max_repetitions=6)
+
+
+def visit_all(points, tmp_path, measuring=THREE, visits=3):
+    """Make visits as the processes of a job do, one after another."""
+    for _ in range(visits):
+        assert not (tmp_path / "out.h5").exists()
+        assert measure_batch(MPI.COMM_SELF, batch_of(points), measuring, False, {}, tmp_path / "out.h5") == []
+    return store.read(tmp_path / "out.h5")
+
+
+def test_a_point_has_visits_of_which_the_first_verifies(damage, tmp_path, monkeypatch):
+    referred, runs = [], []
+    right = OPERATIONS["matmul"].reference
+    counted = dataclasses.replace(
+        OPERATIONS["matmul"], reference=lambda task, arrays: referred.append(1) or right(task, arrays)
+    )
+    monkeypatch.setitem(OPERATIONS, "matmul", counted)
+    damage("serial", lambda *_: runs.append(1))
+    groups = visit_all([POINTS["matmul"], dataclasses.replace(POINTS["matmul"], shape=(3, 4, 5))], tmp_path)
+    assert len(referred) == 2, "one reference a problem, in the first visit"
+    assert len(runs) == 2 * 3 * (1 + THREE.warmups + 2 * 2)
+    samples = groups["samples"]
+    for row, call in itertools.product(range(4), (0, 1)):
+        own = (samples["measurement"] == row) & (samples["call"] == call)
+        assert list(samples["visit"][own]) == [0, 0, 1, 1, 2, 2]
+        assert list(samples["repetition"][own]) == list(range(6))
+    assert groups["measurements"]["passed"].all() and len(groups["measurements"]["run"]) == 4
+
+
+def test_a_wrong_variant_has_one_visit(damage, tmp_path):
+    damage("serial", row_skipped)
+    groups = visit_all([POINTS["matmul"]], tmp_path, visits=1)
+    assert list(groups["measurements"]["passed"]) == [0, 1]
+
+
+def test_a_wrong_baseline_is_not_timed_in_later_visits(damage, tmp_path):
+    damage("numpy", nan_somewhere)
+    groups = visit_all([POINTS["matmul"]], tmp_path)
+    assert list(groups["measurements"]["passed"]) == [1, 0]
+    assert set(groups["samples"]["measurement"]) == {0} and set(groups["samples"]["visit"]) == {0, 1, 2}
+
+
+def test_a_repetition_as_long_as_all_may_take_has_one_visit(damage, tmp_path, monkeypatch):
+    now = 0.0
+
+    def takes(seconds):
+        def spoil(number, arrays, before):
+            nonlocal now
+            now += seconds
+
+        return spoil
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    damage("serial", takes(1.25 * THREE.max_seconds))
+    damage("numpy", takes(0.001))
+    groups = visit_all([POINTS["matmul"]], tmp_path, visits=1)
+    assert set(groups["samples"]["visit"][groups["samples"]["measurement"] == 0]) == {0}
+
+
+def test_an_error_in_a_later_visit_leaves_the_point_the_visits_it_has(damage, tmp_path, capsys):
+    points = [POINTS["matmul"], dataclasses.replace(POINTS["matmul"], variant="openmp")]
+
+    def visit():
+        return measure_batch(MPI.COMM_SELF, batch_of(points), THREE, False, {}, tmp_path / "out.h5")
+
+    assert visit() == []
+    damage("serial", raises(MemoryError("no room")))
+    for _ in range(2):
+        assert visit() == ["serial 9x7x8 float64: MemoryError: no room"]
+    assert visit() == []  # records that the visit failed twice
+    assert not (tmp_path / "out.h5").exists()
+    assert visit() == []
+    groups = store.read(tmp_path / "out.h5")
+    found = [sorted(set(groups["samples"]["visit"][groups["samples"]["measurement"] == row])) for row in range(4)]
+    assert found == [[0], [0], [0, 1, 2], [0, 1, 2]] and groups["measurements"]["passed"].all()
 
 
 # --- a batch -----------------------------------------------------------------------------------------------------

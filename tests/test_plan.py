@@ -15,6 +15,7 @@ from tasks import machine
 
 from hpcmm import kernels
 from hpcmm.backends import Machine
+from hpcmm.devices import DEVICES
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import SCALES, ConfigError, naming, read_config
 from hpcmm.experiment.durations import STARTUP_SECONDS, input_seconds, point_seconds
@@ -27,6 +28,7 @@ CONFIG = {
     "scale": "quick",
     "backends": "cuda",
     "measuring": {
+        "visits": 1,
         "warmups": 2,
         "min_repetitions": 10,
         "max_repetitions": {"quick": 30, "full": 200},
@@ -345,6 +347,20 @@ def test_more_work_more_time_or_more_repetitions_never_shorten_what_is_planned(o
     assert seconds(size) <= seconds(size, dataclasses.replace(measuring, max_seconds=2 * measuring.max_seconds))
     contenders = 1 if variant.baseline else 2
     assert seconds(size) >= contenders * 3 * measuring.max_seconds
+
+
+@given(size=st.integers(1, 4000), data=st.data())
+def test_more_visits_take_longer_but_share_the_repetitions(size, data):
+    variant = data.draw(st.sampled_from(OPERATIONS["matmul"].ladder))
+    point = plan.Point("matmul", variant.name, (size,) * 3, "float32", 1, dict(OPERATIONS["matmul"].scalars))
+    one, three = (dataclasses.replace(make().measuring, visits=visits) for visits in (1, 3))
+    assert point_seconds(point, one) < point_seconds(point, three)
+    calls = 2 * 4 * 2 * one.max_seconds  # of two more visits: each of its calls up to the limit, for two contenders
+    prepare = 2 * DEVICES[variant.device].prepare_seconds
+    assert point_seconds(point, three) <= point_seconds(point, one) + calls + prepare + 1e-9
+    planned = make(changed(measuring__visits=3))
+    for batch in planned.batches:
+        assert batch.seconds == pytest.approx(3 * STARTUP_SECONDS + sum(batch.predicted))
 
 
 def test_the_scale_picks_the_values():

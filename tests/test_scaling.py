@@ -208,3 +208,21 @@ def test_copies_from_pageable_memory_tell_nothing_of_page_locked(tmp_path):
     found = scaling.predictions(columns, analysis.measurements(columns))
     # one panel: up, product, down
     assert found["predicted_seconds"].tolist() == pytest.approx([5.0])
+
+
+def test_a_speedup_is_of_medians_over_the_visits_of_all_sweeps_with_both_intervals(tmp_path):
+    sweeps = {
+        name: [
+            measurement(product(1), samples=kernel_samples([[one]] * 6)),
+            measurement(product(2), samples=kernel_samples([[two] * 2] * 6)),
+        ]
+        for name, one, two in (("a", 8.0, 5.0), ("b", 8.8, 5.5), ("c", 8.4, 6.0))
+    }
+    frame = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", sweeps)))
+    found = scaling.speedups(frame)
+    more = found[(found["ranks"] == 2) & (found["kind"] == "strong")]
+    assert list(more["speedup"]) == pytest.approx([8.4 / 5.5] * 3)
+    one, two = (frame[frame["ranks"] == ranks].iloc[0] for ranks in (1, 2))
+    ends = [one["pooled_low"] / two["pooled_high"] / 2, one["pooled_high"] / two["pooled_low"] / 2]
+    assert more[["efficiency_low", "efficiency_high"]].iloc[0].tolist() == pytest.approx(ends)
+    assert ends[0] < 8.4 / 5.5 / 2 < ends[1]

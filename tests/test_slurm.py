@@ -48,6 +48,7 @@ WAYS = {
 }
 
 MEASURING = {
+    "visits": 1,
     "warmups": 0,
     "min_repetitions": 3,
     "max_repetitions": 4,

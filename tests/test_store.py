@@ -543,6 +543,16 @@ def test_a_file_from_before_profiles_opens(tmp_path):
     assert len(store.read(tmp_path / "all.h5")["measurements"]["run"]) == 2 * len(BATCH.points)  # both are of one run
 
 
+def test_a_file_from_before_visits_has_one(tmp_path):
+    path = stored(tmp_path / "old.h5")
+    with changed(path) as file:
+        del file["samples"]["visit"]
+    columns = store.read(path)
+    assert set(columns["samples"]["visit"]) == {0} and columns["samples"]["visit"].dtype.kind == "i"
+    store.merge([path, stored(tmp_path / "other" / "new.h5")], tmp_path / "all.h5")
+    assert set(store.read(tmp_path / "all.h5")["samples"]["visit"]) == {0}
+
+
 def test_single_precision_keeps_seven_digits(path, tmp_path):
     whole = stored(path.with_suffix(".h5"))
     store.merge([whole], tmp_path / "small.h5", single=True)

@@ -126,6 +126,9 @@ def test_from_config_to_report_and_only_what_changed_again(snakemake):
     small = {("small", variant, ranks) for variant in ("serial", "numpy") for ranks in (1, 2)}
     assert measured == small | {("sum", "serial", 2)}
     assert columns["measurements"]["passed"].all()
+    samples = columns["samples"]
+    for row in range(len(columns["measurements"]["run"])):
+        assert set(samples["visit"][samples["measurement"] == row]) == {0, 1, 2}, "each visit is a process"
     assert set(columns["omitted"]["variant"]) == {"naive"}
     page = (results / "report.html").read_text()
     assert "backends: cpu" in page, "the report says why naive is missing"

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from hpcmm import analysis
-from hpcmm.analysis import Columns
+from hpcmm.analysis import Columns, noise, visits
 from hpcmm.devices import DEVICES
 from hpcmm.model import HpcmmError
 from hpcmm.operations import OPERATIONS, dimensions
@@ -21,6 +21,9 @@ from hpcmm.store import IDENTITY
 
 ALPHA = 0.005  # significance level: the largest share of unchanged points that is called faster or slower
 MARGIN = 0.01  # smaller changes are ignored
+WIDEST = math.log(100)  # half-width of the widest interval that is shown
+CONTROLS = 20  # least number of baselines in both files that can show how much the files differ by themselves
+LIBRARIES = ("driver", "CUDA runtime", "BLAS")  # with another one a baseline may have changed
 
 SCOPES = {"kernel": "the kernel alone", "call": "end to end"}
 VERDICTS = ("broken", "slower", "ambiguous", "faster", "mended", "same", "FAIL")
@@ -98,12 +101,123 @@ def change(before: Sequence[float], after: Sequence[float]) -> Change:
     if outside == 0:
         return Change(ratio, math.nan, math.nan, p, "ambiguous")
     low, high = float(quotients[outside - 1]), float(quotients[n * m - outside])
+    return judged(ratio, low, high, p)
+
+
+def judged(ratio: float, low: float, high: float, p: float) -> Change:
+    """Return a change with the verdict that follows from the ratio and its interval."""
     if low >= 1 / (1 + MARGIN) and high <= 1 + MARGIN:
         verdict = "same"
     else:
         faster, slower = low > 1 and ratio > 1 + MARGIN, high < 1 and ratio < 1 / (1 + MARGIN)
         verdict = "faster" if faster else "slower" if slower else "ambiguous"
     return Change(ratio, low, high, p, verdict)
+
+
+class Evidence:
+    """The visits of two files, and how much a point may differ between them by chance.
+
+    The spread between visits is that of ``noise``, with one prior for both files. The baselines beside the variants
+    are controls: they did not change. Where they differ more than their visits explain, the intervals of all points
+    become as much wider (an empirical null: Efron, J. Am. Stat. Assoc. 99, 2004).
+
+    Parameters
+    ----------
+    frames : sequence of DataFrame
+        Of ``analysis.measurements``, of both files.
+    slowest : sequence of DataFrame
+        Of ``analysis.slowest_ranks``.
+    of : {"kernel", "call"}
+    unchanged : bool
+        Whether the libraries are the same.
+    """
+
+    def __init__(self, frames: Sequence[pd.DataFrame], slowest: Sequence[pd.DataFrame], of: str, unchanged: bool):
+        phase, call = {"kernel": ("kernel", 0), "call": ("total", 1)}[of]
+        parts = [visits.of_rows(each[each["call"] == call], phase) for each in slowest]
+        self.offset = len(frames[0])
+        parts[1] = parts[1].assign(measurement=parts[1]["measurement"] + self.offset)
+        taken = pd.concat(parts, ignore_index=True)
+        both = pd.concat([frame.assign(file=i) for i, frame in enumerate(frames)], ignore_index=True)
+        added = sorted({name for each in OPERATIONS.values() for name in (*each.scalars, *each.dimensions)})
+        groups = visits.alike(both, [name for name in added if name in both], "file", "machine")
+        self.known = visits.priors(both, taken, groups)
+        found = visits.gathered(taken["measurement"].to_numpy(), taken["log"].to_numpy(), len(both))
+        self.count, self.centre, self.variance = (found[name].to_numpy() for name in ("count", "median", "var"))
+        self.device = both["device"].to_numpy()
+        self.wider: dict[str, float] = {}
+        self.drift: dict[str, float] = {}
+        if unchanged:
+            self._look_at_controls(frames)
+
+    def _look_at_controls(self, frames: Sequence[pd.DataFrame]) -> None:
+        """Find by which factor the baselines differ more than their visits explain, on each device."""
+        beside = [
+            frame[(frame["baseline"] == 1) & ~analysis.is_own(frame) & ~frame["superseded"] & (frame["passed"] == 1)]
+            for frame in frames
+        ]
+        at = [dict(zip(key, frame.index, strict=True)) for key, frame in zip(_keys(beside), beside, strict=True)]
+        pairs = np.array([(at[0][key], at[1][key] + self.offset) for key in at[0] if key in at[1]], int).reshape(-1, 2)
+        for device in set(self.device):
+            own = pairs[self.device[pairs[:, 0]] == device]
+            differences, errors, freedom = self.differences(own[:, 0], own[:, 1], device)
+            some = np.isfinite(differences / errors) & (freedom > 0)
+            if some.sum() >= CONTROLS:
+                standard = np.abs(differences[some] / errors[some])
+                expected = {share: noise.criticals(1 - share, freedom[some]) for share in (0.5, 0.9)}
+                factors = [np.quantile(standard, share) / np.median(each) for share, each in expected.items()]
+                self.wider[device] = max(1.0, *map(float, factors))
+                self.drift[device] = float(1.4826 * np.median(np.abs(differences[some])))
+
+    def differences(self, first: np.ndarray, second: np.ndarray, device: str) -> tuple[np.ndarray, ...]:
+        """Return log ratios of measurements of one device, their standard errors and degrees of freedom."""
+        centres, counts = self.centre[first] - self.centre[second], (self.count[first], self.count[second])
+        freedoms = [np.maximum(count - 1, 0) for count in counts]
+        freedom = freedoms[0] + freedoms[1]
+        parts = [np.nan_to_num(self.variance[at]) * own for at, own in zip((first, second), freedoms, strict=True)]
+        variance = (parts[0] + parts[1]) / np.maximum(freedom, 1)
+        prior = self.known.get(device) or noise.Prior(*np.empty((3, 0)))
+        middle = np.nan_to_num((self.centre[first] + self.centre[second]) / 2)
+        variance, freedom = prior.moderated(middle, variance, freedom)
+        return centres, np.sqrt(variance) * np.hypot(*map(noise.median_spread, counts)), freedom
+
+    def change(self, before: int, after: int) -> Change | None:
+        """Compare a row of each file by its visits; None if nothing says how much these differ."""
+        device = self.device[before]
+        rows = np.array([before]), np.array([after + self.offset])
+        (log,), (error,), (freedom,) = self.differences(*rows, device)
+        if not (np.isfinite(log) and freedom > 0):
+            return None
+        error *= self.wider.get(device, 1.0)
+        width = error * float(noise.criticals(ALPHA, [freedom])[0])
+        p = noise.outside(abs(log) / error, freedom)
+        if width > WIDEST:
+            return Change(math.exp(log), math.nan, math.nan, p, "ambiguous")
+        return judged(*(math.exp(each) for each in (log, log - width, log + width)), p)
+
+    def spread(self, device: str) -> float:
+        """Return the median spread between visits on a device; NaN if nothing shows it."""
+        prior = self.known.get(device)
+        return float(np.median(np.sqrt(prior.variances))) if prior and prior.known else math.nan
+
+    def notes(self) -> list[str]:
+        """What there is to say of the noise on each device."""
+        found = []
+        for device in dict.fromkeys(self.device):
+            spread, drift = self.spread(device), self.drift.get(device, math.nan)
+            if math.isnan(spread):
+                found.append(
+                    f"{DEVICES[device].title}: one visit of each point, and nothing shows how visits differ: intervals "
+                    "hold repetitions only, and unchanged points may be called changed"
+                )
+                continue
+            text = f"{DEVICES[device].title}: visits scatter by {100 * spread:.2g} % (median)"
+            if not math.isnan(drift):
+                text += f"; the unchanged baselines differ by {100 * drift:.2g} % between the files"
+            if max(spread, 0.0 if math.isnan(drift) else drift) > visits.NOISY:
+                text += f"; above {100 * visits.NOISY:.0f} % this machine is too noisy to tell small changes"
+            found.append(text)
+        return found
 
 
 @dataclass(frozen=True)
@@ -113,13 +227,15 @@ class Comparison:
     ``rows`` has one row per point of both files: the columns of ``analysis.measurements`` that identify a point,
     ``before`` and ``after`` (median seconds), ``ratio``, ``low``, ``high`` and ``p`` as in ``Change``, ``verdict``,
     one of ``VERDICTS``, and ``where``, the first wrong element in the second file. ``missing`` counts the points of
-    the first file only, ``added`` those of the second file only. ``differences`` lists other differences.
+    the first file only, ``added`` those of the second file only. ``differences`` lists other differences, and ``noise``
+    has a sentence per device about the noise of the machine.
     """
 
     rows: pd.DataFrame
     missing: int
     added: int
     differences: tuple[str, ...]
+    noise: tuple[str, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -162,7 +278,10 @@ def compare(before: Columns, after: Columns, scope: str = "kernel", anyway: bool
             f"these files differ in device or caches: {'; '.join(kinds)}; use --anyway to compare them nevertheless"
         )
     derived = [analysis.measurements(columns) for columns in (before, after)]
-    times = [_times(columns, frame) for columns, frame in zip((before, after), derived, strict=True)]
+    slowest = [analysis.slowest_ranks(*pair) for pair in zip((before, after), derived, strict=True)]
+    times = [_times(each) for each in slowest]
+    unchanged = not kinds and not any(note.startswith(LIBRARIES) for note in notes)
+    evidence = {of: Evidence(derived, slowest, of, unchanged) for of in SCOPES}
     frames = [analysis.points(frame) for frame in derived]
     if frames[0].empty or frames[1].empty:
         raise ComparisonError("nothing to compare: a file has no measured point")
@@ -183,11 +302,14 @@ def compare(before: Columns, after: Columns, scope: str = "kernel", anyway: bool
             found.append({"verdict": "ambiguous"})
         else:
             result = change(first, second)
-            medians = {"before": float(np.median(first)), "after": float(np.median(second))}
-            found.append(vars(result) | medians)
+            if result.p < 1 or result.verdict != "same":  # not the very same samples
+                result = evidence[of].change(row["at_before"], row["at"]) or result
+            ends = (evidence[of].centre[at] for at in (row["at_before"], row["at"] + evidence[of].offset))
+            found.append(vars(result) | dict(zip(("before", "after"), map(math.exp, ends), strict=True)))
     names = ["before", "after", "ratio", "low", "high", "p", "verdict"]
     rows = both.assign(label=labels).drop(columns=["ratio"]).join(pd.DataFrame(found, columns=names, index=both.index))
-    return Comparison(rows, len(frames[0]) - len(both), len(frames[1]) - len(both), tuple(kinds + notes))
+    said = tuple(evidence[scope].notes())
+    return Comparison(rows, len(frames[0]) - len(both), len(frames[1]) - len(both), tuple(kinds + notes), said)
 
 
 def _keys(frames: Sequence[pd.DataFrame]) -> list[list[tuple]]:
@@ -207,9 +329,8 @@ def _keys(frames: Sequence[pd.DataFrame]) -> list[list[tuple]]:
     ]
 
 
-def _times(columns: Columns, frame: pd.DataFrame) -> dict[tuple[int, str], np.ndarray]:
+def _times(slowest: pd.DataFrame) -> dict[tuple[int, str], np.ndarray]:
     """Return the seconds of the slowest rank per repetition, by measurement and by ``SCOPES``."""
-    slowest = analysis.slowest_ranks(columns, frame)
     found = {}
     for of, column in (("kernel", "kernel"), ("call", "total")):
         seconds = slowest.loc[slowest["call"] == (of == "call"), ["measurement", column]].dropna()

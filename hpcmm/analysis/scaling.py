@@ -33,9 +33,10 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
           per rank);
         - ``base_m``, ``base_n``, ``base_k``: the size on one rank;
         - ``speedup``: work per second of the kernel alone, divided by the highest on one rank at that size with the
-          same ``arithmetic``, of any rung or baseline on that device;
-        - ``efficiency``: ``speedup`` divided by ranks;
-        - ``call_speedup``, ``call_efficiency``: the same end to end.
+          same ``arithmetic``, of any rung or baseline on that device; both are medians over all visits of a point;
+        - ``efficiency``: ``speedup`` divided by ranks; ``efficiency_low`` and ``efficiency_high`` follow from the
+          intervals of both times;
+        - ``call_speedup``, ``call_efficiency`` and so on: the same end to end.
     """
     rows = frame[~frame["superseded"] & (frame["result"] == "PASS")]
     rows = rows[rows["seconds"].notna() | rows["call_seconds"].notna()]
@@ -55,17 +56,32 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
             ):
                 base_rows = one[same]
                 if not base_rows.empty:
-                    fastest = [(base_rows[name] / base_rows["work"]).min() for name in ("seconds", "call_seconds")]
+                    fastest = [each for prefix in ("", "call_") for each in _fastest(base_rows, prefix + "pooled")]
                     alone = base_rows.index[base_rows["own"] & base_rows["label"].isin(points_there["label"])]
                     base_shape = base_rows[list(dimensions())].iloc[0]
                     found += [(row, kind, *base_shape, *fastest) for row in (*points_there.index, *alone)]
-    gains = pd.DataFrame(found, columns=["row", "kind", *base_columns(), "fastest", "call_fastest"])
+    ends = [prefix + end for prefix in ("", "call_") for end in ("fastest", "fastest_low", "fastest_high")]
+    gains = pd.DataFrame(found, columns=["row", "kind", *base_columns(), *ends])
     rows = rows.loc[gains.pop("row")].reset_index(drop=True).assign(**gains[["kind", *base_columns()]])
     for prefix in ("", "call_"):
-        speedup = gains[prefix + "fastest"] * rows["work"] / rows[prefix + "seconds"]
+        speedup, low, high = (
+            gains[f"{prefix}fastest{of_one}"] * rows["work"] / rows[f"{prefix}pooled_{of_more}"]
+            for of_one, of_more in (("", "seconds"), ("_low", "high"), ("_high", "low"))
+        )
         rows = rows.assign(**{prefix + "speedup": speedup, prefix + "efficiency": speedup / rows["ranks"]})
+        ends = {prefix + "efficiency_low": low / rows["ranks"], prefix + "efficiency_high": high / rows["ranks"]}
+        rows = rows.assign(**ends)
     keys = ["kind", "sweep", "operation", "device", "dtype", "setting", *dimensions(), "label", "ranks"]
     return rows.drop(columns=["work", "own"]).drop_duplicates(keys).reset_index(drop=True)
+
+
+def _fastest(rows: pd.DataFrame, time: str) -> tuple[float, float, float]:
+    """The least seconds for a unit of work, with the ends of their interval; NaN if none was timed."""
+    seconds = rows[time + "_seconds"] / rows["work"]
+    if seconds.isna().all():
+        return np.nan, np.nan, np.nan
+    row = rows.loc[seconds.idxmin()]
+    return tuple(row[f"{time}_{end}"] / row["work"] for end in ("seconds", "low", "high"))
 
 
 def _work(rows: pd.DataFrame) -> pd.Series:

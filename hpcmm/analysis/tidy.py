@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpcmm.analysis import limits
+from hpcmm.analysis import limits, visits
 from hpcmm.devices import DEVICES
 from hpcmm.interval import interval_rank
 from hpcmm.model import COUNTERS, PHASES, TEXTBOOK, UNCHECKED, spread_name
@@ -97,13 +97,19 @@ def measurements(columns: Columns) -> pd.DataFrame:
         - ``gpu`` and ``machine``, from ``machines``; ``superseded``: whether a later run on the same kind of machine
           measured the same point;
         - ``seconds``, ``seconds_low``, ``seconds_high``, ``repetitions``: kernel alone, slowest rank of each
-          repetition, median over repetitions and its interval;
+          repetition. With several visits, the median over visits of the medians over their repetitions, and its
+          interval from ``noise``; with one visit, the median over repetitions and its interval;
+        - ``visits``: their number; ``spread``: relative standard deviation between visits, of this point, moderated by
+          those of the file. NaN if there are no several visits of anything;
+        - ``pooled_seconds``, ``pooled_low``, ``pooled_high``, ``pooled_visits``: the same over all visits of the
+          contender at this problem on this kind of machine, in any sweep or run, and next to any variant;
         - ``call_seconds`` and so on: the same end to end; ``call_scatter`` ... ``call_gather``: medians of its
           phases [s];
         - ``flops_per_second``, ``bytes_per_second`` with ``_low`` and ``_high``: kernel alone;
           ``call_flops_per_second``, ``call_bytes_per_second``: end to end;
-        - ``ratio``, ``ratio_low``, ``ratio_high``: seconds of the baseline over seconds of the variant,
-          paired by repetition (above 1: faster than the baseline); ``call_ratio`` and so on likewise;
+        - ``ratio``, ``ratio_low``, ``ratio_high``: seconds of the baseline over seconds of the variant (above 1: faster
+          than the baseline). With several visits, the median over all visits of the baseline for the problem in the
+          run, over that of the variant; with one visit, paired by repetition. ``call_ratio`` and so on likewise;
         - ``sm_clock``: median clock during the kernel alone [Hz]; ``peak_flops_per_second`` at that clock and
           ``peak_bytes_per_second``, summed over all GPUs; ``fraction``: the least seconds that these allow, divided by
           ``seconds``; ``ceiling``: the name of the limit. NaN and "" if unknown, or if the arithmetic is not that of
@@ -139,6 +145,7 @@ def measurements(columns: Columns) -> pd.DataFrame:
         _add_median(frame, prefix + "seconds", part[phase], part["measurement"])
         paired = _paired(frame, added, part, phase)
         _add_median(frame, prefix + "ratio", paired["ratio"], paired["measurement"])
+        visits.put(frame, added, visits.of_rows(part, phase), prefix)
         own = is_own(frame) & (frame["baseline"] == 1) & frame[prefix + "seconds"].notna()
         frame.loc[own, [prefix + "ratio", prefix + "ratio_low", prefix + "ratio_high"]] = 1.0
         for count in ("flops", "bytes"):
@@ -235,8 +242,8 @@ def passed_samples(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
 
 
 def slowest_ranks(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the maximum over ranks of each phase, one row per (measurement, call, repetition)."""
-    keys = ["measurement", "call", "repetition"]
+    """Return the maximum over ranks of each phase, one row per (measurement, call, visit, repetition)."""
+    keys = ["measurement", "call", "visit", "repetition"]
     samples = pd.DataFrame({name: columns["samples"][name] for name in (*keys, *PHASES)})
     return samples[passed_samples(columns, frame)].groupby(keys, as_index=False)[list(PHASES)].max()
 

@@ -194,7 +194,7 @@ class Summary:
 
     ``failures`` and ``throttlings`` are rows of ``measurements``, including baselines. ``missing`` are the points that
     could not be measured. ``omitted`` has a row for each (sweep, variant, ranks) that was planned and left out.
-    ``superseded`` counts the points that a later run measured again.
+    ``superseded`` counts the points that a later run measured again, ``single`` those with one visit.
     """
 
     points: int
@@ -202,6 +202,7 @@ class Summary:
     failed: int
     throttled: int
     superseded: int
+    single: int
     machines: int
     missing: pd.DataFrame
     failures: pd.DataFrame
@@ -225,6 +226,7 @@ def summary(columns: Columns, frame: pd.DataFrame) -> Summary:
         failed=int((rows["result"] == "FAIL").sum()),
         throttled=int(rows["throttled"].sum()),
         superseded=int((is_own(frame) & frame["superseded"]).sum()),
+        single=int(((rows["visits"] == 1) | (rows["call_visits"] == 1)).sum()),
         machines=frame["machine"].nunique(),
         missing=rows[rows["result"] == MISSING],
         failures=current[current["result"] == "FAIL"],

@@ -84,17 +84,17 @@ class Bench:
         if self.spread:
             self.carrier, self.others = open_transport(self.ranks, self.backend, self.transport, self.spread.transport)
 
-    def measure(self, point: Point) -> list[Measurement]:
-        """Measure a point that fits, on the problem of the one before if it has the same."""
+    def measure(self, point: Point, visit: int, verdicts: Mapping[tuple[str, str], Verdict]) -> list[Measurement]:
+        """Measure a point that fits in one visit, on the problem of the one before if it has the same."""
         _, beside = self.memory[point.key]
         key = Problem.key(point)
         if self.placed != key:
             if self.problem:
                 self.problem.close()
             self.clear()
-            self.problem = Problem(self.ranks, self.backend, point, self.measuring.seed, self.carrier)
+            self.problem = Problem(self.ranks, self.backend, point, self.measuring.seed, self.carrier, not visit)
             self.placed = key
-        return measure_point(self.problem, point, self.measuring, beside)
+        return measure_point(self.problem, point, self.measuring, beside, visit, verdicts)
 
     def clear(self) -> None:
         """Free the problem's memory before another one's is asked for."""
@@ -125,11 +125,15 @@ def measure_batch(
     elsewhere: Elsewhere | None = None,
     results: Path | None = None,
 ) -> list[str]:
-    """Measure all points of a batch into ``output``, going on from its journal if there is one.
+    """Measure the points of a batch in one visit each, going on from the batch's journal if there is one.
+
+    A process makes one visit of each point: the earliest that a point lacks. The process that makes the last one
+    writes ``output``. So ``measuring.visits`` processes measure a batch, one after another, and the visits of a point
+    are as far apart as a visit of the whole batch takes.
 
     Points that were measured before, with the same kernel and in the same way, are taken from the
     journal or from earlier files of the batch. A point in which an earlier job ended comes last, and
-    after ``ATTEMPTS`` of them it is recorded as missing, with the reason.
+    after ``ATTEMPTS`` of them it is recorded as missing, with the reason; in a later visit, as without that visit.
 
     Parameters
     ----------
@@ -154,7 +158,8 @@ def measure_batch(
     Returns
     -------
     list of str
-        On every rank, what could not be measured, and why; then there is no output, but the journal.
+        On every rank, what could not be measured, and why. Then, and before the last visit, there is no output, but
+        the journal.
     """
     expect(f"{batch.name}: start-up", STARTUP_SECONDS)
     began = time.perf_counter() - process_age()
@@ -167,15 +172,18 @@ def measure_batch(
         described |= {"config": dict(config), "measuring": dataclasses.asdict(measuring)}
         described |= {"exchanges": bench.exchanges} if bench.exchanges else {}
         journal = Journal(output.with_suffix(".journal"), batch, described)
-    measured, attempts = comm.bcast((journal.measured, journal.attempts) if journal else None, root=0)
+    measured, attempts, visits, verdicts = comm.bcast(journal_state(journal, measuring), root=0)
     planned = list(zip(batch.points, batch.fingerprints, batch.predicted, strict=True))
-    waiting = [each for each in planned if each[1] not in measured]
+    visit = min((visits.get(each, 0) for each in batch.fingerprints if each not in measured), default=0)
+    waiting = [each for each in planned if each[1] not in measured and visits.get(each[1], 0) == visit]
     waiting.sort(key=lambda each: len(attempts.get(each[1], ())))  # else in the order of the plan
     progress = Progress(batch, [seconds for _, _, seconds in waiting], elsewhere or Elsewhere())
     if journal and bench.carrier and bench.carrier.name:
         progress.tell(f"exchanges go by {bench.carrier.name}" + (f" ({bench.others})" if bench.others else ""))
-    if journal and len(waiting) < len(planned):
-        progress.tell(f"{len(planned) - len(waiting)} points were measured before and are kept")
+    if journal and measured:
+        progress.tell(f"{len(measured)} points were measured before and are kept")
+    if journal and visit:
+        progress.tell(f"visit {visit + 1} of {measuring.visits} of {len(waiting)} points")
 
     able = [point for point, _, _ in waiting if not (bench.unsuited[point.variant] or bench.memory[point.key][0])]
     bench.backend.compile_ahead(task_of(point) for point in able)
@@ -183,35 +191,70 @@ def measure_batch(
     startup, timed, missing = time.perf_counter() - began, 0.0, []
     for point, fingerprint, predicted in waiting:
         expect(f"{batch.name}: {point.name}", predicted)
-        tried, reason = attempts.get(fingerprint, ()), ""
+        tried, reason, last = attempts.get(fingerprint, ()), "", visit + 1 >= measuring.visits
         if impossible := bench.unsuited[point.variant] or bench.memory[point.key][0]:
             measurements = [unmeasured(point, f"not measured: {impossible}")]
         elif len(tried) >= ATTEMPTS:
             measurements = [unmeasured(point, f"not measured, tried {len(tried)} times: {tried[-1]}")]
         else:
-            measurements, reason = attempt(bench, point, journal)
+            measurements, reason = attempt(bench, point, journal, visit, verdicts.get(fingerprint, {}))
         if reason:
             missing.append(f"{point.name}: {reason}")
         if journal and reason:
             progress.done(f"{point.name} not measured: {reason}")
         elif journal:
-            journal.append(point, measurements)
+            last = last or not worth_another(measurements[0], measuring)
+            journal.append(point, measurements, 0 if last else measuring.visits - visit - 1)
             timed += sum(map(timed_seconds, measurements))
             progress.done(line(bench.operation, measurements))
     bench.close()
     if journal and results and waiting:
         took = time.perf_counter() - began - startup
-        bound = sum(seconds for _, _, seconds in waiting)
+        bound = sum(seconds for _, _, seconds in waiting) / measuring.visits  # the predictions are of all visits
         pace.record(results, pace.Record(batch.name, batch.operation, batch.device, bound, took, startup))
     if journal and not missing:
-        journal.complete(output)
+        if journal.measured >= set(batch.fingerprints):
+            journal.complete(output)
+        else:
+            journal.close()
         progress.tell(
             f"done in {time.perf_counter() - began:.1f} s, of which {startup:.1f} s start-up and {timed:.1f} s in "
             f"timed calls and kernels; planned were {batch.seconds:.0f} s at most"
+            + (f" for {measuring.visits} visits" if measuring.visits > 1 else "")
         )
     elif journal:
         journal.close()
     return missing
+
+
+def journal_state(journal: Journal | None, measuring: Measuring) -> tuple | None:
+    """Return what every rank needs to know of the journal on rank 0.
+
+    Returns
+    -------
+    tuple
+        The fingerprints of the points that need no more visits; and by fingerprint the attempts at the next visit, the
+        number of visits, and the verdicts of what a later visit is to time. None on the other ranks.
+    """
+    if journal is None:
+        return None
+    verdicts = {
+        fingerprint: {
+            (each.contender, each.algorithm): each.verdict
+            for _, each in journal.finished[fingerprint]
+            if worth_another(each, measuring)
+        }
+        for fingerprint, (_, left) in journal.visits.items()
+        if left
+    }
+    visits = {fingerprint: count for fingerprint, (count, _) in journal.visits.items()}
+    return journal.measured, journal.attempts, visits, verdicts
+
+
+def worth_another(measurement: Measurement, measuring: Measuring) -> bool:
+    """Whether a measurement is to have more visits: its result is right, and no repetition took the time of all."""
+    seconds = [max(sample.seconds.values()) for sample in measurement.samples]
+    return measurement.verdict.passed and max(seconds, default=math.inf) <= measuring.max_seconds
 
 
 def process_age() -> float:
@@ -221,8 +264,12 @@ def process_age() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started
 
 
-def attempt(bench: Bench, point: Point, journal: Journal | None) -> tuple[list[Measurement], str]:
-    """Measure a point, and have all ranks know how it went; the journal, on rank 0, knows that it was begun.
+def attempt(
+    bench: Bench, point: Point, journal: Journal | None, visit: int, verdicts: Mapping[tuple[str, str], Verdict]
+) -> tuple[list[Measurement], str]:
+    """Measure a point in one visit, and have all ranks know how it went.
+
+    The journal, on rank 0, knows that it was begun.
 
     Returns
     -------
@@ -240,7 +287,7 @@ def attempt(bench: Bench, point: Point, journal: Journal | None) -> tuple[list[M
         journal.begin(point)
     comm.Barrier()  # whatever the point does to its job, the journal has it
     try:
-        measurements = bench.measure(point)
+        measurements = bench.measure(point, visit, verdicts)
     except Exception as error:
         # an HpcmmError is for the user to mend; anything else may be the point's own fault
         failure = world.describe_error(error), not isinstance(error, HpcmmError)

@@ -46,9 +46,11 @@ class Journal:
     Attributes
     ----------
     finished : dict
-        By fingerprint, what was measured and the index of its run in ``runs``.
+        By fingerprint, what was measured in all visits so far and the index of the first visit's run in ``runs``.
+    visits : dict
+        By fingerprint, how many visits a point had and how many it is still to have.
     attempts : dict
-        By fingerprint, how each attempt to measure a point ended that did not finish it.
+        By fingerprint, how each attempt at the next visit of a point ended that did not finish it.
     kept : list
         Groups of columns, as ``read`` gives them, with points of earlier files.
 
@@ -82,6 +84,7 @@ class Journal:
         self._file.truncate(content.length)
         self._checksum = content.checksum
         self.runs, self.finished, self.attempts = content.runs, content.finished, content.attempts
+        self.visits = content.visits
         self.kept = kept_points(path, batch, set(batch.fingerprints) - set(self.finished))
         kept = [fingerprint for part in self.kept for fingerprint in part["measurements"]["fingerprint"]]
         process = {"host": socket.gethostname(), "pid": os.getpid()}
@@ -90,8 +93,9 @@ class Journal:
 
     @property
     def measured(self) -> set[str]:
-        """Fingerprints of the points that need no measuring."""
-        return set(self.finished).union(*(part["measurements"]["fingerprint"] for part in self.kept))
+        """Fingerprints of the points that need no more visits."""
+        done = {fingerprint for fingerprint, (_, left) in self.visits.items() if not left}
+        return done.union(*(part["measurements"]["fingerprint"] for part in self.kept))
 
     def _append(self, entry: dict) -> None:
         self._file.seek(0, os.SEEK_END)
@@ -110,19 +114,24 @@ class Journal:
 
     def begin(self, point: Point) -> None:
         """Record that a point is being measured: if nothing else follows, the job ended in it."""
-        self._append({"begun": point.key, "fingerprint": self.fingerprints[point.key]})
+        fingerprint = self.fingerprints[point.key]
+        visit, _ = self.visits.get(fingerprint, (0, 0))
+        self._append({"begun": point.key, "fingerprint": fingerprint, "visit": visit})
 
     def fail(self, point: Point, reason: str, counts: bool) -> None:
         """Record that a point that was begun could not be measured, and whether that counts as an attempt."""
         fingerprint = self.fingerprints[point.key]
         self._append({"failed": point.key, "fingerprint": fingerprint, "reason": reason, "counts": counts})
 
-    def append(self, point: Point, measurements: Sequence[Measurement]) -> None:
-        """Record a finished point; it is on the disk when this returns."""
+    def append(self, point: Point, measurements: Sequence[Measurement], left: int = 0) -> None:
+        """Record a finished visit of a point, after which ``left`` follow; it is on the disk when this returns."""
         run, fingerprint = len(self.runs) - 1, self.fingerprints[point.key]
+        visit, _ = self.visits.get(fingerprint, (0, 0))
         entries = [dataclasses.asdict(measurement) for measurement in measurements]
-        self._append({"point": point.key, "fingerprint": fingerprint, "run": run, "measurements": entries})
-        self.finished[fingerprint] = [(run, measurement) for measurement in measurements]
+        place = {"point": point.key, "fingerprint": fingerprint, "visit": visit, "left": left}
+        self._append(place | {"run": run, "measurements": entries})
+        self.visits[fingerprint] = visit + 1, left
+        self.finished[fingerprint] = with_visit(self.finished.get(fingerprint, ()), run, measurements)
 
     def complete(self, path: Path) -> None:
         """Write the batch's HDF5 file, keep it under its fingerprint too, and remove the journal."""
@@ -144,13 +153,14 @@ class Journal:
 class Recorded:
     """The content of a journal, as far as it is about the points of a batch.
 
-    ``runs``, ``finished`` and ``attempts`` are those of ``Journal``. ``failed`` has, by fingerprint, why the last
-    failed attempt at a point failed. ``length`` is the number of bytes up to the last whole line, and ``checksum``
-    that line's.
+    ``runs``, ``finished``, ``visits`` and ``attempts`` are those of ``Journal``. ``failed`` has, by fingerprint, why
+    the last failed attempt at a point failed. ``length`` is the number of bytes up to the last whole line, and
+    ``checksum`` that line's.
     """
 
     runs: list[dict] = field(default_factory=list)
     finished: dict[str, list[tuple[int, Measurement]]] = field(default_factory=dict)
+    visits: dict[str, tuple[int, int]] = field(default_factory=dict)
     attempts: dict[str, list[str]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     length: int = 0
@@ -175,7 +185,35 @@ class Recorded:
             if entry["run"] not in range(len(self.runs)):
                 raise ValueError("a run that has not begun")
             measurements = [measurement_from_json(each) for each in entry["measurements"]]
-            self.finished[fingerprint] = [(entry["run"], each) for each in measurements]
+            before, _ = self.visits.get(fingerprint, (0, 0))
+            if entry["visit"] != before:
+                raise ValueError("a visit that is not the next")
+            self.visits[fingerprint] = before + 1, entry["left"]
+            self.finished[fingerprint] = with_visit(self.finished.get(fingerprint, ()), entry["run"], measurements)
+            self.attempts.pop(fingerprint, None)  # each visit has its own
+
+
+def with_visit(
+    rows: Sequence[tuple[int, Measurement]], run: int, measurements: Sequence[Measurement]
+) -> list[tuple[int, Measurement]]:
+    """Add the samples of a later visit to those of a point's measurements; of the first visit, take all.
+
+    Repetitions are counted on. Run and verdict stay those of the first visit.
+    """
+    if not rows:
+        return [(run, measurement) for measurement in measurements]
+    added = {(each.contender, each.algorithm): each.samples for each in measurements}
+    found = []
+    for first, measurement in rows:
+        counts = {call: 0 for call in (True, False)}
+        for sample in measurement.samples:
+            counts[sample.call] = max(counts[sample.call], sample.repetition + 1)
+        later = tuple(
+            dataclasses.replace(sample, repetition=sample.repetition + counts[sample.call])
+            for sample in added.get((measurement.contender, measurement.algorithm), ())
+        )
+        found.append((first, dataclasses.replace(measurement, samples=measurement.samples + later)))
+    return found
 
 
 def recorded(path: Path, journal: bytes, batch: Batch) -> Recorded:
@@ -200,11 +238,11 @@ def recorded(path: Path, journal: bytes, batch: Batch) -> Recorded:
     return content
 
 
-def so_far(output: Path, batch: Batch) -> tuple[Groups, dict[str, str]]:
+def so_far(output: Path, batch: Batch) -> tuple[Groups, dict[str, str], int]:
     """Return what is on disk of a batch, whether its job completed or not.
 
-    The finished points are taken from the batch's file, else from its journal, else from kept files. Nothing is
-    locked or changed: a job may be running.
+    The points with one visit or more are taken from the batch's file, else from its journal, else from kept files.
+    Nothing is locked or changed: a job may be running.
 
     Parameters
     ----------
@@ -218,6 +256,8 @@ def so_far(output: Path, batch: Batch) -> tuple[Groups, dict[str, str]]:
         Of the finished points, in the order of the plan.
     dict
         By fingerprint, why each other point failed; empty text if the journal does not say.
+    int
+        The number of points that have fewer visits than planned.
 
     Raises
     ------
@@ -227,12 +267,13 @@ def so_far(output: Path, batch: Batch) -> tuple[Groups, dict[str, str]]:
     journal = output.with_suffix(".journal")
     content = recorded(journal, journal.read_bytes() if journal.exists() else b"", batch)
     missing = set(batch.fingerprints) - set(content.finished)
+    short = sum(left > 0 for _, left in content.visits.values())
     parts = [select_points(read(output), missing)] if output.exists() else []
     missing = missing.difference(*(part["measurements"]["fingerprint"] for part in parts))
     parts += kept_points(output, batch, missing)
     groups = in_order(batch, parts, content.runs, content.finished)
     missing = missing.difference(groups["measurements"]["fingerprint"])
-    return groups, {each: content.failed.get(each, "") for each in batch.fingerprints if each in missing}
+    return groups, {each: content.failed.get(each, "") for each in batch.fingerprints if each in missing}, short
 
 
 def in_order(
@@ -292,27 +333,34 @@ def select_points(groups: Groups, fingerprints: Collection[str]) -> Groups:
 class Glance:
     """How far a journal is, for others than the process that writes it.
 
-    ``started`` is when its last process did, ``host`` and ``pid`` are of that process, and ``recent`` are the
-    fingerprints of the points that it finished; ``begun`` is the key of the point begun last, ``changed`` when the
-    journal was written to last.
+    ``shares`` has, by fingerprint, the share of its visits that each point had; those in ``finished`` had all.
+    ``started`` is when the last process did, ``host`` and ``pid`` are of that process, and ``recent`` are the shares
+    that it added; ``begun`` is the key of the point begun last, in its visit ``visit`` counted from 0; ``changed`` is
+    when the journal was written to last.
     """
 
     finished: frozenset[str]
-    recent: frozenset[str]
+    shares: Mapping[str, float]
+    recent: Mapping[str, float]
     failed: Mapping[str, str]
     begun: str
+    visit: int
     started: datetime
     changed: datetime
     host: str
     pid: int
 
 
-JOURNAL_LINE = re.compile(rb'\{"(begun|failed|point)": ("(?:[^"\\]|\\.)*"), "fingerprint": "([^"]*)"')
+JSON_TEXT = rb'("(?:[^"\\]|\\.)*")'
+JOURNAL_LINE = re.compile(
+    rb'\{"(begun|failed|point)": %b, "fingerprint": %b(?:, "visit": (\d+))?(?:, "left": (\d+))?'
+    % (JSON_TEXT, JSON_TEXT)
+)
 
 
 def glance(path: Path) -> Glance | None:
     """Look into a journal without disturbing who writes it; None if there is none or nothing in it yet."""
-    finished, recent, failed, begun, started = set(), set(), {}, "", None
+    shares, recent, failed, begun, visit, started = {}, {}, {}, "", 0, None
     process: Mapping[str, Any] = {}
     try:
         changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
@@ -325,24 +373,26 @@ def glance(path: Path) -> Glance | None:
             try:
                 entry = json.loads(line)
                 opened = datetime.fromisoformat(entry["provenance"]["utc"]), entry["process"]
-                finished.update(entry["kept"])
+                shares.update(dict.fromkeys(entry["kept"], 1.0))
             except (LookupError, TypeError, ValueError, RecursionError):
                 break  # of another version; the job that opens it says so
-            (started, process), recent, begun = opened, set(), ""
+            (started, process), recent, begun = opened, {}, ""
             continue
-        kind, key, fingerprint = match[1].decode(), json.loads(match[2]), match[3].decode()
+        kind, key, fingerprint = match[1].decode(), json.loads(match[2]), json.loads(match[3])
         if kind == "begun":
-            begun = key
+            begun, visit = key, int(match[4] or 0)
         elif kind == "failed":
             failed[fingerprint] = json.loads(line)["reason"]
         else:
-            finished.add(fingerprint)
-            recent.add(fingerprint)
+            done, left = int(match[4] or 0) + 1, int(match[5] or 0)
+            share = done / (done + left)
+            recent[fingerprint] = recent.get(fingerprint, 0.0) + share - shares.get(fingerprint, 0.0)
+            shares[fingerprint] = share
             failed.pop(fingerprint, None)
     if started is None:
         return None
-    done = frozenset(finished), frozenset(recent)
-    return Glance(*done, failed, begun, started, changed, process["host"], process["pid"])
+    finished = frozenset(fingerprint for fingerprint, share in shares.items() if share == 1)
+    return Glance(finished, shares, recent, failed, begun, visit, started, changed, process["host"], process["pid"])
 
 
 def rehearse(folder: Path) -> None:

@@ -40,10 +40,22 @@ def is_look(repetitions: int, least: int) -> bool:
     return look == repetitions
 
 
+def of_visit(measuring: Measuring) -> Measuring:
+    """Return the limits of one visit: the repetitions and seconds of a point, divided among its visits."""
+    visits = measuring.visits
+    return dataclasses.replace(
+        measuring,
+        min_repetitions=-(-measuring.min_repetitions // visits),
+        max_repetitions=-(-measuring.max_repetitions // visits),
+        max_seconds=measuring.max_seconds / visits,
+    )
+
+
 class Contender:
     """One variant at one point, spread by one algorithm: what the ranks run, and what came of it.
 
-    ``measures`` are the kinds of repetitions that its point asks for, as an ``Algorithm`` has them.
+    ``measures`` are the kinds of repetitions that its point asks for, as an ``Algorithm`` has them. ``verdict`` is that
+    of the first visit; in the first visit it is None until the result was judged.
     """
 
     def __init__(
@@ -54,12 +66,14 @@ class Contender:
         algorithm: str,
         baseline: bool,
         measures: Sequence[str],
+        visit: int = 0,
+        verdict: Verdict | None = None,
     ):
         self.spread, self.variant, self.point = spread, variant, point
         self.algorithm, self.baseline, self.measures = algorithm, baseline, measures
         self.task = dataclasses.replace(task_of(point), variant=variant)
         self.run = spread.prepare(self.task)
-        self.verdict: Verdict | None = None
+        self.visit, self.verdict = visit, verdict
         self.samples: list[Sample] = []
         self.seconds: dict[bool, list[float]] = {True: [], False: []}  # slowest rank, by whole call or not
         self.spent = {True: 0.0, False: 0.0}
@@ -67,7 +81,7 @@ class Contender:
         self.first_call = 0.0
 
     def check(self, judge: Callable[[np.ndarray], Verdict] | None, measuring: Measuring) -> None:
-        """Do the whole call into poisoned outputs and have its result judged.
+        """Do the whole call into poisoned outputs, and have its result judged in the first visit.
 
         On a CPU, a call that takes longer than all repetitions may is the one repetition. On a GPU
         the first call may be long for loading the kernel, and is never counted.
@@ -82,7 +96,8 @@ class Contender:
                 self.record(True, everyone)
             if "kernel" in self.measures:
                 self.record(False, [({"kernel": phases["kernel"]}, state, spent) for phases, state, spent in everyone])
-        self.verify(judge)
+        if self.verdict is None:
+            self.verify(judge)
 
     def warm_up(self, measuring: Measuring) -> None:
         """Run what is timed untimed, not at all if it takes longer than all repetitions may."""
@@ -121,7 +136,8 @@ class Contender:
         repetition = len(self.seconds[end_to_end])
         if self.spread.comm.rank == 0:
             self.samples += [
-                Sample(repetition, rank, end_to_end, each, state) for rank, (each, state, _) in enumerate(everyone)
+                Sample(repetition, rank, end_to_end, each, state, self.visit)
+                for rank, (each, state, _) in enumerate(everyone)
             ]
         self.seconds[end_to_end].append(max(each[key] for each, _, _ in everyone))
         self.spent[end_to_end] += max(spent for _, _, spent in everyone)
@@ -159,14 +175,17 @@ class Contender:
 
 
 class Problem:
-    """The inputs of points that differ in nothing but the kernel, placed on all ranks, with their judge."""
+    """The inputs of points that differ in nothing but the kernel, placed on all ranks, with their judge.
 
-    def __init__(self, comm, backend, point: Point, seed: int, transport=None):
+    Without ``judged`` there is no judge: only the first visit of a point verifies results.
+    """
+
+    def __init__(self, comm, backend, point: Point, seed: int, transport=None, judged: bool = True):
         task = task_of(point)
         self.operation, self.inputs, self.judge = task.operation, None, None
         if comm.rank == 0:
             self.inputs = draw_inputs(backend, task, point.page_locked, seed)
-            self.judge = task.operation.reference(task, self.inputs)
+            self.judge = task.operation.reference(task, self.inputs) if judged else None
         self.backend = backend
         self.place = comm, backend, task, self.inputs, point.page_locked, transport
         self.spreads: dict[str, Distribution] = {}
@@ -203,18 +222,38 @@ def draw_inputs(backend, task: Task, pinned: bool, seed: int) -> dict[str, np.nd
     return inputs
 
 
-def measure_point(problem: Problem, point: Point, measuring: Measuring, beside: bool = True) -> list[Measurement]:
-    """Measure one point beside its baseline, which takes turns with it.
+def measure_point(
+    problem: Problem,
+    point: Point,
+    measuring: Measuring,
+    beside: bool = True,
+    visit: int = 0,
+    verdicts: Mapping[tuple[str, str], Verdict] | None = None,
+) -> list[Measurement]:
+    """Measure one point in one visit beside its baseline, which takes turns with it.
 
     That is the baseline of the device; of any other algorithm than the textbook's, the textbook's with the
     same variant, if ``beside`` says that there is room for it. Its kernel alone is a product with B on every rank.
+
+    Parameters
+    ----------
+    problem : Problem
+    point : Point
+    measuring : Measuring
+        Of all visits together.
+    beside : bool
+        Whether there is room for the baseline of an algorithm.
+    visit : int
+        Counted from 0.
+    verdicts : mapping
+        By contender and algorithm, the verdicts of the first visit on what a later visit is to time.
 
     Returns
     -------
     list of Measurement
         The point's first, then the baseline's (none if the point is that itself); samples are on rank 0 only.
     """
-    cold, operation = measuring.cache == "cold", problem.operation
+    cold, operation, limits = measuring.cache == "cold", problem.operation, of_visit(measuring)
     variant, measures = operation.variant(point.variant), algorithm_of(operation, point.algorithm).measures
     names = dict.fromkeys((point.algorithm, TEXTBOOK) if beside else (point.algorithm,))
     spreads = problem.spread(list(names))
@@ -223,7 +262,12 @@ def measure_point(problem: Problem, point: Point, measuring: Measuring, beside: 
         pairs = [(TEXTBOOK, each, each.baseline) for each in variants]
     else:
         pairs = [(name, variant, name == TEXTBOOK) for name in names]
-    contenders = [Contender(spreads[name], each, point, name, yard, measures) for name, each, yard in pairs]
+    known = verdicts or {}
+    contenders = [
+        Contender(spreads[name], each, point, name, yard, measures, visit, known.get((each.name, name)))
+        for name, each, yard in pairs
+        if not visit or (each.name, name) in known
+    ]
 
     for contender in contenders:
         contender.check(problem.judge, measuring)
@@ -233,15 +277,15 @@ def measure_point(problem: Problem, point: Point, measuring: Measuring, beside: 
     for spread in spreads.values():
         spread.save_inputs()
     for contender in right:
-        contender.warm_up(measuring)
+        contender.warm_up(limits)
     for end_to_end in [kind == "call" for kind in measures]:
-        waiting = [contender for contender in right if not contender.done(end_to_end, measuring)]
+        waiting = [contender for contender in right if not contender.done(end_to_end, limits)]
         while waiting:
             for contender in list(waiting):
                 contender.repeat(end_to_end, cold)
-                if contender.done(end_to_end, measuring):
+                if contender.done(end_to_end, limits):
                     waiting.remove(contender)
-                    if end_to_end != (measures[-1] == "call"):
+                    if visit or end_to_end != (measures[-1] == "call"):
                         continue
                     if not end_to_end:
                         contender.spread.fetch()

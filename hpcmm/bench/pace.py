@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hpcmm.experiment.durations import EXPECTED_SHARE, EXPECTED_STARTUP_SECONDS
+from hpcmm.experiment.durations import EXPECTED_SHARE, EXPECTED_STARTUP_SECONDS, STARTUP_SECONDS
 from hpcmm.model import Batch
 
 LAUNCH_SECONDS = 1  # of a job before its first process notes the time, and after its last
@@ -60,7 +60,9 @@ class Pace:
 
     def seconds(self, batch: Batch) -> float:
         """Return the expected seconds of a whole job, at most its upper bound."""
-        return min(batch.seconds, self.startup(batch) + self.share(batch) * sum(batch.predicted))
+        points = sum(batch.predicted)
+        starts = max(1, round((batch.seconds - points) / STARTUP_SECONDS))  # one a visit
+        return min(batch.seconds, starts * self.startup(batch) + self.share(batch) * points)
 
 
 def learned(results: Path) -> list[Record]:

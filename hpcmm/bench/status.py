@@ -181,14 +181,16 @@ def look(results: Path, batch: Batch, now: datetime) -> Job:
     predicted = dict(zip(batch.fingerprints, batch.predicted, strict=True))
     names = {point.key: point.name for point in batch.points}
     finished = seen.finished & points.keys()
-    rest = sum(seconds for fingerprint, seconds in predicted.items() if fingerprint not in finished)
+    rest = sum(seconds * (1 - seen.shares.get(fingerprint, 0.0)) for fingerprint, seconds in predicted.items())
     failed = tuple(f"{points[each].name}: {reason}" for each, reason in seen.failed.items() if each in points)
-    recent = sum(predicted[fingerprint] for fingerprint in seen.recent & points.keys())
+    recent = sum(predicted[each] * share for each, share in seen.recent.items() if each in points)
     seconds = (seen.changed - seen.started).total_seconds()
     took = None
     if recent and seconds > 0:  # a clock that was set back says nothing
         took = Record(batch.name, batch.operation, batch.device, recent, seconds)
     at = names.get(seen.begun, "")
+    if at and seen.visit:
+        at += f" in visit {seen.visit + 1}"
     silent = (now - seen.changed).total_seconds()
     # a point takes what was predicted at most, but for the start of the ranks before the first
     over = has_ended(seen) or silent > STARTUP_SECONDS + 2 * max(batch.predicted)

@@ -71,6 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(markup.plain(tables.comparison_table(rows)), end="\n\n")
     for difference in found.differences:
         print(f"differs: {difference}")
+    for note in found.noise:
+        print(f"noise: {note}")
     print(found.line)
     if arguments.html:
         report.build_comparison(found, arguments.before, arguments.after, arguments.of, arguments.html)

@@ -32,9 +32,9 @@ def input_seconds(point: Point) -> float:
 
 
 def point_seconds(point: Point, measuring: Measuring) -> float:
-    """Return an upper bound of the seconds for measuring a point and its baseline on inputs in place."""
+    """Return an upper bound of the seconds for all visits of a point and its baseline on inputs in place."""
     task = task_of(point)
-    seconds = DEVICES[task.variant.device].prepare_seconds
+    seconds = measuring.visits * DEVICES[task.variant.device].prepare_seconds
     if point.algorithm == TEXTBOOK:
         beside = task.operation.baseline(task.variant.device, task.dtype)
         contenders = list(dict.fromkeys((task.variant, beside)))
@@ -42,8 +42,10 @@ def point_seconds(point: Point, measuring: Measuring) -> float:
         contenders = [task.variant, task.variant]
     for variant in contenders:
         call = call_seconds(dataclasses.replace(task, variant=variant))
-        # the checked call, then warm-ups, end-to-end calls and kernels; each may exceed the limit by one call
-        seconds += call + 3 * (measuring.max_seconds + min(call, measuring.max_seconds))
+        # A visit is a call, then warm-ups, end-to-end calls and kernels; each may exceed its limit by one call. A call
+        # that is longer than the limit has one visit.
+        short = min(call, measuring.max_seconds)
+        seconds += call + (measuring.visits - 1) * short + 3 * (measuring.max_seconds + measuring.visits * short)
         seconds += 2 * elements(task) * CHECKING_SECONDS
     return seconds
 

@@ -306,7 +306,7 @@ def sweep_batches(
                 points=members,
                 fingerprints=fingerprints,
                 predicted=predicted,
-                seconds=STARTUP_SECONDS + sum(predicted),
+                seconds=measuring.visits * STARTUP_SECONDS + sum(predicted),
                 fingerprint=digest(fingerprints),
             )
 
@@ -342,19 +342,19 @@ def split(points: Sequence[Point], measuring: Measuring, longest: float) -> Iter
     Points with the same inputs are divided only if they exceed ``longest``: each part draws the inputs again.
     """
     part: list[tuple[Point, float]] = []
-    total = STARTUP_SECONDS
+    total = startup = measuring.visits * STARTUP_SECONDS
     for _, group in itertools.groupby(points, problem_of):
         members = list(group)
-        drawing = input_seconds(members[0])
+        drawing = measuring.visits * input_seconds(members[0])
         times = [point_seconds(point, measuring) for point in members]
         whole = drawing + sum(times)
         for i, (point, seconds) in enumerate(zip(members, times, strict=True)):
             if i == 0:
                 seconds += drawing
-            undivided = i == 0 and STARTUP_SECONDS + whole <= longest
+            undivided = i == 0 and startup + whole <= longest
             if part and total + (whole if undivided else seconds) > longest:
                 yield part
-                part, total = [], STARTUP_SECONDS
+                part, total = [], startup
                 seconds += drawing * (i > 0)
             part.append((point, seconds))
             total += seconds

@@ -50,8 +50,11 @@ def collect(planned: plan.Plan, results: Path, target: Path) -> list[str]:
     """
     parts, omitted, unprofiled, failed = [], planned.omitted(), planned.unprofiled(), []
     for batch in planned.to_measure:
-        finished, reasons = salvaged(results, batch)
+        finished, reasons, short = salvaged(results, batch)
         parts += finished
+        if short and not reasons:
+            why = why_it_ended(results, batch.name)
+            failed.append(f"{batch.name}: {short} of {len(batch.points)} points have fewer visits than planned: {why}")
         if reasons:
             reason = next(iter(reasons.values())).removeprefix(f"{batch.name}: ")
             failed.append(f"{batch.name}: {len(reasons)} of {len(batch.points)} points missing: {reason}")
@@ -74,19 +77,20 @@ def collect(planned: plan.Plan, results: Path, target: Path) -> list[str]:
     return failed
 
 
-def salvaged(results: Path, batch: Batch) -> tuple[list[store.Groups], dict[str, str]]:
-    """Return the finished points of a batch, and by fingerprint why the others are missing."""
+def salvaged(results: Path, batch: Batch) -> tuple[list[store.Groups], dict[str, str], int]:
+    """Return the visited points of a batch, by fingerprint why others are missing, and how many lack visits."""
     output = results / "raw" / f"{batch.name}.h5"
     try:
-        groups, failed = so_far(output, batch)
+        groups, failed, short = so_far(output, batch)
     except store.StoreError as error:
-        return [], dict.fromkeys(batch.fingerprints, str(error))
+        return [], dict.fromkeys(batch.fingerprints, str(error)), 0
     names = {fingerprint: point.name for fingerprint, point in zip(batch.fingerprints, batch.points, strict=True)}
     if output.exists():
         ending = f"{output} was measured with other code or settings; delete it and run again"
     else:
         ending = f"{batch.name}: {why_it_ended(results, batch.name)}"
-    return [groups], {each: f"{names[each]}: {reason}" if reason else ending for each, reason in failed.items()}
+    reasons = {each: f"{names[each]}: {reason}" if reason else ending for each, reason in failed.items()}
+    return [groups], reasons, short
 
 
 def why_it_ended(results: Path, name: str) -> str:

@@ -1,4 +1,7 @@
-"""Measure one batch of a plan. Run as ``mpiexec -n R python -m mpi4py -m hpcmm.jobs.measure ...``."""
+"""Measure one batch of a plan in one visit of each point.
+
+Run as ``mpiexec -n R python -m mpi4py -m hpcmm.jobs.measure ...``, once a visit: the last one writes the output.
+"""
 
 import argparse
 import os

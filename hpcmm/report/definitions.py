@@ -13,7 +13,7 @@ import yaml
 from jinja2 import StrictUndefined, Template
 from markupsafe import Markup, escape
 
-from hpcmm.analysis import compare
+from hpcmm.analysis import compare, noise, visits
 from hpcmm.analysis.tidy import SHORT
 from hpcmm.operations import accuracy, matmul
 from hpcmm.report import formats
@@ -28,6 +28,9 @@ CONSTANTS = {
     "confidence": f"{100 * (1 - compare.ALPHA):.1f}",
     "margin": f"{100 * compare.MARGIN:.0f}",
     "false_verdicts": f"{1000 * compare.ALPHA:.0f}",
+    "controls": compare.CONTROLS,
+    "neighbours": noise.NEIGHBOURS,
+    "noisy": f"{100 * visits.NOISY:.0f}",
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from hpcmm import analysis
+from hpcmm.analysis import visits
 from hpcmm.devices import DEVICES
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS, dimensions
@@ -21,6 +22,7 @@ from hpcmm.store import DIMENSIONS
 
 SAME = "no significant difference"
 FEW = "no interval: fewer than 6 repetitions"
+WITHHELD = "withheld"  # the value of a headline that the measurements cannot carry
 SCOPES = {"call": "end to end", "kernel": "kernel alone"}
 
 Row = Mapping[str, Any]
@@ -482,7 +484,10 @@ class Headline:
 
 
 def headlines(frame: pd.DataFrame, scaling: pd.DataFrame) -> list[Headline]:
-    """Return the fastest product, the highest bandwidth of a sum, and the efficiency on the most ranks."""
+    """Return the fastest product, the highest bandwidth of a sum, and the efficiency on the most ranks.
+
+    Each is a median over all visits of its point. It is withheld without an interval, or if the machine is too noisy.
+    """
     rows = analysis.points(frame)
     rows = rows[(rows["result"] == "PASS") & rows["seconds"].notna() & (rows["baseline"] == 0)]
     several = frame["machine"].nunique() > 1
@@ -494,10 +499,12 @@ def headlines(frame: pd.DataFrame, scaling: pd.DataFrame) -> list[Headline]:
         own = _on_accelerators_if_any(own)
         own = own[own["ranks"] == own["ranks"].min()]
         column, _ = formats.rate_of(operation)
+        ends = (("", "seconds"), ("_low", "high"), ("_high", "low"))
+        work = own[OPERATIONS[operation].metric]
+        own = own.assign(**{column + end: work / own[f"pooled_{of_time}"] for end, of_time in ends})
         row = own.loc[own[column].idxmax()]
-        found.append(
-            Headline(name, formats.rate_text(row), _headline_text(row) + (f"; {row['machine']}" if several else ""))
-        )
+        text = _headline_text(row) + (f"; {row['machine']}" if several else "")
+        found.append(_headline(name, formats.rate_text(row), text, row["pooled_low"], row["spread"]))
     if (most := _most_ranks(scaling)) is not None:
         prefix, what = most
         of = "end to end" if prefix else "the kernel alone"
@@ -508,8 +515,20 @@ def headlines(frame: pd.DataFrame, scaling: pd.DataFrame) -> list[Headline]:
         if not prefix and math.isfinite(what["call_efficiency"]):
             text += f"; end to end {formats.percent(what['call_efficiency'])}"
         text += f"; {what['machine']}" if several else ""
-        found.append(Headline("Scaling", formats.percent(what[prefix + "efficiency"]), text))
+        value = formats.percent(what[prefix + "efficiency"])
+        found.append(_headline("Scaling", value, text, what[prefix + "efficiency_low"], what[prefix + "spread"]))
     return found
+
+
+def _headline(name: str, value: str, text: str, low: float, spread: float) -> Headline:
+    """A headline, or why it is withheld: ``low`` is the end of its interval, ``spread`` that between visits."""
+    if not math.isfinite(low) and not spread > visits.NOISY:
+        return Headline(name, WITHHELD, f"{FEW}; {text}")
+    if spread > visits.NOISY:
+        return Headline(
+            name, WITHHELD, f"this machine is too noisy to tell: visits scatter by {100 * spread:.2g} %; {text}"
+        )
+    return Headline(name, value, text)
 
 
 def _on_accelerators_if_any(rows: pd.DataFrame) -> pd.DataFrame:

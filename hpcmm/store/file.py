@@ -169,7 +169,7 @@ def read(path: Path) -> Groups:
     """Read all groups as columns; texts are str without control characters.
 
     Files of earlier versions are supported. Missing columns get defaults: NaN for resources, empty fingerprints,
-    ``TEXTBOOK`` as the algorithm, no profiles.
+    ``TEXTBOOK`` as the algorithm, one visit, no profiles.
 
     Raises
     ------
@@ -269,7 +269,7 @@ def _groups(path: Path, image: bytes, length: int | None) -> Groups:
         unknown = dict.fromkeys(RESOURCES, np.full(rows, np.nan))
         unknown |= dict.fromkeys(("fingerprint", "transport", "schedule"), np.full(rows, "", object))
         unknown |= dict.fromkeys(("algorithm", "contender_algorithm"), np.full(rows, TEXTBOOK, object))
-        phases = dict.fromkeys(PHASES, np.full(samples, np.nan))
+        phases = dict.fromkeys(PHASES, np.full(samples, np.nan)) | {"visit": np.zeros(samples, "i4")}
         groups["measurements"] = unknown | groups["measurements"]
         groups["samples"] = phases | groups["samples"]
         for group in ("measurements", "profiles"):

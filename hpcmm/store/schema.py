@@ -48,7 +48,8 @@ MEASUREMENTS = {
 }
 SAMPLES = {
     "measurement": ("i8", "1", "index into group measurements"),
-    "repetition": ("i4", "1", "repetition, numbered separately for end-to-end calls and kernels alone"),
+    "visit": ("i4", "1", "visit, each in another process; its repetitions share the state of that process"),
+    "repetition": ("i4", "1", "repetition over all visits, numbered separately for end-to-end calls and kernels alone"),
     "rank": ("i4", "1", "MPI rank"),
     "call": ("u1", "1", "1: end to end, with transfers; 0: kernel alone, data in place"),
     **{phase: ("f8", "s", f"time of phase {phase} (NaN: no such phase)") for phase in PHASES},

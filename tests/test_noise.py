@@ -1,0 +1,178 @@
+"""The spread between visits: its statistics against known values, and what they call changed of what did not."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import simulated_runs
+import timings
+from timings import measurement
+
+from hpcmm import analysis, store
+from hpcmm.analysis import compare, noise
+from hpcmm.model import Point, Sample
+
+SCALARS = {"alpha": 1.5, "beta": 0.5}
+
+
+def test_special_functions_have_known_values():
+    euler = 0.57721566490153286
+    assert noise.digamma(np.array([1.0, 0.5, 10.0])) == pytest.approx(
+        [-euler, -euler - 2 * math.log(2), sum(1 / i for i in range(1, 10)) - euler], abs=1e-9
+    )
+    assert noise.trigamma(np.array([1.0, 0.5])) == pytest.approx([math.pi**2 / 6, math.pi**2 / 2], abs=1e-9)
+    y = np.array([0.01, 0.5, 1.6, 30.0])
+    assert noise.trigamma(noise.inverse_trigamma(y)) == pytest.approx(y, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("share", "freedom", "value"),  # a table of Student's t
+    [(0.05, 1, 12.706), (0.05, 2, 4.303), (0.05, 10, 2.228), (0.005, 4, 5.598), (0.01, 60, 2.660), (0.05, 1e9, 1.960)],
+)
+def test_critical_values_are_those_of_students_t(share, freedom, value):
+    assert noise.critical(share, freedom) == pytest.approx(value, rel=3e-4)
+    assert noise.outside(value, freedom) == pytest.approx(share, rel=3e-3)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 30])
+def test_the_spread_of_a_median_is_that_of_many_medians(count):
+    medians = np.median(np.random.default_rng(count).standard_normal((100_000, count)), axis=1)
+    assert noise.median_spread(np.array([count]))[0] == pytest.approx(medians.std(), rel=0.015)
+
+
+def test_the_prior_finds_the_spread_that_variances_were_drawn_with():
+    rng = np.random.default_rng(1)
+    spread, visits, points = 0.01, 3, 4000
+    own = spread**2 * 8 / rng.chisquare(8, points)  # a scaled inverse chi square with 8 degrees of freedom
+    variances = own * rng.chisquare(visits - 1, points) / (visits - 1)
+    prior = noise.Prior.of(np.zeros(points), variances, np.full(points, visits - 1.0))
+    assert np.sqrt(np.median(prior.variances)) == pytest.approx(spread, rel=0.1)
+    assert 4 < np.median(prior.freedoms) < 30
+
+    few = noise.Prior.of(np.zeros(noise.FEWEST - 1), np.ones(noise.FEWEST - 1), np.ones(noise.FEWEST - 1))
+    assert not few.known
+    variance, freedom = few.moderated(np.zeros(2), np.array([4.0, np.nan]), np.array([2, 0]))
+    assert (variance[0], *freedom) == (4.0, 2, 0)
+
+
+def test_short_kernels_have_a_prior_of_their_own():
+    rng = np.random.default_rng(1)
+    times = np.log(np.repeat([1e-5, 1e-3], 200)) + 0.1 * rng.standard_normal(400)
+    variances = np.repeat([0.03**2, 0.002**2], 200) * rng.chisquare(2, 400) / 2
+    prior = noise.Prior.of(times, variances, np.full(400, 2.0))
+    found, _ = prior.at(np.log([1e-6, 1e-5, 1e-3, 1.0]))
+    assert np.sqrt(found) == pytest.approx([0.03, 0.03, 0.002, 0.002], rel=0.35)
+
+
+def test_a_state_that_is_on_or_off_is_not_taken_for_a_small_spread():
+    rng = np.random.default_rng(1)
+    states = np.where(rng.random((200, 3)) < 0.5, -0.03, 0.03) + 1e-4 * rng.standard_normal((200, 3))
+    prior = noise.Prior.of(rng.standard_normal(200), states.var(axis=1, ddof=1), np.full(200, 2.0))
+    assert np.sqrt(np.median(prior.variances)) > 0.03
+    variance, freedom = prior.moderated(np.zeros(1), np.array([1e-10]), np.array([2]))
+    assert variance[0] == prior.at(np.zeros(1))[0][0] and freedom[0] > 2
+
+
+# --- simulated runs ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", simulated_runs.KINDS)
+def test_of_a_thousand_unchanged_points_at_most_five_are_called_changed(kind):
+    rng = np.random.default_rng(1)
+    called = [simulated_runs.called(simulated_runs.verdicts(rng, kind, simulated_runs.SHARED)) for _ in range(4)]
+    assert np.mean(called) <= compare.ALPHA
+    before = simulated_runs.called(simulated_runs.verdicts_of_one_visit(rng, kind, simulated_runs.SHARED))
+    assert np.mean(before) > 10 * compare.ALPHA, "repetitions of one visit say nothing of the next"
+
+
+@pytest.mark.parametrize(("place", "change"), [(0, 1.2), (1, 1.04), (2, 1.02)])
+def test_a_change_is_found(place, change):
+    found = simulated_runs.verdicts(np.random.default_rng(3), "normal", simulated_runs.SHARED, change)
+    assert found[60 * place : 60 * (place + 1)].count("slower") >= 48
+
+
+def test_a_machine_whose_runs_differ_is_called_noisy_and_nothing_changed():
+    rng = np.random.default_rng(4)
+    took = simulated_runs.times(rng)
+    runs = [simulated_runs.repetitions(rng, took, "normal", 0.003, 3, 6, 1.0) for _ in range(2)]
+    runs[1] *= np.exp(0.3 * rng.standard_normal((len(runs[1]), 1, 1)))  # what a process finds, and keeps
+    frames, slowest = [simulated_runs.frame()] * 2, [simulated_runs.slowest(each) for each in runs]
+    found = compare.Evidence(frames, slowest, "kernel", unchanged=True)
+    assert simulated_runs.called([found.change(i, i).verdict for i in range(330)]).mean() <= 2 * compare.ALPHA
+    (note,) = found.notes()
+    assert "too noisy to tell" in note and "the unchanged baselines differ by 3" in note
+    blind = compare.Evidence(frames, slowest, "kernel", unchanged=False)  # another library: no controls
+    assert simulated_runs.called([blind.change(i, i).verdict for i in range(330)]).mean() > 0.5
+
+
+# --- a file with visits ------------------------------------------------------------------------------------------
+
+
+def product(variant="naive", n=64, **rest):
+    return Point("matmul", variant, (n, n, n), "float32", 1, SCALARS, **rest)
+
+
+def visited(point, medians, contender=""):
+    samples = [
+        Sample(3 * visit + i, 0, False, {"kernel": seconds * factor}, visit=visit)
+        for visit, seconds in enumerate(medians)
+        for i, factor in enumerate((0.999, 1.0, 1.5))
+    ]
+    return measurement(point, contender, samples=samples)
+
+
+def derived(tmp_path, *rows, sweep="size"):
+    return analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {sweep: rows})))
+
+
+def test_a_time_is_the_median_of_the_medians_of_its_visits(tmp_path):
+    (row,) = derived(tmp_path, visited(product(), [1.0, 1.1, 1.3])).to_dict("records")
+    assert row["seconds"] == pytest.approx(1.1) and row["visits"] == 3 and row["repetitions"] == 9
+    logs = np.log([1.0, 1.1, 1.3])
+    width = 4.3027 * 0.6698 * logs.std(ddof=1)  # three visits, without others to compare with
+    assert row["seconds_low"] == pytest.approx(1.1 * math.exp(-width), rel=1e-3)
+    assert row["seconds_high"] == pytest.approx(1.1 * math.exp(width), rel=1e-3)
+    assert row["spread"] == pytest.approx(logs.std(ddof=1))
+
+
+def test_a_ratio_divides_by_all_visits_of_the_baseline_in_the_run(tmp_path):
+    rows = []
+    for variant, own, library in (("naive", (2.0, 2.0, 2.0), (1.0, 1.0, 4.0)), ("oblong", (1.0,) * 3, (3.0, 3.0, 3.0))):
+        rows += [visited(product(variant), own), visited(product(variant), library, "cublas")]
+    rows += [visited(product("naive", 128), (1.0,) * 3), visited(product("naive", 128), (9.0,) * 3, "cublas")]
+    frame = derived(tmp_path, *rows)
+    ratio = analysis.points(frame).set_index(["variant", "n"])["ratio"].to_dict()
+    assert ratio == pytest.approx({("naive", 64): 3 / 2, ("oblong", 64): 3.0, ("naive", 128): 9.0})
+    points = analysis.points(frame)
+    assert (points["ratio_low"] < points["ratio"]).all() and (points["ratio"] < points["ratio_high"]).all()
+
+
+def test_both_errors_are_in_the_interval_of_a_ratio(tmp_path):
+    def width(own, library):
+        rows = [visited(product(), own), visited(product(), library, "cublas")]
+        row = analysis.points(derived(tmp_path, *rows)).iloc[0]
+        return math.log(row["ratio_high"] / row["ratio_low"])
+
+    steady, wide = (0.999, 1.0, 1.001), (0.9, 1.0, 1.1)
+    assert width(steady, steady) < width(wide, steady)
+    assert width(steady, steady) < width(steady, wide)
+
+
+def test_one_visit_keeps_the_interval_of_its_repetitions(tmp_path):
+    samples = timings.kernel_samples([float(i) for i in (7, 3, 9, 1, 5, 8, 2, 6, 4)])
+    (row,) = derived(tmp_path, measurement(product(), samples=samples)).to_dict("records")
+    assert (row["seconds_low"], row["seconds"], row["seconds_high"], row["visits"]) == (2.0, 5.0, 8.0, 1)
+    assert math.isnan(row["spread"])
+
+
+def test_a_point_of_several_sweeps_has_the_visits_of_all(tmp_path):
+    seconds = {"first": 1.0, "second": 1.1, "third": 1.2}
+    sweeps = {
+        name: [measurement(product(), samples=timings.kernel_samples([each] * 7))] for name, each in seconds.items()
+    }
+    frame = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", sweeps)))
+    assert sorted(frame["seconds"]) == [1.0, 1.1, 1.2]
+    assert list(frame["pooled_seconds"]) == pytest.approx([1.1] * 3) and set(frame["pooled_visits"]) == {3}
+    assert (frame["pooled_low"] < 1.0).all() and (frame["pooled_high"] > 1.2).all()
