@@ -389,6 +389,22 @@ def test_a_point_has_visits_of_which_the_first_verifies(damage, tmp_path, monkey
     assert groups["measurements"]["passed"].all() and len(groups["measurements"]["run"]) == 4
 
 
+@pytest.mark.parametrize("visit", [0, 1])
+def test_other_bits_in_one_repetition_fail_the_point(damage, tmp_path, visit):
+    calls = itertools.count()
+    of_a_visit = 1 + THREE.warmups + 2 * 2
+
+    def flip(number, arrays, before):
+        if next(calls) == visit * of_a_visit + 1 + THREE.warmups:
+            arrays["C"].view(np.uint8)[0, 0] ^= 1  # less than rounding
+
+    damage("serial", flip)
+    groups = visit_all([POINTS["matmul"]], tmp_path, visits=visit + 1)
+    assert list(groups["measurements"]["passed"]) == [0, 1]
+    assert groups["measurements"]["where"][0] == "other bits than the verified result in 1 of 4 repetitions: 0"
+    assert set(groups["samples"]["measurement"]) == {1}
+
+
 def test_a_wrong_variant_has_one_visit(damage, tmp_path):
     damage("serial", row_skipped)
     groups = visit_all([POINTS["matmul"]], tmp_path, visits=1)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.model import Batch, Measurement, Point, Sample, Verdict
+from hpcmm.model import UNCHECKED, Batch, Measurement, Point, Sample, Verdict
 from hpcmm.store import Groups, StoreError, columns_of, joined, make_folder, read, replacing, select, write_groups
 
 CUT_OFF = "the job crashed, was killed, or ran out of memory or time"
@@ -198,19 +198,24 @@ def with_visit(
 ) -> list[tuple[int, Measurement]]:
     """Add the samples of a later visit to those of a point's measurements; of the first visit, take all.
 
-    Repetitions are counted on. Run and verdict stay those of the first visit.
+    Repetitions are counted on. Run and verdict stay those of the first visit. A later visit that found a wrong result
+    replaces the verdict and removes the samples.
     """
     if not rows:
         return [(run, measurement) for measurement in measurements]
-    added = {(each.contender, each.algorithm): each.samples for each in measurements}
+    added = {(each.contender, each.algorithm): each for each in measurements}
     found = []
     for first, measurement in rows:
+        another = added.get((measurement.contender, measurement.algorithm))
+        if another and not another.verdict.passed and another.verdict.reference != UNCHECKED:
+            found.append((first, dataclasses.replace(measurement, verdict=another.verdict, samples=())))
+            continue
         counts = {call: 0 for call in (True, False)}
         for sample in measurement.samples:
             counts[sample.call] = max(counts[sample.call], sample.repetition + 1)
         later = tuple(
             dataclasses.replace(sample, repetition=sample.repetition + counts[sample.call])
-            for sample in added.get((measurement.contender, measurement.algorithm), ())
+            for sample in (another.samples if another else ())
         )
         found.append((first, dataclasses.replace(measurement, samples=measurement.samples + later)))
     return found

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from hpcmm.bench.bits import Bits, why_uncompared
 from hpcmm.interval import interval_rank
 from hpcmm.model import TEXTBOOK, Measurement, Measuring, Point, Sample, Task, Variant, Verdict
 from hpcmm.operations import task_of
@@ -74,6 +75,7 @@ class Contender:
         self.task = dataclasses.replace(task_of(point), variant=variant)
         self.run = spread.prepare(self.task)
         self.visit, self.verdict = visit, verdict
+        self.bits = Bits(why_uncompared(variant, algorithm))
         self.samples: list[Sample] = []
         self.seconds: dict[bool, list[float]] = {True: [], False: []}  # slowest rank, by whole call or not
         self.spent = {True: 0.0, False: 0.0}
@@ -90,6 +92,7 @@ class Contender:
         begin = time.perf_counter()
         phases = self.spread.call(self.run)
         everyone = self.spread.comm.allgather((phases, self.spread.backend.state(), time.perf_counter() - begin))
+        self.compare_bits()
         self.first_call = max(spent for _, _, spent in everyone)
         if self.spread.backend.in_host_memory and self.first_call > measuring.max_seconds:
             if "call" in self.measures:
@@ -126,9 +129,15 @@ class Contender:
         spread = self.spread
         begin = time.perf_counter()
         phases = spread.call(self.run) if end_to_end else {"kernel": spread.kernel(self.run, cold)}
+        self.compare_bits()
         mine = (phases, spread.backend.state(), time.perf_counter() - begin + self.looking)
         self.looking = 0.0
         self.record(end_to_end, spread.comm.allgather(mine))
+
+    def compare_bits(self) -> None:
+        """Compare the checksum of the last result with that of the first one, if they must be equal."""
+        if not self.bits.skipped:
+            self.bits.look(self.spread.checksum())
 
     def record(self, end_to_end: bool, everyone: Sequence[tuple[Mapping, Mapping, float]]) -> None:
         """Keep a repetition: each rank's phases, state of its device, and seconds that it took in all."""
@@ -291,6 +300,8 @@ def measure_point(
                         contender.spread.fetch()
                     contender.verify(problem.judge, when="after timing")
             waiting.reverse()  # the order turns round each time, so that a drift of the clock favours nobody
+    for contender in right:
+        contender.verdict = contender.bits.judge(contender.spread.comm, contender.verdict)
     return [contender.measurement() for contender in contenders]
 
 
