@@ -224,7 +224,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "skinny",
         "cuda",
-        "C of few rows or few columns: the large matrix is read once, through rings that a warp or a block has to itself",
+        "for few rows or few columns of C: warps and a cluster divide the terms, and read the large matrix once",
         architecture="sm_90",
         geometry={
             "float32": Skinny(
