@@ -297,12 +297,12 @@ class SplitK(OverC):
 
 @dataclass(frozen=True)
 class SkinnyTile:
-    """A tile of C with few rows or few columns, as ``skinny.cu`` divides it.
+    """A tile of C with few rows or few columns, divided as in ``skinny.cu``.
 
-    A thread has ``high`` x ``wide`` elements, and ``lane_terms`` lanes of a warp divide the terms of the same
-    elements. With ``tensor`` a warp has ``high`` rows and tensor cores multiply. ``groups`` groups of warps have the
-    whole tile each, and divide its terms; each has a ring of ``stages`` stages of ``depth`` terms. Registers are
-    limited so that ``resident`` blocks fit on an SM.
+    Each of ``groups`` groups of warps computes the whole tile for a part of the terms. It has a ring of ``stages``
+    pipeline stages of ``depth`` terms. A thread computes ``high`` x ``wide`` elements, and ``lane_terms`` lanes of a
+    warp divide the terms of the same elements; with ``tensor``, tensor cores compute ``high`` rows per warp.
+    Registers are limited so that ``resident`` blocks fit on an SM.
     """
 
     rows: int
@@ -322,7 +322,7 @@ class SkinnyTile:
 
     @property
     def narrow(self) -> int:
-        """Rows or columns, whichever are few."""
+        """The smaller of rows and columns."""
         return min(self.rows, self.columns)
 
     @property
@@ -339,7 +339,7 @@ class SkinnyTile:
         }
 
     def ring_bytes(self, itemsize: int) -> int:
-        """Return the shared memory of the rings of all groups; rows are padded against bank conflicts."""
+        """Return the bytes of shared memory of the rings of all groups, with the padding against bank conflicts."""
         width = 16 // itemsize
         a_pitch = self.depth + (8 if self.tensor and self.depth % 16 == 0 else 0)
         b_pitch = self.columns + (2 if self.tensor and self.few_rows else 0)
@@ -359,11 +359,11 @@ class SkinnyChoice:
     ----------
     tile : SkinnyTile
     most_parts : int
-        Largest number of blocks of a cluster that divide the terms of a tile.
+        Maximum number of blocks that divide the terms of a tile, a power of two.
     most_blocks : int
-        Number of blocks above which no more blocks divide a tile.
+        Maximum number of blocks of a launch that divides the terms of tiles.
     least : int
-        Least number of columns of C, where it has few rows, or of rows, where it has few columns.
+        Minimum number of columns of C for a tile with few rows, of rows for a tile with few columns.
     """
 
     tile: SkinnyTile
@@ -372,7 +372,7 @@ class SkinnyChoice:
     least: int = 0
 
     def parts(self, shape: tuple[int, int, int]) -> int:
-        """Return the number of blocks that divide a tile: a power of two, each group of a block with a stage."""
+        """Return the number of blocks that divide the terms of a tile; each of their groups has a stage."""
         m, n, k = shape
         tiles = -(-m // self.tile.rows) * -(-n // self.tile.columns)
         parts = self.most_parts
@@ -383,11 +383,11 @@ class SkinnyChoice:
 
 @dataclass(frozen=True)
 class Skinny(OverC):
-    """Tiles of few rows or few columns, whose terms are divided among the blocks of a cluster.
+    """Tiles with few rows or few columns, whose terms are divided among the blocks of a cluster (split-K).
 
-    ``choices`` are in the order of the rows or columns of their tiles. The first one that fits is chosen; C with more
-    rows and columns is covered by the widest tiles. They are the fastest of 553 builds at 1 to 16 rows or columns by
-    4096, 8192 and 16384 on an H200.
+    ``choices`` stand in the order of their tiles' rows or columns. The first one that covers the few rows or columns
+    of C is chosen; the last one covers a C with more of both. They were the fastest of 553 builds at 1 to 16 rows or
+    columns by 4096, 8192 and 16384 on an H200.
     """
 
     choices: tuple[SkinnyChoice, ...]
@@ -397,7 +397,7 @@ class Skinny(OverC):
         if not task.shape:
             return self.choices[0].tile, self.choices[0].most_parts
         m, n, _ = task.shape
-        few_rows = m <= n and n > MOST_NARROW  # if both are few, A is read along its rows
+        few_rows = m <= n and n > MOST_NARROW  # if both are few, loads run along the rows of A
         narrow, length = (m, n) if few_rows else (n, m)
         able = [each for each in self.choices if each.tile.few_rows == few_rows and length >= each.least]
         choice = next((each for each in able if each.tile.narrow >= narrow), able[-1])

@@ -224,7 +224,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "skinny",
         "cuda",
-        "for few rows or few columns of C: warps and a cluster divide the terms, and read the large matrix once",
+        "for few rows or few columns of C: warps and a cluster divide the terms, and read the large operand once",
         architecture="sm_90",
         geometry={
             "float32": Skinny(

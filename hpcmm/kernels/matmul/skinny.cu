@@ -1,16 +1,16 @@
-// Matrix product, GPU rung: a C of few rows or few columns takes the time of reading the large matrix once.
+// Matrix product, GPU rung: for few rows or few columns of C, the large operand is read once at memory bandwidth.
 //
-// An element of the large matrix takes part in at most 16 products, and these are faster than reading it. What counts
-// is how many bytes are on their way at a time, and that no unit is busier than the memory:
-//   - Each group, a warp or the whole block, has a ring of stages in shared memory, filled by asynchronous copies. They
-//     need no registers, so that few warps have enough of them under way.
-//   - The groups of a block, and the PARTS blocks of a cluster, divide the terms, as a C this small has few tiles.
-//     Groups, then blocks, are added up in a fixed order; blocks read each other's shared memory.
-//   - Few rows: B is the large matrix. A lane has WIDE columns in all rows, and reads the same words of A as others.
-//   - Few columns: A is the large matrix, with its terms along a row. LANE_TERMS lanes of a warp divide them; they add
-//     up by shuffles, in which each gives half of its elements away and keeps the other half.
-//   - In float64, with 8 rows or columns or more, lanes that read the small matrix keep shared memory busier than global
-//     memory. Tensor cores, which multiply float64 as it is, read it once for a warp (TENSOR).
+// With at most 16 rows or columns, the products take less time than loading the large operand. So many loads must be in
+// flight, and no other unit may be busier than the memory:
+//   - Each group, a warp or the whole block, has a ring of pipeline stages in shared memory, filled by cp.async. Loads in
+//     flight need no registers, so few warps suffice.
+//   - Split-K: the groups of a block and the PARTS blocks of a cluster divide the terms, because such a C has few tiles.
+//     Groups, then blocks, are added up in a fixed order; blocks read each other's sums (distributed shared memory).
+//   - Few rows: B is the large operand. A lane computes WIDE columns of all rows; all lanes read the same words of A.
+//   - Few columns: A is the large operand, and loads are coalesced along its rows. LANE_TERMS lanes of a warp divide the
+//     terms. They add up by shuffles: in each step a lane sends half of its sums and keeps the other half.
+//   - In float64, from 8 rows or columns on, these reads of the small operand keep shared memory busier than the global
+//     memory. Tensor cores, which multiply float64 exactly as it is, read it once per warp (TENSOR, where faster).
 // Needs compute capability 9.0.
 
 #include "ptx.cuh"
@@ -91,7 +91,8 @@ struct Loader {
 #pragma unroll
                 for (int x = 0; x < COLUMNS; x += C_STEP)
                     if (DEPTH % B_STEP == 0 || b_row + p < DEPTH) {
-                        const int count = b_row + p < terms ? columns - x : 0, at = p / WIDTH * B_ROWS + p % WIDTH * B_PITCH + x;
+                        const int count = b_row + p < terms ? columns - x : 0;
+                        const int at = p / WIDTH * B_ROWS + p % WIDTH * B_PITCH + x;
                         if (vectors_b)
                             copy<WIDTH>(to_b + at, b + (long long)p * ldb + x, count);
                         else
@@ -140,8 +141,9 @@ struct Sums {
                         small[0][e] = b[e * B_PITCH + g];
 #pragma unroll
             for (int l = 0; l < LARGE; ++l) {
-                const Vector one = *(const Vector *)(FEW_ROWS ? &b[l * 16 + 2 * g] : &a[l * 16 * A_PITCH]);
-                const Vector other = *(const Vector *)(FEW_ROWS ? &b[B_PITCH + l * 16 + 2 * g] : &a[(l * 16 + 8) * A_PITCH]);
+                const REAL *const first = FEW_ROWS ? &b[l * 16 + 2 * g] : &a[l * 16 * A_PITCH];
+                const Vector one = *(const Vector *)first;
+                const Vector other = *(const Vector *)(first + (FEW_ROWS ? B_PITCH : 8 * A_PITCH));
                 const REAL large[4] = {one.of[0], FEW_ROWS ? one.of[1] : other.of[0], FEW_ROWS ? other.of[0] : one.of[1],
                                        other.of[1]};
 #pragma unroll
@@ -209,9 +211,10 @@ struct Sums {
         for (int t = 0; t < DEPTH / WIDTH; t += LANE_TERMS) {
             Vector b[WIDE];  // WIDTH terms of each column
 #pragma unroll
-            for (int v = 0; v < WIDE; ++v)
-                b[v] = *(const Vector *)&tile_b[(t + lane_term) * B_ROWS +
-                                                (WIDE < WIDTH ? v * WIDTH : v / VECTORS * B_PITCH + column(v % VECTORS * WIDTH))];
+            for (int v = 0; v < WIDE; ++v) {
+                const int at = WIDE < WIDTH ? v * WIDTH : v / VECTORS * B_PITCH + column(v % VECTORS * WIDTH);
+                b[v] = *(const Vector *)&tile_b[(t + lane_term) * B_ROWS + at];
+            }
 #pragma unroll
             for (int i = 0; i < HIGH; ++i) {
                 const Vector a = *(const Vector *)&tile_a[i * A_PITCH + (t + lane_term) * WIDTH];
