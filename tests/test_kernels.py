@@ -308,7 +308,7 @@ def test_a_cuda_rung_knows_its_launch_geometry(operation, variant):
             arrays |= {name: np.empty((64, 64), dtype) for name in arrays}
             (launch, *_) = launched.geometry.launches(launched, arrays, 132)
             assert 32 <= math.prod(launch.block) <= 1024
-            assert math.prod(launch.block) == launched.macros.get("BLOCK", tile**2 or variant.geometry.block)
+            assert math.prod(launch.block) == (launched.macros.get("BLOCK") or tile**2 or launched.geometry.block)
     else:
         assert not variant.tiles and variant.geometry is None
 
