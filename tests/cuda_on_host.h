@@ -25,6 +25,7 @@
 //                                   float32 sums are truncated
 //   wgmma_mma_async_*               reads shared memory and completes at once: a missing wait goes unnoticed
 //   wgmma_*group, *fence*           have no effect
+//   barrier_cluster_*, mapa         are of clusters of one block
 //
 // Not detected: races in global memory and between blocks that none of these orders reveals (blocks run one after
 // the other, so no block may wait for another); violations of the memory model (fences do nothing); a race with a
@@ -82,6 +83,7 @@ const char *cuda_dynamic_shared();
 #define alignas(bytes) __attribute__((aligned(bytes)))  // may follow __shared__
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __forceinline__ inline __attribute__((always_inline))
 #define threadIdx cuda_index(0)
 #define blockIdx cuda_index(1)
@@ -231,6 +233,12 @@ inline void wgmma_fence() {}
 inline void wgmma_commit_group() {}
 template <int PENDING> void wgmma_wait_group(float (&)[16][4]) {}
 inline void fence_proxy_async() {}
+
+// A cluster of one block.
+inline void barrier_cluster_arrive() {}
+inline void barrier_cluster_wait() { __syncthreads(); }
+inline unsigned mapa(const void *p, int) { return __cvta_generic_to_shared(p); }
+template <class T> void ld_shared_cluster(T &x, unsigned address) { x = *(const T *)(cuda_dynamic_shared() + address); }
 
 template <class T, class F> NOT_INSTRUMENTED T cuda_atomic(T *p, F change)
 {

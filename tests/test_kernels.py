@@ -23,7 +23,7 @@ from hpcmm.backends.cpu import modules
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.model import RESOURCES, Operation, Variant
 from hpcmm.operations import OPERATIONS
-from hpcmm.operations.blocks import SplitK, StreamK, StreamKFma
+from hpcmm.operations.blocks import Skinny, SplitK, StreamK, StreamKFma
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM
 from hpcmm.operations.vector_add import VECTOR_ADD
@@ -32,6 +32,7 @@ from hpcmm.report import page, tables
 EVERY = [(operation, variant) for operation in OPERATIONS.values() for variant in operation.ladder]
 RUNGS = [(operation, variant) for operation, variant in EVERY if not variant.baseline]
 SPLIT_K = MATMUL.variant("split_k")
+SKINNY = MATMUL.variant("skinny")
 REDUCTIONS = (SUM, MINIMUM, MAXIMUM)
 GUARD = 8  # rows before and after each array that no kernel may read or write; keeps its alignment
 UNTOUCHED = 12345
@@ -307,7 +308,7 @@ def test_a_cuda_rung_knows_its_launch_geometry(operation, variant):
             arrays |= {name: np.empty((64, 64), dtype) for name in arrays}
             (launch, *_) = launched.geometry.launches(launched, arrays, 132)
             assert 32 <= math.prod(launch.block) <= 1024
-            assert math.prod(launch.block) == launched.macros.get("BLOCK", tile**2 or variant.geometry.block)
+            assert math.prod(launch.block) == (launched.macros.get("BLOCK") or tile**2 or launched.geometry.block)
     else:
         assert not variant.tiles and variant.geometry is None
 
@@ -431,6 +432,55 @@ def test_cuda_every_tile_of_split_k(gpu, choice, parts, shape):
     geometry = OneTile((dataclasses.replace(choice, most_parts=parts),))
     for alpha, beta in ((1.5, 0.5), (-2.0, 0.0)):
         check_matmul(gpu, dataclasses.replace(SPLIT_K, geometry=geometry), "float32", shape, alpha, beta, 1)
+
+
+class OneSkinnyTile(Skinny):
+    """The geometry of skinny with a tile and its most parts, whatever the shape."""
+
+    def chosen(self, task):
+        (choice,) = self.choices
+        return choice.tile, choice.most_parts
+
+
+def skinny_choices() -> list:
+    return [
+        pytest.param(dtype, choice, id=f"{dtype}-{choice.tile.rows}x{choice.tile.columns}-{i}")
+        for dtype in SKINNY.geometry
+        for i, choice in enumerate(SKINNY.geometry[dtype].choices)
+    ]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("parts", [1, 2, 4, 8])
+@pytest.mark.parametrize(("dtype", "choice"), skinny_choices())
+def test_cuda_every_tile_of_skinny(gpu, dtype, choice, parts):
+    """Whole tiles whose rows are aligned to 16 bytes, and ragged ones of each alignment."""
+    tile, geometry = choice.tile, OneSkinnyTile((dataclasses.replace(choice, most_parts=parts),))
+    variant = dataclasses.replace(SKINNY, geometry={dtype: geometry})
+    m, n, k = tile.rows, tile.columns, tile.depth * tile.groups * parts
+    check_matmul(gpu, variant, dtype, (m, n, 4 * k), 1.5, 0.5, 1)
+    check_matmul(gpu, variant, dtype, (m + 1, n + 3, 2 * k + 37), -2.0, 0.0, 1)
+    check_matmul(gpu, variant, dtype, (max(1, m - 1), max(1, n - 1), k - 2), 1.0, 1.0, 1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("length", [515, 4100, 8193, 16388])
+@pytest.mark.parametrize("narrow", [1, 2, 3, 8, 16, 17])
+@pytest.mark.parametrize("dtype", SKINNY.geometry)
+def test_cuda_narrow_products(gpu, dtype, narrow, length):
+    for shape in ((narrow, length, 777), (length, narrow, 777)):
+        check_matmul(gpu, SKINNY, dtype, shape, 1.5, 0.5, 1)
+
+
+def test_skinny_picks_a_tile_as_narrow_as_c():
+    for dtype in SKINNY.geometry:
+        for narrow, length in itertools.product((1, 2, 3, 8, 16, 17), (40, 4096, 16384)):
+            for shape in ((narrow, length, 4096), (length, narrow, 4096)):
+                of = task(MATMUL, shape, dtype, variant=SKINNY)
+                tile, parts = SKINNY.geometry[dtype].chosen(of)
+                assert tile.few_rows == (shape[0] == narrow)
+                assert min(narrow, 16) <= tile.narrow <= 2 * narrow
+                assert 1 <= parts <= 8 and parts * tile.groups * tile.depth <= 4096
 
 
 @pytest.mark.gpu

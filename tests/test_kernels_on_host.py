@@ -31,6 +31,7 @@ NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
     "spin": "reads the device's clock by inline PTX",
     "read": "has no result: it fills the L2 cache",
     "matmul/split_k": "blocks of a cluster read each other's shared memory",
+    "matmul/skinny": "the same; another test runs its tiles with one part",
     "matmul/stream_k_fma": "named barriers of part of a block",
 }
 
@@ -390,6 +391,41 @@ def complaints(
 @pytest.mark.parametrize(("name", "dtype", "tile"), HOST_BUILDS)
 def test_a_rung_is_right_in_every_order_and_stays_in_bounds(build, name, dtype, tile):
     assert list(complaints(build, name, dtype, tile)) == []
+
+
+SKINNY = RUNG_OF["matmul/skinny"][1]
+SKINNY_TILES = [
+    pytest.param(dtype, tile, id=f"{dtype}-{tile.rows}x{tile.columns}-{i}")
+    for dtype in SKINNY.geometry
+    for i, tile in enumerate(dict.fromkeys(choice.tile for choice in SKINNY.geometry[dtype].choices))
+]
+
+
+def skinny_defines(dtype: str, tile: blocks.SkinnyTile, parts: int) -> tuple[str, ...]:
+    macros = {"REAL": {"float32": "float", "float64": "double"}[dtype], **tile.macros, "PARTS": parts}
+    return tuple(f"-D{name}={value}" for name, value in macros.items())
+
+
+@needs_compiler
+@pytest.mark.parametrize(("dtype", "tile"), SKINNY_TILES)
+def test_every_tile_of_skinny_is_right_in_every_order_and_stays_in_bounds(build, dtype, tile):
+    kernel = build(source("matmul/skinny"), "matmul", skinny_defines(dtype, tile, 1))
+    m, n, k = tile.rows, tile.columns, tile.depth * tile.groups
+    whole, ragged = (m, n, 4 * k), (m + 2, n + 5, k + 7)
+    least = max(1, m - 1), max(1, n - 2), 3
+    results = set()
+    for shape, order in itertools.product((whole, ragged, least, (m, n, 0)), ORDERS):
+        parameters = {"alpha": 1.5, "beta": 0.0 if shape == ragged else 0.5}
+        task = task_of("matmul/skinny", dtype, None, shape, parameters)
+        inputs = task.operation.draw(np.random.default_rng(shape), task)
+        arrays = {name: on_device(array) for name, array in inputs.items()}
+        grid = (-(-shape[1] // n), -(-shape[0] // m), 1)
+        size = tile.ring_bytes(task.element.itemsize)
+        kernel(Launch(grid, (tile.threads,), task.operation.arguments(task, arrays)), order, True, size)
+        check_matmul(inputs, arrays, parameters)
+        if shape == whole:
+            results.add(arrays["C"].tobytes())
+    assert len(results) == 1
 
 
 @needs_compiler
@@ -864,6 +900,17 @@ def test_every_tile_of_split_k_compiles_without_spills(choice):
     takes = compiled(source("matmul/split_k"), "sm_90", options)
     assert takes["spill_stores"] == takes["spill_loads"] == 0
     assert -(-takes["registers"] // 8) * 8 * tile.threads <= 65536
+
+
+@pytest.mark.parametrize(("dtype", "tile"), SKINNY_TILES)
+def test_every_tile_of_skinny_compiles_without_spills(dtype, tile):
+    choices = [choice for choice in SKINNY.geometry[dtype].choices if choice.tile == tile]
+    parts = max(choice.most_parts for choice in choices)
+    takes = compiled(source("matmul/skinny"), "sm_90", skinny_defines(dtype, tile, parts))
+    assert takes["spill_stores"] == takes["spill_loads"] == 0
+    assert -(-takes["registers"] // 8) * 8 * tile.threads * tile.resident <= 65536
+    itemsize = np.dtype(dtype).itemsize
+    assert tile.resident * (tile.ring_bytes(itemsize) + 1024) <= 228 * 1024  # shared memory of an SM
 
 
 def test_what_the_compiler_says_is_seen():

@@ -198,4 +198,15 @@ __device__ inline void st_shared_cluster_v4(unsigned address, const float4 &x)
                  : "memory");
 }
 
+// Load from the shared memory of any block of the cluster.
+__device__ inline void ld_shared_cluster(float &x, unsigned address)
+{
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
+}
+
+__device__ inline void ld_shared_cluster(double &x, unsigned address)
+{
+    asm volatile("ld.shared::cluster.f64 %0, [%1];" : "=d"(x) : "r"(address) : "memory");
+}
+
 #endif

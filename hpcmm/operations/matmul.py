@@ -15,6 +15,9 @@ from hpcmm.operations.blocks import (
     Blocks,
     FmaTile,
     Ring,
+    Skinny,
+    SkinnyChoice,
+    SkinnyTile,
     SplitChoice,
     SplitK,
     SquareBlocks,
@@ -217,6 +220,50 @@ LADDER = (  # the order here is the order of the rungs
                 SplitChoice(FmaTile(128, 128, 2, 8, 16, 8, 32, 3, 8), 1, 0.784, 7.05e-6),
             )
         ),
+    ),
+    Variant(
+        "skinny",
+        "cuda",
+        "for few rows or few columns of C: warps and a cluster divide the terms, and read the large operand once",
+        architecture="sm_90",
+        geometry={
+            "float32": Skinny(
+                (  # few rows, then few columns
+                    SkinnyChoice(SkinnyTile(2, 128, 2, 4, 1, 4, 16, 3, 2), 8, SMS, 8192),
+                    SkinnyChoice(SkinnyTile(1, 32, 1, 4, 4, 8, 32, 4, 1), 8, SMS),
+                    SkinnyChoice(SkinnyTile(2, 32, 2, 4, 4, 8, 32, 4, 1), 8, SMS),
+                    SkinnyChoice(SkinnyTile(4, 128, 4, 4, 1, 4, 16, 3, 2), 8, SMS, 8192),
+                    SkinnyChoice(SkinnyTile(4, 32, 4, 4, 4, 8, 32, 4, 1), 8, SMS),
+                    SkinnyChoice(SkinnyTile(8, 128, 8, 4, 1, 8, 8, 4, 1), 8, SMS, 8192),
+                    SkinnyChoice(SkinnyTile(8, 128, 8, 4, 1, 4, 8, 4, 3), 8, 2 * SMS),
+                    SkinnyChoice(SkinnyTile(16, 128, 16, 4, 1, 4, 16, 3, 2), 8, 2 * SMS, 16384),
+                    SkinnyChoice(SkinnyTile(16, 128, 16, 4, 1, 8, 8, 4, 1), 8, SMS, 8192),
+                    SkinnyChoice(SkinnyTile(16, 128, 16, 4, 1, 8, 8, 4, 1), 8, 2 * SMS),
+                    SkinnyChoice(SkinnyTile(32, 1, 4, 1, 32, 1, 256, 3, 2), 1, 4 * SMS),
+                    SkinnyChoice(SkinnyTile(32, 2, 4, 2, 32, 1, 256, 3, 2), 1, 4 * SMS),
+                    SkinnyChoice(SkinnyTile(64, 4, 8, 4, 32, 1, 128, 3, 2), 2, 4 * SMS),
+                    SkinnyChoice(SkinnyTile(64, 8, 8, 4, 16, 1, 128, 3, 2), 2, 4 * SMS),
+                    SkinnyChoice(SkinnyTile(64, 16, 8, 4, 8, 1, 64, 4, 2), 2, 4 * SMS),
+                )
+            ),
+            "float64": Skinny(
+                (
+                    SkinnyChoice(SkinnyTile(2, 128, 2, 4, 1, 4, 8, 3, 2), 8, SMS),
+                    SkinnyChoice(SkinnyTile(4, 128, 4, 4, 1, 4, 8, 3, 2), 8, SMS),
+                    SkinnyChoice(SkinnyTile(8, 128, 8, 4, 1, 8, 4, 4, 1), 8, SMS, 8192),
+                    SkinnyChoice(SkinnyTile(8, 128, 8, 4, 1, 2, 8, 3, 4, tensor=True), 8, SMS),
+                    SkinnyChoice(SkinnyTile(16, 128, 16, 4, 1, 8, 4, 4, 1), 8, SMS, 16384),
+                    SkinnyChoice(SkinnyTile(16, 128, 16, 4, 1, 4, 8, 3, 2, tensor=True), 8, SMS),
+                    SkinnyChoice(SkinnyTile(64, 1, 8, 1, 32, 1, 64, 3, 2), 2, 4 * SMS, 16384),
+                    SkinnyChoice(SkinnyTile(32, 1, 4, 1, 32, 1, 128, 3, 2), 1, 4 * SMS),
+                    SkinnyChoice(SkinnyTile(64, 2, 8, 2, 32, 1, 64, 3, 2), 2, 4 * SMS),
+                    SkinnyChoice(SkinnyTile(64, 4, 8, 4, 32, 1, 64, 3, 2), 2, 4 * SMS),
+                    SkinnyChoice(SkinnyTile(64, 8, 16, 4, 1, 1, 32, 4, 2, tensor=True), 2, 4 * SMS),
+                    SkinnyChoice(SkinnyTile(128, 16, 16, 4, 1, 1, 32, 3, 1, tensor=True), 2, 4 * SMS, 8192),
+                    SkinnyChoice(SkinnyTile(64, 16, 16, 4, 1, 1, 32, 4, 2, tensor=True), 2, 4 * SMS),
+                )
+            ),
+        },
     ),
     Variant(
         "stream_k_fma",
