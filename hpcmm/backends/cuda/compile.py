@@ -49,7 +49,7 @@ def compile_kernel(operation: Operation, variant: Variant, macros: tuple[tuple[s
 def cubin(text: str, name: str, options: tuple[str, ...]) -> Path:
     """Return the compiled file of a source in CuPy's cache folder; compile it if it is missing."""
     key = hashlib.sha256("\0".join([text, *options, str(nvrtc.getVersion())]).encode()).hexdigest()
-    path = Path(cupy.cuda.compiler.get_cache_dir()) / f"hpcmm-{key}.cubin"
+    path = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy/kernel_cache") / f"hpcmm-{key}.cubin"
     if path.is_file():
         return path
     program = nvrtc.createProgram(text, name, (), ())
