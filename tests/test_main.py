@@ -443,7 +443,7 @@ def test_a_full_disk_is_told_with_the_path_of_the_file(small, tmp_path):
     ("error", "advice"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), "make room"),
-        (OSError(errno.ENOLCK, "No locks available"), "journals need locks"),
+        (OSError(errno.ENOLCK, "No locks available"), "journals need file locks"),
         (PermissionError(errno.EACCES, "Permission denied"), "that you may write to"),
     ],
 )

@@ -119,7 +119,7 @@ def test_a_working_folder_is_not_overwritten(tmp_path):
     (tmp_path / "Snakefile").unlink()
     mine = "sweeps: {}\n"
     (tmp_path / "config.yaml").write_text(mine)
-    with pytest.raises(HpcmmError, match=r"has config\.yaml, jobs, profiles already"):
+    with pytest.raises(HpcmmError, match=r"exists already: config\.yaml, jobs, profiles"):
         init.write(tmp_path)
     assert (tmp_path / "config.yaml").read_text() == mine and not (tmp_path / "Snakefile").exists()
 

@@ -195,7 +195,7 @@ def collect() -> dict[str, Any]:
     The revision is the commit, or the hash of the sources where no commit is known.
     """
     commit, dirty = revision()
-    source, diff = source_hash(), diff_hash()
+    source, diff, versions = source_hash(), diff_hash(), installed()
     return {
         "utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "host": socket.gethostname(),
@@ -206,9 +206,9 @@ def collect() -> dict[str, Any]:
         **({"diff_sha256": diff} if diff else {}),
         "arguments": sys.argv,
         "python": platform.python_version(),
-        "hpcmm": importlib.metadata.version("hpcmm"),
+        "hpcmm": versions.get("hpcmm", ""),
         "packages": packages(),
-        "installed": installed(),
+        "installed": versions,
         "cpu": cpu(),
         "machine": read(SOURCES),
         "counters": read(COUNTERS),
