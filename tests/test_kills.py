@@ -15,12 +15,12 @@ import yaml
 from hpcmm import store
 
 ROOT = Path(__file__).parents[1]
-KILLS = 100 if os.environ.get("HPCMM_TEST_ALL") == "1" else 4
+KILLS = 100 if os.environ.get("HPCMM_TEST_ALL") == "1" else 2
 TOKEN = "HPCMM_TEST_TOKEN"  # marks every process of the test, also those that lost their parent
 
 CONFIG = {
     "backends": "cpu",
-    "measuring": {"min_repetitions": 3, "max_repetitions": 6, "max_seconds": 0.05},
+    "measuring": {"visits": 2, "min_repetitions": 3, "max_repetitions": 6, "max_seconds": 0.05},
     "sweeps": {
         "products": {
             "operation": "matmul",
@@ -99,6 +99,7 @@ def test_every_point_is_measured_once_whatever_is_killed(tmp_path):
             fingerprints = columns["measurements"]["fingerprint"][own]
             assert len(fingerprints) == len(set(fingerprints)) == POINTS
             assert columns["measurements"]["passed"].all()
+            assert set(columns["samples"]["visit"]) == {0, 1}
             assert not list(results.rglob("*.journal"))
         deadline = time.monotonic() + 30
         while marked(token) and time.monotonic() < deadline:

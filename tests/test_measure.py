@@ -625,6 +625,20 @@ def test_the_time_that_is_left_follows_from_what_was_predicted_and_what_it_took(
     assert capsys.readouterr().out == "[ 50/111] size/cpu-r1-1 first (10.0 s; about 6 min left)\n"
 
 
+def test_a_visit_counts_as_its_share_of_a_point(monkeypatch, capsys):
+    points = [dataclasses.replace(POINTS["matmul"], shape=(n, n, n)) for n in (1, 2)]
+    for visit in range(3):
+        clock = iter([0.0, 6.0, 12.0])
+        monkeypatch.setattr(time, "perf_counter", lambda clock=clock: next(clock))
+        progress = Progress(batch_of(points), [1.0, 1.0], Elsewhere(), visit, 3)
+        progress.done("first")
+        progress.done("second")
+    found = [re.search(r"\[(.*)\].*about (.*) left", line).groups() for line in capsys.readouterr().out.splitlines()]
+    assert found == list(
+        zip(["0/2", "0/2", "1/2", "1/2", "1/2", "2/2"], ["30 s", "24 s", "18 s", "12 s", "6 s", "0 s"])
+    )
+
+
 # --- jobs --------------------------------------------------------------------------------------------------------
 
 

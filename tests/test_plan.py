@@ -349,6 +349,7 @@ def test_more_work_more_time_or_more_repetitions_never_shorten_what_is_planned(o
     assert seconds(size) >= contenders * 3 * measuring.max_seconds
 
 
+@settings(max_examples=10)
 @given(size=st.integers(1, 4000), data=st.data())
 def test_more_visits_take_longer_but_share_the_repetitions(size, data):
     variant = data.draw(st.sampled_from(OPERATIONS["matmul"].ladder))

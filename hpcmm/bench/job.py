@@ -177,7 +177,8 @@ def measure_batch(
     visit = min((visits.get(each, 0) for each in batch.fingerprints if each not in measured), default=0)
     waiting = [each for each in planned if each[1] not in measured and visits.get(each[1], 0) == visit]
     waiting.sort(key=lambda each: len(attempts.get(each[1], ())))  # else in the order of the plan
-    progress = Progress(batch, [seconds for _, _, seconds in waiting], elsewhere or Elsewhere())
+    predicted = [seconds for _, _, seconds in waiting]
+    progress = Progress(batch, predicted, elsewhere or Elsewhere(), visit, measuring.visits)
     if journal and bench.carrier and bench.carrier.name:
         progress.tell(f"exchanges go by {bench.carrier.name}" + (f" ({bench.others})" if bench.others else ""))
     if journal and measured:
@@ -312,10 +313,14 @@ def attempt(
 
 
 class Progress:
-    """Prints how far a batch, or its whole experiment, is, and how long it will take by what it took so far."""
+    """Prints the progress of a batch, or of its whole experiment, and the time left by the time taken so far.
 
-    def __init__(self, batch: Batch, predicted: Sequence[float], elsewhere: Elsewhere):
+    A visit of a point counts as its share of the point.
+    """
+
+    def __init__(self, batch: Batch, predicted: Sequence[float], elsewhere: Elsewhere, visit: int = 0, visits: int = 1):
         self.batch, self.predicted, self.elsewhere = batch, predicted, elsewhere
+        self.visit, self.visits = visit, visits
         self.start = self.last = time.perf_counter()
         self.number = 0
 
@@ -328,10 +333,11 @@ class Progress:
         now = time.perf_counter()
         took, self.last = now - self.last, now
         spent = now - self.start
-        left = spent * sum(self.predicted[self.number :]) / sum(self.predicted[: self.number])
-        left += self.elsewhere.seconds
-        total = len(self.batch.points)
-        number = total - len(self.predicted) + self.number + self.elsewhere.done
+        pace = spent / sum(self.predicted[: self.number])
+        later = self.visits - self.visit - 1
+        left = pace * (sum(self.predicted[self.number :]) + later * sum(self.predicted)) + self.elsewhere.seconds
+        total, waiting = len(self.batch.points), len(self.predicted)
+        number = total - waiting + (self.visit * waiting + self.number) // self.visits + self.elsewhere.done
         total += self.elsewhere.total
         place = f"[{number:{len(str(total))}}/{total}] {self.batch.name}"
         print(f"{place} {text} ({took:.1f} s; about {rounded_duration(left)} left)", flush=True)
