@@ -634,9 +634,8 @@ def test_a_visit_counts_as_its_share_of_a_point(monkeypatch, capsys):
         progress.done("first")
         progress.done("second")
     found = [re.search(r"\[(.*)\].*about (.*) left", line).groups() for line in capsys.readouterr().out.splitlines()]
-    assert found == list(
-        zip(["0/2", "0/2", "1/2", "1/2", "1/2", "2/2"], ["30 s", "24 s", "18 s", "12 s", "6 s", "0 s"])
-    )
+    assert [place for place, _ in found] == ["0/2", "0/2", "1/2", "1/2", "1/2", "2/2"]
+    assert [left for _, left in found] == ["30 s", "24 s", "18 s", "12 s", "6 s", "0 s"]
 
 
 # --- jobs --------------------------------------------------------------------------------------------------------
