@@ -9,14 +9,14 @@ short kernels scatter more. All times are logarithms here, so that spreads are r
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
-from scipy.special import digamma, polygamma, stdtr, stdtrit
 
 NEIGHBOURS = 60  # variances whose times are next to a time make its prior
 FEWEST = 8  # variances without which there is no prior
-MOST_FREEDOM = 1e6  # from which on Student's t is the normal distribution
 LEAST = 1e-5  # spread below which two visits are the same: the clocks have no more digits
 
 # Standard deviation of the median of 1, 2, 3, ... normal values over that of one (exact values of order statistics)
@@ -117,34 +117,93 @@ class Prior:
         return np.maximum(np.where(infinite, prior, np.maximum(prior, mixed)), LEAST**2), weight + freedoms
 
 
+# --- special functions, as SciPy is no dependency -------------------------------------------------------------------
+
+
+def digamma(x: np.ndarray) -> np.ndarray:
+    """Return the derivative of log gamma for x > 0 (recurrence to 6, then the asymptotic series)."""
+    x = np.array(x, float)
+    found = np.zeros(x.shape)
+    for _ in range(6):
+        found -= 1 / x
+        x += 1
+    square = 1 / x**2
+    series = square * (1 / 12 - square * (1 / 120 - square * (1 / 252 - square / 240)))
+    return found + np.log(x) - 0.5 / x - series
+
+
+def trigamma(x: np.ndarray) -> np.ndarray:
+    """Return the second derivative of log gamma for x > 0."""
+    x = np.array(x, float)
+    found = np.zeros(x.shape)
+    for _ in range(6):
+        found += 1 / x**2
+        x += 1
+    square = 1 / x**2
+    return found + 1 / x + square / 2 + square / x * (1 / 6 - square * (1 / 30 - square * (1 / 42 - square / 30)))
+
+
 def inverse_trigamma(y: np.ndarray) -> np.ndarray:
     """Return x > 0 with trigamma(x) = y > 0, by Newton's method on 1 / trigamma (Smyth 2004, appendix)."""
     x = 0.5 + 1 / np.asarray(y, float)
     for _ in range(20):
         value = trigamma(x)
-        x = np.maximum(x + value * (1 - value / y) / polygamma(2, x), 1e-8)
+        slope = (trigamma(x * (1 + 1e-5)) - trigamma(x * (1 - 1e-5))) / (2e-5 * x)
+        x = np.maximum(x + value * (1 - value / y) / slope, 1e-8)
     return x
-
-
-def trigamma(x: np.ndarray) -> np.ndarray:
-    """Return the second derivative of log gamma."""
-    return polygamma(1, x)
 
 
 def outside(t: float, freedom: float) -> float:
     """Return P(|T| > t) of Student's t with so many degrees of freedom, which need not be whole.
 
-    >>> round(outside(12.706, 1), 4), round(outside(2.776, 4), 4), round(outside(1.96, np.inf), 4)
+    >>> round(outside(12.706, 1), 4), round(outside(2.776, 4), 4), round(outside(1.96, math.inf), 4)
     (0.05, 0.05, 0.05)
     """
-    return float(2 * stdtr(min(freedom, MOST_FREEDOM), -abs(t)))
+    if math.isinf(freedom) or freedom > 1e6:
+        return math.erfc(t / math.sqrt(2))
+    return _beta_share(freedom / 2, 0.5, freedom / (freedom + t * t))
+
+
+@cache
+def critical(share: float, freedom: float) -> float:
+    """Return the t that |T| exceeds with this probability; infinite without a degree of freedom.
+
+    >>> [round(critical(0.05, each), 3) for each in (1.0, 4.0, math.inf)]
+    [12.706, 2.776, 1.96]
+    """
+    if freedom <= 0:
+        return math.inf
+    low, high = 0.0, 2.0
+    while outside(high, freedom) > share:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if outside(middle, freedom) > share else (low, middle)
+    return high
 
 
 def criticals(share: float, freedoms: np.ndarray) -> np.ndarray:
-    """Return the t that |T| exceeds with this probability; infinite without a degree of freedom.
+    """Return ``critical`` of each; degrees of freedom are rounded down to a tenth."""
+    return np.array([critical(share, math.floor(10 * each) / 10 if each < 1e6 else math.inf) for each in freedoms])
 
-    >>> criticals(0.05, np.array([0, 1, 4, np.inf])).round(3).tolist()
-    [inf, 12.706, 2.776, 1.96]
-    """
-    freedoms = np.minimum(np.asarray(freedoms, float), MOST_FREEDOM)
-    return np.where(freedoms > 0, -stdtrit(np.maximum(freedoms, 1e-3), share / 2), np.inf)
+
+def _beta_share(a: float, b: float, x: float) -> float:
+    """Return the regularized incomplete beta function, by Lentz's continued fraction."""
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    if x > (a + 1) / (a + b + 2):
+        return 1 - _beta_share(b, a, 1 - x)
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)) / a
+    c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1) or 1e-300)
+    found = d
+    for m in range(1, 300):
+        for term in (
+            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
+        ):
+            d = 1 / (1 + term * d or 1e-300)
+            c = 1 + term / c or 1e-300
+            found *= c * d
+        if abs(c * d - 1) < 1e-12:
+            break
+    return front * found
