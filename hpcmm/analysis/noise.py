@@ -117,7 +117,7 @@ class Prior:
         return np.maximum(np.where(infinite, prior, np.maximum(prior, mixed)), LEAST**2), weight + freedoms
 
 
-# --- special functions, as SciPy is no dependency -------------------------------------------------------------------
+# --- special functions: SciPy loads an OpenBLAS that hangs where address space is short ------------------------------
 
 
 def digamma(x: np.ndarray) -> np.ndarray:
