@@ -24,7 +24,7 @@ from hpcmm.cluster.records import Record
 from hpcmm.model import HpcmmError
 
 ROOT = Path(__file__).parents[1]
-# Each writes down its calls, and runs what a test put into NAME.before and NAME.after.
+# Each program records its calls and runs the scripts NAME.before and NAME.after, which a test writes.
 PROGRAM = """#!/bin/bash
 cd {folder}
 echo "$*" >>{name}.calls

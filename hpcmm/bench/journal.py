@@ -196,7 +196,7 @@ class Recorded:
 def with_visit(
     rows: Sequence[tuple[int, Measurement]], run: int, measurements: Sequence[Measurement]
 ) -> list[tuple[int, Measurement]]:
-    """Add the samples of a later visit to those of a point's measurements; of the first visit, take all.
+    """Append the samples of a later visit to a point's measurements; the first visit creates them.
 
     Repetitions are counted on. Run and verdict stay those of the first visit. A later visit that found a wrong result
     replaces the verdict and removes the samples.

@@ -16,7 +16,7 @@ from hpcmm.experiment import plan
 from hpcmm.experiment.durations import STARTUP_SECONDS, estimate, rounded_duration
 from hpcmm.model import Batch
 
-MOST_LINES = 40  # of a plan with more jobs, those that are done or waiting are counted only
+MOST_LINES = 40  # for longer plans, jobs that are done or waiting are only counted
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def elsewhere(results: Path, planned: plan.Plan, batch: Batch) -> Elsewhere:
 
 
 def unfinished(planned: plan.Plan, results: Path) -> str:
-    """Return what a run that is over left undone, a line a job that was begun; empty if there is none.
+    """Return the jobs that an ended run did not finish, one line each; empty if there are none.
 
     A job that was killed, or that a kernel crashed, could not say in which point.
     """

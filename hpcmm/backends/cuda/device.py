@@ -28,7 +28,7 @@ from hpcmm.model import Prepared, Task
 SPIN_NANOSECONDS = 150_000
 READ_BLOCKS, READ_THREADS = 4, 512  # of an SM, and of a block that reads a buffer
 READ_BYTES = 16  # that a thread reads at a time
-EMPTY_PAIRS = 21  # of events, of which the median stands in the provenance
+EMPTY_PAIRS = 21  # empty pairs of events; the provenance records the median of their times
 XOR = cupy.ReductionKernel("T x", "T y", "x", "a ^ b", "y = a", "0", "hpcmm_xor")
 IPC_BYTES = 2 << 20  # the driver puts smaller allocations into one block, which would be mapped as a whole
 
