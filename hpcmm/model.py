@@ -583,7 +583,7 @@ class Measurement:
 
     ``resources`` are some of ``RESOURCES``, as on rank 0; empty for libraries and for a CPU. ``algorithm`` is the
     contender's, ``transport`` the transport of its exchanges between ranks, and ``schedule`` the order of its work
-    that was chosen.
+    that was chosen. ``late_runs`` counts kernel runs that were repeated because the host queued them too late.
     """
 
     point: Point
@@ -597,6 +597,7 @@ class Measurement:
     algorithm: str = TEXTBOOK
     transport: str = ""
     schedule: str = ""
+    late_runs: int = 0
 
 
 @dataclass(frozen=True)

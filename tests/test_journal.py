@@ -365,6 +365,18 @@ def test_a_glance_tells_the_share_of_the_visits(path):
 # --- what is kept of earlier files ------------------------------------------------------------------------------
 
 
+def test_counters_at_the_end_of_a_process_are_in_its_provenance(path):
+    began = {"host": "here", "utc": "2026-01-01T00:00:00+00:00"}
+    journal = Journal(path, BATCH, began)
+    journal.append(BATCH.points[0], measured(BATCH.points[0]))
+    journal.end({"load_average": 2.0})
+    journal.close()
+    assert glance(path).finished == {of(BATCH.points[0])}
+    again = Journal(path, BATCH, {"host": "there"})
+    assert again.runs == [began | {"counters_at_end": {"load_average": 2.0}}, {"host": "there"}]
+    again.close()
+
+
 def test_a_file_that_was_deleted_comes_back_from_what_is_kept(path):
     output = stored(path.with_suffix(".h5"))
     before = store.read(output)

@@ -12,8 +12,8 @@ from timings import kernel_samples, measurement
 from hpcmm import analysis, store
 from hpcmm.analysis import tidy
 from hpcmm.backends.cpu.device import CpuBackend
-from hpcmm.bench.measure import Problem
-from hpcmm.model import TEXTBOOK, Point
+from hpcmm.bench.measure import Problem, measure_point
+from hpcmm.model import TEXTBOOK, Measuring, Point
 from hpcmm.operations import task_of
 from hpcmm.parallel.distribution import LATE_RUNS
 from hpcmm.report import markup, tables
@@ -33,6 +33,26 @@ class Late(CpuBackend):
         self.leads.append(lead)
         self.late = len(self.leads) <= self.times
         return float(len(self.leads))
+
+
+def test_late_runs_are_counted_for_the_contender_whose_kernel_was_late():
+    point = dataclasses.replace(POINT, variant="openmp")
+    limits = Measuring(1, 6, 6, 10.0, 0.05, "cold", 1)
+    problem = Problem(MPI.COMM_SELF, Late(3), point, seed=1)
+    with_warmup, beside = (each.late_runs for each in measure_point(problem, point, limits))
+    assert (with_warmup, beside) == (0, 0), "the untimed runs before were late"
+    backend = Late(0)
+    late = iter([False] * 4 + [True, True, False] + [False] * 20)  # two warm-ups, each contender once, then the second
+    run = backend.seconds_alone
+
+    def seconds_alone(*arguments):
+        seconds = run(*arguments)
+        backend.late = next(late)
+        return seconds
+
+    backend.seconds_alone = seconds_alone
+    problem = Problem(MPI.COMM_SELF, backend, point, seed=1)
+    assert [each.late_runs for each in measure_point(problem, point, limits)] == [0, 2]
 
 
 @pytest.mark.parametrize("late", [0, 1, 3, 9])

@@ -1,5 +1,6 @@
 """What is recorded of the code and the machine, and what doctor warns of."""
 
+import math
 import os
 import re
 import subprocess
@@ -96,6 +97,15 @@ def test_the_provenance_of_this_machine_has_no_empty_value():
         assert found[part] and all(value not in ("", None, {}) for value in found[part].values())
     assert set(found["packages"].items()) <= set(found["installed"].items())
     assert found["revision"]
+
+
+def test_steal_between_two_readings():
+    def reading(busy, steal):
+        return {"cpu_times": {"busy_seconds": busy, "steal_seconds": steal}}
+
+    assert provenance.stolen(reading(10.0, 1.0), reading(30.0, 6.0)) == 0.25
+    assert math.isnan(provenance.stolen(reading(10.0, 1.0), reading(10.0, 1.0)))
+    assert math.isnan(provenance.stolen({}, reading(10.0, 1.0)))
 
 
 def repository(folder: Path) -> Path:

@@ -553,6 +553,14 @@ def test_a_file_from_before_visits_has_one(tmp_path):
     assert set(store.read(tmp_path / "all.h5")["samples"]["visit"]) == {0}
 
 
+def test_a_file_from_before_late_runs_were_counted_has_unknown_ones(tmp_path):
+    path = stored(tmp_path / "old.h5")
+    assert set(store.read(path)["measurements"]["late_runs"]) == {0}
+    with changed(path) as file:
+        del file["measurements"]["late_runs"]
+    assert set(store.read(path)["measurements"]["late_runs"]) == {-1}
+
+
 def test_single_precision_keeps_seven_digits(path, tmp_path):
     whole = stored(path.with_suffix(".h5"))
     store.merge([whole], tmp_path / "small.h5", single=True)

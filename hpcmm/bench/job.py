@@ -24,6 +24,7 @@ from hpcmm.parallel import algorithm_of, algorithms_of, world
 from hpcmm.parallel.memory import preflight
 from hpcmm.parallel.transports.choice import exchange_times, open_transport
 
+NOTABLE_STEAL = 0.01  # share of CPU time from which the log reports it
 ATTEMPTS = 2  # to measure a point that ends its job or raises
 
 
@@ -189,7 +190,7 @@ def measure_batch(
     able = [point for point, _, _ in waiting if not (bench.unsuited[point.variant] or bench.memory[point.key][0])]
     bench.backend.compile_ahead(task_of(point) for point in able)
 
-    startup, timed, missing = time.perf_counter() - began, 0.0, []
+    startup, timed, late_runs, missing = time.perf_counter() - began, 0.0, 0, []
     for point, fingerprint, predicted in waiting:
         expect(f"{batch.name}: {point.name}", predicted)
         tried, reason, last = attempts.get(fingerprint, ()), "", visit + 1 >= measuring.visits
@@ -207,12 +208,21 @@ def measure_batch(
             last = last or not worth_another(measurements[0], measuring)
             journal.append(point, measurements, 0 if last else measuring.visits - visit - 1)
             timed += sum(map(timed_seconds, measurements))
+            late_runs += sum(each.late_runs for each in measurements)
             progress.done(line(bench.operation, measurements))
     bench.close()
     if journal and results and waiting:
         took = time.perf_counter() - began - startup
         bound = sum(seconds for _, _, seconds in waiting) / measuring.visits  # the predictions are of all visits
         pace.record(results, pace.Record(batch.name, batch.operation, batch.device, bound, took, startup))
+    if journal:
+        counters = provenance.read(provenance.COUNTERS)
+        journal.end(counters)
+        stolen = provenance.stolen(described.get("counters", {}), counters)
+        if stolen >= NOTABLE_STEAL:
+            progress.tell(f"a hypervisor gave {stolen:.0%} of the CPU time of this machine to others")
+        if late_runs:
+            progress.tell(f"{late_runs} kernel runs were repeated because the host queued them too late")
     if journal and not missing:
         if journal.measured >= set(batch.fingerprints):
             journal.complete(output)

@@ -133,6 +133,11 @@ class Journal:
         self.visits[fingerprint] = visit + 1, left
         self.finished[fingerprint] = with_visit(self.finished.get(fingerprint, ()), run, measurements)
 
+    def end(self, counters: Mapping[str, Any]) -> None:
+        """Record the counters of the machine at the end of this process; a job that is killed has none."""
+        self._append({"ended": dict(counters)})
+        self.runs[-1]["counters_at_end"] = dict(counters)
+
     def complete(self, path: Path) -> None:
         """Write the batch's HDF5 file, keep it under its fingerprint too, and remove the journal."""
         write_groups(path, in_order(self.batch, self.kept, self.runs, self.finished))
@@ -171,6 +176,8 @@ class Recorded:
         fingerprint = entry.get("fingerprint")
         if "provenance" in entry:
             self.runs.append(entry["provenance"])
+        elif "ended" in entry:
+            self.runs[-1]["counters_at_end"] = entry["ended"]
         elif fingerprint not in batch.fingerprints:
             return
         elif "begun" in entry:
@@ -217,7 +224,8 @@ def with_visit(
             dataclasses.replace(sample, repetition=sample.repetition + counts[sample.call])
             for sample in (another.samples if another else ())
         )
-        found.append((first, dataclasses.replace(measurement, samples=measurement.samples + later)))
+        late = measurement.late_runs + (another.late_runs if another else 0)
+        found.append((first, dataclasses.replace(measurement, samples=measurement.samples + later, late_runs=late)))
     return found
 
 
@@ -377,6 +385,8 @@ def glance(path: Path) -> Glance | None:
         if match is None:
             try:
                 entry = json.loads(line)
+                if "ended" in entry:
+                    continue
                 opened = datetime.fromisoformat(entry["provenance"]["utc"]), entry["process"]
                 shares.update(dict.fromkeys(entry["kept"], 1.0))
             except (LookupError, TypeError, ValueError, RecursionError):

@@ -81,6 +81,7 @@ class Contender:
         self.spent = {True: 0.0, False: 0.0}
         self.looking = 0.0  # seconds that the stopping rule took on this rank since the last repetition
         self.first_call = 0.0
+        self.late_runs = 0
 
     def check(self, judge: Callable[[np.ndarray], Verdict] | None, measuring: Measuring) -> None:
         """Do the whole call into poisoned outputs, and have its result judged in the first visit.
@@ -128,7 +129,9 @@ class Contender:
         """Do one timed repetition and keep every rank's sample."""
         spread = self.spread
         begin = time.perf_counter()
+        late = spread.late_runs
         phases = spread.call(self.run) if end_to_end else {"kernel": spread.kernel(self.run, cold)}
+        self.late_runs += spread.late_runs - late
         self.compare_bits()
         mine = (phases, spread.backend.state(), time.perf_counter() - begin + self.looking)
         self.looking = 0.0
@@ -180,6 +183,7 @@ class Contender:
             self.algorithm,
             spread.transport_name,
             spread.schedule,
+            self.late_runs,
         )
 
 

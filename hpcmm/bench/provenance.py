@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import math
 import os
 import platform
 import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,15 @@ COUNTERS: dict[str, Callable[[], Any]] = {
     "cpu_times": cpu_times,
     "context_switches": context_switches,
 }
+
+
+def stolen(before: Mapping[str, Any], after: Mapping[str, Any]) -> float:
+    """Return the share of CPU time between two readings that a hypervisor gave to others; NaN if unknown."""
+    try:
+        spent = {key: after["cpu_times"][key] - before["cpu_times"][key] for key in ("busy_seconds", "steal_seconds")}
+    except KeyError:
+        return math.nan
+    return spent["steal_seconds"] / spent["busy_seconds"] if spent["busy_seconds"] > 0 else math.nan
 
 
 def numa_nodes() -> list[Path]:

@@ -21,7 +21,7 @@ from hpcmm.report.markup import Table
 from hpcmm.report.vega import CONFIG, Figure
 
 # Provenance that differs between runs on one machine; the rest is the environment.
-OF_THE_RUN = ("utc", "arguments", "slurm", "counters")
+OF_THE_RUN = ("utc", "arguments", "slurm", "counters", "counters_at_end")
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ import h5py
 import numpy as np
 
 from hpcmm.model import PHASES, RESOURCES, TEXTBOOK, HpcmmError
-from hpcmm.store.schema import FORMAT, GROUPS, INDEXES, LATER, SCHEMA_VERSION, TEXT, Groups, empty, row_count
+from hpcmm.store.schema import FORMAT, GROUPS, INDEXES, LATER, SCHEMA_VERSION, TEXT, UNKNOWN, Groups, empty, row_count
 from hpcmm.text import printable
 
 SEAL = b"\nhpcmm crc32 "
@@ -269,6 +269,7 @@ def _groups(path: Path, image: bytes, length: int | None) -> Groups:
         unknown = dict.fromkeys(RESOURCES, np.full(rows, np.nan))
         unknown |= dict.fromkeys(("fingerprint", "transport", "schedule"), np.full(rows, "", object))
         unknown |= dict.fromkeys(("algorithm", "contender_algorithm"), np.full(rows, TEXTBOOK, object))
+        unknown["late_runs"] = np.full(rows, -1, "i4")
         phases = dict.fromkeys(PHASES, np.full(samples, np.nan)) | {"visit": np.zeros(samples, "i4")}
         groups["measurements"] = unknown | groups["measurements"]
         groups["samples"] = phases | groups["samples"]
@@ -356,7 +357,7 @@ def _check(groups: Groups) -> None:
                 most = (
                     row_count(groups[INDEXES[name]]) - 1 if name in INDEXES else 1 if kind in ("u1", "i1") else np.inf
                 )
-                least = -1 if kind == "i1" else int(name == "ranks")
+                least = -1 if name in UNKNOWN else int(name == "ranks")
                 wrong = (values < least) | (values > most)
             elif unit == "s":
                 wrong = (values < 0) | np.isinf(values) | ((values == 0) & (name in ("kernel", "total")))

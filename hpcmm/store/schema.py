@@ -44,6 +44,7 @@ MEASUREMENTS = {
     "where": (TEXT, "", "first wrong element: index: got - expected = difference"),
     "flops": ("i8", "1", "arithmetic operations of one call"),
     "bytes": ("i8", "B", "compulsory memory traffic of one call"),
+    "late_runs": ("i4", "1", "kernel runs that were repeated because the host queued them too late (-1: unknown)"),
     **{name: ("f8", unit, f"{text} (NaN: no CUDA kernel of ours)") for name, (unit, text) in RESOURCES.items()},
 }
 SAMPLES = {
@@ -95,6 +96,7 @@ IDENTITY = ("sweep", "operation", "variant", "contender", "algorithm", "contende
 IDENTITY += (*DIMENSIONS, "dtype", "ranks", "tile", "pinned")
 INDEXES = {"run": "runs", "measurement": "measurements"}  # column -> the group that it indexes
 Groups = dict[str, dict[str, np.ndarray]]  # group -> column -> values
+UNKNOWN = ("pinned", "late_runs")  # columns in which -1 means unknown or not set
 LATER = ("profiles", "unprofiled", "ranks")  # groups that older files lack
 
 
