@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 CORES ?= all
+PROCESSES ?= auto
 
 comma := ,
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -13,7 +14,7 @@ SOURCES := pyproject.toml CMakeLists.txt $(wildcard snakemake_executor_plugin_cl
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help setup run profile reference docs test lint clean
+.PHONY: help setup run profile reference docs test test-all lint clean
 
 help:
 	@echo 'make run      set up, then run the experiment of config.yaml on this machine'
@@ -22,7 +23,8 @@ help:
 	@echo 'make docs     set up, then build the documentation into docs/build'
 	@echo 'make reference  rewrite the published report and the numbers of README.md and docs/ from the published run;'
 	@echo '              FILE=timings.h5 publishes that file first'
-	@echo 'make test     set up, then test'
+	@echo 'make test     set up, then test, without the slow tests; PROCESSES=1 for one test process'
+	@echo 'make test-all set up, then run all tests, as CI does; those on Slurm need tests/slurm up'
 	@echo 'make setup    install everything into .venv (PYTHON=python3.12 selects the Python)'
 	@echo 'make lint     ruff, snakefmt and snakemake --lint'
 	@echo 'make clean    remove the results of runs, but not results/reference'
@@ -50,8 +52,10 @@ docs: setup
 	@python -m sphinx --fail-on-warning --keep-going --quiet docs docs/build
 	@echo 'documentation: $(CURDIR)/docs/build/index.html'
 
-test: setup
-	python -m pytest
+# More than six processes would need too much memory of a GPU.
+test-all: SLOW = --slow
+test test-all: setup
+	python -m pytest --numprocesses $(PROCESSES) --maxprocesses 6 --dist loadfile --no-loadscope-reorder $(SLOW)
 
 lint: setup
 	ruff check .

@@ -33,11 +33,20 @@ settings.register_profile("many", deadline=None, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
 
 
-def pytest_collection_modifyitems(items):
-    """The tests on a real Slurm come first: in several processes (pytest-xdist) the others run beside them.
+def pytest_addoption(parser):
+    parser.addoption("--slow", action="store_true", help="also run the tests that take long, as CI does")
 
-    Those of the workflow and the wheel, which take long too, are not the last, when nothing is left to run beside them.
+
+def pytest_collection_modifyitems(config, items):
+    """Skip slow tests unless they are asked for, and order the modules for several processes (pytest-xdist).
+
+    The tests on a real Slurm mostly wait, so they come first and the others run beside them. Those of the workflow and
+    the wheel, which take long too, are not the last, when nothing is left to run beside them.
     """
+    if not config.getoption("slow"):
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="slow: make test-all (pytest --slow) runs it"))
     place = {"test_slurm.py": "", "test_wheel.py": "test_page.py", "test_workflow.py": "test_page.py"}
     items.sort(key=lambda item: place.get(item.path.name, item.path.name))
 

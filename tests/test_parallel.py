@@ -37,9 +37,9 @@ def test_block_rows_cover_all_rows_once_in_order_and_evenly(rows, ranks):
 
 
 def test_whole_calls_on_one_to_five_ranks_give_the_sums_taken_by_the_test(mpiexec):
-    done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 300, timeout=280)
+    done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 150, timeout=280)
     assert done.returncode == 0, done.stderr
-    assert "300 drawn cases: right" in done.stdout
+    assert "150 drawn cases: right" in done.stdout
 
 
 @pytest.mark.gpu

@@ -29,7 +29,8 @@ from hpcmm.cluster import records
 from hpcmm.cluster.records import Record
 from hpcmm.cluster.watch import Watch
 
-pytestmark = pytest.mark.timeout(900)  # what a fixture does in all ways counts for its first test
+# what a fixture does in all ways counts for its first test
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[1]
 SLURM = Path(__file__).parent / "slurm"

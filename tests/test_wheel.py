@@ -78,6 +78,7 @@ def declared() -> str:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
+@pytest.mark.slow
 def test_the_sdist_has_every_tracked_file(built):
     if not in_git():
         pytest.skip("not a git checkout")
@@ -88,6 +89,7 @@ def test_the_sdist_has_every_tracked_file(built):
     assert set(tracked) <= names
 
 
+@pytest.mark.slow
 def test_an_experiment_runs_in_a_working_folder_of_an_installed_wheel(python, tmp_path):
     hpcmm = python.with_name("hpcmm")
     folder = tmp_path / "it's my run"
