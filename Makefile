@@ -36,7 +36,7 @@ $(INSTALLED): $(SOURCES)
 	@echo 'installing hpcmm and its dependencies into .venv, and compiling the C kernels: one or two minutes the first time'
 	@echo '(extras: $(EXTRAS); details: .venv/install.log)'
 	@rm -f .venv/install.log
-	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --log .venv/install.log --editable '.[$(EXTRAS)]'
+	@.venv/bin/python -m pip install --quiet --progress-bar off --disable-pip-version-check --log .venv/install.log --editable '.[$(EXTRAS)]'
 	@echo 'installed; . .venv/bin/activate makes the commands hpcmm and snakemake available in this shell'
 	@touch $@
 
