@@ -529,7 +529,7 @@ class Measuring:
     min_repetitions, max_repetitions : int
         Within these limits, repeat until ``relative_interval`` is reached.
     relative_interval : float
-        Half-width of the ~95 % interval of the median over the median.
+        Half-width of the ~95 % interval of the ratio to the baseline, or of the median without one, over its value.
     max_seconds : float
         Time limit of each contender's repetitions at a point. It takes precedence over ``min_repetitions``.
     cache : {"cold", "hot"}

@@ -43,12 +43,24 @@ QUICK = Measuring(
 
 
 def test_times_settle_when_the_interval_of_their_median_is_narrow():
-    assert not settled([1.0] * 5, 0.01)
-    assert settled([1.0] * 6, 0.01)
-    assert settled([1.0, 1.0, 1.0, 1.0, 1.0, 1.02], 0.011)
-    assert not settled([1.0, 1.0, 1.0, 1.0, 1.0, 1.03], 0.01)
-    assert settled([9.0, *[1.0] * 30, 0.1], 0.01)  # a median bears outliers
-    assert not settled([1.0, 2.0] * 20, 0.01)
+    assert not settled([1.0] * 5, None, 0.01)
+    assert settled([1.0] * 6, None, 0.01)
+    assert settled([1.0, 1.0, 1.0, 1.0, 1.0, 1.02], None, 0.011)
+    assert not settled([1.0, 1.0, 1.0, 1.0, 1.0, 1.03], None, 0.01)
+    assert settled([9.0, *[1.0] * 30, 0.1], None, 0.01)  # a median bears outliers
+    assert not settled([1.0, 2.0] * 20, None, 0.01)
+
+
+def test_times_settle_when_the_interval_of_the_ratio_is_narrow():
+    def spread(half_width):
+        return [1.0 - half_width, *[1.0] * 4, 1.0 + half_width]
+
+    assert settled(spread(0.0099), [1.0] * 6, 0.01)
+    assert not settled(spread(0.0099), spread(0.0099), 0.01)
+    assert settled(spread(0.007), spread(0.007), 0.01)  # the ratio is known to 0.0099
+    assert settled(spread(0.007), spread(0.5), 0.01), "the other one is to go on"
+    assert not settled(spread(0.5), spread(0.007), 0.01)
+    assert not settled(spread(0.008), [1.0] * 5, 0.01)
 
 
 def contender(times, spent: float) -> Contender:
@@ -56,7 +68,7 @@ def contender(times, spent: float) -> Contender:
     fake = Contender.__new__(Contender)
     fake.seconds = {True: [], False: list(times)}
     fake.spent = {True: 0.0, False: spent}
-    fake.looking = 0.0
+    fake.looking, fake.beside = 0.0, None
     return fake
 
 
@@ -81,7 +93,7 @@ def test_the_stopping_rule(times, spent, done):
 def test_the_stopping_rule_looks_at_geometric_counts(monkeypatch):
     """Looking after each of 20,000 repetitions took longer than the repetitions, outside of any limit."""
     looks = []
-    monkeypatch.setattr("hpcmm.bench.measure.settled", lambda times, _: looks.append(len(times)))
+    monkeypatch.setattr("hpcmm.bench.measure.settled", lambda times, *_: looks.append(len(times)))
     measuring = dataclasses.replace(QUICK, min_repetitions=10, max_repetitions=20_000)
     for repetitions in range(1, 20_001):
         times = range(repetitions)  # as good as a list of times: only its length is asked for
@@ -95,7 +107,7 @@ def test_the_stopping_rule_looks_at_geometric_counts(monkeypatch):
 def test_the_time_of_looking_counts_toward_the_limit(monkeypatch):
     now = 0.0
 
-    def slow(times, relative_interval):
+    def slow(*_):
         nonlocal now
         now += 1.0
         return False

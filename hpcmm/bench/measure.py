@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,13 +18,25 @@ from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.distribution import Distribution
 
 
-def settled(seconds: Sequence[float], relative_interval: float) -> bool:
-    """Whether the half-width of the 95 % interval of the median is at most ``relative_interval`` of the median."""
+def half_width(seconds: Sequence[float]) -> float:
+    """Return the half-width of the 95 % interval of the median over the median; inf for fewer than 6 times."""
     rank = interval_rank(len(seconds))
     if rank == 0:
-        return False
+        return math.inf
     ordered = sorted(seconds)
-    return ordered[-rank] - ordered[rank - 1] <= 2 * relative_interval * statistics.median(ordered)
+    return (ordered[-rank] - ordered[rank - 1]) / 2 / statistics.median(ordered)
+
+
+def settled(seconds: Sequence[float], beside: Sequence[float] | None, relative_interval: float) -> bool:
+    """Whether the median, and its ratio to the median of the times ``beside`` it, are known to ``relative_interval``.
+
+    The half-width of the ratio is the root of the sum of squares of both. Times that take up no more than an equal
+    share of it are settled, too: further ones would help less than those of the other contender.
+    """
+    own = half_width(seconds)
+    if beside is None:
+        return own <= relative_interval
+    return own <= relative_interval / math.sqrt(2) or math.hypot(own, half_width(beside)) <= relative_interval
 
 
 def is_look(repetitions: int, least: int) -> bool:
@@ -56,7 +69,8 @@ class Contender:
     """One variant at one point, spread by one algorithm: what the ranks run, and what came of it.
 
     ``measures`` are the kinds of repetitions that its point asks for, as an ``Algorithm`` has them. ``verdict`` is that
-    of the first visit; in the first visit it is None until the result was judged.
+    of the first visit; in the first visit it is None until the result was judged. ``beside`` is the contender that
+    takes turns with it, if any.
     """
 
     def __init__(
@@ -82,6 +96,7 @@ class Contender:
         self.looking = 0.0  # seconds that the stopping rule took on this rank since the last repetition
         self.first_call = 0.0
         self.late_runs = 0
+        self.beside: Contender | None = None
 
     def check(self, judge: Callable[[np.ndarray], Verdict] | None, measuring: Measuring) -> None:
         """Do the whole call into poisoned outputs, and have its result judged in the first visit.
@@ -164,7 +179,8 @@ class Contender:
         if not is_look(len(times), measuring.min_repetitions):
             return False
         begin = time.perf_counter()
-        enough = settled(times, measuring.relative_interval)
+        beside = self.beside.seconds[end_to_end] if self.beside else None
+        enough = settled(times, beside, measuring.relative_interval)
         self.looking += time.perf_counter() - begin  # the next repetition's allgather makes it known to all ranks
         return enough
 
@@ -289,6 +305,8 @@ def measure_point(
         right = []  # a wrong variant needs no baseline
     for spread in spreads.values():
         spread.save_inputs()
+    if len(right) == 2:
+        right[0].beside, right[1].beside = right[1], right[0]
     for contender in right:
         contender.warm_up(limits)
     for end_to_end in [kind == "call" for kind in measures]:
