@@ -57,6 +57,17 @@ def test_a_job_that_failed_is_omitted_with_the_error_of_its_log(planned, tmp_pat
     assert [reason for *_, reason in omitted] == ["failed: matmul-sweep/cuda-r2-1: no GPU here"]
 
 
+def test_a_job_that_ended_without_an_error_is_omitted_with_the_last_line_of_its_log(planned, tmp_path):
+    log = tmp_path / "logs" / f"{BATCH.name}.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("Abort(1) in MPI_Init\nucx function returned with failed status (Shared memory error)\n\n")
+    (failed,), _, _ = collected(planned, tmp_path)
+    assert failed.endswith(f"{log}, is: ucx function returned with failed status (Shared memory error)")
+    log.write_text("")
+    (failed,), _, _ = collected(planned, tmp_path)
+    assert failed.endswith(f"without an error message; its log, {log}, is empty")
+
+
 def test_the_finished_points_of_a_job_that_failed_are_there_and_the_others_named(planned, tmp_path):
     first, second, third = BATCH.points
     journal = filled(tmp_path / "raw" / f"{BATCH.name}.journal", [first])

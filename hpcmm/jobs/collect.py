@@ -10,6 +10,7 @@ from hpcmm.bench.journal import so_far
 from hpcmm.cluster.watch import first_errors
 from hpcmm.experiment import plan
 from hpcmm.model import Batch, HpcmmError, spread_name
+from hpcmm.text import printable
 
 
 def main() -> int:
@@ -100,7 +101,10 @@ def why_it_ended(results: Path, name: str) -> str:
         return "its job did not start"
     errors = first_errors([str(log)])
     if not errors:
-        return f"its job ended without an error message; its log is {log}"
+        lines = log.read_text(errors="replace").splitlines()
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        said = f"the last line of its log, {log}, is: {printable(last)}" if last else f"its log, {log}, is empty"
+        return f"its job ended without an error message; {said}"
     return errors[0].removeprefix("hpcmm: error: ").removeprefix(f"{name}: ")
 
 
