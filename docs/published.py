@@ -226,7 +226,7 @@ def _fastest(frame: pd.DataFrame, operation: str, sweeps: Sequence[str]) -> pd.D
 
 # The rungs of the tutorial
 STEPS = ("uncoalesced", "naive", "tiled_padded", "register_1d", "register_2d", "vectorized", "warp_tiled")
-STEPS += ("asynchronous", "swizzled", "oblong", "tensor_core", "warpgroup")
+STEPS += ("asynchronous", "swizzled", "large_thread_tile", "tensor_core", "warpgroup")
 
 
 def steps(columns: Columns, frame: pd.DataFrame) -> str:

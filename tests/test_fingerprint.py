@@ -16,7 +16,7 @@ SCALARS = {"alpha": 1.5, "beta": 0.5}
 SHAPE = (64, 64, 64)
 POINTS = {
     "naive": Point("matmul", "naive", SHAPE, "float32", 1, SCALARS, tile=8),
-    "oblong": Point("matmul", "oblong", SHAPE, "float32", 1, SCALARS),
+    "large_thread_tile": Point("matmul", "large_thread_tile", SHAPE, "float32", 1, SCALARS),
     "stream_k": Point("matmul", "stream_k", SHAPE, "float32", 1, SCALARS),
     "cublas": Point("matmul", "cublas", SHAPE, "float32", 1, SCALARS),
     "ring": Point("matmul", "cublas", SHAPE, "float32", 2, SCALARS, "ring"),
@@ -65,13 +65,13 @@ def edit(monkeypatch, tmp_path):
         ("kernels/matmul/naive.cu", r"sum = 0", "sum = 0.0f", {"naive"}),
         ("kernels/matmul/naive.cu", r"\A//", "// Another comment.\n//", set()),
         ("kernels/matmul/serial.c", r"\A/\*", "/* Another comment. */\n/*", set()),
-        ("kernels/ptx.cuh", r"cp\.async\.commit_group;", "cp.async.wait_all;", {"oblong", "stream_k"}),
+        ("kernels/ptx.cuh", r"cp\.async\.commit_group;", "cp.async.wait_all;", {"large_thread_tile", "stream_k"}),
         ("kernels/ptx.cuh", r"\A//", "// Another comment.\n//", set()),
         ("kernels/spin.cu", r"\Z", "static int other;", ALL - CPU),
         ("kernels/evict.c", r"\Z", "static int other;", CPU),
         # launch geometry
-        ("operations/blocks.py", r"^WORTH_DIVIDING = 4", "WORTH_DIVIDING = 5", {"stream_k"}),
-        ("operations/blocks.py", r"itemsize \+ 16 \+", "itemsize + 32 +", {"oblong", "stream_k"}),
+        ("operations/blocks.py", r"^MIN_SAVED_STEPS = 4", "MIN_SAVED_STEPS = 5", {"stream_k"}),
+        ("operations/blocks.py", r"itemsize \+ 16 \+", "itemsize + 32 +", {"large_thread_tile", "stream_k"}),
         ("operations/reduction.py", r"n = max\(1, ", "n = max(2, ", {"sum"}),
         # inputs, judge, and the baseline beside a variant
         ("operations/matmul.py", r"^ROUNDINGS = 8", "ROUNDINGS = 9", PRODUCTS),
@@ -132,8 +132,8 @@ def test_a_record_counts_where_it_decides_something(monkeypatch):
 
     assert replaced("naive", change="other words", source="other documents") == set()
     assert replaced("naive", architecture="sm_80") == {"naive"}
-    wider = {"float32": blocks.Ring(256, 256, 128, 16, stages=4, group=8)}
-    assert replaced("oblong", geometry=wider) == {"oblong"}
+    wider = {"float32": blocks.Ring(256, 256, 128, 16, stages=4, group_rows=8)}
+    assert replaced("large_thread_tile", geometry=wider) == {"large_thread_tile"}
 
 
 def test_the_version_of_a_library_counts_on_its_device(monkeypatch):

@@ -419,7 +419,7 @@ class OneTile(SplitK):
 
     def chosen(self, task):
         (choice,) = self.choices
-        return choice.tile, choice.most_parts
+        return choice.tile, choice.max_parts
 
 
 @pytest.mark.gpu
@@ -427,9 +427,9 @@ class OneTile(SplitK):
 @pytest.mark.parametrize("parts", [1, 2, 3, 4])
 @pytest.mark.parametrize("choice", SPLIT_K.geometry.choices, ids=lambda each: f"{each.tile.rows}x{each.tile.columns}")
 def test_cuda_every_tile_of_split_k(gpu, choice, parts, shape):
-    if parts > choice.most_parts:
+    if parts > choice.max_parts:
         pytest.skip("the parts need more shared memory than a block has")
-    geometry = OneTile((dataclasses.replace(choice, most_parts=parts),))
+    geometry = OneTile((dataclasses.replace(choice, max_parts=parts),))
     for alpha, beta in ((1.5, 0.5), (-2.0, 0.0)):
         check_matmul(gpu, dataclasses.replace(SPLIT_K, geometry=geometry), "float32", shape, alpha, beta, 1)
 
@@ -439,7 +439,7 @@ class OneSkinnyTile(Skinny):
 
     def chosen(self, task):
         (choice,) = self.choices
-        return choice.tile, choice.most_parts
+        return choice.tile, choice.max_parts
 
 
 def skinny_choices() -> list:
@@ -455,9 +455,9 @@ def skinny_choices() -> list:
 @pytest.mark.parametrize(("dtype", "choice"), skinny_choices())
 def test_cuda_every_tile_of_skinny(gpu, dtype, choice, parts):
     """Whole tiles whose rows are aligned to 16 bytes, and ragged ones of each alignment."""
-    tile, geometry = choice.tile, OneSkinnyTile((dataclasses.replace(choice, most_parts=parts),))
+    tile, geometry = choice.tile, OneSkinnyTile((dataclasses.replace(choice, max_parts=parts),))
     variant = dataclasses.replace(SKINNY, geometry={dtype: geometry})
-    m, n, k = tile.rows, tile.columns, tile.depth * tile.groups * parts
+    m, n, k = tile.rows, tile.columns, tile.depth * tile.slices * parts
     check_matmul(gpu, variant, dtype, (m, n, 4 * k), 1.5, 0.5, 1)
     check_matmul(gpu, variant, dtype, (m + 1, n + 3, 2 * k + 37), -2.0, 0.0, 1)
     check_matmul(gpu, variant, dtype, (max(1, m - 1), max(1, n - 1), k - 2), 1.0, 1.0, 1)
@@ -480,7 +480,7 @@ def test_skinny_picks_a_tile_as_narrow_as_c():
                 tile, parts = SKINNY.geometry[dtype].chosen(of)
                 assert tile.few_rows == (shape[0] == narrow)
                 assert min(narrow, 16) <= tile.narrow <= 2 * narrow
-                assert 1 <= parts <= 8 and parts * tile.groups * tile.depth <= 4096
+                assert 1 <= parts <= 8 and parts * tile.slices * tile.depth <= 4096
 
 
 @pytest.mark.gpu

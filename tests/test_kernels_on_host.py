@@ -42,7 +42,8 @@ SPARE_BARRIERS = {  # (<operation>/<variant>, n-th barrier) -> why it is not mis
     ("matmul/stream_k", 4): "as the first of warpgroup",
     ("matmul/stream_k", 5): "the same",
 }
-SPILLS = {("matmul/oblong", "sm_80"): 80}  # (<operation>/<variant>, architecture) -> bytes that may be spilled
+# (<operation>/<variant>, architecture) -> bytes that may be spilled
+SPILLS = {("matmul/large_thread_tile", "sm_80"): 80}
 
 HEADER = Path(__file__).with_name("cuda_on_host.h")
 COMPILER = shutil.which("g++")
@@ -131,8 +132,8 @@ def source(name: str) -> str:
 
 @pytest.fixture(autouse=True)
 def small_tiles_are_divided(monkeypatch):
-    monkeypatch.setattr(blocks, "WORTH_DIVIDING", 0)
-    monkeypatch.setattr(blocks, "LEAST_STEPS", 1)
+    monkeypatch.setattr(blocks, "MIN_SAVED_STEPS", 0)
+    monkeypatch.setattr(blocks, "MIN_STEPS", 1)
 
 
 # ---- on the host ----
@@ -410,7 +411,7 @@ def skinny_defines(dtype: str, tile: blocks.SkinnyTile, parts: int) -> tuple[str
 @pytest.mark.parametrize(("dtype", "tile"), SKINNY_TILES)
 def test_every_tile_of_skinny_is_right_in_every_order_and_stays_in_bounds(build, dtype, tile):
     kernel = build(source("matmul/skinny"), "matmul", skinny_defines(dtype, tile, 1))
-    m, n, k = tile.rows, tile.columns, tile.depth * tile.groups
+    m, n, k = tile.rows, tile.columns, tile.depth * tile.slices
     whole, ragged = (m, n, 4 * k), (m + 2, n + 5, k + 7)
     least = max(1, m - 1), max(1, n - 2), 3
     results = set()
@@ -553,28 +554,28 @@ MUTANTS = [  # rung, what is replaced by what, what is said of it
     ("matmul/tensor_core", "beta != 0 && row < m", "beta != 0 && row <= m", "out of bounds, at byte"),
     ("matmul/tensor_core", "if (row < m && column", "if (row <= m && column", "out of bounds, at byte"),
     ("matmul/tensor_core", "inside && ldc % 2 == 0", "inside && ldc % 2 >= 0", "misaligned"),
-    ("matmul/tensor_core", "min(GROUP, high - group_row)", "GROUP", "wrong result"),
+    ("matmul/tensor_core", "min(GROUP_ROWS, tile_rows - first_row)", "GROUP_ROWS", "wrong result"),
     ("matmul/tensor_core", "DEPTH * B_PITCH;", "DEPTH * B_PITCH + 1;", "misaligned"),
-    ("matmul/oblong", "a_row + i < m", "a_row + i <= m", "out of bounds, at byte"),
-    ("matmul/oblong", "start + a_column < k", "start + a_column <= k", "out of bounds, at byte"),
-    ("matmul/oblong", "b_column + e < n", "b_column + e <= n", "out of bounds, at byte"),
+    ("matmul/large_thread_tile", "a_row + i < m", "a_row + i <= m", "out of bounds, at byte"),
+    ("matmul/large_thread_tile", "start + a_column < k", "start + a_column <= k", "out of bounds, at byte"),
+    ("matmul/large_thread_tile", "b_column + e < n", "b_column + e <= n", "out of bounds, at byte"),
     (
-        "matmul/oblong",
+        "matmul/large_thread_tile",
         "loader.fast && loader.start + DEPTH <= k)\n        m",
         "loader.fast && loader.start < k)\n        m",
         "out of bounds, at byte",
     ),
-    ("matmul/oblong", "beta != 0 && row < m", "beta != 0 && row <= m", "out of bounds, at byte"),
-    ("matmul/oblong", "if (row < m && column", "if (row <= m && column", "out of bounds, at byte"),
-    ("matmul/oblong", "ldc % WIDTH == 0", "ldc % WIDTH >= 0", "misaligned"),
+    ("matmul/large_thread_tile", "beta != 0 && row < m", "beta != 0 && row <= m", "out of bounds, at byte"),
+    ("matmul/large_thread_tile", "if (row < m && column", "if (row <= m && column", "out of bounds, at byte"),
+    ("matmul/large_thread_tile", "ldc % WIDTH == 0", "ldc % WIDTH >= 0", "misaligned"),
     ("matmul/warpgroup", "a);\n        __syncthreads();", "a);", "race in shared memory"),
     ("matmul/warpgroup", "__syncthreads();  // the next", "// the next", "race in shared memory"),
-    ("matmul/warpgroup", "NEXT_GROUP = COLUMNS * 16", "NEXT_GROUP = COLUMNS * 8", "wrong result"),
-    ("matmul/warpgroup", "NEXT_COLUMNS = 8 * 16", "NEXT_COLUMNS = 4 * 16", "wrong result"),
+    ("matmul/warpgroup", "LEADING_OFFSET = COLUMNS * 16", "LEADING_OFFSET = COLUMNS * 8", "wrong result"),
+    ("matmul/warpgroup", "STRIDE_OFFSET = 8 * 16", "STRIDE_OFFSET = 4 * 16", "wrong result"),
     ("matmul/warpgroup", "a.small[s], descriptor(big_b", "a.big[s], descriptor(big_b", "wrong result"),
     ("matmul/warpgroup", "[s], descriptor(small_b", "[s], descriptor(big_b", "wrong result"),
     ("matmul/warpgroup", " + 0x1000) & 0xffffe000", ")", "wrong result"),
-    ("matmul/warpgroup", "SHORT = 16", "SHORT = 0", "wrong result"),
+    ("matmul/warpgroup", "SHORT_K = 16", "SHORT_K = 0", "wrong result"),
     ("matmul/warpgroup", "s > 0", "true", "wrong result"),
     ("matmul/warpgroup", "s % 2 * 2 + e / 2", "s % 2 + e / 2", "wrong result"),
     ("matmul/warpgroup", "row + 8, m - 1", "row + 8, m", "out of bounds, at byte"),
@@ -894,7 +895,7 @@ def test_the_rungs_of_a_step_compile_to_different_code(compilations, before, aft
 
 @pytest.mark.parametrize("choice", RUNG_OF["matmul/split_k"][1].geometry.choices, ids=str)
 def test_every_tile_of_split_k_compiles_without_spills(choice):
-    tile, parts = choice.tile, choice.most_parts
+    tile, parts = choice.tile, choice.max_parts
     macros = {"REAL": "float", **tile.macros, "PARTS": parts}
     options = (*(f"-D{name}={value}" for name, value in macros.items()), *options_of("matmul/split_k"))
     takes = compiled(source("matmul/split_k"), "sm_90", options)
@@ -905,7 +906,7 @@ def test_every_tile_of_split_k_compiles_without_spills(choice):
 @pytest.mark.parametrize(("dtype", "tile"), SKINNY_TILES)
 def test_every_tile_of_skinny_compiles_without_spills(dtype, tile):
     choices = [choice for choice in SKINNY.geometry[dtype].choices if choice.tile == tile]
-    parts = max(choice.most_parts for choice in choices)
+    parts = max(choice.max_parts for choice in choices)
     takes = compiled(source("matmul/skinny"), "sm_90", skinny_defines(dtype, tile, parts))
     assert takes["spill_stores"] == takes["spill_loads"] == 0
     assert -(-takes["registers"] // 8) * 8 * tile.threads * tile.resident <= 65536

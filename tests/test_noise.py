@@ -139,12 +139,13 @@ def test_a_time_is_the_median_of_the_medians_of_its_visits(tmp_path):
 
 def test_a_ratio_divides_by_all_visits_of_the_baseline_in_the_run(tmp_path):
     rows = []
-    for variant, own, library in (("naive", (2.0, 2.0, 2.0), (1.0, 1.0, 4.0)), ("oblong", (1.0,) * 3, (3.0, 3.0, 3.0))):
+    times = (("naive", (2.0, 2.0, 2.0), (1.0, 1.0, 4.0)), ("large_thread_tile", (1.0,) * 3, (3.0, 3.0, 3.0)))
+    for variant, own, library in times:
         rows += [visited(product(variant), own), visited(product(variant), library, "cublas")]
     rows += [visited(product("naive", 128), (1.0,) * 3), visited(product("naive", 128), (9.0,) * 3, "cublas")]
     frame = derived(tmp_path, *rows)
     ratio = analysis.points(frame).set_index(["variant", "n"])["ratio"].to_dict()
-    assert ratio == pytest.approx({("naive", 64): 3 / 2, ("oblong", 64): 3.0, ("naive", 128): 9.0})
+    assert ratio == pytest.approx({("naive", 64): 3 / 2, ("large_thread_tile", 64): 3.0, ("naive", 128): 9.0})
     points = analysis.points(frame)
     assert (points["ratio_low"] < points["ratio"]).all() and (points["ratio"] < points["ratio_high"]).all()
 

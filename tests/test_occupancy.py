@@ -92,9 +92,9 @@ def test_resources_of_a_file(tmp_path):
 
 
 def test_a_kernel_with_tiles_of_its_own_loads_these(tmp_path):
-    """A phase of oblong: 256 and 128 rows and columns of float32 and 128 of each of float64, eight deep."""
+    """A phase of large_thread_tile: 256 and 128 rows and columns of float32 and 128 of each of float64, eight deep."""
     needs = kernel(HOPPER, (256, 1), 1, registers=255, dynamic_shared_bytes=48 * 1024)
-    rows = [measurement(matmul("oblong", dtype=dtype), resources=needs) for dtype in ("float32", "float64")]
+    rows = [measurement(matmul("large_thread_tile", dtype=dtype), resources=needs) for dtype in ("float32", "float64")]
     found = resources(derive(tmp_path, *rows))
     assert list(found["phase_loads"]) == list(found["pending_loads"]) == [8 * (256 + 128), 8 * (128 + 128)]
     assert list(found["phase_flops"]) == [2 * 256 * 128 * 8, 2 * 128 * 128 * 8]

@@ -13,7 +13,7 @@ from tasks import task, task_on
 
 from hpcmm.model import Variant, Verdict
 from hpcmm.operations import OPERATIONS, accuracy, matmul
-from hpcmm.operations.blocks import LEAST_STEPS, WORTH_DIVIDING, stream_k_blocks
+from hpcmm.operations.blocks import MIN_SAVED_STEPS, MIN_STEPS, stream_k_blocks
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM, Passes, identity
 from hpcmm.operations.vector_add import VECTOR_ADD
@@ -559,10 +559,10 @@ def test_blocks_have_a_tile_each_or_none_is_idle_for_long(tiles, steps, most):
     blocks = stream_k_blocks(tiles, steps, most)
     undivided = -(-tiles // most) * steps  # steps of the block that has the most
     if blocks == tiles:
-        assert undivided <= tiles * steps / most + WORTH_DIVIDING or blocks < most
+        assert undivided <= tiles * steps / most + MIN_SAVED_STEPS or blocks < most
     else:
         assert min(tiles, most) < blocks <= most or blocks == most < tiles
-        assert tiles * steps >= LEAST_STEPS * blocks
+        assert tiles * steps >= MIN_STEPS * blocks
 
 
 def test_a_grid_that_divides_tiles_is_no_larger_than_the_gpu():

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import zlib
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -16,7 +17,10 @@ from batches import BATCH, HOST, batch_of, measured, stored, together
 from hpcmm import store
 from hpcmm.bench.journal import Journal
 from hpcmm.model import PHASES, RESOURCES, Point
+from hpcmm.operations import OPERATIONS
 from hpcmm.store import StoreError
+
+PUBLISHED = Path(__file__).parents[1] / "results/reference/timings.h5"
 
 
 @pytest.fixture
@@ -155,6 +159,77 @@ def test_a_file_of_an_earlier_version_opens(tmp_path, seal):
         for name, values in columns.items():
             np.testing.assert_array_equal(found[group][name], values)
             assert found[group][name].dtype == values.dtype
+
+
+# --- renamed variants --------------------------------------------------------------------------------------------
+
+
+def with_names(path, target, names):
+    """Write the groups of a file with other names of variants."""
+    groups = store.read(path)
+    for group, columns in store.schema.VARIANTS.items():
+        for column in columns:
+            labels = [label.split(" ") for label in groups[group][column]]
+            changed = [" ".join([names.get(name, name), *rest]) for name, *rest in labels]
+            groups[group] |= {column: np.array(changed, object)}
+    store.write_groups(target, groups)
+    return target
+
+
+def test_the_published_run_is_read_with_the_present_names_of_variants():
+    """It was written before a rung was renamed. All other texts and all numbers are as in the file."""
+    groups, places = store.read(PUBLISHED), store.schema.VARIANTS
+    renamed = 0
+    with h5py.File(PUBLISHED) as file:
+        for group in ("measurements", "profiles", "omitted"):
+            for column in file[group].keys() & groups[group].keys() - {"tile", "pinned"}:  # these were floats
+                expected = file[group][column][()]
+                if expected.dtype.kind == "O":
+                    expected = np.array([text.decode() for text in expected], object)
+                if column in places[group]:
+                    renamed += sum(expected == "oblong")
+                    expected[expected == "oblong"] = "large_thread_tile"
+                np.testing.assert_array_equal(groups[group][column], expected)
+    assert renamed == 68
+
+
+def test_present_names_of_variants_are_those_of_rungs():
+    ladder = {variant.name for operation in OPERATIONS.values() for variant in operation.ladder}
+    assert set(store.schema.RENAMED.values()) <= ladder
+    assert not ladder & set(store.schema.RENAMED)
+
+
+def test_renamed_variants_are_one_variant_in_merged_files(tmp_path):
+    new = stored(tmp_path / "here" / "a.h5", batch_of([64], "large_thread_tile"))
+    other = stored(tmp_path / "there" / "a.h5", batch_of([64, 128], "large_thread_tile"), host="there")
+    left_out = [{"sweep": "size", "variant": "large_thread_tile ring", "ranks": 4, "reason": "no GPU"}]
+    store.merge([other], tmp_path / "there.h5", left_out)
+    old = with_names(tmp_path / "there.h5", tmp_path / "old.h5", {"large_thread_tile": "oblong"})
+    with h5py.File(old) as file:
+        assert set(file["measurements/variant"].asstr()[()]) == {"oblong"}
+        assert list(file["omitted/variant"].asstr()[()]) == ["oblong ring"]
+    store.merge([new, old, other], tmp_path / "all.h5")
+    groups = store.read(tmp_path / "all.h5")
+    assert list(groups["measurements"]["variant"]) == ["large_thread_tile"] * 6, "the old file repeats the other one"
+    assert list(groups["measurements"]["contender"]) == ["large_thread_tile", "library"] * 3
+    assert list(groups["omitted"]["variant"]) == ["large_thread_tile ring"]
+
+
+def test_a_point_of_a_renamed_variant_is_measured_again(tmp_path):
+    """Its fingerprint holds the name and the source. The other points of the kept file are taken."""
+    before, after = (
+        together([Point("matmul", name, (64, 64, 64), "float32", 2) for name in (rung, "swizzled")])
+        for rung in ("oblong", "large_thread_tile")
+    )
+    stored(tmp_path / "a.h5", before)
+    assert before.fingerprints[1] == after.fingerprints[1]
+    journal = Journal(tmp_path / "a.journal", after, HOST)
+    assert journal.measured == {after.fingerprints[1]}
+    journal.append(after.points[0], measured(after.points[0]))
+    journal.complete(tmp_path / "a.h5")
+    assert (
+        list(store.read(tmp_path / "a.h5")["measurements"]["variant"]) == ["large_thread_tile"] * 2 + ["swizzled"] * 2
+    )
 
 
 # --- hostile files -----------------------------------------------------------------------------------------------

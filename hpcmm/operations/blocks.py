@@ -9,10 +9,10 @@ from typing import Any
 
 from hpcmm.model import Geometry, Launch, Task
 
-WORTH_DIVIDING = 4  # minimum steps per block that dividing tiles must save, because the parts must be added up
-LEAST_STEPS = 2  # minimum steps of a part of a tile
+MIN_SAVED_STEPS = 4  # minimum steps per block that dividing tiles must save, because the parts must be added up
+MIN_STEPS = 2  # minimum steps of a part of a tile
 SMS = 132  # SMs of an H100 or H200
-MOST_NARROW = 16  # maximum number of rows or columns of a skinny tile
+MAX_NARROW = 16  # maximum number of rows or columns of a skinny tile
 # Blocks that ran at the same time on an H200, one per SM, by blocks per cluster: a cluster stays within a GPC. For
 # clusters of 3 and 4 blocks, 126 and 128 did not; numbers in between were not tried.
 RESIDENT_BLOCKS = {1: 132, 2: 132, 3: 108, 4: 100}
@@ -113,15 +113,15 @@ class Blocks(OverC):
 class Ring(Blocks):
     """Blocks with a ring of ``stages`` pipeline stages in dynamic shared memory, A stored by columns.
 
-    The rasterization order goes through groups of ``group`` rows of tiles, which share tiles in the L2 cache; 0 keeps
-    the order of the grid.
+    The rasterization order goes through groups of ``group_rows`` rows of tiles, which share tiles in the L2 cache; 0
+    keeps the order of the grid.
     """
 
     stages: int = 0
-    group: int = 0
+    group_rows: int = 0
 
     def macros(self, task: Task) -> dict[str, int]:
-        group = {"GROUP": self.group} if self.group else {}
+        group = {"GROUP_ROWS": self.group_rows} if self.group_rows else {}
         return {**super().macros(task), "STAGES": self.stages, **group}
 
     def shared_bytes(self, task: Task) -> int:
@@ -191,36 +191,36 @@ class StreamK(WarpgroupRing):
 class FmaTile:
     """A tile of C on the FMA units, divided as in ``fma_tile.cuh``.
 
-    Each of ``slices`` groups of warps computes the whole tile for a part of the terms. It has a ring of ``stages``
-    pipeline stages of ``depth`` terms; the loop over ``part`` terms is unrolled. A thread computes ``high`` x ``wide``
-    elements, and a warp has ``lane_rows`` rows of threads.
+    The warps of a block form ``slices`` slices. Each slice computes the whole tile for a part of the terms. It has a
+    ring of ``stages`` pipeline stages of ``depth`` terms; the loop over ``unroll`` terms is unrolled. A thread computes
+    ``thread_rows`` x ``thread_columns`` elements, and a warp has ``lane_rows`` rows of threads.
     """
 
     rows: int
     columns: int
     slices: int
-    high: int
-    wide: int
+    thread_rows: int
+    thread_columns: int
     lane_rows: int
     depth: int
     stages: int
-    part: int
+    unroll: int
 
     @property
     def threads(self) -> int:
-        return self.rows * self.columns // (self.high * self.wide) * self.slices
+        return self.rows * self.columns // (self.thread_rows * self.thread_columns) * self.slices
 
     @property
     def macros(self) -> dict[str, int]:
         return {
-            **{"ROWS": self.rows, "COLUMNS": self.columns, "SLICES": self.slices, "HIGH": self.high},
-            **{"WIDE": self.wide, "LANE_ROWS": self.lane_rows, "DEPTH": self.depth, "STAGES": self.stages},
-            **{"PART": self.part, "BLOCK": self.threads},
+            **{"ROWS": self.rows, "COLUMNS": self.columns, "SLICES": self.slices},
+            **{"THREAD_ROWS": self.thread_rows, "THREAD_COLUMNS": self.thread_columns, "LANE_ROWS": self.lane_rows},
+            **{"DEPTH": self.depth, "STAGES": self.stages, "UNROLL": self.unroll, "BLOCK": self.threads},
         }
 
     @property
     def ring_bytes(self) -> int:
-        """Bytes of shared memory of the rings of all groups, in float32."""
+        """Bytes of shared memory of the rings of all slices, in float32."""
         return self.slices * self.stages * (self.rows + self.columns) * self.depth * 4
 
 
@@ -231,7 +231,7 @@ class SplitChoice:
     Parameters
     ----------
     tile : FmaTile
-    most_parts : int
+    max_parts : int
         Maximum number of blocks that divide the terms of a tile; shared memory limits it.
     share : float
         Share of the FMA units' peak rate that the mainloop reaches.
@@ -240,7 +240,7 @@ class SplitChoice:
     """
 
     tile: FmaTile
-    most_parts: int
+    max_parts: int
     share: float
     overhead: float
 
@@ -269,7 +269,7 @@ class SplitK(OverC):
 
     def chosen(self, task: Task) -> tuple[FmaTile, int]:
         """Return the tile and the number of parts with the shortest predicted time."""
-        every = [(choice, parts) for choice in self.choices for parts in range(1, choice.most_parts + 1)]
+        every = [(choice, parts) for choice in self.choices for parts in range(1, choice.max_parts + 1)]
         choice, parts = min(every, key=lambda each: each[0].seconds(task.shape, each[1])) if task.shape else every[0]
         return choice.tile, parts
 
@@ -290,7 +290,8 @@ class SplitK(OverC):
         grid = self.grid(task)
         if not all(grid):
             return []
-        fragments = tile.high * tile.wide // 4 // tile.slices  # 16-byte vectors per thread that the blocks exchange
+        # 16-byte vectors per thread that the blocks exchange
+        fragments = tile.thread_rows * tile.thread_columns // 4 // tile.slices
         exchanged = parts * -(-fragments // parts) * tile.threads * 16 if parts > 1 else 0
         arguments = task.operation.arguments(task, arrays)
         return [Launch((*grid, parts), (tile.threads,), arguments, tile.ring_bytes + exchanged)]
@@ -300,18 +301,19 @@ class SplitK(OverC):
 class SkinnyTile:
     """A tile of C with few rows or few columns, divided as in ``skinny.cu``.
 
-    Each of ``groups`` groups of warps computes the whole tile for a part of the terms. It has a ring of ``stages``
-    pipeline stages of ``depth`` terms. A thread computes ``high`` x ``wide`` elements, and ``lane_terms`` lanes of a
-    warp divide the terms of the same elements; with ``tensor``, tensor cores compute ``high`` rows per warp.
-    Registers are limited so that ``resident`` blocks fit on an SM.
+    The warps of a block form ``slices`` slices. Each slice computes the whole tile for a part of the terms. It has a
+    ring of ``stages`` pipeline stages of ``depth`` terms. A warp computes ``warp_rows`` rows, and a thread
+    ``thread_columns`` columns of all of them. ``lane_terms`` lanes of a warp divide the terms of the same elements.
+    With ``tensor``, tensor cores compute the rows of a warp. Registers are limited so that ``resident`` blocks fit on
+    an SM.
     """
 
     rows: int
     columns: int
-    high: int
-    wide: int
+    warp_rows: int
+    thread_columns: int
     lane_terms: int
-    groups: int
+    slices: int
     depth: int
     stages: int
     resident: int
@@ -328,19 +330,23 @@ class SkinnyTile:
 
     @property
     def threads(self) -> int:
-        columns = (128 if self.few_rows else self.columns) if self.tensor else 32 // self.lane_terms * self.wide
-        return 32 * self.groups * (self.rows // self.high) * (self.columns // columns)
+        if self.tensor:
+            warp_columns = 128 if self.few_rows else self.columns
+        else:
+            warp_columns = 32 // self.lane_terms * self.thread_columns
+        return 32 * self.slices * (self.rows // self.warp_rows) * (self.columns // warp_columns)
 
     @property
     def macros(self) -> dict[str, int]:
         return {
-            **{"ROWS": self.rows, "COLUMNS": self.columns, "HIGH": self.high, "WIDE": self.wide},
-            **{"LANE_TERMS": self.lane_terms, "GROUPS": self.groups, "DEPTH": self.depth, "STAGES": self.stages},
+            **{"ROWS": self.rows, "COLUMNS": self.columns, "WARP_ROWS": self.warp_rows},
+            **{"THREAD_COLUMNS": self.thread_columns, "LANE_TERMS": self.lane_terms, "SLICES": self.slices},
+            **{"DEPTH": self.depth, "STAGES": self.stages},
             **{"RESIDENT": self.resident, "TENSOR": int(self.tensor), "BLOCK": self.threads},
         }
 
     def ring_bytes(self, itemsize: int) -> int:
-        """Return the bytes of shared memory of the rings of all groups, with the padding against bank conflicts."""
+        """Return the bytes of shared memory of the rings of all slices, with the padding against bank conflicts."""
         width = 16 // itemsize
         a_pitch = self.depth + (8 if self.tensor and self.depth % 16 == 0 else 0)
         b_pitch = self.columns + (2 if self.tensor and self.few_rows else 0)
@@ -349,7 +355,7 @@ class SkinnyTile:
         else:
             padded = width if self.lane_terms > 1 and self.columns % 2 == 0 else 0
         stage = self.rows * a_pitch + self.depth // width * (width * b_pitch + padded)
-        return self.groups * self.stages * stage * itemsize
+        return self.slices * self.stages * stage * itemsize
 
 
 @dataclass(frozen=True)
@@ -359,25 +365,25 @@ class SkinnyChoice:
     Parameters
     ----------
     tile : SkinnyTile
-    most_parts : int
+    max_parts : int
         Maximum number of blocks that divide the terms of a tile, a power of two.
-    most_blocks : int
+    max_blocks : int
         Maximum number of blocks of a launch that divides the terms of tiles.
     least : int
         Minimum number of columns of C for a tile with few rows, of rows for a tile with few columns.
     """
 
     tile: SkinnyTile
-    most_parts: int
-    most_blocks: int
+    max_parts: int
+    max_blocks: int
     least: int = 0
 
     def parts(self, shape: tuple[int, int, int]) -> int:
-        """Return the number of blocks that divide the terms of a tile; each of their groups has a stage."""
+        """Return the number of blocks that divide the terms of a tile; each of their slices has a stage."""
         m, n, k = shape
         tiles = -(-m // self.tile.rows) * -(-n // self.tile.columns)
-        parts = self.most_parts
-        while parts > 1 and (parts * tiles > self.most_blocks or parts * self.tile.groups * self.tile.depth > k):
+        parts = self.max_parts
+        while parts > 1 and (parts * tiles > self.max_blocks or parts * self.tile.slices * self.tile.depth > k):
             parts //= 2
         return parts
 
@@ -396,9 +402,9 @@ class Skinny(OverC):
     def chosen(self, task: Task) -> tuple[SkinnyTile, int]:
         """Return the tile and the number of its parts."""
         if not task.shape:
-            return self.choices[0].tile, self.choices[0].most_parts
+            return self.choices[0].tile, self.choices[0].max_parts
         m, n, _ = task.shape
-        few_rows = m <= n and n > MOST_NARROW  # if both are few, loads run along the rows of A
+        few_rows = m <= n and n > MAX_NARROW  # if both are few, loads run along the rows of A
         narrow, length = (m, n) if few_rows else (n, m)
         able = [each for each in self.choices if each.tile.few_rows == few_rows and length >= each.least]
         choice = next((each for each in able if each.tile.narrow >= narrow), able[-1])
@@ -429,16 +435,16 @@ class Skinny(OverC):
 class StreamKFma(OverC):
     """Persistent blocks with tiles on the FMA units, which divide tiles if some blocks would be idle (stream-K).
 
-    The rasterization order goes through groups of ``group`` rows of tiles, which share tiles in the L2 cache.
+    The rasterization order goes through groups of ``group_rows`` rows of tiles, which share tiles in the L2 cache.
     ``max_blocks`` is the number of SMs that the workspace in the source suffices for.
     """
 
     tile: FmaTile
-    group: int
+    group_rows: int
     max_blocks: int
 
     def macros(self, task: Task) -> dict[str, int]:
-        return {**self.tile.macros, "GROUP": self.group, "MAX_BLOCKS": self.max_blocks}
+        return {**self.tile.macros, "GROUP_ROWS": self.group_rows, "MAX_BLOCKS": self.max_blocks}
 
     def covered(self, task: Task) -> tuple[int, int]:
         return self.tile.rows, self.tile.columns
@@ -454,8 +460,8 @@ class StreamKFma(OverC):
         steps = max(1, -(-task.shape[2] // self.tile.depth))
         # persistent: one wave of blocks computes all tiles, whole or in parts
         blocks = tiles
-        if tiles > most or -tiles % most * steps > WORTH_DIVIDING * most:
-            blocks = min(most, max(tiles, tiles * steps // LEAST_STEPS))
+        if tiles > most or -tiles % most * steps > MIN_SAVED_STEPS * most:
+            blocks = min(most, max(tiles, tiles * steps // MIN_STEPS))
         return [Launch((blocks,), (self.tile.threads,), task.operation.arguments(task, arrays), self.tile.ring_bytes)]
 
 
@@ -466,6 +472,6 @@ def stream_k_blocks(tiles: int, steps: int, most: int) -> int:
     the tiles so that no resident block is idle.
     """
     idle = -tiles % most  # idle blocks in the last wave if no tile is divided
-    if idle * steps <= WORTH_DIVIDING * most:
+    if idle * steps <= MIN_SAVED_STEPS * most:
         return tiles
-    return min(most, max(tiles, tiles * steps // LEAST_STEPS))
+    return min(most, max(tiles, tiles * steps // MIN_STEPS))

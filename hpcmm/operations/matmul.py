@@ -188,16 +188,16 @@ LADDER = (  # the order here is the order of the rungs
         "cuda",
         "blocks go through C in groups of rows, to share tiles in the L2 cache",
         architecture="sm_80",
-        geometry=Ring(256, 128, 128, 8, stages=3, group=8),
+        geometry=Ring(256, 128, 128, 8, stages=3, group_rows=8),
     ),
     Variant(
-        "oblong",
+        "large_thread_tile",
         "cuda",
         "each thread computes 16 x 8 elements of float32, with fewer loads",
         architecture="sm_80",
         geometry={
-            "float32": Ring(256, 256, 128, 8, stages=4, group=8),
-            "float64": Ring(256, 128, 128, 8, stages=4, group=8),
+            "float32": Ring(256, 256, 128, 8, stages=4, group_rows=8),
+            "float64": Ring(256, 128, 128, 8, stages=4, group_rows=8),
         },
     ),
     Variant(
@@ -272,7 +272,7 @@ LADDER = (  # the order here is the order of the rungs
         dtypes=("float32",),
         architecture="sm_80",
         options=("--ptxas-options=-O1",),
-        geometry=StreamKFma(FmaTile(256, 128, 1, 8, 16, 8, 32, 4, 8), group=8, max_blocks=SMS),
+        geometry=StreamKFma(FmaTile(256, 128, 1, 8, 16, 8, 32, 4, 8), group_rows=8, max_blocks=SMS),
     ),
     Variant(
         "tensor_core",
@@ -280,7 +280,7 @@ LADDER = (  # the order here is the order of the rungs
         "tensor cores: float64 as is, float32 split into two TF32 parts, three products added",
         architecture="sm_80",
         arithmetic={"float32": "three TF32 products"},
-        geometry=TensorCoreRing(128, 64, 128, 16, stages=4, group=8, warp_rows=32, warp_columns=64),
+        geometry=TensorCoreRing(128, 64, 128, 16, stages=4, group_rows=8, warp_rows=32, warp_columns=64),
     ),
     Variant(
         "warpgroup",
@@ -289,7 +289,7 @@ LADDER = (  # the order here is the order of the rungs
         dtypes=("float32",),
         architecture="sm_90a",
         arithmetic={"float32": "three TF32 products"},
-        geometry=WarpgroupRing(256, 128, 128, 32, stages=2, group=8),
+        geometry=WarpgroupRing(256, 128, 128, 32, stages=2, group_rows=8),
     ),
     Variant(
         "stream_k",
@@ -298,7 +298,7 @@ LADDER = (  # the order here is the order of the rungs
         dtypes=("float32",),
         architecture="sm_90a",
         arithmetic={"float32": "three TF32 products"},
-        geometry=StreamK(256, 128, 128, 32, stages=2, group=8, max_blocks=SMS),
+        geometry=StreamK(256, 128, 128, 32, stages=2, group_rows=8, max_blocks=SMS),
     ),
     Variant("cublas", "cuda", "cuBLAS, without TF32", source="001", library=blas),
 )

@@ -33,7 +33,21 @@ import h5py
 import numpy as np
 
 from hpcmm.model import PHASES, RESOURCES, TEXTBOOK, HpcmmError
-from hpcmm.store.schema import FORMAT, GROUPS, INDEXES, LATER, SCHEMA_VERSION, TEXT, UNKNOWN, Groups, empty, row_count
+from hpcmm.store.schema import (
+    FORMAT,
+    GROUPS,
+    INDEXES,
+    LATER,
+    RENAMED,
+    SCHEMA_VERSION,
+    TEXT,
+    UNKNOWN,
+    VARIANTS,
+    Groups,
+    as_column,
+    empty,
+    row_count,
+)
 from hpcmm.text import printable
 
 SEAL = b"\nhpcmm crc32 "
@@ -169,7 +183,7 @@ def read(path: Path) -> Groups:
     """Read all groups as columns; texts are str without control characters.
 
     Files of earlier versions are supported. Missing columns get defaults: NaN for resources, empty fingerprints,
-    ``TEXTBOOK`` as the algorithm, one visit, no profiles.
+    ``TEXTBOOK`` as the algorithm, one visit, no profiles. Renamed variants get their present names.
 
     Raises
     ------
@@ -276,6 +290,8 @@ def _groups(path: Path, image: bytes, length: int | None) -> Groups:
         for group in ("measurements", "profiles"):
             groups[group] |= _typed(group, groups[group])
         _check(groups)
+        for group, names in VARIANTS.items():
+            groups[group] |= {name: _renamed(groups[group][name]) for name in names}
         return groups
     except (StoreError, MemoryError):
         raise
@@ -321,6 +337,12 @@ def _typed(group: str, columns: Mapping[str, np.ndarray]) -> dict[str, np.ndarra
         values = columns.get(name, np.full(rows, np.nan))
         found[name] = np.nan_to_num(values, nan=none).astype(kind) if values.dtype.kind == "f" else values
     return found
+
+
+def _renamed(labels: np.ndarray) -> np.ndarray:
+    """Return labels of variants with present names; an algorithm that follows a name is kept."""
+    found = [label.split(" ", 1) for label in labels]
+    return as_column([" ".join([RENAMED.get(name, name), *algorithm]) for name, *algorithm in found], (TEXT,))
 
 
 def _member(group: h5py.Group, name: str) -> h5py.Group | h5py.Dataset:

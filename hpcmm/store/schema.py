@@ -98,6 +98,9 @@ INDEXES = {"run": "runs", "measurement": "measurements"}  # column -> the group 
 Groups = dict[str, dict[str, np.ndarray]]  # group -> column -> values
 UNKNOWN = ("pinned", "late_runs")  # columns in which -1 means unknown or not set
 LATER = ("profiles", "unprofiled", "ranks")  # groups that older files lack
+# Variants that were renamed: name in earlier files -> name in this version. A name is not reused for another variant.
+RENAMED = {"oblong": "large_thread_tile"}
+VARIANTS = {"measurements": ("variant", "contender"), "omitted": ("variant",), "profiles": ("variant",)}
 
 
 def empty(group: str) -> dict[str, np.ndarray]:

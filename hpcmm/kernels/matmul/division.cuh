@@ -13,14 +13,14 @@ struct Division {
     int tiles, steps;
 
     // Full waves: one tile per block. The remaining tiles, none or between one and two per block, are divided by steps.
-    __device__ int waves() const
+    __device__ int full_waves() const
     {
         const int blocks = gridDim.x;
         return tiles % blocks == 0 ? tiles / blocks : max(0, tiles / blocks - 1);
     }
     __device__ long long remaining_steps() const
     {
-        return (long long)(tiles - waves() * (int)gridDim.x) * steps;
+        return (long long)(tiles - full_waves() * (int)gridDim.x) * steps;
     }
     // The first of the remaining steps that a block computes.
     __device__ long long first_step(int block) const
@@ -35,7 +35,7 @@ struct Division {
     // This block's i-th piece.
     __device__ Piece piece(int i) const
     {
-        const int block = blockIdx.x, blocks = gridDim.x, whole = waves();
+        const int block = blockIdx.x, blocks = gridDim.x, whole = full_waves();
         if (i < whole)
             return {i * blocks + block, 0, steps};
         const long long first = first_step(block), end = first_step(block + 1);

@@ -1,8 +1,8 @@
 // A tile of C on the FMA units, in float32: the mainloop of split_k and stream_k_fma.
 //
-// The block's warps form SLICES groups (slices). Each slice computes the whole tile of ROWS x COLUMNS, but only every
-// SLICES-th stage of DEPTH terms. It has its own ring of STAGES stages in shared memory, so slices do not wait for each
-// other. A thread computes HIGH x WIDE elements of the tile; a warp has LANE_ROWS x (32 / LANE_ROWS) threads.
+// The block's warps form SLICES slices. Each slice computes the whole tile of ROWS x COLUMNS, but only every SLICES-th
+// stage of DEPTH terms. It has its own ring of STAGES stages in shared memory, so slices do not wait for each other. A
+// thread computes THREAD_ROWS x THREAD_COLUMNS elements of the tile; a warp has LANE_ROWS x (32 / LANE_ROWS) threads.
 //
 // The register banks determine the order of products. An FFMA reads three registers, and the register file of a quarter
 // of an SM delivers two per cycle, one of each parity. So each FFMA must find one operand in the reuse cache, which
@@ -25,16 +25,18 @@ constexpr __device__ int common_divisor(int a, int b)
 
 template <int E> struct Tile {  // E: elements per asynchronous copy, 4 if all are aligned, else 1
     static constexpr int LANE_COLUMNS = 32 / LANE_ROWS;
-    static constexpr int WARP_ROWS = LANE_ROWS * HIGH, WARP_COLUMNS = LANE_COLUMNS * WIDE;
-    static constexpr int THREADS = BLOCK / SLICES;                           // threads of a slice
-    static constexpr int STAGE = (ROWS + COLUMNS) * DEPTH;                   // rows of A, then rows of B
-    static constexpr int A_STEP = THREADS * E / DEPTH;                       // rows of A copied at once
-    static constexpr int ACROSS = common_divisor(THREADS, COLUMNS / E);      // threads that copy a row of B
-    static constexpr int B_STEP = THREADS / ACROSS, C_STEP = ACROSS * E;     // rows and columns of B copied at once
-    static constexpr int FRAGMENTS = HIGH * WIDE / 4;                        // vectors of 4 neighbours in C
-    static_assert(ROWS * COLUMNS == THREADS * HIGH * WIDE, "a slice's threads cover the tile");
+    static constexpr int WARP_ROWS = LANE_ROWS * THREAD_ROWS, WARP_COLUMNS = LANE_COLUMNS * THREAD_COLUMNS;
+    static constexpr int THREADS = BLOCK / SLICES;                              // threads of a slice
+    static constexpr int STAGE = (ROWS + COLUMNS) * DEPTH;                      // rows of A, then rows of B
+    static constexpr int A_STEP = THREADS * E / DEPTH;                          // rows of A copied at once
+    static constexpr int B_ROW_THREADS = common_divisor(THREADS, COLUMNS / E);  // threads that copy a row of B
+    static constexpr int B_STEP = THREADS / B_ROW_THREADS;                      // rows of B copied at once
+    static constexpr int C_STEP = B_ROW_THREADS * E;                            // columns of B copied at once
+    static constexpr int FRAGMENTS = THREAD_ROWS * THREAD_COLUMNS / 4;          // vectors of 4 neighbours in C
+    static_assert(ROWS * COLUMNS == THREADS * THREAD_ROWS * THREAD_COLUMNS, "a slice's threads cover the tile");
     static_assert(ROWS % A_STEP == 0 && DEPTH % B_STEP == 0 && COLUMNS % C_STEP == 0, "copies cover a stage");
-    static_assert(PART % 4 == 0 && DEPTH % PART == 0 && DEPTH <= 32 && WIDE % 4 == 0, "as the loops below are written");
+    static_assert(UNROLL % 4 == 0 && DEPTH % UNROLL == 0 && DEPTH <= 32 && THREAD_COLUMNS % 4 == 0,
+                  "as the loops below are written");
 
     // The order of the groups of 4 terms in a row of A depends on the row, so that lanes that read the same group of
     // different rows access different banks.
@@ -51,9 +53,9 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 4 if all a
     int filled;                // offset of the stage to fill next, in elements
     unsigned slot, at_a, at_b; // offset of the stage to read, and addresses in it, in bytes
     int x, y;                  // position of this thread's first element in the tile
-    float sums[HIGH][WIDE];
-    float4 part_a[HIGH];      // 4 terms of each row
-    float part_b[2][WIDE];    // double buffer: this term and the next
+    float sums[THREAD_ROWS][THREAD_COLUMNS];
+    float4 part_a[THREAD_ROWS];        // 4 terms of each row
+    float part_b[2][THREAD_COLUMNS];   // double buffer: this term and the next
 
     __device__ Tile(float *shared, int lda, int ldb) : lda(lda), ldb(ldb)
     {
@@ -78,7 +80,7 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 4 if all a
     {
         const int thread = threadIdx.x % THREADS;
         const int a_row = thread * E / DEPTH, a_term = thread * E % DEPTH;
-        const int b_row = thread / ACROSS, b_column = thread % ACROSS * E;
+        const int b_row = thread / B_ROW_THREADS, b_column = thread % B_ROW_THREADS * E;
         term += threadIdx.x / THREADS * DEPTH;
         a = A + (size_t)(row + a_row) * lda + term + a_term;
         b = B + (size_t)(term + b_row) * ldb + column + b_column;
@@ -93,7 +95,7 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 4 if all a
     {
         const int thread = threadIdx.x % THREADS;
         const int a_row = thread * E / DEPTH, a_term = thread * E % DEPTH;
-        const int b_row = thread / ACROSS, b_column = thread % ACROSS * E;
+        const int b_row = thread / B_ROW_THREADS, b_column = thread % B_ROW_THREADS * E;
         if (terms > -SLICES * DEPTH) {
             float *const target_a = ring + filled + a_row * DEPTH + (a_term / 4 ^ swizzle(a_row)) * 4 + a_term % 4;
             float *const target_b = ring + filled + ROWS * DEPTH + b_row * COLUMNS + b_column;
@@ -136,7 +138,7 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 4 if all a
     __device__ void load_b(int p)
     {
 #pragma unroll
-        for (int j = 0; j < WIDE; j += 4)
+        for (int j = 0; j < THREAD_COLUMNS; j += 4)
             *(float4 *)&part_b[p % 2][j] = ld_shared_v4(at_b + (p * COLUMNS + j * LANE_COLUMNS) * 4);
     }
     __device__ void enter_stage()
@@ -157,49 +159,49 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 4 if all a
     __device__ void mainloop(int stages)
     {
 #pragma unroll
-        for (int i = 0; i < HIGH; ++i)
+        for (int i = 0; i < THREAD_ROWS; ++i)
 #pragma unroll
-            for (int j = 0; j < WIDE; ++j)
+            for (int j = 0; j < THREAD_COLUMNS; ++j)
                 sums[i][j] = 0;
         cp_async_wait_group<STAGES - 2>();
         sync_slice();
         enter_stage();
 #pragma unroll
-        for (int i = 0; i < HIGH; ++i)
+        for (int i = 0; i < THREAD_ROWS; ++i)
             load_a(i, 0);
         load_b(0);
 #pragma unroll 1
         for (int left = (stages - (int)threadIdx.x / THREADS + SLICES - 1) / SLICES; left > 0; --left) {
             fetch();
 #pragma unroll 1
-            for (int part = 0; part < DEPTH / PART; ++part)
+            for (int part = 0; part < DEPTH / UNROLL; ++part)
 #pragma unroll
-                for (int p = 0; p < PART; ++p) {
-                    if (p < PART - 1)
+                for (int p = 0; p < UNROLL; ++p) {
+                    if (p < UNROLL - 1)
                         load_b(p + 1);
                     else {
-                        if (part == DEPTH / PART - 1) {
+                        if (part == DEPTH / UNROLL - 1) {
                             cp_async_wait_group<STAGES - 2>();
                             sync_slice();  // the next stage has arrived, and all threads have read this one
                             slot = slot == (STAGES - 1) * STAGE * 4 ? 0 : slot + STAGE * 4;
                             enter_stage();
                         } else {
-                            at_a ^= (part ^ part + 1) * PART * 4;  // parts 0, 1, 2, 3 in order, for any swizzle
-                            at_b += PART * COLUMNS * 4;
+                            at_a ^= (part ^ part + 1) * UNROLL * 4;  // parts 0, 1, 2, 3 in order, for any swizzle
+                            at_b += UNROLL * COLUMNS * 4;
                         }
                         load_b(0);
                     }
 #pragma unroll
-                    for (int i = 0; i < HIGH; ++i) {
+                    for (int i = 0; i < THREAD_ROWS; ++i) {
                         const float4 four = part_a[i];
                         const float of_row[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
-                        for (int j = 0; j < WIDE; ++j) {
-                            const int c = i % 2 ? WIDE - 1 - j : j;
+                        for (int j = 0; j < THREAD_COLUMNS; ++j) {
+                            const int c = i % 2 ? THREAD_COLUMNS - 1 - j : j;
                             sums[i][c] += of_row[p % 4] * part_b[p % 2][c];
                         }
                         if (p % 4 == 3)
-                            load_a(i, (p + 1) / 4 % (PART / 4));
+                            load_a(i, (p + 1) / 4 % (UNROLL / 4));
                     }
                 }
         }
@@ -214,19 +216,20 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 4 if all a
         Vector v;
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-            v.of[e] = sums[f / (WIDE / 4)][f % (WIDE / 4) * 4 + (e ^ 1)];
+            v.of[e] = sums[f / (THREAD_COLUMNS / 4)][f % (THREAD_COLUMNS / 4) * 4 + (e ^ 1)];
         return v;
     }
 
-    // Add up the sums of all slices, in order. Of the threads that compute the same elements in all slices, each adds
-    // up OWN fragments: the thread of slice s those from s * OWN on.
-    static constexpr int OWN = FRAGMENTS / SLICES;
-    static_assert(FRAGMENTS % SLICES == 0 && (SLICES == 1 || STAGES * STAGE >= ROWS * COLUMNS), "the sums fit into the rings");
-    __device__ void add_slices(Vector (&total)[OWN]) const
+    // Add up the sums of all slices, in order. The threads that compute the same elements in all slices divide the
+    // fragments: the thread of slice s adds up OWN_FRAGMENTS of them, from s * OWN_FRAGMENTS on.
+    static constexpr int OWN_FRAGMENTS = FRAGMENTS / SLICES;
+    static_assert(FRAGMENTS % SLICES == 0 && (SLICES == 1 || STAGES * STAGE >= ROWS * COLUMNS),
+                  "the sums fit into the rings");
+    __device__ void reduce_slices(Vector (&total)[OWN_FRAGMENTS]) const
     {
         if (SLICES == 1) {
 #pragma unroll
-            for (int f = 0; f < OWN; ++f)
+            for (int f = 0; f < OWN_FRAGMENTS; ++f)
                 total[f] = swapped(f);
             return;
         }
@@ -236,9 +239,9 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 4 if all a
         for (int f = 0; f < FRAGMENTS; ++f)
             mine[f * THREADS] = swapped(f);
         __syncthreads();
-        const Vector *const first = mine + (slice * OWN) * THREADS - slice * (STAGES * STAGE / 4);
+        const Vector *const first = mine + (slice * OWN_FRAGMENTS) * THREADS - slice * (STAGES * STAGE / 4);
 #pragma unroll
-        for (int f = 0; f < OWN; ++f) {
+        for (int f = 0; f < OWN_FRAGMENTS; ++f) {
             total[f] = first[f * THREADS];
 #pragma unroll
             for (int s = 1; s < SLICES; ++s) {
@@ -253,11 +256,11 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 4 if all a
     // Row and column of the f-th fragment that this thread adds up.
     __device__ int row_of(int f) const
     {
-        return y + (threadIdx.x / THREADS * OWN + f) / (WIDE / 4) * LANE_ROWS;
+        return y + (threadIdx.x / THREADS * OWN_FRAGMENTS + f) / (THREAD_COLUMNS / 4) * LANE_ROWS;
     }
     __device__ int column_of(int f) const
     {
-        return x + (threadIdx.x / THREADS * OWN + f) % (WIDE / 4) * 4 * LANE_COLUMNS;
+        return x + (threadIdx.x / THREADS * OWN_FRAGMENTS + f) % (THREAD_COLUMNS / 4) * 4 * LANE_COLUMNS;
     }
 };
 
@@ -284,7 +287,8 @@ struct Result {
                     v.of[e] = source[e];
         return v;
     }
-    __device__ void store(int row, int column, float alpha, const Vector &swapped, float beta, const Vector &before) const
+    __device__ void store(int row, int column, float alpha, const Vector &swapped, float beta,
+                          const Vector &before) const
     {
         float *const target = C + (size_t)row * ldc + column;
         Vector v;

@@ -2,13 +2,15 @@
 //
 // With at most 16 rows or columns, the products take less time than loading the large operand. So many loads must be in
 // flight, and no other unit may be busier than the memory:
-//   - Each group, a warp or the whole block, has a ring of pipeline stages in shared memory, filled by cp.async. Loads in
-//     flight need no registers, so few warps suffice.
-//   - Split-K: the groups of a block and the PARTS blocks of a cluster divide the terms, because such a C has few tiles.
-//     Groups, then blocks, are added up in a fixed order; blocks read each other's sums (distributed shared memory).
-//   - Few rows: B is the large operand. A lane computes WIDE columns of all rows; all lanes read the same words of A.
-//   - Few columns: A is the large operand, and loads are coalesced along its rows. LANE_TERMS lanes of a warp divide the
-//     terms. They add up by shuffles: in each step a lane sends half of its sums and keeps the other half.
+//   - Each slice, a warp or the whole block, has a ring of pipeline stages in shared memory, filled by cp.async. Loads
+//     in flight need no registers, so few warps suffice.
+//   - Split-K: the slices of a block and the PARTS blocks of a cluster divide the terms, because such a C has few
+//     tiles. Slices, then blocks, are added up in a fixed order; blocks read each other's sums (distributed shared
+//     memory).
+//   - Few rows: B is the large operand. A lane computes THREAD_COLUMNS columns of all rows; all lanes read the same
+//     words of A.
+//   - Few columns: A is the large operand, and loads are coalesced along its rows. LANE_TERMS lanes of a warp divide
+//     the terms. They add up by shuffles: in each step a lane sends half of its sums and keeps the other half.
 //   - In float64, from 8 rows or columns on, these reads of the small operand keep shared memory busier than the global
 //     memory. Tensor cores, which multiply float64 exactly as it is, read it once per warp (TENSOR, where faster).
 // Needs compute capability 9.0.
@@ -17,24 +19,26 @@
 
 constexpr bool FEW_ROWS = ROWS < COLUMNS;
 constexpr int WIDTH = 16 / sizeof(REAL);  // elements in 16 bytes
-constexpr int WARP_COLUMNS = TENSOR ? (FEW_ROWS ? 128 : COLUMNS) : 32 / LANE_TERMS * WIDE;  // of a warp, and HIGH rows
-constexpr int THREADS = BLOCK / GROUPS;   // of a group
+// A warp computes WARP_ROWS x WARP_COLUMNS elements of C; on the FMA units, a lane computes THREAD_COLUMNS of a row.
+constexpr int WARP_COLUMNS = TENSOR ? (FEW_ROWS ? 128 : COLUMNS) : 32 / LANE_TERMS * THREAD_COLUMNS;
+constexpr int THREADS = BLOCK / SLICES;  // of a slice
 constexpr int TILE = ROWS * COLUMNS;
 // A is stored by rows, B by pairs or fours of rows, both padded so that the lanes that read at a time use all banks.
 constexpr int A_PITCH = DEPTH + (TENSOR && DEPTH % 16 == 0 ? 8 : 0);
 constexpr int B_PITCH = COLUMNS + (TENSOR && FEW_ROWS ? 2 : 0);
-constexpr int PADDED = TENSOR ? (FEW_ROWS ? 0 : 4) : LANE_TERMS > 1 && COLUMNS % 2 == 0 ? WIDTH : 0;
-constexpr int B_ROWS = WIDTH * B_PITCH + PADDED;                          // elements of WIDTH rows of B
+constexpr int B_PADDING = TENSOR ? (FEW_ROWS ? 0 : 4) : LANE_TERMS > 1 && COLUMNS % 2 == 0 ? WIDTH : 0;
+constexpr int B_ROWS = WIDTH * B_PITCH + B_PADDING;  // elements of WIDTH rows of B
 constexpr int STAGE = ROWS * A_PITCH + DEPTH / WIDTH * B_ROWS, RING = STAGES * STAGE;
-constexpr int A_STEP = THREADS * WIDTH / DEPTH;                            // rows of A that a group copies at once
-constexpr int AT_ONCE = COLUMNS < WIDTH ? COLUMNS : WIDTH;                 // elements of B that a thread copies at once
-constexpr int ACROSS = COLUMNS / AT_ONCE < THREADS ? COLUMNS / AT_ONCE : THREADS;   // threads that copy a row of B
-constexpr int B_STEP = THREADS / ACROSS, C_STEP = ACROSS * AT_ONCE;        // rows and columns of B copied at once
-static_assert(ROWS % HIGH == 0 && TILE == THREADS / 32 * HIGH * WARP_COLUMNS, "a group's warps cover the tile");
+constexpr int A_STEP = THREADS * WIDTH / DEPTH;             // rows of A that a slice copies at once
+constexpr int B_WIDTH = COLUMNS < WIDTH ? COLUMNS : WIDTH;  // elements of B that a thread copies at once
+constexpr int B_ROW_THREADS = COLUMNS / B_WIDTH < THREADS ? COLUMNS / B_WIDTH : THREADS;  // threads that copy a row
+constexpr int B_STEP = THREADS / B_ROW_THREADS;             // rows of B copied at once
+constexpr int C_STEP = B_ROW_THREADS * B_WIDTH;             // columns of B copied at once
+static_assert(ROWS % WARP_ROWS == 0 && TILE == THREADS / 32 * WARP_ROWS * WARP_COLUMNS, "warps cover the tile");
 static_assert(THREADS * WIDTH % DEPTH == 0 && DEPTH % (WIDTH * LANE_TERMS) == 0, "copies and lanes cover a stage");
-static_assert(WIDE % WIDTH == 0 || COLUMNS == WIDE, "a lane reads B 16 bytes at a time");
-static_assert(THREADS == 32 || GROUPS == 1, "a group is a warp or the block");
-static_assert(RING >= TILE, "the sums of a group go through its ring");
+static_assert(THREAD_COLUMNS % WIDTH == 0 || COLUMNS == THREAD_COLUMNS, "a lane reads B 16 bytes at a time");
+static_assert(THREADS == 32 || SLICES == 1, "a slice is a warp or the block");
+static_assert(RING >= TILE, "the sums of a slice go through its ring");
 
 struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];
@@ -46,7 +50,7 @@ template <int N> __device__ void copy(REAL *target, const REAL *source, int coun
     cp_async<N * sizeof(REAL)>(target, source, min(max(count, 0), N) * (int)sizeof(REAL));
 }
 
-// Load: copy every GROUPS-th stage of A and B from global memory to a group's ring.
+// Load: copy every SLICES-th stage of A and B from global memory to a slice's ring.
 struct Loader {
     int terms, rows, columns;  // from this thread's first elements to the ends
     int lda, ldb;
@@ -59,18 +63,18 @@ struct Loader {
                       int start, int end, REAL *ring)
         : lda(lda), ldb(ldb)
     {
-        const int thread = threadIdx.x % THREADS, b_column = thread % ACROSS * AT_ONCE;
-        a_row = thread / (DEPTH / WIDTH), a_term = thread % (DEPTH / WIDTH) * WIDTH, b_row = thread / ACROSS;
+        const int thread = threadIdx.x % THREADS, b_column = thread % B_ROW_THREADS * B_WIDTH;
+        a_row = thread / (DEPTH / WIDTH), a_term = thread % (DEPTH / WIDTH) * WIDTH, b_row = thread / B_ROW_THREADS;
         a = A + (long long)(first_row + a_row) * lda + start + a_term;
         b = B + (long long)(start + b_row) * ldb + first_column + b_column;
         terms = end - start, rows = m - first_row - a_row, columns = n - first_column - b_column;
         vectors_a = lda % WIDTH == 0 && (size_t)A % 16 == 0;
-        vectors_b = AT_ONCE == WIDTH && ldb % WIDTH == 0 && (size_t)B % 16 == 0;
+        vectors_b = B_WIDTH == WIDTH && ldb % WIDTH == 0 && (size_t)B % 16 == 0;
         target_a = ring + a_row * A_PITCH + a_term;
         target_b = ring + ROWS * A_PITCH + b_row / WIDTH * B_ROWS + b_row % WIDTH * B_PITCH + b_column;
     }
 
-    // Start the copies of the next stage, which are one group; what is past an end is zero.
+    // Start the copies of the next stage as one commit group; elements past the ends are zero.
     __device__ void load()
     {
         if (terms > 0) {
@@ -97,13 +101,13 @@ struct Loader {
                             copy<WIDTH>(to_b + at, b + (long long)p * ldb + x, count);
                         else
 #pragma unroll
-                            for (int e = 0; e < AT_ONCE; ++e)
+                            for (int e = 0; e < B_WIDTH; ++e)
                                 copy<1>(to_b + at + e, b + (long long)p * ldb + x + e, count - e);
                     }
         }
-        a += GROUPS * DEPTH;
-        b += (long long)GROUPS * DEPTH * ldb;
-        terms -= GROUPS * DEPTH;
+        a += SLICES * DEPTH;
+        b += (long long)SLICES * DEPTH * ldb;
+        terms -= SLICES * DEPTH;
         stage = stage == (STAGES - 1) * STAGE ? 0 : stage + STAGE;
         cp_async_commit_group();
     }
@@ -114,7 +118,8 @@ struct Loader {
 // Multiply: the sums of a warp by tensor cores. The large matrix gives their 16 rows, the small one their 8 columns.
 // Terms and the rows or columns of C may be taken in any order, so a lane takes two neighbours at a time.
 struct Sums {
-    static constexpr int LARGE = (FEW_ROWS ? WARP_COLUMNS : HIGH) / 16, SMALL = (FEW_ROWS ? HIGH : WARP_COLUMNS) / 8;
+    static constexpr int LARGE = (FEW_ROWS ? WARP_COLUMNS : WARP_ROWS) / 16;
+    static constexpr int SMALL = (FEW_ROWS ? WARP_ROWS : WARP_COLUMNS) / 8;
     REAL of[LARGE][SMALL][4] = {};
 
     // Add the products of a stage; tile_a and tile_b are the warp's.
@@ -144,8 +149,8 @@ struct Sums {
                 const REAL *const first = FEW_ROWS ? &b[l * 16 + 2 * g] : &a[l * 16 * A_PITCH];
                 const Vector one = *(const Vector *)first;
                 const Vector other = *(const Vector *)(first + (FEW_ROWS ? B_PITCH : 8 * A_PITCH));
-                const REAL large[4] = {one.of[0], FEW_ROWS ? one.of[1] : other.of[0], FEW_ROWS ? other.of[0] : one.of[1],
-                                       other.of[1]};
+                const REAL large[4] = {one.of[0], FEW_ROWS ? one.of[1] : other.of[0],
+                                       FEW_ROWS ? other.of[0] : one.of[1], other.of[1]};
 #pragma unroll
                 for (int s = 0; s < SMALL; ++s)
                     mma_m16n8k8_f64(of[l][s], large, small[s]);
@@ -174,13 +179,13 @@ struct Sums {
 
 // Add up N elements of lanes that differ in the bits of DISTANCE and below. Each step halves the elements of a lane;
 // returns the first of those that are left.
-template <int N, int DISTANCE> __device__ int add_lanes(REAL *sums)
+template <int N, int DISTANCE> __device__ int reduce_lanes(REAL *sums)
 {
     if constexpr (DISTANCE == 0)
         return 0;
     else if constexpr (N == 1) {
         sums[0] += __shfl_xor_sync(~0u, sums[0], DISTANCE);
-        return add_lanes<1, DISTANCE / 2>(sums);
+        return reduce_lanes<1, DISTANCE / 2>(sums);
     } else {
         const bool upper = threadIdx.x & DISTANCE;
 #pragma unroll
@@ -188,19 +193,21 @@ template <int N, int DISTANCE> __device__ int add_lanes(REAL *sums)
             const REAL kept = upper ? sums[N / 2 + i] : sums[i], given = upper ? sums[i] : sums[N / 2 + i];
             sums[i] = kept + __shfl_xor_sync(~0u, given, DISTANCE);
         }
-        return (upper ? N / 2 : 0) + add_lanes<N / 2, DISTANCE / 2>(sums);
+        return (upper ? N / 2 : 0) + reduce_lanes<N / 2, DISTANCE / 2>(sums);
     }
 }
 
 // Multiply: the sums of a thread by FMA units.
 struct Sums {
-    static constexpr int N = HIGH * WIDE, VECTORS = (WIDE + WIDTH - 1) / WIDTH;  // VECTORS: of a lane, along a row
-    REAL of[N] = {};
+    static constexpr int ELEMENTS = WARP_ROWS * THREAD_COLUMNS;
+    static constexpr int VECTORS = (THREAD_COLUMNS + WIDTH - 1) / WIDTH;  // of a lane, along a row
+    REAL of[ELEMENTS] = {};
 
     // Column j of this thread in the warp's part of a tile.
     __device__ static int column(int j)
     {
-        return WIDE < WIDTH ? j : (j / WIDTH * (32 / LANE_TERMS) + threadIdx.x % 32 / LANE_TERMS) * WIDTH + j % WIDTH;
+        const int lane_column = threadIdx.x % 32 / LANE_TERMS;
+        return THREAD_COLUMNS < WIDTH ? j : (j / WIDTH * (32 / LANE_TERMS) + lane_column) * WIDTH + j % WIDTH;
     }
 
     // Add the products of a stage; tile_a and tile_b are the warp's.
@@ -209,20 +216,22 @@ struct Sums {
         const int lane_term = threadIdx.x % LANE_TERMS;
 #pragma unroll
         for (int t = 0; t < DEPTH / WIDTH; t += LANE_TERMS) {
-            Vector b[WIDE];  // WIDTH terms of each column
+            Vector b[THREAD_COLUMNS];  // WIDTH terms of each column
 #pragma unroll
-            for (int v = 0; v < WIDE; ++v) {
-                const int at = WIDE < WIDTH ? v * WIDTH : v / VECTORS * B_PITCH + column(v % VECTORS * WIDTH);
+            for (int v = 0; v < THREAD_COLUMNS; ++v) {
+                const int at = THREAD_COLUMNS < WIDTH ? v * WIDTH : v / VECTORS * B_PITCH + column(v % VECTORS * WIDTH);
                 b[v] = *(const Vector *)&tile_b[(t + lane_term) * B_ROWS + at];
             }
 #pragma unroll
-            for (int i = 0; i < HIGH; ++i) {
+            for (int i = 0; i < WARP_ROWS; ++i) {
                 const Vector a = *(const Vector *)&tile_a[i * A_PITCH + (t + lane_term) * WIDTH];
 #pragma unroll
                 for (int p = 0; p < WIDTH; ++p)
 #pragma unroll
-                    for (int j = 0; j < WIDE; ++j)
-                        of[i * WIDE + j] += a.of[p] * b[(p * WIDE + j) / WIDTH].of[(p * WIDE + j) % WIDTH];
+                    for (int j = 0; j < THREAD_COLUMNS; ++j) {
+                        const int e = p * THREAD_COLUMNS + j;
+                        of[i * THREAD_COLUMNS + j] += a.of[p] * b[e / WIDTH].of[e % WIDTH];
+                    }
             }
         }
     }
@@ -230,19 +239,21 @@ struct Sums {
     // Store them, added up over the lanes, to the warp's part of a tile of C.
     __device__ void store(REAL *tile)
     {
-        constexpr int LEFT = N < LANE_TERMS ? 1 : N / LANE_TERMS, OWNERS = N < LANE_TERMS ? LANE_TERMS / N : 1;
-        const int first = add_lanes<N, LANE_TERMS / 2>(of);
-        if (threadIdx.x % OWNERS == 0)
+        // A lane keeps KEPT sums in the end, the same ones as its COPIES - 1 neighbours.
+        constexpr int KEPT = ELEMENTS < LANE_TERMS ? 1 : ELEMENTS / LANE_TERMS;
+        constexpr int COPIES = ELEMENTS < LANE_TERMS ? LANE_TERMS / ELEMENTS : 1;
+        const int first = reduce_lanes<ELEMENTS, LANE_TERMS / 2>(of);
+        if (threadIdx.x % COPIES == 0)
 #pragma unroll
-            for (int i = 0; i < LEFT; ++i)
-                tile[(first + i) / WIDE * COLUMNS + column((first + i) % WIDE)] = of[i];
+            for (int i = 0; i < KEPT; ++i)
+                tile[(first + i) / THREAD_COLUMNS * COLUMNS + column((first + i) % THREAD_COLUMNS)] = of[i];
     }
 };
 
 #endif
 
-// Wait for the threads of this group.
-__device__ void sync_group()
+// Wait for the threads of this slice.
+__device__ void sync_slice()
 {
     if (THREADS == 32)
         __syncwarp();
@@ -254,29 +265,29 @@ extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
 {
     extern __shared__ __align__(128) unsigned char shared[];
-    const int group = threadIdx.x / THREADS, warp = threadIdx.x % THREADS / 32;
-    const int y = warp / (COLUMNS / WARP_COLUMNS) * HIGH, x = warp % (COLUMNS / WARP_COLUMNS) * WARP_COLUMNS;
+    const int slice = threadIdx.x / THREADS, warp = threadIdx.x % THREADS / 32;
+    const int y = warp / (COLUMNS / WARP_COLUMNS) * WARP_ROWS, x = warp % (COLUMNS / WARP_COLUMNS) * WARP_COLUMNS;
     const int first_row = blockIdx.y * ROWS, first_column = blockIdx.x * COLUMNS, rank = blockIdx.z;
     const int stages = (k + DEPTH - 1) / DEPTH;
     const int from = (long long)stages * rank / PARTS, to = (long long)stages * (rank + 1) / PARTS;
-    REAL *const rings = (REAL *)shared, *const ring = rings + group * RING;
+    REAL *const rings = (REAL *)shared, *const ring = rings + slice * RING;
 
-    Loader loader(m, n, A, lda, B, ldb, first_row, first_column, (from + group) * DEPTH, min(k, to * DEPTH), ring);
+    Loader loader(m, n, A, lda, B, ldb, first_row, first_column, (from + slice) * DEPTH, min(k, to * DEPTH), ring);
     for (int s = 0; s < STAGES - 1; ++s)
         loader.load();
     Sums sums;
     int stage = 0;
-    for (int left = to - from - group; left > 0; left -= GROUPS) {
+    for (int left = to - from - slice; left > 0; left -= SLICES) {
         cp_async_wait_group<STAGES - 2>();
-        sync_group();  // this stage is there for all, and all are done with the one before
+        sync_slice();  // this stage has arrived for all threads, and all have read the previous one
         loader.load();
         sums.add(ring + stage + y * A_PITCH, ring + stage + ROWS * A_PITCH + x);
         stage = stage == (STAGES - 1) * STAGE ? 0 : stage + STAGE;
     }
-    sync_group();  // all are done with the ring
+    sync_slice();  // all threads have read the ring
     sums.store(ring + y * COLUMNS + x);
 
-    // The block of a rank has every PARTS-th part of the tile in the end. C is read before the others are waited for.
+    // Each block finally computes every PARTS-th part of the tile. C is read before the wait for the other blocks.
     constexpr int SHARE = (TILE + BLOCK * PARTS - 1) / (BLOCK * PARTS);
     REAL before[SHARE] = {};
     if (beta != 0)
@@ -288,12 +299,12 @@ extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK
                 before[i] = C[(size_t)row * ldc + column];
         }
     __syncthreads();
-    if (GROUPS > 1)
+    if (SLICES > 1)
 #pragma unroll
         for (int e = threadIdx.x; e < TILE; e += BLOCK) {
             REAL total = rings[e];
 #pragma unroll
-            for (int g = 1; g < GROUPS; ++g)
+            for (int g = 1; g < SLICES; ++g)
                 total += rings[g * RING + e];
             rings[e] = total;
         }

@@ -1,7 +1,7 @@
 // Matrix product, GPU rung: the terms of a tile of C are split among warps of a block and blocks of a cluster.
 //
 // Small products have fewer tiles of C than SMs. Here the PARTS blocks of a cluster divide the terms of a tile, and so
-// do SLICES groups of warps in each block; each group computes the whole tile. Groups add up their sums through shared
+// do the SLICES slices of each block; each slice computes the whole tile. Slices add up their sums through shared
 // memory, blocks through distributed shared memory: each block adds up a share of the tile, from the sums that the
 // other blocks send it, and stores that share. That needs no workspace, no atomics and no second kernel, and the order
 // of additions is fixed. Needs compute capability 9.0.
@@ -14,7 +14,7 @@ __device__ void product(int m, int n, int k, float alpha, const float *A, int ld
 {
     extern __shared__ __align__(128) float shared[];
     using T = Tile<E>;
-    constexpr int SHARE = (T::OWN + PARTS - 1) / PARTS;  // fragments per thread that a block adds up
+    constexpr int SHARE = (T::OWN_FRAGMENTS + PARTS - 1) / PARTS;  // fragments per thread that a block adds up
     const int rank = blockIdx.z, first_row = blockIdx.y * ROWS, first_column = blockIdx.x * COLUMNS;
     if (PARTS > 1)
         barrier_cluster_arrive();  // this block has started
@@ -24,8 +24,8 @@ __device__ void product(int m, int n, int k, float alpha, const float *A, int ld
     tile.seek(A, B, m, n, first_row, first_column, from * DEPTH, min(k, to * DEPTH));
     tile.prologue();
     tile.mainloop(to - from);
-    Vector sums[T::OWN];
-    tile.add_slices(sums);
+    Vector sums[T::OWN_FRAGMENTS];
+    tile.reduce_slices(sums);
 
     // The block of rank `rank` adds up fragments rank, rank + PARTS, ... of each thread. C is read before they arrive.
     const Result result(C, m, n, ldc);
@@ -33,23 +33,26 @@ __device__ void product(int m, int n, int k, float alpha, const float *A, int ld
     if (beta != 0)
 #pragma unroll
         for (int i = 0; i < SHARE; ++i)
-            if (i * PARTS + rank < T::OWN)
-                before[i] = result.load(first_row + tile.row_of(i * PARTS + rank), first_column + tile.column_of(i * PARTS + rank));
+            if (i * PARTS + rank < T::OWN_FRAGMENTS)
+                before[i] = result.load(first_row + tile.row_of(i * PARTS + rank),
+                                        first_column + tile.column_of(i * PARTS + rank));
     if (PARTS == 1)
 #pragma unroll
         for (int i = 0; i < SHARE; ++i)
             total[i] = sums[i];
     else {
-        Vector *const exchange = (Vector *)(shared + SLICES * STAGES * T::STAGE) + threadIdx.x;  // [PARTS][SHARE][BLOCK]
+        // [PARTS][SHARE][BLOCK]
+        Vector *const exchange = (Vector *)(shared + SLICES * STAGES * T::STAGE) + threadIdx.x;
         barrier_cluster_wait();  // all blocks have started, so that their shared memory can be written
 #pragma unroll
-        for (int f = 0; f < T::OWN; ++f)
-            st_shared_cluster_v4(mapa(exchange + (rank * SHARE + f / PARTS) * BLOCK, f % PARTS), *(const float4 *)&sums[f]);
+        for (int f = 0; f < T::OWN_FRAGMENTS; ++f)
+            st_shared_cluster_v4(mapa(exchange + (rank * SHARE + f / PARTS) * BLOCK, f % PARTS),
+                                 *(const float4 *)&sums[f]);
         barrier_cluster_arrive();
         barrier_cluster_wait();
 #pragma unroll
         for (int i = 0; i < SHARE; ++i) {
-            if (T::OWN % PARTS != 0 && i * PARTS + rank >= T::OWN)
+            if (T::OWN_FRAGMENTS % PARTS != 0 && i * PARTS + rank >= T::OWN_FRAGMENTS)
                 continue;
             total[i] = exchange[i * BLOCK];
 #pragma unroll
@@ -63,13 +66,14 @@ __device__ void product(int m, int n, int k, float alpha, const float *A, int ld
     }
 #pragma unroll
     for (int i = 0; i < SHARE; ++i)
-        if (T::OWN % PARTS == 0 || i * PARTS + rank < T::OWN)
-            result.store(first_row + tile.row_of(i * PARTS + rank), first_column + tile.column_of(i * PARTS + rank), alpha,
-                         total[i], beta, before[i]);
+        if (T::OWN_FRAGMENTS % PARTS == 0 || i * PARTS + rank < T::OWN_FRAGMENTS)
+            result.store(first_row + tile.row_of(i * PARTS + rank), first_column + tile.column_of(i * PARTS + rank),
+                         alpha, total[i], beta, before[i]);
 }
 
 extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK, 1)
-    matmul(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb, float beta, float *C, int ldc)
+    matmul(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb, float beta, float *C,
+           int ldc)
 {
     if ((lda | ldb | n | k) % 4 == 0 && ((size_t)A | (size_t)B) % 16 == 0)
         product<4>(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);

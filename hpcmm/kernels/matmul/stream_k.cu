@@ -12,13 +12,13 @@
 static_assert(sizeof(REAL) == 4, "wgmma multiplies no float64");
 
 constexpr int STEPS = DEPTH / 8, GROUPS = DEPTH / 4;  // steps of 8 terms and groups of 4 rows of B in a tile
-constexpr int AT_ONCE = BLOCK / COLUMNS;              // groups that the block splits at once, one column per thread
-constexpr int PART = DEPTH * COLUMNS;                 // elements of the big or the small parts of a tile of B
+constexpr int PASS_GROUPS = BLOCK / COLUMNS;          // groups that the block splits at once, one column per thread
+constexpr int PART_SIZE = DEPTH * COLUMNS;            // elements of the big or the small parts of a tile of B
 static_assert(ROWS == BLOCK / 2 && COLUMNS == 128, "each warpgroup has 64 x 128 of C");
-static_assert(DEPTH % 16 == 0 && STAGES == 2 && PARTS == 2 && 4 % AT_ONCE == 0, "as the loops below are written");
+static_assert(DEPTH % 16 == 0 && STAGES == 2 && PARTS == 2 && 4 % PASS_GROUPS == 0, "as the loops below are written");
 
-// Sums of up to SHORT terms do not use tensor cores: the error of the split is too large for them.
-constexpr int SHORT = 16;
+// Sums of up to SHORT_K terms do not use tensor cores: the error of the split is too large for them.
+constexpr int SHORT_K = 16;
 
 struct alignas(2 * sizeof(REAL)) Pair {
     REAL of[2];
@@ -27,7 +27,7 @@ struct alignas(2 * sizeof(REAL)) Pair {
 // The elements of a tile that a thread loads. A: rows g and g + 8 of its warp's 16, columns 4 t to 4 t + 3 of each 16.
 // B: one column, rows r, r + 4, r + 8 and r + 12 of each 16 for a group; there is one group for each r.
 struct Operands {
-    float a[2][DEPTH / 16][4], b[GROUPS / AT_ONCE][4];
+    float a[2][DEPTH / 16][4], b[GROUPS / PASS_GROUPS][4];
 };
 
 // The TF32 parts of a thread's elements of A, in the order of the products.
@@ -35,12 +35,13 @@ struct Parts {
     float big[STEPS][4], small[STEPS][4];
 };
 
-// Rasterization order: return column x and row y of the i-th of `high` x `wide` tiles of C. The order goes down the
-// columns of groups of GROUP rows of tiles.
-__device__ int2 rasterize(int i, unsigned high, unsigned wide)
+// Rasterization order: return column x and row y of the i-th of `tile_rows` x `tile_columns` tiles of C. The order goes
+// down the columns of groups of GROUP_ROWS rows of tiles.
+__device__ int2 rasterize(int i, unsigned tile_rows, unsigned tile_columns)
 {
-    const int of_group = GROUP * wide, group_row = i / of_group * GROUP, group_rows = min(GROUP, high - group_row);
-    return make_int2(i % of_group / group_rows, group_row + i % of_group % group_rows);
+    const int group_tiles = GROUP_ROWS * tile_columns, first_row = i / group_tiles * GROUP_ROWS;
+    const int rows = min(GROUP_ROWS, tile_rows - first_row);
+    return make_int2(i % group_tiles / rows, first_row + i % group_tiles % rows);
 }
 
 // Load: from global memory to registers, one tile after the other.
@@ -67,11 +68,11 @@ struct Loader {
                         operands.a[i][p / 16][e] = start + p + 4 * t + e < end ? source[e] : 0;
             }
 #pragma unroll
-        for (int q = 0; q < GROUPS; q += AT_ONCE)
+        for (int q = 0; q < GROUPS; q += PASS_GROUPS)
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
                 const int p = q / 4 * 16 + e * 4 + q % 4;
-                operands.b[q / AT_ONCE][e] = whole || start + p + group < end ? b[(size_t)p * ldb] : 0;
+                operands.b[q / PASS_GROUPS][e] = whole || start + p + group < end ? b[(size_t)p * ldb] : 0;
             }
         a[0] += DEPTH;
         a[1] += DEPTH;
@@ -94,12 +95,12 @@ template <int N> __device__ void split(const float (&x)[N], float (&big)[N], flo
 __device__ void split_tile(const Operands &operands, REAL *stage, Parts &parts, int group, int column)
 {
 #pragma unroll
-    for (int q = 0; q < GROUPS; q += AT_ONCE) {
+    for (int q = 0; q < GROUPS; q += PASS_GROUPS) {
         float big[4], small[4];
-        split(operands.b[q / AT_ONCE], big, small);
+        split(operands.b[q / PASS_GROUPS], big, small);
         REAL *const target = stage + ((q + group) * COLUMNS + column) * 4;
         *(float4 *)target = make_float4(big[0], big[1], big[2], big[3]);
-        *(float4 *)(target + PART) = make_float4(small[0], small[1], small[2], small[3]);
+        *(float4 *)(target + PART_SIZE) = make_float4(small[0], small[1], small[2], small[3]);
     }
     fence_proxy_async();
 #pragma unroll
@@ -116,14 +117,14 @@ __device__ void split_tile(const Operands &operands, REAL *stage, Parts &parts, 
 // its COLUMNS columns one after the other and the 4 elements of a column together.
 __device__ unsigned long long descriptor(const float *groups)
 {
-    constexpr unsigned long long NEXT_GROUP = COLUMNS * 16, NEXT_COLUMNS = 8 * 16;  // bytes
-    return (__cvta_generic_to_shared(groups) | NEXT_GROUP << 16 | NEXT_COLUMNS << 32) >> 4;
+    constexpr unsigned long long LEADING_OFFSET = COLUMNS * 16, STRIDE_OFFSET = 8 * 16;  // bytes
+    return (__cvta_generic_to_shared(groups) | LEADING_OFFSET << 16 | STRIDE_OFFSET << 32) >> 4;
 }
 
 // Multiply: start the products of a tile, from zero, small ones first.
 __device__ void multiply(float (&products)[16][4], const Parts &a, const REAL *stage)
 {
-    const REAL *const big_b = stage, *const small_b = stage + PART;
+    const REAL *const big_b = stage, *const small_b = stage + PART_SIZE;
     wgmma_fence();
 #pragma unroll
     for (int s = 0; s < STEPS; ++s) {
@@ -170,14 +171,14 @@ struct Division {
     int tiles, steps;
 
     // Full waves: one tile per block. The remaining tiles, none or between one and two per block, are divided by steps.
-    __device__ int waves() const
+    __device__ int full_waves() const
     {
         const int blocks = gridDim.x;
         return tiles % blocks == 0 ? tiles / blocks : max(0, tiles / blocks - 1);
     }
     __device__ long long remaining_steps() const
     {
-        return (long long)(tiles - waves() * gridDim.x) * steps;
+        return (long long)(tiles - full_waves() * gridDim.x) * steps;
     }
     // The first of the remaining steps that a block computes.
     __device__ long long first_step(int block) const
@@ -192,7 +193,7 @@ struct Division {
     // This block's i-th piece.
     __device__ Piece piece(int i) const
     {
-        const int block = blockIdx.x, blocks = gridDim.x, whole = waves();
+        const int block = blockIdx.x, blocks = gridDim.x, whole = full_waves();
         if (i < whole)
             return {i * blocks + block, 0, steps};
         const long long first = first_step(block), end = first_step(block + 1);
@@ -210,7 +211,7 @@ __device__ unsigned int done[2 * MAX_BLOCKS];
 // returns true.
 __device__ bool fix_up(REAL (&sums)[16][4], const Piece &piece, const Division &division)
 {
-    const int tile = piece.tile - division.waves() * gridDim.x, thread = threadIdx.x;
+    const int tile = piece.tile - division.full_waves() * gridDim.x, thread = threadIdx.x;
     const int first = division.block_of((long long)tile * division.steps);
     const int last = division.block_of((long long)(tile + 1) * division.steps - 1);
     float4 *const own = (float4 *)pieces[blockIdx.x][piece.from > 0];
@@ -324,7 +325,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         Operands operands;
 
         REAL sums[16][4] = {};
-        if (k <= SHORT)
+        if (k <= SHORT_K)
             multiply_short(sums, a, B, ldb, n, k, first_column + 2 * t);
         else {
             Parts parts[2];
@@ -336,8 +337,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
             for (int start = piece.from * DEPTH; start < end; start += 2 * DEPTH)  // mainloop: a tile in each stage
 #pragma unroll
                 for (int stage = 0; stage < 2; ++stage) {
-                    multiply(products, parts[stage], ring + stage * PARTS * PART);
-                    split_tile(operands, ring + (1 - stage) * PARTS * PART, parts[1 - stage], group, column);
+                    multiply(products, parts[stage], ring + stage * PARTS * PART_SIZE);
+                    split_tile(operands, ring + (1 - stage) * PARTS * PART_SIZE, parts[1 - stage], group, column);
                     loader.load(operands, a);
                     accumulate(sums, products);
                     __syncthreads();  // the next tile is stored, and all warps have read this one

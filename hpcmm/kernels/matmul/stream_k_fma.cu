@@ -1,8 +1,8 @@
 // Matrix product, GPU rung: persistent blocks divide the terms of tiles among them, and multiply on the FMA units.
 //
-// As oblong, with the tiles of split_k and the division of stream_k: there is one block per SM, and every block
-// computes the same number of whole tiles and an equal share of the steps of the remaining tiles. Of the blocks that
-// share a tile, the last to finish adds up their sums in the order of the blocks, so the result does not depend on
+// As large_thread_tile, with the tiles of split_k and the division of stream_k: there is one block per SM, and every
+// block computes the same number of whole tiles and an equal share of the steps of the remaining tiles. Of the blocks
+// that share a tile, the last to finish adds up their sums in the order of the blocks, so the result does not depend on
 // which block that is. No block waits for another. The loads of the next tile's first stages, and of C if it is read,
 // start before a tile is finished. Needs compute capability 8.0.
 
@@ -18,7 +18,7 @@ __device__ unsigned int done[2 * MAX_BLOCKS];
 // returns true.
 template <int N> __device__ bool fix_up(Vector (&sums)[N], const Piece &piece, const Division &division)
 {
-    const int tile = piece.tile - division.waves() * gridDim.x, thread = threadIdx.x;
+    const int tile = piece.tile - division.full_waves() * gridDim.x, thread = threadIdx.x;
     const int first = division.block_of((long long)tile * division.steps);
     const int last = division.block_of((long long)(tile + 1) * division.steps - 1);
     Vector *const own = (Vector *)pieces[blockIdx.x][piece.from > 0];
@@ -60,7 +60,7 @@ __device__ void persistent_product(int m, int n, int k, float alpha, const float
 {
     extern __shared__ __align__(128) float shared[];
     using T = Tile<E>;
-    constexpr int OWN = T::OWN, AT_ONCE = OWN % 8 == 0 ? 8 : OWN;
+    constexpr int OWN_FRAGMENTS = T::OWN_FRAGMENTS, PASS_FRAGMENTS = OWN_FRAGMENTS % 8 == 0 ? 8 : OWN_FRAGMENTS;
     const Result result(C, m, n, ldc);
     T tile(shared, lda, ldb);
     // The current piece is in shared memory, not in registers: the products need all of them.
@@ -68,18 +68,20 @@ __device__ void persistent_product(int m, int n, int k, float alpha, const float
         Piece piece;
         int row, column;
     } current;
-    auto division = [&] { return Division{((m + ROWS - 1) / ROWS) * ((n + COLUMNS - 1) / COLUMNS), max(1, (k + DEPTH - 1) / DEPTH)}; };
+    auto division = [&] {
+        return Division{((m + ROWS - 1) / ROWS) * ((n + COLUMNS - 1) / COLUMNS), max(1, (k + DEPTH - 1) / DEPTH)};
+    };
     // Go to the i-th piece and start its prologue; return false if there is none.
     auto advance = [&](int i) {
         __syncthreads();  // all threads are done with the previous piece
         if (threadIdx.x == 0) {
             const Piece piece = division().piece(i);
-            const int high = (m + ROWS - 1) / ROWS, wide = (n + COLUMNS - 1) / COLUMNS;
-            const int of_group = GROUP * wide, group_row = piece.tile / of_group * GROUP;
-            const int group_rows = min(GROUP, high - group_row);
+            const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (n + COLUMNS - 1) / COLUMNS;
+            const int group_tiles = GROUP_ROWS * tile_columns, first_row = piece.tile / group_tiles * GROUP_ROWS;
+            const int rows = min(GROUP_ROWS, tile_rows - first_row);
             current.piece = piece;
-            current.row = (group_row + piece.tile % of_group % group_rows) * ROWS;
-            current.column = piece.tile % of_group / group_rows * COLUMNS;
+            current.row = (first_row + piece.tile % group_tiles % rows) * ROWS;
+            current.column = piece.tile % group_tiles / rows * COLUMNS;
         }
         __syncthreads();
         if (current.piece.to <= current.piece.from)
@@ -98,33 +100,34 @@ __device__ void persistent_product(int m, int n, int k, float alpha, const float
                 const int row = current.row + line / (COLUMNS / 32);
                 const int column = current.column + line % (COLUMNS / 32) * 32;
                 if (row < m && column < n)
-                    prefetch_global(C + (size_t)row * ldc + column);
+                    prefetch_global_l2(C + (size_t)row * ldc + column);
             }
         tile.mainloop(current.piece.to - current.piece.from);
-        Vector sums[OWN];
-        tile.add_slices(sums);
+        Vector sums[OWN_FRAGMENTS];
+        tile.reduce_slices(sums);
         const Piece piece = current.piece;
         const int row = current.row, column = current.column;
         more = advance(i);
         if (piece.to - piece.from == division().steps || fix_up(sums, piece, division())) {
 #pragma unroll
-            for (int from = 0; from < OWN; from += AT_ONCE) {
-                Vector before[AT_ONCE] = {};
+            for (int from = 0; from < OWN_FRAGMENTS; from += PASS_FRAGMENTS) {
+                Vector before[PASS_FRAGMENTS] = {};
                 if (beta != 0)
 #pragma unroll
-                    for (int f = 0; f < AT_ONCE; ++f)
+                    for (int f = 0; f < PASS_FRAGMENTS; ++f)
                         before[f] = result.load(row + tile.row_of(from + f), column + tile.column_of(from + f));
 #pragma unroll
-                for (int f = 0; f < AT_ONCE; ++f)
-                    result.store(row + tile.row_of(from + f), column + tile.column_of(from + f), alpha, sums[from + f], beta,
-                                 before[f]);
+                for (int f = 0; f < PASS_FRAGMENTS; ++f)
+                    result.store(row + tile.row_of(from + f), column + tile.column_of(from + f), alpha, sums[from + f],
+                                 beta, before[f]);
             }
         }
     }
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1)
-    matmul(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb, float beta, float *C, int ldc)
+    matmul(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb, float beta, float *C,
+           int ldc)
 {
     if ((lda | ldb | n | k) % 4 == 0 && ((size_t)A | (size_t)B) % 16 == 0)
         persistent_product<4>(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);

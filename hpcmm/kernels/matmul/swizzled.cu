@@ -1,8 +1,8 @@
 // Matrix product, GPU rung: blocks that run at the same time share their tiles in the L2 cache.
 //
 // Compared with asynchronous, blocks compute the tiles of C in another rasterization order ("swizzled"): they go down
-// the columns of groups of GROUP rows of tiles, not along whole rows. The resident blocks then cover a part of C that
-// is about as high as wide. They read fewer different rows of A and columns of B, and more of their tiles come from L2.
+// the columns of groups of GROUP_ROWS rows of tiles, not along whole rows. The resident blocks then cover a nearly
+// square part of C. They read fewer different rows of A and columns of B, and more of their tiles come from L2.
 // Needs compute capability 8.0.
 
 #include "ptx.cuh"
@@ -28,12 +28,13 @@ struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];
 };
 
-// Rasterization order: return column x and row y of the i-th of `high` x `wide` tiles of C. The order goes down the
-// columns of groups of GROUP rows of tiles.
-__device__ int2 rasterize(int i, unsigned high, unsigned wide)
+// Rasterization order: return column x and row y of the i-th of `tile_rows` x `tile_columns` tiles of C. The order goes
+// down the columns of groups of GROUP_ROWS rows of tiles.
+__device__ int2 rasterize(int i, unsigned tile_rows, unsigned tile_columns)
 {
-    const int of_group = GROUP * wide, group_row = i / of_group * GROUP, group_rows = min(GROUP, high - group_row);
-    return make_int2(i % of_group / group_rows, group_row + i % of_group % group_rows);
+    const int group_tiles = GROUP_ROWS * tile_columns, first_row = i / group_tiles * GROUP_ROWS;
+    const int rows = min(GROUP_ROWS, tile_rows - first_row);
+    return make_int2(i % group_tiles / rows, first_row + i % group_tiles % rows);
 }
 
 // Load: copy tiles from global to shared memory. A thread copies column a_column of A, in rows a_row, a_row + A_STEP,

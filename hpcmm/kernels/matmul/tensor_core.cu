@@ -18,15 +18,15 @@
 #include "ptx.cuh"
 
 constexpr int WIDTH = 16 / sizeof(REAL);                       // elements in 16 bytes
-constexpr int HIGH = WARP_ROWS / 16, WIDE = WARP_COLUMNS / 8;  // products in a warp's tile
+constexpr int MMA_ROWS = WARP_ROWS / 16, MMA_COLUMNS = WARP_COLUMNS / 8;  // products in a warp's tile
 // Rows in shared memory are padded: lanes that read at the same time access different banks.
 constexpr int A_PITCH = DEPTH + 4, B_PITCH = COLUMNS + 2 * WIDTH;
 constexpr int STAGE = ROWS * A_PITCH + DEPTH * B_PITCH;  // elements of a stage: a tile of A, then one of B
 constexpr int A_STEP = BLOCK * WIDTH / DEPTH, B_STEP = BLOCK * WIDTH / COLUMNS;  // rows that the block copies at once
 
-// Sums of up to SHORT terms do not use tensor cores. In longer sums of random numbers, no error above half the rounding
-// bound was observed.
-constexpr int SHORT = sizeof(REAL) == 4 ? 16 : 0;
+// Sums of up to SHORT_K terms do not use tensor cores. In longer sums of random numbers, no error above half the
+// rounding bound was observed.
+constexpr int SHORT_K = sizeof(REAL) == 4 ? 16 : 0;
 
 // Whether the copies of the next tile start before the products. In float64 the products keep the tensor cores busy for
 // longer, and the copies are issued between them, after the barrier. In float32 early copies are faster.
@@ -34,18 +34,19 @@ constexpr bool LOAD_FIRST = sizeof(REAL) == 4;
 
 static_assert(ROWS * COLUMNS * 32 == BLOCK * WARP_ROWS * WARP_COLUMNS, "a block's warps cover its tile of C");
 static_assert(DEPTH % 16 == 0, "fragments of one step are loaded while another is multiplied");
-static_assert(SHORT <= DEPTH, "a short sum has all its terms in the first tile");
+static_assert(SHORT_K <= DEPTH, "a short sum has all its terms in the first tile");
 
 struct alignas(2 * sizeof(REAL)) Pair {
     REAL of[2];
 };
 
-// Rasterization order: return column x and row y of the i-th of `high` x `wide` tiles of C. The order goes down the
-// columns of groups of GROUP rows of tiles.
-__device__ int2 rasterize(int i, unsigned high, unsigned wide)
+// Rasterization order: return column x and row y of the i-th of `tile_rows` x `tile_columns` tiles of C. The order goes
+// down the columns of groups of GROUP_ROWS rows of tiles.
+__device__ int2 rasterize(int i, unsigned tile_rows, unsigned tile_columns)
 {
-    const int of_group = GROUP * wide, group_row = i / of_group * GROUP, group_rows = min(GROUP, high - group_row);
-    return make_int2(i % of_group / group_rows, group_row + i % of_group % group_rows);
+    const int group_tiles = GROUP_ROWS * tile_columns, first_row = i / group_tiles * GROUP_ROWS;
+    const int rows = min(GROUP_ROWS, tile_rows - first_row);
+    return make_int2(i % group_tiles / rows, first_row + i % group_tiles % rows);
 }
 
 // Load: copy tiles from global to shared memory. A thread copies WIDTH columns of A, in rows a_row, a_row + A_STEP,
@@ -114,18 +115,18 @@ struct Loader {
 
 // A lane's operands of one step of 8 terms, as the tensor cores take them (ptx.cuh).
 struct Fragments {
-    REAL a[HIGH][4], b[WIDE][2];
+    REAL a[MMA_ROWS][4], b[MMA_COLUMNS][2];
 
     // Load terms p to p + 7 from shared memory; tile_a and tile_b are this lane's first elements of the tiles.
     __device__ void load(const REAL *tile_a, const REAL *tile_b, int p)
     {
 #pragma unroll
-        for (int i = 0; i < HIGH; ++i)
+        for (int i = 0; i < MMA_ROWS; ++i)
 #pragma unroll
             for (int e = 0; e < 4; ++e)
                 a[i][e] = tile_a[(i * 16 + e % 2 * 8) * A_PITCH + p + e / 2 * 4];
 #pragma unroll
-        for (int j = 0; j < WIDE; ++j)
+        for (int j = 0; j < MMA_COLUMNS; ++j)
 #pragma unroll
             for (int e = 0; e < 2; ++e)
                 b[j][e] = tile_b[(p + e * 4) * B_PITCH + j * 8];
@@ -156,14 +157,15 @@ template <int N> __device__ void split(const float (&x)[N], float (&big)[N], flo
 template <class Add> __device__ void for_each_product(Add add)
 {
 #pragma unroll
-    for (int i = 0; i < HIGH; ++i)
+    for (int i = 0; i < MMA_ROWS; ++i)
 #pragma unroll
-        for (int j = 0; j < WIDE; ++j)
-            add(i, i % 2 ? WIDE - 1 - j : j);
+        for (int j = 0; j < MMA_COLUMNS; ++j)
+            add(i, i % 2 ? MMA_COLUMNS - 1 - j : j);
 }
 
 // Multiply: add the products of one step.
-__device__ void multiply(double (&sums)[HIGH][WIDE][4], const double (&a)[HIGH][4], const double (&b)[WIDE][2])
+__device__ void multiply(double (&sums)[MMA_ROWS][MMA_COLUMNS][4], const double (&a)[MMA_ROWS][4],
+                         const double (&b)[MMA_COLUMNS][2])
 {
     for_each_product([&](int i, int j) { mma_m16n8k8_f64(sums[i][j], a[i], b[j]); });
 }
@@ -171,26 +173,27 @@ __device__ void multiply(double (&sums)[HIGH][WIDE][4], const double (&a)[HIGH][
 // The same in float32, with TF32 parts of a and b. Tensor cores truncate sums, and a long sum would accumulate that
 // error. So tensor cores add only 8 terms, from zero and small products first, and the FP32 units, which round, add the
 // result to the sums. The three products of a sum depend on each other, so each has its own pass over the row.
-__device__ void multiply(float (&sums)[HIGH][WIDE][4], const float (&a)[HIGH][4], const float (&b)[WIDE][2])
+__device__ void multiply(float (&sums)[MMA_ROWS][MMA_COLUMNS][4], const float (&a)[MMA_ROWS][4],
+                         const float (&b)[MMA_COLUMNS][2])
 {
-    float big_b[WIDE][2], small_b[WIDE][2];
+    float big_b[MMA_COLUMNS][2], small_b[MMA_COLUMNS][2];
 #pragma unroll
-    for (int j = 0; j < WIDE; ++j)
+    for (int j = 0; j < MMA_COLUMNS; ++j)
         split(b[j], big_b[j], small_b[j]);
 #pragma unroll
-    for (int i = 0; i < HIGH; ++i) {
-        float big_a[4], small_a[4], products[WIDE][4] = {};
+    for (int i = 0; i < MMA_ROWS; ++i) {
+        float big_a[4], small_a[4], products[MMA_COLUMNS][4] = {};
         split(a[i], big_a, small_a);
-        auto add = [&](const float (&part_a)[4], const float (&part_b)[WIDE][2]) {
+        auto add = [&](const float (&part_a)[4], const float (&part_b)[MMA_COLUMNS][2]) {
 #pragma unroll
-            for (int j = 0; j < WIDE; ++j)
+            for (int j = 0; j < MMA_COLUMNS; ++j)
                 mma_m16n8k8_tf32(products[j], part_a, part_b[j]);
         };
         add(small_a, big_b);
         add(big_a, small_b);
         add(big_a, big_b);
 #pragma unroll
-        for (int j = 0; j < WIDE; ++j)
+        for (int j = 0; j < MMA_COLUMNS; ++j)
 #pragma unroll
             for (int e = 0; e < 4; ++e)
                 sums[i][j][e] += products[j][e];
@@ -199,7 +202,7 @@ __device__ void multiply(float (&sums)[HIGH][WIDE][4], const float (&a)[HIGH][4]
 
 // Multiply without tensor cores: add the products of k terms in the first tile. `rows` and `columns` are this lane's
 // first row of A and its first column of B there.
-__device__ void multiply_short(REAL (&sums)[HIGH][WIDE][4], const REAL *rows, const REAL *columns, int k)
+__device__ void multiply_short(REAL (&sums)[MMA_ROWS][MMA_COLUMNS][4], const REAL *rows, const REAL *columns, int k)
 {
     for (int p = 0; p < k; ++p)
         for_each_product([&](int i, int j) {
@@ -213,14 +216,14 @@ __device__ void multiply_short(REAL (&sums)[HIGH][WIDE][4], const REAL *rows, co
 // tile. C is read before it is written, two rows of each product at a time. The compiler cannot reorder the accesses
 // itself, because a store might alias the next load. `pairs`: the block's tile is inside C, and neighbours can be
 // accessed together.
-__device__ void epilogue(const REAL (&sums)[HIGH][WIDE][4], int m, int n, REAL alpha, REAL beta, REAL *C, int ldc,
-                         int first_row, int first_column, int y, int x, int g, int t, bool pairs)
+__device__ void epilogue(const REAL (&sums)[MMA_ROWS][MMA_COLUMNS][4], int m, int n, REAL alpha, REAL beta, REAL *C,
+                         int ldc, int first_row, int first_column, int y, int x, int g, int t, bool pairs)
 {
 #pragma unroll
-    for (int i = 0; i < HIGH; ++i) {
-        Pair before[WIDE][2] = {};
+    for (int i = 0; i < MMA_ROWS; ++i) {
+        Pair before[MMA_COLUMNS][2] = {};
 #pragma unroll
-        for (int j = 0; j < WIDE; ++j)
+        for (int j = 0; j < MMA_COLUMNS; ++j)
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
                 const int row = first_row + y + g + row_of(i, 2 * h);
@@ -235,7 +238,7 @@ __device__ void epilogue(const REAL (&sums)[HIGH][WIDE][4], int m, int n, REAL a
                             before[j][h].of[e] = source[e];
             }
 #pragma unroll
-        for (int j = 0; j < WIDE; ++j)
+        for (int j = 0; j < MMA_COLUMNS; ++j)
 #pragma unroll
             for (int h = 0; h < 2; ++h) {
                 const int row = first_row + y + g + row_of(i, 2 * h);
@@ -274,8 +277,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 2)
     cp_async_wait_group<STAGES - 2>();
     __syncthreads();
 
-    REAL sums[HIGH][WIDE][4] = {};
-    if (k <= SHORT)
+    REAL sums[MMA_ROWS][MMA_COLUMNS][4] = {};
+    if (k <= SHORT_K)
         multiply_short(sums, ring_a + (y + g) * A_PITCH, ring_b + x + 2 * t, k);
     else {
         Fragments fragments[2];  // double buffer: this step and the next

@@ -1,4 +1,4 @@
-// Matrix product, GPU rung: each thread computes an oblong tile of C, with fewer loads per product.
+// Matrix product, GPU rung: each thread computes a larger tile of C, with fewer loads per product.
 //
 // Compared with swizzled:
 //   - In float32 a thread computes 16 x 8 elements of C, not 8 x 8: it loads 24 elements from shared memory for 128
@@ -11,25 +11,26 @@
 
 #include "ptx.cuh"
 
-constexpr int WIDTH = 16 / sizeof(REAL);           // elements in 16 bytes
-constexpr int HIGH = 64 / sizeof(REAL), WIDE = 8;  // a thread computes HIGH x WIDE elements of C
-constexpr int LANE_ROWS = 4, LANE_COLUMNS = 8;     // how the lanes of a warp cover its tile
-constexpr int WARP_ROWS = LANE_ROWS * HIGH, WARP_COLUMNS = LANE_COLUMNS * WIDE;
+constexpr int WIDTH = 16 / sizeof(REAL);                            // elements in 16 bytes
+constexpr int THREAD_ROWS = 64 / sizeof(REAL), THREAD_COLUMNS = 8;  // elements of C that a thread computes
+constexpr int LANE_ROWS = 4, LANE_COLUMNS = 8;                      // how the lanes of a warp cover its tile
+constexpr int WARP_ROWS = LANE_ROWS * THREAD_ROWS, WARP_COLUMNS = LANE_COLUMNS * THREAD_COLUMNS;
 constexpr int PITCH = ROWS + WIDTH;  // of A's columns in shared memory, padded against bank conflicts of copies
 constexpr int STAGE = DEPTH * (PITCH + COLUMNS);  // elements of a stage: a tile of A by columns, then one of B by rows
 constexpr int A_STEP = BLOCK / DEPTH, B_STEP = BLOCK * WIDTH / COLUMNS;  // rows that the block copies at once
-static_assert(ROWS * COLUMNS == BLOCK * HIGH * WIDE, "a block's threads cover its tile of C");
+static_assert(ROWS * COLUMNS == BLOCK * THREAD_ROWS * THREAD_COLUMNS, "a block's threads cover its tile of C");
 
 struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];
 };
 
-// Rasterization order: return column x and row y of the i-th of `high` x `wide` tiles of C. The order goes down the
-// columns of groups of GROUP rows of tiles.
-__device__ int2 rasterize(int i, unsigned high, unsigned wide)
+// Rasterization order: return column x and row y of the i-th of `tile_rows` x `tile_columns` tiles of C. The order goes
+// down the columns of groups of GROUP_ROWS rows of tiles.
+__device__ int2 rasterize(int i, unsigned tile_rows, unsigned tile_columns)
 {
-    const int of_group = GROUP * wide, group_row = i / of_group * GROUP, group_rows = min(GROUP, high - group_row);
-    return make_int2(i % of_group / group_rows, group_row + i % of_group % group_rows);
+    const int group_tiles = GROUP_ROWS * tile_columns, first_row = i / group_tiles * GROUP_ROWS;
+    const int rows = min(GROUP_ROWS, tile_rows - first_row);
+    return make_int2(i % group_tiles / rows, first_row + i % group_tiles % rows);
 }
 
 // Load: copy tiles from global to shared memory. A thread copies column a_column of A, in rows a_row, a_row + A_STEP,
@@ -86,55 +87,55 @@ struct Loader {
 
 // A thread's operands of one step.
 struct Fragments {
-    Vector a[HIGH / WIDTH], b[WIDE / WIDTH];
+    Vector a[THREAD_ROWS / WIDTH], b[THREAD_COLUMNS / WIDTH];
 
     // Load the operands of step p from shared memory; tile_a and tile_b are this thread's first elements of the tiles.
     __device__ void load(const REAL *tile_a, const REAL *tile_b, int p)
     {
 #pragma unroll
-        for (int i = 0; i < HIGH / WIDTH; ++i)
+        for (int i = 0; i < THREAD_ROWS / WIDTH; ++i)
             a[i] = *(const Vector *)&tile_a[p * PITCH + i * LANE_ROWS * WIDTH];
 #pragma unroll
-        for (int j = 0; j < WIDE / WIDTH; ++j)
+        for (int j = 0; j < THREAD_COLUMNS / WIDTH; ++j)
             b[j] = *(const Vector *)&tile_b[p * COLUMNS + j * LANE_COLUMNS * WIDTH];
     }
 };
 
 // Multiply: add the products of one step, in serpentine order: each operand is used twice in a row.
-__device__ void multiply(REAL (&sums)[HIGH][WIDE], const Fragments &f)
+__device__ void multiply(REAL (&sums)[THREAD_ROWS][THREAD_COLUMNS], const Fragments &f)
 {
 #pragma unroll
-    for (int i = 0; i < HIGH; ++i)
+    for (int i = 0; i < THREAD_ROWS; ++i)
 #pragma unroll
-        for (int j = 0; j < WIDE; ++j) {
-            const int c = i % 2 ? WIDE - 1 - j : j;
+        for (int j = 0; j < THREAD_COLUMNS; ++j) {
+            const int c = i % 2 ? THREAD_COLUMNS - 1 - j : j;
             sums[i][c] += f.a[i / WIDTH].of[i % WIDTH] * f.b[c / WIDTH].of[c % WIDTH];
         }
 }
 
 // Epilogue: C = alpha sums + beta C, for this thread's elements from row y and column x of the block's tile on. C is
-// read before it is written, AT_ONCE rows at a time. The compiler cannot reorder the accesses itself, because a store
+// read before it is written, PASS_ROWS rows at a time. The compiler cannot reorder the accesses itself, because a store
 // might alias the next load. `vectors`: the tile is inside C and can be accessed 16 bytes at a time.
-__device__ void epilogue(const REAL (&sums)[HIGH][WIDE], int m, int n, REAL alpha, REAL beta, REAL *C, int ldc,
-                         int first_row, int first_column, int y, int x, bool vectors)
+__device__ void epilogue(const REAL (&sums)[THREAD_ROWS][THREAD_COLUMNS], int m, int n, REAL alpha, REAL beta, REAL *C,
+                         int ldc, int first_row, int first_column, int y, int x, bool vectors)
 {
-    constexpr int AT_ONCE = 4;
+    constexpr int PASS_ROWS = 4;
     auto row_of = [&](int i) { return first_row + y + i / WIDTH * LANE_ROWS * WIDTH + i % WIDTH; };
     if (vectors) {
 #pragma unroll
-        for (int from = 0; from < HIGH; from += AT_ONCE) {
-            Vector before[AT_ONCE][WIDE / WIDTH] = {};
+        for (int from = 0; from < THREAD_ROWS; from += PASS_ROWS) {
+            Vector before[PASS_ROWS][THREAD_COLUMNS / WIDTH] = {};
             if (beta != 0)
 #pragma unroll
-                for (int i = from; i < from + AT_ONCE; ++i)
+                for (int i = from; i < from + PASS_ROWS; ++i)
 #pragma unroll
-                    for (int j = 0; j < WIDE; j += WIDTH)
+                    for (int j = 0; j < THREAD_COLUMNS; j += WIDTH)
                         before[i - from][j / WIDTH] =
                             *(const Vector *)&C[(size_t)row_of(i) * ldc + first_column + x + j * LANE_COLUMNS];
 #pragma unroll
-            for (int i = from; i < from + AT_ONCE; ++i)
+            for (int i = from; i < from + PASS_ROWS; ++i)
 #pragma unroll
-                for (int j = 0; j < WIDE; j += WIDTH) {
+                for (int j = 0; j < THREAD_COLUMNS; j += WIDTH) {
                     Vector sum;
 #pragma unroll
                     for (int e = 0; e < WIDTH; ++e)
@@ -144,19 +145,19 @@ __device__ void epilogue(const REAL (&sums)[HIGH][WIDE], int m, int n, REAL alph
         }
     } else {
 #pragma unroll
-        for (int from = 0; from < HIGH; from += AT_ONCE) {
-            REAL before[AT_ONCE][WIDE];
+        for (int from = 0; from < THREAD_ROWS; from += PASS_ROWS) {
+            REAL before[PASS_ROWS][THREAD_COLUMNS];
 #pragma unroll
-            for (int i = from; i < from + AT_ONCE; ++i)
+            for (int i = from; i < from + PASS_ROWS; ++i)
 #pragma unroll
-                for (int j = 0; j < WIDE; ++j) {
+                for (int j = 0; j < THREAD_COLUMNS; ++j) {
                     const int row = row_of(i), column = first_column + x + j / WIDTH * LANE_COLUMNS * WIDTH + j % WIDTH;
                     before[i - from][j] = beta != 0 && row < m && column < n ? C[(size_t)row * ldc + column] : 0;
                 }
 #pragma unroll
-            for (int i = from; i < from + AT_ONCE; ++i)
+            for (int i = from; i < from + PASS_ROWS; ++i)
 #pragma unroll
-                for (int j = 0; j < WIDE; ++j) {
+                for (int j = 0; j < THREAD_COLUMNS; ++j) {
                     const int row = row_of(i), column = first_column + x + j / WIDTH * LANE_COLUMNS * WIDTH + j % WIDTH;
                     if (row < m && column < n)
                         C[(size_t)row * ldc + column] =
@@ -184,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     for (int stage = 0; stage < STAGES - 1; ++stage)  // prologue: all stages but one
         loader.load(loader.fast && loader.start + DEPTH <= k);
 
-    REAL sums[HIGH][WIDE] = {};
+    REAL sums[THREAD_ROWS][THREAD_COLUMNS] = {};
     Fragments fragments[2];  // double buffer: this step and the next
     const REAL *tile_a = ring_a + y, *tile_b = ring_b + x;
     cp_async_wait_group<STAGES - 2>();
