@@ -72,7 +72,7 @@ def said(process: subprocess.Popen) -> str:
 
 
 @pytest.mark.parametrize("runtime", [False, True])
-def test_the_second_measurement_says_whom_it_waits_for(machine, runtime, tmp_path):
+def test_the_second_measurement_reports_which_one_it_waits_for(machine, runtime, tmp_path):
     """Also where only one of them knows XDG_RUNTIME_DIR, as in a terminal and from cron."""
     (tmp_path / "runtime").mkdir(mode=0o700)
     first = machine.start("sh", "-c", "echo began; exec sleep 600")
@@ -105,7 +105,7 @@ def test_measurements_never_overlap(machine, tmp_path):
     assert log.read_text().split() == ["+", "-"] * 4
 
 
-def test_the_status_is_that_of_the_command(machine):
+def test_the_exit_status_is_passed_on(machine):
     assert machine.start("sh", "-c", "exit 7").wait(timeout=60) == 7
     missing = machine.start("/nowhere/program")
     assert missing.communicate(timeout=60)[1] == "hpcmm: error: /nowhere/program: No such file or directory\n"
@@ -136,7 +136,7 @@ def test_another_user_can_delay_a_measurement_but_not_prevent_it(machine, how):
     ]
 
 
-def test_other_processes_that_ask_for_the_holder_delay_nobody(machine):
+def test_many_connections_to_the_socket_delay_no_measurement(machine):
     """They fill the queue of its socket."""
     first = machine.start("sh", "-c", "echo began; exec sleep 600")
     first.stdout.readline()
@@ -176,7 +176,7 @@ def a_folder_of_another_user(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("put", [a_link, a_fifo, an_open_folder, pytest.param(a_folder_of_another_user, marks=as_root)])
-def test_a_folder_that_is_not_ones_own_is_refused_at_once(machine, put):
+def test_a_folder_of_another_user_is_refused_at_once(machine, put):
     folder = machine.folder / f"hpcmm-{os.getuid()}"
     reason = put(folder)
     done = machine.start("echo", "began")
@@ -189,7 +189,7 @@ def test_a_folder_that_is_not_ones_own_is_refused_at_once(machine, put):
 
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "folder"])
-def test_nothing_is_opened_but_a_file_of_ones_own(machine, kind, tmp_path):
+def test_only_a_regular_file_of_the_user_is_opened(machine, kind, tmp_path):
     folder = machine.folder / f"hpcmm-{os.getuid()}"
     folder.mkdir(mode=0o700)
     lock, target = folder / "hpcmm.lock", tmp_path / "target"
@@ -201,7 +201,7 @@ def test_nothing_is_opened_but_a_file_of_ones_own(machine, kind, tmp_path):
     assert not target.exists()
 
 
-def test_a_runtime_folder_that_is_not_ones_own_is_not_used(machine, tmp_path):
+def test_a_runtime_folder_of_another_user_is_not_used(machine, tmp_path):
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o777)

@@ -34,7 +34,7 @@ def derive(tmp_path, *rows, sweep="size"):
 
 
 @given(st.lists(st.lists(st.floats(1e-9, 1e3) | st.just(float("nan")), max_size=30), max_size=6), st.randoms())
-def test_grouped_medians_equal_those_of_each_group(groups, random):
+def test_grouped_medians_equal_the_median_of_each_group(groups, random):
     pairs = [(value, i) for i, values in enumerate(groups) for value in values]
     random.shuffle(pairs)
     values, index = np.array([v for v, _ in pairs], float), np.array([i for _, i in pairs], np.int64)

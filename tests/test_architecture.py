@@ -120,7 +120,7 @@ def device_names_in(tree: ast.AST) -> list[int]:
 
 
 @pytest.mark.parametrize("path", [path for path in MODULES if room(path) not in ("backends", "devices")], ids=name)
-def test_what_differs_by_device_is_said_by_its_record_or_its_backend(path):
+def test_only_backends_and_device_records_test_for_a_device(path):
     assert device_names_in(ast.parse(path.read_text())) == []
 
 
@@ -130,7 +130,7 @@ def test_a_test_on_a_device_is_found():
     assert device_names_in(ast.parse('Variant("serial", "cpu"); run["cpu"]')) == []
 
 
-def test_module_names_say_what_is_inside():
+def test_module_names_are_specific():
     vague = {"utils", "util", "common", "helper", "helpers", "manager", "data"}
     assert not [name(path) for path in MODULES if {path.stem, *path.relative_to(PACKAGE).parts} & vague]
 
@@ -156,7 +156,7 @@ def test_the_distributed_algorithms_are_imported_without_mpi_or_a_device():
     assert not {"mpi4py", "nvmath", "cupy", "pynvml"} & loaded
 
 
-def test_the_list_of_what_the_build_compiles_needs_only_what_the_build_installs():
+def test_the_list_of_built_kernels_needs_only_the_build_requirements():
     program = "import sys; before = set(sys.modules); import hpcmm.operations.built; print(*set(sys.modules) - before)"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     packages = {each.partition(".")[0] for each in run.stdout.split()} - set(sys.stdlib_module_names)

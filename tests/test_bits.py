@@ -33,7 +33,7 @@ def test_a_checksum_changes_with_any_bit(dtype, shape):
         assert backend.checksum(array) != before
 
 
-def test_the_checksum_of_a_long_array_is_that_of_all_its_parts():
+def test_the_checksum_of_a_long_array_covers_all_its_parts():
     backend, words = CpuBackend(2), CHECKSUM_BYTES // 4
     array = np.random.default_rng(0).random(2 * words + 5, np.float32)
     assert backend.checksum(array) == int(np.bitwise_xor.reduce(array.view(np.uint32)))

@@ -109,14 +109,14 @@ def check(watching: watch.Watch, times: int = 1) -> None:
 # --- calls that are not answered ---------------------------------------------------------------------------------
 
 
-def test_a_program_that_hangs_is_ended_with_all_that_it_started(faltering):
+def test_a_hung_program_is_ended_with_its_children(faltering):
     faltering.before("squeue", "sleep 4321")
     with pytest.raises(commands.NoAnswer, match="squeue: timed out"):
         queue.states()
     assert not [process for process in psutil.process_iter(["cmdline"]) if "4321" in (process.info["cmdline"] or [])]
 
 
-def test_a_program_whose_child_keeps_the_output_open_is_not_waited_for(faltering):
+def test_a_child_that_keeps_the_output_open_does_not_delay(faltering):
     faltering.before("squeue", "setsid sleep 20 & exit 1")
     began = time.monotonic()
     with pytest.raises(commands.NoAnswer):
@@ -124,7 +124,7 @@ def test_a_program_whose_child_keeps_the_output_open_is_not_waited_for(faltering
     assert time.monotonic() - began < 15
 
 
-def test_a_silence_is_reported_once_and_its_end_too(faltering, monkeypatch, capfd):
+def test_an_unanswered_query_is_reported_once_and_so_is_the_next_answer(faltering, monkeypatch, capfd):
     monkeypatch.setattr(commands, "SECONDS_UNTIL_REPORTED", 0)
     recorded("12")
     faltering.queue("12|RUNNING|None|n1|")
@@ -144,7 +144,7 @@ def test_a_silence_is_reported_once_and_its_end_too(faltering, monkeypatch, capf
     ]
 
 
-def test_a_silence_longer_than_the_patience_is_reported_once_more_and_no_job_fails(faltering, monkeypatch, capfd):
+def test_queries_unanswered_past_the_limit_are_reported_once_more_and_no_job_fails(faltering, monkeypatch, capfd):
     monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "0.2")
     record = recorded("12", marker=str(faltering.folder / "1.jobfailed"))
     faltering.before("squeue", "exit 1")
@@ -168,14 +168,14 @@ def test_pauses_grow_and_end_at_a_minute():
     assert len(pauses) < 30
 
 
-def test_questions_are_repeated_until_there_is_an_answer(faltering):
+def test_queries_are_repeated_until_answered(faltering):
     faltering.queue("12|RUNNING|None|n1|")
     faltering.before("squeue", "[ $(grep -c . squeue.calls) -ge 3 ] || exit 1")
     assert commands.retry(queue.states)["12"].name == "RUNNING"
     assert len(faltering.calls("squeue")) == 3
 
 
-def test_questions_end_with_the_patience(faltering, monkeypatch):
+def test_queries_end_at_the_time_limit(faltering, monkeypatch):
     monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "0.5")
     faltering.before("squeue", "exit 1")
     with pytest.raises(commands.NoAnswer, match=r"squeue: exit status 1; Slurm has not answered for"):
@@ -203,7 +203,7 @@ def marked(faltering):
 
 
 @pytest.mark.parametrize("accounting", ["12|RUNNING", "", "12|PENDING"])
-def test_a_job_that_squeue_does_not_list_is_not_over(faltering, marked, capfd, accounting):
+def test_a_job_missing_from_squeue_has_not_ended(faltering, marked, capfd, accounting):
     faltering.accounts(*accounting.split())
     watching = watch.Watch()
     check(watching)
@@ -215,14 +215,14 @@ def test_a_job_that_squeue_does_not_list_is_not_over(faltering, marked, capfd, a
 
 
 @pytest.mark.parametrize("fault", ["sleep 60", "exit 1", "echo 'Slurm accounting storage is disabled' >&2; exit 1"])
-def test_a_job_that_squeue_does_not_list_is_not_over_where_sacct_is_silent(faltering, marked, fault):
+def test_a_job_missing_from_squeue_has_not_ended_if_sacct_does_not_answer(faltering, marked, fault):
     faltering.queue()
     faltering.before("sacct", fault)
     check(watch.Watch(), 4)
     assert not marked.exists()
 
 
-def test_a_job_is_over_when_sacct_has_said_so_three_times(faltering, marked, capfd):
+def test_a_job_has_ended_after_three_answers_of_sacct(faltering, marked, capfd):
     faltering.queue()
     faltering.accounts("12|CANCELLED by 1000")
     watching = watch.Watch()
@@ -234,7 +234,7 @@ def test_a_job_is_over_when_sacct_has_said_so_three_times(faltering, marked, cap
     assert records.read() == []
 
 
-def test_the_end_of_a_job_that_is_requeued_is_not_its_end(faltering, marked):
+def test_a_requeued_job_has_not_ended(faltering, marked):
     watching = watch.Watch()
     faltering.queue()
     for state in ("PREEMPTED", "PENDING", "PREEMPTED", "RUNNING", "PREEMPTED"):
@@ -259,7 +259,7 @@ def test_a_job_unknown_to_slurm_is_cancelled_and_given_up_when_the_patience_is_o
     assert "job 12 measure is over: unknown to Slurm for" in capfd.readouterr().err
 
 
-def test_bytes_that_are_no_text_stop_nothing(faltering, marked, capfd):
+def test_undecodable_output_is_no_error(faltering, marked, capfd):
     faltering.before("squeue", r"printf '\xff\xfe|\x80\n'")
     faltering.queue("13|RUNNING|None|n1|caf\udce9".encode("utf-8", "surrogateescape").decode("latin-1"))
     watching = watch.Watch()
@@ -298,7 +298,7 @@ def until(condition, seconds: float = 20) -> bool:
     return condition()
 
 
-def test_the_other_jobs_are_judged_where_one_cannot_be(faltering, marked, monkeypatch, capfd):
+def test_other_jobs_are_checked_if_one_check_fails(faltering, marked, monkeypatch, capfd):
     recorded("13", "other", token="ff")
     faltering.queue("12|FAILED|None|n1|", "13|FAILED|None|n1|")
     finish = watch.Watch.finish
@@ -315,7 +315,7 @@ def test_the_other_jobs_are_judged_where_one_cannot_be(faltering, marked, monkey
     assert "OSError: [Errno 28] No space left on device" in errors
 
 
-def test_a_marker_is_made_also_where_nobody_reads_what_is_reported(faltering, marked, monkeypatch):
+def test_a_marker_is_made_even_if_stderr_is_closed(faltering, marked, monkeypatch):
     reader, writer = os.pipe()
     os.close(reader)
     faltering.queue("12|FAILED|None|n1|")
@@ -340,7 +340,7 @@ def test_at_the_end_slurm_has_time_to_clear_up_after_the_last_job(faltering, mar
     assert len(faltering.calls("squeue")) >= 9
 
 
-def test_the_end_does_not_wait_for_a_slurm_that_is_silent(faltering, marked, monkeypatch, capfd):
+def test_the_end_does_not_wait_for_an_unresponsive_slurm(faltering, marked, monkeypatch, capfd):
     monkeypatch.setattr(watch, "SECONDS_TO_KNOW", 1)
     monkeypatch.setattr(slurm, "watch", watch.Watch())
     faltering.before("squeue", "sleep 60")
@@ -386,7 +386,7 @@ def test_a_workflow_goes_on_with_a_damaged_record(faltering, marked):
     assert marked.exists()
 
 
-def test_what_a_killed_run_left_is_cancelled_also_where_squeue_lists_nothing(faltering, marked, capfd):
+def test_jobs_of_a_killed_run_are_cancelled_even_if_squeue_lists_nothing(faltering, marked, capfd):
     faltering.before("squeue", "exit 0")
     slurm.cancel_leftovers()
     assert faltering.calls("scancel")[0] == "12"
@@ -401,7 +401,7 @@ def test_a_start_waits_for_squeue_and_scancel(faltering, marked):
     assert records.read() == []
 
 
-def test_a_start_that_slurm_does_not_answer_is_one_error_and_keeps_the_records(faltering, marked, monkeypatch):
+def test_a_start_without_an_answer_from_slurm_is_one_error_and_keeps_the_records(faltering, marked, monkeypatch):
     monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "0.3")
     faltering.before("squeue", "exit 1")
     with pytest.raises(HpcmmError, match=r"squeue: exit status 1; .* jobs of an earlier run may still be .*: 12"):
@@ -443,7 +443,7 @@ def test_a_submission_keeps_a_record_and_prints_the_number(faltering):
     assert "--ntasks=2" in faltering.calls("sbatch")[0]
 
 
-def test_a_job_script_in_a_folder_whose_name_must_be_quoted_is_mended(faltering):
+def test_a_job_script_in_a_folder_with_special_characters_is_quoted(faltering):
     """Snakemake writes the path of Python as it is, and every other path in quotes."""
     python = "/it's my/python3"
     Path("odd.sh").write_text(
@@ -477,7 +477,7 @@ def test_a_submission_that_did_not_arrive_is_repeated(faltering, fault):
     assert len(faltering.jobs) == 1
 
 
-def test_a_submission_is_not_repeated_before_the_queue_was_seen(faltering):
+def test_a_submission_is_not_repeated_before_squeue_answers(faltering):
     faltering.after("sbatch", TIMED_OUT)
     faltering.before("squeue", "[ $(grep -c . squeue.calls) -ge 4 ] || exit 1")
     done = sbatch(HPCMM_SLURM_PATIENCE="30")
@@ -518,7 +518,7 @@ def test_a_wrong_option_is_an_error_at_once(faltering):
     assert len(faltering.calls("sbatch")) == 1
 
 
-def test_a_submission_that_slurm_never_answers_ends_with_the_patience(faltering):
+def test_a_submission_without_an_answer_ends_at_the_time_limit(faltering):
     faltering.before("sbatch", TIMED_OUT)
     done = sbatch(HPCMM_SLURM_PATIENCE="1")
     assert done.returncode == 1
@@ -526,7 +526,7 @@ def test_a_submission_that_slurm_never_answers_ends_with_the_patience(faltering)
     assert len(faltering.calls("sbatch")) > 1
 
 
-def test_a_comment_that_is_given_stays(faltering):
+def test_a_given_comment_is_kept(faltering):
     done = sbatch("--comment", "mine", "--wrap=true")
     assert (done.returncode, done.stdout) == (0, "Submitted batch job 100\n"), done.stderr
     assert re.fullmatch("mine hpcmm:[0-9a-f]{16}", faltering.jobs[0][4])
@@ -553,7 +553,7 @@ def test_a_submission_that_another_start_gave_up_is_cancelled(faltering):
     assert faltering.jobs[0][1] == "CANCELLED"
 
 
-def test_what_a_killed_sbatch_submitted_is_cancelled_by_the_next_start(faltering, capfd):
+def test_a_job_of_a_killed_sbatch_is_cancelled_by_the_next_start(faltering, capfd):
     faltering.after("sbatch", "kill -9 $(ps -o ppid= -p $PPID)")  # above `timeout`
     assert sbatch().returncode == -signal.SIGKILL
     assert [record.job for record in records.read()] == [""]
@@ -562,7 +562,7 @@ def test_what_a_killed_sbatch_submitted_is_cancelled_by_the_next_start(faltering
     assert faltering.jobs[0][1] == "CANCELLED"
 
 
-def test_what_slurm_took_late_of_a_repeated_submission_is_cancelled(faltering, capfd):
+def test_a_late_duplicate_of_a_repeated_submission_is_cancelled(faltering, capfd):
     record = recorded("12", token="0123456789abcdef")
     comment = f"hpcmm:{record.token}"
     faltering.queue(f"11|PENDING|None||{comment}", f"12|RUNNING|None|n1|{comment}", "13|RUNNING|None|n1|")
@@ -595,7 +595,7 @@ def wrapper(program: str, *arguments: str) -> subprocess.CompletedProcess:
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question[0])
-def test_the_executor_is_answered_whatever_slurm_does(faltering, question):
+def test_status_queries_of_the_executor_are_always_answered(faltering, question):
     for program in ("squeue", "sacct"):
         faltering.before(program, "exit 1")
     assert (wrapper(*question).returncode, wrapper(*question).stdout) == (0, "")
@@ -609,7 +609,7 @@ def test_the_executor_is_answered_whatever_slurm_does(faltering, question):
     assert wrapper(*question).stdout == "12|RUNNING\n13|FAILED\n14|COMPLETED\n15|FAILED\n"
 
 
-def test_other_questions_go_to_slurm(faltering):
+def test_other_queries_go_to_slurm(faltering):
     faltering.program("squeue", 'echo "[$*]"; echo "why" >&2; exit 3')
     done = wrapper("squeue", "--me", "--name", "run")
     assert (done.returncode, done.stdout, done.stderr) == (3, "[--me --name run]\n", "why\n")
@@ -670,7 +670,7 @@ def files_of(processes: list[psutil.Process]) -> set[str]:
     return {each for each in opened if re.match("/dev/shm/mpich_shm_|/tmp/hydra_", each)}
 
 
-def test_what_killed_ranks_left_is_removed_and_nothing_that_is_in_use(tmp_path, mpi_job):
+def test_leftovers_of_killed_ranks_are_removed_and_files_in_use_are_not(tmp_path, mpi_job):
     program = tmp_path / "ranks.py"
     program.write_text(RANKS)
     with mpi_job(2, program) as first, mpi_job(2, program) as second:
@@ -688,7 +688,7 @@ def test_what_killed_ranks_left_is_removed_and_nothing_that_is_in_use(tmp_path, 
     leftovers.remove()
 
 
-def test_what_is_removed_is_named(tmp_path, monkeypatch):
+def test_removed_files_are_listed(tmp_path, monkeypatch):
     files = [tmp_path / f"mpich_shm_{i}" for i in range(leftovers.MOST_NAMED + 2)]
     for file in files:
         file.touch()
@@ -701,7 +701,7 @@ def test_what_is_removed_is_named(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be two users")
-def test_files_of_others_stay(tmp_path, monkeypatch):
+def test_files_of_other_users_are_kept(tmp_path, monkeypatch):
     file = tmp_path / "mpich_shm_1"
     file.touch()
     monkeypatch.setattr(leftovers, "PATTERNS", [str(file)])

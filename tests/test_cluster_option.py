@@ -43,7 +43,7 @@ def test_only_a_snakefile_of_hpcmm_is_ours(tmp_path, monkeypatch, capsys, text, 
     assert capsys.readouterr().err.startswith(SAID) is ours
 
 
-def test_without_the_option_nothing_is_rewritten_or_said(monkeypatch, capsys):
+def test_without_the_option_nothing_is_rewritten_or_printed(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     arguments = ["snakemake", "--jobs", "4", "--cluster-generic-submit-cmd", "sbatch"]
     monkeypatch.setattr(sys, "argv", arguments)

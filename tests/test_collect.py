@@ -33,7 +33,7 @@ def collected(planned, folder) -> tuple[list[str], list[int], list[tuple]]:
     return failed, list(groups["measurements"]["n"][::2]), rows
 
 
-def test_complete_jobs_are_put_together_in_the_order_of_the_plan(planned, tmp_path):
+def test_complete_jobs_are_merged_in_the_order_of_the_plan(planned, tmp_path):
     stored(tmp_path / "raw" / f"{BATCH.name}.h5")
     assert collected(planned, tmp_path) == ([], [8, 16, 32, 1000, 2000], [])
 
@@ -109,12 +109,12 @@ def test_points_that_lack_visits_are_there_and_their_job_has_failed(planned, tmp
     assert sizes == [8, 16, 32, 1000, 2000] and not omitted
 
 
-def test_points_that_only_a_kept_file_has_are_there(planned, tmp_path):
+def test_points_of_kept_files_are_there(planned, tmp_path):
     stored(tmp_path / "raw" / f"{BATCH.name}.h5").unlink()
     assert collected(planned, tmp_path) == ([], [8, 16, 32, 1000, 2000], [])
 
 
-def test_points_of_another_way_to_measure_are_not_taken_for_current_ones(planned, tmp_path):
+def test_points_measured_with_other_settings_are_not_current(planned, tmp_path):
     stored(tmp_path / "raw" / f"{BATCH.name}.h5", batch_of([8, 16, 32], source="s2", alpha=1.5, tile=8.0))
     failed, sizes, _ = collected(planned, tmp_path)
     assert "was measured with other code or settings; delete it" in failed[0]

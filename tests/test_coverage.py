@@ -49,7 +49,7 @@ def without_an_answer(text: str) -> list[str]:
     return [row[0] for row in rows if len(row) != 4 or not (named(row[2]) or row[3])]
 
 
-def test_what_it_names_exists():
+def test_every_name_in_it_exists():
     assert unknown(TEXT) == []
 
 
@@ -57,7 +57,7 @@ def test_every_variant_and_every_sweep_is_in_it():
     assert missing(TEXT) == set()
 
 
-def test_every_line_has_an_answer_or_says_what_is_open():
+def test_every_row_has_an_answer_or_an_open_point():
     assert without_an_answer(TEXT) == []
 
 

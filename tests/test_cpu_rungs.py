@@ -202,7 +202,7 @@ assert process.memory_info().rss - before < 10e6, "calls leave memory behind"
 
 
 @pytest.mark.parametrize("name", ["pthread", "openmp", "packed"])
-def test_no_more_threads_than_asked_for_and_nothing_left_behind(name):
+def test_no_more_threads_than_requested_and_no_leftovers(name):
     # malloc gives back what is as large as the copies, instead of keeping some for threads to come
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "1000000"}
     done = subprocess.run([sys.executable, "-c", PROGRAM, name], capture_output=True, text=True, env=environment)
@@ -258,7 +258,7 @@ def test_another_blas_leaves_numpys_product(monkeypatch):
         libraries.find_gemm.cache_clear()
 
 
-def test_the_width_of_openblas_integers_is_that_of_its_configuration():
+def test_openblas_integers_have_the_configured_width():
     class Library:
         def __init__(self, config: bytes):
             self.openblas_get_config = lambda: config

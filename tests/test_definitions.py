@@ -31,7 +31,7 @@ def test_a_report_without_a_gpu_leaves_the_definitions_of_gpus_out():
     assert "GPU resources" not in [section.title for section in definitions.shown([])]
 
 
-def test_numbers_in_the_texts_are_those_of_the_code(monkeypatch):
+def test_numbers_in_the_texts_agree_with_the_code(monkeypatch):
     text = definitions.of("verdict").text
     assert "a level of 99.5 %" in text and "more than 1 %" in text and "up to 5 may" in text
     assert (compare.ALPHA, compare.MARGIN) == (0.005, 0.01)
@@ -40,7 +40,7 @@ def test_numbers_in_the_texts_are_those_of_the_code(monkeypatch):
     assert changed.text == "7 signs"
 
 
-def test_a_constant_that_nobody_knows_is_an_error():
+def test_an_unknown_constant_is_an_error():
     with pytest.raises(Exception, match="'nothing' is undefined"):
         definitions._definition(id="x", term="x", text="{{ nothing }}")
 

@@ -245,7 +245,7 @@ def measured(mpiexec, folder: Path, entry: dict, transport: str) -> dict:
 @pytest.mark.parametrize(
     ("algorithm", "phases"), [("staged", {"kernel", "total"}), ("resident", {"kernel"}), ("summa", {"kernel"})]
 )
-def test_a_product_is_measured_beside_the_textbook_and_says_what_carried_it(mpiexec, tmp_path, algorithm, phases):
+def test_a_product_is_measured_beside_the_textbook_and_records_its_transport(mpiexec, tmp_path, algorithm, phases):
     entry = {"operation": "matmul", "variants": ["numpy"], "sizes": [30, 41], "algorithms": [algorithm]}
     groups = measured(mpiexec, tmp_path, entry, "mpi_rma")
     rows, samples = groups["measurements"], groups["samples"]
@@ -292,7 +292,7 @@ def test_a_file_from_before_algorithms_opens_as_the_textbooks(tmp_path):
 
 
 @pytest.mark.parametrize("size", range(2, 20))
-def test_in_each_step_every_rank_asks_another_one_that_knows_of_it(size):
+def test_exchange_partners_of_each_step_match(size):
     steps = [partners(rank, size) for rank in range(size)]
     for rank, mine in enumerate(steps):
         assert {source for source, _ in mine} == set(range(size)) - {rank}
@@ -362,7 +362,7 @@ def test_panels_of_columns_cover_them(columns, most):
 
 
 @given(st.tuples(*[st.integers(1, 10**4)] * 2), st.tuples(*[st.integers(1, 16)] * 2), st.booleans())
-def test_what_arrives_grows_as_a_square_or_by_all_of_a_after_the_first_of_b(shape, parts, a_first):
+def test_arrived_blocks_form_a_square_or_all_of_a_follows_the_first_of_b(shape, parts, a_first):
     order = growth(*shape, *parts, a_first)
     assert (order[0], order.count("A"), order.count("B")) == ("B", *parts)
     heights, widths = (
@@ -396,7 +396,7 @@ def preflight(n: int, algorithm: str) -> tuple[str, bool]:
     return memory.preflight(MPI.COMM_SELF, CpuBackend(threads=1), MATMUL, [point], algorithms_of(MATMUL))[point.key]
 
 
-def test_what_cannot_fit_is_found_with_figures(monkeypatch):
+def test_a_point_too_large_for_memory_is_reported_with_both_sizes(monkeypatch):
     lacking, beside = preflight(2**20, "resident")
     assert re.fullmatch(r"needs \S+ GiB of host \S+, but \S+ GiB are free; no algorithm would fit", lacking)
     assert not beside
@@ -428,7 +428,7 @@ def test_what_cannot_fit_is_found_with_figures(monkeypatch):
         ("summa", 4, 3, 5 * 3 + 3 * 3 + 2 * 15 + 2 * 3 * (5 + 3), 5 * 3, 0),
     ],
 )
-def test_what_a_rank_holds_of_a_product_counted_by_hand(algorithm, ranks, rank, device, staging, whole):
+def test_memory_of_a_rank_for_a_product_counted_by_hand(algorithm, ranks, rank, device, staging, whole):
     assert ALGORITHMS[algorithm].need(MATMUL, (10, 6, 7), ranks, rank) == memory.Need(device, staging, whole)
 
 
@@ -438,7 +438,7 @@ def test_the_largest_block_is_staged(algorithm, shape):
     assert ALGORITHMS[algorithm].need(MATMUL, shape, 2, 1).staging == 30
 
 
-def test_what_a_rank_holds_of_vectors_counted_by_hand():
+def test_memory_of_a_rank_for_vectors_counted_by_hand():
     # ten elements on three ranks: four, three, three; a sum's result is one element, of vector_add a vector
     for algorithm in (ALGORITHMS["scatter"], ALGORITHMS["all_reduce"]):
         assert algorithm.need(OPERATIONS["sum"], (10,), 3, 0) == memory.Need(4 + 1, 0, 10 + 10 + 1)
@@ -454,7 +454,7 @@ def test_what_a_rank_holds_of_vectors_counted_by_hand():
     st.integers(1, 9),
     st.booleans(),
 )
-def test_the_largest_need_is_what_all_ranks_take_together(which, shape, ranks, in_host_memory):
+def test_the_largest_need_is_the_sum_over_all_ranks(which, shape, ranks, in_host_memory):
     operation, algorithm = which
     shape = shape[: len(operation.dimensions)]
     found = memory.largest_need(algorithm, operation, shape, "float64", ranks, in_host_memory)
@@ -509,7 +509,7 @@ def test_a_device_with_memory_of_its_own_is_held_against_it_and_against_the_host
     assert re.match(lacking or "$", found[0]) and found[1] is beside
 
 
-def test_what_the_ranks_of_a_host_take_adds_up_and_the_least_that_any_saw_is_free(monkeypatch):
+def test_needs_on_a_host_add_up_and_the_smallest_free_memory_counts(monkeypatch):
     class Two:
         size, rank = 2, 0
 
@@ -525,7 +525,7 @@ def test_what_the_ranks_of_a_host_take_adds_up_and_the_least_that_any_saw_is_fre
 
 
 @pytest.mark.parametrize(("limits", "free"), [({"a": "1000"}, 600), ({"a/b": "700", "a": "max"}, 300), ({}, 2**50)])
-def test_free_memory_of_the_host_is_what_the_control_groups_leave(tmp_path, monkeypatch, limits, free):
+def test_free_memory_of_the_host_is_limited_by_control_groups(tmp_path, monkeypatch, limits, free):
     for name in ("proc/self", "sys/fs/cgroup/a/b"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "proc/self/cgroup").write_text("0::/a/b\n")
@@ -622,7 +622,7 @@ lengths = st.integers(1, 20_000)
 
 @given(shape=st.tuples(lengths, lengths, lengths), ranks=st.integers(1, 16))
 @example(shape=(16384, 16384, 100), ranks=2)
-def test_where_one_thing_alone_takes_time_a_prediction_is_all_of_it(shape, ranks):
+def test_a_prediction_with_one_cost_equals_that_cost(shape, ranks):
     """Each element goes up, across, through the product and down once, however it is cut and overlapped."""
     m, n, k = shape
     rows, terms = -(-m // ranks), -(-k // ranks)  # of the rank that has the most

@@ -257,7 +257,7 @@ def test_commands_in_the_text_exist(path):
     assert set(re.findall(r"\bmake ([a-z]+)", code)) <= targets
 
 
-def test_messages_in_the_page_on_troubleshooting_are_those_of_the_code():
+def test_messages_in_the_page_on_troubleshooting_are_in_the_code():
     paths = [ROOT / "Makefile", ROOT / "Snakefile"]
     paths += (path for folder in ("hpcmm", "jobs") for path in ROOT.glob(f"{folder}/**/*.py"))
     sources = "".join(path.read_text("utf-8") for path in paths)

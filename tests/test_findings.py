@@ -253,7 +253,7 @@ def test_algorithms_are_compared_with_scatter(tmp_path):
     assert about(seen(tmp_path, *rows), "Speedup over scatter").endswith(expected)
 
 
-def test_products_over_ranks_are_compared_with_those_of_the_library(tmp_path):
+def test_products_over_ranks_are_compared_with_the_library(tmp_path):
     took = [
         *(("cublas", "cublasmp", 4, 4.0), ("cublas", "resident", 4, 5.0), ("cublas", "ring", 4, 8.0)),
         *(("warpgroup", "resident", 4, 2.0), ("cublas", "cublasmp", 2, 1.0), ("cublas", "staged", 4, 1.0)),
@@ -345,7 +345,7 @@ def test_a_headline_is_the_median_over_the_visits_of_all_sweeps(tmp_path):
         (math.nan, 5, f"{findings.FEW}; "),
     ],
 )
-def test_a_headline_that_cannot_be_told_is_withheld(tmp_path, spread, repetitions, told):
+def test_an_uncertain_headline_is_withheld(tmp_path, spread, repetitions, told):
     rows = [
         measurement(Point("matmul", "cublas", (64,) * 3, "float32", ranks, MATMUL, algorithm),
                     samples=kernel_samples([[seconds] * ranks] * repetitions))

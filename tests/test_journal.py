@@ -37,7 +37,7 @@ def test_a_journal_opened_again_has_its_finished_points(path):
     again.close()
 
 
-def test_a_last_line_cut_anywhere_is_dropped_and_the_lines_before_it_are_kept(path):
+def test_a_truncated_last_line_is_dropped_and_earlier_lines_are_kept(path):
     journal = filled(path, BATCH.points[:2])
     journal.append(BATCH.points[2], measured(BATCH.points[2], verdict=WRONG)[:1])  # a short line
     journal.close()
@@ -55,7 +55,7 @@ def test_a_last_line_cut_anywhere_is_dropped_and_the_lines_before_it_are_kept(pa
         again.close()
 
 
-def test_a_first_line_cut_anywhere_leaves_an_empty_journal_that_works(path):
+def test_a_truncated_first_line_leaves_a_usable_empty_journal(path):
     filled(path, []).close()
     whole = path.read_bytes()
     for end in range(len(whole)):
@@ -69,7 +69,7 @@ def test_a_first_line_cut_anywhere_leaves_an_empty_journal_that_works(path):
         again.close()
 
 
-def test_a_damaged_line_hides_nothing_of_the_lines_before_it_from_others(path):
+def test_lines_before_a_damaged_line_are_read_by_other_processes(path):
     journal = Journal(path, BATCH, {"utc": "2026-01-01T00:00:00+00:00"})
     journal.append(BATCH.points[0], measured(BATCH.points[0]))
     journal.close()
@@ -150,14 +150,14 @@ def test_a_journal_that_cannot_be_written_is_named(path, obstacle):
         Journal(path, BATCH, HOST)
 
 
-def test_points_of_another_fingerprint_count_for_nothing(path):
+def test_points_with_another_fingerprint_do_not_count(path):
     filled(path).close()
     journal = Journal(path, batch_of([8, 16, 32], source="s2", alpha=1.5, tile=8), HOST)
     assert not journal.finished and not journal.measured
     journal.close()
 
 
-def test_a_batch_goes_on_from_the_points_that_are_as_they_were(path):
+def test_a_batch_continues_from_its_unchanged_points(path):
     filled(path).close()
     batch = dataclasses.replace(BATCH, fingerprints=(BATCH.fingerprints[0], "another source", BATCH.fingerprints[2]))
     journal = Journal(path, batch, HOST)
@@ -347,7 +347,7 @@ def test_a_journal_opened_again_goes_on_at_the_visit_it_had_reached(path):
         assert list(samples["kernel"][alone]) == [1.0 + visit for visit in samples["visit"][alone]]
 
 
-def test_a_glance_tells_the_share_of_the_visits(path):
+def test_a_glance_has_the_share_of_visits(path):
     journal = Journal(path, BATCH, {"utc": "2026-01-01T00:00:00+00:00"})
     for point in BATCH.points:
         journal.append(point, visited(point, 0, 1.0), left=2)
@@ -377,7 +377,7 @@ def test_counters_at_the_end_of_a_process_are_in_its_provenance(path):
     again.close()
 
 
-def test_a_file_that_was_deleted_comes_back_from_what_is_kept(path):
+def test_a_deleted_file_is_restored_from_kept_files(path):
     output = stored(path.with_suffix(".h5"))
     before = store.read(output)
     output.unlink()  # as a workflow does before it makes it anew
@@ -391,7 +391,7 @@ def test_a_file_that_was_deleted_comes_back_from_what_is_kept(path):
     assert [json.loads(each) for each in after["runs"]["provenance"]] == [HOST], "a run without points is none"
 
 
-def test_only_what_changed_is_missing_and_the_numbers_of_the_rest_are_the_same(path):
+def test_only_changed_points_are_missing_and_other_numbers_are_the_same(path):
     output = stored(path.with_suffix(".h5"))
     before = store.read(output)
     output.unlink()

@@ -290,7 +290,7 @@ def test_a_function_or_structure_that_several_rungs_have_is_the_same_in_all():
 
 
 @pytest.mark.parametrize(("operation", "variant"), RUNGS, ids=ident)
-def test_a_rung_says_what_changes(operation, variant):
+def test_a_rung_describes_its_change(operation, variant):
     assert variant.change
     text = kernels.source(operation, variant).read_text()
     where = {"cpu": "CPU", "cuda": "GPU"}[variant.device]
@@ -632,7 +632,7 @@ def test_a_source_that_does_not_compile_is_an_error_with_the_compilers_words(cpu
     assert not list((own_sources / "cache/hpcmm").iterdir())
 
 
-def test_without_a_compiler_a_changed_source_is_an_error_that_says_so(cpu, own_sources, monkeypatch):
+def test_without_a_compiler_a_changed_source_is_a_clear_error(cpu, own_sources, monkeypatch):
     with kernels.source(SUM, SERIAL_SUM.variant).open("a") as file:
         file.write("/* another comment */\n")
     monkeypatch.setattr(modules, "compiler", lambda: ("", ""))
@@ -640,19 +640,19 @@ def test_without_a_compiler_a_changed_source_is_an_error_that_says_so(cpu, own_s
         cpu.prepare(SERIAL_SUM, of_three())
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(monkeypatch, tmp_path):
+def test_an_unwritable_cache_is_not_needed(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert modules.cache().is_dir() and tmp_path not in modules.cache().parents
 
 
-def test_a_rung_without_its_function_is_told_plainly(cpu, monkeypatch):
+def test_a_rung_without_its_function_is_a_clear_error(cpu, monkeypatch):
     monkeypatch.setattr(cpu_device, "module_of", lambda task: object())
     with pytest.raises(DeviceError, match=r"^serial\.c has no function reduction$"):
         cpu.prepare(SERIAL_SUM, of_three())
 
 
-def test_a_rung_that_calls_what_is_nowhere_is_told_plainly(cpu, monkeypatch):
+def test_a_rung_that_calls_an_undefined_function_is_a_clear_error(cpu, monkeypatch):
     def refuse(path):
         raise OSError(f"{path}: undefined symbol: nowhere")
 

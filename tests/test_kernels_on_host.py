@@ -494,7 +494,7 @@ BARRIERS = [
 
 @needs_compiler
 @pytest.mark.parametrize(("name", "which"), BARRIERS)
-def test_every_barrier_of_every_rung_is_missed(build, name, which):
+def test_removing_any_barrier_of_any_rung_is_found(build, name, which):
     """Take one barrier away: it is reported, and without those checks some order gives a wrong result."""
     text, tile = source(name), widest_tile(name)
     barrier = list(BARRIER.finditer(text))[which]
@@ -754,7 +754,7 @@ def run_body(build, body: str, order: str, blocks: int = 1) -> list[int]:
 
 @needs_compiler
 @pytest.mark.parametrize("name", WORKING)
-def test_what_a_kernel_may_use(build, name):
+def test_the_host_header_supports_these_features(build, name):
     body, expected = WORKING[name]
     assert [run_body(build, body, order) for order in ORDERS] == [expected] * 3
 
@@ -762,7 +762,7 @@ def test_what_a_kernel_may_use(build, name):
 @needs_compiler
 @pytest.mark.parametrize("name", BROKEN)
 @pytest.mark.parametrize("order", ORDERS)
-def test_what_is_reported(build, name, order):
+def test_the_host_header_reports_faults(build, name, order):
     body, said = BROKEN[name]
     with pytest.raises(KernelError, match=f"{order} order: .*({said})"):
         run_body(build, body, order, blocks=2)
@@ -914,7 +914,7 @@ def test_every_tile_of_skinny_compiles_without_spills(dtype, tile):
     assert tile.resident * (tile.ring_bytes(itemsize) + 1024) <= 228 * 1024  # shared memory of an SM
 
 
-def test_what_the_compiler_says_is_seen():
+def test_spills_warnings_and_errors_of_the_compiler_are_found():
     many = (
         'extern "C" __global__ void __launch_bounds__(1024) k(double *x) { double v[99];'
         "for (int i = 0; i < 99; ++i) v[i] = x[i * 1024 + threadIdx.x]; __syncthreads();"

@@ -71,7 +71,7 @@ def test_gpus_add_up_and_a_shared_one_counts_once():
         {"multiprocessors": "many"},
     ],
 )
-def test_what_is_not_known_has_no_limit(wrong):
+def test_unknown_hardware_has_no_limit(wrong):
     assert math.isnan(limits.peaks([GPU | wrong], "float32", 1e9)[0])
     assert math.isnan(limits.peaks([GPU, GPU | wrong | {"uuid": "b"}], "float32", 1e9)[0])
 

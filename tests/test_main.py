@@ -62,7 +62,7 @@ def refused(done: subprocess.CompletedProcess) -> str:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_says_what_it_does(command):
+def test_every_command_has_help(command):
     done = hpcmm(command, "--help")
     assert done.returncode == 0 and f"usage: python -m hpcmm {command}" in done.stdout
     text = " ".join(done.stdout.split())
@@ -77,7 +77,7 @@ def test_every_command_has_a_module():
 
 
 @pytest.mark.parametrize("arguments", [(), ("measure",), ("plan", "--colour"), ("merge", "a.h5"), ("report",)])
-def test_wrong_arguments_end_with_2_and_the_usage(arguments):
+def test_wrong_arguments_give_status_2_and_the_usage(arguments):
     done = hpcmm(*arguments)
     assert done.returncode == 2
     assert done.stderr.startswith("usage: python -m hpcmm") and not done.stdout
@@ -232,7 +232,7 @@ def test_a_plan_names_the_config_that_it_cannot_read(tmp_path):
     assert refused(hpcmm("plan", "--configfile", sys.executable)) == f"{sys.executable}: not a text file in UTF-8"
 
 
-def test_a_plan_lists_all_that_is_wrong_with_the_file_in_each_line(tmp_path):
+def test_a_plan_lists_all_errors_of_a_config_with_its_file(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("scale: huge\nmeasuring: {max_seconds: -1}\nsweeps: {-rf: {operation: sum}}\n")
     done = hpcmm("plan", "--configfile", path)
@@ -250,7 +250,7 @@ def test_a_plan_needs_no_more_than_sweeps(tmp_path):
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_reader_that_leaves_early_gets_no_traceback(config, unbuffered):
+def test_a_closed_pipe_gives_no_traceback(config, unbuffered):
     """Whether that shows in the first line, or where Python writes all that it kept, at its end."""
     reader, writer = os.pipe()
     os.close(reader)
@@ -308,14 +308,14 @@ def test_merge_keeps_runs_apart_and_takes_each_once(tmp_path):
     assert summary.points + summary.superseded == 2, "the report counts points alike"
 
 
-def test_merge_writes_over_nothing(tmp_path):
+def test_merge_overwrites_no_file(tmp_path):
     a = run_of(tmp_path / "a.h5", "left")
     before = a.read_bytes()
     assert "a.h5: exists already" in refused(hpcmm("merge", a, a, "-o", a))
     assert a.read_bytes() == before
 
 
-def test_merge_refuses_what_is_not_ours_or_damaged(tmp_path):
+def test_merge_refuses_damaged_files_and_other_files(tmp_path):
     a = run_of(tmp_path / "a.h5", "left")
     (tmp_path / "cut.h5").write_bytes(a.read_bytes()[:-50])
     (tmp_path / "text.h5").write_text("no HDF5 at all")
@@ -344,7 +344,7 @@ def test_an_ascii_locale_gets_escapes_instead_of_an_error(small, tmp_path):
     assert r"/gr\xf6\xdfer.h5: no such file" in refused(hpcmm("report", tmp_path / "größer.h5", **ASCII))
 
 
-def test_a_name_that_is_no_unicode_is_reported_on(small, tmp_path):
+def test_a_report_on_a_file_name_that_is_not_unicode(small, tmp_path):
     odd = small.rename(tmp_path / os.fsdecode(b"a\xff.h5"))
     command = [sys.executable, "-m", "hpcmm", "report", odd, "--results", tmp_path / "out"]
     done = subprocess.run(command, capture_output=True, text=True, env=ALONE, timeout=120)
@@ -379,7 +379,7 @@ def test_closed_streams_are_no_error(small, tmp_path, command, streams):
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("command", CASES)
-def test_output_that_goes_nowhere_is_one_line(small, tmp_path, command, unbuffered):
+def test_unwritable_output_is_one_line(small, tmp_path, command, unbuffered):
     arguments = ["sh", "-c", 'exec "$0" -m hpcmm "$@" >/dev/full', sys.executable, command, *CASES[command]]
     environment = ALONE | {"PYTHONUNBUFFERED": unbuffered}
     done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=120)
@@ -388,7 +388,7 @@ def test_output_that_goes_nowhere_is_one_line(small, tmp_path, command, unbuffer
 
 @pytest.mark.parametrize("command", ["plan", "report"])
 @pytest.mark.parametrize("megabytes", [60, 150, 250, 1000])
-def test_little_address_space_is_enough_or_one_line(small, tmp_path, command, megabytes):
+def test_little_address_space_gives_a_result_or_one_line(small, tmp_path, command, megabytes):
     line = f'ulimit -v {1024 * megabytes}; exec "$0" -m hpcmm "$@"'
     arguments = ["sh", "-c", line, sys.executable, command, *CASES[command]]
     done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, env=ALONE, timeout=120)
@@ -417,7 +417,7 @@ def closed(tmp_path):
 
 
 @needs_setpriv
-def test_a_folder_without_permission_is_told_with_its_path(small, closed):
+def test_a_folder_without_permission_is_reported_with_its_path(small, closed):
     said = refused(mortal("report", small, "--results", closed, folder=closed))
     assert said == f"{closed}/tables: cannot be created: Permission denied"
     said = refused(mortal("merge", small, "-o", closed / "all.h5", folder=closed))
@@ -425,14 +425,14 @@ def test_a_folder_without_permission_is_told_with_its_path(small, closed):
 
 
 @needs_setpriv
-def test_doctor_says_of_a_folder_without_permission_that_it_is_that(closed):
+def test_doctor_reports_a_folder_without_permission(closed):
     done = mortal("doctor", "--json", folder=closed)
     found = {check["name"]: check for check in json.loads(done.stdout)["checks"]}["files"]
     assert done.returncode == 1 and found["state"] == "error"
     assert "no permission to create files" in found["found"] and "a folder that you may write to" in found["advice"]
 
 
-def test_a_full_disk_is_told_with_the_path_of_the_file(small, tmp_path):
+def test_a_full_disk_is_reported_with_the_path_of_the_file(small, tmp_path):
     line = 'ulimit -f 100; exec "$0" -m hpcmm report "$@" --results out'
     arguments = ["sh", "-c", line, sys.executable, small]
     done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, env=ALONE, timeout=120)
@@ -447,7 +447,7 @@ def test_a_full_disk_is_told_with_the_path_of_the_file(small, tmp_path):
         (PermissionError(errno.EACCES, "Permission denied"), "that you may write to"),
     ],
 )
-def test_doctor_advises_by_what_went_wrong(tmp_path, monkeypatch, error, advice):
+def test_doctor_advises_by_the_kind_of_error(tmp_path, monkeypatch, error, advice):
     def fails(file, how):
         raise error
 
@@ -485,7 +485,7 @@ def test_make_clean_refuses_while_a_run_uses_the_results(cleaned, host):
     assert left == ["raw", "reference"]
 
 
-def test_make_clean_removes_the_results_of_runs_that_are_over(cleaned):
+def test_make_clean_removes_the_results_of_ended_runs(cleaned):
     gone = subprocess.Popen(["true"])
     gone.wait()
     done, left = cleaned(socket.gethostname(), gone.pid)
@@ -591,7 +591,7 @@ def opened(tmp_path, **process) -> Path:
     return path
 
 
-def test_status_knows_only_of_processes_of_this_machine_whether_they_ended(running, tmp_path, monkeypatch):
+def test_status_checks_only_processes_of_this_machine(running, tmp_path, monkeypatch):
     gone = subprocess.Popen(["true"])
     gone.wait()
     monkeypatch.setattr(os, "getpid", lambda: gone.pid)
@@ -604,7 +604,7 @@ def test_status_knows_only_of_processes_of_this_machine_whether_they_ended(runni
     assert " measuring numpy 8x8x8 float32, " in tool_status.text(tmp_path / "results")
 
 
-def test_status_with_a_clock_that_was_set_back_tells_no_negative_times(running, tmp_path):
+def test_status_shows_no_negative_times_if_the_clock_was_set_back(running, tmp_path):
     path = opened(tmp_path)
     for seconds in (-3e7, -1, 3e7):  # the file system's clock, behind and ahead of this machine's
         at = time.time() + seconds
@@ -613,7 +613,7 @@ def test_status_with_a_clock_that_was_set_back_tells_no_negative_times(running, 
         assert " 1 of 8 points measured" in text and not re.search(r"-\d+\.?\d* (s|min|h)\b", text)
 
 
-def test_status_ends_at_a_line_that_no_job_writes(running, tmp_path):
+def test_status_stops_at_an_unknown_line(running, tmp_path):
     path = opened(tmp_path)
     before = tool_status.text(tmp_path / "results").splitlines()
     content = path.read_bytes()
@@ -624,7 +624,7 @@ def test_status_ends_at_a_line_that_no_job_writes(running, tmp_path):
         assert seen[0].split(", about")[0] == before[0].split(", about")[0] and len(seen) == len(before)
 
 
-def test_status_of_many_jobs_names_those_that_are_on(tmp_path):
+def test_status_of_many_jobs_lists_the_running_ones(tmp_path):
     sizes = {"start": 64, "stop": 640, "step": 8}
     sweep = CONFIG["sweeps"]["size"] | {"ranks": [1, 2, 4, 8], "sizes": sizes}
     planned = plan.make(CONFIG | {"backends": "cpu", "job_minutes": 1, "sweeps": {"size": sweep}}, machine(gpus=0))
@@ -638,7 +638,7 @@ def test_status_of_many_jobs_names_those_that_are_on(tmp_path):
     assert others == f"and 0 done, {len(planned.to_measure) - 1} waiting"
 
 
-def test_status_counts_what_a_new_job_has_from_an_earlier_one(running, mpiexec, tmp_path):
+def test_status_counts_points_kept_from_an_earlier_job(running, mpiexec, tmp_path):
     assert running(mpiexec, "later/cpu-r2-1", 2).returncode == 0
     output = tmp_path / "results" / "raw" / "later" / "cpu-r2-1.h5"
     output.unlink()
@@ -663,7 +663,7 @@ def test_status_names_the_points_that_failed(running, mpiexec, tmp_path):
     assert '    not measured: openmp 7x7x7 float32: MemoryError: no "room"' in lines
 
 
-def test_a_folder_that_cannot_be_written_is_told_plainly(tmp_path):
+def test_an_unwritable_folder_is_reported_in_one_line(tmp_path):
     rows = [measurement(Point("sum", "serial", (8,), "int32", 1), samples=kernel_samples([1.0]))]
     timings.write(tmp_path / "timings.h5", {"size": rows})
     (tmp_path / "taken").write_text("a file")
@@ -674,7 +674,7 @@ def test_a_folder_that_cannot_be_written_is_told_plainly(tmp_path):
     assert said.endswith("results/report.html: cannot be written: Is a directory")
 
 
-def test_what_a_run_left_undone_names_the_point_in_which_a_job_ended(running, tmp_path):
+def test_an_unfinished_run_reports_the_point_in_which_a_job_ended(running, tmp_path):
     results = tmp_path / "results"
     planned = plan.read(results / "plan.json")
     assert tool_status.unfinished(planned, results) == ""
@@ -691,7 +691,7 @@ def test_what_a_run_left_undone_names_the_point_in_which_a_job_ended(running, tm
     assert line == f"    later/cpu-r2-1: 0 of 2 points, ended in {batch.points[1].name}"
 
 
-def test_status_without_a_run_says_so(tmp_path):
+def test_status_without_a_run_is_an_error(tmp_path):
     assert "plan.json: no such file; a run writes it" in refused(hpcmm("status", folder=tmp_path))
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "plan.json").write_text('{"batches": [{"sweep": "size", "variant": "serial"}]}')
@@ -709,7 +709,7 @@ def checks(done: subprocess.CompletedProcess) -> dict[str, dict]:
     return {check["name"]: check for check in found["checks"]}
 
 
-def test_doctor_looks_at_all_that_measuring_needs(tmp_path):
+def test_doctor_checks_everything_that_measuring_needs(tmp_path):
     found = checks(hpcmm("doctor", "--json", folder=tmp_path))
     wanted = ["Python", "hpcmm", "C kernels", "CPU", "BLAS", "MPI", "launcher", "GPU", "Slurm", "C compiler"]
     wanted += ["Snakemake", "memory", "/dev/shm", "disk", "files"]
@@ -729,7 +729,7 @@ def test_doctor_prints_a_line_a_check_and_its_advice(tmp_path):
 
 
 @pytest.mark.skipif(not backends.missing("cuda"), reason="this machine has a GPU")
-def test_doctor_without_a_gpu_is_content(tmp_path):
+def test_doctor_passes_without_a_gpu(tmp_path):
     found = checks(hpcmm("doctor", "--json", folder=tmp_path))
     assert found["GPUs"]["state"] in ("ok", "error")  # an error where a driver is installed and shows none
     assert "CUDA-aware MPI" not in found
@@ -742,7 +742,7 @@ def test_doctor_tries_the_gpus(tmp_path):
     assert {"driver", "CUDA", "NCCL", "CUDA-aware MPI"} <= set(found)
 
 
-def test_doctor_of_several_ranks_is_told_once(mpiexec, tmp_path):
+def test_doctor_of_several_ranks_prints_once(mpiexec, tmp_path):
     done = mpiexec(2, "-m", "hpcmm", "doctor", "--json", "--results", tmp_path)
     found = checks(done)
     assert json.loads(done.stdout)["ranks"] == 2
@@ -751,7 +751,7 @@ def test_doctor_of_several_ranks_is_told_once(mpiexec, tmp_path):
 
 
 @pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"])
-def test_doctor_knows_singletons_of_a_launcher_that_does_not_fit(tmp_path, variable):
+def test_doctor_detects_singletons_of_another_mpi_launcher(tmp_path, variable):
     found = checks(hpcmm("doctor", "--json", folder=tmp_path, **{variable: "2"}))
     assert found["launcher"]["state"] == "error"
     assert "started 2 processes, and each is rank 0 of 1" in found["launcher"]["found"]
@@ -772,7 +772,7 @@ sys.exit(__main__.main(["doctor", "--json"]))
 """
 
 
-def test_doctor_tells_what_is_wrong_with_the_launcher(tmp_path):
+def test_doctor_reports_faults_of_the_launcher(tmp_path):
     """An mpiexec of another library starts processes that know nothing of each other."""
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -790,7 +790,7 @@ def test_doctor_tells_what_is_wrong_with_the_launcher(tmp_path):
         assert found["state"] == "error" and why in found["found"], name
 
 
-def test_nodes_that_agree_are_told_of_once():
+def test_equal_nodes_are_printed_once():
     same, here, there = Check("Python", "ok", "3.12"), Check("disk", "ok", "1 GiB"), Check("disk", "warning", "0 GiB")
     assert combine([("a", [same, here]), ("b", [same, there]), ("c", [same, here])]) == [
         same,

@@ -31,13 +31,13 @@ def test_special_functions_have_known_values():
     ("share", "freedom", "value"),  # a table of Student's t
     [(0.05, 1, 12.706), (0.05, 2, 4.303), (0.05, 10, 2.228), (0.005, 4, 5.598), (0.01, 60, 2.660), (0.05, 1e9, 1.960)],
 )
-def test_critical_values_are_those_of_students_t(share, freedom, value):
+def test_critical_values_follow_students_t(share, freedom, value):
     assert noise.critical(share, freedom) == pytest.approx(value, rel=3e-4)
     assert noise.outside(value, freedom) == pytest.approx(share, rel=3e-3)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 30])
-def test_the_spread_of_a_median_is_that_of_many_medians(count):
+def test_the_spread_of_a_median_equals_the_spread_of_many_medians(count):
     medians = np.median(np.random.default_rng(count).standard_normal((100_000, count)), axis=1)
     assert noise.median_spread(np.array([count]))[0] == pytest.approx(medians.std(), rel=0.015)
 

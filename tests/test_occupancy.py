@@ -101,5 +101,5 @@ def test_a_kernel_with_tiles_of_its_own_loads_these(tmp_path):
     assert list(found["bound_flops_per_second"]) == pytest.approx([1.2e12 * 512 / 3, 0.6e12 * 128])
 
 
-def test_there_are_none_where_nothing_was_recorded(tmp_path):
+def test_without_recorded_resources_there_are_none(tmp_path):
     assert resources(derive(tmp_path, measurement(matmul("naive", tile=8)))).empty

@@ -66,7 +66,7 @@ def test_gamma_bounds_a_sum_of_roundings():
         accuracy.gamma(2**24, 2.0**-24)
 
 
-def test_the_error_is_the_largest_beside_what_is_allowed_in_units_of_the_bound():
+def test_the_error_is_the_largest_ratio_to_the_bound():
     truth, allowed = np.array([1.0, 2.0, 3.0]), np.array([0.1, 1.0, 0.0])
     verdict = accuracy.judge(np.array([1.02, 2.5, 3.0]), truth, allowed, 1e-3, "by hand")
     assert verdict == Verdict(True, pytest.approx(0.5e-3), 1e-3, "by hand")
@@ -170,7 +170,7 @@ def test_swapped_rows_are_found(problem):
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
-def test_one_element_that_is_no_number_is_found(problem, wrong):
+def test_a_single_nan_is_found(problem, wrong):
     _, right, judge = problem
     right[5, 11] = wrong
     verdict = judge(right)
@@ -212,7 +212,7 @@ def test_one_element_is_wrong_beyond_the_bound_and_right_below(dtype, alpha, bet
         assert rejected(verdict(row, 1.05)) and place(verdict(row, 1.05)) == (row, 39)
 
 
-def test_of_all_elements_the_first_wrong_one_is_told(problem, method):
+def test_the_first_wrong_element_is_reported(problem, method):
     _, right, judge = problem
     right[5, 11] += 1
     right[5, 20] += 2
@@ -221,7 +221,7 @@ def test_of_all_elements_the_first_wrong_one_is_told(problem, method):
     assert row == 5 and (column == 11 or method == "Freivalds")
 
 
-def test_two_elements_that_took_each_others_place_are_found(method, problem, monkeypatch):
+def test_two_swapped_elements_are_found(method, problem, monkeypatch):
     """Their row has the same sum, but not with signs."""
     monkeypatch.setattr(matmul, "SAMPLED_ROWS", 1)
     arrays, right, _ = problem
@@ -267,7 +267,7 @@ def test_a_term_lost_from_a_long_sum_is_found_whatever_signs_are_drawn(monkeypat
 
 
 @pytest.mark.parametrize("width", [1, 128, 1024])
-def test_what_was_not_written_is_found_in_a_row_that_is_not_sampled(width, method, monkeypatch):
+def test_an_unwritten_element_is_found_in_a_row_that_is_not_sampled(width, method, monkeypatch):
     monkeypatch.setattr(matmul, "SAMPLED_ROWS", 1)
     arrays, right = long_product((2, 1024, 4096))
     judge = MATMUL.reference(task_on(MATMUL, arrays, PARAMETERS), arrays)
@@ -295,7 +295,7 @@ def test_no_right_product_is_near_the_bound_of_sums_with_signs(shape, dtype, met
     ).passed
 
 
-def test_what_is_wrong_in_one_column_of_long_sums_is_found(monkeypatch):
+def test_errors_in_one_column_of_long_sums_are_found(monkeypatch):
     """Neither is found by the sums of rows, in which it is as small as what rounding may cause."""
     seed_judges(monkeypatch, itertools.repeat(7))
     monkeypatch.setattr(matmul, "SAMPLED_ROWS", 1)
@@ -440,7 +440,7 @@ def test_a_limited_grid_and_a_single_launch(n, limit, one_launch):
 @pytest.mark.parametrize("dtype", SUM.dtypes)
 @pytest.mark.parametrize("operation", [MINIMUM, MAXIMUM], ids=lambda operation: operation.name)
 @given(n=st.integers(1, 2000), seed=st.integers(0, 2**32 - 1))
-def test_one_element_alone_is_the_extreme_and_neither_zero_nor_another_is_taken_for_it(operation, dtype, n, seed):
+def test_only_the_extreme_element_passes(operation, dtype, n, seed):
     arrays = operation.draw(np.random.default_rng(seed), task(operation, (n,), dtype, {}))
     judge, ordered = (
         operation.reference(task_on(operation, arrays, {}), arrays),
@@ -493,7 +493,7 @@ def test_a_sum_of_vectors_must_be_equal(dtype):
         assert judge(spoilt).where.startswith("3: ")
 
 
-def test_no_result_is_not_taken_for_zero():
+def test_the_fill_value_is_rejected_for_a_sum_of_zero():
     one, least = np.array([1], np.int32), np.array([-(2**31)], np.int32)  # whose magnitude is no int32
     arrays = {"x": one, "y": -one}
     verdict = VECTOR_ADD.reference(task_on(VECTOR_ADD, arrays), arrays)(least)
@@ -501,7 +501,7 @@ def test_no_result_is_not_taken_for_zero():
     assert verdict.error == 2**31
 
 
-def test_no_sum_of_vectors_overflows_or_is_the_value_of_no_result():
+def test_no_sum_of_vectors_overflows_or_equals_the_fill_value():
     arrays = VECTOR_ADD.draw(np.random.default_rng(0), task(VECTOR_ADD, (100_000,), "int32", {}))
     sums = arrays["x"].astype(np.int64) + arrays["y"]
     assert abs(sums).max() < 2**31
@@ -585,5 +585,5 @@ def test_a_grid_that_divides_tiles_is_no_larger_than_the_gpu():
         ("sm_90a", "120", "any needs a GPU of compute capability 9.0; this one has 12.0"),
     ],
 )
-def test_a_variant_says_which_gpus_cannot_run_it(architecture, capability, reason):
+def test_a_variant_refuses_unsuited_gpus(architecture, capability, reason):
     assert Variant("any", "cuda", "", architecture=architecture).unsuited_to(capability) == reason

@@ -152,12 +152,12 @@ MISPLACED = """roots => roots.flatMap(root => {
 
 
 @pytest.mark.slow
-def test_no_text_of_a_figure_is_cut_or_lies_on_another(drawn):
+def test_no_text_of_a_figure_is_truncated_or_overlaps(drawn):
     assert drawn.page.eval_on_selector_all(".chart", MISPLACED) == []
 
 
 @pytest.mark.parametrize("name", ["ladder-float32-r1-ladder-cuda", "distributed-predicted-cuda-float32"])
-def test_no_text_of_a_figure_for_papers_is_cut(visit, results, name):
+def test_no_text_of_a_figure_for_papers_is_truncated(visit, results, name):
     seen = visit(results / "figures" / f"{name}.svg")
     assert seen.page.eval_on_selector_all("svg", MISPLACED) == []
 
@@ -207,7 +207,7 @@ def test_tables_sort_by_value_and_go_back(visit, small):
     assert head.get_attribute("aria-sort") is None and column(table, 1) == before
 
 
-def test_times_and_powers_of_two_sort_by_what_they_mean(visit, small):
+def test_times_and_powers_of_two_sort_by_value(visit, small):
     seen = visit(small)
     seen.page.evaluate(OPEN_ALL)
     table = seen.page.locator("table.data", has=seen.page.locator("caption", has_text="Ladder, int32"))
@@ -295,7 +295,7 @@ def test_nothing_is_wider_than_the_screen(visit, results, width):
     assert seen.page.evaluate("document.documentElement.scrollWidth") == width
 
 
-def test_printing_shows_what_is_open_on_white(visit, small, tmp_path):
+def test_printing_shows_open_sections_on_white(visit, small, tmp_path):
     seen = visit(small)
     seen.page.wait_for_function("Boolean(window.vegaEmbed)")
     seen.page.emulate_media(media="print", color_scheme="dark")
@@ -310,7 +310,7 @@ def test_printing_shows_what_is_open_on_white(visit, small, tmp_path):
     assert not seen.page.locator("nav").is_visible() and not seen.page.locator("th a").first.is_visible()
 
 
-def test_what_is_open_fits_on_paper(visit, results):
+def test_open_sections_fit_on_paper(visit, results):
     seen = visit(results / "report.html", width=720)  # of A4 within its margins
     seen.page.emulate_media(media="print")
     assert seen.page.evaluate("document.documentElement.scrollWidth") < 2 * 720  # Chromium shrinks no page more
@@ -323,7 +323,7 @@ def test_a_column_leads_to_its_definition(visit, small):
     assert seen.page.locator("#step").bounding_box()["y"] < 900
 
 
-def test_a_link_opens_what_it_leads_to(visit, results):
+def test_a_link_opens_its_target(visit, results):
     seen = visit(results / "report.html")
     target = seen.page.locator("details.series .chart").first
     seen.page.wait_for_function(DRAWN, timeout=600_000)
@@ -354,7 +354,7 @@ def test_a_comparison_sorts_and_has_no_serious_fault(visit, tmp_path):
     assert seen.troubles == [] and seen.requests == [seen.url] and serious_faults(seen.page) == []
 
 
-def test_text_from_a_file_runs_nothing(visit, tmp_path):
+def test_text_from_a_file_is_never_executed(visit, tmp_path):
     evil = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
     points = [Point("matmul", "cublas", (n,) * 3, "float32", 1, {"alpha": 1.5, "beta": 0.5}) for n in (64, 128)]
     rows = [measurement(point, samples=kernel_samples([1e-3] * 9)) for point in points]

@@ -36,21 +36,21 @@ def test_block_rows_cover_all_rows_once_in_order_and_evenly(rows, ranks):
     assert max(counts) - min(counts) <= 1
 
 
-def test_whole_calls_on_one_to_five_ranks_give_the_sums_taken_by_the_test(mpiexec):
+def test_end_to_end_calls_on_one_to_five_ranks_give_the_sums_of_the_test(mpiexec):
     done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 150, timeout=280)
     assert done.returncode == 0, done.stderr
     assert "150 drawn cases: right" in done.stdout
 
 
 @pytest.mark.gpu
-def test_whole_calls_on_gpus_give_the_sums_taken_by_the_test(gpu, mpiexec):
+def test_end_to_end_calls_on_gpus_give_the_sums_of_the_test(gpu, mpiexec):
     done = mpiexec(5, PROGRAMS / "scatter.py", "cuda", 50, timeout=280)
     assert done.returncode == 0, done.stderr
     assert "50 drawn cases: right" in done.stdout
 
 
 @pytest.mark.parametrize("part", ["gather", "restore"])
-def test_a_broken_part_of_the_whole_call_is_found(mpiexec, part):
+def test_a_broken_phase_of_an_end_to_end_call_is_found(mpiexec, part):
     done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 300, part, timeout=280)
     assert done.returncode != 0
     assert "wrong rows: [" in done.stderr
@@ -67,7 +67,7 @@ def test_a_rank_that_contributes_nothing_is_found(mpiexec, operation):
 
 @pytest.mark.parametrize("dtype", ["int32", "float32", "float64"])
 @pytest.mark.parametrize("combination", [min, max])
-def test_what_stands_for_no_result_beats_every_result(combination, dtype):
+def test_the_fill_value_beats_every_result(combination, dtype):
     missing = no_result(dtype, {min: "minimum", max: "maximum"}[combination])
     assert missing == np.array(missing).astype(dtype)
     assert not any(combination(missing, value) == value for value in (-(2**31) + 1, -1, 0, 1, 2**31 - 2))
@@ -158,7 +158,7 @@ def test_tasks_of_srun_that_do_not_see_each_other_are_an_error(monkeypatch):
         {"SLURM_STEP_NUM_TASKS": "4x", "SLURM_TASK_PID": "own"},
     ],
 )
-def test_an_allocation_says_nothing_about_a_launch_in_it(monkeypatch, environment):
+def test_an_allocation_is_not_taken_for_a_launch(monkeypatch, environment):
     for name, value in environment.items():
         monkeypatch.setenv(name, value.replace("own", str(os.getpid())))
     assert world.world().size == 1
@@ -179,7 +179,7 @@ def test_each_limit_on_threads_holds(monkeypatch, name):
     assert world.threads_per_rank(MPI.COMM_SELF) == 1
 
 
-def test_a_rank_takes_the_next_gpu_of_those_that_it_shares(mpiexec):
+def test_ranks_take_the_gpus_of_their_node_in_turn(mpiexec):
     done = mpiexec(4, PROGRAMS / "binding.py")
     assert done.returncode == 0, done.stderr
 

@@ -178,7 +178,7 @@ def test_a_wrong_config_is_refused_with_key_value_and_what_is_allowed(changes, n
         assert part in message
 
 
-def test_all_that_is_wrong_is_told_at_once():
+def test_all_errors_are_reported_at_once():
     changes = {
         "scale": "huge",
         "backends": "gpu",
@@ -221,14 +221,14 @@ def test_all_that_is_wrong_is_told_at_once():
     assert "'faster'" in {problem.split()[1] for problem in refusal.value.problems}
 
 
-def test_of_many_problems_twenty_are_told():
+def test_twenty_of_many_errors_are_reported():
     with pytest.raises(ConfigError) as refusal:
         make(with_changes({"sweeps__size__sizes": list(range(-30, 0))}))
     *first, last = str(refusal.value).splitlines()
     assert len(first) == 20 and last == "and 10 more" and len(refusal.value.problems) == 30
 
 
-def test_sizes_that_a_variant_gets_wrong_are_told_of_all_sweeps_at_once():
+def test_sizes_that_a_variant_gets_wrong_are_reported_for_all_sweeps_at_once():
     entry = {"operation": "matmul", "variants": ["tiled_exact"], "sizes": [641]}
     with pytest.raises(ConfigError) as refusal:
         make(with_changes({"sweeps": {"a": entry, "b": entry, "c": {**entry, "sizes": [640]}}}))
@@ -247,7 +247,7 @@ def test_all_but_the_sweeps_has_a_default(scale):
     )
 
 
-def test_the_name_of_a_file_stands_ahead_of_each_problem():
+def test_each_error_begins_with_its_file():
     with pytest.raises(ConfigError) as refusal, naming("mine.yaml"):
         make({"backends": 3, "scale": 4})
     found = str(refusal.value).splitlines()
@@ -321,7 +321,7 @@ def test_jobs_are_divided_where_they_would_be_longer_than_stated(minutes):
                 assert part.seconds + needed > 60 * minutes
 
 
-def test_the_default_length_is_that_of_the_schema():
+def test_the_default_length_is_from_the_schema():
     sizes = {"start": 64, "stop": 2048, "step": 64}
     planned = make(changed(sweeps__size__sizes=sizes))
     assert lengths(planned) == lengths(make(changed(sweeps__size__sizes=sizes) | {"job_minutes": 10}))
@@ -386,7 +386,7 @@ def test_parameters_have_defaults_and_are_taken_from_the_sweep():
     assert planned.batch("size/cpu-r1-1").points[0].scalars == {"alpha": 1.5, "beta": 0.0}
 
 
-def test_what_does_not_fit_into_the_memory_is_told_before():
+def test_points_too_large_for_memory_are_reported_in_the_plan():
     planned = plan.make(changed(sweeps__size__sizes=[64, 4096]), machine())
     assert plan.too_large(planned, machine()) == {}
     found = plan.too_large(planned, machine(memory=10**8))  # a matrix of 4096 has 64 MiB
@@ -399,7 +399,7 @@ def test_what_does_not_fit_into_the_memory_is_told_before():
     assert plan.too_large(planned, Machine()) == {}, "a cluster may have any memory"
 
 
-def test_an_unknown_batch_is_named_with_those_that_are_planned():
+def test_an_unknown_batch_is_refused_with_the_planned_ones():
     with pytest.raises(ConfigError, match=r"'size/none-r1'; planned are: size/cpu-r1-1, "):
         make().batch("size/none-r1")
 
@@ -447,7 +447,7 @@ def test_a_long_plan():
         (None, ["No such file"]),
     ],
 )
-def test_a_file_that_is_no_config_is_told_with_its_name_and_line(tmp_path, text, named):
+def test_a_file_that_is_no_config_is_refused_with_name_and_line(tmp_path, text, named):
     path = tmp_path / "mine.yaml"
     if text is not None:
         path.write_bytes(text)
@@ -477,7 +477,7 @@ def test_many_values_that_cannot_be_sorted_are_compared_at_once():
     assert len(refusal.value.problems) == 8_999
 
 
-def test_later_files_go_over_earlier_ones(tmp_path):
+def test_later_files_override_earlier_ones(tmp_path):
     for name, text in (("a", "scale: quick\nsweeps: {x: {n: 1}, y: &y {n: 2}}"), ("b", "sweeps: {x: {n: 3}}")):
         (tmp_path / name).write_text(text)
     merged = read_config(tmp_path / "a", tmp_path / "b")
@@ -500,7 +500,7 @@ def test_auto_without_a_gpu_leaves_out_all_of_cuda_with_the_reason():
     assert len(planned.omitted()) == 3 * 2 + len(gpu_rungs)
 
 
-def test_what_is_left_out_in_parts_is_named_once():
+def test_parts_that_are_left_out_are_listed_once():
     whole = make(changed(backends="auto"), NO_GPU, 0).omitted()
     divided = make(changed(backends="auto") | {"job_minutes": 1}, NO_GPU, 0)
     assert len(divided.left_out) > 3
@@ -508,7 +508,7 @@ def test_what_is_left_out_in_parts_is_named_once():
 
 
 @pytest.mark.parametrize("asked", ["auto", "cuda"])
-def test_with_one_gpu_what_needs_two_is_left_out(asked):
+def test_with_one_gpu_points_for_two_are_left_out(asked):
     planned = make(changed(backends=asked), gpus=1)
     of_cuda = {name: reason for name, reason in planned.left_out.items() if "cuda" in name}
     assert of_cuda == {"size/cuda-r2-1": "2 ranks need a GPU each and this machine has 1 (share_gpu: false)"}
@@ -526,14 +526,14 @@ def test_auto_leaves_out_more_ranks_on_the_cpu_than_there_are_cores():
 
 
 @pytest.mark.parametrize("asked", ["auto", "cuda"])
-def test_with_one_gpu_what_may_share_it_is_measured(asked):
+def test_with_one_gpu_points_that_may_share_it_are_measured(asked):
     planned = make(changed(backends=asked, share_gpu=True), gpus=1)
     assert not any("cuda" in name for name in planned.left_out)
 
 
 @pytest.mark.parametrize("asked", ["auto", "cuda"])
 @pytest.mark.parametrize("installed", [True, False])
-def test_an_algorithm_of_a_package_that_may_be_missing_has_jobs_of_its_own(monkeypatch, installed, asked):
+def test_an_algorithm_of_an_optional_package_has_its_own_jobs(monkeypatch, installed, asked):
     found = {"nvmath": installed}
     monkeypatch.setattr(plan.importlib.util, "find_spec", lambda name: found[name] or None)
     algorithms = ["cublasmp", "scatter", "resident"]
@@ -596,7 +596,7 @@ def configs(draw) -> dict:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(config=configs(), gpus=st.integers(0, 2))
-def test_a_plan_that_was_written_reads_as_it_was(tmp_path, config, gpus):
+def test_a_written_plan_is_read_unchanged(tmp_path, config, gpus):
     planned = make(config, "" if gpus else NO_GPU, gpus) if config["backends"] == "auto" else make(config)
     planned.write(tmp_path / "plan.json")
     again = plan.read(tmp_path / "plan.json")
@@ -606,7 +606,7 @@ def test_a_plan_that_was_written_reads_as_it_was(tmp_path, config, gpus):
     assert keys == [point.key for point in planned.batches[0].points]
 
 
-def test_a_plan_that_is_damaged_is_not_taken(tmp_path):
+def test_a_damaged_plan_is_refused(tmp_path):
     path = tmp_path / "plan.json"
     make().write(path)
     written = path.read_text()
@@ -689,7 +689,7 @@ def test_other_simd_instructions_change_the_points_of_the_variants_that_have_a_c
         assert {place[0] for place in found if found[place] != widest[place]} == {"avx", "packed"}
 
 
-def test_fingerprints_tell_points_apart_and_nothing_else():
+def test_fingerprints_distinguish_points_and_nothing_else():
     found = fingerprints()
     assert len(set(found.values())) == len(found)
     assert make(changed() | {"job_minutes": 1}).batches[0].fingerprints[0] == make().batches[0].fingerprints[0]
@@ -731,7 +731,7 @@ def test_another_sweep_leaves_a_batch_as_it_is():
     assert planned.fingerprint != make().fingerprint
 
 
-def test_a_variant_for_even_sizes_is_planned_where_it_is_right_or_where_a_fail_is_asked_for():
+def test_a_variant_for_even_sizes_is_planned_if_right_or_if_a_fail_is_wanted():
     def shapes(**sweep):
         entry = {
             "operation": "matmul",
@@ -757,7 +757,7 @@ def test_pinned_and_pageable_are_points_of_their_own_on_a_gpu_only():
     assert all(point.pinned is None for batch in without for point in batch.points)
 
 
-def test_what_shares_its_host_memory_stands_together():
+def test_points_that_share_host_memory_are_adjacent():
     entry = {"operation": "matmul", "variants": ["naive", "cublas"], "sizes": [8, 9], "dtypes": ["float32"]}
     (batch,) = make(changed(backends="cuda", sweeps={"s": entry | {"pinned": [True, False]}})).batches
     assert [(p.shape[0], p.pinned, p.variant) for p in batch.points] == list(
@@ -809,7 +809,7 @@ def test_no_profile_without_a_wish_or_a_gpu_and_the_reason_is_kept():
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("false", False)])
-def test_a_switch_may_come_as_the_text_of_a_command_line(text, value):
+def test_a_switch_can_be_text_from_a_command_line(text, value):
     assert make(changed(profile=text)).config["profile"] is value
 
 

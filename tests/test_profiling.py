@@ -56,7 +56,7 @@ def test_a_real_answer_is_read_in_plain_units():
     assert all(0 <= kernel.counters[name] <= 1 for kernel in kernels for name in ("fma_pipe", "l2_hits", "shared_pipe"))
 
 
-def test_a_value_that_is_none_is_not_a_number():
+def test_a_missing_value_is_nan():
     one = ANSWER.replace('"2.50"', '"n/a"', 1)
     assert one != ANSWER
     first, second, *_ = profiling.kernels(one)
@@ -76,7 +76,7 @@ def test_no_kernels_are_no_answer():
     assert profiling.kernels("==PROF== Connected\n==WARNING== No kernels were profiled.\n") == []
 
 
-def test_every_counter_is_asked_for_once(tmp_path):
+def test_every_counter_is_requested_once(tmp_path):
     command = profiling.command("ncu", tmp_path / "log.csv", True, ["python", "program.py"])
     assert command[-2:] == ["python", "program.py"]
     metrics = command[command.index("--metrics") + 1].split(",")
@@ -85,7 +85,7 @@ def test_every_counter_is_asked_for_once(tmp_path):
     assert [command[command.index("--cache-control") + 1], hot[hot.index("--cache-control") + 1]] == ["all", "none"]
 
 
-def test_a_refusal_is_told_from_a_program_that_failed():
+def test_a_refusal_is_distinguished_from_a_failed_program():
     permission = "ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters"
     failed = "==ERROR== The application returned an error code (1).\n"
     assert profiling.refusal(ANSWER) == ""
@@ -128,7 +128,7 @@ def test_real_launches_find_their_points():
     assert found[3].counters["shared_load_conflicts"] > 1000 * found[2].counters["shared_load_conflicts"]
 
 
-def test_a_point_that_was_not_seen_is_an_error():
+def test_a_point_without_a_profile_is_an_error():
     with pytest.raises(ProfilerError, match="no kernel of cublas, float32"):
         profiling.profiles([point("naive"), point("cublas")], [RIGHT, RIGHT], [launch("spin", 1), launch("matmul", 1)])
 
@@ -160,7 +160,7 @@ def test_profiles_come_back_from_the_file_and_from_a_merged_one(tmp_path):
     assert len(store.read(merged)["measurements"]["run"]) == 0
 
 
-def test_where_nsight_compute_is_missing_the_file_says_so(tmp_path, monkeypatch):
+def test_without_nsight_compute_the_file_has_the_reason(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(profiling, "PLACES", ())
     output = tmp_path / "profiles" / "matmul.h5"
@@ -202,14 +202,14 @@ def job(planned_file: Path, operation: str, output: Path) -> subprocess.Complete
     return subprocess.run(command, capture_output=True, text=True, timeout=280)
 
 
-def test_a_job_for_an_operation_that_is_not_to_be_profiled_is_refused(planned, tmp_path):
+def test_a_job_for_an_unprofiled_operation_is_refused(planned, tmp_path):
     run = job(planned[1], "vector_add", tmp_path / "vector_add.h5")
     assert run.returncode == 1
     assert "no profile of 'vector_add' is planned; planned are: matmul, sum" in run.stderr
 
 
 @pytest.mark.skipif(profiling.find() is not None, reason="Nsight Compute is installed here")
-def test_a_job_without_nsight_compute_ends_well_and_says_why(planned, tmp_path):
+def test_a_job_without_nsight_compute_succeeds_with_the_reason(planned, tmp_path):
     run = job(planned[1], "matmul", tmp_path / "matmul.h5")
     assert run.returncode == 0, run.stderr
     assert profiling.NOT_INSTALLED in run.stdout

@@ -83,7 +83,7 @@ def test_turbo_is_known_of_intels_and_of_other_drivers(server, file, content, ex
     assert provenance.read(provenance.SOURCES)["turbo"] is expected
 
 
-def test_what_cannot_be_read_is_absent(server, monkeypatch):
+def test_unreadable_values_are_absent(server, monkeypatch):
     server(**dict.fromkeys(SERVER))
     for name in [name for name in os.environ if name.startswith(provenance.VARIABLES)]:
         monkeypatch.delenv(name)
@@ -118,7 +118,7 @@ def repository(folder: Path) -> Path:
     return module
 
 
-def test_changes_and_missing_commits_are_told_apart_by_hashes(tmp_path, monkeypatch):
+def test_changes_and_missing_commits_are_distinguished_by_hashes(tmp_path, monkeypatch):
     module = repository(tmp_path / "checkout")
     monkeypatch.setattr(provenance, "__file__", str(module))
     first = provenance.collect()
@@ -150,7 +150,7 @@ def test_doctor_warns_of_settings_that_spoil_measurements(server, monkeypatch):
     assert found["hypervisor"].found == "virtual machine, 25 % steal"
 
 
-def test_doctor_is_content_with_settings_for_measurements(server, monkeypatch):
+def test_doctor_passes_settings_for_measurements(server, monkeypatch):
     server(
         **{
             f"{CPU}/cpu1/cpufreq/scaling_governor": "performance",

@@ -30,7 +30,7 @@ def texts(root: Path) -> str:
     return "\n".join((root / path.relative_to(ROOT)).read_text("utf-8") for path in PAGES)
 
 
-def test_the_pages_say_what_the_published_run_says():
+def test_the_pages_agree_with_the_published_run():
     file = published.REFERENCE / "timings.h5"
     columns = store.read(file) if file.exists() else None  # without a file they must not show a number
     for path in PAGES:
@@ -42,7 +42,7 @@ def test_every_part_is_on_a_page():
     assert sorted(marks) == sorted(published.SECTIONS)
 
 
-def test_report_and_figures_are_those_of_the_published_run():
+def test_report_and_figures_agree_with_the_published_run():
     kept = {path.name for path in published.REFERENCE.glob("*")}
     if "timings.h5" not in kept:
         assert not kept and "results/reference/ladder.svg" not in texts(ROOT)
@@ -89,7 +89,7 @@ def test_publishing_writes_a_small_folder(done):
     assert sum(kept.values()) < 10e6
 
 
-def test_the_numbers_are_those_of_the_file(done, modelled):
+def test_the_numbers_are_from_the_file(done, modelled):
     text = texts(done)
     columns = store.read(modelled)
     rows, samples = columns["measurements"], columns["samples"]
@@ -154,7 +154,7 @@ def test_a_changed_number_is_found(done, monkeypatch):
         assert published.filled(path, slower) != text
 
 
-def test_what_is_kept_is_published_again(tmp_path, monkeypatch):
+def test_the_published_file_can_be_published_again(tmp_path, monkeypatch):
     reference = tmp_path / "results" / "reference"
     monkeypatch.setattr(published, "ROOT", tmp_path)
     monkeypatch.setattr(published, "REFERENCE", reference)

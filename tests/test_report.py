@@ -1048,7 +1048,7 @@ def test_without_a_known_limit_there_is_no_limit_column(built):
     assert "Of limit" not in text and "Limit of the hardware" not in text
 
 
-def test_what_to_see_is_on_the_page(built):
+def test_the_hints_are_on_the_page(built):
     assert "What to see" in Page(html_of(built)).text
     assert "On the GPU at 2²²" not in Page(html_of(built)).text  # two rungs are no ladder
 

@@ -27,7 +27,7 @@ def test_scaling_keeps_the_size_the_work_or_the_memory_of_each_rank(tmp_path):
     assert (found["efficiency"] == found["speedup"] / found["ranks"]).all()
 
 
-def test_a_whole_call_stands_beside_the_fastest_whole_call_of_the_newest_run(tmp_path):
+def test_an_end_to_end_time_is_relative_to_the_fastest_of_the_newest_run(tmp_path):
     def took(ranks, variant, kernel, call, algorithm=TEXTBOOK):
         samples = kernel_samples([[kernel] * ranks] * 6) if kernel else ()
         samples += call_samples([[{"total": call}] * ranks] * 6)
@@ -48,7 +48,7 @@ def test_a_whole_call_stands_beside_the_fastest_whole_call_of_the_newest_run(tmp
     assert more.loc["cublas staged", ["speedup", "efficiency"]].isna().all()
 
 
-def test_what_one_rank_did_beside_another_algorithm_is_a_base_too(tmp_path):
+def test_one_rank_beside_another_algorithm_is_a_base_too(tmp_path):
     rows = [measurement(product(2, algorithm="ring"), samples=kernel_samples([[3.0, 3.0]] * 6))]
     for algorithm, seconds in (("cublasmp", 6.0), (TEXTBOOK, 4.0)):
         samples = kernel_samples([[seconds]] * 6)
@@ -57,7 +57,7 @@ def test_what_one_rank_did_beside_another_algorithm_is_a_base_too(tmp_path):
     assert found[["algorithm", "ranks", "speedup"]].to_numpy().tolist() == [["ring", 2, pytest.approx(4 / 3)]]
 
 
-def test_a_speedup_stands_beside_the_same_arithmetic(tmp_path):
+def test_a_speedup_is_relative_to_the_same_arithmetic(tmp_path):
     took = {("naive", 1): 6.0, ("naive", 2): 4.0, ("tensor_core", 1): 3.0, ("tensor_core", 2): 2.0, ("cublas", 1): 5.0}
     rows = [
         measurement(product(ranks, variant=variant), samples=kernel_samples([[seconds] * ranks] * 6))
@@ -80,7 +80,7 @@ def test_nothing_is_scaled_from_one_machine_to_another(tmp_path):
         assert list(found[found["kind"] == "strong"].sort_values("ranks")["speedup"]) == expected
 
 
-def test_predictions_of_a_file_go_to_1024_ranks_and_have_the_measured_time_beside(tmp_path):
+def test_predictions_go_to_1024_ranks_and_include_the_measured_time(tmp_path):
     rows = []
     for n in (100, 200):
         point = product(2, (n, n, n), "numpy", "ring")
@@ -148,7 +148,7 @@ def test_a_reduction_is_predicted_by_what_the_shortest_vector_takes_beyond_its_l
 
 
 @pytest.mark.parametrize("exchanges", [None, [], {"transport": "", "bytes": [], "seconds": []}])
-def test_one_rank_tells_nothing_of_more(tmp_path, exchanges):
+def test_one_rank_predicts_only_itself(tmp_path, exchanges):
     rows = []
     for algorithm in ("ring", TEXTBOOK):
         samples = kernel_samples([2.0] * 3)
@@ -158,7 +158,7 @@ def test_one_rank_tells_nothing_of_more(tmp_path, exchanges):
     assert found[["ranks", "seconds", "predicted_seconds"]].to_numpy().tolist() == [[1, 2.0, 2.0]]
 
 
-def test_the_textbook_is_predicted_where_it_stands_beside_another_algorithm_on_several_ranks(tmp_path):
+def test_the_textbook_is_predicted_beside_another_algorithm_on_several_ranks(tmp_path):
     def textbook(ranks, n, variant="numpy"):
         # a millionth of a second for each byte that leaves rank 0 or arrives there, and for a thousand operations
         away = (n - n // ranks) * n * 4e-6
@@ -191,7 +191,7 @@ def test_the_textbook_is_predicted_where_it_stands_beside_another_algorithm_on_s
     assert eight == pytest.approx(128**2 * 4e-6 * (7 + 3 * 7 / 8) + 2 * 128**3 / 8 * 1e-9)
 
 
-def test_copies_from_pageable_memory_tell_nothing_of_page_locked(tmp_path):
+def test_copies_from_pageable_memory_do_not_predict_page_locked_ones(tmp_path):
     def calls(point, seconds):
         phases = {"upload": seconds, "kernel": 1.0, "download": seconds, "total": 2 * seconds + 1.0}
         return measurement(point, samples=call_samples([[phases]] * 6), algorithm=TEXTBOOK)

@@ -30,7 +30,7 @@ CONFIG = {
 BATCHES = plan.make(CONFIG, machine(gpus=8)).batches
 
 
-def test_the_file_that_is_shipped_has_every_setting_at_its_default():
+def test_the_shipped_file_has_every_setting_at_its_default():
     assert site.read(SHIPPED) == site.Site()
     keys = [line.partition(":")[0] for line in SHIPPED.read_text().splitlines() if line[:1].isalpha()]
     assert keys == [field.name for field in dataclasses.fields(site.Site)]
@@ -72,7 +72,7 @@ def test_nodes_are_enough_and_none_is_too_many(ranks, ranks_per_node):
 
 
 @pytest.mark.parametrize("batch", BATCHES, ids=lambda batch: batch.name)
-def test_what_a_batch_is_given(batch):
+def test_resources_of_a_batch(batch):
     here = site.Site(gpu="gpu:h200", ranks_per_node=4)
     several = batch.ranks == 5
     assert here.gres(batch) == ("" if batch.device == "cpu" else "gpu:h200:3" if several else "gpu:h200:1")

@@ -357,7 +357,7 @@ def requests(tmp_path_factory):
 
 
 @pytest.mark.parametrize("way", REQUESTS)
-def test_a_job_gets_what_its_rule_and_the_site_say(requests, way):
+def test_a_job_gets_the_resources_of_its_rule_and_site(requests, way):
     workflow = requests.of(way)
     for sweep, asked in ASKED.items():
         (job,) = workflow.jobs(sweep)
@@ -372,7 +372,7 @@ def test_a_job_gets_what_its_rule_and_the_site_say(requests, way):
 
 
 @pytest.mark.parametrize("way", REQUESTS)
-def test_the_jobs_are_those_that_the_plan_shows_for_a_cluster(requests, way):
+def test_the_jobs_agree_with_the_plan_for_a_cluster(requests, way):
     workflow = requests.of(way)
     command = [sys.executable, "-m", "hpcmm", "plan", "--cluster", "--configfile", "config.yaml"]
     shown = subprocess.check_output(command, text=True, cwd=workflow.folder)
@@ -683,7 +683,7 @@ def test_other_jobs_go_on_and_the_workflow_ends_with_an_error(broken, way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_stuck_rank_is_found_by_the_others_which_say_where_they_stand(broken, way):
+def test_a_stuck_rank_is_found_by_the_others_with_their_positions(broken, way):
     log = next((broken.of(way).folder / "results/logs/stuck").iterdir()).read_text()
     assert "rank 0 of 2" in log and "rank 1 of 2" not in log, log
     assert re.search(r"File .*measure.py", log), log
@@ -901,7 +901,7 @@ def faltering(tmp_path_factory):
 @pytest.mark.parametrize(
     ("number", "fault", "way"), [(i, fault, way) for i, group in enumerate(GROUPS) for fault, way in group]
 )
-def test_nothing_fails_because_slurm_falters(faltering, number, fault, way, tell):
+def test_no_job_fails_because_slurm_does_not_answer(faltering, number, fault, way, tell):
     workflow = faltering(number).of(way, fault)
     falters = workflow.fault
     assert re.search(falters.reported, workflow.output), workflow.output
@@ -935,7 +935,7 @@ def watched(tmp_path, monkeypatch):
     return watch
 
 
-def test_a_job_that_slurm_does_not_know_is_given_up_but_not_at_once(watched, capfd):
+def test_a_job_unknown_to_slurm_is_given_up_after_a_while(watched, capfd):
     watch, marker = watched("99999999")
     watch.check()
     assert not marker.exists()
@@ -945,7 +945,7 @@ def test_a_job_that_slurm_does_not_know_is_given_up_but_not_at_once(watched, cap
     assert "job 99999999 measure is over: unknown to Slurm for" in capfd.readouterr().err
 
 
-def test_the_end_of_a_job_that_squeue_does_not_list_is_taken_from_accounting(watched, tmp_path, monkeypatch, capfd):
+def test_the_end_of_a_job_missing_from_squeue_is_taken_from_accounting(watched, tmp_path, monkeypatch, capfd):
     submission = ["sbatch", "--parsable", "--output=/dev/null", "--wrap=exit 3"]
     job = subprocess.run(submission, capture_output=True, text=True, check=True).stdout.strip()
     (tmp_path / "squeue").write_text("#!/bin/sh\n")
@@ -959,7 +959,7 @@ def test_the_end_of_a_job_that_squeue_does_not_list_is_taken_from_accounting(wat
     assert f"job {job} measure is over: FAILED" in capfd.readouterr().err
 
 
-def test_a_job_that_waits_for_somebody_is_reported_once(watched, capfd):
+def test_a_held_job_is_reported_once(watched, capfd):
     held = subprocess.run(["sbatch", "--parsable", "--hold", "--wrap=true"], capture_output=True, text=True, check=True)
     job = held.stdout.strip()
     try:

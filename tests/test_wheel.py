@@ -142,7 +142,7 @@ def test_a_working_folder_has_the_files_of_the_checkout(tmp_path):
         (None, ("", None), " (no revision)"),
     ],
 )
-def test_outside_a_checkout_the_revision_is_what_the_build_recorded(tmp_path, monkeypatch, recorded, revision, text):
+def test_outside_a_checkout_the_revision_is_from_the_build(tmp_path, monkeypatch, recorded, revision, text):
     (tmp_path / "hpcmm" / "bench").mkdir(parents=True)
     if recorded:
         (tmp_path / "hpcmm" / "revision.txt").write_text(recorded)

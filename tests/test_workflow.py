@@ -188,7 +188,7 @@ def test_a_wrong_config_is_refused_before_anything_runs(snakemake):
     assert not (run.folder / "results").exists()
 
 
-def test_a_config_file_without_sweeps_is_not_taken_for_ours(snakemake):
+def test_a_config_file_without_sweeps_is_refused(snakemake):
     run = snakemake({name: value for name, value in CONFIG.items() if name != "sweeps"}, "--dry-run")
     assert run.returncode != 0
     assert re.search(r"^hpcmm: error: .*experiment\.yaml: key 'sweeps' is missing", run.stdout, re.MULTILINE)
@@ -199,7 +199,7 @@ def test_a_config_needs_no_more_than_sweeps(snakemake):
     assert run.returncode == 0, run.stdout
 
 
-def test_no_cores_are_refused_instead_of_waited_for(snakemake):
+def test_zero_cores_are_refused(snakemake):
     run = snakemake(CONFIG, "--cores", "0")
     assert run.returncode != 0
     assert "hpcmm: error: --cores: 0 is not allowed; allowed: 1 or more, or all" in run.stdout
@@ -207,7 +207,7 @@ def test_no_cores_are_refused_instead_of_waited_for(snakemake):
 
 @pytest.mark.parametrize("place", ["results", "results/raw", "results/raw/small"])
 @pytest.mark.parametrize("obstacle", ["a file", "a dangling link"])
-def test_a_folder_that_cannot_be_written_is_named_before_anything_runs(snakemake, place, obstacle):
+def test_an_unwritable_folder_is_reported_before_anything_runs(snakemake, place, obstacle):
     path = snakemake.folder / place
     path.parent.mkdir(parents=True, exist_ok=True)
     if obstacle == "a file":
@@ -266,7 +266,7 @@ def test_a_job_that_fails_is_named_in_the_report_of_the_others_and_tried_again(s
 PROGRESS = r"\[ *(\d+)/11\] \S+ .* \(.* s; about .* left\)"
 
 
-def test_run_shows_one_progress_and_what_is_ahead_and_nothing_of_snakemake(hpcmm_run):
+def test_run_shows_the_plan_and_one_progress_without_messages_of_snakemake(hpcmm_run):
     output, errors = hpcmm_run("--cores", "2").communicate(timeout=240)
     ahead, *others = [line for line in errors.splitlines() if "removed what killed ranks left" not in line]
     times = r"about \d+ s \(at most \d+ (s|min)\) one after another"
@@ -282,7 +282,7 @@ def test_run_shows_one_progress_and_what_is_ahead_and_nothing_of_snakemake(hpcmm
     assert "rule report:" in dry + said, "a dry run shows what Snakemake would do"
 
 
-def test_run_shows_of_a_job_that_fails_its_one_useful_sentence(hpcmm_run):
+def test_run_shows_one_sentence_for_a_failed_job(hpcmm_run):
     with locked(hpcmm_run.folder / "results" / "raw" / "sum" / "cpu-r2-1.journal"):
         process = hpcmm_run("--cores", "2")
         output, errors = process.communicate(timeout=240)
@@ -308,13 +308,13 @@ def test_run_refuses_a_config_file_that_cannot_be_read_in_one_line(hpcmm_run, ki
     assert (process.returncode, output) == (1, "") and line.startswith(f"hpcmm: error: {path}: ")
 
 
-def test_run_shows_an_error_of_snakemake_that_is_none_of_ours(hpcmm_run):
+def test_run_shows_errors_of_snakemake_itself(hpcmm_run):
     process = hpcmm_run("--until", "nothing")
     _, errors = process.communicate(timeout=240)
     assert process.returncode == 1 and "MissingRuleException" in errors
 
 
-def test_ctrl_c_ends_a_run_and_says_what_is_left(hpcmm_run):
+def test_ctrl_c_ends_a_run_and_reports_unfinished_jobs(hpcmm_run):
     config = yaml.safe_load((hpcmm_run.folder / "config.yaml").read_text())
     config["measuring"] |= {"max_seconds": 5, "min_repetitions": 1000, "max_repetitions": 100000}
     config["sweeps"]["sum"]["sizes"] = [10_000_000]
@@ -334,7 +334,7 @@ def test_ctrl_c_ends_a_run_and_says_what_is_left(hpcmm_run):
     assert re.search("no job is running; the rest takes about .* \\(at most ", first)
 
 
-def test_a_profile_is_a_job_an_operation_and_never_beside_a_measurement(snakemake):
+def test_an_operation_has_one_profiling_job_that_never_overlaps_a_measurement(snakemake):
     sweeps = {"sweeps": {name: sweep | {"variants": ["naive"]} for name, sweep in CONFIG["sweeps"].items()}}
     sweeps["sweeps"]["sum"] |= {"variants": ["cub"], "ranks": [1]}
     config = CONFIG | sweeps | {"backends": "cuda", "profile": True}
@@ -348,7 +348,7 @@ def test_a_profile_is_a_job_an_operation_and_never_beside_a_measurement(snakemak
 
 
 @pytest.mark.skipif(not SNAKEMAKES["9"], reason=MISSING["9"])
-def test_a_path_of_python_that_needs_quotes_is_refused_on_a_cluster_only(tmp_path):
+def test_a_python_path_with_special_characters_is_refused_only_on_a_cluster(tmp_path):
     config = tmp_path / "experiment.yaml"
     config.write_text(yaml.safe_dump(CONFIG))
     program = "import sys; from snakemake.cli import main; sys.executable = '/an env/bin/python'; main(sys.argv[1:])"
