@@ -33,7 +33,7 @@ os.environ.update(
 try:
     SITE = site.read(HERE / "profiles" / "slurm" / "site.yaml")
     if IN_JOB:
-        # a job follows the plan, whatever devices its node has
+        # a job follows the plan, even if its node has other devices
         PLAN = plan.read(Path("results/plan.json"))
         slurm.enter_job()
     else:
@@ -71,7 +71,7 @@ os.environ.update(
     HPCMM_MODULES=" ".join(SITE.modules) if IN_JOB else "",
     HPCMM_LAUNCHER=SITE.launcher if IN_JOB else "mpiexec",
     HPCMM_PATIENCE=str(SITE.patience),
-    # the jobs of a cluster run beside each other, and nobody sees their output but in a file
+    # the jobs of a cluster run at the same time, and their output goes to files only
     HPCMM_WHOLE="" if IN_JOB or ON_CLUSTER else "--whole",
     HPCMM_SHOW="all" if IN_JOB or ON_CLUSTER or VERBOSE else "progress",
     HPCMM_SLURM_PATIENCE=str(SITE.slurm_patience),

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 ONE = 1 << 128  # probabilities are whole multiples of 2^-128
 
-_ranks: list[int] = []  # ranks of 0, 1, 2, ... repetitions, as far as anyone asked
+_ranks: list[int] = []  # ranks of 0, 1, 2, ... repetitions, as far as they were needed
 
 
 def interval_rank(repetitions: int) -> int:
@@ -26,7 +26,7 @@ def interval_rank(repetitions: int) -> int:
 
 
 def _walk_of_ranks() -> Iterator[int]:
-    """Yield the ranks of 0, 1, 2, ... repetitions, each from the one before it by Pascal's rule.
+    """Yield the ranks of 0, 1, 2, ... repetitions, each from the previous one by Pascal's rule.
 
     The ranks are exact up to a million repetitions: rounding errors stay below 2^-88 there, and no
     probability P(Bin(n, 1/2) < r) lies closer to 2.5 % than 1e-11.

@@ -2,7 +2,7 @@
 
     python tests/modelled_run.py timings.h5 [quick|full]
 
-The points are those that config.yaml asks for. Each time follows from a simple model of a machine with
+The points are the points of config.yaml. Each time follows from a simple model of a machine with
 eight GPUs that no one has built, with noise from a fixed seed.
 """
 
@@ -83,7 +83,7 @@ def kernel_seconds(variant: Variant, point: Point) -> float:
 
 
 def phases(variant: Variant, point: Point, kernel: float) -> dict[str, float]:
-    """Times of the phases of a whole call."""
+    """Times of the phases of an end-to-end call."""
     itemsize, size = np.dtype(point.dtype).itemsize, point.shape[0] * point.shape[-1]
     found = {"scatter": 1e-6 + (point.ranks - 1) / point.ranks * size * itemsize / MPI}
     if point.operation == "matmul":

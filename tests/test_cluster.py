@@ -277,7 +277,7 @@ def test_the_thread_survives_everything_and_reports_it(faltering, marked, monkey
     def broken():
         calls.append(1)
         if len(calls) < 4:
-            raise RuntimeError("of a kind that nobody expected")
+            raise RuntimeError("of an unexpected kind")
         return states()
 
     monkeypatch.setattr(queue, "states", broken)
@@ -287,7 +287,7 @@ def test_the_thread_survives_everything_and_reports_it(faltering, marked, monkey
     assert until(marked.exists)
     assert watching.settle() == []
     errors = capfd.readouterr().err
-    failed = "this check of the jobs failed, the next one follows: RuntimeError: of a kind that nobody expected"
+    failed = "this check of the jobs failed, the next one follows: RuntimeError: of an unexpected kind"
     assert errors.count(failed) == 1
 
 

@@ -10,7 +10,7 @@ import pytest
 plugin = pytest.importorskip("snakemake_executor_plugin_cluster")
 
 ROOT = Path(__file__).parents[1]
-SAID = "hpcmm: --cluster is taken for"
+SAID = "hpcmm: --cluster is replaced by"
 OTHER = "rule all:\n    output: 'x'\n    shell: 'touch {output}'\n"
 
 

@@ -17,7 +17,7 @@ MEASURING = Measuring(1, 3, 6, 0.5, 0.05, "cold", 1)
 
 @pytest.fixture
 def planned(tmp_path) -> plan.Plan:
-    """A plan of two jobs, the second of which is complete."""
+    """A plan of two jobs; the second one is complete."""
     planned = plan.Plan((BATCH, OTHER), {}, MEASURING, False, "auto", {})
     planned.write(tmp_path / "plan.json")
     stored(tmp_path / "raw" / f"{OTHER.name}.h5", OTHER)

@@ -109,7 +109,7 @@ def widest_tile(name: str) -> int | None:
 
 
 def architectures_of(name: str) -> list[str]:
-    """What a kernel is compiled for: each architecture of CAPABILITIES that can run it, or its own."""
+    """Architectures of a kernel: each one of CAPABILITIES that can run it, or its own."""
     if name not in RUNG_OF:
         return [f"sm_{capability}" for capability in CAPABILITIES]
     variant = RUNG_OF[name][1]
@@ -140,11 +140,11 @@ def small_tiles_are_divided(monkeypatch):
 
 
 class KernelError(Exception):
-    """What the header reports of a launch."""
+    """A fault of a launch, reported by the header."""
 
 
 class WrongResult(KernelError):
-    """What the check of the results finds."""
+    """A wrong result."""
 
 
 class CArray(ctypes.Structure):  # these two mirror the structures of the header
@@ -374,7 +374,7 @@ def launched(
 def complaints(
     build, name: str, dtype: str, tile: int | None, *, text: str = "", checked: bool = True
 ) -> Iterator[str]:
-    """What is said of a rung, or of a text in its place, at all shapes in all orders."""
+    """Reports about a rung, or about a text in its place, for all shapes in all orders."""
     operation, variant = RUNG_OF[name]
     kernel = build(text or source(name), operation.kernels, defines(name, dtype, tile))
     for (shape, parameters), order in itertools.product(cases(operation, variant, dtype), ORDERS):
@@ -512,7 +512,7 @@ def test_removing_any_barrier_of_any_rung_is_found(build, name, which):
     assert any("wrong result" in each for each in said(checked=False))
 
 
-MUTANTS = [  # rung, what is replaced by what, what is said of it
+MUTANTS = [  # rung, text, its replacement, the report
     ("matmul/naive", "row >= m", "row > m", "out of bounds, at byte"),
     ("matmul/naive", "column >= n", "column > n", "out of bounds, at byte"),
     ("matmul/naive", "p < k", "p <= k", "out of bounds, at byte"),
@@ -834,7 +834,7 @@ def compiled(text: str, architecture: str, constants: tuple[str, ...]) -> dict[s
 
 @pytest.fixture(scope="module", autouse=True)
 def compilations():
-    """What each kernel takes on each architecture, found out in the background of the tests above."""
+    """Resources of each kernel on each architecture, compiled in the background of the tests above."""
     with ThreadPoolExecutor(1) as pool:  # NVRTC does one at a time
         yield {
             (*build.values, architecture): pool.submit(
@@ -848,7 +848,7 @@ def compilations():
 
 @pytest.fixture(scope="session")
 def usage(tmp_path_factory):
-    """What each kernel takes, as rows that end up in a table and a JSON file."""
+    """Resources of each kernel, as rows of a table and a JSON file."""
     rows = []
     yield rows
     path = tmp_path_factory.getbasetemp() / "kernel_usage.json"

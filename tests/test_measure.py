@@ -64,7 +64,7 @@ def test_times_settle_when_the_interval_of_the_ratio_is_narrow():
 
 
 def contender(times, spent: float) -> Contender:
-    """A contender that has done some repetitions of the kernel alone, and none of the whole call."""
+    """A contender that has done some repetitions of the kernel alone, and none of the end-to-end call."""
     fake = Contender.__new__(Contender)
     fake.seconds = {True: [], False: list(times)}
     fake.spent = {True: 0.0, False: spent}
@@ -211,7 +211,7 @@ def test_the_baseline_takes_turns_with_the_variant(damage):
     measured(POINTS["matmul"])
     checks_and_warmups = 2 * (1 + QUICK.warmups)
     rounds = order[checks_and_warmups:]
-    assert len(rounds) == 2 * 2 * QUICK.max_repetitions  # whole calls and kernels alone
+    assert len(rounds) == 2 * 2 * QUICK.max_repetitions  # end-to-end calls and kernels alone
     for turn in range(0, len(rounds), 2):
         assert set(rounds[turn : turn + 2]) == {"serial", "numpy"}
 
@@ -323,7 +323,7 @@ def test_a_clock_that_is_set_back_changes_no_duration(tmp_path, capsys, monkeypa
     clock = itertools.count(time.time(), -1e7)
     monkeypatch.setattr(time, "time", lambda: next(clock))
     assert measure_batch(MPI.COMM_SELF, batch_of([POINTS["matmul"]]), QUICK, False, {}, tmp_path / "out.h5") == []
-    found = re.search(r"done in (\S+) s, of which (\S+) s start-up and (\S+) s in timed", capsys.readouterr().out)
+    found = re.search(r"done in (\S+) s: (\S+) s start-up, (\S+) s timed", capsys.readouterr().out)
     whole, startup, timed = map(float, found.groups())
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - psutil.Process().create_time() + psutil.boot_time()
     assert 0 <= timed <= whole and 0 < startup <= whole <= age + 2
@@ -598,7 +598,7 @@ def test_a_line_of_progress_has_the_rate_and_the_ratio_to_the_baseline():
     for algorithm, baseline in (("scatter", True), ("ring", False)):  # a product over ranks is no yardstick
         missing = unmeasured(dataclasses.replace(product, variant="cublas", algorithm=algorithm), "why")
         assert (missing.algorithm, missing.baseline) == (algorithm, baseline)
-    staged = dataclasses.replace(product, algorithm="staged")  # is timed as a whole call
+    staged = dataclasses.replace(product, algorithm="staged")  # is timed end to end
     rows = [(each, timings.call_samples([[{"total": t}] * 2] * 3)) for each, t in (("staged", 4e-6), ("scatter", 2e-6))]
     assert told(staged, *(("naive", algorithm, samples) for algorithm, samples in rows)) == (
         "naive staged 64x64x64 float32 PASS 131.1 GFLOP/s, 0.5 x naive scatter"

@@ -206,7 +206,7 @@ def test_one_element_is_wrong_beyond_the_bound_and_right_below(dtype, alpha, bet
         return judge(got.astype(dtype))
 
     assert verdict(22, 0.0).bound == pytest.approx(52 * u / (1 - 52 * u), rel=1e-9, abs=0)
-    rows = (22, 23)  # of which one is not sampled
+    rows = (22, 23)  # one is not sampled
     assert any(verdict(row, 0.95).passed for row in rows)
     for row in rows:
         assert rejected(verdict(row, 1.05)) and place(verdict(row, 1.05)) == (row, 39)
@@ -272,7 +272,7 @@ def test_an_unwritten_element_is_found_in_a_row_that_is_not_sampled(width, metho
     arrays, right = long_product((2, 1024, 4096))
     judge = MATMUL.reference(task_on(MATMUL, arrays, PARAMETERS), arrays)
     assert judge(right).passed
-    for row in (0, 1):  # one of which is not sampled
+    for row in (0, 1):  # one of them is not sampled
         wrong = right.copy()
         wrong[row, :width] = arrays["C"][row, :width]
         verdict = judge(wrong)

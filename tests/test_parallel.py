@@ -1,4 +1,4 @@
-"""Block rows, whole calls over several ranks, and what is refused of a launch."""
+"""Block rows, end-to-end calls over several ranks, and refused launches."""
 
 import os
 import time

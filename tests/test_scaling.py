@@ -36,7 +36,7 @@ def test_an_end_to_end_time_is_relative_to_the_fastest_of_the_newest_run(tmp_pat
     machine = {"cpu": {"model": "Model T", "cores": 2}}
     before = [took(1, "naive", 1.0, 2.0), took(2, "naive", 1.0, 2.0)]
     after = [took(1, "naive", 3.0, 8.0), took(1, "cublas", 4.0, 6.0), took(2, "naive", 2.0, 4.0)]
-    after.append(took(2, "cublas", 0.0, 5.0, "staged"))  # which is a way to do the whole call only
+    after.append(took(2, "cublas", 0.0, 5.0, "staged"))  # an algorithm that is timed end to end only
     runs = [(machine | {"utc": f"2026-0{i}-01"}, {"size": rows}) for i, rows in enumerate((before, after), 1)]
     found = scaling.speedups(analysis.measurements(merged(tmp_path, *runs)))
     more = found[(found["kind"] == "strong") & (found["ranks"] == 2)].set_index("label")

@@ -311,7 +311,7 @@ class Together:
         subprocess.run(["scancel", "--user=root"], check=False)
 
 
-# What Slurm refuses at once: what site.yaml and the GPU ranks are then, and what the user is told.
+# Requests that Slurm refuses at once: site.yaml, the GPU ranks, and the message to the user
 REFUSED = {
     "no such partition": ({"partition": "nowhere"}, 2, "invalid partition specified: nowhere"),
     "no such GPU count": ({}, 9, "Requested node configuration is not available"),
@@ -388,7 +388,7 @@ def test_no_more_jobs_are_in_the_queue_than_the_user_allows(requests, way):
 
 
 def test_srun_starts_ranks_on_several_nodes():
-    """In memory full of noise, of which MPICH with UCX would tell Slurm more than fits into a request."""
+    """Memory full of noise: MPICH with UCX would send more of it to Slurm than fits into a request."""
     ranks = f"{NOISE}from hpcmm.parallel import world; print(world.node(), world.world().size)"
     command = ["srun", "--mpi=pmi2", "--nodes=2", "--ntasks=3", sys.executable, "-c", ranks]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | FOR_SRUN)
@@ -457,7 +457,7 @@ def end_its_time(workflow: Workflow, sweep: str) -> None:
 
 
 def lose_its_node(workflow: Workflow, sweep: str) -> None:
-    """Kill slurmd and what stands for the job, so that nobody tells of its end, and then the job."""
+    """Kill slurmd and slurmstepd, so that the end of the job is not reported, and then the job."""
     job = workflow.jobs(sweep)[-1]
     os.kill(int((STATE / f"run/slurmd-{job['node']}.pid").read_text()), signal.SIGKILL)
     workflow.lost_nodes.append(job["node"])
@@ -498,7 +498,7 @@ def fill_its_disk(workflow: Workflow, sweep: str) -> None:
             file.write(bytes(4096))
 
 
-# sweep -> its number of ranks, what is done to its job after its first point, what the user is told
+# sweep -> its number of ranks, the fault of its job after the first point, the message to the user
 # (None: Slurm runs it again by itself)
 FAULTS = {
     "cancelled": (1, cancel, "CANCELLED"),
@@ -523,7 +523,7 @@ SWEEPS = {name: products(ranks) for name, (ranks, _, _) in FAULTS.items()} | {
 
 
 class Broken(Workflow):
-    """A workflow to each job of which something happens, and what was seen of it."""
+    """A workflow with a fault in each job, and its output."""
 
     def __init__(self, folder: Path, way: str):
         super().__init__(folder, way, SWEEPS, SLOW, partition="alone", memory_mb=600, patience=15)
@@ -749,7 +749,7 @@ class Falters:
     act : function
         What is done to the job that goes on.
     reported : str
-        What the user is told of the fault, as a regular expression.
+        The message about the fault, as a regular expression.
     """
 
     ways: tuple[str, ...]

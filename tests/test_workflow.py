@@ -276,7 +276,7 @@ def test_run_shows_the_plan_and_one_progress_without_messages_of_snakemake(hpcmm
     assert lines[11] == "results/report.html" and lines[12].startswith("11 points: 11 PASS")
     assert lines[13:] == [f"report: {hpcmm_run.folder / 'results' / 'report.html'}"]
     log = (hpcmm_run.folder / "results" / "logs" / "sum" / "cpu-r2-1.log").read_text()
-    assert "rank 1 on " in log and "planned were" in log, "the log has what the terminal has not"
+    assert "rank 1 on " in log and "planned: at most" in log, "the log has what the terminal has not"
 
     dry, said = hpcmm_run("--dry-run", "--forcerun", "report").communicate(timeout=240)
     assert "rule report:" in dry + said, "a dry run shows what Snakemake would do"
@@ -329,7 +329,7 @@ def test_ctrl_c_ends_a_run_and_reports_unfinished_jobs(hpcmm_run):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode != 0 and "Traceback" not in errors
-    assert "hpcmm: not all was measured; what was is kept" in errors
+    assert "hpcmm: some points were not measured; the others are kept" in errors
     first, *_ = status.text(hpcmm_run.folder / "results").splitlines()
     assert re.search("no job is running; the rest takes about .* \\(at most ", first)
 

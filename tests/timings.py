@@ -53,7 +53,7 @@ def kernel_samples(
 
 
 def call_samples(repetitions: Iterable[Sequence[Mapping[str, float]]]) -> tuple[Sample, ...]:
-    """Samples of whole calls; each repetition has a mapping of phases for each rank."""
+    """Samples of end-to-end calls; each repetition has a mapping of phases for each rank."""
     return tuple(
         Sample(i, rank, True, phases) for i, ranks in enumerate(repetitions) for rank, phases in enumerate(ranks)
     )

@@ -56,7 +56,7 @@ def _below(n: int, m: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Change:
-    """How the times of two samples differ.
+    """The difference between the times of two samples.
 
     ``ratio`` is how many times as fast the second is (Hodges and Lehmann's estimate: the median of the
     quotients of all pairs, of an even number the geometric mean of the two in the middle), between ``low``
@@ -72,7 +72,7 @@ class Change:
 
 
 def change(before: Sequence[float], after: Sequence[float]) -> Change:
-    """Compare two samples of seconds; nothing is assumed of their distributions but the same shape.
+    """Compare two samples of seconds; their distributions are assumed to have the same shape.
 
     Returns
     -------
@@ -182,7 +182,7 @@ class Evidence:
         return centres, np.sqrt(variance) * np.hypot(*map(noise.median_spread, counts)), freedom
 
     def change(self, before: int, after: int) -> Change | None:
-        """Compare a row of each file by its visits; None if nothing says how much these differ."""
+        """Compare a row of each file by its visits; None if the spread between visits is unknown."""
         device = self.device[before]
         rows = np.array([before]), np.array([after + self.offset])
         (log,), (error,), (freedom,) = self.differences(*rows, device)
@@ -201,7 +201,7 @@ class Evidence:
         return float(np.median(np.sqrt(prior.variances))) if prior and prior.known else math.nan
 
     def notes(self) -> list[str]:
-        """What there is to say of the noise on each device."""
+        """Return sentences about the noise of each device."""
         found = []
         for device in dict.fromkeys(self.device):
             spread, drift = self.spread(device), self.drift.get(device, math.nan)

@@ -83,11 +83,11 @@ def half_widths(errors: np.ndarray, freedom: np.ndarray) -> np.ndarray:
 
 
 def put(frame: pd.DataFrame, added: Sequence[str], visits: pd.DataFrame, prefix: str) -> None:
-    """Let times, intervals and ratios of measurements with several visits rest on these.
+    """Compute times, intervals and ratios of measurements with several visits from these visits.
 
     Adds ``visits``, ``spread`` and ``pooled_seconds``, ``pooled_low``, ``pooled_high``, ``pooled_visits`` as
     ``analysis.measurements`` describes them, each with the prefix, and replaces ``seconds`` and ``ratio`` with their
-    intervals where there are several visits. What has one visit keeps the interval of its repetitions.
+    intervals where there are several visits. A measurement with one visit keeps the interval of its repetitions.
     """
     rows, everyone = len(frame), alike(frame, added, "machine")
     known = priors(frame, visits, everyone)
@@ -159,7 +159,7 @@ def _interval(
 
 
 def _baselines(frame: pd.DataFrame, problem: np.ndarray, beside: np.ndarray) -> dict[str, np.ndarray]:
-    """Number the baselines of each problem in a run: of a row that is one its own, of another that of its partner."""
+    """Number the baselines of each problem in a run; a row that is no baseline gets the number of its partner."""
     pairs = pd.Series(list(zip(problem, frame["contender"], frame["contender_algorithm"], strict=True)))
     numbers, _ = pd.factorize(pairs)
     points = frame.groupby(["run", "sweep", "variant", "algorithm", "tile", "pinned"], dropna=False).ngroup().to_numpy()

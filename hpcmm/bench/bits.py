@@ -1,4 +1,4 @@
-"""Compare the bits of each repetition's result with those of the verified one, to detect a rare race."""
+"""Compare each repetition's result bitwise with the verified one, to detect a rare race."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import dataclasses
 
 from hpcmm.model import TEXTBOOK, Variant, Verdict
 
-NAMED = 5  # repetitions that a verdict names
+NAMED = 5  # maximum number of repetitions that a verdict lists
 
 
 def why_uncompared(variant: Variant, algorithm: str) -> str:
-    """Return why the bits of repetitions may differ; empty if they must be equal."""
+    """Return the reason why the bits of repetitions may differ; empty if they must be equal."""
     if not variant.deterministic:
         return f"{variant.name} does not promise the same bits in every run"
     if algorithm != TEXTBOOK:
@@ -24,7 +24,7 @@ class Bits:
     Parameters
     ----------
     skipped : str
-        Why nothing is compared, as from ``why_uncompared``; empty if the results are.
+        The reason why results are not compared, from ``why_uncompared``; empty if they are.
     """
 
     def __init__(self, skipped: str = ""):
@@ -34,7 +34,7 @@ class Bits:
         self.changed: list[int] = []
 
     def look(self, checksum: int) -> None:
-        """Keep the first checksum, that of the verified result, and compare each later one with it."""
+        """Keep the first checksum, of the verified result, and compare each later one with it."""
         if self.skipped:
             return
         if self.expected is None:

@@ -1,4 +1,4 @@
-"""Measure a batch in a job of its own, point by point, whatever becomes of any of them."""
+"""Measure a batch in its own job, point by point. A point that fails does not end the job."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from hpcmm.parallel.memory import preflight
 from hpcmm.parallel.transports.choice import exchange_times, open_transport
 
 NOTABLE_STEAL = 0.01  # share of CPU time from which the log reports it
-ATTEMPTS = 2  # to measure a point that ends its job or raises
+ATTEMPTS = 2  # maximum attempts to measure a point that ends its job or raises
 
 
 class PointError(HpcmmError):
-    """A point that failed on some ranks only, which leaves them in different states."""
+    """A point that failed on some ranks only; the ranks are then in different states."""
 
 
 def describe_ranks(comm, backend) -> dict[str, Any]:
-    """Gather provenance of all ranks on rank 0, which alone starts other programs for it."""
+    """Gather the provenance of all ranks on rank 0; only rank 0 starts other programs for it."""
     everyone = comm.gather((socket.gethostname(), world.node(), backend.describe()), root=0)
     if everyone is None:
         return {}
@@ -48,7 +48,7 @@ def describe_ranks(comm, backend) -> dict[str, Any]:
 
 
 class Bench:
-    """The ranks of a job with their devices, and on them the problem of the point that is measured.
+    """The ranks of a job with their devices, and the problem of the current point on them.
 
     All methods are collective.
 
@@ -59,7 +59,7 @@ class Bench:
     batch : Batch
     measuring : Measuring
     transport : str
-        What is to carry exchanges between the ranks.
+        Transport of exchanges between the ranks.
     """
 
     def __init__(self, comm, backend, batch: Batch, measuring: Measuring, transport: str):
@@ -79,14 +79,14 @@ class Bench:
         }
 
     def connect(self) -> None:
-        """Open ways between the ranks on which nothing is under way."""
+        """Open communicators between the ranks that have no pending messages."""
         self.ranks = world.duplicate(self.comm)
         self.carrier, self.others = None, ""
         if self.spread:
             self.carrier, self.others = open_transport(self.ranks, self.backend, self.transport, self.spread.transport)
 
     def measure(self, point: Point, visit: int, verdicts: Mapping[tuple[str, str], Verdict]) -> list[Measurement]:
-        """Measure a point that fits in one visit, on the problem of the one before if it has the same."""
+        """Measure one visit of a point that fits into memory; reuse the previous problem if it is the same."""
         _, beside = self.memory[point.key]
         key = Problem.key(point)
         if self.placed != key:
@@ -98,12 +98,12 @@ class Bench:
         return measure_point(self.problem, point, self.measuring, beside, visit, verdicts)
 
     def clear(self) -> None:
-        """Free the problem's memory before another one's is asked for."""
+        """Free the memory of the problem, before another one is allocated."""
         self.problem = self.placed = None
-        self.backend.release()  # raises if the device is of no more use
+        self.backend.release()  # raises if the device can no longer be used
 
     def start_afresh(self) -> None:
-        """Go on after a point that failed: what the ranks were about to send must not be taken for what comes next."""
+        """Continue after a failed point with new communicators, so that its pending messages are not received."""
         self.clear()
         self.connect()
 
@@ -126,15 +126,15 @@ def measure_batch(
     elsewhere: Elsewhere | None = None,
     results: Path | None = None,
 ) -> list[str]:
-    """Measure the points of a batch in one visit each, going on from the batch's journal if there is one.
+    """Measure one visit of each point of a batch, and continue from its journal if there is one.
 
-    A process makes one visit of each point: the earliest that a point lacks. The process that makes the last one
-    writes ``output``. So ``measuring.visits`` processes measure a batch, one after another, and the visits of a point
-    are as far apart as a visit of the whole batch takes.
+    A process makes the next visit of each point. The process that makes the last visit writes ``output``. A batch is
+    thus measured by ``measuring.visits`` processes, one after another, and the visits of a point are one visit of the
+    whole batch apart.
 
-    Points that were measured before, with the same kernel and in the same way, are taken from the
-    journal or from earlier files of the batch. A point in which an earlier job ended comes last, and
-    after ``ATTEMPTS`` of them it is recorded as missing, with the reason; in a later visit, as without that visit.
+    Points with the same fingerprint are taken from the journal or from earlier files of the batch. A point in which an
+    earlier job ended comes last. After ``ATTEMPTS`` failed attempts it is recorded as missing, with the reason; if it
+    has earlier visits, it is recorded with these.
 
     Parameters
     ----------
@@ -146,21 +146,21 @@ def measure_batch(
     config : mapping
         The experiment's config, kept in the provenance.
     output : Path
-        HDF5 file; the journal lies beside it with the suffix ``.journal``.
+        HDF5 file; the journal is beside it with the suffix ``.journal``.
     transport : str
-        What is to carry exchanges between the ranks.
+        Transport of exchanges between the ranks.
     expect : callable
-        Told of what comes next on every rank, and of the seconds that it should take at most.
+        Called on every rank with the name of the next step and the upper bound of its seconds.
     elsewhere : Elsewhere, optional
-        Where the other jobs of the experiment stand. With it, the progress is that of the whole experiment.
+        Progress of the other jobs of the experiment. With it, the progress of the whole experiment is shown.
     results : Path, optional
-        Folder that records what the job took, for expected times.
+        Folder that records the time of the job, for expected times.
 
     Returns
     -------
     list of str
-        On every rank, what could not be measured, and why. Then, and before the last visit, there is no output, but
-        the journal.
+        On every rank, the points that could not be measured, with the reason. In this case, and before the last visit,
+        there is only the journal and no output.
     """
     expect(f"{batch.name}: start-up", STARTUP_SECONDS)
     began = time.perf_counter() - process_age()
@@ -181,11 +181,11 @@ def measure_batch(
     predicted = [seconds for _, _, seconds in waiting]
     progress = Progress(batch, predicted, elsewhere or Elsewhere(), visit, measuring.visits)
     if journal and bench.carrier and bench.carrier.name:
-        progress.tell(f"exchanges go by {bench.carrier.name}" + (f" ({bench.others})" if bench.others else ""))
+        progress.report(f"exchanges go by {bench.carrier.name}" + (f" ({bench.others})" if bench.others else ""))
     if journal and measured:
-        progress.tell(f"{len(measured)} points were measured before and are kept")
+        progress.report(f"{len(measured)} points were measured before and are kept")
     if journal and visit:
-        progress.tell(f"visit {visit + 1} of {measuring.visits} of {len(waiting)} points")
+        progress.report(f"visit {visit + 1} of {measuring.visits} of {len(waiting)} points")
 
     able = [point for point, _, _ in waiting if not (bench.unsuited[point.variant] or bench.memory[point.key][0])]
     bench.backend.compile_ahead(task_of(point) for point in able)
@@ -228,9 +228,9 @@ def measure_batch(
             journal.complete(output)
         else:
             journal.close()
-        progress.tell(
-            f"done in {time.perf_counter() - began:.1f} s, of which {startup:.1f} s start-up and {timed:.1f} s in "
-            f"timed calls and kernels; planned were {batch.seconds:.0f} s at most"
+        progress.report(
+            f"done in {time.perf_counter() - began:.1f} s: {startup:.1f} s start-up, {timed:.1f} s timed calls and "
+            f"kernels; planned: at most {batch.seconds:.0f} s"
             + (f" for {measuring.visits} visits" if measuring.visits > 1 else "")
         )
     elif journal:
@@ -239,13 +239,13 @@ def measure_batch(
 
 
 def journal_state(journal: Journal | None, measuring: Measuring) -> tuple | None:
-    """Return what every rank needs to know of the journal on rank 0.
+    """Return the contents of the journal on rank 0 that every rank needs.
 
     Returns
     -------
     tuple
-        The fingerprints of the points that need no more visits; and by fingerprint the attempts at the next visit, the
-        number of visits, and the verdicts of what a later visit is to time. None on the other ranks.
+        The fingerprints of the points that have all visits; and by fingerprint the attempts at the next visit, the
+        number of visits, and the verdicts of the contenders that a later visit times.
     """
     if journal is None:
         return None
@@ -263,13 +263,13 @@ def journal_state(journal: Journal | None, measuring: Measuring) -> tuple | None
 
 
 def worth_another(measurement: Measurement, measuring: Measuring) -> bool:
-    """Whether a measurement is to have more visits: its result is right, and no repetition took the time of all."""
+    """Whether a measurement gets more visits: its result is right, and no repetition took the whole time limit."""
     seconds = [max(sample.seconds.values()) for sample in measurement.samples]
     return measurement.verdict.passed and max(seconds, default=math.inf) <= measuring.max_seconds
 
 
 def process_age() -> float:
-    """Return the seconds since this process started, by a clock that nobody sets."""
+    """Return the seconds since this process started, by a clock that is never set."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     started = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # field 22, starttime, counted from the boot
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started
@@ -278,15 +278,15 @@ def process_age() -> float:
 def attempt(
     bench: Bench, point: Point, journal: Journal | None, visit: int, verdicts: Mapping[tuple[str, str], Verdict]
 ) -> tuple[list[Measurement], str]:
-    """Measure a point in one visit, and have all ranks know how it went.
+    """Measure one visit of a point, and share the outcome with all ranks.
 
-    The journal, on rank 0, knows that it was begun.
+    The journal, on rank 0, has a record of its start.
 
     Returns
     -------
     list of Measurement
     str
-        On every rank, why it could not be measured; empty if it was.
+        On every rank, the reason why it could not be measured; empty if it was.
 
     Raises
     ------
@@ -296,14 +296,14 @@ def attempt(
     comm, measurements, failure = bench.comm, [], None
     if journal:
         journal.begin(point)
-    comm.Barrier()  # whatever the point does to its job, the journal has it
+    comm.Barrier()  # the journal has the point before it can end the job
     try:
         measurements = bench.measure(point, visit, verdicts)
     except Exception as error:
-        # an HpcmmError is for the user to mend; anything else may be the point's own fault
+        # the user can fix an HpcmmError; another error may come from the point itself
         failure = world.describe_error(error), not isinstance(error, HpcmmError)
     except SystemExit:
-        if journal:  # Slurm wants the nodes back: no fault of the point
+        if journal:  # Slurm ended the job; that is no fault of the point
             journal.fail(point, "the job was ended from outside", counts=False)
         raise
     failures = world.gather_failures(comm, failure)
@@ -323,7 +323,7 @@ def attempt(
 
 
 class Progress:
-    """Prints the progress of a batch, or of its whole experiment, and the time left by the time taken so far.
+    """Print the progress of a batch, or of its whole experiment, with an estimate of the remaining time.
 
     A visit of a point counts as its share of the point.
     """
@@ -334,11 +334,11 @@ class Progress:
         self.start = self.last = time.perf_counter()
         self.number = 0
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         print(f"{self.batch.name}: {text}", flush=True)
 
     def done(self, text: str) -> None:
-        """Tell of the next point."""
+        """Report a finished point, with the progress and the remaining time."""
         self.number += 1
         now = time.perf_counter()
         took, self.last = now - self.last, now
@@ -354,7 +354,7 @@ class Progress:
 
 
 def unmeasured(point: Point, why: str) -> Measurement:
-    """Return what is recorded of a point that no attempt could finish, or that the device cannot run."""
+    """Return the record of a point that no attempt could finish, or that the device cannot run."""
     task = task_of(point)
     return Measurement(
         point,
@@ -368,7 +368,7 @@ def unmeasured(point: Point, why: str) -> Measurement:
 
 
 def timed_seconds(measurement: Measurement) -> float:
-    """Seconds of all repetitions on rank 0; a call that was the one repetition of its kernel too counts once."""
+    """Return the seconds of all repetitions on rank 0; a call that is also the only kernel repetition counts once."""
     own = [sample for sample in measurement.samples if sample.rank == 0]
     calls = [sample.seconds for sample in own if sample.call]
     alone = [sample.seconds["kernel"] for sample in own if not sample.call]
@@ -378,7 +378,7 @@ def timed_seconds(measurement: Measurement) -> float:
 
 
 def line(operation: Operation, measurements: Sequence[Measurement]) -> str:
-    """One line of progress about a point: what was found, in GFLOP/s or GB/s, and beside which baseline."""
+    """Return one line of progress about a point: its rate in GFLOP/s or GB/s, and its ratio to the baseline."""
     point = measurements[0].point
     verdict = measurements[0].verdict
     if not verdict.passed:

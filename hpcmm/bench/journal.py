@@ -1,4 +1,4 @@
-"""What happens to the points of a batch while it runs, on disk at once; and from there to its HDF5 file."""
+"""The journal of a running batch: each finished point is on disk at once. At the end it becomes the HDF5 file."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ CUT_OFF = "the job crashed, was killed, or ran out of memory or time"
 
 
 class Journal:
-    """What happened to the points of a batch that is not complete, one JSON line each, synced as they come.
+    """Events of the points of an incomplete batch: one JSON line per event, synced when it is written.
 
-    Every line about a point has its fingerprint; those that the batch does not have belong to another
-    kernel or way of measuring and count for nothing. Before the JSON stands a CRC-32 that goes on from that of the
-    line before. A line that is cut short, damaged or out of its place is dropped on opening, with all after it.
+    Every line about a point has its fingerprint. Lines with a fingerprint that the batch does not have belong to
+    another kernel or to other settings, and are ignored. Each line begins with a CRC-32 that continues the one of the
+    previous line. A truncated, damaged or misplaced line is dropped on opening, with all lines after it.
 
-    Complete files are kept under their batch's fingerprint too, in the folder ``kept`` beside them: a
-    workflow deletes its output before it makes it anew, and most points of it may be as they were.
+    Complete files also have a link in the folder ``kept`` beside them, named by the fingerprint of the batch: a
+    workflow deletes its output before it runs the job again, and most of the points may be unchanged.
 
     Parameters
     ----------
@@ -46,11 +46,11 @@ class Journal:
     Attributes
     ----------
     finished : dict
-        By fingerprint, what was measured in all visits so far and the index of the first visit's run in ``runs``.
+        By fingerprint, the measurements of all visits so far and the index of the first visit's run in ``runs``.
     visits : dict
-        By fingerprint, how many visits a point had and how many it is still to have.
+        By fingerprint, the number of visits that a point has and that it still needs.
     attempts : dict
-        By fingerprint, how each attempt at the next visit of a point ended that did not finish it.
+        By fingerprint, how each unfinished attempt at the next visit of a point ended.
     kept : list
         Groups of columns, as ``read`` gives them, with points of earlier files.
 
@@ -65,7 +65,7 @@ class Journal:
         self.fingerprints = dict(zip((point.key for point in batch.points), batch.fingerprints, strict=True))
         make_folder(path.parent)
         try:
-            self._file = path.open("ab+", buffering=0)  # nothing of a line that failed is left to be written later
+            self._file = path.open("ab+", buffering=0)  # no part of a failed line remains in a buffer
         except OSError as error:
             raise StoreError(f"{path}: cannot be written: {error.strerror}") from error
         try:
@@ -93,7 +93,7 @@ class Journal:
 
     @property
     def measured(self) -> set[str]:
-        """Fingerprints of the points that need no more visits."""
+        """Fingerprints of the points that have all visits."""
         done = {fingerprint for fingerprint, (_, left) in self.visits.items() if not left}
         return done.union(*(part["measurements"]["fingerprint"] for part in self.kept))
 
@@ -113,7 +113,7 @@ class Journal:
             raise StoreError(f"{self.path}: {error.strerror}; the points before this one are kept") from error
 
     def begin(self, point: Point) -> None:
-        """Record that a point is being measured: if nothing else follows, the job ended in it."""
+        """Record the start of a point. If no other line follows, the job ended in this point."""
         fingerprint = self.fingerprints[point.key]
         visit, _ = self.visits.get(fingerprint, (0, 0))
         self._append({"begun": point.key, "fingerprint": fingerprint, "visit": visit})
@@ -139,7 +139,7 @@ class Journal:
         self.runs[-1]["counters_at_end"] = dict(counters)
 
     def complete(self, path: Path) -> None:
-        """Write the batch's HDF5 file, keep it under its fingerprint too, and remove the journal."""
+        """Write the batch's HDF5 file, link it in the folder ``kept``, and remove the journal."""
         write_groups(path, in_order(self.batch, self.kept, self.runs, self.finished))
         with replacing(kept_file(path, self.batch)) as temporary:
             temporary.unlink()
@@ -156,11 +156,11 @@ class Journal:
 
 @dataclass
 class Recorded:
-    """The content of a journal, as far as it is about the points of a batch.
+    """The lines of a journal about the points of a batch.
 
-    ``runs``, ``finished``, ``visits`` and ``attempts`` are those of ``Journal``. ``failed`` has, by fingerprint, why
-    the last failed attempt at a point failed. ``length`` is the number of bytes up to the last whole line, and
-    ``checksum`` that line's.
+    ``runs``, ``finished``, ``visits`` and ``attempts`` are as in ``Journal``. ``failed`` has, by fingerprint, the
+    reason of the last failed attempt at a point. ``length`` is the number of bytes up to the last complete line, and
+    ``checksum`` is the checksum of that line.
     """
 
     runs: list[dict] = field(default_factory=list)
@@ -205,7 +205,7 @@ def with_visit(
 ) -> list[tuple[int, Measurement]]:
     """Append the samples of a later visit to a point's measurements; the first visit creates them.
 
-    Repetitions are counted on. Run and verdict stay those of the first visit. A later visit that found a wrong result
+    Repetitions are numbered across visits. Run and verdict are from the first visit. A later visit with a wrong result
     replaces the verdict and removes the samples.
     """
     if not rows:
@@ -235,7 +235,7 @@ def recorded(path: Path, journal: bytes, batch: Batch) -> Recorded:
     Raises
     ------
     StoreError
-        If a whole line is none that a job of this version writes there.
+        If a complete line is not one that a job of this version writes there.
     """
     content = Recorded()
     for number, (checksum, line) in enumerate(whole_lines(journal), 1):
@@ -252,7 +252,7 @@ def recorded(path: Path, journal: bytes, batch: Batch) -> Recorded:
 
 
 def so_far(output: Path, batch: Batch) -> tuple[Groups, dict[str, str], int]:
-    """Return what is on disk of a batch, whether its job completed or not.
+    """Return the results of a batch on disk, whether its job completed or not.
 
     The points with one visit or more are taken from the batch's file, else from its journal, else from kept files.
     Nothing is locked or changed: a job may be running.
@@ -268,7 +268,7 @@ def so_far(output: Path, batch: Batch) -> tuple[Groups, dict[str, str], int]:
     Groups
         Of the finished points, in the order of the plan.
     dict
-        By fingerprint, why each other point failed; empty text if the journal does not say.
+        By fingerprint, the reason why each other point failed; empty if the journal has none.
     int
         The number of points that have fewer visits than planned.
 
@@ -301,7 +301,7 @@ def in_order(
 
 
 def whole_lines(journal: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield checksum and JSON of a journal's lines, up to the first that is not as it was written where it stands."""
+    """Yield checksum and JSON of a journal's lines, up to the first one that is damaged or misplaced."""
     checksum = 0
     for line in journal.splitlines(keepends=True):
         said, _, text = line.removesuffix(b"\n").partition(b" ")
@@ -312,7 +312,7 @@ def whole_lines(journal: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def kept_file(output: Path, batch: Batch) -> Path:
-    """Where a batch whose file is ``output`` is kept once it is complete."""
+    """Return the path in ``kept`` of a complete batch whose file is ``output``."""
     return output.parent / "kept" / f"{batch.device}-r{batch.ranks}-{batch.fingerprint[:16]}.h5"
 
 
@@ -344,12 +344,12 @@ def select_points(groups: Groups, fingerprints: Collection[str]) -> Groups:
 
 @dataclass(frozen=True)
 class Glance:
-    """How far a journal is, for others than the process that writes it.
+    """The progress of a journal, for other processes than the one that writes it.
 
-    ``shares`` has, by fingerprint, the share of its visits that each point had; those in ``finished`` had all.
-    ``started`` is when the last process did, ``host`` and ``pid`` are of that process, and ``recent`` are the shares
-    that it added; ``begun`` is the key of the point begun last, in its visit ``visit`` counted from 0; ``changed`` is
-    when the journal was written to last.
+    ``shares`` has, by fingerprint, the share of its visits that each point has; points in ``finished`` have all
+    visits. ``started`` is the start of the last process, ``host`` and ``pid`` identify it, and ``recent`` are the
+    shares that it added. ``begun`` is the key of the last point that was begun, in visit ``visit`` counted from 0.
+    ``changed`` is the time of the last write.
     """
 
     finished: frozenset[str]
@@ -372,7 +372,7 @@ JOURNAL_LINE = re.compile(
 
 
 def glance(path: Path) -> Glance | None:
-    """Look into a journal without disturbing who writes it; None if there is none or nothing in it yet."""
+    """Read a journal without a lock; None if there is no journal or it is empty."""
     shares, recent, failed, begun, visit, started = {}, {}, {}, "", 0, None
     process: Mapping[str, Any] = {}
     try:
@@ -381,7 +381,7 @@ def glance(path: Path) -> Glance | None:
     except FileNotFoundError:
         return None
     for line in lines:
-        match = JOURNAL_LINE.match(line)  # a point's line is long, and its measurements are of no interest here
+        match = JOURNAL_LINE.match(line)  # a point's line is long, and its measurements are not needed here
         if match is None:
             try:
                 entry = json.loads(line)
@@ -390,7 +390,7 @@ def glance(path: Path) -> Glance | None:
                 opened = datetime.fromisoformat(entry["provenance"]["utc"]), entry["process"]
                 shares.update(dict.fromkeys(entry["kept"], 1.0))
             except (LookupError, TypeError, ValueError, RecursionError):
-                break  # of another version; the job that opens it says so
+                break  # of another version; the job that opens it reports it
             (started, process), recent, begun = opened, {}, ""
             continue
         kind, key, fingerprint = match[1].decode(), json.loads(match[2]), json.loads(match[3])
@@ -411,12 +411,12 @@ def glance(path: Path) -> Glance | None:
 
 
 def rehearse(folder: Path) -> None:
-    """Do in a folder what a job does with its files: lock, write, read.
+    """Lock, write and read a file in a folder as a job does.
 
     Raises
     ------
     OSError, StoreError
-        If the file system does not take part.
+        If the file system does not support it.
     """
     with tempfile.TemporaryDirectory(prefix=".rehearsal-", dir=folder) as name:
         path = Path(name, "rehearsal.h5")

@@ -42,8 +42,8 @@ def settled(seconds: Sequence[float], beside: Sequence[float] | None, relative_i
 def is_look(repetitions: int, least: int) -> bool:
     """Whether the stopping rule looks at the interval after so many repetitions.
 
-    It looks first after ``least`` and then each time a tenth more are done. Looking costs a sort, and a rule
-    that looks often stops on lucky samples.
+    It looks first after ``least`` repetitions, and then each time their number has grown by a tenth. Looking costs a
+    sort, and a rule that looks often stops on lucky samples.
 
     >>> [count for count in range(50) if is_look(count, 16)]
     [16, 17, 18, 19, 20, 22, 24, 26, 28, 30, 33, 36, 39, 42, 46]
@@ -66,11 +66,11 @@ def of_visit(measuring: Measuring) -> Measuring:
 
 
 class Contender:
-    """One variant at one point, spread by one algorithm: what the ranks run, and what came of it.
+    """One variant at one point, distributed by one algorithm, with the samples of the ranks.
 
-    ``measures`` are the kinds of repetitions that its point asks for, as an ``Algorithm`` has them. ``verdict`` is that
-    of the first visit; in the first visit it is None until the result was judged. ``beside`` is the contender that
-    takes turns with it, if any.
+    ``measures`` are the kinds of repetitions of the point, as in ``Algorithm``. ``verdict`` is from the first visit; in
+    the first visit it is None until the result is verified. ``beside`` is the contender that takes turns with it, if
+    any.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Contender:
         self.visit, self.verdict = visit, verdict
         self.bits = Bits(why_uncompared(variant, algorithm))
         self.samples: list[Sample] = []
-        self.seconds: dict[bool, list[float]] = {True: [], False: []}  # slowest rank, by whole call or not
+        self.seconds: dict[bool, list[float]] = {True: [], False: []}  # slowest rank, by whether end to end
         self.spent = {True: 0.0, False: 0.0}
         self.looking = 0.0  # seconds that the stopping rule took on this rank since the last repetition
         self.first_call = 0.0
@@ -99,10 +99,10 @@ class Contender:
         self.beside: Contender | None = None
 
     def check(self, judge: Callable[[np.ndarray], Verdict] | None, measuring: Measuring) -> None:
-        """Do the whole call into poisoned outputs, and have its result judged in the first visit.
+        """Run an end-to-end call into poisoned outputs, and verify its result in the first visit.
 
-        On a CPU, a call that takes longer than all repetitions may is the one repetition. On a GPU
-        the first call may be long for loading the kernel, and is never counted.
+        On a CPU, a call that exceeds the time limit of all repetitions is the only repetition. On a GPU the first call
+        also loads the kernel, and is never counted.
         """
         self.spread.poison()
         begin = time.perf_counter()
@@ -119,7 +119,7 @@ class Contender:
             self.verify(judge)
 
     def warm_up(self, measuring: Measuring) -> None:
-        """Run what is timed untimed, not at all if it takes longer than all repetitions may."""
+        """Warm up: run the timed code untimed, unless one run exceeds the time limit of all repetitions."""
         begin = time.perf_counter() - self.first_call
         for _ in range(measuring.warmups):
             if self.spread.comm.bcast(time.perf_counter() - begin, root=0) > measuring.max_seconds:
@@ -130,7 +130,7 @@ class Contender:
                 self.spread.call(self.run)
 
     def verify(self, judge: Callable[[np.ndarray], Verdict] | None, when: str = "") -> None:
-        """Let rank 0 judge the result that it holds; all ranks learn the verdict."""
+        """Verify the result on rank 0, and broadcast the verdict."""
         comm = self.spread.comm
         verdict = None
         if judge is not None:
@@ -141,7 +141,7 @@ class Contender:
         self.verdict = comm.bcast(verdict, root=0)
 
     def repeat(self, end_to_end: bool, cold: bool) -> None:
-        """Do one timed repetition and keep every rank's sample."""
+        """Run one timed repetition and keep the samples of all ranks."""
         spread = self.spread
         begin = time.perf_counter()
         late = spread.late_runs
@@ -158,7 +158,7 @@ class Contender:
             self.bits.look(self.spread.checksum())
 
     def record(self, end_to_end: bool, everyone: Sequence[tuple[Mapping, Mapping, float]]) -> None:
-        """Keep a repetition: each rank's phases, state of its device, and seconds that it took in all."""
+        """Keep a repetition: phases, state of the device, and total seconds of each rank."""
         key = "total" if end_to_end else "kernel"
         repetition = len(self.seconds[end_to_end])
         if self.spread.comm.rank == 0:
@@ -170,7 +170,7 @@ class Contender:
         self.spent[end_to_end] += max(spent for _, _, spent in everyone)
 
     def done(self, end_to_end: bool, measuring: Measuring) -> bool:
-        """The stopping rule; every rank comes to the same answer from the same times."""
+        """Apply the stopping rule; every rank gets the same answer from the same times."""
         times = self.seconds[end_to_end]
         if not times:
             return False
@@ -181,11 +181,11 @@ class Contender:
         begin = time.perf_counter()
         beside = self.beside.seconds[end_to_end] if self.beside else None
         enough = settled(times, beside, measuring.relative_interval)
-        self.looking += time.perf_counter() - begin  # the next repetition's allgather makes it known to all ranks
+        self.looking += time.perf_counter() - begin  # shared by the allgather of the next repetition
         return enough
 
     def measurement(self) -> Measurement:
-        """Return what happened; a failed check leaves no times."""
+        """Return the measurement; a failed check leaves no times."""
         spread = self.spread
         return Measurement(
             self.point,
@@ -204,9 +204,9 @@ class Contender:
 
 
 class Problem:
-    """The inputs of points that differ in nothing but the kernel, placed on all ranks, with their judge.
+    """The inputs of points that differ only in the kernel, placed on all ranks, and the check of their results.
 
-    Without ``judged`` there is no judge: only the first visit of a point verifies results.
+    Without ``judged`` no result is verified: only the first visit of a point verifies.
     """
 
     def __init__(self, comm, backend, point: Point, seed: int, transport=None, judged: bool = True):
@@ -220,7 +220,7 @@ class Problem:
         self.spreads: dict[str, Distribution] = {}
 
     def spread(self, algorithms: Sequence[str]) -> dict[str, Distribution]:
-        """Place the problem for these algorithms at once, and for no other."""
+        """Place the problem for these algorithms together, and for no other."""
         for name in [name for name in self.spreads if name not in algorithms]:
             self.spreads.pop(name).close()
             self.backend.release()
@@ -230,13 +230,13 @@ class Problem:
         return {name: self.spreads[name] for name in algorithms}
 
     def close(self) -> None:
-        """Give up what other ranks and the driver know of the arrays, on all ranks at once."""
+        """Release the registrations of the arrays with other ranks and the driver. Collective."""
         for spread in self.spreads.values():
             spread.close()
 
     @staticmethod
     def key(point: Point) -> tuple:
-        """Return what points that can share a problem have in common."""
+        """Return the key of a problem: equal for points that can share it."""
         return point.operation, point.shape, point.dtype, point.page_locked, *sorted(point.scalars.items())
 
 
@@ -259,28 +259,28 @@ def measure_point(
     visit: int = 0,
     verdicts: Mapping[tuple[str, str], Verdict] | None = None,
 ) -> list[Measurement]:
-    """Measure one point in one visit beside its baseline, which takes turns with it.
+    """Measure one visit of a point; its repetitions alternate with repetitions of its baseline.
 
-    That is the baseline of the device; of any other algorithm than the textbook's, the textbook's with the
-    same variant, if ``beside`` says that there is room for it. Its kernel alone is a product with B on every rank.
+    The baseline is the library of the device. For algorithms other than the textbook's it is the textbook's with the
+    same variant, if ``beside``; its kernel alone is a product with B on every rank.
 
     Parameters
     ----------
     problem : Problem
     point : Point
     measuring : Measuring
-        Of all visits together.
+        Limits of all visits together.
     beside : bool
-        Whether there is room for the baseline of an algorithm.
+        Whether memory suffices for the baseline of an algorithm.
     visit : int
         Counted from 0.
     verdicts : mapping
-        By contender and algorithm, the verdicts of the first visit on what a later visit is to time.
+        By contender and algorithm, the verdicts of the first visit, for later visits.
 
     Returns
     -------
     list of Measurement
-        The point's first, then the baseline's (none if the point is that itself); samples are on rank 0 only.
+        Of the point, then of the baseline unless the point is the baseline; samples are on rank 0 only.
     """
     cold, operation, limits = measuring.cache == "cold", problem.operation, of_visit(measuring)
     variant, measures = operation.variant(point.variant), algorithm_of(operation, point.algorithm).measures
@@ -321,24 +321,24 @@ def measure_point(
                     if not end_to_end:
                         contender.spread.fetch()
                     contender.verify(problem.judge, when="after timing")
-            waiting.reverse()  # the order turns round each time, so that a drift of the clock favours nobody
+            waiting.reverse()  # the order alternates, so that a drift of the clock affects both alike
     for contender in right:
         contender.verdict = contender.bits.judge(contender.spread.comm, contender.verdict)
     return [contender.measurement() for contender in contenders]
 
 
 def run_for_profiler(comm, backend, points: Sequence[Point], measuring: Measuring) -> list[Verdict]:
-    """Run the kernel of each point once where a profiler sees it, marked by the point's number from 1.
+    """Run the kernel of each point once under a profiler, marked by the point's number from 1.
 
     Returns
     -------
     list of Verdict
-        Of each point's run under the profiler; one that was wrong before is not shown to it.
+        Of each point's run under the profiler; a variant with a wrong result is not profiled.
     """
     verdicts, problem, placed = [], None, None
     for number, point in enumerate(points, 1):
         if placed != Problem.key(point):
-            problem = None  # frees its memory before the next one's is asked for
+            problem = None  # frees its memory before the next one is allocated
             backend.release()
             problem, placed = Problem(comm, backend, point, measuring.seed), Problem.key(point)
             spread = problem.spread([TEXTBOOK])[TEXTBOOK]

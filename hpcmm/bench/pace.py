@@ -1,4 +1,4 @@
-"""How long jobs take beside their upper bounds, learned from the jobs of a results folder."""
+"""The time of jobs relative to their upper bounds, learned from the jobs of a results folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILE = "paces.jsonl"  # in the results folder; without it the expected times are
 
 @dataclass(frozen=True)
 class Record:
-    """What one job took.
+    """The time of one job.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class Record:
     predicted : float
         Upper bound of its points in seconds.
     seconds : float
-        What these points took.
+        Measured seconds of these points.
     startup : float or None
         Seconds before the first point; None if unknown.
     """
@@ -39,7 +39,7 @@ class Record:
 
 
 class Pace:
-    """Expected times by the records of earlier jobs: of the same operation and device, else of the same device."""
+    """Expected times from the records of earlier jobs of the same operation and device, or else of the same device."""
 
     def __init__(self, records: Iterable[Record] = ()):
         newest = {record.batch: record for record in records}
@@ -66,7 +66,7 @@ class Pace:
 
 
 def learned(results: Path) -> list[Record]:
-    """Return what the jobs of a results folder took. Lines that are none of this version are skipped."""
+    """Return the times of the jobs of a results folder. Lines of other versions are skipped."""
     found = []
     with suppress(OSError):
         for line in (results / FILE).read_text(encoding="utf-8", errors="replace").splitlines():
@@ -79,6 +79,6 @@ def learned(results: Path) -> list[Record]:
 
 
 def record(results: Path, took: Record) -> None:
-    """Append what a job took. A folder that cannot be written is no error: only estimates depend on it."""
+    """Append the time of a job. An unwritable folder is no error: only estimates depend on it."""
     with suppress(OSError), (results / FILE).open("a", encoding="utf-8") as file:
         file.write(json.dumps(asdict(took)) + "\n")

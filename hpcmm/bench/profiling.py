@@ -1,8 +1,8 @@
-"""Nsight Compute: what it is asked, and what its answer says of each point.
+"""Run Nsight Compute, and assign its counters to points.
 
-It runs ``hpcmm.jobs.profiled``, which launches each point's kernels once, after a kernel ``spin`` of as many
-blocks as the point's number: rows after such a mark belong to that point. Its times are no results: it
-runs a kernel several times over, a few counters at a time, each time with its data restored.
+It runs ``hpcmm.jobs.profiled``, which launches the kernels of each point once. Before them it launches a marker kernel
+``spin`` with as many blocks as the number of the point: rows after a marker belong to that point. Times under the
+profiler are not used: it runs a kernel several times, with a few counters and restored data each time.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from hpcmm import store
 from hpcmm.model import COUNTERS, HpcmmError, Point, Profile, Verdict
 
 PROGRAM = "ncu"
-# Where it lies if it is not on PATH: beside the CUDA toolkit, or in a folder of its own, the newest first.
+# Where it is if not on PATH: beside the CUDA toolkit, or in its own folder, the newest first.
 PLACES = ("/usr/local/cuda/bin", *sorted(map(str, Path("/opt/nvidia/nsight-compute").glob("*")), reverse=True))
 NOT_INSTALLED = f"Nsight Compute is not installed ({PROGRAM} is neither on PATH nor beside the CUDA toolkit)"
 MARK = "spin"
 DURATION = "gpu__time_duration.sum"
-# Unit of ours -> what Nsight Compute calls it, and how many make one of ours. Unit 1 may be a count of anything.
+# Our unit -> units of Nsight Compute, with the divisor that converts them. Unit 1 may be a count of anything.
 UNITS = {
     "1": {"%": 100.0},
     "B s-1": {"byte/s": 1.0, "byte/second": 1.0},
@@ -40,7 +40,7 @@ SCALED = re.compile(r"[KMGT](byte|hz|inst)", re.IGNORECASE)
 
 
 class ProfilerError(HpcmmError):
-    """An answer of Nsight Compute that cannot be used; the message says where it lies."""
+    """Output of Nsight Compute that cannot be used; the message has its path."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,14 @@ def find() -> str | None:
 
 
 def version(program: str) -> str:
-    """Return what the program calls its version."""
+    """Return the version of the program."""
     answer = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
     found = re.search(r"Version (\S+)", answer)
     return found[1] if found else ""
 
 
 def command(program: str, log: Path, cold: bool, watched: Sequence[str | Path]) -> list[str]:
-    """Return the command that profiles what ``watched`` launches while it lets a profiler look."""
+    """Return the command that profiles the kernels of ``watched`` in its profiled ranges."""
     metrics = [DURATION, *(metric for _, _, metric in COUNTERS.values())]
     options = {
         "--page": "raw",
@@ -82,21 +82,21 @@ def command(program: str, log: Path, cold: bool, watched: Sequence[str | Path]) 
 
 
 def refusal(log: str) -> str:
-    """What Nsight Compute itself gave as the reason why it cannot profile; empty if it gave none.
+    """Return the reason that Nsight Compute gives why it cannot profile; empty if it gives none.
 
-    That the program under it failed is no reason of its own.
+    A failure of the profiled program is not such a reason.
     """
     reasons = re.findall(r"^==ERROR== (.*\S)", log, re.MULTILINE)
     return next((reason for reason in reasons if not reason.startswith("The application returned an error")), "")
 
 
 def kernels(log: str) -> list[Kernel]:
-    """Read the launches out of a log with a table in CSV: a row of names, one of units, one a launch.
+    """Read the launches from a log with a CSV table: a row of names, a row of units, one row per launch.
 
     Raises
     ------
     ProfilerError
-        If a counter comes in a unit that is not expected.
+        If a counter has an unexpected unit.
     """
     table = csv.reader(line for line in log.splitlines() if line.startswith('"'))  # not ==PROF== and the like
     names, units = next(table, []), next(table, [])
@@ -117,7 +117,7 @@ def kernels(log: str) -> list[Kernel]:
 
 
 def divisor(metric: str, unit: str, ours: str) -> float:
-    """What a value in Nsight Compute's unit is to be divided by to be in ours."""
+    """Return the divisor that converts a value from Nsight Compute's unit to ours."""
     if unit in UNITS[ours]:
         return UNITS[ours][unit]
     if ours == "1" and not SCALED.match(unit):
@@ -126,7 +126,7 @@ def divisor(metric: str, unit: str, ours: str) -> float:
 
 
 def number(text: str) -> float:
-    """``"36,969,742,529.60"`` as a number; what is none, as ``"n/a"``, is NaN.
+    """Convert a text such as ``"36,969,742,529.60"`` to a number; other texts, such as ``"n/a"``, to NaN.
 
     Examples
     --------
@@ -140,7 +140,7 @@ def number(text: str) -> float:
 
 
 def by_mark(launches: Iterable[Kernel]) -> dict[int, list[Kernel]]:
-    """The launches after each mark, by the number that the mark carries."""
+    """Return the launches after each marker, by the number of the marker."""
     found: dict[int, list[Kernel]] = {}
     after: list[Kernel] = []
     for kernel in launches:
@@ -152,12 +152,12 @@ def by_mark(launches: Iterable[Kernel]) -> dict[int, list[Kernel]]:
 
 
 def profiles(points: Sequence[Point], verdicts: Sequence[Verdict], launches: Iterable[Kernel]) -> list[Profile]:
-    """What was counted for each point, numbered from 1; a point that failed its check has no counters.
+    """Return the counters of each point, numbered from 1; a point with a wrong result has none.
 
     Raises
     ------
     ProfilerError
-        If no kernel of a point that passed was seen.
+        If there is no kernel of a point that passed.
     """
     marked, found = by_mark(launches), []
     for i, (point, verdict) in enumerate(zip(points, verdicts, strict=True), 1):
@@ -172,7 +172,7 @@ def profiles(points: Sequence[Point], verdicts: Sequence[Verdict], launches: Ite
 
 
 def profile(operation: str, points: Sequence[Point], cold: bool, watched: Sequence[str | Path], output: Path) -> str:
-    """Have the points of one operation profiled into ``output``.
+    """Profile the points of one operation into ``output``.
 
     Parameters
     ----------
@@ -181,20 +181,20 @@ def profile(operation: str, points: Sequence[Point], cold: bool, watched: Sequen
     cold : bool
         Whether caches are emptied before a kernel.
     watched : sequence of str or Path
-        The command that runs the points for the profiler; it is given one argument more, the file that
-        it has to write its provenance and its verdicts into.
+        The command that runs the points for the profiler. The path of the file for its provenance and verdicts is added
+        as the last argument.
     output : Path
-        HDF5 file; what Nsight Compute answered lies beside it with the suffix ``.csv``.
+        HDF5 file; the output of Nsight Compute is beside it with the suffix ``.csv``.
 
     Returns
     -------
     str
-        Why nothing could be profiled here, which the file says too; empty if it was.
+        The reason why nothing could be profiled, which is also in the file; empty otherwise.
 
     Raises
     ------
     ProfilerError
-        If the program under Nsight Compute fails, or if the answer cannot be used.
+        If the profiled program fails, or if the output cannot be used.
     """
     program = find()
     if program is None:
@@ -204,16 +204,16 @@ def profile(operation: str, points: Sequence[Point], cold: bool, watched: Sequen
     output.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        told = Path(folder, "told.json")
-        status = subprocess.run(command(program, log, cold, [*watched, told])).returncode
+        record = Path(folder, "record.json")
+        status = subprocess.run(command(program, log, cold, [*watched, record])).returncode
         answer = log.read_text() if log.exists() else ""
         if reason := refusal(answer):
             reason = f"Nsight Compute: {reason}"
             store.write_profiles(output, operation, None, [], reason)
             return reason
-        if status != 0 or not told.exists():
+        if status != 0 or not record.exists():
             raise ProfilerError(f"profile of {operation}: {program} ended with status {status}; see above and {log}")
-        report: dict[str, Any] = json.loads(told.read_text())
+        report: dict[str, Any] = json.loads(record.read_text())
     verdicts = [Verdict(**verdict) for verdict in report["verdicts"]]
     run = report["provenance"] | {"nsight_compute": version(program)}
     try:

@@ -29,7 +29,7 @@ def package() -> Path:
 
 
 def git(*arguments: str) -> bytes | None:
-    """Return what git says of the checkout that the package lies in; None if there is none or git fails."""
+    """Return the output of git for the checkout of the package; None if there is none or git fails."""
     root = package().parent
     if not (root / ".git").exists():
         return None
@@ -43,7 +43,7 @@ def git(*arguments: str) -> bytes | None:
 def revision() -> tuple[str, bool | None]:
     """Return the commit of the code and whether it has changes; ("", None) if unknown.
 
-    They are those of the checkout of an editable install, otherwise those that the build recorded.
+    They are from the checkout of an editable install, or else from the build.
     """
     recorded = package() / "revision.txt"
     if not (package().parent / ".git").exists():
@@ -56,7 +56,7 @@ def revision() -> tuple[str, bool | None]:
 
 
 def source_hash() -> str:
-    """Return a SHA-256 of the names and contents of the package's source files, whatever git knows of them."""
+    """Return a SHA-256 of the names and contents of the package's source files, tracked by git or not."""
     folder, total = package(), hashlib.sha256()
     files = (path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".pyc", ".so"))
     for path in sorted(files):
@@ -79,7 +79,7 @@ def text(path: str) -> str:
 
 
 def chosen(path: str) -> str:
-    """Return which of several values a file marks: ``"always [madvise] never"``."""
+    """Return the marked one of several values in a file: ``"always [madvise] never"``."""
     return text(path).partition("[")[2].partition("]")[0]
 
 
@@ -94,14 +94,14 @@ def field(path: str, name: str) -> str:
 
 
 def turbo() -> bool:
-    """Return whether the clock may rise above its base, by the driver of Intel's or of other processors."""
+    """Return whether turbo is on, from the driver of Intel processors or of others."""
     if (ROOT / CPU / "intel_pstate/no_turbo").exists():
         return text(f"{CPU}/intel_pstate/no_turbo") == "0"
     return text(f"{CPU}/cpufreq/boost") == "1"
 
 
 def cpu_times() -> dict[str, float]:
-    """Return the seconds since the boot that the CPUs were used, and that a hypervisor gave to others (steal)."""
+    """Return the CPU seconds since the boot that were used, and that a hypervisor stole."""
     ticks = [int(each) for each in text("proc/stat").splitlines()[0].split()[1:9]]
     second = os.sysconf("SC_CLK_TCK")
     return {"busy_seconds": (sum(ticks) - ticks[3] - ticks[4]) / second, "steal_seconds": ticks[7] / second}
@@ -113,7 +113,7 @@ def context_switches() -> dict[str, int]:
     return {"voluntary": found.voluntary, "involuntary": found.involuntary}
 
 
-# What changes times on a machine: the key in the provenance, and how it is read. What cannot be read is left out.
+# Properties of a machine that affect times: key in the provenance, and how it is read. Unreadable ones are left out.
 SOURCES: dict[str, Callable[[], Any]] = {
     "governor": lambda: values(f"{CPU}/cpu[0-9]*/cpufreq/scaling_governor"),
     "frequency_driver": lambda: values(f"{CPU}/cpu[0-9]*/cpufreq/scaling_driver"),
@@ -134,10 +134,10 @@ SOURCES: dict[str, Callable[[], Any]] = {
     "product": lambda: text("sys/devices/virtual/dmi/id/product_name"),
     "variables": lambda: {key: value for key, value in os.environ.items() if key.startswith(VARIABLES)},
 }
-# What changes the threads of libraries, the instructions of kernels and the visible GPUs.
+# Variables that affect threads of libraries, instructions of kernels and visible GPUs
 VARIABLES = ("OMP_", "GOMP_", "KMP_", "OPENBLAS_", "MKL_", "BLIS_", "HPCMM_", "CUDA_", "NVIDIA_TF32", "CUPY_", "NCCL_")
 
-# What grows while a job runs, so that two readings tell of the time between them.
+# Counters that grow while a job runs; the difference of two readings describes the time between them
 COUNTERS: dict[str, Callable[[], Any]] = {
     "load_average": lambda: os.getloadavg()[0],
     "cpu_times": cpu_times,
@@ -160,7 +160,7 @@ def numa_nodes() -> list[Path]:
 
 
 def read(sources: dict[str, Callable[[], Any]]) -> dict[str, Any]:
-    """Return what the sources give; nothing is said of those that are missing, unreadable or empty."""
+    """Return the values of the sources, without missing, unreadable and empty ones."""
     found = {}
     for name, source in sources.items():
         try:
@@ -183,7 +183,7 @@ def cpu() -> dict[str, Any]:
 
 
 def packages() -> dict[str, str]:
-    """Return the versions of those ``PACKAGES`` that are installed."""
+    """Return the versions of the installed ones among ``PACKAGES``."""
     found = {}
     for name in PACKAGES:
         try:
@@ -200,7 +200,7 @@ def installed() -> dict[str, str]:
 
 
 def collect() -> dict[str, Any]:
-    """Return what this process knows; the backends and MPI add their parts.
+    """Return the provenance that this process can collect; the backends and MPI add their parts.
 
     The revision is the commit, or the hash of the sources where no commit is known.
     """

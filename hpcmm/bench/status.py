@@ -1,4 +1,4 @@
-"""How far a run is, read from its plan, its journals and its files while it goes on."""
+"""The progress of a run, from its plan, journals and files while it runs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from hpcmm.experiment import plan
 from hpcmm.experiment.durations import STARTUP_SECONDS, estimate, rounded_duration
 from hpcmm.model import Batch
 
-MOST_LINES = 40  # for longer plans, jobs that are done or waiting are only counted
+MOST_LINES = 40  # in longer plans, finished and waiting jobs are only counted
 
 
 @dataclass(frozen=True)
 class Job:
-    """Where one batch stands.
+    """The progress of one batch.
 
-    ``done`` points are finished and ``seconds`` are left for the others at most. ``took`` is what the job has taken
-    so far, None if that is not known. ``at`` is the name of the point that was begun last. ``silent`` are the seconds
-    since a sign of life of a job that ended before it was done, None for any other.
+    ``done`` points are finished, and the others take at most ``seconds``. ``took`` is the time of the job so far, None
+    if unknown. ``at`` is the name of the last point that was begun. ``silent`` is the time since the last write of a
+    job that ended early, None for other jobs.
     """
 
     batch: Batch
@@ -46,7 +46,7 @@ class Job:
         return self.begun and self.silent is None
 
     def expected(self, pace: Pace) -> float:
-        """Return the seconds that are expected for what is left."""
+        """Return the expected seconds of the remaining points."""
         if not self.begun:
             return 0.0 if self.complete else pace.seconds(self.batch)
         own = Pace([self.took]) if self.took else pace
@@ -54,7 +54,7 @@ class Job:
         return min(self.seconds, startup + own.share(self.batch) * self.seconds)
 
     def state(self, pace: Pace) -> str:
-        """Return what the job does, for a reader."""
+        """Describe the state of the job."""
         if self.complete:
             return "done"
         left = estimate(self.expected(pace), self.seconds)
@@ -68,7 +68,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Where the other jobs of an experiment stand: points done and in all, and the seconds expected for the rest."""
+    """The progress of the other jobs of an experiment: finished points, all points, expected seconds of the rest."""
 
     done: int = 0
     total: int = 0
@@ -76,13 +76,13 @@ class Elsewhere:
 
 
 def look_at_all(results: Path, planned: plan.Plan, now: datetime | None = None) -> tuple[list[Job], Pace]:
-    """Find out where each batch of a plan stands, and how fast the jobs of this folder are."""
+    """Return the progress of each batch of a plan, and the pace of the jobs of this folder."""
     jobs = [look(results, batch, now or datetime.now(UTC)) for batch in planned.to_measure]
     return jobs, Pace([*learned(results), *(job.took for job in jobs if job.took)])
 
 
 def text(results: Path, now: datetime | None = None) -> str:
-    """Return how far a run is, a line a job.
+    """Return the progress of a run, one line per job.
 
     Parameters
     ----------
@@ -105,14 +105,14 @@ def text(results: Path, now: datetime | None = None) -> str:
     if len(shown) < len(jobs):
         lines.append(f"and {complete} done, {len(jobs) - len(shown) - complete} waiting")
     if planned.left_out:
-        lines.append(f"left out: {len(planned.omitted())} variants of sweeps; python -m hpcmm plan says why")
+        lines.append(f"left out: {len(planned.omitted())} variants of sweeps; python -m hpcmm plan shows the reasons")
     if complete == len(jobs) and (results / "report.html").exists():
         lines.append(f"report: {results / 'report.html'}")
     return "\n".join(lines)
 
 
 def progress(jobs: Sequence[Job], pace: Pace) -> str:
-    """Return how far all jobs are together, in one line."""
+    """Return the progress of all jobs together, in one line."""
     done, total = sum(job.done for job in jobs), sum(len(job.batch.points) for job in jobs)
     line = f"{done} of {total} points measured, {sum(job.complete for job in jobs)} of {len(jobs)} jobs done"
     bound = sum(job.seconds for job in jobs)
@@ -125,7 +125,7 @@ def progress(jobs: Sequence[Job], pace: Pace) -> str:
 
 
 def ahead(results: Path, planned: plan.Plan) -> str:
-    """Return what a run that begins has before it, in one line."""
+    """Return the points, jobs and expected time of a run that begins, in one line."""
     jobs, pace = look_at_all(results, planned)
     open_jobs = [job for job in jobs if not job.complete]
     points = sum(len(job.batch.points) - job.done for job in open_jobs)
@@ -139,7 +139,7 @@ def ahead(results: Path, planned: plan.Plan) -> str:
 
 
 def elsewhere(results: Path, planned: plan.Plan, batch: Batch) -> Elsewhere:
-    """Return where the jobs of all other batches stand."""
+    """Return the progress of the jobs of all other batches."""
     jobs, pace = look_at_all(results, planned)
     others = [job for job in jobs if job.batch.name != batch.name]
     return Elsewhere(
@@ -152,7 +152,7 @@ def elsewhere(results: Path, planned: plan.Plan, batch: Batch) -> Elsewhere:
 def unfinished(planned: plan.Plan, results: Path) -> str:
     """Return the jobs that an ended run did not finish, one line each; empty if there are none.
 
-    A job that was killed, or that a kernel crashed, could not say in which point.
+    A job that was killed, or crashed by a kernel, could not report its point.
     """
     lines = []
     for batch in planned.to_measure:
@@ -164,12 +164,12 @@ def unfinished(planned: plan.Plan, results: Path) -> str:
                 if points[fingerprint].key == seen.begun:
                     text += f", ended in {points[fingerprint].name}"
             lines.append(text)
-    head = "hpcmm: not all was measured; what was is kept, and the same command again does the rest:"
+    head = "hpcmm: some points were not measured; the others are kept. Run the same command again:"
     return "\n".join([head, *lines]) if lines else ""
 
 
 def look(results: Path, batch: Batch, now: datetime) -> Job:
-    """Find out where a batch stands, by its file and its journal."""
+    """Return the progress of a batch, from its file and its journal."""
     output = results / "raw" / f"{batch.name}.h5"
     count = len(batch.points)
     if output.exists() and kept_file(output, batch).exists():
@@ -186,24 +186,24 @@ def look(results: Path, batch: Batch, now: datetime) -> Job:
     recent = sum(predicted[each] * share for each, share in seen.recent.items() if each in points)
     seconds = (seen.changed - seen.started).total_seconds()
     took = None
-    if recent and seconds > 0:  # a clock that was set back says nothing
+    if recent and seconds > 0:  # no estimate if the clock was set back
         took = Record(batch.name, batch.operation, batch.device, recent, seconds)
     at = names.get(seen.begun, "")
     if at and seen.visit:
         at += f" in visit {seen.visit + 1}"
     silent = (now - seen.changed).total_seconds()
-    # a point takes what was predicted at most, but for the start of the ranks before the first
+    # a point takes at most its predicted time; the first one also waits for the start of the ranks
     over = has_ended(seen) or silent > STARTUP_SECONDS + 2 * max(batch.predicted)
     return Job(batch, len(finished), True, rest, took, at, failed, silent if over else None)
 
 
 def has_ended(seen: Glance) -> bool:
-    """Whether the process that wrote a journal is over; of a process on another machine that is not known."""
+    """Whether the process that wrote a journal has ended; unknown for a process on another machine."""
     if seen.host != socket.gethostname():
         return False
     try:
         process = psutil.Process(seen.pid)
-        reused = process.create_time() > seen.changed.timestamp() + 1  # the number is another process's by now
+        reused = process.create_time() > seen.changed.timestamp() + 1  # another process has the number now
         return reused or process.status() == psutil.STATUS_ZOMBIE
     except psutil.AccessDenied:
         return False

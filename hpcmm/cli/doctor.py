@@ -205,8 +205,8 @@ def check_cpu() -> Iterator[Check]:
         yield Check("BLAS", "warning", "NumPy has no known BLAS", "the CPU baseline may be slow; reinstall NumPy")
 
 
-# What of the machine spoils measurements: the check, the key in the provenance, what is found where it does no harm,
-# and what to do.
+# Properties of the machine that disturb measurements: the check, the key in the provenance, whether a value is
+# harmless, and advice.
 SETTINGS: tuple[tuple[str, str, Callable[[Any], bool], str], ...] = (
     (
         "CPU governor",

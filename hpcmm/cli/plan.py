@@ -26,7 +26,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         commands,
         "plan",
         run,
-        "Show what a run would measure: its jobs, how long they take and at most, and what it leaves out.",
+        "Show what a run would measure: its jobs, their expected times and upper bounds, and what it leaves out.",
         "Expected times follow from the finished jobs of the results folder, upper bounds from the plan alone. "
         "Overrides are written as for Snakemake: python -m hpcmm plan --config scale=full backends=cuda.",
         {1: "a config that cannot be run, or another error"},
@@ -40,7 +40,9 @@ def add(commands: argparse._SubParsersAction) -> None:
         help="the experiment (default: config.yaml of this folder, else the one that comes with hpcmm)",
     )
     parser.add_argument("--config", nargs="+", default=[], metavar="KEY=VALUE", help="replace values of the file")
-    parser.add_argument("--cluster", action="store_true", help="plan for a cluster, whatever GPUs this machine has")
+    parser.add_argument(
+        "--cluster", action="store_true", help="plan for a cluster, regardless of the GPUs of this machine"
+    )
     add_results(parser)
 
 

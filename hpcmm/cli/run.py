@@ -20,10 +20,10 @@ from hpcmm.experiment import plan
 from hpcmm.experiment.config import read_config
 from hpcmm.model import HpcmmError
 
-# Options that say how much runs at a time; without any of them the run takes all cores of this machine.
+# Options that limit what runs at a time; without any of them the run takes all cores of this machine.
 AMOUNT = ("--cores", "-c", "--jobs", "-j", "--profile")
-ELSEWHERE = ("--cluster", "--executor", "-e", "--profile")  # jobs whose output nobody sees
-# What Snakemake prints for a person who asked for it is not to be hidden.
+ELSEWHERE = ("--cluster", "--executor", "-e", "--profile")  # their jobs print to files
+# With these options the user asked for the messages of Snakemake; they are shown.
 QUESTIONS = (
     *("--dry-run", "--dryrun", "-n", "--help", "-h", "--version", "-v", "--summary", "-S", "--detailed-summary", "-D"),
     *("--dag", "--rulegraph", "--filegraph", "--d3dag", "--lint", "--list", "--list-rules", "-l", "--report"),
@@ -33,7 +33,7 @@ SECONDS_BETWEEN_REPORTS = 60
 
 
 def add(commands: argparse._SubParsersAction) -> None:
-    """Add the command to those of the parser."""
+    """Add the command to the parser."""
     parser = command(
         commands,
         "run",
@@ -41,7 +41,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         "Run the experiment of this folder: measure what is missing, then write results/report.html.",
         "All other options are those of Snakemake, which runs the workflow: hpcmm run --cores 4 --config scale=full; "
         "hpcmm run --cluster sbatch --jobs 4. Without --cores or --jobs the run takes all cores of this machine.",
-        {1: "a job failed, or another error; what was measured is kept"},
+        {1: "a job failed, or another error; measured points are kept"},
     )
     parser.allow_abbrev = False  # --config is Snakemake's
     parser.add_argument(
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def given(options: Sequence[str], names: Sequence[str]) -> bool:
-    """Whether one of these options is among those of a command line.
+    """Whether a command line has one of these options.
 
     >>> given(["--cores=2"], AMOUNT), given(["-j4"], AMOUNT), given(["--config", "a=1"], AMOUNT)
     (True, True, False)
@@ -109,8 +109,8 @@ def follow(snakemake: Sequence[str], hidden: bool, results: Path | None) -> int:
     snakemake : sequence of str
         The command.
     hidden : bool
-        Whether to show only our own lines of what it prints on stderr. If it fails and none of ours says why, the
-        others follow at the end, unless a person has ended it.
+        Whether to show only the lines of hpcmm on stderr. If Snakemake fails and none of them reports an error, its
+        own lines follow at the end, unless the user ended it.
     results : Path, optional
         Folder whose progress is printed every minute, where the output of the jobs goes elsewhere.
     """
@@ -129,19 +129,19 @@ def follow(snakemake: Sequence[str], hidden: bool, results: Path | None) -> int:
     if results:
         threading.Thread(target=report, args=(results, over), daemon=True).start()
     try:
-        told, others = ours(process.stderr) if process.stderr else (True, [])
+        reported, others = ours(process.stderr) if process.stderr else (True, [])
         code = process.wait()
     finally:
         over.set()
         for number, handler in before.items():
             signal.signal(number, handler)
-    if code and not told and not ended.is_set():
+    if code and not reported and not ended.is_set():
         print("".join(others), end="", file=sys.stderr, flush=True)
     return 1 if code > 0 else 128 - code if code else 0
 
 
 def ours(stream: TextIO) -> tuple[bool, list[str]]:
-    """Show our lines of what Snakemake prints, with the indented lines that follow them.
+    """Show the lines of hpcmm among the messages of Snakemake, with the indented lines that follow them.
 
     Returns
     -------
@@ -150,19 +150,19 @@ def ours(stream: TextIO) -> tuple[bool, list[str]]:
     list of str
         All other lines.
     """
-    told, others, shown = False, [], False
+    reported, others, shown = False, [], False
     for line in stream:
         shown = line.startswith("hpcmm: ") or (shown and line.startswith("    "))
-        told = told or line.startswith("hpcmm: error: ")
+        reported = reported or line.startswith("hpcmm: error: ")
         if shown:
             print(line, end="", file=sys.stderr, flush=True)
         else:
             others.append(line)
-    return told, others
+    return reported, others
 
 
 def report(results: Path, over: threading.Event) -> None:
-    """Print every minute how far the jobs are, if that has changed."""
+    """Print the progress of the jobs every minute, if it has changed."""
     began, last = time.time(), ""
     while not over.wait(SECONDS_BETWEEN_REPORTS):
         with suppress(HpcmmError, OSError):

@@ -18,7 +18,7 @@ CHECKING_COPIES = 8
 
 @dataclass(frozen=True)
 class Site:
-    """Settings of a cluster; ``profiles/slurm/site.yaml`` says what each means."""
+    """Settings of a cluster; ``profiles/slurm/site.yaml`` describes each."""
 
     partition: str = ""
     account: str = ""

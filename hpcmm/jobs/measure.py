@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument(
         "--whole",
         action="store_true",
-        help="count the points of all jobs of the plan, of which no other one runs meanwhile",
+        help="count the points of all jobs of the plan; no other job runs at the same time",
     )
     arguments = parser.parse_args()
     try:

@@ -29,7 +29,7 @@ from hpcmm.operations.blocks import (
 
 TILES = (8, 16, 32)
 SAMPLED_ROWS = 16  # rows that are checked componentwise if the product is too large to check all
-ROUNDINGS = 8  # in a long sum with signs, at most; 1.2 is the most that was seen, whatever k. See Truth.row_sums.
+ROUNDINGS = 8  # in a long sum with signs, at most; the largest observed value is 1.2, for any k. See Truth.row_sums.
 SIGNS = 4  # per element of a row or column: in one sum alone, the parts of an error may cancel
 PANEL = 2048  # columns of B that are converted to higher precision at a time
 
@@ -425,11 +425,11 @@ class Truth:
 def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:
     """Return a function that checks a computed C (m x n); it keeps the inputs.
 
-    Every element of a product up to ``accuracy.COMPONENTWISE_LIMIT`` multiply-adds is held to what rounding may
-    cause, and ``SAMPLED_ROWS`` random rows are of larger ones. This bound grows with k, and from k = 8192 on it lets
-    float32 lose a term. So Freivalds' random products with signs, C s and s' C, judge each row and each column
-    besides. What is small beside a row that it is wrong in is large beside the column if it is wrong there in many
-    rows. The seed of the signs and rows stands in the verdict's reference.
+    Up to ``accuracy.COMPONENTWISE_LIMIT`` multiply-adds, every element of a product is checked against its rounding
+    error bound; of larger products, ``SAMPLED_ROWS`` random rows are checked. This bound grows with k: from k = 8192
+    on, a lost term passes in float32. Freivalds' random products with signs, C s and s' C, therefore also check each
+    row and each column. An error that is small relative to its row is large relative to its column if many rows have it. The
+    verdict's reference contains the seed of the signs and rows.
     """
     truth = Truth(task, arrays)
     transposed = Truth(task, {"A": arrays["B"].T, "B": arrays["A"].T, "C": arrays["C"].T})

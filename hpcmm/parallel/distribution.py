@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Spin kernels launched before a timed run that communicates: the host needs longer to queue it than a single kernel.
 QUEUE_SPINS = 4
-# Runs of one repetition whose host was late, at most; each starts twice as many spin kernels as the one before.
+# Runs of one repetition whose host was late, at most; each starts twice as many spin kernels as the previous one.
 LATE_RUNS = 4
 
 
@@ -55,7 +55,7 @@ class Distribution:
         Moves arrays between the ranks, for algorithms that exchange arrays.
     """
 
-    arrays: Mapping[str, Any]  # what the kernel reads and writes on this rank's device, by operand
+    arrays: Mapping[str, Any]  # operands of the kernel on this rank's device
     schedule = ""  # of the prepared run, for algorithms with several
 
     def __init__(

@@ -75,7 +75,7 @@ def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> N
 
 
 def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: int, machine: Machine) -> float:
-    """Predict the steps: in each except the first, a block arrives while the one before it is multiplied."""
+    """Predict the steps: in each except the first, a block arrives while the previous one is multiplied."""
     m, n, k = shape
     (_, rows), (_, terms) = block_rows(m, ranks)[0], block_rows(k, ranks)[0]
     step = machine.local(2 * rows * n * terms)

@@ -30,7 +30,7 @@ class Scatter(Distribution):
 
     Every call starts from the same inputs. If the device has its own memory, rank 0's rows are views of its whole
     arrays. If kernels work in host memory, the rows that they overwrite are received in a copy. All
-    communication is MPI on host memory, whatever the transport.
+    communication is MPI on host memory for every transport.
     """
 
     transport_name = ""

@@ -37,7 +37,7 @@ class RateUnit:
 
 
 def rate_unit(operation: str, largest: float = 0.0) -> RateUnit:
-    """Return the unit of rates of which ``largest`` per second is the largest: TFLOP/s from 1,000 GFLOP/s on."""
+    """Return the unit for rates up to ``largest`` per second: TFLOP/s from 1,000 GFLOP/s on."""
     column, name = rate_of(operation)
     if name == "GFLOP/s" and largest >= TERA:
         return RateUnit(column, "TFLOP/s", TERA)

@@ -1,4 +1,4 @@
-"""Which GPU of those that it sees a rank takes, on four ranks of a node."""
+"""Which of its visible GPUs a rank takes, on four ranks of a node."""
 
 from mpi4py import MPI
 

@@ -1,10 +1,10 @@
-"""Draw problems on rank 0, spread each over as many ranks as it says, and let the independent judge decide.
+"""Draw problems on rank 0, distribute each over its number of ranks, and verify the results independently.
 
 Started as ``distributed.py DEVICE SHARE RANKS EXAMPLES [BREAK]``; on ``cuda`` the ranks share what GPUs there
 are if SHARE is 1, or have one each. RANKS are numbers of ranks to spread over, as 1,2,3. Every algorithm goes
-over every transport that works here, by one of its schedules, all of which are in the fixed cases. The first
+over every transport that works here, by one of its schedules; the fixed cases contain all of them. The first
 wrong result ends all ranks with exit status 1. BREAK = arrival: the last row of an arrival never comes.
-BREAK = order: nobody waits for arrivals.
+BREAK = order: no rank waits for arrivals.
 """
 
 import math
@@ -36,7 +36,7 @@ VARIANTS = {"cpu": ["numpy", "serial", "packed"], "cuda": ["cublas", "tiled_padd
 REDUCTION = {"cpu": "serial", "cuda": "one_launch"}[DEVICE]
 PRODUCTS = [algorithm.name for algorithm in algorithms_of(MATMUL)[1:] if not algorithm.variants]
 COMMS: dict[int, MPI.Comm] = {}  # of the first ranks, by their number
-ALL_OF = (61, 53, 67)  # the shape of which every schedule is tried
+ALL_OF = (61, 53, 67)  # the shape for which every schedule is tried
 KNOWN: dict[tuple[int, type], set[str]] = defaultdict(set)  # its schedules, by number of ranks and algorithm
 FOLLOWED: dict[tuple[int, type], set[str]] = defaultdict(set)
 OPEN: dict[tuple[int, str], Transport] = {}
@@ -80,7 +80,7 @@ BACKEND.empty, BACKEND.shared_empty = counting(BACKEND.empty), counting(BACKEND.
 
 
 def prepared(spread, task: Task, seed: int):
-    """What goes by a schedule that the seed chooses, of those that all ranks have."""
+    """The product by a schedule that the seed chooses among the schedules of all ranks."""
     if not isinstance(spread, Scheduled):
         return spread.prepare(task)
     schedules = list(spread.schedules())

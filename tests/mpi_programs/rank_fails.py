@@ -1,6 +1,6 @@
 """hpcmm.jobs.measure, but ranks fail where they place size 12: ``rank_fails.py KIND RANKS ARGUMENTS...``.
 
-KIND is the error: RuntimeError, which nobody expected, HpcmmError, which a user can mend, kill, which ends
+KIND is the error: RuntimeError, which is unexpected, HpcmmError, which a user can fix, kill, which ends
 the process at once, or stuck, which goes on until the test ends it. RANKS is how many ranks fail: 1 is rank 1,
 otherwise all.
 """
@@ -33,6 +33,6 @@ def fails_at_size_12(self, comm, backend, point, *others):
 
 
 if ranks == 1:
-    world.PATIENCE_SECONDS = 1  # nobody else fails
+    world.PATIENCE_SECONDS = 1  # no other rank fails
 measure.Problem.__init__ = fails_at_size_12
 runpy.run_module("hpcmm.jobs.measure", run_name="__main__")

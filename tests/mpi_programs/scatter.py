@@ -1,4 +1,4 @@
-"""Draw cases on rank 0, run each on as many ranks as it says, and hold the results against sums taken here.
+"""Draw cases on rank 0, run each on its number of ranks, and compare the results with sums computed here.
 
 Started on 5 ranks as ``scatter.py DEVICE EXAMPLES [BREAK]``; on ``cuda`` they share what GPUs there
 are. The first wrong result ends all ranks with exit status 1. Only rank 0 draws, so that all ranks

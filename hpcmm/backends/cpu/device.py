@@ -211,7 +211,7 @@ class CpuBackend:
         """Do nothing: no memory is kept between points."""
 
     def describe(self) -> dict[str, Any]:
-        """What provenance says of the CPU."""
+        """Return the provenance of the CPU."""
         cache = {"last_level_bytes": self.cache_bytes, "flush_bytes": flush_bytes(self.cache_bytes, self.threads)}
         about = {"threads_per_rank": self.threads, **libraries.describe(), "simd": simd_paths()}
         about["compiler"] = modules.describe()

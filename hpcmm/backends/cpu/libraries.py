@@ -109,7 +109,7 @@ def product_and_passes(alpha: float, a: np.ndarray, b: np.ndarray, beta: float, 
 
 
 def describe() -> dict[str, Any]:
-    """Return what provenance says of NumPy's BLAS."""
+    """Return the provenance of NumPy's BLAS."""
     about = [
         f"{each['internal_api']} {each['version']} ({each.get('architecture', 'unknown')})" for each in blas_libraries()
     ]

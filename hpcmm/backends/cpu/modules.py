@@ -69,7 +69,7 @@ def compiler() -> tuple[str, str]:
 
 
 def describe() -> dict[str, Any]:
-    """Return what provenance says of the compilers: of the package's build, and of kernels compiled on this machine."""
+    """Return the provenance of the compilers: of the package's build, and of kernels compiled on this machine."""
     built = Path(importlib.metadata.distribution("hpcmm").locate_file("hpcmm/kernels/evict.so"))
     named = re.search(rb"(?:GCC: \(|clang version )[ -~]+", built.read_bytes()) if built.exists() else None
     found = {"built_by": named[0].decode() if named else "", "command": compiler()[0], "version": compiler()[1]}

@@ -44,7 +44,7 @@ struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];
 };
 
-// Start the copy of N neighbouring elements, of which `count` exist; the others become zero.
+// Start the copy of N neighbouring elements. The first `count` exist; the others become zero.
 template <int N> __device__ void copy(REAL *target, const REAL *source, int count)
 {
     cp_async<N * sizeof(REAL)>(target, source, min(max(count, 0), N) * (int)sizeof(REAL));
@@ -177,8 +177,8 @@ struct Sums {
 
 #else
 
-// Add up N elements of lanes that differ in the bits of DISTANCE and below. Each step halves the elements of a lane;
-// returns the first of those that are left.
+// Add up N elements over lanes that differ in the bits of DISTANCE and below. Each step halves the elements of a lane.
+// Return the index of the first remaining element.
 template <int N, int DISTANCE> __device__ int reduce_lanes(REAL *sums)
 {
     if constexpr (DISTANCE == 0)
