@@ -64,9 +64,7 @@ def main() -> None:
     """Rewrite the arguments of this process, and report it, if it is Snakemake on a Snakefile of hpcmm."""
     translated = translate(sys.argv)
     if translated != sys.argv and is_ours(snakefile(sys.argv)):
-        print(
-            "hpcmm: --cluster is replaced by --executor cluster-generic --cluster-generic-submit-cmd", file=sys.stderr
-        )
+        print("hpcmm: --cluster is taken for --executor cluster-generic --cluster-generic-submit-cmd", file=sys.stderr)
         sys.argv = translated
 
 

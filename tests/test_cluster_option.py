@@ -10,7 +10,7 @@ import pytest
 plugin = pytest.importorskip("snakemake_executor_plugin_cluster")
 
 ROOT = Path(__file__).parents[1]
-SAID = "hpcmm: --cluster is replaced by"
+SAID = "hpcmm: --cluster is taken for"
 OTHER = "rule all:\n    output: 'x'\n    shell: 'touch {output}'\n"
 
 

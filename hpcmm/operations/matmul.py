@@ -428,8 +428,8 @@ def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndar
     Up to ``accuracy.COMPONENTWISE_LIMIT`` multiply-adds, every element of a product is checked against its rounding
     error bound; of larger products, ``SAMPLED_ROWS`` random rows are checked. This bound grows with k: from k = 8192
     on, a lost term passes in float32. Freivalds' random products with signs, C s and s' C, therefore also check each
-    row and each column. An error that is small relative to its row is large relative to its column if many rows have it. The
-    verdict's reference contains the seed of the signs and rows.
+    row and each column. An error that is small relative to its row is large relative to its column if many rows have
+    it. The verdict's reference contains the seed of the signs and rows.
     """
     truth = Truth(task, arrays)
     transposed = Truth(task, {"A": arrays["B"].T, "B": arrays["A"].T, "C": arrays["C"].T})
