@@ -93,7 +93,7 @@ def resources(frame: pd.DataFrame) -> pd.DataFrame:
     rows = rows.iloc[by_grid].groupby(["operation", "label", "dtype", "gpu"], sort=False).tail(1)
     rows = rows.assign(precision=precisions(rows)).sort_values(["operation", "place", "precision"], kind="stable")
     rows = rows.drop(columns="precision").reset_index(drop=True)
-    return rows.join(pd.DataFrame([_occupancy(row) for row in row_dicts(rows)], index=rows.index))
+    return rows.join(pd.DataFrame([occupancy_of(row) for row in row_dicts(rows)], index=rows.index))
 
 
 def _staged(operation: Operation, row: Mapping[str, Any]) -> Staged | None:
@@ -106,7 +106,8 @@ def _staged(operation: Operation, row: Mapping[str, Any]) -> Staged | None:
     return geometry.staged(Task(operation, variant, shape, row["dtype"], tile=row["tile"]))
 
 
-def _occupancy(row: Mapping[str, Any]) -> dict[str, Any]:
+def occupancy_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what ``resources`` adds to the row of one kernel."""
     limits = block_limits(row)
     least = min(limits.values())
     found = {

@@ -12,10 +12,10 @@ from urllib.parse import quote
 import pandas as pd
 
 from hpcmm import analysis, store
-from hpcmm.analysis import Series, Summary, occupancy, scaling
+from hpcmm.analysis import Series, Summary, occupancy, scaling, why
 from hpcmm.analysis.compare import Comparison
 from hpcmm.experiment import extensions
-from hpcmm.report import drawing, figures, findings, formats, markup, page, tables, vega
+from hpcmm.report import drawing, figures, findings, formats, markup, page, steps, tables, vega
 from hpcmm.report.markup import Table
 from hpcmm.report.page import Part, SweepSection
 from hpcmm.report.vega import Figure, Style
@@ -59,6 +59,7 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
         begun = len(folder.stills)
         whole = Experiment(
             activities=analysis.activities(columns, frame),
+            known=why.Known.of(columns, frame),
             resources=occupancy.resources(frame),
             scaling=scaling.speedups(frame),
             predictions=scaling.predictions(columns, frame),
@@ -106,9 +107,10 @@ def build_comparison(comparison: Comparison, before: Path, after: Path, phase: s
 
 @dataclass(frozen=True)
 class Experiment:
-    """Data frames over all sweeps, from ``analysis`` and ``scaling``."""
+    """What is derived over all sweeps, by ``analysis``, ``why`` and ``scaling``."""
 
     activities: pd.DataFrame
+    known: why.Known
     resources: pd.DataFrame
     scaling: pd.DataFrame
     predictions: pd.DataFrame
@@ -181,11 +183,14 @@ def _sweep(
             series,
             own_figures,
             tables.size_table(series, most=32),
-            tables.ladder_table(series),
+            ladder,
             tables.phase_table(series),
             tables.activity_table(series, own_copies),
+            steps.rows(why.steps(series.points, whole.known)) if ladder else (),
         )
-        for series, own_figures, own_copies in zip(members, drawn, copies, strict=True)
+        for series, own_figures, own_copies, ladder in zip(
+            members, drawn, copies, map(tables.ladder_table, members), strict=True
+        )
     ]
     ladders = [analysis.ladder(part.series.points) for part in parts if part.ladder]
     calls = [analysis.phases(series.points) for series in members]

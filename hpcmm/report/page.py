@@ -26,7 +26,7 @@ OF_THE_RUN = ("utc", "arguments", "slurm", "counters", "counters_at_end")
 
 @dataclass(frozen=True)
 class Part:
-    """The figures and tables of one series on the page."""
+    """The figures and tables of one series on the page; ``why`` has the lines of ``steps.rows``."""
 
     series: Series
     figures: Sequence[Figure]
@@ -34,6 +34,7 @@ class Part:
     ladder: Table | None
     phases: Table | None
     activities: Table | None
+    why: Sequence[Mapping[str, str]] = ()
 
     @property
     def conditions(self) -> str:

@@ -1,0 +1,429 @@
+"""Why a rung of a ladder is faster or slower than the one before it: from counters, resources and arithmetic.
+
+Nothing here knows a rung. Every reason is a quantity that differs between both rungs of a step, with both numbers. What
+no quantity explains is reported as not known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Literal
+
+import pandas as pd
+
+from hpcmm.analysis import occupancy
+from hpcmm.analysis.tidy import Columns, gpus_of, mapping, points, profiles, row_dicts, runs
+from hpcmm.analysis.views import largest
+from hpcmm.devices import DEVICES
+from hpcmm.dtypes import DTYPES
+from hpcmm.model import RESOURCES, Task, Variant
+from hpcmm.operations import OPERATIONS, dimensions
+from hpcmm.operations.blocks import OverC
+
+NEGLIGIBLE = 0.01  # a smaller change of the time needs no reason
+CLEAR = 0.1  # without an interval, a smaller change of the time is not told from noise
+NOTABLE = 0.1  # a quantity that differs by more is worth a word, even if the time is the same
+LEAST = 0.02  # a quantity that differs by less explains nothing
+SHARE = 0.05  # the same for the difference of two shares
+BUSY = 0.6  # share of its peak rate from which a unit is a likely limit
+LIKE_THREADS = 1.5  # a speedup within this factor of the number of threads is likely due to them
+IDLE = 0.1  # share below which a unit limits nothing
+MOST = 3  # reasons of a step
+SECTOR, WARP = 32, 32  # bytes, threads
+
+Row = Mapping[str, Any]
+Verdict = Literal["faster", "slower", "same", "unclear"]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A clause with a place ``{}`` for each number. A number has the name of its form, for example ``"percent"``."""
+
+    text: str
+    numbers: tuple[tuple[float, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number that a step may change.
+
+    Parameters
+    ----------
+    name : str
+        Key of ``Known.facts``.
+    text : str
+        Clause with a place for the number of the rung and one for that of the rung before; ``{work}`` is the unit of
+        work of the operation.
+    form : str
+        How the numbers are formatted.
+    less : bool
+        Whether less of it is faster.
+    unit : str
+        The unit of the hardware that it loads, a key of ``UNITS``; empty if unknown.
+    total, number : str
+        ``total`` is the product of this quantity and ``number``. This quantity is a reason only if it changes
+        ``total`` and changes more than ``number``: wider loads touch more sectors each, but there are fewer of them.
+    """
+
+    name: str
+    text: str
+    form: str = "number"
+    less: bool = True
+    unit: str = ""
+    total: str = ""
+    number: str = ""
+
+
+# Units of the hardware whose use is counted: name, and key of ``facts``
+UNITS = {"shared memory": "shared_pipe", "the FMA pipe": "fma", "DRAM": "dram"}
+
+QUANTITIES = (
+    Quantity(
+        "load_sectors",
+        "a global load of a warp touches {} sectors instead of {}",
+        total="load_bytes",
+        number="load_requests",
+    ),
+    Quantity("load_bytes", "global loads move {} B through L1 per {work} instead of {} B"),
+    Quantity("load_requests", "a thread executes {} global loads per {work} instead of {}"),
+    Quantity(
+        "shared_wavefronts_per_access",
+        "bank conflicts: an access of a warp to shared memory takes {} wavefronts instead of {}",
+        unit="shared memory",
+        total="shared_wavefronts",
+        number="shared_accesses",
+    ),
+    Quantity(
+        "shared_wavefronts", "shared memory takes {} wavefronts per 32 {work}s instead of {}", unit="shared memory"
+    ),
+    Quantity(
+        "shared_accesses", "a thread accesses shared memory {} times per {work} instead of {}", unit="shared memory"
+    ),
+    Quantity("active_threads", "{} of 32 threads are active per instruction of a warp instead of {}", less=False),
+    Quantity("elements_per_thread", "a thread takes {} elements instead of {}", "count", less=False),
+    Quantity("launches", "launches per run: {} instead of {}", "count"),
+    Quantity("local_bytes", "a thread spills {} to local memory instead of {}", "amount"),
+    Quantity("warps", "{} of the warps that an SM can hold are active instead of {}", "percent", less=False),
+    Quantity("filled", "{} of the places for blocks are used over all waves instead of {}", "percent", less=False),
+    Quantity("l2_hits", "{} of the accesses to L2 hit instead of {}", "percent", less=False, unit="DRAM"),
+    Quantity("dram_bytes", "DRAM moves {} B per {work} instead of {} B", unit="DRAM"),
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A rung and the one before it on one device.
+
+    Parameters
+    ----------
+    below, rung : mapping
+        Rows of ``measurements``.
+    ratio, low, high : float
+        Seconds of ``below`` over those of ``rung``, and the extreme quotients of both intervals; NaN without them.
+    verdict : str
+    reasons, despite : tuple of Evidence
+        Quantities that explain the verdict, and those that speak against it. For ``"same"``, quantities that changed
+        without effect.
+    source : str
+        What the reasons come from: ``"counters"``, ``"resources"`` or ``"nothing"``.
+    counted : str
+        The element type of the counters, if it is another one of the same size.
+    same : Evidence or None
+        The accesses to memory, if both rungs make as many of them: the difference is then in something else.
+    limit : Evidence
+        What limits the rung now.
+    facts_below, facts : mapping
+        From ``Known.facts``.
+    """
+
+    below: Row
+    rung: Row
+    ratio: float
+    low: float
+    high: float
+    verdict: Verdict
+    reasons: tuple[Evidence, ...]
+    despite: tuple[Evidence, ...]
+    source: str
+    counted: str
+    same: Evidence | None
+    limit: Evidence
+    facts_below: Mapping[str, Any]
+    facts: Mapping[str, Any]
+
+
+def work_of(operation: str) -> str:
+    """Return the unit of work of an operation, ``"multiply-add"`` or ``"element"``."""
+    return "multiply-add" if OPERATIONS[operation].metric == "flops" else "element"
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a timings file knows of its kernels, by point and by rung."""
+
+    resources: Mapping[tuple, Row]
+    counters: Mapping[tuple, Row]
+    gpus: Mapping[int, Row] = field(default_factory=dict)
+    threads: Mapping[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, columns: Columns, frame: pd.DataFrame) -> Known:
+        """Collect the resources and counters of a timings file; ``frame`` is ``measurements(columns)``."""
+        rows = points(frame)
+        rows = rows[rows[list(RESOURCES)].notna().all(axis=1)]
+        keys = ["operation", "rung", "dtype", "gpu"]
+        names = [*keys, "variant", "tile", *dimensions(), *RESOURCES]
+        resources = {_key(row, *keys, *dimensions()): row for row in row_dicts(rows[names])}
+        counters = {_key(row, *keys): row for row in row_dicts(profiles(columns)) if row["result"] == "PASS"}
+        gpus = {i: mapping((gpus_of(run["provenance"]) or [{}])[0]) for i, run in enumerate(runs(columns))}
+        threads = {
+            i: mapping(run["provenance"].get("cpu")).get("threads_per_rank") for i, run in enumerate(runs(columns))
+        }
+        return cls(resources, counters, gpus, threads)
+
+    def facts(self, row: Row) -> dict[str, Any]:
+        """Return the quantities of a point, and the use of each unit; NaN where the file does not say."""
+        found: dict[str, Any] = dict.fromkeys([each.name for each in QUANTITIES] + [*UNITS.values(), "sm"], math.nan)
+        return found | self._of_resources(row) | self._of_counters(row) | self._of_limits(row)
+
+    def _of_resources(self, row: Row) -> dict[str, Any]:
+        kernel = self.resources.get(_key(row, "operation", "rung", "dtype", "gpu", *dimensions()))
+        if kernel is None:
+            return {}
+        operation, variant = OPERATIONS[row["operation"]], _variant(row)
+        occupied = occupancy.occupancy_of(kernel)
+        threads = kernel["block_x"] * kernel["block_y"]
+        found = {**{name: kernel[name] for name in RESOURCES}, **occupied, "threads": threads}
+        shape = tuple(int(row[name]) for name in operation.dimensions)
+        geometry = variant.geometry_of(row["dtype"]) if variant else None
+        if isinstance(geometry, OverC):
+            rows, columns = geometry.covered(Task(operation, variant, shape, row["dtype"], tile=int(row["tile"])))
+            found["elements_per_thread"] = rows * columns / threads
+        elif len(shape) == 1:
+            found["elements_per_thread"] = max(1.0, shape[0] / (kernel["grid_x"] * kernel["grid_y"] * threads))
+        if multiprocessors := self.gpus.get(row["run"], {}).get("multiprocessors"):
+            waves = kernel["grid_x"] * kernel["grid_y"] / (kernel["resident_blocks"] * multiprocessors)
+            found["filled"] = waves / math.ceil(waves)
+        return found
+
+    def _of_counters(self, row: Row) -> dict[str, Any]:
+        counted = self._profile(row)
+        if counted is None:
+            return {}
+        operation = OPERATIONS[row["operation"]]
+        work = math.prod(int(counted[name]) for name in operation.dimensions)
+        found = {name: value for name, value in counted.items() if isinstance(value, float)}
+        found |= {"counted": counted["dtype"], "launches": float(counted["launches"])}
+        accesses = counted["shared_loads"] + counted["shared_stores"]
+        found["shared_accesses"] = WARP * accesses / work
+        found["warps"] = counted["achieved_occupancy"]
+        found["sm"] = counted["sm_throughput"]
+        plain = counted["dtype"] == "float32" and not row["arithmetic"]
+        found["fma"] = counted["fma_pipe"] if plain else math.nan
+        moved = counted["dram_read_bytes_per_second"] + counted["dram_write_bytes_per_second"]
+        found["dram"] = moved / row["peak_bytes_per_second"]
+        seconds = _counted_seconds(row, counted, work)
+        found["load_bytes"] = counted["global_load_bytes_per_second"] * seconds / work
+        found["load_requests"] = found["load_bytes"] * WARP / (SECTOR * counted["load_sectors"])
+        found["dram_bytes"] = moved * seconds / work
+        # one wavefront per SM and clock at most; counts by instruction omit accesses without an active thread
+        multiprocessors = self.gpus.get(row["run"], {}).get("multiprocessors") or math.nan
+        wavefronts = counted["shared_pipe"] * seconds * counted["sm_clock"] * multiprocessors if accesses else 0.0
+        found["shared_wavefronts"] = WARP * wavefronts / work
+        found["shared_wavefronts_per_access"] = wavefronts / accesses if accesses else math.nan
+        return found
+
+    def _profile(self, row: Row) -> Row | None:
+        """Find the counters of the rung, or of its other element type of the same size."""
+        size = DTYPES[row["dtype"]].itemsize
+        same = [row["dtype"], *(name for name, each in DTYPES.items() if each.itemsize == size)]
+        keys = [_key({**row, "dtype": dtype}, "operation", "rung", "dtype", "gpu") for dtype in same]
+        return next((self.counters[key] for key in keys if key in self.counters), None)
+
+    def _of_limits(self, row: Row) -> dict[str, Any]:
+        gpu = self.gpus.get(row["run"], {})
+        units = DTYPES[row["dtype"]].fma_units.get(str(gpu.get("compute_capability", "")), 0)
+        peak = 2.0 * units * (gpu.get("multiprocessors") or 0) * row["sm_clock"]
+        return {"of_fma": row["flops_per_second"] / peak if peak and row["gpu"] else math.nan}
+
+
+def _counted_seconds(row: Row, counted: Row, work: int) -> float:
+    """Return how long the counted launch took, which no counter says; NaN if unknown.
+
+    A single launch took the time of the point. With several launches, the counted one is the first, which reads each
+    input from DRAM once.
+    """
+    operation = OPERATIONS[row["operation"]]
+    if operation.metric == "bytes":
+        inputs = sum(each.role != "out" for each in operation.operands)
+        read = counted["dram_read_bytes_per_second"]
+        return inputs * work * DTYPES[counted["dtype"]].itemsize / read if read else math.nan
+    same = all(counted[name] == row[name] for name in operation.dimensions)
+    return row["seconds"] if same and counted["launches"] == 1 else math.nan
+
+
+def _key(row: Row, *names: str) -> tuple:
+    return tuple(row[name] for name in names)
+
+
+def _variant(row: Row) -> Variant | None:
+    """Return the record of a rung; None for one that was removed since."""
+    return next((each for each in OPERATIONS[row["operation"]].ladder if each.name == row["variant"]), None)
+
+
+def steps(rows: pd.DataFrame, known: Known) -> list[Step]:
+    """Explain each step of a ladder.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Points of one series. The steps are those at its largest size, between the fastest points of neighbouring
+        variants on the same device.
+    known : Known
+    """
+    here = largest(rows)
+    here = here[(here["baseline"] == 0) & here["seconds"].notna()]
+    fastest = here.sort_values("seconds", kind="stable").drop_duplicates(["device", "variant"])
+    found = []
+    for _, rungs in fastest.sort_values("place", kind="stable").groupby("device", sort=False):
+        found += [_step(below, rung, known) for below, rung in pairwise(row_dicts(rungs))]
+    return found
+
+
+def _step(below: Row, rung: Row, known: Known) -> Step:
+    ratio = below["seconds"] / rung["seconds"]
+    low, high = below["seconds_low"] / rung["seconds_high"], below["seconds_high"] / rung["seconds_low"]
+    before, after = known.facts(below), known.facts(rung)
+    verdict = _verdict(ratio, low, high)
+    least = NOTABLE if verdict in ("same", "unclear") else max(LEAST, min(NOTABLE, abs(math.log(ratio)) / 2))
+    changed = sorted(_changes(before, after, work_of(rung["operation"]), least), key=lambda each: -each.weight)
+    if verdict in ("faster", "slower"):
+        changed = [each for each in changed if each.use >= IDLE or math.isnan(each.use)]
+    helping, hurting = ([each for each in changed if each.helps is helps] for helps in (True, False))
+    reasons, despite = {"faster": (helping, hurting), "slower": (hurting, helping)}.get(verdict, (changed, []))
+    units = _other_units(before, after, rung, below) if verdict == "faster" else []
+    threads = None if DEVICES[rung["device"]].accelerator else known.threads.get(rung["run"])
+    if threads and abs(math.log(ratio / threads)) < math.log(LIKE_THREADS):
+        units.append(Evidence("the factor is about the number of threads of a rank, {}", ((threads, "count"),)))
+    source = "counters" if "counted" in before and "counted" in after else "resources" if "threads" in after else ""
+    return Step(
+        below,
+        rung,
+        ratio,
+        low,
+        high,
+        verdict,
+        (*units, *_shown(reasons, MOST - len(units))),
+        tuple(_shown(despite, 1)),
+        source or "nothing",
+        after.get("counted", "") if after.get("counted", rung["dtype"]) != rung["dtype"] else "",
+        _same(before, after, work_of(rung["operation"])),
+        limit(rung, after),
+        before,
+        after,
+    )
+
+
+def _verdict(ratio: float, low: float, high: float) -> Verdict:
+    """Judge a ratio by its interval. A difference below ``NEGLIGIBLE`` is none, however certain it is."""
+    if abs(math.log(ratio)) < math.log1p(NEGLIGIBLE):
+        return "same"
+    if not (math.isfinite(low) and math.isfinite(high)):
+        if abs(math.log(ratio)) < math.log1p(CLEAR):
+            return "unclear"
+        return "faster" if ratio > 1 else "slower"
+    return "faster" if low > 1 else "slower" if high < 1 else "same"
+
+
+def _same(before: Row, after: Row, work: str) -> Evidence | None:
+    names = ("load_bytes", "shared_wavefronts")
+    if any(math.isnan(facts[name]) for facts in (before, after) for name in names):
+        return None
+    if any(abs(_logarithm(before[name], after[name])) > math.log1p(NOTABLE) for name in names):
+        return None
+    text = f"both move {{}} B through L1 and take {{}} wavefronts of shared memory per {work}"
+    return Evidence(text, ((after["load_bytes"], "number"), (after["shared_wavefronts"] / WARP, "number")))
+
+
+@dataclass(frozen=True)
+class _Change:
+    text: str
+    numbers: tuple[tuple[float, str], ...]
+    helps: bool
+    size: float
+    unit: str
+    use: float
+
+    @property
+    def weight(self) -> float:
+        return min(self.size, 3.0) * (0.5 if math.isnan(self.use) else self.use)
+
+
+def _changes(before: Row, after: Row, work: str, least: float) -> Iterator[_Change]:
+    """Yield the quantities that differ by a share of at least ``least``."""
+    for each in QUANTITIES:
+        change = _logarithm(before[each.name], after[each.name])
+        if abs(change) < math.log1p(least):
+            continue
+        if each.form == "percent" and abs(after[each.name] - before[each.name]) < SHARE:
+            continue
+        if each.total:
+            total, number = (_logarithm(before[name], after[name]) for name in (each.total, each.number))
+            if change * total <= 0 or abs(number) > abs(change) / 2:
+                continue
+        helps = (change < 0) == each.less
+        use = (before if helps else after)[UNITS[each.unit]] if each.unit else math.nan
+        numbers = ((after[each.name], each.form), (before[each.name], each.form))
+        yield _Change(each.text.replace("{work}", work), numbers, helps, abs(change), each.unit, use)
+
+
+def _shown(changes: Sequence[_Change], most: int) -> Iterator[Evidence]:
+    """Yield the clauses of the first changes; the first one of each unit says so if that unit is not busy."""
+    units = set()
+    for each in changes[:most]:
+        text, numbers = each.text, each.numbers
+        if each.use < BUSY and each.unit not in units:
+            text, numbers = f"{text} ({each.unit} is only {{}} busy)", (*numbers, (each.use, "percent"))
+        units.add(each.unit)
+        yield Evidence(text, numbers)
+
+
+def _logarithm(before: float, after: float) -> float:
+    """Return the logarithm of after over before: 0 if one is unknown or both are zero, at most 10 in size."""
+    if not (math.isfinite(before) and math.isfinite(after)) or before == after:
+        return 0.0
+    if before <= 0 or after <= 0:
+        return 10.0 if after > before else -10.0
+    return math.log(after / before)
+
+
+def _other_units(before: Row, after: Row, rung: Row, below: Row) -> list[Evidence]:
+    """Say if only one of both rungs is faster than the FMA units can be, or computes in another arithmetic."""
+    found = []
+    if rung["arithmetic"] and rung["arithmetic"] != below["arithmetic"]:
+        found.append(Evidence(f"it computes with {rung['arithmetic']}"))
+    if after["of_fma"] > 1 >= before["of_fma"]:
+        text = "its rate is {} of what the FMA units can do at this clock, so tensor cores compute it"
+        found.append(Evidence(text, ((after["of_fma"], "percent"),)))
+    return found
+
+
+def limit(row: Row, facts: Row) -> Evidence:
+    """Return what limits a rung: the busiest unit, or that none of the counted ones is busy."""
+    use = {unit: facts[name] for unit, name in UNITS.items() if math.isfinite(facts[name])}
+    if not use:
+        if math.isfinite(row["fraction"]):
+            return Evidence(f"it reaches {{}} of the limit of {row['ceiling']}", ((row["fraction"], "percent"),))
+        return Evidence("what limits it is not known, because the file has no counters of it")
+    unit = max(use, key=use.__getitem__)
+    if use[unit] >= BUSY:
+        return Evidence(f"{unit} is busy {{}} of the time, more than any other unit counted", ((use[unit], "percent"),))
+    numbers = tuple((share, "percent") for share in use.values())
+    names = ", ".join(f"{name} {{}}" for name in use)
+    if facts["sm"] >= BUSY:
+        text = f"some unit of the SM is busy {{}} of the time; it is none of these: {names}"
+        return Evidence(text, ((facts["sm"], "percent"), *numbers))
+    return Evidence(f"no counted unit is busy ({names}), so it waits; for what, the counters do not say", numbers)

@@ -1,0 +1,102 @@
+"""Sentences that say why each rung of a ladder is faster or slower than the one before it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hpcmm.analysis.why import Evidence, Step
+from hpcmm.operations import OPERATIONS
+from hpcmm.report import formats
+
+
+def count(value: float) -> str:
+    """Format a number that is often whole, ``"8"`` or ``"15.5"``."""
+    return formats.whole(value) if value == round(value) else formats.number(value)
+
+
+FORMS = {"number": formats.number, "percent": formats.percent, "count": count, "amount": formats.amount}
+VERDICTS = {
+    "faster": "faster",
+    "slower": "slower",
+    "same": "no difference",
+    "unclear": "no interval, and a difference too small to judge without one",
+}
+ELSEWHERE = "So instructions or waiting differ; which of both is not known, because the file does not count them."
+UNEXPLAINED = {
+    "counters": "Why is not known: no counter and no resource in the file differs in this direction.",
+    "resources": "Why is not known: the file has no counters of both rungs, and their resources do not explain it.",
+    "nothing": "Why is not known: the file has neither counters nor resources of this device.",
+}
+
+
+def clause(evidence: Evidence) -> str:
+    """Return the clause of an evidence with its numbers."""
+    return evidence.text.format(*(FORMS[form](value) for value, form in evidence.numbers))
+
+
+def effect(step: Step) -> str:
+    """Return the ratio of the times with its interval and the verdict, ``"1.10× (1.09 to 1.12), faster"``."""
+    half = (step.high - step.low) / 2
+    ends = f" ({formats.number(step.low, half)} to {formats.number(step.high, half)})" if math.isfinite(half) else ""
+    return f"{formats.times(step.ratio, half)}{ends}, {VERDICTS[step.verdict]}"
+
+
+def reason(step: Step) -> str:
+    """Return the sentences that explain a step."""
+    reasons, despite = ("; ".join(map(clause, each)) for each in (step.reasons, step.despite))
+    parts = []
+    if step.source == "resources" and step.reasons:
+        parts.append("The file has no counters of both rungs; from their resources:")
+    if step.counted:
+        parts.append(f"By the counters of {step.counted}:")
+    if step.verdict in ("faster", "slower"):
+        if reasons:
+            parts.append(_sentence(reasons))
+        elif step.same:
+            parts.append(f"The accesses to memory are the same: {clause(step.same)}. {ELSEWHERE}")
+        else:
+            parts.append(UNEXPLAINED[step.source])
+        if reasons and despite:
+            parts.append(f"Against it: {despite}.")
+    elif reasons:
+        parts.append(f"What changed has no effect: {reasons}.")
+    elif step.source == "nothing":
+        parts.append(UNEXPLAINED["nothing"])
+    else:
+        parts.append(f"No number in the {step.source} differs by more than 10 %.")
+    return " ".join(parts)
+
+
+def remaining(step: Step) -> str:
+    """Return the sentence on what limits the rung of a step."""
+    return _sentence(clause(step.limit))
+
+
+def sentence(step: Step) -> str:
+    """Return everything about a step."""
+    return f"{effect(step)}. {reason(step)}" + (f" Now {clause(step.limit)}." if step.source != "nothing" else "")
+
+
+def rows(steps: Sequence[Step]) -> list[dict[str, str]]:
+    """Return the lines of a ladder: names of both rungs, what changes, and the sentences."""
+    return [
+        {
+            "rung": step.rung["rung"],
+            "below": step.below["rung"],
+            "change": change(step.rung),
+            "text": sentence(step),
+        }
+        for step in steps
+    ]
+
+
+def change(row: Mapping[str, Any]) -> str:
+    """Return what the record of a rung says that it changes; empty for a rung that was removed since."""
+    ladder = OPERATIONS[row["operation"]].ladder
+    return next((variant.change for variant in ladder if variant.name == row["variant"]), "")
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + "."
