@@ -195,7 +195,9 @@ class Known:
             return {}
         operation, variant = OPERATIONS[row["operation"]], _variant(row)
         occupied = occupancy.occupancy_of(kernel)
-        threads = kernel["block_x"] * kernel["block_y"]
+        threads, blocks = kernel["block_x"] * kernel["block_y"], kernel["grid_x"] * kernel["grid_y"]
+        if not (threads > 0 and blocks > 0):
+            return {}
         found = {**{name: kernel[name] for name in RESOURCES}, **occupied, "threads": threads}
         shape = tuple(int(row[name]) for name in operation.dimensions)
         geometry = variant.geometry_of(row["dtype"]) if variant else None
@@ -203,10 +205,10 @@ class Known:
             rows, columns = geometry.covered(Task(operation, variant, shape, row["dtype"], tile=int(row["tile"])))
             found["elements_per_thread"] = rows * columns / threads
         elif len(shape) == 1:
-            found["elements_per_thread"] = max(1.0, shape[0] / (kernel["grid_x"] * kernel["grid_y"] * threads))
-        if multiprocessors := self.gpus.get(row["run"], {}).get("multiprocessors"):
-            waves = kernel["grid_x"] * kernel["grid_y"] / (kernel["resident_blocks"] * multiprocessors)
-            found["filled"] = waves / math.ceil(waves)
+            found["elements_per_thread"] = max(1.0, shape[0] / (blocks * threads))
+        places = kernel["resident_blocks"] * self._multiprocessors(row)
+        if places > 0:
+            found["filled"] = blocks / places / math.ceil(blocks / places)
         return found
 
     def _of_counters(self, row: Row) -> dict[str, Any]:
@@ -230,8 +232,8 @@ class Known:
         found["load_requests"] = found["load_bytes"] * WARP / (SECTOR * counted["load_sectors"])
         found["dram_bytes"] = moved * seconds / work
         # one wavefront per SM and clock at most; counts by instruction omit accesses without an active thread
-        multiprocessors = self.gpus.get(row["run"], {}).get("multiprocessors") or math.nan
-        wavefronts = counted["shared_pipe"] * seconds * counted["sm_clock"] * multiprocessors if accesses else 0.0
+        clocks = seconds * counted["sm_clock"] * self._multiprocessors(row)
+        wavefronts = counted["shared_pipe"] * clocks if accesses else 0.0
         found["shared_wavefronts"] = WARP * wavefronts / work
         found["shared_wavefronts_per_access"] = wavefronts / accesses if accesses else math.nan
         return found
@@ -243,11 +245,14 @@ class Known:
         keys = [_key({**row, "dtype": dtype}, "operation", "rung", "dtype", "gpu") for dtype in same]
         return next((self.counters[key] for key in keys if key in self.counters), None)
 
+    def _multiprocessors(self, row: Row) -> float:
+        return self.gpus.get(row["run"], {}).get("multiprocessors") or math.nan
+
     def _of_limits(self, row: Row) -> dict[str, Any]:
         gpu = self.gpus.get(row["run"], {})
         units = DTYPES[row["dtype"]].fma_units.get(str(gpu.get("compute_capability", "")), 0)
-        peak = 2.0 * units * (gpu.get("multiprocessors") or 0) * row["sm_clock"]
-        return {"of_fma": row["flops_per_second"] / peak if peak and row["gpu"] else math.nan}
+        peak = 2.0 * units * self._multiprocessors(row) * row["sm_clock"]
+        return {"of_fma": row["flops_per_second"] / peak if peak > 0 and row["gpu"] else math.nan}
 
 
 def _counted_seconds(row: Row, counted: Row, work: int) -> float:
@@ -285,7 +290,7 @@ def steps(rows: pd.DataFrame, known: Known) -> list[Step]:
     known : Known
     """
     here = largest(rows)
-    here = here[(here["baseline"] == 0) & here["seconds"].notna()]
+    here = here[(here["baseline"] == 0) & (here["seconds"] > 0)]
     fastest = here.sort_values("seconds", kind="stable").drop_duplicates(["device", "variant"])
     found = []
     for _, rungs in fastest.sort_values("place", kind="stable").groupby("device", sort=False):

@@ -1,0 +1,206 @@
+"""Why a rung is faster or slower: the reasons follow from the numbers, and change when they do."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import timings
+from hypothesis import given
+from hypothesis import strategies as st
+from timings import HOPPER, kernel, kernel_samples, measurement
+
+from hpcmm import analysis, store
+from hpcmm.analysis import why
+from hpcmm.model import COUNTERS, Point
+from hpcmm.report import steps
+
+REFERENCE = Path(__file__).parents[1] / "results" / "reference" / "timings.h5"
+FLAT = (0.99, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.01)
+WIDE = (0.9, 0.9, 0.95, 1.0, 1.0, 1.0, 1.05, 1.1, 1.1)
+N, SMS, CLOCK = 64, 4, 1e9
+GPU = {
+    "name": "GPU",
+    "compute_capability": "90",
+    "multiprocessors": SMS,
+    "max_sm_clock": CLOCK,
+    "memory_bytes_per_second": 1e9,
+}
+WARPS = N**3 / 32  # multiply-adds of whole warps
+
+
+def product(variant, seconds, spread=FLAT, dtype="float32", tile=0, **rest):
+    point = Point("matmul", variant, (N,) * 3, dtype, 1, {"alpha": 1.5, "beta": 0.5}, tile=tile)
+    return measurement(point, samples=kernel_samples([seconds * factor for factor in spread]), **rest)
+
+
+def total(variant, seconds, dtype="int32", spread=FLAT, **rest):
+    point = Point("sum", variant, (2**20,), dtype, 1)
+    return measurement(point, samples=kernel_samples([seconds * factor for factor in spread]), **rest)
+
+
+def counted(operation, variant, dtype="float32", n=N, launches=1, **counters):
+    """A row of profiles; every counter that is not given is as in an idle kernel."""
+    dimensions = {"m": n, "n": n, "k": n} if operation == "matmul" else {"m": 0, "n": n, "k": 0}
+    common = {
+        **{"run": 0, "operation": operation, "variant": variant, "tile": 0, "dtype": dtype, "kernel": operation},
+        **{"launches": launches, "passed": 1, "where": "", "alpha": 1.5, "beta": 0.5},
+    }
+    return common | dimensions | dict.fromkeys(COUNTERS, 0.0) | {"sm_clock": CLOCK, "load_sectors": 4.0} | counters
+
+
+def explained(tmp_path, rows, profiles=(), **provenance):
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"size": rows}, {"gpus": [GPU], **provenance}))
+    if profiles:
+        columns["profiles"] = {name: np.array([row[name] for row in profiles]) for name in profiles[0]}
+    frame = analysis.measurements(columns)
+    known = why.Known.of(columns, frame)
+    (series,) = analysis.series(frame)
+    return why.steps(series.points, known)
+
+
+def loads(per_multiply_add, sectors, seconds):
+    """Counters of global loads."""
+    nbytes = per_multiply_add * WARPS * sectors * 32
+    return {"load_sectors": sectors, "global_load_bytes_per_second": nbytes / seconds}
+
+
+def test_more_sectors_for_as_many_loads_are_the_reason(tmp_path):
+    rows = [product("coalesced", 1e-3), product("register_1d", 4e-3)]
+    profiles = [
+        counted("matmul", "coalesced", **loads(2, 2.5, 1e-3)),
+        counted("matmul", "register_1d", **loads(2, 16.5, 4e-3)),
+    ]
+    (step,) = explained(tmp_path, rows, profiles)
+    assert (step.verdict, step.source, step.despite) == ("slower", "counters", ())
+    text = steps.sentence(step)
+    assert text.startswith(
+        "0.250× (0.250 to 0.250), slower. A global load of a warp touches 16.5 sectors instead of 2.5"
+    )
+    assert "global loads move 33.0 B through L1 per multiply-add instead of 5.00 B" in text
+
+
+def test_wider_loads_are_not_called_uncoalesced(tmp_path):
+    rows = [product("coalesced", 2e-3), product("register_1d", 1e-3)]
+    profiles = [
+        counted("matmul", "coalesced", **loads(2, 4.0, 2e-3)),
+        counted("matmul", "register_1d", **loads(0.5, 16.0, 1e-3)),
+    ]
+    (step,) = explained(tmp_path, rows, profiles)
+    text = steps.sentence(step)
+    assert "A thread executes 0.500 global loads per multiply-add instead of 2.00" in text
+    assert "sectors" not in text
+
+
+def shared(wavefronts, accesses, seconds):
+    """Counters of shared memory: both numbers per warp-wide multiply-add."""
+    pipe = wavefronts * WARPS / (seconds * CLOCK * SMS)
+    return {"shared_pipe": pipe, "shared_loads": accesses * WARPS, "load_sectors": math.nan}
+
+
+def test_bank_conflicts_are_wavefronts_of_as_many_accesses(tmp_path):
+    rows = [product("coalesced", 2.5e-5), product("register_1d", 5e-6), product("register_2d", 4e-6)]
+    profiles = [
+        counted("matmul", "coalesced", **shared(11.0, 1.3, 2.5e-5)),
+        counted("matmul", "register_1d", **shared(1.6, 1.3, 5e-6)),
+        counted("matmul", "register_2d", **shared(0.8, 0.65, 4e-6)),
+    ]
+    conflicts, fewer = explained(tmp_path, rows, profiles)
+    assert "Bank conflicts: an access of a warp to shared memory takes 1.23 wavefronts" in steps.sentence(conflicts)
+    assert "shared memory takes 1.60 wavefronts per 32 multiply-adds instead of 11.0" in steps.sentence(conflicts)
+    assert "onflicts" not in steps.sentence(fewer)
+    assert "accesses shared memory 0.650 times per multiply-add instead of 1.30" in steps.sentence(fewer)
+
+
+def test_a_change_without_effect_names_the_idle_unit(tmp_path):
+    rows = [product("coalesced", 1e-3), product("register_1d", 1e-3, WIDE)]
+    profiles = [
+        counted("matmul", name, l2_hits=hits, dram_read_bytes_per_second=2e8, global_load_bytes_per_second=1.0)
+        for name, hits in (("coalesced", 0.5), ("register_1d", 0.8))
+    ]
+    (step,) = explained(tmp_path, rows, profiles)
+    assert step.verdict == "same"
+    assert "What changed has no effect: 80 % of the accesses to L2 hit instead of 50 % (DRAM is only 20 % busy)." in (
+        steps.sentence(step)
+    )
+
+
+def test_a_slower_rung_with_the_same_accesses_is_not_explained(tmp_path):
+    rows = [product("coalesced", 1e-3), product("register_1d", 1.2e-3)]
+    profiles = [
+        counted("matmul", name, **loads(2, 4, time) | {"shared_loads": 0.0})
+        for name, time in (("coalesced", 1e-3), ("register_1d", 1.2e-3))
+    ]
+    (step,) = explained(tmp_path, rows, profiles)
+    assert step.reasons == () and "which of both is not known" in steps.sentence(step)
+    assert "both move 8.00 B through L1 and take 0 wavefronts" in steps.sentence(step)
+
+
+def test_without_counters_resources_explain_or_nothing_does(tmp_path):
+    few, many = (kernel(HOPPER, (256, 1), 8, registers=32, **grid) for grid in ({"grid_x": 2**10}, {"grid_x": 2**9}))
+    same = kernel(HOPPER, (256, 1), 8, registers=32, grid_x=2**9, grid_y=1)
+    few, many = few | {"grid_y": 1}, many | {"grid_y": 1}
+    rows = [
+        total("sequential", 2e-3, resources=few),
+        total("first_add", 1e-3, resources=many),
+        total("last_warp", 0.5e-3, resources=same),
+    ]
+    first, last = explained(tmp_path, rows)
+    assert first.source == "resources" and "A thread takes 8 elements instead of 4" in steps.sentence(first)
+    assert last.reasons == () and "the file has no counters of both rungs" in steps.sentence(last)
+
+
+def test_a_processor_has_no_counters_but_threads(tmp_path):
+    rows = [total("serial", 8e-3), total("openmp", 1e-3)]
+    (step,) = explained(tmp_path, rows, gpus=[], cpu={"threads_per_rank": 8})
+    assert "about the number of threads of a rank, 8" in steps.sentence(step)
+    (tmp_path / "one").mkdir()
+    (step,) = explained(tmp_path / "one", rows, gpus=[], cpu={"threads_per_rank": 64})
+    assert "Why is not known: the file has neither counters nor resources" in steps.sentence(step)
+
+
+def test_counters_of_a_type_of_the_same_size_are_named(tmp_path):
+    rows = [total("strided", 2e-3), total("sequential", 1e-3)]
+    profiles = [
+        counted("sum", name, n=2**20, launches=3, dram_read_bytes_per_second=4 * 2**20 / time, active_threads=active)
+        for name, time, active in (("strided", 2e-3, 16.0), ("sequential", 1e-3, 32.0))
+    ]
+    (step,) = explained(tmp_path, rows, profiles)
+    assert step.counted == "float32"
+    assert "By the counters of float32: 32.0 of 32 threads are active per instruction of a warp instead of 16.0" in (
+        steps.sentence(step)
+    )
+
+
+@given(st.floats(0.01, 100), st.floats(1.0, 1.5), st.floats(1.0, 1.5))
+def test_the_verdict_mirrors_and_an_interval_with_one_is_no_difference(ratio, below, above):
+    low, high = ratio / below, ratio * above
+    verdict = why._verdict(ratio, low, high)
+    mirrored = {"faster": "slower", "slower": "faster"}
+    assert why._verdict(1 / ratio, 1 / high, 1 / low) == mirrored.get(verdict, verdict)
+    if low <= 1 <= high:
+        assert verdict == "same"
+    if verdict == "faster":
+        assert low > 1
+
+
+def test_every_step_of_the_published_ladders_has_a_sentence():
+    if not REFERENCE.exists():
+        pytest.skip("no run is published")
+    columns = store.read(REFERENCE)
+    frame = analysis.measurements(columns)
+    known = why.Known.of(columns, frame)
+    ladders = [each for each in analysis.series(frame) if each.sweep in ("ladder", "reduction_ladder")]
+    assert len(ladders) >= 5
+    for each in ladders:
+        found = why.steps(each.points, known)
+        assert len(found) > 8
+        for step in found:
+            text = steps.sentence(step)
+            assert re.match(r"[\d.]+×( \([\d.]+ to [\d.]+\))?, ", text)
+            assert "{" not in text and "nan" not in text
+            for reason in (*step.reasons, *step.despite):
+                assert len(reason.numbers) == reason.text.count("{}") > 0 or "computes with" in reason.text
