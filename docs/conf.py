@@ -7,6 +7,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 import generated  # noqa: E402
+import rungs  # noqa: E402
 
 project = "hpcmm"
 author = "hpcmm developers"
@@ -40,7 +41,7 @@ REPAIRS = (
 
 def repair(app, error):
     """Make tables and code scrollable by keyboard, and name the regions of each page."""
-    for path in Path(app.outdir).glob("*.html"):
+    for path in Path(app.outdir).rglob("*.html"):
         text = path.read_text("utf-8")
         for old, new in REPAIRS:
             text = text.replace(old, new)
@@ -52,7 +53,14 @@ def repair(app, error):
         path.write_text("".join([first, *named]), "utf-8")
 
 
+def write_rungs(app, config):
+    """Write the pages of the rungs, which are not kept in the repository."""
+    if (HERE / "rungs.md").exists():
+        rungs.write(HERE / "rungs")
+
+
 def setup(app):
-    """Insert generated parts when a page is read, and repair pages after the build."""
+    """Write or insert generated parts, and repair pages after the build."""
+    app.connect("config-inited", write_rungs)
     app.connect("source-read", lambda app, page, source: source.__setitem__(0, generated.filled(source[0])))
     app.connect("build-finished", repair)

@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import rungs
 from tabulate import tabulate
 
 from hpcmm import store
@@ -159,4 +160,5 @@ PARTS = {
     "names": names,
     "groups": groups,
     "definitions": definitions.markdown,
+    "rungs": rungs.contents,
 }
