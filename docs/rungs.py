@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import drawings
+import published
 from tabulate import tabulate
 
 from hpcmm import analysis, kernels, store
 from hpcmm.analysis import occupancy, why
 from hpcmm.devices import DEVICES
 from hpcmm.model import Operation, Task, Variant
-from hpcmm.operations import OPERATIONS
+from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.operations.blocks import OverC
 from hpcmm.operations.reduction import Passes
 from hpcmm.report import formats, steps, tables
 
-PUBLISHED = Path(__file__).parents[1] / "results" / "reference" / "timings.h5"
 TITLES = {"matmul": "matrix product", "reduction": "reduction", "vector_add": "vector addition"}
 
 
@@ -66,35 +66,28 @@ def rungs() -> Iterator[Rung]:
 
 
 class Published:
-    """The published run: the step of each rung in the largest ladder of each element type, and what is known of it."""
+    """The published run: the time and the step of each rung, by element type."""
 
-    def __init__(self, path: Path = PUBLISHED):
+    def __init__(self):
+        path = published.REFERENCE / "timings.h5"
         columns = store.read(path) if path.exists() else store.joined([])
         frame = analysis.measurements(columns)
         self.known = why.Known.of(columns, frame)
+        self.revisions = [str(each["provenance"].get("revision") or "unknown")[:7] for each in analysis.runs(columns)]
         self.rows: dict[tuple[str, str, str, str], Mapping[str, Any]] = {}
         self.steps: dict[tuple[str, str, str, str], why.Step] = {}
-        if frame.empty:
-            return
-        most: dict[tuple, int] = {}
-        ladders = [each for each in analysis.series(frame) if each.ranks == 1]
-        for series in ladders:
-            for device, points in series.points.groupby("device", sort=False):
-                key = (series.operation, device, series.dtype)
-                here = analysis.largest(points)
-                rungs = here.loc[(here["baseline"] == 0) & (here["seconds"] > 0), "variant"].nunique()
-                if rungs > most.get(key, 0):  # the sweep of the ladder has most rungs
-                    most[key] = rungs
-                    self._take(key, here)
+        for operation, sweeps in published.LADDERS.items():
+            rows = published._of(frame, sweeps)
+            rows = rows[(rows["operation"] == operation) & (rows["ranks"] == 1)]
+            for series in analysis.series(rows):
+                self._take(series)
 
-    def _take(self, key: tuple, here) -> None:
-        fastest = here.sort_values("seconds", kind="stable").drop_duplicates("variant")
-        rows = {row["variant"]: row for row in analysis.row_dicts(fastest[fastest["baseline"] == 0])}
-        for found in (self.rows, self.steps):
-            for name in [each for each in found if each[:3] == key]:
-                del found[name]
-        self.rows |= {(*key, name): row for name, row in rows.items()}
-        self.steps |= {(*key, step.rung["variant"]): step for step in why.steps(here, self.known)}
+    def _take(self, series: analysis.Series) -> None:
+        for device, points in series.points.groupby("device", sort=False):
+            at = analysis.largest(points).sort_values("seconds", kind="stable").drop_duplicates("variant")
+            key = (series.operation, device, series.dtype)
+            self.rows |= {(*key, row["variant"]): row for row in analysis.row_dicts(at)}
+            self.steps |= {(*key, step.rung["variant"]): step for step in why.steps(points, self.known)}
 
     def of(self, rung: Rung) -> list[Mapping[str, Any]]:
         """Return the row of each element type in which it was measured."""
@@ -108,8 +101,8 @@ class Published:
 def write(folder: Path) -> None:
     """Write the pages into ``folder``; a page that is still right is not touched, so that Sphinx keeps it."""
     folder.mkdir(exist_ok=True)
-    published = Published()
-    texts = {f"{rung.page}.md": text(rung, published) for rung in rungs()}
+    run = Published()
+    texts = {f"{rung.page}.md": text(rung, run) for rung in rungs()}
     for path in folder.glob("*.md"):
         if path.name not in texts:
             path.unlink()
@@ -120,22 +113,22 @@ def write(folder: Path) -> None:
                 temporary.write_text(content, "utf-8")
 
 
-def text(rung: Rung, published: Published) -> str:
+def text(rung: Rung, run: Published) -> str:
     """Return the page of a rung."""
     idea, limits = head(rung.source)
     parts = [
         f"# {rung.variant.name}",
         f"Rung {rung.place} of {rung.count} of the {TITLES[rung.operation.kernels]} on the "
-        f"{formats.device(rung.variant.device)}: {rung.variant.change}.{_neighbours(rung)}",
+        f"{formats.device(rung.variant.device)}. What changes: {rung.variant.change}.{_neighbours(rung)}",
         "## Idea",
         *idea,
         *(_raw(drawing) for drawing in drawings.of(rung.page)),
         *source(rung),
-        *arithmetic(rung, published),
-        *measured(rung, published),
+        *arithmetic(rung, run),
+        *measured(rung, run),
         "## What limits it",
         *limits,
-        *_remaining(rung, published),
+        *_remaining(rung, run),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -258,20 +251,21 @@ def spans(numbers: Sequence[int]) -> str:
 # --- arithmetic ----------------------------------------------------------------------------------------------------
 
 
-def arithmetic(rung: Rung, published: Published) -> list[str]:
+def arithmetic(rung: Rung, run: Published) -> list[str]:
     """Work out bytes per operation and blocks per SM, as one does by hand."""
     if not DEVICES[rung.variant.device].accelerator:
         return []
-    rows = published.of(rung)
+    rows = run.of(rung)
     shape = tuple(int(rows[0][name]) for name in rung.operation.dimensions) if rows else ()
     tile = int(rows[0]["tile"]) if rows else max(rung.variant.tiles, default=0)
     size = 2**22 if len(rung.operation.dimensions) == 1 else 4096
     dtype = rows[0]["dtype"] if rows else rung.operation.dtypes_of(rung.variant)[0]
     shape = shape or (size,) * len(rung.operation.dimensions)
     task = Task(rung.operation, rung.variant, shape, dtype, rung.operation.scalars, tile)
-    facts = published.known.facts(rows[0]) if rows else {}
+    facts = run.known.facts(rows[0]) if rows else {}
     lines = [*_loads(task, facts), *_blocks(facts)]
-    return ["## Arithmetic", f"In {dtype}, at {' × '.join(map(str, shape))}:", "\n".join(f"- {line}" for line in lines)]
+    at = formats.size(dict.fromkeys(dimensions(), 0) | dict(zip(rung.operation.dimensions, shape, strict=True)))
+    return ["## Arithmetic", f"In {dtype}, at {at}:", "\n".join(f"- {line}" for line in lines)]
 
 
 def _loads(task: Task, facts: Mapping[str, Any]) -> Iterator[str]:
@@ -345,15 +339,15 @@ def _blocks(facts: Mapping[str, Any]) -> Iterator[str]:
 # --- the published run ---------------------------------------------------------------------------------------------
 
 
-def measured(rung: Rung, published: Published) -> list[str]:
+def measured(rung: Rung, run: Published) -> list[str]:
     """Return times, reasons, resources and counters of the published run."""
-    rows = published.of(rung)
+    rows = run.of(rung)
     parts = ["## In the published run"]
     if not rows:
         return [*parts, "The published run has no time of this rung in its ladder."]
     cells, reasons = [], []
     for row in rows:
-        step = published.step(row)
+        step = run.step(row)
         ratio = formats.times(row["ratio"], formats.half_width(row, "ratio"))
         gain = formats.times(step.ratio, (step.high - step.low) / 2) if step else ""
         cells.append(
@@ -371,10 +365,12 @@ def measured(rung: Rung, published: Published) -> list[str]:
             reasons.append(f"- **{row['dtype']}**: {escaped(steps.effect(step))}. {escaped(steps.reason(step))}")
     below = f"× {rung.below.name}" if rung.below else "× rung before"
     parts.append(_table(["type", "size", "rung", "time", "rate", below, "× library"], cells))
+    if revisions := dict.fromkeys(run.revisions[row["run"]] for row in rows):
+        parts.append(f"Measured at revision {' and '.join(revisions)}; the source above may be newer.")
     if reasons:
         parts += [f"Why it differs from `{rung.below.name}`:", "\n".join(reasons)]
-    facts = published.known.facts(rows[0])
-    step = published.step(rows[0])
+    facts = run.known.facts(rows[0])
+    step = run.step(rows[0])
     both = [facts, *([step.facts_below] if step else [])]
     names = [rung.variant.name, *([str(step.below["variant"])] if step else [])]
     if "threads" in facts:
@@ -419,10 +415,10 @@ PER_WORK = (
 )
 
 
-def _remaining(rung: Rung, published: Published) -> Iterator[str]:
-    rows = published.of(rung)
+def _remaining(rung: Rung, run: Published) -> Iterator[str]:
+    rows = run.of(rung)
     if rows:
-        facts = published.known.facts(rows[0])
+        facts = run.known.facts(rows[0])
         limit = steps.clause(why.limit(rows[0], facts))
         yield escaped(f"In the published run, in {rows[0]['dtype']}: {limit}.")
     if rung.above:

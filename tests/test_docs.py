@@ -13,15 +13,21 @@ import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+from xml.etree import ElementTree
 
 import pytest
 import timings
 import yaml
 from timings import kernel_samples, measurement
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
+import drawings
+import rungs
+
 from hpcmm.cli.main import parser
 from hpcmm.experiment.config import SCHEMA, validated
 from hpcmm.model import Point
+from hpcmm.operations import OPERATIONS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -62,8 +68,8 @@ def test_it_builds_without_a_warning(site):
 
 
 def test_a_broken_link_or_reference_ends_the_build(tmp_path):
-    for name in ("conf.py", "generated.py"):
-        shutil.copyfile(DOCS / name, tmp_path / name)
+    for path in DOCS.glob("*.py"):
+        shutil.copyfile(path, tmp_path / path.name)
     (tmp_path / "static").mkdir()
     (tmp_path / "static" / "hpcmm.css").touch()
     (tmp_path / "index.md").write_text("# Page\n\n[a](none.md) [b](#nothing) ![c](none.svg)\n")
@@ -94,7 +100,7 @@ class Html(HTMLParser):
 
 @pytest.fixture(scope="module")
 def pages(site) -> dict[str, Html]:
-    return {path.name: Html(path) for path in site.glob("*.html")}
+    return {str(path.relative_to(site)): Html(path) for path in site.rglob("*.html") if "_static" not in path.parts}
 
 
 def test_every_link_leads_somewhere(site, pages):
@@ -105,7 +111,8 @@ def test_every_link_leads_somewhere(site, pages):
                 url = urlsplit(target)
                 if url.scheme in ("https", "data"):
                     continue
-                path, anchor = unquote(url.path) or name, unquote(url.fragment)
+                path, anchor = unquote(url.path), unquote(url.fragment)
+                path = os.path.normpath(Path(name).parent / path) if path else name
                 if not (site / path).exists() or (anchor and path in pages and anchor not in pages[path].anchors):
                     wrong.append((name, tag, target))
     assert wrong == []
@@ -137,6 +144,48 @@ def test_pictures_describe_themselves_and_take_the_colour_of_the_text():
         assert "currentColor" in text and " id=" not in text, path  # ids of two pictures on a page could be the same
 
 
+def test_every_rung_has_a_page(site, pages):
+    for rung in rungs.rungs():
+        page = pages[f"rungs/{rung.page}.html"]
+        assert re.search(r"What limits it.*(The next rung is|It is the last rung)", page.text, re.DOTALL)
+        shown = [line.strip() for line in rungs.divided(rung.source)[1] if line.strip()]
+        text = " ".join(page.text.split())
+        assert all(" ".join(line.split()) in text for line in shown[:5] + shown[-5:])
+    names = {f"rungs/{rung.page}.html" for rung in rungs.rungs()}
+    assert {name for name in pages if name.startswith("rungs/")} == names
+    assert len(names) == sum(
+        not variant.baseline for name in ("matmul", "sum", "vector_add") for variant in OPERATIONS[name].ladder
+    )
+
+
+def test_highlighted_lines_are_those_that_the_rung_before_does_not_have():
+    (rung,) = [each for each in rungs.rungs() if each.page == "matmul-conflict_free"]
+    text = "\n".join(rungs.source(rung))
+    numbers = re.search(r":emphasize-lines: (\S+)", text)[1]
+    body = text.partition("\n\nextern")[2].splitlines()
+    assert numbers.isdigit() and "[TILE + 1]" in body[int(numbers) - 1]
+    assert "tile_a[TILE][TILE], tile_b" in text.partition("<details>")[2]
+
+
+def test_the_limit_is_taken_from_the_head_of_a_source():
+    (rung,) = [each for each in rungs.rungs() if each.page == "reduction-strided"]
+    idea, limits = rungs.head(rung.source)
+    assert limits == [
+        "The stride grows with each step, so a warp's accesses to shared memory fall into fewer and fewer banks."
+    ]
+    assert idea[-1] == "*Source: 004 unit 5, kernel 2.*" and "Limit" not in "".join(idea)
+
+
+def test_drawings_describe_themselves_and_belong_to_a_rung():
+    pages = {rung.page for rung in rungs.rungs()}
+    assert set(drawings.OF) <= pages
+    for page in drawings.OF:
+        for text in drawings.of(page):
+            root = ElementTree.fromstring(text)
+            assert root.get("role") == "img" and len(root.get("aria-label")) > 50
+            assert "currentColor" in text and " id=" not in text
+
+
 @pytest.fixture(scope="module")
 def browser():
     if CHROMIUM is None:
@@ -150,7 +199,7 @@ def browser():
         browser.close()
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", [*PAGES, "rungs/matmul-bank_conflict", "rungs/reduction-first_add"])
 def test_a_browser_shows_it_without_faults(site, browser, name):
     from axe_playwright_python.sync_playwright import Axe
 
