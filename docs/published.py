@@ -22,6 +22,7 @@ from tabulate import tabulate
 from hpcmm import analysis, report, store
 from hpcmm.analysis import Columns
 from hpcmm.analysis.scaling import speedups
+from hpcmm.analysis.unmeasured import unmeasured
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
@@ -41,7 +42,8 @@ MARKED = re.compile(r"(<!-- published: (?P<name>\w+) -->\n).*?(<!-- end -->)", r
 def main(arguments: Sequence[str]) -> None:
     timings = REFERENCE / "timings.h5"
     if arguments:
-        store.merge([Path(arguments[0])], timings, single=True)
+        part = store.read(Path(arguments[0]))
+        store.merge([], timings, unmeasured(part), single=True, parts=[part])
     with tempfile.TemporaryDirectory() as folder:
         made, summary = report.build(timings, Path(folder))
         shutil.copyfile(made, REFERENCE / "report.html")

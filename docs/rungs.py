@@ -48,7 +48,7 @@ class Rung:
 
 
 def page_of(operation: Operation, variant: Variant) -> str:
-    return f"{operation.kernels}-{variant.name}" + ("" if DEVICES[variant.device].accelerator else "-cpu")
+    return steps.page_of(operation.name, variant.name, variant.device)
 
 
 def rungs() -> Iterator[Rung]:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from hpcmm import store
+from hpcmm.analysis.unmeasured import unmeasured
 from hpcmm.cli.arguments import command
 
 
@@ -16,7 +17,8 @@ def add(commands: argparse._SubParsersAction) -> None:
         run,
         "Merge the timings of several runs or clusters into one file, each with its own provenance.",
         "Rows of the same run in several files are kept once; the same point of different runs is kept once per run. "
-        "A point that one run left out and another one measured is not listed as left out.",
+        "A point that one run left out and another one measured is not listed as left out. What the config of a run "
+        "asks for and no file has is listed.",
         {1: "a file that cannot be read, or another error; then nothing is written"},
     )
     parser.add_argument("timings", metavar="TIMINGS", type=Path, nargs="+", help="HDF5 file of a job or an experiment")
@@ -27,8 +29,9 @@ def add(commands: argparse._SubParsersAction) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.output.exists():
         raise store.StoreError(f"{arguments.output}: exists already; remove it or give another name")
-    before = sum(point_count(store.read(path)) for path in arguments.timings)
-    store.merge(arguments.timings, arguments.output, single=arguments.single)
+    parts = [store.read(path) for path in arguments.timings]
+    before = sum(map(point_count, parts))
+    store.merge([], arguments.output, unmeasured(store.joined(parts)), single=arguments.single, parts=parts)
     groups = store.read(arguments.output)
     points, runs = point_count(groups), len(groups["runs"]["batch"])
     print(f"{arguments.output}: {points} points of {runs} runs; duplicates left out: {before - points}")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hpcmm.analysis.why import Evidence, Step
+from hpcmm.devices import DEVICES
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import formats
 
@@ -80,16 +81,22 @@ def sentence(step: Step) -> str:
 
 
 def rows(steps: Sequence[Step]) -> list[dict[str, str]]:
-    """Return the lines of a ladder: names of both rungs, what changes, and the sentences."""
+    """Return the lines of a ladder: names of both rungs, what changes, the sentences, and the page of the rung."""
     return [
         {
             "rung": step.rung["rung"],
             "below": step.below["rung"],
             "change": change(step.rung),
             "text": sentence(step),
+            "page": page_of(step.rung["operation"], step.rung["variant"], step.rung["device"]),
         }
         for step in steps
     ]
+
+
+def page_of(operation: str, variant: str, device: str) -> str:
+    """Return the name of the page of a rung in the documentation."""
+    return f"{OPERATIONS[operation].kernels}-{variant}" + ("" if DEVICES[device].accelerator else f"-{device}")
 
 
 def change(row: Mapping[str, Any]) -> str:

@@ -1,0 +1,62 @@
+"""What the runs of a file should have measured by their own configs, and no run of the file has."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from hpcmm.analysis.tidy import Columns, mapping, runs
+from hpcmm.experiment import plan
+from hpcmm.experiment.config import ConfigError
+from hpcmm.model import spread_name
+
+
+def unmeasured(columns: Columns) -> list[dict[str, Any]]:
+    """Return rows for the group ``omitted``: what the config of a run asks for, and the file neither has nor omits.
+
+    A merged file may hold single jobs of an experiment, whose other jobs no file lists as left out.
+
+    Parameters
+    ----------
+    columns : mapping
+        A file, or several files joined.
+
+    Returns
+    -------
+    list of dict
+        Sweep, variant, number of ranks, and the reason, which names the revision of the run. A config that this
+        version cannot read, or one with extensions, is a row without a variant.
+    """
+    rows, omitted = columns["measurements"], columns["omitted"]
+    measured = zip(rows["sweep"], rows["variant"], rows["algorithm"], rows["ranks"], strict=True)
+    known = {(sweep, spread_name(variant, algorithm), int(ranks)) for sweep, variant, algorithm, ranks in measured}
+    known |= set(zip(omitted["sweep"], omitted["variant"], map(int, omitted["ranks"]), strict=True))
+    found: dict[tuple, str] = {}
+    texts = set()
+    every = runs(columns)
+    for run in np.unique(rows["run"]):  # a profile has a config too, but measures nothing
+        provenance = every[run]["provenance"]
+        config = mapping(provenance.get("config"))
+        text = json.dumps(config, sort_keys=True)
+        if not config or text in texts:
+            continue
+        texts.add(text)
+        source = f"config of revision {str(provenance.get('revision') or 'unknown')[:7]}"
+        try:
+            if config.get("extensions"):  # files of another machine, whose code must not run here
+                raise ConfigError("it has extensions")
+            planned = plan.make(config)
+        except ConfigError as error:
+            found.setdefault((source, "", 0), f"not compared with its results: {error.problems[0]}")
+            continue
+        for batch in planned.to_measure:
+            for point in batch.points:
+                key = (batch.sweep, spread_name(point.variant, point.algorithm), batch.ranks)
+                if key not in known:
+                    found.setdefault(key, f"the {source} asks for it, and no merged file has it")
+    return [
+        {"sweep": sweep, "variant": variant, "ranks": ranks, "reason": reason}
+        for (sweep, variant, ranks), reason in found.items()
+    ]
