@@ -307,6 +307,7 @@ OF = {
         f"matmul-{name}": [kept("tile-staging")]
         for name in ("tiled_exact", "tiled_padded", "tiled_remainder", "tiled_unrolled", "pitched")
     },
+    "matmul-tiled_uncoalesced": [kept("tile-staging"), uncoalesced],
     "matmul-bank_conflict": [lambda: banks(0)],
     "matmul-conflict_free": [lambda: banks(1)],
     "matmul-register_1d": [lambda: register_tile(8, 1)],

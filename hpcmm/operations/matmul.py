@@ -111,9 +111,17 @@ LADDER = (  # the order here is the order of the rungs
         geometry=SquareBlocks(tiled=True),
     ),
     Variant(
+        "tiled_uncoalesced",
+        "cuda",
+        "tiles loaded by columns, the last one padded with zeros: any size",
+        source="000, 004 unit 4",
+        tiles=TILES,
+        geometry=SquareBlocks(tiled=True),
+    ),
+    Variant(
         "tiled_padded",
         "cuda",
-        "the last tile padded with zeros: any size",
+        "tiles loaded by rows, the last one padded with zeros: any size",
         source="001",
         tiles=TILES,
         geometry=SquareBlocks(tiled=True),

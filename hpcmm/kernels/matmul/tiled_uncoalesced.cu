@@ -1,0 +1,31 @@
+// Matrix product, GPU rung: tiles staged in shared memory, but loaded by columns.
+//
+// As tiled_padded, but neighbouring threads of a warp load neighbouring rows of A and of B: each element is in another
+// sector of memory, and a load of a warp touches 32 sectors where 4 would do. The rows of the tiles are padded by one
+// element, so that these stores have no bank conflicts and only the loads differ. With tiles the loads are few, so the
+// loss is smaller than that of uncoalesced. Limit: a sector is fetched for each of its elements, unless L1 holds it.
+// Source: 000, 004 unit 4.
+
+extern "C" __global__ void __launch_bounds__(TILE *TILE)
+    matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
+{
+    __shared__ REAL tile_a[TILE][TILE + 1], tile_b[TILE][TILE + 1];
+    const int x = threadIdx.x, y = threadIdx.y;
+    const int column = blockIdx.x * TILE + x;
+    const int row = blockIdx.y * TILE + y;
+    const int loaded_row = blockIdx.y * TILE + x, loaded_column = blockIdx.x * TILE + y;
+    REAL sum = 0;
+    for (int start = 0; start < k; start += TILE) {
+        tile_a[x][y] = loaded_row < m && start + y < k ? A[(size_t)loaded_row * lda + start + y] : REAL(0);
+        tile_b[x][y] = start + x < k && loaded_column < n ? B[(size_t)(start + x) * ldb + loaded_column] : REAL(0);
+        __syncthreads();
+#pragma unroll 1  // as in tiled_padded
+        for (int p = 0; p < TILE; ++p)
+            sum += tile_a[y][p] * tile_b[p][x];
+        __syncthreads();
+    }
+    if (row < m && column < n) {
+        REAL &c = C[(size_t)row * ldc + column];
+        c = beta == 0 ? alpha * sum : alpha * sum + beta * c;  // beta = 0: C is not read
+    }
+}
