@@ -130,7 +130,7 @@ class Step:
     source : str
         What the reasons come from: ``"counters"``, ``"resources"`` or ``"nothing"``.
     counted : str
-        The element type of the counters, if it is another one of the same size.
+        What the counters are of, if not of this operation in this element type.
     same : Evidence or None
         The accesses to memory, if both rungs make as many of them: the difference is then in something else.
     limit : Evidence
@@ -218,7 +218,8 @@ class Known:
         operation = OPERATIONS[row["operation"]]
         work = math.prod(int(counted[name]) for name in operation.dimensions)
         found = {name: value for name, value in counted.items() if isinstance(value, float)}
-        found |= {"counted": counted["dtype"], "launches": float(counted["launches"])}
+        of = "" if counted["operation"] == row["operation"] else f"{counted['operation']} in "
+        found |= {"counted": of + counted["dtype"], "launches": float(counted["launches"])}
         accesses = counted["shared_loads"] + counted["shared_stores"]
         found["shared_accesses"] = WARP * accesses / work
         found["warps"] = counted["achieved_occupancy"]
@@ -239,10 +240,11 @@ class Known:
         return found
 
     def _profile(self, row: Row) -> Row | None:
-        """Find the counters of the rung, or of its other element type of the same size."""
-        size = DTYPES[row["dtype"]].itemsize
-        same = [row["dtype"], *(name for name, each in DTYPES.items() if each.itemsize == size)]
-        keys = [_key({**row, "dtype": dtype}, "operation", "rung", "dtype", "gpu") for dtype in same]
+        """Find the counters of the rung, or of an element type of the same size, or an operation with these kernels."""
+        size, folder = DTYPES[row["dtype"]].itemsize, OPERATIONS[row["operation"]].kernels
+        dtypes = [row["dtype"], *(name for name, each in DTYPES.items() if each.itemsize == size)]
+        operations = [row["operation"], *(name for name, each in OPERATIONS.items() if each.kernels == folder)]
+        keys = [(operation, row["rung"], dtype, row["gpu"]) for operation in operations for dtype in dtypes]
         return next((self.counters[key] for key in keys if key in self.counters), None)
 
     def _multiprocessors(self, row: Row) -> float:
