@@ -316,7 +316,7 @@ OF = {
     "matmul-warp_tiled": [lambda: register_tile(8, 8)],
     "matmul-asynchronous": [kept("pipeline")],
     "matmul-swizzled": [kept("pipeline")],
-    "matmul-oblong": [lambda: register_tile(16, 8)],
+    "matmul-large_thread_tile": [lambda: register_tile(16, 8)],
     "reduction-divergent": [
         lambda: tree(interleaved, UP, "every 2 s-th thread combines: few lanes of each warp work"),
         launches,

@@ -11,6 +11,7 @@ from hpcmm.analysis.tidy import Columns, mapping, runs
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import ConfigError
 from hpcmm.model import spread_name
+from hpcmm.store.schema import RENAMED
 
 
 def unmeasured(columns: Columns) -> list[dict[str, Any]]:
@@ -47,7 +48,9 @@ def unmeasured(columns: Columns) -> list[dict[str, Any]]:
         try:
             if config.get("extensions"):  # files of another machine, whose code must not run here
                 raise ConfigError("it has extensions")
-            planned = plan.make(config)
+            for old, new in RENAMED.items():
+                text = text.replace(json.dumps(old), json.dumps(new))
+            planned = plan.make(json.loads(text))
         except ConfigError as error:
             found.setdefault((source, "", 0), f"not compared with its results: {error.problems[0]}")
             continue
