@@ -7,6 +7,7 @@ from hpcmm.devices import DEVICES
 from hpcmm.model import Operation, Variant
 
 FOLDER = Path(__file__).parent
+SUFFIXES = (*(device.suffix for device in DEVICES.values()), ".py")  # of the files that hold a kernel of a user
 
 
 def source(operation: Operation, variant: Variant) -> Path:
@@ -16,13 +17,24 @@ def source(operation: Operation, variant: Variant) -> Path:
 
 
 def headers(path: Path) -> tuple[Path, ...]:
-    """Return the files of this package that a source includes, directly or indirectly."""
+    """Return the files that a source includes, directly or indirectly, from its own folder or from this one."""
     found: dict[Path, None] = {}
     waiting = [path]
     while waiting:
-        for name in re.findall(r'^#include "(.+)"', waiting.pop().read_text(), re.MULTILINE):
-            header = FOLDER / name
-            if header.exists() and header not in found:
+        including = waiting.pop()
+        for name in re.findall(r'^[ \t]*#[ \t]*include[ \t]*"(.+)"', including.read_text(), re.MULTILINE):
+            candidates = (folder / name for folder in (including.parent, FOLDER))
+            header = next((each for each in candidates if each.is_file()), None)
+            if header and header not in found:
                 found[header] = None
                 waiting.append(header)
     return tuple(found)
+
+
+def is_file(name: str) -> bool:
+    """Return whether the name of a variant in a config is that of a file.
+
+    >>> is_file("./my.cu"), is_file("naive")
+    (True, False)
+    """
+    return name.endswith(SUFFIXES)
