@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import jsonschema
 import yaml
 
-from hpcmm.kernels import is_file
+from hpcmm.kernels import file_of, is_file, name_of
 from hpcmm.model import TEXTBOOK, HpcmmError, Operation, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import algorithms_of
@@ -413,8 +413,10 @@ def read_sweep(name: str, entry: Mapping[str, Any]) -> Sweep:
 
 def of_file(operation: Operation, name: str) -> str:
     """Return the name of the variant whose source is a file, else the file's."""
-    path = Path(name).resolve()
-    return next((variant.name for variant in operation.ladder if variant.path == path), name)
+    path, values = file_of(name)
+    path = Path(path).resolve()
+    own = name_of(path, values)
+    return next((own for variant in operation.ladder if (variant.path, variant.name) == (path, own)), name)
 
 
 def combined_problems(

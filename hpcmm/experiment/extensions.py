@@ -37,13 +37,14 @@ from hpcmm.dtypes import DTYPES
 from hpcmm.experiment import own_kernels
 from hpcmm.experiment.config import kernel_files
 from hpcmm.experiment.own_kernels import OwnKernel
+from hpcmm.kernels import file_of, name_of
 from hpcmm.model import HpcmmError, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
 
 NAMES = ("OPERATIONS", "VARIANTS", "DTYPES", "ALGORITHMS", "FIGURES")
 SOURCES = tuple(device.suffix for device in DEVICES.values())  # of kernels
-LOADED: dict[Path, ModuleType | OwnKernel] = {}  # in this process
+LOADED: dict[tuple[str, Path], ModuleType | OwnKernel] = {}  # in this process
 
 
 class ExtensionError(HpcmmError):
@@ -70,10 +71,18 @@ def load(paths: Iterable[str | Path]) -> None:
     ExtensionError
         If a file is missing, raises, defines none of the names above, or adds a name that exists already.
     """
-    for path in map(Path, paths):
-        path = path.resolve()
-        if path not in LOADED:
-            LOADED[path] = load_kernel(own_kernels.read(path)) if path.suffix in SOURCES else load_module(path)
+    for name in map(str, paths):
+        file, values = file_of(name)
+        path = Path(file).resolve()
+        key = name_of(path, values), path
+        if key in LOADED:
+            continue
+        if path.suffix in SOURCES:
+            LOADED[key] = load_kernel(own_kernels.read(path, values))
+        elif values:
+            raise ExtensionError(f"extension {path}: values are for {' and '.join(SOURCES)} files: {name}")
+        else:
+            LOADED[key] = load_module(path)
 
 
 def load_kernel(kernel: OwnKernel) -> OwnKernel:

@@ -22,6 +22,7 @@ import yaml
 from hpcmm.devices import DEVICES
 from hpcmm.dtypes import DTYPES
 from hpcmm.experiment.config import ConfigError, Loader, Validator, not_allowed, parse, schema_problems
+from hpcmm.kernels import name_of
 from hpcmm.model import Geometry, Operation, Task, Variant
 from hpcmm.operations import OPERATIONS
 
@@ -77,7 +78,7 @@ class Constants(Geometry):
         return dict(self.constants)
 
 
-def read(path: str | Path, changes: Mapping[str, Any] | None = None, operation: str = "") -> OwnKernel:
+def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKernel:
     """Read a C or CUDA kernel and its head.
 
     Parameters
@@ -86,8 +87,6 @@ def read(path: str | Path, changes: Mapping[str, Any] | None = None, operation: 
     changes : mapping, optional
         Values that replace those of the head: of constants, of ``TILE``, and of the keys that are compiled as
         ``ROWS``, ``BLOCK`` and so on. The name of the variant has them.
-    operation : str, optional
-        Replaces the operation of the head.
 
     Raises
     ------
@@ -101,8 +100,6 @@ def read(path: str | Path, changes: Mapping[str, Any] | None = None, operation: 
     if device is None:
         allowed = ", ".join(each.suffix for each in DEVICES.values())
         raise KernelFileError(f"{path}: no kernel's file; allowed suffixes: {allowed} and {PYTHON}")
-    if operation:
-        head["operation"] = operation
     problems = Problems(path, lines)
     chosen = chosen_operation(head, text, problems)
     known_dtypes(head, chosen, problems)
@@ -114,7 +111,7 @@ def read(path: str | Path, changes: Mapping[str, Any] | None = None, operation: 
         if key in head and key not in allowed:
             what = f"{chosen.name} on the {device.title}"
             problems.add(key, f"not a key of {what}; allowed: {', '.join(sorted(allowed)) or 'none of the launch'}")
-    changed = apply(changes or {}, head, allowed, problems)
+    apply(changes or {}, head, allowed, problems)
     if "tiles" in head and "block" in head:
         problems.add("tiles", "not together with block; give one of them")
     own_macros(head, chosen, text, problems)
@@ -128,7 +125,7 @@ def read(path: str | Path, changes: Mapping[str, Any] | None = None, operation: 
         unstated_shared_memory(head, text, problems)
         problems.check()
     first = next(iter(geometry.values())) if isinstance(geometry, dict) else geometry
-    variant = record(path, device.name, head, changed)
+    variant = record(name_of(path, changes or {}), path, device.name, head)
     variant = dataclasses.replace(variant, geometry=geometry, dtypes=dtypes, tiles=tuple(getattr(first, "tiles", ())))
     return OwnKernel(path, tuple(n for n, each in OPERATIONS.items() if each.kernels == chosen.kernels), variant)
 
@@ -154,7 +151,7 @@ def of_module(path: Path, module: Any) -> list[OwnKernel]:
     for operation in found:
         known_dtypes(head, operation, problems)
     problems.check()
-    variant = record(path, device, head, "")
+    variant = record(path.name, path, device, head)
     return [
         OwnKernel(
             path,
@@ -167,11 +164,11 @@ def of_module(path: Path, module: Any) -> list[OwnKernel]:
     ]
 
 
-def record(path: Path, device: str, head: Mapping[str, Any], changed: str) -> Variant:
+def record(name: str, path: Path, device: str, head: Mapping[str, Any]) -> Variant:
     """Return the record of a variant without what depends on the kind of its file."""
     dtypes = head.get("dtypes", ())
     return Variant(
-        f"{path.name}{changed}",
+        name,
         device,
         head.get("description", "a kernel of a user"),
         path=path,
@@ -298,8 +295,8 @@ def known_dtypes(head: Mapping[str, Any], operation: Operation, problems: Proble
             problems.add("dtypes", f"{not_allowed(each)}{', '.join(operation.dtypes)}")
 
 
-def apply(changes: Mapping[str, Any], head: dict[str, Any], allowed: set[str], problems: Problems) -> str:
-    """Put changed values in place of those of a head; return what they add to the name of the variant."""
+def apply(changes: Mapping[str, int], head: dict[str, Any], allowed: set[str], problems: Problems) -> None:
+    """Put changed values in place of those of a head."""
     constants = head["constants"] = dict(head.get("constants", {}))
     keys = {key.upper(): key for key in LAUNCHED if key in allowed}
     for name, value in changes.items():
@@ -312,7 +309,6 @@ def apply(changes: Mapping[str, Any], head: dict[str, Any], allowed: set[str], p
         else:
             known = [*constants, *keys, *(["TILE"] if "tiles" in allowed and "block" not in head else [])]
             raise KernelFileError(f"{problems.path}: {not_allowed(name)}{', '.join(known) or 'no constant'}")
-    return "".join(f" {name}={value}" for name, value in changes.items())
 
 
 def own_macros(head: Mapping[str, Any], operation: Operation, text: str, problems: Problems) -> None:

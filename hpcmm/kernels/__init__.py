@@ -1,6 +1,7 @@
 """The kernel sources: one file per rung, ``<folder>/<rung>.c`` or ``.cu``, and shared headers."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from hpcmm.devices import DEVICES
@@ -34,7 +35,22 @@ def headers(path: Path) -> tuple[Path, ...]:
 def is_file(name: str) -> bool:
     """Return whether the name of a variant in a config is that of a file.
 
-    >>> is_file("./my.cu"), is_file("naive")
-    (True, False)
+    >>> is_file("./my.cu"), is_file("my.cu ROWS=64"), is_file("naive")
+    (True, True, False)
     """
-    return name.endswith(SUFFIXES)
+    return file_of(name)[0].endswith(SUFFIXES)
+
+
+def file_of(name: str) -> tuple[str, dict[str, int]]:
+    """Return the path of a kernel's file, and the values that follow it.
+
+    >>> file_of("./my.cu ROWS=64 DEPTH=8"), file_of("a b.cu")
+    (('./my.cu', {'ROWS': 64, 'DEPTH': 8}), ('a b.cu', {}))
+    """
+    path, given = re.fullmatch(r"(.*?)((?:\s+[A-Za-z_]\w*=-?\d+)*)\s*", name, re.DOTALL).groups()
+    return path, {key: int(value) for key, value in (each.split("=") for each in given.split())}
+
+
+def name_of(path: Path, values: Mapping[str, int]) -> str:
+    """Return the name of the variant of a file with such values."""
+    return " ".join([path.name, *(f"{name}={value}" for name, value in values.items())])
