@@ -31,6 +31,7 @@ MARK = "hpcmm:"
 LAUNCHED = ("rows", "columns", "block", "per_thread", "max_blocks", "shared_bytes", "cluster")  # in this order
 LISTS = ("block", "cluster")  # may be lists of up to three numbers
 MOST = 2**31 - 1
+MOST_THREADS, MOST_SHARED = 1024, 227 * 1024  # of a block, on any GPU until compute capability 10.0
 MOST_BYTES = 10_000_000  # of a file
 PYTHON = ".py"
 BLOCK_COMMENT = re.compile(r"\s*/\*.*?\*/", re.DOTALL)
@@ -48,6 +49,10 @@ ARITHMETIC = {
 
 class KernelFileError(ConfigError):
     """A kernel's file that cannot be used; each problem names the file, the line and the key."""
+
+
+class LaunchError(KernelFileError):
+    """A kernel whose head describes a launch that no GPU can do."""
 
 
 @dataclass(frozen=True)
@@ -121,9 +126,10 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
     dtypes = tuple(head.get("dtypes", chosen.dtypes))
     geometry: Any = Constants(head.get("constants", {}))
     if device.accelerator:
-        geometry = {each: launched(chosen, head, DTYPES[each].itemsize, problems) for each in dtypes}
         unstated_shared_memory(head, text, problems)
         problems.check()
+        geometry = {each: launched(chosen, head, DTYPES[each].itemsize, problems) for each in dtypes}
+        problems.check(LaunchError)
     first = next(iter(geometry.values())) if isinstance(geometry, dict) else geometry
     variant = record(name_of(path, changes or {}), path, device.name, head)
     variant = dataclasses.replace(variant, geometry=geometry, dtypes=dtypes, tiles=tuple(getattr(first, "tiles", ())))
@@ -193,10 +199,10 @@ class Problems:
         line = f":{self.lines[key]}" if key in self.lines else ""
         self.found.append(f"{self.path}{line}: {key}: {what}")
 
-    def check(self) -> None:
+    def check(self, error: type[KernelFileError] = KernelFileError) -> None:
         """Raise the problems, if there are any."""
         if self.found:
-            raise KernelFileError(*dict.fromkeys(self.found))
+            raise error(*dict.fromkeys(self.found))
 
 
 def text_of(path: Path) -> str:
@@ -364,6 +370,11 @@ def launched(operation: Operation, head: Mapping[str, Any], itemsize: int, probl
             problems.add(key, f"{not_allowed(given)}one number for {operation.name}")
         values[key] = found if many else found[0]
         known[key.upper()] = math.prod(found)
+        threads, shared = known.get("BLOCK", 0), known.get("SHARED_BYTES", 0)
+        if key == "block" and threads > MOST_THREADS:
+            problems.add(key, f"{threads} threads; allowed: at most {MOST_THREADS}")
+        if key == "shared_bytes" and shared > MOST_SHARED:
+            problems.add(key, f"{shared} bytes of {given!r}; allowed: at most {MOST_SHARED}")
     values |= {key: head[key] for key in ("one_launch",) if key in head}
     values |= {key: tuple(head[key]) for key in ("tiles",) if key in head}
     if problems.found:
