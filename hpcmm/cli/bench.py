@@ -10,12 +10,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hpcmm import backends, kernels
+from hpcmm.backends.base import DeviceError
 from hpcmm.cli.arguments import command
 from hpcmm.devices import DEVICES
 from hpcmm.experiment import extensions, own_kernels
@@ -121,6 +122,8 @@ class Chosen:
         What a config calls the variant to compare with; empty for none.
     dtypes : list of str
     shapes : list of tuple of int
+    asked : list of tuple of int
+        The shapes that the command line has.
     refused : mapping of str to str
         By name of a kernel, why it is not tried.
     """
@@ -131,7 +134,8 @@ class Chosen:
     against: str
     dtypes: list[str]
     shapes: list[tuple[int, ...]]
-    refused: dict[str, str] = field(default_factory=dict)
+    asked: list[tuple[int, ...]]
+    refused: dict[str, str]
 
     @property
     def title(self) -> str:
@@ -172,9 +176,9 @@ def choose(arguments: argparse.Namespace) -> Chosen:
         if len(each) != count:
             given = "x".join(map(str, each))
             arguments.wrong(f"--shapes: {given} is not allowed; allowed: {'x'.join(operation.dimensions)}")
-    shapes = [*((size,) * count for size in arguments.sizes or ()), *(arguments.shapes or ())]
-    shapes = shapes or [(SIZES[device.accelerator].get(count, 256),) * count]
-    return Chosen(operation, own, names, against, dtypes, list(dict.fromkeys(shapes)), refused)
+    asked = list(dict.fromkeys([*((size,) * count for size in arguments.sizes or ()), *(arguments.shapes or ())]))
+    shapes = asked or [(SIZES[device.accelerator].get(count, 256),) * count]
+    return Chosen(operation, own, names, against, dtypes, shapes, asked, refused)
 
 
 def combinations(arguments: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
@@ -245,13 +249,22 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
 
     operation = chosen.operation
     sweeps = verifying_sweeps(chosen)
+    results = uncompiled(chosen)
+    for each in results:
+        say(benched.line_of(each))
+    if not chosen.kernels:
+        if arguments.json:
+            print(json.dumps({"operation": operation.name, "kernels": results}, indent=1))
+        return WRONG
+    device = chosen.kernels[0].device
     (folder / "verify").mkdir()
     verified = trial.measure(config_of(chosen, chosen.names, VERIFYING, sweeps), folder / "verify", alone=False)
     columns = store.read(verified)
-    results = [benched.verdict_of(operation, variant.name, columns) for variant in chosen.kernels]
-    for each in results:
+    verdicts = [benched.verdict_of(operation, variant.name, columns) for variant in chosen.kernels]
+    for each in verdicts:
         say(benched.line_of(each))
-    right = [name for name, each in zip(chosen.names, results, strict=True) if each["passed"]]
+    right = [name for name, each in zip(chosen.names, verdicts, strict=True) if each["passed"]]
+    results += verdicts
     rows = []
     if right:
         (folder / "time").mkdir()
@@ -259,7 +272,7 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
         names = list(dict.fromkeys([*right, *filter(None, [chosen.against])]))
         timings = trial.measure(config_of(chosen, names, TIMING, shapes), folder / "time", show=progress)
         columns = store.read(timings)
-        for each in results:
+        for each in verdicts:
             timed = benched.verdict_of(operation, each["kernel"], columns)
             if each["passed"] and not timed["passed"]:
                 each |= timed
@@ -268,15 +281,38 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
         write(arguments, timings)
     elif arguments.output or arguments.html:
         print("hpcmm: no result is right, so there are no times to write", file=sys.stderr)
-    found = {"operation": operation.name, "device": chosen.kernels[0].device, "kernels": results}
-    found |= {"points": rows, "refused": chosen.refused}
+    found = {"operation": operation.name, "device": device, "kernels": results}
+    found |= {"points": rows, "not_tried": chosen.refused}
     if arguments.json:
         print(json.dumps(found, indent=1))
     else:
-        library = operation.baseline(chosen.kernels[0].device, chosen.dtypes[0]).name
+        library = operation.baseline(device, chosen.dtypes[0]).name
         print(benched.table(found, library, chosen.title, bool(arguments.tune)))
     wrong = [each for each in results if not each["passed"]]
     return WRONG if wrong and not (arguments.tune and rows) else 0
+
+
+def uncompiled(chosen: Chosen) -> list[dict[str, Any]]:
+    """Compile the sources for the CPU; take those out that do not compile, and return the verdicts on them."""
+    from hpcmm.backends.cpu.modules import compile_module
+
+    found = []
+    for variant, name in zip(tuple(chosen.kernels), tuple(chosen.names), strict=True):
+        if variant.compiled and not DEVICES[variant.device].accelerator:
+            try:
+                for dtype in chosen.dtypes:
+                    macros = Task(chosen.operation, variant, (), dtype).macros
+                    compile_module(variant.path, macros, variant.options)
+            except DeviceError as error:
+                chosen.kernels.remove(variant)
+                chosen.names.remove(name)
+                found.append(failed(variant.name, str(error)))
+    return found
+
+
+def failed(name: str, why: str) -> dict[str, Any]:
+    """Return the verdict on a kernel that could not be run."""
+    return {"kernel": name, "passed": False, "points": 0, "where": why, "error_over_bound": 0.0}
 
 
 def progress(line: str) -> None:
@@ -296,6 +332,42 @@ def write(arguments: argparse.Namespace, timings: Path) -> None:
         page, _ = report.build(timings, timings.parent / "page")
         with store.replacing(arguments.html) as temporary:
             shutil.copyfile(page, temporary)
+
+
+def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
+    """Verify CUDA kernels on the host, and print what was found."""
+    from hpcmm.backends.cpu.modules import cache
+    from hpcmm.bench.on_host import verify
+    from hpcmm.cli import benched
+
+    results = []
+    if not arguments.json:
+        for name, why in chosen.refused.items():
+            print(f"{name}: not tried: {why}")
+    for variant in chosen.kernels:
+        if not (variant.compiled and DEVICES[variant.device].accelerator):
+            arguments.wrong(f"--on-host: {variant.name} is no CUDA source")
+        try:
+            found = verify(tasks_on_host(chosen, variant), cache())
+            result = {"kernel": variant.name, "passed": not found.where, "points": found.runs, "where": found.where}
+            results.append(result | {"error_over_bound": found.error_over_bound})
+        except DeviceError as error:
+            results.append(failed(variant.name, str(error)))
+        if not arguments.json:
+            print(f"{benched.line_of(results[-1])} (on the host, not timed)", flush=True)
+    if arguments.json:
+        print(json.dumps({"operation": chosen.operation.name, "device": "host", "kernels": results}, indent=1))
+    right = [each for each in results if each["passed"]]
+    return 0 if len(right) == len(results) or (arguments.tune and right) else WRONG
+
+
+def tasks_on_host(chosen: Chosen, variant: Variant) -> Iterator[Task]:
+    """Yield what to run on the host: ragged shapes, or those that were asked for."""
+    for entry in verifying_sweeps(chosen).values():
+        scalars = {name: float(entry.get(name, value)) for name, value in chosen.operation.scalars.items()}
+        for dtype, tile in itertools.product(chosen.dtypes, variant.tiles or (0,)):
+            for each in chosen.asked or entry["shapes"]:
+                yield Task(chosen.operation, variant, tuple(each), dtype, scalars, tile)
 
 
 def watch(arguments: argparse.Namespace) -> int:

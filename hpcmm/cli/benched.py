@@ -35,7 +35,7 @@ def verdict_of(operation: Operation, name: str, columns: analysis.Columns) -> di
         scalars = "".join(f", {each} {rows[each][first]:g}" for each in operation.scalars)
         found["where"] = f"{shape} {rows['dtype'][first]}{scalars}: {rows['where'][first]}"
     elif lacking:
-        found["where"] = lacking[0].removeprefix("failed: ")
+        found["where"] = lacking[0].removeprefix("failed: ").removeprefix(f"{name} ")
     return found
 
 
@@ -116,7 +116,7 @@ def table(found: Mapping[str, Any], library: str, other: str, tuned: bool) -> st
     if rows:
         texts.append(f"\n{tabulate(lines, headers='keys', disable_numparse=True)}")
     if tuned:
-        for name, why in found["refused"].items():
+        for name, why in found["not_tried"].items():
             texts.append(f"{name}: not tried: {why}")
         for shape, dtype in dict.fromkeys((tuple(row["shape"]), row["dtype"]) for row in rows):
             best = next(row for row in rows if row["own"] and (tuple(row["shape"]), row["dtype"]) == (shape, dtype))

@@ -377,6 +377,9 @@ def launched(operation: Operation, head: Mapping[str, Any], itemsize: int, probl
             problems.add(key, f"{shared} bytes of {given!r}; allowed: at most {MOST_SHARED}")
     values |= {key: head[key] for key in ("one_launch",) if key in head}
     values |= {key: tuple(head[key]) for key in ("tiles",) if key in head}
+    for width in values.get("tiles", ()):
+        if not 1 <= width**2 <= MOST_THREADS:
+            problems.add("tiles", f"{width} x {width} threads; allowed: 1 to {MOST_THREADS}")
     if problems.found:
         return None
     return operation.geometry(**values)
