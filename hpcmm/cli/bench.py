@@ -240,8 +240,8 @@ def verifying_sweeps(chosen: Chosen) -> dict[str, dict[str, Any]]:
 def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int:
     """Verify, then time what is right; print both."""
     from hpcmm import analysis, store  # pandas takes a while to import
-    from hpcmm.cli import benched
     from hpcmm.jobs import trial
+    from hpcmm.report import bench as benched
 
     def say(text: str) -> None:
         if not arguments.json:
@@ -338,7 +338,7 @@ def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
     """Verify CUDA kernels on the host, and print what was found."""
     from hpcmm.backends.cpu.modules import cache
     from hpcmm.bench.on_host import verify
-    from hpcmm.cli import benched
+    from hpcmm.report import bench as benched
 
     results = []
     if not arguments.json:
