@@ -19,6 +19,15 @@ MATMUL = 'extern "C" __global__ void matmul(int m) {}\n'
 REDUCTION = 'extern "C" __global__ void reduction() {}\n'
 
 
+@pytest.fixture
+def forgotten(monkeypatch):
+    """Forget the kernels that a test loads."""
+    monkeypatch.setattr(extensions, "LOADED", {})
+    before = dict(OPERATIONS)
+    yield
+    OPERATIONS.update(before)
+
+
 def written(folder: Path, head: str, code: str = MATMUL, name: str = "my.cu") -> Path:
     path = folder / name
     lines = "".join(f"//   {line}\n" for line in head.splitlines())
@@ -215,7 +224,7 @@ def test_values_follow_a_name(values):
     assert (path, found) == ("some folder/my.cu", values)
 
 
-def test_a_config_names_files_relative_to_itself(tmp_path):
+def test_a_config_names_files_relative_to_itself(tmp_path, forgotten):
     (tmp_path / "inner").mkdir()
     written(tmp_path, "constants: {SIDE: 8}\nblock: 64", name="of_a_config.cu")
     variants = "{quick: [naive, ../of_a_config.cu, '../of_a_config.cu SIDE=4'], full: [naive]}"
@@ -252,7 +261,7 @@ def test_the_fingerprint_covers_the_file_its_headers_and_its_values(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["numba_cuda", "triton_tile"])
-def test_an_example_for_a_gpu_is_right(gpu, name):
+def test_an_example_for_a_gpu_is_right(gpu, forgotten, name):
     """Without a GPU, or without its package, it is skipped."""
     pytest.importorskip(name.partition("_")[0])
     import numpy as np
