@@ -19,15 +19,6 @@ MATMUL = 'extern "C" __global__ void matmul(int m) {}\n'
 REDUCTION = 'extern "C" __global__ void reduction() {}\n'
 
 
-@pytest.fixture
-def forgotten(monkeypatch):
-    """Forget the kernels that a test loads."""
-    monkeypatch.setattr(extensions, "LOADED", {})
-    before = dict(OPERATIONS)
-    yield
-    OPERATIONS.update(before)
-
-
 def written(folder: Path, head: str, code: str = MATMUL, name: str = "my.cu") -> Path:
     path = folder / name
     lines = "".join(f"//   {line}\n" for line in head.splitlines())
