@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 from hpcmm import backends
-from hpcmm.experiment import plan
+from hpcmm.experiment import extensions, plan
 from hpcmm.cluster import launcher, site, slurm
 from hpcmm.bench import status
-from hpcmm.experiment.config import merge_into, naming, read_config
+from hpcmm.experiment.config import locate_files, merge_into, naming, read_config
 from hpcmm.model import HpcmmError
 from hpcmm.store import require_writable
 
@@ -47,7 +47,8 @@ try:
         # a config file from the command line replaces ours instead of being merged into it
         FILES = workflow.overwrite_configfiles or [HERE / "config.yaml"]
         EXPERIMENT = read_config(*FILES)
-        merge_into(EXPERIMENT, config)
+        merge_into(EXPERIMENT, config)  # which has the values of the files again
+        locate_files(EXPERIMENT, FILES[-1])
         with naming(FILES[-1]):
             # the devices of this machine say nothing about a cluster, so auto means all devices of the config
             PLAN = plan.make(EXPERIMENT) if ON_CLUSTER else plan.make(EXPERIMENT, backends.this_machine())
@@ -77,7 +78,7 @@ os.environ.update(
     HPCMM_SLURM_PATIENCE=str(SITE.slurm_patience),
 )
 TIMINGS = "results/timings.h5"
-EXTENSIONS = ["--extension={}".format(path) for path in PLAN.config.get("extensions", [])]
+EXTENSIONS = ["--extension={}".format(path) for path in extensions.named(PLAN.config)]
 BATCHES = {batch.name: batch for batch in PLAN.batches}
 
 

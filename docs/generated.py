@@ -18,6 +18,7 @@ from tabulate import tabulate
 
 from hpcmm import store
 from hpcmm.cli.main import parser
+from hpcmm.experiment import own_kernels
 from hpcmm.experiment.config import SCHEMA
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS, algorithms_of
@@ -76,6 +77,11 @@ def config() -> str:
     )
 
 
+def head() -> str:
+    """Describe every key of the head of a kernel's file, from its schema."""
+    return _keys(own_kernels.SCHEMA["properties"])
+
+
 def _keys(properties: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a definition list of the keys of one mapping."""
     entries = []
@@ -105,6 +111,8 @@ def _value(given: Mapping[str, Any], many: bool = False) -> str:
         return _names(each["enum"], " or ")
     if "if" in each:
         return f"{_value(each['else'])}, or `{{start: ..., stop: ..., step: ...}}`"
+    if "type" not in each:
+        return "number or arithmetic"
     if each["type"] == "boolean":
         return _names(["true", "false"], " or ")
     if each["type"] == "array":
@@ -157,6 +165,7 @@ PARTS = {
     "algorithms": algorithms,
     "commands": commands,
     "config": config,
+    "head": head,
     "names": names,
     "groups": groups,
     "definitions": definitions.markdown,

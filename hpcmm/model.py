@@ -195,6 +195,8 @@ class Variant:
         Stem of the source file, if it belongs to another variant.
     path : Path, optional
         The source file, if it is outside this package.
+    function : callable, optional
+        A Python function that runs it instead of a compiled source: ``function(stream=..., **operands, **scalars)``.
     tiles : tuple of int
         Widths of the square thread block that it can be compiled for; empty if it has no such parameter.
     dtypes : tuple of str
@@ -226,6 +228,7 @@ class Variant:
     geometry: Geometry | Mapping[str, Geometry] | None = field(default=None, hash=False)
     kernel: str = ""
     path: Path | None = None
+    function: Callable[..., Any] | None = field(default=None, hash=False)
     tiles: tuple[int, ...] = ()
     dtypes: tuple[str, ...] = ()
     architecture: str = ""
@@ -240,6 +243,11 @@ class Variant:
     def baseline(self) -> bool:
         """Whether it is a library call, measured beside the other variants of its device."""
         return self.library is not None
+
+    @property
+    def compiled(self) -> bool:
+        """Whether it has a source that a compiler translates."""
+        return self.library is None and self.function is None
 
     def geometry_of(self, dtype: str) -> Geometry | None:
         """Return the geometry for a type; None without one."""
@@ -347,6 +355,8 @@ class Operation:
         By device, the macros that the sources are compiled with for this operation.
     combination : {"sum", "minimum", "maximum"}
         How ``combined`` operands are reduced over the ranks.
+    geometry : type of Geometry, optional
+        How the CUDA kernel of a user's file is launched. Its fields are keys of the file's head, besides ``constants``.
     """
 
     name: str
@@ -364,6 +374,7 @@ class Operation:
     arguments: Callable[..., tuple[Any, ...]]
     macros: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
     combination: Literal["sum", "minimum", "maximum"] = "sum"
+    geometry: type[Geometry] | None = None
 
     def dtypes_of(self, variant: Variant) -> tuple[str, ...]:
         return variant.dtypes or self.dtypes

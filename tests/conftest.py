@@ -13,6 +13,8 @@ import pytest
 from hypothesis import settings
 
 from hpcmm import backends
+from hpcmm.experiment import extensions
+from hpcmm.operations import OPERATIONS
 
 # All are read when the libraries are loaded: idle threads, and ranks of MPICH that wait, sleep instead of spinning.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -121,6 +123,15 @@ def mpiexec():
         return subprocess.CompletedProcess(job.args, job.returncode, output, errors)
 
     return run
+
+
+@pytest.fixture
+def forgotten(monkeypatch):
+    """Remove the kernels and extensions that a test loads."""
+    monkeypatch.setattr(extensions, "LOADED", {})
+    before = dict(OPERATIONS)
+    yield
+    OPERATIONS.update(before)
 
 
 @pytest.fixture(scope="session")

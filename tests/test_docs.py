@@ -26,6 +26,7 @@ import rungs
 
 from hpcmm.cli.main import parser
 from hpcmm.experiment.config import SCHEMA, validated
+from hpcmm.experiment.extensions import load_named
 from hpcmm.model import Point
 from hpcmm.operations import OPERATIONS
 
@@ -265,9 +266,11 @@ def blocks(language: str) -> list:
 
 
 @pytest.mark.parametrize("text", blocks("yaml"))
-def test_configs_in_the_text_are_right(text):
+def test_configs_in_the_text_are_right(text, forgotten, monkeypatch):
     given = yaml.safe_load(text)
     given = given if "sweeps" in given else {"sweeps": given}
+    monkeypatch.chdir(ROOT / "examples" / "kernels")  # kernels in a config are relative to it
+    load_named(given)
     for scale in ("quick", "full"):
         _, sweeps = validated(given | {"scale": scale})
         assert len(sweeps) == len(given["sweeps"])

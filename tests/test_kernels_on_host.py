@@ -12,8 +12,6 @@ import itertools
 import json
 import math
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
@@ -24,6 +22,7 @@ import pytest
 from tabulate import tabulate
 
 from hpcmm import kernels
+from hpcmm.backends.emulated.launch import COMPILER, ORDERS, HostKernel, KernelError, compile_kernel, on_device, poison
 from hpcmm.model import Launch, Task
 from hpcmm.operations import OPERATIONS, blocks
 
@@ -45,14 +44,8 @@ SPARE_BARRIERS = {  # (<operation>/<variant>, n-th barrier) -> why it is not mis
 # (<operation>/<variant>, architecture) -> bytes that may be spilled
 SPILLS = {("matmul/large_thread_tile", "sm_80"): 80}
 
-HEADER = Path(__file__).with_name("cuda_on_host.h")
-COMPILER = shutil.which("g++")
-WATCH = ["-fsanitize=thread,bounds,alignment,object-size", "-ftrivial-auto-var-init=pattern", "-nodefaultlibs"]
-FLAGS = ["-std=c++17", "-w", "-fPIC", "-shared", "-fno-exceptions", "-U_FORTIFY_SOURCE"]
 INCLUDES = f"-I{kernels.FOLDER}"
-ORDERS = ("ascending", "descending", "random")  # as `enum Order` of the header
 MULTIPROCESSORS = 3  # few, so that blocks have more than one tile, and parts of some, however small these are
-MARGIN = 1 << 20  # bytes around an array that belong to no other; untouched, they cost nothing
 CAPABILITIES = ("75", "80", "90")
 
 RUNGS = [(o, v) for o in OPERATIONS.values() for v in o.ladder if v.device == "cuda" and not v.baseline]
@@ -139,110 +132,22 @@ def small_tiles_are_divided(monkeypatch):
 # ---- on the host ----
 
 
-class KernelError(Exception):
-    """A fault of a launch, reported by the header."""
-
-
 class WrongResult(KernelError):
     """A wrong result."""
-
-
-class CArray(ctypes.Structure):  # these two mirror the structures of the header
-    _fields_ = (("begin", ctypes.c_size_t), ("end", ctypes.c_size_t))
-
-
-class CLaunch(ctypes.Structure):
-    _fields_ = (
-        ("grid", ctypes.c_uint * 3),
-        ("block", ctypes.c_uint * 3),
-        ("order", ctypes.c_int),
-        ("seed", ctypes.c_int),
-        ("checked", ctypes.c_int),
-        ("arrays", ctypes.c_int),
-        ("array", ctypes.POINTER(CArray)),
-        ("dynamic_bytes", ctypes.c_size_t),
-    )
-
-
-class HostKernel:
-    """A kernel that is compiled for the host."""
-
-    def __init__(self, library: Path):
-        self.library = ctypes.CDLL(str(library))
-        self.library.launch.restype = ctypes.c_char_p
-        self.library.launch.argtypes = (ctypes.c_void_p, ctypes.POINTER(CLaunch))
-        sizes = (ctypes.c_int * 64)()
-        self.sizes = sizes[: self.library.parameter_sizes(sizes)]
-
-    def __call__(self, launch: Launch, order: str, checked: bool = True, dynamic_bytes: int = 0) -> None:
-        """Run one launch; without ``checked`` a misuse of shared memory shows in the results alone."""
-        arrays = [x for x in launch.arguments if isinstance(x, np.ndarray)]
-        values = [np.uintp(x.ctypes.data) if isinstance(x, np.ndarray) else x for x in launch.arguments]
-        if self.sizes != [value.nbytes for value in values]:
-            raise KernelError(f"parameters of {self.sizes} bytes get arguments of {[v.nbytes for v in values]}")
-        values = [np.array(value) for value in values]
-        bounds = [CArray(x.ctypes.data, x.ctypes.data + extent(x)) for x in arrays]
-        message = self.library.launch(
-            (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values)),
-            CLaunch(
-                *((ctypes.c_uint * 3)(*size, *(1,) * (3 - len(size))) for size in (launch.grid, launch.block)),
-                ORDERS.index(order),
-                1,
-                checked,
-                len(bounds),
-                (CArray * len(bounds))(*bounds),
-                dynamic_bytes,
-            ),
-        )
-        if message:
-            raise KernelError(f"{order} order: {message.decode()}")
 
 
 @pytest.fixture(scope="session")
 def build(tmp_path_factory):
     """Compile a kernel's source for the host, each text and set of constants once."""
-    folder = tmp_path_factory.mktemp("kernels")
-    runtime, numbers = folder / "runtime.so", itertools.count()
-
-    def compiler(*arguments):
-        subprocess.run([COMPILER, *FLAGS, INCLUDES, *map(str, arguments)], check=True)
-
-    compiler("-O2", "-x", "c++", "-DCUDA_ON_HOST_RUNTIME", HEADER, "-o", runtime)
+    folder, numbers = tmp_path_factory.mktemp("kernels"), itertools.count()
 
     @functools.cache
     def build(text: str, symbol: str, constants: tuple[str, ...] = ()) -> HostKernel:
-        stem = folder / str(next(numbers))
-        stem.with_suffix(".cu").write_text(text)
-        # an extern __shared__ array is defined here, at its largest; a launch says how much of it there is
-        dynamic = re.search(r"extern\s+__shared__\s+(?:__align__\(\w+\)\s+)?(.*?)\b(\w+)\[\]", text)
-        definition = (
-            "thread_local __align__(16) {0} {1}[MOST_SHARED / sizeof({0})];".format(*dynamic.groups())
-            if dynamic
-            else ""
-        )
-        stem.with_suffix(".cpp").write_text(
-            f'#include "{HEADER}"\n#include "{stem}.cu"\n{definition}\n'
-            f"CUDA_ON_HOST({symbol}, {dynamic[2] if dynamic else 'nullptr'})\n"
-        )
-        compiler("-O2", *WATCH, *constants, f"{stem}.cpp", runtime, "-lm", "-lc", "-o", f"{stem}.so")
-        return HostKernel(stem.with_suffix(".so"))
+        source = folder / f"{next(numbers)}.cu"
+        source.write_text(text)
+        return compile_kernel(source, symbol, constants, folder)
 
     return build
-
-
-def on_device(content: np.ndarray) -> np.ndarray:
-    """Copy of an array, aligned as the device's allocator aligns it, and far from any other."""
-    memory = np.empty(2 * MARGIN + content.nbytes, np.uint8)
-    start = MARGIN - memory.ctypes.data % 256
-    array = memory[start : start + content.nbytes].view(content.dtype).reshape(content.shape)
-    array[...] = content
-    return array
-
-
-def poison(shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """NaN, or -1 where there is none."""
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    return on_device(np.frombuffer(b"\xff" * size, dtype).reshape(shape))
 
 
 def padded(content: np.ndarray) -> np.ndarray:
@@ -251,12 +156,6 @@ def padded(content: np.ndarray) -> np.ndarray:
     whole = on_device(np.full((rows, columns + 5), np.nan, content.dtype))
     whole[:, :columns] = content
     return whole[:, :columns]
-
-
-def extent(array: np.ndarray) -> int:
-    """Bytes from the first element of an array to the end of its last."""
-    steps = sum((length - 1) * stride for length, stride in zip(array.shape, array.strides, strict=True))
-    return steps + array.itemsize if array.size else 0
 
 
 def check_matmul(inputs, got, parameters) -> None:

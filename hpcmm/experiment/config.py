@@ -15,6 +15,7 @@ from typing import Any, TextIO
 import jsonschema
 import yaml
 
+from hpcmm.kernels import file_of, is_file, name_of
 from hpcmm.model import TEXTBOOK, HpcmmError, Operation, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import algorithms_of
@@ -164,10 +165,33 @@ def read_config(*paths: str | Path) -> dict[str, Any]:
         read = parse(text, path)
         if not isinstance(read, dict):
             raise ConfigError(f"{path}: {short(read)} is not allowed; allowed: keys with values, as in config.yaml")
-        if isinstance(named := read.get("extensions"), list):  # relative to this file
-            read["extensions"] = [str(Path(path).parent / each) if isinstance(each, str) else each for each in named]
+        locate_files(read, path)
         merge_into(config, read)
     return config
+
+
+def locate_files(config: Mapping[str, Any], path: str | Path) -> None:
+    """Make the paths of extensions and kernels absolute: they are relative to the folder of the config's file."""
+    folder, extensions = Path(path).resolve().parent, config.get("extensions")
+    places = [(extensions, i) for i in range(len(extensions))] if isinstance(extensions, list) else []
+    for names, i in (*places, *kernel_places(config)):
+        if isinstance(names[i], str):
+            names[i] = str(folder / names[i])
+
+
+def kernel_places(config: Mapping[str, Any]) -> Iterator[tuple[list, int]]:
+    """Yield where the sweeps of a config name files as variants: a list, and an index of it."""
+    sweeps = config.get("sweeps")
+    for entry in sweeps.values() if isinstance(sweeps, Mapping) else ():
+        variants = entry.get("variants") if isinstance(entry, Mapping) else None
+        for each in variants.values() if isinstance(variants, Mapping) else (variants,):
+            if isinstance(each, list):
+                yield from ((each, i) for i, name in enumerate(each) if isinstance(name, str) and is_file(name))
+
+
+def kernel_files(config: Mapping[str, Any]) -> list[str]:
+    """Return the files that the sweeps of a config name as variants."""
+    return [place[i] for place, i in kernel_places(config)]
 
 
 def merge_into(config: dict[str, Any], changes: Mapping[str, Any]) -> None:
@@ -364,10 +388,11 @@ def read_sweep(name: str, entry: Mapping[str, Any]) -> Sweep:
     names = [variant.name for variant in operation.ladder if variant.device == entry.get("device", variant.device)]
     known = {algorithm.name: algorithm for algorithm in algorithms_of(operation)}
     dtypes = entry.get("dtypes", operation.dtypes)
-    problems = unknown(f"{place}.variants", entry.get("variants", []), names)
+    given = [of_file(operation, each) if is_file(each) else each for each in entry.get("variants", names)]
+    problems = unknown(f"{place}.variants", given, names)
     problems += unknown(f"{place}.algorithms", entry.get("algorithms", []), known)
     problems += unknown(f"{place}.dtypes", dtypes, operation.dtypes)
-    variants = [operation.variant(variant) for variant in entry.get("variants", names) if variant in names]
+    variants = [operation.variant(variant) for variant in dict.fromkeys(given) if variant in names]
     algorithms = [known[each] for each in entry.get("algorithms", [TEXTBOOK]) if each in known]
     if not problems:
         problems += combined_problems(place, entry, operation, variants, algorithms, dtypes)
@@ -384,6 +409,14 @@ def read_sweep(name: str, entry: Mapping[str, Any]) -> Sweep:
     if problems:
         raise ConfigError(*problems)
     return Sweep(place, entry, operation, variants, algorithms, dtypes, shapes, scalars, per_shape * len(shapes))
+
+
+def of_file(operation: Operation, name: str) -> str:
+    """Return the name of the variant whose source is a file, else the file's."""
+    path, values = file_of(name)
+    path = Path(path).resolve()
+    own = name_of(path, values)
+    return next((own for variant in operation.ladder if (variant.path, variant.name) == (path, own)), name)
 
 
 def combined_problems(

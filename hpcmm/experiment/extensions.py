@@ -1,7 +1,11 @@
-"""Extensions: Python files from outside the package that add to what it can measure and show.
+"""Extensions: files from outside the package that add to what it can measure and show.
 
-An extension is loaded by every process of an experiment whose config names it under ``extensions``, and by the
-commands that read its timings, with ``--extension``. It defines any of these names:
+A C or CUDA file is a kernel, with its record in its first comment (``own_kernels``). So is a Python file that defines a
+function with the name of an operation.
+
+An extension is loaded by every process of an experiment whose config names it under ``extensions``, or a kernel under
+``variants``, and by the commands that read its timings, with ``--extension``. Another Python file defines any of these
+names:
 
 ``OPERATIONS``
     A sequence of ``model.Operation``.
@@ -28,13 +32,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from hpcmm.devices import DEVICES
 from hpcmm.dtypes import DTYPES
-from hpcmm.model import HpcmmError
+from hpcmm.experiment import own_kernels
+from hpcmm.experiment.config import kernel_files
+from hpcmm.experiment.own_kernels import OwnKernel
+from hpcmm.kernels import file_of, name_of
+from hpcmm.model import HpcmmError, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
 
 NAMES = ("OPERATIONS", "VARIANTS", "DTYPES", "ALGORITHMS", "FIGURES")
-LOADED: dict[Path, ModuleType] = {}  # in this process
+SOURCES = tuple(device.suffix for device in DEVICES.values())  # of kernels
+LOADED: dict[tuple[str, Path], ModuleType | OwnKernel] = {}  # in this process
 
 
 class ExtensionError(HpcmmError):
@@ -42,10 +52,15 @@ class ExtensionError(HpcmmError):
 
 
 def load_named(config: Mapping[str, Any]) -> None:
-    """Load the extensions that a config names, before it is validated: they add to the allowed names."""
+    """Load the extensions and kernels that a config names, before it is validated: they add to the allowed names."""
+    load(named(config))
+
+
+def named(config: Mapping[str, Any]) -> list[str]:
+    """Return the files that a config names under ``extensions``, and under ``variants`` of its sweeps."""
     paths = config.get("extensions", ())
-    if isinstance(paths, list) and all(isinstance(path, str) for path in paths):
-        load(paths)
+    found = list(paths) if isinstance(paths, list) and all(isinstance(path, str) for path in paths) else []
+    return list(dict.fromkeys([*found, *kernel_files(config)]))
 
 
 def load(paths: Iterable[str | Path]) -> None:
@@ -56,12 +71,40 @@ def load(paths: Iterable[str | Path]) -> None:
     ExtensionError
         If a file is missing, raises, defines none of the names above, or adds a name that exists already.
     """
-    for path in map(Path, paths):
-        path = path.resolve()
-        if path not in LOADED:
-            module = imported(path)
-            add(module, path)
-            LOADED[path] = module
+    for name in map(str, paths):
+        file, values = file_of(name)
+        path = Path(file).resolve()
+        key = name_of(path, values), path
+        if key in LOADED:
+            continue
+        if path.suffix in SOURCES:
+            LOADED[key] = load_kernel(own_kernels.read(path, values))
+        elif values:
+            raise ExtensionError(f"extension {path}: values are for {' and '.join(SOURCES)} files: {name}")
+        else:
+            LOADED[key] = load_module(path)
+
+
+def load_kernel(kernel: OwnKernel) -> OwnKernel:
+    """Add a kernel to the ladders of its operations."""
+    for name in kernel.operations:
+        add_variants(name, (kernel.variant,), kernel.path)
+    return kernel
+
+
+def load_module(path: Path) -> ModuleType:
+    """Add what a Python file defines."""
+    module = imported(path)
+    own = [] if any(hasattr(module, each) for each in NAMES) else own_kernels.of_module(path, module)
+    if not own and not any(hasattr(module, each) for each in NAMES):
+        raise ExtensionError(
+            f"extension {path} adds nothing; it may define {', '.join(NAMES)}, or a function with the name of an "
+            f"operation: {', '.join(OPERATIONS)}"
+        )
+    add(module, path)
+    for kernel in own:
+        load_kernel(kernel)
+    return module
 
 
 def imported(path: Path) -> ModuleType:
@@ -76,8 +119,6 @@ def imported(path: Path) -> ModuleType:
     except Exception as error:  # the author's code may raise anything
         del sys.modules[name]
         raise ExtensionError(f"extension {path}: {type(error).__name__}: {error}") from error
-    if not any(hasattr(module, each) for each in NAMES):
-        raise ExtensionError(f"extension {path} adds nothing; it may define {', '.join(NAMES)}")
     return module
 
 
@@ -88,11 +129,7 @@ def add(module: ModuleType, path: Path) -> None:
     for algorithm in getattr(module, "ALGORITHMS", ()):
         insert(ALGORITHMS, algorithm, path)
     for name, variants in getattr(module, "VARIANTS", {}).items():
-        operation = known(OPERATIONS, name, path)
-        for variant in variants:
-            if variant.name in {each.name for each in operation.ladder}:
-                raise ExtensionError(f"extension {path}: {name} has a variant {variant.name!r} already")
-        OPERATIONS[name] = dataclasses.replace(operation, ladder=(*operation.ladder, *variants))
+        add_variants(name, variants, path)
     for name, dtypes in getattr(module, "DTYPES", {}).items():
         for dtype, computing in dtypes.items():
             if dtype.name not in DTYPES:
@@ -105,6 +142,15 @@ def add(module: ModuleType, path: Path) -> None:
                 for each in operation.ladder
             )
             OPERATIONS[name] = dataclasses.replace(operation, dtypes=(*operation.dtypes, dtype.name), ladder=ladder)
+
+
+def add_variants(name: str, variants: Iterable[Variant], path: Path) -> None:
+    """Add variants to the end of an operation's ladder."""
+    operation = known(OPERATIONS, name, path)
+    for variant in variants:
+        if variant.name in {each.name for each in operation.ladder}:
+            raise ExtensionError(f"extension {path}: {name} has a variant {variant.name!r} already")
+    OPERATIONS[name] = dataclasses.replace(operation, ladder=(*operation.ladder, *variants))
 
 
 def insert(table: dict[str, Any], record: Any, path: Path) -> None:

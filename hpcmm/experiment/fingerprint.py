@@ -37,7 +37,7 @@ TABLES = {"OPERATIONS", "ALGORITHMS", "DTYPES", "DEVICES", "LADDER"}
 RECORDS = "hpcmm.model"
 UNTIMED_FUNCTIONS = {"describe", "resources", "state", "survey", "simd_paths"}  # no time depends on them
 # fields of a variant that no time depends on
-UNTIMED_FIELDS = {"change", "source", "deterministic", "arithmetic", "slow", "path", "library", "geometry"}
+UNTIMED_FIELDS = {"change", "source", "deterministic", "arithmetic", "slow", "path", "library", "geometry", "function"}
 MEASURING = [("hpcmm.bench.measure", name) for name in ("measure_point", "Problem", "draw_inputs")]
 
 Name = tuple[str, str]  # module, and name of a definition in it
@@ -131,6 +131,8 @@ def of_source(operation: Operation, variant: Variant) -> str:
     if variant.baseline:
         return ""
     path = kernels.source(operation, variant)
+    if variant.function:
+        return digest(path.read_text())
     texts = [without_comments(file.read_text()) for file in (path, *kernels.headers(path))]
     chosen = os.environ.get("HPCMM_SIMD", "widest") if any("HPCMM_SIMD" in text for text in texts) else None
     return digest([texts, chosen])

@@ -1,12 +1,14 @@
 """The kernel sources: one file per rung, ``<folder>/<rung>.c`` or ``.cu``, and shared headers."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from hpcmm.devices import DEVICES
 from hpcmm.model import Operation, Variant
 
 FOLDER = Path(__file__).parent
+SUFFIXES = (*(device.suffix for device in DEVICES.values()), ".py")  # of the files that hold a kernel of a user
 
 
 def source(operation: Operation, variant: Variant) -> Path:
@@ -16,13 +18,39 @@ def source(operation: Operation, variant: Variant) -> Path:
 
 
 def headers(path: Path) -> tuple[Path, ...]:
-    """Return the files of this package that a source includes, directly or indirectly."""
+    """Return the files that a source includes, directly or indirectly, from its own folder or from this one."""
     found: dict[Path, None] = {}
     waiting = [path]
     while waiting:
-        for name in re.findall(r'^#include "(.+)"', waiting.pop().read_text(), re.MULTILINE):
-            header = FOLDER / name
-            if header.exists() and header not in found:
+        including = waiting.pop()
+        for name in re.findall(r'^[ \t]*#[ \t]*include[ \t]*"(.+)"', including.read_text(), re.MULTILINE):
+            candidates = (folder / name for folder in (including.parent, FOLDER))
+            header = next((each for each in candidates if each.is_file()), None)
+            if header and header not in found:
                 found[header] = None
                 waiting.append(header)
     return tuple(found)
+
+
+def is_file(name: str) -> bool:
+    """Return whether the name of a variant in a config is that of a file.
+
+    >>> is_file("./my.cu"), is_file("my.cu ROWS=64"), is_file("naive")
+    (True, True, False)
+    """
+    return file_of(name)[0].endswith(SUFFIXES)
+
+
+def file_of(name: str) -> tuple[str, dict[str, int]]:
+    """Return the path of a kernel's file, and the values that follow it.
+
+    >>> file_of("./my.cu ROWS=64 DEPTH=8"), file_of("a b.cu")
+    (('./my.cu', {'ROWS': 64, 'DEPTH': 8}), ('a b.cu', {}))
+    """
+    path, given = re.fullmatch(r"(.*?)((?:\s+[A-Za-z_]\w*=-?\d+)*)\s*", name, re.DOTALL).groups()
+    return path, {key: int(value) for key, value in (each.split("=") for each in given.split())}
+
+
+def name_of(path: Path, values: Mapping[str, int]) -> str:
+    """Return the name of the variant of a file with such values."""
+    return " ".join([path.name, *(f"{name}={value}" for name, value in values.items())])

@@ -1,6 +1,6 @@
 // PTX instructions that CUDA C++ has no function for, one function each, named as in the PTX ISA.
 //
-// All PTX of the rungs is here. On a CPU tests/cuda_on_host.h defines the same functions, and this include guard.
+// All PTX of the rungs is here. backends/emulated/cuda_on_host.h defines the same for a CPU, and this guard.
 #ifndef PTX_CUH
 #define PTX_CUH
 

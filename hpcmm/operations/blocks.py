@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hpcmm.model import Geometry, Launch, Task
@@ -107,6 +107,59 @@ class Blocks(OverC):
         if not all(grid):
             return []
         return [Launch(grid, (self.threads,), task.operation.arguments(task, arrays), self.shared_bytes(task))]
+
+
+@dataclass(frozen=True)
+class OwnBlocks(OverC):
+    """Blocks as the head of a user's file describes them.
+
+    Parameters
+    ----------
+    tiles : tuple of int
+        Widths of square blocks with one thread per element of C, as ``SquareBlocks``; empty if ``block`` is given.
+    rows, columns : int
+        Rows and columns of C per block.
+    block : tuple of int
+        Threads of a block in x, y and z.
+    shared_bytes : int
+        Dynamic shared memory of a block.
+    cluster : tuple of int
+        Blocks of a cluster in x, y and z, which the source states with ``__cluster_dims__``. The grid is rounded up to
+        whole clusters.
+    constants : mapping of str to int
+        Further macros of the source.
+    """
+
+    tiles: tuple[int, ...] = (16,)
+    rows: int = 0
+    columns: int = 0
+    block: tuple[int, ...] = ()
+    shared_bytes: int = 0
+    cluster: tuple[int, ...] = (1,)
+    constants: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self):
+        if self.block:
+            threads = (*self.block, 1)
+            object.__setattr__(self, "tiles", ())
+            object.__setattr__(self, "columns", self.columns or threads[0])
+            object.__setattr__(self, "rows", self.rows or threads[1])
+
+    def macros(self, task: Task) -> dict[str, int]:
+        if self.tiles:
+            return {"TILE": task.tile, **self.constants}
+        return {"ROWS": self.rows, "COLUMNS": self.columns, "BLOCK": math.prod(self.block), **self.constants}
+
+    def covered(self, task: Task) -> tuple[int, int]:
+        return (task.tile, task.tile) if self.tiles else (self.rows, self.columns)
+
+    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+        grid, cluster = self.grid(task), (*self.cluster, 1, 1)
+        if not all(grid):
+            return []
+        whole = [-(-blocks // of) * of for blocks, of in zip((*grid, 1), cluster, strict=False)]
+        block = (task.tile, task.tile) if self.tiles else self.block
+        return [Launch(tuple(whole), block, task.operation.arguments(task, arrays), self.shared_bytes)]
 
 
 @dataclass(frozen=True)

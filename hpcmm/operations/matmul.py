@@ -14,6 +14,7 @@ from hpcmm.operations.blocks import (
     SMS,
     Blocks,
     FmaTile,
+    OwnBlocks,
     Ring,
     Skinny,
     SkinnyChoice,
@@ -511,4 +512,5 @@ MATMUL = Operation(
     draw=draw,
     reference=reference,
     arguments=arguments,
+    geometry=OwnBlocks,
 )

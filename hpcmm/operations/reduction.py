@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -59,16 +59,34 @@ class Passes(Geometry):
     def workspace(self, task: Task) -> dict[str, int]:
         return {f"partial{i}": count for i, count in enumerate(self.blocks(*task.shape)[:-1])}
 
+    def dynamic_bytes(self, task: Task) -> int:
+        """Return the dynamic shared memory of a block in bytes."""
+        return 0 if self.block_constant else self.block * task.element.itemsize
+
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
         x, n, result, neutral = task.operation.arguments(task, arrays)
         launches = []
         counts = self.blocks(*task.shape)
-        shared_bytes = 0 if self.block_constant else self.block * task.element.itemsize
+        shared_bytes = self.dynamic_bytes(task)
         for i, count in enumerate(counts):
             target = result if i == len(counts) - 1 else arrays[f"partial{i}"]
             launches.append(Launch((count,), (self.block,), (x, n, target, neutral), shared_bytes))
             x, n = target, np.uint64(count)
         return launches
+
+
+@dataclass(frozen=True)
+class OwnPasses(Passes):
+    """Launches as the head of a user's file describes them, with the further macros ``constants``."""
+
+    shared_bytes: int = 0
+    constants: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+    def macros(self, task: Task) -> dict[str, int]:
+        return {**super().macros(task), **self.constants}
+
+    def dynamic_bytes(self, task: Task) -> int:
+        return self.shared_bytes
 
 
 def numpy_reduction(backend: Any, task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[], None]:
@@ -242,6 +260,7 @@ def reduction(combination: str, macros: Mapping[str, Mapping[str, str]], draw: C
         arguments=arguments,
         macros=macros,
         combination=combination,
+        geometry=OwnPasses,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,20 +16,24 @@ from hpcmm.operations import accuracy
 class OverVector(Geometry):
     """Blocks of ``block`` threads over a vector, ``per_thread`` elements per thread; 256 threads as in 004.
 
-    ``max_blocks`` limits the grid; 0 for no limit.
+    ``max_blocks`` limits the grid; 0 for no limit. ``shared_bytes`` is the dynamic shared memory of a block, and
+    ``constants`` are further macros of the source.
     """
 
     per_thread: int = 1
     max_blocks: int = 0
     block: int = 256
+    shared_bytes: int = 0
+    constants: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def macros(self, task: Task) -> dict[str, int]:
-        return {"BLOCK": self.block, "PER_THREAD": self.per_thread, "MAX_BLOCKS": self.max_blocks}
+        launched = {"BLOCK": self.block, "PER_THREAD": self.per_thread, "MAX_BLOCKS": self.max_blocks}
+        return {**launched, **self.constants}
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
         blocks = -(-task.shape[0] // (self.block * self.per_thread))
         blocks = min(blocks, self.max_blocks or blocks)
-        return [Launch((blocks,), (self.block,), arguments(task, arrays))] if blocks else []
+        return [Launch((blocks,), (self.block,), arguments(task, arrays), self.shared_bytes)] if blocks else []
 
 
 def numpy_add(backend: Any, task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[], None]:
@@ -114,4 +118,5 @@ VECTOR_ADD = Operation(
     draw=draw,
     reference=reference,
     arguments=arguments,
+    geometry=OverVector,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -147,9 +148,12 @@ class CpuBackend:
         """Return a callable that runs a task once on ``arrays``; compile its kernel."""
         if task.variant.baseline:
             return task.variant.library(self, task, arrays)
+        if task.variant.function:
+            return functools.partial(task.variant.function, stream=None, **arrays, **task.scalars)
         kernel = getattr(module_of(task), task.operation.kernels, None)
         if kernel is None:
-            raise DeviceError(f"{task.variant.name}.c has no function {task.operation.kernels}")
+            source = kernels.source(task.operation, task.variant)
+            raise DeviceError(f"{source} has no function {task.operation.kernels}")
         kernel.restype = None
         arguments = [as_argument(value) for value in task.operation.arguments(task, arrays)]
         arguments.append(ctypes.c_int(self.threads))

@@ -14,7 +14,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,10 @@ def module_of(task: Task) -> ctypes.CDLL:
     """Load the module of a task's variant."""
     source = kernels.source(task.operation, task.variant)
     name = f"{task.operation.name}/{source.stem}-{task.dtype}"
-    return load(name, source, task.macros)
+    return load(name, source, task.macros, task.variant.options)
 
 
-def load(name: str, source: Path, macros: Mapping[str, Any]) -> ctypes.CDLL:
+def load(name: str, source: Path, macros: Mapping[str, Any], options: Sequence[str] = ()) -> ctypes.CDLL:
     """Load the module ``kernels/<name>.so`` of the build; if it is missing or outdated, compile the source.
 
     Raises
@@ -46,7 +46,7 @@ def load(name: str, source: Path, macros: Mapping[str, Any]) -> ctypes.CDLL:
         module = open_module(built, source)
         if (ctypes.c_char * 64).in_dll(module, "source_sha256").value.decode() == checksum:
             return module
-    return open_module(compile_module(source, macros, checksum), source)
+    return open_module(compile_module(source, macros, options), source)
 
 
 def open_module(path: Path, source: Path) -> ctypes.CDLL:
@@ -76,13 +76,15 @@ def describe() -> dict[str, Any]:
     return {name: value for name, value in found.items() if value} | {"flags": " ".join(FLAGS)}
 
 
-def compile_module(source: Path, macros: Mapping[str, Any], checksum: str) -> Path:
-    """Compile a source with macros into the user's cache, unless it is there already."""
+def compile_module(source: Path, macros: Mapping[str, Any], further: Sequence[str]) -> Path:
+    """Compile a source with macros and further options into the user's cache, unless it is there already."""
     command, version = compiler()
     if not command:
         raise DeviceError(f"{source.name} is not compiled, and there is no C compiler: install gcc, or set CC")
-    options = [*FLAGS, *(f"-D{name}={value}" for name, value in macros.items())]
-    key = hashlib.sha256("\0".join([checksum, command, version, platform.machine(), *options]).encode()).hexdigest()
+    options = [*FLAGS, *(f"-D{name}={value}" for name, value in macros.items()), *further]
+    texts = [file.read_text() for file in (source, *kernels.headers(source))]
+    parts = [*texts, str(source.parent), command, version, platform.machine(), *options]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     target = cache() / f"{source.stem}-{key[:16]}.so"
     if target.exists():
         return target

@@ -14,6 +14,7 @@ from typing import Any
 
 import cupy
 from cupy.cuda import nvrtc
+from cupy.cuda.compiler import CompileException
 
 from hpcmm import kernels
 from hpcmm.backends.base import DeviceError
@@ -37,8 +38,15 @@ def compile_kernel(operation: Operation, variant: Variant, macros: tuple[tuple[s
     options += variant.options
     options += (f"-DHEADERS={headers}",)  # CuPy's kernel cache is keyed by text and options, without headers
     text = source.read_text()
+    if variant.path:  # errors then name the file, and its own headers are found
+        text, options = f'#line 1 "{source}"\n{text}', (f"-I{source.parent}", *options)
     if not variant.architecture.endswith("a"):
-        return cupy.RawModule(code=text, options=options).get_function(operation.kernels)
+        function = cupy.RawModule(code=text, options=options).get_function(operation.kernels)
+        try:
+            function.compile()
+        except CompileException as error:
+            raise DeviceError(f"NVRTC: {error}") from error
+        return function
     # CuPy cannot compile for an architecture-specific target such as sm_90a
     path = cubin(text, source.name, (*options, *OPTIONS_OF_CUPY, f"-arch={variant.architecture}"))
     function = cupy.RawModule(path=str(path)).get_function(operation.kernels)
@@ -75,14 +83,14 @@ def compile_ahead(tasks: Iterable[Task], device: int) -> None:
     Parameters
     ----------
     tasks : iterable of Task
-        Baselines are skipped.
+        Baselines and Python functions are skipped.
     device : int
         Index of the GPU that the kernels are for.
     """
     distinct = {
         (task.operation.name, task.variant.name, tuple(task.macros.items())): task
         for task in tasks
-        if not task.variant.baseline
+        if task.variant.compiled
     }
 
     def compile_one(task: Task) -> None:

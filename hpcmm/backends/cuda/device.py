@@ -252,6 +252,9 @@ class CudaBackend:
         """Return a callable that enqueues a task once on ``arrays``; compile the kernel and allocate its workspace."""
         if task.variant.baseline:
             return task.variant.library(self, task, arrays)
+        if task.variant.function:
+            stream = cupy.cuda.get_current_stream()
+            return functools.partial(task.variant.function, stream=stream, **arrays, **task.scalars)
         if task.variant.pitched:
             padded = {name: pitched_empty(array.shape, task.dtype) for name, array in arrays.items()}
             plain = dataclasses.replace(task, variant=dataclasses.replace(task.variant, pitched=False))
@@ -278,8 +281,8 @@ class CudaBackend:
         compile_ahead(tasks, self.index)
 
     def resources(self, task: Task, arrays: Mapping[str, cupy.ndarray]) -> dict[str, float]:
-        """Return ``RESOURCES`` of a prepared task, for its first launch; empty for a library."""
-        if task.variant.baseline:
+        """Return ``RESOURCES`` of a prepared task, for its first launch; empty for a library and a Python function."""
+        if not task.variant.compiled:
             return {}
         workspace = dict.fromkeys(task.geometry.workspace(task))  # names without memory suffice for the geometry
         launches = task.geometry.launches(task, {**arrays, **workspace}, self.multiprocessors)

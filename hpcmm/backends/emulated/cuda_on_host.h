@@ -1,4 +1,4 @@
-// Test tool: run one CUDA kernel, with unchanged source, on the host and check every memory access.
+// Run one CUDA kernel, with unchanged source, on the host and check every memory access.
 //
 // A kernel's file includes this header, then the kernel, then CUDA_ON_HOST(...). With g++'s
 // -fsanitize=thread every load and store becomes a call of __tsan_read4 and the like; -fsanitize=bounds,
@@ -62,7 +62,7 @@ constexpr int WARP = 32;
 
 extern "C" {
 const char *cuda_launch(void (*call)(void **), void **arguments, const Launch *, char *shared, char *dynamic);
-void cuda_access(const void *address, size_t size, Kind);
+void cuda_access(const void *address, size_t size, Kind, void *place = __builtin_return_address(0));
 uint3 cuda_index(int which) __attribute__((const));  // const: it changes between threads only
 void cuda_block_barrier(int line);
 const uint64_t *cuda_warp_exchange(unsigned mask, uint64_t value);  // returns the values of all lanes in the mask
@@ -240,7 +240,7 @@ inline void barrier_cluster_wait() { __syncthreads(); }
 inline unsigned mapa(const void *p, int) { return __cvta_generic_to_shared(p); }
 template <class T> void ld_shared_cluster(T &x, unsigned address) { x = *(const T *)(cuda_dynamic_shared() + address); }
 
-template <class T, class F> NOT_INSTRUMENTED T cuda_atomic(T *p, F change)
+template <class T, class F> NOT_INSTRUMENTED __attribute__((noinline)) T cuda_atomic(T *p, F change)
 {
     cuda_access(p, sizeof(T), ATOMIC);
     const T old = *p;
@@ -307,6 +307,7 @@ struct Copy {  // a pending asynchronous copy
     char *target;
     const char *source;
     int bytes, valid, group;
+    uintptr_t place;
 };
 struct Thread {
     State state;
@@ -321,8 +322,9 @@ struct Thread {
     ucontext_t start;
     jmp_buf here;
 };
-struct Byte {  // a byte of shared memory: its last write and its last reads by two threads, with their times
+struct Byte {  // a byte of shared memory: its last write and its last reads by two threads, with times and places
     unsigned written, read, other_read;
+    unsigned written_at, read_at, other_read_at;
     short writer, reader, other_reader;
     bool atomic;
 };
@@ -338,6 +340,7 @@ void (*call_kernel)(void **);
 void **kernel_arguments;
 char *shared_begin, *shared_end, *dynamic_begin;
 uintptr_t globals_begin, globals_end;  // variables and constants of the kernel's file
+uintptr_t library_begin, place;  // place: of the current access in the kernel's code, 0 if unknown
 
 Byte *bytes;
 unsigned now = 1, block_start, block_barrier;  // times count barriers
@@ -366,6 +369,8 @@ void fail(const char *format, ...)
     va_end(values);
     const uint3 b = index_of[1], t = index_of[0];
     if (current >= 0) {
+        if (place)
+            length += snprintf(message + length, sizeof message - length, " @0x%zx", place - library_begin);
         snprintf(message + length, sizeof message - length, " by thread (%u, %u, %u) of block (%u, %u, %u)", t.x, t.y,
                  t.z, b.x, b.y, b.z);
         _longjmp(scheduler, 1);
@@ -485,7 +490,7 @@ bool run_block()
 // Called for each library: find the one whose thread-local variables hold the marker.
 int find_library(dl_phdr_info *library, size_t, void *marker)
 {
-    shared_begin = shared_end = nullptr, globals_begin = ~(uintptr_t)0;
+    shared_begin = shared_end = nullptr, globals_begin = ~(uintptr_t)0, library_begin = library->dlpi_addr;
     for (int i = 0; i < library->dlpi_phnum; ++i) {
         const ElfW(Phdr) &part = library->dlpi_phdr[i];
         const uintptr_t begin = library->dlpi_addr + part.p_vaddr;
@@ -506,21 +511,25 @@ bool ordered(unsigned when, int by)
 
 void check_shared(size_t offset, size_t size, Kind kind)
 {
+    const unsigned here = place - library_begin;
     for (Byte *b = bytes + offset; b < bytes + offset + size; ++b) {
         if (kind != WRITE && b->written < block_start)
             fail("read of shared memory that nothing has written,");
         int other = kind == ATOMIC && b->atomic || ordered(b->written, b->writer) ? -1 : b->writer;
+        unsigned other_at = b->written_at;
         if (kind == READ) {
             if (b->reader != current)
-                b->other_read = b->read, b->other_reader = b->reader, b->reader = current;
-            b->read = now;
+                b->other_read = b->read, b->other_reader = b->reader, b->other_read_at = b->read_at;
+            b->read = now, b->reader = current, b->read_at = here;
         } else {
-            other = ordered(b->read, b->reader) ? other : b->reader;
-            other = ordered(b->other_read, b->other_reader) ? other : b->other_reader;
-            b->written = now, b->writer = current, b->atomic = kind == ATOMIC;
+            if (!ordered(b->read, b->reader))
+                other = b->reader, other_at = b->read_at;
+            if (!ordered(b->other_read, b->other_reader))
+                other = b->other_reader, other_at = b->other_read_at;
+            b->written = now, b->writer = current, b->atomic = kind == ATOMIC, b->written_at = here;
         }
         if (other >= 0)
-            fail("race in shared memory: no barrier between an access by thread %d and a %s", other,
+            fail("race in shared memory: no barrier between an access @0x%x by thread %d and a %s", other_at, other,
                  kind == READ ? "read" : "write");
     }
 }
@@ -560,6 +569,7 @@ void access(uintptr_t begin, size_t size, Kind kind)
 
 void perform(const Copy &copy)
 {
+    place = copy.place;
     if (copy.valid)
         access((uintptr_t)copy.source, copy.valid, READ);
     access((uintptr_t)copy.target, copy.bytes, WRITE);
@@ -574,11 +584,12 @@ extern "C" {
 void cuda_cp_async(void *target, const void *source, int bytes, int valid)
 {
     Thread &t = thread[current];
+    place = (uintptr_t)__builtin_return_address(0);
     if ((char *)target < shared_begin || (char *)target >= shared_end)
         fail("asynchronous copy to no shared memory");
     if ((uintptr_t)target % bytes || valid && (uintptr_t)source % bytes)
         fail("misaligned asynchronous copy");
-    const Copy copy = {(char *)target, (const char *)source, bytes, valid, t.group};
+    const Copy copy = {(char *)target, (const char *)source, bytes, valid, t.group, place};
     if (launched->order == ASCENDING || launched->order == RANDOM && random_below(2))
         perform(copy);
     else if (t.copies == MOST_COPIES)
@@ -601,7 +612,11 @@ void cuda_cp_async_wait_group(int pending)
     t.copies = left;
 }
 
-void cuda_access(const void *address, size_t size, Kind kind) { access((uintptr_t)address, size, kind); }
+void cuda_access(const void *address, size_t size, Kind kind, void *from)
+{
+    place = (uintptr_t)from;
+    access((uintptr_t)address, size, kind);
+}
 
 uint3 cuda_index(int which) { return index_of[which]; }
 
@@ -613,6 +628,7 @@ void cuda_block_barrier(int line)
 
 const uint64_t *cuda_warp_exchange(unsigned mask, uint64_t value)
 {
+    place = (uintptr_t)__builtin_return_address(0);
     if (!(mask >> current % WARP & 1))
         fail("the mask %08x of a warp barrier lacks the calling lane,", mask);
     thread[current].mask = mask;
@@ -630,7 +646,7 @@ const char *cuda_launch(void (*call)(void **), void **arguments, const Launch *l
     const int map = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     if (!stacks)
         stacks = (char *)mmap(nullptr, MOST_THREADS * STACK, PROT_READ | PROT_WRITE, map, -1, 0);
-    message[0] = 0, current = -1, accesses = 0;
+    message[0] = 0, current = -1, accesses = 0, place = 0;
     launched = launch, call_kernel = call, kernel_arguments = arguments;
     random_state = launch->seed;
     const uint3 grid = index_of[3] = launch->grid, block = index_of[2] = launch->block;
@@ -658,16 +674,22 @@ const char *cuda_launch(void (*call)(void **), void **arguments, const Launch *l
 }
 
 // Hooks that g++ calls on each access ...
-#define CUDA_HOOKS(bytes)                                                      \
-    void __tsan_read##bytes(uintptr_t address) { access(address, bytes, READ); } \
-    void __tsan_write##bytes(uintptr_t address) { access(address, bytes, WRITE); }
+#define HOOK(name, kind, size, ...)                        \
+    void name(__VA_ARGS__)                                 \
+    {                                                      \
+        place = (uintptr_t)__builtin_return_address(0);    \
+        access(address, size, kind);                       \
+    }
+#define CUDA_HOOKS(bytes)                                     \
+    HOOK(__tsan_read##bytes, READ, bytes, uintptr_t address)  \
+    HOOK(__tsan_write##bytes, WRITE, bytes, uintptr_t address)
 CUDA_HOOKS(1)
 CUDA_HOOKS(2)
 CUDA_HOOKS(4)
 CUDA_HOOKS(8)
 CUDA_HOOKS(16)
-void __tsan_read_range(uintptr_t address, size_t size) { access(address, size, READ); }
-void __tsan_write_range(uintptr_t address, size_t size) { access(address, size, WRITE); }
+HOOK(__tsan_read_range, READ, size, uintptr_t address, size_t size)
+HOOK(__tsan_write_range, WRITE, size, uintptr_t address, size_t size)
 void __tsan_init() {}
 void __tsan_func_entry(void *) {}
 void __tsan_func_exit() {}
@@ -681,10 +703,12 @@ struct Place {
 };
 void __ubsan_handle_out_of_bounds(const Place *place, intptr_t index)
 {
+    ::place = 0;
     fail("index %td out of bounds in line %u", (intptr_t)index, place->line);
 }
 void __ubsan_handle_type_mismatch_v1(const Place *place, uintptr_t pointer)
 {
+    ::place = 0;
     const bool misaligned = pointer & ((1ul << place->log_alignment) - 1);
     fail("%s pointer in line %u", misaligned ? "misaligned" : pointer ? "out of bounds" : "null", place->line);
 }

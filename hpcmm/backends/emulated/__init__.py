@@ -1,0 +1,1 @@
+"""CUDA kernels on the host, without a GPU: every access is checked. Nothing is timed."""

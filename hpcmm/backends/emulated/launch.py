@@ -1,0 +1,186 @@
+"""Compile a CUDA kernel for the host behind ``cuda_on_host.h``, and launch it there.
+
+The threads of a block run in several orders. The header lists what is an error, and what is not found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import math
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hpcmm import kernels
+from hpcmm.backends.base import DeviceError
+from hpcmm.model import HpcmmError, Launch
+
+HEADER = Path(__file__).with_name("cuda_on_host.h")
+COMPILER = shutil.which("g++")
+WATCH = ("-fsanitize=thread,bounds,alignment,object-size", "-ftrivial-auto-var-init=pattern", "-nodefaultlibs")
+LINES = ("-g1", "-gdwarf-4")  # for addr2line; in version 5 it takes the file of some lines for another
+FLAGS = ("-std=c++17", "-w", "-fPIC", "-shared", "-fno-exceptions", "-U_FORTIFY_SOURCE", "-O2")
+ORDERS = ("ascending", "descending", "random")  # as `enum Order` of the header
+MARGIN = 1 << 20  # bytes around an array that belong to no other; untouched, they cost nothing
+MOST_PARAMETERS = 64
+PLACE = re.compile(r"@0x([0-9a-f]+)")  # in messages of the header: an address in the library
+
+
+class KernelError(HpcmmError):
+    """A fault of a launch, reported by the header."""
+
+
+class CArray(ctypes.Structure):  # these two mirror the structures of the header
+    _fields_ = (("begin", ctypes.c_size_t), ("end", ctypes.c_size_t))
+
+
+class CLaunch(ctypes.Structure):
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("order", ctypes.c_int),
+        ("seed", ctypes.c_int),
+        ("checked", ctypes.c_int),
+        ("arrays", ctypes.c_int),
+        ("array", ctypes.POINTER(CArray)),
+        ("dynamic_bytes", ctypes.c_size_t),
+    )
+
+
+class HostKernel:
+    """A kernel that is compiled for the host."""
+
+    def __init__(self, path: Path, source: Path):
+        self.path, self.source = path, source
+        self.library = ctypes.CDLL(str(path))
+        self.library.launch.restype = ctypes.c_char_p
+        self.library.launch.argtypes = (ctypes.c_void_p, ctypes.POINTER(CLaunch))
+        sizes = (ctypes.c_int * MOST_PARAMETERS)()
+        self.sizes = sizes[: self.library.parameter_sizes(sizes)]
+
+    def __call__(self, launch: Launch, order: str, checked: bool = True, dynamic_bytes: int = 0) -> None:
+        """Run one launch; without ``checked`` a misuse of shared memory shows in the results alone.
+
+        Raises
+        ------
+        KernelError
+            With what is wrong, by which thread, and the line.
+        """
+        arrays = [x for x in launch.arguments if isinstance(x, np.ndarray)]
+        values = [np.uintp(x.ctypes.data) if isinstance(x, np.ndarray) else x for x in launch.arguments]
+        if self.sizes != [value.nbytes for value in values]:
+            raise KernelError(f"parameters of {self.sizes} bytes get arguments of {[v.nbytes for v in values]}")
+        values = [np.array(value) for value in values]
+        bounds = [CArray(x.ctypes.data, x.ctypes.data + extent(x)) for x in arrays]
+        message = self.library.launch(
+            (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values)),
+            CLaunch(
+                *((ctypes.c_uint * 3)(*size, *(1,) * (3 - len(size))) for size in (launch.grid, launch.block)),
+                ORDERS.index(order),
+                1,
+                checked,
+                len(bounds),
+                (CArray * len(bounds))(*bounds),
+                dynamic_bytes,
+            ),
+        )
+        if message:
+            raise KernelError(f"{order} order: {PLACE.sub(self.line_of, message.decode())}")
+
+    def line_of(self, place: re.Match) -> str:
+        """Return the line of the source, or of a header that it includes, at an address in the library."""
+        command = ["addr2line", "--inlines", "--exe", str(self.path), hex(int(place[1], 16) - 1)]  # of the call
+        try:
+            frames = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        except (OSError, subprocess.CalledProcessError):
+            return "in an unknown line"
+        for frame in frames:
+            file, _, line = frame.partition(" (")[0].rpartition(":")
+            if line.isdecimal() and Path(file).name not in ("??", HEADER.name):
+                return f"in line {line}" + (f" of {Path(file).name}" if Path(file).name != self.source.name else "")
+        return "in an unknown line"
+
+
+def compile_kernel(source: Path, symbol: str, options: Sequence[str], folder: Path) -> HostKernel:
+    """Compile a CUDA source for the host.
+
+    Parameters
+    ----------
+    source : Path
+    symbol : str
+        Name of the kernel.
+    options : sequence of str
+        Of the compiler, such as ``-DREAL=float``.
+    folder : Path
+        Folder of the libraries; one that is there already is not compiled again.
+
+    Raises
+    ------
+    DeviceError
+        If it does not compile, or there is no compiler.
+    """
+    runtime = build(["-x", "c++", "-DCUDA_ON_HOST_RUNTIME", str(HEADER)], HEADER.read_text(), folder / "runtime")
+    texts = [file.read_text() for file in (source, *kernels.headers(source))]
+    # an extern __shared__ array is defined here, at its largest; a launch says how much of it there is
+    dynamic = re.search(r"extern\s+__shared__\s+(?:__align__\(\w+\)\s+)?(.*?)\b(\w+)\[\]", texts[0])
+    definition = (
+        "thread_local __align__(16) {0} {1}[MOST_SHARED / sizeof({0})];".format(*dynamic.groups()) if dynamic else ""
+    )
+    text = (
+        f'#include "{HEADER}"\n#include "{source.resolve()}"\n{definition}\n'
+        f"CUDA_ON_HOST({symbol}, {dynamic[2] if dynamic else 'nullptr'})\n"
+    )
+    includes = [f"-I{kernels.FOLDER}", f"-I{source.parent}"]
+    arguments = [*WATCH, *LINES, *includes, *options, "-x", "c++", "-", "-x", "none", str(runtime), "-lm", "-lc"]
+    return HostKernel(build(arguments, "".join([text, HEADER.read_text(), *texts]), folder / source.stem, text), source)
+
+
+def build(arguments: Sequence[str], content: str, stem: Path, text: str = "") -> Path:
+    """Return the library that g++ makes of a text, from ``stem`` and a key of all that it is made from."""
+    if COMPILER is None:
+        raise DeviceError("there is no C++ compiler: install g++ to run CUDA kernels on the host")
+    key = hashlib.sha256("\0".join([COMPILER, *FLAGS, *arguments, content]).encode()).hexdigest()[:16]
+    target = stem.with_name(f"{stem.name}-{key}.so")
+    if target.exists():
+        return target
+    handle, name = tempfile.mkstemp(suffix=".so", dir=target.parent)
+    os.close(handle)
+    try:
+        command = [COMPILER, *FLAGS, *arguments, "-o", name]
+        done = subprocess.run(command, input=text, capture_output=True, text=True)
+        if done.returncode:
+            raise DeviceError(f"g++, for the host: {done.stderr.strip()}")
+        Path(name).replace(target)  # atomic, because several processes may compile it at once
+    finally:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+    return target
+
+
+def on_device(content: np.ndarray) -> np.ndarray:
+    """Copy an array to memory that is aligned as the device's allocator aligns it, and far from any other."""
+    memory = np.empty(2 * MARGIN + content.nbytes, np.uint8)
+    start = MARGIN - memory.ctypes.data % 256
+    array = memory[start : start + content.nbytes].view(content.dtype).reshape(content.shape)
+    array[...] = content
+    return array
+
+
+def poison(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Return an array of NaN, or of -1 where there is none."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    return on_device(np.frombuffer(b"\xff" * size, dtype).reshape(shape))
+
+
+def extent(array: np.ndarray) -> int:
+    """Return the bytes from the first element of an array to the end of its last."""
+    steps = sum((length - 1) * stride for length, stride in zip(array.shape, array.strides, strict=True))
+    return steps + array.itemsize if array.size else 0

@@ -1,0 +1,100 @@
+"""Verify a CUDA kernel without a GPU: it runs on the host, with the threads of a block in several orders."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hpcmm import kernels
+from hpcmm.backends.base import DeviceError
+from hpcmm.backends.emulated.launch import ORDERS, HostKernel, KernelError, compile_kernel, on_device, poison
+from hpcmm.model import Task
+
+MULTIPROCESSORS = 3  # few, so that a kernel that divides work among them divides little of it
+
+
+@dataclass
+class Found:
+    """What was found of a kernel: the number of runs, the largest error over its bound, and the first mistake."""
+
+    runs: int = 0
+    error_over_bound: float = 0.0
+    where: str = ""
+
+
+def verify(tasks: Iterable[Task], folder: Path) -> Found:
+    """Run a kernel for tasks that differ in shape, type, scalars or tile, until one is wrong.
+
+    Parameters
+    ----------
+    tasks : iterable of Task
+        Of one variant with a CUDA source.
+    folder : Path
+        Folder of compiled kernels.
+
+    Raises
+    ------
+    DeviceError
+        If the source does not compile for the host, or needs what does not exist there.
+    """
+    found = Found()
+    for task in tasks:
+        if math.prod(getattr(task.geometry, "cluster", (1,))) > 1:
+            raise DeviceError(f"{task.variant.path}: clusters of several blocks do not run on the host")
+        source = kernels.source(task.operation, task.variant)
+        macros = tuple(f"-D{name}={value}" for name, value in task.macros.items())
+        kernel = compile_kernel(source, task.operation.kernels, macros, folder)
+        inputs = task.operation.draw(np.random.default_rng(task.shape), task)
+        judge = task.operation.reference(task, inputs)
+        given = ", ".join([f"{name} {value:g}" for name, value in task.scalars.items()])
+        place = f"{'x'.join(map(str, task.shape))} {task.dtype}{given and ', '}{given}"
+        results = set()
+        for order in ORDERS:
+            found.runs += 1
+            try:
+                result = run(kernel, task, inputs, order)
+            except KernelError as error:
+                found.where = f"{place}: {named(str(error), task)}"
+                return found
+            verdict = judge(result)
+            if not verdict.passed:
+                found.where = f"{place}: {order} order: {verdict.where}"
+                return found
+            found.error_over_bound = max(found.error_over_bound, verdict.error / verdict.bound if verdict.bound else 0)
+            results.add(result.tobytes())
+        if len(results) > 1 and task.variant.deterministic:
+            found.where = f"{place}: the bits of the result depend on the order of threads; if so intended, set "
+            found.where += "deterministic: false"
+            return found
+    return found
+
+
+def run(kernel: HostKernel, task: Task, inputs: dict[str, np.ndarray], order: str) -> np.ndarray:
+    """Run all launches of a task on copies of its inputs; return its result."""
+    arrays = {name: on_device(array) for name, array in inputs.items()}
+    lengths = dict(zip(task.operation.dimensions, task.shape, strict=True))
+    for operand in task.operation.operands:
+        if operand.role == "out":
+            arrays[operand.name] = poison(tuple(lengths[each] for each in operand.dimensions), task.dtype)
+    for name, length in task.geometry.workspace(task).items():
+        arrays[name] = poison((length,), task.dtype)
+    for launch in task.geometry.launches(task, arrays, MULTIPROCESSORS):
+        kernel(launch, order, dynamic_bytes=launch.shared_bytes)
+    for operand in task.operation.operands:
+        if operand.role == "in" and arrays[operand.name].tobytes() != inputs[operand.name].tobytes():
+            raise KernelError(f"{order} order: the input {operand.name} has changed")
+    (result,) = (operand.name for operand in task.operation.operands if operand.role != "in")
+    return arrays[result]
+
+
+def named(message: str, task: Task) -> str:
+    """Replace numbers of arrays by the names of operands, where each launch has all operands."""
+    names = [operand.name for operand in task.operation.operands]
+    return re.sub(
+        r"array (\d+)", lambda found: names[int(found[1])] if int(found[1]) < len(names) else found[0], message
+    )

@@ -1,0 +1,386 @@
+"""``hpcmm bench``: verify and time kernels from files, beside the library."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcmm import backends, kernels
+from hpcmm.backends.base import DeviceError
+from hpcmm.cli.arguments import command
+from hpcmm.devices import DEVICES
+from hpcmm.experiment import extensions, own_kernels
+from hpcmm.experiment.config import ConfigError, of_file
+from hpcmm.experiment.own_kernels import KernelFileError
+from hpcmm.model import HpcmmError, Operation, Task, Variant
+from hpcmm.operations import OPERATIONS
+from hpcmm.operations.shapes import ragged
+
+WRONG = 1  # exit status
+MOST_COMBINATIONS = 500
+# Sizes that take some milliseconds, by the number of dimensions: on the host and on an accelerator
+SIZES = {False: {3: 512, 2: 2048, 1: 2**22}, True: {3: 4096, 2: 8192, 1: 2**26}}
+VERIFYING = {"warmups": 0, "min_repetitions": 1, "max_repetitions": 1, "max_seconds": 10, "cache": "hot", "visits": 1}
+TIMING = {"visits": 3, "max_repetitions": 60, "max_seconds": 0.75}
+SECONDS_BETWEEN_LOOKS = 0.3
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    parser = command(
+        commands,
+        "bench",
+        run,
+        "Verify kernels from files at ragged shapes, and time them beside the library.",
+        "A file has C (.c), CUDA (.cu) or Python (.py); its first comment may say what it needs.",
+        {0: "all results are right", 1: "a wrong result, a kernel that does not compile, or another error"},
+    )
+    parser.add_argument("files", metavar="FILE", nargs="+", help="kernel, of one operation and device")
+    parser.add_argument("--operation", metavar="NAME", help="operation, if the kernels are of several")
+    parser.add_argument("--against", metavar="RUNG|FILE", help="also time this variant, and show the ratio to it")
+    parser.add_argument(
+        "--sizes", metavar="N", type=positive, nargs="+", help="sizes to time; all dimensions are equal"
+    )
+    parser.add_argument("--shapes", metavar="MxNxK", type=shape, nargs="+", help="shapes to time, such as 4096x64x512")
+    parser.add_argument("--dtype", metavar="TYPE", nargs="+", help="element types (default: float32, else the first)")
+    parser.add_argument(
+        "--tune",
+        metavar="NAME=A,B",
+        type=choices,
+        nargs="+",
+        default=[],
+        help="try all combinations of values of constants, and show the best",
+    )
+    parser.add_argument(
+        "--on-host",
+        action="store_true",
+        help="only verify CUDA kernels, on the CPU; finds races and accesses out of bounds",
+    )
+    parser.add_argument(
+        "--output", metavar="FILE", type=Path, help="also write the timings file, for report and compare"
+    )
+    parser.add_argument("--html", metavar="FILE", type=Path, help="also write the page of the report")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
+    parser.add_argument("--watch", action="store_true", help="run again when a file changes, until interrupted")
+    parser.set_defaults(wrong=parser.error)
+
+
+def positive(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= own_kernels.MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: a whole number from 1 on")
+    return int(text)
+
+
+def shape(text: str) -> tuple[int, ...]:
+    return tuple(positive(each) for each in text.split("x"))
+
+
+def choices(text: str) -> tuple[str, list[int]]:
+    """Return ``"ROWS=64,128"`` as a name and its values."""
+    name, _, values = text.partition("=")
+    if not name.isidentifier() or not all(each.isdecimal() for each in values.split(",")):
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: NAME=A,B,... such as ROWS=64,128")
+    return name, [int(each) for each in dict.fromkeys(values.split(","))]
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.watch:
+        return watch(arguments)
+    chosen = choose(arguments)
+    if arguments.on_host:
+        return on_host(arguments, chosen)
+    device = chosen.kernels[0].device
+    if missing := backends.missing(device):
+        raise HpcmmError(f"{missing}; --on-host verifies CUDA kernels on the CPU")
+    with tempfile.TemporaryDirectory(prefix="hpcmm-bench-") as name:
+        return measured(arguments, chosen, Path(name))
+
+
+# --- what is measured ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Chosen:
+    """What a command measures.
+
+    Parameters
+    ----------
+    operation : Operation
+    kernels : list of Variant
+    names : list of str
+        What a config calls each of the kernels.
+    against : str
+        What a config calls the variant to compare with; empty for none.
+    dtypes : list of str
+    shapes : list of tuple of int
+    asked : list of tuple of int
+        The shapes that the command line has.
+    refused : mapping of str to str
+        By name of a kernel, why it is not tried.
+    """
+
+    operation: Operation
+    kernels: list[Variant]
+    names: list[str]
+    against: str
+    dtypes: list[str]
+    shapes: list[tuple[int, ...]]
+    asked: list[tuple[int, ...]]
+    refused: dict[str, str]
+
+    @property
+    def title(self) -> str:
+        """Name of the variant to compare with."""
+        return of_file(self.operation, self.against) if kernels.is_file(self.against) else self.against
+
+
+def choose(arguments: argparse.Namespace) -> Chosen:
+    """Read the files and find out what to measure."""
+    names, refused = combinations(arguments)
+    against = arguments.against or ""
+    if kernels.is_file(against):
+        against = str(Path(against).resolve())
+    extensions.load([*names, *([against] if kernels.is_file(against) else [])])
+    found = [{of: known_variant(operation, each) for of, operation in OPERATIONS.items()} for each in names]
+    serving = [of for of in OPERATIONS if all(each[of] for each in found)]
+    if not serving:
+        arguments.wrong("the files are of different operations; bench them one by one")
+    if arguments.operation and arguments.operation not in serving:
+        arguments.wrong(f"--operation: {arguments.operation!r} is not allowed; allowed: {', '.join(serving)}")
+    operation = OPERATIONS[arguments.operation or serving[0]]
+    own = [each[operation.name] for each in found]
+    if len({each.device for each in own}) > 1:
+        arguments.wrong("the files are of different devices; bench them one by one")
+    device = DEVICES[own[0].device]
+    rungs = [each.name for each in operation.ladder if each.device == device.name]
+    if against and (of_file(operation, against) if kernels.is_file(against) else against) not in rungs:
+        arguments.wrong(f"--against: {against!r} is not allowed; allowed: a {device.suffix} file, {', '.join(rungs)}")
+    common = [each for each in operation.dtypes if all(each in operation.dtypes_of(variant) for variant in own)]
+    if not common:
+        arguments.wrong("the files have no element type in common; bench them one by one")
+    for each in arguments.dtype or ():
+        if each not in common:
+            arguments.wrong(f"--dtype: {each!r} is not allowed; allowed: {', '.join(common)}")
+    dtypes = arguments.dtype or (["float32"] if "float32" in common else common[:1])
+    count = len(operation.dimensions)
+    for each in arguments.shapes or ():
+        if len(each) != count:
+            given = "x".join(map(str, each))
+            arguments.wrong(f"--shapes: {given} is not allowed; allowed: {'x'.join(operation.dimensions)}")
+    asked = list(dict.fromkeys([*((size,) * count for size in arguments.sizes or ()), *(arguments.shapes or ())]))
+    shapes = asked or [(SIZES[device.accelerator].get(count, 256),) * count]
+    return Chosen(operation, own, names, against, dtypes, shapes, asked, refused)
+
+
+def combinations(arguments: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
+    """Return the names of the kernels to try, and by name why others are not."""
+    tuned = dict(arguments.tune)
+    tried = [dict(zip(tuned, values, strict=True)) for values in itertools.product(*tuned.values())]
+    if len(tried) > MOST_COMBINATIONS:
+        arguments.wrong(f"--tune: {len(tried)} combinations; allowed: at most {MOST_COMBINATIONS}")
+    names, refused = [], {}
+    for file, values in itertools.product(dict.fromkeys(arguments.files), tried):
+        path = Path(file).resolve()
+        if not kernels.is_file(file):
+            raise KernelFileError(f"{file}: no kernel's file; allowed suffixes: {', '.join(kernels.SUFFIXES)}")
+        if path.suffix != own_kernels.PYTHON:
+            try:
+                own_kernels.read(path, values)
+            except own_kernels.LaunchError as error:
+                if not values:
+                    raise
+                refused[kernels.name_of(path, values)] = error.problems[0].removeprefix(f"{path}: ")
+                continue
+        names.append(str(path.with_name(kernels.name_of(path, values))))
+    if not names:
+        raise ConfigError("no combination is left to try:", *(f"{each}: {why}" for each, why in refused.items()))
+    return names, refused
+
+
+def known_variant(operation: Operation, name: str) -> Variant | None:
+    """Return the variant of a file in an operation, if it has one."""
+    own = of_file(operation, name)
+    return next((variant for variant in operation.ladder if variant.name == own and variant.path), None)
+
+
+def config_of(chosen: Chosen, names: Sequence[str], measuring: Mapping[str, Any], sweeps: Mapping[str, Any]) -> dict:
+    """Return a config whose sweeps have these entries besides what all have."""
+    widths = sorted({tile for variant in chosen.kernels for tile in variant.tiles})
+    whole = {"operation": chosen.operation.name, "variants": list(names), "dtypes": chosen.dtypes}
+    whole |= {"tiles": widths} if widths else {}
+    return {
+        "scale": "quick",
+        "backends": chosen.kernels[0].device,
+        "job_minutes": 525600,
+        "measuring": dict(measuring),
+        "sweeps": {name: whole | entry for name, entry in sweeps.items()},
+    }
+
+
+def verifying_sweeps(chosen: Chosen) -> dict[str, dict[str, Any]]:
+    """Return sweeps over ragged shapes; of a product also with beta = 0, which must not read C."""
+    shapes: dict[tuple[int, ...], None] = {}
+    for variant, dtype in itertools.product(chosen.kernels, chosen.dtypes):
+        for tile in variant.tiles or (0,):
+            task = Task(chosen.operation, variant, (), dtype, chosen.operation.scalars, tile)
+            shapes |= dict.fromkeys(ragged(chosen.operation, task.macros))
+    entry = {"shapes": [list(each) for each in shapes]}
+    return {"ragged": entry} | ({"ragged-beta-0": entry | {"beta": 0}} if "beta" in chosen.operation.scalars else {})
+
+
+def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int:
+    """Verify, then time what is right; print both."""
+    from hpcmm import analysis, store  # pandas takes a while to import
+    from hpcmm.jobs import trial
+    from hpcmm.report import bench as benched
+
+    def say(text: str) -> None:
+        if not arguments.json:
+            print(text, flush=True)
+
+    operation = chosen.operation
+    sweeps = verifying_sweeps(chosen)
+    results = uncompiled(chosen)
+    for each in results:
+        say(benched.line_of(each))
+    if not chosen.kernels:
+        if arguments.json:
+            print(json.dumps({"operation": operation.name, "kernels": results}, indent=1))
+        return WRONG
+    device = chosen.kernels[0].device
+    (folder / "verify").mkdir()
+    verified = trial.measure(config_of(chosen, chosen.names, VERIFYING, sweeps), folder / "verify", alone=False)
+    columns = store.read(verified)
+    verdicts = [benched.verdict_of(operation, variant.name, columns) for variant in chosen.kernels]
+    for each in verdicts:
+        say(benched.line_of(each))
+    right = [name for name, each in zip(chosen.names, verdicts, strict=True) if each["passed"]]
+    results += verdicts
+    rows = []
+    if right:
+        (folder / "time").mkdir()
+        shapes = {"bench": {"shapes": [list(each) for each in chosen.shapes]}}
+        names = list(dict.fromkeys([*right, *filter(None, [chosen.against])]))
+        timings = trial.measure(config_of(chosen, names, TIMING, shapes), folder / "time", show=progress)
+        columns = store.read(timings)
+        for each in verdicts:
+            timed = benched.verdict_of(operation, each["kernel"], columns)
+            if each["passed"] and not timed["passed"]:
+                each |= timed
+                say(benched.line_of(each))
+        rows = benched.timed_rows(operation, chosen.kernels, chosen.title, analysis.measurements(columns))
+        write(arguments, timings)
+    elif arguments.output or arguments.html:
+        print("hpcmm: no result is right, so there are no times to write", file=sys.stderr)
+    found = {"operation": operation.name, "device": device, "kernels": results}
+    found |= {"points": rows, "not_tried": chosen.refused}
+    if arguments.json:
+        print(json.dumps(found, indent=1))
+    else:
+        library = operation.baseline(device, chosen.dtypes[0]).name
+        print(benched.table(found, library, chosen.title, bool(arguments.tune)))
+    wrong = [each for each in results if not each["passed"]]
+    return WRONG if wrong and not (arguments.tune and rows) else 0
+
+
+def uncompiled(chosen: Chosen) -> list[dict[str, Any]]:
+    """Compile the sources for the CPU; take those out that do not compile, and return the verdicts on them."""
+    from hpcmm.backends.cpu.modules import compile_module
+
+    found = []
+    for variant, name in zip(tuple(chosen.kernels), tuple(chosen.names), strict=True):
+        if variant.compiled and not DEVICES[variant.device].accelerator:
+            try:
+                for dtype in chosen.dtypes:
+                    macros = Task(chosen.operation, variant, (), dtype).macros
+                    compile_module(variant.path, macros, variant.options)
+            except DeviceError as error:
+                chosen.kernels.remove(variant)
+                chosen.names.remove(name)
+                found.append(failed(variant.name, str(error)))
+    return found
+
+
+def failed(name: str, why: str) -> dict[str, Any]:
+    """Return the verdict on a kernel that could not be run."""
+    return {"kernel": name, "passed": False, "points": 0, "where": why, "error_over_bound": 0.0}
+
+
+def progress(line: str) -> None:
+    """Show the progress of timing."""
+    if line.startswith("["):
+        print(line.replace("bench/", ""), file=sys.stderr, flush=True)
+
+
+def write(arguments: argparse.Namespace, timings: Path) -> None:
+    """Write the files that were asked for."""
+    from hpcmm import report, store
+
+    if arguments.output:
+        with store.replacing(arguments.output) as temporary:
+            shutil.copyfile(timings, temporary)
+    if arguments.html:
+        page, _ = report.build(timings, timings.parent / "page")
+        with store.replacing(arguments.html) as temporary:
+            shutil.copyfile(page, temporary)
+
+
+def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
+    """Verify CUDA kernels on the host, and print what was found."""
+    from hpcmm.backends.cpu.modules import cache
+    from hpcmm.bench.on_host import verify
+    from hpcmm.report import bench as benched
+
+    results = []
+    if not arguments.json:
+        for name, why in chosen.refused.items():
+            print(f"{name}: not tried: {why}")
+    for variant in chosen.kernels:
+        if not (variant.compiled and DEVICES[variant.device].accelerator):
+            arguments.wrong(f"--on-host: {variant.name} is no CUDA source")
+        try:
+            found = verify(tasks_on_host(chosen, variant), cache())
+            result = {"kernel": variant.name, "passed": not found.where, "points": found.runs, "where": found.where}
+            results.append(result | {"error_over_bound": found.error_over_bound})
+        except DeviceError as error:
+            results.append(failed(variant.name, str(error)))
+        if not arguments.json:
+            print(f"{benched.line_of(results[-1])} (on the host, not timed)", flush=True)
+    if arguments.json:
+        print(json.dumps({"operation": chosen.operation.name, "device": "host", "kernels": results}, indent=1))
+    right = [each for each in results if each["passed"]]
+    return 0 if len(right) == len(results) or (arguments.tune and right) else WRONG
+
+
+def tasks_on_host(chosen: Chosen, variant: Variant) -> Iterator[Task]:
+    """Yield what to run on the host: ragged shapes, or those that were asked for."""
+    for entry in verifying_sweeps(chosen).values():
+        scalars = {name: float(entry.get(name, value)) for name, value in chosen.operation.scalars.items()}
+        for dtype, tile in itertools.product(chosen.dtypes, variant.tiles or (0,)):
+            for each in chosen.asked or entry["shapes"]:
+                yield Task(chosen.operation, variant, tuple(each), dtype, scalars, tile)
+
+
+def watch(arguments: argparse.Namespace) -> int:
+    """Run the command again each time a file changes."""
+    again = [sys.executable, "-m", "hpcmm", *(each for each in sys.argv[1:] if each != "--watch")]
+    files, last = [Path(each) for each in arguments.files], None
+    try:
+        while True:
+            times = [file.stat().st_mtime_ns if file.exists() else 0 for file in files]
+            if times != last and all(times):
+                last = times
+                subprocess.run(again)
+                print(f"waiting for a change of {', '.join(arguments.files)}; end with Ctrl-C", file=sys.stderr)
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+    except KeyboardInterrupt:
+        return 0

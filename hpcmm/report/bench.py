@@ -1,0 +1,135 @@
+"""What ``hpcmm bench`` found: verdicts and times, as JSON and for a reader."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tabulate import tabulate
+
+from hpcmm import analysis
+from hpcmm.analysis import occupancy
+from hpcmm.model import Operation, Variant
+from hpcmm.report import formats
+
+NUMBERS = ("seconds", "seconds_low", "seconds_high", "ratio", "ratio_low", "ratio_high", "fraction", "visits")
+RESOURCES = ("registers", "local_bytes", "shared_bytes", "dynamic_shared_bytes")
+
+
+def verdict_of(operation: Operation, name: str, columns: analysis.Columns) -> dict[str, Any]:
+    """Return the verdict on a kernel at all points of a file."""
+    rows = columns["measurements"]
+    own = [i for i, (of, contender) in enumerate(zip(rows["variant"], rows["contender"], strict=True))
+           if of == contender == name]  # fmt: skip
+    lacking = [why for of, why in zip(columns["omitted"]["variant"], columns["omitted"]["reason"], strict=True)
+               if of == name]  # fmt: skip
+    wrong = [i for i in own if not rows["passed"][i]]
+    found = {"kernel": name, "passed": not (wrong or lacking), "points": len(own), "where": ""}
+    found["error_over_bound"] = max(
+        (rows["error"][i] / rows["bound"][i] for i in own if rows["bound"][i] > 0), default=0
+    )
+    if wrong:
+        first = wrong[0]
+        shape = "x".join(str(rows[each][first]) for each in operation.dimensions)
+        scalars = "".join(f", {each} {rows[each][first]:g}" for each in operation.scalars)
+        found["where"] = f"{shape} {rows['dtype'][first]}{scalars}: {rows['where'][first]}"
+    elif lacking:
+        found["where"] = lacking[0].removeprefix("failed: ").removeprefix(f"{name} ")
+    return found
+
+
+def line_of(result: Mapping[str, Any]) -> str:
+    """Return the line of a verdict."""
+    if not result["passed"]:
+        return f"{result['kernel']}: FAIL {result['where']}"
+    error = (
+        f", largest error {result['error_over_bound']:.2g} of the rounding bound" if result["error_over_bound"] else ""
+    )
+    return f"{result['kernel']}: PASS at {result['points']} points{error or ', exact'}"
+
+
+def timed_rows(operation: Operation, own: Sequence[Variant], other: str, frame: Any) -> list[dict[str, Any]]:
+    """Return the numbers of each point, the kernels' first; NaN becomes None."""
+    occupied = occupancy.resources(frame)
+    of_kernel = {(row["label"], row["dtype"]): row for row in analysis.row_dicts(occupied)}
+    rows = analysis.row_dicts(frame)
+    problem = (*operation.dimensions, "dtype")
+    beside = {tuple(row[each] for each in problem): row for row in rows if row["contender"] == other}
+    order = {variant.name: i for i, variant in enumerate(own)}
+    found, seen = [], set()
+    for row in sorted(rows, key=lambda row: (order.get(row["contender"], len(order)), row["baseline"])):
+        at = tuple(row[each] for each in problem)
+        if row["result"] != "PASS" or (row["label"], at) in seen:
+            continue
+        seen.add((row["label"], at))
+        numbers = {name: row[name] for name in NUMBERS}
+        against = beside.get(at)
+        if against is not None and row["contender"] in order:
+            numbers |= quotient("against", against, row)
+        kernel = of_kernel.get((row["label"], row["dtype"]), {})
+        numbers |= {name: kernel.get(name) for name in (*RESOURCES, "occupancy")}
+        numbers = {
+            name: None if value is None or not math.isfinite(value) else value for name, value in numbers.items()
+        }
+        texts = {"limited_by": kernel.get("limited_by", ""), "ceiling": row["ceiling"], "dtype": row["dtype"]}
+        place = {"kernel": row["label"], "size": formats.size(row), "rate": formats.rate_text(row)}
+        shape = {"shape": [int(row[each]) for each in operation.dimensions]}
+        found.append({**place, **shape, **texts, "own": row["contender"] in order, **numbers})
+    return found
+
+
+def quotient(name: str, over: Mapping[str, Any], under: Mapping[str, Any]) -> dict[str, float]:
+    """Return the ratio of two times, and its interval from theirs, which are taken for independent."""
+    ratio = over["seconds"] / under["seconds"]
+    widths = [math.log(each["seconds_high"] / each["seconds_low"]) / 2 for each in (over, under)]
+    return {name: ratio, f"{name}_low": ratio * math.exp(-math.hypot(*widths)),
+            f"{name}_high": ratio * math.exp(math.hypot(*widths))}  # fmt: skip
+
+
+def table(found: Mapping[str, Any], library: str, other: str, tuned: bool) -> str:
+    """Return the times as a table, and the best of combinations."""
+    rows = found["points"]
+    if tuned:
+        rows = sorted(rows, key=lambda row: (row["shape"], row["dtype"], row["seconds"]))
+    columns = {
+        "kernel": lambda row: row["kernel"],
+        "size": lambda row: row["size"],
+        "type": lambda row: row["dtype"],
+        "time": lambda row: formats.duration(row["seconds"]),
+        "rate": lambda row: row["rate"],
+        f"over {library}": lambda row: interval(row, "ratio"),
+        f"over {other}": lambda row: interval(row, "against"),
+        "of the limit": lambda row: f"{formats.percent(row['fraction'])} {row['ceiling']}" if row["fraction"] else "",
+        "registers": lambda row: formats.whole(row["registers"] or math.nan),
+        "local memory": lambda row: formats.amount(row["local_bytes"]) if row["registers"] else "",
+        "shared memory": lambda row: (
+            formats.amount(row["shared_bytes"] + row["dynamic_shared_bytes"]) if row["registers"] else ""
+        ),
+        "occupancy": lambda row: (
+            f"{formats.percent(row['occupancy'])}, {row['limited_by']}" if row["occupancy"] else ""
+        ),
+    }
+    lines = {name: [cell(row) for row in rows] for name, cell in columns.items()}
+    lines = {name: cells for name, cells in lines.items() if any(cells)}
+    texts = []
+    if rows:
+        texts.append(f"\n{tabulate(lines, headers='keys', disable_numparse=True)}")
+    if tuned:
+        for name, why in found["not_tried"].items():
+            texts.append(f"{name}: not tried: {why}")
+        for shape, dtype in dict.fromkeys((tuple(row["shape"]), row["dtype"]) for row in rows):
+            best = next(row for row in rows if row["own"] and (tuple(row["shape"]), row["dtype"]) == (shape, dtype))
+            texts.append(f"best at {best['size']} {dtype}: {best['kernel']}, {best['rate']}")
+    return "\n".join(texts)
+
+
+def interval(row: Mapping[str, Any], name: str) -> str:
+    """Format a ratio with its interval; empty without one, and for the baseline itself."""
+    if row.get(name) is None or not row["own"]:
+        return ""
+    ends = row.get(f"{name}_low"), row.get(f"{name}_high")
+    if None in ends:
+        return formats.times(row[name])
+    half = (ends[1] - ends[0]) / 2
+    return f"{formats.times(row[name], half)} ({formats.number(ends[0], half)} to {formats.number(ends[1], half)})"

@@ -1,0 +1,276 @@
+"""``hpcmm bench``: right and wrong kernels of each kind, what it prints, and the files that it writes."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hpcmm import backends, store
+from hpcmm.backends.emulated.launch import COMPILER
+from hpcmm.cli.bench import TIMING
+from hpcmm.cli.main import main
+from hpcmm.experiment import extensions
+from hpcmm.operations import OPERATIONS
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples" / "kernels"
+PAGE = (ROOT / "docs" / "kernel-writers.md").read_text()
+TRANSCRIPTS = re.findall(r"```text\n(\$ .*?)```", PAGE, re.DOTALL)
+
+HEAD = ["kernel", "size", "type", "time", "rate", "over numpy", "over serial"]
+NAMES = {"by_rows.c", "serial", "numpy"}
+
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine")
+
+
+def bench(*arguments, cwd: Path = EXAMPLES) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "hpcmm", "bench", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=120)
+
+
+@pytest.fixture
+def inside(monkeypatch, capsys, forgotten):
+    """Run the command in this process, with one visit; the process forgets the kernels afterwards."""
+    monkeypatch.setitem(TIMING, "visits", 1)
+    before = dict(OPERATIONS)
+
+    def run(*arguments, cwd: Path = EXAMPLES) -> subprocess.CompletedProcess:
+        monkeypatch.chdir(cwd)
+        try:
+            code = main(["bench", *map(str, arguments)])
+        except SystemExit as end:
+            code = end.code
+        output, errors = capsys.readouterr()
+        OPERATIONS.update(before)
+        extensions.LOADED.clear()
+        return subprocess.CompletedProcess(arguments, code, output, errors)
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for path in EXAMPLES.iterdir():
+        if path.is_file():
+            shutil.copy(path, tmp_path)
+    return tmp_path
+
+
+# --- the page for kernel writers -----------------------------------------------------------------------------------
+
+
+def test_the_transcript_of_a_cpu_kernel_is_what_the_command_prints(tmp_path):
+    transcript = next(each for each in TRANSCRIPTS if "on-host" not in each)
+    command, _, printed = transcript.partition("\n")
+    done = bench(*command.split()[3:], "--output", tmp_path / "timings.h5", "--html", tmp_path / "page.html")
+    assert done.returncode == 0, done.stderr
+    for text in (done.stdout, printed):
+        verdict, _, table = text.partition("\n\n")
+        assert re.fullmatch(r"by_rows.c: PASS at 22 points, largest error 0.\d+ of the rounding bound", verdict)
+        head, _, *lines = table.splitlines()
+        assert re.split(r"\s{2,}", head) == HEAD
+        assert {tuple(line.split()[:3]) for line in lines} == {(name, "64", "float32") for name in NAMES}
+    rows = store.read(tmp_path / "timings.h5")["measurements"]
+    assert {*rows["contender"]} == NAMES and rows["passed"].all()
+    assert "by_rows.c" in (tmp_path / "page.html").read_text()
+
+
+@needs_compiler
+def test_the_transcript_of_cuda_kernels_on_the_host_is_what_the_command_prints(inside):
+    (transcript,) = [each for each in TRANSCRIPTS if "on-host" in each]
+    for command, printed in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", transcript, re.MULTILINE):
+        done = inside(*command.split()[2:])
+        assert (done.stdout, done.returncode) == (printed, int("FAIL" in printed)), done.stderr
+
+
+# --- kernels for the CPU -------------------------------------------------------------------------------------------
+
+
+def test_wrong_kernels_fail_with_their_place_and_right_ones_are_still_timed(inside, folder):
+    good = (folder / "by_rows.c").read_text()
+    for name, old, new in (
+        ("ragged.c", "k - p < STEP ? k - p : STEP", "k - p < STEP ? 0 : STEP"),
+        ("beta.c", "beta == 0 ? 0 :", ""),
+        (
+            "crash.c",
+            "for (int i = 0; i < m; ++i) {",
+            "for (int i = 0; i < m; ++i) { if (n == 70) *(volatile int *)0 = 1;",
+        ),
+        ("text.c", "REAL *c =", "REAL *d ="),
+    ):
+        assert old in good
+        (folder / name).write_text(good.replace(old, new).replace(", options", ""))
+    text = (folder / "panels.py").read_text()
+    (folder / "late.py").write_text(text.replace("range(0, A", "range(1, A"))
+    names = ("by_rows.c", "ragged.c", "beta.c", "text.c", "panels.py", "late.py")
+    done = inside(*names, "--sizes", 24, "--json", cwd=folder)
+    assert done.returncode == 1, done.stderr
+    found = json.loads(done.stdout)
+    verdicts = {each["kernel"]: each for each in found["kernels"]}
+    assert {name for name, each in verdicts.items() if each["passed"]} == {"by_rows.c", "panels.py"}
+    place = r"{} float32, alpha 1.5, beta 0.5: 0:0: \S+ - \S+ = \S+"
+    assert re.match(place.format("1x1x1"), verdicts["ragged.c"]["where"])
+    assert re.match(place.format("1x1x1"), verdicts["late.py"]["where"])
+    assert re.search(r"beta 0: 0:0: nan - ", verdicts["beta.c"]["where"])
+    assert re.search(r"text.c:1\d:.*error: .c. undeclared", verdicts["text.c"]["where"])
+    assert {each["kernel"] for each in found["points"]} == {"by_rows.c", "panels.py", "numpy"}
+    for own in [each for each in found["points"] if each["own"]]:
+        assert (
+            own["shape"] == [24, 24, 24] and own["seconds"] > 0 and own["ratio_low"] < own["ratio"] < own["ratio_high"]
+        )
+    done = inside("crash.c", cwd=folder)
+    assert done.returncode == 1 and "crash.c: FAIL 9x70x40 float32: the job crashed" in done.stdout
+
+
+def test_all_combinations_are_tried(inside, folder):
+    text = (folder / "by_rows.c").read_text()
+    (folder / "by_rows.c").write_text(text.replace("= alpha *", "= (STEP == 3 ? 3 : 1) * alpha *"))
+    done = inside("by_rows.c", "--tune", "STEP=2,3", "--sizes", 16, "--dtype", "float64", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "by_rows.c STEP=3: FAIL 1x1x1 float64" in done.stdout
+    assert re.search(r"^best at 16 float64: by_rows.c STEP=2, \S+ \S+$", done.stdout, re.MULTILINE)
+
+
+# --- CUDA kernels on the host --------------------------------------------------------------------------------------
+
+MISTAKES = [  # what is replaced by what, what is said of it, and the line that it names
+    ("row < m && start", "row <= m && start", "read of 4 bytes out of bounds, at byte 4 of the 4 of A,", "a[y][x] ="),
+    ("if (row < m && column", "if (row < m - 1 && column", r"1x1x1 .*: ascending order: 0:0: -?[\d.]+ - ", ""),
+    ("__syncthreads();\n        for", ";\n        for", "read of shared memory that nothing has written,", "sum +="),
+    ("p < TILE", "p <= TILE", "index 16 out of bounds", "sum +="),
+    ("        __syncthreads();\n    }", "        if (x) __syncthreads();\n    }", "race|divergent", ""),
+    ("REAL sum = 0;", "REAL sum = 0; ((REAL *)A)[0] = 3;", "the input A has changed", ""),
+    ("REAL sum = 0;", "REAL sum = none;", "error: .none. was not declared", ""),
+]
+
+
+ADDED = """extern "C" __global__ void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B,
+                                  int ldb, REAL beta, REAL *C, int ldc)
+{
+    __shared__ REAL sum;
+    REAL &c = C[(size_t)blockIdx.y * ldc + blockIdx.x], part = 0;
+    if (threadIdx.x == 0)
+        sum = beta == 0 ? 0 : beta * c;
+    for (int p = threadIdx.x; p < k; p += 32)
+        part += A[(size_t)blockIdx.y * lda + p] * B[(size_t)p * ldb + blockIdx.x];
+    __syncthreads();
+    atomicAdd(&sum, alpha * part);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        c = sum;
+}
+"""
+
+
+@needs_compiler
+def test_mistakes_of_a_cuda_kernel_are_found_without_a_gpu(inside, folder):
+    good = (folder / "tiled.cu").read_text().replace("[16, 32]", "[16]")
+    for i, (old, new, *_) in enumerate(MISTAKES):
+        assert good.count(old) >= 1, old
+        (folder / f"{i}.cu").write_text(good.replace(old, new, 1))
+    done = inside("--on-host", "--json", *(f"{i}.cu" for i in range(len(MISTAKES))), cwd=folder)
+    assert done.returncode == 1, done.stderr
+    for each, (_, _, message, code) in zip(json.loads(done.stdout)["kernels"], MISTAKES, strict=True):
+        assert not each["passed"] and re.search(message, each["where"]), each
+        line = good.count("\n", 0, good.index(code)) + 1
+        assert not code or f" in line {line}" in each["where"], each
+
+
+@needs_compiler
+def test_a_sum_is_right_as_a_sum_only(inside, folder):
+    body = (
+        "{ if (blockIdx.x + threadIdx.x == 0) *r = 0; for (size_t i = 0; threadIdx.x == 0 && i < n; ++i) *r += x[i]; }"
+    )
+    head = "// hpcmm:\n//   block: 32\n//   one_launch: true\n//   max_blocks: 1\n\n"
+    (folder / "sum.cu").write_text(
+        f'{head}extern "C" __global__ void reduction(const REAL *x, size_t n, REAL *r, REAL identity)\n{body}\n'
+    )
+    done = inside("--on-host", "sum.cu", "--dtype", "int32", "float64", cwd=folder)
+    assert done.stdout.startswith("sum.cu: PASS at "), done.stdout + done.stderr
+    done = inside("--on-host", "sum.cu", "--operation", "maximum", cwd=folder)
+    assert done.returncode == 1 and "sum.cu: FAIL" in done.stdout
+
+
+@needs_compiler
+def test_bits_that_depend_on_the_order_of_threads_are_reported_unless_they_may(inside, folder):
+    head = "// hpcmm:\n//   block: 32\n//   rows: 1\n//   columns: 1\n"
+    (folder / "added.cu").write_text(head + ADDED)
+    (folder / "may.cu").write_text(f"{head}//   deterministic: false\n{ADDED}")
+    done = inside("--on-host", "added.cu", cwd=folder)
+    assert done.returncode == 1 and "the bits of the result depend on the order of threads" in done.stdout
+    done = inside("--on-host", "may.cu", cwd=folder)
+    assert done.stdout.startswith("may.cu: PASS at 66 points"), done.stdout + done.stderr
+
+
+# --- wrong arguments -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "the following arguments are required: FILE"),
+        (("by_rows.c", "--tune", "STEP"), "'STEP' is not allowed; allowed: NAME=A,B"),
+        (("by_rows.c", "--against", "cublas"), "--against: 'cublas' is not allowed; allowed: a .c file, serial,"),
+        (("by_rows.c", "--dtype", "int32"), "--dtype: 'int32' is not allowed; allowed: float32, float64"),
+        (("by_rows.c", "--shapes", "3x4"), "--shapes: 3x4 is not allowed; allowed: mxnxk"),
+        (("by_rows.c", "--operation", "sum"), "--operation: 'sum' is not allowed; allowed: matmul"),
+        (("by_rows.c", "tiled.cu"), "the files are of different devices"),
+        (("by_rows.c", "--on-host"), "--on-host: by_rows.c is no CUDA source"),
+    ],
+)
+def test_wrong_arguments_end_with_2(inside, arguments, message):
+    done = inside(*arguments)
+    assert done.returncode == 2 and message in " ".join(done.stderr.split()) and not done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("none.c",), "none.c: No such file or directory"),
+        (("none.txt",), "none.txt: no kernel's file; allowed suffixes: .c, .cu, .py"),
+        (("by_rows.c", "--tune", "NONE=1"), "'NONE' is not allowed; allowed: STEP"),
+    ],
+)
+def test_files_that_cannot_be_used_end_with_1(inside, arguments, message):
+    done = inside(*arguments)
+    assert done.returncode == 1 and message in done.stderr
+
+
+@pytest.mark.skipif(not backends.missing("cuda"), reason="this machine has a GPU")
+def test_a_cuda_kernel_without_a_gpu_points_to_the_host(inside):
+    done = inside("tiled.cu")
+    assert done.returncode == 1 and "--on-host verifies CUDA kernels on the CPU" in done.stderr
+
+
+# --- the workflow --------------------------------------------------------------------------------------------------
+
+
+def test_a_kernel_of_a_config_runs_on_two_ranks_and_in_a_distributed_product(folder, mpiexec, forgotten):
+    from hpcmm.experiment import plan
+    from hpcmm.experiment.config import read_config
+
+    measuring = {"visits": 1, "warmups": 0, "min_repetitions": 1, "max_repetitions": 2, "max_seconds": 0.05}
+    sweep = {"operation": "matmul", "variants": ["./by_rows.c STEP=3", "panels.py"], "algorithms": ["scatter", "ring"]}
+    sweep |= {"sizes": [33], "dtypes": ["float64"], "ranks": [2]}
+    (folder / "config.yaml").write_text(
+        yaml.safe_dump({"backends": "cpu", "measuring": measuring, "sweeps": {"a": sweep}})
+    )
+    planned = plan.make(read_config(folder / "config.yaml"))
+    planned.write(folder / "plan.json")
+    (batch,) = planned.to_measure
+    output = folder / "out.h5"
+    done = mpiexec(
+        2, "-m", "hpcmm.jobs.measure", "--plan", folder / "plan.json", "--batch", batch.name, "--output", output
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = store.read(output)["measurements"]
+    found = {
+        (rows["contender"][i], rows["contender_algorithm"][i]) for i in range(len(rows["ranks"])) if rows["passed"][i]
+    }
+    assert found >= {(name, each) for name in ("by_rows.c STEP=3", "panels.py") for each in ("scatter", "ring")}
+    assert rows["passed"].all() and {*rows["ranks"]} == {2}

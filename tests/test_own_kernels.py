@@ -1,0 +1,273 @@
+"""Kernels of users: the head of a file, its errors, and the variant that it makes."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcmm.experiment import extensions, own_kernels
+from hpcmm.experiment.config import ConfigError, read_config, validated
+from hpcmm.experiment.own_kernels import KernelFileError
+from hpcmm.kernels import file_of, name_of
+from hpcmm.model import Task
+from hpcmm.operations import OPERATIONS
+
+EXAMPLES = Path(__file__).parents[1] / "examples" / "kernels"
+MATMUL = 'extern "C" __global__ void matmul(int m) {}\n'
+REDUCTION = 'extern "C" __global__ void reduction() {}\n'
+
+
+def written(folder: Path, head: str, code: str = MATMUL, name: str = "my.cu") -> Path:
+    path = folder / name
+    lines = "".join(f"//   {line}\n" for line in head.splitlines())
+    path.write_text((f"// A kernel.\n//\n// hpcmm:\n{lines}\n" if head else "") + code)
+    return path
+
+
+def task(kernel: own_kernels.OwnKernel, shape: tuple[int, ...], dtype: str = "float32", tile: int = 0) -> Task:
+    return Task(OPERATIONS[kernel.operations[0]], kernel.variant, shape, dtype, {"alpha": 1.0, "beta": 0.0}, tile)
+
+
+class Matrix:
+    strides, itemsize = (4, 4), 4
+
+
+def launches(found: Task) -> list:
+    return found.geometry.launches(
+        found, dict.fromkeys(["A", "B", "C", "x", "y", "z", "result", "partial0"], Matrix), 1
+    )
+
+
+def test_a_simple_kernel_needs_no_head(tmp_path):
+    kernel = own_kernels.read(written(tmp_path, ""))
+    assert kernel.operations == ("matmul",) and kernel.variant.name == "my.cu"
+    assert kernel.variant.dtypes == ("float32", "float64") and kernel.variant.tiles == (16,)
+    found = task(kernel, (33, 20, 5), tile=16)
+    assert found.macros == {"REAL": "float", "ACCUMULATOR": "float", "TILE": 16}
+    (launch,) = launches(found)
+    assert (launch.grid, launch.block, launch.shared_bytes) == ((2, 3, 1), (16, 16), 0)
+
+
+def test_a_reduction_serves_all_operations_with_its_function(tmp_path):
+    kernel = own_kernels.read(written(tmp_path, "block: 64\nper_thread: 2\nshared_bytes: BLOCK * ITEMSIZE", REDUCTION))
+    assert kernel.operations == ("sum", "minimum", "maximum")
+    first, second = launches(task(kernel, (8192,), "float64"))
+    assert (first.grid, first.block, first.shared_bytes) == ((64,), (64,), 512)
+    assert second.grid == (1,)
+
+
+def test_every_key_of_a_product(tmp_path):
+    head = """operation: matmul
+dtypes: [float64]
+description: mine
+constants: {SIDE: 8, STAGES: 3}
+rows: 64
+columns: 2 * ROWS
+block: [COLUMNS / SIDE, ROWS / SIDE]
+shared_bytes: STAGES * (ROWS + COLUMNS) % 1000 * ITEMSIZE
+cluster: [2, 1]
+architecture: sm_90a
+options: [-lineinfo]
+deterministic: false
+arithmetic: TF32"""
+    variant = own_kernels.read(written(tmp_path, head)).variant
+    assert (variant.change, variant.dtypes, variant.architecture) == ("mine", ("float64",), "sm_90a")
+    assert (variant.options, variant.deterministic) == (("-lineinfo",), False)
+    assert variant.arithmetic == {"float64": "TF32"}
+    found = task(own_kernels.read(tmp_path / "my.cu"), (65, 129, 5), "float64")
+    assert {name: found.macros[name] for name in ("ROWS", "COLUMNS", "BLOCK", "SIDE", "STAGES")} == {
+        **{"ROWS": 64, "COLUMNS": 128, "BLOCK": 128},
+        **{"SIDE": 8, "STAGES": 3},
+    }
+    (launch,) = launches(found)
+    assert (launch.grid, launch.block, launch.shared_bytes) == ((2, 2, 1), (16, 8), 3 * 192 % 1000 * 8)
+    (wide,) = launches(task(own_kernels.read(tmp_path / "my.cu"), (65, 300, 5), "float64"))
+    assert wide.grid == (4, 2, 1)  # three blocks along n, rounded up to whole clusters
+
+
+def test_values_replace_those_of_the_head(tmp_path):
+    path = written(tmp_path, "constants: {SIDE: 8}\nrows: 64\ncolumns: 64\nblock: ROWS * COLUMNS / SIDE / SIDE")
+    kernel = own_kernels.read(path, {"ROWS": 32, "SIDE": 4})
+    assert kernel.variant.name == "my.cu ROWS=32 SIDE=4"
+    assert task(kernel, (1, 1, 1)).macros["BLOCK"] == 32 * 64 // 16
+    with pytest.raises(KernelFileError, match="'NONE' is not allowed; allowed: SIDE, ROWS, COLUMNS, BLOCK"):
+        own_kernels.read(path, {"NONE": 1})
+    with pytest.raises(own_kernels.LaunchError, match="4096 threads; allowed: at most 1024"):
+        own_kernels.read(path, {"SIDE": 1})
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        ("rowz: 3", r"my.cu:4: unknown key 'rowz'; allowed: operation, dtypes,"),
+        ("operation: matmal", r"my.cu:4: operation: 'matmal' is not allowed; allowed: matmul, sum,"),
+        ("block: 32\ndtypes: [float16]", r"my.cu:5: dtypes: 'float16' is not allowed; allowed: float32, float64"),
+        ("dtypes: float32", r"my.cu:4: dtypes: 'float32' is not allowed; allowed: a list in brackets"),
+        ("block: [1, 2, 3, 4]", r"my.cu:4: block: \[1, 2, 3, 4\] is not allowed; allowed: a whole number"),
+        ("block: X * 2", r"my.cu:4: block: 'X \* 2' is not allowed; allowed: .* over ITEMSIZE"),
+        ("block: 2 ** 3", r"my.cu:4: block: '2 \*\* 3' is not allowed"),
+        ("rows: 0\nblock: 3", r"my.cu:4: rows: 0 is 0; allowed: at least 1"),
+        ("block: 3 / 0", r"my.cu:4: block: '3 / 0' is not allowed"),
+        ("block: 2048", r"my.cu:4: block: 2048 threads; allowed: at most 1024"),
+        ("tiles: [64]", r"my.cu:4: tiles: 64 x 64 threads; allowed: 1 to 1024"),
+        ("shared_bytes: 300000", r"my.cu:4: shared_bytes: 300000 bytes .* allowed: at most 232448"),
+        ("per_thread: 3", r"my.cu:4: per_thread: not a key of matmul on the GPU; allowed: block, cluster,"),
+        ("tiles: [8]\nblock: 3", r"my.cu:4: tiles: not together with block"),
+        ("constants: {ROWS: 3}", r"my.cu:4: constants: ROWS is compiled in already"),
+        ("constants: {X: 1.5}", r"my.cu:4: constants.X: 1.5 is not allowed; allowed: a whole number"),
+        ("constants: {N: 3}", r"my.cu:7: N is a constant of the head"),
+        ("block: [3", r"my.cu:5: |my.cu:4: "),
+        ("block: 3\nblock: 4", r"my.cu:5: column 6: key 'block' appears twice"),
+    ],
+)
+def test_an_error_names_file_line_key_and_what_is_allowed(tmp_path, head, message):
+    path = written(tmp_path, head, f"#define N 3\n{MATMUL}" if "N: 3" in head else MATMUL)
+    if "N: 3" in head:
+        path.write_text(path.read_text().replace("\n\n#define", "\n//\n\n#define"))
+    with pytest.raises(KernelFileError, match=message):
+        own_kernels.read(path)
+
+
+def test_further_errors(tmp_path):
+    for code, message in (
+        ("int main() { return 0; }", "the file has none of the functions matmul, reduction, vector_add"),
+        ("extern __shared__ float s[]; void matmul() {}", "my.cu:1: dynamic shared memory, but no key shared_bytes"),
+        ("// hpcmm:\n//   block: 3\n\n// hpcmm:\nvoid matmul()", "my.cu:4: hpcmm: appears twice"),
+        ("// hpcmm: the suite\nvoid matmul()", "my.cu:1: hpcmm: is followed by keys with values"),
+    ):
+        (tmp_path / "my.cu").write_text(code)
+        with pytest.raises(KernelFileError, match=re.escape(message)):
+            own_kernels.read(tmp_path / "my.cu")
+    with pytest.raises(KernelFileError, match="No such file"):
+        own_kernels.read(tmp_path / "none.cu")
+    (tmp_path / "bytes.cu").write_bytes(b"\xff\xfe")
+    with pytest.raises(KernelFileError, match="not a text file in UTF-8"):
+        own_kernels.read(tmp_path / "bytes.cu")
+
+
+@pytest.mark.parametrize("comment", ["/* T\n * hpcmm:\n *   tiles: [8]\n */", "/*\nhpcmm:\n  tiles: [8]\n\nMore: */"])
+def test_the_comment_may_have_any_form(tmp_path, comment):
+    (tmp_path / "my.cu").write_text(f"{comment}\n// hpcmm is a suite\n{MATMUL}// hpcmm:\n//   block: 1\n")
+    assert own_kernels.read(tmp_path / "my.cu").variant.tiles == (8,)
+
+
+KEYS = st.sampled_from([*own_kernels.SCHEMA["properties"], "rowz", "a b"])
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=8)
+    | st.sampled_from(["ROWS * 2", "ITEMSIZE", "float32"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["X", "ROWS", "1"]), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@given(head=st.dictionaries(KEYS, VALUES, max_size=4), changes=st.dictionaries(st.sampled_from("XY"), st.integers()))
+def test_any_head_gives_a_variant_or_an_error_that_names_the_file(tmp_path_factory, head, changes):
+    import json
+
+    path = tmp_path_factory.getbasetemp() / "any.cu"
+    path.write_text(f"// hpcmm: {json.dumps(head)}\n{MATMUL}")
+    try:
+        kernel = own_kernels.read(path, changes)
+    except KernelFileError as error:
+        assert error.problems and all(str(path) in problem for problem in error.problems)
+    else:
+        for tile in kernel.variant.tiles or (0,):
+            found = task(kernel, (5, 7, 3), kernel.variant.dtypes[0], tile)
+            assert all(count > 0 for launch in launches(found) for count in (*launch.grid, *launch.block))
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused(tmp_path_factory, text):
+    path = tmp_path_factory.getbasetemp() / "any text.cu"
+    path.write_bytes(text.encode(errors="replace"))
+    try:
+        own_kernels.read(path)
+    except KernelFileError as error:
+        assert str(path) in str(error)
+
+
+EXPRESSIONS = st.recursive(
+    st.integers(0, 99).map(str) | st.sampled_from(["X", "Y"]),
+    lambda inner: st.tuples(inner, st.sampled_from("+-*/%"), inner).map(lambda part: f"({' '.join(part)})"),
+    max_leaves=8,
+)
+
+
+@given(EXPRESSIONS, st.integers(1, 99), st.integers(1, 99))
+def test_arithmetic_is_that_of_python_with_whole_quotients(text, x, y):
+    try:
+        expected = eval(text.replace("/", "//"), {}, {"X": x, "Y": y})
+    except ZeroDivisionError:
+        with pytest.raises(ValueError):
+            own_kernels.number(text, {"X": x, "Y": y})
+    else:
+        assert own_kernels.number(text, {"X": x, "Y": y}) == expected
+
+
+@given(st.dictionaries(st.from_regex(r"[A-Z_][A-Z0-9_]{0,5}", fullmatch=True), st.integers(-99, 99), max_size=3))
+def test_values_follow_a_name(values):
+    path, found = file_of(f"some folder/{name_of(Path('my.cu'), values)}")
+    assert (path, found) == ("some folder/my.cu", values)
+
+
+def test_a_config_names_files_relative_to_itself(tmp_path, forgotten):
+    (tmp_path / "inner").mkdir()
+    written(tmp_path, "constants: {SIDE: 8}\nblock: 64", name="of_a_config.cu")
+    variants = "{quick: [naive, ../of_a_config.cu, '../of_a_config.cu SIDE=4'], full: [naive]}"
+    path = tmp_path / "inner" / "config.yaml"
+    path.write_text(f"sweeps: {{a: {{operation: matmul, variants: {variants}, sizes: [8]}}}}")
+    config = read_config(path)
+    extensions.load_named(config)
+    _, sweeps = validated(config)
+    assert [each.name for each in sweeps["a"].variants] == ["naive", "of_a_config.cu", "of_a_config.cu SIDE=4"]
+    path.write_text(path.read_text().replace("matmul", "sum").replace("naive, ", ""))
+    with pytest.raises(ConfigError, match=r"sweeps.a.variants: '.*of_a_config.cu' is not allowed"):
+        validated(read_config(path))
+
+
+def test_the_fingerprint_covers_the_file_its_headers_and_its_values(tmp_path):
+    from hpcmm.experiment import fingerprint
+    from hpcmm.experiment.fingerprint import of_task
+
+    (tmp_path / "mine.h").write_text("#define ONE 1\n")
+    path = written(tmp_path, "constants: {SIDE: 8}", f'#include "mine.h"\n{MATMUL}')
+
+    def digest(**values) -> str:
+        fingerprint.forget()
+        return of_task(task(own_kernels.read(path, values), (1, 1, 1)))
+
+    first = digest()
+    assert digest() == first
+    assert digest(SIDE=4) != first
+    (tmp_path / "mine.h").write_text("#define ONE 2\n")
+    second = digest()
+    assert second != first
+    path.write_text(path.read_text().replace("int m", "int n"))
+    assert digest() not in (first, second)
+
+
+@pytest.mark.parametrize("name", ["numba_cuda", "triton_tile"])
+def test_an_example_for_a_gpu_is_right(gpu, forgotten, name):
+    """Without a GPU, or without its package, it is skipped."""
+    pytest.importorskip(name.partition("_")[0])
+    import numpy as np
+
+    path = EXAMPLES / f"{name}.py"
+    extensions.load([path])
+    operation = OPERATIONS["matmul"]
+    for shape in ((1, 1, 1), (65, 33, 70), (128, 256, 64)):
+        found = Task(operation, operation.variant(path.name), shape, "float32", operation.scalars)
+        inputs = operation.draw(np.random.default_rng(0), found)
+        arrays = {key: gpu.empty(array.shape, "float32") for key, array in inputs.items()}
+        for key, array in inputs.items():
+            gpu.copy(array, arrays[key])
+        gpu.prepare(found, arrays)()
+        got = np.empty(inputs["C"].shape, np.float32)
+        gpu.copy(arrays["C"], got)
+        verdict = operation.reference(found, inputs)(got)
+        assert verdict.passed, verdict
