@@ -57,7 +57,9 @@ class Device:
             *(self.operation, self.variant, tuple(request["shape"]), request["dtype"]),
             *(request["scalars"], request["tile"]),
         )
-        self.prepared = self.backend.prepare(task, {each.name: each.inside(self.regions[each.name]) for each in self.places})
+        self.prepared = self.backend.prepare(
+            task, {each.name: each.inside(self.regions[each.name]) for each in self.places}
+        )
         if before := getattr(self.prepared, "before", None):
             before()
         self.backend.synchronize()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.model import Operation, Task
+from hpcmm.model import Task
 
 ROWS = 8  # of a matrix, before and after it
 ELEMENTS = 256  # of a vector or a single element, before and after it
@@ -77,18 +77,14 @@ def layout(task: Task, rng: np.random.Generator) -> tuple[Guarded, ...]:
     return tuple(places)
 
 
-def most_bytes(operation: Operation, shapes: Sequence[Sequence[int]], itemsize: int) -> int:
-    """Return an upper bound of the bytes of a layout at any of these shapes."""
+def most_bytes(task: Task) -> int:
+    """Return an upper bound of the bytes of a layout."""
+    sizes = dict(zip(task.operation.dimensions, task.shape, strict=True))
     most = 0
-    for shape in shapes:
-        sizes = dict(zip(operation.dimensions, shape, strict=True))
-        total = 0
-        for operand in operation.operands:
-            lengths = [sizes[name] for name in operand.dimensions] or [1]
-            wide = lengths[1] + max(COLUMNS) if len(lengths) > 1 else 1
-            guard = ROWS if len(lengths) > 1 else ELEMENTS
-            total += (lengths[0] + 2 * guard) * wide * itemsize + ALIGNMENT
-        most = max(most, total)
+    for operand in task.operation.operands:
+        rows, *columns = [sizes[name] for name in operand.dimensions] or [1]
+        wide, guard = (columns[0] + max(COLUMNS), ROWS) if columns else (1, ELEMENTS)
+        most += (rows + 2 * guard) * wide * task.element.itemsize + ALIGNMENT
     return most
 
 
@@ -123,5 +119,7 @@ def trespass(before: np.ndarray, after: np.ndarray, places: Sequence[Guarded], t
             index[0] -= place.guard
             where = ":".join(map(str, index))
             inside = all(0 <= i < size for i, size in zip(index, place.shape or (1,), strict=True))
-            return f"wrote to its input {place.name} at {where}" if inside else f"wrote outside {place.name}, at {where}"
+            return (
+                f"wrote to its input {place.name} at {where}" if inside else f"wrote outside {place.name}, at {where}"
+            )
     return "wrote outside its arrays"

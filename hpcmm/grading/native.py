@@ -67,6 +67,8 @@ def call(function, base: int, each: dict) -> str:
     if "grid" not in each:
         function(*values)
         return ""
+    if (sizes := [ctypes.sizeof(value) for value in values]) != each["sizes"]:
+        return f"parameters of {each['sizes']} bytes get arguments of {sizes}"
     bounds = [Array(base + begin, base + end) for begin, end in each["bounds"]]
     error = function(
         (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values)),
@@ -87,16 +89,21 @@ def main() -> None:
     requests = os.fdopen(setup["requests"], "rb")
     confine(setup["address_space"])
     try:
-        function = getattr(ctypes.CDLL(setup["library"]), setup["symbol"])
+        library = ctypes.CDLL(setup["library"])
+        function = getattr(library, setup["symbol"])
     except (OSError, AttributeError) as error:
         os.write(setup["replies"], json.dumps(f"cannot be loaded: {error}").encode() + b"\n")
         signal.pause()  # until it is killed: an end would be another error
+    sizes = []
+    if setup["symbol"] == "launch":
+        found = (ctypes.c_int * 64)()
+        sizes = found[: library.parameter_sizes(found)]
     function.restype = ctypes.c_char_p if setup["symbol"] == "launch" else None
     os.write(setup["replies"], b'""\n')
     for line in requests:
         error = ""
         for each in json.loads(line):
-            error = error or call(function, base, each)
+            error = error or call(function, base, each | {"sizes": sizes})
         os.write(setup["replies"], json.dumps(error).encode() + b"\n")
 
 

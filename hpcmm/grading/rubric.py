@@ -75,8 +75,9 @@ def read(path: Path) -> Rubric:
     ConfigError
         With all problems.
     """
+    given = read_config(path)
     with naming(path):
-        return checked(read_config(path))
+        return checked(given)
 
 
 def checked(given: Mapping[str, Any]) -> Rubric:

@@ -1,0 +1,2 @@
+/* expected: does not compile|includes "/ */
+#include "/etc/passwd"

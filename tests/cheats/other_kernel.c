@@ -1,0 +1,2 @@
+/* expected: a kernel of this package */
+#include "matmul/packed.c"
