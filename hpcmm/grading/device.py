@@ -34,7 +34,7 @@ class Device:
         self.memory = memory
         self.operation: Operation = OPERATIONS[setup["operation"]]
         self.variant: Variant = (
-            own_kernels.read(Path(setup["file"]), operation=setup["operation"]).variant
+            own_kernels.read(Path(setup["file"])).variant
             if "file" in setup
             else self.operation.variant(setup["variant"])
         )

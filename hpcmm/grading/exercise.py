@@ -189,7 +189,7 @@ def grade(path: Path, exercise: Exercise, rng: np.random.Generator) -> Grade:
     if missing and exercise.speed:
         found = dataclasses.replace(found, ungraded=exercise.of - exercise.points)
     try:
-        variant = admitted(path, exercise)
+        path, variant = admitted(path, exercise)
         with tempfile.TemporaryDirectory(prefix="hpcmm-") as folder:
             errors = []
             for dtype in exercise.dtypes:
@@ -208,22 +208,25 @@ def grade(path: Path, exercise: Exercise, rng: np.random.Generator) -> Grade:
     return dataclasses.replace(found, passed=True, points=points, error=error, bound=bound)
 
 
-def admitted(path: Path, exercise: Exercise) -> Variant:
-    """Read the head of a file; refuse a file that cannot be graded."""
+def admitted(path: Path, exercise: Exercise) -> tuple[Path, Variant]:
+    """Return the absolute path of a file, and its record; refuse a file that cannot be graded."""
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise Refused("is not a file of its own")
     if not path.exists():
         raise Refused("is missing")
+    path = path.resolve()
     try:
-        own = own_kernels.read(path, operation=exercise.operation.name)
+        own = own_kernels.read(path)
     except ConfigError as error:
-        raise Refused(str(error).replace(f"{path.resolve().parent}{os.sep}", "")) from None
+        raise Refused(str(error).replace(f"{path.parent}{os.sep}", "")) from None
+    if exercise.operation.name not in own.operations:
+        raise Refused(f"computes {own.operations[0]}; the exercise is {exercise.operation.name}")
     if own.variant.options:
         raise Refused("its head has options for the compiler, which a solution must not have")
     if wrong := [each for each in exercise.dtypes if each not in own.variant.dtypes]:
         raise Refused(f"its head leaves out the element type {wrong[0]}")
     sources.check_includes(path)
-    return own.variant
+    return path, own.variant
 
 
 def draw_shapes(exercise: Exercise, rng: np.random.Generator) -> list[tuple[int, ...]]:
