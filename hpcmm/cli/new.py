@@ -193,7 +193,7 @@ def head_of(operation: Operation, variant: Variant) -> dict[str, Any]:
 
 
 def own_dtypes(operation: Operation, variant: Variant) -> tuple[str, ...]:
-    """Return the types of a copy: those with the geometry and the arithmetic of the first, as a head has one of each."""
+    """Return the types of a copy: those with the geometry and the arithmetic of the first: a head has one of each."""
     dtypes = operation.dtypes_of(variant)
 
     def said(dtype: str) -> tuple:

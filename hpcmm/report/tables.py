@@ -437,10 +437,7 @@ def grades_table(result: Mapping[str, Any]) -> Table:
     """Make the table of the points of many submissions; ``result`` is from ``grading.submissions``."""
     rows = []
     for each in result["submissions"]:
-        cells = [
-            Cell(f"{grade['points']:g}") if grade["passed"] else Cell(f"{grade['points']:g}", kind="fail")
-            for grade in each["exercises"]
-        ]
+        cells = [Cell(f"{grade['points']:g}") for grade in each["exercises"]]
         rows.append([words(printable(each["name"])), Cell(f"{each['points']:g}"), *cells])
     return Table("Points", ["Submission", f"of {result['of']:g}", *result["exercises"]], rows)
 
