@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from hpcmm import backends
+from hpcmm.backends.emulated.launch import ORDERS, extent, located
 from hpcmm.experiment import own_kernels
 from hpcmm.experiment.config import ConfigError
 from hpcmm.grading import memory, session, sources
@@ -29,7 +30,6 @@ from hpcmm.model import HpcmmError, Task, Variant
 
 RUNS = 3  # per shape; the inputs of a random one of the later runs are drawn anew, the others repeat
 SCALARS = (1.5, 0.0, -0.75, 1.0)  # each scalar argument takes these in turn
-ORDERS = 3  # of the threads of a block in the host emulation
 MULTIPROCESSORS = 3  # of the GPU that the host emulation claims to be
 MULTIPLE = 32  # every dimension of one shape is a multiple of it
 START_SECONDS = 60.0  # a process of the package may take this long to start and to compile
@@ -118,9 +118,9 @@ class Native(Runner):
 class Emulated(Runner):
     """A CUDA kernel in the host emulation, with the threads of a block in a random order."""
 
-    def __init__(self, process: Session, rng: np.random.Generator):
+    def __init__(self, process: Session, rng: np.random.Generator, library: Path, source: Path):
         super().__init__(process)
-        self.rng = rng
+        self.rng, self.library, self.source = rng, library, source
 
     def run(self, task: Task, places: Sequence[Guarded]) -> float:
         whole = self.process.memory
@@ -139,10 +139,13 @@ class Emulated(Runner):
             calls.append(
                 {
                     **{"arguments": arguments, "grid": launch.grid, "block": launch.block, "bounds": bounds},
-                    **{"order": int(self.rng.integers(ORDERS)), "dynamic_bytes": launch.shared_bytes},
+                    **{"order": int(self.rng.integers(len(ORDERS))), "dynamic_bytes": launch.shared_bytes},
                 }
             )
-        return self.ask(calls)
+        try:
+            return self.ask(calls)
+        except Refused as refused:
+            raise Refused(located(str(refused), self.library, self.source)) from None
 
 
 def workspace(task: Task, begin: int) -> list[Guarded]:
@@ -153,12 +156,6 @@ def workspace(task: Task, begin: int) -> list[Guarded]:
         places.append(Guarded(name, begin, (count + 2 * memory.ELEMENTS,), (count,), task.dtype))
         begin = places[-1].end
     return places
-
-
-def extent(array: np.ndarray) -> int:
-    """Return the bytes from the first element of an array to the end of its last."""
-    steps = sum((length - 1) * stride for length, stride in zip(array.shape, array.strides, strict=True))
-    return steps + array.itemsize if array.size else 0
 
 
 class OnDevice(Runner):
@@ -215,6 +212,7 @@ def admitted(path: Path, exercise: Exercise) -> tuple[Path, Variant]:
     if not path.exists():
         raise Refused("is missing")
     path = path.resolve()
+    sources.check_includes(path)
     try:
         own = own_kernels.read(path)
     except ConfigError as error:
@@ -225,7 +223,6 @@ def admitted(path: Path, exercise: Exercise) -> tuple[Path, Variant]:
         raise Refused("its head has options for the compiler, which a solution must not have")
     if wrong := [each for each in exercise.dtypes if each not in own.variant.dtypes]:
         raise Refused(f"its head leaves out the element type {wrong[0]}")
-    sources.check_includes(path)
     return path, own.variant
 
 
@@ -265,9 +262,9 @@ def runner(
             yield Native(process)
     elif backends.missing(exercise.device.name):
         size = max(max((place.end for place in workspace(task, size)), default=size) for task in tasks)
-        library = sources.emulated(path, symbol, tasks[0].macros, Path(folder), seconds)
+        library = sources.emulated(path, symbol, tasks[0].macros, seconds)
         with session.native(library, "launch", size, seconds, exercise.address_space, 1) as process:
-            yield Emulated(process, rng)
+            yield Emulated(process, rng, library, path)
     else:
         with on_device(exercise, {"file": str(path)}, size, seconds + START_SECONDS) as own:
             yield own

@@ -5,21 +5,19 @@ from __future__ import annotations
 import re
 import resource
 import shlex
-import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hpcmm import kernels
+from hpcmm.backends.base import DeviceError
 from hpcmm.backends.cpu import modules
+from hpcmm.backends.emulated import launch
 from hpcmm.grading.session import Refused
 
-COMPILER = shutil.which("g++")
-HEADER = Path("/work/wt/grade/tests/cuda_on_host.h")
-WATCH = ["-fsanitize=thread,bounds,alignment,object-size", "-ftrivial-auto-var-init=pattern", "-nodefaultlibs"]
-FLAGS = ["-std=c++17", "-w", "-fPIC", "-shared", "-fno-exceptions", "-U_FORTIFY_SOURCE"]
 SHARED = {"ptx.cuh"}  # headers of the package that a solution may include
+MOST_BYTES = 1_000_000  # of a file
 MOST_ERROR = 2000  # characters of a compiler's message
 COMPILER_BYTES = 4 << 30  # address space of a compiler
 # What the compiled code may take from libraries: memory, mathematics, threads, and what a compiler adds.
@@ -47,6 +45,8 @@ def check_includes(path: Path) -> None:
     while waiting:
         source = waiting.pop()
         seen.add(source)
+        if source.stat().st_size > MOST_BYTES:
+            raise Refused(f"{source.name} is too long; allowed: {MOST_BYTES} bytes")
         text = source.read_text(errors="replace").replace("\\\n", "")
         text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
         for given in re.findall(r"^\s*(?:#|%:)\s*(?:include|include_next|import|embed)\b(.*)$", text, re.MULTILINE):
@@ -121,49 +121,18 @@ def run(command: Sequence[str], seconds: float, source: Path) -> str:
     return done.stdout
 
 
-def emulated(source: Path, symbol: str, macros: Mapping[str, Any], folder: Path, seconds: float) -> Path:
-    """Compile a CUDA kernel for the host emulation into ``folder``.
+def emulated(source: Path, symbol: str, macros: Mapping[str, Any], seconds: float) -> Path:
+    """Compile a CUDA kernel for the host emulation into the user's cache, unless it is there already.
 
     Raises
     ------
     Refused
         If it does not compile, or calls a function that is not for GPUs.
     """
-    if not COMPILER:
-        raise Refused("there is neither a GPU nor g++ on this machine: install g++ to grade by the host emulation")
-    runtime, unit, library = (folder / name for name in ("runtime.so", f"{source.stem}.cpp", f"{source.stem}.so"))
-    if not runtime.exists():
-        run(
-            [COMPILER, *FLAGS, "-O2", "-x", "c++", "-DCUDA_ON_HOST_RUNTIME", str(HEADER), "-o", str(runtime)],
-            seconds,
-            source,
-        )
-    dynamic = re.search(r"extern\s+__shared__\s+(?:__align__\(\w+\)\s+)?(.*?)\b(\w+)\[\]", source.read_text())
-    definition = (
-        "thread_local __align__(16) {0} {1}[MOST_SHARED / sizeof({0})];".format(*dynamic.groups()) if dynamic else ""
-    )
-    unit.write_text(
-        f'#include "{HEADER}"\n#include "{source}"\n{definition}\n'
-        f"CUDA_ON_HOST({symbol}, {dynamic[2] if dynamic else 'nullptr'})\n"
-    )
     defines = [f"-D{name}={value}" for name, value in macros.items()]
-    run(
-        [
-            COMPILER,
-            *FLAGS,
-            f"-I{kernels.FOLDER}",
-            "-O2",
-            *WATCH,
-            *defines,
-            str(unit),
-            str(runtime),
-            "-lm",
-            "-lc",
-            "-o",
-            str(library),
-        ],
-        seconds,
-        source,
-    )
+    try:
+        library = launch.compile_library(source, symbol, defines, modules.cache(), seconds)
+    except DeviceError as error:
+        raise Refused(f"does not compile: {str(error).replace(f'{source.parent}/', '')[:MOST_ERROR]}") from None
     check_functions(library, of_emulation)
     return library

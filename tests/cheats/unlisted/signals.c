@@ -1,4 +1,4 @@
-/* expected: took longer than 2 s */
+/* expected: took longer than 1 s */
 #include "product.h"
 #include <signal.h>
 #include <unistd.h>
