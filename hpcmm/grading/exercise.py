@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import statistics
 import tempfile
@@ -262,6 +263,8 @@ def runner(
             yield Native(process)
     elif backends.missing(exercise.device.name):
         size = max(max((place.end for place in workspace(task, size)), default=size) for task in tasks)
+        if math.prod(getattr(tasks[0].geometry, "cluster", (1,))) > 1:
+            raise Refused("clusters of several blocks do not run in the host emulation")
         library = sources.emulated(path, symbol, tasks[0].macros, seconds)
         with session.native(library, "launch", size, seconds, exercise.address_space, 1) as process:
             yield Emulated(process, rng, library, path)

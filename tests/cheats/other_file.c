@@ -1,2 +1,2 @@
-/* expected: does not compile|includes "/ */
+/* expected: includes "/etc/passwd" */
 #include "/etc/passwd"

@@ -1,2 +1,2 @@
-/* expected: a kernel of this package */
+/* expected: includes "matmul/packed.c" */
 #include "matmul/packed.c"
