@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpcmm import backends
+from hpcmm import backends, kernels
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.backends.emulated import launch
 from hpcmm.cli.main import main
@@ -102,6 +102,13 @@ def test_the_cheats_are_refused_for_their_reason(tmp_path):
     grade = graded(tmp_path / "right.c", dtypes=["float32", "float64"])
     assert grade.passed, grade.why
     assert (grade.points, grade.error <= grade.bound) == (6, True)
+
+
+@pytest.mark.parametrize(("operation", "rung"), [("matmul", "packed"), ("matmul", "pthread"), ("sum", "openmp")])
+def test_a_rung_of_the_ladder_is_a_right_solution(operation, rung):
+    source = kernels.source(OPERATIONS[operation], OPERATIONS[operation].variant(rung))
+    grade = graded(source, operation=operation)
+    assert grade.passed, grade.why
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 NATIVE = Path(__file__).with_name("native.py")
+STOP_SECONDS = 10.0
 MOST_REPLY = 1 << 16  # bytes
 PR_GET_DUMPABLE, PR_SET_DUMPABLE = 3, 4
 
@@ -127,7 +128,12 @@ class Session:
         """Stop the process; raise an error if it ended."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGSTOP)
-        state = os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        until = time.perf_counter() + STOP_SECONDS
+        options = os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG
+        while not (state := os.waitid(os.P_PID, self.process.pid, options)):
+            if time.perf_counter() > until:
+                raise Refused("cannot be stopped")
+            time.sleep(1e-4)
         if state.si_code == os.CLD_STOPPED:
             return
         how = (
@@ -158,6 +164,8 @@ def native(library: Path, symbol: str, size: int, seconds: float, address_space:
     program = [sys.executable, "-I", "-S", str(NATIVE)]
     setup = {"library": str(library), "symbol": symbol, "address_space": address_space}
     environment = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive"}
+    if path := os.environ.get("LD_LIBRARY_PATH"):  # Python and OpenMP may come from there
+        environment["LD_LIBRARY_PATH"] = path
     return Session(program, size, setup, seconds, environment)
 
 

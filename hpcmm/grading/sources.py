@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-import resource
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,16 +15,19 @@ from hpcmm.backends.base import DeviceError
 from hpcmm.backends.cpu import modules
 from hpcmm.backends.emulated import launch
 from hpcmm.grading.session import Refused
+from hpcmm.model import HpcmmError
 
 SHARED = {"ptx.cuh"}  # headers of the package that a solution may include
 MOST_BYTES = 1_000_000  # of a file
 MOST_ERROR = 2000  # characters of a compiler's message
-COMPILER_BYTES = 4 << 30  # address space of a compiler
-# What the compiled code may take from libraries: memory, mathematics, threads, and what a compiler adds.
+COMPILER_KB = 4 << 20  # address space of a compiler
+# What the compiled code may take from libraries: memory, mathematics, threads, a line to the null device, and what a
+# compiler adds. The environment is empty.
 FUNCTIONS = re.compile(
     r"(mem(cpy|set|move|cmp)(_chk)?|malloc|calloc|realloc|free|aligned_alloc|posix_memalign"
     r"|(fma|sqrt|fabs|fmin|fmax|floor|ceil|trunc|rint|exp|log|pow|nextafter)[fl]?"
     r"|pthread_(create|join|exit|self|attr_\w+|mutex_\w+|barrier_\w+|cond_\w+)|sched_yield|sysconf"
+    r"|getenv|str(n?cmp|n?len|r?chr)|printf|puts|putchar|__assert_fail"
     r"|omp_\w+|GOMP_(?!target)\w+"
     r"|__cxa_finalize|__cxa_atexit|__gmon_start__|_ITM_\w+|__stack_chk_fail|__tls_get_addr|__cpu_model"
     r"|__cpu_indicator_init|__mem(cpy|set|move)_chk|abort)(@.*)?"
@@ -70,10 +73,12 @@ def compiled(source: Path, macros: Mapping[str, Any], folder: Path, seconds: flo
     ------
     Refused
         If it does not compile, has inline assembly, runs code when it is loaded, or calls what is not allowed.
+    HpcmmError
+        If there is no C compiler.
     """
     command, _ = modules.compiler()
     if not command:
-        raise Refused("there is no C compiler on this machine: install gcc, or set CC")
+        raise HpcmmError("there is no C compiler on this machine: install gcc, or set CC")
     assembly, library = folder / f"{source.stem}.s", folder / f"{source.stem}.so"
     defines = [f"-D{name}={value}" for name, value in macros.items()]
     run([*shlex.split(command), *modules.FLAGS, *defines, "-S", "-o", str(assembly), str(source)], seconds, source)
@@ -102,19 +107,20 @@ def check_functions(library: Path, allowed: Callable[[str], Any]) -> None:
 
 
 def run(command: Sequence[str], seconds: float, source: Path) -> str:
-    """Run a compiler or a tool, with limits; return its output."""
+    """Run a compiler or a tool, with limits; return its output.
 
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (COMPILER_BYTES, COMPILER_BYTES))
-
+    Raises
+    ------
+    HpcmmError
+        If it is missing.
+    """
+    if not shutil.which(command[0]):
+        raise HpcmmError(f"{command[0]} is missing on this machine: install gcc and binutils")
+    limited = ["sh", "-c", f'ulimit -v {COMPILER_KB}; exec "$@"', "sh", *command]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=seconds, preexec_fn=limit
-        )
+        done = subprocess.run(limited, capture_output=True, text=True, errors="replace", timeout=seconds)
     except subprocess.TimeoutExpired:
         raise Refused(f"took longer than {seconds:g} s to compile") from None
-    except OSError as error:
-        raise Refused(f"{command[0]} is missing: {error.strerror}") from None
     if done.returncode:
         message = done.stderr.replace(f"{source.parent}/", "").strip()
         raise Refused(f"does not compile:\n{message[:MOST_ERROR]}")
@@ -128,7 +134,11 @@ def emulated(source: Path, symbol: str, macros: Mapping[str, Any], seconds: floa
     ------
     Refused
         If it does not compile, or calls a function that is not for GPUs.
+    HpcmmError
+        If there is no C++ compiler.
     """
+    if not launch.COMPILER:
+        raise HpcmmError("there is neither a GPU nor g++ on this machine: install g++ to emulate CUDA kernels")
     defines = [f"-D{name}={value}" for name, value in macros.items()]
     try:
         library = launch.compile_library(source, symbol, defines, modules.cache(), seconds)
