@@ -4,9 +4,11 @@ import ctypes
 import json
 import re
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from hpcmm import backends, kernels
@@ -173,6 +175,37 @@ def test_the_structures_of_a_launch_are_those_of_the_emulation():
     for mine, theirs in ((native.Launch, launch.CLaunch), (native.Array, launch.CArray)):
         assert ctypes.sizeof(mine) == ctypes.sizeof(theirs)
         assert [each[0] for each in mine._fields_] == [each[0] for each in theirs._fields_]
+
+
+BUSY = """
+#include <pthread.h>
+static void *work(void *unused)
+{
+    for (volatile long i = 0;; ++i)
+        ;
+    return unused;
+}
+void matmul(void)
+{
+    pthread_t thread;
+    pthread_create(&thread, 0, work, 0);
+}
+"""
+
+
+def test_a_process_stands_still_between_requests(tmp_path):
+    """A thread that a kernel leaves behind cannot work while the clock does not run."""
+    (tmp_path / "busy.c").write_text(BUSY)
+    library = sources.compiled(tmp_path / "busy.c", {}, tmp_path, 60)
+    with session.native(library, "matmul", 4096, 60, 1 << 30, 1) as own:
+        assert own.ask([{"arguments": []}]).content == ""
+        process = psutil.Process(own.process.pid)
+        before = process.cpu_times()
+        time.sleep(0.3)
+        assert process.status() == psutil.STATUS_STOPPED
+        assert process.num_threads() == 2
+        assert process.cpu_times() == before
+        assert own.ask([]).content == ""
 
 
 @pytest.mark.parametrize(("operation", "shape"), [(MATMUL, (5, 7, 3)), (SUM, (9,))])
