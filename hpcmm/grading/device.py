@@ -22,6 +22,7 @@ import numpy as np
 
 from hpcmm import backends
 from hpcmm.experiment import own_kernels
+from hpcmm.grading import native
 from hpcmm.grading.memory import Guarded
 from hpcmm.model import Operation, Task, Variant
 from hpcmm.operations import OPERATIONS
@@ -85,6 +86,7 @@ class Device:
 
 
 def main() -> None:
+    native.die_with_parent()
     setup = json.loads(sys.argv[1])
     memory = np.frombuffer(mmap.mmap(setup["memory"], setup["bytes"]), np.uint8)
     device = None

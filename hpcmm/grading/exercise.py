@@ -309,7 +309,12 @@ def check(
 
 
 def judged(
-    own: Runner, task: Task, inputs: Mapping[str, np.ndarray], rng: np.random.Generator, turn: int
+    own: Runner,
+    task: Task,
+    inputs: Mapping[str, np.ndarray],
+    rng: np.random.Generator,
+    turn: int = 0,
+    pitched: bool = True,
 ) -> tuple[float, float, float]:
     """Run a kernel once; return error, bound and seconds.
 
@@ -319,7 +324,7 @@ def judged(
         If the result is wrong, or the kernel wrote elsewhere.
     """
     whole = own.process.memory
-    places = memory.layout(task, rng)
+    places = memory.layout(task, rng, pitched)
     memory.fill(whole, places, task, inputs, rng)
     used = whole[: places[-1].end]
     before = used.copy()
@@ -358,7 +363,7 @@ def times(own: Runner, exercise: Exercise, variant: Variant, speed: Speed, rng: 
             inputs = operation.draw(rng, task)
             for runs, each, mine in ((own, task, 0), (yardstick, beside, 1)):
                 try:
-                    seconds[mine].append(judged(runs, each, inputs, rng, 0)[2])
+                    seconds[mine].append(judged(runs, each, inputs, rng, pitched=False)[2])
                 except Refused as refused:
                     if runs is own:
                         raise

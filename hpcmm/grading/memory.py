@@ -62,14 +62,14 @@ class Guarded:
         return self.inside(self.whole(memory))
 
 
-def layout(task: Task, rng: np.random.Generator) -> tuple[Guarded, ...]:
-    """Return the places of the operands of a task, with a random pitch of matrices."""
+def layout(task: Task, rng: np.random.Generator, pitched: bool = True) -> tuple[Guarded, ...]:
+    """Return the places of the operands of a task, with a random pitch of matrices if ``pitched``."""
     sizes = dict(zip(task.operation.dimensions, task.shape, strict=True))
     places, begin = [], 0
     for operand in task.operation.operands:
         shape = tuple(sizes[name] for name in operand.dimensions)
         if len(shape) > 1:
-            region = (shape[0] + 2 * ROWS, shape[1] + int(rng.choice(COLUMNS)))
+            region = (shape[0] + 2 * ROWS, shape[1] + (int(rng.choice(COLUMNS)) if pitched else 0))
         else:
             region = ((shape[0] if shape else 1) + 2 * ELEMENTS,)
         places.append(Guarded(operand.name, begin, region, shape, task.dtype))

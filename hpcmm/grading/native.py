@@ -49,10 +49,14 @@ class Launch(ctypes.Structure):
     )
 
 
+def die_with_parent() -> None:
+    """Be killed when the grader ends, however that happens: a stopped process would stay."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
 def confine(address_space: int) -> None:
     """Give up privileges, and limit memory; no file can be written, not even an empty one made longer."""
     libc = ctypes.CDLL(None)
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     libc.capset((ctypes.c_uint32 * 2)(CAPABILITIES, 0), (ctypes.c_uint32 * 6)())  # root's too: no tracing of others
     for kind, limit in (("CORE", 0), ("FSIZE", 0), ("AS", address_space)):
@@ -87,6 +91,7 @@ def main() -> None:
     shared = mmap.mmap(setup["memory"], setup["bytes"])
     base = ctypes.addressof(ctypes.c_char.from_buffer(shared))
     requests = os.fdopen(setup["requests"], "rb")
+    die_with_parent()
     confine(setup["address_space"])
     try:
         library = ctypes.CDLL(setup["library"])
