@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from test_kernels_on_host import compiled
 
 from hpcmm import backends
 from hpcmm.backends.cpu import modules
@@ -16,7 +17,8 @@ from hpcmm.cli import new
 from hpcmm.cli.main import main
 from hpcmm.experiment import own_kernels
 from hpcmm.grading import rubric
-from hpcmm.model import HpcmmError
+from hpcmm.model import HpcmmError, Task
+from hpcmm.operations import OPERATIONS
 
 TESTS = Path(__file__).parent
 SOLUTIONS, PAGE = TESTS / "solutions", TESTS.parent / "docs" / "teachers.md"
@@ -107,6 +109,20 @@ def test_the_course_has_a_file_a_solution_and_a_line_for_each_exercise():
         skeleton, solution = (own_kernels.head_of((at / each).read_text(), at / each) for at in (new.COURSE, SOLUTIONS))
         assert skeleton == solution
         assert "TODO" in (new.COURSE / each).read_text()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*sorted(new.COURSE.glob("*.cu")), *sorted(SOLUTIONS.glob("*.cu"))],
+    ids=lambda path: f"{path.parent.name}-{path.stem}",
+)
+def test_skeletons_and_solutions_compile_for_a_gpu_without_warnings_and_spills(path):
+    own = own_kernels.read(path)
+    operation = OPERATIONS[own.operations[0]]
+    dtype = own.variant.dtypes[-1]
+    constants = Task(operation, own.variant, (), dtype, operation.scalars, max(own.variant.tiles, default=0)).macros
+    found = compiled(path.read_text(), "sm_80", tuple(f"-D{name}={value}" for name, value in constants.items()))
+    assert found["spill_stores"] == found["stack"] == 0
 
 
 # ---- the page for teachers ----

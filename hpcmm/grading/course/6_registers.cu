@@ -33,8 +33,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
         __syncthreads();
         for (int p = 0; p < DEPTH; ++p) {
             const REAL b = tile_b[p][x];
-            // TODO: add to all sums; rows y to y + PER_THREAD - 1 of tile_a
-            (void)b;
+            sums[0] += tile_a[y][p] * b;  // TODO: all PER_THREAD sums, of rows y to y + PER_THREAD - 1 of tile_a
         }
         __syncthreads();
     }
