@@ -341,7 +341,7 @@ def judged(
     got = next(place for place in places if place.name == result.name).of(after)
     verdict = task.operation.reference(task, inputs)(got)
     if not verdict.passed:
-        raise Refused(f"wrong result {where}, at {verdict.where}")
+        raise Refused(f"wrong result {where}: {verdict.where}")
     return verdict.error, verdict.bound, seconds
 
 
