@@ -20,6 +20,7 @@ from hpcmm import store
 from hpcmm.cli.main import parser
 from hpcmm.experiment import own_kernels
 from hpcmm.experiment.config import SCHEMA
+from hpcmm.grading import rubric as rubrics
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS, algorithms_of
 from hpcmm.report import definitions, formats
@@ -80,6 +81,18 @@ def config() -> str:
 def head() -> str:
     """Describe every key of the head of a kernel's file, from its schema."""
     return _keys(own_kernels.SCHEMA["properties"])
+
+
+def rubric() -> str:
+    """Describe every key of a rubric, from its schema."""
+    exercise, speed = (rubrics.SCHEMA["$defs"][name] for name in ("exercise", "speed"))
+    step = speed["properties"]["steps"]["items"]
+    parts = [("Top level", {k: v for k, v in rubrics.SCHEMA["properties"].items() if k != "exercises"}, "`exercises`")]
+    own = {name: each for name, each in exercise["properties"].items() if name != "speed"}
+    parts += [("exercises", own, _names(exercise["required"]))]
+    parts += [("speed", speed["properties"], _names(speed["required"]))]
+    parts += [("steps", step["properties"], _names(step["required"]))]
+    return "\n\n".join(f"### {name}\n\nRequired: {needed}.\n\n{_keys(keys)}" for name, keys, needed in parts)
 
 
 def _keys(properties: Mapping[str, Mapping[str, Any]]) -> str:
@@ -168,6 +181,7 @@ PARTS = {
     "head": head,
     "names": names,
     "groups": groups,
+    "rubric": rubric,
     "definitions": definitions.markdown,
     "rungs": rungs.contents,
 }

@@ -34,6 +34,7 @@ ORDER = [
     "report",
     "cluster",
     "jobs",
+    "grading",
     "cli",
     "__main__",
 ]

@@ -382,7 +382,11 @@ def launched(operation: Operation, head: Mapping[str, Any], itemsize: int, probl
             problems.add("tiles", f"{width} x {width} threads; allowed: 1 to {MOST_THREADS}")
     if problems.found:
         return None
-    return operation.geometry(**values)
+    try:
+        return operation.geometry(**values)
+    except ValueError as error:
+        problems.add("block", str(error))
+        return None
 
 
 def default_of(geometry: type[Geometry], key: str) -> Any:

@@ -77,10 +77,20 @@ class Passes(Geometry):
 
 @dataclass(frozen=True)
 class OwnPasses(Passes):
-    """Launches as the head of a user's file describes them, with the further macros ``constants``."""
+    """Launches as the head of a user's file describes them, with the further macros ``constants``.
+
+    Raises
+    ------
+    ValueError
+        If the launches would never come to an end.
+    """
 
     shared_bytes: int = 0
     constants: Mapping[str, int] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self):
+        if self.block * self.per_thread < 2 and not self.one_launch:
+            raise ValueError("a block of one element leaves as many results as elements; allowed: 2 elements or more")
 
     def macros(self, task: Task) -> dict[str, int]:
         return {**super().macros(task), **self.constants}

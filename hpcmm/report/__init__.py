@@ -105,6 +105,12 @@ def build_comparison(comparison: Comparison, before: Path, after: Path, phase: s
     Folder(target.parent).write(target.name, html)
 
 
+def build_grades(result: Mapping[str, Any], target: Path) -> None:
+    """Write the page of the grades of many submissions."""
+    each = [(printable(one["name"]), tables.exercises_table(one)) for one in result["submissions"]]
+    Folder(target.parent).write(target.name, page.render_grades(result, tables.grades_table(result), each))
+
+
 @dataclass(frozen=True)
 class Experiment:
     """What is derived over all sweeps, by ``analysis``, ``why`` and ``scaling``."""

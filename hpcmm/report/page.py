@@ -167,6 +167,21 @@ def render_comparison(comparison: Comparison, table: Table, before: str, after: 
     )
 
 
+def render_grades(result: Mapping[str, Any], points: Table, submissions: Sequence[tuple[str, Table]]) -> str:
+    """Return the page of the grades of many submissions.
+
+    Parameters
+    ----------
+    result : mapping
+        As ``grading.submissions.result`` returns it.
+    points : Table
+        One row per submission.
+    submissions : sequence of (str, Table)
+        The name of each, and its exercises.
+    """
+    return _template("grades.html.j2").render(result=result, points=points, submissions=submissions, defined={})
+
+
 def _template(name: str) -> Template:
     folder = files(__package__)
     environment = Environment(

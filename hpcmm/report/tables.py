@@ -37,6 +37,7 @@ from hpcmm.report.formats import (
 )
 from hpcmm.report.markup import EMPTY, Cell, Table, csv_cell, grouped, words
 from hpcmm.store import DIMENSIONS
+from hpcmm.text import printable
 
 SHORT_MARK = "†"
 Row = Mapping[str, Any]
@@ -430,6 +431,37 @@ def comparison_table(rows: pd.DataFrame) -> Table:
         "p": value("p", number),
     }
     return table("Points of both files; speedup of the second file over the first", rows, columns)
+
+
+def grades_table(result: Mapping[str, Any]) -> Table:
+    """Make the table of the points of many submissions; ``result`` is from ``grading.submissions``."""
+    rows = []
+    for each in result["submissions"]:
+        cells = [Cell(f"{grade['points']:g}") for grade in each["exercises"]]
+        rows.append([words(printable(each["name"])), Cell(f"{each['points']:g}"), *cells])
+    return Table("Points", ["Submission", f"of {result['of']:g}", *result["exercises"]], rows)
+
+
+def exercises_table(submission: Mapping[str, Any]) -> Table:
+    """Make the table of the exercises of one submission."""
+
+    def verdict(grade: Mapping[str, Any]) -> Cell:
+        why = "\n".join(map(printable, grade["why"].splitlines()))
+        return words("PASS") if grade["passed"] else Cell("FAIL", why, "fail")
+
+    def shown(value: float | None, form: Callable[[float], str]) -> Cell:
+        return EMPTY if value is None else Cell(form(value))
+
+    rows = [
+        [
+            *(words(grade["exercise"]), Cell(f"{grade['points']:g}"), Cell(f"{grade['of']:g}")),
+            *(words(grade["device"]), verdict(grade), shown(grade["ratio"], times), words(grade["against"])),
+            *(shown(grade[key], duration) for key in ("seconds", "seconds_against")),
+        ]
+        for grade in submission["exercises"]
+    ]
+    head = ["Exercise", "Points", "of", "Device", "Verdict", "Speedup", "over", "Time", "its time"]
+    return Table(f"Exercises of {printable(submission['name'])}", head, rows)
 
 
 def failure_table(frame: pd.DataFrame) -> Table:

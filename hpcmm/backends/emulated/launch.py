@@ -93,23 +93,36 @@ class HostKernel:
             ),
         )
         if message:
-            raise KernelError(f"{order} order: {PLACE.sub(self.line_of, message.decode())}")
+            raise KernelError(f"{order} order: {located(message.decode(), self.path, self.source)}")
 
-    def line_of(self, place: re.Match) -> str:
-        """Return the line of the source, or of a header that it includes, at an address in the library."""
-        command = ["addr2line", "--inlines", "--exe", str(self.path), hex(int(place[1], 16) - 1)]  # of the call
-        try:
-            frames = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-        except (OSError, subprocess.CalledProcessError):
-            return "in an unknown line"
-        for frame in frames:
-            file, _, line = frame.partition(" (")[0].rpartition(":")
-            if line.isdecimal() and Path(file).name not in ("??", HEADER.name):
-                return f"in line {line}" + (f" of {Path(file).name}" if Path(file).name != self.source.name else "")
+
+def located(message: str, library: Path, source: Path) -> str:
+    """Return a message of the header with the line of the source in place of an address in the library."""
+    return PLACE.sub(lambda place: line_of(place, library, source), message)
+
+
+def line_of(place: re.Match, library: Path, source: Path) -> str:
+    """Return the line of the source, or of a header that it includes, at an address in the library."""
+    command = ["addr2line", "--inlines", "--exe", str(library), hex(int(place[1], 16) - 1)]  # of the call
+    try:
+        frames = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    except (OSError, subprocess.CalledProcessError):
         return "in an unknown line"
+    for frame in frames:
+        file, _, line = frame.partition(" (")[0].rpartition(":")
+        if line.isdecimal() and Path(file).name not in ("??", HEADER.name):
+            return f"in line {line}" + (f" of {Path(file).name}" if Path(file).name != source.name else "")
+    return "in an unknown line"
 
 
 def compile_kernel(source: Path, symbol: str, options: Sequence[str], folder: Path) -> HostKernel:
+    """Compile a CUDA source for the host, as ``compile_library``, and load it."""
+    return HostKernel(compile_library(source, symbol, options, folder), source)
+
+
+def compile_library(
+    source: Path, symbol: str, options: Sequence[str], folder: Path, seconds: float | None = None
+) -> Path:
     """Compile a CUDA source for the host.
 
     Parameters
@@ -121,6 +134,8 @@ def compile_kernel(source: Path, symbol: str, options: Sequence[str], folder: Pa
         Of the compiler, such as ``-DREAL=float``.
     folder : Path
         Folder of the libraries; one that is there already is not compiled again.
+    seconds : float, optional
+        Time limit.
 
     Raises
     ------
@@ -140,10 +155,11 @@ def compile_kernel(source: Path, symbol: str, options: Sequence[str], folder: Pa
     )
     includes = [f"-I{kernels.FOLDER}", f"-I{source.parent}"]
     arguments = [*WATCH, *LINES, *includes, *options, "-x", "c++", "-", "-x", "none", str(runtime), "-lm", "-lc"]
-    return HostKernel(build(arguments, "".join([text, HEADER.read_text(), *texts]), folder / source.stem, text), source)
+    content = "".join([text, HEADER.read_text(), *texts])
+    return build(arguments, content, folder / source.stem, text, seconds)
 
 
-def build(arguments: Sequence[str], content: str, stem: Path, text: str = "") -> Path:
+def build(arguments: Sequence[str], content: str, stem: Path, text: str = "", seconds: float | None = None) -> Path:
     """Return the library that g++ makes of a text, from ``stem`` and a key of all that it is made from."""
     if COMPILER is None:
         raise DeviceError("there is no C++ compiler: install g++ to run CUDA kernels on the host")
@@ -155,10 +171,12 @@ def build(arguments: Sequence[str], content: str, stem: Path, text: str = "") ->
     os.close(handle)
     try:
         command = [COMPILER, *FLAGS, *arguments, "-o", name]
-        done = subprocess.run(command, input=text, capture_output=True, text=True)
+        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=seconds)
         if done.returncode:
             raise DeviceError(f"g++, for the host: {done.stderr.strip()}")
         Path(name).replace(target)  # atomic, because several processes may compile it at once
+    except subprocess.TimeoutExpired:
+        raise DeviceError(f"took longer than {seconds:g} s to compile") from None
     finally:
         with contextlib.suppress(OSError):
             Path(name).unlink()

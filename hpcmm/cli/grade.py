@@ -1,0 +1,92 @@
+"""``hpcmm grade``: points for kernels that others wrote."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from hpcmm.cli.arguments import command
+from hpcmm.grading import rubric, submissions
+from hpcmm.grading.exercise import Grade
+from hpcmm.text import printable
+
+NOT_RIGHT = 3  # exit status
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    parser = command(
+        commands,
+        "grade",
+        run,
+        "Grade kernels by a rubric: each in a process of its own, on random shapes and inputs.",
+        "DIR has the files of one submission, or one folder per submission. Points are for a correct kernel, and for "
+        "its speed as a ratio to a rung or the library. Without a GPU, CUDA kernels are emulated on the CPU and get no "
+        "points for speed.",
+        {
+            0: "every exercise is right",
+            1: "a rubric with errors, or another error",
+            NOT_RIGHT: "an exercise is not right",
+        },
+    )
+    parser.add_argument("folder", metavar="DIR", type=Path, help="folder of a submission, or of folders of submissions")
+    parser.add_argument(
+        "--rubric", metavar="FILE", type=Path, required=True, help="exercises and their points, in YAML"
+    )
+    parser.add_argument("--json", metavar="FILE", type=Path, help="also write the grades as JSON")
+    parser.add_argument("--html", metavar="FILE", type=Path, help="also write the grades as a page")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    asked = rubric.read(arguments.rubric)
+    found = submissions.found_in(arguments.folder, asked)
+    grades = []
+    for submission, grade in submissions.graded(found, asked):
+        if not grades or grades[-1][0] != submission:
+            print(printable(submission.name), flush=True)
+        grades.append((submission, grade))
+        print(f"  {line(grade)}", flush=True)
+        for each in printable_lines(grade.why):
+            print(f"      {each}", flush=True)
+    result = submissions.result(asked, grades)
+    print(*summary(result), sep="\n")
+    write(arguments, result)
+    return 0 if all(grade.passed for _, grade in grades) else NOT_RIGHT
+
+
+def line(grade: Grade) -> str:
+    """Return exercise, verdict, points and speed on one line."""
+    verdict = "PASS" if grade.passed else "FAIL"
+    speed = f", {grade.ratio:.3g}x {grade.against}" if grade.against else ""
+    emulated = ", emulated" if "emulated" in grade.device else ""
+    return f"{grade.exercise}: {verdict} {grade.points:g} of {grade.of:g}{speed}{emulated}"
+
+
+def printable_lines(text: str) -> list[str]:
+    return [printable(each) for each in text.splitlines()]
+
+
+def summary(result: dict[str, Any]) -> list[str]:
+    """Return the sums of points, and why points are missing."""
+    lines = [
+        f"{printable(each['name'])}: {each['points']:g} of {result['of']:g} points, "
+        f"{each['passed']} of {len(result['exercises'])} exercises right"
+        for each in result["submissions"]
+    ]
+    if result["ungraded"]:
+        lines.append(f"{result['ungraded']:g} points for speed were not given: this machine has no GPU")
+    return lines
+
+
+def write(arguments: argparse.Namespace, result: dict[str, Any]) -> None:
+    """Write the files that were asked for."""
+    from hpcmm import report  # takes a while to import
+
+    if arguments.json:
+        text = json.dumps(result, indent=2, allow_nan=False) + "\n"
+        report.Folder(arguments.json.parent).write(arguments.json.name, text)
+        print(arguments.json)
+    if arguments.html:
+        report.build_grades(result, arguments.html)
+        print(arguments.html)

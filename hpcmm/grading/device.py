@@ -1,0 +1,113 @@
+"""Program of a process that runs code of this package, or a kernel for a GPU, on a device.
+
+No submitted code runs on the CPU here: a GPU kernel reaches the memory of the GPU only. It runs as
+``python -m hpcmm.grading.device SETUP`` with a JSON object: ``requests``, ``replies``, ``memory`` and ``bytes`` as in
+``native``, ``device``, ``threads``, ``operation``, and ``variant`` or the ``file`` of a kernel.
+
+A request is a line of JSON: ``{"place": [...], "shape": ..., "dtype": ..., "scalars": ..., "tile": ...}`` copies arrays
+to the device, ``"run"`` runs the kernel and waits for it, and ``"fetch"`` copies everything back.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hpcmm import backends
+from hpcmm.experiment import own_kernels
+from hpcmm.grading import native
+from hpcmm.grading.memory import Guarded
+from hpcmm.model import Operation, Task, Variant
+from hpcmm.operations import OPERATIONS
+
+
+class Device:
+    """A variant on a device, with its arrays."""
+
+    def __init__(self, setup: Mapping[str, Any], memory: np.ndarray):
+        self.memory = memory
+        self.operation: Operation = OPERATIONS[setup["operation"]]
+        self.variant: Variant = (
+            own_kernels.read(Path(setup["file"])).variant
+            if "file" in setup
+            else self.operation.variant(setup["variant"])
+        )
+        self.backend = backends.open_backend(setup["device"], setup["threads"], 0, share_gpu=True)
+        self.places: Sequence[Guarded] = ()
+        self.regions: dict[str, Any] = {}
+        self.prepared: Any = None
+
+    def place(self, request: Mapping[str, Any]) -> None:
+        self.places = [Guarded(*each) for each in request["place"]]
+        self.prepared, self.regions = None, {}  # frees their memory
+        for place in self.places:
+            whole = place.whole(self.memory)
+            if self.backend.in_host_memory:
+                self.regions[place.name] = whole
+            else:
+                self.regions[place.name] = self.backend.empty(tuple(place.region), place.dtype)
+                self.backend.copy(whole, self.regions[place.name])
+        task = Task(
+            *(self.operation, self.variant, tuple(request["shape"]), request["dtype"]),
+            *(request["scalars"], request["tile"]),
+        )
+        self.prepared = self.backend.prepare(
+            task, {each.name: each.inside(self.regions[each.name]) for each in self.places}
+        )
+        if before := getattr(self.prepared, "before", None):
+            before()
+        self.backend.synchronize()
+
+    def run(self) -> None:
+        self.prepared()
+        self.backend.synchronize()
+
+    def fetch(self) -> None:
+        if after := getattr(self.prepared, "after", None):
+            after()
+        if not self.backend.in_host_memory:
+            for place in self.places:
+                self.backend.copy(self.regions[place.name], place.whole(self.memory))
+
+    def answer(self, request: Any) -> None:
+        if request == "run":
+            self.run()
+        elif request == "fetch":
+            self.fetch()
+        else:
+            self.place(request)
+
+
+def main() -> None:
+    native.die_with_parent()
+    setup = json.loads(sys.argv[1])
+    memory = np.frombuffer(mmap.mmap(setup["memory"], setup["bytes"]), np.uint8)
+    device = None
+
+    def reply(work) -> None:
+        error = ""
+        try:
+            work()
+        except Exception as failed:  # of the compiler or the device; the process that asked reports it
+            error = f"{failed}" or type(failed).__name__
+        os.write(setup["replies"], json.dumps(error[:2000]).encode() + b"\n")
+
+    def start() -> None:
+        nonlocal device
+        device = Device(setup, memory)
+
+    reply(start)
+    for line in os.fdopen(setup["requests"], "rb"):
+        request = json.loads(line)
+        reply(lambda request=request: device.answer(request))
+
+
+if __name__ == "__main__":
+    main()

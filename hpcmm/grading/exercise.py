@@ -1,0 +1,377 @@
+"""Grade one file: correctness on random shapes and inputs, then speed beside a rung or the library.
+
+Truth and verdict stay in this process. A kernel's process sees the inputs only, and the truth is computed after the
+result has arrived.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import os
+import statistics
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hpcmm import backends
+from hpcmm.backends.emulated.launch import ORDERS, extent, located
+from hpcmm.experiment import own_kernels
+from hpcmm.experiment.config import ConfigError
+from hpcmm.grading import memory, session, sources
+from hpcmm.grading.memory import Guarded
+from hpcmm.grading.rubric import Exercise, Speed
+from hpcmm.grading.session import Refused, Session
+from hpcmm.model import HpcmmError, Task, Variant
+
+RUNS = 3  # per shape; the inputs of a random one of the later runs are drawn anew, the others repeat
+SCALARS = (1.5, 0.0, -0.75, 1.0)  # each scalar argument takes these in turn
+MULTIPROCESSORS = 3  # of the GPU that the host emulation claims to be
+MULTIPLE = 32  # every dimension of one shape is a multiple of it
+START_SECONDS = 60.0  # a process of the package may take this long to start and to compile
+
+
+@dataclass(frozen=True)
+class Grade:
+    """The grade of one exercise.
+
+    Parameters
+    ----------
+    exercise, file : str
+    device : str
+        ``"cpu"``, ``"cuda"`` or ``"cuda, emulated"``.
+    passed : bool
+        Whether every result is right.
+    why : str
+        Why it is not; empty for a pass.
+    points, of : float
+        Points, and those that can be reached.
+    ungraded : float
+        Those that this machine cannot give, because it has no GPU.
+    error, bound : float
+        The largest error over all runs, and its bound; NaN without a result.
+    against : str
+        Rung or library beside which it was timed; empty if it was not.
+    ratio, seconds, seconds_against : float
+        Speed over that of ``against``, and the medians of both; NaN without.
+    """
+
+    exercise: str
+    file: str
+    device: str
+    passed: bool
+    why: str
+    points: float
+    of: float
+    ungraded: float = 0.0
+    error: float = float("nan")
+    bound: float = float("nan")
+    against: str = ""
+    ratio: float = float("nan")
+    seconds: float = float("nan")
+    seconds_against: float = float("nan")
+
+
+class Runner:
+    """A process in which a kernel runs on its shared memory."""
+
+    def __init__(self, process: Session):
+        self.process = process
+
+    def ask(self, request: Any) -> float:
+        """Send a request; return the seconds until the reply.
+
+        Raises
+        ------
+        Refused
+            If the reply is an error.
+        """
+        reply = self.process.ask(request)
+        if reply.content:
+            raise Refused(str(reply.content))
+        return reply.seconds
+
+    def run(self, task: Task, places: Sequence[Guarded]) -> float:
+        """Run a task once on arrays in the shared memory; return the seconds."""
+        raise NotImplementedError
+
+    def argument(self, value: Any) -> list:
+        """Return an argument for ``native``: an address in the shared memory, or a number."""
+        if isinstance(value, np.ndarray):
+            return ["at", value.ctypes.data - self.process.memory.ctypes.data]
+        return [value.dtype.str[1:], value.item()]
+
+
+class Native(Runner):
+    """A C kernel."""
+
+    def run(self, task: Task, places: Sequence[Guarded]) -> float:
+        arrays = {place.name: place.of(self.process.memory) for place in places}
+        values = [*task.operation.arguments(task, arrays), np.int32(cores())]
+        return self.ask([{"arguments": [self.argument(value) for value in values]}])
+
+
+class Emulated(Runner):
+    """A CUDA kernel in the host emulation, with the threads of a block in a random order."""
+
+    def __init__(self, process: Session, rng: np.random.Generator, library: Path, source: Path):
+        super().__init__(process)
+        self.rng, self.library, self.source = rng, library, source
+
+    def run(self, task: Task, places: Sequence[Guarded]) -> float:
+        whole = self.process.memory
+        arrays = {place.name: place.of(whole) for place in places}
+        for place in workspace(task, places[-1].end):
+            place.whole(whole).fill(task.element.poison)
+            arrays[place.name] = place.of(whole)
+        calls = []
+        for launch in task.geometry.launches(task, arrays, MULTIPROCESSORS):
+            arguments = [self.argument(value) for value in launch.arguments]
+            bounds = [
+                [at, at + extent(value)]
+                for (_, at), value in zip(arguments, launch.arguments, strict=True)
+                if isinstance(value, np.ndarray)
+            ]
+            calls.append(
+                {
+                    **{"arguments": arguments, "grid": launch.grid, "block": launch.block, "bounds": bounds},
+                    **{"order": int(self.rng.integers(len(ORDERS))), "dynamic_bytes": launch.shared_bytes},
+                }
+            )
+        try:
+            return self.ask(calls)
+        except Refused as refused:
+            raise Refused(located(str(refused), self.library, self.source)) from None
+
+
+def workspace(task: Task, begin: int) -> list[Guarded]:
+    """Return the places of the arrays that a kernel needs besides its operands."""
+    places = []
+    for name, count in task.geometry.workspace(task).items() if task.geometry else ():
+        begin = -(-begin // memory.ALIGNMENT) * memory.ALIGNMENT
+        places.append(Guarded(name, begin, (count + 2 * memory.ELEMENTS,), (count,), task.dtype))
+        begin = places[-1].end
+    return places
+
+
+class OnDevice(Runner):
+    """A variant of this package on any device, or a kernel on a GPU."""
+
+    def run(self, task: Task, places: Sequence[Guarded]) -> float:
+        self.ask(
+            {
+                "place": [dataclasses.astuple(place) for place in places],
+                **{"shape": task.shape, "dtype": task.dtype, "scalars": dict(task.scalars), "tile": task.tile},
+            }
+        )
+        seconds = self.ask("run")
+        self.ask("fetch")
+        return seconds
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def grade(path: Path, exercise: Exercise, rng: np.random.Generator) -> Grade:
+    """Grade one file, which may be missing."""
+    missing = backends.missing(exercise.device.name)
+    device = f"{exercise.device.name}{', emulated' if missing else ''}"
+    found = Grade(exercise.name, exercise.file, device, False, "", 0.0, exercise.of)
+    if missing and exercise.speed:
+        found = dataclasses.replace(found, ungraded=exercise.of - exercise.points)
+    try:
+        path, variant = admitted(path, exercise)
+        with tempfile.TemporaryDirectory(prefix="hpcmm-") as folder:
+            errors = []
+            for dtype in exercise.dtypes:
+                shapes = draw_shapes(exercise, rng)
+                timed = exercise.speed if not missing and exercise.speed and exercise.speed.dtype == dtype else None
+                with runner(
+                    path, variant, exercise, dtype, [*shapes, *([timed.shape] if timed else [])], folder, rng
+                ) as own:
+                    errors.append(check(own, exercise, variant, dtype, shapes, rng))
+                    if timed:
+                        found = dataclasses.replace(found, **times(own, exercise, variant, timed, rng))
+    except Refused as refused:
+        return dataclasses.replace(found, why=str(refused))
+    error, bound = max(errors)
+    points = exercise.points + (exercise.speed.points(found.ratio) if exercise.speed else 0.0)
+    return dataclasses.replace(found, passed=True, points=points, error=error, bound=bound)
+
+
+def admitted(path: Path, exercise: Exercise) -> tuple[Path, Variant]:
+    """Return the absolute path of a file, and its record; refuse a file that cannot be graded."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise Refused("is not a file of its own")
+    if not path.exists():
+        raise Refused("is missing")
+    path = path.resolve()
+    sources.check_includes(path)
+    try:
+        own = own_kernels.read(path)
+    except ConfigError as error:
+        raise Refused(str(error).replace(f"{path.parent}{os.sep}", "")) from None
+    if exercise.operation.name not in own.operations:
+        raise Refused(f"computes {own.operations[0]}; the exercise is {exercise.operation.name}")
+    if own.variant.options:
+        raise Refused("its head has options for the compiler, which a solution must not have")
+    if wrong := [each for each in exercise.dtypes if each not in own.variant.dtypes]:
+        raise Refused(f"its head leaves out the element type {wrong[0]}")
+    return path, own.variant
+
+
+def draw_shapes(exercise: Exercise, rng: np.random.Generator) -> list[tuple[int, ...]]:
+    """Draw shapes: ragged ones, and among them one of multiples of a tile and one with a dimension of 1."""
+    count = len(exercise.operation.dimensions)
+    shapes = [tuple(int(each) for each in rng.integers(1, exercise.most + 1, count)) for _ in range(exercise.shapes)]
+    whole = [max(1, -(-each // MULTIPLE) * MULTIPLE) for each in shapes[0]]
+    shapes[0] = tuple(min(each, exercise.most) for each in whole)
+    if len(shapes) > 1:
+        thin = list(shapes[1])
+        thin[rng.integers(count)] = 1
+        shapes[1] = tuple(thin)
+    return [shapes[i] for i in rng.permutation(len(shapes))]
+
+
+@contextlib.contextmanager
+def runner(
+    path: Path,
+    variant: Variant,
+    exercise: Exercise,
+    dtype: str,
+    shapes: Sequence[tuple[int, ...]],
+    folder: str,
+    rng: np.random.Generator,
+) -> Iterator[Runner]:
+    """Compile a file for an element type, and start its process."""
+    tasks = [
+        Task(exercise.operation, variant, shape, dtype, exercise.operation.scalars, first_tile(variant))
+        for shape in shapes
+    ]
+    size = max(memory.most_bytes(task) for task in tasks)
+    seconds, symbol = exercise.seconds, exercise.operation.kernels
+    if not exercise.device.accelerator:
+        library = sources.compiled(path, tasks[0].macros, Path(folder), seconds)
+        with session.native(library, symbol, size, seconds, exercise.address_space, cores()) as process:
+            yield Native(process)
+    elif backends.missing(exercise.device.name):
+        size = max(max((place.end for place in workspace(task, size)), default=size) for task in tasks)
+        if math.prod(getattr(tasks[0].geometry, "cluster", (1,))) > 1:
+            raise Refused("clusters of several blocks do not run in the host emulation")
+        library = sources.emulated(path, symbol, tasks[0].macros, seconds)
+        with session.native(library, "launch", size, seconds, exercise.address_space, 1) as process:
+            yield Emulated(process, rng, library, path)
+    else:
+        with on_device(exercise, {"file": str(path)}, size, seconds + START_SECONDS) as own:
+            yield own
+
+
+@contextlib.contextmanager
+def on_device(exercise: Exercise, what: Mapping[str, str], size: int, seconds: float) -> Iterator[Runner]:
+    """Start a process of the package with a variant, or with a kernel for a GPU."""
+    setup = {"device": exercise.device.name, "threads": cores(), "operation": exercise.operation.name, **what}
+    with session.trusted(setup, size, seconds) as process:
+        yield OnDevice(process)
+
+
+def first_tile(variant: Variant) -> int:
+    return next(iter(variant.tiles), 0)
+
+
+def check(
+    own: Runner,
+    exercise: Exercise,
+    variant: Variant,
+    dtype: str,
+    shapes: Sequence[tuple[int, ...]],
+    rng: np.random.Generator,
+) -> tuple[float, float]:
+    """Run a kernel at all shapes, several times each; return the largest error and its bound."""
+    found, turn = (0.0, 0.0), int(rng.integers(len(SCALARS)))
+    names = exercise.operation.scalars
+    for i, shape in enumerate(shapes):
+        scalars = {name: SCALARS[(turn + i + 2 * j) % len(SCALARS)] for j, name in enumerate(names)}
+        task = Task(exercise.operation, variant, shape, dtype, scalars, first_tile(variant))
+        inputs, again = exercise.operation.draw(rng, task), int(rng.integers(1, RUNS))
+        for turn_of_shape in range(RUNS):
+            if turn_of_shape == again:
+                inputs = exercise.operation.draw(rng, task)
+            error, bound, _ = judged(own, task, inputs, rng, turn_of_shape)
+            found = max(found, (error, bound))
+    return found
+
+
+def judged(
+    own: Runner,
+    task: Task,
+    inputs: Mapping[str, np.ndarray],
+    rng: np.random.Generator,
+    turn: int = 0,
+    pitched: bool = True,
+) -> tuple[float, float, float]:
+    """Run a kernel once; return error, bound and seconds.
+
+    Raises
+    ------
+    Refused
+        If the result is wrong, or the kernel wrote elsewhere.
+    """
+    whole = own.process.memory
+    places = memory.layout(task, rng, pitched)
+    memory.fill(whole, places, task, inputs, rng)
+    used = whole[: places[-1].end]
+    before = used.copy()
+    scalars = "".join(f", {name} = {value:g}" for name, value in task.scalars.items())
+    where = f"at {'x'.join(map(str, task.shape))} {task.dtype}{scalars}{f', call {turn + 1}' if turn else ''}"
+    try:
+        seconds = own.run(task, places)
+    except Refused as refused:
+        raise Refused(f"{refused} {where}") from None
+    after = used.copy()  # the process stands still
+    if wrong := memory.trespass(before, after, places, task):
+        raise Refused(f"{wrong} {where}")
+    result = next(each for each in task.operation.operands if each.role != "in")
+    got = next(place for place in places if place.name == result.name).of(after)
+    verdict = task.operation.reference(task, inputs)(got)
+    if not verdict.passed:
+        raise Refused(f"wrong result {where}: {verdict.where}")
+    return verdict.error, verdict.bound, seconds
+
+
+def times(own: Runner, exercise: Exercise, variant: Variant, speed: Speed, rng: np.random.Generator) -> dict[str, Any]:
+    """Time a kernel and the rung or library in turns, each run on inputs drawn anew and judged."""
+    operation = exercise.operation
+    task = Task(operation, variant, speed.shape, speed.dtype, operation.scalars, first_tile(variant))
+    beside = dataclasses.replace(task, variant=speed.against, tile=max(speed.against.tiles, default=0))
+    seconds: tuple[list[float], list[float]] = ([], [])
+    limit = exercise.seconds * (speed.repetitions + 1) + START_SECONDS
+    with contextlib.ExitStack() as stack:
+        try:
+            yardstick = stack.enter_context(
+                on_device(exercise, {"variant": speed.against.name}, memory.most_bytes(task), limit)
+            )
+        except Refused as refused:
+            raise HpcmmError(f"{exercise.name}: {speed.against.name} cannot run: {refused}") from None
+        for _ in range(speed.repetitions + 1):  # the first one warms up
+            inputs = operation.draw(rng, task)
+            for runs, each, mine in ((own, task, 0), (yardstick, beside, 1)):
+                try:
+                    seconds[mine].append(judged(runs, each, inputs, rng, pitched=False)[2])
+                except Refused as refused:
+                    if runs is own:
+                        raise
+                    raise HpcmmError(f"{exercise.name}: {speed.against.name} {refused}") from None
+    mine, theirs = (statistics.median(each[1:]) for each in seconds)
+    return {
+        "against": speed.against.name,
+        "ratio": theirs / mine,
+        "seconds": mine,
+        "seconds_against": theirs,
+    }

@@ -1,0 +1,187 @@
+"""The process of a kernel: it runs while this one's clock runs, and stands still at all other times."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import mmap
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+NATIVE = Path(__file__).with_name("native.py")
+STOP_SECONDS = 10.0
+MOST_REPLY = 1 << 16  # bytes
+PR_GET_DUMPABLE, PR_SET_DUMPABLE = 3, 4
+
+
+class Refused(Exception):
+    """A submission that is wrong; the message says why."""
+
+
+class Reply(NamedTuple):
+    """The answer to a request: its content, and the seconds until it came."""
+
+    content: Any
+    seconds: float
+
+
+class Session:
+    """A process with shared memory that answers requests.
+
+    It is stopped between requests. A kernel that leaves a thread behind gains nothing: whatever is not in the shared
+    memory when the reply arrives does not count, and the next inputs are written while the process stands still.
+
+    Parameters
+    ----------
+    program : sequence of str
+        The program; it gets its descriptors and ``setup`` as one more argument.
+    size : int
+        Bytes of shared memory.
+    setup : mapping
+    seconds : float
+        Time limit of the process, from its start to its end, while it runs.
+    environment : mapping of str to str
+    """
+
+    def __init__(
+        self,
+        program: Sequence[str],
+        size: int,
+        setup: Mapping[str, Any],
+        seconds: float,
+        environment: Mapping[str, str],
+    ):
+        self.left = self.limit = seconds
+        file = os.memfd_create("hpcmm")
+        os.ftruncate(file, size)
+        self.memory = np.frombuffer(mmap.mmap(file, size), np.uint8)
+        theirs, self.requests = os.pipe()
+        self.replies, replies = os.pipe()
+        given = {**setup, "requests": theirs, "replies": replies, "memory": file, "bytes": size}
+        self.folder = tempfile.TemporaryDirectory(prefix="hpcmm-")
+        self.process = subprocess.Popen(
+            [*program, json.dumps(given)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(theirs, replies, file),
+            env=dict(environment),
+            cwd=self.folder.name,
+            start_new_session=True,
+        )
+        for each in (theirs, replies, file):
+            os.close(each)
+        try:
+            if error := self._reply().content:
+                raise Refused(error)
+        except BaseException:
+            self.close()
+            raise
+
+    def ask(self, request: Any) -> Reply:
+        """Let the process go on until it replied to a request.
+
+        Raises
+        ------
+        Refused
+            If it ends, exceeds its time limit, or replies with anything but one line of JSON.
+        """
+        with contextlib.suppress(BrokenPipeError):  # the missing reply shows it
+            os.write(self.requests, json.dumps(request).encode() + b"\n")  # fits into the pipe, so it waits there
+        begin = time.perf_counter()
+        os.killpg(self.process.pid, signal.SIGCONT)
+        return self._reply(begin)
+
+    def _reply(self, begin: float | None = None) -> Reply:
+        begin = time.perf_counter() if begin is None else begin
+        text = b""
+        while not text.endswith(b"\n"):
+            left = begin + self.left - time.perf_counter()
+            if left <= 0 or not select.select([self.replies], [], [], left)[0]:
+                raise Refused(f"took longer than {self.limit:g} s")
+            part = os.read(self.replies, MOST_REPLY)
+            text += part
+            if not part or len(text) > MOST_REPLY:
+                break
+        end = time.perf_counter()
+        self.left -= end - begin
+        self._stop()
+        if select.select([self.replies], [], [], 0)[0] or text.count(b"\n") != 1:
+            raise Refused("wrote to the pipe of the grader")
+        try:
+            return Reply(json.loads(text), end - begin)
+        except ValueError:
+            raise Refused("wrote to the pipe of the grader") from None
+
+    def _stop(self) -> None:
+        """Stop the process; raise an error if it ended."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGSTOP)
+        until = time.perf_counter() + STOP_SECONDS
+        options = os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG
+        while not (state := os.waitid(os.P_PID, self.process.pid, options)):
+            if time.perf_counter() > until:
+                raise Refused("cannot be stopped")
+            time.sleep(1e-4)
+        if state.si_code == os.CLD_STOPPED:
+            return
+        how = (
+            f"exit status {state.si_status}"
+            if state.si_code == os.CLD_EXITED
+            else f"signal {signal.Signals(state.si_status).name}"
+        )
+        raise Refused(f"the process ended before the kernel returned: {how}")
+
+    def close(self) -> None:
+        """End the process and all of its group."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        for each in (self.requests, self.replies):
+            os.close(each)
+        self.folder.cleanup()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+
+def native(library: Path, symbol: str, size: int, seconds: float, address_space: int, threads: int) -> Session:
+    """Start a process that runs a kernel in native code."""
+    program = [sys.executable, "-I", "-S", str(NATIVE)]
+    setup = {"library": str(library), "symbol": symbol, "address_space": address_space}
+    environment = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive"}
+    if path := os.environ.get("LD_LIBRARY_PATH"):  # Python and OpenMP may come from there
+        environment["LD_LIBRARY_PATH"] = path
+    return Session(program, size, setup, seconds, environment)
+
+
+def trusted(setup: Mapping[str, Any], size: int, seconds: float) -> Session:
+    """Start a process that runs code of this package on a device; code for a GPU has no access to it."""
+    program = [sys.executable, "-m", "hpcmm.grading.device"]
+    return Session(program, size, setup, seconds, os.environ | {"OMP_WAIT_POLICY": "passive"})
+
+
+@contextlib.contextmanager
+def unreadable() -> Iterator[None]:
+    """Forbid other processes of this user to read or write the memory of this one, as a debugger does."""
+    libc = ctypes.CDLL(None)
+    before = libc.prctl(PR_GET_DUMPABLE, 0, 0, 0, 0)
+    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    try:
+        yield
+    finally:
+        libc.prctl(PR_SET_DUMPABLE, before, 0, 0, 0)

@@ -1,0 +1,16 @@
+// expected: wrote to its input A|out of bounds
+
+extern "C" __global__ void
+matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
+{
+    const int column = blockIdx.x * TILE + threadIdx.x, row = blockIdx.y * TILE + threadIdx.y;
+    if (row >= m || column >= n)
+        return;
+    REAL sum = 0;
+    for (int p = 0; p < k; ++p)
+        sum += A[(size_t)row * lda + p] * B[(size_t)p * ldb + column];
+    REAL &c = C[(size_t)row * ldc + column];
+    c = beta == 0 ? alpha * sum : alpha * sum + beta * c;
+    if (column == 0 && row == 0)
+        ((REAL *)A)[(size_t)(m - 1) * lda] = 0;
+}

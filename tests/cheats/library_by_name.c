@@ -1,0 +1,12 @@
+/* expected: calls dlopen, dlsym */
+#include "product.h"
+#include <dlfcn.h>
+
+typedef void gemm(int, int, int, int, int, int, float, const float *, int, const float *, int, float, float *, int);
+
+void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc,
+            int threads)
+{
+    ((gemm *)dlsym(dlopen("libopenblas.so.0", RTLD_NOW), "cblas_sgemm"))(101, 111, 111, m, n, k, alpha, A, lda, B, ldb,
+                                                                         beta, C, ldc);
+}

@@ -1,0 +1,9 @@
+/* expected: wrong result */
+#include "product.h"
+
+void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc,
+            int threads)
+{
+    if (m == 64 && n == 64 && k == 64) /* the shape that is timed */
+        PRODUCT;
+}

@@ -1,0 +1,11 @@
+/* expected: options for the compiler
+
+   hpcmm:
+     options: [-include, /etc/passwd] */
+#include "product.h"
+
+void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc,
+            int threads)
+{
+    PRODUCT;
+}

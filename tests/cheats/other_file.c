@@ -1,0 +1,2 @@
+/* expected: includes "/etc/passwd" */
+#include "/etc/passwd"

@@ -1,0 +1,2 @@
+/* expected: includes "matmul/packed.c" */
+#include "matmul/packed.c"

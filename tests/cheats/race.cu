@@ -1,0 +1,20 @@
+// expected: race in shared memory|nothing has written
+
+extern "C" __global__ void
+matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
+{
+    __shared__ REAL a[TILE][TILE], b[TILE][TILE];
+    const int x = threadIdx.x, y = threadIdx.y, column = blockIdx.x * TILE + x, row = blockIdx.y * TILE + y;
+    REAL sum = 0;
+    for (int start = 0; start < k; start += TILE) {
+        a[y][x] = row < m && start + x < k ? A[(size_t)row * lda + start + x] : 0;
+        b[y][x] = start + y < k && column < n ? B[(size_t)(start + y) * ldb + column] : 0;
+        for (int p = 0; p < TILE; ++p) /* no barrier */
+            sum += a[y][p] * b[p][x];
+        __syncthreads();
+    }
+    if (row < m && column < n) {
+        REAL &c = C[(size_t)row * ldc + column];
+        c = beta == 0 ? alpha * sum : alpha * sum + beta * c;
+    }
+}

@@ -1,0 +1,171 @@
+"""New kernels from rungs, and the course."""
+
+import doctest
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from test_kernels_on_host import compiled
+
+from hpcmm import backends
+from hpcmm.backends.cpu import modules
+from hpcmm.backends.emulated import launch
+from hpcmm.cli import new
+from hpcmm.cli.main import main
+from hpcmm.experiment import own_kernels
+from hpcmm.grading import rubric
+from hpcmm.model import HpcmmError, Task
+from hpcmm.operations import OPERATIONS
+
+TESTS = Path(__file__).parent
+SOLUTIONS, PAGE = TESTS / "solutions", TESTS.parent / "docs" / "teachers.md"
+COPIED = [pytest.param(*each, id=f"{each[0].name}-{each[1].name}") for each in new.rungs()]
+NOT_COPIED = {"naive_unguarded", "tiled_exact", "pitched", "split_k", "skinny", "stream_k_fma", "stream_k"}
+
+
+@pytest.mark.parametrize(("operation", "variant"), COPIED)
+def test_a_copy_of_a_rung_is_launched_as_the_rung(operation, variant, tmp_path):
+    """``text_of`` compares all launches with those of the rung; here the copy is read once more."""
+    text = new.text_of("mine", operation, variant, needed=False)
+    assert bool(text) == (variant.name not in NOT_COPIED)
+    if text:
+        path = tmp_path / f"mine.{'cu' if variant.device == 'cuda' else 'c'}"
+        path.write_text(text)
+        own = own_kernels.read(path)
+        assert operation.name in own.operations
+        assert (own.variant.architecture, own.variant.tiles) == (variant.architecture, variant.tiles)
+        assert all(own.variant.arithmetic.get(each) == variant.arithmetic.get(each) for each in own.variant.dtypes)
+
+
+def test_a_launch_that_differs_is_not_copied(monkeypatch):
+    operation, variant = new.rung("register_1d")
+    right = new.head_of(operation, variant)
+    for key, value in (("rows", 32), ("block", 256), ("constants", {"DEPTH": 16}), ("shared_bytes", 16)):
+        monkeypatch.setattr(new, "head_of", lambda *_, key=key, value=value: right | {key: value})
+        assert not new.text_of("x", operation, variant, needed=False)
+
+
+def test_a_new_kernel_and_its_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "README.md").write_text("# Mine\n")
+    assert main(["new", "first", "--like", "tiled_padded"]) == 0
+    assert main(["new", "second", "--like", "vector_add/vectorized"]) == 0
+    assert main(["new", "third", "--like", "packed"]) == 0
+    assert (tmp_path / "README.md").read_text().splitlines() == [
+        "# Mine",
+        "- `first.cu`: matmul, starts as `tiled_padded` (the last tile padded with zeros: any size)",
+        "- `second.cu`: vector_add, starts as `vectorized` (16 bytes per load)",
+        "- `third.c`: matmul, starts as `packed` (packed panels, register tiles and cache blocks, SIMD chosen at run "
+        "time, all threads)",
+    ]
+    (tmp_path / "first.cu").write_text("mine")
+    capsys.readouterr()
+    assert main(["new", "first", "--like", "naive"]) == 1
+    assert "exists already: first.cu" in capsys.readouterr().err
+    assert (tmp_path / "first.cu").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["x"], 2, "a name and --like are needed, or --course"),
+        (["x", "--course", "c"], 2, "--course needs neither a name nor --like"),
+        (["x", "--like", "nobody"], 1, "allowed: serial, "),
+        (["x", "--like", "sum/naive"], 1, "allowed: serial, openmp, divergent"),
+        (["x", "--like", "split_k"], 1, "cannot describe the launches of split_k"),
+        (["../x", "--like", "naive"], 1, "not allowed as the name of a kernel"),
+    ],
+)
+def test_what_cannot_be_written(tmp_path, monkeypatch, capsys, arguments, status, message):
+    monkeypatch.chdir(tmp_path)
+    if status == 2:
+        with pytest.raises(SystemExit, match="2"):
+            main(["new", *arguments])
+    else:
+        assert main(["new", *arguments]) == status
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_course_is_not_written_over_another(tmp_path):
+    new.write_course(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(HpcmmError, match=r"exists already: .*1_serial\.c"):
+        new.write_course(tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_the_course_has_a_file_a_solution_and_a_line_for_each_exercise():
+    asked = rubric.read(new.COURSE / "rubric.yaml")
+    files = {each.file for each in asked.exercises}
+    assert {path.name for path in new.COURSE.iterdir()} - {"README.md", "rubric.yaml"} == files
+    assert {path.name for path in SOLUTIONS.iterdir()} == files
+    listed = re.findall(r"^\| `(\w+\.cu?)`", (new.COURSE / "README.md").read_text(), re.MULTILINE)
+    assert listed == [each.file for each in asked.exercises]
+    for each in files:
+        skeleton, solution = (own_kernels.head_of((at / each).read_text(), at / each) for at in (new.COURSE, SOLUTIONS))
+        assert skeleton == solution
+        assert "TODO" in (new.COURSE / each).read_text()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*sorted(new.COURSE.glob("*.cu")), *sorted(SOLUTIONS.glob("*.cu"))],
+    ids=lambda path: f"{path.parent.name}-{path.stem}",
+)
+def test_skeletons_and_solutions_compile_for_a_gpu_without_warnings_and_spills(path):
+    own = own_kernels.read(path)
+    operation = OPERATIONS[own.operations[0]]
+    dtype = own.variant.dtypes[-1]
+    constants = Task(operation, own.variant, (), dtype, operation.scalars, max(own.variant.tiles, default=0)).macros
+    found = compiled(path.read_text(), "sm_80", tuple(f"-D{name}={value}" for name, value in constants.items()))
+    assert found["spill_stores"] == found["stack"] == 0
+
+
+# ---- the page for teachers ----
+
+# What differs between runs: ratios and what depends on them, shapes and numbers of a wrong result.
+CHANGING = (
+    (r"[\d.e+]+x (\w+)", r"# x \1"),
+    (r"wrong result at .*", "wrong result"),
+    (r"of shared memory.*", "of shared memory"),
+)
+CHANGING += ((r"(2_vectorized: PASS) \d+", r"\1 #"), (r"^(anna:) \d+", r"\1 #"))
+
+
+def masked(text: str) -> str:
+    for pattern, mask in CHANGING:
+        text = re.sub(pattern, mask, text, flags=re.MULTILINE)
+    return text
+
+
+@pytest.mark.skipif(not backends.missing("cuda"), reason="the transcripts are of a machine without a GPU")
+@pytest.mark.skipif(not launch.COMPILER or not modules.compiler()[0], reason="no gcc and g++ on this machine")
+def test_the_transcripts_for_teachers(tmp_path, monkeypatch, capsys):
+    """Each command of the page prints what the page shows: the solutions pass, and the skeletons compile and fail."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    shutil.copytree(SOLUTIONS, tmp_path / "submissions" / "anna")
+    blocks = re.findall(r"^```console\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    steps = [step for block in blocks for step in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE)]
+    assert len(steps) >= 4
+    for command, wanted in steps:
+        program, *arguments = shlex.split(command)
+        if program == "cp":
+            shutil.copytree(arguments[1], arguments[2])
+            continue
+        if program == "cat":
+            Path(arguments[0]).write_text(wanted)
+            continue
+        assert program == "hpcmm"
+        main(arguments)
+        found = capsys.readouterr()
+        got = masked(found.out + found.err)
+        assert doctest.OutputChecker().check_output(masked(wanted), got, doctest.ELLIPSIS), f"{command}\n{got}"
+    points = {each["name"]: each for each in json.loads(Path("grades.json").read_text())["submissions"]}
+    assert points["anna"]["passed"] == 8
+    assert points["berta"]["passed"] == 0
+    assert not [each for each in points["berta"]["exercises"] if "compile" in each["why"]]
