@@ -220,9 +220,9 @@ def measure_batch(
         journal.end(counters)
         stolen = provenance.stolen(described.get("counters", {}), counters)
         if stolen >= NOTABLE_STEAL:
-            progress.tell(f"a hypervisor gave {stolen:.0%} of the CPU time of this machine to others")
+            progress.report(f"a hypervisor gave {stolen:.0%} of the CPU time of this machine to others")
         if late_runs:
-            progress.tell(f"{late_runs} kernel runs were repeated because the host queued them too late")
+            progress.report(f"{late_runs} kernel runs were repeated because the host queued them too late")
     if journal and not missing:
         if journal.measured >= set(batch.fingerprints):
             journal.complete(output)
