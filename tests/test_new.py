@@ -56,7 +56,7 @@ def test_a_new_kernel_and_its_line(tmp_path, monkeypatch, capsys):
     assert main(["new", "third", "--like", "packed"]) == 0
     assert (tmp_path / "README.md").read_text().splitlines() == [
         "# Mine",
-        "- `first.cu`: matmul, starts as `tiled_padded` (the last tile padded with zeros: any size)",
+        f"- `first.cu`: matmul, starts as `tiled_padded` ({OPERATIONS['matmul'].variant('tiled_padded').change})",
         "- `second.cu`: vector_add, starts as `vectorized` (16 bytes per load)",
         "- `third.c`: matmul, starts as `packed` (packed panels, register tiles and cache blocks, SIMD chosen at run "
         "time, all threads)",
