@@ -554,7 +554,7 @@ def test_a_submission_that_another_start_gave_up_is_cancelled(faltering):
 
 
 def test_a_job_of_a_killed_sbatch_is_cancelled_by_the_next_start(faltering, capfd):
-    faltering.after("sbatch", "kill -9 $(ps -o ppid= -p $PPID)")  # above `timeout`
+    faltering.after("sbatch", "kill -9 $(cut -d ' ' -f 4 /proc/$PPID/stat)")  # above `timeout`
     assert sbatch().returncode == -signal.SIGKILL
     assert [record.job for record in records.read()] == [""]
     slurm.cancel_leftovers()
