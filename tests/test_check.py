@@ -26,8 +26,8 @@ PROGRAM = Path(__file__).parent / "mpi_programs" / "check.py"
 def run(path, seed, ranks=4, slow=None, link=None, uuids=True, visits=3, wrong=()):
     """Write the file of a modelled check.
 
-    ``slow`` maps a rank to its time over that of its peers, ``link`` a receiving rank. Visits share a state of 2 %; each
-    rank scatters by 0.1 to 1 % between visits, and healthy devices differ by 0.3 %.
+    ``slow`` maps a rank to its time over that of its peers, ``link`` a receiving rank. Visits share a state of 2 %;
+    each rank scatters by 0.1 to 1 % between visits, and healthy devices differ by 0.3 %.
     """
     rng = np.random.default_rng(seed)
     sweeps = {}
@@ -68,22 +68,43 @@ def named(found):
     return {each.subject.name for each in found.slow if not each.source}
 
 
-def test_quiet_machines_have_no_slow_device(tmp_path):
-    found = [checked(run(tmp_path, seed, ranks=2 + seed % 4)) for seed in range(20)]
+def modelled(seed, ranks, slow=None):
+    """Compare modelled devices in ten measurements.
+
+    Visits share a state of 2 %. Each rank scatters by 0.1 to 2 % between visits. Healthy devices differ by 0.3 to 1 %.
+    """
+    rng, measured = np.random.default_rng(seed), []
+    for i in range(10):
+        devices = math.exp(rng.uniform(math.log(0.003), math.log(0.01))) * rng.standard_normal((ranks, 1))
+        scatter = math.exp(rng.uniform(math.log(0.001), math.log(0.02))) * rng.standard_normal((ranks, 3))
+        logs = rng.uniform(-9, -2) + 0.02 * rng.standard_normal(3) + devices + scatter
+        for rank, factor in (slow or {}).items():
+            logs[rank] += math.log(factor)
+        measured.append(check.Times(f"measurement {i}", logs))
+    return check.compared([check.Subject(rank, f"node{rank}", 0, "") for rank in range(ranks)], measured)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+def test_quiet_machines_have_no_slow_device(ranks):
+    found = [modelled(seed, ranks) for seed in range(20)]
     assert [each.slow for each in found] == [[]] * 20
     assert all(each.passed and "no device is slow" in each.line for each in found)
 
 
-@pytest.mark.parametrize(("ranks", "factor"), [(2, 1.8), (3, 1.5), (4, 1.2), (8, 1.1)])
-def test_a_slow_device_is_named_by_how_much(tmp_path, ranks, factor):
-    found = checked(run(tmp_path, 1, ranks, slow={1: factor}))
-    assert named(found) == {"node0 slot 1 GPU-1"}
-    assert found.slow[0].slowdown == pytest.approx(factor - 1, abs=0.05) and found.slow[0].p < 1e-4
-    assert not [each for each in found.slow if each.source]
+@pytest.mark.parametrize(("ranks", "factor"), [(2, 1.8), (3, 1.8), (4, 1.3), (8, 1.2)])
+def test_a_slow_device_is_named_by_how_much(ranks, factor):
+    for seed in range(5):
+        found = modelled(seed, ranks, {1: factor})
+        assert named(found) == {"node1 slot 0"}
+        assert found.slow[0].slowdown == pytest.approx(factor - 1, abs=0.2) and found.slow[0].p < 1e-4
 
 
-def test_two_slow_devices_of_eight_do_not_hide_each_other(tmp_path):
-    assert named(checked(run(tmp_path, 2, 8, slow={1: 1.3, 6: 1.3}))) == {"node0 slot 1 GPU-1", "node3 slot 0 GPU-6"}
+def test_two_slow_devices_of_eight_do_not_hide_each_other():
+    assert named(modelled(2, 8, {1: 1.3, 6: 1.3})) == {"node1 slot 0", "node6 slot 0"}
+
+
+def test_a_slow_gpu_of_a_file_is_named_by_node_slot_and_uuid(tmp_path):
+    assert named(checked(run(tmp_path, 1, slow={1: 1.3}))) == {"node0 slot 1 GPU-1"}
 
 
 def test_a_slow_link_is_named_by_both_ends(tmp_path, capsys):
@@ -165,4 +186,4 @@ def test_a_node_kept_busy_by_another_process_is_named(mpiexec, tmp_path, capsys)
     store.merge(sorted(tmp_path.glob("*.h5")), tmp_path / "timings.h5")
     assert main(["check", str(tmp_path / "timings.h5")]) == command.SLOW
     out = capsys.readouterr().out
-    assert "2 devices, 10 measurements: slow: node1 slot 0" in out, out
+    assert "2 devices, 7 measurements: slow: node1 slot 0" in out, out

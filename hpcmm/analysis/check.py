@@ -199,7 +199,16 @@ def check(columns: Columns, reference: Mapping[str, Any] | None = None) -> Check
         If the file does not say on which node each rank ran, or has several runs of different ranks.
     """
     subjects = _subjects(columns)
-    measured, broken = _times(columns, len(subjects))
+    return compared(subjects, *_times(columns, len(subjects)), reference)
+
+
+def compared(
+    subjects: Sequence[Subject],
+    measured: Sequence[Times],
+    broken: Sequence[str] = (),
+    reference: Mapping[str, Any] | None = None,
+) -> Check:
+    """Compare the devices in each measurement; the parameters are as in ``check`` and ``Check``."""
     known = dict((reference or {}).get("seconds", {}))
     shared = len(subjects) > 1
     notes = []
@@ -224,7 +233,7 @@ def check(columns: Columns, reference: Mapping[str, Any] | None = None) -> Check
                 findings.append(
                     _finding(subjects, subject.rank, times, against, known, variance, freedom, prior, share)
                 )
-    return Check(subjects, tuple(findings), tuple(broken), tuple(notes))
+    return Check(tuple(subjects), tuple(findings), tuple(broken), tuple(notes))
 
 
 def _finding(
@@ -262,7 +271,7 @@ def _finding(
 
 def _subjects(columns: Columns) -> tuple[Subject, ...]:
     """Return the devices of the ranks; all runs with the most ranks must have the same."""
-    ranks = pd.DataFrame(dict(columns["ranks"]))
+    ranks = pd.DataFrame(dict(columns["ranks"])).drop_duplicates(["run", "rank"])
     if ranks.empty:
         raise CheckError("this file does not say on which node each rank ran; measure again with this version")
     size = ranks.groupby("run")["rank"].transform("count")

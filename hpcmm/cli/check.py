@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,11 @@ from hpcmm.backends import this_machine
 from hpcmm.cli import init
 from hpcmm.cli import run as workflow
 from hpcmm.cli.arguments import command
+from hpcmm.experiment.config import SCHEMA
 from hpcmm.model import HpcmmError
 
 SLOW = 3  # exit status
+LONGEST = SCHEMA["$defs"]["size"]["maximum"]  # vector
 MOST_RANKS = 8  # without --ranks, on a machine without GPUs
 
 
@@ -73,7 +74,7 @@ def config(ranks: int) -> dict[str, Any]:
         return {"operation": "matmul", "device": device, "variants": [variant], "shapes": shapes, "ranks": [ranks]}
 
     def vectors(operation: str, variant: str, powers: list[int], **more: Any) -> dict[str, Any]:
-        sizes = [ranks * 2**power for power in powers]
+        sizes = [size for size in (ranks * 2**power for power in powers) if size <= LONGEST]
         return {"operation": operation, "variants": [variant], "sizes": sizes, "dtypes": ["float32"], **more} | {
             "ranks": [ranks]
         }
@@ -83,10 +84,8 @@ def config(ranks: int) -> dict[str, Any]:
         "cpu_memory": vectors("vector_add", "numpy", [20, 21, 22]),
         "cpu_links": vectors("links", "memcpy", [12, 16, 20], algorithms=["neighbours_mpi"]),
         "gpu_product": matmul("cuda", "cublas", [2048, 4096]),
-        "gpu_memory": vectors("vector_add", "cupy", [24, 26, 27]),
-        "gpu_links": vectors(
-            "links", "device_copy", [12, 20, 26], algorithms=["neighbours_nccl" if ranks > 1 else "scatter"]
-        ),
+        "gpu_memory": vectors("vector_add", "cupy", [22, 24, 26]),
+        "gpu_links": vectors("links", "device_copy", [12, 18, 24], algorithms=["neighbours_nccl"]),
     }
     if ranks == 1:
         sweeps = {name: sweep for name, sweep in sweeps.items() if not name.endswith("links")}
@@ -111,7 +110,7 @@ def measured(arguments: argparse.Namespace) -> Path:
         temporary.write_text(yaml.safe_dump(config(ranks), sort_keys=False), encoding="utf-8")
     own = [] if Path("Snakefile").exists() else ["--snakefile", str(init.shipped() / "Snakefile")]
     options = argparse.Namespace(
-        rest=[*own, *arguments.rest], configfile=[Path(os.path.abspath(file))], directory=folder, verbose=False
+        rest=[*own, *arguments.rest], configfile=[file.resolve()], directory=folder, verbose=False
     )
     code = workflow.run(options)
     if not timings.exists():
