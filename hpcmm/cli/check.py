@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
+import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -112,10 +116,25 @@ def measured(arguments: argparse.Namespace) -> Path:
     options = argparse.Namespace(
         rest=[*own, *arguments.rest], configfile=[file.resolve()], directory=folder, verbose=False
     )
-    code = workflow.run(options)
+    with messages_to_stderr():  # standard output has the findings only
+        code = workflow.run(options)
     if not timings.exists():
         raise HpcmmError(f"nothing was measured (status {code}); {folder}/results/logs has what the jobs printed")
     return timings
+
+
+@contextlib.contextmanager
+def messages_to_stderr() -> Iterator[None]:
+    """Send the standard output of this process and of those that it starts to standard error."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def run(arguments: argparse.Namespace) -> int:
