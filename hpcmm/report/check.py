@@ -64,9 +64,10 @@ def heat_map(findings: list[Finding], name: str, caption: str) -> Figure:
         "verdict": ["slow" if each.slow else "" for each in findings],
     }
     shown = {"source": "From", "receiver": "To", "speed": "Speed over the median link", "verdict": "Verdict"}
+    order = {"type": "nominal", "sort": columns["receiver"]}  # that of the ranks, in both directions
     place = {
-        "x": {"field": "source", "type": "nominal", "sort": None, "title": "from", "axis": {"labelAngle": -40}},
-        "y": {"field": "receiver", "type": "nominal", "sort": None, "title": "to"},
+        "x": {"field": "source", "title": "from", "axis": {"labelAngle": -40}, **order},
+        "y": {"field": "receiver", "title": "to", **order},
     }
     heat = quantity("speed", title="speed", scale={"range": list(HEAT[::-1])})
     tooltip = [category(key, title=title) for key, title in shown.items()]
