@@ -1,4 +1,4 @@
-"""The measurements of a check on two ranks, each on a core of its own; two loops keep the core of rank 1 busy.
+"""The measurements of a check on two ranks, each on a core of its own; loops keep the core of rank 1 busy.
 
 mpiexec -n 2 python check.py FOLDER
 """
@@ -18,7 +18,7 @@ from hpcmm.experiment import plan
 COMM, FOLDER = MPI.COMM_WORLD, Path(sys.argv[1])
 os.environ["SLURMD_NODENAME"] = f"node{COMM.rank}"
 os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[COMM.rank]})
-loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * COMM.rank)]  # the same core
+loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(6 * COMM.rank)]  # the same core
 try:
     config = check.config(COMM.size) | {"backends": "cpu"}
     config["measuring"] |= {"max_seconds": 0.06, "min_repetitions": 6}
