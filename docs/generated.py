@@ -23,7 +23,7 @@ from hpcmm.experiment.config import SCHEMA
 from hpcmm.grading import rubric as rubrics
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS, algorithms_of
-from hpcmm.report import definitions, formats
+from hpcmm.report import definitions, export, formats
 
 MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
 TYPES = {"integer": "integer", "number": "number", "string": "name", "object": "mapping"}
@@ -169,6 +169,12 @@ def groups() -> str:
     return "\n\n".join(parts)
 
 
+def exported() -> str:
+    """List the columns of an export."""
+    rows = [[f"`{name}`", meaning] for name, meaning in export.COLUMNS.items()]
+    return tabulate(rows, ["column", "meaning"], tablefmt="pipe")
+
+
 def _names(values: Sequence[Any], last: str = ", ") -> str:
     shown = [f"`{each}`" for each in values]
     return last.join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
@@ -182,6 +188,7 @@ PARTS = {
     "names": names,
     "groups": groups,
     "rubric": rubric,
+    "exported": exported,
     "definitions": definitions.markdown,
     "rungs": rungs.contents,
 }

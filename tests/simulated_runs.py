@@ -73,8 +73,8 @@ def verdicts(rng: np.random.Generator, kind: str, shared: float, factor: float =
     """Compare two runs by their visits."""
     took = times(rng)
     runs = [repetitions(rng, took, kind, shared, VISITS, REPETITIONS, each) for each in (1.0, factor)]
-    found = compare.Evidence([frame(), frame()], [slowest(each) for each in runs], "kernel", unchanged=True)
-    return [found.change(i, i).verdict for i in range(POINTS)]
+    found = compare.Evidence([frame(), frame()], [slowest(each) for each in runs], "kernel", unchanged=[(0, 1)])
+    return [found.change([i], [i + found.offsets[1]]).verdict for i in range(POINTS)]
 
 
 def verdicts_of_one_visit(rng: np.random.Generator, kind: str, shared: float, factor: float = 1.0) -> list[str]:

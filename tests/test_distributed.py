@@ -26,7 +26,7 @@ from hpcmm.experiment.config import SCHEMA, ConfigError
 from hpcmm.model import PHASES, HpcmmError, Operand, Point, Task
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
-from hpcmm.parallel import ALGORITHMS, algorithm_of, algorithms_of, cost, memory
+from hpcmm.parallel import ALGORITHMS, algorithm_of, algorithms_of, cost, links, memory
 from hpcmm.parallel.collectives import message
 from hpcmm.parallel.schedules import (
     TILE,
@@ -50,7 +50,7 @@ PROGRAM = Path(__file__).parent / "mpi_programs" / "distributed.py"
 # --- records -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in links.EXCHANGES])
 def test_an_algorithms_run_memory_and_prediction_are_in_the_module_of_its_name(name):
     algorithm = ALGORITHMS[name]
     assert algorithm.name == name
@@ -67,6 +67,7 @@ def test_an_algorithms_run_memory_and_prediction_are_in_the_module_of_its_name(n
         ("minimum", ["scatter", "all_reduce"]),
         ("maximum", ["scatter", "all_reduce"]),
         ("vector_add", ["scatter"]),
+        ("links", ["scatter", *links.EXCHANGES]),
     ],
 )
 def test_an_algorithm_is_offered_to_the_operations_that_it_suits(operation, names):

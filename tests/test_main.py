@@ -39,7 +39,22 @@ from hpcmm.model import Point
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = Path(__file__).parent / "mpi_programs"
-COMMANDS = ("init", "plan", "run", "bench", "status", "report", "merge", "compare", "doctor")
+COMMANDS = (
+    "init",
+    "plan",
+    "run",
+    "new",
+    "bench",
+    "grade",
+    "status",
+    "report",
+    "merge",
+    "compare",
+    "history",
+    "export",
+    "check",
+    "doctor",
+)
 ALONE = {name: value for name, value in os.environ.items() if name not in SIZE_VARIABLES}
 
 

@@ -99,12 +99,15 @@ def test_a_machine_whose_runs_differ_is_called_noisy_and_nothing_changed():
     runs = [simulated_runs.repetitions(rng, took, "normal", 0.003, 3, 6, 1.0) for _ in range(2)]
     runs[1] *= np.exp(0.3 * rng.standard_normal((len(runs[1]), 1, 1)))  # what a process finds, and keeps
     frames, slowest = [simulated_runs.frame()] * 2, [simulated_runs.slowest(each) for each in runs]
-    found = compare.Evidence(frames, slowest, "kernel", unchanged=True)
-    assert simulated_runs.called([found.change(i, i).verdict for i in range(330)]).mean() <= 2 * compare.ALPHA
+    found = compare.Evidence(frames, slowest, "kernel", unchanged=[(0, 1)])
+    assert (
+        simulated_runs.called([found.change([i], [i + found.offsets[1]]).verdict for i in range(330)]).mean()
+        <= 2 * compare.ALPHA
+    )
     (note,) = found.notes()
     assert "too noisy to tell" in note and "the unchanged baselines differ by 3" in note
-    blind = compare.Evidence(frames, slowest, "kernel", unchanged=False)  # another library: no controls
-    assert simulated_runs.called([blind.change(i, i).verdict for i in range(330)]).mean() > 0.5
+    blind = compare.Evidence(frames, slowest, "kernel", unchanged=[])  # another library: no controls
+    assert simulated_runs.called([blind.change([i], [i + blind.offsets[1]]).verdict for i in range(330)]).mean() > 0.5
 
 
 # --- a file with visits ------------------------------------------------------------------------------------------

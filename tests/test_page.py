@@ -7,14 +7,18 @@ import shutil
 from pathlib import Path
 
 import pytest
+import test_check
+import test_history
 import timings
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 from timings import FAIL, kernel_samples, measurement
 
 from hpcmm import report, store
-from hpcmm.analysis import compare
+from hpcmm.analysis import check, compare, history
 from hpcmm.model import Point
+from hpcmm.report import check as report_check
+from hpcmm.report import history as report_history
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [
@@ -364,3 +368,19 @@ def test_text_from_a_file_is_never_executed(visit, tmp_path):
     seen.draw_all()
     assert seen.troubles == [] and seen.requests == [seen.url]
     assert seen.page.get_by_text("<script>alert(1)</script>").count() >= 3
+
+
+@pytest.mark.parametrize("kind", ["history", "check"])
+def test_a_sheet_draws_its_figures_and_has_no_serious_fault(visit, tmp_path, kind):
+    target = tmp_path / "page.html"
+    if kind == "history":
+        paths = [test_history.night(tmp_path, i, 1, {70: 1.5 if i > 1 else 1.0}) for i in range(4)]
+        report_history.build(history.history({path.name: store.read(path) for path in paths}), target)
+    else:
+        path = test_check.run(tmp_path, 1, slow={1: 1.5}, link={2: 1.5})
+        report_check.build(check.check(store.read(path)), path.name, target)
+    seen = visit(target, offline=True)
+    seen.draw_all()
+    assert seen.page.locator(".chart svg").count() == {"history": 1, "check": 12}[kind]
+    assert seen.page.evaluate("document.documentElement.scrollWidth") == 1280
+    assert seen.troubles == [] and seen.requests == [seen.url] and serious_faults(seen.page) == []

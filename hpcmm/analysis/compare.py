@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,8 +72,10 @@ class Change:
     verdict: str
 
 
-def change(before: Sequence[float], after: Sequence[float]) -> Change:
+def change(before: Sequence[float], after: Sequence[float], share: float = ALPHA) -> Change:
     """Compare two samples of seconds; their distributions are assumed to have the same shape.
+
+    ``share`` is the significance level.
 
     Returns
     -------
@@ -97,7 +100,7 @@ def change(before: Sequence[float], after: Sequence[float]) -> Change:
     below = _below(n, m)
     wins = float((quotients > 1).sum() + (quotients == 1).sum() / 2)
     p = min(1.0, 2 * float(below[math.ceil(min(wins, n * m - wins))]))
-    outside = int(np.searchsorted(below, ALPHA / 2, side="right"))  # quotients outside the interval at each end
+    outside = int(np.searchsorted(below, share / 2, side="right"))  # quotients outside the interval at each end
     if outside == 0:
         return Change(ratio, math.nan, math.nan, p, "ambiguous")
     low, high = float(quotients[outside - 1]), float(quotients[n * m - outside])
@@ -115,28 +118,38 @@ def judged(ratio: float, low: float, high: float, p: float) -> Change:
 
 
 class Evidence:
-    """The visits of two files, and how much a point may differ between them by chance.
+    """The visits of several files, and how much a point may differ between them by chance.
 
-    The spread between visits is that of ``noise``, with one prior for both files. The baselines beside the variants
+    The spread between visits is that of ``noise``, with one prior for all files. The baselines beside the variants
     are controls: they did not change. Where they differ more than their visits explain, the intervals of all points
     become as much wider (an empirical null: Efron, J. Am. Stat. Assoc. 99, 2004).
 
     Parameters
     ----------
     frames : sequence of DataFrame
-        Of ``analysis.measurements``, of both files.
+        Of ``analysis.measurements``, of each file. The rows of all files are numbered in this order; ``offsets`` has
+        the number of the first row of each.
     slowest : sequence of DataFrame
         Of ``analysis.slowest_ranks``.
     of : {"kernel", "call"}
-    unchanged : bool
-        Whether the libraries are the same.
+    unchanged : sequence of (int, int)
+        Pairs of files with the same libraries.
     """
 
-    def __init__(self, frames: Sequence[pd.DataFrame], slowest: Sequence[pd.DataFrame], of: str, unchanged: bool):
+    def __init__(
+        self,
+        frames: Sequence[pd.DataFrame],
+        slowest: Sequence[pd.DataFrame],
+        of: str,
+        unchanged: Sequence[tuple[int, int]],
+    ):
         phase, call = {"kernel": ("kernel", 0), "call": ("total", 1)}[of]
+        self.offsets = [0, *itertools.accumulate(map(len, frames))][:-1]
         parts = [visits.of_rows(each[each["call"] == call], phase) for each in slowest]
-        self.offset = len(frames[0])
-        parts[1] = parts[1].assign(measurement=parts[1]["measurement"] + self.offset)
+        parts = [
+            each.assign(measurement=each["measurement"] + first)
+            for each, first in zip(parts, self.offsets, strict=True)
+        ]
         taken = pd.concat(parts, ignore_index=True)
         both = pd.concat([frame.assign(file=i) for i, frame in enumerate(frames)], ignore_index=True)
         added = sorted({name for each in OPERATIONS.values() for name in (*each.scalars, *each.dimensions)})
@@ -147,20 +160,25 @@ class Evidence:
         self.device = both["device"].to_numpy()
         self.wider: dict[str, float] = {}
         self.drift: dict[str, float] = {}
-        if unchanged:
-            self._look_at_controls(frames)
+        self._look_at_controls(frames, unchanged)
 
-    def _look_at_controls(self, frames: Sequence[pd.DataFrame]) -> None:
+    def _look_at_controls(self, frames: Sequence[pd.DataFrame], unchanged: Sequence[tuple[int, int]]) -> None:
         """Find by which factor the baselines differ more than their visits explain, on each device."""
         beside = [
             frame[(frame["baseline"] == 1) & ~analysis.is_own(frame) & ~frame["superseded"] & (frame["passed"] == 1)]
             for frame in frames
         ]
-        at = [dict(zip(key, frame.index, strict=True)) for key, frame in zip(_keys(beside), beside, strict=True)]
-        pairs = np.array([(at[0][key], at[1][key] + self.offset) for key in at[0] if key in at[1]], int).reshape(-1, 2)
+        at = [dict(zip(key, frame.index, strict=True)) for key, frame in zip(keys_of(beside), beside, strict=True)]
+        both = [
+            (at[i][key] + self.offsets[i], at[j][key] + self.offsets[j])
+            for i, j in unchanged
+            for key in at[i]
+            if key in at[j]
+        ]
+        pairs = np.array(both, int).reshape(-1, 2)
         for device in set(self.device):
             own = pairs[self.device[pairs[:, 0]] == device]
-            differences, errors, freedom = self.differences(own[:, 0], own[:, 1], device)
+            differences, errors, freedom = self.differences(own[:, :1], own[:, 1:], device)
             some = np.isfinite(differences / errors) & (freedom > 0)
             if some.sum() >= CONTROLS:
                 standard = np.abs(differences[some] / errors[some])
@@ -170,26 +188,37 @@ class Evidence:
                 self.drift[device] = float(1.4826 * np.median(np.abs(differences[some])))
 
     def differences(self, first: np.ndarray, second: np.ndarray, device: str) -> tuple[np.ndarray, ...]:
-        """Return log ratios of measurements of one device, their standard errors and degrees of freedom."""
-        centres, counts = self.centre[first] - self.centre[second], (self.count[first], self.count[second])
-        freedoms = [np.maximum(count - 1, 0) for count in counts]
-        freedom = freedoms[0] + freedoms[1]
-        parts = [np.nan_to_num(self.variance[at]) * own for at, own in zip((first, second), freedoms, strict=True)]
+        """Return log ratios of measurements of one device, their standard errors and degrees of freedom.
+
+        ``first`` and ``second`` have a row for each difference: the rows of all files that it averages.
+        """
+        centres = [self.centre[at].mean(axis=1) for at in (first, second)]
+        freedoms = [np.maximum(self.count[at] - 1, 0) for at in (first, second)]
+        freedom = freedoms[0].sum(axis=1) + freedoms[1].sum(axis=1)
+        parts = [
+            (np.nan_to_num(self.variance[at]) * own).sum(axis=1)
+            for at, own in zip((first, second), freedoms, strict=True)
+        ]
         variance = (parts[0] + parts[1]) / np.maximum(freedom, 1)
         prior = self.known.get(device) or noise.Prior(*np.empty((3, 0)))
-        middle = np.nan_to_num((self.centre[first] + self.centre[second]) / 2)
+        middle = np.nan_to_num((centres[0] + centres[1]) / 2)
         variance, freedom = prior.moderated(middle, variance, freedom)
-        return centres, np.sqrt(variance) * np.hypot(*map(noise.median_spread, counts)), freedom
+        spreads = [
+            np.sqrt((noise.median_spread(self.count[at]) ** 2).sum(axis=1)) / at.shape[1] for at in (first, second)
+        ]
+        return centres[0] - centres[1], np.sqrt(variance) * np.hypot(*spreads), freedom
 
-    def change(self, before: int, after: int) -> Change | None:
-        """Compare a row of each file by its visits; None if the spread between visits is unknown."""
-        device = self.device[before]
-        rows = np.array([before]), np.array([after + self.offset])
-        (log,), (error,), (freedom,) = self.differences(*rows, device)
+    def change(self, before: Sequence[int], after: Sequence[int], share: float = ALPHA) -> Change | None:
+        """Compare rows of all files by their visits; None if the spread between visits is unknown.
+
+        The mean of the logarithms of the rows counts. ``share`` is the significance level.
+        """
+        device = self.device[before[0]]
+        (log,), (error,), (freedom,) = self.differences(np.array([before]), np.array([after]), device)
         if not (np.isfinite(log) and freedom > 0):
             return None
         error *= self.wider.get(device, 1.0)
-        width = error * float(noise.criticals(ALPHA, [freedom])[0])
+        width = error * float(noise.criticals(share, [freedom])[0])
         p = noise.outside(abs(log) / error, freedom)
         if width > WIDEST:
             return Change(math.exp(log), math.nan, math.nan, p, "ambiguous")
@@ -280,12 +309,12 @@ def compare(before: Columns, after: Columns, scope: str = "kernel", anyway: bool
     derived = [analysis.measurements(columns) for columns in (before, after)]
     slowest = [analysis.slowest_ranks(*pair) for pair in zip((before, after), derived, strict=True)]
     times = [_times(each) for each in slowest]
-    unchanged = not kinds and not any(note.startswith(LIBRARIES) for note in notes)
-    evidence = {of: Evidence(derived, slowest, of, unchanged) for of in SCOPES}
+    unchanged = not kinds and same_libraries(notes)
+    evidence = {of: Evidence(derived, slowest, of, [(0, 1)] if unchanged else []) for of in SCOPES}
     frames = [analysis.points(frame) for frame in derived]
     if frames[0].empty or frames[1].empty:
         raise ComparisonError("nothing to compare: a file has no measured point")
-    known = [frame.assign(key=key, at=frame.index) for frame, key in zip(frames, _keys(frames), strict=True)]
+    known = [frame.assign(key=key, at=frame.index) for frame, key in zip(frames, keys_of(frames), strict=True)]
     both = known[1].merge(known[0][["key", "result", "at"]], on="key", suffixes=("", "_before"))
     if both.empty:
         raise ComparisonError("these files have no point in common (same sweep, variant, size, type and ranks)")
@@ -302,9 +331,10 @@ def compare(before: Columns, after: Columns, scope: str = "kernel", anyway: bool
             found.append({"verdict": "ambiguous"})
         else:
             result = change(first, second)
+            at = row["at_before"], row["at"] + evidence[of].offsets[1]
             if result.p < 1 or result.verdict != "same":  # not the very same samples
-                result = evidence[of].change(row["at_before"], row["at"]) or result
-            ends = (evidence[of].centre[at] for at in (row["at_before"], row["at"] + evidence[of].offset))
+                result = evidence[of].change(*([each] for each in at)) or result
+            ends = (evidence[of].centre[each] for each in at)
             found.append(vars(result) | dict(zip(("before", "after"), map(math.exp, ends), strict=True)))
     names = ["before", "after", "ratio", "low", "high", "p", "verdict"]
     rows = both.assign(label=labels).drop(columns=["ratio"]).join(pd.DataFrame(found, columns=names, index=both.index))
@@ -312,8 +342,13 @@ def compare(before: Columns, after: Columns, scope: str = "kernel", anyway: bool
     return Comparison(rows, len(frames[0]) - len(both), len(frames[1]) - len(both), tuple(kinds + notes), said)
 
 
-def _keys(frames: Sequence[pd.DataFrame]) -> list[list[tuple]]:
-    """Return a key for each point of several files. It has the machine if one file has several.
+def same_libraries(notes: Sequence[str]) -> bool:
+    """Return whether none of the ``differences`` is that of a library, so that baselines did not change."""
+    return not any(note.startswith(LIBRARIES) for note in notes)
+
+
+def keys_of(frames: Sequence[pd.DataFrame], by_machine: bool = False) -> list[list[tuple]]:
+    """Return a key for each point of several files. It has the machine if ``by_machine``, or if one file has several.
 
     If a file lacks the column of a scalar, none of its points has that scalar.
     """
@@ -321,7 +356,7 @@ def _keys(frames: Sequence[pd.DataFrame]) -> list[list[tuple]]:
     names = [name for name in IDENTITY if not name.startswith("contender")]
     names = list(dict.fromkeys([*names, *dimensions(), *sorted(scalars)]))
     rows = [frame.reindex(columns=[*names, "machine"]) for frame in frames]
-    if not any(each.duplicated(names).any() for each in rows):
+    if not by_machine and not any(each.duplicated(names).any() for each in rows):
         rows = [each[names] for each in rows]
     return [
         [tuple(None if value != value else value for value in row) for row in each.to_numpy(object).tolist()]

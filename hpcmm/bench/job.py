@@ -73,10 +73,15 @@ class Bench:
         self.connect()
         self.exchanges = exchange_times(self.carrier) if self.carrier else None
         self.memory = preflight(comm, backend, operation, batch.points, algorithms_of(operation))
+        self.absent = {each.name: each.missing(comm, backend) if each.missing else "" for each in algorithms}
         self.unsuited = {
             name: next(filter(None, comm.allgather(operation.variant(name).unsuited_to(backend.capability))), "")
             for name in dict.fromkeys(point.variant for point in batch.points)
         }
+
+    def impossible(self, point: Point) -> str:
+        """Return why these ranks cannot measure a point; empty if they can."""
+        return self.unsuited[point.variant] or self.absent[point.algorithm] or self.memory[point.key][0]
 
     def connect(self) -> None:
         """Open communicators between the ranks that have no pending messages."""
@@ -187,14 +192,14 @@ def measure_batch(
     if journal and visit:
         progress.report(f"visit {visit + 1} of {measuring.visits} of {len(waiting)} points")
 
-    able = [point for point, _, _ in waiting if not (bench.unsuited[point.variant] or bench.memory[point.key][0])]
+    able = [point for point, _, _ in waiting if not bench.impossible(point)]
     bench.backend.compile_ahead(task_of(point) for point in able)
 
     startup, timed, late_runs, missing = time.perf_counter() - began, 0.0, 0, []
     for point, fingerprint, predicted in waiting:
         expect(f"{batch.name}: {point.name}", predicted)
         tried, reason, last = attempts.get(fingerprint, ()), "", visit + 1 >= measuring.visits
-        if impossible := bench.unsuited[point.variant] or bench.memory[point.key][0]:
+        if impossible := bench.impossible(point):
             measurements = [unmeasured(point, f"not measured: {impossible}")]
         elif len(tried) >= ATTEMPTS:
             measurements = [unmeasured(point, f"not measured, tried {len(tried)} times: {tried[-1]}")]

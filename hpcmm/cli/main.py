@@ -61,7 +61,23 @@ def run(argv: Sequence[str] | None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands; each sets ``run``."""
-    from hpcmm.cli import bench, compare, doctor, grade, init, merge, new, plan, report, run, status, version
+    from hpcmm.cli import (
+        bench,
+        check,
+        compare,
+        doctor,
+        export,
+        grade,
+        history,
+        init,
+        merge,
+        new,
+        plan,
+        report,
+        run,
+        status,
+        version,
+    )
 
     outer = argparse.ArgumentParser(
         prog="hpcmm" if Path(sys.argv[0]).name == "hpcmm" else "python -m hpcmm",
@@ -70,7 +86,7 @@ def parser() -> argparse.ArgumentParser:
     )
     version.add(outer)
     commands = outer.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (init, plan, run, new, bench, grade, status, report, merge, compare, doctor):
+    for command in (init, plan, run, new, bench, grade, status, report, merge, compare, check, history, export, doctor):
         command.add(commands)
     return outer
 

@@ -1,12 +1,13 @@
 """The operations, each a record in a module of its own."""
 
 from hpcmm.model import Operation, Point, Task
+from hpcmm.operations.links import LINKS
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM
 from hpcmm.operations.vector_add import VECTOR_ADD
 
 OPERATIONS: dict[str, Operation] = {
-    operation.name: operation for operation in (MATMUL, SUM, MINIMUM, MAXIMUM, VECTOR_ADD)
+    operation.name: operation for operation in (MATMUL, SUM, MINIMUM, MAXIMUM, VECTOR_ADD, LINKS)
 }
 
 

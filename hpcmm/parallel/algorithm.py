@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hpcmm.model import TEXTBOOK, Operation, Variant
 from hpcmm.parallel.cost import Machine
 from hpcmm.parallel.distribution import Distribution
 from hpcmm.parallel.memory import Need
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class Algorithm:
         The transport to try first; empty for the usual order.
     package : str
         Import name of an extra package that it needs; empty if none.
+    missing : callable, optional
+        ``missing(comm, backend)`` returns what these ranks lack for it; empty if nothing. Collective.
     """
 
     name: str
@@ -56,6 +61,7 @@ class Algorithm:
     variants: tuple[str, ...] = ()
     transport: str = ""
     package: str = ""
+    missing: Callable[[MPI.Comm, Any], str] | None = None
 
     def takes(self, variant: Variant) -> bool:
         """Return whether a variant can compute the ranks' parts.

@@ -12,10 +12,10 @@ from urllib.parse import quote
 import pandas as pd
 
 from hpcmm import analysis, store
-from hpcmm.analysis import Series, Summary, occupancy, scaling, why
+from hpcmm.analysis import Series, Summary, links, occupancy, scaling, why
 from hpcmm.analysis.compare import Comparison
 from hpcmm.experiment import extensions
-from hpcmm.report import drawing, figures, findings, formats, markup, page, steps, tables, vega
+from hpcmm.report import drawing, exchanges, figures, findings, formats, markup, page, steps, tables, vega
 from hpcmm.report.markup import Table
 from hpcmm.report.page import Part, SweepSection
 from hpcmm.report.vega import Figure, Style
@@ -219,6 +219,10 @@ def _sweep(
         if not rows.empty:
             scaled.append(tabulate(rows))
             folder.tabulate(f"{stem}.{kind}", scaled[-1:], tables.csv([rows], columns))
+    exchanged = links.exchanges(points)
+    if not exchanged.empty:
+        scaled.append(exchanges.table(exchanged))
+        folder.tabulate(f"{stem}.exchanges", scaled[-1:], tables.csv([exchanged], exchanges.COLUMNS))
     return SweepSection(name, parts, findings.what_to_see(points, whole.resources, whole.profiles), scaled, over_ranks)
 
 

@@ -127,7 +127,7 @@ def render(
         "resources": resources,
         "profiles": profiles,
     }
-    return _template("page.html.j2").render(
+    return template("page.html.j2").render(
         summary=summary,
         headlines=headlines,
         failures=tables.failure_table(summary.failures),
@@ -156,7 +156,7 @@ def render(
 
 def render_comparison(comparison: Comparison, table: Table, before: str, after: str, scope: str) -> str:
     """Return the page of a comparison of two files; the paths are shown as the user gave them."""
-    return _template("compare.html.j2").render(
+    return template("compare.html.j2").render(
         comparison=comparison,
         table=table,
         before=before,
@@ -179,10 +179,10 @@ def render_grades(result: Mapping[str, Any], points: Table, submissions: Sequenc
     submissions : sequence of (str, Table)
         The name of each, and its exercises.
     """
-    return _template("grades.html.j2").render(result=result, points=points, submissions=submissions, defined={})
+    return template("grades.html.j2").render(result=result, points=points, submissions=submissions, defined={})
 
 
-def _template(name: str) -> Template:
+def template(name: str) -> Template:
     folder = files(__package__)
     environment = Environment(
         loader=FunctionLoader(lambda name: folder.joinpath(name).read_text("utf-8")),

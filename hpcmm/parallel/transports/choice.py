@@ -57,16 +57,36 @@ def open_transport(comm: MPI.Comm, backend, wanted: str = "auto", first: str = "
     kinds = [kind for kind in kinds if kind.name == wanted] or sorted(kinds, key=lambda kind: kind.name != first)
     reasons = []
     for kind in kinds:
-        reason = kind.missing(comm, backend)
-        if not reason:
-            try:
-                transport = on_all_ranks(comm, lambda kind=kind: kind(comm, backend))
-                trial(transport)
-                return transport, "; ".join(reasons)
-            except TransportError as error:
-                reason = str(error)
-        reasons.append(f"{kind.name}: {reason}")
+        try:
+            return _opened(kind, comm, backend), "; ".join(reasons)
+        except TransportError as error:
+            reasons.append(f"{kind.name}: {error}")
     raise TransportError(f"config: transport: {wanted!r} does not work between these ranks: {'; '.join(reasons)}")
+
+
+def _opened(kind: type[Transport], comm: MPI.Comm, backend) -> Transport:
+    """Open a transport and test it; raise a TransportError with the reason if it does not work."""
+    if reason := kind.missing(comm, backend):
+        raise TransportError(reason)
+    transport = on_all_ranks(comm, lambda: kind(comm, backend))
+    trial(transport)
+    return transport
+
+
+def open_one(comm: MPI.Comm, backend, name: str) -> Transport:
+    """Open the transport of this name; for a single rank, the one that exchanges nothing.
+
+    Raises
+    ------
+    TransportError
+        On every rank, if it does not work between these ranks.
+    """
+    if comm.size == 1:
+        return Transport(comm, backend)
+    kinds = [kind for kind in candidates(backend) if kind.name == name]
+    if not kinds:
+        raise TransportError(f"{name} does not move arrays in this device's memory")
+    return _opened(kinds[0], comm, backend)
 
 
 def trial(transport: Transport) -> None:

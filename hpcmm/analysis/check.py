@@ -1,0 +1,326 @@
+"""Compare each node or GPU of a run with its peers, and with a reference.
+
+All ranks do the same work at the same time, so their times are comparable. Times are logarithms here, so that
+differences are relative. Three things scatter: visits, which the ranks share or not, and devices of the same kind. The
+first is removed by comparing within a visit. The other two are estimated from the peers alone, by median and MAD, so
+that a slow device does not hide itself. A handful of peers knows its spread badly; the spreads of all measurements give
+it a prior, as in ``noise``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hpcmm import analysis
+from hpcmm.analysis import Columns, noise, visits
+from hpcmm.analysis.compare import ALPHA, MARGIN
+from hpcmm.model import HpcmmError
+from hpcmm.parallel.links import EXCHANGES, PATTERNS
+
+FORMAT = "hpcmm check reference"
+PHASES = {"kernel": 0, "upload": 1, "download": 1}  # phase: whether it is one of end-to-end calls
+NORMAL = 1.4826  # standard deviation of a normal distribution over its MAD
+# ... for 2, 3, ... values (Croux and Rousseeuw, Computational Statistics 1, 1992), and in the limit n / (n - 0.8)
+SMALL = (1.196, 1.495, 1.363, 1.206, 1.200, 1.140, 1.129, 1.107)
+EFFICIENCY = 0.37  # of the MAD: degrees of freedom over those of the standard deviation
+LONELY = visits.NOISY  # spread of healthy devices that is assumed where a single peer shows none
+MEDIAN = math.pi / 2  # variance of the median of many values over that of their mean
+
+
+class CheckError(HpcmmError):
+    """A file that cannot be checked; the message says why."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A device of the run: its node, its place among the ranks of the node, and the UUID of its GPU."""
+
+    rank: int
+    node: str
+    slot: int
+    uuid: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.node} slot {self.slot}" + (f" {self.uuid}" if self.uuid else "")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One measurement of one device.
+
+    ``source`` is the device that it received from, if the measurement is one of a link: either end may be the cause.
+    ``slowdown`` is its time over that of its peers (or of the reference), less 1; NaN if it has none. ``p`` is the
+    chance of such a difference without a cause, for this measurement alone. ``slow`` is the verdict, by the level of
+    the whole check.
+    """
+
+    subject: Subject
+    measurement: str
+    source: Subject | None
+    against: str
+    seconds: float
+    slowdown: float
+    p: float
+    slow: bool
+
+
+@dataclass(frozen=True)
+class Check:
+    """The result of a check.
+
+    ``findings`` has one entry per measurement, device and standard (peers or reference). ``broken`` names measurements
+    whose result is wrong or missing. ``notes`` are sentences about what could not be compared.
+    """
+
+    subjects: tuple[Subject, ...]
+    findings: tuple[Finding, ...]
+    broken: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def slow(self) -> list[Finding]:
+        """The slow devices, the largest slowdown first."""
+        return sorted((each for each in self.findings if each.slow), key=lambda each: -each.slowdown)
+
+    @property
+    def passed(self) -> bool:
+        return not self.slow and not self.broken
+
+    @property
+    def line(self) -> str:
+        """A summary in one line."""
+        named = dict.fromkeys(each.subject.name for each in self.slow if not each.source)
+        links = dict.fromkeys(f"{each.source.name} to {each.subject.name}" for each in self.slow if each.source)
+        measured = len({each.measurement for each in self.findings})
+        what = f"slow: {', '.join(named)}" if named else "no device is slow"
+        what += f"; slow links: {', '.join(links)}" if links else ""
+        wrong = f"; {len(self.broken)} wrong or missing" if self.broken else ""
+        return f"{len(self.subjects)} device{'s' * (len(self.subjects) != 1)}, {measured} measurements: {what}{wrong}"
+
+    def plain(self) -> dict[str, Any]:
+        """Return all of it as values of JSON."""
+
+        def finite(value: float) -> float | None:
+            return float(value) if math.isfinite(value) else None
+
+        return {
+            "format": "hpcmm check",
+            "version": 1,
+            "passed": self.passed,
+            "devices": [vars(subject) for subject in self.subjects],
+            "findings": [
+                {"rank": each.subject.rank, "node": each.subject.node, "slot": each.subject.slot}
+                | {"uuid": each.subject.uuid, "measurement": each.measurement, "against": each.against}
+                | {"source": each.source.rank if each.source else None}
+                | {name: finite(getattr(each, name)) for name in ("seconds", "slowdown", "p")}
+                | {"slow": each.slow}
+                for each in self.findings
+            ],
+            "broken": self.broken,
+            "notes": self.notes,
+        }
+
+    def reference(self) -> dict[str, Any]:
+        """Return the median time of each measurement over the devices, for checks of other machines."""
+        seconds: dict[str, list[float]] = {}
+        for each in self.findings:
+            if each.against == "peers":
+                seconds.setdefault(each.measurement, []).append(each.seconds)
+        return {"format": FORMAT, "version": 1, "seconds": {name: float(np.median(s)) for name, s in seconds.items()}}
+
+
+def robust_variance(values: np.ndarray) -> tuple[float, float]:
+    """Return the variance by the MAD of two or more values, and its degrees of freedom."""
+    count = len(values)
+    small = SMALL[count - 2] if count - 2 < len(SMALL) else count / (count - 0.8)
+    mad = float(np.median(np.abs(values - np.median(values))))
+    return (NORMAL * small * mad) ** 2, EFFICIENCY * (count - 1)
+
+
+@dataclass(frozen=True)
+class Times:
+    """One measurement: the logarithm of the seconds of each rank (rows) in each visit (columns).
+
+    ``sources`` has the rank that each rank received from, for a measurement of links.
+    """
+
+    name: str
+    logs: np.ndarray
+    sources: tuple[int, ...] = ()
+
+    @property
+    def centre(self) -> np.ndarray:
+        """The time of each rank: the median over visits of its difference from all ranks, and their level."""
+        level = np.median(self.logs, axis=0)
+        return np.median(self.logs - level, axis=1) + np.median(level)
+
+    def spread(self, rank: int | None, shared: bool) -> tuple[float, float]:
+        """Return the variance of a rank's time by what its peers show, and its degrees of freedom.
+
+        Without a rank, the variance that all ranks show. ``shared``: whether the state that all ranks of a visit share
+        drops out of the comparison.
+        """
+        count = self.logs.shape[1]
+        kept = np.arange(len(self.logs)) != rank
+        kept = kept if kept.any() else ~kept
+        inner = (self.logs - (np.median(self.logs, axis=0) if shared else 0.0))[kept]
+        found = [(0.0, 0.0)]
+        if count > 1:
+            within = float(np.median(np.var(inner, axis=1, ddof=1)))
+            found.append((within * float(noise.median_spread(np.array(count))) ** 2, len(inner) * (count - 1.0)))
+        if len(self.logs) > 2:
+            found.append(robust_variance(self.centre[kept]))
+        if len(self.logs) == 2:
+            found.append((LONELY**2, 1e6))
+        return max(found)
+
+
+def check(columns: Columns, reference: Mapping[str, Any] | None = None) -> Check:
+    """Compare each device of a timings file with its peers, and with a reference.
+
+    Parameters
+    ----------
+    columns : mapping
+        From ``store.read``.
+    reference : mapping, optional
+        From ``Check.reference``.
+
+    Raises
+    ------
+    CheckError
+        If the file does not say on which node each rank ran, or has several runs of different ranks.
+    """
+    subjects = _subjects(columns)
+    return compared(subjects, *_times(columns, len(subjects)), reference)
+
+
+def compared(
+    subjects: Sequence[Subject],
+    measured: Sequence[Times],
+    broken: Sequence[str] = (),
+    reference: Mapping[str, Any] | None = None,
+) -> Check:
+    """Compare the devices in each measurement; the parameters are as in ``check`` and ``Check``."""
+    known = dict((reference or {}).get("seconds", {}))
+    shared = len(subjects) > 1
+    notes = []
+    if not shared:
+        notes.append(f"{subjects[0].name} has no peer in this run" + ("" if known else ", and there is no reference"))
+    elif len(subjects) == 2:
+        notes.append(f"one peer does not show how healthy devices differ; a spread of {100 * LONELY:.0f} % is assumed")
+    if known and (absent := sorted({times.name for times in measured} - set(known))):
+        notes.append(f"not in the reference: {', '.join(absent)}")
+    share = ALPHA / max(1, len(subjects) * len(measured) * (shared + bool(known)))  # of each test
+    findings = []
+    for against in ["peers", *(["reference"] if known else [])]:
+        within_run = against == "peers" and shared
+        spreads = [[times.spread(rank, within_run) for rank in range(len(subjects))] for times in measured]
+        levels = np.array([float(np.median(times.centre)) for times in measured])
+        typical, freedoms = np.array([times.spread(None, within_run) for times in measured]).reshape(-1, 2).T
+        some = freedoms > 0
+        prior = noise.Prior.of(levels[some], typical[some], freedoms[some])
+        prior = dataclasses.replace(prior, freedoms=np.minimum(prior.freedoms, some.sum()))  # few know it badly
+        for times, each in zip(measured, spreads, strict=True):
+            for subject, (variance, freedom) in zip(subjects, each, strict=True):
+                findings.append(
+                    _finding(subjects, subject.rank, times, against, known, variance, freedom, prior, share)
+                )
+    return Check(tuple(subjects), tuple(findings), tuple(broken), tuple(notes))
+
+
+def _finding(
+    subjects: Sequence[Subject],
+    rank: int,
+    times: Times,
+    against: str,
+    known: Mapping[str, float],
+    variance: float,
+    freedom: float,
+    prior: noise.Prior,
+    share: float,
+) -> Finding:
+    """Compare one device in one measurement."""
+    subject, own = subjects[rank], float(times.centre[rank])
+    source = subjects[times.sources[rank]] if times.sources else None
+    others = np.delete(times.centre, rank)
+    if against == "reference":
+        standard, more = math.log(known[times.name]) if times.name in known else math.nan, 1.0
+    else:
+        standard, more = (float(np.median(others)), MEDIAN / len(others)) if len(others) else (math.nan, 0.0)
+    if len(others) == 1:
+        more = 1.0
+    seconds, difference = math.exp(own), own - standard
+    (variance,), (freedom,) = prior.moderated(np.array([own]), np.array([variance]), np.array([float(freedom)]))
+    if not (math.isfinite(difference) and freedom > 0 and variance > 0):
+        slowdown = math.expm1(difference) if math.isfinite(difference) else math.nan
+        return Finding(subject, times.name, source, against, seconds, slowdown, math.nan, False)
+    t = difference / math.sqrt(variance * (1 + more))
+    p = noise.outside(abs(t), float(freedom)) / 2
+    p = p if t > 0 else 1 - p
+    slow = p < share and difference > math.log(1 + MARGIN)
+    return Finding(subject, times.name, source, against, seconds, math.expm1(difference), p, slow)
+
+
+def _subjects(columns: Columns) -> tuple[Subject, ...]:
+    """Return the devices of the ranks; all runs with the most ranks must have the same."""
+    ranks = pd.DataFrame(dict(columns["ranks"])).drop_duplicates(["run", "rank"])
+    if ranks.empty:
+        raise CheckError("this file does not say on which node each rank ran; measure again with this version")
+    size = ranks.groupby("run")["rank"].transform("count")
+    ranks = ranks[size == size.max()]
+    found = {tuple(zip(part["node"], part["device"], strict=True)) for _, part in ranks.groupby("run")}
+    nodes = {tuple(node for node, _ in each) for each in found}
+    if len(nodes) > 1:
+        raise CheckError(
+            "the jobs of this run were on different nodes, so that their ranks are not the same devices; request them "
+            "by name, or in one allocation"
+        )
+    (placed,) = nodes
+    uuids = [next(filter(None, (each[rank][1] for each in found)), "") for rank in range(len(placed))]
+    return tuple(
+        Subject(rank, node, placed[:rank].count(node), uuid)
+        for rank, (node, uuid) in enumerate(zip(placed, uuids, strict=True))
+    )
+
+
+def _times(columns: Columns, ranks: int) -> tuple[list[Times], list[str]]:
+    """Return the measurements with as many ranks, and the names of those that are wrong or missing."""
+    frame = analysis.points(analysis.measurements(columns))
+    frame = frame[frame["ranks"] == ranks]
+    if frame.empty:
+        raise CheckError(f"no point has {ranks} ranks")
+    samples = pd.DataFrame(dict(columns["samples"]))
+    measured, broken = [], []
+    for row in analysis.row_dicts(frame.assign(at=frame.index)):
+        name = _name(row)
+        if row["result"] != "PASS":
+            broken.append(f"{name}: {row['result']} {row['where']}".strip())
+            continue
+        own = samples[samples["measurement"] == row["at"]]
+        for phase, call in PHASES.items():
+            part = own[own["call"] == call].dropna(subset=phase)
+            table = np.log(part.pivot_table(index="rank", columns="visit", values=phase, aggfunc="median"))
+            if len(table) == ranks and not table.isna().any(axis=None):
+                name_of_phase = name + ("" if phase == "kernel" else f", {phase}")
+                measured.append(Times(name_of_phase, table.to_numpy(float), _sources(row["algorithm"], ranks)))
+    return measured, broken
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    shape = "x".join(str(row[name]) for name in ("m", "n", "k") if row[name])
+    return f"{row['sweep']}: {row['label']} {shape} {row['dtype']}"
+
+
+def _sources(algorithm: str, ranks: int) -> tuple[int, ...]:
+    """Return the rank that each rank receives from, if each receives from one other rank."""
+    pieces = PATTERNS[EXCHANGES[algorithm][0]][0] if algorithm in EXCHANGES else None
+    received = [pieces([(0, ranks)] * ranks, rank) for rank in range(ranks)] if pieces and ranks > 1 else []
+    return tuple(each[0][0] for each in received) if all(len(each) == 1 for each in received) else ()

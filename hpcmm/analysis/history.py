@@ -1,0 +1,257 @@
+"""The trend of each point over many runs, and the runs at which it changed."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hpcmm import analysis
+from hpcmm.analysis import Columns, compare
+from hpcmm.analysis.compare import ALPHA, Change, Evidence
+from hpcmm.model import HpcmmError
+from hpcmm.parallel import ALGORITHMS
+
+CHANGED = ("faster", "slower")
+
+
+class HistoryError(HpcmmError):
+    """Files that have no history; the message says why."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One file of a history.
+
+    ``differences`` are those of devices and software from the latest earlier file of the same kind of machine.
+    """
+
+    name: str
+    utc: str
+    revision: str
+    hosts: tuple[str, ...]
+    differences: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A change of a point: the first run after it, and the median seconds before and after.
+
+    ``change.verdict`` is ``"faster"`` or ``"slower"``; or ``"broken"`` or ``"mended"``, with NaN for all numbers.
+    """
+
+    run: int
+    before: float
+    after: float
+    change: Change
+
+
+@dataclass(frozen=True)
+class Trend:
+    """A point on one kind of machine over the runs that measured it.
+
+    ``point`` is its newest row of ``analysis.measurements``, ``label`` its name. ``runs`` are indices into
+    ``History.runs``; ``seconds``, ``low``, ``high`` and ``results`` have an entry for each of them. The seconds of a
+    result that is wrong are NaN.
+    """
+
+    point: Mapping[str, Any]
+    label: str
+    runs: tuple[int, ...]
+    seconds: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    results: tuple[str, ...]
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class History:
+    """Runs in the order of time, the trends of their points, and sentences about the noise of the machines."""
+
+    runs: tuple[Run, ...]
+    trends: tuple[Trend, ...]
+    noise: tuple[str, ...]
+
+    @property
+    def line(self) -> str:
+        """A summary in one line."""
+        changed = sum(bool(trend.steps) for trend in self.trends)
+        return f"{len(self.trends)} points over {len(self.runs)} runs: {changed} changed"
+
+    def plain(self) -> dict[str, Any]:
+        """Return all of it as values of JSON."""
+        names = ("sweep", "operation", "variant", "algorithm", "setting", "dtype", "m", "n", "k", "tile", "memory")
+        names += ("ranks", "device", "machine")
+        return {
+            "format": "hpcmm history",
+            "version": 1,
+            "runs": [vars(run) for run in self.runs],
+            "trends": [
+                {name: trend.point[name] for name in names}
+                | {"label": trend.label, "runs": trend.runs, "results": trend.results}
+                | {name: list(map(_finite, getattr(trend, name))) for name in ("seconds", "low", "high")}
+                | {
+                    "changes": [
+                        {"run": step.run, "verdict": step.change.verdict}
+                        | {name: _finite(getattr(step, name)) for name in ("before", "after")}
+                        | {name: _finite(getattr(step.change, name)) for name in ("ratio", "low", "high", "p")}
+                        for step in trend.steps
+                    ]
+                }
+                for trend in self.trends
+            ],
+            "noise": self.noise,
+        }
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def history(files: Mapping[str, Columns], scope: str = "kernel") -> History:
+    """Follow each point of several timings files through time.
+
+    Parameters
+    ----------
+    files : mapping
+        From the name of each file to what ``store.read`` returns.
+    scope : {"kernel", "call"}
+        The kernel alone, or end to end. An algorithm that is timed in only one way is followed by that one.
+
+    Raises
+    ------
+    HistoryError
+        If no point is in two of the files.
+    """
+    order = sorted(files, key=lambda name: (_date(files[name]), name))
+    columns = [files[name] for name in order]
+    runs, unchanged = _runs(order, columns)
+    derived = [analysis.measurements(each) for each in columns]
+    slowest = [analysis.slowest_ranks(*pair) for pair in zip(columns, derived, strict=True)]
+    evidence = {of: Evidence(derived, slowest, of, unchanged) for of in compare.SCOPES}
+    frames = [analysis.points(frame) for frame in derived]
+    found: dict[tuple, list[tuple[int, Mapping]]] = {}
+    for i, (frame, keys) in enumerate(zip(frames, compare.keys_of(frames, by_machine=True), strict=True)):
+        rows = analysis.row_dicts(frame.assign(at=frame.index + evidence[scope].offsets[i]))
+        for key, row in zip(keys, rows, strict=True):
+            found.setdefault(key, []).append((i, row))
+    trends = [_trend(_measured(entries, columns), evidence, scope) for entries in found.values()]
+    trends = [trend for trend in trends if len(trend.runs) > 1]
+    if not trends:
+        raise HistoryError(
+            "no point is in two of these files (same sweep, variant, size, type, ranks and kind of machine)"
+        )
+    return History(tuple(runs), tuple(trends), tuple(evidence[scope].notes()))
+
+
+def _date(columns: Columns) -> str:
+    return max((str(run["provenance"].get("utc") or "") for run in analysis.runs(columns)), default="")
+
+
+def _runs(names: Sequence[str], columns: Sequence[Columns]) -> tuple[list[Run], list[tuple[int, int]]]:
+    """Describe the files in the order of time; also return the pairs of files with the same libraries."""
+    runs, unchanged = [], []
+    for i, (name, each) in enumerate(zip(names, columns, strict=True)):
+        provenances = [run["provenance"] for run in analysis.runs(each)]
+        known = [
+            tuple(dict.fromkeys(str(provenance.get(key) or "") for provenance in provenances))
+            for key in ("revision", "host")
+        ]
+        notes: tuple[str, ...] = ()
+        for earlier in reversed(range(i)):
+            kinds, software = compare.differences(columns[earlier], each)
+            if not kinds:
+                notes = tuple(software)
+                if compare.same_libraries(software):
+                    unchanged.append((earlier, i))
+                break
+        runs.append(Run(name, _date(each), ", ".join(filter(None, known[0])), tuple(filter(None, known[1])), notes))
+    return runs, unchanged
+
+
+def _measured(entries: Sequence[tuple[int, Mapping]], columns: Sequence[Columns]) -> Iterator[tuple[int, Mapping]]:
+    """Yield the entries of a point without those that a later file took over from an earlier one."""
+    known = set()
+    for i, row in entries:
+        runs = columns[i]["runs"]
+        times = str((row["seconds"], row["call_seconds"]))  # NaN does not equal itself
+        source = (runs["batch"][row["run"]], runs["provenance"][row["run"]], times)
+        if source not in known:
+            known.add(source)
+            yield i, row
+
+
+def _trend(entries: Iterator[tuple[int, Mapping]], evidence: Mapping[str, Evidence], scope: str) -> Trend:
+    """Follow one point."""
+    entries = list(entries)
+    runs, rows = zip(*entries, strict=True)
+    measures = ALGORITHMS[rows[-1]["algorithm"]].measures
+    of = scope if scope in measures else measures[0]
+    prefix = {"kernel": "", "call": "call_"}[of]
+    times = [[row[f"{prefix}seconds{end}"] for row in rows] for end in ("", "_low", "_high")]
+    passed = [i for i, row in enumerate(rows) if row["result"] == "PASS" and math.isfinite(times[0][i])]
+    steps = [
+        Step(runs[passed[at]], before, after, change)
+        for at, before, after, change in steps_of(evidence[of], [rows[i]["at"] for i in passed])
+    ]
+    for i, (before, after) in enumerate(itertools.pairwise(row["result"] == "PASS" for row in rows), 1):
+        if before != after:
+            change = Change(math.nan, math.nan, math.nan, math.nan, "broken" if before else "mended")
+            steps.append(Step(runs[i], math.nan, math.nan, change))
+    label = rows[-1]["label"] + ("" if of == scope else f", {compare.SCOPES[of]}")
+    results = tuple(row["result"] for row in rows)
+    return Trend(rows[-1], label, runs, *map(tuple, times), results, tuple(sorted(steps, key=lambda step: step.run)))
+
+
+def steps_of(evidence: Evidence, rows: Sequence[int]) -> list[tuple[int, float, float, Change]]:
+    """Find where the time of a point changes, by the test of ``compare`` between the runs before and after.
+
+    Binary segmentation: the runs are divided where the test is most certain, and then each part again. A division
+    that is not significant between the parts next to it in the end is removed. The level of ``compare`` is that of the
+    whole trend: it is divided among the places at which the trend may change.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        Of all files.
+    rows : sequence of int
+        The point's measurements in the order of time, numbered as in ``evidence``.
+
+    Returns
+    -------
+    list of tuple
+        Index of the first row after each change, seconds before and after (the geometric means of the runs), and the
+        change.
+    """
+    if len(rows) < 2:
+        return []
+    share = ALPHA / (len(rows) - 1)
+
+    def between(first: int, middle: int, last: int) -> Change:
+        before, after = rows[first:middle], rows[middle:last]
+        found = evidence.change(before, after, share)
+        if found is None:  # nothing says how visits differ: a run is one value
+            samples = [[math.exp(evidence.centre[row]) for row in part] for part in (before, after)]
+            found = compare.change(*samples, share)
+        return found
+
+    def divide(first: int, last: int) -> list[int]:
+        found = [(middle, between(first, middle, last)) for middle in range(first + 1, last)]
+        found = [(middle, change) for middle, change in found if change.verdict in CHANGED]
+        if not found:
+            return []
+        middle, _ = min(found, key=lambda each: (each[1].p, -abs(math.log(each[1].ratio))))
+        return [*divide(first, middle), middle, *divide(middle, last)]
+
+    ends = [0, *divide(0, len(rows)), len(rows)]
+    while True:
+        changes = [between(*ends[i : i + 3]) for i in range(len(ends) - 2)]
+        unsure = [i for i, change in enumerate(changes) if change.verdict not in CHANGED]
+        if not unsure:
+            break
+        del ends[max(unsure, key=lambda i: changes[i].p) + 1]
+    levels = [math.exp(evidence.centre[rows[first:last]].mean()) for first, last in itertools.pairwise(ends)]
+    return [(ends[i + 1], levels[i], levels[i + 1], change) for i, change in enumerate(changes)]

@@ -1,0 +1,183 @@
+"""``python -m hpcmm check``: is each node and GPU as fast as its peers?"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hpcmm import store
+from hpcmm.backends import this_machine
+from hpcmm.cli import init
+from hpcmm.cli import run as workflow
+from hpcmm.cli.arguments import command
+from hpcmm.experiment.config import SCHEMA
+from hpcmm.model import HpcmmError
+
+SLOW = 3  # exit status
+LONGEST = SCHEMA["$defs"]["size"]["maximum"]  # vector
+MOST_RANKS = 8  # without --ranks, on a machine without GPUs
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    parser = command(
+        commands,
+        "check",
+        run,
+        "Compare each node and GPU with its peers: products, memory, links. Names what is slow, by how much and how "
+        "certainly.",
+        "Without TIMINGS it measures first, by the workflow of this folder, or of hpcmm if there is none. All other "
+        "options are those of Snakemake, as for run: hpcmm check --ranks 8 --cluster sbatch --jobs 1.",
+        {
+            1: "nothing can be compared, or another error",
+            SLOW: "a device or link is slow, or a result is wrong or missing",
+        },
+    )
+    parser.allow_abbrev = False
+    parser.add_argument(
+        "timings",
+        metavar="TIMINGS",
+        type=Path,
+        nargs="?",
+        help="timings file of a check or of another run on several ranks",
+    )
+    parser.add_argument(
+        "--ranks",
+        type=int,
+        metavar="N",
+        help="devices to measure (default: the GPUs, or up to 8 cores, of this machine)",
+    )
+    parser.add_argument(
+        "--directory", "-d", type=Path, metavar="DIR", help="folder to measure in (default: check/ and the time)"
+    )
+    parser.add_argument("--reference", type=Path, metavar="FILE", help="compare with this file of a good machine, too")
+    parser.add_argument(
+        "--write-reference", type=Path, metavar="FILE", help="write the times of this machine to a file"
+    )
+    parser.add_argument("--json", action="store_true", help="print all findings as JSON instead of a table")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write the check as a page")
+    parser.set_defaults(takes_rest=True)
+
+
+def config(ranks: int) -> dict[str, Any]:
+    """Return the experiment of a check: the same work on each rank, whatever their number.
+
+    Sizes are those of a rank, times the number of ranks; about a minute on a CPU.
+    """
+
+    def matmul(device: str, variant: str, sizes: list[int]) -> dict[str, Any]:
+        shapes = [[size * ranks, size, size] for size in sizes]
+        return {"operation": "matmul", "device": device, "variants": [variant], "shapes": shapes, "ranks": [ranks]}
+
+    def vectors(operation: str, variant: str, powers: list[int], **more: Any) -> dict[str, Any]:
+        sizes = [size for size in (ranks * 2**power for power in powers) if size <= LONGEST]
+        return {"operation": operation, "variants": [variant], "sizes": sizes, "dtypes": ["float32"], **more} | {
+            "ranks": [ranks]
+        }
+
+    sweeps = {
+        "cpu_product": matmul("cpu", "numpy", [384, 512]),
+        "cpu_memory": vectors("vector_add", "numpy", [20, 21, 22]),
+        "cpu_links": vectors("links", "memcpy", [12, 16, 20], algorithms=["neighbours_mpi"]),
+        "gpu_product": matmul("cuda", "cublas", [2048, 4096]),
+        "gpu_memory": vectors("vector_add", "cupy", [22, 24, 26]),
+        "gpu_links": vectors("links", "device_copy", [12, 18, 24], algorithms=["neighbours_nccl"]),
+    }
+    if ranks == 1:
+        sweeps = {name: sweep for name, sweep in sweeps.items() if not name.endswith("links")}
+    measuring = {"visits": 3, "min_repetitions": 9, "max_repetitions": 60, "max_seconds": 0.6, "cache": "hot"}
+    return {"scale": "quick", "backends": "auto", "measuring": measuring, "sweeps": sweeps}
+
+
+def measured(arguments: argparse.Namespace) -> Path:
+    """Measure by the workflow; return the timings file."""
+    machine = this_machine()
+    ranks = arguments.ranks or machine.count["cuda"] or min(MOST_RANKS, machine.count["cpu"])
+    if ranks < 1:
+        raise HpcmmError(f"--ranks: {ranks} is not allowed; allowed: 1 or more")
+    folder = arguments.directory or Path("check") / datetime.now(UTC).strftime("%Y-%m-%dT%H%M%S")
+    timings = folder / "results" / "timings.h5"
+    if timings.exists():
+        raise HpcmmError(
+            f"{timings}: exists already; check it with: hpcmm check {timings}; or give another --directory"
+        )
+    file = folder / "config.yaml"
+    with store.replacing(file) as temporary:
+        temporary.write_text(yaml.safe_dump(config(ranks), sort_keys=False), encoding="utf-8")
+    own = [] if Path("Snakefile").exists() else ["--snakefile", str(init.shipped() / "Snakefile")]
+    options = argparse.Namespace(
+        rest=[*own, *arguments.rest], configfile=[file.resolve()], directory=folder, verbose=False
+    )
+    with messages_to_stderr():  # standard output has the findings only
+        code = workflow.run(options)
+    if not timings.exists():
+        raise HpcmmError(f"nothing was measured (status {code}); {folder}/results/logs has what the jobs printed")
+    return timings
+
+
+@contextlib.contextmanager
+def messages_to_stderr() -> Iterator[None]:
+    """Send the standard output of this process and of those that it starts to standard error."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.timings and arguments.rest:
+        raise HpcmmError(f"unknown options: {' '.join(arguments.rest)}; only a check that measures passes them on")
+    path = arguments.timings or measured(arguments)
+    from hpcmm.analysis import check  # pandas takes a while to import
+    from hpcmm.report import check as shown
+    from hpcmm.report import markup
+
+    reference = read_reference(arguments.reference) if arguments.reference else None
+    found = check.check(store.read(path), reference)
+    if arguments.write_reference:
+        with store.replacing(arguments.write_reference) as temporary:
+            temporary.write_text(json.dumps(found.reference(), indent=1) + "\n", encoding="utf-8")
+    if arguments.html:
+        shown.build(found, str(path), arguments.html)
+    if arguments.json:
+        print(json.dumps(found.plain(), indent=1, allow_nan=False))
+    else:
+        if found.slow:
+            print(markup.plain(shown.slow_table(found)), end="\n\n")
+        for note in (*found.broken, *found.notes):
+            print(note)
+        print(found.line)
+    return 0 if found.passed else SLOW
+
+
+def read_reference(path: Path) -> dict[str, Any]:
+    """Read a file of ``--write-reference``.
+
+    Raises
+    ------
+    HpcmmError
+        If it is none.
+    """
+    from hpcmm.analysis import check
+
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise HpcmmError(f"{path}: not JSON: {error}") from error
+    seconds = found.get("seconds") if isinstance(found, dict) and found.get("format") == check.FORMAT else None
+    if not isinstance(seconds, dict) or not all(isinstance(each, float) and each > 0 for each in seconds.values()):
+        raise HpcmmError(f"{path}: not a reference; write one with: hpcmm check --write-reference FILE")
+    return found

@@ -1,0 +1,44 @@
+"""``python -m hpcmm export``: the points of a timings file for other programs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from hpcmm import store
+from hpcmm.cli.arguments import add_extensions, command
+from hpcmm.experiment import extensions
+
+FORMATS = ("json", "csv", "prometheus", "bencher")  # repeated here because pandas takes a while to import
+
+
+def add(commands: argparse._SubParsersAction) -> None:
+    parser = command(
+        commands,
+        "export",
+        run,
+        "Write the points of a timings file for other programs: JSON, CSV, Prometheus' text format, or Bencher Metric "
+        "Format.",
+        "Of a point that was measured several times, the newest measurement counts.",
+        {1: "a file that cannot be read or written, or another error"},
+    )
+    parser.add_argument("timings", metavar="TIMINGS", type=Path, help="HDF5 file of a job or an experiment")
+    parser.add_argument("--format", choices=FORMATS, default="json", help="the format (default: json)")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="file to write, replaced at once (default: standard output)"
+    )
+    add_extensions(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    extensions.load(arguments.extension)
+    from hpcmm.report import export  # pandas takes a while to import
+
+    text = export.export(store.read(arguments.timings), arguments.format)
+    if arguments.output is None:
+        print(text, end="")
+        return 0
+    with store.replacing(arguments.output) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    print(arguments.output)
+    return 0

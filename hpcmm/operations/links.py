@@ -1,0 +1,80 @@
+"""y = x between ranks: each rank's part of y is what another rank holds of x. Algorithms say who receives from whom.
+
+The textbook algorithm moves nothing between the ranks: each copies its own part, which is the memory bandwidth that an
+exchange is compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from hpcmm.model import Operand, Operation, Task, Variant, Verdict
+from hpcmm.operations import accuracy
+
+
+def copy(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], None]:
+    """Bind the copy of x to y, by NumPy or CuPy."""
+
+    def run() -> None:
+        arrays["y"][...] = arrays["x"]
+
+    return run
+
+
+LADDER = (
+    Variant("memcpy", "cpu", "NumPy's copy", library=copy),
+    Variant("device_copy", "cuda", "CuPy's copy on the device", library=copy),
+)
+
+OPERANDS = (Operand("x", ("n",), "rows", "in"), Operand("y", ("n",), "rows", "out"))
+
+
+def flops(task: Task) -> int:
+    """Return 0: nothing is computed."""
+    return 0
+
+
+def nbytes(task: Task) -> int:
+    """Return the compulsory traffic: x and y once each."""
+    return 2 * task.shape[0] * task.element.itemsize
+
+
+def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
+    """Draw integers from 0 to 2^23 - 1, which every type holds exactly: parts of different ranks differ."""
+    return {"x": rng.integers(0, 2**23, task.shape, np.int32).astype(task.dtype)}
+
+
+def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:
+    """Return a function that checks y: it must equal x at every element."""
+    truth, name = arrays["x"], "equal to what was sent"
+
+    def judge(got: np.ndarray) -> Verdict:
+        if np.array_equal(got, truth):
+            return Verdict(True, 0.0, 0.0, name)
+        return accuracy.judge(got.astype(np.float64), truth.astype(np.float64), np.zeros(()), 0.0, name)
+
+    return judge
+
+
+def arguments(task: Task, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
+    return arrays["x"], arrays["y"], np.uint64(task.shape[0])
+
+
+LINKS = Operation(
+    name="links",
+    kernels="links",
+    dimensions=("n",),
+    operands=OPERANDS,
+    dtypes=("int32", "float32", "float64"),
+    scalars={},
+    ladder=LADDER,
+    metric="bytes",
+    flops=flops,
+    bytes=nbytes,
+    draw=draw,
+    reference=reference,
+    arguments=arguments,
+)

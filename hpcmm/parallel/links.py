@@ -1,0 +1,222 @@
+"""Exchanges alone: who receives from whom, over each transport.
+
+Rank 0 puts each received block where its sender had it in x. The result equals x only if every rank received the right
+bytes from the right rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from hpcmm.model import Operation, Task
+from hpcmm.parallel.algorithm import Algorithm
+from hpcmm.parallel.collectives import BlockRows, message
+from hpcmm.parallel.distribution import QUEUE_SPINS, Distribution
+from hpcmm.parallel.memory import Need, whole_elements
+from hpcmm.parallel.schedules import block_rows
+from hpcmm.parallel.transports.base import Arrival
+
+# A clock tells a microsecond badly: messages are repeated until a repetition has this many bytes, at most so often.
+REPEATED_BYTES, MOST_ROUNDS = 1 << 16, 100
+
+# Transport: the variant in whose memory it moves arrays
+TRANSPORTS = {
+    **dict.fromkeys(("mpi", "mpi_rma"), "memcpy"),
+    **dict.fromkeys(("peer", "nccl", "mpi_cuda", "pinned"), "device_copy"),
+}
+
+Blocks = Sequence[tuple[int, int]]  # (first element, elements) of each rank's part
+Piece = tuple[int, int, int]  # source, first element in its part, elements
+
+
+def pairs(blocks: Blocks, rank: int) -> list[Piece]:
+    """Ranks 2i and 2i + 1 swap their parts, all pairs at once; a rank without a partner copies its own."""
+    partner = rank ^ 1 if rank ^ 1 < len(blocks) else rank
+    return [(partner, 0, blocks[partner][1])]
+
+
+def neighbours(blocks: Blocks, rank: int) -> list[Piece]:
+    """Each rank receives the part of the next one, in a ring."""
+    source = (rank + 1) % len(blocks)
+    return [(source, 0, blocks[source][1])]
+
+
+def all_to_all(blocks: Blocks, rank: int) -> list[Piece]:
+    """Each rank receives its share of the part of every rank."""
+    return [(source, *block_rows(count, len(blocks))[rank]) for source, (_, count) in enumerate(blocks)]
+
+
+PATTERNS: dict[str, tuple[Callable[[Blocks, int], list[Piece]], str]] = {
+    "pairs": (pairs, "ranks 2i and 2i + 1 swap their parts"),
+    "neighbours": (neighbours, "each rank sends its part to the one before it"),
+    "all_to_all": (all_to_all, "each rank sends a share of its part to every rank"),
+}
+
+
+def message_elements(pattern: str, n: int, ranks: int) -> int:
+    """Return the elements of the longest message between two ranks."""
+    part = -(-n // ranks)
+    return -(-part // ranks) if pattern == "all_to_all" else part
+
+
+def bus_factor(pattern: str, ranks: int) -> float:
+    """Return bus bandwidth over algorithm bandwidth, as nccl-tests define them: the share that leaves its rank."""
+    return (ranks - 1) / ranks if pattern == "all_to_all" else 1.0
+
+
+def is_exchange(operation: Operation) -> bool:
+    """Return whether an operation moves one vector, distributed by blocks, to another one."""
+    return [(each.dimensions, each.distribution, each.role) for each in operation.operands] == [
+        (operation.dimensions, "rows", role) for role in ("in", "out")
+    ] and len(operation.dimensions) == 1
+
+
+class Links(Distribution):
+    """On each rank a part of x, and what it receives in an exchange over one transport.
+
+    ``pattern`` is a key of ``PATTERNS``, ``carrier`` one of ``TRANSPORTS``. The transport of the config does not count.
+    """
+
+    def __init__(self, *arguments, pattern: str, carrier: str, **options):
+        super().__init__(*arguments, **options)
+        from hpcmm.parallel.transports.choice import open_one  # starts MPI
+
+        self.transport, comm = open_one(self.comm, self.backend, carrier), self.comm
+        parts = BlockRows(comm, self.shape[0])
+        self.blocks, pieces_of = parts.blocks, PATTERNS[pattern][0]
+        self.pieces = [pieces_of(self.blocks, rank) for rank in range(comm.size)]
+        (source,), (target,) = (
+            [each.name for each in self.operation.operands if each.role == r] for r in ("in", "out")
+        )
+        whole = self.inputs.get(source)
+        own = np.empty(parts.rows, self.dtype) if whole is None else parts.part_of(whole)
+        parts.scatter(whole, own)
+        length = max(1, sum(count for *_, count in self.pieces[comm.rank]))
+        self.x = self.backend.shared_empty((max(1, parts.rows),), self.dtype)
+        self.y = self.backend.empty((length,), self.dtype)
+        if own.size:
+            self.backend.copy(own, self.x[: own.size])
+        self.arrays = {source: self.x, target: self.y}
+        if comm.rank == 0:
+            self.result[target] = np.empty(self.shape, self.dtype)
+        largest = message_elements(pattern, self.shape[0], comm.size) * self.x.itemsize
+        self.rounds = min(MOST_ROUNDS, max(1, REPEATED_BYTES // largest))
+        self.transport.share(source, self.x)
+        self.transport.fence(self.backend.mark())
+        self.exchange = self._exchange(source)
+
+    def _exchange(self, name: str) -> Callable[[], None]:
+        """Return the exchange of this rank, and its copy to itself."""
+        me, first = self.comm.rank, 0
+        arrivals: list[Arrival] = []
+        own: list[tuple[Any, Any]] = []
+        for source, start, count in self.pieces[me]:
+            part, target = slice(start, start + count), self.y[first : first + count]
+            first += count
+            if count and source == me:
+                own.append((self.x[part], target))
+            elif count:
+                arrivals.append(Arrival(source, name, part, target))
+        departures = [
+            (rank, self.x[start : start + count])
+            for rank, pieces in enumerate(self.pieces)
+            for source, start, count in pieces
+            if source == me and rank != me and count
+        ]
+
+        def run() -> None:
+            ticket = self.transport.start(arrivals, departures, self.backend.mark())
+            for source, target in own:
+                target[...] = source
+            self.transport.wait(ticket)
+
+        return run
+
+    def prepare(self, task: Task) -> Callable[[], None]:
+        def run() -> None:
+            for _ in range(self.rounds):
+                self.exchange()
+
+        return run
+
+    def poison(self) -> None:
+        for array in (*self.result.values(), self.y):
+            array.fill(self.poison_value)
+
+    def call(self, run: Callable[[], None]) -> dict[str, float]:
+        """Run once and fetch the result; the time does not include the distribution of the inputs."""
+        seconds = self.kernel(run, cold=False)
+        self.fetch()
+        return {"kernel": seconds, "total": seconds}
+
+    def kernel(self, run: Callable[[], None], cold: bool) -> float:
+        """Run all rounds and return the seconds of one."""
+        self.y.fill(self.poison_value)
+        self.backend.synchronize()
+        self.comm.Barrier()
+        return self.backend.seconds_alone(run, cold, self.arrays, QUEUE_SPINS) / self.rounds
+
+    def fetch(self) -> None:
+        """Gather the received pieces on rank 0, each to the place that it had in x."""
+        host = np.empty(self.y.shape, self.dtype)
+        self.backend.copy(self.y, host)
+        for rank, pieces in enumerate(self.pieces):
+            first = 0
+            for source, start, count in pieces:
+                received, first = host[first : first + count], first + count
+                if not count or self.comm.rank not in (0, rank):
+                    continue
+                if self.comm.rank == 0:
+                    (result,) = self.result.values()
+                    place = self.blocks[source][0] + start
+                    target = result[place : place + count]
+                if rank == 0:
+                    target[...] = received
+                    continue
+                buffer = message(target if self.comm.rank == 0 else received)
+                (self.comm.Recv if self.comm.rank == 0 else self.comm.Send)(buffer, rank if self.comm.rank == 0 else 0)
+                buffer[2].Free()
+
+    def close(self) -> None:
+        self.transport.unshare()
+        self.transport.close()
+
+
+def missing(comm, backend, carrier: str) -> str:
+    """Return why a transport does not work between these ranks; empty if it does. Collective."""
+    from hpcmm.parallel.transports.choice import TransportError, open_one
+
+    try:
+        open_one(comm, backend, carrier).close()
+    except TransportError as error:
+        return str(error)
+    return ""
+
+
+def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int, pattern: str) -> Need:
+    """Return the memory of a rank: its part and what it receives; rank 0 stages one of them."""
+    blocks = block_rows(shape[0], ranks)
+    received = sum(count for *_, count in PATTERNS[pattern][0](blocks, rank))
+    local = blocks[rank][1] + received
+    return Need(local, local, whole_elements(operation, shape, rank) + (received if rank == 0 else 0))
+
+
+# Name of each algorithm: its pattern and transport
+EXCHANGES = {f"{pattern}_{carrier}": (pattern, carrier) for pattern in PATTERNS for carrier in TRANSPORTS}
+LINKS = tuple(
+    Algorithm(
+        name,
+        f"exchange alone, over {carrier}: {PATTERNS[pattern][1]}",
+        distribution=partial(Links, pattern=pattern, carrier=carrier),
+        suits=is_exchange,
+        need=partial(need, pattern=pattern),
+        measures=("kernel",),
+        variants=(TRANSPORTS[carrier],),
+        missing=partial(missing, carrier=carrier),
+    )
+    for name, (pattern, carrier) in EXCHANGES.items()
+)

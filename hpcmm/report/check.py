@@ -1,0 +1,106 @@
+"""A check as a table for the terminal and as a page."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from hpcmm import store
+from hpcmm.analysis.check import Check, Finding
+from hpcmm.report import formats, sheet
+from hpcmm.report.markup import Cell, Table, words
+from hpcmm.report.vega import PALETTE, Figure, category, layered, quantity, rounded
+
+HEAD = ("Node", "Slot", "UUID", "Measurement", "Received from", "Against", "Time", "Slower by", "Chance", "Verdict")
+HEAT = ("#1f5fa8", "#eef3f9")  # fastest, slowest
+
+
+def table(findings: list[Finding], caption: str) -> Table:
+    """Make a table of findings: the device, what was measured, by how much it is slower, and how certainly."""
+    rows = []
+    for each in findings:
+        subject = each.subject
+        slower = f"{100 * each.slowdown:+.1f} %" if math.isfinite(each.slowdown) else ""
+        verdict = Cell("slow", kind="fail") if each.slow else words("not compared" if math.isnan(each.p) else "")
+        texts = (each.measurement, each.source.name if each.source else "", each.against)
+        chance = "" if math.isnan(each.p) else "below 1e-12" if each.p < 1e-12 else f"{each.p:.1g}"
+        rows.append(
+            [
+                *(words(text) for text in (subject.node, str(subject.slot), subject.uuid, *texts)),
+                *(Cell(text) for text in (formats.duration(each.seconds), slower, chance)),
+                verdict,
+            ]
+        )
+    return Table(caption, HEAD, rows)
+
+
+def slow_table(check: Check) -> Table:
+    return table(check.slow, "Slow; the chance is that of such a difference without a cause")
+
+
+def bars(findings: list[Finding], name: str, caption: str) -> Figure:
+    """Draw the slowdown of each device in one measurement."""
+    columns = {
+        "device": [each.subject.name for each in findings],
+        "slower": rounded([100 * each.slowdown for each in findings]),
+        "verdict": ["slow" if each.slow else "not slow" for each in findings],
+    }
+    colour = {"scale": {"domain": ["not slow", "slow"], "range": [PALETTE[0], PALETTE[5]]}, "legend": None}
+    y = {"field": "device", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 220}}
+    x = quantity("slower", title="slower than the median of the peers, %")
+    shown = {"device": "Device", "slower": "Slower, %", "verdict": "Verdict"}
+    bar = {"mark": {"type": "bar"}, "encoding": {"y": y, "x": x, "color": category("verdict", **colour)}}
+    spec = layered([bar], max(60, 24 * len(findings)))
+    return Figure(name, caption, columns, spec, shown)
+
+
+def heat_map(findings: list[Finding], name: str, caption: str) -> Figure:
+    """Draw the speed of each measured link over that of the median link."""
+    median = sorted(each.seconds for each in findings)[len(findings) // 2]
+    columns = {
+        "receiver": [each.subject.name for each in findings],
+        "source": [each.source.name if each.source else "" for each in findings],
+        "speed": rounded([median / each.seconds for each in findings]),
+        "verdict": ["slow" if each.slow else "" for each in findings],
+    }
+    shown = {"source": "From", "receiver": "To", "speed": "Speed over the median link", "verdict": "Verdict"}
+    order = {"type": "nominal", "sort": columns["receiver"]}  # that of the ranks, in both directions
+    place = {
+        "x": {"field": "source", "title": "from", "axis": {"labelAngle": -40}, **order},
+        "y": {"field": "receiver", "title": "to", **order},
+    }
+    heat = quantity("speed", title="speed", scale={"range": list(HEAT[::-1])})
+    tooltip = [category(key, title=title) for key, title in shown.items()]
+    layers = [
+        {"mark": {"type": "rect"}, "encoding": {**place, "color": heat, "tooltip": tooltip}},
+        {"mark": {"type": "text"}, "encoding": {**place, "text": category("verdict")}},
+    ]
+    return Figure(name, caption, columns, layered(layers, max(120, 30 * len(findings))), shown)
+
+
+def build(check: Check, about: str, target: Path) -> None:
+    """Write the page of a check."""
+    slow = {each.subject.rank for each in check.slow if not each.source}
+    counts = [
+        sheet.Count("devices", len(check.subjects)),
+        sheet.Count("slow devices", len(slow), "wrong"),
+        sheet.Count("slow links", len({(e.subject.rank, e.source.rank) for e in check.slow if e.source}), "wrong"),
+        sheet.Count("wrong or missing", len(check.broken), "wrong"),
+    ]
+    devices, links = [], []
+    for i, name in enumerate(dict.fromkeys(each.measurement for each in check.findings), 1):
+        own = [each for each in check.findings if each.measurement == name and each.against == "peers"]
+        if own[0].source:
+            links.append(heat_map(own, f"link-{i}", name))
+        elif math.isfinite(own[0].slowdown):
+            devices.append(bars(own, f"device-{i}", name))
+    sections = [sheet.Section("Slow", [], [], [slow_table(check)])] if check.slow else []
+    sections.append(sheet.Section("Devices", [], devices))
+    if links:
+        text = "A cell is one direction of a link, while all links are busy. Cells without colour were not measured."
+        sections.append(sheet.Section("Links", [text], links))
+    sections.append(sheet.Section("All", [], [], [table(list(check.findings), "All measurements")]))
+    notes = [f"{check.line}.", *(f"{note}." for note in (*check.notes, *check.broken))]
+    html = sheet.render("Check", about, counts, notes, sections)
+    with store.replacing(target) as temporary:
+        temporary.write_text(html, encoding="utf-8")

@@ -1,0 +1,79 @@
+"""Exchanges over each transport of host memory on one to four ranks; what arrives is compared with formulas of its own.
+
+    mpiexec -n 4 python links.py [lost|swapped]
+
+With an argument the exchange is broken in that way, and the judge must see it.
+"""
+
+import sys
+
+import numpy as np
+from mpi4py import MPI
+
+from hpcmm.backends import open_backend
+from hpcmm.model import Task
+from hpcmm.operations.links import LINKS
+from hpcmm.parallel import ALGORITHMS, links
+
+WORLD = MPI.COMM_WORLD
+BROKEN = sys.argv[1] if len(sys.argv) > 1 else ""
+BACKEND = open_backend("cpu", threads=1, local_rank=0, share_gpu=True)
+
+
+def expected(pattern: str, x: np.ndarray, ranks: int, rank: int) -> np.ndarray:
+    """What a rank receives, by NumPy's division into blocks."""
+    parts = np.array_split(x, ranks)
+    if pattern == "pairs":
+        return parts[rank] if rank == ranks - 1 and ranks % 2 else parts[rank + 1 - 2 * (rank % 2)]
+    if pattern == "neighbours":
+        return parts[(rank + 1) % ranks]
+    return np.concatenate([np.array_split(part, ranks)[rank] for part in parts])
+
+
+def exchanged(comm, name: str, n: int, dtype: str) -> None:
+    pattern, carrier = links.EXCHANGES[name]
+    task = Task(LINKS, LINKS.variant("memcpy"), (n,), dtype)
+    inputs = LINKS.draw(np.random.default_rng(n), task)
+    spread = ALGORITHMS[name].distribution(comm, BACKEND, task, inputs if comm.rank == 0 else None)
+    run = spread.prepare(task)
+    if BROKEN and comm.rank == comm.size - 1:
+        sound = run
+
+        def run():
+            sound()
+            if BROKEN == "lost":
+                spread.y[-1] = spread.poison_value
+            else:
+                spread.y[:2] = spread.y[1::-1].copy()
+
+    spread.poison()
+    spread.call(run)
+    received = expected(pattern, inputs["x"], comm.size, comm.rank)
+    right = np.array_equal(spread.y[: len(received)], received)
+    assert comm.allreduce(right, op=MPI.LAND) != bool(BROKEN), (name, n, dtype, comm.size)
+    if comm.size > 1 and comm.rank == 0:
+        assert spread.transport_name == carrier
+    if comm.rank == 0:
+        verdict = LINKS.reference(task, inputs)(spread.result["y"])
+        assert verdict.passed != bool(BROKEN), (name, n, dtype, comm.size, verdict)
+    spread.close()
+
+
+cases = 0
+for size in (WORLD.size,) if BROKEN else range(1, WORLD.size + 1):
+    comm = WORLD.Split(0 if WORLD.rank < size else MPI.UNDEFINED, WORLD.rank)
+    if comm == MPI.COMM_NULL:
+        continue
+    for name in links.EXCHANGES:
+        if links.EXCHANGES[name][1] in ("mpi", "mpi_rma"):
+            for n, dtype in ((1, "float64"), (7, "int32"), (64, "float32"), (70_001, "float32"))[2 if BROKEN else 0 :]:
+                exchanged(comm, name, n, dtype)
+                cases += 1
+    if comm.rank == 0 and size == 1:
+        assert all(links.missing(comm, BACKEND, each) == "" for each in links.TRANSPORTS)  # nothing is exchanged
+    elif comm.rank >= 0 and size == 2:
+        assert links.missing(comm, BACKEND, "mpi_rma") == ""
+        assert "device's memory" in links.missing(comm, BACKEND, "nccl")
+    comm.Free()
+if WORLD.rank == 0:
+    print(f"{cases} exchanges: {'broken, and found' if BROKEN else 'right'}")

@@ -1,0 +1,189 @@
+"""A slow device is named and no other; quiet machines have none; what cannot be compared is said."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import timings
+import yaml
+from timings import FAIL, measurement
+
+from hpcmm import store
+from hpcmm.analysis import check
+from hpcmm.cli import check as command
+from hpcmm.cli.main import main
+from hpcmm.experiment.config import validated
+from hpcmm.model import Point, Sample
+
+PROGRAM = Path(__file__).parent / "mpi_programs" / "check.py"
+
+
+def run(path, seed, ranks=4, slow=None, link=None, uuids=True, visits=3, wrong=()):
+    """Write the file of a modelled check.
+
+    ``slow`` maps a rank to its time over that of its peers, ``link`` a receiving rank. Visits share a state of 2 %;
+    each rank scatters by 0.1 to 1 % between visits, and healthy devices differ by 0.3 %.
+    """
+    rng = np.random.default_rng(seed)
+    sweeps = {}
+    for name, operation, variant, algorithm in (
+        ("gpu_product", "matmul", "cublas", "scatter"),
+        ("gpu_memory", "vector_add", "cupy", "scatter"),
+        ("gpu_links", "links", "device_copy", "neighbours_nccl"),
+    ):
+        rows = []
+        for size in (256, 512, 1024, 2048):
+            shape, dtype = ((size,) * 3 if operation == "matmul" else (size,)), "float32"
+            scalars = {"alpha": 1.5, "beta": 0.5} if operation == "matmul" else {}
+            point = Point(operation, variant, shape, dtype, ranks, scalars, algorithm=algorithm)
+            devices = 0.003 * rng.standard_normal(ranks)
+            scatter, samples = math.exp(rng.uniform(math.log(0.001), math.log(0.01))), []
+            for visit in range(visits):
+                state = 0.02 * rng.standard_normal()
+                for rank in range(ranks):
+                    factor = ((link if operation == "links" else slow) or {}).get(rank, 1.0)
+                    log = state + devices[rank] + scatter * rng.standard_normal()
+                    for i in range(3):
+                        seconds = size * 1e-6 * factor * math.exp(log + 0.001 * rng.standard_normal())
+                        samples.append(Sample(3 * visit + i, rank, False, {"kernel": seconds}, visit=visit))
+            if (name, size) in wrong:
+                rows.append(measurement(point, verdict=FAIL))
+            else:
+                rows.append(measurement(point, samples=samples, algorithm=algorithm))
+        sweeps[name] = rows
+    placed = [{"node": f"node{rank // 2}", "device": f"GPU-{rank}" if uuids else ""} for rank in range(ranks)]
+    return timings.write(path / "timings.h5", sweeps, {"ranks": placed})
+
+
+def checked(path, reference=None):
+    return check.check(store.read(path), reference)
+
+
+def named(found):
+    return {each.subject.name for each in found.slow if not each.source}
+
+
+def modelled(seed, ranks, slow=None):
+    """Compare modelled devices in ten measurements.
+
+    Visits share a state of 2 %. Each rank scatters by 0.1 to 2 % between visits. Healthy devices differ by 0.3 to 1 %.
+    """
+    rng, measured = np.random.default_rng(seed), []
+    for i in range(10):
+        devices = math.exp(rng.uniform(math.log(0.003), math.log(0.01))) * rng.standard_normal((ranks, 1))
+        scatter = math.exp(rng.uniform(math.log(0.001), math.log(0.02))) * rng.standard_normal((ranks, 3))
+        logs = rng.uniform(-9, -2) + 0.02 * rng.standard_normal(3) + devices + scatter
+        for rank, factor in (slow or {}).items():
+            logs[rank] += math.log(factor)
+        measured.append(check.Times(f"measurement {i}", logs))
+    return check.compared([check.Subject(rank, f"node{rank}", 0, "") for rank in range(ranks)], measured)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+def test_quiet_machines_have_no_slow_device(ranks):
+    found = [modelled(seed, ranks) for seed in range(20)]
+    assert [each.slow for each in found] == [[]] * 20
+    assert all(each.passed and "no device is slow" in each.line for each in found)
+
+
+@pytest.mark.parametrize(("ranks", "factor"), [(2, 1.8), (3, 1.8), (4, 1.3), (8, 1.2)])
+def test_a_slow_device_is_named_by_how_much(ranks, factor):
+    for seed in range(5):
+        found = modelled(seed, ranks, {1: factor})
+        assert named(found) == {"node1 slot 0"}
+        assert found.slow[0].slowdown == pytest.approx(factor - 1, abs=0.2) and found.slow[0].p < 1e-4
+
+
+def test_two_slow_devices_of_eight_do_not_hide_each_other():
+    assert named(modelled(2, 8, {1: 1.3, 6: 1.3})) == {"node1 slot 0", "node6 slot 0"}
+
+
+def test_a_slow_gpu_of_a_file_is_named_by_node_slot_and_uuid(tmp_path):
+    assert named(checked(run(tmp_path, 1, slow={1: 1.3}))) == {"node0 slot 1 GPU-1"}
+
+
+def test_a_slow_link_is_named_by_both_ends(tmp_path, capsys):
+    path = run(tmp_path, 3, link={3: 1.5})
+    found = checked(path)
+    assert named(found) == set()
+    assert {(each.source.name, each.subject.name) for each in found.slow} == {
+        ("node0 slot 0 GPU-0", "node1 slot 1 GPU-3")
+    }
+    assert main(["check", str(path)]) == command.SLOW
+    assert "slow links: node0 slot 0 GPU-0 to node1 slot 1 GPU-3" in capsys.readouterr().out
+
+
+def test_a_single_device_has_no_peer_but_may_have_a_reference(tmp_path, capsys):
+    good, reference = run(tmp_path, 4, ranks=4), tmp_path / "reference.json"
+    assert main(["check", str(good), "--write-reference", str(reference)]) == 0
+    for name, factor in (("same", 1.0), ("slow", 1.4)):
+        (tmp_path / name).mkdir()
+        alone = run(tmp_path / name, 5, ranks=1, slow={0: factor})
+        capsys.readouterr()
+        assert main(["check", str(alone)]) == 0
+        assert "has no peer in this run, and there is no reference" in capsys.readouterr().out
+        renamed = json.loads(reference.read_text())
+        code = main(["check", str(alone), "--reference", str(reference), "--json"])
+        found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+        assert code == (0 if factor == 1.0 else command.SLOW) and found["passed"] is (factor == 1.0)
+        assert len(renamed["seconds"]) == 12
+        slow = [each for each in found["findings"] if each["slow"]]
+        assert all(each["against"] == "reference" and each["node"] == "node0" for each in slow)
+
+
+def test_a_whole_machine_that_is_slow_shows_against_the_reference(tmp_path):
+    reference = checked(run(tmp_path, 6)).reference()
+    (tmp_path / "slow").mkdir()
+    found = checked(run(tmp_path / "slow", 7, slow=dict.fromkeys(range(4), 1.5)), reference)
+    assert {each.against for each in found.slow} == {"reference"}
+    assert len(named(found)) == 4
+
+
+def test_wrong_results_fail_the_check(tmp_path, capsys):
+    path = run(tmp_path, 8, wrong=[("gpu_product", 512)])
+    assert main(["check", str(path)]) == command.SLOW
+    out = capsys.readouterr().out
+    assert "gpu_product: cublas 512x512x512 float32: FAIL" in out and "1 wrong or missing" in out
+
+
+def test_what_cannot_be_checked_is_refused(tmp_path, capsys):
+    path = timings.write(tmp_path / "old.h5", {"size": [measurement(Point("sum", "cub", (9,), "int32", 1))]})
+    assert main(["check", str(path)]) == 1
+    assert "does not say on which node each rank ran" in capsys.readouterr().err
+    (tmp_path / "reference.json").write_text('{"seconds": {"a": -1}}')
+    assert main(["check", str(path), "--reference", str(tmp_path / "reference.json")]) == 1
+    assert "not a reference" in capsys.readouterr().err
+    assert main(["check", str(path), "--cores", "2"]) == 1
+    assert "unknown options: --cores 2" in capsys.readouterr().err
+
+
+def test_the_page_names_what_is_slow(tmp_path):
+    page = tmp_path / "check.html"
+    assert main(["check", str(run(tmp_path, 9, slow={2: 1.5}, link={0: 1.5})), "--html", str(page)]) == command.SLOW
+    text = page.read_text()
+    assert text.count('class="chart"') == 12 and "node1 slot 0 GPU-2" in text and "Links" in text
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8, 64])
+def test_the_experiment_of_a_check_is_a_config_and_gives_each_rank_the_same(ranks):
+    config, sweeps = validated(yaml.safe_load(yaml.safe_dump(command.config(ranks))))
+    assert config["measuring"]["visits"] == 3
+    for sweep in sweeps.values():
+        assert sweep.entry["ranks"] == [ranks]
+        assert all(shape[0] % ranks == 0 for shape in sweep.shapes)
+    assert sum(each.points for name, each in sweeps.items() if name.startswith("cpu")) >= 7
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core only")
+def test_a_node_kept_busy_by_another_process_is_named(mpiexec, tmp_path, capsys):
+    done = mpiexec(2, PROGRAM, tmp_path, timeout=200)
+    assert done.returncode == 0, done.stderr
+    store.merge(sorted(tmp_path.glob("*.h5")), tmp_path / "timings.h5")
+    assert main(["check", str(tmp_path / "timings.h5")]) == command.SLOW
+    out = capsys.readouterr().out
+    assert "2 devices, 7 measurements: slow: node1 slot 0" in out, out

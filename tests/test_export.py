@@ -1,0 +1,145 @@
+"""Exports, read by the parsers of their consumers."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from datetime import datetime
+
+import jsonschema
+import pytest
+import timings
+from timings import FAIL, call_samples, kernel_samples, measurement
+
+from hpcmm import analysis, store
+from hpcmm.cli import export as command
+from hpcmm.cli.main import main
+from hpcmm.model import Point
+from hpcmm.report import export
+
+UTC = "2026-01-02T03:04:05+00:00"
+RUN = {"utc": UTC, "host": "node1", "revision": "abc", "cpu": {"model": 'CPU "A\\B"', "cores": 2}}
+SECONDS = [0.001 * (1 + 0.01 * i) for i in range(7)]
+
+# https://bencher.dev/docs/reference/bencher-metric-format
+METRIC = {
+    "type": "object",
+    "properties": {name: {"type": "number"} for name in ("value", "lower_value", "upper_value")},
+    "required": ["value"],
+    "additionalProperties": False,
+}
+BENCHER = {
+    "type": "object",
+    "patternProperties": {"^.{1,1024}$": {"type": "object", "patternProperties": {"^[a-z0-9-]{1,64}$": METRIC}}},
+    "additionalProperties": False,
+}
+
+
+def rows():
+    product = Point("matmul", "naive", (64, 32, 16), "float32", 1, {"alpha": 1.5, "beta": 0.5}, tile=16)
+    total = Point("sum", "serial", (1000,), "int32", 2)
+    calls = call_samples([[{"total": 2 * each, "kernel": each}] for each in SECONDS])
+    wrong = measurement(Point("sum", "openmp", (1000,), "int32", 2), verdict=FAIL)
+    return {
+        "size": [measurement(product, samples=kernel_samples(SECONDS) + calls), wrong],
+        "=sum": [measurement(total, samples=kernel_samples([[0.5, 1.0], [0.25, 0.125], [0.25, 0.125]]))],
+    }
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return timings.write(tmp_path_factory.mktemp("export") / "timings.h5", rows(), RUN)
+
+
+@pytest.fixture(scope="module")
+def points(path):
+    return analysis.points(analysis.measurements(store.read(path)))
+
+
+def exported(path, form, capsys):
+    assert main(["export", str(path), "--format", form]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_command_has_the_formats_of_the_report():
+    assert set(command.FORMATS) == set(export.FORMS)
+
+
+def test_csv_has_every_digit_of_each_point(path, points, capsys):
+    found = list(csv.DictReader(exported(path, "csv", capsys).splitlines()))
+    assert list(found[0]) == list(export.COLUMNS)
+    for row, (_, point) in zip(found, points.iterrows(), strict=True):
+        assert (row["variant"], row["host"], row["utc"], row["revision"]) == (point["variant"], "node1", UTC, "abc")
+        for name in ("seconds", "seconds_low", "call_seconds", "ratio", "error"):
+            assert float(row[name] or "nan") == pytest.approx(point[name], rel=1e-15, nan_ok=True)
+    assert [row["result"] for row in found] == ["PASS", "FAIL", "PASS"]
+    assert found[2]["sweep"] == "'=sum"  # no formula of a spreadsheet
+
+
+def test_json_is_strict_and_has_the_documented_keys(path, points, capsys):
+    def refuse(constant):
+        raise ValueError(constant)
+
+    found = json.loads(exported(path, "json", capsys), parse_constant=refuse)
+    assert (found["format"], found["version"]) == ("hpcmm export", export.VERSION)
+    assert all(list(each) == list(export.COLUMNS) for each in found["points"])
+    product, wrong, total = found["points"]
+    assert product["seconds"] == pytest.approx(SECONDS[3])
+    assert product["call_seconds"] == pytest.approx(2 * SECONDS[3])
+    assert (wrong["result"], wrong["seconds"]) == ("FAIL", None)
+    assert (total["seconds"], total["sweep"]) == (0.25, "=sum")
+
+
+def test_prometheus_reads_its_format(path, capsys):
+    parser = pytest.importorskip("prometheus_client.parser", reason="no prometheus-client: pip install -e '.[test]'")
+    families = {each.name: each for each in parser.text_string_to_metric_families(exported(path, "prometheus", capsys))}
+    assert set(families) <= set(export.GAUGES)
+    for family in families.values():
+        assert family.type == "gauge" and family.documentation
+        labels = [tuple(sorted(sample.labels.items())) for sample in family.samples]
+        assert len(set(labels)) == len(labels)
+        assert not any(sample.timestamp for sample in family.samples)  # the textfile collector refuses them
+    product, wrong, total = families["hpcmm_passed"].samples
+    assert (product.value, wrong.value, total.value) == (1, 0, 1)
+    assert product.labels["machine"] == 'CPU "A\\B", 2 cores'
+    assert (product.labels["size"], product.labels["tile"], "tile" in total.labels) == ("64x32x16", "16", False)
+    assert [sample.value for sample in families["hpcmm_kernel_seconds"].samples] == pytest.approx([SECONDS[3], 0.25])
+    (rate,) = families["hpcmm_kernel_flops_per_second"].samples
+    assert rate.value == pytest.approx(2 * 64 * 32 * 16 / SECONDS[3], rel=0.2)  # and the terms of alpha and beta
+    when = {sample.value for sample in families["hpcmm_measured_timestamp_seconds"].samples}
+    assert when == {datetime.fromisoformat(UTC).timestamp()}
+
+
+def test_bencher_reads_its_format(path, capsys):
+    found = json.loads(exported(path, "bencher", capsys))
+    jsonschema.validate(found, BENCHER)
+    assert len(found) == 2  # not the wrong result
+    product, total = found.values()
+    assert product["latency"]["value"] == pytest.approx(1e9 * SECONDS[3])
+    assert product["latency"]["lower_value"] == pytest.approx(1e9 * SECONDS[0])
+    assert product["end-to-end-latency"]["value"] == pytest.approx(2e9 * SECONDS[3])
+    assert product["flops-per-second"]["lower_value"] < product["flops-per-second"]["value"]
+    assert total["bytes-per-second"]["value"] == pytest.approx(1001 * 4 / 0.25)
+    assert "lower_value" not in total["latency"]  # three repetitions have no interval
+
+
+def test_a_file_is_replaced_whole(path, tmp_path, capsys):
+    target = tmp_path / "hpcmm.prom"
+    assert main(["export", str(path), "--format", "prometheus", "--output", str(target)]) == 0
+    assert capsys.readouterr().out == f"{target}\n"
+    assert target.read_text() == exported(path, "prometheus", capsys)
+    assert [each.name for each in tmp_path.iterdir()] == ["hpcmm.prom"]
+
+
+def test_two_machines_in_a_file_are_told_apart(path, tmp_path, capsys):
+    other = timings.write(tmp_path / "other.h5", rows(), RUN | {"cpu": {"model": "B", "cores": 4}, "utc": "soon"})
+    store.merge([path, other], tmp_path / "both.h5")
+    found = json.loads(exported(tmp_path / "both.h5", "bencher", capsys))
+    assert len(found) == 4
+    (times,) = (
+        line for line in exported(tmp_path / "both.h5", "prometheus", capsys).splitlines() if "B, 4 cores" in line and
+        line.startswith("hpcmm_passed") and "naive" in line
+    )  # fmt: skip
+    assert math.isclose(float(times.rpartition(" ")[2]), 1)
+    assert "nan" not in exported(tmp_path / "both.h5", "prometheus", capsys)  # "soon" is no time

@@ -1,0 +1,181 @@
+"""Trends over many modelled runs: a planted change is found, where it was planted, and no other."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import datetime, timedelta
+
+import numpy as np
+import pytest
+import simulated_runs
+import timings
+from timings import FAIL, measurement
+
+from hpcmm import store
+from hpcmm.analysis import compare, history
+from hpcmm.cli.main import main
+from hpcmm.model import Point, Sample
+from hpcmm.report import history as shown
+from hpcmm.report import markup
+
+SCALARS = {"alpha": 1.5, "beta": 0.5}
+SIZES = range(64, 64 + 22)
+CHANGED = ("faster", "slower")
+
+
+def product(n, variant="naive"):
+    return Point("matmul", variant, (n, n, n), "float32", 1, SCALARS)
+
+
+def timed(rng, point, seconds, visits, contender=""):
+    """A contender whose visits scatter by 0.3 %, and repetitions by 0.2 %."""
+    samples = []
+    for visit in range(visits):
+        state = 0.003 * rng.standard_normal()
+        for i in range(4):
+            time = seconds * math.exp(state + 0.002 * rng.standard_normal())
+            samples.append(Sample(4 * visit + i, 0, False, {"kernel": time}, visit=visit))
+    return measurement(point, contender, samples=samples)
+
+
+def night(folder, number, seed, factors=None, visits=3, wrong=(), sizes=SIZES, **provenance):
+    """Write the file of one night; ``factors`` has the time of a size over its usual time."""
+    rng = np.random.default_rng([seed, number])
+    drift = math.exp(0.004 * rng.standard_normal())  # a state of the machine that all points share
+    rows = []
+    for n in sizes:
+        seconds = 1e-4 * n / 64 * drift
+        own = timed(rng, product(n), seconds * (factors or {}).get(n, 1.0), visits)
+        rows.append(measurement(product(n), verdict=FAIL) if n in wrong else own)
+        rows.append(timed(rng, product(n), seconds / 2, visits, "cublas"))
+    utc = (datetime(2026, 1, 1, 3) + timedelta(days=number)).isoformat()
+    (folder / "parts").mkdir(exist_ok=True)
+    path = folder / "parts" / f"{number % 7}{number}.h5"  # not in the order of the dates
+    timings.write(path, {"size": rows}, {"utc": utc, "revision": f"r{number}", "host": "node1", **provenance})
+    return path.rename(folder / path.name)
+
+
+def nights(folder, seed, count=7, since=99, factors=None, **how):
+    return [night(folder, i, seed, factors if i >= since else None, **how) for i in range(count)]
+
+
+def followed(paths, scope="kernel"):
+    return history.history({str(path): store.read(path) for path in paths}, scope)
+
+
+def steps(found):
+    return [(trend.point["n"], step.run, step.change.verdict) for trend in found.trends for step in trend.steps]
+
+
+@pytest.mark.parametrize("kind", simulated_runs.KINDS)
+def test_simulated_runs(kind):
+    def found(seed, factor):
+        rng = np.random.default_rng(seed)
+        took = simulated_runs.times(rng)
+        runs = [
+            simulated_runs.repetitions(rng, took, kind, simulated_runs.SHARED, 3, 6, factor if run >= 4 else 1.0)
+            for run in range(6)
+        ]
+        slowest = [simulated_runs.slowest(each) for each in runs]
+        pairs = [(run, run + 1) for run in range(5)]
+        evidence = compare.Evidence([simulated_runs.frame()] * 6, slowest, "kernel", pairs)
+        rows = [[i + first for first in evidence.offsets] for i in range(simulated_runs.POINTS)]
+        return [[at for at, *_ in history.steps_of(evidence, each)] for each in rows]
+
+    assert sum(map(bool, found(1, 1.0))) <= 1  # of 330; the level allows 1.65 on average
+    changed = found(2, 1.04)
+    assert np.mean([each == [4] for each in changed[120:180]]) > 0.95  # the points of 1 ms
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_unchanged_runs_have_no_change(tmp_path, seed):
+    assert steps(followed(nights(tmp_path, seed, count=4))) == []
+
+
+def test_a_planted_change_is_found_where_it_was_planted(tmp_path, capsys):
+    paths = nights(tmp_path, 5, since=4, factors={70: 1.08, 75: 0.9})
+    found = followed(paths)
+    assert sorted(steps(found)) == [(70, 4, "slower"), (75, 4, "faster")]
+    assert [run.revision for run in found.runs] == [f"r{i}" for i in range(7)]
+    (slower,) = (trend.steps[0] for trend in found.trends if trend.point["n"] == 70)
+    assert slower.change.low < 1 / 1.08 < slower.change.high
+    assert slower.after / slower.before == pytest.approx(1.08, rel=0.02)
+
+    assert main(["history", str(tmp_path)]) == 0  # a folder
+    text = capsys.readouterr().out
+    lines = [line.split() for line in text.splitlines() if "slower" in line or "faster" in line]
+    assert [line[:4] for line in lines] == [["2026-01-05", "03:00", "r4", word] for word in ("slower", "faster")]
+    assert "22 points over 7 runs: 2 changed" in text
+
+
+def test_a_bad_night_is_two_changes_and_a_broken_point_is_one(tmp_path):
+    paths = [night(tmp_path, i, 7, {70: 1.2} if i == 3 else None, wrong=(80,) if i >= 5 else ()) for i in range(7)]
+    assert sorted(steps(followed(paths))) == [(70, 3, "slower"), (70, 4, "faster"), (80, 5, "broken")]
+
+
+def test_json_has_all_points_and_no_constant_of_javascript(tmp_path, capsys):
+    nights(tmp_path, 8, count=4, since=2, factors={64: 1.5}, wrong=(65,))
+    page = tmp_path / "pages" / "history.html"
+    assert main(["history", str(tmp_path), "--json", "--html", str(page)]) == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert [run["utc"][:10] for run in found["runs"]] == [f"2026-01-0{i}" for i in range(1, 5)]
+    by_size = {trend["n"]: trend for trend in found["trends"]}
+    assert len(by_size) == 22
+    (change,) = by_size[64]["changes"]
+    assert (change["run"], change["verdict"]) == (2, "slower") and change["low"] < 1 / 1.5 < change["high"]
+    assert by_size[65]["results"] == ["FAIL"] * 4 and by_size[65]["seconds"] == [None] * 4
+    assert page.read_text().count('class="chart"') == 1
+
+
+def test_other_machines_are_other_trends_and_a_changed_library_has_no_controls(tmp_path):
+    cpus = [{"model": "A", "cores": 2, "blas": "1"}, {"model": "B", "cores": 2, "blas": "1"}]
+    paths = [night(tmp_path, i, 9, {n: 1 + i % 2 for n in SIZES}, sizes=(64, 65), cpu=cpus[i % 2]) for i in range(6)]
+    found = followed(paths)
+    assert steps(found) == []
+    assert {(trend.point["machine"], trend.runs) for trend in found.trends} == {
+        ("A, 2 cores", (0, 2, 4)),
+        ("B, 2 cores", (1, 3, 5)),
+    }
+    _, pairs = history._runs(["a", "b"], [store.read(path) for path in (paths[0], paths[2])])
+    other = night(tmp_path, 8, 9, mpi={"library": "M 2"}, cpu=cpus[0] | {"blas": "2"})
+    runs, none = history._runs(["a", "b"], [store.read(path) for path in (paths[0], other)])
+    # naive and cublas run on a GPU, so that the BLAS of the CPU is no library of theirs
+    assert pairs == [(0, 1)] and none == [(0, 1)] and runs[1].differences == ()
+
+
+def test_a_point_that_a_later_file_took_over_is_one_run(tmp_path):
+    paths = nights(tmp_path, 10, count=3, sizes=(64, 65))
+    columns = [store.read(path) for path in paths]
+    store.merge(paths[:2], tmp_path / "both.h5")
+    files = {"a": columns[0], "b": columns[1], "both": store.read(tmp_path / "both.h5"), "c": columns[2]}
+    assert {trend.runs for trend in history.history(files).trends} == {(0, 1, 3)}
+
+
+def test_without_visits_a_run_is_one_value():
+    rng = np.random.default_rng(11)
+    took = simulated_runs.times(rng)
+    runs = [simulated_runs.repetitions(rng, took, "normal", 0, 1, 6, 1.05 if run >= 8 else 1.0) for run in range(16)]
+    slowest = [simulated_runs.slowest(each) for each in runs]
+    evidence = compare.Evidence([simulated_runs.frame()] * 16, slowest, "kernel", [])
+    points = range(120, 140)  # of 1 ms
+    rows = [[i + first for first in evidence.offsets] for i in points]
+    assert evidence.change(rows[0][:1], rows[0][1:2]) is None  # nothing shows how visits differ
+    assert [[at for at, *_ in history.steps_of(evidence, each)] for each in rows] == [[8]] * 20
+    assert [history.steps_of(evidence, each[5:12]) for each in rows] == [[]] * 20  # too few to say
+
+
+def test_files_without_a_history_are_refused(tmp_path, capsys):
+    path = night(tmp_path, 1, 1)
+    assert main(["history", str(path)]) == 1
+    assert "a history needs two or more files" in capsys.readouterr().err
+    other = timings.write(tmp_path / "x.h5", {"other": [timed(np.random.default_rng(), product(9), 1, 1)]})
+    assert main(["history", str(path), str(other)]) == 1
+    assert "no point is in two of these files" in capsys.readouterr().err
+
+
+def test_the_table_has_the_newest_change_first(tmp_path):
+    paths = [night(tmp_path, i, 12, {70: 1.2 if i > 1 else 1, 71: 1.3 if i > 2 else 1}) for i in range(5)]
+    table = shown.changes_table(followed(paths))
+    assert [row[5].text for row in table.rows] == ["71", "70"]
+    assert "2026-01-04 03:00" in markup.plain(table)

@@ -1,0 +1,89 @@
+"""Exchanges alone: who receives what, over each transport, and the table of message sizes and bandwidths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import timings
+from hypothesis import given
+from hypothesis import strategies as st
+from tasks import machine
+from timings import kernel_samples, measurement
+
+from hpcmm import analysis, report, store
+from hpcmm.analysis import links as derived
+from hpcmm.experiment import plan
+from hpcmm.model import Point
+from hpcmm.operations import OPERATIONS
+from hpcmm.parallel import algorithms_of, links
+from hpcmm.parallel.schedules import block_rows
+from hpcmm.report import exchanges
+
+PROGRAM = Path(__file__).parent / "mpi_programs" / "links.py"
+
+
+def test_what_arrives_is_what_was_sent(mpiexec):
+    done = mpiexec(4, PROGRAM, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "96 exchanges: right" in done.stdout
+
+
+@pytest.mark.parametrize("fault", ["lost", "swapped"])
+def test_a_broken_exchange_is_found(mpiexec, fault):
+    done = mpiexec(2, PROGRAM, fault, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "broken, and found" in done.stdout
+
+
+@given(st.sampled_from(list(links.PATTERNS)), st.integers(0, 300), st.integers(1, 9))
+def test_each_element_arrives_once(pattern, n, ranks):
+    blocks = block_rows(n, ranks)
+    pieces = [links.PATTERNS[pattern][0](blocks, rank) for rank in range(ranks)]
+    arrived = sorted(
+        blocks[source][0] + start + i for of_rank in pieces for source, start, count in of_rank for i in range(count)
+    )
+    assert arrived == list(range(n))
+    longest = max((count for of_rank in pieces for _, _, count in of_rank), default=0)
+    assert links.message_elements(pattern, n, ranks) == longest
+
+
+def test_each_transport_has_its_device():
+    ladder = {each.name: each for each in OPERATIONS["links"].ladder}
+    for algorithm in algorithms_of(OPERATIONS["links"])[1:]:
+        takes = [each.device for each in ladder.values() if algorithm.takes(each)]
+        assert takes == (["cpu"] if algorithm.name.endswith(("_mpi", "_rma")) else ["cuda"])
+
+
+def test_a_config_with_links_is_planned():
+    sweep = {"operation": "links", "algorithms": list(links.EXCHANGES), "sizes": [4, 2**20], "ranks": [2]}
+    planned = plan.make({"sweeps": {"links": sweep | {"dtypes": ["float32"]}}, "backends": "auto"}, machine(gpus=2))
+    points = {batch.device: [point.algorithm for point in batch.points] for batch in planned.to_measure}
+    assert {device: len(names) for device, names in points.items()} == {"cpu": 3 * 2 * 2, "cuda": 3 * 4 * 2}
+
+
+def test_the_table_has_the_bandwidths_of_nccl_tests(tmp_path):
+    def row(algorithm, n, ranks, seconds):
+        point = Point("links", "memcpy", (n,), "float32", ranks, algorithm=algorithm)
+        return measurement(point, samples=kernel_samples([seconds] * 7))
+
+    rows = [
+        row("neighbours_mpi", 2**20, 4, 1e-3),
+        row("all_to_all_mpi_rma", 2**20, 4, 1e-3),
+        row("pairs_mpi", 2**20, 1, 1e-3),  # exchanges nothing
+        row("scatter", 2**20, 4, 1e-3),
+    ]
+    path = timings.write(tmp_path / "timings.h5", {"links": rows})
+    found = derived.exchanges(analysis.measurements(store.read(path))).to_dict("records")
+    # nccl-tests: sendrecv moves size bytes a rank; alltoall's size is that of a rank's whole buffer
+    assert [(each["pattern"], each["message_bytes"]) for each in found] == [
+        ("neighbours", 2**20),
+        ("all_to_all", 2**18),
+    ]
+    assert [each["algorithm_bytes_per_second"] for each in found] == pytest.approx([2**20 / 1e-3] * 2)
+    assert [each["bus_bytes_per_second"] for each in found] == pytest.approx([2**20 / 1e-3, 0.75 * 2**20 / 1e-3])
+    report.build(path, tmp_path / "results")
+    page = (tmp_path / "results" / "report.html").read_text()
+    assert all(f">{name}" in page for name in exchanges.HEAD)
+    text = (tmp_path / "results" / "tables" / "links.exchanges.csv").read_text()
+    assert text.splitlines()[0] == ",".join(exchanges.COLUMNS) and len(text.splitlines()) == 3
