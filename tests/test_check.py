@@ -179,6 +179,7 @@ def test_the_experiment_of_a_check_is_a_config_and_gives_each_rank_the_same(rank
     assert sum(each.points for name, each in sweeps.items() if name.startswith("cpu")) >= 7
 
 
+@pytest.mark.skipif(os.environ.get("HPCMM_TEST_ALL") != "1", reason="needs a quiet machine; HPCMM_TEST_ALL=1 runs it")
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core only")
 def test_a_node_kept_busy_by_another_process_is_named(mpiexec, tmp_path, capsys):
     done = mpiexec(2, PROGRAM, tmp_path, timeout=200)
