@@ -1,4 +1,4 @@
-"""Element types, one record each: storage, accumulator, reference precision and peak rates."""
+"""Element types and arithmetics, one record each: storage, accumulator, reference precision and peak rates."""
 
 from __future__ import annotations
 
@@ -91,4 +91,27 @@ DTYPES = {
             tensor_units={"80": 64, "90": 128},
         ),
     )
+}
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """Products and sums computed otherwise than in IEEE arithmetic of the element type.
+
+    Parameters
+    ----------
+    name : str
+        As the records of variants name it.
+    tensor_units : mapping of str to float
+        Fused multiply-adds of the element type per clock and multiprocessor (SM) on tensor cores, by compute
+        capability. Source: the architecture papers of A100 and H100: 512 and 1,024 dense TF32 multiply-adds.
+    """
+
+    name: str
+    tensor_units: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+
+ARITHMETICS = {
+    arithmetic.name: arithmetic
+    for arithmetic in (Arithmetic("three TF32 products", tensor_units={"80": 512 / 3, "90": 1024 / 3}),)
 }

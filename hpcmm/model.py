@@ -487,6 +487,12 @@ class Point:
         return f"{spread} {'x'.join(map(str, self.shape))} {self.dtype}{tile}{memory}"
 
     @property
+    def divides_into_tiles(self) -> bool:
+        """Whether the tile divides every dimension, on every rank."""
+        tile, (first, *_) = self.tile, self.shape
+        return all(size % tile == 0 for size in self.shape) and first % (tile * self.ranks) == 0
+
+    @property
     def page_locked(self) -> bool:
         """Whether its host memory is page-locked."""
         return self.pinned is not False

@@ -127,7 +127,7 @@ def resources(variant: Variant, point: Point) -> dict[str, float]:
 def measurements(point: Point, rng: np.random.Generator) -> Iterator[Measurement]:
     operation = OPERATIONS[point.operation]
     variant = operation.variant(point.variant)
-    if variant.exact and not plan.divides_into_tiles(point):
+    if variant.exact and not point.divides_into_tiles:
         yield timings.measurement(point, verdict=timings.FAIL, resources=resources(variant, point))
         return
     if point.algorithm != "scatter":

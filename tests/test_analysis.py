@@ -358,9 +358,12 @@ def test_a_roofline_has_the_fastest_points_and_highest_rates(tmp_path):
     ]
     rows = [measurement(point, samples=kernel_samples([[seconds] * point.ranks] * 3)) for point, seconds in took]
     rows.append(measurement(matmul("tiled_padded", dtype="float64", tile=8), verdict=FAIL))
-    (roof,) = analysis.rooflines(derive(tmp_path, *rows))
+    assert list(analysis.rooflines(derive(tmp_path, *rows))) == []  # a hardware limit is not known
+    (tmp_path / "known").mkdir()
+    path = timings.write(tmp_path / "known" / "timings.h5", {"size": rows}, {"gpus": [CHIP]})
+    (roof,) = analysis.rooflines(analysis.measurements(store.read(path)))
     assert (roof.device, roof.dtype) == ("cuda", "float32")
-    assert roof.ceilings == [("highest rates of this run", 2 * 128**3 / 4.0, pytest.approx(4 * 1025 / 1e-6))]
+    assert roof.ceilings[1:] == [("highest rates of this run", 2 * 128**3 / 4.0, pytest.approx(4 * 1025 / 1e-6))]
     assert roof.rungs[["rung", "n", "seconds"]].to_numpy().tolist() == [
         *(["naive", 128, 8.0], ["cublas", 128, 4.0], ["divergent", 1024, 2e-6], ["sequential", 1024, 1e-6])
     ]
@@ -416,15 +419,16 @@ def test_fraction_of_the_arithmetic_limit_is_at_the_measured_clock(tmp_path):
     assert list(rows["ceiling"]) == ["float32 FMA units", "float64 tensor cores", "float32 FMA units"]
 
 
-def test_other_arithmetic_has_no_limit(tmp_path):
+def test_other_arithmetic_has_its_own_limit(tmp_path):
     pairs = itertools.product(("tensor_core", "swizzled"), ("float32", "float64"))
     points = [matmul(variant, n=512, dtype=dtype) for variant, dtype in pairs]
     rows = limited(tmp_path, *(measurement(point, samples=clocked(1e9, 1e-3)) for point in points))
     assert list(rows["arithmetic"]) == ["three TF32 products", "", "", ""]
-    assert list(rows["ceiling"]) == ["", "float64 tensor cores", "float32 FMA units", "float64 tensor cores"]
-    assert list(np.isnan(rows["fraction"])) == [True, False, False, False]
+    emulated = "three TF32 products on tensor cores"
+    assert list(rows["ceiling"]) == [emulated, "float64 tensor cores", "float32 FMA units", "float64 tensor cores"]
     (roof, _) = analysis.rooflines(rows)
-    assert roof.ceilings[0] == ("hardware", 10 * 256 * 1e9, 1e12)
+    assert roof.ceilings[0] == ("float32 arithmetic", 10 * 256 * 1e9, 1e12)
+    assert roof.ceilings[1] == ("three TF32 products", pytest.approx(10 * 2048 / 3 * 1e9), 1e12)
 
 
 def test_the_roofline_bends_at_the_bandwidth(tmp_path):

@@ -45,6 +45,13 @@ def test_peaks_of_known_chips(capability, dtype, units, clock, teraflops, name):
     assert found == name and math.isnan(nbytes)
 
 
+def test_the_peak_of_emulated_float32_is_a_third_of_that_of_tf32():
+    gpu = {"compute_capability": "90", "multiprocessors": 132, "max_sm_clock": 1.83e9}  # H100 SXM: 494.7, dense
+    flops, found, _ = limits.peaks([gpu], "float32", other="three TF32 products")
+    assert flops / 1e12 == pytest.approx(494.7 / 3, rel=0.01) and found == "tensor cores"
+    assert math.isnan(limits.peaks([gpu], "float32", other="unknown")[0])
+
+
 GPU = {"uuid": "a", "compute_capability": "90", "multiprocessors": 100, "max_sm_clock": 2e9} | {
     "memory_bytes_per_second": 3e12
 }

@@ -82,7 +82,7 @@ def test_every_command_has_help(command):
     assert done.returncode == 0 and f"usage: python -m hpcmm {command}" in done.stdout
     text = " ".join(done.stdout.split())
     assert re.search(r" Exit status: 0: .*; 1: .*; 2: wrong arguments(; 3: .*)?\.$", text)
-    assert ("; 3: " in text) is (command == "compare")
+    assert ("; 3: " in text) is (command in ("compare", "check", "grade"))
     assert command in hpcmm("--help").stdout
 
 
@@ -702,7 +702,7 @@ def test_an_unfinished_run_reports_the_point_in_which_a_job_ended(running, tmp_p
     journal.begin(batch.points[1])  # and a crash
     journal.close()
     head, line = tool_status.unfinished(planned, results).splitlines()
-    assert "the same command again does the rest" in head
+    assert "Run the same command again:" in head
     assert line == f"    later/cpu-r2-1: 0 of 2 points, ended in {batch.points[1].name}"
 
 

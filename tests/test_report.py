@@ -97,7 +97,9 @@ def unpacked(columns: dict) -> list[dict]:
 
 def cells(html: str) -> list[tuple[str, str]]:
     """Class and text of each table cell."""
-    found = re.findall(r'<(?:td|th scope="row")(?: class="([\w ]+)")?>(.*?)</t[dh]>', html, re.DOTALL)
+    found = re.findall(
+        r'<(?:td|th scope="row")(?: class="([\w ]+)")?(?: data-device="\w+")?>(.*?)</t[dh]>', html, re.DOTALL
+    )
     return [(kind, " ".join(re.sub("<[^>]+>", " ", text).split())) for kind, text in found]
 
 
@@ -351,12 +353,15 @@ def test_the_caption_names_algorithms_with_overlapping_phases(tmp_path):
     ):
         path = timings.write(tmp_path / "timings.h5", {"one": [measurement(point, samples=call_samples(call))]})
         (series,) = analysis.series(analysis.measurements(store.read(path)))
-        assert [each.caption for each in figures.calls(series)] == [f"End-to-end time on the GPU by phase at 64{tail}"]
+        assert [each.caption for each in figures.calls(series)] == [
+            f"End-to-end time on the GPU by phase at 64, float32{tail}"
+        ]
 
 
 def test_summary_and_conditions_are_at_the_top(built):
     text = Page(html_of(built)).text
-    assert "points 8" in text and "PASS 7" in text and "FAIL 1" in text and "left out 1" in text
+    assert "8 points: 7 PASS , 1 FAIL, 0 throttled , 0 missing , 1 left out" in text
+    assert "2 × H200 · 2026-03-01 · revision 0123456" in text
     assert "size tiled_padded 2 no CUDA device on this machine" in text
     for known in (
         "node7",
@@ -375,7 +380,15 @@ def test_provenance_may_be_incomplete():
         for p in ({}, {"gpus": None, "cpu": None, "mpi": "x"}, {"host": "h", "gpus": [3]})
     ]
     assert page.conditions(runs) == [("Machine", ["h"])]
-    assert sum(len(each["runs"]) for each in page.environments(runs)) == 3
+    assert len(page.provenance(runs)["runs"]) == 3
+
+
+def test_provenance_says_what_is_shared_and_what_differs():
+    records = [{"host": "a", "cpu": {"cores": cores}, "utc": str(i)} for i, cores in enumerate((2, 2, 4))]
+    found = page.provenance([{"batch": "b", "provenance": each} for each in records])
+    assert json.loads(found["shared"]) == {"host": "a"}
+    assert found["differing"] == [("cpu.cores", [("2", 2), ("4", 1)])]
+    assert [run["utc"] for run in found["runs"]] == ["0", "1", "2"]
 
 
 def test_gpus_of_several_machines_are_counted_once():
@@ -422,17 +435,14 @@ def test_the_page_says_which_variants_are_deterministic(built):
 
 
 def test_each_figure_has_its_rates_and_a_file(built):
-    charts = Page(html_of(built)).charts
-    assert len(charts) == 5
-    rates = {(r["label"], r["n"]): r["rate"] for r in charts[0]["records"]}
-    assert rates == pytest.approx({("tiled_padded 16", 64): 0.1, ("cublas", 64): 0.4, ("cublas", 128): 51.2345})
+    charts = [chart for chart in Page(html_of(built)).charts if "value" in chart["records"][0]]
+    rates = {(r["label"], r["n"]): r["rate"] for chart in charts for r in chart["records"] if r["rate"]}
+    assert rates["tiled_padded 16", 64], rates["cublas", 64] == pytest.approx((0.1, 0.4))
     drawings = sorted(path.name for path in (built / "figures").iterdir())
     assert drawings == [
-        "roofline-cuda-float32.svg",
-        "size-float32-r1-calls-cuda.svg",
-        "size-float32-r1-rate.svg",
-        "size-float64-r2-rate.svg",
-        "sum-int32-r1-rate.svg",
+        "opening-best-cuda.svg",
+        "size-float32-r1-ladder-cuda.svg",
+        "sum-int32-r1-ladder-cuda.svg",
     ]
     for name in drawings:
         assert (built / "figures" / name).read_text("utf-8").startswith("<svg")
@@ -442,10 +452,11 @@ def test_an_interval_is_drawn_only_if_it_exists(tmp_path):
     rows = [
         measurement(product("cublas"), samples=kernel_samples([1e-6] * 3)),
         measurement(product("cublas", 128), samples=kernel_samples([1e-6, 2e-6, 3e-6, 4e-6, 5e-6, 6e-6])),
+        measurement(product("cublas", 256), samples=kernel_samples([1e-6] * 3)),
     ]
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
     (chart,) = Page(html_of(tmp_path)).charts
-    few, enough = chart["records"]
+    few, enough, _ = chart["records"]
     assert few["low"] is None and few["high"] is None
     assert few["rate"] == pytest.approx(2 * 64**3 / 1e-6 / 1e12)
     assert (enough["low"], enough["high"]) == pytest.approx((2 * 128**3 / 6e-6 / 1e12, 2 * 128**3 / 1e-6 / 1e12))
@@ -458,14 +469,14 @@ def test_labels_fit_beside_bars_with_wide_intervals(tmp_path):
         for variant, seconds in (("serial", 9.0), ("openmp", 3.0), ("packed", 1.0))
     ]
     report.build(timings.write(tmp_path / "timings.h5", {"one": rows}), tmp_path)
-    (chart,) = [chart for chart in Page(html_of(tmp_path)).charts if "gain" in chart["records"][0]]
+    (chart,) = [chart for chart in Page(html_of(tmp_path)).charts if "value" in chart["records"][0]]
     expression = chart["layer"][0]["encoding"]["x"]["scale"]["domainMax"]["expr"]
     for width in (240, 900):
         end = eval(expression, {"max": max, "width": width})
         assert all(
-            record["high"] / end * width + 6.5 * len(record["gain"]) < width < 3 * record["high"] / end * width
+            record["to"] / end * width + 6.5 * len(record["text"]) < width < 3 * record["to"] / end * width
             for record in chart["records"]
-            if record["high"] == max(each["high"] for each in chart["records"])
+            if record["to"] == max(each["to"] for each in chart["records"])
         )
 
 
@@ -486,7 +497,7 @@ def test_colours_have_contrast_in_light_and_dark(colour):
 def test_variants_differ_without_colour_and_tiles_share_a_colour(tmp_path):
     rows = [
         of_rate(product(v, n, **({"tile": tile} if tile else {})), 1.0 + tile)
-        for n in (64, 128)
+        for n in (64, 128, 256)
         for v, tiles in [
             ("naive", (8, 16, 32)),
             ("tiled_padded", (8, 16, 32)),
@@ -494,8 +505,9 @@ def test_variants_differ_without_colour_and_tiles_share_a_colour(tmp_path):
         ]
         for tile in tiles
     ]
-    report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
-    chart = Page(html_of(tmp_path)).charts[0]
+    (series,) = analysis.series(analysis.measurements(store.read(timings.write(tmp_path / "t.h5", {"size": rows}))))
+    (drawn,) = figures.rate_against_size(series, vega.styles(series.points))
+    chart = drawn.spec
     encodings = [layer["encoding"] for layer in chart["layer"]]
     (shape,) = [e["shape"]["scale"] for e in encodings if "shape" in e]
     color = next(e["color"]["scale"] for e in encodings if "color" in e)
@@ -639,7 +651,7 @@ def test_throttled_points_are_listed(tmp_path):
     rows = [measurement(product("cublas"), samples=kernel_samples([1.0], {"throttle_reasons": 0x4}))]
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
     text = Page(html_of(tmp_path)).text
-    assert "throttled 1" in text and "power cap" in text and "PASS 1e-08, throttled" in text
+    assert "1 throttled" in text and "power cap" in text and "PASS 1e-08, throttled" in text
 
 
 def over_ranks(ranks, seconds, dtype="float32", algorithm=TEXTBOOK, calls=False):
@@ -699,11 +711,12 @@ def test_scaling_table_groups_rows_of_weak_scaling(tmp_path):
 EXCHANGES = {"exchanges": {"bytes": [1000, 100_000], "seconds": [1e-3, 1e-1]}}
 
 
-def spread(algorithm, n=64, dtype="float32"):
+def spread(algorithm, n=64, dtype="float32", ranks=2):
     """A product by an algorithm and by scatter: n seconds each, half of them for copies."""
-    point = Point("matmul", "cublas", (n, n, n), dtype, 2, MATMUL, algorithm)
+    point = Point("matmul", "cublas", (n, n, n), dtype, ranks, MATMUL, algorithm)
     phases = {"upload": n / 4, "kernel": n / 2, "download": n / 4, "total": n}
-    samples = call_samples([[phases] * 2] * 6) if algorithm == "staged" else kernel_samples([[n, n]] * 6)
+    calls = algorithm == "staged"
+    samples = call_samples([[phases] * ranks] * 6) if calls else kernel_samples([[n] * ranks] * 6)
     return [measurement(point, samples=samples, algorithm=each) for each in (algorithm, TEXTBOOK)]
 
 
@@ -713,7 +726,7 @@ def test_each_type_has_predictions_of_its_largest_product(tmp_path):
         rows += spread("resident", n, dtype)
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}, EXCHANGES), tmp_path)
     _, *lines = markdown_rows(tmp_path / "tables" / "size.predictions.md")
-    assert len(lines) == 22 and {line[4] for line in lines} == {"1", *(f"{2**i:,}" for i in range(1, 11))}
+    assert len(lines) == 10 and {line[4] for line in lines} == {"1", "2", "4", "8", "16"}
     assert [(line[0], line[3], line[5]) for line in lines if line[5] != "predicted only"] == [
         ("", "", "128 s"),
         ("", "", "64.0 s"),
@@ -722,7 +735,7 @@ def test_each_type_has_predictions_of_its_largest_product(tmp_path):
 
 
 def test_predictions_are_of_the_kernel_or_end_to_end(tmp_path):
-    rows = [*spread("resident"), *spread("staged")]
+    rows = [*spread("resident", ranks=4), *spread("staged", ranks=4)]
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}, EXCHANGES), tmp_path)
     head, *lines = markdown_rows(tmp_path / "tables" / "size.predictions.md")
     assert head == ["n", "Variant", "Timed", "Type", "Ranks", "Measured", "Predicted", "Predicted over measured"]
@@ -736,7 +749,7 @@ def test_predictions_are_of_the_kernel_or_end_to_end(tmp_path):
 
 def test_a_label_has_the_same_style_in_all_figures_of_a_sweep(tmp_path):
     rows = []
-    for ranks in (1, 2):
+    for ranks in (1, 4):
         for algorithm in ("staged", "resident", "ring", "summa"):  # the scaling figure shows the fastest only
             point = Point("matmul", "cublas", (64,) * 3, "float32", ranks, MATMUL, algorithm)
             phases = {"upload": 1.0, "kernel": 2.0, "download": 1.0, "total": 4.0}
@@ -754,21 +767,32 @@ def test_a_label_has_the_same_style_in_all_figures_of_a_sweep(tmp_path):
             for scale in scales:
                 for label, look in zip(scale["domain"], scale["range"], strict=True):
                     looks.setdefault((label.removesuffix(", end to end"), channel), set()).add(look)
-    assert drawn >= 2 * 3, "rates, scaling and predictions"
+    assert drawn >= 2 * 2, "scaling and predictions"
     assert {label for label, _ in looks} == {f"cublas {each}" for each in ("staged", "resident", "ring", "summa")}
     assert {label: look for label, look in looks.items() if len(look) > 1} == {}
     colours = [look for (_, channel), look in looks.items() if channel == "color"]
     assert len(set.union(*colours)) == 4, "each algorithm has its own"
 
 
-def test_two_adjacent_sizes_have_two_ticks(tmp_path):
-    rows = [of_rate(product("naive", n, tile=32), 100.0) for n in (640, 641)]
+def test_adjacent_sizes_have_ticks_of_their_own(tmp_path):
+    rows = [of_rate(product("naive", n, tile=32), 100.0) for n in (640, 641, 642)]
     report.build(timings.write(tmp_path / "timings.h5", {"guard": rows}), tmp_path)
-    chart = Page(html_of(tmp_path)).charts[0]
+    (chart,) = Page(html_of(tmp_path)).charts
     (axis,) = {
         json.dumps(layer["encoding"]["x"]["axis"]["values"]) for layer in chart["layer"] if "x" in layer["encoding"]
     }
-    assert json.loads(axis) == [640, 641]
+    assert json.loads(axis) == [640, 641, 642]
+
+
+def test_two_sizes_are_no_curve_but_bars_of_each(tmp_path):
+    rows = [of_rate(product(name, n), rate) for n in (64, 128) for name, rate in (("coalesced", 9.0), ("cublas", 18.0))]
+    report.build(timings.write(tmp_path / "timings.h5", {"two": rows}), tmp_path)
+    found = Page(html_of(tmp_path))
+    shown = {
+        a["data-size"]: "hidden" in a for tag, a in found.tags if tag == "figure" and a["data-group"] == "ladder-cuda"
+    }
+    assert shown == {"": False, "64": True}  # the largest first
+    assert [path.name for path in (tmp_path / "figures").glob("two-*")] == ["two-float32-r1-ladder-cuda.svg"]
 
 
 def test_without_one_rank_there_is_no_efficiency(tmp_path):
@@ -780,8 +804,9 @@ def test_without_one_rank_there_is_no_efficiency(tmp_path):
 
 def test_settings_of_one_sweep_have_separate_tables(tmp_path):
     rows = [
-        of_rate(Point("matmul", "cublas", (64,) * 3, "float32", 1, {"alpha": 1.0, "beta": beta}), 1.0)
+        of_rate(Point("matmul", "cublas", (n,) * 3, "float32", 1, {"alpha": 1.0, "beta": beta}), 1.0)
         for beta in (0.0, 1.0)
+        for n in (64, 128, 256)
     ]
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
     drawn = sorted(p.name for p in (tmp_path / "figures").iterdir())
@@ -1077,7 +1102,7 @@ def test_a_merged_file_is_shown_by_machine_with_the_newest_points(tmp_path):
     assert "2 points have one visit only: the interval holds how repetitions differ, not how visits do." in text
     assert "1 point was measured again by a later run on the same kind of machine. The newest is shown" in text
     assert "size (Model T, 2 cores, H200) matmul" in text and "size (Model S, 2 cores, H200) matmul" in text
-    shown = [text for _, text in cells(html_of(made.parent))]
+    shown = [f"{text} " for _, text in cells(html_of(made.parent))]
     assert any(cell.startswith("200 ") for cell in shown) and any(cell.startswith("300 ") for cell in shown)
     assert not any(cell.startswith("100 ") for cell in shown)
 
@@ -1087,5 +1112,5 @@ def test_a_missing_point_is_not_a_wrong_result(tmp_path):
     rows = [measurement(product(), verdict=lost), of_rate(product("cublas"), 100.0)]
     made, _ = report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
     text = Page(html_of(made.parent)).text
-    assert "FAIL 0" in text and "missing 1" in text and "Wrong results" not in text
+    assert "0 FAIL" in text and "1 missing" in text and "Wrong results" not in text
     assert "missing not measured, tried 2 times: no room" in text

@@ -260,7 +260,7 @@ def test_a_job_that_fails_is_named_in_the_report_of_the_others_and_tried_again(s
     assert set(re.findall(r"^\[ *\d+/11\] (\S+) .* PASS ", complete.stdout, re.MULTILINE)) == {"sum/cpu-r2-1"}
     columns = store.read(results / "timings.h5")
     assert set(columns["measurements"]["sweep"]) == {"small", "sum"}
-    assert "failed" not in (results / "report.html").read_text().split("<main>")[0]
+    assert "failed" not in (results / "report.html").read_text().split("</header>")[0]
 
 
 PROGRESS = r"\[ *(\d+)/11\] \S+ .* \(.* s; about .* left\)"

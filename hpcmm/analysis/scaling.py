@@ -90,7 +90,7 @@ def _work(rows: pd.DataFrame) -> pd.Series:
 
 
 MOVES = ("scatter", "broadcast", "upload", "download", "gather")
-PREDICTED_RANKS = tuple(2**power for power in range(11))  # 1 to 1024
+REACH = 8  # predictions go to this many times the measured ranks
 
 
 def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
@@ -98,8 +98,8 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
 
     The lines of a model are fitted to measurements of this file with the same variant and type. Local work and copies
     come from ``TEXTBOOK``, exchanges from the run of the point. An all-reduce comes from the reduction of the shortest
-    vector less its local part. The largest problem is also predicted for 1 to 1,024 ranks, from the most ranks that it
-    was measured on.
+    vector less its local part. The largest problem is also predicted from the most ranks that it was measured on, for
+    one rank to ``REACH`` times as many.
 
     Returns
     -------
@@ -134,7 +134,7 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
         if machines[lines] is None:
             continue
         shape, itemsize = [int(row[d]) for d in dimensions() if row[d]], np.dtype(row["dtype"]).itemsize
-        for ranks in sorted({row["ranks"], *(PREDICTED_RANKS if row["last"] else ())}):
+        for ranks in sorted({row["ranks"], *(_predicted_ranks(row["ranks"]) if row["last"] else ())}):
             predicted = algorithm.predict(operation, shape, itemsize, ranks, machines[lines])
             measured = row["seconds" if kind == "kernel" else "call_seconds"] if ranks == row["ranks"] else np.nan
             named = {key: row[key] for key in (*one, *dimensions(), "work")} | {"measured_ranks": row["ranks"]}
@@ -142,6 +142,11 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
             rows.append(named | {"ranks": ranks, "predicted_seconds": predicted, "seconds": measured})
     names = [*one, *dimensions(), "work", "of", "measured_ranks", "ranks", "predicted_seconds", "seconds"]
     return pd.DataFrame(rows, columns=names).dropna(subset="predicted_seconds").reset_index(drop=True)
+
+
+def _predicted_ranks(measured: int) -> list[int]:
+    """Return the powers of two up to ``REACH`` times the measured ranks."""
+    return [2**power for power in range((REACH * measured).bit_length())]
 
 
 def _machine(frame: pd.DataFrame, row: Mapping[str, Any], exchanges: Mapping[str, Any]) -> cost.Machine | None:

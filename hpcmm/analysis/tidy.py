@@ -15,7 +15,7 @@ import pandas as pd
 from hpcmm.analysis import limits, visits
 from hpcmm.devices import DEVICES
 from hpcmm.interval import interval_rank
-from hpcmm.model import COUNTERS, PHASES, TEXTBOOK, UNCHECKED, spread_name
+from hpcmm.model import COUNTERS, PHASES, TEXTBOOK, UNCHECKED, Point, spread_name
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.parallel import ALGORITHMS, algorithms_of
 from hpcmm.store import IDENTITY, MEASUREMENTS, PROFILES, StoreError
@@ -54,7 +54,8 @@ def medians(values: np.ndarray, groups: np.ndarray, length: int) -> pd.DataFrame
     Returns
     -------
     DataFrame
-        ``median``, ``low``, ``high`` (the interval; NaN for fewer than 6 values) and ``count``.
+        ``median``, ``low``, ``high`` (the interval; NaN for fewer than 6 values), ``count``, and the extremes ``least``
+        and ``most``.
     """
     known = ~np.isnan(values)
     values, groups = values[known], groups[known]
@@ -67,7 +68,9 @@ def medians(values: np.ndarray, groups: np.ndarray, length: int) -> pd.DataFrame
     median[some] = (values[(first + (count - 1) // 2)[some]] + values[(first + count // 2)[some]]) / 2
     low[enough] = values[(first + rank - 1)[enough]]
     high[enough] = values[(first + count - rank)[enough]]
-    return pd.DataFrame({"median": median, "low": low, "high": high, "count": count})
+    least, most = np.full((2, length), np.nan)
+    least[some], most[some] = values[first[some]], values[(first + count - 1)[some]]
+    return pd.DataFrame({"median": median, "low": low, "high": high, "count": count, "least": least, "most": most})
 
 
 def row_dicts(rows: pd.DataFrame) -> list[dict[str, Any]]:
@@ -93,12 +96,14 @@ def measurements(columns: Columns) -> pd.DataFrame:
           ``label``: both; ``place``: position of the label in the order of the ladder; ``setting``: parameters of
           the operation; ``arithmetic``: of the contender, if it is not that of the element type;
         - ``result``: PASS, FAIL, or ``MISSING`` for a point that could not be measured. Only a PASS has the numbers
-          below; samples of a FAIL are ignored;
+          below; samples of a FAIL are ignored; ``expected``: whether a FAIL is of a kernel that cannot
+          be right at this size, which a sweep measures only with ``allow_fail``;
         - ``gpu`` and ``machine``, from ``machines``; ``superseded``: whether a later run on the same kind of machine
           measured the same point;
         - ``seconds``, ``seconds_low``, ``seconds_high``, ``repetitions``: kernel alone, slowest rank of each
           repetition. With several visits, the median over visits of the medians over their repetitions, and its
-          interval from ``noise``; with one visit, the median over repetitions and its interval;
+          interval from ``noise``; with one visit, the median over repetitions and its interval; ``seconds_least`` and
+          ``seconds_most``: the extreme repetitions;
         - ``visits``: their number; ``spread``: relative standard deviation between visits, of this point, moderated by
           those of the file. NaN if there are no several visits of anything;
         - ``pooled_seconds``, ``pooled_low``, ``pooled_high``, ``pooled_visits``: the same over all visits of the
@@ -112,8 +117,8 @@ def measurements(columns: Columns) -> pd.DataFrame:
           run, over that of the variant; with one visit, paired by repetition. ``call_ratio`` and so on likewise;
         - ``sm_clock``: median clock during the kernel alone [Hz]; ``peak_flops_per_second`` at that clock and
           ``peak_bytes_per_second``, summed over all GPUs; ``fraction``: the least seconds that these allow, divided by
-          ``seconds``; ``ceiling``: the name of the limit. NaN and "" if unknown, or if the arithmetic is not that of
-          the element type;
+          ``seconds``; ``ceiling``: the name of the limit, which is that of the contender's arithmetic. NaN and "" if
+          unknown;
         - ``exposed_seconds``: for algorithms other than ``TEXTBOOK``, seconds of the kernel less those of the kernel
           of ``TEXTBOOK``: communication that is not hidden. Negative if the product is faster in parts;
         - ``event_seconds``: an empty pair of CUDA events on the slowest GPU of its run, NaN without one; ``short``:
@@ -138,6 +143,10 @@ def measurements(columns: Columns) -> pd.DataFrame:
         raise StoreError(f"{', '.join(kind)}: a measurement unknown to this version: upgrade hpcmm")
     added = sorted(set(frame.columns) - set(MEASUREMENTS))  # scalars, and dimensions of other operations
     _describe(frame, added)
+    wrong = (frame["result"] == "FAIL").to_numpy()
+    expected = np.zeros(len(frame), bool)
+    expected[wrong] = [_expected(row) for row in row_dicts(frame[wrong])]
+    frame["expected"] = expected
     _place(columns, frame, added)
     slowest = slowest_ranks(columns, frame)
     for prefix, phase, call in (("", "kernel", 0), ("call_", "total", 1)):
@@ -166,7 +175,7 @@ def measurements(columns: Columns) -> pd.DataFrame:
     frame["short"] = frame["seconds"] < SHORT * frame["event_seconds"]
     frame["throttle_reasons"] = _throttling(columns, frame)
     frame["throttled"] = frame["throttle_reasons"] != 0
-    frame = frame.drop(columns=["ratio_count", "call_ratio_count"])
+    frame = frame.drop(columns=[f"{of}ratio_{end}" for of in ("", "call_") for end in ("count", "least", "most")])
     # texts as objects, and a copy: selecting rows is ten times as fast from contiguous columns
     return frame.astype({name: object for name in frame if not pd.api.types.is_numeric_dtype(frame[name])}).copy()
 
@@ -197,6 +206,16 @@ def _describe(frame: pd.DataFrame, added: Sequence[str]) -> None:
     frame["place"] = [order[place] for place in places]
     wrong = np.where(frame["reference"] == UNCHECKED, MISSING, "FAIL") if "reference" in frame else "FAIL"
     frame["result"] = np.where(frame["passed"] == 1, "PASS", wrong)
+
+
+def _expected(row: Mapping[str, Any]) -> bool:
+    """Whether a contender cannot be right: its kernel needs sizes that the tile divides."""
+    variant = next((v for v in OPERATIONS[row["operation"]].ladder if v.name == row["contender"]), None)
+    if variant is None or not variant.exact or not row["tile"]:
+        return False
+    shape = tuple(int(row[dimension]) for dimension in dimensions() if row[dimension])
+    point = Point(row["operation"], variant.name, shape, row["dtype"], int(row["ranks"]), tile=int(row["tile"]))
+    return not point.divides_into_tiles
 
 
 def _place(columns: Columns, frame: pd.DataFrame, added: Sequence[str]) -> None:
@@ -251,8 +270,8 @@ def slowest_ranks(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
 def _add_median(frame: pd.DataFrame, name: str, values: pd.Series, groups: pd.Series) -> None:
     """Add the median of each group with its interval and count."""
     found = medians(values.to_numpy(float), groups.to_numpy(np.int64), len(frame))
-    for column, suffix in (("median", ""), ("low", "_low"), ("high", "_high"), ("count", "_count")):
-        frame[name + suffix] = found[column].to_numpy()
+    for column in found:
+        frame[name + ("" if column == "median" else f"_{column}")] = found[column].to_numpy()
 
 
 def _paired(frame: pd.DataFrame, added: Sequence[str], slowest: pd.DataFrame, phase: str) -> pd.DataFrame:
@@ -284,12 +303,11 @@ def _limit(columns: Columns, frame: pd.DataFrame) -> None:
     names = ["device", "run", "operation", "dtype", "arithmetic", "flops", "bytes", "seconds"]
     for row, clock in zip(row_dicts(frame[names]), clocks, strict=True):
         found_there = gpus[row["run"]] if DEVICES[row["device"]].accelerator else []
-        flops, units, nbytes = limits.peaks(found_there, row["dtype"], clock)
-        if row["arithmetic"]:
-            flops = np.nan
+        flops, units, nbytes = limits.peaks(found_there, row["dtype"], clock, row["arithmetic"])
         least = {}
         if OPERATIONS[row["operation"]].metric == "flops":
-            least[f"{row['dtype']} {units}"] = row["flops"] / flops
+            name = f"{row['arithmetic']} on {units}" if row["arithmetic"] else f"{row['dtype']} {units}"
+            least[name] = row["flops"] / flops
         if not hot[row["run"]]:  # with hot caches the data may not come from memory
             least["memory"] = row["bytes"] / nbytes
         known = {name: seconds for name, seconds in least.items() if np.isfinite(seconds)}

@@ -112,7 +112,7 @@ class Roof:
     """The rungs of one device of a machine in one element type, and the limits of their rates.
 
     ``rungs`` has the fastest point of each rung. Each of ``ceilings`` is a name, operations per second and bytes per
-    second: of the hardware, if known, and the highest rates of this run.
+    second: of the hardware for each arithmetic, and the highest rates of this run.
     """
 
     device: str
@@ -123,11 +123,11 @@ class Roof:
 
 
 def rooflines(frame: pd.DataFrame) -> Iterator[Roof]:
-    """Yield a roofline for each device and element type of a product, on the fewest ranks, if a limit is known."""
+    """Yield a roofline for each device and element type of a product, on one rank, if its hardware limit is known."""
     frame = frame[(frame["result"] == "PASS") & frame["seconds"].notna() & ~frame["superseded"]]
     metric = frame["operation"].map({name: operation.metric for name, operation in OPERATIONS.items()})
     for (device, machine), on_device in frame.groupby(["device", "machine"], sort=False):
-        on_device = on_device[on_device["ranks"] == on_device["ranks"].min()]
+        on_device = on_device[on_device["ranks"] == 1]
         bandwidth = on_device.loc[metric == "bytes", "bytes_per_second"].max()
         for dtype in dict.fromkeys(on_device.loc[metric == "flops", "dtype"]):
             rows = points(on_device[on_device["dtype"] == dtype])
@@ -136,11 +136,13 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Roof]:
                 continue
             rungs = rows.loc[rows.groupby(["operation", "rung"], sort=False)["flops_per_second"].idxmax()]
             ceilings = [
-                ("hardware", products["peak_flops_per_second"].median(), products["peak_bytes_per_second"].median()),
-                ("highest rates of this run", products["flops_per_second"].max(), bandwidth),
+                (name or f"{dtype} arithmetic", *part[["peak_flops_per_second", "peak_bytes_per_second"]].median())
+                for name, part in products.groupby("arithmetic")
             ]
             known = [each for each in ceilings if np.isfinite(each[1]) and np.isfinite(each[2])]
             if known:
+                if np.isfinite(bandwidth):
+                    known.append(("highest rates of this run", products["flops_per_second"].max(), bandwidth))
                 yield Roof(
                     device, machine, dtype, rungs.sort_values(["operation", "place"]).reset_index(drop=True), known
                 )
@@ -192,7 +194,8 @@ def activities(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
 class Summary:
     """Counts of points by result.
 
-    ``failures`` and ``throttlings`` are rows of ``measurements``, including baselines. ``missing`` are the points that
+    ``failures`` and ``throttlings`` are rows of ``measurements``, including baselines. ``alarms`` are the failures
+    that no sweep asks for. ``missing`` are the points that
     could not be measured. ``omitted`` has a row for each (sweep, variant, ranks) that was planned and left out.
     ``superseded`` counts the points that a later run measured again, ``single`` those with one visit.
     """
@@ -206,6 +209,7 @@ class Summary:
     machines: int
     missing: pd.DataFrame
     failures: pd.DataFrame
+    alarms: pd.DataFrame
     throttlings: pd.DataFrame
     omitted: pd.DataFrame
 
@@ -220,6 +224,7 @@ class Summary:
 def summary(columns: Columns, frame: pd.DataFrame) -> Summary:
     """Count the points of ``frame``, which is ``measurements(columns)``."""
     rows, current = points(frame), frame[~frame["superseded"]]
+    failures = current[current["result"] == "FAIL"]
     return Summary(
         points=len(rows),
         passed=int((rows["result"] == "PASS").sum()),
@@ -229,7 +234,8 @@ def summary(columns: Columns, frame: pd.DataFrame) -> Summary:
         single=int(((rows["visits"] == 1) | (rows["call_visits"] == 1)).sum()),
         machines=frame["machine"].nunique(),
         missing=rows[rows["result"] == MISSING],
-        failures=current[current["result"] == "FAIL"],
+        failures=failures,
+        alarms=failures[~failures["expected"]],
         throttlings=current[current["throttled"]],
         omitted=pd.DataFrame(dict(columns["omitted"])),
     )

@@ -324,7 +324,7 @@ def variant_points(sweep: Sweep, variant: Variant, algorithm: Algorithm, ranks: 
         )
     ]
     if variant.exact and not entry.get("allow_fail", False):
-        divisible = [point for point in points if divides_into_tiles(point)]
+        divisible = [point for point in points if point.divides_into_tiles]
         if "variants" in entry and divisible != points:
             refuse_remainder(place, next(point for point in points if point not in divisible))
         points = divisible
@@ -360,11 +360,6 @@ def split(points: Sequence[Point], measuring: Measuring, longest: float) -> Iter
             total += seconds
     if part:
         yield part
-
-
-def divides_into_tiles(point: Point) -> bool:
-    """Return whether the tile divides every dimension, on every rank."""
-    return all(size % point.tile == 0 for size in point.shape) and point.shape[0] % (point.tile * point.ranks) == 0
 
 
 def refuse_remainder(place: str, point: Point) -> NoReturn:

@@ -15,7 +15,20 @@ from hpcmm import analysis, store
 from hpcmm.analysis import Series, Summary, links, occupancy, scaling, why
 from hpcmm.analysis.compare import Comparison
 from hpcmm.experiment import extensions
-from hpcmm.report import drawing, exchanges, figures, findings, formats, markup, page, steps, tables, vega
+from hpcmm.report import (
+    chapters,
+    drawing,
+    exchanges,
+    figures,
+    findings,
+    formats,
+    markup,
+    opening,
+    page,
+    steps,
+    tables,
+    vega,
+)
 from hpcmm.report.markup import Table
 from hpcmm.report.page import Part, SweepSection
 from hpcmm.report.vega import Figure, Style
@@ -54,7 +67,11 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
         styles = {
             name: vega.styles(pd.concat([series.points for series in members])) for name, members in sweeps.items()
         }
-        drawn = {name: _figures(name, members, styles[name], folder) for name, members in sweeps.items()}
+        chapter = {
+            name: chapters.chapter_of(pd.concat([each.points for each in members])) for name, members in sweeps.items()
+        }
+        sweeps = {name: sweeps[name] for name in sorted(sweeps, key=lambda name: chapters.place(sweeps[name]))}
+        drawn = {name: _figures(name, members, styles[name], chapter[name], folder) for name, members in sweeps.items()}
         drawings = [background.submit(drawing.svgs, list(folder.stills.values()))]  # the longest step begins first
         begun = len(folder.stills)
         whole = Experiment(
@@ -67,22 +84,27 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
         )
         over_ranks = {name: _figures_over_ranks(name, whole, styles[name], folder) for name in sweeps}
         rooflines = folder.add("roofline", figures.rooflines(frame))
-        for module in extensions.LOADED.values():
-            for draw in getattr(module, "FIGURES", ()):
-                rooflines += folder.add("extension", draw(frame))
+        own = [draw for module in extensions.LOADED.values() for draw in getattr(module, "FIGURES", ())]
+        extended = [figure for draw in own for figure in folder.add("extension", draw(frame))]
+        panels = opening.panels(frame, [each for members in sweeps.values() for each in members], whole.scaling, styles)
+        for panel in panels:
+            folder.add("opening", panel.figures)
         clocks = folder.add("state", figures.clocks(analysis.clock_samples(columns, frame)))
         drawings.append(background.submit(drawing.svgs, list(folder.stills.values())[begun:]))
         runs = analysis.runs(columns)
         shown = [
-            _sweep(name, members, drawn[name], over_ranks[name], whole, folder) for name, members in sweeps.items()
+            _sweep(name, members, chapter[name], drawn[name], over_ranks[name], whole, folder)
+            for name, members in sweeps.items()
         ]
         occupied, device = _resources(whole.resources, page.gpus(runs), folder)
         html = page.render(
             summary=summary,
+            panels=panels,
             headlines=findings.headlines(frame, whole.scaling),
             runs=runs,
             sweeps=shown,
             rooflines=rooflines,
+            extensions=extended,
             clocks=clocks,
             resources=occupied,
             device=device,
@@ -146,6 +168,8 @@ class Folder:
         """Queue figures for drawing; ``of`` is the second line of their titles."""
         drawn = list(drawn)
         for figure in drawn:
+            if figure.size:  # the page can show it; the files have the largest size
+                continue
             title = [figure.caption, of] if of else [figure.caption]
             self.stills[f"figures/{stem}-{figure.name}.svg"] = vega.still(figure, title)
         return drawn
@@ -156,14 +180,16 @@ def _stem(sweep: str) -> str:
     return quote(sweep, safe="")
 
 
-def _figures(name: str, members: Sequence[Series], style: Mapping[str, Style], folder: Folder) -> list[list[Figure]]:
+def _figures(
+    name: str, members: Sequence[Series], style: Mapping[str, Style], chapter: str, folder: Folder
+) -> list[list[Figure]]:
     """Queue the figures of each series of a sweep for drawing."""
     drawn: list[list[Figure]] = []
     for i, series in enumerate(members):
         earlier = sum((other.dtype, other.ranks) == (series.dtype, series.ranks) for other in members[:i])
         number = f"-{earlier + 1}" if earlier else ""
         stem = f"{_stem(name)}-{quote(series.dtype, safe='')}-r{series.ranks}{number}"
-        own = figures.of_series(series, style, with_calls=series.dtype == members[0].dtype)
+        own = figures.of_series(series, style, chapter)
         drawn.append(folder.add(stem, own, f"{name}: {formats.conditions(series)}"))
     return drawn
 
@@ -176,6 +202,7 @@ def _figures_over_ranks(name: str, whole: Experiment, style: Mapping[str, Style]
 def _sweep(
     name: str,
     members: Sequence[Series],
+    chapter: str,
     drawn: Sequence[Sequence[Figure]],
     over_ranks: Sequence[Figure],
     whole: Experiment,
@@ -192,7 +219,7 @@ def _sweep(
             ladder,
             tables.phase_table(series),
             tables.activity_table(series, own_copies),
-            steps.rows(why.steps(series.points, whole.known)) if ladder else (),
+            steps.rows(why.steps(series.points, whole.known)) if ladder and chapter == "ladder" else (),
         )
         for series, own_figures, own_copies, ladder in zip(
             members, drawn, copies, map(tables.ladder_table, members), strict=True
@@ -223,7 +250,7 @@ def _sweep(
     if not exchanged.empty:
         scaled.append(exchanges.table(exchanged))
         folder.tabulate(f"{stem}.exchanges", scaled[-1:], tables.csv([exchanged], exchanges.COLUMNS))
-    return SweepSection(name, parts, findings.what_to_see(points, whole.resources, whole.profiles), scaled, over_ranks)
+    return SweepSection(name, chapter, parts, findings.what_to_see(points, chapter), scaled, over_ranks)
 
 
 def _resources(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
@@ -16,6 +17,7 @@ from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.report import formats
 from hpcmm.report.vega import (
     AT_ONE,
+    DASHES,
     INTERVAL,
     LINE,
     MARKERS,
@@ -41,10 +43,26 @@ RATIO = "isValid(datum.ratio) ? format(datum.ratio, '.3r') + '×' : ''"
 SECONDS = "isValid(datum.seconds) ? format(datum.seconds, '.3s') + 's' : ''"
 
 
-def of_series(series: Series, style: Mapping[str, Style], with_calls: bool = True) -> list[Figure]:
-    """Return all figures that the points of one series allow."""
-    figures = [rate_against_size(series, style), *ladders(series), tile_map(series), pitch_gain(series, style)]
-    return [figure for figure in [*figures, *(calls(series) if with_calls else [])] if figure]
+def of_series(series: Series, style: Mapping[str, Style], chapter: str) -> list[Figure]:
+    """Return the figures of one series that answer the question of a chapter of the page; see ``chapters``."""
+    first: Sequence[Callable[[], Iterable[Figure]]]
+    rates, bars = (lambda: rate_against_size(series, style)), (lambda: ladders(series))
+    if chapter in ("ladder", "ranks"):
+        first = [bars]
+    elif chapter == "tiles":
+        first = [lambda: tile_map(series), rates, bars]
+    elif chapter == "memory":
+        first = [lambda: pitch_gain(series, style), rates, bars]
+    elif chapter == "transfers":
+        first = [lambda: calls(series), rates, bars]
+    else:
+        first = [rates, bars]
+    return next(filter(None, (list(draw()) for draw in first)), [])
+
+
+def _what(series: Series) -> str:
+    """Say what a caption must: the element type, and the ranks if there are several."""
+    return series.dtype + (f" on {formats.ranks(series.ranks)}" if series.ranks > 1 else "")
 
 
 def columns_of(rows: pd.DataFrame, series: Series) -> dict[str, list]:
@@ -53,6 +71,7 @@ def columns_of(rows: pd.DataFrame, series: Series) -> dict[str, list]:
     column, scale = unit.column, unit.scale
     return {
         "label": list(rows["label"]),
+        "device": list(rows["device"]),
         "n": [int(n) for n in rows["n"]],
         "size": [formats.size(row) for row in analysis.row_dicts(rows)],
         "rate": rounded(rows[column] / scale),
@@ -62,6 +81,7 @@ def columns_of(rows: pd.DataFrame, series: Series) -> dict[str, list]:
         "ratio": rounded(rows["ratio"]),
         "baseline": [int(each) for each in rows["baseline"]],
         "fraction": rounded(rows["fraction"]),
+        "ceiling": list(rows["ceiling"]),
     }
 
 
@@ -96,36 +116,45 @@ def _shown(series: Series) -> dict[str, str]:
     }
 
 
-def rate_against_size(series: Series, style: Mapping[str, Style]) -> Figure | None:
-    """Draw GFLOP/s or GB/s of the kernel alone with 95 % intervals, the baselines and the hardware limit.
+PREDICTED = "predicted"  # group of the figures of a model
+LINES = 7  # of rungs in a figure; more cannot be told apart
 
-    Baselines are thick lines in the colour of the text. None if no point has a number.
+
+def rate_against_size(series: Series, style: Mapping[str, Style], height: int = 340) -> Iterator[Figure]:
+    """Draw GFLOP/s or GB/s of the kernel alone with 95 % intervals, the baselines and the hardware limits.
+
+    Baselines are thick dashed lines in the colour of the text, above the others. Of many rungs the fastest are shown.
+    Nothing is drawn for one or two sizes, which are no curve.
     """
     rates = formats.rate_unit_of(series.points)
     column, unit = rates.column, rates.name
     known = series.points[series.points[column].notna()]
     known, which = formats.at_sizes(known, 128)
+    known, among = _fastest(known)
     multiples = _multiples(known)
     if multiples:  # the baseline, far above, would flatten the steps at the multiples
         known = known[known["baseline"] == 0]
     one_number = formats.size_is_one_number(known)
-    if known.empty or (one_number and known["n"].nunique() == 1 and len(known) > 3):
-        return None
+    if len(known[list(dimensions())].drop_duplicates()) < 3:
+        return
+    known = known.assign(low_known=known[column + "_low"].notna())
     labels = known.sort_values("place", kind="stable")["label"].unique()
     color, shape, dash = styled("label", labels, style, symbolOpacity=1, symbolSize=70, symbolStrokeWidth=0)
     axis = rate_axis(known[column] / rates.scale, unit, zero=not multiples)
     rate, low, high = quantity("rate", **axis), quantity("low", **axis), {"field": "high"}
     layers: list[Spec] = []
     if one_number:
-        position, height = {"x": size_axis(known), "y": rate}, 340
+        position = {"x": size_axis(known), "y": rate}
         ends = {"x": position["x"], "y": low, "y2": high}
         layers += _multiple_layers(multiples, position["x"]) if multiples else _limit_layers(known, position["x"], axis)
-        for baseline, mark in ((1, {"strokeWidth": 3.5, "opacity": 0.55}), (0, {"strokeWidth": 1.75})):
+        # the library last: lines of rungs that are as fast must not hide it
+        for baseline, own in ((0, {"strokeWidth": 1.75}), (1, {"strokeWidth": 3, "strokeDash": [7, 4]})):
             if (known["baseline"] == baseline).any():
+                encoding = {**position, "color": color} | ({} if baseline else {"strokeDash": dash})
                 layers.append({
-                    "mark": {"type": "line"} | mark,
+                    "mark": {"type": "line"} | own,
                     "transform": [{"filter": f"datum.baseline == {baseline}"}],
-                    "encoding": {**position, "color": color, "strokeDash": dash},
+                    "encoding": encoding,
                 })  # fmt: skip
     else:
         # Shapes have no order for a line, and long names: one row each.
@@ -134,43 +163,65 @@ def rate_against_size(series: Series, style: Mapping[str, Style]) -> Figure | No
         position = {"x": rate | {"axis": axis.get("axis", {}) | {"labelBound": True}}, "y": y}
         ends, height = {"x": low, "x2": high, "y": y}, max(120, 44 * len(shapes))
     marker = 60 if known["n"].nunique() <= 24 else 12  # a dense sweep's markers would hide its lines
-    layers += [
-        {"mark": INTERVAL, "transform": [{"filter": "isValid(datum.low)"}], "encoding": ends | {"color": color}},
-        {
-            "mark": dots(marker),
-            "transform": _calculations(),
-            "encoding": {**position, "color": color, "shape": shape, "tooltip": _tooltip(unit)},
-        },
-    ]
-    caption = f"{unit} of the kernel alone against {'size' if one_number else 'shape'}"
+    if known["low_known"].any():  # Vega warns about the extent of an empty layer
+        enough = [{"filter": "isValid(datum.low)"}]
+        interval = {"mark": INTERVAL, "transform": enough, "encoding": ends | {"color": color}}
+        layers.append(interval | {"name": "needs_low"})
+    layers.append({
+        "mark": dots(marker),
+        "transform": _calculations(),
+        "encoding": {**position, "color": color, "shape": shape, "tooltip": _tooltip(unit)},
+    })  # fmt: skip
+    caption = f"{unit} of the kernel alone by {'size' if one_number else 'shape'}, {_what(series)}{among}"
     if multiples:
         widths = ", ".join(str(tile) for tile in sorted(set(multiples.values())))
         caption += f", without the baseline; vertical lines at the multiples of the tiles ({widths})"
-    return Figure("rate", caption + which, columns_of(known, series), layered(layers, height), _shown(series))
+    devices = known["device"].unique()
+    yield Figure(
+        "rate", caption + which, columns_of(known, series), layered(layers, height), _shown(series), series.dtype,
+        devices[0] if len(devices) == 1 else "",
+    )  # fmt: skip
+
+
+def _fastest(known: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """Return the rows of the baselines and of at most ``LINES`` rungs, and a text that says so.
+
+    These are the rungs that lag least behind the fastest of their device, in the median over sizes.
+    """
+    rungs = known[known["baseline"] == 0]
+    if rungs["label"].nunique() <= LINES:
+        return known, ""
+    size = [rungs[name] for name in ("device", *dimensions())]
+    lag = (rungs["seconds"] / rungs.groupby(size)["seconds"].transform("min")).groupby(rungs["label"]).median()
+    kept = lag.nsmallest(LINES, keep="first").index
+    among = f"; the {len(kept)} fastest of {len(lag)} rungs, the table has all"
+    return known[(known["baseline"] == 1) | known["label"].isin(kept)], among
 
 
 def _limit_layers(known: pd.DataFrame, x: Spec, axis: Spec) -> list[Spec]:
-    """Draw the hardware limit as a dotted line with a label at its end."""
+    """Draw the hardware limit of each arithmetic as a dotted line with its name."""
     if not known["fraction"].notna().any():
         return []
     median = [
         {"filter": "isValid(datum.fraction)"},
         {"calculate": "datum.rate / datum.fraction", "as": "limit"},
-        {"aggregate": [{"op": "median", "field": "limit", "as": "limit"}], "groupby": ["n", "size"]},
+        {"aggregate": [{"op": "median", "field": "limit", "as": "limit"}], "groupby": ["n", "size", "ceiling"]},
     ]
     y = quantity("limit", **axis)
-    title = quantity("limit", title="hardware limit", format=",.3r")
+    tooltip = [{"field": "ceiling", "title": "limit"}, {"field": "size"}, quantity("limit", format=",.3r")]
     last = {"filter": f"datum.n == {int(known['n'].max())}"}
     return [
         {
+            "name": "needs_fraction_1",  # the page leaves a layer out if the chosen rows lack what it needs
             "mark": {"type": "line", "strokeDash": [1, 3], "strokeWidth": 2, "color": LINE, "point": False},
             "transform": median,
-            "encoding": {"x": x, "y": y, "tooltip": [{"field": "size"}, title]},
+            "encoding": {"x": x, "y": y, "detail": {"field": "ceiling"}, "tooltip": tooltip},
         },
         {
-            "mark": {"type": "text", "align": "right", "dy": -8, "text": "hardware limit"},
-            "transform": [*median, last],
-            "encoding": {"x": x, "y": y},
+            "name": "needs_fraction_2",
+            "mark": {"type": "text", "align": "right", "dy": -8, "fontSize": 11},
+            "transform": [*median, last, {"calculate": "'limit of ' + datum.ceiling", "as": "name"}],
+            "encoding": {"x": x, "y": y, "text": {"field": "name"}},
         },
     ]
 
@@ -194,70 +245,109 @@ def _multiple_layers(multiples: Mapping[int, int], x: Spec) -> list[Spec]:
     return [{"data": {"values": values}, "mark": mark, "encoding": {"x": x, "strokeWidth": width}}]
 
 
+MOST_LADDERS = 8  # sizes of one ladder that can be chosen
+
+
 def ladders(series: Series) -> Iterator[Figure]:
-    """Draw one bar per rung at the largest size, labelled with step, cumulative speedup and ratio to the baseline."""
-    rates = formats.rate_unit_of(series.points)
-    column, unit = rates.column, rates.name
+    """Draw one bar per rung: its speed relative to the library, with its rate in words.
+
+    The largest size is shown first; each of the others is a figure that the page can show instead. Where no rung has a
+    ratio, the bars are rates.
+    """
     for device, points in series.points.groupby("device", sort=False):
-        # the fastest tile represents the rung; a wrong one does only if all are wrong
-        rungs = analysis.largest(points).sort_values("seconds", kind="stable").drop_duplicates("variant")
-        rows = analysis.ladder(rungs)
-        if (rows["baseline"] == 0).sum() < 3 or rows["seconds"].isna().all():
-            continue
-        gains = [_gain(row) for row in analysis.row_dicts(rows)]
-        y = category("label", sort=list(rows["label"]), title=None, axis={"labelLimit": 200})
-        # leaves room for the labels after the bars; outside the axis they would reduce the width of the figure
-        ends = rows[[column, column + "_high"]].max(axis=1).fillna(0) / rates.scale
-        needed = (
-            f"{end:.6g} * width / max(width - {text_width(gain)}, 40)" for end, gain in zip(ends, gains, strict=True)
-        )
-        scale = {"domainMin": 0, "domainMax": {"expr": f"max({', '.join(needed)})"}, "nice": False}
-        x = quantity("rate", title=unit, scale=scale, axis={"labelBound": True})
-        color = {"condition": {"test": "datum.baseline == 1", "value": LINE}, "value": PALETTE[0]}
-        opacity = {"condition": {"test": "datum.baseline == 1", "value": 0.45}, "value": 1}
-        tooltip = [*_tooltip(unit), {"field": "gain", "title": "gain"}]
-        end = {"calculate": "isValid(datum.high) ? datum.high : isValid(datum.rate) ? datum.rate : 0", "as": "end"}
-        layers = [
-            {
-                "mark": {"type": "bar", "height": {"band": 0.7}},
-                "transform": _calculations(),
-                "encoding": {"x": x, "y": y, "color": color, "opacity": opacity, "tooltip": tooltip},
-            },
-            {
-                "mark": {"type": "rule", "strokeWidth": 1.5},
-                "transform": [{"filter": "isValid(datum.low)"}],
-                "encoding": {"x": quantity("low"), "x2": {"field": "high"}, "y": y},
-            },
-            {
-                "mark": {"type": "text", "align": "left", "dx": 5},
-                "transform": [end],
-                "encoding": {"x": quantity("end"), "y": y, "text": {"field": "gain"}},
-            },
-        ]
-        name, baseline = formats.device(device), OPERATIONS[series.operation].baseline(device, series.dtype).name
-        size = formats.size(rows.iloc[0])
-        caption = f"Ladder of the {name} at {size}: step, cumulative speedup, speed relative to {baseline}"
-        columns, shown = columns_of(rows, series) | {"gain": gains}, _shown(series) | {"gain": "Gain"}
-        yield Figure(f"ladder-{device}", caption, columns, layered(layers, 24 * len(rows) + 8), shown)
+        sizes = formats.spread(points.drop_duplicates(list(dimensions())), MOST_LADDERS)
+        first = formats.size(analysis.largest(points).iloc[0])
+        for _, at in sorted(sizes.iterrows(), key=lambda each: formats.size(each[1]) != first):
+            here = points[(points[list(dimensions())] == at[list(dimensions())]).all(axis=1)]
+            # the fastest tile represents the rung; a wrong one does only if all are wrong
+            rungs = here.sort_values("seconds", kind="stable").drop_duplicates(["variant", "algorithm", "memory"])
+            if (exchanging := rungs["algorithm"] != TEXTBOOK).any():  # the kernel of TEXTBOOK exchanges nothing
+                rungs = rungs[exchanging & ((rungs["result"] != "PASS") | rungs["seconds"].notna())]
+            if (figure := _ladder(series, analysis.ladder(rungs), device, first)) is not None:
+                yield figure
 
 
-def _gain(row: Mapping) -> str:
-    if row["result"] != "PASS" or row["baseline"]:
-        return row["result"] if row["result"] != "PASS" else "baseline"
-    return ", ".join(
-        filter(None, (formats.times(row["step"]), formats.times(row["cumulative"]), formats.percent(row["ratio"])))
-    )
+def _ladder(series: Series, rows: pd.DataFrame, device: str, first: str) -> Figure | None:
+    passed = rows["result"] == "PASS"
+    # the ratio of a distributed algorithm is to TEXTBOOK with the same variant, not to the library
+    own = (rows["baseline"] == 0) & (rows["algorithm"] == TEXTBOOK)
+    relative = bool(rows.loc[passed & own, "ratio"].notna().any())
+    rates = formats.rate_unit_of(series.points)
+    value = rows["ratio"] if relative else rows[rates.column] / rates.scale
+    if len(rows) < 2 or value.isna().all():
+        return None
+    baseline = OPERATIONS[series.operation].baseline(device, series.dtype).name
+    texts = [_bar_text(row, relative, rates) for row in analysis.row_dicts(rows)]
+    prefix, scale = ("ratio", 1.0) if relative else (rates.column, rates.scale)
+    columns = columns_of(rows, series) | {
+        "value": rounded(value),
+        "from": rounded(rows[prefix + "_low"] / scale),
+        "to": rounded(rows[prefix + "_high"] / scale),
+        "step": [formats.times(step) for step in rows["step"]],
+        "text": texts,
+    }
+    y = category("label", sort=list(rows["label"]), title=None, axis={"labelLimit": 200})
+    # leaves room for the labels after the bars; outside the axis they would reduce the width of the figure
+    ends = [max(filter(None, pair), default=0.0) for pair in zip(columns["value"], columns["to"], strict=True)]
+    needed = (f"{end:.6g} * width / max(width - {text_width(text)}, 40)" for end, text in zip(ends, texts, strict=True))
+    domain = {
+        "domainMin": 0,
+        "domainMax": {"expr": f"max({', '.join([*needed, '1.02' if relative else '0'])})"},
+        "nice": False,
+    }
+    title = f"speed relative to {baseline}" if relative else rates.name
+    x = quantity("value", title=title, scale=domain, axis={"labelBound": True})
+    color = {"condition": {"test": "datum.baseline == 1", "value": LINE}, "value": PALETTE[0]}
+    opacity = {"condition": {"test": "datum.baseline == 1", "value": 0.45}, "value": 1}
+    tooltip = [*_tooltip(rates.name), {"field": "step", "title": "over the previous rung"}]
+    end = {"calculate": "max(isValid(datum.to) ? datum.to : 0, isValid(datum.value) ? datum.value : 0)", "as": "end"}
+    layers: list[Spec] = [
+        {
+            "mark": {"type": "bar", "height": {"band": 0.7}},
+            "transform": _calculations(),
+            "encoding": {"x": x, "y": y, "color": color, "opacity": opacity, "tooltip": tooltip},
+        },
+        {
+            "mark": {"type": "text", "align": "left", "dx": 5},
+            "transform": [end],
+            "encoding": {"x": quantity("end"), "y": y, "text": {"field": "text"}},
+        },
+    ]
+    if any(each is not None for each in columns["from"]):  # Vega warns about the extent of an empty layer
+        interval = {"x": quantity("from"), "x2": {"field": "to"}, "y": y}
+        enough = [{"filter": "isValid(datum.from) && !datum.baseline"}]
+        layers.append({"mark": {"type": "rule", "strokeWidth": 1.5}, "transform": enough, "encoding": interval})
+    if relative:
+        layers.insert(1, {"mark": {"type": "rule", "opacity": 0.35}, "encoding": {"x": {"datum": 1}}})
+    size, name = formats.size(rows.iloc[0]), f"ladder-{device}"
+    caption = f"{formats.device(device)} at {size}, {_what(series)}: {title}"
+    shown = _shown(series) | {"step": "Step"}
+    whole = layered(layers, 24 * len(rows) + 8)
+    if size == first:
+        return Figure(name, caption, columns, whole, shown, series.dtype, device)
+    return Figure(f"{name}-at-{size}", caption, columns, whole, shown, series.dtype, device, size, name)
 
 
-def tile_map(series: Series) -> Figure | None:
+def _bar_text(row: Mapping, relative: bool, unit: formats.RateUnit) -> str:
+    """Return the text beside a bar, ``"0.85× (43 TFLOP/s)"``."""
+    if row["result"] != "PASS":
+        return row["result"]
+    rate = formats.rate_text(row)
+    if not relative or row["baseline"]:
+        return rate
+    ratio = formats.times(row["ratio"], formats.half_width(row, "ratio"))
+    return f"{ratio} ({rate})" if ratio else rate
+
+
+def tile_map(series: Series) -> Iterator[Figure]:
     """Draw rates by tile and size, coloured relative to the fastest at that size; wrong results are marked."""
     points = series.points
     if not (points["tile"] > 0).any():
-        return None
+        return
     rows = points[points["tile"] > 0]
     sizes = rows.drop_duplicates(list(dimensions()))
-    if rows.groupby("variant")["tile"].nunique().max() in (0, 1) or not 1 <= len(sizes) <= 16 or rows.empty:
-        return None
+    if rows.groupby("variant")["tile"].nunique().max() in (0, 1) or not 2 <= len(sizes) <= 16 or rows.empty:
+        return
     unit = formats.rate_unit_of(series.points).name
     columns = columns_of(rows, series)
     rates = pd.Series(columns["rate"], dtype=float)
@@ -296,15 +386,16 @@ def tile_map(series: Series) -> Figure | None:
             },
         },
     ]
-    caption = f"{unit} by tile and size; an empty cell was not measured"
-    return Figure("tiles", caption, columns, layered(layers, 26 * len(labels) + 20), _shown(series))
+    caption = f"{unit} by tile and size, {_what(series)}; an empty cell was not measured"
+    whole = layered(layers, 26 * len(labels) + 20)
+    yield Figure("tiles", caption, columns, whole, _shown(series), series.dtype, rows["device"].iloc[0])
 
 
-def pitch_gain(series: Series, style: Mapping[str, Style]) -> Figure | None:
+def pitch_gain(series: Series, style: Mapping[str, Style]) -> Iterator[Figure]:
     """Draw the speedup of padded rows over the same kernel without padding, at each size and tile."""
     pairs = analysis.pitch_pairs(series.points)
-    if pairs["n"].nunique() < 2 or not formats.size_is_one_number(pairs):
-        return None
+    if pairs["n"].nunique() < 3 or not formats.size_is_one_number(pairs):
+        return
     columns = {
         "label": list(pairs["label"]),
         "n": [int(n) for n in pairs["n"]],
@@ -321,12 +412,14 @@ def pitch_gain(series: Series, style: Mapping[str, Style]) -> Figure | None:
     layers = [
         AT_ONE,
         {"mark": {"type": "line"}, "encoding": {"x": x, "y": y, "color": color, "strokeDash": dash}},
-        {"mark": INTERVAL, "encoding": ends | {"color": color}},
         {"mark": dots(60), "encoding": {"x": x, "y": y, "color": color, "shape": shape, "tooltip": tooltip}},
     ]
-    caption = "Speedup from pitched rows, kernel alone"
+    if pairs["gain_low"].notna().any():
+        layers.insert(2, {"mark": INTERVAL, "encoding": ends | {"color": color}})
+    caption = f"Speedup from pitched rows, kernel alone, {_what(series)}"
     shown = {"label": "Variant", "n": "n", "gain": "Gain", "gain_low": "from", "gain_high": "to"}
-    return Figure("pitch", caption, columns, layered(layers, 260), shown)
+    device = pairs["device"].iloc[0]
+    yield Figure("pitch", caption, columns, layered(layers, 260), shown, series.dtype, device)
 
 
 def calls(series: Series) -> Iterator[Figure]:
@@ -339,9 +432,12 @@ def calls(series: Series) -> Iterator[Figure]:
         if not DEVICES[device].accelerator and series.ranks == 1:
             continue  # nothing is copied
         rows = rows.sort_values("place")
-        caption = f"End-to-end time on the {formats.device(device)} by phase at {formats.size(largest.iloc[0])}"
-        caption += _overlapping(rows)
-        yield _stacked(f"calls-{device}", caption, rows, list(rows["label"]), share=False)
+        what = f"{formats.size(largest.iloc[0])}, {_what(series)}"
+        caption = f"End-to-end time on the {formats.device(device)} by phase at {what}{_overlapping(rows)}"
+        yield replace(
+            _stacked(f"calls-{device}", caption, rows, list(rows["label"]), share=False),
+            dtype=series.dtype, device=device,
+        )  # fmt: skip
     sizes = formats.spread(frame.drop_duplicates(list(dimensions())), 8)
     ours = largest[(largest["baseline"] == 0) & analysis.on_accelerator(largest)]
     if len(sizes) < 3 or ours.empty:
@@ -349,13 +445,11 @@ def calls(series: Series) -> Iterator[Figure]:
     rung = ours.loc[ours["call_seconds"].idxmin(), "rung"]
     rows = frame[frame["rung"] == rung].merge(sizes[list(dimensions())], on=list(dimensions()))
     names = [", ".join(filter(None, (formats.size(row), row["memory"]))) for row in analysis.row_dicts(rows)]
-    yield _stacked(
-        "shares",
-        f"Share of each phase in the end-to-end time of {rung}, by size{_overlapping(rows)}",
-        rows,
-        names,
-        share=True,
-    )
+    caption = f"Share of each phase in the end-to-end time of {rung}, by size{_overlapping(rows)}"
+    yield replace(
+        _stacked("shares", caption, rows, names, share=True),
+        dtype=series.dtype, device=rows["device"].iloc[0],
+    )  # fmt: skip
 
 
 def _overlapping(rows: pd.DataFrame) -> str:
@@ -415,7 +509,9 @@ def _stacked(name: str, caption: str, rows: pd.DataFrame, names: Sequence[str], 
 
 def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
     """Draw the highest rate of each rung over its arithmetic intensity, with the limits of hardware and run."""
-    roofs = list(analysis.rooflines(frame))
+    # of several machines with such a GPU, that with the most rungs
+    roofs = sorted(analysis.rooflines(frame), key=lambda roof: len(roof.rungs), reverse=True)
+    roofs = list({(roof.device, roof.dtype, *set(roof.rungs["gpu"])): roof for roof in reversed(roofs)}.values())[::-1]
     machines = list(dict.fromkeys(roof.machine for roof in roofs))
     for roof in roofs:
         rows = roof.rungs
@@ -447,7 +543,8 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
             )
             for values in (PALETTE, MARKERS)
         )
-        dashes = {"domain": [name for name, *_ in roof.ceilings], "range": [[1, 0], [6, 3]]}
+        names = [name for name, *_ in roof.ceilings]
+        dashes = {"domain": names, "range": list(DASHES[: len(names)])}
         dash = category("of", scale=dashes, legend={"title": None})
         tooltip = [{"field": field} for field in ("label", "operation", "size")]
         tooltip.append(quantity("rate", title=unit.name, format=",.3r"))
@@ -470,7 +567,8 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
             caption += f"; {roof.machine}"
         shown = {"label": "Variant", "operation": "Operation", "size": "Size", "intensity": "Operations per byte"}
         shown |= {"rate": unit.name} | ({"fraction": "Of limit"} if rows["fraction"].notna().any() else {})
-        yield Figure(f"{roof.device}-{roof.dtype}{number}", caption, columns, layered(layers, 380), shown)
+        whole = layered(layers, 380)
+        yield Figure(f"{roof.device}-{roof.dtype}{number}", caption, columns, whole, shown, roof.dtype, roof.device)
 
 
 def scalings(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure]:
@@ -480,6 +578,8 @@ def scalings(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure
     shows the two labels that are fastest on the most ranks by the kernel alone, and the two fastest end to end.
     """
     for (kind, device, dtype, setting), rows in frame.groupby(["kind", "device", "dtype", "setting"], sort=False):
+        if kind == "memory-constrained":  # its table has the numbers; no question of its own
+            continue
         work = OPERATIONS[rows["operation"].iloc[0]].metric
         last = rows[rows["ranks"] == rows["ranks"].max()]
         at = last.loc[last[work].idxmax()]
@@ -497,10 +597,10 @@ def scalings(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure
         shown = " of the fastest variants" if rows["label"].nunique() > len(best) else ""
         where = f"{shown} on the {formats.device(device)}, {what}"
         caption = f"{kind.capitalize()} scaling{where}, relative to the fastest on one rank"
-        yield _scaling(rows[rows["label"].isin(best)], style, caption, f"{kind}-{device}-{dtype}", dtype)
+        yield _scaling(rows[rows["label"].isin(best)], style, caption, f"{kind}-{device}-{dtype}")
 
 
-def _scaling(rows: pd.DataFrame, style: Mapping[str, Style], caption: str, name: str, dtype: str) -> Figure:
+def _scaling(rows: pd.DataFrame, style: Mapping[str, Style], caption: str, name: str, height: int = 300) -> Figure:
     shown = {"series": "Variant", "size": "Size", "of": "Timed", "ranks": "Ranks"}
     shown |= {"efficiency": "Efficiency", "speedup": "Speedup"}
     columns: dict[str, list] = {name: [] for name in shown}
@@ -526,15 +626,19 @@ def _scaling(rows: pd.DataFrame, style: Mapping[str, Style], caption: str, name:
         {"mark": dots(60), "encoding": {"x": x, "y": y, "color": color, "shape": shape, "tooltip": tooltip}},
     ]
     caption = f"{caption}, up to {max(columns['ranks'])} ranks"
-    return Figure(name, caption, columns, layered(layers, 300), shown, dtype)
+    of = rows["dtype"].iloc[0], rows["device"].iloc[0]
+    return Figure(name, caption, columns, layered(layers, height), shown, *of)
 
 
 def predictions(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure]:
-    """Draw predicted rates of the largest problem of a sweep up to 1,024 ranks, with the measured rates.
+    """Draw predicted rates of the largest problem of a sweep over ranks, with the measured rates.
 
-    ``frame`` is from ``scaling.predictions``.
+    ``frame`` is from ``scaling.predictions``. Nothing is drawn for fewer than 4 measured ranks, which could
+    not contradict the model.
     """
     for (device, dtype), rows in frame.groupby(["device", "dtype"], sort=False):
+        if rows["measured_ranks"].max() < 4:
+            continue
         rows = rows[rows["work"] == rows["work"].max()].sort_values(["place", "ranks", "seconds"])
         rows = rows.drop_duplicates(["label", "ranks"])
         largest = (rows["work"] / rows[["seconds", "predicted_seconds"]].min(axis=1)).max()
@@ -570,7 +674,8 @@ def predictions(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Fig
             "predictions of the cost model, marks are measurements; kernel alone unless labelled end to end"
         )
         shown = {"label": "Variant", "ranks": "Ranks", "rate": f"Measured, {unit}", "predicted": f"Predicted, {unit}"}
-        yield Figure(f"predicted-{device}-{dtype}", caption, columns, layered(layers, 300), shown, dtype)
+        name, whole = f"predicted-{device}-{dtype}", layered(layers, 300)
+        yield Figure(name, caption, columns, whole, shown, dtype, device, group=PREDICTED)
 
 
 def clocks(frame: pd.DataFrame) -> Iterator[Figure]:
@@ -579,7 +684,7 @@ def clocks(frame: pd.DataFrame) -> Iterator[Figure]:
     quantities |= {"temperature": ("temperature, °C", 1.0), "power": ("power, W", 1.0)}
     for hue, (name, (title, unit)) in zip(PALETTE, quantities.items(), strict=False):
         rows = frame[frame[name].notna()]
-        if rows.empty:
+        if rows[name].nunique() < 2:  # what never changed is no figure
             continue
         columns = {"sample": [int(each) for each in rows["sample"]], "sweep": list(rows["sweep"])}
         columns["value"] = rounded(rows[name] * unit)

@@ -25,6 +25,8 @@ FEW = "no interval: fewer than 6 repetitions"
 WITHHELD = "withheld"  # the value of a headline that the measurements cannot carry
 SCOPES = {"call": "end to end", "kernel": "kernel alone"}
 
+ENDS = (("_low", "_high"), ("_high", "_low"))  # of the slower and the faster time, for the ends of their ratio
+
 Row = Mapping[str, Any]
 
 
@@ -33,21 +35,31 @@ class Ratio:
     """Speed of one point relative to another, with an interval.
 
     The ends of the interval come from the 95 % intervals of both medians. It is therefore conservative: what it
-    excludes is excluded with more than 90 % confidence. The ends are NaN if a median has no interval.
+    excludes is excluded with more than 90 % confidence. If a median has no interval, the ends come from the extreme
+    repetitions, provided that these differ by more than a factor of 2, or would overlap in more than 95 % of cases if
+    both were equally fast; ``ranged`` marks this. Else the ends are NaN.
     """
 
     value: float
     low: float
     high: float
+    ranged: bool = False
 
     @classmethod
     def of(cls, fast: Row, slow: Row, seconds: str = "seconds") -> Ratio:
         """Return the seconds of ``slow`` divided by those of ``fast``."""
-        return cls(
-            slow[seconds] / fast[seconds],
-            slow[seconds + "_low"] / fast[seconds + "_high"],
-            slow[seconds + "_high"] / fast[seconds + "_low"],
-        )
+        value = slow[seconds] / fast[seconds]
+        low, high = (slow[seconds + one] / fast[seconds + other] for one, other in ENDS)
+        if math.isfinite(low):
+            return cls(value, low, high)
+        counts = [int(row.get(seconds.replace("seconds", "repetitions"), 0)) for row in (slow, fast)]
+        least, most = (slow.get(f"{seconds}_{one}", math.nan) / fast.get(f"{seconds}_{other}", math.nan)
+                       for one, other in (("least", "most"), ("most", "least")))  # fmt: skip
+        # the chance that all repetitions of one are faster than all of the other, if both are equally fast
+        clear = 2 / math.comb(sum(counts), counts[0]) < 0.05
+        if (clear and (least > 1 or most < 1)) or least > 2 or most < 1 / 2:
+            return cls(value, least, most, ranged=True)
+        return cls(value, low, high)
 
     @property
     def known(self) -> bool:
@@ -81,7 +93,7 @@ class Ratio:
         level : str
             Text ahead of the interval, such as ``"95 % CI "``.
         """
-        note = FEW if not self.known else level + self.ends
+        note = FEW if not self.known else f"repetitions: {self.ends}" if self.ranged else level + self.ends
         if self.known and not (self.faster or self.slower):
             note += f", {SAME}"
         return f"{formats.times(self.value, self.half)} {name}".rstrip() + f" ({note})"
@@ -90,28 +102,26 @@ class Ratio:
         return self.over()
 
 
-def what_to_see(rows: pd.DataFrame, resources: pd.DataFrame, profiles: pd.DataFrame) -> list[str]:
-    """Return the findings of one sweep.
+def what_to_see(rows: pd.DataFrame, chapter: str = "") -> list[str]:
+    """Return the findings of one sweep that answer the question of a chapter; of all of them without one.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        The points of the sweep, from ``analysis.measurements``.
-    resources, profiles : DataFrame
-        From ``occupancy.resources`` and ``analysis.profiles``; they may explain the speed of a rung.
+    ``rows`` are its points, from ``analysis.measurements``.
     """
     rows = rows.reset_index(drop=True)
     passed = rows[(rows["result"] == "PASS") & rows["seconds"].notna()]
-    found = [failures(rows), algorithms(rows[rows["result"] == "PASS"]), over_library(passed)]
+    answers = ANSWERS.get(chapter, set().union(*ANSWERS.values()))
+    found = [failures(rows)]
+    if algorithms in answers:
+        found += [algorithms(rows[rows["result"] == "PASS"]), over_library(passed)]
     rungs = passed[passed["algorithm"] == TEXTBOOK]  # an algorithm uses a rung, mostly the library
     if not rungs.empty:
         first = _first_series(rungs)
         for device in DEVICES:
             here = first[first["device"] == device]
             if not here.empty:
-                found += [best(here), reach(here), order(here, resources, profiles)]
-        found += [tiles(first), remainders(first), pitch(first), shapes(first), host_memory(first)]
-    if not passed.empty:
+                found += [each(here) for each in (best, reach, order) if each in answers]
+        found += [each(first) for each in (tiles, remainders, pitch, shapes, host_memory) if each in answers]
+    if not passed.empty and ranks in answers:
         found.append(ranks(passed))
     return [sentence for sentence in found if sentence]
 
@@ -161,14 +171,16 @@ def algorithms(rows: pd.DataFrame) -> str:
 
 
 def over_library(rows: pd.DataFrame) -> str:
-    """Compare products on the devices with those of the library on the most ranks, the fastest of each variant."""
+    """Compare the fastest product of each variant with that of the library, on the most ranks at the largest size."""
     rows = rows[(rows["operation"] == "matmul") & (rows["algorithm"] != TEXTBOOK)]
     foreign = rows["algorithm"].map(lambda name: bool(ALGORITHMS[name].package))
     if not foreign.any():
         return ""
     most = rows.loc[foreign, "ranks"].max()
     texts = []
-    for (dtype, *_), here in rows[rows["ranks"] == most].groupby(["dtype", *dimensions(), "setting"], sort=True):
+    at = rows[rows["ranks"] == most]
+    at = at[at["flops"] == at[foreign[at.index]].groupby("dtype")["flops"].max().reindex(at["dtype"]).to_numpy()]
+    for (dtype, *_), here in at.groupby(["dtype", *dimensions(), "setting"], sort=True):
         library = here[foreign[here.index]]
         ours = here[~foreign[here.index]]
         if not library.empty and not ours.empty:
@@ -184,13 +196,15 @@ def over_library(rows: pd.DataFrame) -> str:
 def failures(rows: pd.DataFrame) -> str:
     """Name the rungs that are wrong, their sizes, and the first wrong element."""
     failed = rows[rows["result"] == "FAIL"]
-    if failed.empty:
-        return ""
-    sizes = _listed(formats.size(row) for row in analysis.row_dicts(failed))
-    labels = _listed(failed.sort_values("place")["label"])
-    first = failed.iloc[0]
-    where = first["where"].partition(": ")[0]
-    return f"FAIL at {sizes}: {labels}. First wrong element of {first['label']}: {where}."
+    texts = []
+    for expected, part in failed.groupby("expected"):
+        sizes = _listed(formats.size(row) for row in analysis.row_dicts(part))
+        labels = _listed(part.sort_values("place")["label"])
+        first = part.iloc[0]
+        where = f"First wrong element of {first['label']}: {first['where'].partition(': ')[0]}."
+        why = ", as the sweep asks: without bounds checks the tile must divide the size" if expected else ""
+        texts.append(f"FAIL at {sizes}: {labels}{why}. {where}")
+    return " ".join(texts)
 
 
 def best(rows: pd.DataFrame) -> str:
@@ -229,6 +243,18 @@ def _rung(row: Row) -> str:
     return row["rung"] + (f" ({row['arithmetic']})" if row["arithmetic"] else "")
 
 
+def by_size(rows: pd.DataFrame) -> Headline:
+    """Compare the fastest rung at each size with the library; ``rows`` are of one device and type."""
+    rungs = rows[(rows["baseline"] == 0) & rows["ratio"].notna()]
+    best = rungs.loc[rungs.groupby("n")["seconds"].idxmin()].sort_values("n")
+    library = OPERATIONS["matmul"].baseline(best["device"].iloc[0], best["dtype"].iloc[0]).name
+    ahead, behind = int((best["ratio_low"] > 1).sum()), int((best["ratio_high"] < 1).sum())
+    ratios = [f"{formats.times(row['ratio'])} at {formats.size(row)}" for row in analysis.row_dicts(best)]
+    text = f"sizes where the fastest rung is ahead of {library}" + (f", behind at {behind}" if behind else "")
+    shown = ratios if len(ratios) < 7 else [ratios[0], ratios[len(ratios) // 2], ratios[-1]]
+    return Headline("Rate over size", f"{ahead} of {len(best)}", f"{text}: {', '.join(shown)}")
+
+
 def reach(rows: pd.DataFrame) -> str:
     """Give the length at which the fastest rung reaches half of its highest rate, for operations bound by memory."""
     operation = rows["operation"].iloc[0]
@@ -245,74 +271,30 @@ def reach(rows: pd.DataFrame) -> str:
     return f"{label} reaches half of its highest rate at n = {formats.size(enough.iloc[0])}."
 
 
-def order(rows: pd.DataFrame, resources: pd.DataFrame, profiles: pd.DataFrame) -> str:
-    """Count the significantly faster steps of the ladder at the largest size, and list the others."""
+def order(rows: pd.DataFrame) -> str:
+    """Count the significantly faster steps of the ladder at the largest size, and name the others."""
+    found = _steps(rows)
+    if len(found) < 2:
+        return ""
+    few = "no interval (fewer than 6 repetitions)"
+    kinds: dict[str, list[str]] = {"slower": [], SAME: [], few: []}
+    for _, rung, ratio in found:
+        if not ratio.faster:
+            kinds["slower" if ratio.slower else SAME if ratio.known else few].append(rung["rung"])
+    place = f"On the {formats.device(found[0][1]['device'])} at {formats.size(found[0][1])},"
+    faster = sum(ratio.faster for *_, ratio in found)
+    if faster == len(found):
+        return f"{place} each of the {len(found) + 1} rungs is significantly faster than the previous one."
+    verb = "is" if faster == 1 else "are"
+    texts = [f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names]
+    return f"{place} {faster} of {len(found)} steps {verb} significantly faster; {'; '.join(texts)}."
+
+
+def _steps(rows: pd.DataFrame) -> list[tuple[Row, Row, Ratio]]:
+    """Return each pair of adjacent rungs at the largest size, with the speedup of the second over the first."""
     here = analysis.largest(rows)
     rungs = _fastest(here[here["baseline"] == 0])
-    if len(rungs) < 3:
-        return ""
-    steps = [(below, rung, Ratio.of(rung, below)) for below, rung in pairwise(rungs)]
-    few = "No interval (fewer than 6 repetitions)"
-    kinds: dict[str, list[str]] = {"Slower": [], SAME.capitalize(): [], few: []}
-    for below, rung, ratio in steps:
-        kind = "Slower" if ratio.slower else SAME.capitalize() if ratio.known else few
-        if not ratio.faster:
-            numbers = [f"{formats.times(ratio.value, ratio.half)} {below['rung']}", *filter(None, [ratio.ends])]
-            why = [*_why(below, rung, ratio, resources), *_counted(below, rung, profiles)]
-            kinds[kind].append(f"{rung['rung']} ({'; '.join([', '.join(numbers), *why])})")
-    place = f"On the {formats.device(rungs[0]['device'])} at {formats.size(rungs[0])},"
-    faster = sum(ratio.faster for _, _, ratio in steps)
-    if faster == len(steps):
-        return f"{place} each of the {len(rungs)} rungs is significantly faster than the previous one."
-    exceptions = [f"{kind}: {', '.join(texts)}." for kind, texts in kinds.items() if texts]
-    verb = "is" if faster == 1 else "are"
-    return " ".join([f"{place} {faster} of {len(steps)} steps {verb} significantly faster.", *exceptions])
-
-
-def _why(below: Row, rung: Row, ratio: Ratio, resources: pd.DataFrame) -> list[str]:
-    """Explain a step that is not faster from the record of the rung and from its resources."""
-    reasons = []
-    if ratio.slower:  # a file may have rungs that were removed since
-        ladder = OPERATIONS[rung["operation"]].ladder
-        reasons += [variant.change for variant in ladder if variant.name == rung["variant"]]
-    own, other = _about(rung, resources), _about(below, resources)
-    if own is not None and own["local_bytes"] > 0:
-        reasons.append(f"{own['local_bytes']:.0f} B per thread spill to local memory")
-    if own is not None and other is not None and own["occupancy"] < other["occupancy"]:
-        reasons.append(
-            f"occupancy {formats.percent(own['occupancy'])} instead of {formats.percent(other['occupancy'])}, "
-            f"limited by {own['limited_by']}"
-        )
-    return reasons
-
-
-# Profiler counters that may explain a step: column, whether more is worse, format, sentence.
-COUNTER_SENTENCES = (
-    ("shared_wavefronts_per_load", True, formats.number, "a load from shared memory takes {} wavefronts instead of {}"),
-    ("load_sectors", True, formats.number, "a load from global memory touches {} sectors instead of {}"),
-    ("active_threads", False, formats.number, "{} threads of a warp are active per instruction instead of {}"),
-    ("achieved_occupancy", False, formats.percent, "achieved occupancy is {} instead of {}"),
-)
-
-
-def _counted(below: Row, rung: Row, profiles: pd.DataFrame) -> list[str]:
-    """List the profiler counters of a rung that are worse than those of the previous rung by more than 10 %."""
-    own, other = _about(rung, profiles), _about(below, profiles)
-    if own is None or other is None:
-        return []
-    reasons = []
-    for name, more_is_worse, form, text in COUNTER_SENTENCES:
-        worse, better = (own[name], other[name]) if more_is_worse else (other[name], own[name])
-        if worse > 1.1 * better:
-            reasons.append(text.format(form(own[name]), form(other[name])))
-    return reasons
-
-
-def _about(row: Row, frame: pd.DataFrame) -> Row | None:
-    """Find the row of resources or profiles of the same rung and element type."""
-    for key in ("operation", "rung", "dtype", "gpu"):
-        frame = frame[frame[key] == row[key]]
-    return None if frame.empty else frame.iloc[0]
+    return [(below, rung, Ratio.of(rung, below)) for below, rung in pairwise(rungs)]
 
 
 def tiles(rows: pd.DataFrame) -> str:
@@ -559,3 +541,15 @@ def _most_ranks(scaling: pd.DataFrame) -> tuple[str, Row] | None:
         if not known.empty:
             return prefix, known.loc[known[prefix + "seconds"].idxmin()]
     return None
+
+
+# Which findings answer the question of a chapter
+ANSWERS = {
+    "ladder": {best, order},
+    "sizes": {best, shapes},
+    "tiles": {tiles, remainders},
+    "reductions": {best, reach, order},
+    "memory": {best, reach, pitch},
+    "transfers": {host_memory},
+    "ranks": {algorithms, ranks},
+}

@@ -33,11 +33,17 @@ def words(text: str, note: str = "") -> Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: caption, column heads, rows of cells."""
+    """A table: caption, column heads, rows of cells.
+
+    ``of_rows`` has size and device of each row, and ``of_columns`` the device of each column, where they have one. The
+    page shows those of a size or device alone.
+    """
 
     caption: str
     head: Sequence[str]
     rows: Sequence[Sequence[Cell]]
+    of_rows: Sequence[tuple[str, str]] = ()
+    of_columns: Sequence[str] = ()
 
     @property
     def is_text(self) -> tuple[bool, ...]:

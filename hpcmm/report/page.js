@@ -1,5 +1,5 @@
 "use strict";
-// Draws figures when they come into view, shows their values, sorts and filters tables.
+// Draws figures, shows their values, shows what the switch selects, and sorts, filters and copies tables.
 
 let config = {}, figures = {};
 const rows = new Map();  // rows of each figure, unpacked once
@@ -40,13 +40,40 @@ function columnsFor(id, width) {
   return Math.min(3, Math.max(1, Math.floor((width - 170) / widest)));
 }
 
+const choice = {type: "", size: "", device: ""};
+
+// The rows of a figure that the switch selects: those of the device, if its rows have one.
+function chosenRows(id) {
+  return rowsOf(id).filter(row => !choice.device || !row.device || row.device === choice.device);
+}
+
+// A legend names only what is drawn: removes labels without a row from the scales of a specification, and layers that
+// need a field that no row has.
+function pruned(spec, rows) {
+  if (Array.isArray(spec)) return spec.filter(each => isDrawn(each, rows)).map(each => pruned(each, rows));
+  if (spec === null || typeof spec !== "object") return spec;
+  const {domain, range} = spec.scale ?? {};
+  if (spec.field === "label" && Array.isArray(domain) && Array.isArray(range) && domain.length === range.length) {
+    const kept = domain.map((label, i) => [label, range[i]]).filter(([label]) => rows.some(row => row.label === label));
+    return {...spec, scale: {...spec.scale, domain: kept.map(([label]) => label), range: kept.map(([, value]) => value)}};
+  }
+  return Object.fromEntries(Object.entries(spec).map(([name, each]) => [name, pruned(each, rows)]));
+}
+
+function isDrawn(layer, rows) {
+  const field = layer?.name?.match?.(/^needs_([a-z]+)/)?.[1];
+  return !field || rows.some(row => row[field] != null);
+}
+
 function draw(place) {
   if (place.dataset.state || !window.vegaEmbed) return;
   place.dataset.state = "drawing";
   const id = place.dataset.figure;
   // a copy, because Vega adds fields to its rows
-  const points = rowsOf(id).map(row => ({...row}));
-  const spec = {...figures[id].spec, data: {name: "points"}, datasets: {points}};
+  const points = chosenRows(id).map(row => ({...row}));
+  place.dataset.device = points.length < rowsOf(id).length ? choice.device : "";
+  const found = place.dataset.device ? pruned(figures[id].spec, points) : figures[id].spec;
+  const spec = {...found, data: {name: "points"}, datasets: {points}};
   const legend = {...config.legend, columns: columnsFor(id, place.clientWidth)};
   vegaEmbed(place, spec, {renderer: "svg", actions: false, config: {...config, legend}}).then(
     () => {
@@ -63,20 +90,26 @@ function fail(place, error) {
 }
 
 const places = [...document.querySelectorAll(".chart")];
-const isShown = place => !place.closest("details:not([open])");
+const isShown = place => !place.closest("details:not([open]), [hidden]");
 
-// Figures near the viewport are drawn first; other visible ones when idle, so that they are ready for printing.
-const whenIdle = window.requestIdleCallback || (task => setTimeout(task, 50));
+// All figures that are shown are drawn one after another, so that they are ready for printing; those near the viewport
+// first.
+const drawSoon = task => setTimeout(task, 0);
+let drawing = false;
 function drawNext() {
   const next = places.find(place => !place.dataset.state && isShown(place));
-  if (next) { draw(next); whenIdle(drawNext); }
+  drawing = Boolean(next);
+  if (next) { draw(next); drawSoon(drawNext); }
+}
+function drawShown() {
+  if (!drawing && window.vegaEmbed) drawNext();
 }
 Promise.all([unpacked, loadVega()]).then(() => {
   const near = new IntersectionObserver(entries => {
-    for (const entry of entries) if (entry.isIntersecting) draw(entry.target);
+    for (const entry of entries) if (entry.isIntersecting && isShown(entry.target)) draw(entry.target);
   }, {rootMargin: "600px"});
   for (const place of places) near.observe(place);
-  whenIdle(drawNext);
+  drawShown();
 }, error => {
   for (const place of places) fail(place, error);
 });
@@ -167,6 +200,24 @@ function makeSortable(table) {
   });
 }
 
+// Copies the visible cells, separated by tabs as spreadsheets want them.
+function makeCopyable(table) {
+  const button = document.createElement("button");
+  const name = table.caption?.textContent ?? table.closest("[aria-label]")?.getAttribute("aria-label") ?? "table";
+  Object.assign(button, {type: "button", className: "copy", textContent: "Copy"});
+  button.setAttribute("aria-label", "Copy " + name);
+  table.parentElement.before(button);
+  button.addEventListener("click", async () => {
+    const lines = [...table.rows].filter(row => !row.hidden).map(row => [...row.cells].filter(cell => !cell.hidden)
+      .map(cell => [...cell.childNodes].filter(node => node.nodeName !== "A").map(node => node.textContent.trim())
+        .filter(Boolean).join(" ").replaceAll(/\s+/g, " ")).join("\t"));
+    let done = "Copied";
+    try { await navigator.clipboard.writeText(lines.join("\n")); } catch { done = "Not allowed by the browser"; }
+    button.textContent = done;
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  });
+}
+
 function makeFilterable(table) {
   const body = table.tBodies[0];
   if (!body || body.rows.length < 12) return;
@@ -184,7 +235,7 @@ function makeFilterable(table) {
     let kept = 0;
     for (const row of body.rows) {
       const text = [...row.cells].map(cell => cell.textContent).join(" ").toLowerCase();
-      row.hidden = !words.every(word => text.includes(word));
+      row.hidden = !isChosen(row) || !words.every(word => text.includes(word));
       kept += !row.hidden;
     }
     count.textContent = words.length ? `${kept} of ${body.rows.length} rows` : "";
@@ -207,14 +258,110 @@ function linkDefinitions(table) {
 for (const table of document.querySelectorAll("table.data")) {
   makeSortable(table);
   makeFilterable(table);
+  makeCopyable(table);
   linkDefinitions(table);
 }
+
+// The switch: type, size and device, in figures and tables together.
+function isChosen(element) {
+  const {size, device} = element.dataset;
+  return (!choice.device || !device || device === choice.device) && (!choice.size || !size || size === choice.size);
+}
+
+// Of alternatives one is shown: that of the choice, or else the first.
+function showOne(all, wanted) {
+  const shown = all.find(wanted) ?? all[0];
+  for (const each of all) each.hidden = each !== shown;
+}
+
+function applyChoice() {
+  for (const panels of document.querySelectorAll(".panels")) {
+    showOne([...panels.children], panel => panel.dataset.dtype === choice.type);
+  }
+  for (const list of document.querySelectorAll(".figures")) {
+    for (const all of grouped(list.children).values()) {
+      const fits = each => (!choice.type || !each.dataset.dtype || each.dataset.dtype === choice.type) + 0;
+      const here = each => (!choice.device || !each.dataset.device || each.dataset.device === choice.device) + 0;
+      const sized = each => (each.dataset.size === (choice.size || "")) + 0;
+      const score = each => 4 * here(each) + 2 * fits(each) + sized(each);
+      const best = all.reduce((one, other) => score(other) > score(one) ? other : one);
+      showOne(all, each => each === best);
+      const id = best.querySelector(".chart").dataset.figure;
+      if (!list.closest(".opening") && choice.device && figures[id] && (!here(best) || !chosenRows(id).length)) best.hidden = true;
+    }
+  }
+  for (const sweep of document.querySelectorAll(".sweep")) {
+    sweep.hidden = Boolean(choice.device) && !sweep.dataset.devices.split(" ").includes(choice.device);
+  }
+  for (const table of document.querySelectorAll(".sweep table.data")) {
+    for (const cell of table.querySelectorAll("[data-device]:is(th, td)")) cell.hidden = !isChosen(cell);
+    const rows = [...table.tBodies[0].rows];
+    const some = rows.some(row => row.dataset.size === choice.size);
+    // a size that the table does not have selects nothing in it
+    for (const row of rows) row.hidden = !isChosen(row) && (some || !choice.size || row.dataset.device !== choice.device);
+    table.classList.toggle("moved", rows.some(row => row.hidden));
+  }
+  for (const place of places) {
+    const {figure, state, device} = place.dataset;
+    if (state !== "drawn") continue;
+    const wanted = figures[figure] && chosenRows(figure).length < rowsOf(figure).length ? choice.device : "";
+    if (device !== wanted) { delete place.dataset.state; place.replaceChildren(); }
+  }
+  drawShown();
+}
+
+function grouped(elements) {
+  const groups = new Map();
+  for (const each of elements) groups.set(each.dataset.group, [...(groups.get(each.dataset.group) ?? []), each]);
+  return groups;
+}
+
+const form = document.querySelector("form.switch");
+if (form) {
+  // the address keeps the choice, so that it can be sent
+  const given = new URLSearchParams(location.search);
+  for (const field of form.elements) {
+    const value = given.get(field.name);
+    if ([...field.options].some(option => option.value === value)) field.value = value;
+  }
+  const read = () => { for (const field of form.elements) choice[field.name] = field.value; };
+  form.addEventListener("change", () => {
+    read();
+    const chosen = new URLSearchParams();
+    for (const field of form.elements) if (field.selectedIndex) chosen.set(field.name, field.value);
+    const query = chosen.toString();
+    try { history.replaceState(null, "", (query ? "?" + query : location.pathname) + location.hash); } catch { /* file */ }
+    unpacked.then(applyChoice);
+  });
+  read();
+  if ([...form.elements].some(field => field.selectedIndex)) unpacked.then(applyChoice);
+}
+
+// The navigation marks the section that is read.
+const links = new Map([...document.querySelectorAll("nav a")].map(link => [link.hash.slice(1), link]));
+const reading = new IntersectionObserver(entries => {
+  for (const {isIntersecting, target} of entries) {
+    const link = links.get(target.getAttribute("aria-labelledby") ?? target.id);
+    if (isIntersecting && link) {
+      for (const each of links.values()) each.removeAttribute("aria-current");
+      link.setAttribute("aria-current", "true");
+    }
+  }
+}, {rootMargin: "-10% 0px -85% 0px"});
+for (const section of document.querySelectorAll("main > section, #top")) reading.observe(section);
 
 // Following a link opens all closed elements around its target.
 function openTarget() {
   let place = document.getElementById(decodeURIComponent(location.hash.slice(1)));
   const target = place;
-  for (; place; place = place.parentElement) if (place.tagName === "DETAILS") place.open = true;
+  for (; place; place = place.parentElement) {
+    if (place.tagName === "DETAILS") place.open = true;
+    if (place.hidden && place.parentElement) {  // an alternative: shown instead of the others
+      const others = [...place.parentElement.children].filter(each => each.dataset.group === place.dataset.group);
+      for (const each of others) each.hidden = each !== place;
+    }
+  }
+  drawShown();
   target?.scrollIntoView();
 }
 addEventListener("hashchange", openTarget);

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import chain, count
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
@@ -14,14 +16,18 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from hpcmm import analysis
 from hpcmm.analysis import Series, Summary, compare, limits
 from hpcmm.analysis.compare import Comparison
-from hpcmm.operations import OPERATIONS
-from hpcmm.report import definitions, drawing, formats, tables
+from hpcmm.devices import DEVICES
+from hpcmm.operations import OPERATIONS, dimensions
+from hpcmm.report import definitions, drawing, figures, formats, tables
+from hpcmm.report.chapters import CHAPTERS
 from hpcmm.report.findings import Headline
 from hpcmm.report.markup import Table
+from hpcmm.report.opening import Panel
 from hpcmm.report.vega import CONFIG, Figure
 
 # Provenance that differs between runs on one machine; the rest is the environment.
 OF_THE_RUN = ("utc", "arguments", "slurm", "counters", "counters_at_end")
+MOST_SIZES = 12  # sizes of a sweep that the switch offers
 
 
 @dataclass(frozen=True)
@@ -51,9 +57,10 @@ class Part:
 
 @dataclass(frozen=True)
 class SweepSection:
-    """The section of one sweep on the page."""
+    """The section of one sweep on the page, in its chapter."""
 
     name: str
+    chapter: str
     parts: Sequence[Part]
     findings: Sequence[str]
     scaling: Sequence[Table]
@@ -68,14 +75,61 @@ class SweepSection:
         """The units of its tables."""
         return " and ".join(dict.fromkeys(formats.rate_unit_of(part.series.points).name for part in self.parts))
 
+    @property
+    def panels(self) -> list[tuple[str, list[Part]]]:
+        """The parts of each element type; where ranks are compared, the most ranks come first."""
+        parts = sorted(self.parts, key=lambda part: -part.series.ranks) if self.chapter == "ranks" else self.parts
+        dtypes = dict.fromkeys(part.series.dtype for part in self.parts)
+        return [(dtype, [part for part in parts if part.series.dtype == dtype]) for dtype in dtypes]
+
+    @property
+    def devices(self) -> list[str]:
+        return list(dict.fromkeys(device for part in self.parts for device in part.series.points["device"].unique()))
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What the switch of the page offers: element types, devices, and sizes by the kind of problem.
+
+    The first type is shown at first: that of the most points.
+    """
+
+    dtypes: Sequence[str]
+    devices: Sequence[str]
+    sizes: Mapping[str, Sequence[str]]
+
+    @classmethod
+    def of(cls, sweeps: Sequence[SweepSection]) -> Choices:
+        dtypes: dict[str, int] = {}
+        devices: dict[str, None] = {}
+        sizes: dict[str, dict[str, float]] = {}
+        for part in (part for sweep in sweeps for part in sweep.parts):
+            points = part.series.points
+            dtypes[part.series.dtype] = dtypes.get(part.series.dtype, 0) + len(points)
+            devices |= dict.fromkeys(points["device"])
+            shapes = points.drop_duplicates(list(dimensions()))
+            if 1 < len(shapes) <= MOST_SIZES:
+                operation = OPERATIONS[part.series.operation]
+                kind = "Products" if operation.metric == "flops" else "Vectors"
+                work = {formats.size(row): row[operation.metric] for row in analysis.row_dicts(shapes)}
+                sizes.setdefault(kind, {}).update(work)
+        ordered = {kind: sorted(known, key=known.__getitem__) for kind, known in sizes.items()}
+        return cls(
+            sorted(dtypes, key=lambda dtype: -dtypes[dtype]),
+            sorted(devices, key=lambda name: not DEVICES[name].accelerator),
+            ordered,
+        )
+
 
 def render(
     *,
     summary: Summary,
+    panels: Sequence[Panel],
     headlines: Sequence[Headline],
     runs: Sequence[Mapping[str, Any]],
     sweeps: Sequence[SweepSection],
     rooflines: Sequence[Figure],
+    extensions: Sequence[Figure],
     clocks: Sequence[Figure],
     resources: Sequence[Table],
     device: Table | None,
@@ -89,12 +143,14 @@ def render(
     Parameters
     ----------
     summary : Summary
+    panels : sequence of Panel
+        The first screen.
     headlines : sequence of Headline
-        Findings at the top of the page.
+        Findings of chapters that have no panel.
     runs : sequence of mapping
         From ``analysis.runs``.
     sweeps : sequence of SweepSection
-    rooflines, clocks : sequence of Figure
+    rooflines, extensions, clocks : sequence of Figure
         From all sweeps together.
     resources : sequence of Table
         One per operation with CUDA kernels.
@@ -109,16 +165,7 @@ def render(
     vega : str
         From ``drawing.script``; empty if there are no figures.
     """
-    embedded: dict[str, Any] = {}
-
-    def embed(identity: str, figure: Figure) -> str:
-        embedded[identity] = {"columns": packed(figure.columns), "spec": figure.spec, "shown": figure.shown}
-        return identity
-
-    def all_embedded() -> str:
-        found = {"config": CONFIG, "figures": embedded}
-        return drawing.compressed(json.dumps(found, allow_nan=False, separators=(",", ":"), ensure_ascii=False))
-
+    embedded = Embedded()
     limited = any(part.series.points["fraction"].notna().any() for sweep in sweeps for part in sweep.parts)
     kinds = {
         "limits": limited,
@@ -127,17 +174,32 @@ def render(
         "resources": resources,
         "profiles": profiles,
     }
+    taken: dict[str, Any] = {}
+    for sweep in sweeps:
+        taken[unique(f"sweep-{slug(sweep.name)}", taken)] = sweep
+    described = conditions(runs)
     return template("page.html.j2").render(
         summary=summary,
+        panels=panels,
         headlines=headlines,
-        failures=tables.failure_table(summary.failures),
+        line=machine_line(described),
+        alarms=tables.failure_table(summary.alarms),
+        failures=tables.failure_table(summary.failures[summary.failures["expected"]]),
         missing=tables.missing_table(summary.missing),
         throttlings=tables.throttling_table(summary.throttlings),
         omitted=tables.omitted_table(summary.omitted),
-        conditions=conditions(runs),
-        environments=environments(runs),
+        conditions=described,
+        provenance=provenance(runs),
+        chapters=CHAPTERS,
+        anchors={id(sweep): anchor for anchor, sweep in taken.items()},
+        states=states(summary, sweeps),
         sweeps=sweeps,
+        choices=Choices.of(sweeps),
+        device_title=formats.device,
+        slug=slug,
+        predicted=[each.name for sweep in sweeps for each in sweep.efficiencies if each.group == figures.PREDICTED],
         rooflines=rooflines,
+        extensions=extensions,
         clocks=clocks,
         resources=resources,
         device=device,
@@ -148,10 +210,63 @@ def render(
         unprofiled=unprofiled,
         ladders=[operation for operation in OPERATIONS.values() if operation.name in {s.operation for s in sweeps}],
         timings=timings,
-        embed=embed,
-        embedded=all_embedded,
+        embed=embedded.add,
+        embedded=embedded.text,
         vega=vega,
     )
+
+
+class Embedded:
+    """The figures of one page, which its script draws; the templates add them."""
+
+    def __init__(self):
+        self.figures: dict[str, Any] = {}
+
+    def add(self, where: str, figure: Figure) -> str:
+        """Add a figure of a part of the page; return its identity."""
+        identity = unique(slug(f"{where}-{figure.name}"), self.figures)
+        self.figures[identity] = {"columns": packed(figure.columns), "spec": figure.spec, "shown": figure.shown}
+        return identity
+
+    def text(self) -> str:
+        """Return all figures as compressed text."""
+        found = {"config": CONFIG, "figures": self.figures}
+        return drawing.compressed(json.dumps(found, allow_nan=False, separators=(",", ":"), ensure_ascii=False))
+
+
+def slug(text: str) -> str:
+    """Return a text as an anchor: letters, digits, ``-`` and ``_``."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")
+
+
+def unique(name: str, taken: Mapping[str, Any]) -> str:
+    """Return the name, with a number if it is taken."""
+    return next(each for each in chain([name], (f"{name}-{i}" for i in count(2))) if each not in taken)
+
+
+def states(summary: Summary, sweeps: Sequence[SweepSection]) -> dict[str, list[tuple[str, str]]]:
+    """Return what the navigation says about each chapter: pairs of a class and words.
+
+    Failures that a sweep asks for are no fault of its chapter.
+    """
+    found: dict[str, list[tuple[str, str]]] = {}
+    for chapter in {sweep.chapter for sweep in sweeps}:
+        names = {sweep.name for sweep in sweeps if sweep.chapter == chapter}
+        counts = [
+            (kind, int(frame["sweep"].isin(names).sum()), word)
+            for kind, frame, word in (("fail", summary.alarms, "FAIL"), ("warn", summary.missing, "missing"))
+        ]
+        found[chapter] = [(kind, f"{number} {word}") for kind, number, word in counts if number] or [("pass", "PASS")]
+    return found
+
+
+def machine_line(conditions: Sequence[tuple[str, Sequence[str]]]) -> str:
+    """Return machine, date and revision in one line: the GPUs, or else the CPUs."""
+    known = {name: list(values) for name, values in conditions}
+    parts = [known.get("GPU") or known.get("CPU", []), known.get("Date (UTC)", [])]
+    if revisions := known.get("Revision"):
+        parts.append([f"revision {revisions[0][:7]}" if len(revisions) == 1 else f"{len(revisions)} revisions"])
+    return " · ".join(" and ".join(part) for part in parts if part)
 
 
 def render_comparison(comparison: Comparison, table: Table, before: str, after: str, scope: str) -> str:
@@ -191,6 +306,7 @@ def template(name: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["identity"] = id
     return environment.get_template(name)
 
 
@@ -275,20 +391,41 @@ def _known(*values: Any) -> list[str]:
     return list(dict.fromkeys(" ".join(str(value).splitlines()[0].split()) for value in values if value))
 
 
-def environments(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Group runs by environment: the JSON that they share, and the fields that differ by run."""
-    found: dict[str, list[dict[str, str]]] = {}
+def provenance(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Divide the provenance of all runs: what all share, what differs, and a row for each run.
+
+    Returns
+    -------
+    dict
+        ``shared``, JSON; ``differing``, for each field its values with their numbers of runs; ``runs``.
+    """
+    records = [{name: value for name, value in run["provenance"].items() if name not in OF_THE_RUN} for run in runs]
+    fields: dict[str, dict[str, int]] = {}
+    for flat in map(_flat, records):
+        for name, value in flat.items():
+            values = fields.setdefault(name, {})
+            values[value] = values.get(value, 0) + 1
+    common = {name for name, values in fields.items() if len(values) == 1 and sum(values.values()) == len(runs)}
+    rows = []
     for run in runs:
         own = {name: run["provenance"].get(name) for name in OF_THE_RUN}
-        shared = {name: value for name, value in run["provenance"].items() if name not in OF_THE_RUN}
-        text = json.dumps(shared, indent=2, ensure_ascii=False, sort_keys=True)
-        slurm = json.dumps(own["slurm"], ensure_ascii=False) if own["slurm"] else ""
         arguments = own["arguments"] if isinstance(own["arguments"], list) else []
-        row = {
-            "batch": run["batch"],
-            "utc": str(own["utc"] or ""),
-            "arguments": " ".join(map(str, arguments)),
-            "slurm": slurm,
-        }
-        found.setdefault(text, []).append(row)
-    return [{"json": text, "runs": rows} for text, rows in found.items()]
+        slurm = json.dumps(own["slurm"], ensure_ascii=False) if own["slurm"] else ""
+        row = {"batch": run["batch"], "utc": str(own["utc"] or ""), "arguments": " ".join(map(str, arguments))}
+        rows.append(row | {"slurm": slurm})
+    shared = {name: json.loads(next(iter(fields[name]))) for name in sorted(common)}
+    return {
+        "shared": json.dumps(shared, indent=2, ensure_ascii=False) if shared else "",
+        "differing": [(name, list(fields[name].items())) for name in sorted(set(fields) - common)],
+        "runs": rows,
+    }
+
+
+def _flat(value: Any, name: str = "") -> dict[str, str]:
+    """Return the fields of nested mappings by their path, ``"cpu.cores"``, as JSON."""
+    if isinstance(value, Mapping) and value:
+        found = {}
+        for key, each in value.items():
+            found |= _flat(each, f"{name}.{key}" if name else str(key))
+        return found
+    return {name: json.dumps(value, ensure_ascii=False, sort_keys=True)} if name else {}

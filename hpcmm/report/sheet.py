@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hpcmm.report import drawing, page
 from hpcmm.report.markup import Table
-from hpcmm.report.vega import CONFIG, Figure
+from hpcmm.report.vega import Figure
 
 
 @dataclass(frozen=True)
@@ -33,16 +31,7 @@ class Count:
 
 def render(title: str, about: str, counts: Sequence[Count], notes: Sequence[str], sections: Sequence[Section]) -> str:
     """Return the page, one offline HTML file; ``about`` is the line below its title."""
-    embedded: dict[str, Any] = {}
-
-    def embed(identity: str, figure: Figure) -> str:
-        embedded[identity] = {"columns": page.packed(figure.columns), "spec": figure.spec, "shown": figure.shown}
-        return identity
-
-    def all_embedded() -> str:
-        found = {"config": CONFIG, "figures": embedded}
-        return drawing.compressed(json.dumps(found, allow_nan=False, separators=(",", ":"), ensure_ascii=False))
-
+    embedded = page.Embedded()
     return page.template("sheet.html.j2").render(
         title=title,
         about=about,
@@ -50,7 +39,7 @@ def render(title: str, about: str, counts: Sequence[Count], notes: Sequence[str]
         notes=notes,
         sections=sections,
         defined={},  # a sheet has no list of definitions to link to
-        embed=embed,
-        embedded=all_embedded,
+        embed=embedded.add,
+        embedded=embedded.text,
         vega=drawing.script() if any(section.figures for section in sections) else "",
     )

@@ -46,8 +46,11 @@ Column = Callable[[Row], Cell]
 
 def table(caption: str, rows: pd.DataFrame, columns: Mapping[str, Column], leading: int = 0) -> Table:
     """Make a table with one line per row; the first ``leading`` cells of a line are shown where they change."""
-    lines = [[cell(row) for cell in columns.values()] for row in analysis.row_dicts(rows)]
-    return Table(caption, tuple(columns), grouped(lines, leading))
+    known = analysis.row_dicts(rows)
+    lines = [[cell(row) for cell in columns.values()] for row in known]
+    sized = set(dimensions()) <= set(rows)
+    of_rows = [(size(row) if sized else "", row.get("device", "")) for row in known]
+    return Table(caption, tuple(columns), grouped(lines, leading), of_rows)
 
 
 def text(name: str) -> Column:
@@ -103,7 +106,9 @@ def size_table(series: Series, most: int | None = None) -> Table:
         known = [_rate_cell(rows[label], unit) if label in rows else EMPTY for label in labels]
         lines.append([of_size(next(iter(rows.values()))), *known])
     caption = f"{unit.name}, {conditions(series)}{which}"
-    return Table(marked_caption(caption, points), (size_title(series.points), *labels), lines)
+    head, of_rows = (size_title(series.points), *labels), [(line[0].text, "") for line in lines]
+    devices = series.points.drop_duplicates("label").set_index("label")["device"]
+    return Table(marked_caption(caption, points), head, lines, of_rows, ("", *(devices[label] for label in labels)))
 
 
 def _rate_cell(row: Row, unit: RateUnit) -> Cell:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from hpcmm import analysis
+from hpcmm.operations import dimensions
 from hpcmm.report import formats
 
 # Hues that colour-blind readers can distinguish, each with a contrast of at least 3:1 on both backgrounds.
@@ -30,7 +31,7 @@ CONFIG = {
         "labelSeparation": 6,
     },
     "legend": {
-        **{"labelColor": LINE, "titleColor": LINE, "labelFontSize": 12, "labelLimit": 160},
+        **{"labelColor": LINE, "titleColor": LINE, "labelFontSize": 12, "labelLimit": 220},
         **{"orient": "bottom", "columns": 3, "layout": {"bottom": {"direction": "vertical", "anchor": "start"}}},
     },
     "header": {"labelColor": LINE, "titleColor": LINE, "labelFontSize": 12},
@@ -59,8 +60,10 @@ class Figure:
         The Vega-Lite specification, without data and configuration.
     shown : mapping of str to str
         The columns in the table of values, with their titles.
-    of : str
-        The element type, if there is such a figure for each.
+    dtype, device, size : str
+        What it shows alone; empty if it shows several. ``size`` is empty also for the figure that is shown first.
+    group : str
+        Figures of one group answer one question, each at another size; empty for ``name``.
     """
 
     name: str
@@ -68,7 +71,10 @@ class Figure:
     columns: Mapping[str, list]
     spec: Spec
     shown: Mapping[str, str]
-    of: str = ""
+    dtype: str = ""
+    device: str = ""
+    size: str = ""
+    group: str = ""
 
     @property
     def values(self) -> list[dict[str, Any]]:
@@ -105,9 +111,14 @@ def styles(points: pd.DataFrame) -> dict[str, Style]:
     """Choose colour, marker and dash of each label of a sweep, for all its figures.
 
     A pair of variant and algorithm has one colour. Its tile widths share the colour and differ in marker and dash.
-    Baselines have the colour of the text.
+    The fastest pairs choose first, so that no two of them have one colour. Baselines have the colour of the text.
     """
-    labels = points.drop_duplicates("label").sort_values("place", kind="stable")
+    size = [name for name in ("operation", "dtype", "ranks", *dimensions()) if name in points]
+    seconds = points["seconds"].fillna(points["call_seconds"])
+    lag = seconds / seconds.groupby([points[name] for name in size]).transform("min")
+    fastest = lag.fillna(math.inf).groupby([points["variant"], points["algorithm"]]).min().rank(method="first")
+    order = [fastest[pair] for pair in zip(points["variant"], points["algorithm"], strict=True)]
+    labels = points.assign(order=order).drop_duplicates("label").sort_values(["order", "place"], kind="stable")
     found: dict[str, Style] = {}
     hues: dict[tuple[str, str], str] = {}
     for baseline, rows in labels.groupby("baseline"):

@@ -1,0 +1,224 @@
+"""The first screen of the page: what is fastest, beside the library, over sizes and over ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from hpcmm import analysis
+from hpcmm.analysis import Series
+from hpcmm.model import TEXTBOOK
+from hpcmm.operations import OPERATIONS, dimensions
+from hpcmm.parallel import ALGORITHMS
+from hpcmm.report import figures, findings, formats
+from hpcmm.report.findings import Headline
+from hpcmm.report.vega import (
+    LINE,
+    PALETTE,
+    Figure,
+    Style,
+    category,
+    dots,
+    layered,
+    quantity,
+    ranks_axis,
+    rounded,
+    styled,
+    text_width,
+)
+
+HEIGHT = 190  # of a figure; three of them, each with a sentence, fit on one screen
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One question of the first screen: its title, a sentence, and figures of which the page shows one."""
+
+    title: str
+    headline: Headline | None
+    figures: Sequence[Figure]
+
+
+def panels(
+    frame: pd.DataFrame, series: Sequence[Series], scaling: pd.DataFrame, styles: Mapping[str, Mapping[str, Style]]
+) -> list[Panel]:
+    """Return the panels that the measurements allow.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        From ``analysis.measurements``.
+    series : sequence of Series
+        Of all sweeps.
+    scaling : DataFrame
+        From ``scaling.speedups``.
+    styles : mapping
+        By sweep, from ``vega.styles``.
+    """
+    told = {headline.name: headline for headline in findings.headlines(frame, scaling)}
+    rows = analysis.points(frame)
+    rows = rows[(rows["operation"] == "matmul") & (rows["result"] == "PASS") & rows["seconds"].notna()]
+    rows = rows[(rows["ranks"] == rows["ranks"].min()) & (rows["algorithm"] == TEXTBOOK)]
+    over_sizes = list(_over_sizes(series, styles))
+    found = [
+        Panel("Best rung of each arithmetic", told.get("Fastest product"), list(_best_rungs(rows))),
+        Panel("Rate over size", over_sizes[0][1] if over_sizes else None, [figure for figure, _ in over_sizes]),
+        Panel("Scaling over ranks", told.get("Scaling"), list(_over_ranks(scaling, styles))),
+    ]
+    if not any(panel.figures for panel in found):  # a file without products
+        found.append(Panel("Fastest sum", told.get("Fastest sum"), []))
+    return [panel for panel in found if panel.figures or panel.headline]
+
+
+def _best_rungs(rows: pd.DataFrame) -> Iterator[Figure]:
+    """Draw the rate of the fastest rung of each arithmetic beside that of the library, one figure for each device."""
+    accelerated = analysis.on_accelerator(rows)
+    for device, on_device in rows.assign(first=~accelerated).sort_values("first", kind="stable").groupby(
+        "device", sort=False
+    ):  # fmt: skip
+        variants = on_device.groupby(list(dimensions()))["variant"].nunique()
+        full = on_device.set_index(list(dimensions())).index.isin(variants[variants == variants.max()].index)
+        at = analysis.largest(on_device[full])
+        best = at[at["baseline"] == 0].sort_values("seconds").drop_duplicates(["dtype", "arithmetic"])
+        best = best.sort_values(["dtype", "seconds"], kind="stable")
+        if best.empty:
+            continue
+        rates = formats.rate_unit("matmul", best["flops_per_second"].max())
+        columns: dict[str, list] = {name: [] for name in ("label", "name", "arithmetic", "rate", "library", "text")}
+        for dtype, rungs in best.groupby("dtype", sort=False):
+            lines = [(row["rung"], row["arithmetic"] or dtype, row["flops_per_second"], row["ratio"], 0)
+                     for row in analysis.row_dicts(rungs)]  # fmt: skip
+            # the rate of the library beside the fastest rung, so that the bars and their ratio agree
+            row = next((row for row in analysis.row_dicts(rungs) if row["ratio"] > 0), None)
+            if row is not None:
+                library = OPERATIONS["matmul"].baseline(device, dtype).name
+                lines.append((library, dtype, row["flops_per_second"] / row["ratio"], math.nan, 1))
+            for name, arithmetic, rate, ratio, is_library in lines:
+                text = formats.number(rate / rates.scale)
+                label = f"{dtype} {name}" + (f"|in {arithmetic}" if arithmetic != dtype else "")
+                text += f" ({formats.times(ratio)})" if ratio > 0 else ""
+                line = (label, name, arithmetic, float(f"{rate / rates.scale:.6g}"), is_library, text)
+                for values, value in zip(columns.values(), line, strict=True):
+                    values.append(value)
+        if len(columns["label"]) < 2:
+            continue
+        labels = {"labelLimit": 170, "labelExpr": "split(datum.label, '|')", "labelFontSize": 11}
+        y = category("label", sort=columns["label"], title=None, axis=labels)
+        needed = (
+            f"{rate:.6g} * width / max(width - {text_width(text) - 12}, 40)"
+            for rate, text in zip(columns["rate"], columns["text"], strict=True)
+        )
+        scale = {"domainMin": 0, "domainMax": {"expr": f"max({', '.join(needed)})"}, "nice": False}
+        x = quantity("rate", title=rates.name, scale=scale, axis={"tickCount": 3, "labelBound": True})
+        color = {"condition": {"test": "datum.library == 1", "value": LINE}, "value": PALETTE[0]}
+        opacity = {"condition": {"test": "datum.library == 1", "value": 0.45}, "value": 1}
+        tooltip = [{"field": name} for name in ("name", "arithmetic", "text")]
+        layers = [
+            {
+                "mark": {"type": "bar", "height": {"band": 0.7}},
+                "encoding": {"x": x, "y": y, "color": color, "opacity": opacity, "tooltip": tooltip},
+            },
+            {
+                "mark": {"type": "text", "align": "left", "dx": 4, "fontSize": 11},
+                "encoding": {"x": quantity("rate"), "y": y, "text": {"field": "text"}},
+            },
+        ]
+        size, name = formats.size(best.iloc[0]), formats.device(device)
+        caption = f"Size {size} on the {name}; in parentheses relative to the library"
+        shown = {"name": "Rung", "arithmetic": "Arithmetic", "rate": rates.name}
+        yield Figure(f"best-{device}", caption, columns, layered(layers, HEIGHT), shown, device=device, group="best")
+
+
+def _over_sizes(
+    series: Sequence[Series], styles: Mapping[str, Mapping[str, Style]]
+) -> Iterator[tuple[Figure, Headline]]:
+    """Draw the fastest rung of each arithmetic and the library by size, for each type; GPUs first."""
+    known = set()
+    for each in sorted(series, key=lambda each: not analysis.on_accelerator(each.points).any()):
+        points = each.points
+        if each.operation != "matmul" or each.ranks > 1 or not formats.size_is_one_number(points):
+            continue
+        for device, here in sorted(
+            points[(points["algorithm"] == TEXTBOOK) & (points["result"] == "PASS") & (points["tile"] == 0)].groupby(
+                "device"
+            ),
+            key=lambda group: not analysis.on_accelerator(group[1]).any(),
+        ):  # fmt: skip
+            compared = here[(here["baseline"] == 0) & here["ratio"].notna()]
+            if compared["n"].nunique() < 3 or (each.dtype, device) in known:
+                continue
+            at = analysis.largest(here)
+            best = at[at["baseline"] == 0].sort_values("seconds").drop_duplicates("arithmetic")["label"]
+            shown = here[here["label"].isin(best) | (here["baseline"] == 1)].reset_index(drop=True)
+            own = replace(each, points=shown.assign(fraction=np.nan))  # the first screen has no room for limits
+            for figure in figures.rate_against_size(own, styles[each.sweep], HEIGHT):
+                known.add((each.dtype, device))
+                caption = f"{each.dtype} on the {formats.device(device)}, kernel alone"
+                name = f"over-sizes-{device}-{each.dtype}"
+                drawn = replace(figure, name=name, caption=caption, device=device, group="over-sizes")
+                yield drawn, findings.by_size(here)
+
+
+def _over_ranks(scaling: pd.DataFrame, styles: Mapping[str, Mapping[str, Style]]) -> Iterator[Figure]:
+    """Draw the speedup of the fastest algorithm and of the library over ranks, for each type."""
+    rows = scaling[(scaling["operation"] == "matmul") & (scaling["kind"] == "strong")]
+    rows = rows[rows["ranks"].isin(rows.loc[rows["ranks"] > 1, "ranks"].unique()) | (rows["ranks"] == 1)]
+    for (device, dtype), here in sorted(
+        rows.groupby(["device", "dtype"], sort=False), key=lambda group: not analysis.on_accelerator(group[1]).any()
+    ):
+        most = here[here["ranks"] == here["ranks"].max()]
+        most = most[most["flops"] == most["flops"].max()]
+        foreign = most["algorithm"].map(lambda name: bool(ALGORITHMS[name].package))
+        ours = ~foreign & (most["algorithm"] != TEXTBOOK)
+        chosen = {}  # label: the seconds that it is compared by
+        for alike in (most[ours], most[foreign], most[most["algorithm"] == TEXTBOOK]):
+            for prefix in ("", "call_"):
+                timed = alike[alike[prefix + "speedup"].notna() & ((prefix != "") | (alike["algorithm"] != TEXTBOOK))]
+                if not timed.empty and not set(alike["label"]) & set(chosen):
+                    chosen[timed.loc[timed[prefix + "seconds"].idxmin(), "label"]] = prefix
+        if not chosen:
+            continue
+        base = most[figures.base_columns()].iloc[0]
+        here = here[(here[figures.base_columns()] == base).all(axis=1) & (here["sweep"] == most["sweep"].iloc[0])]
+        yield _speedup(here, chosen, styles[most["sweep"].iloc[0]], device, dtype)
+
+
+def _speedup(rows: pd.DataFrame, chosen: Mapping[str, str], style: Mapping, device: str, dtype: str) -> Figure:
+    columns: dict[str, list] = {"label": [], "ranks": [], "speedup": []}
+    own = {}
+    for label, prefix in chosen.items():
+        row = rows[rows["label"] == label].iloc[0]
+        name = f"{row['variant']} {row['algorithm']}" + (", end to end" if prefix else "")
+        own[name] = style[label]
+        if ALGORITHMS[row["algorithm"]].package:  # the library has the colour of the text, nothing else has
+            own[name] = own[name]._replace(color=LINE, strokeDash=[7, 4])
+        elif own[name].color == LINE:
+            own[name] = own[name]._replace(color=PALETTE[1])
+        for row in analysis.row_dicts(rows[rows["label"] == label].sort_values("ranks")):
+            if math.isfinite(row[prefix + "speedup"]):
+                for column, value in (("label", name), ("ranks", int(row["ranks"]))):
+                    columns[column].append(value)
+                columns["speedup"].extend(rounded([row[prefix + "speedup"]]))
+    ranks = sorted({1, *columns["ranks"]})
+    x, y = ranks_axis(ranks), quantity("speedup", title="speedup", scale={"domainMin": 0})
+    color, shape, dash = styled("label", list(own), own)
+    tooltip = [{"field": "label", "title": "variant"}, {"field": "ranks"}, quantity("speedup", format=".3r")]
+    ideal = [{"ranks": count, "speedup": count} for count in ranks]
+    layers = [
+        {
+            "data": {"values": ideal},
+            "mark": {"type": "line", "strokeDash": [2, 3], "color": LINE},
+            "encoding": {"x": x, "y": y},
+        },
+        {"mark": {"type": "line"}, "encoding": {"x": x, "y": y, "color": color, "strokeDash": dash}},
+        {"mark": dots(60), "encoding": {"x": x, "y": y, "color": color, "shape": shape, "tooltip": tooltip}},
+    ]
+    name = formats.device(device)
+    caption = f"{dtype}, size {formats.size(rows.iloc[0])} on {name}s; dotted: ideal"
+    shown = {"label": "Variant", "ranks": "Ranks", "speedup": "Speedup"}
+    whole = layered(layers, HEIGHT)
+    return Figure(f"over-ranks-{device}-{dtype}", caption, columns, whole, shown, dtype, device, group="over-ranks")
