@@ -448,7 +448,7 @@ def test_doctor_reports_a_folder_without_permission(closed):
 
 
 def test_a_full_disk_is_reported_with_the_path_of_the_file(small, tmp_path):
-    line = 'ulimit -f 100; exec "$0" -m hpcmm report "$@" --results out'
+    line = 'ulimit -f 20; exec "$0" -m hpcmm report "$@" --results out'
     arguments = ["sh", "-c", line, sys.executable, small]
     done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, env=ALONE, timeout=120)
     assert re.fullmatch(r"out/\S+: cannot be written: File too large", refused(done))

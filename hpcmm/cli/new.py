@@ -22,7 +22,7 @@ from hpcmm.dtypes import DTYPES
 from hpcmm.experiment import own_kernels
 from hpcmm.experiment.config import ConfigError
 from hpcmm.model import HpcmmError, Operation, Task, Variant
-from hpcmm.operations import OPERATIONS, shapes
+from hpcmm.operations import OPERATIONS, shapes, with_kernels
 
 COURSE = Path(hpcmm.grading.__file__).parent / "course"
 README = "README.md"
@@ -113,7 +113,7 @@ def rung(like: str) -> tuple[Operation, Variant]:
         if variant.name == name:
             return operation, variant
     allowed = ", ".join(dict.fromkeys(variant.name for _, variant in sources if text_of("x", _, variant, False)))
-    raise HpcmmError(f"--like: {like!r} is not allowed; allowed: {allowed or ', '.join(OPERATIONS)}")
+    raise HpcmmError(f"--like: {like!r} is not allowed; allowed: {allowed or ', '.join(with_kernels())}")
 
 
 def rungs() -> Iterator[tuple[Operation, Variant]]:

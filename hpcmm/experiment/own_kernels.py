@@ -24,7 +24,7 @@ from hpcmm.dtypes import DTYPES
 from hpcmm.experiment.config import ConfigError, Loader, Validator, not_allowed, parse, schema_problems
 from hpcmm.kernels import name_of
 from hpcmm.model import Geometry, Operation, Task, Variant
-from hpcmm.operations import OPERATIONS
+from hpcmm.operations import OPERATIONS, with_kernels
 
 SCHEMA = yaml.safe_load((Path(__file__).parent / "kernel.schema.yaml").read_text(encoding="utf-8"))
 MARK = "hpcmm:"
@@ -280,16 +280,16 @@ def head_of(text: str, path: Path) -> tuple[dict[str, Any], dict[str, int]]:
 
 def chosen_operation(head: Mapping[str, Any], text: str, problems: Problems) -> Operation:
     """Return the operation of a head, else that whose function the text has."""
-    allowed = ", ".join(OPERATIONS)
+    known = with_kernels()
     if "operation" in head:
-        if head["operation"] not in OPERATIONS:
-            problems.add("operation", f"{not_allowed(head['operation'])}{allowed}")
+        if head["operation"] not in known:
+            problems.add("operation", f"{not_allowed(head['operation'])}{', '.join(known)}")
             problems.check()
-        return OPERATIONS[head["operation"]]
-    for operation in OPERATIONS.values():
+        return known[head["operation"]]
+    for operation in known.values():
         if re.search(rf"\b{operation.kernels}\s*\(", text):
             return operation
-    functions = ", ".join(dict.fromkeys(each.kernels for each in OPERATIONS.values()))
+    functions = ", ".join(dict.fromkeys(each.kernels for each in known.values()))
     problems.add("operation", f"the file has none of the functions {functions}; name its function so")
     problems.check()
     raise AssertionError  # check raises

@@ -12,7 +12,7 @@ import yaml
 from hpcmm.devices import DEVICES, Device
 from hpcmm.experiment.config import ConfigError, Validator, naming, not_allowed, read_config, schema_problems, unknown
 from hpcmm.model import Operation, Variant
-from hpcmm.operations import OPERATIONS
+from hpcmm.operations import with_kernels
 
 SCHEMA = yaml.safe_load((Path(__file__).parent / "rubric.schema.yaml").read_text(encoding="utf-8"))
 LIBRARY = "library"
@@ -111,13 +111,14 @@ def exercise_of(name: str, entry: Mapping[str, Any], whole: Mapping[str, Any]) -
     entry = {key: part["default"] for key, part in properties.items() if "default" in part} | dict(entry)
     file = entry.get("file", f"{name}.cu")
     device = next((each for each in DEVICES.values() if file.endswith(each.suffix)), None)
-    problems = unknown(f"{place}.operation", [entry["operation"]], OPERATIONS)
+    known = with_kernels()
+    problems = unknown(f"{place}.operation", [entry["operation"]], known)
     if device is None or Path(file).name != file or file.startswith("."):
         suffixes = " or ".join(each.suffix for each in DEVICES.values())
         problems.append(f"{place}.file: {not_allowed(file)}the name of a file with {suffixes}, without a folder")
     if problems:
         raise ConfigError(*problems)
-    operation = OPERATIONS[entry["operation"]]
+    operation = known[entry["operation"]]
     problems += unknown(f"{place}.dtypes", entry["dtypes"], operation.dtypes)
     speed = None
     if "speed" in entry and not problems:

@@ -154,7 +154,7 @@ __device__ inline void barrier_sync(int id, int threads)
 // ---- prefetching, compute capability 8.0 ----
 
 // Bring the cache line at an address of global memory into the L2 cache.
-__device__ inline void prefetch_global_l2(const void *address)
+__device__ inline void prefetch_global_L2(const void *address)
 {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }

