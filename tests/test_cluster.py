@@ -92,7 +92,14 @@ def faltering(tmp_path, monkeypatch):
     monkeypatch.setattr(commands, "SECONDS_PER_CALL", 0.5)
     monkeypatch.setattr(commands, "pause", lambda silent, least=0.0: 0.05)
     monkeypatch.setattr(commands, "silences", {})
-    return Faltering(folder)
+    started = []
+    start = watch.Watch.start
+    monkeypatch.setattr(watch.Watch, "start", lambda self: started.append(self) or start(self))
+    yield Faltering(folder)
+    for watching in started:  # a thread that is in a check would otherwise finish it on the records of the next test
+        watching.stopped = True
+        watching.wake.set()
+        watching.thread.join()
 
 
 def recorded(job: str, name: str = "measure", marker: str = "", token: str = "") -> Record:
