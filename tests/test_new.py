@@ -145,7 +145,7 @@ def masked(text: str) -> str:
 @pytest.mark.skipif(not backends.missing("cuda"), reason="the transcripts are of a machine without a GPU")
 @pytest.mark.skipif(not launch.COMPILER or not modules.compiler()[0], reason="no gcc and g++ on this machine")
 def test_the_transcripts_for_teachers(tmp_path, monkeypatch, capsys):
-    """Each command of the page prints what the page shows: the solutions pass, and the skeletons compile and fail."""
+    """The output of each command equals the page: solutions pass, skeletons compile and fail."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     shutil.copytree(SOLUTIONS, tmp_path / "submissions" / "anna")

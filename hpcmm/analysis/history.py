@@ -173,7 +173,7 @@ def _runs(names: Sequence[str], columns: Sequence[Columns]) -> tuple[list[Run], 
 
 
 def _measured(entries: Sequence[tuple[int, Mapping]], columns: Sequence[Columns]) -> Iterator[tuple[int, Mapping]]:
-    """Yield the entries of a point without those that a later file took over from an earlier one."""
+    """Yield the entries of a point, without results that a later file copied from an earlier one."""
     known = set()
     for i, row in entries:
         runs = columns[i]["runs"]

@@ -41,7 +41,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         "bench",
         run,
         "Verify kernels from files at ragged shapes, and time them beside the library.",
-        "A file has C (.c), CUDA (.cu) or Python (.py); its first comment may say what it needs.",
+        "Languages: C (.c), CUDA (.cu), Python (.py). The first comment of a file may set its launch parameters.",
         {0: "all results are right", 1: "a wrong result, a kernel that does not compile, or another error"},
     )
     parser.add_argument("files", metavar="FILE", nargs="+", help="kernel, of one operation and device")
@@ -238,7 +238,7 @@ def verifying_sweeps(chosen: Chosen) -> dict[str, dict[str, Any]]:
 
 
 def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int:
-    """Verify, then time what is right; print both."""
+    """Verify all kernels, time the correct ones, and print both."""
     from hpcmm import analysis, store  # pandas takes a while to import
     from hpcmm.jobs import trial
     from hpcmm.report import bench as benched

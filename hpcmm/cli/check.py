@@ -119,7 +119,7 @@ def measured(arguments: argparse.Namespace) -> Path:
     with messages_to_stderr():  # standard output has the findings only
         code = workflow.run(options)
     if not timings.exists():
-        raise HpcmmError(f"nothing was measured (status {code}); {folder}/results/logs has what the jobs printed")
+        raise HpcmmError(f"nothing was measured (status {code}); see the logs of the jobs in {folder}/results/logs")
     return timings
 
 

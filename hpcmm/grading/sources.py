@@ -1,4 +1,4 @@
-"""Compile submitted sources, and refuse what a solution must not contain."""
+"""Compile submitted sources, and refuse forbidden includes, options, functions and inline assembly."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ GAUGES = {
     "hpcmm_kernel_flops_per_second": ("flops_per_second", "Kernel alone, rate of arithmetic."),
     "hpcmm_kernel_bytes_per_second": ("bytes_per_second", "Kernel alone, rate of compulsory memory traffic."),
     "hpcmm_call_seconds": ("call_seconds", "End to end, median."),
-    "hpcmm_baseline_ratio": ("ratio", "Seconds of the library over those of the kernel."),
+    "hpcmm_baseline_ratio": ("ratio", "Time of the library divided by the time of the kernel."),
 }
 LABELS = ("sweep", "operation", "variant", "algorithm", "setting", "dtype", "size", "tile", "memory", "ranks")
 LABELS += ("device", "machine")

@@ -245,7 +245,7 @@ def unique(name: str, taken: Mapping[str, Any]) -> str:
 
 
 def states(summary: Summary, sweeps: Sequence[SweepSection]) -> dict[str, list[tuple[str, str]]]:
-    """Return what the navigation says about each chapter: pairs of a class and words.
+    """Return the states of each chapter for the navigation, as pairs of a CSS class and a text.
 
     Failures that a sweep asks for are no fault of its chapter.
     """

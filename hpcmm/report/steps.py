@@ -70,11 +70,6 @@ def reason(step: Step) -> str:
     return " ".join(parts)
 
 
-def remaining(step: Step) -> str:
-    """Return the sentence on what limits the rung of a step."""
-    return _sentence(clause(step.limit))
-
-
 def sentence(step: Step) -> str:
     """Return everything about a step."""
     return f"{effect(step)}. {reason(step)}" + (f" Now {clause(step.limit)}." if step.source != "nothing" else "")
