@@ -110,7 +110,7 @@ def mpi_job():
 
 @pytest.fixture(scope="session")
 def mpiexec():
-    """Run a program to its end: ``mpiexec(ranks, program, *arguments, timeout=120, **environment)``."""
+    """Run a program to its end: ``mpiexec(ranks, program, *arguments, timeout=300, **environment)``."""
 
     def run(ranks: int, *program, timeout: float = 120, **environment: str):
         with started(ranks, *program, **environment) as job:

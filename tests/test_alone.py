@@ -82,7 +82,7 @@ def test_the_second_measurement_reports_which_one_it_waits_for(machine, runtime,
     assert said(second) == f"hpcmm: waiting for the measurement of PID {first.pid}"
     assert second.poll() is None
     first.kill()
-    assert second.communicate(timeout=60) == ("began\n", "")
+    assert second.communicate(timeout=180) == ("began\n", "")
     assert second.returncode == 0
 
 
@@ -94,21 +94,21 @@ def test_the_lock_lasts_as_long_as_any_process_of_the_measurement(machine):
     second = machine.start("echo", "began")
     assert said(second).startswith("hpcmm: waiting for the measurement of PID ")
     os.kill(child, signal.SIGKILL)
-    assert second.communicate(timeout=60)[0] == "began\n"
+    assert second.communicate(timeout=180)[0] == "began\n"
 
 
 def test_measurements_never_overlap(machine, tmp_path):
     log = tmp_path / "log"
     script = f"echo + >>{log}; sleep 0.2; echo - >>{log}"
     for process in [machine.start("sh", "-c", script) for _ in range(4)]:
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=180) == 0
     assert log.read_text().split() == ["+", "-"] * 4
 
 
 def test_the_exit_status_is_passed_on(machine):
-    assert machine.start("sh", "-c", "exit 7").wait(timeout=60) == 7
+    assert machine.start("sh", "-c", "exit 7").wait(timeout=180) == 7
     missing = machine.start("/nowhere/program")
-    assert missing.communicate(timeout=60)[1] == "hpcmm: error: /nowhere/program: No such file or directory\n"
+    assert missing.communicate(timeout=180)[1] == "hpcmm: error: /nowhere/program: No such file or directory\n"
     assert missing.returncode == 1
 
 
@@ -119,7 +119,7 @@ def test_users_of_a_machine_take_turns(machine):
     assert said(waiting) == f"hpcmm: waiting for the measurement of PID {holder.pid} of {alone.user(OTHER)}"
     assert waiting.poll() is None
     holder.kill()
-    assert waiting.communicate(timeout=60)[0] == "began\n"
+    assert waiting.communicate(timeout=180)[0] == "began\n"
 
 
 @as_root
@@ -127,7 +127,7 @@ def test_users_of_a_machine_take_turns(machine):
 def test_another_user_can_delay_a_measurement_but_not_prevent_it(machine, how):
     holder = machine.hold(how)
     done = machine.start("echo", "began", seconds_for_others=2)
-    output, errors = done.communicate(timeout=60)
+    output, errors = done.communicate(timeout=180)
     assert (done.returncode, output) == (0, "began\n")
     who = f"PID {holder.pid} of {alone.user(OTHER)}" if how == "listens" else "an unknown process"
     assert errors.splitlines() == [
@@ -149,7 +149,7 @@ def test_many_connections_to_the_socket_delay_no_measurement(machine):
         second = machine.start("echo", "began")
         assert said(second) == f"hpcmm: waiting for the measurement of PID {first.pid}"
         first.kill()
-        assert second.communicate(timeout=60)[0] == "began\n"
+        assert second.communicate(timeout=180)[0] == "began\n"
 
 
 # What somebody may have put where the folder should be: -> what is reported
@@ -180,7 +180,7 @@ def test_a_folder_of_another_user_is_refused_at_once(machine, put):
     folder = machine.folder / f"hpcmm-{os.getuid()}"
     reason = put(folder)
     done = machine.start("echo", "began")
-    output, errors = done.communicate(timeout=60)
+    output, errors = done.communicate(timeout=180)
     assert (done.returncode, output) == (1, "")
     assert (
         errors
@@ -195,7 +195,7 @@ def test_only_a_regular_file_of_the_user_is_opened(machine, kind, tmp_path):
     lock, target = folder / "hpcmm.lock", tmp_path / "target"
     {"link": lambda: lock.symlink_to(target), "fifo": lambda: os.mkfifo(lock), "folder": lock.mkdir}[kind]()
     done = machine.start("echo", "began")
-    output, errors = done.communicate(timeout=60)
+    output, errors = done.communicate(timeout=180)
     assert (done.returncode, output) == (1, "")
     assert errors.startswith("hpcmm: error: ") and str(lock) in errors and errors.count("\n") == 1
     assert not target.exists()
@@ -205,6 +205,6 @@ def test_a_runtime_folder_of_another_user_is_not_used(machine, tmp_path):
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o777)
-    assert machine.start("true", XDG_RUNTIME_DIR=str(shared)).wait(timeout=60) == 0
+    assert machine.start("true", XDG_RUNTIME_DIR=str(shared)).wait(timeout=180) == 0
     assert list(shared.iterdir()) == []
     assert (machine.folder / f"hpcmm-{os.getuid()}").stat().st_mode & 0o777 == 0o700

@@ -30,7 +30,7 @@ needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no g++ on this mac
 
 def bench(*arguments, cwd: Path = EXAMPLES) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "hpcmm", "bench", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=280)
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=600)
 
 
 @pytest.fixture

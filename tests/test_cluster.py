@@ -436,7 +436,7 @@ def sbatch(*arguments: str, text: str = "", **environment: str) -> subprocess.Co
     program = "import sys; from hpcmm.cluster import commands, submit; commands.SECONDS_PER_CALL = 1\n"
     program += "submit.SECONDS_TO_ARRIVE = 0.1; sys.argv[0] = sys.argv.pop(1); sys.exit(submit.main(sys.argv))"
     command = [sys.executable, "-c", program, ROOT / "jobs/bin/sbatch", *(arguments or ["job.sh"])]
-    return subprocess.run(command, input=text, capture_output=True, text=True, env=os.environ | environment, timeout=60)
+    return subprocess.run(command, input=text, capture_output=True, text=True, env=os.environ | environment, timeout=180)
 
 
 def test_a_submission_keeps_a_record_and_prints_the_number(faltering):
@@ -598,7 +598,7 @@ QUESTIONS = [
 
 def wrapper(program: str, *arguments: str) -> subprocess.CompletedProcess:
     command = [sys.executable, ROOT / "jobs/bin" / program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=180)
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question[0])
@@ -650,7 +650,7 @@ def test_a_local_run_in_an_allocation_starts_its_ranks_here(faltering, monkeypat
     command = [launcher, "-n", "2", sys.executable, "-c", ranks]
     slurm.leave_allocation()
     assert {name for name in os.environ if name.startswith("SLURM")} == {"SLURM_CONF"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
     assert done.stdout.splitlines() == [f"2 {socket.gethostname()}"] * 2, done.stderr
     assert faltering.calls("srun") == []
 

@@ -16,7 +16,7 @@ OTHER = "rule all:\n    output: 'x'\n    shell: 'touch {output}'\n"
 
 def snakemake(folder: Path, *arguments) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "snakemake", *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
 
 
 def test_examples():

@@ -24,6 +24,7 @@ CONFIG = {
     "backends": "cpu",
     "extensions": [f"added/{path.name}" for path in FILES],
     "measuring": {
+        "visits": 1,
         "warmups": 1,
         "min_repetitions": 3,
         "max_repetitions": 6,
@@ -68,13 +69,12 @@ def finished(tmp_path_factory):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=240,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout
     return folder
 
 
-@pytest.mark.timeout(600)
 def test_additions_run_from_the_config_to_the_report(finished):
     rows = store.read(finished / "results/timings.h5")["measurements"]
     found = {

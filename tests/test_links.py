@@ -24,14 +24,14 @@ PROGRAM = Path(__file__).parent / "mpi_programs" / "links.py"
 
 
 def test_what_arrives_is_what_was_sent(mpiexec):
-    done = mpiexec(4, PROGRAM, timeout=120)
+    done = mpiexec(4, PROGRAM, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "96 exchanges: right" in done.stdout
 
 
 @pytest.mark.parametrize("fault", ["lost", "swapped"])
 def test_a_broken_exchange_is_found(mpiexec, fault):
-    done = mpiexec(2, PROGRAM, fault, timeout=120)
+    done = mpiexec(2, PROGRAM, fault, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "broken, and found" in done.stdout
 

@@ -65,7 +65,7 @@ def hpcmm(*arguments, folder: Path | None = None, **environment: str) -> subproc
         env=ALONE | environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
 
 
@@ -271,7 +271,7 @@ def test_a_closed_pipe_gives_no_traceback(config, unbuffered):
     os.close(reader)
     command = [sys.executable, "-m", "hpcmm", "plan", "--cluster", "--configfile", config]
     environment = ALONE | {"PYTHONUNBUFFERED": unbuffered}
-    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120, env=environment)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=300, env=environment)
     os.close(writer)
     assert (done.returncode, done.stderr) == (1, "")
 
@@ -362,7 +362,7 @@ def test_an_ascii_locale_gets_escapes_instead_of_an_error(small, tmp_path):
 def test_a_report_on_a_file_name_that_is_not_unicode(small, tmp_path):
     odd = small.rename(tmp_path / os.fsdecode(b"a\xff.h5"))
     command = [sys.executable, "-m", "hpcmm", "report", odd, "--results", tmp_path / "out"]
-    done = subprocess.run(command, capture_output=True, text=True, env=ALONE, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, env=ALONE, timeout=300)
     assert (done.returncode, done.stderr) == (0, "")
     assert "a\ufffd.h5" in (tmp_path / "out" / "report.html").read_text("utf-8")
 
@@ -386,7 +386,7 @@ def test_closed_streams_are_no_error(small, tmp_path, command, streams):
     """Files of the command must not get their numbers either: what other programs print would go into them."""
     line = f'exec "$0" -m hpcmm "$@" {streams}'
     arguments = ["sh", "-c", line, sys.executable, command, *CASES[command]]
-    done = subprocess.run(arguments, capture_output=True, cwd=tmp_path, env=ALONE, timeout=120)
+    done = subprocess.run(arguments, capture_output=True, cwd=tmp_path, env=ALONE, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     if command == "merge":
         assert len(store.read(tmp_path / "merged.h5")["measurements"]["run"]) == 1
@@ -397,7 +397,7 @@ def test_closed_streams_are_no_error(small, tmp_path, command, streams):
 def test_unwritable_output_is_one_line(small, tmp_path, command, unbuffered):
     arguments = ["sh", "-c", 'exec "$0" -m hpcmm "$@" >/dev/full', sys.executable, command, *CASES[command]]
     environment = ALONE | {"PYTHONUNBUFFERED": unbuffered}
-    done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=120)
+    done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300)
     assert refused(done) == "standard output: No space left on device"
 
 
@@ -406,7 +406,7 @@ def test_unwritable_output_is_one_line(small, tmp_path, command, unbuffered):
 def test_little_address_space_gives_a_result_or_one_line(small, tmp_path, command, megabytes):
     line = f'ulimit -v {1024 * megabytes}; exec "$0" -m hpcmm "$@"'
     arguments = ["sh", "-c", line, sys.executable, command, *CASES[command]]
-    done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, env=ALONE, timeout=120)
+    done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, env=ALONE, timeout=300)
     assert done.returncode in (0, 1), done.stderr
     assert len(done.stderr.splitlines()) == done.returncode and "Traceback" not in done.stderr
 
@@ -420,7 +420,7 @@ needs_setpriv = pytest.mark.skipif(bool(MORTAL) and not shutil.which("setpriv"),
 
 def mortal(*arguments, folder: Path) -> subprocess.CompletedProcess:
     command = [*MORTAL, sys.executable, "-m", "hpcmm", *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, env=ALONE, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=folder, env=ALONE, capture_output=True, text=True, timeout=300)
 
 
 @pytest.fixture
@@ -450,7 +450,7 @@ def test_doctor_reports_a_folder_without_permission(closed):
 def test_a_full_disk_is_reported_with_the_path_of_the_file(small, tmp_path):
     line = 'ulimit -f 20; exec "$0" -m hpcmm report "$@" --results out'
     arguments = ["sh", "-c", line, sys.executable, small]
-    done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, env=ALONE, timeout=120)
+    done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, env=ALONE, timeout=300)
     assert re.fullmatch(r"out/\S+: cannot be written: File too large", refused(done))
 
 
@@ -487,7 +487,7 @@ def cleaned(tmp_path):
     def run(host: str | None, process: int = 0):
         if host:
             (tmp_path / slurm.RUN).write_text(f"{host} {process} 1.0\n")
-        done = subprocess.run(["make", "clean"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["make", "clean"], cwd=tmp_path, capture_output=True, text=True, timeout=180)
         return done, sorted(path.name for path in (tmp_path / "results").iterdir())
 
     return run
@@ -800,7 +800,7 @@ def test_doctor_reports_faults_of_the_launcher(tmp_path):
         launcher.write_text(f"#!/bin/sh\n{body}\n")
         launcher.chmod(0o755)
         command = [sys.executable, "-c", WITH_LAUNCHER, launcher, str(seconds)]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=ALONE, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=ALONE, timeout=300)
         found = checks(done)["launcher"]
         assert found["state"] == "error" and why in found["found"], name
 

@@ -23,7 +23,7 @@ from hpcmm.report import history as report_history
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine (Debian's package is chromium)"),
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1500),
 ]
 
 CHARTS = "[...document.querySelectorAll('.chart')]"

@@ -37,21 +37,21 @@ def test_block_rows_cover_all_rows_once_in_order_and_evenly(rows, ranks):
 
 
 def test_end_to_end_calls_on_one_to_five_ranks_give_the_sums_of_the_test(mpiexec):
-    done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 150, timeout=280)
+    done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 150, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "150 drawn cases: right" in done.stdout
 
 
 @pytest.mark.gpu
 def test_end_to_end_calls_on_gpus_give_the_sums_of_the_test(gpu, mpiexec):
-    done = mpiexec(5, PROGRAMS / "scatter.py", "cuda", 50, timeout=280)
+    done = mpiexec(5, PROGRAMS / "scatter.py", "cuda", 50, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "50 drawn cases: right" in done.stdout
 
 
 @pytest.mark.parametrize("part", ["gather", "restore"])
 def test_a_broken_phase_of_an_end_to_end_call_is_found(mpiexec, part):
-    done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 300, part, timeout=280)
+    done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 300, part, timeout=600)
     assert done.returncode != 0
     assert "wrong rows: [" in done.stderr
     assert "right" not in done.stdout
@@ -59,7 +59,7 @@ def test_a_broken_phase_of_an_end_to_end_call_is_found(mpiexec, part):
 
 @pytest.mark.parametrize("operation", ["sum", "minimum", "maximum"])
 def test_a_rank_that_contributes_nothing_is_found(mpiexec, operation):
-    done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 30, operation, timeout=280)
+    done = mpiexec(5, PROGRAMS / "scatter.py", "cpu", 30, operation, timeout=600)
     assert done.returncode != 0
     assert f"AssertionError: (('{operation}', 'serial', 'int32'), (1, 3, 9), 5, 1): {operation}" in done.stderr
     assert "right" not in done.stdout

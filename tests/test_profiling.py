@@ -199,7 +199,7 @@ def planned(tmp_path):
 def job(planned_file: Path, operation: str, output: Path) -> subprocess.CompletedProcess:
     program = [sys.executable, "-m", "hpcmm.jobs.profile", "--plan", planned_file]
     command = [*program, "--operation", operation, "--output", output]
-    return subprocess.run(command, capture_output=True, text=True, timeout=280)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
 def test_a_job_for_an_unprofiled_operation_is_refused(planned, tmp_path):
@@ -220,7 +220,7 @@ def test_a_job_without_nsight_compute_succeeds_with_the_reason(planned, tmp_path
 def test_the_program_under_the_profiler_needs_a_gpu(planned, tmp_path):
     program = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.profiled", "--plan", planned[1]]
     command = [*program, "--operation", "matmul", tmp_path / "told.json"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert run.returncode != 0
     assert "this batch needs a GPU" in run.stderr
     assert not (tmp_path / "told.json").exists()

@@ -22,7 +22,7 @@ from hpcmm.bench import provenance
 from hpcmm.cli import init, version
 from hpcmm.model import HpcmmError
 
-pytestmark = pytest.mark.timeout(600)  # the package is built, and an experiment runs
+pytestmark = pytest.mark.timeout(1500)  # the package is built, and an experiment runs
 
 ROOT = Path(__file__).parents[1]
 
@@ -63,7 +63,7 @@ def run(folder: Path, *command) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=240,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout
     return done.stdout

@@ -19,7 +19,7 @@ from hpcmm import backends, store
 from hpcmm.bench import status
 from hpcmm.cli import init
 
-pytestmark = pytest.mark.timeout(600)  # each starts Snakemake several times
+pytestmark = pytest.mark.timeout(1500)  # each starts Snakemake several times
 
 ROOT = Path(__file__).parents[1]
 SNAKEMAKES = {"9": shutil.which("snakemake"), "7": os.environ.get("SNAKEMAKE_7")}
@@ -71,7 +71,7 @@ def snakemake(request, tmp_path):
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=240,
+            timeout=600,
         )
         run.folder = folder
         return run
@@ -267,7 +267,7 @@ PROGRESS = r"\[ *(\d+)/11\] \S+ .* \(.* s; about .* left\)"
 
 
 def test_run_shows_the_plan_and_one_progress_without_messages_of_snakemake(hpcmm_run):
-    output, errors = hpcmm_run("--cores", "2").communicate(timeout=240)
+    output, errors = hpcmm_run("--cores", "2").communicate(timeout=600)
     ahead, *others = [line for line in errors.splitlines() if "removed files of killed ranks" not in line]
     times = r"about \d+ s \(at most \d+ (s|min)\) one after another"
     assert re.fullmatch(f"hpcmm: 11 points in 3 jobs to measure, {times}", ahead) and others == []
@@ -278,14 +278,14 @@ def test_run_shows_the_plan_and_one_progress_without_messages_of_snakemake(hpcmm
     log = (hpcmm_run.folder / "results" / "logs" / "sum" / "cpu-r2-1.log").read_text()
     assert "rank 1 on " in log and "planned: at most" in log, "the log has what the terminal has not"
 
-    dry, said = hpcmm_run("--dry-run", "--forcerun", "report").communicate(timeout=240)
+    dry, said = hpcmm_run("--dry-run", "--forcerun", "report").communicate(timeout=600)
     assert "rule report:" in dry + said, "a dry run shows what Snakemake would do"
 
 
 def test_run_shows_one_sentence_for_a_failed_job(hpcmm_run):
     with locked(hpcmm_run.folder / "results" / "raw" / "sum" / "cpu-r2-1.journal"):
         process = hpcmm_run("--cores", "2")
-        output, errors = process.communicate(timeout=240)
+        output, errors = process.communicate(timeout=600)
     assert process.returncode == 1
     why = "results/raw/sum/cpu-r2-1.journal: another process is measuring this batch"
     assert f"hpcmm: error: sum/cpu-r2-1: {why}" in errors.splitlines()
@@ -303,14 +303,14 @@ def test_run_refuses_a_config_file_that_cannot_be_read_in_one_line(hpcmm_run, ki
     elif kind == "folder":
         path.mkdir()
     process = hpcmm_run("--configfile", path)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=180)
     (line,) = errors.splitlines()
     assert (process.returncode, output) == (1, "") and line.startswith(f"hpcmm: error: {path}: ")
 
 
 def test_run_shows_errors_of_snakemake_itself(hpcmm_run):
     process = hpcmm_run("--until", "nothing")
-    _, errors = process.communicate(timeout=240)
+    _, errors = process.communicate(timeout=600)
     assert process.returncode == 1 and "MissingRuleException" in errors
 
 
@@ -324,7 +324,7 @@ def test_ctrl_c_ends_a_run_and_reports_unfinished_jobs(hpcmm_run):
         while not process.stdout.readline().startswith("["):
             assert process.poll() is None, process.stderr.read()
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=300)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -364,7 +364,7 @@ def test_a_python_path_with_special_characters_is_refused_only_on_a_cluster(tmp_
             config,
             "--dry-run",
         ]
-        return subprocess.run([*command, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        return subprocess.run([*command, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=300)
 
     refused = dry_run("--executor", "cluster-generic", "--cluster-generic-submit-cmd", "sbatch", "--jobs", "1")
     assert refused.returncode == 1
