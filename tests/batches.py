@@ -7,7 +7,7 @@ import hashlib
 from hpcmm.bench.journal import Journal
 from hpcmm.model import PHASES, Batch, Measurement, Point, Sample, Verdict
 
-HOST = {"host": "here"}
+HOST = {"host": "here", "ranks": [{"node": "node0", "device": "GPU-0"}, {"node": "node0", "device": "GPU-1"}]}
 RIGHT = Verdict(True, 1e-8, 1e-7, "componentwise, float64")
 WRONG = Verdict(False, float("nan"), 1e-7, "componentwise, float64", "0:3: nan - 1 = nan")
 
@@ -62,7 +62,7 @@ def filled(path, points=BATCH.points) -> Journal:
 
 def stored(path, batch: Batch = BATCH, host: str = "here"):
     """A complete file of a batch."""
-    journal = Journal(path.with_suffix(".journal"), batch, {"host": host})
+    journal = Journal(path.with_suffix(".journal"), batch, HOST | {"host": host})
     for point in batch.points:
         journal.append(point, measured(point))
     journal.complete(path)
