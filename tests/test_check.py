@@ -15,6 +15,7 @@ from timings import FAIL, measurement
 
 from hpcmm import store
 from hpcmm.analysis import check
+from hpcmm.backends.cuda import presence
 from hpcmm.cli import check as command
 from hpcmm.cli.main import main
 from hpcmm.experiment.config import validated
@@ -179,12 +180,44 @@ def test_the_experiment_of_a_check_is_a_config_and_gives_each_rank_the_same(rank
     assert sum(each.points for name, each in sweeps.items() if name.startswith("cpu")) >= 7
 
 
+def measured(mpiexec, folder, ranks, *arguments):
+    """The timings file of a check by ``mpi_programs/check.py``."""
+    done = mpiexec(ranks, PROGRAM, folder, *arguments, timeout=200)
+    assert done.returncode == 0, done.stderr
+    store.merge(sorted(folder.glob("*.h5")), folder / "timings.h5")
+    return folder / "timings.h5"
+
+
 @pytest.mark.skipif(os.environ.get("HPCMM_TEST_ALL") != "1", reason="needs a quiet machine; HPCMM_TEST_ALL=1 runs it")
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core only")
 def test_a_node_kept_busy_by_another_process_is_named(mpiexec, tmp_path, capsys):
-    done = mpiexec(2, PROGRAM, tmp_path, timeout=200)
-    assert done.returncode == 0, done.stderr
-    store.merge(sorted(tmp_path.glob("*.h5")), tmp_path / "timings.h5")
-    assert main(["check", str(tmp_path / "timings.h5")]) == command.SLOW
+    assert main(["check", str(measured(mpiexec, tmp_path, 2, "cpu", 1))]) == command.SLOW
     out = capsys.readouterr().out
     assert "2 devices, 7 measurements: slow: node1 slot 0" in out, out
+
+
+@pytest.mark.gpu
+def test_one_gpu_has_no_peer_but_is_compared_with_a_reference_cuda(gpu, mpiexec, tmp_path, capsys):
+    timings, reference = measured(mpiexec, tmp_path, 1, "cuda"), tmp_path / "reference.json"
+    assert main(["check", str(timings), "--write-reference", str(reference)]) == 0
+    assert f"node0 slot 0 {gpu.uuid} has no peer in this run" in capsys.readouterr().out
+    good = json.loads(reference.read_text())
+    assert {name.split(":")[0] for name in good["seconds"]} == {"gpu_product", "gpu_memory", "gpu_host"}
+    assert main(["check", str(timings), "--reference", str(reference)]) == 0
+    good["seconds"] = {name: seconds / 2 for name, seconds in good["seconds"].items()}
+    reference.write_text(json.dumps(good))
+    assert main(["check", str(timings), "--reference", str(reference)]) == command.SLOW
+    assert f"slow: node0 slot 0 {gpu.uuid}" in capsys.readouterr().out
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(presence.count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("busy", [None, 1])
+def test_of_several_gpus_the_busy_one_is_named_cuda(mpiexec, tmp_path, capsys, busy):
+    gpus = presence.count()
+    timings = measured(mpiexec, tmp_path, gpus, "cuda", *([busy] if busy is not None else []))
+    code = main(["check", str(timings), "--html", str(tmp_path / "check.html")])
+    out = capsys.readouterr().out
+    assert code == (0 if busy is None else command.SLOW), out
+    slow = {each.subject.rank for each in checked(timings).slow if not each.source}
+    assert slow == (set() if busy is None else {busy}), out

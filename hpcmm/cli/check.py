@@ -21,6 +21,7 @@ from hpcmm.cli import run as workflow
 from hpcmm.cli.arguments import command
 from hpcmm.experiment.config import SCHEMA
 from hpcmm.model import HpcmmError
+from hpcmm.parallel.host_links import DIRECTIONS
 
 SLOW = 3  # exit status
 LONGEST = SCHEMA["$defs"]["size"]["maximum"]  # vector
@@ -89,7 +90,8 @@ def config(ranks: int) -> dict[str, Any]:
         "cpu_links": vectors("links", "memcpy", [12, 16, 20], algorithms=["neighbours_mpi"]),
         "gpu_product": matmul("cuda", "cublas", [2048, 4096]),
         "gpu_memory": vectors("vector_add", "cupy", [22, 24, 26]),
-        "gpu_links": vectors("links", "device_copy", [12, 18, 24], algorithms=["neighbours_nccl"]),
+        "gpu_links": vectors("links", "device_copy", [12, 18, 24], algorithms=["neighbours_nccl", "all_to_all_nccl"]),
+        "gpu_host": vectors("links", "device_copy", [12, 18, 24], algorithms=list(DIRECTIONS)),
     }
     if ranks == 1:
         sweeps = {name: sweep for name, sweep in sweeps.items() if not name.endswith("links")}
