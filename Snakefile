@@ -52,7 +52,8 @@ try:
         with naming(FILES[-1]):
             # the devices of this machine say nothing about a cluster, so auto means all devices of the config
             PLAN = plan.make(EXPERIMENT) if ON_CLUSTER else plan.make(EXPERIMENT, backends.this_machine())
-        for folder in [Path.cwd(), "results", *{"results/raw/{}".format(batch.sweep) for batch in PLAN.to_measure}]:
+        JOBS = [*PLAN.to_measure, *PLAN.sustained]
+        for folder in [Path.cwd(), "results", *{"results/raw/{}".format(batch.sweep) for batch in JOBS}]:
             require_writable(Path(folder))
         if ON_CLUSTER:
             os.environ.update(PATH=os.pathsep.join([str(HERE / "jobs" / "bin"), os.environ.get("PATH", "")]))
@@ -79,11 +80,24 @@ os.environ.update(
 )
 TIMINGS = "results/timings.h5"
 EXTENSIONS = ["--extension={}".format(path) for path in extensions.named(PLAN.config)]
-BATCHES = {batch.name: batch for batch in PLAN.batches}
+BATCHES = {batch.name: batch for batch in (*PLAN.batches, *PLAN.sustained)}
 
 
 def batch_of(wildcards):
     return BATCHES[wildcards.batch]
+
+
+REQUESTED = {
+    # for Snakemake's slurm executor, mpi means that the command itself starts its ranks
+    "mpi": lambda wildcards: SITE.launcher if batch_of(wildcards).ranks > 1 else "",
+    "tasks": lambda wildcards: batch_of(wildcards).ranks,
+    "nodes": lambda wildcards: SITE.nodes(batch_of(wildcards).ranks),
+    "gres": lambda wildcards: SITE.gres(batch_of(wildcards)),
+    "slurm_extra": lambda wildcards: SITE.extra(batch_of(wildcards).ranks),
+    "tasks_per_gpu": 0,
+    "mem_mb": lambda wildcards: SITE.mem_mb(batch_of(wildcards)),
+    "runtime": lambda wildcards: SITE.minutes(batch_of(wildcards)),
+}
 
 
 # Run by the process that the user started, never by its jobs. The plan is not the output of a rule: otherwise any
@@ -128,19 +142,12 @@ rule measure:
     log:
         "results/logs/{batch}.log",
     wildcard_constraints:
-        batch="|".join(BATCHES),
+        batch="|".join(batch.name for batch in PLAN.batches),
+    priority: 1  # before the sustained products
     threads: THREADS
     resources:
         **SITE.resources,
-        # for Snakemake's slurm executor, mpi means that the command itself starts its ranks
-        mpi=lambda wildcards: SITE.launcher if batch_of(wildcards).ranks > 1 else "",
-        tasks=lambda wildcards: batch_of(wildcards).ranks,
-        nodes=lambda wildcards: SITE.nodes(batch_of(wildcards).ranks),
-        gres=lambda wildcards: SITE.gres(batch_of(wildcards)),
-        slurm_extra=lambda wildcards: SITE.extra(batch_of(wildcards).ranks),
-        tasks_per_gpu=0,
-        mem_mb=lambda wildcards: SITE.mem_mb(batch_of(wildcards)),
-        runtime=lambda wildcards: SITE.minutes(batch_of(wildcards)),
+        **REQUESTED,
     params:
         fingerprint=lambda wildcards: batch_of(wildcards).fingerprint,
         visits=PLAN.measuring.visits,
@@ -149,6 +156,25 @@ rule measure:
         '$HPCMM_LAUNCHER -n {resources.tasks} "$HPCMM_PYTHON" -m mpi4py '
         "-m hpcmm.jobs.measure --plan results/plan.json --batch {wildcards.batch} --patience $HPCMM_PATIENCE "
         '--output {output} $HPCMM_WHOLE 2>&1 | "$HPCMM_JOBS/show" {log}'
+
+
+rule sustain:
+    output:
+        "results/raw/{batch}.h5",
+    log:
+        "results/logs/{batch}.log",
+    wildcard_constraints:
+        batch="|".join(batch.name for batch in PLAN.sustained),
+    threads: THREADS
+    resources:
+        **SITE.resources,
+        **REQUESTED,
+    params:
+        fingerprint=lambda wildcards: batch_of(wildcards).fingerprint,
+    shell:
+        '"$HPCMM_JOBS/with_modules" $HPCMM_ALONE $HPCMM_LAUNCHER -n {resources.tasks} "$HPCMM_PYTHON" -m mpi4py '
+        "-m hpcmm.jobs.sustain --plan results/plan.json --batch {wildcards.batch} --patience $HPCMM_PATIENCE "
+        '--output {output} 2>&1 | "$HPCMM_JOBS/show" {log}'
 
 
 rule profile:
@@ -177,6 +203,7 @@ rule collect:
     input:
         expand("results/raw/{batch}.h5", batch=[batch.name for batch in PLAN.to_measure]),
         expand("results/profiles/{operation}.h5", operation=PLAN.profiled),
+        expand("results/raw/{batch}.h5", batch=[batch.name for batch in PLAN.sustained]),
     output:
         TIMINGS,
     log:

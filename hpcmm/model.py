@@ -35,6 +35,29 @@ STATES = {
     "throttle_reasons": "1",
 }
 
+# State of a device during sustained products: unit and long name.
+VITALS = {
+    "clock": ("Hz", "SM clock, or mean frequency of the cores"),
+    "memory_clock": ("Hz", "memory clock"),
+    "temperature": ("degC", "temperature"),
+    "power": ("W", "power"),
+    "throttle_reasons": ("1", "throttle reasons of NVML, a bit mask"),
+    "energy": ("J", "energy counter"),
+}
+
+# Counters of errors of a device: long name, and whether growth means that the device is broken.
+ERROR_COUNTERS = {
+    "ecc_corrected": ("corrected ECC errors", False),
+    "ecc_uncorrected": ("uncorrected ECC errors", True),
+    "rows_remapped_corrected": ("rows remapped after corrected errors", False),
+    "rows_remapped_uncorrected": ("rows remapped after uncorrected errors", True),
+    "pcie_replays": ("PCIe replays", False),
+    "nvlink_flit_errors": ("NVLink CRC errors of flits", False),
+    "nvlink_data_errors": ("NVLink CRC errors of data", False),
+    "nvlink_replays": ("NVLink replays", False),
+    "nvlink_recoveries": ("NVLink recoveries", False),
+}
+
 # Recorded for a CUDA kernel beside its times: its resources, its first launch, the resident blocks per
 # multiprocessor (SM) as the driver reports them, and the limits of the device. Unit and long name of each.
 RESOURCES = {

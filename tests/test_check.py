@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 import timings
 import yaml
+from tasks import machine
 from timings import FAIL, measurement
 
-from hpcmm import store
+from hpcmm import backends, store
 from hpcmm.analysis import check
 from hpcmm.backends.cuda import presence
+from hpcmm.bench import sustain
 from hpcmm.cli import check as command
 from hpcmm.cli.main import main
+from hpcmm.experiment import plan
 from hpcmm.experiment.config import validated
 from hpcmm.model import Point, Sample
 
@@ -186,6 +189,68 @@ def measured(mpiexec, folder, ranks, *arguments):
     assert done.returncode == 0, done.stderr
     store.merge(sorted(folder.glob("*.h5")), folder / "timings.h5")
     return folder / "timings.h5"
+
+
+def lasting(mpiexec, folder, ranks, *arguments):
+    """The timings file of sustained products by ``mpi_programs/sustain.py``."""
+    done = mpiexec(ranks, PROGRAM.with_name("sustain.py"), folder, *arguments, timeout=200)
+    assert done.returncode == 0, done.stderr
+    return folder / "timings.h5"
+
+
+def test_sustained_products_are_counted_over_time(mpiexec, tmp_path, capsys):
+    path = lasting(mpiexec, tmp_path, 1, "cpu", 1.5)
+    assert main(["check", str(path), "--html", str(tmp_path / "check.html"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert [each["dtype"] for each in found["sustained"]] == ["float32", "float64"]
+    assert all(each["products"] > 0 and each["wrong"] == 0 for each in found["sustained"])
+    columns = store.read(path)["sustained"]
+    assert (columns["flops"] == 2 * 256**3).all() and (np.diff(columns["seconds"]) > 0).all()
+    assert (columns["busy"][1:] <= np.diff(columns["seconds"])).all() and columns["seconds"][-1] > 1.4
+    assert {"sustained: product 256 float32", "sustained: product 256 float64"} <= {
+        each["measurement"] for each in found["findings"]
+    }
+    page = (tmp_path / "check.html").read_text()
+    assert page.count("Sustained products in float") == 2 and "Counters of errors" in page
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_wrong_product_names_its_device(mpiexec, tmp_path, capsys, device):
+    if backends.missing(device):
+        pytest.skip(backends.missing(device))
+    path = lasting(mpiexec, tmp_path, 2, device, 3, "wrong")
+    assert main(["check", str(path)]) == command.SLOW
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("sustained: ")]
+    assert len(lines) == 2 and all(" slot 1" in line and "products in float" in line for line in lines), lines
+    sustained = store.read(path)["sustained"]
+    for dtype in ("float32", "float64"):
+        own = (sustained["dtype"] == dtype) & (sustained["rank"] == 1)
+        assert 0 < sustained["wrong"][own].sum() <= sustained["products"][own].sum() / 5 + 1
+    assert sustained["wrong"][sustained["rank"] == 0].sum() == 0
+
+
+def test_what_an_ended_job_measured_is_kept(mpiexec, tmp_path, capsys):
+    path = lasting(mpiexec, tmp_path, 2, "cpu", 1, "ended")
+    main(["check", str(path)])
+    rows = store.read(path)["sustained"]
+    assert (rows["rank"] == 1).sum() == 6 and (rows["rank"] == 0).sum() > 6  # two types, three intervals
+    for output in tmp_path.glob("*.1.jsonl"):  # killed within a line
+        output.write_text(output.read_text()[:-30])
+    (batch,) = plan.make(command.config(2, 1 / 60) | {"backends": "cpu"}, machine()).sustained
+    groups = sustain.so_far(tmp_path / "sustained.h5", batch)
+    assert (groups["sustained"]["rank"] == 1).sum() == 6
+    assert np.isnan(groups["errors"]["after"][groups["errors"]["rank"] == 1]).all()
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_sustained_products_are_planned_on_all_devices_of_a_kind(ranks):
+    for gpus, device in ((0, "cpu"), (8, "cuda")):
+        planned = plan.make(command.config(ranks, 10), machine("" if gpus else "no GPU", gpus=gpus))
+        (batch,) = planned.sustained
+        assert (batch.device, batch.ranks, sum(batch.predicted)) == (device, ranks, 600)
+        assert {point.scalars["beta"] for point in batch.points} == {0.0}
+        assert planned.batch(batch.name) == batch
+    assert plan.make(command.config(ranks), machine()).sustained == ()
 
 
 @pytest.mark.skipif(os.environ.get("HPCMM_TEST_ALL") != "1", reason="needs a quiet machine; HPCMM_TEST_ALL=1 runs it")

@@ -12,14 +12,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from hpcmm import analysis
-from hpcmm.analysis import Columns, noise, visits
+from hpcmm.analysis import Columns, noise, sustained, visits
 from hpcmm.analysis.compare import ALPHA, MARGIN
 from hpcmm.model import HpcmmError
 from hpcmm.parallel.links import EXCHANGES, PATTERNS
@@ -77,13 +77,16 @@ class Check:
     """The result of a check.
 
     ``findings`` has one entry per measurement, device and standard (peers or reference). ``broken`` names measurements
-    whose result is wrong or missing. ``notes`` are sentences about what could not be compared.
+    whose result is wrong or missing. ``notes`` are sentences about what could not be compared. ``intervals`` and
+    ``errors`` are from ``sustained``.
     """
 
     subjects: tuple[Subject, ...]
     findings: tuple[Finding, ...]
     broken: tuple[str, ...]
     notes: tuple[str, ...]
+    intervals: pd.DataFrame = field(default_factory=pd.DataFrame)
+    errors: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def slow(self) -> list[Finding]:
@@ -123,6 +126,17 @@ class Check:
                 | {name: finite(getattr(each, name)) for name in ("seconds", "slowdown", "p")}
                 | {"slow": each.slow}
                 for each in self.findings
+            ],
+            "sustained": [
+                {"rank": int(rank), "dtype": dtype, "products": int(own["products"].sum())}
+                | {"wrong": int(own["wrong"].sum())}
+                | {name: finite(own[name].median()) for name in ("flops_per_second", "clock", "temperature", "power")}
+                for (rank, dtype), own in (self.intervals.groupby(["rank", "dtype"]) if len(self.intervals) else ())
+            ],
+            "errors": [
+                {"rank": int(row["rank"]), "counter": row["counter"]}
+                | {name: finite(row[name]) for name in ("before", "after")}
+                for row in analysis.row_dicts(self.errors)
             ],
             "broken": self.broken,
             "notes": self.notes,
@@ -199,7 +213,15 @@ def check(columns: Columns, reference: Mapping[str, Any] | None = None) -> Check
         If the file does not say on which node each rank ran, or has several runs of different ranks.
     """
     subjects = _subjects(columns)
-    return compared(subjects, *_times(columns, len(subjects)), reference)
+    measured, broken = _times(columns, len(subjects))
+    intervals, errors = sustained.intervals(columns), sustained.errors(columns)
+    lasting = sustained.times(intervals, len(subjects))
+    measured += [Times(name, np.log(seconds)) for name, seconds in lasting.items()]
+    if not measured and not broken:
+        raise CheckError(f"no point has {len(subjects)} ranks")
+    faults, notes = sustained.faults(intervals, errors, [subject.name for subject in subjects])
+    found = compared(subjects, measured, [*broken, *faults], reference)
+    return dataclasses.replace(found, notes=(*found.notes, *notes), intervals=intervals, errors=errors)
 
 
 def compared(
@@ -295,8 +317,6 @@ def _times(columns: Columns, ranks: int) -> tuple[list[Times], list[str]]:
     """Return the measurements with as many ranks, and the names of those that are wrong or missing."""
     frame = analysis.points(analysis.measurements(columns))
     frame = frame[frame["ranks"] == ranks]
-    if frame.empty:
-        raise CheckError(f"no point has {ranks} ranks")
     samples = pd.DataFrame(dict(columns["samples"]))
     measured, broken = [], []
     for row in analysis.row_dicts(frame.assign(at=frame.index)):

@@ -114,6 +114,21 @@ class Backend(Protocol):
     def state(self) -> dict[str, float]:
         """Return the known ``model.STATES`` of the device now."""
 
+    def vitals(self) -> dict[str, float]:
+        """Return the known ``model.VITALS`` of the device now; reading them may take milliseconds."""
+
+    def energy(self) -> float:
+        """Return the energy counter of the device in J.
+
+        Raises
+        ------
+        DeviceError
+            If it cannot be read; the message says why.
+        """
+
+    def errors(self) -> dict[str, float]:
+        """Return ``model.ERROR_COUNTERS`` of the device since its counters began; without those it does not have."""
+
     # --- description
     def describe(self) -> dict[str, Any]:
         """Return the provenance of the device."""

@@ -35,7 +35,8 @@ PACKAGE = Path(hpcmm.__file__).parent
 # The records of a point count, not the tables of all records. Records of results only carry data.
 TABLES = {"OPERATIONS", "ALGORITHMS", "DTYPES", "DEVICES", "LADDER"}
 RECORDS = "hpcmm.model"
-UNTIMED_FUNCTIONS = {"describe", "resources", "state", "survey", "simd_paths"}  # no time depends on them
+# No time depends on them.
+UNTIMED_FUNCTIONS = {"describe", "resources", "state", "survey", "simd_paths", "vitals", "errors"}
 # fields of a variant that no time depends on
 UNTIMED_FIELDS = {"change", "source", "deterministic", "arithmetic", "slow", "path", "library", "geometry", "function"}
 MEASURING = [("hpcmm.bench.measure", name) for name in ("measure_point", "Problem", "draw_inputs")]

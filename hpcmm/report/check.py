@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hpcmm import store
 from hpcmm.analysis.check import Check, Finding
-from hpcmm.report import formats, sheet
+from hpcmm.report import formats, sheet, sustained
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.vega import PALETTE, Figure, category, layered, quantity, rounded
 
@@ -99,6 +99,10 @@ def build(check: Check, about: str, target: Path) -> None:
     if links:
         text = "A cell is one direction of a link, while all links are busy. Cells without colour were not measured."
         sections.append(sheet.Section("Links", [text], links))
+    if len(check.intervals):
+        names = [subject.name for subject in check.subjects]
+        tables = [sustained.table(check.intervals, names), sustained.errors_table(check.errors, names)]
+        sections.append(sheet.Section("Sustained", [], sustained.figures(check.intervals, names), tables))
     sections.append(sheet.Section("All", [], [], [table(list(check.findings), "All measurements")]))
     notes = [f"{check.line}.", *(f"{note}." for note in (*check.notes, *check.broken))]
     html = sheet.render("Check", about, counts, notes, sections)

@@ -90,10 +90,43 @@ NVML: dict[str, Callable[[Any], Any]] = {
 }
 
 
+def field_value(handle: Any, field: int) -> int:
+    """Return a field of NVML that is an unsigned integer."""
+    (found,) = pynvml.nvmlDeviceGetFieldValues(handle, [field])
+    if found.nvmlReturn != pynvml.NVML_SUCCESS:
+        raise pynvml.NVMLError(found.nvmlReturn)
+    is_int = found.valueType == pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
+    return found.value.uiVal if is_int else found.value.ullVal
+
+
+def ecc_errors(handle: Any, kind: int) -> int:
+    """Return the ECC errors of a kind over the life of a GPU."""
+    return pynvml.nvmlDeviceGetTotalEccErrors(handle, kind, pynvml.NVML_AGGREGATE_ECC)
+
+
+# How NVML reads ``model.ERROR_COUNTERS``
+ERRORS: dict[str, Callable[[Any], int]] = {
+    "ecc_corrected": lambda gpu: ecc_errors(gpu, pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
+    "ecc_uncorrected": lambda gpu: ecc_errors(gpu, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
+    "rows_remapped_corrected": lambda gpu: pynvml.nvmlDeviceGetRemappedRows(gpu)[0],
+    "rows_remapped_uncorrected": lambda gpu: pynvml.nvmlDeviceGetRemappedRows(gpu)[1],
+    "pcie_replays": lambda gpu: pynvml.nvmlDeviceGetPcieReplayCounter(gpu),
+    "nvlink_flit_errors": lambda gpu: field_value(gpu, pynvml.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL),
+    "nvlink_data_errors": lambda gpu: field_value(gpu, pynvml.NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL),
+    "nvlink_replays": lambda gpu: field_value(gpu, pynvml.NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL),
+    "nvlink_recoveries": lambda gpu: field_value(gpu, pynvml.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL),
+}
+
+
 def nvml_facts(handle: Any) -> dict[str, Any]:
     """Return what ``NVML`` has of a GPU, as far as it can be read."""
+    return readable(NVML, handle)
+
+
+def readable(sources: Mapping[str, Callable[[Any], Any]], handle: Any) -> dict[str, Any]:
+    """Return the values that a GPU, its driver and the binding offer."""
     found = {}
-    for name, read in NVML.items():
+    for name, read in sources.items():
         with contextlib.suppress(pynvml.NVMLError, AttributeError):  # an older binding lacks some functions
             value = read(handle)
             found[name] = value.decode() if isinstance(value, bytes) else value
@@ -373,6 +406,21 @@ class CudaBackend:
             except pynvml.NVMLError:
                 continue  # a virtual GPU supports only some queries
         return state
+
+    def vitals(self) -> dict[str, float]:
+        found = {"clock" if name == "sm_clock" else name: value for name, value in self.state().items()}
+        with contextlib.suppress(DeviceError):
+            found["energy"] = self.energy()
+        return found
+
+    def energy(self) -> float:
+        try:
+            return pynvml.nvmlDeviceGetTotalEnergyConsumption(self._nvml) * 1e-3
+        except pynvml.NVMLError as error:
+            raise DeviceError(f"NVML has no energy counter of {self.uuid}: {error}") from error
+
+    def errors(self) -> dict[str, float]:
+        return {name: float(value) for name, value in readable(ERRORS, self._nvml).items()}
 
     def synchronize(self) -> None:
         self.device.synchronize()
