@@ -35,6 +35,13 @@ STATES = {
     "throttle_reasons": "1",
 }
 
+# Energy of a kernel, in a pass of its own: unit and long name.
+ENERGY = {
+    "energy": ("J", "energy of the device during the pass for energy (NaN: no such pass)"),
+    "energy_seconds": ("s", "length of that pass"),
+    "energy_runs": ("1", "kernels that ran in it"),
+}
+
 # State of a device during sustained products: unit and long name.
 VITALS = {
     "clock": ("Hz", "SM clock, or mean frequency of the cores"),
@@ -578,6 +585,8 @@ class Measuring:
         Seed of the random inputs.
     visits : int
         Processes that measure the point, one after another. Repetitions and seconds are divided among them.
+    energy : bool
+        Whether the first visit also measures the energy of a kernel on one rank, in a pass of its own.
     """
 
     warmups: int
@@ -588,6 +597,7 @@ class Measuring:
     cache: Literal["cold", "hot"]
     seed: int
     visits: int = 1
+    energy: bool = False
 
 
 @dataclass(frozen=True)
@@ -624,6 +634,7 @@ class Measurement:
     ``resources`` are some of ``RESOURCES``, as on rank 0; empty for libraries and for a CPU. ``algorithm`` is the
     contender's, ``transport`` the transport of its exchanges between ranks, and ``schedule`` the order of its work
     that was chosen. ``late_runs`` counts kernel runs that were repeated because the host queued them too late.
+    ``energy`` is ``ENERGY``; empty where it was not measured.
     """
 
     point: Point
@@ -638,6 +649,7 @@ class Measurement:
     transport: str = ""
     schedule: str = ""
     late_runs: int = 0
+    energy: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

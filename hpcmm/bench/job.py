@@ -14,6 +14,7 @@ from typing import Any
 
 from hpcmm.backends import open_backend, visible
 from hpcmm.bench import pace, provenance
+from hpcmm.bench.energy import why_unreadable
 from hpcmm.bench.journal import Journal
 from hpcmm.bench.measure import Problem, measure_point
 from hpcmm.bench.status import Elsewhere
@@ -173,10 +174,11 @@ def measure_batch(
     backend = open_backend(batch.device, world.threads_per_rank(comm), local_rank, share_gpu)
     described = describe_ranks(comm, backend)
     bench = Bench(comm, backend, batch, measuring, transport)
-    journal = None
+    journal, why_no_energy = None, why_unreadable(backend) if measuring.energy else ""
     if comm.rank == 0:
         described |= {"config": dict(config), "measuring": dataclasses.asdict(measuring)}
         described |= {"exchanges": bench.exchanges} if bench.exchanges else {}
+        described |= {"energy": why_no_energy} if why_no_energy else {}
         journal = Journal(output.with_suffix(".journal"), batch, described)
     measured, attempts, visits, verdicts = comm.bcast(journal_state(journal, measuring), root=0)
     planned = list(zip(batch.points, batch.fingerprints, batch.predicted, strict=True))
@@ -187,6 +189,8 @@ def measure_batch(
     progress = Progress(batch, predicted, elsewhere or Elsewhere(), visit, measuring.visits)
     if journal and bench.carrier and bench.carrier.name:
         progress.report(f"exchanges go by {bench.carrier.name}" + (f" ({bench.others})" if bench.others else ""))
+    if journal and why_no_energy:
+        progress.report(f"no energy: {why_no_energy}")
     if journal and measured:
         progress.report(f"{len(measured)} points were measured before and are kept")
     if journal and visit:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from hpcmm.bench.bits import Bits, why_uncompared
+from hpcmm.bench.energy import energy_of, why_unreadable
 from hpcmm.interval import interval_rank
 from hpcmm.model import TEXTBOOK, Measurement, Measuring, Point, Sample, Task, Variant, Verdict
 from hpcmm.operations import task_of
@@ -96,6 +97,7 @@ class Contender:
         self.looking = 0.0  # seconds that the stopping rule took on this rank since the last repetition
         self.first_call = 0.0
         self.late_runs = 0
+        self.energy: Mapping[str, float] = {}
         self.beside: Contender | None = None
 
     def check(self, judge: Callable[[np.ndarray], Verdict] | None, measuring: Measuring) -> None:
@@ -152,6 +154,11 @@ class Contender:
         self.looking = 0.0
         self.record(end_to_end, spread.comm.allgather(mine))
 
+    def measure_energy(self) -> None:
+        """Measure the energy of the kernel, if the device has a counter that can be read."""
+        if not why_unreadable(self.spread.backend):
+            self.energy = energy_of(self.spread.backend, self.run, statistics.median(self.seconds[False]))
+
     def compare_bits(self) -> None:
         """Compare the checksum of the last result with that of the first one, if they must be equal."""
         if not self.bits.skipped:
@@ -200,6 +207,7 @@ class Contender:
             spread.transport_name,
             spread.schedule,
             self.late_runs,
+            self.energy if self.verdict.passed else {},
         )
 
 
@@ -322,6 +330,9 @@ def measure_point(
                         contender.spread.fetch()
                     contender.verify(problem.judge, when="after timing")
             waiting.reverse()  # the order alternates, so that a drift of the clock affects both alike
+    if measuring.energy and not visit and point.ranks == 1 and "kernel" in measures:
+        for contender in right:
+            contender.measure_energy()
     for contender in right:
         contender.verdict = contender.bits.judge(contender.spread.comm, contender.verdict)
     return [contender.measurement() for contender in contenders]

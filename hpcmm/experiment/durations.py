@@ -15,6 +15,7 @@ STARTUP_SECONDS = 30  # Python, MPI and the device, from a busy file system
 DRAWING_SECONDS = 1e-7  # per element: drawing it and computing its reference
 CHECKING_SECONDS = 1e-7  # per element and check
 HOST_FLOPS_PER_SECOND = 5e9  # BLAS in float64
+ENERGY_SECONDS = 5  # pass for energy: a second, and two waits for the counter
 COPIED_BYTES_PER_SECOND = 5e8  # from rank 0 to all and back
 SLOW_FLOPS_PER_SECOND = 1e8  # of a scalar loop on matrices larger than the caches
 
@@ -46,6 +47,8 @@ def point_seconds(point: Point, measuring: Measuring) -> float:
         # that is longer than the limit has one visit.
         short = min(call, measuring.max_seconds)
         seconds += call + (measuring.visits - 1) * short + 3 * (measuring.max_seconds + measuring.visits * short)
+        if measuring.energy and point.ranks == 1:
+            seconds += ENERGY_SECONDS + 4 * call
         seconds += 2 * elements(task) * CHECKING_SECONDS
     return seconds
 

@@ -189,7 +189,7 @@ def _figures(
         earlier = sum((other.dtype, other.ranks) == (series.dtype, series.ranks) for other in members[:i])
         number = f"-{earlier + 1}" if earlier else ""
         stem = f"{_stem(name)}-{quote(series.dtype, safe='')}-r{series.ranks}{number}"
-        own = figures.of_series(series, style, chapter)
+        own = [*figures.of_series(series, style, chapter), *figures.efficiencies(series)]
         drawn.append(folder.add(stem, own, f"{name}: {formats.conditions(series)}"))
     return drawn
 
@@ -246,6 +246,10 @@ def _sweep(
         if not rows.empty:
             scaled.append(tabulate(rows))
             folder.tabulate(f"{stem}.{kind}", scaled[-1:], tables.csv([rows], columns))
+    consuming = points[points["watts"].notna()]
+    if not consuming.empty:
+        scaled.append(tables.energy_table(consuming))
+        folder.tabulate(f"{stem}.energy", scaled[-1:], tables.csv([consuming], tables.ENERGY_COLUMNS))
     exchanged = links.exchanges(points)
     if not exchanged.empty:
         scaled.append(exchanges.table(exchanged))

@@ -339,6 +339,35 @@ def _bar_text(row: Mapping, relative: bool, unit: formats.RateUnit) -> str:
     return f"{ratio} ({rate})" if ratio else rate
 
 
+def efficiencies(series: Series) -> Iterator[Figure]:
+    """Draw one bar per rung at the largest size with energy: its rate over the power of the device."""
+    for device, points in series.points.groupby("device", sort=False):
+        known = points[points["watts"].notna()]
+        if known.empty:
+            continue
+        size = analysis.largest(known).iloc[0]
+        rows = known[(known[list(dimensions())] == size[list(dimensions())]).all(axis=1)]
+        rows = rows.sort_values("place").drop_duplicates("label")
+        column, name = formats.rate_of(series.operation)
+        columns = {
+            "label": list(rows["label"]),
+            "value": rounded(rows[column.replace("_per_second", "_per_joule")] * 1e-9),
+            "watts": rounded(rows["watts"]),
+            "baseline": [int(each) for each in rows["baseline"]],
+        }
+        color = {"condition": {"test": "datum.baseline == 1", "value": LINE}, "value": PALETTE[0]}
+        encoding = {
+            "x": quantity("value", title=f"{name} per W"),
+            "y": category("label", sort=columns["label"], title=None, axis={"labelLimit": 200}),
+            "color": color,
+            "opacity": {"condition": {"test": "datum.baseline == 1", "value": 0.45}, "value": 1},
+        }
+        spec = layered([{"mark": {"type": "bar", "height": {"band": 0.7}}, "encoding": encoding}], 24 * len(rows) + 8)
+        shown = {"label": "Rung", "value": f"{name} per W", "watts": "Power, W"}
+        caption = f"{formats.device(device)} at {formats.size(size)}, {_what(series)}: {name} per W"
+        yield Figure(f"energy-{device}", caption, columns, spec, shown, series.dtype, device)
+
+
 def tile_map(series: Series) -> Iterator[Figure]:
     """Draw rates by tile and size, coloured relative to the fastest at that size; wrong results are marked."""
     points = series.points

@@ -169,6 +169,7 @@ def render(
     limited = any(part.series.points["fraction"].notna().any() for sweep in sweeps for part in sweep.parts)
     kinds = {
         "limits": limited,
+        "energy": any(part.series.points["watts"].notna().any() for sweep in sweeps for part in sweep.parts),
         "rooflines": rooflines,
         "scaling": any(sweep.scaling for sweep in sweeps),
         "resources": resources,

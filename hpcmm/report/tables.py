@@ -29,6 +29,7 @@ from hpcmm.report.formats import (
     number,
     percent,
     rate,
+    rate_of,
     rate_unit_of,
     size,
     size_title,
@@ -155,6 +156,24 @@ def ladder_table(series: Series) -> Table | None:
     return table(
         marked_caption(f"Ladder, {conditions(series)}{which}", some), analysis.ladder(some), columns, leading=2
     )
+
+
+def energy_table(points: pd.DataFrame) -> Table:
+    """Make the table of points with energy: time, power, and rate over power."""
+    unit = rate_unit_of(points)
+    column, name = rate_of(points["operation"].iloc[0])
+    column = column.replace("_per_second", "_per_joule")
+    columns: dict[str, Column] = {
+        size_title(points): of_size,
+        "Device": text("device"),
+        "Type": text("dtype"),
+        "Rung": text("label"),
+        "Time": lambda row: Cell(duration(row["seconds"], half_width(row, "seconds"))),
+        unit.name: lambda row: Cell(rate(row, unit=unit)),
+        "Power, W": value("watts", number),
+        f"{name} per W": lambda row: Cell(number(row[column] * 1e-9)),
+    }
+    return table("Energy, from a pass of its own", points, columns, leading=3)
 
 
 def phase_table(series: Series) -> Table | None:
@@ -520,6 +539,7 @@ DEFINED = {
     "Ratio to baseline": "ratio",
     "Of limit": "hardware-limit",
     "Result": "pass",
+    **dict.fromkeys(("Power, W", *(f"{name} per W" for _, name in RATES.values())), "energy"),
     **dict.fromkeys((phase.capitalize() for phase in PHASES), "phase"),
     "End to end": "call",
     **dict.fromkeys(("Activity", "Share", "Sum", "Calls", "Mean", "Min", "Max"), "activity"),
@@ -546,6 +566,9 @@ POINT_COLUMNS = (
     *("ratio", "ratio_low", "ratio_high", "fraction", "ceiling", "sm_clock"),
     *("error", "bound", "reference", "arithmetic", "throttled", "event_seconds"),
 )
+ENERGY_COLUMNS = ("operation", "dtype", "ranks", *DIMENSIONS, "device", "label", "seconds", "flops_per_second")
+ENERGY_COLUMNS += ("bytes_per_second", "energy", "energy_seconds", "energy_runs", "watts", "flops_per_joule")
+ENERGY_COLUMNS += ("bytes_per_joule",)
 LADDER_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "result", "where", "seconds")
 LADDER_COLUMNS += ("flops_per_second", "bytes_per_second", "step", "cumulative", "ratio", "fraction", "ceiling")
 PHASE_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "call_seconds", "call_seconds_low")
