@@ -317,8 +317,10 @@ def _times(columns: Columns, ranks: int) -> tuple[list[Times], list[str]]:
     """Return the measurements with as many ranks, and the names of those that are wrong or missing."""
     frame = analysis.points(analysis.measurements(columns))
     frame = frame[frame["ranks"] == ranks]
+    omitted = pd.DataFrame(dict(columns["omitted"]))
     samples = pd.DataFrame(dict(columns["samples"]))
-    measured, broken = [], []
+    failed = omitted[(omitted["ranks"] == ranks) & omitted["reason"].str.startswith("failed: ")]
+    measured, broken = [], [f"{row['sweep']}: {row['variant']}: {row['reason']}" for row in analysis.row_dicts(failed)]
     for row in analysis.row_dicts(frame.assign(at=frame.index)):
         name = _name(row)
         if row["result"] != "PASS":

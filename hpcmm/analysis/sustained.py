@@ -88,9 +88,9 @@ def faults(rows: pd.DataFrame, counted: pd.DataFrame, names: Sequence[str]) -> t
         text = f"{names[rank]}: {title} grew from {before:.0f} to {after:.0f}"
         (broken if ERROR_COUNTERS[counter][1] else notes).append(text)
     unread = counted[counted["before"].isna()]
-    for title, own in unread.groupby("title", sort=False):
-        where = "any device" if len(own) == len(names) else f"{len(own)} devices"
-        notes.append(f"counter of {title}: not readable on {where}")
+    for rank, own in unread.groupby("rank"):
+        which = "no counter of errors is readable" if len(own) == len(ERROR_COUNTERS) else ""
+        notes.append(f"{names[rank]}: {which or 'not readable: ' + ', '.join(own['title'])}")
     if (counted["after"].isna() & counted["before"].notna()).any():
         notes.append("the sustained products were ended early, without reading the counters of errors again")
     return broken, notes

@@ -22,7 +22,7 @@ from hpcmm.bench.measure import draw_inputs
 from hpcmm.model import ERROR_COUNTERS, VITALS, Batch, Point
 from hpcmm.operations import task_of
 from hpcmm.parallel import world
-from hpcmm.store import GROUPS, Groups, as_column, make_folder, write_groups
+from hpcmm.store import GROUPS, Groups, as_column, joined, make_folder, write_groups
 
 INTERVAL = 1.0  # seconds of one element type, after which a line is written
 
@@ -140,7 +140,7 @@ def sustain(
         return False
     everyone = comm.gather(lines, root=0)
     if comm.rank == 0:
-        write_groups(output, columns(batch, everyone))
+        write_groups(output, groups_of(batch, everyone))
         for path in lines_of(output):
             path.unlink()
     return True
@@ -162,10 +162,10 @@ def so_far(output: Path, batch: Batch) -> Groups | None:
         everyone.append([json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()])
     everyone = sorted((lines for lines in everyone if lines), key=lambda lines: lines[0]["rank"])
     complete = everyone and everyone[0][0]["rank"] == 0  # which has the provenance
-    return columns(batch, everyone) if complete else None
+    return groups_of(batch, everyone) if complete else None
 
 
-def columns(batch: Batch, everyone: Iterable[Sequence[Mapping[str, Any]]]) -> Groups:
+def groups_of(batch: Batch, everyone: Iterable[Sequence[Mapping[str, Any]]]) -> Groups:
     """Return the lines of all ranks as the groups of a file."""
     everyone = list(everyone)
     provenance = everyone[0][0]["provenance"]
@@ -195,7 +195,8 @@ def columns(batch: Batch, everyone: Iterable[Sequence[Mapping[str, Any]]]) -> Gr
             **{name: [row[i] for row in counted] for i, name in enumerate(("rank", "counter", "before", "after"))},
         },
     }
-    return {
-        group: {name: as_column(values, GROUPS[group][name]) for name, values in found.items()}
-        for group, found in groups.items()
+    found = {
+        group: {name: as_column(values, GROUPS[group][name]) for name, values in columns.items()}
+        for group, columns in groups.items()
     }
+    return joined([found])  # with all other groups, empty

@@ -69,7 +69,11 @@ def collect(planned: plan.Plan, results: Path, target: Path) -> list[str]:
         found = store.read(path) if path.exists() else sustain.so_far(path, batch)
         parts += [found] if found else []
         if not path.exists():
-            failed.append(f"{batch.name}: sustained products: {why_it_ended(results, batch.name)}")
+            why = why_it_ended(results, batch.name)
+            failed.append(f"{batch.name}: {'the products were ended early' if found else 'no products'}: {why}")
+            if not found:
+                row = {"sweep": batch.sweep, "variant": "products", "ranks": batch.ranks, "reason": f"failed: {why}"}
+                omitted.append(row)
     for operation in planned.profiled:
         path = results / "profiles" / f"{operation}.h5"
         if path.exists():

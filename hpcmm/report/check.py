@@ -95,7 +95,8 @@ def build(check: Check, about: str, target: Path) -> None:
         elif math.isfinite(own[0].slowdown):
             devices.append(bars(own, f"device-{i}", name))
     sections = [sheet.Section("Slow", [], [], [slow_table(check)])] if check.slow else []
-    sections.append(sheet.Section("Devices", [], devices))
+    if devices:
+        sections.append(sheet.Section("Devices", [], devices))
     if links:
         text = "A cell is one direction of a link, while all links are busy. Cells without colour were not measured."
         sections.append(sheet.Section("Links", [text], links))

@@ -12,7 +12,7 @@ from hpcmm import analysis
 from hpcmm.analysis import throttling_names
 from hpcmm.report import formats
 from hpcmm.report.markup import Cell, Table, words
-from hpcmm.report.vega import PALETTE, Figure, category, layered, quantity, rounded
+from hpcmm.report.vega import DASHES, PALETTE, Figure, category, layered, quantity, rounded
 
 MOST_POINTS = 300  # of a line; a longer course is drawn by medians
 COURSES = (
@@ -48,15 +48,17 @@ def figures(rows: pd.DataFrame, names: Sequence[str]) -> list[Figure]:
 def course(
     rows: pd.DataFrame, names: Sequence[str], name: str, caption: str, column: str, unit: str, scale: float
 ) -> Figure:
-    """Draw a column over time, one line a device."""
+    """Draw a column over time, one line a device and element type."""
     rows = rows.dropna(subset=column)
     step = rows["seconds"].max() / MOST_POINTS
-    bins = rows.assign(bin=rows["seconds"] // step).groupby(["rank", "bin"], as_index=False)
+    bins = rows.assign(bin=rows["seconds"] // step).groupby(["rank", "dtype", "bin"], as_index=False)
     thinned = bins[["seconds", column]].median()
+    dtypes = sorted(set(thinned["dtype"]))
     columns = {
         "minutes": rounded(thinned["seconds"] / 60),
         "value": rounded(thinned[column] * scale),
         "device": [names[rank] for rank in thinned["rank"]],
+        "dtype": list(thinned["dtype"]),
     }
     colour = {"scale": {"domain": list(names), "range": [PALETTE[i % len(PALETTE)] for i in range(len(names))]}}
     encoding = {
@@ -64,8 +66,11 @@ def course(
         "y": quantity("value", title=unit, scale={"zero": False}),
         "color": category("device", title=None, **colour),
     }
-    line = {"mark": {"type": "line", "point": len(thinned) <= 3 * len(names)}, "encoding": encoding}
-    shown = {"minutes": "Time, min", "device": "Device", "value": unit}
+    if len(dtypes) > 1:
+        dashes = {"domain": dtypes, "range": list(DASHES[: len(dtypes)])}
+        encoding["strokeDash"] = category("dtype", title=None, scale=dashes)
+    line = {"mark": {"type": "line", "point": len(thinned) <= 6 * len(names)}, "encoding": encoding}
+    shown = {"minutes": "Time, min", "device": "Device", "dtype": "Type", "value": unit}
     return Figure(f"sustained-{name}", caption, columns, layered([line], 220), shown)
 
 
