@@ -72,7 +72,7 @@ def named(found):
     return {each.subject.name for each in found.slow if not each.source}
 
 
-def modelled(seed, ranks, slow=None):
+def modelled(seed, ranks, slow=None, reference=None):
     """Compare modelled devices in ten measurements.
 
     Visits share a state of 2 %. Each rank scatters by 0.1 to 2 % between visits. Healthy devices differ by 0.3 to 1 %.
@@ -85,7 +85,7 @@ def modelled(seed, ranks, slow=None):
         for rank, factor in (slow or {}).items():
             logs[rank] += math.log(factor)
         measured.append(check.Times(f"measurement {i}", logs))
-    return check.compared([check.Subject(rank, f"node{rank}", 0, "") for rank in range(ranks)], measured)
+    return check.compared([check.Subject(rank, f"node{rank}", 0, "") for rank in range(ranks)], measured, (), reference)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
@@ -101,6 +101,16 @@ def test_a_slow_device_is_named_by_how_much(ranks, factor):
         found = modelled(seed, ranks, {1: factor})
         assert named(found) == {"node1 slot 0"}
         assert found.slow[0].slowdown == pytest.approx(factor - 1, abs=0.2) and found.slow[0].p < 1e-4
+
+
+def test_a_reference_of_several_devices_says_how_two_may_differ():
+    reference = modelled(11, 8).reference()
+    assert json.loads(json.dumps(reference))["spreads"].keys() == reference["seconds"].keys()
+    assumed, shown = modelled(12, 2, {1: 1.15}), modelled(12, 2, {1: 1.15}, reference | {"seconds": {}})
+    assert assumed.slow == [] and any("5 % is assumed" in note for note in assumed.notes)
+    assert named(shown) == {"node1 slot 0"} and shown.notes == ()
+    for seed in range(20):
+        assert modelled(seed, 2, reference=reference | {"seconds": {}}).slow == []
 
 
 def test_two_slow_devices_of_eight_do_not_hide_each_other():

@@ -197,4 +197,8 @@ def read_reference(path: Path) -> dict[str, Any]:
     seconds = found.get("seconds") if isinstance(found, dict) and found.get("format") == check.FORMAT else None
     if not isinstance(seconds, dict) or not all(isinstance(each, float) and each > 0 for each in seconds.values()):
         raise HpcmmError(f"{path}: not a reference; write one with: hpcmm check --write-reference FILE")
+    spreads = found.get("spreads", {})  # earlier versions wrote none
+    pairs = spreads.values() if isinstance(spreads, dict) else [None]
+    if not all(isinstance(each, list) and len(each) == 2 and min(each, default=0) >= 0 for each in pairs):
+        raise HpcmmError(f"{path}: spreads: not as hpcmm writes them; write the reference again")
     return found

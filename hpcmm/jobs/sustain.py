@@ -54,6 +54,9 @@ def main() -> None:
     except HpcmmError as error:
         world.abort(f"{arguments.batch}: {error}")
     if not whole:
+        if signals:
+            name = signal.Signals(signals[0]).name
+            print(f"hpcmm: error: {arguments.batch}: ended by {name}; finished intervals are kept", file=sys.stderr)
         sys.exit(128 + signals[0] if signals else 1)
 
 
