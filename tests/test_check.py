@@ -234,22 +234,22 @@ def test_a_wrong_product_names_its_device(mpiexec, tmp_path, capsys, device):
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("sustained: ")]
     assert len(lines) == 2 and all(" slot 1" in line and "products in float" in line for line in lines), lines
     sustained = store.read(path)["sustained"]
-    for dtype in ("float32", "float64"):
-        own = (sustained["dtype"] == dtype) & (sustained["rank"] == 1)
-        assert 0 < sustained["wrong"][own].sum() <= sustained["products"][own].sum() / 5 + 1
+    own = sustained["rank"] == 1
+    assert sustained["wrong"][own].sum() == (sustained["products"][own].sum() + 2) // 5  # two before the intervals
     assert sustained["wrong"][sustained["rank"] == 0].sum() == 0
 
 
 def test_what_an_ended_job_measured_is_kept(mpiexec, tmp_path, capsys):
-    path = lasting(mpiexec, tmp_path, 2, "cpu", 1, "ended")
+    path = lasting(mpiexec, tmp_path, 2, "cpu", 3, "ended")
     main(["check", str(path)])
-    rows = store.read(path)["sustained"]
-    assert (rows["rank"] == 1).sum() == 6 and (rows["rank"] == 0).sum() > 6  # two types, three intervals
+    ranks = store.read(path)["sustained"]["rank"]
+    kept = (ranks == 1).sum()
+    assert 0 < kept <= 6 and (ranks == 0).sum() > 0  # two types, at most three intervals
     for output in tmp_path.glob("*.1.jsonl"):  # killed within a line
         output.write_text(output.read_text()[:-30])
     (batch,) = plan.make(command.config(2, 1 / 60) | {"backends": "cpu"}, machine()).sustained
     groups = sustain.so_far(tmp_path / "sustained.h5", batch)
-    assert (groups["sustained"]["rank"] == 1).sum() == 6
+    assert (groups["sustained"]["rank"] == 1).sum() == kept
     assert np.isnan(groups["errors"]["after"][groups["errors"]["rank"] == 1]).all()
 
 
