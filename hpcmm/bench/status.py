@@ -131,11 +131,13 @@ def ahead(results: Path, planned: plan.Plan) -> str:
     points = sum(len(job.batch.points) - job.done for job in open_jobs)
     done = sum(job.done for job in jobs)
     kept = f"{done} of {done + points} points are measured; " if done else ""
+    minutes = planned.config["sustain_minutes"] if planned.sustained else 0
+    then = f"; products for {minutes:g} min" if minutes else ""
     if not points:
-        return f"hpcmm: all {done} points are measured"
+        return f"hpcmm: all {done} points are measured{then}"
     left = estimate(sum(job.expected(pace) for job in open_jobs), sum(job.seconds for job in open_jobs))
     jobs_left = "1 job" if len(open_jobs) == 1 else f"{len(open_jobs)} jobs"
-    return f"hpcmm: {kept}{points} points in {jobs_left} to measure, {left} one after another"
+    return f"hpcmm: {kept}{points} points in {jobs_left} to measure, {left} one after another{then}"
 
 
 def elsewhere(results: Path, planned: plan.Plan, batch: Batch) -> Elsewhere:

@@ -129,11 +129,16 @@ def sustain(
         products = [Product(backend, point, seed) for point in batch.points]
         comm.Barrier()
         expect(f"{batch.name}: products", seconds)
-        begin = time.perf_counter()
-        while not stopped() and time.perf_counter() - begin < seconds:
+        begin, minute = time.perf_counter(), 0
+        while not stopped() and (now := time.perf_counter() - begin) < seconds:
+            if comm.rank == 0 and now // 60 > minute:
+                minute = int(now // 60)
+                report(batch, minute, seconds, lines)
             for product in products:
                 line = product.interval(INTERVAL)
                 write(line | {"seconds": time.perf_counter() - begin, "vitals": backend.vitals()})
+        if comm.rank == 0:
+            report(batch, math.ceil((time.perf_counter() - begin) / 60), seconds, lines)
         write({"errors": backend.errors()})
         ended = stopped()
     if any(comm.allgather(ended)):
@@ -144,6 +149,14 @@ def sustain(
         for path in lines_of(output):
             path.unlink()
     return True
+
+
+def report(batch: Batch, minute: int, seconds: float, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Print the progress in minutes, and the products of rank 0 so far."""
+    products, wrong = (sum(line.get(name, 0) for line in lines) for name in ("products", "wrong"))
+    last = math.ceil(seconds / 60)
+    place = f"[{min(minute, last):{len(str(last))}}/{last}]"
+    print(f"{place} min {batch.name}: {products} products on rank 0, {wrong} wrong", flush=True)
 
 
 def lines_of(output: Path) -> list[Path]:
