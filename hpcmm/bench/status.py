@@ -131,7 +131,7 @@ def ahead(results: Path, planned: plan.Plan) -> str:
     points = sum(len(job.batch.points) - job.done for job in open_jobs)
     done = sum(job.done for job in jobs)
     kept = f"{done} of {done + points} points are measured; " if done else ""
-    minutes = planned.config["sustain_minutes"] if planned.sustained else 0
+    minutes = planned.config.get("sustain_minutes", 0)
     then = f"; products for {minutes:g} min" if minutes else ""
     if not points:
         return f"hpcmm: all {done} points are measured{then}"

@@ -74,7 +74,7 @@ class Plan:
 
         Its points are products of the library on one rank, because each rank computes its own.
         """
-        minutes = self.config["sustain_minutes"]
+        minutes = self.config.get("sustain_minutes", 0)
         devices = dict.fromkeys(batch.device for batch in self.to_measure)
         accelerators = [name for name in devices if DEVICES[name].accelerator]
         found = []
