@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from hpcmm.backends.base import DeviceError
 from hpcmm.bench.bits import Bits, why_uncompared
 from hpcmm.bench.energy import energy_of, why_unreadable
 from hpcmm.interval import interval_rank
@@ -155,9 +156,13 @@ class Contender:
         self.record(end_to_end, spread.comm.allgather(mine))
 
     def measure_energy(self) -> None:
-        """Measure the energy of the kernel, if the device has a counter that can be read."""
-        if not why_unreadable(self.spread.backend):
-            self.energy = energy_of(self.spread.backend, self.run, statistics.median(self.seconds[False]))
+        """Measure the energy of the kernel, if the device has a counter that can be read; on one rank."""
+        backend = self.spread.backend
+        if not why_unreadable(backend):
+            try:
+                self.energy = energy_of(backend, self.run, statistics.median(self.seconds[False]))
+            except DeviceError as error:  # the times of the point are whole
+                print(f"{self.point.name}: no energy of {self.variant.name}: {error}", flush=True)
 
     def compare_bits(self) -> None:
         """Compare the checksum of the last result with that of the first one, if they must be equal."""
