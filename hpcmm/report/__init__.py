@@ -219,6 +219,7 @@ def _sweep(
             ladder,
             tables.phase_table(series),
             tables.activity_table(series, own_copies),
+            tables.energy_table(series),
             steps.rows(why.steps(series.points, whole.known)) if ladder and chapter == "ladder" else (),
         )
         for series, own_figures, own_copies, ladder in zip(
@@ -227,12 +228,14 @@ def _sweep(
     ]
     ladders = [analysis.ladder(part.series.points) for part in parts if part.ladder]
     calls = [analysis.phases(series.points) for series in members]
+    measured = [series.points[series.points["watts"].notna()] for series in members]
     points = pd.concat([series.points for series in members])
     sizes = [tables.size_table(series) for series in members]
     folder.tabulate(stem, [part.sizes for part in parts], tables.csv([points], tables.POINT_COLUMNS), whole=sizes)
     for kind, shown, frames, columns in (
         ("ladder", [part.ladder for part in parts], ladders, tables.LADDER_COLUMNS),
         ("phases", [part.phases for part in parts], calls, tables.PHASE_COLUMNS),
+        ("energy", [part.energy for part in parts], measured, tables.ENERGY_COLUMNS),
         ("activities", [part.activities for part in parts], copies, tables.ACTIVITY_COLUMNS),
     ):
         if some := [table for table in shown if table]:
@@ -246,10 +249,6 @@ def _sweep(
         if not rows.empty:
             scaled.append(tabulate(rows))
             folder.tabulate(f"{stem}.{kind}", scaled[-1:], tables.csv([rows], columns))
-    consuming = points[points["watts"].notna()]
-    if not consuming.empty:
-        scaled.append(tables.energy_table(consuming))
-        folder.tabulate(f"{stem}.energy", scaled[-1:], tables.csv([consuming], tables.ENERGY_COLUMNS))
     exchanged = links.exchanges(points)
     if not exchanged.empty:
         scaled.append(exchanges.table(exchanged))

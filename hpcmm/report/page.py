@@ -40,6 +40,7 @@ class Part:
     ladder: Table | None
     phases: Table | None
     activities: Table | None
+    energy: Table | None
     why: Sequence[Mapping[str, str]] = ()
 
     @property
@@ -52,7 +53,7 @@ class Part:
         first = [self.sizes, self.ladder]
         if self.ladder and len(self.sizes.rows) == 1:
             first.reverse()
-        return [table for table in (*first, self.phases, self.activities) if table]
+        return [table for table in (*first, self.phases, self.activities, self.energy) if table]
 
 
 @dataclass(frozen=True)

@@ -158,22 +158,24 @@ def ladder_table(series: Series) -> Table | None:
     )
 
 
-def energy_table(points: pd.DataFrame) -> Table:
-    """Make the table of points with energy: time, power, and rate over power."""
+def energy_table(series: Series) -> Table | None:
+    """Make the table of points with energy: time, power, and rate over power; None without any."""
+    points = series.points[series.points["watts"].notna()]
+    if points.empty:
+        return None
     unit = rate_unit_of(points)
-    column, name = rate_of(points["operation"].iloc[0])
+    column, name = rate_of(series.operation)
     column = column.replace("_per_second", "_per_joule")
     columns: dict[str, Column] = {
         size_title(points): of_size,
         "Device": text("device"),
-        "Type": text("dtype"),
         "Rung": text("label"),
         "Time": lambda row: Cell(duration(row["seconds"], half_width(row, "seconds"))),
         unit.name: lambda row: Cell(rate(row, unit=unit)),
         "Power, W": value("watts", number),
         f"{name} per W": lambda row: Cell(number(row[column] * 1e-9)),
     }
-    return table("Energy, from a pass of its own", points, columns, leading=3)
+    return table(f"Energy, {conditions(series)}", points, columns, leading=2)
 
 
 def phase_table(series: Series) -> Table | None:
