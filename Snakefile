@@ -164,7 +164,7 @@ rule sustain:
     log:
         "results/logs/{batch}.log",
     wildcard_constraints:
-        batch="|".join(batch.name for batch in PLAN.sustained),
+        batch=plan.SUSTAINED + "/.*",
     threads: THREADS
     resources:
         **SITE.resources,
