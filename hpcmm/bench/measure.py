@@ -17,6 +17,8 @@ from hpcmm.operations import task_of
 from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.distribution import Distribution
 
+MARK_OF_POINT = "point: "  # before the name of a point that runs under a sanitizer
+
 
 def half_width(seconds: Sequence[float]) -> float:
     """Return the half-width of the 95 % interval of the median over the median; inf for fewer than 6 times."""
@@ -355,3 +357,15 @@ def run_for_profiler(comm, backend, points: Sequence[Point], measuring: Measurin
         outcome = "PASS" if contender.verdict.passed else f"FAIL: {contender.verdict.where}"
         print(f"[{number}/{len(points)}] {point.name} {outcome}", flush=True)
     return verdicts
+
+
+def run_for_sanitizer(comm, backend, points: Sequence[Point], measuring: Measuring) -> None:
+    """Run the kernel of each point once end to end, after a line with the name of the point."""
+    for point in points:
+        print(f"{MARK_OF_POINT}{point.name}", flush=True)
+        problem = Problem(comm, backend, point, measuring.seed)
+        spread = problem.spread([TEXTBOOK])[TEXTBOOK]
+        measures = algorithm_of(problem.operation, TEXTBOOK).measures
+        variant = problem.operation.variant(point.variant)
+        Contender(spread, variant, point, TEXTBOOK, variant.baseline, measures).check(problem.judge, measuring)
+        problem.close()

@@ -367,6 +367,10 @@ class CudaBackend:
                 continue  # a virtual GPU supports only some queries
         return state
 
+    def allocate_separately(self) -> None:
+        """Allocate each further array by itself, so that a sanitizer knows where it ends."""
+        cupy.cuda.set_allocator(None)
+
     def synchronize(self) -> None:
         self.device.synchronize()
 
