@@ -26,7 +26,7 @@ from hpcmm.model import HpcmmError, Operation, Task, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.shapes import ragged
 
-WRONG = 1  # exit status
+WRONG, INTERRUPTED = 1, 130  # exit statuses
 MOST_COMBINATIONS = 500
 # Sizes that take some milliseconds, by the number of dimensions: on the host and on an accelerator
 SIZES = {False: {3: 512, 2: 2048, 1: 2**22}, True: {3: 4096, 2: 8192, 1: 2**26}}
@@ -371,16 +371,24 @@ def tasks_on_host(chosen: Chosen, variant: Variant) -> Iterator[Task]:
 
 
 def watch(arguments: argparse.Namespace) -> int:
-    """Run the command again each time a file changes."""
-    again = [sys.executable, "-m", "hpcmm", *(each for each in sys.argv[1:] if each != "--watch")]
-    files, last = [Path(each) for each in arguments.files], None
+    """Run the command again each time a file, or a header that it includes, changes."""
+    again = [each for each in sys.argv[1:] if not (len(each) > 2 and "--watch".startswith(each))]
+    last: Any = None
     try:
         while True:
-            times = [file.stat().st_mtime_ns if file.exists() else 0 for file in files]
-            if times != last and all(times):
+            times = [changed(file) for file in map(Path, arguments.files)]
+            if last is None or (times != last and all(times)):  # an editor may remove a file before it writes it
                 last = times
-                subprocess.run(again)
+                subprocess.run([sys.executable, "-m", "hpcmm", *again])
                 print(f"waiting for a change of {', '.join(arguments.files)}; end with Ctrl-C", file=sys.stderr)
             time.sleep(SECONDS_BETWEEN_LOOKS)
     except KeyboardInterrupt:
-        return 0
+        return INTERRUPTED
+
+
+def changed(path: Path) -> list[int]:
+    """Return when a file and its headers last changed; empty if one of them is missing."""
+    try:
+        return [each.stat().st_mtime_ns for each in (path, *kernels.headers(path))]
+    except OSError:
+        return []
