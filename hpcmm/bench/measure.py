@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from hpcmm.bench.bits import Bits, why_uncompared
+from hpcmm.bench.sanitizing import MARK_OF_POINT
 from hpcmm.interval import interval_rank
 from hpcmm.model import TEXTBOOK, Measurement, Measuring, Point, Sample, Task, Variant, Verdict
 from hpcmm.operations import task_of
 from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.distribution import Distribution
-
-MARK_OF_POINT = "point: "  # before the name of a point that runs under a sanitizer
 
 
 def half_width(seconds: Sequence[float]) -> float:

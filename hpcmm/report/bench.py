@@ -10,8 +10,8 @@ from tabulate import tabulate
 
 from hpcmm import analysis
 from hpcmm.analysis import occupancy
-from hpcmm.model import Operation, Variant
-from hpcmm.report import formats
+from hpcmm.model import COUNTERS, Operation, Variant
+from hpcmm.report import formats, tables
 
 NUMBERS = ("seconds", "seconds_low", "seconds_high", "ratio", "ratio_low", "ratio_high", "fraction", "visits")
 RESOURCES = ("registers", "local_bytes", "shared_bytes", "dynamic_shared_bytes")
@@ -133,3 +133,47 @@ def interval(row: Mapping[str, Any], name: str) -> str:
         return formats.times(row[name])
     half = (ends[1] - ends[0]) / 2
     return f"{formats.times(row[name], half)} ({formats.number(ends[0], half)} to {formats.number(ends[1], half)})"
+
+
+def sanitizer_line(found: Mapping[str, Any]) -> str:
+    """Return the line of a sanitizer's verdict on a kernel."""
+    place = f"{found['file']}:{found['line']}: " if found["line"] else ""
+    at = f" at {found['point']}" if found["point"] else ""
+    what = f"FAIL {place}{found['what']}{at} ({found['summary']})" if found["what"] else found["summary"]
+    return f"{found['kernel']}: {found['tool']}: {what}"
+
+
+def instruction_table(found: Sequence[Mapping[str, Any]]) -> str:
+    """Return the numbers of instructions by class, two columns for each function."""
+    names = dict.fromkeys(name for each in found for name in (*each["whole"], *each["loop"]))
+    order = sorted(
+        names, key=lambda name: -sum(each["loop"].get(name, 0) + each["whole"].get(name, 0) for each in found)
+    )
+    lines = {"instructions": [*order, "all"]}
+    for each in found:
+        for part in ("whole", "loop"):
+            counts = each[part]
+            lines[f"{each['kernel']}, {part}"] = [counts.get(name, 0) or "" for name in order] + [sum(counts.values())]
+    return f"\n{tabulate(lines, headers='keys', disable_numparse=True)}"
+
+
+def profiles(columns: analysis.Columns) -> list[dict[str, Any]]:
+    """Return the counters of Nsight Compute, by kernel; NaN becomes None."""
+    return [
+        {"kernel": row["label"], "dtype": row["dtype"]}
+        | {name: row[name] if math.isfinite(row[name]) else None for name in COUNTERS}
+        for row in analysis.row_dicts(analysis.profiles(columns))
+    ]
+
+
+def profile_table(columns: analysis.Columns) -> str:
+    """Return the counters with a column for each kernel; empty without a profile."""
+    rows = analysis.profiles(columns)
+    if not len(rows):
+        return ""
+    made = tables.profile_table(rows)
+    return f"\n{tabulate(zip(made.head, *made.texts, strict=True), headers='firstrow', disable_numparse=True)}"
+
+
+def why_unprofiled(columns: analysis.Columns) -> str:
+    return "; ".join(analysis.unprofiled(columns).values())

@@ -32,14 +32,7 @@ def kernel_of(task: Task) -> cupy.RawKernel:
 @functools.cache
 def compile_kernel(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any], ...]) -> cupy.RawKernel:
     """Compile a variant's source with macros."""
-    source = kernels.source(operation, variant)
-    headers = hashlib.sha256(b"".join(header.read_bytes() for header in kernels.headers(source))).hexdigest()
-    options = (*OPTIONS, f"-I{kernels.FOLDER}", *(f"-D{name}={value}" for name, value in macros))
-    options += variant.options
-    options += (f"-DHEADERS={headers}",)  # CuPy's kernel cache is keyed by text and options, without headers
-    text = source.read_text()
-    if variant.path:  # errors then name the file, and its own headers are found
-        text, options = f'#line 1 "{source}"\n{text}', (f"-I{source.parent}", *options)
+    text, options = text_and_options(operation, variant, macros)
     if not variant.architecture.endswith("a"):
         function = cupy.RawModule(code=text, options=options).get_function(operation.kernels)
         try:
@@ -48,10 +41,34 @@ def compile_kernel(operation: Operation, variant: Variant, macros: tuple[tuple[s
             raise DeviceError(f"NVRTC: {error}") from error
         return function
     # CuPy cannot compile for an architecture-specific target such as sm_90a
-    path = cubin(text, source.name, (*options, *OPTIONS_OF_CUPY, f"-arch={variant.architecture}"))
+    name = kernels.source(operation, variant).name
+    path = cubin(text, name, (*options, *OPTIONS_OF_CUPY, f"-arch={variant.architecture}"))
     function = cupy.RawModule(path=str(path)).get_function(operation.kernels)
     function.compile()  # loads the file now
     return function
+
+
+def text_and_options(
+    operation: Operation, variant: Variant, macros: tuple[tuple[str, Any], ...]
+) -> tuple[str, tuple[str, ...]]:
+    """Return what NVRTC gets of a variant: the text, and the options without an architecture."""
+    source = kernels.source(operation, variant)
+    headers = hashlib.sha256(b"".join(header.read_bytes() for header in kernels.headers(source))).hexdigest()
+    options = (*OPTIONS, f"-I{kernels.FOLDER}", *(f"-D{name}={value}" for name, value in macros))
+    options += variant.options
+    options += (f"-DHEADERS={headers}",)  # CuPy's kernel cache is keyed by text and options, without headers
+    text = source.read_text()
+    if variant.path:  # errors then name the file, and its own headers are found
+        text, options = f'#line 1 "{source}"\n{text}', (f"-I{source.parent}", *options)
+    return text, options
+
+
+def machine_code(task: Task, capability: str) -> Path:
+    """Return the compiled file of a task for a compute capability; CuPy compiles with the same options."""
+    text, options = text_and_options(task.operation, task.variant, tuple(task.macros.items()))
+    architecture = task.variant.architecture or f"sm_{capability}"
+    name = kernels.source(task.operation, task.variant).name
+    return cubin(text, name, (*options, *OPTIONS_OF_CUPY, f"-arch={architecture}"))
 
 
 def cubin(text: str, name: str, options: tuple[str, ...]) -> Path:
