@@ -251,6 +251,7 @@ def test_the_fingerprint_covers_the_file_its_headers_and_its_values(tmp_path):
     assert digest() not in (first, second)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the packages
 @pytest.mark.parametrize("name", ["numba_cuda", "triton_tile"])
 def test_an_example_for_a_gpu_is_right(gpu, forgotten, name):
     """Without a GPU, or without its package, it is skipped."""

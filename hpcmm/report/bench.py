@@ -60,7 +60,8 @@ def timed_rows(operation: Operation, own: Sequence[Variant], other: str, frame: 
     found, seen = [], set()
     for row in sorted(rows, key=lambda row: (order.get(row["contender"], len(order)), row["baseline"])):
         at = tuple(row[each] for each in problem)
-        if row["result"] != "PASS" or (row["label"], at) in seen:
+        timed = row["result"] == "PASS" and math.isfinite(row["seconds"])  # a wrong kernel's library is not timed
+        if not timed or (row["label"], at) in seen:
             continue
         seen.add((row["label"], at))
         numbers = {name: row[name] for name in NUMBERS}

@@ -34,8 +34,8 @@ def compile_kernel(operation: Operation, variant: Variant, macros: tuple[tuple[s
     """Compile a variant's source with macros."""
     text, options = text_and_options(operation, variant, macros)
     if not variant.architecture.endswith("a"):
-        function = cupy.RawModule(code=text, options=options).get_function(operation.kernels)
         try:
+            function = cupy.RawModule(code=text, options=options).get_function(operation.kernels)
             function.compile()
         except CompileException as error:
             raise DeviceError(f"NVRTC: {error}") from error
@@ -74,7 +74,7 @@ def machine_code(task: Task, capability: str) -> Path:
 def cubin(text: str, name: str, options: tuple[str, ...]) -> Path:
     """Return the compiled file of a source in CuPy's cache folder; compile it if it is missing."""
     key = hashlib.sha256("\0".join([text, *options, str(nvrtc.getVersion())]).encode()).hexdigest()
-    path = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy/kernel_cache") / f"hpcmm-{key}.cubin"
+    path = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy/kernel_cache") / f"hpcmm-{key}.elf"
     if path.is_file():
         return path
     program = nvrtc.createProgram(text, name, (), ())
@@ -87,7 +87,7 @@ def cubin(text: str, name: str, options: tuple[str, ...]) -> Path:
         nvrtc.destroyProgram(program)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".cubin", delete=False) as file:
-        file.write(code)
+        file.write(code + b"\0")  # CuPy leaves out the last byte, a zero of the program headers
     Path(file.name).replace(path)  # atomic: other processes see the whole file or none
     return path
 
