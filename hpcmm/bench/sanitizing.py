@@ -18,16 +18,10 @@ TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 MARK_OF_POINT = "point: "  # before the name of a point that runs
 LINE = re.compile(r"^========= ?(.*)")
 # Lines that no finding begins with: titles, sums, and what follows from a finding.
-OTHERS = (
-    "COMPUTE-SANITIZER",
-    "ERROR SUMMARY",
-    "RACECHECK SUMMARY",
-    "LEAK SUMMARY",
-    "Target application",
-    "Program hit",
-)
-PLACE = re.compile(r" in (\S.*?):(\d+)(?: |$)")
-SUM = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (.*)")
+OTHERS = ("COMPUTE-SANITIZER", "LEAK SUMMARY", "Target application", "Program hit")
+SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (.*)")
+ADDRESS = re.compile(r"\bat \S+\+0x[0-9a-f]+ ")  # of the instruction; the line of the source follows
+PLACE = re.compile(r"\bin (\S+):(\d+)\b")
 
 
 @dataclass(frozen=True)
@@ -38,9 +32,9 @@ class Report:
     ----------
     tool : str
     summary : str
-        Its last line, such as ``"4 errors"``; empty if it did not come so far.
+        Its sum, such as ``"4 errors"``; empty if it did not get so far.
     what : str
-        The first finding on one line, or why there is no verdict; empty if the program is right.
+        The first finding on one line, or why there is no verdict; empty if there is nothing to report.
     file : str
     line : int
         Place of the finding in a source; empty and 0 if unknown.
@@ -58,29 +52,31 @@ class Report:
 
 def command(program: str, tool: str, watched: Sequence[str | Path]) -> list[str]:
     """Return the command that runs a program under a tool."""
-    return [program, "--tool", tool, *map(str, watched)]
+    return [program, "--tool", tool, "--show-backtrace", "no", *map(str, watched)]
 
 
 def read(tool: str, output: str) -> Report:
     """Read the output of a program under a tool, with its own lines among the tool's."""
-    point, found, summary, where = "", [], "", ""
+    point = where = summary = last = ""
+    found: list[str] = []  # the lines of the first finding
+    taking = False
     for line in output.splitlines():
+        last = line.strip() or last
         if line.startswith(MARK_OF_POINT):
             point = line.removeprefix(MARK_OF_POINT)
-        elif of_tool := LINE.match(line):
-            text = of_tool[1]
-            if total := SUM.match(text):
-                summary = total[1]
-            elif text.startswith(OTHERS):
-                continue
-            elif text and not text.startswith(" ") and not found:
-                found, where = [text], point
-            elif text.startswith(" ") and found and not text.strip().startswith(("Saved host", "Host Frame")):
-                found.append(text.strip())
-            elif found and not text:
-                found.append("")  # the end of the first finding
-        if found and found[-1] == "":
-            break
-    first = " ".join(filter(None, found))
-    place = PLACE.search(first)
-    return Report(tool, summary, first, place[1] if place else "", int(place[2]) if place else 0, where)
+        elif text := LINE.match(line):
+            taking = taking and text[1].startswith(" ")
+            if taking:
+                found.append(text[1].strip())
+            elif total := SUMMARY.match(text[1]):
+                summary = summary or total[1]
+            elif text[1].strip() and not text[1].startswith((" ", *OTHERS)) and not found:
+                taking, found, where = True, [text[1]], point
+    if not found:
+        return Report(tool, summary, "" if summary else f"did not come to an end; its last line is: {last}")
+    more = [each for each in found[1:] if not each.startswith(("Saved host", "Host Frame"))]
+    race = more and more[0].startswith("and ")  # of a race, the first of many pairs
+    what = f"{found[0]} {more[0]}" if race else ", ".join([found[0].rstrip("."), *more])
+    what = ADDRESS.sub("", what)
+    place = PLACE.search(what)
+    return Report(tool, summary, what, place[1] if place else "", int(place[2]) if place else 0, where)

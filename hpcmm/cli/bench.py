@@ -281,9 +281,9 @@ def verifying_sweeps(chosen: Chosen) -> dict[str, dict[str, Any]]:
 
 def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int:
     """Verify all kernels, time the correct ones, and print both."""
-    from hpcmm import analysis, store  # pandas takes a while to import
+    from hpcmm import store
+    from hpcmm.bench import verdicts
     from hpcmm.jobs import trial
-    from hpcmm.report import bench as benched
 
     def say(text: str) -> None:
         if not arguments.json:
@@ -293,7 +293,7 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
     sweeps = verifying_sweeps(chosen)
     results = uncompiled(chosen)
     for each in results:
-        say(benched.line_of(each))
+        say(verdicts.line_of(each))
     if not chosen.kernels:
         if arguments.json:
             print(json.dumps({"operation": operation.name, "kernels": results}, indent=1))
@@ -302,11 +302,14 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
     (folder / "verify").mkdir()
     verified = trial.measure(config_of(chosen, chosen.names, VERIFYING, sweeps), folder / "verify", alone=False)
     columns = store.read(verified)
-    verdicts = [benched.verdict_of(operation, variant.name, columns) for variant in chosen.kernels]
-    for each in verdicts:
-        say(benched.line_of(each))
-    right = [name for name, each in zip(chosen.names, verdicts, strict=True) if each["passed"]]
-    results += verdicts
+    judged = [verdicts.verdict_of(operation, variant.name, columns) for variant in chosen.kernels]
+    for each in judged:
+        say(verdicts.line_of(each))
+    right = [name for name, each in zip(chosen.names, judged, strict=True) if each["passed"]]
+    results += judged
+    from hpcmm import analysis  # with pandas, which takes a while to import
+    from hpcmm.report import bench as benched
+
     found: dict[str, Any] = {}
     if arguments.sanitize:
         found["sanitizers"] = sanitized(chosen, sweeps, folder)
@@ -323,11 +326,11 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
         config = config_of(chosen, names, TIMING, shapes, arguments.profile)
         timings = trial.measure(config, folder / "time", show=progress)
         columns = store.read(timings)
-        for each in verdicts:
-            timed = benched.verdict_of(operation, each["kernel"], columns)
+        for each in judged:
+            timed = verdicts.verdict_of(operation, each["kernel"], columns)
             if each["passed"] and not timed["passed"]:
                 each |= timed
-                say(benched.line_of(each))
+                say(verdicts.line_of(each))
         rows = benched.timed_rows(operation, chosen.kernels, chosen.title, analysis.measurements(columns))
         write(arguments, timings)
     elif arguments.output or arguments.html:
@@ -429,8 +432,8 @@ def write(arguments: argparse.Namespace, timings: Path) -> None:
 def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
     """Verify CUDA kernels on the host, and print what was found."""
     from hpcmm.backends.cpu.modules import cache
+    from hpcmm.bench import verdicts
     from hpcmm.bench.on_host import verify
-    from hpcmm.report import bench as benched
 
     results = []
     if not arguments.json:
@@ -446,7 +449,7 @@ def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
         except DeviceError as error:
             results.append(failed(variant.name, str(error)))
         if not arguments.json:
-            print(f"{benched.line_of(results[-1])} (on the host, not timed)", flush=True)
+            print(f"{verdicts.line_of(results[-1])} (on the host, not timed)", flush=True)
     if arguments.json:
         print(json.dumps({"operation": chosen.operation.name, "device": "host", "kernels": results}, indent=1))
     right = [each for each in results if each["passed"]]

@@ -17,38 +17,6 @@ NUMBERS = ("seconds", "seconds_low", "seconds_high", "ratio", "ratio_low", "rati
 RESOURCES = ("registers", "local_bytes", "shared_bytes", "dynamic_shared_bytes")
 
 
-def verdict_of(operation: Operation, name: str, columns: analysis.Columns) -> dict[str, Any]:
-    """Return the verdict on a kernel at all points of a file."""
-    rows = columns["measurements"]
-    own = [i for i, (of, contender) in enumerate(zip(rows["variant"], rows["contender"], strict=True))
-           if of == contender == name]  # fmt: skip
-    lacking = [why for of, why in zip(columns["omitted"]["variant"], columns["omitted"]["reason"], strict=True)
-               if of == name]  # fmt: skip
-    wrong = [i for i in own if not rows["passed"][i]]
-    found = {"kernel": name, "passed": not (wrong or lacking), "points": len(own), "where": ""}
-    found["error_over_bound"] = max(
-        (rows["error"][i] / rows["bound"][i] for i in own if rows["bound"][i] > 0), default=0
-    )
-    if wrong:
-        first = wrong[0]
-        shape = "x".join(str(rows[each][first]) for each in operation.dimensions)
-        scalars = "".join(f", {each} {rows[each][first]:g}" for each in operation.scalars)
-        found["where"] = f"{shape} {rows['dtype'][first]}{scalars}: {rows['where'][first]}"
-    elif lacking:
-        found["where"] = lacking[0].removeprefix("failed: ").removeprefix(f"{name} ")
-    return found
-
-
-def line_of(result: Mapping[str, Any]) -> str:
-    """Return the line of a verdict."""
-    if not result["passed"]:
-        return f"{result['kernel']}: FAIL {result['where']}"
-    error = (
-        f", largest error {result['error_over_bound']:.2g} of the rounding bound" if result["error_over_bound"] else ""
-    )
-    return f"{result['kernel']}: PASS at {result['points']} points{error or ', exact'}"
-
-
 def timed_rows(operation: Operation, own: Sequence[Variant], other: str, frame: Any) -> list[dict[str, Any]]:
     """Return the numbers of each point, the kernels' first; NaN becomes None."""
     occupied = occupancy.resources(frame)
@@ -138,24 +106,21 @@ def interval(row: Mapping[str, Any], name: str) -> str:
 
 def sanitizer_line(found: Mapping[str, Any]) -> str:
     """Return the line of a sanitizer's verdict on a kernel."""
-    place = f"{found['file']}:{found['line']}: " if found["line"] else ""
-    at = f" at {found['point']}" if found["point"] else ""
-    what = f"FAIL {place}{found['what']}{at} ({found['summary']})" if found["what"] else found["summary"]
-    return f"{found['kernel']}: {found['tool']}: {what}"
+    at = found["point"].removeprefix(found["kernel"]).strip()
+    parts = [found["what"], f", at {at}" if at else "", f" ({found['summary']})" if found["summary"] else ""]
+    verdict = f"FAIL {''.join(parts)}" if found["what"] else f"PASS, {found['summary']}"
+    return f"{found['kernel']}: {found['tool']}: {verdict}"
 
 
 def instruction_table(found: Sequence[Mapping[str, Any]]) -> str:
-    """Return the numbers of instructions by class, two columns for each function."""
-    names = dict.fromkeys(name for each in found for name in (*each["whole"], *each["loop"]))
-    order = sorted(
-        names, key=lambda name: -sum(each["loop"].get(name, 0) + each["whole"].get(name, 0) for each in found)
-    )
-    lines = {"instructions": [*order, "all"]}
-    for each in found:
-        for part in ("whole", "loop"):
-            counts = each[part]
-            lines[f"{each['kernel']}, {part}"] = [counts.get(name, 0) or "" for name in order] + [sum(counts.values())]
-    return f"\n{tabulate(lines, headers='keys', disable_numparse=True)}"
+    """Return the numbers of instructions by class, of each function and of its inner loop."""
+    parts = [each[part] for each in found for part in ("whole", "loop")]
+    names = dict.fromkeys(name for counts in parts for name in counts)
+    order = sorted(names, key=lambda name: -sum(counts.get(name, 0) for counts in parts))
+    rows = [[name, *(counts.get(name, "") for counts in parts)] for name in order]
+    rows.append(["all", *(sum(counts.values()) for counts in parts)])
+    head = ["instructions", *(title for each in found for title in (each["kernel"], "inner loop"))]
+    return f"\n{tabulate(rows, headers=head, disable_numparse=True)}"
 
 
 def profiles(columns: analysis.Columns) -> list[dict[str, Any]]:

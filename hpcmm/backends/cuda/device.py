@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import cupy
-import cupyx.profiler
 import numpy as np
 import pynvml
 from cupy.cuda import nccl
@@ -342,8 +341,10 @@ class CudaBackend:
         All kernels of an operation have the same name; the grid of ``spin`` identifies the point in the profile.
         """
 
+        from cupyx.profiler import profile  # imports much of SciPy
+
         def watched():
-            with cupyx.profiler.profile():
+            with profile():
                 self._busy((number,), (1,), (np.uint64(0),))
                 run()
                 self.device.synchronize()
