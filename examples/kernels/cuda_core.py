@@ -11,16 +11,16 @@ from cuda.core import Device, LaunchConfig, Program, ProgramOptions, Stream, lau
 
 SIDE = 16
 SOURCE = """
-extern "C" __global__ void product(int m, int n, int k, float alpha, const float *A, const float *B, float beta,
-                                   float *C)
+extern "C" __global__ void product(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb,
+                                   float beta, float *C, int ldc)
 {
     const int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
     if (row >= m || column >= n)
         return;
     float sum = 0;
     for (int p = 0; p < k; ++p)
-        sum += A[(size_t)row * k + p] * B[(size_t)p * n + column];
-    float &c = C[(size_t)row * n + column];
+        sum += A[(size_t)row * lda + p] * B[(size_t)p * ldb + column];
+    float &c = C[(size_t)row * ldc + column];
     c = beta == 0 ? alpha * sum : alpha * sum + beta * c;
 }
 """
@@ -36,10 +36,11 @@ def compiled():
 
 
 def matmul(A, B, C, alpha, beta, stream):
-    """Launch the kernel on CuPy's arrays, whose rows have no pitch, and its stream."""
+    """Launch the kernel on CuPy's arrays and stream, without copies."""
     device, kernel = compiled()
-    (m, k), n = A.shape, B.shape[1]
     queue = Stream.from_handle(stream.ptr) if stream.ptr else device.default_stream
+    (m, n), k = C.shape, A.shape[1]
     config = LaunchConfig(grid=(-(-n // SIDE), -(-m // SIDE)), block=(SIDE, SIDE))
-    (m, n, k), (alpha, beta) = map(np.int32, (m, n, k)), map(np.float32, (alpha, beta))
-    launch(queue, config, kernel, m, n, k, alpha, A.data.ptr, B.data.ptr, beta, C.data.ptr)
+    a, b, c = ((each.data.ptr, np.int32(each.strides[0] // each.itemsize)) for each in (A, B, C))
+    sizes = (np.int32(each) for each in (m, n, k))
+    launch(queue, config, kernel, *sizes, np.float32(alpha), *a, *b, np.float32(beta), *c)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from hpcmm.model import Operation
 from hpcmm.store import Groups
+
+FAULT = re.compile(r"cudaError(IllegalAddress|MisalignedAddress|LaunchFailure|IllegalInstruction)")
 
 
 def verdict_of(operation: Operation, name: str, columns: Groups) -> dict[str, Any]:
@@ -34,7 +37,8 @@ def verdict_of(operation: Operation, name: str, columns: Groups) -> dict[str, An
 def line_of(result: Mapping[str, Any]) -> str:
     """Return the line of a verdict."""
     if not result["passed"]:
-        return f"{result['kernel']}: FAIL {result['where']}"
+        hint = "; --sanitize names the line" if FAULT.search(result["where"]) else ""
+        return f"{result['kernel']}: FAIL {result['where']}{hint}"
     error = (
         f", largest error {result['error_over_bound']:.2g} of the rounding bound" if result["error_over_bound"] else ""
     )
