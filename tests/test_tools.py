@@ -6,11 +6,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import timings
 
-from hpcmm import backends
+from hpcmm import backends, store
 from hpcmm.backends.base import DeviceError
 from hpcmm.bench import disassembly, profiling, sanitizing, tools
 from hpcmm.cli.main import main
+from hpcmm.model import Point, Profile, Task, Verdict
+from hpcmm.operations import MATMUL
 from hpcmm.report import bench as benched
 
 OUTPUTS = Path(__file__).with_name("tools")
@@ -140,6 +143,33 @@ def test_the_table_of_instructions():
     assert lines[-1].split() == ["all", str(found.whole.total()), str(found.loop.total())]
 
 
+# --- Nsight Compute ------------------------------------------------------------------------------------------------
+
+
+def test_the_counters_of_kernels_are_shown_and_missing_ones_are_explained(tmp_path):
+    """The answer of Nsight Compute for naive and bank_conflict, through the file to the text."""
+    answer = profiling.kernels((Path(__file__).with_name("nsight_compute.csv")).read_text())
+    right = Verdict(True, 1e-8, 1e-7, "componentwise, float64")
+    points = [
+        Point("matmul", name, (1024,) * 3, "float32", 1, dict(MATMUL.scalars)) for name in ("naive", "bank_conflict")
+    ]
+    found = [Profile(point, right, "matmul", 1, answer[i].counters) for point, i in zip(points, (0, 6), strict=True)]
+    store.write_profiles(tmp_path / "a.h5", "matmul", {}, found)
+    columns = store.read(tmp_path / "a.h5")
+    head, _, *lines = benched.profile_table(columns).strip().splitlines()
+    assert head.split() == ["counter", "naive", "bank_conflict"]
+    rows = {each[0]: each[1:] for each in (re.split(r"\s{2,}", line.strip()) for line in lines)}
+    assert rows["Achieved occupancy"][0] == "94 % (of 100 %)"
+    assert rows["Wavefronts per shared load"] == ["7.20"]
+    assert [each["kernel"] for each in benched.profiles(columns)] == ["naive", "bank_conflict"]
+    assert benched.profiles(columns)[0]["achieved_occupancy"] == pytest.approx(0.9359)
+    store.merge([timings.write(tmp_path / "b.h5", {"bench": [timings.measurement(points[0])]})], tmp_path / "c.h5",
+                unprofiled=[{"operation": "matmul", "reason": "not permitted"}])  # fmt: skip
+    columns = store.read(tmp_path / "c.h5")
+    assert benched.profiles(columns) == [] and benched.profile_table(columns) == ""
+    assert benched.why_unprofiled(columns) == "not permitted"
+
+
 # --- programs that are not installed -------------------------------------------------------------------------------
 
 
@@ -178,9 +208,6 @@ def test_these_options_are_for_cuda_sources_on_a_gpu(option, capsys, forgotten):
 @pytest.mark.gpu
 def test_the_machine_code_of_a_rung_is_that_which_runs(gpu):
     """Both compilations agree on the number of registers; the listing has the products of the kernel."""
-    from hpcmm.model import Task
-    from hpcmm.operations import MATMUL
-
     if tools.find(disassembly.PROGRAM) is None:
         pytest.skip(disassembly.NOT_INSTALLED)
     task = Task(MATMUL, MATMUL.variant("naive"), (64, 64, 64), "float32", MATMUL.scalars, tile=16)

@@ -52,11 +52,14 @@ class Report:
 
 def command(program: str, tool: str, watched: Sequence[str | Path]) -> list[str]:
     """Return the command that runs a program under a tool."""
-    return [program, "--tool", tool, "--show-backtrace", "no", *map(str, watched)]
+    return [program, "--tool", tool, "--show-backtrace", "no", "--print-limit", "10", *map(str, watched)]
 
 
-def read(tool: str, output: str) -> Report:
-    """Read the output of a program under a tool, with its own lines among the tool's."""
+def read(tool: str, output: str, late: str = "") -> Report:
+    """Read the output of a program under a tool, with its own lines among the tool's.
+
+    Without a sum there is no verdict, because of ``late`` if that is given.
+    """
     point = where = summary = last = ""
     found: list[str] = []  # the lines of the first finding
     taking = False
@@ -73,7 +76,8 @@ def read(tool: str, output: str) -> Report:
             elif text[1].strip() and not text[1].startswith((" ", *OTHERS)) and not found:
                 taking, found, where = True, [text[1]], point
     if not found:
-        return Report(tool, summary, "" if summary else f"did not come to an end; its last line is: {last}")
+        why = late or f"did not come to an end; its last line is: {last}"
+        return Report(tool, summary, "" if summary else why, point="" if summary else point)
     more = [each for each in found[1:] if not each.startswith(("Saved host", "Host Frame"))]
     race = more and more[0].startswith("and ")  # of a race, the first of many pairs
     what = f"{found[0]} {more[0]}" if race else ", ".join([found[0].rstrip("."), *more])

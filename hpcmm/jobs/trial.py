@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from hpcmm.jobs.collect import collect
 from hpcmm.model import Batch
 
 PATIENCE_SECONDS = 20  # beyond the expected time of a point
+SANITIZING_SECONDS = 180.0  # of one kernel
 
 
 def measure(
@@ -80,8 +82,8 @@ def profiling(folder: Path, operation: str) -> list[str]:
     return [*command, "--operation", operation, "--output", str(folder / "profiles" / f"{operation}.h5")]
 
 
-def start(command: Sequence[str], alone: bool) -> subprocess.Popen:
-    """Start a job, with its output and errors in one pipe."""
+def start(command: Sequence[str], alone: bool = False, session: bool = False) -> subprocess.Popen:
+    """Start a job, with its output and errors in one pipe; in a session of its own it ends with its children."""
     return subprocess.Popen(
         [*([sys.executable, "-m", "hpcmm.cluster.alone"] if alone else []), *command],
         stdin=subprocess.DEVNULL,
@@ -90,6 +92,7 @@ def start(command: Sequence[str], alone: bool) -> subprocess.Popen:
         text=True,
         errors="replace",
         env=os.environ | environment(local=True),
+        start_new_session=session,
     )
 
 
@@ -107,12 +110,22 @@ def sanitized(config: Mapping[str, Any], folder: Path, program: str) -> list[san
     """
     plan.make(config, backends.this_machine()).write(folder / "plan.json")
     watched = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.sanitized", "--plan", folder / "plan.json"]
-    jobs = [(tool, start(sanitizing.command(program, tool, watched), alone=False)) for tool in sanitizing.TOOLS]
+    jobs = [(tool, start(sanitizing.command(program, tool, watched), session=True)) for tool in sanitizing.TOOLS]
+    until, reports = time.monotonic() + SANITIZING_SECONDS, []
     try:
-        return [sanitizing.read(tool, job.communicate()[0]) for tool, job in jobs]
+        for tool, job in jobs:
+            try:
+                output, late = job.communicate(timeout=max(0, until - time.monotonic()))[0], ""
+            except subprocess.TimeoutExpired:
+                os.killpg(job.pid, signal.SIGKILL)
+                output, late = job.communicate()[0], f"took longer than {SANITIZING_SECONDS:g} s"
+            reports.append(sanitizing.read(tool, output, late))
     finally:
         for _, job in jobs:
-            job.kill()
+            if job.poll() is None:
+                os.killpg(job.pid, signal.SIGKILL)
+                job.wait()
+    return reports
 
 
 def finish(jobs: Iterable[tuple[str, subprocess.Popen]], folder: Path, show: Callable[[str], None]) -> None:

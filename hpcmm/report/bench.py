@@ -138,7 +138,10 @@ def profile_table(columns: analysis.Columns) -> str:
     if not len(rows):
         return ""
     made = tables.profile_table(rows)
-    return f"\n{tabulate(zip(made.head, *made.texts, strict=True), headers='firstrow', disable_numparse=True)}"
+    labels = [row["label"] for row in analysis.row_dicts(rows)]
+    columns_of_kernels = zip(*(texts[1:] for texts in made.texts), strict=True)
+    lines = [[name, *texts] for name, texts in zip(made.head[1:], columns_of_kernels, strict=True)]
+    return f"\n{tabulate(lines, headers=['counter', *labels], disable_numparse=True)}"
 
 
 def why_unprofiled(columns: analysis.Columns) -> str:
