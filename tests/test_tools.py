@@ -213,3 +213,11 @@ def test_the_machine_code_of_a_rung_is_that_which_runs(gpu):
     task = Task(MATMUL, MATMUL.variant("naive"), (64, 64, 64), "float32", MATMUL.scalars, tile=16)
     listing = disassembly.disassemble(backends.machine_code(task))
     assert disassembly.mixes(listing)["matmul"].loop["float32"] >= 1
+
+
+# --- the page for kernel writers -----------------------------------------------------------------------------------
+
+
+def test_the_finding_on_the_page_is_that_of_the_real_output():
+    page = (EXAMPLES.parents[1] / "docs" / "kernel-writers.md").read_text()
+    assert benched.sanitizer_line({"kernel": "racy.cu", **dataclasses.asdict(report("racy-racecheck"))}) in page
