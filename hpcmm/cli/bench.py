@@ -315,8 +315,8 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
         found["sanitizers"] = sanitized(chosen, sweeps, folder)
         for each in found["sanitizers"]:
             say(benched.sanitizer_line(each))
-    if arguments.sass:
-        found["instructions"] = disassembled(arguments, chosen)
+    if arguments.sass and right:
+        found["instructions"] = disassembled(arguments, chosen, right)
         say(benched.instruction_table(found["instructions"]))
     rows = []
     if right:
@@ -366,12 +366,13 @@ def sanitized(chosen: Chosen, sweeps: Mapping[str, Any], folder: Path) -> list[d
     return found
 
 
-def disassembled(arguments: argparse.Namespace, chosen: Chosen) -> list[dict[str, Any]]:
-    """Write the machine code of each kernel, and return its numbers of instructions."""
+def disassembled(arguments: argparse.Namespace, chosen: Chosen, right: Sequence[str]) -> list[dict[str, Any]]:
+    """Write the machine code of the kernels with these names, and return its numbers of instructions."""
     from hpcmm import store
 
     texts, found = [], []
-    for variant, dtype in itertools.product(chosen.kernels, chosen.dtypes):
+    own = [variant for variant, name in zip(chosen.kernels, chosen.names, strict=True) if name in right]
+    for variant, dtype in itertools.product(own, chosen.dtypes):
         for tile in variant.tiles or (0,):
             task = Task(chosen.operation, variant, (), dtype, chosen.operation.scalars, tile)
             listing = disassembly.disassemble(backends.machine_code(task))

@@ -32,8 +32,8 @@ def kernel_of(task: Task) -> cupy.RawKernel:
 @functools.cache
 def compile_kernel(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any], ...]) -> cupy.RawKernel:
     """Compile a variant's source with macros."""
-    text, options = text_and_options(operation, variant, macros)
     if not variant.architecture.endswith("a"):
+        text, options = text_and_options(operation, variant, macros)
         try:
             function = cupy.RawModule(code=text, options=options).get_function(operation.kernels)
             function.compile()
@@ -41,8 +41,7 @@ def compile_kernel(operation: Operation, variant: Variant, macros: tuple[tuple[s
             raise DeviceError(f"NVRTC: {error}") from error
         return function
     # CuPy cannot compile for an architecture-specific target such as sm_90a
-    name = kernels.source(operation, variant).name
-    path = cubin(text, name, (*options, *OPTIONS_OF_CUPY, f"-arch={variant.architecture}"))
+    path = cubin(operation, variant, macros, variant.architecture)
     function = cupy.RawModule(path=str(path)).get_function(operation.kernels)
     function.compile()  # loads the file now
     return function
@@ -65,14 +64,15 @@ def text_and_options(
 
 def machine_code(task: Task, capability: str) -> Path:
     """Return the compiled file of a task for a compute capability; CuPy compiles with the same options."""
-    text, options = text_and_options(task.operation, task.variant, tuple(task.macros.items()))
     architecture = task.variant.architecture or f"sm_{capability}"
-    name = kernels.source(task.operation, task.variant).name
-    return cubin(text, name, (*options, *OPTIONS_OF_CUPY, f"-arch={architecture}"))
+    return cubin(task.operation, task.variant, tuple(task.macros.items()), architecture)
 
 
-def cubin(text: str, name: str, options: tuple[str, ...]) -> Path:
-    """Return the compiled file of a source in CuPy's cache folder; compile it if it is missing."""
+def cubin(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any], ...], architecture: str) -> Path:
+    """Return the compiled file of a variant in CuPy's cache folder; compile it if it is missing."""
+    text, options = text_and_options(operation, variant, macros)
+    options = (*options, *OPTIONS_OF_CUPY, f"-arch={architecture}")
+    name = kernels.source(operation, variant).name
     key = hashlib.sha256("\0".join([text, *options, str(nvrtc.getVersion())]).encode()).hexdigest()
     path = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy/kernel_cache") / f"hpcmm-{key}.elf"
     if path.is_file():
