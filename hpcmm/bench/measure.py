@@ -13,6 +13,7 @@ import numpy as np
 from hpcmm.backends.base import DeviceError
 from hpcmm.bench.bits import Bits, why_uncompared
 from hpcmm.bench.energy import energy_of, why_unreadable
+from hpcmm.bench.sanitizing import MARK_OF_POINT
 from hpcmm.interval import interval_rank
 from hpcmm.model import TEXTBOOK, Measurement, Measuring, Point, Sample, Task, Variant, Verdict
 from hpcmm.operations import task_of
@@ -371,3 +372,15 @@ def run_for_profiler(comm, backend, points: Sequence[Point], measuring: Measurin
         outcome = "PASS" if contender.verdict.passed else f"FAIL: {contender.verdict.where}"
         print(f"[{number}/{len(points)}] {point.name} {outcome}", flush=True)
     return verdicts
+
+
+def run_for_sanitizer(comm, backend, points: Sequence[Point], measuring: Measuring) -> None:
+    """Run the kernel of each point once end to end, after a line with the name of the point."""
+    for point in points:
+        print(f"{MARK_OF_POINT}{point.name}", flush=True)
+        problem = Problem(comm, backend, point, measuring.seed)
+        spread = problem.spread([TEXTBOOK])[TEXTBOOK]
+        measures = algorithm_of(problem.operation, TEXTBOOK).measures
+        variant = problem.operation.variant(point.variant)
+        Contender(spread, variant, point, TEXTBOOK, variant.baseline, measures).check(problem.judge, measuring)
+        problem.close()

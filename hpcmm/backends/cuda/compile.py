@@ -32,6 +32,25 @@ def kernel_of(task: Task) -> cupy.RawKernel:
 @functools.cache
 def compile_kernel(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any], ...]) -> cupy.RawKernel:
     """Compile a variant's source with macros."""
+    if not variant.architecture.endswith("a"):
+        text, options = text_and_options(operation, variant, macros)
+        try:
+            function = cupy.RawModule(code=text, options=options).get_function(operation.kernels)
+            function.compile()
+        except CompileException as error:
+            raise DeviceError(f"NVRTC: {error}") from error
+        return function
+    # CuPy cannot compile for an architecture-specific target such as sm_90a
+    path = cubin(operation, variant, macros, variant.architecture)
+    function = cupy.RawModule(path=str(path)).get_function(operation.kernels)
+    function.compile()  # loads the file now
+    return function
+
+
+def text_and_options(
+    operation: Operation, variant: Variant, macros: tuple[tuple[str, Any], ...]
+) -> tuple[str, tuple[str, ...]]:
+    """Return what NVRTC gets of a variant: the text, and the options without an architecture."""
     source = kernels.source(operation, variant)
     headers = hashlib.sha256(b"".join(header.read_bytes() for header in kernels.headers(source))).hexdigest()
     options = (*OPTIONS, f"-I{kernels.FOLDER}", *(f"-D{name}={value}" for name, value in macros))
@@ -40,24 +59,22 @@ def compile_kernel(operation: Operation, variant: Variant, macros: tuple[tuple[s
     text = source.read_text()
     if variant.path:  # errors then name the file, and its own headers are found
         text, options = f'#line 1 "{source}"\n{text}', (f"-I{source.parent}", *options)
-    if not variant.architecture.endswith("a"):
-        function = cupy.RawModule(code=text, options=options).get_function(operation.kernels)
-        try:
-            function.compile()
-        except CompileException as error:
-            raise DeviceError(f"NVRTC: {error}") from error
-        return function
-    # CuPy cannot compile for an architecture-specific target such as sm_90a
-    path = cubin(text, source.name, (*options, *OPTIONS_OF_CUPY, f"-arch={variant.architecture}"))
-    function = cupy.RawModule(path=str(path)).get_function(operation.kernels)
-    function.compile()  # loads the file now
-    return function
+    return text, options
 
 
-def cubin(text: str, name: str, options: tuple[str, ...]) -> Path:
-    """Return the compiled file of a source in CuPy's cache folder; compile it if it is missing."""
+def machine_code(task: Task, capability: str) -> Path:
+    """Return the compiled file of a task for a compute capability; CuPy compiles with the same options."""
+    architecture = task.variant.architecture or f"sm_{capability}"
+    return cubin(task.operation, task.variant, tuple(task.macros.items()), architecture)
+
+
+def cubin(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any], ...], architecture: str) -> Path:
+    """Return the compiled file of a variant in CuPy's cache folder; compile it if it is missing."""
+    text, options = text_and_options(operation, variant, macros)
+    options = (*options, *OPTIONS_OF_CUPY, f"-arch={architecture}")
+    name = kernels.source(operation, variant).name
     key = hashlib.sha256("\0".join([text, *options, str(nvrtc.getVersion())]).encode()).hexdigest()
-    path = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy/kernel_cache") / f"hpcmm-{key}.cubin"
+    path = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy/kernel_cache") / f"hpcmm-{key}.elf"
     if path.is_file():
         return path
     program = nvrtc.createProgram(text, name, (), ())
@@ -70,7 +87,7 @@ def cubin(text: str, name: str, options: tuple[str, ...]) -> Path:
         nvrtc.destroyProgram(program)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".cubin", delete=False) as file:
-        file.write(code)
+        file.write(code + b"\0")  # CuPy leaves out the last byte, a zero of the program headers
     Path(file.name).replace(path)  # atomic: other processes see the whole file or none
     return path
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import cupy
-import cupyx.profiler
 import numpy as np
 import pynvml
 from cupy.cuda import nccl
@@ -375,6 +374,8 @@ class CudaBackend:
         All kernels of an operation have the same name; the grid of ``spin`` identifies the point in the profile.
         Only the first run is profiled: the profiler makes the host late, and a late run is repeated.
         """
+        from cupyx.profiler import profile  # imports much of SciPy
+
         profiled = False
 
         def watched():
@@ -383,7 +384,7 @@ class CudaBackend:
                 run()
                 return
             profiled = True
-            with cupyx.profiler.profile():
+            with profile():
                 self._busy((number,), (1,), (np.uint64(0),))
                 run()
                 self.device.synchronize()
@@ -421,6 +422,10 @@ class CudaBackend:
 
     def errors(self) -> dict[str, float]:
         return {name: float(value) for name, value in readable(ERRORS, self._nvml).items()}
+
+    def allocate_separately(self) -> None:
+        """Allocate each further array by itself, so that a sanitizer knows where it ends."""
+        cupy.cuda.set_allocator(None)
 
     def synchronize(self) -> None:
         self.device.synchronize()
