@@ -4,6 +4,14 @@
 #ifndef PTX_CUH
 #define PTX_CUH
 
+// ---- arithmetic ----
+
+// sum += term, also where the compiler could do without.
+__device__ inline void add_u32(unsigned &sum, unsigned term)
+{
+    asm volatile("add.u32 %0, %0, %1;" : "+r"(sum) : "r"(term));
+}
+
 // ---- asynchronous copies, compute capability 8.0 ----
 
 // Start a copy of BYTES (4, 8 or 16) from global to shared memory. It reads the first `valid` bytes of the source and

@@ -42,6 +42,31 @@ def pitched_empty(shape: tuple[int, int], dtype: str) -> cupy.ndarray:
     return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0), strides=(owner.pitch, itemsize))
 
 
+class Guarded:
+    """A matrix with rows of NaN behind it, in memory that a kernel may overrun without harm.
+
+    Attributes
+    ----------
+    array : cupy.ndarray
+        The matrix.
+    """
+
+    def __init__(self, shape: tuple[int, int], dtype: str, guard_rows: int):
+        rows, columns = shape
+        whole = cupy.empty((rows + guard_rows, columns), dtype)
+        self.array, self.guard = whole[:rows], whole[rows:]
+
+    def fill(self, content: cupy.ndarray) -> None:
+        """Copy a matrix, and write NaN behind it."""
+        copy_rows(content, self.array)
+        self.guard.fill(np.nan)
+
+    def complaint(self, name: str) -> str:
+        """Return how much of the guard was overwritten, with the name of the matrix; empty if nothing was."""
+        count = int((~cupy.isnan(self.guard)).sum())
+        return f"{count:,} elements written behind {name}" if count else ""
+
+
 def copy_rows(source: cupy.ndarray, target: cupy.ndarray) -> None:
     """Copy a matrix from device to device by rows, in the current stream."""
     runtime = cupy.cuda.runtime
