@@ -215,8 +215,8 @@ class Variant:
     pitched : bool
         Whether it works on copies of its matrices in pitched allocations, whose rows are padded.
     guard_rows : int
-        Rows of NaN behind each of its matrices, because it accesses memory there; it works on copies. A changed guard
-        fails the result. 0 for a variant that stays within its matrices.
+        Rows of a number behind each of its matrices, because it accesses memory there; it works on copies. A changed
+        guard fails the result. 0 for a variant that stays within its matrices.
     capacity : int
         Maximum length of the first dimension, if the memory that it uses is limited; 0 for no limit. Points beyond are
         not planned.

@@ -9,6 +9,8 @@ import numpy as np
 
 from hpcmm.backends.base import DeviceError
 
+GUARD = 12345.0  # in the rows behind a matrix; a result that is computed from it is wrong
+
 
 class PitchedMemory:
     """``height`` rows of ``width`` bytes in device memory, each at an aligned address (cuMemAllocPitch)."""
@@ -43,7 +45,7 @@ def pitched_empty(shape: tuple[int, int], dtype: str) -> cupy.ndarray:
 
 
 class Guarded:
-    """A matrix with rows of NaN behind it, in memory that a kernel may overrun without harm.
+    """A matrix with a guard of rows behind it, in memory that a kernel may overrun without harm.
 
     Attributes
     ----------
@@ -57,13 +59,13 @@ class Guarded:
         self.array, self.guard = whole[:rows], whole[rows:]
 
     def fill(self, content: cupy.ndarray) -> None:
-        """Copy a matrix, and write NaN behind it."""
+        """Copy a matrix, and fill the guard."""
         copy_rows(content, self.array)
-        self.guard.fill(np.nan)
+        self.guard.fill(GUARD)
 
     def complaint(self, name: str) -> str:
         """Return how much of the guard was overwritten, with the name of the matrix; empty if nothing was."""
-        count = int((~cupy.isnan(self.guard)).sum())
+        count = int((self.guard != GUARD).sum())
         return f"{count:,} elements written behind {name}" if count else ""
 
 

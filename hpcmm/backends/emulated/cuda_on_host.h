@@ -109,14 +109,6 @@ inline float fma(float a, float b, float c) { return fmaf(a, b, c); }
 template <class T> inline T __ldg(const T *p) { return *p; }
 template <class T> inline T __ldca(const T *p) { return *p; }
 template <class T> inline T __ldcg(const T *p) { return *p; }
-inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector)
-{
-    const uint64_t bytes = (uint64_t)high << 32 | low;
-    unsigned chosen = 0;
-    for (int i = 0; i < 4; ++i)
-        chosen |= unsigned(bytes >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
-    return chosen;
-}
 
 inline void __syncthreads(int line = __builtin_LINE()) { cuda_block_barrier(line); }
 inline void __syncwarp(unsigned mask = ~0u) { cuda_warp_exchange(mask, 0); }
@@ -165,6 +157,14 @@ inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask,
 #define PTX_CUH  // the following functions replace those of ptx.cuh
 
 inline void add_u32(unsigned &sum, unsigned term) { sum += term; }
+inline unsigned prmt_b32(unsigned low, unsigned high, unsigned selector)  // of digits below 8
+{
+    const uint64_t bytes = (uint64_t)high << 32 | low;
+    unsigned chosen = 0;
+    for (int i = 0; i < 4; ++i)
+        chosen |= unsigned(bytes >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
+    return chosen;
+}
 
 template <int BYTES> void cp_async(void *target, const void *source, int valid = BYTES)
 {

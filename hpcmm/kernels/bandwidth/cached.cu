@@ -1,44 +1,36 @@
 // Memory bandwidth, GPU rung: global memory by way of the L1 cache, 16 bytes per load.
 //
-// The blocks divide the passes over the elements, end to end, and each reads its part in order. The number of elements
-// decides which level answers: L1 if they fit there, as every SM then keeps all of them, else L2, else DRAM. Limit: the
+// The passes over the elements, end to end, are divided into pieces, which the blocks take in turns. The number of
+// elements decides which level answers: L1 if they fit there, as every SM then keeps all of them, else L2, else DRAM.
+// Blocks of an SM read different pieces at a time, or else L1 would serve all of them from one load. Limit: the
 // bandwidth of that level.
 #include "bandwidth/total.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK) bandwidth(const int *x, unsigned n, unsigned k, int *result)
 {
     typedef unsigned long long Index;
-    constexpr int IN_FLIGHT = 4;
+    constexpr unsigned IN_FLIGHT = 8, PIECE = IN_FLIGHT * BLOCK;
     const unsigned width = n % 4 || (size_t)x % 16 ? 1 : 4, count = n / width;
-    const Index reads = (Index)count * k;
-    Index first = reads / gridDim.x * blockIdx.x + reads % gridDim.x * blockIdx.x / gridDim.x;
-    const Index next = blockIdx.x + 1;
-    const Index end = reads / gridDim.x * next + reads % gridDim.x * next / gridDim.x;
+    const Index reads = (Index)count * k, stride = (Index)gridDim.x * PIECE;
     const uint4 *const vectors = (const uint4 *)x;
-    unsigned sum = 0;
-    while (first < end) {  // to the end of a pass, or of this block's part
-        const unsigned begin = first % count;
-        const unsigned stop = end - first < count - begin ? begin + (unsigned)(end - first) : count;
-        unsigned i = begin + threadIdx.x;
-        if (width == 4) {
-            for (; i + (IN_FLIGHT - 1) * BLOCK < stop; i += IN_FLIGHT * BLOCK) {
-                uint4 v[IN_FLIGHT];
+    const unsigned t = threadIdx.x, step = stride % count;
+    unsigned sum = 0, begin = (Index)blockIdx.x * PIECE % count;
+    for (Index first = (Index)blockIdx.x * PIECE; first < reads; first += stride) {
+        if (width == 4 && begin + PIECE <= count && first + PIECE <= reads) {
+            uint4 v[IN_FLIGHT];
 #pragma unroll
-                for (int j = 0; j < IN_FLIGHT; ++j)
-                    v[j] = vectors[i + j * BLOCK];
+            for (int j = 0; j < IN_FLIGHT; ++j)
+                v[j] = vectors[begin + j * BLOCK + t];
 #pragma unroll
-                for (int j = 0; j < IN_FLIGHT; ++j)
-                    sum += v[j].x + v[j].y + v[j].z + v[j].w;
-            }
-            for (; i < stop; i += BLOCK) {
-                const uint4 v = vectors[i];
-                sum += v.x + v.y + v.z + v.w;
-            }
+            for (int j = 0; j < IN_FLIGHT; ++j)
+                sum += v[j].x + v[j].y + v[j].z + v[j].w;
         } else {
-            for (; i < stop; i += BLOCK)
-                sum += x[i];
+            for (unsigned i = t; i < PIECE && first + i < reads; i += BLOCK)
+                for (unsigned w = 0; w < width; ++w)
+                    sum += x[(begin + i) % count * width + w];
         }
-        first += stop - begin;
+        begin += step;  // where the next piece begins
+        begin -= begin < count ? 0 : count;
     }
     add_to_total(sum, result);
 }

@@ -4,6 +4,7 @@
 // of the current element, so that each step is one instruction that depends on the last one. Only the lowest digit of
 // the selector counts: the bytes above it select bytes that nobody reads. Limit: registers have no address, so that
 // this is the latency of an arithmetic instruction whose operands and result are registers.
+#include "ptx.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK) latency(const int *x, unsigned n, unsigned k, int *result)
 {
@@ -15,7 +16,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) latency(const int *x, unsign
     unsigned at = 0;
 #pragma unroll 16
     for (unsigned step = 0; step < k; ++step)
-        at = __byte_perm(low, high, at);
+        at = prmt_b32(low, high, at);
     if (threadIdx.x == 0)
         *result = at % 8 * 4;
 }
