@@ -372,6 +372,8 @@ class Operation:
         By device, the macros that the sources are compiled with for this operation.
     combination : {"sum", "minimum", "maximum"}
         How ``combined`` operands are reduced over the ranks.
+    cached : bool
+        Whether its bytes may come from any level of memory, so that the bandwidth of DRAM is no limit.
     geometry : type of Geometry, optional
         How the CUDA kernel of a user's file is launched. Its fields are keys of the file's head, besides ``constants``.
     """
@@ -391,6 +393,7 @@ class Operation:
     arguments: Callable[..., tuple[Any, ...]]
     macros: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
     combination: Literal["sum", "minimum", "maximum"] = "sum"
+    cached: bool = False
     geometry: type[Geometry] | None = None
 
     def dtypes_of(self, variant: Variant) -> tuple[str, ...]:

@@ -254,7 +254,14 @@ LATENCY = Operation(
     reference=latency_reference,
     arguments=element_arguments,
     combination="maximum",  # every rank follows the same cycle
+    cached=True,
 )
+
+
+def chased_bytes(variant: str, n: int) -> int:
+    """Return the bytes of the elements that a rung of latency follows: those of pointers, if it writes them."""
+    geometry = LATENCY.variant(variant).geometry
+    return n * (8 if geometry and geometry.pointers and n <= L2_WARMED else 4)
 
 
 # --- bandwidth: the sum of n elements, k times -----------------------------------------------------------------------
@@ -287,6 +294,7 @@ BANDWIDTH = Operation(
     metric="bytes",
     flops=reads,
     bytes=lambda task: reads(task) * task.element.itemsize,
+    cached=True,
     draw=draw_elements,
     reference=bandwidth_reference,
     arguments=element_arguments,

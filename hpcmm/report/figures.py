@@ -276,7 +276,8 @@ def _ladder(series: Series, rows: pd.DataFrame, device: str, first: str) -> Figu
     value = rows["ratio"] if relative else rows[rates.column] / rates.scale
     if len(rows) < 2 or value.isna().all():
         return None
-    baseline = OPERATIONS[series.operation].baseline(device, series.dtype).name
+    library = OPERATIONS[series.operation].baseline(device, series.dtype)
+    baseline = library.name if library else ""
     texts = [_bar_text(row, relative, rates) for row in analysis.row_dicts(rows)]
     prefix, scale = ("ratio", 1.0) if relative else (rates.column, rates.scale)
     columns = columns_of(rows, series) | {
