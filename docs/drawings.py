@@ -688,7 +688,11 @@ def stride(step: int) -> str:
     parts += [cell(x + i * size, 28, size, 28, ORANGE, strong=i % step == 0) for i in range(32)]
     parts += [cell(x + i * 8 * size, 28, 8 * size, 28) for i in range(4)]
     used = max(1, 32 // step)
-    parts += [words(WIDTH / 2, 80, f"used at a time: {used} of 32 elements (dark), of {min(4, used)} sectors that are fetched")]
+    parts += [
+        words(
+            WIDTH / 2, 80, f"used at a time: {used} of 32 elements (dark), of {min(4, used)} sectors that are fetched"
+        )
+    ]
     return drawing(92, f"Of 32 neighbouring elements, {used} are used at a time.", *parts)
 
 

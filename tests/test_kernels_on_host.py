@@ -253,7 +253,7 @@ def cases(operation, variant, dtype) -> list[tuple[tuple[int, ...], dict[str, fl
             products += [(shape, {"alpha": 1.5, "beta": 0.5}) for shape in shapes]
         return products
     if operation.dimensions == ("n", "k"):
-        shapes = [(1, 1), (5, 0), (8, 3), (7, 9), (31, 33), (32, 64), (97, 41), (2052, 7)]
+        shapes = [(1, 1), (5, 0), (8, 3), (7, 9), (31, 33), (32, 64), (97, 41), (20484, 11)]
         return [(shape, {"k": shape[1]}) for shape in shapes if shape[0] <= (variant.capacity or shape[0])]
     threads = variant.geometry.block
     block = threads * variant.geometry.per_thread
@@ -332,6 +332,16 @@ def complaints(
 @pytest.mark.parametrize(("name", "dtype", "tile"), HOST_BUILDS)
 def test_a_rung_is_right_in_every_order_and_stays_in_bounds(build, name, dtype, tile):
     assert list(complaints(build, name, dtype, tile)) == []
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", FAULTY)
+def test_the_faults_of_a_lesson_are_reported(build, monkeypatch, name):
+    said = FAULTY[name]
+    monkeypatch.delitem(FAULTY, name)
+    found = list(complaints(build, name, "float32", 16))
+    assert any(said in complaint for complaint in found)
+    assert not any(complaint.startswith(("(64, 64, 64)", "(32, 96, 64)")) for complaint in found)
 
 
 SKINNY = RUNG_OF["matmul/skinny"][1]
@@ -549,6 +559,21 @@ MUTANTS = [  # rung, text, its replacement, the report
     ("minimum/shuffle", ": identity", ": REAL(0)", "wrong result"),
     ("maximum/one_launch", "if (tail + t < n)", "if (tail + t + 1 < n)", "wrong result"),
     ("minimum/one_launch", "REAL value = identity", "REAL value = 0", "wrong result"),
+    ("latency/registers", "i < 4; ++i", "i < 3; ++i", "wrong result"),
+    ("latency/shuffle", "threadIdx.x < n", "threadIdx.x <= n", "out of bounds, at byte"),
+    ("latency/shared", "    __syncthreads();\n", "", "nothing has written"),
+    ("latency/cached", "(at - (const char *)pointers) / 2", "(at - (const char *)pointers)", "wrong result"),
+    ("latency/uncached", "/ 2;", "/ 4;", "wrong result"),
+    ("bandwidth/registers", "blockIdx.x + 1, k", "blockIdx.x, k", "wrong result"),
+    ("bandwidth/shared", "i < n ? x[i] : 0", "x[i]", "out of bounds, at byte"),
+    ("bandwidth/constant_serialised", "i + 1 < n ? i + 1 : 0", "i + 1", ""),
+    ("bandwidth/cached", "first + i < reads", "first + i <= reads", "wrong result"),
+    ("bandwidth/uncached", "begin += step;", "begin += step + 1;", "wrong result"),
+    ("bandwidth/stride_4", "row < STRIDE && row < n", "row + 1 < STRIDE && row < n", "wrong result"),
+    ("scale/vectorized", "i < n && i <", "i <= n && i <", "out of bounds, at byte"),
+    ("copy/vectorized", "first + BLOCK * PER_THREAD <= n", "first < n", "out of bounds, at byte"),
+    ("vector_add/uniform_branch", "STEPS = 4 * 32", "STEPS = 4 * 32 - 1", "wrong result"),
+    ("matmul/corner_turned", "    tile_a[x][y] = sum;\n    __syncthreads();\n", "    tile_a[x][y] = sum;\n", ""),
     ("vector_add/one_per_thread", "i < n", "i <= n", "read of 4 bytes out of bounds, at byte"),
     ("vector_add/one_per_thread", "(i < n)", "(i + 1 < n)", "wrong result"),
     ("vector_add/grid_stride", "i += stride", "i += 2 * stride", "wrong result"),
@@ -564,7 +589,9 @@ MUTANTS = [  # rung, text, its replacement, the report
 def test_a_broken_rung_is_found(build, name, old, new, said):
     assert source(name).count(old) == 1, f"{name}.cu has changed: adapt this list"
     text = source(name).replace(old, new)
-    assert any(said in found for found in complaints(build, name, "float32", widest_tile(name), text=text))
+    operation, variant = RUNG_OF[name]
+    dtype = "float32" if "float32" in operation.dtypes_of(variant) else "int32"
+    assert any(said in found for found in complaints(build, name, dtype, widest_tile(name), text=text))
 
 
 # Bodies of a kernel(int n, const int *in, int *out) on one block of 64 threads; n = 64, in = 0 .. 63
@@ -810,12 +837,12 @@ def test_a_kernel_compiles_for_every_architecture_without_spills(compilations, u
 
 
 # Steps of a ladder: neighbours, and a rung that names another one as the one before it. A pitched variant is the same
-# kernel on another memory layout.
+# kernel on another memory layout, and one with guard rows the same kernel on another grid.
 STEPS = [
     (f"{operation.name}/{before.name}", f"{operation.name}/{after.name}")
     for operation in OPERATIONS.values()
     for before, after in itertools.pairwise(v for o, v in RUNGS if o is operation)
-    if not after.pitched and set(operation.dtypes_of(before)) & set(operation.dtypes_of(after))
+    if not (after.pitched or after.guard_rows) and set(operation.dtypes_of(before)) & set(operation.dtypes_of(after))
 ] + [("matmul/tiled_padded", "matmul/tiled_unrolled")]
 
 
