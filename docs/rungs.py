@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from hpcmm.operations.blocks import OverC
 from hpcmm.operations.reduction import Passes
 from hpcmm.report import formats, markup, steps, tables
 
+INSTRUCTIONS = json.loads((Path(__file__).parent / "instructions.json").read_text("utf-8"))
 TITLES = {
     "matmul": "matrix product",
     "reduction": "reduction",
@@ -135,6 +137,7 @@ def text(rung: Rung, run: Published) -> str:
         *source(rung),
         *arithmetic(rung, run),
         *measured(rung, run),
+        *machine_code(rung),
         "## What limits it",
         *limits,
         *_remaining(rung, run),
@@ -422,6 +425,24 @@ def measured(rung: Rung, run: Published) -> list[str]:
         lines = [[line[0].replace("{work}", work), *line[1:]] for line in lines]
         parts += [f"Counters of {facts['counted']}, from Nsight Compute:", _table(["counter", *names], lines)]
     return parts
+
+
+def machine_code(rung: Rung) -> Iterator[str]:
+    """Yield the most frequent instructions of the machine code, beside those of the rung before."""
+    known = INSTRUCTIONS["rungs"]
+    names = [rung.variant.name, *([rung.below.name] if rung.below else [])]
+    counted = {name: known.get(f"{rung.operation.kernels}/{name}") for name in names}
+    found = {name: mix for name, mix in counted.items() if mix}
+    if rung.variant.name not in found:
+        return
+    own = found[rung.variant.name]
+    lines = [[f"`{name}`", *(str(each["counts"].get(name, "")) for each in found.values())] for name in own["counts"]]
+    lines.append(["all", *(str(each["all"]) for each in found.values())])
+    tile = f", tile {own['tile']}" if own["tile"] else ""
+    yield "## Machine code"
+    yield f"The most frequent instructions in {own['dtype']}{tile}, each counted once, however often a loop repeats it:"
+    yield _table(["instruction", *found], lines)
+    yield f"*{escaped(INSTRUCTIONS['source'])}*"
 
 
 RESOURCES = {

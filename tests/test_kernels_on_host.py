@@ -746,8 +746,8 @@ class Nvrtc:
         files = metadata.files("nvidia-cuda-nvrtc")
         self.library = ctypes.CDLL(str(next(f for f in files if re.search(r"libnvrtc\.so\.\d+$", str(f))).locate()))
 
-    def compile(self, text: str, options: list[str]) -> tuple[bool, str, str]:
-        """Return whether a text compiles, the compiler's log, and the PTX."""
+    def compile(self, text: str, options: list[str], kind: str = "PTX") -> tuple[bool, str, bytes]:
+        """Return whether a text compiles, the compiler's log, and the code: ``"PTX"`` or ``"CUBIN"``."""
         program, size = ctypes.c_void_p(), ctypes.c_size_t()
         created = self.library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"rung.cu", 0, None, None)
         assert created == 0, f"nvrtcCreateProgram returned {created}"
@@ -756,11 +756,11 @@ class Nvrtc:
         self.library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
         log = ctypes.create_string_buffer(size.value)
         self.library.nvrtcGetProgramLog(program, log)
-        self.library.nvrtcGetPTXSize(program, ctypes.byref(size))
-        ptx = ctypes.create_string_buffer(0 if failed else size.value)
-        self.library.nvrtcGetPTX(program, ptx)
+        getattr(self.library, f"nvrtcGet{kind}Size")(program, ctypes.byref(size))
+        code = ctypes.create_string_buffer(0 if failed else size.value)
+        getattr(self.library, f"nvrtcGet{kind}")(program, code)
         self.library.nvrtcDestroyProgram(ctypes.byref(program))
-        return not failed, log.value.decode(), ptx.value.decode()
+        return not failed, log.value.decode(), code.raw
 
 
 def instructions(ptx: str) -> str:
@@ -795,7 +795,7 @@ def compiled(text: str, architecture: str, constants: tuple[str, ...]) -> dict[s
         "spill_stores": int(spills[2]),
         "spill_loads": int(spills[3]),
         "shared": int(shared[1]) if shared else 0,
-        "instructions": instructions(ptx),
+        "instructions": instructions(ptx.rstrip(b"\0").decode()),
     }
 
 
