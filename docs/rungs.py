@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,9 +22,17 @@ from hpcmm.model import Operation, Task, Variant
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.operations.blocks import OverC
 from hpcmm.operations.reduction import Passes
-from hpcmm.report import formats, steps, tables
+from hpcmm.report import formats, markup, steps, tables
 
-TITLES = {"matmul": "matrix product", "reduction": "reduction", "vector_add": "vector addition"}
+INSTRUCTIONS = json.loads((Path(__file__).parent / "instructions.json").read_text("utf-8"))
+TITLES = {
+    "matmul": "matrix product",
+    "reduction": "reduction",
+    "vector_add": "vector addition",
+    "latency": "memory latency",
+    "bandwidth": "memory bandwidth",
+    "copy": "copy",
+}
 
 
 @dataclass(frozen=True)
@@ -74,6 +83,7 @@ class Published:
         frame = analysis.measurements(columns)
         self.known = why.Known.of(columns, frame)
         self.revisions = [str(each["provenance"].get("revision") or "unknown")[:7] for each in analysis.runs(columns)]
+        self.levels = analysis.levels(frame)
         self.rows: dict[tuple[str, str, str, str], Mapping[str, Any]] = {}
         self.steps: dict[tuple[str, str, str, str], why.Step] = {}
         for operation, sweeps in published.LADDERS.items():
@@ -123,9 +133,11 @@ def text(rung: Rung, run: Published) -> str:
         "## Idea",
         *idea,
         *(_raw(drawing) for drawing in drawings.of(rung.page)),
+        *_guarded(rung),
         *source(rung),
         *arithmetic(rung, run),
         *measured(rung, run),
+        *machine_code(rung),
         "## What limits it",
         *limits,
         *_remaining(rung, run),
@@ -140,6 +152,15 @@ def _neighbours(rung: Rung) -> str:
         if each
     ]
     return "".join(f" {link}" for link in links)
+
+
+def _guarded(rung: Rung) -> Iterator[str]:
+    rows = rung.variant.guard_rows
+    if rows:
+        yield (
+            f"It runs on copies of the matrices with {rows} rows of a number behind each one. What the kernel reads "
+            "there makes its result wrong, and what it writes there is found."
+        )
 
 
 def _raw(html: str) -> str:
@@ -261,6 +282,7 @@ def arithmetic(rung: Rung, run: Published) -> list[str]:
     size = 2**22 if len(rung.operation.dimensions) == 1 else 4096
     dtype = rows[0]["dtype"] if rows else rung.operation.dtypes_of(rung.variant)[0]
     shape = shape or (size,) * len(rung.operation.dimensions)
+    shape = (min(shape[0], rung.variant.capacity or shape[0]), *shape[1:])
     task = Task(rung.operation, rung.variant, shape, dtype, rung.operation.scalars, tile)
     facts = run.known.facts(rows[0]) if rows else {}
     lines = [*_loads(task, facts), *_blocks(facts)]
@@ -290,10 +312,14 @@ def _loads(task: Task, facts: Mapping[str, Any]) -> Iterator[str]:
                 f"Without caches, {formats.number(rate / 1e9)} GB/s / {formats.number(per_flop)} B per flop = "
                 f"{formats.number(rate / per_flop / 1e9)} GFLOP/s."
             )
+    elif task.operation.cached:
+        yield f"{task.bytes:,} B are read; the number of elements decides from which level of memory."
     else:
         yield (
             f"{task.bytes:,} B for {task.flops:,} operations: {formats.number(task.bytes / task.flops)} B per flop, "
             "whatever the kernel does. Memory bandwidth is the limit."
+            if task.flops
+            else f"{task.bytes:,} B are read and written. Memory bandwidth is the limit."
         )
         rate = facts.get("memory_bytes_per_second", math.nan)
         if math.isfinite(rate):
@@ -343,6 +369,11 @@ def measured(rung: Rung, run: Published) -> list[str]:
     """Return times, reasons, resources and counters of the published run."""
     rows = run.of(rung)
     parts = ["## In the published run"]
+    if rung.operation.cached:
+        own = run.levels[run.levels[f"{rung.operation.name}_variant"] == rung.variant.name]
+        own = own[own["device"] == rung.variant.device]
+        if not own.empty:
+            return [*parts, markup.markdown([tables.level_table(own, formats.device(rung.variant.device))])]
     if not rows:
         return [*parts, "The published run has no time of this rung in its ladder."]
     cells, reasons = [], []
@@ -394,6 +425,24 @@ def measured(rung: Rung, run: Published) -> list[str]:
         lines = [[line[0].replace("{work}", work), *line[1:]] for line in lines]
         parts += [f"Counters of {facts['counted']}, from Nsight Compute:", _table(["counter", *names], lines)]
     return parts
+
+
+def machine_code(rung: Rung) -> Iterator[str]:
+    """Yield the most frequent instructions of the machine code, beside those of the rung before."""
+    known = INSTRUCTIONS["rungs"]
+    names = [rung.variant.name, *([rung.below.name] if rung.below else [])]
+    counted = {name: known.get(f"{rung.operation.kernels}/{name}") for name in names}
+    found = {name: mix for name, mix in counted.items() if mix}
+    if rung.variant.name not in found:
+        return
+    own = found[rung.variant.name]
+    lines = [[f"`{name}`", *(str(each["counts"].get(name, "")) for each in found.values())] for name in own["counts"]]
+    lines.append(["all", *(str(each["all"]) for each in found.values())])
+    tile = f", tile {own['tile']}" if own["tile"] else ""
+    yield "## Machine code"
+    yield f"The most frequent instructions in {own['dtype']}{tile}, each counted once, however often a loop repeats it:"
+    yield _table(["instruction", *found], lines)
+    yield f"*{escaped(INSTRUCTIONS['source'])}*"
 
 
 RESOURCES = {

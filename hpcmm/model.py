@@ -188,6 +188,10 @@ class Geometry:
         """Return the number of elements of each workspace array, by name."""
         return {}
 
+    def constant_memory(self, task: Task) -> dict[str, str]:
+        """Return the operand that each array in constant memory holds, by the array's name in the source."""
+        return {}
+
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
         """Return the launches of one run, in order; an empty result needs none.
 
@@ -240,6 +244,14 @@ class Variant:
         Whether the result is correct only if the tile divides every dimension.
     pitched : bool
         Whether it works on copies of its matrices in pitched allocations, whose rows are padded.
+    guard_rows : int
+        Rows of a number behind each of its matrices, because it accesses memory there; it works on copies. A changed
+        guard fails the result. 0 for a variant that stays within its matrices.
+    capacity : int
+        Maximum length of the first dimension, if the memory that it uses is limited; 0 for no limit. Points beyond are
+        not planned.
+    cooperative : bool
+        Whether its launches are cooperative: all blocks are resident at the same time, and may wait for each other.
     deterministic : bool
         Whether the same call on the same device gives the same bits in every run; for a baseline, whether its
         library promises it.
@@ -265,6 +277,9 @@ class Variant:
     options: tuple[str, ...] = ()
     exact: bool = False
     pitched: bool = False
+    guard_rows: int = 0
+    capacity: int = 0
+    cooperative: bool = False
     deterministic: bool = True
     arithmetic: Mapping[str, str] = field(default_factory=dict, hash=False)
     slow: bool = False
@@ -312,12 +327,14 @@ class Prepared:
     """A variant bound to its arrays: call it to run once.
 
     ``before`` and ``after`` copy data on the device between the arrays and buffers of the variant. They are a phase of
-    the end-to-end call and not part of the kernel's time.
+    the end-to-end call and not part of the kernel's time. ``complaint`` returns what the last run wrote where it must
+    not; empty if nothing.
     """
 
     run: Callable[[], Any]
     before: Callable[[], None] | None = None
     after: Callable[[], None] | None = None
+    complaint: Callable[[], str] | None = None
 
     def __call__(self) -> Any:
         return self.run()
@@ -369,7 +386,7 @@ class Operation:
     scalars : mapping of str to float
         Default values of its scalar arguments.
     ladder : tuple of Variant
-        In the order of the rungs; baselines last on each device.
+        In the order of the rungs; baselines, if there are any, last on each device.
     metric : {"flops", "bytes"}
         Whether its rate is reported in FLOP/s or in B/s.
     flops, bytes : callable
@@ -385,6 +402,8 @@ class Operation:
         By device, the macros that the sources are compiled with for this operation.
     combination : {"sum", "minimum", "maximum"}
         How ``combined`` operands are reduced over the ranks.
+    cached : bool
+        Whether its bytes may come from any level of memory, so that the bandwidth of DRAM is no limit.
     geometry : type of Geometry, optional
         How the CUDA kernel of a user's file is launched. Its fields are keys of the file's head, besides ``constants``.
     """
@@ -404,6 +423,7 @@ class Operation:
     arguments: Callable[..., tuple[Any, ...]]
     macros: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
     combination: Literal["sum", "minimum", "maximum"] = "sum"
+    cached: bool = False
     geometry: type[Geometry] | None = None
 
     def dtypes_of(self, variant: Variant) -> tuple[str, ...]:
@@ -412,9 +432,10 @@ class Operation:
     def variant(self, name: str) -> Variant:
         return next(v for v in self.ladder if v.name == name)
 
-    def baseline(self, device: str, dtype: str) -> Variant:
-        """Return the baseline of a device and type."""
-        return next(v for v in self.ladder if v.baseline and v.device == device and dtype in self.dtypes_of(v))
+    def baseline(self, device: str, dtype: str) -> Variant | None:
+        """Return the baseline of a device and type; None if no library does the same."""
+        found = (v for v in self.ladder if v.baseline and v.device == device and dtype in self.dtypes_of(v))
+        return next(found, None)
 
 
 @dataclass(frozen=True)

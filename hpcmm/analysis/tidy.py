@@ -313,7 +313,9 @@ def _limit(columns: Columns, frame: pd.DataFrame) -> None:
         if OPERATIONS[row["operation"]].metric == "flops":
             name = f"{row['arithmetic']} on {units}" if row["arithmetic"] else f"{row['dtype']} {units}"
             least[name] = row["flops"] / flops
-        if not hot[row["run"]]:  # with hot caches the data may not come from memory
+        if not (
+            hot[row["run"]] or OPERATIONS[row["operation"]].cached
+        ):  # with hot caches the data may not come from memory
             least["memory"] = row["bytes"] / nbytes
         known = {name: seconds for name, seconds in least.items() if np.isfinite(seconds)}
         ceiling = max(known, key=known.get, default="") if len(known) == len(least) else ""

@@ -140,6 +140,9 @@ class Contender:
         if judge is not None:
             (result,) = self.spread.result.values()
             verdict = judge(result)
+            complaint = self.run.complaint() if getattr(self.run, "complaint", None) else ""
+            if complaint:
+                verdict = dataclasses.replace(verdict, passed=False, where=f"{complaint}; {verdict.where}".rstrip("; "))
             if when and not verdict.passed:
                 verdict = dataclasses.replace(verdict, where=f"{verdict.where} ({when})")
         self.verdict = comm.bcast(verdict, root=0)
@@ -301,7 +304,7 @@ def measure_point(
     names = dict.fromkeys((point.algorithm, TEXTBOOK) if beside else (point.algorithm,))
     spreads = problem.spread(list(names))
     if point.algorithm == TEXTBOOK:
-        variants = dict.fromkeys((variant, operation.baseline(variant.device, point.dtype)))
+        variants = filter(None, dict.fromkeys((variant, operation.baseline(variant.device, point.dtype))))
         pairs = [(TEXTBOOK, each, each.baseline) for each in variants]
     else:
         pairs = [(name, variant, name == TEXTBOOK) for name in names]

@@ -76,7 +76,8 @@ def of_point(point: Point, measuring: Measuring, transport: str, share_gpu: bool
     baseline = task.operation.baseline(device.name, task.dtype)
     parts = [
         *(point.key, measuring, versions(device.libraries)),
-        *(of_task(task), of_task(dataclasses.replace(task, variant=baseline, tile=0))),
+        of_task(task),
+        of_task(dataclasses.replace(task, variant=baseline, tile=0)) if baseline else "",
         *(of_algorithm(ALGORITHMS[name]) for name in (point.algorithm, TEXTBOOK)),
         transport if point.algorithm != TEXTBOOK else "",
         share_gpu and point.ranks > 1 and device.accelerator,

@@ -349,6 +349,8 @@ def variant_points(sweep: Sweep, variant: Variant, algorithm: Algorithm, ranks: 
             sweep.shapes, own, tiles, entry.get("pinned", [None]) if copies else [None]
         )
     ]
+    if variant.capacity:
+        points = [point for point in points if point.shape[0] <= variant.capacity]
     if variant.exact and not entry.get("allow_fail", False):
         divisible = [point for point in points if point.divides_into_tiles]
         if "variants" in entry and divisible != points:

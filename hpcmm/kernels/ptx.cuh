@@ -4,6 +4,23 @@
 #ifndef PTX_CUH
 #define PTX_CUH
 
+// ---- arithmetic ----
+
+// sum += term, also where the compiler could do without.
+__device__ inline void add_u32(unsigned &sum, unsigned term)
+{
+    asm volatile("add.u32 %0, %0, %1;" : "+r"(sum) : "r"(term));
+}
+
+// Return a register of four of the bytes of low (0 to 3) and high (4 to 7), as the lowest four digits of the selector
+// say. __byte_perm clears the fourth bit of each digit first, in an instruction of its own.
+__device__ inline unsigned prmt_b32(unsigned low, unsigned high, unsigned selector)
+{
+    unsigned chosen;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(chosen) : "r"(low), "r"(high), "r"(selector));
+    return chosen;
+}
+
 // ---- asynchronous copies, compute capability 8.0 ----
 
 // Start a copy of BYTES (4, 8 or 16) from global to shared memory. It reads the first `valid` bytes of the source and

@@ -3,11 +3,13 @@
 from hpcmm.model import Operation, Point, Task
 from hpcmm.operations.links import LINKS
 from hpcmm.operations.matmul import MATMUL
+from hpcmm.operations.memory import BANDWIDTH, COPY, LATENCY, SCALE
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM
 from hpcmm.operations.vector_add import VECTOR_ADD
 
 OPERATIONS: dict[str, Operation] = {
-    operation.name: operation for operation in (MATMUL, SUM, MINIMUM, MAXIMUM, VECTOR_ADD, LINKS)
+    operation.name: operation
+    for operation in (MATMUL, SUM, MINIMUM, MAXIMUM, VECTOR_ADD, LATENCY, BANDWIDTH, COPY, SCALE, LINKS)
 }
 
 
@@ -15,7 +17,7 @@ def with_kernels() -> dict[str, Operation]:
     """Return the operations that have rungs of their own beside the libraries, so that kernels of users fit in.
 
     >>> list(with_kernels())
-    ['matmul', 'sum', 'minimum', 'maximum', 'vector_add']
+    ['matmul', 'sum', 'minimum', 'maximum', 'vector_add', 'latency', 'bandwidth', 'copy', 'scale']
     """
     return {
         name: operation

@@ -53,9 +53,12 @@ class SquareBlocks(OverC):
     ----------
     tiled : bool
         Whether a block stages tiles of A and B in shared memory.
+    rounded_up : bool
+        Whether an exact variant has partial blocks nevertheless.
     """
 
     tiled: bool = False
+    rounded_up: bool = False
 
     def macros(self, task: Task) -> dict[str, int]:
         return {"TILE": task.tile}
@@ -68,7 +71,8 @@ class SquareBlocks(OverC):
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
         m, n, _ = task.shape
-        grid = (n // task.tile, m // task.tile) if task.variant.exact else self.grid(task)
+        whole = task.variant.exact and not self.rounded_up
+        grid = (n // task.tile, m // task.tile) if whole else self.grid(task)
         return [Launch(grid, (task.tile, task.tile), task.operation.arguments(task, arrays))] if all(grid) else []
 
 

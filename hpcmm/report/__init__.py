@@ -104,6 +104,7 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
             runs=runs,
             sweeps=shown,
             rooflines=rooflines,
+            levels=_levels(analysis.levels(frame), folder),
             extensions=extended,
             clocks=clocks,
             resources=occupied,
@@ -271,6 +272,18 @@ def _resources(
     if device:
         folder.tabulate("gpu.properties", [device], tables.device_csv(gpus))
     return shown, device
+
+
+def _levels(rows: pd.DataFrame, folder: Folder) -> list[Table]:
+    """Write the tables of the levels of memory, and return them."""
+    several = rows["machine"].nunique() > 1
+    shown = [
+        tables.level_table(own, formats.device(device) + (f", {machine}" if several else ""))
+        for (machine, device), own in rows.groupby(["machine", "device"], sort=False)
+    ]
+    # A sweep name has no dot, so these files collide with no sweep.
+    folder.tabulate("memory.levels", shown, tables.csv([rows], tables.LEVEL_COLUMNS))
+    return shown
 
 
 def _profiles(rows: pd.DataFrame, folder: Folder) -> list[Table]:

@@ -14,6 +14,7 @@ from hpcmm.analysis.scaling import base_columns
 from hpcmm.devices import DEVICES
 from hpcmm.model import PHASES, TEXTBOOK
 from hpcmm.operations import OPERATIONS, dimensions
+from hpcmm.operations.memory import LATENCY
 from hpcmm.report import formats
 from hpcmm.report.vega import (
     AT_ONE,
@@ -45,6 +46,8 @@ SECONDS = "isValid(datum.seconds) ? format(datum.seconds, '.3s') + 's' : ''"
 
 def of_series(series: Series, style: Mapping[str, Style], chapter: str) -> list[Figure]:
     """Return the figures of one series that answer the question of a chapter of the page; see ``chapters``."""
+    if series.operation == LATENCY.name:
+        return []  # a latency is no rate: the table of the levels shows it
     first: Sequence[Callable[[], Iterable[Figure]]]
     rates, bars = (lambda: rate_against_size(series, style)), (lambda: ladders(series))
     if chapter in ("ladder", "ranks"):
@@ -276,7 +279,8 @@ def _ladder(series: Series, rows: pd.DataFrame, device: str, first: str) -> Figu
     value = rows["ratio"] if relative else rows[rates.column] / rates.scale
     if len(rows) < 2 or value.isna().all():
         return None
-    baseline = OPERATIONS[series.operation].baseline(device, series.dtype).name
+    library = OPERATIONS[series.operation].baseline(device, series.dtype)
+    baseline = library.name if library else ""
     texts = [_bar_text(row, relative, rates) for row in analysis.row_dicts(rows)]
     prefix, scale = ("ratio", 1.0) if relative else (rates.column, rates.scale)
     columns = columns_of(rows, series) | {

@@ -114,7 +114,8 @@ def what_to_see(rows: pd.DataFrame, chapter: str = "") -> list[str]:
     if algorithms in answers:
         found += [algorithms(rows[rows["result"] == "PASS"]), over_library(passed)]
     rungs = passed[passed["algorithm"] == TEXTBOOK]  # an algorithm uses a rung, mostly the library
-    if not rungs.empty:
+    # the levels of memory are no steps of a ladder
+    if not rungs.empty and not OPERATIONS[rungs["operation"].iloc[0]].cached:
         first = _first_series(rungs)
         for device in DEVICES:
             here = first[first["device"] == device]

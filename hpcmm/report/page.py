@@ -130,6 +130,7 @@ def render(
     runs: Sequence[Mapping[str, Any]],
     sweeps: Sequence[SweepSection],
     rooflines: Sequence[Figure],
+    levels: Sequence[Table],
     extensions: Sequence[Figure],
     clocks: Sequence[Figure],
     resources: Sequence[Table],
@@ -153,6 +154,8 @@ def render(
     sweeps : sequence of SweepSection
     rooflines, extensions, clocks : sequence of Figure
         From all sweeps together.
+    levels : sequence of Table
+        Levels of memory, one per device.
     resources : sequence of Table
         One per operation with CUDA kernels.
     device : Table, or None
@@ -172,6 +175,7 @@ def render(
         "limits": limited,
         "energy": any(part.series.points["watts"].notna().any() for sweep in sweeps for part in sweep.parts),
         "rooflines": rooflines,
+        "levels": levels,
         "scaling": any(sweep.scaling for sweep in sweeps),
         "resources": resources,
         "profiles": profiles,
@@ -201,6 +205,7 @@ def render(
         slug=slug,
         predicted=[each.name for sweep in sweeps for each in sweep.efficiencies if each.group == figures.PREDICTED],
         rooflines=rooflines,
+        levels=levels,
         extensions=extensions,
         clocks=clocks,
         resources=resources,

@@ -54,6 +54,41 @@ def table(caption: str, rows: pd.DataFrame, columns: Mapping[str, Column], leadi
     return Table(caption, tuple(columns), grouped(lines, leading), of_rows)
 
 
+LEVEL_COLUMNS = (
+    *("machine", "device", "level", "latency_seconds", "latency_seconds_low", "latency_seconds_high"),
+    *("latency_cycles", "latency_bytes", "latency_variant", "bytes_per_second", "bytes_per_second_low"),
+    *("bytes_per_second_high", "bandwidth_bytes", "bandwidth_variant"),
+)
+
+
+def level_table(rows: pd.DataFrame, device: str) -> Table:
+    """Make the table of the levels of memory of one device, from ``analysis.levels``."""
+
+    def known(name: str, form: Callable[[Row], str]) -> Column:
+        return lambda row: Cell(form(row)) if math.isfinite(row[name]) else EMPTY
+
+    def of(kind: str) -> Column:
+        return lambda row: words(
+            f"{row[f'{kind}_variant']}, {amount(row[f'{kind}_bytes'])}" if row[f"{kind}_variant"] else ""
+        )
+
+    columns: dict[str, Column] = {
+        "Level": lambda row: words(row["level"] or f"{amount(max(row['latency_bytes'], row['bandwidth_bytes']))}"),
+        "Latency, ns": known(
+            "latency_seconds",
+            lambda row: number(row["latency_seconds"] * 1e9, half_width(row, "latency_seconds") * 1e9),
+        ),
+        "Cycles": known("latency_cycles", lambda row: number(row["latency_cycles"])),
+        "Chase": of("latency"),
+        "Bandwidth, GB/s": known(
+            "bytes_per_second",
+            lambda row: number(row["bytes_per_second"] / 1e9, half_width(row, "bytes_per_second") / 1e9),
+        ),
+        "Read by": of("bandwidth"),
+    }
+    return table(f"Levels of memory of the {device}", rows, columns)
+
+
 def text(name: str) -> Column:
     return lambda row: words(row[name])
 

@@ -26,25 +26,34 @@ OPTIONS_OF_CUPY = ("-ftz=true",)  # that CuPy adds
 
 def kernel_of(task: Task) -> cupy.RawKernel:
     """Return the compiled kernel of a task."""
-    return compile_kernel(task.operation, task.variant, tuple(task.macros.items()))
+    return compile_kernel(task.operation, task.variant, tuple(task.macros.items()))[0]
+
+
+def constant_of(task: Task, name: str) -> cupy.cuda.MemoryPointer:
+    """Return the address of an array in constant memory of a task's kernel."""
+    return compile_kernel(task.operation, task.variant, tuple(task.macros.items()))[1].get_global(name)
 
 
 @functools.cache
-def compile_kernel(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any], ...]) -> cupy.RawKernel:
-    """Compile a variant's source with macros."""
+def compile_kernel(
+    operation: Operation, variant: Variant, macros: tuple[tuple[str, Any], ...]
+) -> tuple[cupy.RawKernel, cupy.RawModule]:
+    """Compile a variant's source with macros; return the kernel and its module."""
     if not variant.architecture.endswith("a"):
         text, options = text_and_options(operation, variant, macros)
         try:
-            function = cupy.RawModule(code=text, options=options).get_function(operation.kernels)
+            module = cupy.RawModule(code=text, options=options, enable_cooperative_groups=variant.cooperative)
+            function = module.get_function(operation.kernels)
             function.compile()
         except CompileException as error:
             raise DeviceError(f"NVRTC: {error}") from error
-        return function
+        return function, module
     # CuPy cannot compile for an architecture-specific target such as sm_90a
     path = cubin(operation, variant, macros, variant.architecture)
-    function = cupy.RawModule(path=str(path)).get_function(operation.kernels)
+    module = cupy.RawModule(path=str(path), enable_cooperative_groups=variant.cooperative)
+    function = module.get_function(operation.kernels)
     function.compile()  # loads the file now
-    return function
+    return function, module
 
 
 def text_and_options(

@@ -19,9 +19,9 @@ from cupy_backends.cuda.libs import cublas
 from hpcmm import kernels
 from hpcmm.backends.base import DeviceError
 from hpcmm.backends.cuda import libraries
-from hpcmm.backends.cuda.compile import OPTIONS, OPTIONS_OF_CUPY, compile_ahead, kernel_of
+from hpcmm.backends.cuda.compile import OPTIONS, OPTIONS_OF_CUPY, compile_ahead, constant_of, kernel_of
 from hpcmm.backends.cuda.links import NcclLink
-from hpcmm.backends.cuda.memory import address, copy_rows, pitched_empty
+from hpcmm.backends.cuda.memory import Guarded, address, copy_rows, pitched_empty
 from hpcmm.model import Prepared, Task
 
 SPIN_NANOSECONDS = 150_000
@@ -297,12 +297,29 @@ class CudaBackend:
                 before=lambda: [copy_rows(arrays[name], padded[name]) for name in arrays],
                 after=lambda: [copy_rows(padded[name], arrays[name]) for name in results],
             )
+        if task.variant.guard_rows:
+            guarded = {
+                name: Guarded(array.shape, task.dtype, task.variant.guard_rows) for name, array in arrays.items()
+            }
+            plain = dataclasses.replace(task, variant=dataclasses.replace(task.variant, guard_rows=0))
+            results = [operand.name for operand in task.operation.operands if operand.role != "in"]
+            return Prepared(
+                self.prepare(plain, {name: each.array for name, each in guarded.items()}),
+                before=lambda: [each.fill(arrays[name]) for name, each in guarded.items()],
+                after=lambda: [copy_rows(guarded[name].array, arrays[name]) for name in results],
+                complaint=lambda: "; ".join(filter(None, (each.complaint(name) for name, each in guarded.items()))),
+            )
         kernel = kernel_of(task)
+        constants = [
+            (constant_of(task, name), arrays[operand]) for name, operand in task.geometry.constant_memory(task).items()
+        ]
         workspace = {name: cupy.empty(length, task.dtype) for name, length in task.geometry.workspace(task).items()}
         launches = task.geometry.launches(task, {**arrays, **workspace}, self.multiprocessors)
         kernel.max_dynamic_shared_size_bytes = max((launch.shared_bytes for launch in launches), default=0)
 
         def run():
+            for constant, array in constants:
+                constant.copy_from_device_async(array.data, array.nbytes)
             for launch in launches:
                 kernel(launch.grid, launch.block, launch.arguments, shared_mem=launch.shared_bytes)
 

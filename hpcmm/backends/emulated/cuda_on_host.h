@@ -107,6 +107,8 @@ inline unsigned __float_as_uint(float x) { unsigned bits; memcpy(&bits, &x, size
 inline float __uint_as_float(unsigned bits) { float x; memcpy(&x, &bits, sizeof x); return x; }
 inline float fma(float a, float b, float c) { return fmaf(a, b, c); }
 template <class T> inline T __ldg(const T *p) { return *p; }
+template <class T> inline T __ldca(const T *p) { return *p; }
+template <class T> inline T __ldcg(const T *p) { return *p; }
 
 inline void __syncthreads(int line = __builtin_LINE()) { cuda_block_barrier(line); }
 inline void __syncwarp(unsigned mask = ~0u) { cuda_warp_exchange(mask, 0); }
@@ -153,6 +155,16 @@ inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask,
 inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
 
 #define PTX_CUH  // the following functions replace those of ptx.cuh
+
+inline void add_u32(unsigned &sum, unsigned term) { sum += term; }
+inline unsigned prmt_b32(unsigned low, unsigned high, unsigned selector)  // of digits below 8
+{
+    const uint64_t bytes = (uint64_t)high << 32 | low;
+    unsigned chosen = 0;
+    for (int i = 0; i < 4; ++i)
+        chosen |= unsigned(bytes >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
+    return chosen;
+}
 
 template <int BYTES> void cp_async(void *target, const void *source, int valid = BYTES)
 {
