@@ -200,6 +200,7 @@ class Contender:
             spread.transport_name,
             spread.schedule,
             self.late_runs,
+            spread.pick(self.task),
         )
 
 

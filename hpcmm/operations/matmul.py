@@ -13,6 +13,7 @@ from hpcmm.operations import accuracy
 from hpcmm.operations.blocks import (
     SMS,
     Blocks,
+    DmmaTile,
     FmaTile,
     OwnBlocks,
     Ring,
@@ -27,6 +28,7 @@ from hpcmm.operations.blocks import (
     TensorCoreRing,
     WarpgroupRing,
 )
+from hpcmm.operations.picks import Fastest, Narrow, SharedTiles, Split, Waves
 
 TILES = (8, 16, 32)
 SAMPLED_ROWS = 16  # rows that are checked componentwise if the product is too large to check all
@@ -292,6 +294,26 @@ LADDER = (  # the order here is the order of the rungs
         geometry=TensorCoreRing(128, 64, 128, 16, stages=4, group_rows=8, warp_rows=32, warp_columns=64),
     ),
     Variant(
+        "split_k_dmma",
+        "cuda",
+        "tensor cores in float64, with the terms of a tile divided as in split_k",
+        dtypes=("float64",),
+        architecture="sm_90",
+        geometry=SplitK(
+            (
+                SplitChoice(DmmaTile(16, 32, 8, 16, 32, 8, 8), 1, 0.413, 1.11e-6),
+                SplitChoice(DmmaTile(32, 32, 8, 32, 32, 16, 3), 4, 0.609, 2.09e-6),
+                SplitChoice(DmmaTile(32, 64, 4, 32, 32, 16, 4), 4, 0.726, 2.45e-6),
+                SplitChoice(DmmaTile(32, 128, 2, 32, 32, 16, 4), 2, 0.742, 2.81e-6),
+                SplitChoice(DmmaTile(128, 32, 2, 32, 32, 16, 4), 2, 0.690, 3.10e-6),
+                SplitChoice(DmmaTile(64, 64, 1, 32, 32, 16, 4, resident=2), 1, 0.764, 1.54e-6),
+                SplitChoice(DmmaTile(48, 96, 2, 16, 48, 16, 4, ahead=0), 2, 0.701, 2.95e-6),
+                SplitChoice(DmmaTile(64, 128, 1, 32, 64, 16, 4, ahead=0, resident=2), 1, 0.640, 1.96e-6),
+                SplitChoice(DmmaTile(128, 96, 1, 32, 48, 16, 4), 2, 0.848, 4.97e-6),
+            )
+        ),
+    ),
+    Variant(
         "warpgroup",
         "cuda",
         "warpgroups of Hopper start three TF32 products from shared memory, and load the next tile meanwhile",
@@ -308,6 +330,44 @@ LADDER = (  # the order here is the order of the rungs
         architecture="sm_90a",
         arithmetic={"float32": "three TF32 products"},
         geometry=StreamK(256, 128, 128, 32, stages=2, group_rows=8, max_blocks=SMS),
+    ),
+    Variant(
+        "best",
+        "cuda",
+        "runs the rung that is predicted to be fastest for the shape, in the arithmetic of the type",
+        architecture="sm_90",
+        picks=Fastest(
+            {
+                "float32": {
+                    "large_thread_tile": Waves(196e9, 8e-6),
+                    "split_k": Split(),
+                    "skinny": Narrow(4.2e12, 3e-6),
+                    "stream_k_fma": SharedTiles(222e9, 4e-6, 8e-6),
+                },
+                "float64": {
+                    "tensor_core": Waves(225e9, 4e-6, resident=2),
+                    "split_k_dmma": Split(),
+                    "skinny": Narrow(4.2e12, 3e-6),
+                },
+            }
+        ),
+    ),
+    Variant(
+        "best_three_tf32",
+        "cuda",
+        "the same among the rungs with three TF32 products",
+        dtypes=("float32",),
+        architecture="sm_90a",
+        arithmetic={"float32": "three TF32 products"},
+        picks=Fastest(
+            {
+                "float32": {
+                    "tensor_core": Waves(260e9, 4e-6, resident=2),
+                    "warpgroup": Waves(460e9, 5e-6),
+                    "stream_k": SharedTiles(460e9, 5e-6, 8e-6),
+                }
+            }
+        ),
     ),
     Variant("cublas", "cuda", "cuBLAS, without TF32", source="001", library=blas),
 )
