@@ -69,7 +69,7 @@ class SharedTiles(Model):
     def seconds(self, task: Task) -> float:
         geometry = task.geometry
         depth, tiles = geometry.staged(task).depth, math.prod(geometry.grid(task))
-        steps, blocks = max(1, -(-task.shape[2] // depth)), geometry.blocks(task, SMS)
+        steps, blocks = max(1, -(-task.shape[2] // depth)), max(1, geometry.blocks(task, SMS))
         divided = tiles % blocks > 0
         of_block = -(-tiles * steps // blocks) if divided else -(-tiles // min(blocks, SMS)) * steps
         mainloop = of_block * math.prod(geometry.covered(task)) * depth / self.rate
