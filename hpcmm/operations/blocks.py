@@ -276,10 +276,10 @@ class FmaTile:
         """Bytes of shared memory of the rings of all slices, in float32."""
         return self.slices * self.stages * (self.rows + self.columns) * self.depth * 4
 
-    @property
-    def vectors(self) -> int:
-        """16-byte vectors of C that a thread adds up."""
-        return self.thread_rows * self.thread_columns // 4 // self.slices
+    def shared_bytes(self, parts: int) -> int:
+        """Return the bytes of shared memory of a block: its rings, and the sums that ``parts`` blocks exchange."""
+        fragments = self.thread_rows * self.thread_columns // 4 // self.slices  # 16-byte vectors of a thread
+        return self.ring_bytes + (parts * -(-fragments // parts) * self.threads * 16 if parts > 1 else 0)
 
 
 @dataclass(frozen=True)
@@ -320,10 +320,9 @@ class DmmaTile:
         """Bytes of shared memory of the rings of all slices, in float64."""
         return self.slices * self.stages * (self.rows + self.columns) * self.depth * 8
 
-    @property
-    def vectors(self) -> int:
-        """16-byte vectors of C that a thread adds up."""
-        return self.warp_rows * self.warp_columns // 64 // self.slices
+    def shared_bytes(self, parts: int) -> int:
+        """Return the bytes of shared memory of a block: its rings, through which blocks also exchange sums."""
+        return self.ring_bytes
 
 
 @dataclass(frozen=True)
@@ -403,9 +402,8 @@ class SplitK(OverC):
         grid = self.grid(task)
         if not all(grid):
             return []
-        exchanged = parts * -(-tile.vectors // parts) * tile.threads * 16 if parts > 1 else 0
         arguments = task.operation.arguments(task, arrays)
-        return [Launch((*grid, parts), (tile.threads,), arguments, tile.ring_bytes + exchanged)]
+        return [Launch((*grid, parts), (tile.threads,), arguments, tile.shared_bytes(parts))]
 
 
 @dataclass(frozen=True)
