@@ -342,15 +342,15 @@ LADDER = (  # the order here is the order of the rungs
         picks=Fastest(
             {
                 "float32": {
-                    "large_thread_tile": Waves(196e9, 8e-6),
+                    "large_thread_tile": Waves(205e9, 8.71e-6),
                     "split_k": Split(),
-                    "skinny": Narrow(4.2e12, 3e-6),
-                    "stream_k_fma": SharedTiles(222e9, 4e-6, 8e-6),
+                    "skinny": Narrow(4.38e12, 6.09e-6),
+                    "stream_k_fma": SharedTiles(204e9, 5.67e-6, 24.9e-6),
                 },
                 "float64": {
-                    "tensor_core": Waves(225e9, 4e-6, resident=2),
+                    "tensor_core": Waves(210e9, 5.42e-6, resident=2),
                     "split_k_dmma": Split(),
-                    "skinny": Narrow(4.2e12, 3e-6),
+                    "skinny": Narrow(5.45e12, 4.56e-6, max_rows=1),
                 },
             }
         ),
@@ -365,9 +365,9 @@ LADDER = (  # the order here is the order of the rungs
         picks=Fastest(
             {
                 "float32": {
-                    "tensor_core": Waves(260e9, 4e-6, resident=2),
-                    "warpgroup": Waves(460e9, 5e-6),
-                    "stream_k": SharedTiles(460e9, 5e-6, 8e-6),
+                    "tensor_core": Waves(232e9, 4.27e-6, resident=2),
+                    "warpgroup": Waves(466e9, 6.29e-6),
+                    "stream_k": SharedTiles(439e9, 6.06e-6, 9.41e-6),
                 }
             }
         ),

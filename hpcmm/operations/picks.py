@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from hpcmm.model import Picks, Task
-from hpcmm.operations.blocks import SMS
+from hpcmm.operations.blocks import MAX_NARROW, SMS
 
 BYTES_PER_SECOND = 4.6e12  # that reads of the memory reached
 
@@ -42,10 +42,11 @@ class Waves(Model):
     resident: int = 1
 
     def seconds(self, task: Task) -> float:
-        rows, columns = task.geometry.covered(task)
-        waves = -(-math.prod(task.geometry.grid(task)) // (SMS * self.resident))
-        mainloop = self.resident * rows * columns * task.shape[2] / self.rate
-        return max(waves * (mainloop + self.overhead), task.bytes / BYTES_PER_SECOND)
+        blocks = math.prod(task.geometry.grid(task))
+        waves, last = divmod(blocks, SMS * self.resident)
+        of_sm = waves * self.resident + -(-last // SMS)  # blocks of the SM with the most
+        mainloop = of_sm * math.prod(task.geometry.covered(task)) * task.shape[2] / self.rate
+        return max(mainloop + (waves + (last > 0)) * self.overhead, task.bytes / BYTES_PER_SECOND)
 
 
 @dataclass(frozen=True)
@@ -95,13 +96,19 @@ class Narrow(Model):
         Rate of the loads of the large operand.
     overhead : float
         Seconds besides these loads.
+    max_rows, max_columns : int
+        The rung is not picked for more rows and more columns of C.
     """
 
     bytes_per_second: float
     overhead: float
+    max_rows: int = MAX_NARROW
+    max_columns: int = MAX_NARROW
 
     def seconds(self, task: Task) -> float:
         m, n, k = task.shape
+        if m > self.max_rows and n > self.max_columns:
+            return math.inf
         tile, _ = task.geometry.chosen(task)
         passes, large = (-(-m // tile.rows), n) if tile.few_rows else (-(-n // tile.columns), m)
         return self.overhead + passes * large * k * task.element.itemsize / self.bytes_per_second
