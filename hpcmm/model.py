@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -205,10 +205,26 @@ class Geometry:
         """
         raise NotImplementedError
 
+    def pick(self, task: Task) -> str:
+        """Return what was picked for the shape of a task, such as a tile; empty if nothing depends on the shape."""
+        return ""
+
+
+class Picks:
+    """How a variant picks the rung that runs a task. Each operation defines subclasses, as frozen dataclasses."""
+
+    def rungs(self, dtype: str) -> tuple[str, ...]:
+        """Return the names of the rungs that it picks from for an element type."""
+        raise NotImplementedError
+
+    def rung(self, task: Task) -> str:
+        """Return the name of the rung that runs a task; the same for the same task."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class Variant:
-    """One rung of a ladder: one kernel source file, or one library call.
+    """One rung of a ladder: one kernel source file, one library call, or a choice among other rungs.
 
     Parameters
     ----------
@@ -229,6 +245,8 @@ class Variant:
         Stem of the source file, if it belongs to another variant.
     path : Path, optional
         The source file, if it is outside this package.
+    picks : Picks, optional
+        Picks the rung that runs each task; this variant then has no source file of its own.
     function : callable, optional
         A Python function that runs it instead of a compiled source: ``function(stream=..., **operands, **scalars)``.
     tiles : tuple of int
@@ -270,6 +288,7 @@ class Variant:
     geometry: Geometry | Mapping[str, Geometry] | None = field(default=None, hash=False)
     kernel: str = ""
     path: Path | None = None
+    picks: Picks | None = field(default=None, hash=False)
     function: Callable[..., Any] | None = field(default=None, hash=False)
     tiles: tuple[int, ...] = ()
     dtypes: tuple[str, ...] = ()
@@ -291,8 +310,8 @@ class Variant:
 
     @property
     def compiled(self) -> bool:
-        """Whether it has a source that a compiler translates."""
-        return self.library is None and self.function is None
+        """Whether it has a source of its own that a compiler translates."""
+        return self.library is None and self.function is None and self.picks is None
 
     def geometry_of(self, dtype: str) -> Geometry | None:
         """Return the geometry for a type; None without one."""
@@ -470,6 +489,20 @@ class Task:
     @property
     def geometry(self) -> Geometry:
         return self.variant.geometry_of(self.dtype)
+
+    @property
+    def picked(self) -> Task:
+        """The task of the rung that runs, if its variant picks one; else itself."""
+        if self.variant.picks is None:
+            return self
+        return replace(self, variant=self.operation.variant(self.variant.picks.rung(self)))
+
+    @property
+    def pick(self) -> str:
+        """The rung that runs, if this variant picks one, and what its geometry picks; empty if nothing is picked."""
+        picked = self.picked
+        rung = picked.variant.name if self.variant.picks else ""
+        return ", ".join(filter(None, (rung, picked.geometry.pick(picked) if picked.geometry else "")))
 
     @property
     def macros(self) -> dict[str, str | int]:
@@ -656,6 +689,7 @@ class Measurement:
     contender's, ``transport`` the transport of its exchanges between ranks, and ``schedule`` the order of its work
     that was chosen. ``late_runs`` counts kernel runs that were repeated because the host queued them too late.
     ``energy`` is ``ENERGY``; empty where it was not measured.
+    ``pick`` names the rung and the tile that were picked for the shape, as in ``Task.pick``.
     """
 
     point: Point
@@ -671,6 +705,7 @@ class Measurement:
     schedule: str = ""
     late_runs: int = 0
     energy: Mapping[str, float] = field(default_factory=dict)
+    pick: str = ""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,13 @@ from hpcmm.report import page, tables
 
 EVERY = [(operation, variant) for operation in OPERATIONS.values() for variant in operation.ladder]
 RUNGS = [(operation, variant) for operation, variant in EVERY if not variant.baseline]
-SPLIT_K = MATMUL.variant("split_k")
+SOURCES = [(operation, variant) for operation, variant in RUNGS if variant.compiled]
+SPLITS = [  # rungs whose tile depends on the shape, and each of their tiles
+    pytest.param(variant, choice, id=f"{variant.name}-{choice.tile.rows}x{choice.tile.columns}-{i}")
+    for variant in MATMUL.ladder
+    if isinstance(variant.geometry, SplitK)
+    for i, choice in enumerate(variant.geometry.choices)
+]
 SKINNY = MATMUL.variant("skinny")
 REDUCTIONS = (SUM, MINIMUM, MAXIMUM)
 GUARD = 8  # rows before and after each array that no kernel may read or write; keeps its alignment
@@ -246,7 +252,7 @@ WITH_SOURCES = [each for each in OPERATIONS.values() if not all(variant.baseline
 @pytest.mark.parametrize("operation", WITH_SOURCES, ids=ident)
 def test_every_source_file_has_a_record_of_its_name_and_every_record_a_source_file(operation):
     files = {path for path in (kernels.FOLDER / operation.kernels).iterdir() if path.suffix in (".c", ".cu")}
-    rungs = [variant for variant in operation.ladder if not variant.baseline]
+    rungs = [variant for variant in operation.ladder if variant.compiled]
     assert files == {kernels.source(operation, variant) for variant in rungs}
     assert files == {kernels.source(operation, variant) for variant in rungs if not variant.kernel}
 
@@ -336,7 +342,7 @@ def test_a_function_or_structure_that_several_rungs_have_is_the_same_in_all():
     assert [name for name, versions in texts.items() if len(set(versions)) > 1] == []
 
 
-@pytest.mark.parametrize(("operation", "variant"), RUNGS, ids=ident)
+@pytest.mark.parametrize(("operation", "variant"), SOURCES, ids=ident)
 def test_a_rung_describes_its_change(operation, variant):
     assert variant.change
     text = kernels.source(operation, variant).read_text()
@@ -344,7 +350,7 @@ def test_a_rung_describes_its_change(operation, variant):
     assert re.match(rf"(//|/\*) [A-Z][a-z ]+, {where} rung[^:]*: \S+", text), "open the file with what changes"
 
 
-@pytest.mark.parametrize(("operation", "variant"), RUNGS, ids=ident)
+@pytest.mark.parametrize(("operation", "variant"), SOURCES, ids=ident)
 def test_a_cuda_rung_knows_its_launch_geometry(operation, variant):
     if variant.device == "cuda":
         for dtype, tile in itertools.product(operation.dtypes_of(variant), variant.tiles or [0]):
@@ -481,7 +487,7 @@ def test_cuda_tiles_are_divided(gpu, variant, shape):
 
 
 class OneTile(SplitK):
-    """The geometry of split_k with a tile and its most parts, whatever the shape."""
+    """The geometry with a tile and its most parts, whatever the shape."""
 
     def chosen(self, task):
         (choice,) = self.choices
@@ -491,13 +497,14 @@ class OneTile(SplitK):
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape", [(130, 201, 77), (100, 132, 640)], ids=str)
 @pytest.mark.parametrize("parts", [1, 2, 3, 4])
-@pytest.mark.parametrize("choice", SPLIT_K.geometry.choices, ids=lambda each: f"{each.tile.rows}x{each.tile.columns}")
-def test_cuda_every_tile_of_split_k(gpu, choice, parts, shape):
+@pytest.mark.parametrize(("variant", "choice"), SPLITS)
+def test_cuda_every_tile_of_split_k(gpu, variant, choice, parts, shape):
     if parts > choice.max_parts:
         pytest.skip("the parts need more shared memory than a block has")
     geometry = OneTile((dataclasses.replace(choice, max_parts=parts),))
+    (dtype,) = variant.dtypes
     for alpha, beta in ((1.5, 0.5), (-2.0, 0.0)):
-        check_matmul(gpu, dataclasses.replace(SPLIT_K, geometry=geometry), "float32", shape, alpha, beta, 1)
+        check_matmul(gpu, dataclasses.replace(variant, geometry=geometry), dtype, shape, alpha, beta, 1)
 
 
 class OneSkinnyTile(Skinny):

@@ -31,6 +31,7 @@ NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
     "read": "has no result: it fills the L2 cache",
     "matmul/split_k": "blocks of a cluster read each other's shared memory",
     "matmul/skinny": "the same; another test runs its tiles with one part",
+    "matmul/split_k_dmma": "the same",
     "matmul/stream_k_fma": "named barriers of part of a block",
     "sum/cooperative": "blocks wait for each other",
     "minimum/cooperative": "the same",
@@ -56,7 +57,7 @@ INCLUDES = f"-I{kernels.FOLDER}"
 MULTIPROCESSORS = 3  # few, so that blocks have more than one tile, and parts of some, however small these are
 CAPABILITIES = ("75", "80", "90")
 
-RUNGS = [(o, v) for o in OPERATIONS.values() for v in o.ladder if v.device == "cuda" and not v.baseline]
+RUNGS = [(o, v) for o in OPERATIONS.values() for v in o.ladder if v.device == "cuda" and v.compiled]
 RUNG_OF = {f"{operation.name}/{variant.name}": (operation, variant) for operation, variant in RUNGS}
 BUILDS = [
     pytest.param(name, dtype, tile, id=f"{name}-{dtype}" + (f"-{tile}" if tile else ""))
@@ -352,6 +353,13 @@ SKINNY_TILES = [
 ]
 
 
+DMMA_TILES = [  # of one slice, or with slices of one warp
+    tile
+    for tile in dict.fromkeys(choice.tile for choice in RUNG_OF["matmul/split_k_dmma"][1].geometry.choices)
+    if 1 in (tile.slices, tile.threads // (32 * tile.slices))
+]
+
+
 def skinny_defines(dtype: str, tile: blocks.SkinnyTile, parts: int) -> tuple[str, ...]:
     macros = {"REAL": {"float32": "float", "float64": "double"}[dtype], **tile.macros, "PARTS": parts}
     return tuple(f"-D{name}={value}" for name, value in macros.items())
@@ -373,6 +381,28 @@ def test_every_tile_of_skinny_is_right_in_every_order_and_stays_in_bounds(build,
         grid = (-(-shape[1] // n), -(-shape[0] // m), 1)
         size = tile.ring_bytes(task.element.itemsize)
         kernel(Launch(grid, (tile.threads,), task.operation.arguments(task, arrays)), order, True, size)
+        check_matmul(inputs, arrays, parameters)
+        if shape == whole:
+            results.add(arrays["C"].tobytes())
+    assert len(results) == 1
+
+
+@needs_compiler
+@pytest.mark.parametrize("tile", DMMA_TILES, ids=str)
+def test_tiles_of_split_k_dmma_are_right_in_every_order_and_stay_in_bounds(build, tile):
+    """Tiles with one slice, and with slices of one warp: others need barriers of part of a block."""
+    macros = {"REAL": "double", **tile.macros, "PARTS": 1}
+    kernel = build(source("matmul/split_k_dmma"), "matmul", tuple(f"-D{key}={value}" for key, value in macros.items()))
+    m, n, k = tile.rows, tile.columns, tile.depth * tile.slices
+    whole, ragged = (m, 2 * n, 2 * k), (m + 2, n + 5, k + 7)
+    results = set()
+    for shape, order in itertools.product((whole, ragged, (1, 2, 3), (m, n, 0)), ORDERS):
+        parameters = {"alpha": 1.5, "beta": 0.0 if shape == ragged else 0.5}
+        task = task_of("matmul/split_k_dmma", "float64", None, shape, parameters)
+        inputs = task.operation.draw(np.random.default_rng(shape), task)
+        arrays = {name: on_device(array) for name, array in inputs.items()}
+        grid = (-(-shape[1] // n), -(-shape[0] // m), 1)
+        kernel(Launch(grid, (tile.threads,), task.operation.arguments(task, arrays)), order, True, tile.ring_bytes)
         check_matmul(inputs, arrays, parameters)
         if shape == whole:
             results.add(arrays["C"].tobytes())
@@ -860,14 +890,24 @@ def test_the_rungs_of_a_step_compile_to_different_code(compilations, before, aft
     assert compared
 
 
-@pytest.mark.parametrize("choice", RUNG_OF["matmul/split_k"][1].geometry.choices, ids=str)
-def test_every_tile_of_split_k_compiles_without_spills(choice):
+@pytest.mark.parametrize(
+    ("name", "choice"),
+    [
+        (name, choice)
+        for name in ("matmul/split_k", "matmul/split_k_dmma")
+        for choice in RUNG_OF[name][1].geometry.choices
+    ],
+    ids=str,
+)
+def test_every_tile_of_split_k_compiles_without_spills(name, choice):
     tile, parts = choice.tile, choice.max_parts
-    macros = {"REAL": "float", **tile.macros, "PARTS": parts}
-    options = (*(f"-D{name}={value}" for name, value in macros.items()), *options_of("matmul/split_k"))
-    takes = compiled(source("matmul/split_k"), "sm_90", options)
+    macros = {"REAL": "float" if name == "matmul/split_k" else "double", **tile.macros, "PARTS": parts}
+    options = (*(f"-D{key}={value}" for key, value in macros.items()), *options_of(name))
+    takes = compiled(source(name), "sm_90", options)
     assert takes["spill_stores"] == takes["spill_loads"] == 0
-    assert -(-takes["registers"] // 8) * 8 * tile.threads <= 65536
+    resident = getattr(tile, "resident", 1)
+    assert -(-takes["registers"] // 8) * 8 * tile.threads * resident <= 65536
+    assert resident * (tile.shared_bytes(parts) + 1024) <= 228 * 1024  # shared memory of an SM
 
 
 @pytest.mark.parametrize(("dtype", "tile"), SKINNY_TILES)

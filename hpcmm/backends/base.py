@@ -95,7 +95,7 @@ class Backend(Protocol):
     def prepare(self, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
         """Return a callable that enqueues a task once on ``arrays``; compile the kernel and allocate its workspace."""
 
-    def compile_ahead(self, tasks: Iterable[Task]) -> None:
+    def compile_ahead(self, tasks: Iterable[Task], threads: int) -> None:
         """Compile the kernels of tasks in parallel; errors are raised when the tasks are prepared."""
 
     def resources(self, task: Task, arrays: Mapping[str, Any]) -> dict[str, float]:

@@ -171,7 +171,8 @@ def measure_batch(
     expect(f"{batch.name}: start-up", STARTUP_SECONDS)
     began = time.perf_counter() - process_age()
     local_rank = world.local_rank(comm, visible(batch.device))
-    backend = open_backend(batch.device, world.threads_per_rank(comm), local_rank, share_gpu)
+    threads = world.threads_per_rank(comm)
+    backend = open_backend(batch.device, threads, local_rank, share_gpu)
     described = describe_ranks(comm, backend)
     bench = Bench(comm, backend, batch, measuring, transport)
     journal, why_no_energy = None, why_unreadable(backend) if measuring.energy else ""
@@ -197,7 +198,9 @@ def measure_batch(
         progress.report(f"visit {visit + 1} of {measuring.visits} of {len(waiting)} points")
 
     able = [point for point, _, _ in waiting if not bench.impossible(point)]
-    bench.backend.compile_ahead(task_of(point) for point in able)
+    began_compiling = time.perf_counter()
+    bench.backend.compile_ahead((task_of(point) for point in able), threads)
+    compiling = time.perf_counter() - began_compiling
 
     startup, timed, late_runs, missing = time.perf_counter() - began, 0.0, 0, []
     for point, fingerprint, predicted in waiting:
@@ -223,7 +226,8 @@ def measure_batch(
     if journal and results and waiting:
         took = time.perf_counter() - began - startup
         bound = sum(seconds for _, _, seconds in waiting) / measuring.visits  # the predictions are of all visits
-        pace.record(results, pace.Record(batch.name, batch.operation, batch.device, bound, took, startup))
+        parts = startup, compiling, timed, visit
+        pace.record(results, pace.Record(batch.name, batch.operation, batch.device, bound, took, *parts))
     if journal:
         counters = provenance.read(provenance.COUNTERS)
         journal.end(counters)

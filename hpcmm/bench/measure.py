@@ -217,6 +217,7 @@ class Contender:
             spread.schedule,
             self.late_runs,
             self.energy if self.verdict.passed else {},
+            spread.pick(self.task),
         )
 
 

@@ -78,6 +78,16 @@ __device__ inline void mma_m16n8k8_f64(double (&c)[4], const double (&a)[4], con
 #endif
 }
 
+// The same with 16 terms, compute capability 9.0: a[4 .. 7] and b[2 .. 3] are as the others, 8 terms later.
+__device__ inline void mma_m16n8k16_f64(double (&c)[4], const double (&a)[8], const double (&b)[4])
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7, %8, %9, %10, %11}, "
+        "{%12, %13, %14, %15}, {%0, %1, %2, %3};"
+        : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
+        : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(a[4]), "d"(a[5]), "d"(a[6]), "d"(a[7]), "d"(b[0]), "d"(b[1]),
+          "d"(b[2]), "d"(b[3]));
+}
+
 // TF32 operands, float32 sums. The hardware ignores the last 13 bits of a and b and truncates sums.
 __device__ inline void mma_m16n8k8_tf32(float (&c)[4], const float (&a)[4], const float (&b)[2])
 {

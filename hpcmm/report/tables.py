@@ -107,9 +107,9 @@ def failed(row: Row) -> Cell:
 
 
 def result(row: Row) -> str:
-    """Format PASS with the largest error, ``"PASS 3e-07"``, or ``"PASS exact"`` where no error is allowed."""
+    """Format PASS with the largest error, or ``"PASS exact"`` where no error is allowed, and notes on the point."""
     accuracy = f" {row['error']:.0e}" if row["bound"] > 0 else " exact"
-    notes = [row["arithmetic"], "throttled" if row["throttled"] else ""]
+    notes = [row["arithmetic"], row["pick"], "throttled" if row["throttled"] else ""]
     return ", ".join([row["result"] + accuracy, *filter(None, notes)])
 
 
@@ -340,7 +340,7 @@ def resource_table(rows: pd.DataFrame) -> Table:
         "Registers": value("registers", whole),
         "Shared memory": shared_memory,
         "Local memory": value("local_bytes", amount),
-        "Block": lambda row: Cell(f"{whole(row['block_x'])} × {whole(row['block_y'])}"),
+        "Block": lambda row: Cell(f"{whole(row['block_x'])} × {whole(row['block_y'])}", row["pick"]),
         "Grid": lambda row: Cell(f"{whole(row['grid_x'])} × {whole(row['grid_y'])}", size(row)),
         "Blocks per SM": resident_blocks,
         "Threads per SM": lambda row: Cell(whole(row["resident_blocks"] * row["block_x"] * row["block_y"])),
@@ -601,7 +601,7 @@ POINT_COLUMNS = (
     *("flops_per_second", "flops_per_second_low", "flops_per_second_high"),
     *("bytes_per_second", "bytes_per_second_low", "bytes_per_second_high"),
     *("ratio", "ratio_low", "ratio_high", "fraction", "ceiling", "sm_clock"),
-    *("error", "bound", "reference", "arithmetic", "throttled", "event_seconds"),
+    *("error", "bound", "reference", "arithmetic", "pick", "throttled", "event_seconds"),
 )
 ENERGY_COLUMNS = ("operation", "dtype", "ranks", *DIMENSIONS, "device", "label", "seconds", "flops_per_second")
 ENERGY_COLUMNS += ("bytes_per_second", "energy", "energy_seconds", "energy_runs", "watts", "flops_per_joule")

@@ -28,6 +28,7 @@ MEASUREMENTS = {
     "contender_algorithm": (TEXT, "", "distributed algorithm of the contender"),
     "transport": (TEXT, "", "transport of the contender's exchanges between ranks (empty: MPI on host memory)"),
     "schedule": (TEXT, "", "schedule that overlaps exchanges with products, the fastest of its trial runs"),
+    "pick": (TEXT, "", "rung and tile that were picked for the shape (empty: nothing is picked, or an older file)"),
     "device": (TEXT, "", "cpu or cuda"),
     "m": ("i8", "1", "rows of C (0: no such dimension)"),
     "n": ("i8", "1", "columns of C, or length of the vector"),

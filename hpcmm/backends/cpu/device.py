@@ -166,7 +166,7 @@ class CpuBackend:
 
         return run
 
-    def compile_ahead(self, tasks: Iterable[Task]) -> None:
+    def compile_ahead(self, tasks: Iterable[Task], threads: int) -> None:
         """Do nothing: the kernels were compiled with the package."""
 
     def resources(self, task: Task, arrays: Mapping[str, np.ndarray]) -> dict[str, float]:

@@ -101,7 +101,7 @@ def cubin(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any],
     return path
 
 
-def compile_ahead(tasks: Iterable[Task], device: int) -> None:
+def compile_ahead(tasks: Iterable[Task], device: int, threads: int) -> None:
     """Compile the kernels of tasks in parallel.
 
     A kernel that does not compile raises its error later, when its task is prepared.
@@ -112,10 +112,12 @@ def compile_ahead(tasks: Iterable[Task], device: int) -> None:
         Baselines and Python functions are skipped.
     device : int
         Index of the GPU that the kernels are for.
+    threads : int
+        Threads that compile, one kernel each at a time.
     """
     distinct = {
         (task.operation.name, task.variant.name, tuple(task.macros.items())): task
-        for task in tasks
+        for task in (each.picked for each in tasks)
         if task.variant.compiled
     }
 
@@ -123,5 +125,5 @@ def compile_ahead(tasks: Iterable[Task], device: int) -> None:
         with contextlib.suppress(Exception):
             kernel_of(task).compile()
 
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0)), initializer=cupy.cuda.Device(device).use) as pool:
+    with ThreadPoolExecutor(threads, initializer=cupy.cuda.Device(device).use) as pool:
         list(pool.map(compile_one, distinct.values()))

@@ -287,6 +287,7 @@ class CudaBackend:
         if task.variant.function:
             stream = cupy.cuda.get_current_stream()
             return functools.partial(task.variant.function, stream=stream, **arrays, **task.scalars)
+        task = task.picked
         if task.variant.pitched:
             padded = {name: pitched_empty(array.shape, task.dtype) for name, array in arrays.items()}
             plain = dataclasses.replace(task, variant=dataclasses.replace(task.variant, pitched=False))
@@ -325,12 +326,13 @@ class CudaBackend:
 
         return run
 
-    def compile_ahead(self, tasks: Iterable[Task]) -> None:
+    def compile_ahead(self, tasks: Iterable[Task], threads: int) -> None:
         """Compile the kernels of tasks in parallel; errors are raised when the tasks are prepared."""
-        compile_ahead(tasks, self.index)
+        compile_ahead(tasks, self.index, threads)
 
     def resources(self, task: Task, arrays: Mapping[str, cupy.ndarray]) -> dict[str, float]:
         """Return ``RESOURCES`` of a prepared task, for its first launch; empty for a library and a Python function."""
+        task = task.picked
         if not task.variant.compiled:
             return {}
         workspace = dict.fromkeys(task.geometry.workspace(task))  # names without memory suffice for the geometry

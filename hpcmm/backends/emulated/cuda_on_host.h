@@ -26,6 +26,7 @@
 //   wgmma_mma_async_*               reads shared memory and completes at once: a missing wait goes unnoticed
 //   wgmma_*group, *fence*           have no effect
 //   barrier_cluster_*, mapa         are of clusters of one block
+//   barrier_sync                    ends the process: a barrier of part of a block is not modelled
 //
 // Not detected: races in global memory and between blocks that none of these orders reveals (blocks run one after
 // the other, so no block may wait for another); violations of the memory model (fences do nothing); a race with a
@@ -201,6 +202,11 @@ inline void mma_m16n8k8_f64(double (&c)[4], const double (&a)[4], const double (
         return sum;
     });
 }
+inline void mma_m16n8k16_f64(double (&c)[4], const double (&a)[8], const double (&b)[4])
+{
+    mma_m16n8k8_f64(c, *(const double(*)[4])a, *(const double(*)[2])b);
+    mma_m16n8k8_f64(c, *(const double(*)[4])(a + 4), *(const double(*)[2])(b + 2));
+}
 NOT_INSTRUMENTED inline float cuda_sum_tf32(float start, const float *row, const float *column)
 {
     const auto tf32 = [](float x) NOT_INSTRUMENTED { return (double)__uint_as_float(__float_as_uint(x) & ~0x1fffu); };
@@ -245,12 +251,15 @@ inline void wgmma_fence() {}
 inline void wgmma_commit_group() {}
 template <int PENDING> void wgmma_wait_group(float (&)[16][4]) {}
 inline void fence_proxy_async() {}
+inline void prefetch_global_L2(const void *) {}
 
 // A cluster of one block.
 inline void barrier_cluster_arrive() {}
 inline void barrier_cluster_wait() { __syncthreads(); }
 inline unsigned mapa(const void *p, int) { return __cvta_generic_to_shared(p); }
 template <class T> void ld_shared_cluster(T &x, unsigned address) { x = *(const T *)(cuda_dynamic_shared() + address); }
+inline void st_shared_cluster_v4(unsigned address, const float4 &x) { *(float4 *)(cuda_dynamic_shared() + address) = x; }
+inline void barrier_sync(int, int) { __builtin_trap(); }  // named barriers are not modelled
 
 template <class T, class F> NOT_INSTRUMENTED __attribute__((noinline)) T cuda_atomic(T *p, F change)
 {
