@@ -27,6 +27,7 @@ from hpcmm.parallel.links import LINKS
 from hpcmm.report import definitions, export, formats
 
 MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+UNITS = {"1": "", "B s-1": "B/s", "degC": "°C"}  # as in the file -> as the page shows it
 TYPES = {"integer": "integer", "number": "number", "string": "name", "object": "mapping"}
 
 
@@ -165,7 +166,7 @@ def groups() -> str:
     """List the columns of each group of a timings file."""
     parts = []
     for group, declared in store.GROUPS.items():
-        rows = [[f"`{name}`", {"1": "", "B s-1": "B/s", "degC": "°C"}.get(unit, unit), meaning] for name, (_, unit, meaning) in declared.items()]
+        rows = [[f"`{name}`", UNITS.get(unit, unit), meaning] for name, (_, unit, meaning) in declared.items()]
         parts.append(f"### {group}\n\n{tabulate(rows, ['column', 'unit', 'meaning'], tablefmt='pipe')}")
     return "\n\n".join(parts)
 

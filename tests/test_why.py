@@ -150,7 +150,7 @@ def test_without_counters_resources_explain_or_nothing_does(tmp_path):
     ]
     first, last = explained(tmp_path, rows)
     assert first.source == "resources" and "A thread takes 8 elements instead of 4" in steps.sentence(first)
-    assert last.reasons == () and "the file has no counters of both rungs" in steps.sentence(last)
+    assert last.reasons == () and "the file lacks counters of a rung" in steps.sentence(last)
 
 
 def test_a_processor_has_no_counters_but_threads(tmp_path):

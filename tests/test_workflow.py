@@ -269,7 +269,7 @@ PROGRESS = r"\[ *(\d+)/11\] \S+ .* \(.* s; about .* left\)"
 def test_run_shows_the_plan_and_one_progress_without_messages_of_snakemake(hpcmm_run):
     output, errors = hpcmm_run("--cores", "2").communicate(timeout=240)
     ahead, *others = [line for line in errors.splitlines() if "removed files of killed ranks" not in line]
-    times = r"about \d+ s \(at most \d+ (s|min)\) one after another"
+    times = r"about \d+ s \(at most \d+ (s|min)\), one job after another"
     assert re.fullmatch(f"hpcmm: 11 points in 3 jobs to measure, {times}", ahead) and others == []
     lines = [line for line in output.splitlines() if not line.startswith("hpcmm: waiting for the measurement of ")]
     assert [re.fullmatch(PROGRESS, line)[1] for line in lines[:11]] == [str(i) for i in range(1, 12)]

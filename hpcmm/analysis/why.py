@@ -433,4 +433,4 @@ def limit(row: Row, facts: Row) -> Evidence:
     if facts["sm"] >= BUSY:
         text = f"the busiest unit of the SM is busy {{}} of the time, and it is none of these: {names}"
         return Evidence(text, ((facts["sm"], "percent"), *numbers))
-    return Evidence(f"no counted unit is busy ({names}), so it waits for something that the counters do not show", numbers)
+    return Evidence(f"no counted unit is busy ({names}), so it waits; the counters do not show for what", numbers)

@@ -27,7 +27,7 @@ VERDICTS = {
 ELSEWHERE = "The difference is in instructions or in waiting; the file counts neither."
 UNEXPLAINED = {
     "counters": "The reason is not known: no counter and no resource in the file differs in this direction.",
-    "resources": "The reason is not known: the file has no counters for both rungs, and their resources do not explain it.",
+    "resources": "The reason is not known: the file lacks counters of a rung, and the resources do not explain it.",
     "nothing": "The reason is not known: the file has neither counters nor resources for this device.",
 }
 
@@ -49,7 +49,7 @@ def reason(step: Step) -> str:
     reasons, despite = ("; ".join(map(clause, each)) for each in (step.reasons, step.despite))
     parts = []
     if step.source == "resources" and step.reasons:
-        parts.append("The file has no counters for both rungs. From their resources:")
+        parts.append("The file lacks counters of a rung. From the resources:")
     if step.counted:
         parts.append(f"By the counters of {step.counted}:")
     if step.verdict in ("faster", "slower"):
