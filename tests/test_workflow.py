@@ -333,6 +333,10 @@ def test_ctrl_c_ends_a_run_and_reports_unfinished_jobs(hpcmm_run):
     first, *_ = status.text(hpcmm_run.folder / "results").splitlines()
     assert re.search("no job is running; the rest takes about .* \\(at most ", first)
 
+    (hpcmm_run.folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
+    output, errors = hpcmm_run("--cores", "2").communicate(timeout=240)
+    assert "11 points: 11 PASS" in output, f"the report of the run that was ended is not kept: {output}{errors}"
+
 
 def test_an_operation_has_one_profiling_job_that_never_overlaps_a_measurement(snakemake):
     sweeps = {"sweeps": {name: sweep | {"variants": ["naive"]} for name, sweep in CONFIG["sweeps"].items()}}
