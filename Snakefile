@@ -4,6 +4,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from hpcmm import backends
@@ -79,6 +80,11 @@ os.environ.update(
     HPCMM_SLURM_PATIENCE=str(SITE.slurm_patience),
 )
 TIMINGS = "results/timings.h5"
+MEASURED = ["results/raw/{}.h5".format(batch.name) for batch in PLAN.to_measure]
+MEASURED += ["results/profiles/{}.h5".format(operation) for operation in PLAN.profiled]
+MEASURED += ["results/raw/{}.h5".format(batch.name) for batch in PLAN.sustained]
+# When a run that ended early wrote its report. Snakemake does not know of that report: it would keep it.
+PARTIAL = Path(".snakemake") / "hpcmm" / "partial"
 EXTENSIONS = ["--extension={}".format(path) for path in extensions.named(PLAN.config)]
 BATCHES = {batch.name: batch for batch in (*PLAN.batches, *PLAN.sustained)}
 
@@ -122,6 +128,8 @@ onerror:
     # A rule runs only if all its inputs exist. After a failed job, the results are therefore collected and reported
     # here. The file and the report name the failed jobs; the next run tries them again.
     subprocess.run([sys.executable, "-m", "hpcmm.jobs.collect", "--results", "results", "--output", TIMINGS])
+    PARTIAL.parent.mkdir(parents=True, exist_ok=True)
+    PARTIAL.write_text(str(time.time_ns()))
     subprocess.run([sys.executable, "-m", "hpcmm", "report", TIMINGS, "--results", "results", *EXTENSIONS])
 
 
@@ -131,9 +139,11 @@ localrules:
     report,
 
 
+# The measured files are targets, too: after a run that ended early, there is a report without them.
 rule all:
     input:
         "results/report.html",
+        MEASURED,
 
 
 rule measure:
@@ -201,15 +211,14 @@ rule profile:
 
 rule collect:
     input:
-        expand("results/raw/{batch}.h5", batch=[batch.name for batch in PLAN.to_measure]),
-        expand("results/profiles/{operation}.h5", operation=PLAN.profiled),
-        expand("results/raw/{batch}.h5", batch=[batch.name for batch in PLAN.sustained]),
+        MEASURED,
     output:
         TIMINGS,
     log:
         "results/logs/collect.log",
     params:
         fingerprint=PLAN.fingerprint,
+        partial=PARTIAL.read_text() if PARTIAL.exists() else "",
     shell:
         '"$HPCMM_PYTHON" -m hpcmm.jobs.collect --results results --output {output} 2>&1 | tee {log}'
 

@@ -1,4 +1,4 @@
-"""One page a rung, written at each build: its idea, source, arithmetic, and what the published run says of it."""
+"""One page per rung, written at each build: idea, source, arithmetic, and results of the published run."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def text(rung: Rung, run: Published) -> str:
 def _neighbours(rung: Rung) -> str:
     links = [
         f"{word}: [`{each.name}`]({page_of(rung.operation, each)}.md)."
-        for word, each in (("Before it", rung.below), ("After it", rung.above))
+        for word, each in (("Previous rung", rung.below), ("Next rung", rung.above))
         if each
     ]
     return "".join(f" {link}" for link in links)
@@ -247,7 +247,7 @@ def source(rung: Rung) -> list[str]:
     parts.append("\n".join([f"```{{code-block}} {kind}", *options, "", *body, "```"]))
     if new and gone:
         parts += [
-            f"<details><summary>Lines of {rung.below.name} that are gone</summary>",
+            f"<details><summary>Lines of {rung.below.name} that were removed</summary>",
             "\n".join([f"```{{code-block}} {kind}", "", *gone, "```"]),
             "</details>",
         ]
@@ -375,8 +375,8 @@ def measured(rung: Rung, run: Published) -> list[str]:
         if not own.empty:
             return [*parts, markup.markdown([tables.level_table(own, formats.device(rung.variant.device))])]
     if not rows:
-        return [*parts, "The published run has no time of this rung in its ladder."]
-    cells, reasons = [], []
+        return [*parts, "The published run does not have this rung in its ladder."]
+    cells, reasons, compared = [], [], {}
     for row in rows:
         step = run.step(row)
         ratio = formats.times(row["ratio"], formats.half_width(row, "ratio"))
@@ -388,18 +388,21 @@ def measured(rung: Rung, run: Published) -> list[str]:
                 row["rung"],
                 formats.duration(row["seconds"]),
                 formats.rate_text(row),
-                gain,
+                *([gain] if rung.below else []),
                 ratio,
             ]
         )
         if step:
+            compared[str(step.below["variant"])] = True
             reasons.append(f"- **{row['dtype']}**: {escaped(steps.effect(step))}. {escaped(steps.reason(step))}")
-    below = f"× {rung.below.name}" if rung.below else "× rung before"
-    parts.append(_table(["type", "size", "rung", "time", "rate", below, "× library"], cells))
+    below = [f"× {' or '.join(compared) or rung.below.name}"] if rung.below else []
+    parts.append(_table(["type", "size", "rung", "time", "rate", *below, "× library"], cells))
     if revisions := dict.fromkeys(run.revisions[row["run"]] for row in rows):
         parts.append(f"Measured at revision {' and '.join(revisions)}; the source above may be newer.")
     if reasons:
-        parts += [f"Why it differs from `{rung.below.name}`:", "\n".join(reasons)]
+        names = " and ".join(f"`{each}`" for each in compared)
+        absent = "" if rung.below.name in compared else f" (the published run does not have `{rung.below.name}`)"
+        parts += [f"Why it differs from {names}{absent}:", "\n".join(reasons)]
     facts = run.known.facts(rows[0])
     step = run.step(rows[0])
     both = [facts, *([step.facts_below] if step else [])]

@@ -168,7 +168,7 @@ def test_wrong_results_fail_the_check(tmp_path, capsys):
 def test_what_cannot_be_checked_is_refused(tmp_path, capsys):
     path = timings.write(tmp_path / "old.h5", {"size": [measurement(Point("sum", "cub", (9,), "int32", 1))]})
     assert main(["check", str(path)]) == 1
-    assert "does not say on which node each rank ran" in capsys.readouterr().err
+    assert "does not name the node of each rank" in capsys.readouterr().err
     (tmp_path / "reference.json").write_text('{"seconds": {"a": -1}}')
     assert main(["check", str(path), "--reference", str(tmp_path / "reference.json")]) == 1
     assert "not a reference" in capsys.readouterr().err

@@ -663,9 +663,11 @@ def test_a_visit_counts_as_its_share_of_a_point(monkeypatch, capsys):
         progress = Progress(batch_of(points), [1.0, 1.0], Elsewhere(), visit, 3)
         progress.done("first")
         progress.done("second")
-    found = [re.search(r"\[(.*)\].*about (.*) left", line).groups() for line in capsys.readouterr().out.splitlines()]
-    assert [place for place, _ in found] == ["0/2", "0/2", "1/2", "1/2", "1/2", "2/2"]
-    assert [left for _, left in found] == ["30 s", "24 s", "18 s", "12 s", "6 s", "0 s"]
+    form = r"\[(.*)\].* \(visit (.) of 3, .*about (.*) left"
+    found = [re.search(form, line).groups() for line in capsys.readouterr().out.splitlines()]
+    assert [place for place, _, _ in found] == ["0/2", "0/2", "1/2", "1/2", "1/2", "2/2"]
+    assert [visit for _, visit, _ in found] == ["1", "1", "2", "2", "3", "3"]
+    assert [left for _, _, left in found] == ["30 s", "24 s", "18 s", "12 s", "6 s", "0 s"]
 
 
 # --- jobs --------------------------------------------------------------------------------------------------------

@@ -306,7 +306,7 @@ def _subjects(columns: Columns) -> tuple[Subject, ...]:
     """Return the devices of the ranks; all runs with the most ranks must have the same."""
     ranks = pd.DataFrame(dict(columns["ranks"])).drop_duplicates(["run", "rank"])
     if ranks.empty:
-        raise CheckError("this file does not say on which node each rank ran; measure again with this version")
+        raise CheckError("the timings file does not name the node of each rank; measure again with this version")
     size = ranks.groupby("run")["rank"].transform("count")
     ranks = ranks[size == size.max()]
     found = {tuple(zip(part["node"], part["device"], strict=True)) for _, part in ranks.groupby("run")}

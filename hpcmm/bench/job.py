@@ -195,7 +195,7 @@ def measure_batch(
     if journal and measured:
         progress.report(f"{len(measured)} points were measured before and are kept")
     if journal and visit:
-        progress.report(f"visit {visit + 1} of {measuring.visits} of {len(waiting)} points")
+        progress.report(f"visit {visit + 1} of {measuring.visits}, {len(waiting)} points")
 
     able = [point for point, _, _ in waiting if not bench.impossible(point)]
     began_compiling = time.perf_counter()
@@ -363,7 +363,8 @@ class Progress:
         number = total - waiting + (self.visit * waiting + self.number) // self.visits + self.elsewhere.done
         total += self.elsewhere.total
         place = f"[{number:{len(str(total))}}/{total}] {self.batch.name}"
-        print(f"{place} {text} ({took:.1f} s; about {rounded_duration(left)} left)", flush=True)
+        visit = f"visit {self.visit + 1} of {self.visits}, " if self.visits > 1 else ""
+        print(f"{place} {text} ({visit}{took:.1f} s; about {rounded_duration(left)} left)", flush=True)
 
 
 def unmeasured(point: Point, why: str) -> Measurement:

@@ -145,7 +145,8 @@ def ahead(results: Path, planned: plan.Plan) -> str:
         return f"hpcmm: all {done} points are measured{then}"
     left = estimate(sum(job.expected(pace) for job in open_jobs), sum(job.seconds for job in open_jobs))
     jobs_left = "1 job" if len(open_jobs) == 1 else f"{len(open_jobs)} jobs"
-    return f"hpcmm: {kept}{points} points in {jobs_left} to measure, {left} one after another{then}"
+    order = "" if len(open_jobs) == 1 else ", one job after another"
+    return f"hpcmm: {kept}{points} points in {jobs_left} to measure, {left}{order}{then}"
 
 
 def elsewhere(results: Path, planned: plan.Plan, batch: Batch) -> Elsewhere:

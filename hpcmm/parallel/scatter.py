@@ -235,5 +235,5 @@ SCATTER = Algorithm(
     suits=is_divisible,
     need=need,
     predict=predict,
-    source="the user's card",
+    source="project requirement",
 )

@@ -73,7 +73,7 @@ def heat_map(findings: list[Finding], name: str, caption: str) -> Figure:
     tooltip = [category(key, title=title) for key, title in shown.items()]
     layers = [
         {"mark": {"type": "rect"}, "encoding": {**place, "color": heat, "tooltip": tooltip}},
-        {"mark": {"type": "text"}, "encoding": {**place, "text": category("verdict")}},
+        {"mark": {"type": "text", "color": "#16202c"}, "encoding": {**place, "text": category("verdict")}},
     ]
     return Figure(name, caption, columns, layered(layers, max(120, 30 * len(findings))), shown)
 

@@ -398,7 +398,7 @@ def tile_map(series: Series) -> Iterator[Figure]:
     legend = {"title": "relative to the fastest", "titleLimit": 300, "format": ".0%", "gradientLength": 160}
     color = quantity("relative", scale={"domain": [0, 1], "range": list(HEAT)}, legend=legend)
     ink = {"test": "datum.text == 'FAIL'", "value": "#b3141d"}
-    light = {"test": "datum.relative > 0.55", "value": "#ffffff"}
+    light = {"test": "datum.relative > 0.77", "value": "#ffffff"}
     layers = [
         {
             "mark": {"type": "rect", "stroke": "#ffffff", "strokeWidth": 1},

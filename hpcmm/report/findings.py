@@ -509,7 +509,7 @@ def _headline(name: str, value: str, text: str, low: float, spread: float) -> He
         return Headline(name, WITHHELD, f"{FEW}; {text}")
     if spread > visits.NOISY:
         return Headline(
-            name, WITHHELD, f"this machine is too noisy to tell: visits scatter by {100 * spread:.2g} %; {text}"
+            name, WITHHELD, f"this machine is too noisy to tell: visits scatter by {100 * spread:.3g} %; {text}"
         )
     return Headline(name, value, text)
 
