@@ -345,6 +345,7 @@ def copying(name: str, apply: str, scalars: Mapping[str, float]) -> Operation:
         reference=copy_reference,
         arguments=copy_arguments,
         macros={device: {"APPLY(x)": apply} for device in ("cpu", "cuda")},
+        geometry=OverVector,
     )
 
 
