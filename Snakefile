@@ -174,7 +174,7 @@ rule sustain:
     log:
         "results/logs/{batch}.log",
     wildcard_constraints:
-        batch=plan.SUSTAINED + "/.*",
+        batch="|".join(batch.name for batch in PLAN.sustained) or plan.SUSTAINED,  # not empty, which allows all
     threads: THREADS
     resources:
         **SITE.resources,
