@@ -49,7 +49,9 @@ def kind(instruction: str) -> str:
 
 
 def main(nvdisasm: str) -> None:
-    codes = {build.values: machine_code(nvdisasm, *build.values) for build in rungs.BUILDS}
+    first = {operation.kernels: name for name, operation in reversed(OPERATIONS.items())}
+    builds = [each.values for each in rungs.BUILDS if each.values[0].partition("/")[0] in first.values()]
+    codes = {build: machine_code(nvdisasm, *build) for build in builds}
     same = 0
     for operation in OPERATIONS.values():
         ladder = [each for each in operation.ladder if f"{operation.name}/{each.name}" in rungs.RUNG_OF]
