@@ -280,10 +280,10 @@ class FmaTile:
         """Bytes of shared memory of the rings of all slices, in float32."""
         return self.slices * self.stages * (self.rows + self.columns) * self.depth * 4
 
-    def shared_bytes(self, parts: int) -> int:
-        """Return the bytes of shared memory of a block: its rings, and the sums that ``parts`` blocks exchange."""
-        fragments = self.thread_rows * self.thread_columns // 4 // self.slices  # 16-byte vectors of a thread
-        return self.ring_bytes + (parts * -(-fragments // parts) * self.threads * 16 if parts > 1 else 0)
+    @property
+    def vectors(self) -> int:
+        """16-byte vectors of C that a thread adds up."""
+        return self.thread_rows * self.thread_columns // 4 // self.slices
 
 
 @dataclass(frozen=True)
@@ -324,9 +324,10 @@ class DmmaTile:
         """Bytes of shared memory of the rings of all slices, in float64."""
         return self.slices * self.stages * (self.rows + self.columns) * self.depth * 8
 
-    def shared_bytes(self, parts: int) -> int:
-        """Return the bytes of shared memory of a block: its rings, through which blocks also exchange sums."""
-        return self.ring_bytes
+    @property
+    def vectors(self) -> int:
+        """16-byte vectors of C that a thread adds up."""
+        return self.warp_rows * self.warp_columns // 64 // self.slices
 
 
 @dataclass(frozen=True)
@@ -406,8 +407,9 @@ class SplitK(OverC):
         grid = self.grid(task)
         if not all(grid):
             return []
+        exchanged = parts * -(-tile.vectors // parts) * tile.threads * 16 if parts > 1 else 0
         arguments = task.operation.arguments(task, arrays)
-        return [Launch((*grid, parts), (tile.threads,), arguments, tile.shared_bytes(parts))]
+        return [Launch((*grid, parts), (tile.threads,), arguments, tile.ring_bytes + exchanged)]
 
 
 @dataclass(frozen=True)

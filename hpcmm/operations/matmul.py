@@ -327,7 +327,6 @@ LADDER = (  # the order here is the order of the rungs
         "tensor cores in float64, with the terms of a tile divided as in split_k",
         dtypes=("float64",),
         architecture="sm_90",
-        options=("--ptxas-options=-O2",),
         geometry=SplitK(
             (
                 SplitChoice(DmmaTile(16, 32, 8, 16, 32, 8, 8), 3, 0.350, 1.24e-6),

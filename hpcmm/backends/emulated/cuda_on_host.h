@@ -251,7 +251,6 @@ inline void wgmma_fence() {}
 inline void wgmma_commit_group() {}
 template <int PENDING> void wgmma_wait_group(float (&)[16][4]) {}
 inline void fence_proxy_async() {}
-inline void prefetch_global_L2(const void *) {}
 
 // A cluster of one block.
 inline void barrier_cluster_arrive() {}

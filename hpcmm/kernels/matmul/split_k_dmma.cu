@@ -31,8 +31,7 @@ constexpr int SHARE = (OWN_FRAGMENTS + PARTS - 1) / PARTS;                 // of
 constexpr int PASS_FRAGMENTS = SHARE < 8 ? SHARE : 8;                      // of these, read from C at a time
 static_assert(ROWS * COLUMNS * 32 == THREADS * WARP_ROWS * WARP_COLUMNS, "a slice's warps cover the tile");
 static_assert(DEPTH % STEP == 0 && STEP % 8 == 0 && WARP_ROWS % 16 == 0 && WARP_COLUMNS % 16 == 0, "whole products");
-static_assert(FRAGMENTS % SLICES == 0 && (SLICES == 1 || STAGES * STAGE >= ROWS * COLUMNS) &&
-                  PARTS * SHARE * BLOCK * 2 <= SLICES * STAGES * STAGE,
+static_assert(FRAGMENTS % SLICES == 0 && (SLICES == 1 || STAGES * STAGE >= ROWS * COLUMNS),
               "the sums fit into the rings");
 
 // Rasterization order: return column x and row y of the i-th of `tile_rows` x `tile_columns` tiles of C. The order goes
@@ -197,17 +196,12 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 2 if all a
             }
     }
 
-    // Start the copies of all stages but one.
-    __device__ void prologue()
+    // Multiply this slice's share of `stages` stages. With AHEAD, operands are loaded a step before they are used.
+    __device__ void mainloop(int stages)
     {
 #pragma unroll 1
         for (int s = 0; s < STAGES - 1; ++s)
             fetch();
-    }
-
-    // Multiply this slice's share of `stages` stages. With AHEAD, operands are loaded a step before they are used.
-    __device__ void mainloop(int stages)
-    {
         enter_stage();
         Operands operands[2];
         if (AHEAD)
@@ -333,6 +327,8 @@ template <int E>
 __device__ void product(REAL *shared, int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb,
                         REAL beta, REAL *C, int ldc)
 {
+    if (PARTS > 1)
+        barrier_cluster_arrive();  // this block has started
     int2 at = make_int2(blockIdx.x, blockIdx.y);
     if (gridDim.y > GROUP_ROWS && gridDim.x > GROUP_ROWS)
         at = rasterize(blockIdx.y * gridDim.x + blockIdx.x, gridDim.y, gridDim.x);
@@ -340,13 +336,6 @@ __device__ void product(REAL *shared, int m, int n, int k, REAL alpha, const REA
     const int stages = (k + DEPTH - 1) / DEPTH;
     const int from = (long long)stages * rank / PARTS, to = (long long)stages * (rank + 1) / PARTS;
     Tile<E> tile(shared, A, lda, B, ldb, m, n, first_row, first_column, from * DEPTH, min(k, to * DEPTH));
-    tile.prologue();
-    if (beta != 0)
-        for (int line = rank * BLOCK + threadIdx.x; line < ROWS * (COLUMNS / 16); line += PARTS * BLOCK) {
-            const int row = first_row + line / (COLUMNS / 16), column = first_column + line % (COLUMNS / 16) * 16;
-            if (row < m && column < n)
-                prefetch_global_L2(C + (size_t)row * ldc + column);
-        }
     tile.mainloop(to - from);
 
     // The block of rank `rank` adds up fragments rank, rank + PARTS, ... of each thread. The first fragments of C are
@@ -366,9 +355,8 @@ __device__ void product(REAL *shared, int m, int n, int k, REAL alpha, const REA
     tile.reduce_slices(sums);
     const Pair *exchange = nullptr;  // [PARTS][SHARE][BLOCK]
     if (PARTS > 1) {
-        Pair *const own = (Pair *)shared + threadIdx.x;
-        barrier_cluster_arrive();
-        barrier_cluster_wait();  // all blocks have read their rings, which now hold the sums that the others send
+        Pair *const own = (Pair *)(shared + SLICES * STAGES * STAGE) + threadIdx.x;
+        barrier_cluster_wait();  // all blocks have started, so that their shared memory can be written
 #pragma unroll
         for (int f = 0; f < OWN_FRAGMENTS; ++f)
             st_shared_cluster_v4(mapa(own + (rank * SHARE + f / PARTS) * BLOCK, f % PARTS), *(const float4 *)&sums[f]);
