@@ -25,7 +25,7 @@ MISTAKES = {
     "endless.cu": ("REAL sum = 0;", "REAL sum = 0;\n    while (*(const volatile REAL *)A < 9) {}"),
 }
 COMMANDS = {
-    "bench": ["hpcmm bench tiled.cu --against naive --sizes 2048"],
+    "bench": ["hpcmm bench tiled.cu --against naive --output a.h5 --html a.html --sizes 2048"],
     "mistakes": ["hpcmm bench wrong.cu endless.cu --sizes 512"],
     "tune": ["hpcmm bench tiled.cu --tune TILE=8,16,32,64 --sizes 2048"],
     "python": ["hpcmm bench triton_tile.py numba_cuda.py cuda_core.py --sizes 2048"],
