@@ -387,12 +387,12 @@ def read_sweep(name: str, entry: Mapping[str, Any]) -> Sweep:
     operation = OPERATIONS[entry["operation"]]
     names = [variant.name for variant in operation.ladder if variant.device == entry.get("device", variant.device)]
     known = {algorithm.name: algorithm for algorithm in algorithms_of(operation)}
-    dtypes = entry.get("dtypes", operation.dtypes)
     given = [of_file(operation, each) if is_file(each) else each for each in entry.get("variants", names)]
     problems = unknown(f"{place}.variants", given, names)
     problems += unknown(f"{place}.algorithms", entry.get("algorithms", []), known)
-    problems += unknown(f"{place}.dtypes", dtypes, operation.dtypes)
     variants = [operation.variant(variant) for variant in dict.fromkeys(given) if variant in names]
+    dtypes = entry.get("dtypes", operation.dtypes_of_all(variants))
+    problems += unknown(f"{place}.dtypes", dtypes, operation.dtypes)
     algorithms = [known[each] for each in entry.get("algorithms", [TEXTBOOK]) if each in known]
     if not problems:
         problems += combined_problems(place, entry, operation, variants, algorithms, dtypes)

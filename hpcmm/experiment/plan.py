@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from hpcmm.backends import ANY, Machine
 from hpcmm.devices import DEVICES
+from hpcmm.dtypes import DTYPES
 from hpcmm.experiment import extensions, fingerprint
 from hpcmm.experiment.config import ConfigError, Sweep, validated
 from hpcmm.experiment.durations import STARTUP_SECONDS, input_seconds, point_seconds
@@ -81,7 +82,7 @@ class Plan:
             for batch in self.to_measure:
                 if (batch.operation, batch.ranks) == (operation, 1) and DEVICES[batch.device].accelerator:
                     own = [point for point in batch.points if point.algorithm == TEXTBOOK]
-                    floating = [point for point in own if point.dtype.startswith("float")]
+                    floating = [point for point in own if not DTYPES[point.dtype].is_integer]
                     sweeps.setdefault(batch.sweep, []).extend(floating)
             points = max(sweeps.values(), key=lambda points: len({point.variant for point in points}), default=[])
             if points:

@@ -97,25 +97,27 @@ __device__ inline void ldmatrix_x4_trans(unsigned (&x)[4], const void *row)
 //   a[0 .. 3]: rows g, g + 8, g, g + 8 in columns 2 t, 2 t + 1 (0, 1) and 2 t + 8, 2 t + 9 (2, 3)
 //   b[0 .. 1]: rows 2 t, 2 t + 1 and 2 t + 8, 2 t + 9 in column g
 //   c[0 .. 3]: rows g, g, g + 8, g + 8 in columns 2 t, 2 t + 1, 2 t, 2 t + 1
-#define MMA_M16N8K16(TYPE)                                                                                           \
-    __device__ inline void mma_m16n8k16_##TYPE(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2])         \
-    {                                                                                                                \
-        asm("mma.sync.aligned.m16n8k16.row.col.f32." #TYPE "." #TYPE ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "     \
-            "{%8, %9}, {%0, %1, %2, %3};"                                                                            \
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                                         \
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                                     \
-    }
-MMA_M16N8K16(f16)
-MMA_M16N8K16(bf16)
-#undef MMA_M16N8K16
+__device__ inline void mma_m16n8k16_f16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2])
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+__device__ inline void mma_m16n8k16_bf16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2])
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
 
 // Convert two numbers to the nearest 16-bit ones: `first` in the low half of the result.
 __device__ inline unsigned cvt_rn_f16x2(float first, float second)
 {
     unsigned pair;
-    asm("{\n.reg .b16 low, high;\ncvt.rn.f16.f32 low, %1;\ncvt.rn.f16.f32 high, %2;\nmov.b32 %0, {low, high};\n}"
-        : "=r"(pair)
-        : "f"(first), "f"(second));
+    asm("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(pair) : "f"(first), "f"(second));
     return pair;
 }
 
@@ -177,13 +179,6 @@ __device__ inline void wgmma_commit_group()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Wait until at most PENDING of this warpgroup's latest groups are incomplete. c is an operand so that the compiler
-// does not read the sums earlier.
-template <int PENDING> __device__ void wgmma_wait_group(float (&c)[16][4])
-{
-    asm volatile("wgmma.wait_group.sync.aligned %64;" : ACCUMULATORS : "n"(PENDING) : "memory");
-}
-
 // Start c = a b + (scale_d ? c : 0) with 16-bit elements, a of 64 x 16 and b of 16 x N, both in shared memory at matrix
 // descriptors, a by rows (K-major) and b by rows too (MN-major). c has 64 x N float32 elements, N = 64, 128 or 256, and
 // belongs to the lanes as above.
@@ -204,34 +199,79 @@ template <int PENDING> __device__ void wgmma_wait_group(float (&c)[16][4])
     "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
     "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
     "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define WGMMA_K16(N, TYPE, REGISTERS, OPERANDS, A, B, SCALE_D)                                                       \
-    __device__ inline void wgmma_mma_async_m64n##N##k16_##TYPE(float (&c)[N / 8][4], unsigned long long a,           \
-                                                               unsigned long long b, bool scale_d)                   \
-    {                                                                                                                \
-        asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %" #SCALE_D ", 0;\n"                              \
-                     "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #TYPE "." #TYPE " {" REGISTERS "}, "          \
-                     "%" #A ", %" #B ", scale_d, 1, 1, 0, 1;\n}"                                                     \
-                     : OPERANDS                                                                                      \
-                     : "l"(a), "l"(b), "r"((int)scale_d));                                                           \
-    }
-WGMMA_K16(64, f16, REGISTERS_32, FOUR_TO_32, 32, 33, 34)
-WGMMA_K16(64, bf16, REGISTERS_32, FOUR_TO_32, 32, 33, 34)
-WGMMA_K16(128, f16, REGISTERS_64, ACCUMULATORS, 64, 65, 66)
-WGMMA_K16(128, bf16, REGISTERS_64, ACCUMULATORS, 64, 65, 66)
-WGMMA_K16(256, f16, REGISTERS_128, FOUR_TO_128, 128, 129, 130)
-WGMMA_K16(256, bf16, REGISTERS_128, FOUR_TO_128, 128, 129, 130)
-
-template <int PENDING> __device__ void wgmma_wait_group(float (&c)[8][4])
+__device__ inline void wgmma_mma_async_m64n64k16_f16(float (&c)[8][4], unsigned long long a,
+                                                     unsigned long long b, bool scale_d)
 {
-    asm volatile("wgmma.wait_group.sync.aligned %32;" : FOUR_TO_32 : "n"(PENDING) : "memory");
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" REGISTERS_32 "}, "
+                 "%32, %33, scale_d, 1, 1, 0, 1;\n}"
+                 : FOUR_TO_32
+                 : "l"(a), "l"(b), "r"((int)scale_d));
 }
 
-template <int PENDING> __device__ void wgmma_wait_group(float (&c)[32][4])
+__device__ inline void wgmma_mma_async_m64n64k16_bf16(float (&c)[8][4], unsigned long long a,
+                                                      unsigned long long b, bool scale_d)
 {
-    asm volatile("wgmma.wait_group.sync.aligned %128;" : FOUR_TO_128 : "n"(PENDING) : "memory");
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" REGISTERS_32 "}, "
+                 "%32, %33, scale_d, 1, 1, 0, 1;\n}"
+                 : FOUR_TO_32
+                 : "l"(a), "l"(b), "r"((int)scale_d));
 }
 
-#undef WGMMA_K16
+__device__ inline void wgmma_mma_async_m64n128k16_f16(float (&c)[16][4], unsigned long long a,
+                                                      unsigned long long b, bool scale_d)
+{
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %66, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" REGISTERS_64 "}, "
+                 "%64, %65, scale_d, 1, 1, 0, 1;\n}"
+                 : ACCUMULATORS
+                 : "l"(a), "l"(b), "r"((int)scale_d));
+}
+
+__device__ inline void wgmma_mma_async_m64n128k16_bf16(float (&c)[16][4], unsigned long long a,
+                                                       unsigned long long b, bool scale_d)
+{
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %66, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" REGISTERS_64 "}, "
+                 "%64, %65, scale_d, 1, 1, 0, 1;\n}"
+                 : ACCUMULATORS
+                 : "l"(a), "l"(b), "r"((int)scale_d));
+}
+
+__device__ inline void wgmma_mma_async_m64n256k16_f16(float (&c)[32][4], unsigned long long a,
+                                                      unsigned long long b, bool scale_d)
+{
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %130, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" REGISTERS_128 "}, "
+                 "%128, %129, scale_d, 1, 1, 0, 1;\n}"
+                 : FOUR_TO_128
+                 : "l"(a), "l"(b), "r"((int)scale_d));
+}
+
+__device__ inline void wgmma_mma_async_m64n256k16_bf16(float (&c)[32][4], unsigned long long a,
+                                                       unsigned long long b, bool scale_d)
+{
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %130, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" REGISTERS_128 "}, "
+                 "%128, %129, scale_d, 1, 1, 0, 1;\n}"
+                 : FOUR_TO_128
+                 : "l"(a), "l"(b), "r"((int)scale_d));
+}
+
+// Wait until at most PENDING of this warpgroup's latest groups are incomplete. c is an operand so that the compiler
+// does not read the sums earlier.
+template <int PENDING, int J> __device__ void wgmma_wait_group(float (&c)[J][4])
+{
+    static_assert(J == 8 || J == 16 || J == 32, "as the products above");
+    if constexpr (J == 8)
+        asm volatile("wgmma.wait_group.sync.aligned %32;" : FOUR_TO_32 : "n"(PENDING) : "memory");
+    else if constexpr (J == 16)
+        asm volatile("wgmma.wait_group.sync.aligned %64;" : ACCUMULATORS : "n"(PENDING) : "memory");
+    else
+        asm volatile("wgmma.wait_group.sync.aligned %128;" : FOUR_TO_128 : "n"(PENDING) : "memory");
+}
+
 #undef REGISTERS_128
 #undef REGISTERS_64
 #undef REGISTERS_32
@@ -367,14 +407,10 @@ __device__ inline void mbarrier_arrive_expect_tx(unsigned long long *barrier, in
                  : "memory");
 }
 
-// Arrive at the mbarrier at the same place in block `rank` of the cluster.
-__device__ inline void mbarrier_arrive_cluster(unsigned long long *barrier, int rank)
+// Arrive at an mbarrier of any block of the cluster, at its address from mapa.
+__device__ inline void mbarrier_arrive_shared_cluster(unsigned barrier)
 {
-    asm volatile("{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
-                 "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}" ::"r"(
-                     (unsigned)__cvta_generic_to_shared(barrier)),
-                 "r"(rank)
-                 : "memory");
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 // Wait until the phase of this parity has ended.
@@ -396,7 +432,7 @@ struct alignas(64) TensorMap {
 };
 
 // Start a copy of a box to shared memory; its bytes arrive at the mbarrier. Elements outside the matrix are zero.
-__device__ inline void cp_async_bulk_tensor(void *target, const TensorMap &map, int column, int row,
+__device__ inline void cp_async_bulk_tensor_shared_global(void *target, const TensorMap &map, int column, int row,
                                             unsigned long long *barrier)
 {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], "
@@ -407,7 +443,7 @@ __device__ inline void cp_async_bulk_tensor(void *target, const TensorMap &map, 
 
 // The same to the same place in every block of the cluster whose bit is set in `ranks`; the bytes arrive at the mbarrier
 // of each.
-__device__ inline void cp_async_bulk_tensor_multicast(void *target, const TensorMap &map, int column, int row,
+__device__ inline void cp_async_bulk_tensor_shared_global_multicast(void *target, const TensorMap &map, int column, int row,
                                                       unsigned long long *barrier, unsigned short ranks)
 {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
@@ -417,7 +453,7 @@ __device__ inline void cp_async_bulk_tensor_multicast(void *target, const Tensor
 }
 
 // Start a copy of a box from shared memory; what is outside the matrix is not written.
-__device__ inline void cp_async_bulk_tensor_store(const TensorMap &map, int column, int row, const void *source)
+__device__ inline void cp_async_bulk_tensor_global_shared(const TensorMap &map, int column, int row, const void *source)
 {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&map),
                  "r"((unsigned)__cvta_generic_to_shared(source)), "r"(column), "r"(row)
@@ -429,6 +465,12 @@ __device__ inline void cp_async_bulk_prefetch_tensor(const TensorMap &map, int c
 {
     asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(&map), "r"(column), "r"(row)
                  : "memory");
+}
+
+// Bring a tensor map into the cache from which TMA reads it.
+__device__ inline void prefetch_tensormap(const TensorMap &map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
 // Commit this thread's stores since its last commit as one group.

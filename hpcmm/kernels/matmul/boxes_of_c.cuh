@@ -19,7 +19,7 @@ struct BoxesOfC {
     __device__ void read(const TensorMap &map, int row, int column, int q)
     {
         mbarrier_arrive_expect_tx(&full[q % C_BOXES], C_BOX);
-        cp_async_bulk_tensor(boxes + q % C_BOXES * C_BOX, map, column + q * BOX_COLUMNS, row, &full[q % C_BOXES]);
+        cp_async_bulk_tensor_shared_global(boxes + q % C_BOXES * C_BOX, map, column + q * BOX_COLUMNS, row, &full[q % C_BOXES]);
     }
 
     // Start to read a tile, as far as there are boxes; bring the rest into the L2 cache.
@@ -65,7 +65,7 @@ struct BoxesOfC {
             fence_proxy_async();
             barrier_sync(barrier, 128);
             if (thread == 0) {
-                cp_async_bulk_tensor_store(map, column + q * BOX_COLUMNS, row, box);
+                cp_async_bulk_tensor_global_shared(map, column + q * BOX_COLUMNS, row, box);
                 cp_async_bulk_commit_group();
                 if (beta != 0 && q + C_BOXES < Q) {
                     cp_async_bulk_wait_group_read<0>();

@@ -11,10 +11,10 @@
 constexpr int I = WARP_ROWS / 16, J = WARP_COLUMNS / 8, WARPS_WIDE = COLUMNS / WARP_COLUMNS;
 static_assert(DEPTH == BOX_COLUMNS && ROWS == COLUMNS && BLOCK == ROWS / WARP_ROWS * WARPS_WIDE * 32, "a warp a tile");
 
-// Load a box from global to shared memory: a thread copies chunk `thread % 8` of every 16th row.
-__device__ void load_box(unsigned char *box, int rows, const Matrix &from, int row, int column)
+// Bring a box from global to shared memory: a thread copies chunk `thread % 8` of every 16th row.
+__device__ void store_box(unsigned char *box, int rows, const Matrix &from, int row, int column)
 {
-    if (!from.aligned || row + rows > from.rows || column + BOX_COLUMNS > from.columns) {
+    if (!aligned(from.elements, from.ld) || row + rows > from.rows || column + BOX_COLUMNS > from.columns) {
         copy_box(box, rows, from, row, column, threadIdx.x, BLOCK);
         return;
     }
@@ -34,13 +34,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 2)
     const int row = warp / WARPS_WIDE * WARP_ROWS, column = warp % WARPS_WIDE * WARP_COLUMNS;
     const int2 tile = rasterize(blockIdx.y * gridDim.x + blockIdx.x, gridDim.y, gridDim.x);
     const int first_row = tile.y * ROWS, first_column = tile.x * COLUMNS;
-    const Matrix from_a(A, lda, m, k), from_b(B, ldb, k, n);
+    const Matrix from_a = {A, lda, m, k}, from_b = {B, ldb, k, n};
     float sums[I][J][4] = {};
     for (int start = 0; start < k; start += DEPTH) {
         __syncthreads();  // all warps have read the tiles before
-        load_box(tile_a, ROWS, from_a, first_row, start);
+        store_box(tile_a, ROWS, from_a, first_row, start);
         for (int x = 0; x < COLUMNS; x += BOX_COLUMNS)
-            load_box(tile_b + x * DEPTH * 2, DEPTH, from_b, start, first_column + x);
+            store_box(tile_b + x * DEPTH * 2, DEPTH, from_b, start, first_column + x);
         __syncthreads();
         multiply_warp(sums, tile_a, tile_b, row, column);
     }

@@ -14,7 +14,7 @@ static_assert(DEPTH == BOX_COLUMNS && CONSUMERS == 2 && BLOCK == 128 * (1 + CONS
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     matmul(int m, int n, int k, float alpha, const Element *A, int lda, const Element *B, int ldb, float beta,
-           Element *C, int ldc, int by_tma, const __grid_constant__ TensorMap map_a,
+           Element *C, int ldc, const __grid_constant__ TensorMap map_a,
            const __grid_constant__ TensorMap map_b, const __grid_constant__ TensorMap map_c)
 {
     extern __shared__ __align__(1024) unsigned char shared[];
@@ -22,7 +22,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     unsigned long long *const full = (unsigned long long *)(boxes_c + CONSUMERS * C_BOXES * C_BOX);
     unsigned long long *const empty = full + STAGES, *const full_c = empty + STAGES;
     const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
+    const bool by_tma = aligned(A, lda) && aligned(B, ldb);
+    const bool c_by_tma = aligned(C, ldc) && n % 8 == 0;  // TMA stores 16 bytes of a row or none
     if (threadIdx.x == 0) {
+        for (const TensorMap *map : {&map_a, &map_b, &map_c})
+            prefetch_tensormap(*map);
         for (int s = 0; s < STAGES; ++s) {
             mbarrier_init(&full[s], by_tma ? 1 : 128);
             mbarrier_init(&empty[s], CONSUMERS * 4);
@@ -51,14 +55,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                     unsigned char *const a = shared + stage * STAGE_BYTES, *const b = a + A_BYTES;
                     if (by_tma) {
                         mbarrier_arrive_expect_tx(&full[stage], STAGE_BYTES);
-                        cp_async_bulk_tensor(a, map_a, start, first_row, &full[stage]);
+                        cp_async_bulk_tensor_shared_global(a, map_a, start, first_row, &full[stage]);
 #pragma unroll
                         for (int q = 0; q < Q; ++q)
-                            cp_async_bulk_tensor(b + q * B_BOX, map_b, first_column + q * BOX_COLUMNS, start, &full[stage]);
+                            cp_async_bulk_tensor_shared_global(b + q * B_BOX, map_b, first_column + q * BOX_COLUMNS, start, &full[stage]);
                     } else {
-                        copy_box(a, ROWS, Matrix(A, lda, m, k), first_row, start, thread, 128);
+                        copy_box(a, ROWS, {A, lda, m, k}, first_row, start, thread, 128);
                         for (int q = 0; q < Q; ++q)
-                            copy_box(b + q * B_BOX, DEPTH, Matrix(B, ldb, k, n), start, first_column + q * BOX_COLUMNS, thread, 128);
+                            copy_box(b + q * B_BOX, DEPTH, {B, ldb, k, n}, start, first_column + q * BOX_COLUMNS, thread, 128);
                         fence_proxy_async();
                         mbarrier_arrive(&full[stage]);
                     }
@@ -71,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
             const int2 tile = rasterize(i, tile_rows, tile_columns);
             const int row = tile.y * ROWS + consumer * 64, column = tile.x * COLUMNS;
-            if (by_tma && beta != 0)
+            if (c_by_tma && beta != 0)
                 c.start(map_c, row, column);
             float sums[J][4] = {};
             for (int start = 0; start < k; start += DEPTH, advance()) {
@@ -87,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
             wgmma_wait_group<0>(sums);
             if (k > 0 && lane == 0)
                 mbarrier_arrive(&empty[stage == 0 ? STAGES - 1 : stage - 1]);
-            if (by_tma)
+            if (c_by_tma)
                 c.update(sums, alpha, beta, map_c, row, column);
             else
                 update(sums, m, n, alpha, beta, C, ldc, row + thread / 32 * 16 + lane / 4, column + lane % 4 * 2);

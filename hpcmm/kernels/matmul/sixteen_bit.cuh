@@ -34,30 +34,26 @@ __device__ inline void mma(float (&c)[4], const unsigned (&a)[4], const unsigned
         mma_m16n8k16_f16(c, a, b);
 }
 
-// A or B, row-major. `aligned`: whether its chunks are at addresses that are multiples of 16.
+// Whether the chunks of a matrix are at multiples of 16 bytes, as cp.async and TMA need them.
+__device__ inline bool aligned(const Element *matrix, int ld)
+{
+    return ld % 8 == 0 && (size_t)matrix % sizeof(Chunk) == 0;
+}
+
+// A or B, row-major.
 struct Matrix {
     const Element *elements;
     int ld, rows, columns;
-    bool aligned;
-
-    __device__ Matrix(const Element *elements, int ld, int rows, int columns)
-        : elements(elements), ld(ld), rows(rows), columns(columns),
-          aligned(ld % 8 == 0 && (size_t)elements % sizeof(Chunk) == 0)
-    {
-    }
 
     // Load the elements (row, column) to (row, column + 7), zeros outside the matrix.
     __device__ Chunk load(int row, int column) const
     {
         Chunk chunk = {};
         const Element *const from = elements + (size_t)row * ld + column;
-        if (aligned && row < rows && column + 8 <= columns)
-            chunk = *(const Chunk *)from;
-        else
 #pragma unroll
-            for (int e = 0; e < 8; ++e)
-                if (row < rows && column + e < columns)
-                    chunk.of[e] = from[e].bits;
+        for (int e = 0; e < 8; ++e)
+            if (row < rows && column + e < columns)
+                chunk.of[e] = from[e].bits;
         return chunk;
     }
 };

@@ -15,7 +15,7 @@ static_assert(DEPTH == BOX_COLUMNS && BLOCK == 128, "one warpgroup, and rows of 
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 2)
     matmul(int m, int n, int k, float alpha, const Element *A, int lda, const Element *B, int ldb, float beta,
-           Element *C, int ldc, int by_tma, const __grid_constant__ TensorMap map_a,
+           Element *C, int ldc, const __grid_constant__ TensorMap map_a,
            const __grid_constant__ TensorMap map_b)
 {
     extern __shared__ __align__(1024) unsigned char shared[];
@@ -23,7 +23,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 2)
     const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
     const int2 tile = rasterize(blockIdx.y * gridDim.x + blockIdx.x, gridDim.y, gridDim.x);
     const int first_row = tile.y * ROWS, first_column = tile.x * COLUMNS;
-    const Matrix from_a(A, lda, m, k), from_b(B, ldb, k, n);
+    const Matrix from_a = {A, lda, m, k}, from_b = {B, ldb, k, n};
+    const bool by_tma = aligned(A, lda) && aligned(B, ldb);
     if (thread == 0) {
         for (int s = 0; s < STAGES; ++s)
             mbarrier_init(&full[s], by_tma ? 1 : BLOCK);
@@ -42,9 +43,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 2)
             mbarrier_arrive(&full[s]);
         } else if (thread == 0) {
             mbarrier_arrive_expect_tx(&full[s], STAGE_BYTES);
-            cp_async_bulk_tensor(a, map_a, start, first_row, &full[s]);
+            cp_async_bulk_tensor_shared_global(a, map_a, start, first_row, &full[s]);
             for (int x = 0; x < COLUMNS; x += BOX_COLUMNS)
-                cp_async_bulk_tensor(b + x / BOX_COLUMNS * B_BOX, map_b, first_column + x, start, &full[s]);
+                cp_async_bulk_tensor_shared_global(b + x / BOX_COLUMNS * B_BOX, map_b, first_column + x, start, &full[s]);
         }
     };
 

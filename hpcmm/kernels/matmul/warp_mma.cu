@@ -28,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
 {
     const int g = threadIdx.x / 4, t = threadIdx.x % 4;
     const int first_row = blockIdx.y * ROWS, first_column = blockIdx.x * COLUMNS;
-    const Matrix from_a(A, lda, m, k), from_b(B, ldb, k, n);
+    const Matrix from_a = {A, lda, m, k}, from_b = {B, ldb, k, n};
     float sums[I][J][4] = {};
     for (int start = 0; start < k; start += 16) {
         unsigned a[I][4], b[J][2];

@@ -16,7 +16,7 @@ static_assert(DEPTH == BOX_COLUMNS && CONSUMERS == 2 && BLOCK == 128 * (1 + CONS
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     matmul(int m, int n, int k, float alpha, const Element *A, int lda, const Element *B, int ldb, float beta,
-           Element *C, int ldc, int by_tma, const __grid_constant__ TensorMap map_a,
+           Element *C, int ldc, const __grid_constant__ TensorMap map_a,
            const __grid_constant__ TensorMap map_b)
 {
     extern __shared__ __align__(1024) unsigned char shared[];
@@ -24,6 +24,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
     const int2 tile = rasterize(blockIdx.y * gridDim.x + blockIdx.x, gridDim.y, gridDim.x);
     const int first_row = tile.y * ROWS, first_column = tile.x * COLUMNS;
+    const bool by_tma = aligned(A, lda) && aligned(B, ldb);
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; ++s) {
             mbarrier_init(&full[s], by_tma ? 1 : 128);
@@ -40,16 +41,16 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     };
     if (group == 0) {
         setmaxnreg_dec<56>();
-        const Matrix from_a(A, lda, m, k), from_b(B, ldb, k, n);
+        const Matrix from_a = {A, lda, m, k}, from_b = {B, ldb, k, n};
         if (!by_tma || thread == 0)
             for (int start = 0; start < k; start += DEPTH, advance()) {
                 mbarrier_wait(&empty[stage], parity ^ 1);  // the stages are empty at the start
                 unsigned char *const a = shared + stage * STAGE_BYTES, *const b = a + A_BYTES;
                 if (by_tma) {
                     mbarrier_arrive_expect_tx(&full[stage], STAGE_BYTES);
-                    cp_async_bulk_tensor(a, map_a, start, first_row, &full[stage]);
+                    cp_async_bulk_tensor_shared_global(a, map_a, start, first_row, &full[stage]);
                     for (int x = 0; x < COLUMNS; x += BOX_COLUMNS)
-                        cp_async_bulk_tensor(b + x / BOX_COLUMNS * B_BOX, map_b, first_column + x, start, &full[stage]);
+                        cp_async_bulk_tensor_shared_global(b + x / BOX_COLUMNS * B_BOX, map_b, first_column + x, start, &full[stage]);
                 } else {
                     copy_box(a, ROWS, from_a, first_row, start, thread, 128);
                     for (int x = 0; x < COLUMNS; x += BOX_COLUMNS)

@@ -15,7 +15,7 @@ static_assert(DEPTH == BOX_COLUMNS && ROWS == COLUMNS && BLOCK == 128, "one warp
 // Start the copies of a box: a thread copies chunk `thread % 8` of every 16th row. Past the ends they write zeros.
 __device__ void load_box(unsigned char *box, int rows, const Matrix &from, int row, int column)
 {
-    if (!from.aligned) {
+    if (!aligned(from.elements, from.ld)) {
         copy_box(box, rows, from, row, column, threadIdx.x, BLOCK);
         return;
     }
@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 2)
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int2 tile = rasterize(blockIdx.y * gridDim.x + blockIdx.x, gridDim.y, gridDim.x);
     const int first_row = tile.y * ROWS, first_column = tile.x * COLUMNS;
-    const Matrix from_a(A, lda, m, k), from_b(B, ldb, k, n);
+    const Matrix from_a = {A, lda, m, k}, from_b = {B, ldb, k, n};
     for (int s = 0; s < STAGES - 1; ++s)
         load(shared + s * STAGE_BYTES, from_a, from_b, first_row, first_column, s * DEPTH);
     float sums[I][J][4] = {};
