@@ -267,7 +267,9 @@ class CudaBackend:
                 after=lambda: [copy_rows(padded[name], arrays[name]) for name in results],
             )
         kernel = kernel_of(task)
-        workspace = {name: cupy.empty(length, task.element.storage) for name, length in task.geometry.workspace(task).items()}
+        workspace = {
+            name: cupy.empty(length, task.element.storage) for name, length in task.geometry.workspace(task).items()
+        }
         launches = task.geometry.launches(task, {**arrays, **workspace}, self.multiprocessors)
         kernel.max_dynamic_shared_size_bytes = max((launch.shared_bytes for launch in launches), default=0)
         calls = [

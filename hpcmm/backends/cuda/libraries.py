@@ -7,21 +7,18 @@ from typing import Any
 
 import cupy
 import numpy as np
-from cupy.cuda import cub, runtime
+from cupy.cuda import cub
 from cupy_backends.cuda.libs import cublas
 
 from hpcmm.backends.base import DeviceError
 from hpcmm.dtypes import DTYPES
 
-
 GEMM = {"float32": cublas.sgemm, "float64": cublas.dgemm}
-# Of 16-bit elements, with sums in float32: the names of cudaDataType that cublasGemmEx takes.
-GEMM_EX = {"float16": runtime.CUDA_R_16F, "bfloat16": runtime.CUDA_R_16BF}
+# cudaDataType of 16-bit elements, for cublasGemmEx with sums in float32: CUDA_R_16F, CUDA_R_16BF
+GEMM_EX = {"float16": 2, "bfloat16": 14}
 
 
-def gemm(
-    dtype: str, alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float, c: cupy.ndarray
-) -> Callable[[], Any]:
+def gemm(dtype: str, alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float, c: cupy.ndarray) -> Callable[[], Any]:
     """Bind row-major C = alpha A B + beta C, as cuBLAS's column-major C' = alpha B' A' + beta C'."""
     (m, k), n = a.shape, b.shape[1]
     if m == 0:

@@ -2,7 +2,7 @@
 #ifndef BOXES_CUH
 #define BOXES_CUH
 
-#include "sixteen_bit.cuh"
+#include "matmul/sixteen_bit.cuh"
 
 // A box in shared memory has rows of 64 elements, 128 bytes: all 32 banks. Unpermuted, eight rows' chunks at one column
 // would be in the same four banks. So chunk c of row r is stored at place c ^ (r % 8), the 128-byte swizzle of TMA and

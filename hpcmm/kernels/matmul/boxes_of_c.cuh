@@ -3,7 +3,7 @@
 #ifndef BOXES_OF_C_CUH
 #define BOXES_OF_C_CUH
 
-#include "boxes.cuh"
+#include "matmul/boxes.cuh"
 
 constexpr int C_BOX = 64 * ROW_BYTES, Q = COLUMNS / BOX_COLUMNS;  // bytes of a box; boxes of a tile
 static_assert(Q % C_BOXES == 0, "each box is used equally often");

@@ -5,7 +5,7 @@
 // barrier a tile is left. Copies whose addresses are no multiples of 16 are ordinary loads and stores.
 // Needs compute capability 8.0.
 
-#include "boxes.cuh"
+#include "matmul/boxes.cuh"
 
 constexpr int I = WARP_ROWS / 16, J = WARP_COLUMNS / 8, WARPS_WIDE = COLUMNS / WARP_COLUMNS;
 constexpr int A_BYTES = ROWS * ROW_BYTES, STAGE_BYTES = A_BYTES + COLUMNS / BOX_COLUMNS * DEPTH * ROW_BYTES;

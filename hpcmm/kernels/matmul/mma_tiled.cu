@@ -6,7 +6,7 @@
 // eight rows of a tile at a time; a swizzle of the 16-byte chunks puts these into different banks. B is stored by rows,
 // as in global memory, and ldmatrix.trans transposes it on the way. Needs compute capability 8.0.
 
-#include "boxes.cuh"
+#include "matmul/boxes.cuh"
 
 constexpr int I = WARP_ROWS / 16, J = WARP_COLUMNS / 8, WARPS_WIDE = COLUMNS / WARP_COLUMNS;
 static_assert(DEPTH == BOX_COLUMNS && ROWS == COLUMNS && BLOCK == ROWS / WARP_ROWS * WARPS_WIDE * 32, "a warp a tile");

@@ -6,7 +6,7 @@
 // lets the clock rise where power limits it. A stage is empty only when the consumers of all blocks have read it.
 // Runs on compute capability 9.0 only.
 
-#include "boxes_of_c.cuh"
+#include "matmul/boxes_of_c.cuh"
 
 constexpr int J = COLUMNS / 8, CONSUMERS = ROWS / 64;
 constexpr int A_BYTES = ROWS * ROW_BYTES, B_BOX = DEPTH * ROW_BYTES;

@@ -5,7 +5,7 @@
 // written by TMA, in boxes of 64 x 64 in shared memory: the old C is there before the last products are complete, and
 // the new one is written while the next tile is multiplied. Runs on compute capability 9.0 only.
 
-#include "boxes_of_c.cuh"
+#include "matmul/boxes_of_c.cuh"
 
 constexpr int J = COLUMNS / 8, CONSUMERS = ROWS / 64;
 constexpr int A_BYTES = ROWS * ROW_BYTES, B_BOX = DEPTH * ROW_BYTES;

@@ -6,7 +6,7 @@
 // has one. Rows that are no multiple of 16 bytes, which TMA cannot take, are copied by the threads (`by_tma` is 0).
 // Runs on compute capability 9.0 only.
 
-#include "boxes.cuh"
+#include "matmul/boxes.cuh"
 
 constexpr int I = ROWS / 64, J = COLUMNS / 8;
 constexpr int A_BYTES = ROWS * ROW_BYTES, B_BOX = DEPTH * ROW_BYTES;

@@ -8,7 +8,7 @@
 // A block is one warp with ROWS x COLUMNS of C. Each lane loads its elements from global memory itself, two bytes at a
 // time. Needs compute capability 8.0.
 
-#include "sixteen_bit.cuh"
+#include "matmul/sixteen_bit.cuh"
 
 constexpr int I = ROWS / 16, J = COLUMNS / 8;
 

@@ -7,7 +7,7 @@
 // needs most registers of the multiprocessor for its sums: setmaxnreg takes them from the producer.
 // Runs on compute capability 9.0 only.
 
-#include "boxes.cuh"
+#include "matmul/boxes.cuh"
 
 constexpr int J = COLUMNS / 8, CONSUMERS = ROWS / 64;
 constexpr int A_BYTES = ROWS * ROW_BYTES, B_BOX = DEPTH * ROW_BYTES;

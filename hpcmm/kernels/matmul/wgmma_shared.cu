@@ -6,7 +6,7 @@
 // may lie by rows. wgmma runs asynchronously, in another proxy than ordinary loads and stores: what these wrote to
 // shared memory needs a fence before it. Runs on compute capability 9.0 only.
 
-#include "boxes.cuh"
+#include "matmul/boxes.cuh"
 
 constexpr int I = ROWS / 64, J = COLUMNS / 8;  // a warpgroup has ROWS x COLUMNS of C
 constexpr int A_BYTES = ROWS * ROW_BYTES, STAGE_BYTES = A_BYTES + COLUMNS / BOX_COLUMNS * DEPTH * ROW_BYTES;
