@@ -436,6 +436,12 @@ def combined_problems(
                 f"{place}.variants: {variant.name} cannot compute on a block of a matrix, "
                 f"which {algorithm.name} needs; allowed: {others}"
             )
+    for algorithm in algorithms:
+        if not any(map(algorithm.takes_type, dtypes)):
+            problems.append(
+                f"{place}.algorithms: {algorithm.name} takes only types that are added up in themselves; "
+                f"allowed in dtypes: {', '.join(filter(algorithm.takes_type, operation.dtypes))}"
+            )
     for variant in variants if "variants" in entry else ():
         own = operation.dtypes_of(variant)
         if not set(dtypes) & set(own):

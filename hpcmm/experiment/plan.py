@@ -315,7 +315,8 @@ def sweep_batches(
 def variant_points(sweep: Sweep, variant: Variant, algorithm: Algorithm, ranks: int) -> list[Point]:
     """Return a variant's points on a number of ranks: all shapes, dtypes, tiles and kinds of host memory."""
     place, entry, operation = sweep.place, sweep.entry, sweep.operation
-    own = [dtype for dtype in sweep.dtypes if dtype in operation.dtypes_of(variant)]
+    able = operation.dtypes_of(variant)
+    own = [dtype for dtype in sweep.dtypes if dtype in able and algorithm.takes_type(dtype)]
     tiles = [tile for tile in entry.get("tiles", variant.tiles[-1:]) if tile in variant.tiles] if variant.tiles else [0]
     copies = DEVICES[variant.device].accelerator and algorithm.name == TEXTBOOK
     points = [

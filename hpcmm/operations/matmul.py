@@ -36,11 +36,6 @@ from hpcmm.operations.blocks import (
 SIXTEEN_BIT = ("float16", "bfloat16")
 EVERY = ("float32", "float64", *SIXTEEN_BIT)
 TILES = (8, 16, 32)
-TMA_TILES = (
-    TmaChoice(256, 4, 2, 0.75e-6, 3e-6),
-    TmaChoice(128, 6, 2, 0.40e-6, 2.5e-6),
-    TmaChoice(64, 8, 1, 0.24e-6, 2e-6),
-)
 SAMPLED_ROWS = 16  # rows that are checked componentwise if the product is too large to check all
 ROUNDINGS = 8  # in a long sum with signs, at most; the largest observed value is 1.2, for any k. See Truth.row_sums.
 SIGNS = 4  # per element of a row or column: in one sum alone, the parts of an error may cancel
@@ -376,7 +371,13 @@ LADDER = (  # the order here is the order of the rungs
         "blocks compute tile after tile, and C comes and goes by TMA",
         dtypes=SIXTEEN_BIT,
         architecture="sm_90a",
-        geometry=PersistentTma(TMA_TILES),
+        geometry=PersistentTma(
+            (
+                TmaChoice(256, 3, 4, 15e-6, 0.68e-6, 0.2e-6),
+                TmaChoice(128, 6, 2, 7.7e-6, 0.365e-6, 0.3e-6),
+                TmaChoice(64, 8, 1, 5.8e-6, 0.245e-6, 0.1e-6),
+            )
+        ),
     ),
     Variant(
         "multicast",
@@ -384,7 +385,14 @@ LADDER = (  # the order here is the order of the rungs
         "two blocks of a cluster load each tile of B once for both",
         dtypes=SIXTEEN_BIT,
         architecture="sm_90a",
-        geometry=PersistentTma(TMA_TILES, cluster=2),
+        geometry=PersistentTma(
+            (
+                TmaChoice(256, 4, 2, 16e-6, 0.68e-6, 0.2e-6),
+                TmaChoice(128, 6, 2, 8.7e-6, 0.38e-6, 0.3e-6),
+                TmaChoice(64, 8, 1, 6.5e-6, 0.255e-6, 0.1e-6),
+            ),
+            cluster=2,
+        ),
     ),
     Variant("cublas", "cuda", "cuBLAS, without TF32", dtypes=EVERY, source="001", library=blas),
 )

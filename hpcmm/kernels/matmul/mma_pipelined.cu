@@ -2,8 +2,9 @@
 //
 // Compared with mma_tiled, tiles arrive by cp.async in a ring of STAGES stages: copies of 16 bytes go from global to
 // shared memory without registers, and while a tile is multiplied, the copies of the next STAGES - 1 are under way. One
-// barrier a tile is left. Copies whose addresses are no multiples of 16 are ordinary loads and stores.
-// Needs compute capability 8.0.
+// barrier a tile is left. Copies whose addresses are no multiples of 16 are ordinary loads and stores. Needs compute
+// capability 8.0. Limit: mma.sync takes its operands from registers, so each of them crosses shared memory twice as
+// often as a product of a warpgroup needs it.
 
 #include "matmul/boxes.cuh"
 

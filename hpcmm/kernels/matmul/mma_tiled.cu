@@ -4,7 +4,8 @@
 // once a block, 16 bytes at a time, and a warp has WARP_ROWS x WARP_COLUMNS of C: its fragments serve many products.
 // ldmatrix loads four 8 x 8 pieces of a tile at once, in the layout of the fragments. It reads rows of 16 bytes from
 // eight rows of a tile at a time; a swizzle of the 16-byte chunks puts these into different banks. B is stored by rows,
-// as in global memory, and ldmatrix.trans transposes it on the way. Needs compute capability 8.0.
+// as in global memory, and ldmatrix.trans transposes it on the way. Needs compute capability 8.0. Limit: while a tile
+// is loaded, the tensor cores wait.
 
 #include "matmul/boxes.cuh"
 

@@ -1,10 +1,10 @@
 // Matrix product, GPU rung for 16-bit types: two blocks load a tile of B once for both.
 //
-// Compared with persistent, blocks run in clusters of CLUSTER on neighbouring multiprocessors, one below the other in C,
-// so they multiply the same columns of B. Each loads its part of a tile of B, and TMA writes it to the shared memory of
-// all of them (multicast): a third of the traffic between L2 and the multiprocessors is saved, and its energy, which
-// lets the clock rise where power limits it. A stage is empty only when the consumers of all blocks have read it.
-// Runs on compute capability 9.0 only.
+// Compared with persistent, blocks run in clusters of CLUSTER on neighbouring multiprocessors, one below the other in
+// C, so they multiply the same columns of B. Each loads its part of a tile of B, and TMA writes it to the shared memory
+// of all of them (multicast): a third of the traffic between L2 and the multiprocessors is saved, and its energy, which
+// lets the clock rise where power limits it. A stage is empty only when the consumers of all blocks have read it. Runs
+// on compute capability 9.0 only. Limit: power at large sizes; at small ones, too few tiles for all multiprocessors.
 
 #include "matmul/boxes_of_c.cuh"
 

@@ -1,9 +1,10 @@
 // Matrix product, GPU rung for 16-bit types: blocks stay, and C comes and goes by TMA.
 //
 // Compared with warp_specialized, there are only as many blocks as multiprocessors, and each computes tile after tile:
-// the producer loads the first tiles of A and B of the next tile of C while the consumers finish this one. C is read and
-// written by TMA, in boxes of 64 x 64 in shared memory: the old C is there before the last products are complete, and
-// the new one is written while the next tile is multiplied. Runs on compute capability 9.0 only.
+// the producer loads the first tiles of A and B of the next tile of C while the consumers finish this one. C is read
+// and written by TMA, in boxes of 64 x 64 in shared memory: the old C is there before the last products are complete,
+// and the new one is written while the next tile is multiplied. Runs on compute capability 9.0 only. Limit: each block
+// reads all of its tiles of B from the L2 cache.
 
 #include "matmul/boxes_of_c.cuh"
 

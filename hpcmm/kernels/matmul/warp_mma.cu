@@ -1,12 +1,13 @@
 // Matrix product, GPU rung for 16-bit types: one warp multiplies on tensor cores.
 //
 // mma.sync is an instruction of a whole warp: its 32 lanes hold parts (fragments) of a 16 x 16 piece of A, a 16 x 8
-// piece of B and a 16 x 8 piece of C in their registers, and C += A B happens in one step of 2048 multiply-adds. The PTX
-// ISA says which lane holds which element. A register holds two 16-bit elements, neighbours in k: in A they are
+// piece of B and a 16 x 8 piece of C in their registers, and C += A B happens in one step of 2048 multiply-adds. The
+// PTX ISA says which lane holds which element. A register holds two 16-bit elements, neighbours in k: in A they are
 // neighbours in memory, in B they are in different rows.
 //
 // A block is one warp with ROWS x COLUMNS of C. Each lane loads its elements from global memory itself, two bytes at a
-// time. Needs compute capability 8.0.
+// time. Needs compute capability 8.0. Limit: every element is loaded again by each block that needs it, two bytes at a
+// time.
 
 #include "matmul/sixteen_bit.cuh"
 

@@ -2,10 +2,11 @@
 //
 // Compared with tma, the block has no common barrier in its mainloop. One warpgroup, the producer, starts copies; two,
 // the consumers, multiply, with 64 x COLUMNS of C each. Two mbarriers a stage connect them: `full`, at which the bytes
-// of a tile arrive, and `empty`, at which the consumers' warps arrive when they have multiplied it. So no role waits for
-// another before the ring is empty or full. The next product starts before the one before it is complete. A consumer
-// needs most registers of the multiprocessor for its sums: setmaxnreg takes them from the producer.
-// Runs on compute capability 9.0 only.
+// of a tile arrive, and `empty`, at which the consumers' warps arrive when they have multiplied it. So no role waits
+// for another before the ring is empty or full. The next product starts before the one before it is complete. A
+// consumer needs most registers of the multiprocessor for its sums: setmaxnreg takes them from the producer. Runs on
+// compute capability 9.0 only. Limit: while a block reads and writes C, and before its first tile arrives, the tensor
+// cores are idle.
 
 #include "matmul/boxes.cuh"
 

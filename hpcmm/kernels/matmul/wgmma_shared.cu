@@ -4,7 +4,8 @@
 // and reads both from shared memory itself. No ldmatrix, no fragments: registers hold sums only. A matrix descriptor
 // says where a tile starts and how its rows of 128 bytes are swizzled; the swizzle is the same as for ldmatrix, and B
 // may lie by rows. wgmma runs asynchronously, in another proxy than ordinary loads and stores: what these wrote to
-// shared memory needs a fence before it. Runs on compute capability 9.0 only.
+// shared memory needs a fence before it. Runs on compute capability 9.0 only. Limit: all threads compute addresses of
+// copies, and wait for a tile together.
 
 #include "matmul/boxes.cuh"
 
