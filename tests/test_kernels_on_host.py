@@ -227,6 +227,11 @@ def cases(operation, variant, dtype) -> list[tuple[tuple[int, ...], dict[str, fl
             if "MAX_BLOCKS" in constants:  # one tile for all blocks, and a whole one each and parts of those left
                 shapes += [(rows - 1, columns, 3 * depth - 3), (7 * rows, columns, 2 * depth)]
             products += [(shape, {"alpha": 1.5, "beta": 0.5}) for shape in shapes]
+        if "BFLOAT16" in constants:  # one source for both types: a few of the large tiles for one, one for the other
+            few = [*products[:1], *products[4:6], *products[7:8]]
+            return (
+                [*few, (shapes[0], products[0][1]), (shapes[2], products[1][1])] if constants["BFLOAT16"] else few[2:]
+            )
         return products
     threads = variant.geometry.block
     block = threads * variant.geometry.per_thread
