@@ -126,6 +126,7 @@ REFUSED = [
             "sweeps__size__variants": ["numpy"],
             "sweeps__size__algorithms": ["ring"],
             "sweeps__size__dtypes": ["float16"],
+            "sweeps__size__tiles": GONE,
         },
         ["sweeps.size.algorithms", "ring", "added up in themselves", "float32, float64"],
     ),
