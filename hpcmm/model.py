@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +33,36 @@ STATES = {
     "temperature": "degC",
     "power": "W",
     "throttle_reasons": "1",
+}
+
+# Energy of a kernel, in a pass of its own: unit and long name.
+ENERGY = {
+    "energy": ("J", "energy of the device during the pass for energy (NaN: no such pass)"),
+    "energy_seconds": ("s", "length of that pass"),
+    "energy_runs": ("1", "kernels that ran in it"),
+}
+
+# State of a device during sustained products: unit and long name.
+VITALS = {
+    "clock": ("Hz", "SM clock, or mean frequency of the cores"),
+    "memory_clock": ("Hz", "memory clock"),
+    "temperature": ("degC", "temperature"),
+    "power": ("W", "power"),
+    "throttle_reasons": ("1", "throttle reasons of NVML, a bit mask"),
+    "energy": ("J", "energy counter"),
+}
+
+# Counters of errors of a device: long name, and whether growth means that the device is broken.
+ERROR_COUNTERS = {
+    "ecc_corrected": ("corrected ECC errors", False),
+    "ecc_uncorrected": ("uncorrected ECC errors", True),
+    "rows_remapped_corrected": ("rows remapped after corrected errors", False),
+    "rows_remapped_uncorrected": ("rows remapped after uncorrected errors", True),
+    "pcie_replays": ("PCIe replays", False),
+    "nvlink_flit_errors": ("NVLink CRC errors of flits", False),
+    "nvlink_data_errors": ("NVLink CRC errors of data", False),
+    "nvlink_replays": ("NVLink replays", False),
+    "nvlink_recoveries": ("NVLink recoveries", False),
 }
 
 # Recorded for a CUDA kernel beside its times: its resources, its first launch, the resident blocks per
@@ -181,6 +211,10 @@ class Geometry:
         """Return the number of elements of each workspace array, by name."""
         return {}
 
+    def constant_memory(self, task: Task) -> dict[str, str]:
+        """Return the operand that each array in constant memory holds, by the array's name in the source."""
+        return {}
+
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
         """Return the launches of one run, in order; an empty result needs none.
 
@@ -194,10 +228,26 @@ class Geometry:
         """
         raise NotImplementedError
 
+    def pick(self, task: Task) -> str:
+        """Return what was picked for the shape of a task, such as a tile; empty if nothing depends on the shape."""
+        return ""
+
+
+class Picks:
+    """How a variant picks the rung that runs a task. Each operation defines subclasses, as frozen dataclasses."""
+
+    def rungs(self, dtype: str) -> tuple[str, ...]:
+        """Return the names of the rungs that it picks from for an element type."""
+        raise NotImplementedError
+
+    def rung(self, task: Task) -> str:
+        """Return the name of the rung that runs a task; the same for the same task."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class Variant:
-    """One rung of a ladder: one kernel source file, or one library call.
+    """One rung of a ladder: one kernel source file, one library call, or a choice among other rungs.
 
     Parameters
     ----------
@@ -218,6 +268,8 @@ class Variant:
         Stem of the source file, if it belongs to another variant.
     path : Path, optional
         The source file, if it is outside this package.
+    picks : Picks, optional
+        Picks the rung that runs each task; this variant then has no source file of its own.
     function : callable, optional
         A Python function that runs it instead of a compiled source: ``function(stream=..., **operands, **scalars)``.
     tiles : tuple of int
@@ -233,6 +285,14 @@ class Variant:
         Whether the result is correct only if the tile divides every dimension.
     pitched : bool
         Whether it works on copies of its matrices in pitched allocations, whose rows are padded.
+    guard_rows : int
+        Rows of a number behind each of its matrices, because it accesses memory there; it works on copies. A changed
+        guard fails the result. 0 for a variant that stays within its matrices.
+    capacity : int
+        Maximum length of the first dimension, if the memory that it uses is limited; 0 for no limit. Points beyond are
+        not planned.
+    cooperative : bool
+        Whether its launches are cooperative: all blocks are resident at the same time, and may wait for each other.
     deterministic : bool
         Whether the same call on the same device gives the same bits in every run; for a baseline, whether its
         library promises it.
@@ -251,6 +311,7 @@ class Variant:
     geometry: Geometry | Mapping[str, Geometry] | None = field(default=None, hash=False)
     kernel: str = ""
     path: Path | None = None
+    picks: Picks | None = field(default=None, hash=False)
     function: Callable[..., Any] | None = field(default=None, hash=False)
     tiles: tuple[int, ...] = ()
     dtypes: tuple[str, ...] = ()
@@ -258,6 +319,9 @@ class Variant:
     options: tuple[str, ...] = ()
     exact: bool = False
     pitched: bool = False
+    guard_rows: int = 0
+    capacity: int = 0
+    cooperative: bool = False
     deterministic: bool = True
     arithmetic: Mapping[str, str] = field(default_factory=dict, hash=False)
     slow: bool = False
@@ -269,8 +333,8 @@ class Variant:
 
     @property
     def compiled(self) -> bool:
-        """Whether it has a source that a compiler translates."""
-        return self.library is None and self.function is None
+        """Whether it has a source of its own that a compiler translates."""
+        return self.library is None and self.function is None and self.picks is None
 
     def geometry_of(self, dtype: str) -> Geometry | None:
         """Return the geometry for a type; None without one."""
@@ -305,12 +369,14 @@ class Prepared:
     """A variant bound to its arrays: call it to run once.
 
     ``before`` and ``after`` copy data on the device between the arrays and buffers of the variant. They are a phase of
-    the end-to-end call and not part of the kernel's time.
+    the end-to-end call and not part of the kernel's time. ``complaint`` returns what the last run wrote where it must
+    not; empty if nothing.
     """
 
     run: Callable[[], Any]
     before: Callable[[], None] | None = None
     after: Callable[[], None] | None = None
+    complaint: Callable[[], str] | None = None
 
     def __call__(self) -> Any:
         return self.run()
@@ -362,7 +428,7 @@ class Operation:
     scalars : mapping of str to float
         Default values of its scalar arguments.
     ladder : tuple of Variant
-        In the order of the rungs; baselines last on each device.
+        In the order of the rungs; baselines, if there are any, last on each device.
     metric : {"flops", "bytes"}
         Whether its rate is reported in FLOP/s or in B/s.
     flops, bytes : callable
@@ -378,6 +444,8 @@ class Operation:
         By device, the macros that the sources are compiled with for this operation.
     combination : {"sum", "minimum", "maximum"}
         How ``combined`` operands are reduced over the ranks.
+    cached : bool
+        Whether its bytes may come from any level of memory, so that the bandwidth of DRAM is no limit.
     geometry : type of Geometry, optional
         How the CUDA kernel of a user's file is launched. Its fields are keys of the file's head, besides ``constants``.
     """
@@ -397,6 +465,7 @@ class Operation:
     arguments: Callable[..., tuple[Any, ...]]
     macros: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
     combination: Literal["sum", "minimum", "maximum"] = "sum"
+    cached: bool = False
     geometry: type[Geometry] | None = None
 
     def dtypes_of(self, variant: Variant) -> tuple[str, ...]:
@@ -412,9 +481,10 @@ class Operation:
     def variant(self, name: str) -> Variant:
         return next(v for v in self.ladder if v.name == name)
 
-    def baseline(self, device: str, dtype: str) -> Variant:
-        """Return the baseline of a device and type."""
-        return next(v for v in self.ladder if v.baseline and v.device == device and dtype in self.dtypes_of(v))
+    def baseline(self, device: str, dtype: str) -> Variant | None:
+        """Return the baseline of a device and type; None if no library does the same."""
+        found = (v for v in self.ladder if v.baseline and v.device == device and dtype in self.dtypes_of(v))
+        return next(found, None)
 
 
 @dataclass(frozen=True)
@@ -449,6 +519,20 @@ class Task:
     @property
     def geometry(self) -> Geometry:
         return self.variant.geometry_of(self.dtype)
+
+    @property
+    def picked(self) -> Task:
+        """The task of the rung that runs, if its variant picks one; else itself."""
+        if self.variant.picks is None:
+            return self
+        return replace(self, variant=self.operation.variant(self.variant.picks.rung(self)))
+
+    @property
+    def pick(self) -> str:
+        """The rung that runs, if this variant picks one, and what its geometry picks; empty if nothing is picked."""
+        picked = self.picked
+        rung = picked.variant.name if self.variant.picks else ""
+        return ", ".join(filter(None, (rung, picked.geometry.pick(picked) if picked.geometry else "")))
 
     @property
     def macros(self) -> dict[str, str | int]:
@@ -585,6 +669,8 @@ class Measuring:
         Seed of the random inputs.
     visits : int
         Processes that measure the point, one after another. Repetitions and seconds are divided among them.
+    energy : bool
+        Whether the first visit also measures the energy of a kernel on one rank, in a pass of its own.
     """
 
     warmups: int
@@ -595,6 +681,7 @@ class Measuring:
     cache: Literal["cold", "hot"]
     seed: int
     visits: int = 1
+    energy: bool = False
 
 
 @dataclass(frozen=True)
@@ -631,6 +718,8 @@ class Measurement:
     ``resources`` are some of ``RESOURCES``, as on rank 0; empty for libraries and for a CPU. ``algorithm`` is the
     contender's, ``transport`` the transport of its exchanges between ranks, and ``schedule`` the order of its work
     that was chosen. ``late_runs`` counts kernel runs that were repeated because the host queued them too late.
+    ``energy`` is ``ENERGY``; empty where it was not measured.
+    ``pick`` names the rung and the tile that were picked for the shape, as in ``Task.pick``.
     """
 
     point: Point
@@ -645,6 +734,8 @@ class Measurement:
     transport: str = ""
     schedule: str = ""
     late_runs: int = 0
+    energy: Mapping[str, float] = field(default_factory=dict)
+    pick: str = ""
 
 
 @dataclass(frozen=True)

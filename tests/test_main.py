@@ -543,7 +543,7 @@ def test_status_follows_a_run_from_its_plan_to_its_end(running, mpi_job, mpiexec
     assert re.fullmatch(r"later/cpu-r2-1 +0/2 +waiting, about \d+ s \(at most \d+ s\)", second)
     planned = plan.read(tmp_path / "results" / "plan.json")
     line = tool_status.ahead(tmp_path / "results", planned)
-    times = r"about \d+ s \(at most \d+ s\) one after another"
+    times = r"about \d+ s \(at most \d+ s\), one job after another"
     assert re.fullmatch(f"hpcmm: 8 points in 2 jobs to measure, {times}", line)
 
     journal = tmp_path / "results" / "raw" / "size" / "cpu-r1-1.journal"

@@ -216,6 +216,8 @@ def test_all_errors_are_reported_at_once():
             "measuring.max_seconds: -1 is not allowed",
             "measuring.warmups: 'two' is not allowed",
             "sweeps.size.alpha: 'x' is not allowed",
+            "sweeps.size.variants: 'fast' is not allowed",
+            "sweeps.size.variants: 'faster' is not allowed",
             "sweeps.third: key 'operation' is missing; needed: operation",
             "sweeps.sum.dtypes: 'int8' is not allowed",
             "sweeps.sum.alpha: sum has no such parameter",
@@ -224,10 +226,6 @@ def test_all_errors_are_reported_at_once():
         ]
     )
     assert str(refusal.value).splitlines() == list(refusal.value.problems)
-    del changes["sweeps__size__alpha"]  # a sweep's names are looked up once its form is right
-    with pytest.raises(ConfigError, match="'fast' is not allowed") as refusal:
-        make(with_changes(changes))
-    assert "'faster'" in {problem.split()[1] for problem in refusal.value.problems}
 
 
 def test_twenty_of_many_errors_are_reported():

@@ -100,11 +100,11 @@ def resources(frame: pd.DataFrame) -> pd.DataFrame:
 def _staged(operation: Operation, row: Mapping[str, Any]) -> Staged | None:
     """Return the tile that a block of this kernel stages at a time; None without shared memory."""
     variant = next((each for each in operation.ladder if each.name == row["variant"]), None)
-    geometry = variant.geometry_of(row["dtype"]) if variant else None
-    if not isinstance(geometry, OverC):
+    if variant is None:
         return None
     shape = tuple(int(row[name]) for name in operation.dimensions)
-    return geometry.staged(Task(operation, variant, shape, row["dtype"], tile=row["tile"]))
+    task = Task(operation, variant, shape, row["dtype"], tile=row["tile"]).picked
+    return task.geometry.staged(task) if isinstance(task.geometry, OverC) else None
 
 
 def occupancy_of(row: Mapping[str, Any]) -> dict[str, Any]:

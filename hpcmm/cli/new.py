@@ -22,7 +22,7 @@ from hpcmm.dtypes import DTYPES
 from hpcmm.experiment import own_kernels
 from hpcmm.experiment.config import ConfigError
 from hpcmm.model import HpcmmError, Operation, Task, Variant
-from hpcmm.operations import OPERATIONS, shapes, with_kernels
+from hpcmm.operations import shapes, with_kernels
 
 COURSE = Path(hpcmm.grading.__file__).parent / "course"
 README = "README.md"
@@ -118,7 +118,7 @@ def rung(like: str) -> tuple[Operation, Variant]:
 
 def rungs() -> Iterator[tuple[Operation, Variant]]:
     """Yield the variants with a source."""
-    for operation in OPERATIONS.values():
+    for operation in with_kernels().values():
         for variant in operation.ladder:
             if variant.compiled:
                 yield operation, variant
@@ -240,7 +240,7 @@ def trimmed(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 def same_launch(text: str, operation: Operation, variant: Variant) -> bool:
     """Whether a copy of a rung is compiled and launched as the rung is."""
-    if variant.pitched:
+    if variant.pitched or variant.guard_rows or variant.cooperative:
         return False
     with tempfile.TemporaryDirectory(prefix="hpcmm-") as folder:
         path = Path(folder) / f"copy{DEVICES[variant.device].suffix}"

@@ -4,6 +4,23 @@
 #ifndef PTX_CUH
 #define PTX_CUH
 
+// ---- arithmetic ----
+
+// sum += term, also where the compiler could do without.
+__device__ inline void add_u32(unsigned &sum, unsigned term)
+{
+    asm volatile("add.u32 %0, %0, %1;" : "+r"(sum) : "r"(term));
+}
+
+// Return a register of four of the bytes of low (0 to 3) and high (4 to 7), as the lowest four digits of the selector
+// say. __byte_perm clears the fourth bit of each digit first, in an instruction of its own.
+__device__ inline unsigned prmt_b32(unsigned low, unsigned high, unsigned selector)
+{
+    unsigned chosen;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(chosen) : "r"(low), "r"(high), "r"(selector));
+    return chosen;
+}
+
 // ---- asynchronous copies, compute capability 8.0 ----
 
 // Start a copy of BYTES (4, 8 or 16) from global to shared memory. It reads the first `valid` bytes of the source and
@@ -59,6 +76,16 @@ __device__ inline void mma_m16n8k8_f64(double (&c)[4], const double (&a)[4], con
     for (int i = 0; i < 4; ++i)
         mma_m8n8k4_f64(c[i % 2 * 2], c[i % 2 * 2 + 1], a[i], b[i / 2]);
 #endif
+}
+
+// The same with 16 terms, compute capability 9.0: a[4 .. 7] and b[2 .. 3] are as the others, 8 terms later.
+__device__ inline void mma_m16n8k16_f64(double (&c)[4], const double (&a)[8], const double (&b)[4])
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7, %8, %9, %10, %11}, "
+        "{%12, %13, %14, %15}, {%0, %1, %2, %3};"
+        : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
+        : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(a[4]), "d"(a[5]), "d"(a[6]), "d"(a[7]), "d"(b[0]), "d"(b[1]),
+          "d"(b[2]), "d"(b[3]));
 }
 
 // TF32 operands, float32 sums. The hardware ignores the last 13 bits of a and b and truncates sums.

@@ -54,9 +54,12 @@ class SquareBlocks(OverC):
     ----------
     tiled : bool
         Whether a block stages tiles of A and B in shared memory.
+    rounded_up : bool
+        Whether an exact variant has partial blocks nevertheless.
     """
 
     tiled: bool = False
+    rounded_up: bool = False
 
     def macros(self, task: Task) -> dict[str, int]:
         return {"TILE": task.tile}
@@ -69,7 +72,8 @@ class SquareBlocks(OverC):
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
         m, n, _ = task.shape
-        grid = (n // task.tile, m // task.tile) if task.variant.exact else self.grid(task)
+        whole = task.variant.exact and not self.rounded_up
+        grid = (n // task.tile, m // task.tile) if whole else self.grid(task)
         return [Launch(grid, (task.tile, task.tile), task.operation.arguments(task, arrays))] if all(grid) else []
 
 
@@ -231,15 +235,15 @@ class StreamK(WarpgroupRing):
         return {**super().macros(task), "MAX_BLOCKS": self.max_blocks}
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
-        steps = -(-task.shape[2] // self.depth)
-        most = min(self.max_blocks, multiprocessors)
+        blocks = self.blocks(task, min(self.max_blocks, multiprocessors))
         return [
-            Launch(
-                (stream_k_blocks(math.prod(launch.grid), steps, most),),
-                *(launch.block, launch.arguments, launch.shared_bytes),
-            )
+            Launch((blocks,), launch.block, launch.arguments, launch.shared_bytes)
             for launch in super().launches(task, arrays, multiprocessors)
         ]
+
+    def blocks(self, task: Task, most: int) -> int:
+        """Return the number of blocks, if at most ``most`` are resident."""
+        return stream_k_blocks(math.prod(self.grid(task)), -(-task.shape[2] // self.depth), most)
 
 
 @dataclass(frozen=True)
@@ -414,6 +418,54 @@ class FmaTile:
         """Bytes of shared memory of the rings of all slices, in float32."""
         return self.slices * self.stages * (self.rows + self.columns) * self.depth * 4
 
+    def shared_bytes(self, parts: int) -> int:
+        """Return the bytes of shared memory of a block: its rings, and the sums that ``parts`` blocks exchange."""
+        fragments = self.thread_rows * self.thread_columns // 4 // self.slices  # 16-byte vectors of a thread
+        return self.ring_bytes + (parts * -(-fragments // parts) * self.threads * 16 if parts > 1 else 0)
+
+
+@dataclass(frozen=True)
+class DmmaTile:
+    """A tile of C on the tensor cores in float64, divided as in ``split_k_dmma.cu``.
+
+    The warps of a block form ``slices`` slices. Each slice computes the whole tile for a part of the terms. It has a
+    ring of ``stages`` pipeline stages of ``depth`` terms. A warp computes ``warp_rows`` x ``warp_columns`` elements.
+    One instruction multiplies ``step`` terms; with ``ahead``, its operands are loaded a step before. Registers are
+    limited so that ``resident`` blocks fit on an SM.
+    """
+
+    rows: int
+    columns: int
+    slices: int
+    warp_rows: int
+    warp_columns: int
+    depth: int
+    stages: int
+    step: int = 8
+    ahead: int = 1
+    resident: int = 1
+
+    @property
+    def threads(self) -> int:
+        return self.rows * self.columns // (self.warp_rows * self.warp_columns) * 32 * self.slices
+
+    @property
+    def macros(self) -> dict[str, int]:
+        return {
+            **{"ROWS": self.rows, "COLUMNS": self.columns, "SLICES": self.slices, "WARP_ROWS": self.warp_rows},
+            **{"WARP_COLUMNS": self.warp_columns, "DEPTH": self.depth, "STAGES": self.stages, "STEP": self.step},
+            **{"AHEAD": self.ahead, "RESIDENT": self.resident, "BLOCK": self.threads},
+        }
+
+    @property
+    def ring_bytes(self) -> int:
+        """Bytes of shared memory of the rings of all slices, in float64."""
+        return self.slices * self.stages * (self.rows + self.columns) * self.depth * 8
+
+    def shared_bytes(self, parts: int) -> int:
+        """Return the bytes of shared memory of a block: its rings, through which blocks also exchange sums."""
+        return self.ring_bytes
+
 
 @dataclass(frozen=True)
 class SplitChoice:
@@ -421,16 +473,16 @@ class SplitChoice:
 
     Parameters
     ----------
-    tile : FmaTile
+    tile : FmaTile or DmmaTile
     max_parts : int
         Maximum number of blocks that divide the terms of a tile; shared memory limits it.
     share : float
-        Share of the FMA units' peak rate that the mainloop reaches.
+        Share of the peak rate of the FMA units or tensor cores that the mainloop reaches.
     overhead : float
         Seconds of prologue and epilogue per wave of blocks.
     """
 
-    tile: FmaTile
+    tile: FmaTile | DmmaTile
     max_parts: int
     share: float
     overhead: float
@@ -458,11 +510,22 @@ class SplitK(OverC):
 
     choices: tuple[SplitChoice, ...]
 
-    def chosen(self, task: Task) -> tuple[FmaTile, int]:
+    def chosen(self, task: Task) -> tuple[FmaTile | DmmaTile, int]:
         """Return the tile and the number of parts with the shortest predicted time."""
-        every = [(choice, parts) for choice in self.choices for parts in range(1, choice.max_parts + 1)]
+        every = self.able()
         choice, parts = min(every, key=lambda each: each[0].seconds(task.shape, each[1])) if task.shape else every[0]
         return choice.tile, parts
+
+    def seconds(self, task: Task) -> float:
+        """Return the shortest predicted time, without the launch."""
+        return min(choice.seconds(task.shape, parts) for choice, parts in self.able())
+
+    def able(self) -> list[tuple[SplitChoice, int]]:
+        """Return each tile with each number of parts."""
+        return [(choice, parts) for choice in self.choices for parts in range(1, choice.max_parts + 1)]
+
+    def pick(self, task: Task) -> str:
+        return pick_of(*self.chosen(task))
 
     def macros(self, task: Task) -> dict[str, int]:
         tile, parts = self.chosen(task)
@@ -481,11 +544,8 @@ class SplitK(OverC):
         grid = self.grid(task)
         if not all(grid):
             return []
-        # 16-byte vectors per thread that the blocks exchange
-        fragments = tile.thread_rows * tile.thread_columns // 4 // tile.slices
-        exchanged = parts * -(-fragments // parts) * tile.threads * 16 if parts > 1 else 0
         arguments = task.operation.arguments(task, arrays)
-        return [Launch((*grid, parts), (tile.threads,), arguments, tile.ring_bytes + exchanged)]
+        return [Launch((*grid, parts), (tile.threads,), arguments, tile.shared_bytes(parts))]
 
 
 @dataclass(frozen=True)
@@ -601,6 +661,9 @@ class Skinny(OverC):
         choice = next((each for each in able if each.tile.narrow >= narrow), able[-1])
         return choice.tile, choice.parts(task.shape)
 
+    def pick(self, task: Task) -> str:
+        return pick_of(*self.chosen(task))
+
     def macros(self, task: Task) -> dict[str, int]:
         tile, parts = self.chosen(task)
         return {**tile.macros, "PARTS": parts}
@@ -647,13 +710,24 @@ class StreamKFma(OverC):
         grid = self.grid(task)
         if not all(grid):
             return []
-        most, tiles = min(self.max_blocks, multiprocessors), math.prod(grid)
-        steps = max(1, -(-task.shape[2] // self.tile.depth))
-        # persistent: one wave of blocks computes all tiles, whole or in parts
-        blocks = tiles
-        if tiles > most or -tiles % most * steps > MIN_SAVED_STEPS * most:
-            blocks = min(most, max(tiles, tiles * steps // MIN_STEPS))
+        blocks = self.blocks(task, min(self.max_blocks, multiprocessors))
         return [Launch((blocks,), (self.tile.threads,), task.operation.arguments(task, arrays), self.tile.ring_bytes)]
+
+    def blocks(self, task: Task, most: int) -> int:
+        """Return the number of blocks, at most ``most``: one wave computes all tiles, whole or in parts."""
+        tiles, steps = math.prod(self.grid(task)), max(1, -(-task.shape[2] // self.tile.depth))
+        if tiles > most or -tiles % most * steps > MIN_SAVED_STEPS * most:
+            return min(most, max(tiles, tiles * steps // MIN_STEPS))
+        return tiles
+
+
+def pick_of(tile: FmaTile | DmmaTile | SkinnyTile, parts: int) -> str:
+    """Describe a tile that was picked.
+
+    >>> pick_of(FmaTile(96, 64, 4, 6, 8, 8, 16, 4, 8), 2)
+    '96x64, slices 4, parts 2'
+    """
+    return f"{tile.rows}x{tile.columns}, slices {tile.slices}, parts {parts}"
 
 
 def stream_k_blocks(tiles: int, steps: int, most: int) -> int:

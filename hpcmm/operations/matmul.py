@@ -14,6 +14,7 @@ from hpcmm.operations import accuracy
 from hpcmm.operations.blocks import (
     SMS,
     Blocks,
+    DmmaTile,
     FmaTile,
     OwnBlocks,
     PersistentTma,
@@ -32,6 +33,7 @@ from hpcmm.operations.blocks import (
     TmaRing,
     WarpgroupRing,
 )
+from hpcmm.operations.picks import Fastest, Narrow, SharedTiles, Split, Waves
 
 SIXTEEN_BIT = ("float16", "bfloat16")
 EVERY = ("float32", "float64", *SIXTEEN_BIT)
@@ -120,9 +122,37 @@ LADDER = (  # the order here is the order of the rungs
         geometry=SquareBlocks(tiled=True),
     ),
     Variant(
+        "tiled_overrun",
+        "cuda",
+        "the same kernel with the grid rounded up: it accesses memory outside the matrices",
+        source="003 kernel10 at 641",
+        kernel="tiled_exact",
+        tiles=TILES,
+        exact=True,
+        guard_rows=2 * TILES[-1],
+        geometry=SquareBlocks(tiled=True, rounded_up=True),
+    ),
+    Variant(
+        "tiled_guarded",
+        "cuda",
+        "a bounds check around the whole kernel: tiles keep elements that nobody loaded",
+        source="003 kernel11, first attempt",
+        tiles=TILES,
+        exact=True,
+        geometry=SquareBlocks(tiled=True, rounded_up=True),
+    ),
+    Variant(
         "tiled_uncoalesced",
         "cuda",
         "tiles loaded by columns, the last one padded with zeros: any size",
+        source="000, 004 unit 4",
+        tiles=TILES,
+        geometry=SquareBlocks(tiled=True),
+    ),
+    Variant(
+        "corner_turned",
+        "cuda",
+        "threads by columns as uncoalesced, but shared memory makes each access one by rows",
         source="000, 004 unit 4",
         tiles=TILES,
         geometry=SquareBlocks(tiled=True),
@@ -289,7 +319,7 @@ LADDER = (  # the order here is the order of the rungs
         dtypes=("float32",),
         architecture="sm_80",
         options=("--ptxas-options=-O1",),
-        geometry=StreamKFma(FmaTile(256, 128, 1, 8, 16, 8, 32, 4, 8), group_rows=8, max_blocks=SMS),
+        geometry=StreamKFma(FmaTile(128, 128, 2, 8, 16, 8, 32, 3, 8), group_rows=8, max_blocks=SMS),
     ),
     Variant(
         "tensor_core",
@@ -298,6 +328,29 @@ LADDER = (  # the order here is the order of the rungs
         architecture="sm_80",
         arithmetic={"float32": "three TF32 products"},
         geometry=TensorCoreRing(128, 64, 128, 16, stages=4, group_rows=8, warp_rows=32, warp_columns=64),
+    ),
+    Variant(
+        "split_k_dmma",
+        "cuda",
+        "tensor cores in float64, with the terms of a tile divided as in split_k",
+        dtypes=("float64",),
+        architecture="sm_90",
+        options=("--ptxas-options=-O2",),
+        geometry=SplitK(
+            (
+                SplitChoice(DmmaTile(16, 32, 8, 16, 32, 8, 8), 3, 0.350, 1.24e-6),
+                SplitChoice(DmmaTile(16, 64, 8, 16, 64, 8, 5), 4, 0.375, 1.79e-6),
+                SplitChoice(DmmaTile(32, 32, 8, 32, 32, 16, 3), 4, 0.559, 3.46e-6),
+                SplitChoice(DmmaTile(32, 64, 4, 32, 32, 16, 4), 4, 0.676, 2.35e-6),
+                SplitChoice(DmmaTile(32, 128, 2, 32, 32, 16, 4), 4, 0.698, 2.03e-6),
+                SplitChoice(DmmaTile(64, 64, 1, 32, 32, 16, 4, resident=2), 4, 0.666, 1.32e-6),
+                SplitChoice(DmmaTile(128, 32, 2, 32, 32, 16, 4), 4, 0.619, 3.34e-6),
+                SplitChoice(DmmaTile(48, 96, 2, 16, 48, 16, 4, ahead=0), 4, 0.667, 2.69e-6),
+                SplitChoice(DmmaTile(64, 128, 1, 32, 32, 16, 5), 4, 0.770, 9.20e-6),
+                SplitChoice(DmmaTile(128, 64, 1, 32, 32, 16, 5), 4, 0.701, 4.49e-6),
+                SplitChoice(DmmaTile(128, 96, 1, 32, 48, 16, 4), 4, 0.758, 3.95e-6),
+            )
+        ),
     ),
     Variant(
         "warpgroup",
@@ -392,6 +445,44 @@ LADDER = (  # the order here is the order of the rungs
                 TmaChoice(64, 8, 1, 6.5e-6, 0.255e-6, 0.1e-6),
             ),
             cluster=2,
+        ),
+    ),
+    Variant(
+        "best",
+        "cuda",
+        "runs the rung that is predicted to be fastest for the shape, in the arithmetic of the type",
+        architecture="sm_90",
+        picks=Fastest(
+            {
+                "float32": {
+                    "large_thread_tile": Waves(205e9, 8.71e-6),
+                    "split_k": Split(),
+                    "skinny": Narrow(4.38e12, 6.09e-6),
+                    "stream_k_fma": SharedTiles(204e9, 5.67e-6, 24.9e-6),
+                },
+                "float64": {
+                    "tensor_core": Waves(210e9, 5.42e-6, resident=2),
+                    "split_k_dmma": Split(),
+                    "skinny": Narrow(5.45e12, 4.56e-6, max_rows=1),
+                },
+            }
+        ),
+    ),
+    Variant(
+        "best_three_tf32",
+        "cuda",
+        "the same among the rungs with three TF32 products",
+        dtypes=("float32",),
+        architecture="sm_90a",
+        arithmetic={"float32": "three TF32 products"},
+        picks=Fastest(
+            {
+                "float32": {
+                    "tensor_core": Waves(232e9, 4.27e-6, resident=2),
+                    "warpgroup": Waves(466e9, 6.29e-6),
+                    "stream_k": SharedTiles(439e9, 6.06e-6, 9.41e-6),
+                }
+            }
         ),
     ),
     Variant("cublas", "cuda", "cuBLAS, without TF32", dtypes=EVERY, source="001", library=blas),

@@ -118,5 +118,9 @@ class Distribution:
         """Return the kernel's use of device resources, if a run is one kernel on one set of arrays."""
         return {}
 
+    def pick(self, task: Task) -> str:
+        """Return the rung and tile picked for the rank's part, if a run is one kernel on one set of arrays."""
+        return ""
+
     def close(self) -> None:
         """Unshare and unregister the arrays; the object cannot be used afterwards."""

@@ -26,6 +26,7 @@
 //   wgmma_mma_async_*               reads shared memory and completes at once: a missing wait goes unnoticed
 //   wgmma_*group, *fence*           have no effect
 //   barrier_cluster_*, mapa         are of clusters of one block
+//   barrier_sync                    ends the process: a barrier of part of a block is not modelled
 //
 // Not detected: races in global memory and between blocks that none of these orders reveals (blocks run one after
 // the other, so no block may wait for another); violations of the memory model (fences do nothing); a race with a
@@ -107,6 +108,8 @@ inline unsigned __float_as_uint(float x) { unsigned bits; memcpy(&bits, &x, size
 inline float __uint_as_float(unsigned bits) { float x; memcpy(&x, &bits, sizeof x); return x; }
 inline float fma(float a, float b, float c) { return fmaf(a, b, c); }
 template <class T> inline T __ldg(const T *p) { return *p; }
+template <class T> inline T __ldca(const T *p) { return *p; }
+template <class T> inline T __ldcg(const T *p) { return *p; }
 
 inline void __syncthreads(int line = __builtin_LINE()) { cuda_block_barrier(line); }
 inline void __syncwarp(unsigned mask = ~0u) { cuda_warp_exchange(mask, 0); }
@@ -154,6 +157,16 @@ inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask,
 
 #define PTX_CUH  // the following functions replace those of ptx.cuh
 
+inline void add_u32(unsigned &sum, unsigned term) { sum += term; }
+inline unsigned prmt_b32(unsigned low, unsigned high, unsigned selector)  // of digits below 8
+{
+    const uint64_t bytes = (uint64_t)high << 32 | low;
+    unsigned chosen = 0;
+    for (int i = 0; i < 4; ++i)
+        chosen |= unsigned(bytes >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
+    return chosen;
+}
+
 template <int BYTES> void cp_async(void *target, const void *source, int valid = BYTES)
 {
     cuda_cp_async(target, source, BYTES, valid);
@@ -188,6 +201,11 @@ inline void mma_m16n8k8_f64(double (&c)[4], const double (&a)[4], const double (
             sum = ::fma(row[p], column[p], sum);
         return sum;
     });
+}
+inline void mma_m16n8k16_f64(double (&c)[4], const double (&a)[8], const double (&b)[4])
+{
+    mma_m16n8k8_f64(c, *(const double(*)[4])a, *(const double(*)[2])b);
+    mma_m16n8k8_f64(c, *(const double(*)[4])(a + 4), *(const double(*)[2])(b + 2));
 }
 NOT_INSTRUMENTED inline float cuda_sum_tf32(float start, const float *row, const float *column)
 {
@@ -371,12 +389,15 @@ inline void wgmma_fence() {}
 inline void wgmma_commit_group() {}
 template <int PENDING, int J> void wgmma_wait_group(float (&)[J][4]) {}
 inline void fence_proxy_async() {}
+inline void prefetch_global_L2(const void *) {}
 
 // A cluster of one block.
 inline void barrier_cluster_arrive() {}
 inline void barrier_cluster_wait() { __syncthreads(); }
 inline unsigned mapa(const void *p, int) { return __cvta_generic_to_shared(p); }
 template <class T> void ld_shared_cluster(T &x, unsigned address) { x = *(const T *)(cuda_dynamic_shared() + address); }
+inline void st_shared_cluster_v4(unsigned address, const float4 &x) { *(float4 *)(cuda_dynamic_shared() + address) = x; }
+inline void barrier_sync(int, int) { __builtin_trap(); }  // named barriers are not modelled
 
 template <class T, class F> NOT_INSTRUMENTED __attribute__((noinline)) T cuda_atomic(T *p, F change)
 {
