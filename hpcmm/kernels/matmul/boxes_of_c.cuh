@@ -34,9 +34,7 @@ struct BoxesOfC {
         }
     }
 
-    // C = alpha sums + beta C, or alpha sums. READS: beta is not 0, and `start` was called. As a constant it keeps the
-    // code short, which is fetched from memory when caches are cold.
-    template <bool READS>
+    // C = alpha sums + beta C. `start` was called if beta is not 0; else C is not read.
     __device__ void update(const float (&sums)[COLUMNS / 8][4], float alpha, float beta, const TensorMap &map, int row,
                            int column)
     {
@@ -44,7 +42,7 @@ struct BoxesOfC {
 #pragma unroll
         for (int q = 0; q < Q; ++q) {
             unsigned char *const box = boxes + q % C_BOXES * C_BOX;
-            if (READS)
+            if (beta != 0)
                 mbarrier_wait(&full[q % C_BOXES], parity);
             else {
                 if (thread == 0)
@@ -58,7 +56,7 @@ struct BoxesOfC {
                     unsigned *const c = (unsigned *)chunk_of(box, first + 8 * h, j) + thread % 4;
                     const float(&sum)[4] = sums[q * 8 + j];
                     float x = alpha * sum[2 * h], y = alpha * sum[2 * h + 1];
-                    if (READS) {
+                    if (beta != 0) {
                         x += beta * to_float(*c & 0xffff);
                         y += beta * to_float(*c >> 16);
                     }
@@ -69,7 +67,7 @@ struct BoxesOfC {
             if (thread == 0) {
                 cp_async_bulk_tensor_global_shared(map, column + q * BOX_COLUMNS, row, box);
                 cp_async_bulk_commit_group();
-                if (READS && q + C_BOXES < Q) {
+                if (beta != 0 && q + C_BOXES < Q) {
                     cp_async_bulk_wait_group_read<0>();
                     read(map, row, column, q + C_BOXES);
                 }

@@ -92,10 +92,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
             wgmma_wait_group<0>(sums);
             if (k > 0 && lane == 0)
                 mbarrier_arrive(&empty[stage == 0 ? STAGES - 1 : stage - 1]);
-            if (c_by_tma && beta != 0)
-                c.update<true>(sums, alpha, beta, map_c, row, column);
-            else if (c_by_tma)
-                c.update<false>(sums, alpha, beta, map_c, row, column);
+            if (c_by_tma)
+                c.update(sums, alpha, beta, map_c, row, column);
             else
                 update(sums, m, n, alpha, beta, C, ldc, row + thread / 32 * 16 + lane / 4, column + lane % 4 * 2);
         }
