@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -168,8 +168,31 @@ class HpcmmError(Exception):
 
 
 @dataclass(frozen=True)
+class Boxes:
+    """A matrix that a kernel copies in boxes by TMA: the argument of a launch that becomes a tensor map.
+
+    Parameters
+    ----------
+    matrix : array
+        Row-major, on the device.
+    rows, columns : int
+        Of a box. A row of a box is 128 bytes: they are stored in shared memory with the swizzle of 128 bytes.
+    dtype : str
+        Name of the element type.
+    """
+
+    matrix: Any
+    rows: int
+    columns: int
+    dtype: str
+
+
+@dataclass(frozen=True)
 class Launch:
-    """One kernel launch: grid, block, arguments (arrays and NumPy scalars), bytes of dynamic shared memory."""
+    """One kernel launch: grid, block, arguments, bytes of dynamic shared memory.
+
+    Arguments are arrays, NumPy scalars and ``Boxes``.
+    """
 
     grid: tuple[int, ...]
     block: tuple[int, ...]
@@ -252,7 +275,7 @@ class Variant:
     tiles : tuple of int
         Widths of the square thread block that it can be compiled for; empty if it has no such parameter.
     dtypes : tuple of str
-        Supported types; empty for all types of the operation.
+        Supported types; empty for all types of the operation that are added up in themselves.
     architecture : str
         Architecture that the code is compiled for, as NVRTC names it: ``"sm_80"`` runs from compute capability 8.0 on;
         ``"sm_90a"`` on 9.0 only. Empty if any GPU can run it.
@@ -446,7 +469,14 @@ class Operation:
     geometry: type[Geometry] | None = None
 
     def dtypes_of(self, variant: Variant) -> tuple[str, ...]:
-        return variant.dtypes or self.dtypes
+        """Return the types of a variant: its own, or all that are added up in themselves."""
+        return variant.dtypes or tuple(each for each in self.dtypes if not DTYPES[each].accumulator)
+
+    def dtypes_of_all(self, variants: Iterable[Variant]) -> tuple[str, ...]:
+        """Return the types of which some variant computes one; baselines count only if there is nothing else."""
+        chosen = list(variants)
+        rungs = [each for each in chosen if not each.baseline] or chosen
+        return tuple(dtype for dtype in self.dtypes if any(dtype in self.dtypes_of(each) for each in rungs))
 
     def variant(self, name: str) -> Variant:
         return next(v for v in self.ladder if v.name == name)

@@ -21,9 +21,10 @@ from hpcmm.backends import DeviceError
 from hpcmm.backends.cpu import device as cpu_device
 from hpcmm.backends.cpu import modules
 from hpcmm.backends.cpu.device import CpuBackend
+from hpcmm.dtypes import DTYPES
 from hpcmm.model import RESOURCES, Operation, Variant
 from hpcmm.operations import OPERATIONS
-from hpcmm.operations.blocks import Skinny, SplitK, StreamK, StreamKFma
+from hpcmm.operations.blocks import PersistentTma, Skinny, SplitK, StreamK, StreamKFma
 from hpcmm.operations.matmul import MATMUL, TILES
 from hpcmm.operations.memory import BANDWIDTH, COPY, LATENCY, SCALE
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM
@@ -104,7 +105,7 @@ class Guarded:
 
 
 def unit_roundoff(dtype: str) -> float:
-    return {"float32": 2.0**-24, "float64": 2.0**-53}[dtype]
+    return {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}[dtype]
 
 
 def run_once(backend, run) -> None:
@@ -114,25 +115,43 @@ def run_once(backend, run) -> None:
             part()
 
 
-def check_matmul(backend, variant: Variant, dtype: str, shape, alpha: float, beta: float, seed: int, tile="") -> None:
-    """Run a variant on random matrices and hold every element of C to its rounding bound."""
+def check_matmul(
+    backend, variant: Variant, dtype: str, shape, alpha: float, beta: float, seed: int, tile="", first=0, pitch=0
+) -> None:
+    """Run a variant on random matrices and hold every element of C to its rounding bound.
+
+    The matrices are columns from ``first`` on of others, whose rows are multiples of ``pitch`` elements, if given.
+    """
     m, n, k = shape
+    element = DTYPES[dtype]
     rng = np.random.default_rng(seed)
-    a, b, c = (rng.uniform(-1, 1, size).astype(dtype) for size in ((m, k), (k, n), (m, n)))
+    a, b, c = (element.stored(rng.uniform(-1, 1, size)) for size in ((m, k), (k, n), (m, n)))
     if beta == 0:
-        c[:] = np.nan  # must not be read
+        c[:] = element.poison  # must not be read
     # reading outside A or B makes a NaN of the result, writing outside C changes its guard
-    guarded = {"A": Guarded(backend, a, np.nan), "B": Guarded(backend, b, np.nan), "C": Guarded(backend, c, UNTOUCHED)}
-    arrays = {name: each.view for name, each in guarded.items()}
+    guarded = {}
+    for name, x, outside in (("A", a, element.poison), ("B", b, element.poison), ("C", c, UNTOUCHED)):
+        width = first + x.shape[1]
+        whole = np.full((len(x), width + (-width % pitch if pitch else 0)), outside, x.dtype)
+        whole[:, first:width] = x
+        guarded[name] = Guarded(backend, whole, outside)
+    arrays = {name: guarded[name].view[:, first : first + x.shape[1]] for name, x in (("A", a), ("B", b), ("C", c))}
     product = task(MATMUL, shape, dtype, {"alpha": alpha, "beta": beta}, variant, tile or 0)
     run_once(backend, backend.prepare(product, arrays))
 
-    wide_a, wide_b, wide_c = (x.astype(np.longdouble) for x in (a, b, np.zeros_like(c) if beta == 0 else c))
+    numbers = (element.numbers(x) for x in (a, b, np.zeros_like(c) if beta == 0 else c))
+    wide_a, wide_b, wide_c = (x.astype(np.longdouble) for x in numbers)
     truth = alpha * np.einsum("ip,pj->ij", wide_a, wide_b) + beta * wide_c
     size = abs(alpha) * np.einsum("ip,pj->ij", abs(wide_a), abs(wide_b)) + abs(beta) * abs(wide_c)
-    roundings = (k + 2) * unit_roundoff(dtype)
-    error = abs(guarded["C"].content() - truth)
-    assert np.all(error <= roundings / (1 - roundings) * size)
+    roundings = (k + 2) * unit_roundoff(element.accumulator or dtype)
+    allowed = roundings / (1 - roundings) * size
+    if element.accumulator:  # and the sum is rounded once more
+        allowed += unit_roundoff(dtype) * abs(truth) + 2.0**-25
+    content = guarded["C"].content()
+    error = abs(element.numbers(content[:, first : first + n]) - truth)
+    assert np.all(error <= allowed)
+    content[:, first : first + n] = UNTOUCHED
+    assert np.all(content == np.asarray(UNTOUCHED, content.dtype)), "written beside the rows"
     assert guarded["A"].is_unchanged()
     assert guarded["B"].is_unchanged()
 
@@ -358,7 +377,7 @@ def test_a_cuda_rung_knows_its_launch_geometry(operation, variant):
             arrays = dict.fromkeys(
                 [*(each.name for each in operation.operands), *launched.geometry.workspace(launched)]
             )
-            arrays |= {name: np.empty((64, 64), dtype) for name in arrays}
+            arrays |= {name: np.empty((64, 64), DTYPES[dtype].storage) for name in arrays}
             (launch, *_) = launched.geometry.launches(launched, arrays, 132)
             assert 32 <= math.prod(launch.block) <= 1024
             assert math.prod(launch.block) == (launched.macros.get("BLOCK") or tile**2 or launched.geometry.block)
@@ -556,11 +575,43 @@ def test_skinny_picks_a_tile_as_narrow_as_c():
                 assert 1 <= parts <= 8 and parts * tile.slices * tile.depth <= 4096
 
 
+class OneWidth(PersistentTma):
+    """The geometry of persistent rungs with one width of tiles, whatever the shape."""
+
+    def chosen(self, task):
+        (choice,) = self.choices
+        return choice
+
+
+SIXTEEN_BIT_RUNGS = [
+    pytest.param(dataclasses.replace(variant, geometry=geometry), id=f"{variant.name}-{i}")
+    for variant in MATMUL.ladder
+    if variant.dtypes == ("float16", "bfloat16")
+    for i, geometry in enumerate(
+        [OneWidth((choice,), variant.geometry.cluster) for choice in variant.geometry.choices]
+        if isinstance(variant.geometry, PersistentTma)
+        else [variant.geometry]
+    )
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("first", "pitch"), [(0, 0), (8, 8), (3, 1), (8, 1)])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("variant", SIXTEEN_BIT_RUNGS)
+def test_cuda_sixteen_bit_views(gpu, variant, dtype, first, pitch):
+    """Rows at multiples of 16 bytes, which TMA takes, and others; tiles inside and at the ends of C; no terms."""
+    for shape in ((300, 520, 136), (131, 77, 201), (257, 264, 64), (40, 24, 0)):
+        check_matmul(gpu, variant, dtype, shape, 1.5, 0.5, 1, first=first, pitch=pitch)
+    check_matmul(gpu, variant, dtype, (129, 257, 200), -2.0, 0.0, 1, first=first, pitch=pitch)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(("variant", "dtype", "tile"), of_device("cuda", MATMUL, tiles=True))
 def test_cuda_resources_of_matmul(gpu, variant, dtype, tile):
     shape = (128, 256, 64)
-    arrays = {"A": gpu.empty((128, 64), dtype), "B": gpu.empty((64, 256), dtype), "C": gpu.empty((128, 256), dtype)}
+    sizes = {"A": (128, 64), "B": (64, 256), "C": (128, 256)}
+    arrays = {name: gpu.empty(size, DTYPES[dtype].storage) for name, size in sizes.items()}
     product = task(MATMUL, shape, dtype, {"alpha": 1.0, "beta": 0.0}, variant, tile or 0)
     gpu.prepare(product, arrays)
     found = gpu.resources(product, arrays)
@@ -673,8 +724,8 @@ def bits_of_runs(backend, operation: Operation, variant: Variant, dtype: str, ti
     for operand in operation.operands:
         size = tuple(lengths[dimension] for dimension in operand.dimensions)
         values = rng.integers(-99, 99, size) if dtype == "int32" else rng.uniform(-1, 1, size)
-        inputs[operand.name] = np.asarray(values, dtype)
-        arrays[operand.name] = backend.empty(size, dtype)
+        inputs[operand.name] = DTYPES[dtype].stored(values)
+        arrays[operand.name] = backend.empty(size, DTYPES[dtype].storage)
     run = backend.prepare(task(operation, shape, dtype, variant=variant, tile=tile or 0), arrays)
     found, result = set(), np.empty_like(inputs[operation.operands[-1].name])
     for _ in range(10):

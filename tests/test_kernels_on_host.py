@@ -23,6 +23,7 @@ from tabulate import tabulate
 
 from hpcmm import kernels
 from hpcmm.backends.emulated.launch import COMPILER, ORDERS, HostKernel, KernelError, compile_kernel, on_device, poison
+from hpcmm.dtypes import DTYPES
 from hpcmm.model import Launch, Task
 from hpcmm.operations import OPERATIONS, blocks
 
@@ -33,6 +34,10 @@ NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
     "matmul/skinny": "the same; another test runs its tiles with one part",
     "matmul/split_k_dmma": "the same",
     "matmul/stream_k_fma": "named barriers of part of a block",
+    **dict.fromkeys(
+        ("matmul/tma", "matmul/warp_specialized", "matmul/persistent", "matmul/multicast"),
+        "TMA, and mbarriers at which threads wait for its bytes",
+    ),
     "sum/cooperative": "blocks wait for each other",
     "minimum/cooperative": "the same",
     "maximum/cooperative": "the same",
@@ -167,25 +172,30 @@ def padded(content: np.ndarray) -> np.ndarray:
     return whole[:, :columns]
 
 
-def check_matmul(inputs, got, parameters) -> None:
+def check_matmul(inputs, got, parameters, dtype) -> None:
     """Hold C to gamma_{k+2} (|alpha| |A| |B| + |beta| |C|) around a truth in extended precision."""
-    a, b, c = (inputs[name].astype(np.longdouble) for name in "ABC")
+    element = DTYPES[dtype]
+    a, b, c = (element.numbers(inputs[name]).astype(np.longdouble) for name in "ABC")
     alpha, beta = parameters["alpha"], parameters["beta"]
     started = beta * c if beta else np.zeros_like(c)
-    error = np.abs(got["C"] - (alpha * (a @ b) + started))
-    terms = (a.shape[1] + 2) * np.finfo(got["C"].dtype).eps / 2
-    right = error <= terms / (1 - terms) * (abs(alpha) * (np.abs(a) @ np.abs(b)) + np.abs(started))
+    truth = alpha * (a @ b) + started
+    error = np.abs(element.numbers(got["C"]) - truth)
+    terms = (a.shape[1] + 2) * np.finfo(element.accumulator or dtype).eps / 2
+    allowed = terms / (1 - terms) * (abs(alpha) * (np.abs(a) @ np.abs(b)) + np.abs(started))
+    if element.accumulator:  # rounded once more, perhaps to a subnormal number
+        allowed += {"float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype] * np.abs(truth) + 2.0**-25
+    right = error <= allowed
     if not right.all():
         raise WrongResult(f"wrong result: {(~right).sum()} of {right.size}, first {np.argwhere(~right)[0]}")
 
 
-def check_sum(inputs, got, parameters) -> None:
+def check_sum(inputs, got, parameters, dtype) -> None:
     truth = inputs["x"].astype(np.int64).sum()
     if not got["result"] == truth:
         raise WrongResult(f"wrong result: {got['result']} instead of {truth}")
 
 
-def check_extreme(extreme, worst: float, inputs, got, parameters) -> None:
+def check_extreme(extreme, worst: float, inputs, got, parameters, dtype) -> None:
     """``worst`` is the result of no elements, but where the type has no infinity."""
     x = inputs["x"]
     if x.dtype == np.int32:
@@ -195,7 +205,7 @@ def check_extreme(extreme, worst: float, inputs, got, parameters) -> None:
         raise WrongResult(f"wrong result: {got['result']} instead of {truth}")
 
 
-def check_vector_add(inputs, got, parameters) -> None:
+def check_vector_add(inputs, got, parameters, dtype) -> None:
     """In long double, which holds each sum of these inputs closely enough for one rounding to be the right one."""
     truth = (inputs["x"].astype(np.longdouble) + inputs["y"]).astype(got["z"].dtype)
     wrong = np.flatnonzero(got["z"] != truth)
@@ -252,6 +262,11 @@ def cases(operation, variant, dtype) -> list[tuple[tuple[int, ...], dict[str, fl
             if "MAX_BLOCKS" in constants:  # one tile for all blocks, and a whole one each and parts of those left
                 shapes += [(rows - 1, columns, 3 * depth - 3), (7 * rows, columns, 2 * depth)]
             products += [(shape, {"alpha": 1.5, "beta": 0.5}) for shape in shapes]
+        if "BFLOAT16" in constants:  # one source for both types: a few of the large tiles for one, one for the other
+            few = [*products[:1], *products[4:6], *products[7:8]]
+            return (
+                [*few, (shapes[0], products[0][1]), (shapes[2], products[1][1])] if constants["BFLOAT16"] else few[2:]
+            )
         return products
     if operation.dimensions == ("n", "k"):
         shapes = [(1, 1), (5, 0), (8, 3), (7, 9), (31, 33), (32, 64), (97, 41), (20484, 11)]
@@ -275,7 +290,7 @@ def run(
     task = task_of(name, dtype, tile, shape, parameters)
     inputs = operation.draw(np.random.default_rng([*shape, ORDERS.index(order)]), task)
     arrays = launched(kernel, name, dtype, tile, shape, parameters, inputs, order, checked, starts)
-    CHECKS[operation.name](inputs, arrays, parameters)
+    CHECKS[operation.name](inputs, arrays, parameters, dtype)
 
 
 def launched(

@@ -103,7 +103,10 @@ def test_values_replace_those_of_the_head(tmp_path):
     [
         ("rowz: 3", r"my.cu:4: unknown key 'rowz'; allowed: operation, dtypes,"),
         ("operation: matmal", r"my.cu:4: operation: 'matmal' is not allowed; allowed: matmul, sum,"),
-        ("block: 32\ndtypes: [float16]", r"my.cu:5: dtypes: 'float16' is not allowed; allowed: float32, float64"),
+        (
+            "block: 32\ndtypes: [int32]",
+            r"my.cu:5: dtypes: 'int32' is not allowed; allowed: float32, float64, float16, bfloat16",
+        ),
         ("dtypes: float32", r"my.cu:4: dtypes: 'float32' is not allowed; allowed: a list in brackets"),
         ("block: [1, 2, 3, 4]", r"my.cu:4: block: \[1, 2, 3, 4\] is not allowed; allowed: a whole number"),
         ("block: X * 2", r"my.cu:4: block: 'X \* 2' is not allowed; allowed: .* over ITEMSIZE"),

@@ -181,9 +181,9 @@ def times(columns):
 
 
 def test_a_wrong_config_is_refused_before_anything_runs(snakemake):
-    run = snakemake(changed(dtypes=["float16"]))
+    run = snakemake(changed(dtypes=["int32"]))
     assert run.returncode != 0
-    said = "experiment.yaml: sweeps.small.dtypes: 'float16' is not allowed; allowed: float32, float64"
+    said = "experiment.yaml: sweeps.small.dtypes: 'int32' is not allowed; allowed: float32, float64, float16, bfloat16"
     assert re.search(f"^hpcmm: error: .*{re.escape(said)}$", run.stdout, re.MULTILINE)
     assert not (run.folder / "results").exists()
 

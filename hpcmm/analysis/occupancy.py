@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from hpcmm.analysis import points, precisions, row_dicts
+from hpcmm.dtypes import DTYPES
 from hpcmm.model import RESOURCES, Operation, Task
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.blocks import OverC, Staged
@@ -120,7 +121,7 @@ def occupancy_of(row: Mapping[str, Any]) -> dict[str, Any]:
     if operation.dimensions == DIMENSIONS:
         staged = _staged(operation, row)
         loads, flops = tile_phase(*(astuple(staged) if staged else (1, 1, 1)))  # without tiles, per thread
-        delivered = row["memory_bytes_per_second"] / np.dtype(row["dtype"]).itemsize
+        delivered = row["memory_bytes_per_second"] / DTYPES[row["dtype"]].itemsize
         found |= {
             "phase_loads": loads,
             "phase_flops": flops,

@@ -264,7 +264,7 @@ def draw_inputs(backend, task: Task, pinned: bool, seed: int) -> dict[str, np.nd
     inputs = {}
     for name in list(drawn):
         array = drawn.pop(name)
-        inputs[name] = backend.host_empty(array.shape, task.dtype, pinned)
+        inputs[name] = backend.host_empty(array.shape, array.dtype, pinned)
         inputs[name][...] = array
     return inputs
 

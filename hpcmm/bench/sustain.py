@@ -38,7 +38,7 @@ class Product:
     def __init__(self, backend, point: Point, seed: int):
         self.backend, self.task = backend, task_of(point)
         inputs = draw_inputs(backend, self.task, True, seed)
-        self.arrays = {name: backend.empty(array.shape, point.dtype) for name, array in inputs.items()}
+        self.arrays = {name: backend.empty(array.shape, array.dtype) for name, array in inputs.items()}
         for name, array in inputs.items():
             backend.copy(array, self.arrays[name])
         self.judge = self.task.operation.reference(self.task, inputs)
@@ -51,7 +51,7 @@ class Product:
 
     def is_right(self) -> bool:
         """Whether the reference accepts the last result."""
-        result = np.empty(self.arrays["C"].shape, self.task.dtype)
+        result = np.empty(self.arrays["C"].shape, self.task.element.storage)
         self.backend.copy(self.arrays["C"], result)
         return self.judge(result).passed
 

@@ -197,7 +197,9 @@ def own_dtypes(operation: Operation, variant: Variant) -> tuple[str, ...]:
     dtypes = operation.dtypes_of(variant)
 
     def said(dtype: str) -> tuple:
-        return variant.geometry_of(dtype), variant.arithmetic.get(dtype)
+        geometry = variant.geometry_of(dtype)
+        task = Task(operation, variant, (), dtype, operation.scalars, max(variant.tiles, default=0))
+        return geometry, geometry.macros(task) if geometry else {}, variant.arithmetic.get(dtype)
 
     return tuple(each for each in dtypes if said(each) == said(dtypes[0]))
 
@@ -220,13 +222,14 @@ def shared_bytes(operation: Operation, variant: Variant, dtypes: tuple[str, ...]
 
 
 def launches_of(task: Task) -> list[tuple]:
-    """Return grid, block and dynamic shared memory of each launch."""
+    """Return grid, block, dynamic shared memory and number of arguments of each launch."""
     operation = task.operation
     sizes = dict(zip(operation.dimensions, task.shape, strict=True))
-    arrays = {each.name: np.empty([sizes[name] for name in each.dimensions], task.dtype) for each in operation.operands}
-    arrays |= {name: np.empty(count, task.dtype) for name, count in task.geometry.workspace(task).items()}
+    storage = task.element.storage
+    arrays = {each.name: np.empty([sizes[name] for name in each.dimensions], storage) for each in operation.operands}
+    arrays |= {name: np.empty(count, storage) for name, count in task.geometry.workspace(task).items()}
     launches = task.geometry.launches(task, arrays, MULTIPROCESSORS)
-    return [(trimmed(each.grid), trimmed(each.block), each.shared_bytes) for each in launches]
+    return [(trimmed(each.grid), trimmed(each.block), each.shared_bytes, len(each.arguments)) for each in launches]
 
 
 def trimmed(sizes: tuple[int, ...]) -> tuple[int, ...]:

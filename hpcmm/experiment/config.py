@@ -391,9 +391,9 @@ def read_sweep(name: str, entry: Mapping[str, Any]) -> Sweep:
     operation = OPERATIONS[entry["operation"]]
     names = variant_names(operation, entry)
     known = {algorithm.name: algorithm for algorithm in algorithms_of(operation)}
-    dtypes = entry.get("dtypes", operation.dtypes)
     given = variants_of(operation, entry, names)
     variants = [operation.variant(variant) for variant in dict.fromkeys(given) if variant in names]
+    dtypes = entry.get("dtypes", operation.dtypes_of_all(variants))
     algorithms = [known[each] for each in entry.get("algorithms", [TEXTBOOK]) if each in known]
     if not problems:
         problems += combined_problems(place, entry, operation, variants, algorithms, dtypes)
@@ -458,6 +458,12 @@ def combined_problems(
             problems.append(
                 f"{place}.variants: {variant.name} cannot compute on a block of a matrix, "
                 f"which {algorithm.name} needs; allowed: {others}"
+            )
+    for algorithm in algorithms:
+        if not any(map(algorithm.takes_type, dtypes)):
+            problems.append(
+                f"{place}.algorithms: {algorithm.name} takes only types that are added up in themselves; "
+                f"allowed in dtypes: {', '.join(filter(algorithm.takes_type, operation.dtypes))}"
             )
     for variant in variants if "variants" in entry else ():
         own = operation.dtypes_of(variant)

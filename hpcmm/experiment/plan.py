@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from hpcmm.backends import ANY, Machine
 from hpcmm.devices import DEVICES
+from hpcmm.dtypes import DTYPES
 from hpcmm.experiment import extensions, fingerprint
 from hpcmm.experiment.config import ConfigError, Sweep, validated
 from hpcmm.experiment.durations import STARTUP_SECONDS, input_seconds, point_seconds
@@ -107,7 +108,7 @@ class Plan:
             for batch in self.to_measure:
                 if (batch.operation, batch.ranks) == (operation, 1) and DEVICES[batch.device].accelerator:
                     own = [point for point in batch.points if point.algorithm == TEXTBOOK]
-                    floating = [point for point in own if point.dtype.startswith("float")]
+                    floating = [point for point in own if not DTYPES[point.dtype].is_integer]
                     sweeps.setdefault(batch.sweep, []).extend(floating)
             points = max(sweeps.values(), key=lambda points: len({point.variant for point in points}), default=[])
             if points:
@@ -340,7 +341,8 @@ def sweep_batches(
 def variant_points(sweep: Sweep, variant: Variant, algorithm: Algorithm, ranks: int) -> list[Point]:
     """Return a variant's points on a number of ranks: all shapes, dtypes, tiles and kinds of host memory."""
     place, entry, operation = sweep.place, sweep.entry, sweep.operation
-    own = [dtype for dtype in sweep.dtypes if dtype in operation.dtypes_of(variant)]
+    able = operation.dtypes_of(variant)
+    own = [dtype for dtype in sweep.dtypes if dtype in able and algorithm.takes_type(dtype)]
     tiles = [tile for tile in entry.get("tiles", variant.tiles[-1:]) if tile in variant.tiles] if variant.tiles else [0]
     copies = DEVICES[variant.device].accelerator and algorithm.name == TEXTBOOK
     points = [

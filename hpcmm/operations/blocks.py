@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hpcmm.model import Geometry, Launch, Task
+from hpcmm.model import Boxes, Geometry, Launch, Task
 
 MIN_SAVED_STEPS = 4  # minimum steps per block that dividing tiles must save, because the parts must be added up
 MIN_STEPS = 2  # minimum steps of a part of a tile
 SMS = 132  # SMs of an H100 or H200
+BOX = 64  # columns of a box of 16-bit elements that TMA copies; rows of a box of C
 MAX_NARROW = 16  # maximum number of rows or columns of a skinny tile
 # Blocks that ran at the same time on an H200, one per SM, by blocks per cluster: a cluster stays within a GPC. For
 # clusters of 3 and 4 blocks, 126 and 128 did not; numbers in between were not tried.
@@ -178,8 +179,9 @@ class Ring(Blocks):
     group_rows: int = 0
 
     def macros(self, task: Task) -> dict[str, int]:
+        stages = {"STAGES": self.stages} if self.stages else {}
         group = {"GROUP_ROWS": self.group_rows} if self.group_rows else {}
-        return {**super().macros(task), "STAGES": self.stages, **group}
+        return {**super().macros(task), **stages, **group}
 
     def shared_bytes(self, task: Task) -> int:
         """Return the bytes of the ring: columns of A are padded by 16 bytes, rows of B are not."""
@@ -242,6 +244,142 @@ class StreamK(WarpgroupRing):
     def blocks(self, task: Task, most: int) -> int:
         """Return the number of blocks, if at most ``most`` are resident."""
         return stream_k_blocks(math.prod(self.grid(task)), -(-task.shape[2] // self.depth), most)
+
+
+@dataclass(frozen=True)
+class SixteenBit(Ring):
+    """Blocks for float16 and bfloat16, whose tiles in shared memory have rows of 128 bytes with a swizzle, unpadded.
+
+    A warp computes ``warp_rows`` x ``warp_columns`` of C, or a warpgroup 64 rows if these are 0. Without ``stages``
+    the source declares the shared memory.
+    """
+
+    warp_rows: int = 0
+    warp_columns: int = 0
+
+    def macros(self, task: Task) -> dict[str, int]:
+        warp = {"WARP_ROWS": self.warp_rows, "WARP_COLUMNS": self.warp_columns} if self.warp_rows else {}
+        return {**super().macros(task), **warp, "BFLOAT16": int(task.dtype == "bfloat16")}
+
+    def shared_bytes(self, task: Task) -> int:
+        return self.stages * self.depth * (self.rows + self.columns) * task.element.itemsize
+
+
+@dataclass(frozen=True)
+class TmaRing(SixteenBit):
+    """Blocks whose tiles are copied by TMA; their kernels get tensor maps of A and B.
+
+    Two mbarriers of 8 bytes belong to each stage.
+    """
+
+    def shared_bytes(self, task: Task) -> int:
+        return super().shared_bytes(task) + self.stages * 16
+
+    def boxes(self, task: Task, arrays: Mapping[str, Any]) -> tuple[Boxes, ...]:
+        """Return the matrices that TMA copies, with their boxes."""
+        return Boxes(arrays["A"], self.rows, BOX, task.dtype), Boxes(arrays["B"], self.depth, BOX, task.dtype)
+
+    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+        return [
+            replace(launch, arguments=(*launch.arguments, *self.boxes(task, arrays)))
+            for launch in super().launches(task, arrays, multiprocessors)
+        ]
+
+
+@dataclass(frozen=True)
+class TmaChoice:
+    """A width of tiles that ``PersistentTma`` can choose, with the constants of its time model.
+
+    Parameters
+    ----------
+    columns : int
+        Columns of a tile of C.
+    stages : int
+        Pipeline stages.
+    c_boxes : int
+        Boxes in shared memory through which C goes, for each consumer.
+    start : float
+        Seconds of a launch without products: with cold caches, fetching the code takes most of it.
+    step : float
+        Seconds for the products of a stage.
+    end : float
+        Seconds per tile that the products of the next tile do not hide.
+    """
+
+    columns: int
+    stages: int
+    c_boxes: int
+    start: float
+    step: float
+    end: float
+
+
+@dataclass(frozen=True)
+class PersistentTma(OverC):
+    """Persistent blocks of a producer and two consumers, which also read and write C by TMA.
+
+    The width of tiles depends on the shape: narrow ones occupy more SMs. The constants of ``choices`` are a fit to the
+    times of ten shapes on an H200; at each of them the chosen width is the fastest or within 2 % of it.
+
+    Parameters
+    ----------
+    choices : tuple of TmaChoice
+    cluster : int
+        Blocks of a cluster, one below the other in C; each copies its part of a tile of B for all.
+    group_rows : int
+        Rows of clusters' tiles in a group of the rasterization order.
+    """
+
+    choices: tuple[TmaChoice, ...]
+    cluster: int = 1
+    group_rows: int = 8
+    rows: int = 128
+    depth: int = 64
+
+    def chosen(self, task: Task) -> TmaChoice:
+        """Return the choice with the shortest predicted time on an H100 or H200."""
+        return min(self.choices, key=lambda each: self.seconds(each, task.shape)) if task.shape else self.choices[0]
+
+    def seconds(self, choice: TmaChoice, shape: tuple[int, int, int]) -> float:
+        """Return the predicted time: each wave of blocks computes a tile per SM."""
+        m, n, k = shape
+        tiles = -(-m // (self.rows * self.cluster)) * -(-n // choice.columns)
+        waves = -(-tiles // (SMS // self.cluster))
+        return choice.start + waves * (-(-k // self.depth) * choice.step + choice.end)
+
+    def ring(self, task: Task) -> TmaRing:
+        """Return the geometry of a block."""
+        choice = self.chosen(task)
+        return TmaRing(384, self.rows, choice.columns, self.depth, stages=choice.stages, group_rows=self.group_rows)
+
+    def macros(self, task: Task) -> dict[str, int]:
+        cluster = {"CLUSTER": self.cluster} if self.cluster > 1 else {}
+        return {**self.ring(task).macros(task), "C_BOXES": self.chosen(task).c_boxes, **cluster}
+
+    def covered(self, task: Task) -> tuple[int, int]:
+        return self.rows, self.chosen(task).columns
+
+    def staged(self, task: Task) -> Staged | None:
+        return self.ring(task).staged(task)
+
+    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+        columns, rows = self.grid(task)
+        tiles = columns * -(-rows // self.cluster)
+        if not tiles:
+            return []
+        ring = self.ring(task)
+        a, b = ring.boxes(task, arrays)
+        boxes = a, replace(b, rows=self.depth // self.cluster), Boxes(arrays["C"], BOX, BOX, task.dtype)
+        # a box of C has a barrier of 8 bytes
+        boxes_of_c = self.rows // BOX * self.chosen(task).c_boxes * (BOX * BOX * task.element.itemsize + 8)
+        return [
+            Launch(
+                (self.cluster * min(tiles, multiprocessors // self.cluster),),
+                (ring.threads,),
+                (*task.operation.arguments(task, arrays), *boxes),
+                ring.shared_bytes(task) + boxes_of_c,
+            )
+        ]
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,8 @@ class Distribution:
         transport: Transport | None = None,
     ):
         self.comm, self.backend, self.transport = comm, backend, transport
-        self.operation, self.shape, self.dtype, self.pinned = problem.operation, problem.shape, problem.dtype, pinned
+        self.operation, self.shape, self.pinned = problem.operation, problem.shape, pinned
+        self.dtype = problem.element.storage  # of arrays
         self.inputs = inputs or {}
         self.poison_value = no_result(problem.dtype, problem.operation.combination)
         self.result: dict[str, np.ndarray] = {}  # whole results, on rank 0

@@ -22,7 +22,8 @@ from hpcmm.backends.cuda import libraries
 from hpcmm.backends.cuda.compile import OPTIONS, OPTIONS_OF_CUPY, compile_ahead, constant_of, kernel_of
 from hpcmm.backends.cuda.links import NcclLink
 from hpcmm.backends.cuda.memory import Guarded, address, copy_rows, pitched_empty
-from hpcmm.model import Prepared, Task
+from hpcmm.backends.cuda.tensor_map import tensor_map
+from hpcmm.model import Boxes, Prepared, Task
 
 SPIN_NANOSECONDS = 150_000
 READ_BLOCKS, READ_THREADS = 4, 512  # of an SM, and of a block that reads a buffer
@@ -289,7 +290,7 @@ class CudaBackend:
             return functools.partial(task.variant.function, stream=stream, **arrays, **task.scalars)
         task = task.picked
         if task.variant.pitched:
-            padded = {name: pitched_empty(array.shape, task.dtype) for name, array in arrays.items()}
+            padded = {name: pitched_empty(array.shape, array.dtype) for name, array in arrays.items()}
             plain = dataclasses.replace(task, variant=dataclasses.replace(task.variant, pitched=False))
             run = self.prepare(plain, padded)
             results = [operand.name for operand in task.operation.operands if operand.role != "in"]
@@ -314,15 +315,25 @@ class CudaBackend:
         constants = [
             (constant_of(task, name), arrays[operand]) for name, operand in task.geometry.constant_memory(task).items()
         ]
-        workspace = {name: cupy.empty(length, task.dtype) for name, length in task.geometry.workspace(task).items()}
+        workspace = {
+            name: cupy.empty(length, task.element.storage) for name, length in task.geometry.workspace(task).items()
+        }
         launches = task.geometry.launches(task, {**arrays, **workspace}, self.multiprocessors)
         kernel.max_dynamic_shared_size_bytes = max((launch.shared_bytes for launch in launches), default=0)
+        calls = [
+            (
+                *(launch.grid, launch.block),
+                tuple(tensor_map(each) if isinstance(each, Boxes) else each for each in launch.arguments),
+                launch.shared_bytes,
+            )
+            for launch in launches
+        ]
 
         def run():
             for constant, array in constants:
                 constant.copy_from_device_async(array.data, array.nbytes)
-            for launch in launches:
-                kernel(launch.grid, launch.block, launch.arguments, shared_mem=launch.shared_bytes)
+            for grid, block, arguments, shared_bytes in calls:
+                kernel(grid, block, arguments, shared_mem=shared_bytes)
 
         return run
 
