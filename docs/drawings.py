@@ -421,7 +421,9 @@ def chunks(threads: int) -> str:
         if threads == 1
         else "one contiguous piece per thread: the cores share the bandwidth of memory"
     )
-    return drawing(108, text.capitalize() + ".", *parts, words(WIDTH / 2, 98, text))
+    return drawing(
+        108, f"Elements in the order of memory, divided among threads: {text}.", *parts, words(WIDTH / 2, 98, text)
+    )
 
 
 # --- terms and tiles divided among blocks ---------------------------------------------------------------------------
@@ -620,7 +622,7 @@ def branch(divided: bool) -> str:
     parts += [words(12, 84, "first", "start"), words(WIDTH / 2, 150, text)]
     if divided:
         parts += [words(12, 118, "then", "start"), words(WIDTH / 2, 170, "in the first one, 3 of 32 lanes work")]
-    return drawing(182 if divided else 162, text, *parts)
+    return drawing(182 if divided else 162, f"Warps of a block at a branch and their paths: {text}.", *parts)
 
 
 def grid_barrier() -> str:
@@ -693,7 +695,9 @@ def stride(step: int) -> str:
             WIDTH / 2, 80, f"used at a time: {used} of 32 elements (dark), of {min(4, used)} sectors that are fetched"
         )
     ]
-    return drawing(92, f"Of 32 neighbouring elements, {used} are used at a time.", *parts)
+    return drawing(
+        92, f"Of 32 neighbouring elements in memory, {used} are used at a time, and whole sectors are fetched.", *parts
+    )
 
 
 def constant(served: bool) -> str:
@@ -713,7 +717,7 @@ def constant(served: bool) -> str:
         if served
         else "an address for each lane: one read after the other"
     )
-    return drawing(156, text.capitalize() + ".", *parts, words(WIDTH / 2, 144, text))
+    return drawing(156, f"Lanes of a warp that read constant memory: {text}.", *parts, words(WIDTH / 2, 144, text))
 
 
 def copied() -> str:

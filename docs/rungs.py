@@ -24,7 +24,7 @@ from hpcmm.operations.blocks import OverC
 from hpcmm.operations.reduction import Passes
 from hpcmm.report import formats, markup, steps, tables
 
-INSTRUCTIONS = json.loads((Path(__file__).parent / "instructions.json").read_text("utf-8"))
+INSTRUCTIONS = Path(__file__).parent / "instructions.json"  # from tests/instruction_mix.py
 TITLES = {
     "matmul": "matrix product",
     "reduction": "reduction",
@@ -432,7 +432,8 @@ def measured(rung: Rung, run: Published) -> list[str]:
 
 def machine_code(rung: Rung) -> Iterator[str]:
     """Yield the most frequent instructions of the machine code, beside those of the rung before."""
-    known = INSTRUCTIONS["rungs"]
+    kept = json.loads(INSTRUCTIONS.read_text("utf-8"))
+    known = kept["rungs"]
     names = [rung.variant.name, *([rung.below.name] if rung.below else [])]
     counted = {name: known.get(f"{rung.operation.kernels}/{name}") for name in names}
     found = {name: mix for name, mix in counted.items() if mix}
@@ -445,7 +446,7 @@ def machine_code(rung: Rung) -> Iterator[str]:
     yield "## Machine code"
     yield f"The most frequent instructions in {own['dtype']}{tile}, each counted once, however often a loop repeats it:"
     yield _table(["instruction", *found], lines)
-    yield f"*{escaped(INSTRUCTIONS['source'])}*"
+    yield f"*{escaped(kept['source'])}*"
 
 
 RESOURCES = {
