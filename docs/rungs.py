@@ -59,7 +59,7 @@ def rungs() -> Iterator[Rung]:
             continue
         known.add(operation.kernels)
         for device in dict.fromkeys(variant.device for variant in operation.ladder):
-            own = [each for each in operation.ladder if each.device == device and not each.baseline]
+            own = [each for each in operation.ladder if each.device == device and not each.library]
             for i, variant in enumerate(own):
                 above = own[i + 1] if i + 1 < len(own) else None
                 yield Rung(operation, variant, own[i - 1] if i else None, above, i + 1, len(own))

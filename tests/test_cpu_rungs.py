@@ -16,7 +16,7 @@ from hpcmm.backends.cpu.device import CpuBackend, flush_bytes, last_level_cache
 from hpcmm.backends.cpu.modules import module_of
 from hpcmm.operations.matmul import MATMUL
 
-RUNGS = [variant.name for variant in MATMUL.ladder if variant.device == "cpu" and not variant.baseline]
+RUNGS = [variant.name for variant in MATMUL.ladder if variant.device == "cpu" and not variant.library]
 WITH_PATHS = ["avx", "packed"]
 PATHS = ["avx512", "avx2", "neon", "portable"]
 TILES = {"avx512": (8, 128), "avx2": (6, 64), "neon": (8, 32), "portable": (6, 32)}  # rows, bytes of columns

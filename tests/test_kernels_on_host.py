@@ -48,7 +48,7 @@ INCLUDES = f"-I{kernels.FOLDER}"
 MULTIPROCESSORS = 3  # few, so that blocks have more than one tile, and parts of some, however small these are
 CAPABILITIES = ("75", "80", "90")
 
-RUNGS = [(o, v) for o in OPERATIONS.values() for v in o.ladder if v.device == "cuda" and not v.baseline]
+RUNGS = [(o, v) for o in OPERATIONS.values() for v in o.ladder if v.device == "cuda" and not v.library]
 RUNG_OF = {f"{operation.name}/{variant.name}": (operation, variant) for operation, variant in RUNGS}
 BUILDS = [
     pytest.param(name, dtype, tile, id=f"{name}-{dtype}" + (f"-{tile}" if tile else ""))

@@ -37,7 +37,18 @@ TABLES = {"OPERATIONS", "ALGORITHMS", "DTYPES", "DEVICES", "LADDER"}
 RECORDS = "hpcmm.model"
 UNTIMED_FUNCTIONS = {"describe", "resources", "state", "survey", "simd_paths"}  # no time depends on them
 # fields of a variant that no time depends on
-UNTIMED_FIELDS = {"change", "source", "deterministic", "arithmetic", "slow", "path", "library", "geometry", "function"}
+UNTIMED_FIELDS = {
+    "change",
+    "source",
+    "deterministic",
+    "arithmetic",
+    "slow",
+    "path",
+    "library",
+    "geometry",
+    "function",
+    "context",
+}
 MEASURING = [("hpcmm.bench.measure", name) for name in ("measure_point", "Problem", "draw_inputs")]
 
 Name = tuple[str, str]  # module, and name of a definition in it
@@ -128,7 +139,7 @@ def of_source(operation: Operation, variant: Variant) -> str:
 
     The instructions that ``HPCMM_SIMD`` selects count if the source reads the variable.
     """
-    if variant.baseline:
+    if variant.library:
         return ""
     path = kernels.source(operation, variant)
     if variant.function:

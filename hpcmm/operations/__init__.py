@@ -20,7 +20,7 @@ def with_kernels() -> dict[str, Operation]:
     return {
         name: operation
         for name, operation in OPERATIONS.items()
-        if not all(variant.baseline for variant in operation.ladder)
+        if not all(variant.library for variant in operation.ladder)
     }
 
 

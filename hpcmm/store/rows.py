@@ -46,6 +46,7 @@ def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, 
         "flops": [m.flops for _, m in rows],
         "bytes": [m.bytes for _, m in rows],
         "late_runs": [m.late_runs for _, m in rows],
+        "clock": [m.clock for _, m in rows],
         **{name: [m.resources.get(name, np.nan) for _, m in rows] for name in RESOURCES},
         **scalar_columns(points),
     }
