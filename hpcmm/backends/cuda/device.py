@@ -349,8 +349,8 @@ class CudaBackend:
     def clock(self, run: Callable[[], None], seconds: float) -> float:
         """Return the SM clock [Hz] while a run of so many seconds repeats: the median over the SMs.
 
-        Clocks of an idle GPU are not those under load, and NVML averages over a longer time than a run. Both readings of
-        an SM are of the same counters, on the stream of the runs.
+        NVML does not show it: it reads the clock after a run. Here a small kernel reads the counters of each SM before
+        and after the runs, on the same stream.
         """
         first, last = (cupy.zeros((MOST_SMS, 2), np.uint64) for _ in range(2))
         taken = cupy.zeros((2, MOST_SMS), np.uint32)
