@@ -102,7 +102,7 @@ def measurements(columns: Columns) -> pd.DataFrame:
         - ``gpu`` and ``machine``, from ``machines``; ``superseded``: whether a later run on the same kind of machine
           measured the same point;
         - ``seconds``, ``seconds_low``, ``seconds_high``, ``repetitions``: kernel alone, slowest rank of each
-          repetition. With several visits, the median over visits of the medians over their repetitions, and its
+          repetition. With several visits, the median over visits of the times that ``visits`` gives them, and its
           interval from ``noise``; with one visit, the median over repetitions and its interval; ``seconds_least`` and
           ``seconds_most``: the extreme repetitions;
         - ``visits``: their number; ``spread``: relative standard deviation between visits, of this point, moderated by

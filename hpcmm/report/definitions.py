@@ -31,6 +31,7 @@ CONSTANTS = {
     "controls": compare.CONTROLS,
     "neighbours": noise.NEIGHBOURS,
     "noisy": f"{100 * visits.NOISY:.0f}",
+    "fewest": visits.FEWEST,
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import statistics
 from collections.abc import Callable
 from typing import Any
@@ -76,8 +77,8 @@ def gemm_fastest(
 
     Each is timed by ``seconds`` on the given arrays, with a result of its own. An algorithm that fails is left out.
     """
-    if a.shape[0] == 0:
-        return Prepared(lambda: None)
+    if 0 in (*a.shape, *b.shape):
+        return Prepared(gemm(alpha, a, b, beta, c))  # cuBLASLt knows no empty matrices
     product = cublaslt.Product(cupy.cuda.device.get_cublas_handle(), alpha, a, b, beta, c)
     scratch = cupy.empty((c.shape[0], c.strides[0] // c.itemsize), c.dtype)  # rows as far apart as those of C
     found = {}
@@ -124,17 +125,22 @@ def addition(x: cupy.ndarray, y: cupy.ndarray, z: cupy.ndarray) -> Callable[[], 
 
 
 def geam(x: cupy.ndarray, y: cupy.ndarray, z: cupy.ndarray) -> Callable[[], Any]:
-    """Bind cuBLAS's sum of two matrices, which are the vectors as single columns."""
+    """Bind cuBLAS's sum of two matrices: the vectors in columns of equal length, as square as their length allows.
+
+    As one column the sum takes eight times as long as CuPy's (measured on an H200).
+    """
     if x.size == 0:
         return lambda: None
     call = {"float32": cublas.sgeam, "float64": cublas.dgeam}[z.dtype.name]
-    one, n = np.ones(1, z.dtype), x.size
+    one = np.ones(1, z.dtype)
+    columns = next(each for each in range(math.isqrt(x.size), 0, -1) if x.size % each == 0)
+    rows = x.size // columns
     handle = cupy.cuda.device.get_cublas_handle()
 
     def run():
         call(
-            *(handle, cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_N, n, 1),
-            *(one.ctypes.data, x.data.ptr, n, one.ctypes.data, y.data.ptr, n, z.data.ptr, n),
+            *(handle, cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_N, rows, columns),
+            *(one.ctypes.data, x.data.ptr, rows, one.ctypes.data, y.data.ptr, rows, z.data.ptr, rows),
         )
 
     return run
