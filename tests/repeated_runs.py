@@ -88,7 +88,7 @@ def ratios(files: Sequence[Columns], prefix: str = "") -> pd.DataFrame:
         frames.append(points.set_index("key")[[prefix + name for name in names]].set_axis(names, axis=1))
     rows = []
     for first, second in itertools.pairwise(frames):
-        both = first.join(second, how="inner", lsuffix="_before").dropna()
+        both = first.add_suffix("_before").join(second, how="inner").dropna()
         apart = (both["ratio_low"] > both["ratio_high_before"]) | (both["ratio_low_before"] > both["ratio_high"])
         rows.append(pd.DataFrame({"seconds": both["seconds"], "apart": apart,
                                   "log": np.log(both["ratio"] / both["ratio_before"])}))  # fmt: skip

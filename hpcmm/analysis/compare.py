@@ -117,12 +117,34 @@ def judged(ratio: float, low: float, high: float, p: float) -> Change:
     return Change(ratio, low, high, p, verdict)
 
 
+def spread_between(differences: np.ndarray, errors: np.ndarray, freedom: np.ndarray) -> float:
+    """Return the standard deviation that unchanged points have between files, beside the errors of their visits.
+
+    It makes the median of the standardized ``differences`` that of Student's t; 0 if the errors suffice. All points
+    have the same one, as in the random-effects model of meta-analysis (DerSimonian and Laird, *Control. Clin. Trials*
+    7, 1986).
+    """
+    middle = noise.criticals(0.5, freedom)
+
+    def excess(between: float) -> float:
+        return float(np.median(differences / np.hypot(errors, between) / middle)) - 1
+
+    low, high = 0.0, float(differences.max(initial=0.0)) / float(middle.min(initial=1.0))
+    if excess(low) <= 0:
+        return 0.0
+    for _ in range(50):
+        between = (low + high) / 2
+        low, high = (between, high) if excess(between) > 0 else (low, between)
+    return high
+
+
 class Evidence:
     """The visits of several files, and how much a point may differ between them by chance.
 
     The spread between visits is that of ``noise``, with one prior for all files. The baselines beside the variants
-    are controls: they did not change. Where they differ more than their visits explain, the intervals of all points
-    become as much wider (an empirical null: Efron, J. Am. Stat. Assoc. 99, 2004).
+    are controls: they did not change. Where they differ more than their visits explain, the errors of all points get
+    the spread between files that explains the median of their differences, and the intervals become as much wider as
+    the largest of them still ask for (an empirical null: Efron, J. Am. Stat. Assoc. 99, 2004).
 
     Parameters
     ----------
@@ -158,12 +180,13 @@ class Evidence:
         found = visits.gathered(taken["measurement"].to_numpy(), taken["log"].to_numpy(), len(both))
         self.count, self.centre, self.variance = (found[name].to_numpy() for name in ("count", "median", "var"))
         self.device = both["device"].to_numpy()
+        self.between: dict[str, float] = {}
         self.wider: dict[str, float] = {}
         self.drift: dict[str, float] = {}
         self._look_at_controls(frames, unchanged)
 
     def _look_at_controls(self, frames: Sequence[pd.DataFrame], unchanged: Sequence[tuple[int, int]]) -> None:
-        """Find by which factor the baselines differ more than their visits explain, on each device."""
+        """Find how much more the baselines differ than their visits explain, on each device."""
         beside = [
             frame[(frame["baseline"] == 1) & ~analysis.is_own(frame) & ~frame["superseded"] & (frame["passed"] == 1)]
             for frame in frames
@@ -181,11 +204,13 @@ class Evidence:
             differences, errors, freedom = self.differences(own[:, :1], own[:, 1:], device)
             some = np.isfinite(differences / errors) & (freedom > 0)
             if some.sum() >= CONTROLS:
-                standard = np.abs(differences[some] / errors[some])
-                expected = {share: noise.criticals(1 - share, freedom[some]) for share in (0.5, 0.9)}
+                differences, errors, freedom = np.abs(differences[some]), errors[some], freedom[some]
+                self.between[device] = between = spread_between(differences, errors, freedom)
+                standard = differences / np.hypot(errors, between)
+                expected = {share: noise.criticals(1 - share, freedom) for share in (0.5, 0.9)}
                 factors = [np.quantile(standard, share) / np.median(each) for share, each in expected.items()]
                 self.wider[device] = max(1.0, *map(float, factors))
-                self.drift[device] = float(1.4826 * np.median(np.abs(differences[some])))
+                self.drift[device] = float(1.4826 * np.median(differences))
 
     def differences(self, first: np.ndarray, second: np.ndarray, device: str) -> tuple[np.ndarray, ...]:
         """Return log ratios of measurements of one device, their standard errors and degrees of freedom.
@@ -217,7 +242,9 @@ class Evidence:
         (log,), (error,), (freedom,) = self.differences(np.array([before]), np.array([after]), device)
         if not (np.isfinite(log) and freedom > 0):
             return None
-        error *= self.wider.get(device, 1.0)
+        # the state of a file is that of all its rows; a mean over several files has less of it
+        between = self.between.get(device, 0.0) * math.sqrt((1 / len(before) + 1 / len(after)) / 2)
+        error = math.hypot(error, between) * self.wider.get(device, 1.0)
         width = error * float(noise.criticals(share, [freedom])[0])
         p = noise.outside(abs(log) / error, freedom)
         if width > WIDEST:
