@@ -38,7 +38,9 @@ def of_rows(part: pd.DataFrame, phase: str) -> pd.DataFrame:
 
 
 def middles(rows: np.ndarray) -> np.ndarray:
-    """Return the Hodges-Lehmann estimate of each row: the median of the means of all pairs, each value also with itself.
+    """Return the Hodges-Lehmann estimate of each row: the median of the means of all pairs.
+
+    A value is also paired with itself.
 
     Repetitions of short kernels alternate between two states (see docs/design.md). Their median is the state that the
     larger number has, by chance; most means of pairs lie between both. A row of fewer than ``FEWEST`` values has its
