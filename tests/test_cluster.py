@@ -436,7 +436,9 @@ def sbatch(*arguments: str, text: str = "", **environment: str) -> subprocess.Co
     program = "import sys; from hpcmm.cluster import commands, submit; commands.SECONDS_PER_CALL = 1\n"
     program += "submit.SECONDS_TO_ARRIVE = 0.1; sys.argv[0] = sys.argv.pop(1); sys.exit(submit.main(sys.argv))"
     command = [sys.executable, "-c", program, ROOT / "jobs/bin/sbatch", *(arguments or ["job.sh"])]
-    return subprocess.run(command, input=text, capture_output=True, text=True, env=os.environ | environment, timeout=180)
+    return subprocess.run(
+        command, input=text, capture_output=True, text=True, env=os.environ | environment, timeout=180
+    )
 
 
 def test_a_submission_keeps_a_record_and_prints_the_number(faltering):
