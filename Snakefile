@@ -4,6 +4,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from hpcmm import backends
@@ -52,7 +53,8 @@ try:
         with naming(FILES[-1]):
             # the devices of this machine say nothing about a cluster, so auto means all devices of the config
             PLAN = plan.make(EXPERIMENT) if ON_CLUSTER else plan.make(EXPERIMENT, backends.this_machine())
-        for folder in [Path.cwd(), "results", *{"results/raw/{}".format(batch.sweep) for batch in PLAN.to_measure}]:
+        JOBS = [*PLAN.to_measure, *PLAN.sustained]
+        for folder in [Path.cwd(), "results", *{"results/raw/{}".format(batch.sweep) for batch in JOBS}]:
             require_writable(Path(folder))
         if ON_CLUSTER:
             os.environ.update(PATH=os.pathsep.join([str(HERE / "jobs" / "bin"), os.environ.get("PATH", "")]))
@@ -78,12 +80,30 @@ os.environ.update(
     HPCMM_SLURM_PATIENCE=str(SITE.slurm_patience),
 )
 TIMINGS = "results/timings.h5"
+MEASURED = ["results/raw/{}.h5".format(batch.name) for batch in PLAN.to_measure]
+MEASURED += ["results/profiles/{}.h5".format(operation) for operation in PLAN.profiled]
+MEASURED += ["results/raw/{}.h5".format(batch.name) for batch in PLAN.sustained]
+# When a run that ended early wrote its report. Snakemake does not know of that report: it would keep it.
+PARTIAL = Path(".snakemake") / "hpcmm" / "partial"
 EXTENSIONS = ["--extension={}".format(path) for path in extensions.named(PLAN.config)]
-BATCHES = {batch.name: batch for batch in PLAN.batches}
+BATCHES = {batch.name: batch for batch in (*PLAN.batches, *PLAN.sustained)}
 
 
 def batch_of(wildcards):
     return BATCHES[wildcards.batch]
+
+
+REQUESTED = {
+    # for Snakemake's slurm executor, mpi means that the command itself starts its ranks
+    "mpi": lambda wildcards: SITE.launcher if batch_of(wildcards).ranks > 1 else "",
+    "tasks": lambda wildcards: batch_of(wildcards).ranks,
+    "nodes": lambda wildcards: SITE.nodes(batch_of(wildcards).ranks),
+    "gres": lambda wildcards: SITE.gres(batch_of(wildcards)),
+    "slurm_extra": lambda wildcards: SITE.extra(batch_of(wildcards).ranks),
+    "tasks_per_gpu": 0,
+    "mem_mb": lambda wildcards: SITE.mem_mb(batch_of(wildcards)),
+    "runtime": lambda wildcards: SITE.minutes(batch_of(wildcards)),
+}
 
 
 # Run by the process that the user started, never by its jobs. The plan is not the output of a rule: otherwise any
@@ -108,6 +128,8 @@ onerror:
     # A rule runs only if all its inputs exist. After a failed job, the results are therefore collected and reported
     # here. The file and the report name the failed jobs; the next run tries them again.
     subprocess.run([sys.executable, "-m", "hpcmm.jobs.collect", "--results", "results", "--output", TIMINGS])
+    PARTIAL.parent.mkdir(parents=True, exist_ok=True)
+    PARTIAL.write_text(str(time.time_ns()))
     subprocess.run([sys.executable, "-m", "hpcmm", "report", TIMINGS, "--results", "results", *EXTENSIONS])
 
 
@@ -117,9 +139,11 @@ localrules:
     report,
 
 
+# The measured files are targets, too: after a run that ended early, there is a report without them.
 rule all:
     input:
         "results/report.html",
+        MEASURED,
 
 
 rule measure:
@@ -128,19 +152,12 @@ rule measure:
     log:
         "results/logs/{batch}.log",
     wildcard_constraints:
-        batch="|".join(BATCHES),
+        batch="|".join(batch.name for batch in PLAN.batches),
+    priority: 1  # before the sustained products
     threads: THREADS
     resources:
         **SITE.resources,
-        # for Snakemake's slurm executor, mpi means that the command itself starts its ranks
-        mpi=lambda wildcards: SITE.launcher if batch_of(wildcards).ranks > 1 else "",
-        tasks=lambda wildcards: batch_of(wildcards).ranks,
-        nodes=lambda wildcards: SITE.nodes(batch_of(wildcards).ranks),
-        gres=lambda wildcards: SITE.gres(batch_of(wildcards)),
-        slurm_extra=lambda wildcards: SITE.extra(batch_of(wildcards).ranks),
-        tasks_per_gpu=0,
-        mem_mb=lambda wildcards: SITE.mem_mb(batch_of(wildcards)),
-        runtime=lambda wildcards: SITE.minutes(batch_of(wildcards)),
+        **REQUESTED,
     params:
         fingerprint=lambda wildcards: batch_of(wildcards).fingerprint,
         visits=PLAN.measuring.visits,
@@ -149,6 +166,25 @@ rule measure:
         '$HPCMM_LAUNCHER -n {resources.tasks} "$HPCMM_PYTHON" -m mpi4py '
         "-m hpcmm.jobs.measure --plan results/plan.json --batch {wildcards.batch} --patience $HPCMM_PATIENCE "
         '--output {output} $HPCMM_WHOLE 2>&1 | "$HPCMM_JOBS/show" {log}'
+
+
+rule sustain:
+    output:
+        "results/raw/{batch}.h5",
+    log:
+        "results/logs/{batch}.log",
+    wildcard_constraints:
+        batch="|".join(batch.name for batch in PLAN.sustained) or plan.SUSTAINED,  # not empty, which allows all
+    threads: THREADS
+    resources:
+        **SITE.resources,
+        **REQUESTED,
+    params:
+        fingerprint=lambda wildcards: batch_of(wildcards).fingerprint,
+    shell:
+        '"$HPCMM_JOBS/with_modules" $HPCMM_ALONE $HPCMM_LAUNCHER -n {resources.tasks} "$HPCMM_PYTHON" -m mpi4py '
+        "-m hpcmm.jobs.sustain --plan results/plan.json --batch {wildcards.batch} --patience $HPCMM_PATIENCE "
+        '--output {output} 2>&1 | "$HPCMM_JOBS/show" {log}'
 
 
 rule profile:
@@ -175,14 +211,14 @@ rule profile:
 
 rule collect:
     input:
-        expand("results/raw/{batch}.h5", batch=[batch.name for batch in PLAN.to_measure]),
-        expand("results/profiles/{operation}.h5", operation=PLAN.profiled),
+        MEASURED,
     output:
         TIMINGS,
     log:
         "results/logs/collect.log",
     params:
         fingerprint=PLAN.fingerprint,
+        partial=PARTIAL.read_text() if PARTIAL.exists() else "",
     shell:
         '"$HPCMM_PYTHON" -m hpcmm.jobs.collect --results results --output {output} 2>&1 | tee {log}'
 

@@ -11,7 +11,7 @@ import rungs  # noqa: E402
 
 project = "hpcmm"
 author = "hpcmm developers"
-copyright = "2026, the hpcmm authors"
+copyright = "2026, the hpcmm developers"
 release = metadata.version("hpcmm")
 
 extensions = ["myst_parser"]
@@ -36,6 +36,7 @@ REPAIRS = (
     ('<aside class="sidebar-drawer"', '<aside class="sidebar-drawer" aria-label="Pages"'),
     ('<aside class="toc-drawer', '<aside aria-label="On this page" class="toc-drawer'),
     ("<pre>", '<pre tabindex="0">'),
+    ('<div id="search-results">', '<h1>Search</h1>\n<div id="search-results">'),
 )
 
 

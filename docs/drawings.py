@@ -281,6 +281,452 @@ def register_tile(high: int, wide: int) -> str:
     return drawing(end + 56, label, *parts)
 
 
+# --- a product on the CPU, and its division among threads -----------------------------------------------------------
+
+
+def matrix(x: float, y: float, name: str, cells: dict[tuple[int, int], str], size: int = 18, count: int = 6) -> str:
+    """Return a small matrix with coloured elements, by row and column; a trailing "-" of a colour makes it weak."""
+    parts = [words(x + count * size / 2, y - 8, name)]
+    for i in range(count):
+        for j in range(count):
+            colour = cells.get((i, j), "")
+            parts.append(
+                cell(x + j * size, y + i * size, size, size, colour.removesuffix("-"), not colour.endswith("-"))
+            )
+    return "".join(parts)
+
+
+ALL = range(6)
+
+
+def dot_product() -> str:
+    """The triple loop: a row of A times a column of B is an element of C."""
+    return drawing(
+        196,
+        "An element of C is the product of a row of A, read along memory, and a column of B, read across its rows.",
+        matrix(30, 30, "A", {(2, j): BLUE for j in ALL}),
+        words(153, 88, "×", size=18),
+        matrix(180, 30, "B", {(i, 3): ORANGE for i in ALL}),
+        words(306, 88, "=", size=18),
+        matrix(336, 30, "C", {(2, 3): GREEN}),
+        words(WIDTH / 2, 164, "the row of A lies along memory; each element of the column of B"),
+        words(WIDTH / 2, 184, "is in another cache line, of which 4 or 8 bytes are used"),
+    )
+
+
+def partial_sums() -> str:
+    """Four partial sums, each of every fourth term."""
+    colours, x, size = (BLUE, ORANGE, GREEN, "currentColor"), 70, 32
+    parts = [words(WIDTH / 2, 18, "terms of one element of C", size=14)]
+    for i in range(12):
+        parts += [cell(x + i * size, 28, size - 4, 24, colours[i % 4], text=str(i))]
+    for i, colour in enumerate(colours):
+        left = x + 40 + i * 80
+        parts += [cell(left, 84, 64, 26, colour, text=f"sum {i}"), line(left + 32, 110, 260, 138)]
+        parts.append(line(x + i * size + 14, 52, left + 32, 84))
+    parts += [
+        cell(220, 138, 80, 26, GREEN, text="sum"),
+        words(WIDTH / 2, 186, "four additions are in flight: each waits only for its own partial sum"),
+    ]
+    label = "Every fourth term goes to the same one of four partial sums, which are added at the end."
+    return drawing(198, label, *parts)
+
+
+def rows_of_threads() -> str:
+    """Each thread computes some rows of C."""
+    shades = (BLUE, BLUE, ORANGE, ORANGE, GREEN, GREEN)
+    rows = {(i, j): shades[i] for i in ALL for j in ALL}
+    return drawing(
+        196,
+        "Three threads compute two rows of C each, from their rows of A and all of B.",
+        matrix(30, 30, "A", rows),
+        words(153, 88, "×", size=18),
+        matrix(180, 30, "B, read by all", {(i, j): "currentColor-" for i in ALL for j in ALL}),
+        words(306, 88, "=", size=18),
+        matrix(336, 30, "C", rows),
+        words(460, 54, "thread 0", "start", 12),
+        words(460, 90, "thread 1", "start", 12),
+        words(460, 126, "thread 2", "start", 12),
+        words(WIDTH / 2, 164, "rows are independent: threads share only what they read,"),
+        words(WIDTH / 2, 184, "and wait for each other once, at the end"),
+    )
+
+
+def simd() -> str:
+    """One element of A times a vector of B, added to a vector of C."""
+    x, size = 170, 34
+    parts = [cell(60, 60, size, 28, BLUE, text="a"), words(132, 80, "×", size=18)]
+    for i in range(8):
+        parts += [cell(x + i * size, 60, size, 28, ORANGE, text=f"b{i}"), cell(x + i * size, 116, size, 28, GREEN)]
+        parts.append(line(x + (i + 0.5) * size, 88, x + (i + 0.5) * size, 116))
+    parts += [
+        words(WIDTH / 2, 28, "one instruction, 8 multiply-adds of float32 (AVX2)", size=14),
+        words(77, 50, "A"),
+        words(x + 4 * size, 50, "a row of B"),
+        words(60, 135, "sums of C", "start"),
+        words(WIDTH / 2, 170, "neighbours of a row of B make a vector; sums stay in registers"),
+    ]
+    return drawing(
+        184, "One element of A is multiplied by a vector of eight of B and added to eight sums of C.", *parts
+    )
+
+
+def loops_exchanged() -> str:
+    """The inner loop runs along a row of B and a row of C."""
+    return drawing(
+        196,
+        "One element of A times a whole row of B is added to a whole row of C.",
+        matrix(30, 30, "A", {(2, 3): BLUE}),
+        words(153, 88, "×", size=18),
+        matrix(180, 30, "B", {(3, j): ORANGE for j in ALL}),
+        words(306, 88, "+ →", size=16),
+        matrix(336, 30, "C", {(2, j): GREEN for j in ALL}),
+        words(WIDTH / 2, 164, "the inner loop runs along rows of B and C:"),
+        words(WIDTH / 2, 184, "all bytes of a cache line are used, in the order of memory"),
+    )
+
+
+def panels() -> str:
+    """Blocks of A and B are copied in the order of use."""
+    parts = [
+        matrix(24, 34, "A", {(i, j): BLUE for i in (2, 3) for j in (0, 1, 2)}),
+        matrix(24, 176, "B", {(i, j): ORANGE for i in (0, 1, 2) for j in ALL}),
+        line(134, 88, 196, 88),
+        line(134, 206, 196, 206),
+        words(165, 80, "copy"),
+        words(165, 198, "copy"),
+        words(300, 58, "panel of A: in the outer cache"),
+        words(300, 176, "panel of B: in L2"),
+    ]
+    parts += [cell(200 + i * 18, 76, 18, 24, BLUE, text="") for i in range(11)]
+    parts += [cell(200 + i * 18, 194, 18, 24, ORANGE, text="") for i in range(11)]
+    parts += [line(404, 100, 440, 136), line(404, 194, 440, 170), cell(430, 134, 70, 38, GREEN, text="tile of C")]
+    parts += [
+        words(465, 192, "in registers", size=12),
+        words(WIDTH / 2, 310, "copies lie in the order of the inner loop, and are used many times"),
+    ]
+    label = "Blocks of A and B are copied into panels in the order of use. A tile of C stays in registers."
+    return drawing(324, label, *parts)
+
+
+def chunks(threads: int) -> str:
+    """A vector in one piece for each thread."""
+    x, size, colours = 44, 36, (BLUE, ORANGE, GREEN, "currentColor")
+    parts = [words(WIDTH / 2, 18, "elements in the order of memory", size=14)]
+    parts += [cell(x + i * size, 28, size - 2, 26, colours[i * threads // 12]) for i in range(12)]
+    width = 12 * size / threads
+    parts += [words(x + (i + 0.5) * width, 74, f"thread {i}") for i in range(threads)]
+    text = (
+        "one loop: the bandwidth of one core"
+        if threads == 1
+        else "one contiguous piece per thread: the cores share the bandwidth of memory"
+    )
+    return drawing(108, text.capitalize() + ".", *parts, words(WIDTH / 2, 98, text))
+
+
+# --- terms and tiles divided among blocks ---------------------------------------------------------------------------
+
+
+def split_terms() -> str:
+    """The blocks of a cluster, and the warps of a block, divide the terms of a tile."""
+    x, width, colours = 60, 100, (BLUE, ORANGE, GREEN, "currentColor")
+    parts = [words(WIDTH / 2, 18, "the k terms of one tile of C", size=14)]
+    for block in range(4):
+        left = x + block * width
+        parts += [cell(left + i * 24, 28, 22, 22, colours[block], strong=i % 2 == 0) for i in range(4)]
+        parts += [
+            line(left + 47, 50, left + 47, 80),
+            cell(left + 8, 80, 78, 28, colours[block], text=f"block {block}"),
+            line(left + 47, 108, 260, 146),
+        ]
+    parts += [
+        cell(190, 146, 140, 28, GREEN, text="tile of C"),
+        words(WIDTH / 2, 196, "the blocks of a cluster add up their sums through each other's shared memory,"),
+        words(WIDTH / 2, 216, "the slices of a block (light and dark) through their own"),
+    ]
+    label = "Four blocks of a cluster compute a quarter of the terms of the same tile each, and add up their sums."
+    return drawing(228, label, *parts)
+
+
+def narrow_product() -> str:
+    """Few rows of C: the large operand B is read once."""
+    parts = [
+        words(60, 22, "A: few rows"),
+        cell(20, 30, 80, 12, BLUE),
+        words(120, 42, "×", size=18),
+        words(240, 22, "B: all bytes, once"),
+        *(cell(140 + i * 40, 30, 38, 110, ORANGE, strong=i % 2 == 0) for i in range(5)),
+        words(362, 42, "=", size=18),
+        words(440, 22, "C: few rows"),
+        *(cell(380 + i * 26, 30, 25, 12, GREEN, strong=i % 2 == 0) for i in range(5)),
+        words(240, 160, "columns of B divided among blocks, rows among the blocks of a cluster", size=12),
+        words(WIDTH / 2, 186, "2 flops per element of B and row of A: too few to hide the loads,"),
+        words(WIDTH / 2, 206, "so that memory bandwidth is the limit, and many loads must be in flight"),
+    ]
+    return drawing(218, "A product with few rows reads the large matrix B once, divided among all blocks.", *parts)
+
+
+def waves(divided: bool) -> str:
+    """Tiles in waves of blocks, with and without a last wave that leaves blocks idle."""
+    x, high, blocks = 100, 26, 4
+    colours = (BLUE, ORANGE)
+    parts = [words(x + 180, 18, "time", size=14), line(x, 26, x + 360, 26)]
+    for block in range(blocks):
+        y = 36 + block * (high + 6)
+        parts.append(words(12, y + 18, f"block {block}", "start"))
+        parts += [cell(x + i * 120, y, 116, high, colours[i % 2], text=f"tile {4 * i + block}") for i in range(2)]
+        if divided:
+            parts.append(cell(x + 240, y, 56, high, GREEN, text="½ tile"))
+        elif block < 2:
+            parts.append(cell(x + 240, y, 116, high, GREEN, text=f"tile {8 + block}"))
+        else:
+            parts.append(cell(x + 240, y, 116, high, "currentColor", strong=False, text="idle"))
+    end = 36 + blocks * (high + 6)
+    text = (
+        "ten tiles on four blocks: the last two are divided, and nobody is idle"
+        if divided
+        else "ten tiles on four blocks: in the last wave two blocks have no tile"
+    )
+    return drawing(end + 36, text.capitalize() + ".", *parts, words(WIDTH / 2, end + 18, text))
+
+
+def fragments() -> str:
+    """A tensor core multiplies fragments that all lanes of a warp hold together."""
+    size = 9
+    parts = [words(WIDTH / 2, 18, "one instruction of a warp", size=14)]
+    for i in range(16):
+        parts += [cell(40 + j * size, 40 + i * size, size, size, BLUE, strong=(i + j) % 2 == 0) for j in range(8)]
+        parts += [cell(350 + j * size, 40 + i * size, size, size, GREEN, strong=(i + j) % 2 == 0) for j in range(8)]
+    parts += [
+        cell(200 + j * size, 76 + i * size, size, size, ORANGE, strong=(i + j) % 2 == 0)
+        for i in range(8)
+        for j in range(8)
+    ]
+    parts += [
+        words(156, 118, "×", size=18),
+        words(310, 118, "+ →", size=16),
+        words(76, 206, "A: 16 × 8"),
+        words(236, 206, "B: 8 × 8"),
+        words(386, 206, "C: 16 × 8"),
+        words(WIDTH / 2, 234, "1,024 multiply-adds; each lane holds 4 elements of A, 2 of B and 4 of C"),
+    ]
+    label = (
+        "A tensor core multiplies 16 by 8 elements of A by 8 by 8 of B, which the lanes of a warp hold in registers."
+    )
+    return drawing(246, label, *parts)
+
+
+def three_products() -> str:
+    """A float32 is split into two TF32 parts; three products of parts are added."""
+    parts = [words(WIDTH / 2, 18, "float32: 24 bits, of which a tensor core reads 11", size=14)]
+    for name, y, colour in (("a", 30, BLUE), ("b", 66, ORANGE)):
+        parts += [
+            words(40, y + 18, name),
+            cell(60, y, 150, 26, colour, text=f"{name} big: 11 bits"),
+            cell(214, y, 150, 26, colour, strong=False, text=f"{name} small: 11 bits"),
+            words(376, y + 18, "the rest is dropped", "start", 12),
+        ]
+    parts += [
+        words(WIDTH / 2, 124, "a b = a small × b big + a big × b small + a big × b big"),
+        words(WIDTH / 2, 146, "small × small is below the rounding error of a long sum"),
+    ]
+    return drawing(158, "Each number is split into a big and a small part; three of four products are added.", *parts)
+
+
+def warpgroup() -> str:
+    """Products run while the same warps load and split the next tile."""
+    x, parts = 110, [words(WIDTH / 2, 18, "two warpgroups of a block, over time", size=14)]
+    for row, (name, colour, first) in enumerate((("tensor cores", GREEN, 0), ("warps", BLUE, -1))):
+        y = 30 + row * 44
+        parts.append(words(12, y + 20, name, "start"))
+        for i in range(3):
+            text = f"products of tile {i}" if row == 0 else f"load, split tile {i - first}"
+            parts.append(cell(x + i * 132, y, 128, 30, colour, text=text))
+    parts += [
+        line(x + 128, 60, x + 132, 74, dashed=True),
+        line(x + 260, 60, x + 264, 74, dashed=True),
+        words(WIDTH / 2, 128, "a product of 64 × 128 sums is started and runs by itself;"),
+        words(WIDTH / 2, 148, "meanwhile the warps load the next tile and split it into two parts"),
+    ]
+    label = "While the tensor cores multiply one tile, the same warps load the next one and split it."
+    return drawing(160, label, *parts)
+
+
+# --- lessons --------------------------------------------------------------------------------------------------------
+
+
+def overrun() -> str:
+    """Blocks of 32 x 32 over 641 rows: the last ones extend past the matrix."""
+    size = 22
+    parts = [words(160, 18, "21 × 21 blocks of 32 × 32", size=14)]
+    parts += [
+        cell(60 + j * size, 28 + i * size, size, size, ORANGE if 6 in (i, j) else BLUE, strong=6 not in (i, j))
+        for i in range(7)
+        for j in range(7)
+    ]
+    parts += [
+        cell(60, 28, 6 * size + 3, 6 * size + 3),
+        line(300, 160, 222, 176),
+        words(304, 160, "31 rows behind C: the guard", "start"),
+        line(300, 60, 222, 60),
+        words(304, 64, "columns of the next row", "start"),
+        words(WIDTH / 2, 204, "641 rows: the last blocks have one row in C, and 31 outside"),
+    ]
+    return drawing(216, "Blocks that cover 641 rows and columns extend 31 elements past the matrix.", *parts)
+
+
+def corner() -> str:
+    """Load along the rows of memory, read by columns in shared memory."""
+    size = 22
+    parts = []
+    for name, x, along in (("global memory", 60, True), ("shared memory", 310, False)):
+        parts.append(words(x + 3 * size, 18, name, size=14))
+        for i in range(6):
+            for j in range(6):
+                on = (i == 1) if along else (j == 1)
+                parts.append(cell(x + j * size, 28 + i * size, size, size, (BLUE if along else ORANGE) if on else ""))
+        if not along:
+            parts += [cell(x + 6 * size, 28 + i * size, size / 2, size, "currentColor", strong=False) for i in range(6)]
+    parts += [
+        line(200, 94, 300, 94),
+        words(250, 86, "tile"),
+        words(126, 184, "a warp loads a row: 4 sectors"),
+        words(376, 184, "a warp reads a column: 32 banks"),
+        words(WIDTH / 2, 208, "shared memory has no sectors; the padding avoids bank conflicts"),
+    ]
+    return drawing(
+        220, "A warp loads a row of the tile from global memory, and reads a column of it from shared memory.", *parts
+    )
+
+
+def branch(divided: bool) -> str:
+    """The four warps of a block at a branch, with the paths that each one runs."""
+    x, width = 120, 90
+    parts = [words(x + 2 * width, 18, "warps of a block of 128 threads", size=14)]
+    for warp in range(4):
+        left = x + warp * width
+        parts.append(cell(left, 28, width - 8, 24, text=f"warp {warp}"))
+        paths = ["one", "other"] if divided and warp == 0 else ["other" if divided or warp > 2 else "one"]
+        for turn, path in enumerate(paths):
+            share = 3 / 32 if divided and path == "one" else 1.0
+            y = 64 + turn * 34
+            parts.append(cell(left, y, width - 8, 28, BLUE if path == "one" else ORANGE, strong=False))
+            parts.append(cell(left, y, max(6, (width - 8) * share), 28, BLUE if path == "one" else ORANGE))
+    text = (
+        "threadIdx.x &gt; 2: warp 0 runs both paths, five in all"
+        if divided
+        else "threadIdx.x / 32 &gt; 2: one path per warp, four in all"
+    )
+    parts += [words(12, 84, "first", "start"), words(WIDTH / 2, 150, text)]
+    if divided:
+        parts += [words(12, 118, "then", "start"), words(WIDTH / 2, 170, "in the first one, 3 of 32 lanes work")]
+    return drawing(182 if divided else 162, text, *parts)
+
+
+def grid_barrier() -> str:
+    """All blocks wait for each other, then the first one goes on."""
+    parts = [words(WIDTH / 2, 18, "one cooperative launch: all blocks are resident", size=14)]
+    for i in range(4):
+        left = 50 + i * 108
+        parts += [cell(left, 28, 90, 30, BLUE, text=f"block {i}"), line(left + 45, 58, left + 45, 88)]
+        parts += [cell(left, 88, 90, 26, ORANGE, text=f"result {i}"), line(left + 45, 114, left + 45, 136)]
+    parts += [
+        line(40, 138, 480, 138, 2, dashed=True),
+        words(486, 134, "barrier", "end", 12),
+        line(95, 140, 95, 166),
+        cell(50, 166, 200, 28, GREEN, text="block 0 combines the results"),
+        words(WIDTH / 2, 218, "every block waits for all others, so that all must run at the same time"),
+    ]
+    return drawing(
+        230, "Four blocks write their results and wait at a barrier; then block 0 combines the results.", *parts
+    )
+
+
+# --- levels of memory -----------------------------------------------------------------------------------------------
+
+
+def chase() -> str:
+    """Each element is the address of the next one."""
+    x, size = 40, 55
+    order = (0, 3, 6, 1, 4, 7, 2, 5)
+    following = {order[i]: order[(i + 1) % 8] for i in range(8)}
+    parts = [words(WIDTH / 2, 18, "elements in memory; each one names the next", size=14)]
+    parts += [
+        cell(x + i * size, 84, size - 8, 28, BLUE if i in order[:4] else "", text=f"→ {following[i]}") for i in range(8)
+    ]
+    parts += [words(x + i * size + 23, 130, str(i), size=12) for i in range(8)]
+    for i in range(3):
+        start, stop = x + order[i] * size + 23, x + order[i + 1] * size + 23
+        parts.append(
+            f'<path d="M{start:g} 82 Q{(start + stop) / 2:g} {40 - 8 * (i % 2):g} {stop:g} 82" fill="none" '
+            'stroke="currentColor" stroke-width="1.2"/>'
+        )
+    parts += [
+        words(WIDTH / 2, 156, "a load cannot begin before the one before it has returned:"),
+        words(WIDTH / 2, 176, "time / steps is the latency of the level that holds the elements"),
+    ]
+    return drawing(188, "A chase: each element is the address of the next one, in random order.", *parts)
+
+
+def hierarchy(marked: str) -> str:
+    """The way from a thread to DRAM, with one level marked."""
+    levels = ("registers", "shared memory, L1", "L2", "DRAM")
+    parts = []
+    for i, name in enumerate(levels):
+        width = 150 + i * 90
+        parts.append(
+            cell((WIDTH - width) / 2, 12 + i * 36, width, 28, BLUE if name != marked else ORANGE, name == marked, name)
+        )
+    parts.append(words(WIDTH / 2, 174, "each level is larger and slower than the one above it"))
+    return drawing(186, f"Levels of memory from registers to DRAM; {marked} is marked.", *parts)
+
+
+def stride(step: int) -> str:
+    """The bytes that a warp uses of the bursts that it fetches."""
+    x, size = 20, 15
+    parts = [words(WIDTH / 2, 18, "32 neighbours of 4 bytes: four sectors of 32 bytes", size=14)]
+    parts += [cell(x + i * size, 28, size, 28, ORANGE, strong=i % step == 0) for i in range(32)]
+    parts += [cell(x + i * 8 * size, 28, 8 * size, 28) for i in range(4)]
+    used = max(1, 32 // step)
+    parts += [
+        words(
+            WIDTH / 2, 80, f"used at a time: {used} of 32 elements (dark), of {min(4, used)} sectors that are fetched"
+        )
+    ]
+    return drawing(92, f"Of 32 neighbouring elements, {used} are used at a time.", *parts)
+
+
+def constant(served: bool) -> str:
+    """One address for all lanes, or one for each."""
+    x, size = 60, 50
+    parts = [words(WIDTH / 2, 18, "lanes 0 to 7 of a warp", size=14)]
+    for i in range(LANES):
+        target = x + 4 * size if served else x + i * size
+        parts += [cell(x + i * size, 28, size - 8, 24, BLUE, text=str(i))]
+        parts += [line(x + i * size + 21, 52, target + (0 if served else 21), 92)]
+        if not served:
+            parts.append(cell(x + i * size, 94, size - 8, 26, ORANGE, text=f"turn {i}"))
+        elif i == 3:
+            parts.append(cell(x + 3.5 * size, 94, size, 26, ORANGE, text="once"))
+    text = (
+        "one address: a single read serves all lanes"
+        if served
+        else "an address for each lane: one read after the other"
+    )
+    return drawing(156, text.capitalize() + ".", *parts, words(WIDTH / 2, 144, text))
+
+
+def copied() -> str:
+    """Several loads of a thread are under way before its first store."""
+    parts = [words(WIDTH / 2, 18, "one thread", size=14)]
+    for i in range(4):
+        y = 28 + i * 30
+        parts += [cell(60 + i * 10, y, 190, 24, ORANGE, text=f"load {i}: 16 bytes")]
+        parts += [cell(290 + i * 10, y, 150, 24, GREEN, text=f"store {i}")]
+    parts.append(words(WIDTH / 2, 168, "four loads are in flight before the first store waits for one"))
+    return drawing(180, "A thread starts four loads of 16 bytes before it stores the first of them.", *parts)
+
+
 def kept(name: str) -> Callable[[], str]:
     """Return a function that reads a picture of this folder."""
     return lambda: (PICTURES / f"{name}.svg").read_text("utf-8")
@@ -298,6 +744,13 @@ def half_warp() -> str:
 
 # Page of a rung: its drawings
 OF = {
+    "matmul-serial-cpu": [dot_product],
+    "matmul-serial_double-cpu": [dot_product],
+    "matmul-unrolled-cpu": [partial_sums],
+    "matmul-pthread-cpu": [rows_of_threads],
+    "matmul-avx-cpu": [simd],
+    "matmul-openmp-cpu": [rows_of_threads, loops_exchanged],
+    "matmul-packed-cpu": [panels],
     "matmul-naive_unguarded": [kept("blocks-cover-c"), coalesced],
     "matmul-naive": [kept("blocks-cover-c"), coalesced],
     "matmul-naive_unrolled": [coalesced],
@@ -317,6 +770,15 @@ OF = {
     "matmul-asynchronous": [kept("pipeline")],
     "matmul-swizzled": [kept("pipeline")],
     "matmul-large_thread_tile": [lambda: register_tile(16, 8)],
+    "matmul-tiled_overrun": [overrun],
+    "matmul-tiled_guarded": [overrun],
+    "matmul-corner_turned": [corner],
+    "matmul-split_k": [split_terms],
+    "matmul-skinny": [narrow_product],
+    "matmul-stream_k_fma": [lambda: waves(False), lambda: waves(True)],
+    "matmul-tensor_core": [fragments, three_products],
+    "matmul-warpgroup": [warpgroup, three_products],
+    "matmul-stream_k": [lambda: waves(False), lambda: waves(True)],
     "reduction-divergent": [
         lambda: tree(interleaved, UP, "every 2 s-th thread combines: few lanes of each warp work"),
         launches,
@@ -341,6 +803,27 @@ OF = {
         )
     ],
     "reduction-one_launch": [wide, ticket],
+    **{f"{name}-serial-cpu": [lambda: chunks(1)] for name in ("reduction", "vector_add", "copy")},
+    **{f"{name}-openmp-cpu": [lambda: chunks(4)] for name in ("reduction", "vector_add", "copy", "bandwidth")},
+    "reduction-cooperative": [grid_barrier],
+    "vector_add-divergent_branch": [lambda: branch(True)],
+    "vector_add-uniform_branch": [lambda: branch(False)],
+    "latency-serial-cpu": [chase],
+    "latency-registers": [chase, lambda: hierarchy("registers")],
+    "latency-shuffle": [chase, lambda: hierarchy("registers")],
+    "latency-shared": [chase, lambda: hierarchy("shared memory, L1")],
+    "latency-constant": [chase, lambda: constant(True)],
+    "latency-cached": [chase, lambda: hierarchy("shared memory, L1")],
+    "latency-uncached": [chase, lambda: hierarchy("L2")],
+    "bandwidth-registers": [lambda: hierarchy("registers")],
+    "bandwidth-shared": [lambda: hierarchy("shared memory, L1")],
+    "bandwidth-constant": [lambda: constant(True)],
+    "bandwidth-constant_serialised": [lambda: constant(False)],
+    "bandwidth-cached": [lambda: hierarchy("shared memory, L1")],
+    "bandwidth-uncached": [lambda: hierarchy("L2")],
+    **{f"bandwidth-stride_{step}": [lambda step=step: stride(step)] for step in (1, 2, 4, 8, 16, 32)},
+    "copy-one_per_thread": [coalesced],
+    "copy-vectorized": [copied],
     "vector_add-one_per_thread": [coalesced],
     "vector_add-grid_stride": [grid_stride],
     "vector_add-vectorized": [wide],

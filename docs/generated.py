@@ -23,9 +23,11 @@ from hpcmm.experiment.config import SCHEMA
 from hpcmm.grading import rubric as rubrics
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS, algorithms_of
+from hpcmm.parallel.links import LINKS
 from hpcmm.report import definitions, export, formats
 
 MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+UNITS = {"1": "", "B s-1": "B/s", "degC": "°C"}  # as in the file -> as the page shows it
 TYPES = {"integer": "integer", "number": "number", "string": "name", "object": "mapping"}
 
 
@@ -56,7 +58,7 @@ def _command(inner: argparse.ArgumentParser) -> str:
 
 def _argument(action: argparse.Action) -> str:
     """Return an entry of a definition list."""
-    value = "|".join(map(str, action.choices)) if action.choices else str(action.metavar or action.dest).upper()
+    value = "|".join(map(str, action.choices)) if action.choices else str(action.metavar or action.dest.upper())
     names = [f"{option} {value}" if action.nargs != 0 else option for option in action.option_strings]
     return f"{_names(names or [value])}\n: {_help(action.help) or 'required'}"
 
@@ -151,10 +153,10 @@ def names() -> str:
 
 
 def algorithms() -> str:
-    """List the algorithms, with their changes and how they are timed."""
+    """List the algorithms, with their changes and how they are timed, without the exchanges of ``links``."""
     timed = {"call": "end to end", "kernel": "on the devices"}
     rows = []
-    for each in ALGORITHMS.values():
+    for each in (each for each in ALGORITHMS.values() if each not in LINKS):
         change = f"*baseline*: {each.change}" if each.package else each.change
         rows.append([f"`{each.name}`", change, ", ".join(timed[kind] for kind in each.measures)])
     return tabulate(rows, ["algorithm", "what changes", "timed"], tablefmt="pipe")
@@ -164,7 +166,7 @@ def groups() -> str:
     """List the columns of each group of a timings file."""
     parts = []
     for group, declared in store.GROUPS.items():
-        rows = [[f"`{name}`", {"1": ""}.get(unit, unit), meaning] for name, (_, unit, meaning) in declared.items()]
+        rows = [[f"`{name}`", UNITS.get(unit, unit), meaning] for name, (_, unit, meaning) in declared.items()]
         parts.append(f"### {group}\n\n{tabulate(rows, ['column', 'unit', 'meaning'], tablefmt='pipe')}")
     return "\n\n".join(parts)
 

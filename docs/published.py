@@ -26,7 +26,7 @@ from hpcmm.analysis.unmeasured import unmeasured
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
-from hpcmm.report import formats, page
+from hpcmm.report import formats, markup, page, tables
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results" / "reference"
@@ -108,6 +108,7 @@ LADDERS = {
     "matmul": ("ladder", "cpu_ladder"),
     "sum": ("reduction_ladder",),
     "vector_add": ("vector_add",),
+    "copy": ("copy",),
 }
 
 
@@ -376,6 +377,15 @@ def _table(head: Sequence[str], cells: Sequence[Sequence[object]]) -> str:
     return tabulate(cells, head, tablefmt="pipe", disable_numparse=True, colalign=sides)
 
 
+def levels(columns: Columns, frame: pd.DataFrame) -> str:
+    """Return the levels of memory of each device, with their latency and bandwidth."""
+    rows = analysis.levels(frame)
+    groups = rows.groupby(["machine", "device"], sort=False)
+    return "\n\n".join(
+        markup.markdown([tables.level_table(own, formats.device(device))]) for (_, device), own in groups
+    )
+
+
 SECTIONS = {
     "summary": summary,
     "run": run,
@@ -383,6 +393,7 @@ SECTIONS = {
     "steps": steps,
     "accuracy": accuracy,
     "shapes": shapes,
+    "levels": levels,
     "tiles": tiles,
     "transfer": transfer,
     "scaling": scaling,

@@ -1,8 +1,9 @@
-"""One page a rung, written at each build: its idea, source, arithmetic, and what the published run says of it."""
+"""One page per rung, written at each build: idea, source, arithmetic, and results of the published run."""
 
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,9 +22,17 @@ from hpcmm.model import Operation, Task, Variant
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.operations.blocks import OverC
 from hpcmm.operations.reduction import Passes
-from hpcmm.report import formats, steps, tables
+from hpcmm.report import formats, markup, steps, tables
 
-TITLES = {"matmul": "matrix product", "reduction": "reduction", "vector_add": "vector addition"}
+INSTRUCTIONS = json.loads((Path(__file__).parent / "instructions.json").read_text("utf-8"))
+TITLES = {
+    "matmul": "matrix product",
+    "reduction": "reduction",
+    "vector_add": "vector addition",
+    "latency": "memory latency",
+    "bandwidth": "memory bandwidth",
+    "copy": "copy",
+}
 
 
 @dataclass(frozen=True)
@@ -59,7 +68,7 @@ def rungs() -> Iterator[Rung]:
             continue
         known.add(operation.kernels)
         for device in dict.fromkeys(variant.device for variant in operation.ladder):
-            own = [each for each in operation.ladder if each.device == device and not each.library]
+            own = [each for each in operation.ladder if each.device == device and each.compiled]
             for i, variant in enumerate(own):
                 above = own[i + 1] if i + 1 < len(own) else None
                 yield Rung(operation, variant, own[i - 1] if i else None, above, i + 1, len(own))
@@ -74,6 +83,7 @@ class Published:
         frame = analysis.measurements(columns)
         self.known = why.Known.of(columns, frame)
         self.revisions = [str(each["provenance"].get("revision") or "unknown")[:7] for each in analysis.runs(columns)]
+        self.levels = analysis.levels(frame)
         self.rows: dict[tuple[str, str, str, str], Mapping[str, Any]] = {}
         self.steps: dict[tuple[str, str, str, str], why.Step] = {}
         for operation, sweeps in published.LADDERS.items():
@@ -123,9 +133,11 @@ def text(rung: Rung, run: Published) -> str:
         "## Idea",
         *idea,
         *(_raw(drawing) for drawing in drawings.of(rung.page)),
+        *_guarded(rung),
         *source(rung),
         *arithmetic(rung, run),
         *measured(rung, run),
+        *machine_code(rung),
         "## What limits it",
         *limits,
         *_remaining(rung, run),
@@ -136,10 +148,19 @@ def text(rung: Rung, run: Published) -> str:
 def _neighbours(rung: Rung) -> str:
     links = [
         f"{word}: [`{each.name}`]({page_of(rung.operation, each)}.md)."
-        for word, each in (("Before it", rung.below), ("After it", rung.above))
+        for word, each in (("Previous rung", rung.below), ("Next rung", rung.above))
         if each
     ]
     return "".join(f" {link}" for link in links)
+
+
+def _guarded(rung: Rung) -> Iterator[str]:
+    rows = rung.variant.guard_rows
+    if rows:
+        yield (
+            f"It runs on copies of the matrices with {rows} rows of a number behind each one. What the kernel reads "
+            "there makes its result wrong, and what it writes there is found."
+        )
 
 
 def _raw(html: str) -> str:
@@ -226,7 +247,7 @@ def source(rung: Rung) -> list[str]:
     parts.append("\n".join([f"```{{code-block}} {kind}", *options, "", *body, "```"]))
     if new and gone:
         parts += [
-            f"<details><summary>Lines of {rung.below.name} that are gone</summary>",
+            f"<details><summary>Lines of {rung.below.name} that were removed</summary>",
             "\n".join([f"```{{code-block}} {kind}", "", *gone, "```"]),
             "</details>",
         ]
@@ -261,6 +282,7 @@ def arithmetic(rung: Rung, run: Published) -> list[str]:
     size = 2**22 if len(rung.operation.dimensions) == 1 else 4096
     dtype = rows[0]["dtype"] if rows else rung.operation.dtypes_of(rung.variant)[0]
     shape = shape or (size,) * len(rung.operation.dimensions)
+    shape = (min(shape[0], rung.variant.capacity or shape[0]), *shape[1:])
     task = Task(rung.operation, rung.variant, shape, dtype, rung.operation.scalars, tile)
     facts = run.known.facts(rows[0]) if rows else {}
     lines = [*_loads(task, facts), *_blocks(facts)]
@@ -290,10 +312,14 @@ def _loads(task: Task, facts: Mapping[str, Any]) -> Iterator[str]:
                 f"Without caches, {formats.number(rate / 1e9)} GB/s / {formats.number(per_flop)} B per flop = "
                 f"{formats.number(rate / per_flop / 1e9)} GFLOP/s."
             )
+    elif task.operation.cached:
+        yield f"{task.bytes:,} B are read; the number of elements decides from which level of memory."
     else:
         yield (
             f"{task.bytes:,} B for {task.flops:,} operations: {formats.number(task.bytes / task.flops)} B per flop, "
             "whatever the kernel does. Memory bandwidth is the limit."
+            if task.flops
+            else f"{task.bytes:,} B are read and written. Memory bandwidth is the limit."
         )
         rate = facts.get("memory_bytes_per_second", math.nan)
         if math.isfinite(rate):
@@ -343,9 +369,14 @@ def measured(rung: Rung, run: Published) -> list[str]:
     """Return times, reasons, resources and counters of the published run."""
     rows = run.of(rung)
     parts = ["## In the published run"]
+    if rung.operation.cached:
+        own = run.levels[run.levels[f"{rung.operation.name}_variant"] == rung.variant.name]
+        own = own[own["device"] == rung.variant.device]
+        if not own.empty:
+            return [*parts, markup.markdown([tables.level_table(own, formats.device(rung.variant.device))])]
     if not rows:
-        return [*parts, "The published run has no time of this rung in its ladder."]
-    cells, reasons = [], []
+        return [*parts, "The published run does not have this rung in its ladder."]
+    cells, reasons, compared = [], [], {}
     for row in rows:
         step = run.step(row)
         ratio = formats.times(row["ratio"], formats.half_width(row, "ratio"))
@@ -357,18 +388,21 @@ def measured(rung: Rung, run: Published) -> list[str]:
                 row["rung"],
                 formats.duration(row["seconds"]),
                 formats.rate_text(row),
-                gain,
+                *([gain] if rung.below else []),
                 ratio,
             ]
         )
         if step:
+            compared[str(step.below["variant"])] = True
             reasons.append(f"- **{row['dtype']}**: {escaped(steps.effect(step))}. {escaped(steps.reason(step))}")
-    below = f"× {rung.below.name}" if rung.below else "× rung before"
-    parts.append(_table(["type", "size", "rung", "time", "rate", below, "× library"], cells))
+    below = [f"× {' or '.join(compared) or rung.below.name}"] if rung.below else []
+    parts.append(_table(["type", "size", "rung", "time", "rate", *below, "× library"], cells))
     if revisions := dict.fromkeys(run.revisions[row["run"]] for row in rows):
         parts.append(f"Measured at revision {' and '.join(revisions)}; the source above may be newer.")
     if reasons:
-        parts += [f"Why it differs from `{rung.below.name}`:", "\n".join(reasons)]
+        names = " and ".join(f"`{each}`" for each in compared)
+        absent = "" if rung.below.name in compared else f" (the published run does not have `{rung.below.name}`)"
+        parts += [f"Why it differs from {names}{absent}:", "\n".join(reasons)]
     facts = run.known.facts(rows[0])
     step = run.step(rows[0])
     both = [facts, *([step.facts_below] if step else [])]
@@ -394,6 +428,24 @@ def measured(rung: Rung, run: Published) -> list[str]:
         lines = [[line[0].replace("{work}", work), *line[1:]] for line in lines]
         parts += [f"Counters of {facts['counted']}, from Nsight Compute:", _table(["counter", *names], lines)]
     return parts
+
+
+def machine_code(rung: Rung) -> Iterator[str]:
+    """Yield the most frequent instructions of the machine code, beside those of the rung before."""
+    known = INSTRUCTIONS["rungs"]
+    names = [rung.variant.name, *([rung.below.name] if rung.below else [])]
+    counted = {name: known.get(f"{rung.operation.kernels}/{name}") for name in names}
+    found = {name: mix for name, mix in counted.items() if mix}
+    if rung.variant.name not in found:
+        return
+    own = found[rung.variant.name]
+    lines = [[f"`{name}`", *(str(each["counts"].get(name, "")) for each in found.values())] for name in own["counts"]]
+    lines.append(["all", *(str(each["all"]) for each in found.values())])
+    tile = f", tile {own['tile']}" if own["tile"] else ""
+    yield "## Machine code"
+    yield f"The most frequent instructions in {own['dtype']}{tile}, each counted once, however often a loop repeats it:"
+    yield _table(["instruction", *found], lines)
+    yield f"*{escaped(INSTRUCTIONS['source'])}*"
 
 
 RESOURCES = {

@@ -27,6 +27,8 @@ class Device:
         Host memory of a rank without arrays, in MB.
     prepare_seconds : float
         Upper bound of the seconds to load or compile a kernel.
+    product : int
+        Side of the matrices of a sustained product, which takes some milliseconds.
     flops_per_second, baseline_flops_per_second : float
         Lower bounds in FLOP/s for our kernels and for the library; time limits of jobs follow from them.
     """
@@ -39,6 +41,7 @@ class Device:
     libraries: tuple[str, ...]
     memory_mb: int
     prepare_seconds: float
+    product: int
     flops_per_second: float
     baseline_flops_per_second: float
 
@@ -46,7 +49,10 @@ class Device:
 DEVICES = {
     device.name: device
     for device in (
-        Device("cpu", "CPU", ("hpcmm.backends.cpu.device", "CpuBackend"), ".c", False, ("numpy",), 500, 0.1, 1e9, 5e9),
+        Device(
+            *("cpu", "CPU", ("hpcmm.backends.cpu.device", "CpuBackend"), ".c", False, ("numpy",)),
+            *(500, 0.1, 1024, 1e9, 5e9),
+        ),
         Device(
             "cuda",
             "GPU",
@@ -57,7 +63,7 @@ DEVICES = {
                 *("cupy-cuda12x", "cupy-cuda13x", "nvidia-cublas", "nvidia-cublas-cu12", "nvidia-nccl-cu12"),
                 *("nvidia-nccl-cu13", "nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12", "nvmath-python"),
             ),
-            *(3000, 2, 5e10, 2e11),
+            *(3000, 2, 4096, 5e10, 2e11),
         ),
     )
 }

@@ -15,7 +15,7 @@ class DType:
     Parameters
     ----------
     name : str
-        Config key, HDF5 value and table row; also the NumPy name of the stored type.
+        Config key, HDF5 value and table row; also the NumPy name of the stored type, if NumPy has it.
     c : str, or mapping of str to str
         The stored type in C and CUDA, by device if they differ; ``REAL`` in kernels.
     accumulator : str
@@ -23,35 +23,83 @@ class DType:
         in kernels, and the type of scalars such as alpha.
     truth : str
         NumPy name of the type in which references are computed.
+    upper_half_of : str
+        For a type that NumPy does not have: an element is the upper half of a number of this NumPy type. Arrays hold
+        the bits, as unsigned integers.
     fma_units : mapping of str to int
         Fused multiply-adds per clock and multiprocessor (SM), without tensor cores, by compute capability.
         Source: table "Throughput of Native Arithmetic Instructions", CUDA C++ Programming Guide 12 (5.0 to 9.0)
         and Best Practices Guide 13 (10.0, 12.0).
     tensor_units : mapping of str to int
         The same on tensor cores, for types that they multiply without prior rounding.
-        Source: the architecture papers of A100 (4 tensor cores per SM) and H100 (4).
+        Source: the architecture papers of A100 (4 tensor cores per SM) and H100 (4); dense products.
     """
 
     name: str
     c: str | Mapping[str, str] = field(hash=False)
     accumulator: str = ""
     truth: str = "float64"
+    upper_half_of: str = ""
     fma_units: Mapping[str, int] = field(default_factory=dict, hash=False)
     tensor_units: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
+    def storage(self) -> np.dtype:
+        """The NumPy type of arrays; elements of ``upper_half_of`` a type are stored as their bits."""
+        return np.dtype(f"u{self._wide.itemsize // 2}") if self.upper_half_of else np.dtype(self.name)
+
+    @property
+    def _wide(self) -> np.dtype:
+        return np.dtype(self.upper_half_of)
+
+    @property
+    def _lost_bits(self) -> int:
+        """Bits of ``upper_half_of`` that an element does not have."""
+        return 4 * self._wide.itemsize
+
+    def numbers(self, stored: np.ndarray) -> np.ndarray:
+        """Return the numbers of stored elements, exactly: the array itself if NumPy has the type."""
+        if not self.upper_half_of:
+            return stored
+        bits = stored.astype(f"u{self._wide.itemsize}")
+        bits <<= self._lost_bits
+        return bits.view(self._wide)
+
+    def stored(self, numbers: np.ndarray) -> np.ndarray:
+        """Return numbers rounded to the nearest elements, ties to even, in the type of ``storage``."""
+        if not self.upper_half_of:
+            return numbers.astype(self.storage)
+        wide = np.ascontiguousarray(numbers, self._wide)
+        bits = wide.view(f"u{self._wide.itemsize}").copy()
+        odd = bits >> self._lost_bits & 1
+        bits += (1 << (self._lost_bits - 1)) - 1 + odd
+        bits >>= self._lost_bits
+        return np.where(np.isnan(wide), self.poison, bits).astype(self.storage)
+
+    @property
     def itemsize(self) -> int:
         """Bytes of an element."""
-        return np.dtype(self.name).itemsize
+        return self.storage.itemsize
 
     @property
     def is_integer(self) -> bool:
-        return np.issubdtype(np.dtype(self.name), np.integer)
+        return not self.upper_half_of and np.issubdtype(self.storage, np.integer)
 
     @property
     def unit_roundoff(self) -> float:
         """Half the distance from 1 to the next larger number; 0 for integers."""
-        return 0.0 if self.is_integer else float(np.finfo(self.name).eps) / 2
+        if self.is_integer:
+            return 0.0
+        if self.upper_half_of:
+            return float(np.finfo(self._wide).eps) / 2 * 2.0**self._lost_bits
+        return float(np.finfo(self.name).eps) / 2
+
+    @property
+    def smallest_subnormal(self) -> float:
+        """The smallest positive number."""
+        if self.upper_half_of:
+            return float(np.finfo(self._wide).smallest_subnormal) * 2.0**self._lost_bits
+        return float(np.finfo(self.name).smallest_subnormal)
 
     def c_of(self, device: str) -> str:
         """Return the name of the stored type in kernels of a device."""
@@ -64,7 +112,10 @@ class DType:
 
     @property
     def poison(self) -> float:
-        """A value that no result can have: NaN, or the minimum of an integer type."""
+        """A value that no result can have, in the type of ``storage``: NaN, or the minimum of an integer type."""
+        if self.upper_half_of:
+            nan = np.array(np.nan, self._wide).view(f"u{self._wide.itemsize}")
+            return int(nan) >> self._lost_bits
         return np.iinfo(self.name).min if self.is_integer else np.nan
 
 
@@ -89,6 +140,19 @@ DTYPES = {
                 **{"90": 64, "100": 64, "120": 2},
             },
             tensor_units={"80": 64, "90": 128},
+        ),
+        DType(
+            "float16",
+            {"cpu": "_Float16", "cuda": "__half"},
+            accumulator="float32",
+            tensor_units={"80": 1024, "90": 2048},
+        ),
+        DType(
+            "bfloat16",
+            {"cpu": "__bf16", "cuda": "__nv_bfloat16"},
+            accumulator="float32",
+            upper_half_of="float32",
+            tensor_units={"80": 1024, "90": 2048},
         ),
     )
 }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +34,36 @@ STATES = {
     "temperature": "degC",
     "power": "W",
     "throttle_reasons": "1",
+}
+
+# Energy of a kernel, in a pass of its own: unit and long name.
+ENERGY = {
+    "energy": ("J", "energy of the device during the pass for energy (NaN: no such pass)"),
+    "energy_seconds": ("s", "length of that pass"),
+    "energy_runs": ("1", "kernels that ran in it"),
+}
+
+# State of a device during sustained products: unit and long name.
+VITALS = {
+    "clock": ("Hz", "SM clock, or mean frequency of the cores"),
+    "memory_clock": ("Hz", "memory clock"),
+    "temperature": ("degC", "temperature"),
+    "power": ("W", "power"),
+    "throttle_reasons": ("1", "throttle reasons of NVML, a bit mask"),
+    "energy": ("J", "energy counter"),
+}
+
+# Counters of errors of a device: long name, and whether growth means that the device is broken.
+ERROR_COUNTERS = {
+    "ecc_corrected": ("corrected ECC errors", False),
+    "ecc_uncorrected": ("uncorrected ECC errors", True),
+    "rows_remapped_corrected": ("rows remapped after corrected errors", False),
+    "rows_remapped_uncorrected": ("rows remapped after uncorrected errors", True),
+    "pcie_replays": ("PCIe replays", False),
+    "nvlink_flit_errors": ("NVLink CRC errors of flits", False),
+    "nvlink_data_errors": ("NVLink CRC errors of data", False),
+    "nvlink_replays": ("NVLink replays", False),
+    "nvlink_recoveries": ("NVLink recoveries", False),
 }
 
 # Recorded for a CUDA kernel beside its times: its resources, its first launch, the resident blocks per
@@ -139,8 +169,31 @@ class HpcmmError(Exception):
 
 
 @dataclass(frozen=True)
+class Boxes:
+    """A matrix that a kernel copies in boxes by TMA: the argument of a launch that becomes a tensor map.
+
+    Parameters
+    ----------
+    matrix : array
+        Row-major, on the device.
+    rows, columns : int
+        Of a box. A row of a box is 128 bytes: they are stored in shared memory with the swizzle of 128 bytes.
+    dtype : str
+        Name of the element type.
+    """
+
+    matrix: Any
+    rows: int
+    columns: int
+    dtype: str
+
+
+@dataclass(frozen=True)
 class Launch:
-    """One kernel launch: grid, block, arguments (arrays and NumPy scalars), bytes of dynamic shared memory."""
+    """One kernel launch: grid, block, arguments, bytes of dynamic shared memory.
+
+    Arguments are arrays, NumPy scalars and ``Boxes``.
+    """
 
     grid: tuple[int, ...]
     block: tuple[int, ...]
@@ -159,6 +212,10 @@ class Geometry:
         """Return the number of elements of each workspace array, by name."""
         return {}
 
+    def constant_memory(self, task: Task) -> dict[str, str]:
+        """Return the operand that each array in constant memory holds, by the array's name in the source."""
+        return {}
+
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
         """Return the launches of one run, in order; an empty result needs none.
 
@@ -172,10 +229,26 @@ class Geometry:
         """
         raise NotImplementedError
 
+    def pick(self, task: Task) -> str:
+        """Return what was picked for the shape of a task, such as a tile; empty if nothing depends on the shape."""
+        return ""
+
+
+class Picks:
+    """How a variant picks the rung that runs a task. Each operation defines subclasses, as frozen dataclasses."""
+
+    def rungs(self, dtype: str) -> tuple[str, ...]:
+        """Return the names of the rungs that it picks from for an element type."""
+        raise NotImplementedError
+
+    def rung(self, task: Task) -> str:
+        """Return the name of the rung that runs a task; the same for the same task."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class Variant:
-    """One rung of a ladder: one kernel source file, or one library call.
+    """One rung of a ladder: one kernel source file, one library call, or a choice among other rungs.
 
     Parameters
     ----------
@@ -199,12 +272,14 @@ class Variant:
         Stem of the source file, if it belongs to another variant.
     path : Path, optional
         The source file, if it is outside this package.
+    picks : Picks, optional
+        Picks the rung that runs each task; this variant then has no source file of its own.
     function : callable, optional
         A Python function that runs it instead of a compiled source: ``function(stream=..., **operands, **scalars)``.
     tiles : tuple of int
         Widths of the square thread block that it can be compiled for; empty if it has no such parameter.
     dtypes : tuple of str
-        Supported types; empty for all types of the operation.
+        Supported types; empty for all types of the operation that are added up in themselves.
     architecture : str
         Architecture that the code is compiled for, as NVRTC names it: ``"sm_80"`` runs from compute capability 8.0 on;
         ``"sm_90a"`` on 9.0 only. Empty if any GPU can run it.
@@ -214,6 +289,14 @@ class Variant:
         Whether the result is correct only if the tile divides every dimension.
     pitched : bool
         Whether it works on copies of its matrices in pitched allocations, whose rows are padded.
+    guard_rows : int
+        Rows of a number behind each of its matrices, because it accesses memory there; it works on copies. A changed
+        guard fails the result. 0 for a variant that stays within its matrices.
+    capacity : int
+        Maximum length of the first dimension, if the memory that it uses is limited; 0 for no limit. Points beyond are
+        not planned.
+    cooperative : bool
+        Whether its launches are cooperative: all blocks are resident at the same time, and may wait for each other.
     deterministic : bool
         Whether the same call on the same device gives the same bits in every run; for a baseline, whether its
         library promises it.
@@ -232,6 +315,7 @@ class Variant:
     geometry: Geometry | Mapping[str, Geometry] | None = field(default=None, hash=False)
     kernel: str = ""
     path: Path | None = None
+    picks: Picks | None = field(default=None, hash=False)
     function: Callable[..., Any] | None = field(default=None, hash=False)
     tiles: tuple[int, ...] = ()
     dtypes: tuple[str, ...] = ()
@@ -239,6 +323,9 @@ class Variant:
     options: tuple[str, ...] = ()
     exact: bool = False
     pitched: bool = False
+    guard_rows: int = 0
+    capacity: int = 0
+    cooperative: bool = False
     deterministic: bool = True
     arithmetic: Mapping[str, str] = field(default_factory=dict, hash=False)
     slow: bool = False
@@ -251,8 +338,8 @@ class Variant:
 
     @property
     def compiled(self) -> bool:
-        """Whether it has a source that a compiler translates."""
-        return self.library is None and self.function is None
+        """Whether it has a source of its own that a compiler translates."""
+        return self.library is None and self.function is None and self.picks is None
 
     def geometry_of(self, dtype: str) -> Geometry | None:
         """Return the geometry for a type; None without one."""
@@ -287,12 +374,15 @@ class Prepared:
     """A variant bound to its arrays: call it to run once.
 
     ``before`` and ``after`` copy data on the device between the arrays and buffers of the variant. They are a phase of
-    the end-to-end call and not part of the kernel's time. ``choice`` is the algorithm that a library took after trials.
+    the end-to-end call and not part of the kernel's time. ``complaint`` returns what the last run wrote where it must
+    not; empty if nothing. ``choice`` is the algorithm that a library took after
+    trials.
     """
 
     run: Callable[[], Any]
     before: Callable[[], None] | None = None
     after: Callable[[], None] | None = None
+    complaint: Callable[[], str] | None = None
     choice: str = ""
 
     def __call__(self) -> Any:
@@ -345,7 +435,7 @@ class Operation:
     scalars : mapping of str to float
         Default values of its scalar arguments.
     ladder : tuple of Variant
-        In the order of the rungs; on each device the baseline follows them, and the libraries for context follow it.
+        In the order of the rungs; baselines, if there are any, follow them on each device, then libraries for context.
     metric : {"flops", "bytes"}
         Whether its rate is reported in FLOP/s or in B/s.
     flops, bytes : callable
@@ -361,6 +451,8 @@ class Operation:
         By device, the macros that the sources are compiled with for this operation.
     combination : {"sum", "minimum", "maximum"}
         How ``combined`` operands are reduced over the ranks.
+    cached : bool
+        Whether its bytes may come from any level of memory, so that the bandwidth of DRAM is no limit.
     geometry : type of Geometry, optional
         How the CUDA kernel of a user's file is launched. Its fields are keys of the file's head, besides ``constants``.
     """
@@ -380,17 +472,26 @@ class Operation:
     arguments: Callable[..., tuple[Any, ...]]
     macros: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
     combination: Literal["sum", "minimum", "maximum"] = "sum"
+    cached: bool = False
     geometry: type[Geometry] | None = None
 
     def dtypes_of(self, variant: Variant) -> tuple[str, ...]:
-        return variant.dtypes or self.dtypes
+        """Return the types of a variant: its own, or all that are added up in themselves."""
+        return variant.dtypes or tuple(each for each in self.dtypes if not DTYPES[each].accumulator)
+
+    def dtypes_of_all(self, variants: Iterable[Variant]) -> tuple[str, ...]:
+        """Return the types of which some variant computes one; baselines count only if there is nothing else."""
+        chosen = list(variants)
+        rungs = [each for each in chosen if not each.library] or chosen
+        return tuple(dtype for dtype in self.dtypes if any(dtype in self.dtypes_of(each) for each in rungs))
 
     def variant(self, name: str) -> Variant:
         return next(v for v in self.ladder if v.name == name)
 
-    def baseline(self, device: str, dtype: str) -> Variant:
-        """Return the baseline of a device and type."""
-        return next(v for v in self.ladder if v.baseline and v.device == device and dtype in self.dtypes_of(v))
+    def baseline(self, device: str, dtype: str) -> Variant | None:
+        """Return the baseline of a device and type; None if no library does the same."""
+        found = (v for v in self.ladder if v.baseline and v.device == device and dtype in self.dtypes_of(v))
+        return next(found, None)
 
 
 @dataclass(frozen=True)
@@ -431,6 +532,20 @@ class Task:
         """Relative error that the variant's arithmetic makes in each input before it multiplies."""
         arithmetic = self.variant.arithmetic.get(self.dtype)
         return ARITHMETICS[arithmetic].input_roundoff if arithmetic in ARITHMETICS else 0.0
+
+    @property
+    def picked(self) -> Task:
+        """The task of the rung that runs, if its variant picks one; else itself."""
+        if self.variant.picks is None:
+            return self
+        return replace(self, variant=self.operation.variant(self.variant.picks.rung(self)))
+
+    @property
+    def pick(self) -> str:
+        """The rung that runs, if this variant picks one, and what its geometry picks; empty if nothing is picked."""
+        picked = self.picked
+        rung = picked.variant.name if self.variant.picks else ""
+        return ", ".join(filter(None, (rung, picked.geometry.pick(picked) if picked.geometry else "")))
 
     @property
     def macros(self) -> dict[str, str | int]:
@@ -567,6 +682,8 @@ class Measuring:
         Seed of the random inputs.
     visits : int
         Processes that measure the point, one after another. Repetitions and seconds are divided among them.
+    energy : bool
+        Whether the first visit also measures the energy of a kernel on one rank, in a pass of its own.
     """
 
     warmups: int
@@ -577,6 +694,7 @@ class Measuring:
     cache: Literal["cold", "hot"]
     seed: int
     visits: int = 1
+    energy: bool = False
 
 
 @dataclass(frozen=True)
@@ -615,6 +733,8 @@ class Measurement:
     the algorithm of a library that was chosen by trials. ``late_runs`` counts kernel runs that were repeated because
     the host queued them too late. ``clock`` is the SM clock while the kernel repeats [Hz], on the slowest rank; NaN if
     it was not taken.
+    ``energy`` is ``ENERGY``; empty where it was not measured.
+    ``pick`` names the rung and the tile that were picked for the shape, as in ``Task.pick``.
     """
 
     point: Point
@@ -629,6 +749,8 @@ class Measurement:
     transport: str = ""
     schedule: str = ""
     late_runs: int = 0
+    energy: Mapping[str, float] = field(default_factory=dict)
+    pick: str = ""
     clock: float = math.nan
 
 

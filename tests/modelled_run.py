@@ -21,6 +21,7 @@ import yaml
 from tasks import machine
 
 from hpcmm import store
+from hpcmm.dtypes import DTYPES
 from hpcmm.experiment import plan
 from hpcmm.model import Measurement, Point, Sample, Variant
 from hpcmm.operations import OPERATIONS, task_of
@@ -85,7 +86,7 @@ def kernel_seconds(variant: Variant, point: Point) -> float:
 
 def phases(variant: Variant, point: Point, kernel: float) -> dict[str, float]:
     """Times of the phases of an end-to-end call."""
-    itemsize, size = np.dtype(point.dtype).itemsize, point.shape[0] * point.shape[-1]
+    itemsize, size = DTYPES[point.dtype].itemsize, point.shape[0] * point.shape[-1]
     found = {"scatter": 1e-6 + (point.ranks - 1) / point.ranks * size * itemsize / MPI}
     if point.operation == "matmul":
         found["broadcast"] = 1e-6 + (point.ranks > 1) * size * itemsize / MPI

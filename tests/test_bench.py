@@ -1,18 +1,22 @@
 """``hpcmm bench``: right and wrong kernels of each kind, what it prints, and the files that it writes."""
 
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import yaml
+from conftest import kill
 
 from hpcmm import backends, store
 from hpcmm.backends.emulated.launch import COMPILER
-from hpcmm.cli.bench import TIMING
+from hpcmm.cli.bench import SECONDS_BETWEEN_LOOKS, TIMING
 from hpcmm.cli.main import main
 from hpcmm.experiment import extensions
 from hpcmm.operations import OPERATIONS
@@ -205,6 +209,26 @@ def test_bits_that_depend_on_the_order_of_threads_are_reported_unless_they_may(i
     assert done.returncode == 1 and "the bits of the result depend on the order of threads" in done.stdout
     done = inside("--on-host", "may.cu", cwd=folder)
     assert done.stdout.startswith("may.cu: PASS at 66 points"), done.stdout + done.stderr
+
+
+@needs_compiler
+def test_a_saved_file_is_run_again_until_ctrl_c(folder):
+    command = [sys.executable, "-m", "hpcmm", "bench", "--watch", "--on-host", "racy.cu", "--shapes", "5x7x33"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, start_new_session=True
+    ) as job:
+        try:
+            assert job.stdout.readline().startswith("racy.cu: FAIL 5x7x33 float32")
+            assert job.stderr.readline() == "waiting for a change of racy.cu; end with Ctrl-C\n"
+            (folder / "racy.cu").unlink()  # as an editor may, before it writes the file
+            time.sleep(3 * SECONDS_BETWEEN_LOOKS)
+            (folder / "racy.cu").write_text((folder / "tiled.cu").read_text())
+            assert job.stdout.readline().startswith("racy.cu: PASS at 12 points")
+            assert job.stderr.readline() == "waiting for a change of racy.cu; end with Ctrl-C\n"
+            os.killpg(job.pid, signal.SIGINT)  # as a terminal does
+            assert (*job.communicate(timeout=60), job.returncode) == ("", "", 130)
+        finally:
+            kill(job)
 
 
 # --- wrong arguments -----------------------------------------------------------------------------------------------

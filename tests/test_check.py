@@ -11,12 +11,16 @@ import numpy as np
 import pytest
 import timings
 import yaml
+from tasks import machine
 from timings import FAIL, measurement
 
-from hpcmm import store
+from hpcmm import backends, store
 from hpcmm.analysis import check
+from hpcmm.backends.cuda import presence
+from hpcmm.bench import sustain
 from hpcmm.cli import check as command
 from hpcmm.cli.main import main
+from hpcmm.experiment import plan
 from hpcmm.experiment.config import validated
 from hpcmm.model import Point, Sample
 
@@ -68,7 +72,7 @@ def named(found):
     return {each.subject.name for each in found.slow if not each.source}
 
 
-def modelled(seed, ranks, slow=None):
+def modelled(seed, ranks, slow=None, reference=None):
     """Compare modelled devices in ten measurements.
 
     Visits share a state of 2 %. Each rank scatters by 0.1 to 2 % between visits. Healthy devices differ by 0.3 to 1 %.
@@ -81,7 +85,7 @@ def modelled(seed, ranks, slow=None):
         for rank, factor in (slow or {}).items():
             logs[rank] += math.log(factor)
         measured.append(check.Times(f"measurement {i}", logs))
-    return check.compared([check.Subject(rank, f"node{rank}", 0, "") for rank in range(ranks)], measured)
+    return check.compared([check.Subject(rank, f"node{rank}", 0, "") for rank in range(ranks)], measured, (), reference)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4, 8])
@@ -97,6 +101,16 @@ def test_a_slow_device_is_named_by_how_much(ranks, factor):
         found = modelled(seed, ranks, {1: factor})
         assert named(found) == {"node1 slot 0"}
         assert found.slow[0].slowdown == pytest.approx(factor - 1, abs=0.2) and found.slow[0].p < 1e-4
+
+
+def test_a_reference_of_several_devices_says_how_two_may_differ():
+    reference = modelled(11, 8).reference()
+    assert json.loads(json.dumps(reference))["spreads"].keys() == reference["seconds"].keys()
+    assumed, shown = modelled(12, 2, {1: 1.15}), modelled(12, 2, {1: 1.15}, reference | {"seconds": {}})
+    assert assumed.slow == [] and any("5 % is assumed" in note for note in assumed.notes)
+    assert named(shown) == {"node1 slot 0"} and shown.notes == ()
+    for seed in range(20):
+        assert modelled(seed, 2, reference=reference | {"seconds": {}}).slow == []
 
 
 def test_two_slow_devices_of_eight_do_not_hide_each_other():
@@ -154,7 +168,7 @@ def test_wrong_results_fail_the_check(tmp_path, capsys):
 def test_what_cannot_be_checked_is_refused(tmp_path, capsys):
     path = timings.write(tmp_path / "old.h5", {"size": [measurement(Point("sum", "cub", (9,), "int32", 1))]})
     assert main(["check", str(path)]) == 1
-    assert "does not say on which node each rank ran" in capsys.readouterr().err
+    assert "does not name the node of each rank" in capsys.readouterr().err
     (tmp_path / "reference.json").write_text('{"seconds": {"a": -1}}')
     assert main(["check", str(path), "--reference", str(tmp_path / "reference.json")]) == 1
     assert "not a reference" in capsys.readouterr().err
@@ -179,12 +193,108 @@ def test_the_experiment_of_a_check_is_a_config_and_gives_each_rank_the_same(rank
     assert sum(each.points for name, each in sweeps.items() if name.startswith("cpu")) >= 7
 
 
+def measured(mpiexec, folder, ranks, *arguments):
+    """The timings file of a check by ``mpi_programs/check.py``."""
+    done = mpiexec(ranks, PROGRAM, folder, *arguments, timeout=200)
+    assert done.returncode == 0, done.stderr
+    store.merge(sorted(folder.glob("*.h5")), folder / "timings.h5")
+    return folder / "timings.h5"
+
+
+def lasting(mpiexec, folder, ranks, *arguments):
+    """The timings file of sustained products by ``mpi_programs/sustain.py``."""
+    done = mpiexec(ranks, PROGRAM.with_name("sustain.py"), folder, *arguments, timeout=200)
+    assert done.returncode == 0, done.stderr
+    return folder / "timings.h5"
+
+
+def test_sustained_products_are_counted_over_time(mpiexec, tmp_path, capsys):
+    path = lasting(mpiexec, tmp_path, 1, "cpu", 1.5)
+    assert main(["check", str(path), "--html", str(tmp_path / "check.html"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert [each["dtype"] for each in found["sustained"]] == ["float32", "float64"]
+    assert all(each["products"] > 0 and each["wrong"] == 0 for each in found["sustained"])
+    columns = store.read(path)["sustained"]
+    assert (columns["flops"] == 2 * 256**3).all() and (np.diff(columns["seconds"]) > 0).all()
+    assert (columns["busy"][1:] <= np.diff(columns["seconds"])).all() and columns["seconds"][-1] > 1.4
+    assert {"sustained: product 256 float32", "sustained: product 256 float64"} <= {
+        each["measurement"] for each in found["findings"]
+    }
+    page = (tmp_path / "check.html").read_text()
+    texts = ("Sustained products in float32", "Sustained products in float64", "Counters of errors")
+    assert all(text in page for text in texts)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_wrong_product_names_its_device(mpiexec, tmp_path, capsys, device):
+    if backends.missing(device):
+        pytest.skip(backends.missing(device))
+    path = lasting(mpiexec, tmp_path, 2, device, 3, "wrong")
+    assert main(["check", str(path)]) == command.SLOW
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("sustained: ")]
+    assert len(lines) == 2 and all(" slot 1" in line and "products in float" in line for line in lines), lines
+    sustained = store.read(path)["sustained"]
+    own = sustained["rank"] == 1
+    assert sustained["wrong"][own].sum() == (sustained["products"][own].sum() + 2) // 5  # two before the intervals
+    assert sustained["wrong"][sustained["rank"] == 0].sum() == 0
+
+
+def test_what_an_ended_job_measured_is_kept(mpiexec, tmp_path, capsys):
+    path = lasting(mpiexec, tmp_path, 2, "cpu", 3, "ended")
+    main(["check", str(path)])
+    ranks = store.read(path)["sustained"]["rank"]
+    kept = (ranks == 1).sum()
+    assert 0 < kept <= 6 and (ranks == 0).sum() > 0  # two types, at most three intervals
+    for output in tmp_path.glob("*.1.jsonl"):  # killed within a line
+        *whole, last = output.read_text().splitlines(keepends=True)
+        output.write_text("".join(whole) + last[:7])
+    (batch,) = plan.make(command.config(2, 1 / 60) | {"backends": "cpu"}, machine()).sustained
+    groups = sustain.so_far(tmp_path / "sustained.h5", batch)
+    assert (groups["sustained"]["rank"] == 1).sum() == kept
+    assert np.isnan(groups["errors"]["after"][groups["errors"]["rank"] == 1]).all()
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_sustained_products_are_planned_on_all_devices_of_a_kind(ranks):
+    for gpus, device in ((0, "cpu"), (8, "cuda")):
+        planned = plan.make(command.config(ranks, 10), machine("" if gpus else "no GPU", gpus=gpus))
+        (batch,) = planned.sustained
+        assert (batch.device, batch.ranks, sum(batch.predicted)) == (device, ranks, 600)
+        assert {point.scalars["beta"] for point in batch.points} == {0.0}
+        assert planned.batch(batch.name) == batch
+    assert plan.make(command.config(ranks), machine()).sustained == ()
+
+
 @pytest.mark.skipif(os.environ.get("HPCMM_TEST_ALL") != "1", reason="needs a quiet machine; HPCMM_TEST_ALL=1 runs it")
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core only")
 def test_a_node_kept_busy_by_another_process_is_named(mpiexec, tmp_path, capsys):
-    done = mpiexec(2, PROGRAM, tmp_path, timeout=200)
-    assert done.returncode == 0, done.stderr
-    store.merge(sorted(tmp_path.glob("*.h5")), tmp_path / "timings.h5")
-    assert main(["check", str(tmp_path / "timings.h5")]) == command.SLOW
+    assert main(["check", str(measured(mpiexec, tmp_path, 2, "cpu", 1))]) == command.SLOW
     out = capsys.readouterr().out
     assert "2 devices, 7 measurements: slow: node1 slot 0" in out, out
+
+
+@pytest.mark.gpu
+def test_one_gpu_has_no_peer_but_is_compared_with_a_reference_cuda(gpu, mpiexec, tmp_path, capsys):
+    timings, reference = measured(mpiexec, tmp_path, 1, "cuda"), tmp_path / "reference.json"
+    assert main(["check", str(timings), "--write-reference", str(reference)]) == 0
+    assert f"node0 slot 0 {gpu.uuid} has no peer in this run" in capsys.readouterr().out
+    good = json.loads(reference.read_text())
+    assert {name.split(":")[0] for name in good["seconds"]} == {"gpu_product", "gpu_memory", "gpu_host"}
+    assert main(["check", str(timings), "--reference", str(reference)]) == 0
+    good["seconds"] = {name: seconds / 2 for name, seconds in good["seconds"].items()}
+    reference.write_text(json.dumps(good))
+    assert main(["check", str(timings), "--reference", str(reference)]) == command.SLOW
+    assert f"slow: node0 slot 0 {gpu.uuid}" in capsys.readouterr().out
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(presence.count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("busy", [None, 1])
+def test_of_several_gpus_the_busy_one_is_named_cuda(mpiexec, tmp_path, capsys, busy):
+    gpus = presence.count()
+    timings = measured(mpiexec, tmp_path, gpus, "cuda", *([busy] if busy is not None else []))
+    code = main(["check", str(timings), "--html", str(tmp_path / "check.html")])
+    out = capsys.readouterr().out
+    assert code == (0 if busy is None else command.SLOW), out
+    slow = {each.subject.rank for each in checked(timings).slow if not each.source}
+    assert slow == (set() if busy is None else {busy}), out

@@ -1,6 +1,7 @@
 """CPU rungs of the product: across every blocking boundary, on every SIMD path, with threads and leading dimensions."""
 
 import ctypes
+import functools
 import os
 import re
 import subprocess
@@ -14,8 +15,10 @@ from hpcmm import kernels
 from hpcmm.backends.cpu import libraries
 from hpcmm.backends.cpu.device import CpuBackend, flush_bytes, last_level_cache
 from hpcmm.backends.cpu.modules import module_of
+from hpcmm.dtypes import DTYPES
 from hpcmm.operations.matmul import MATMUL
 
+PLAIN = ("float32", "float64")
 RUNGS = [variant.name for variant in MATMUL.ladder if variant.device == "cpu" and not variant.library]
 WITH_PATHS = ["avx", "packed"]
 PATHS = ["avx512", "avx2", "neon", "portable"]
@@ -96,7 +99,7 @@ def shapes_across_the_blocks(path: str, dtype: str) -> list[tuple[int, int, int]
     ]
 
 
-@pytest.mark.parametrize("dtype", MATMUL.dtypes)
+@pytest.mark.parametrize("dtype", PLAIN)
 @pytest.mark.parametrize("path", PATHS)
 def test_packed_across_every_block_boundary(path, dtype, monkeypatch):
     take(path, "packed", dtype, monkeypatch)
@@ -105,7 +108,7 @@ def test_packed_across_every_block_boundary(path, dtype, monkeypatch):
         check("packed", dtype, shape, alpha=-0.75, beta=0)
 
 
-@pytest.mark.parametrize("dtype", MATMUL.dtypes)
+@pytest.mark.parametrize("dtype", PLAIN)
 @pytest.mark.parametrize("path", PATHS)
 def test_avx_on_every_path(path, dtype, monkeypatch):
     take(path, "avx", dtype, monkeypatch)
@@ -115,7 +118,7 @@ def test_avx_on_every_path(path, dtype, monkeypatch):
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 4, 5])
-@pytest.mark.parametrize("dtype", MATMUL.dtypes)
+@pytest.mark.parametrize("dtype", PLAIN)
 @pytest.mark.parametrize("name", RUNGS)
 def test_any_number_of_threads(name, dtype, threads):
     for shape in ((0, 9, 4), (1, 1, 1), (2, 300, 17), (300, 2, 17), (61, 130, 40), (131, 157, 83)):
@@ -123,7 +126,7 @@ def test_any_number_of_threads(name, dtype, threads):
 
 
 @pytest.mark.parametrize("threads", [3, 4])
-@pytest.mark.parametrize("dtype", MATMUL.dtypes)
+@pytest.mark.parametrize("dtype", PLAIN)
 def test_packed_threads_across_blocks(dtype, threads):
     mc, nc, kc = (constant(name, dtype) for name in ("MC", "NC", "KC"))
     check("packed", dtype, (2 * mc + 5, 2 * nc + 3, 33), threads=threads)
@@ -226,20 +229,36 @@ def gemm_errors(gemm, dtype: str, shape, alpha: float, beta: float) -> np.ndarra
     return abs(views[2] - alpha * (a @ b) - old) / ((k + 3) * np.finfo(dtype).eps / 2 * size)
 
 
-@pytest.mark.parametrize("dtype", MATMUL.dtypes)
-@pytest.mark.parametrize("gemm", [libraries.gemm, libraries.product_and_passes], ids=["BLAS", "passes"])
+@pytest.mark.parametrize("dtype", PLAIN)
+@pytest.mark.parametrize("passes", [False, True], ids=["BLAS", "passes"])
 @pytest.mark.parametrize(("alpha", "beta"), [(1.5, 0.5), (-0.75, 0.0), (2.0, -3.0)])
-def test_the_baseline_of_a_product_takes_alpha_beta_and_leading_dimensions(gemm, dtype, alpha, beta):
+def test_the_baseline_of_a_product_takes_alpha_beta_and_leading_dimensions(passes, dtype, alpha, beta):
+    gemm = libraries.product_and_passes if passes else functools.partial(libraries.gemm, dtype)
     for shape in ((1, 1, 1), (1, 40, 7), (31, 1, 9), (33, 65, 70)):
         assert np.all(gemm_errors(gemm, dtype, shape, alpha, beta) <= 1)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_the_baseline_sums_16_bit_elements_in_float32_and_rounds_once(dtype, beta):
+    element = DTYPES[dtype]
+    rng = np.random.default_rng(1)
+    a, b, c = (element.stored(rng.uniform(-1, 1, size)) for size in ((9, 70), (70, 11), (9, 11)))
+    wide = [element.numbers(x).astype(np.float64) for x in (a, b, c)]
+    if beta == 0:
+        c[:] = element.poison
+    libraries.gemm(dtype, 1.5, a, b, beta, c)()
+    truth = 1.5 * wide[0] @ wide[1] + beta * wide[2]
+    size = 1.5 * abs(wide[0]) @ abs(wide[1]) + abs(beta * wide[2])
+    assert np.all(abs(element.numbers(c) - truth) <= element.unit_roundoff * abs(truth) + 73 * 2.0**-24 * size)
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5])
 def test_the_baseline_of_a_product_without_rows_or_terms(beta):
     c = np.ones((3, 4))
-    libraries.gemm(1.5, np.empty((3, 0)), np.empty((0, 4)), beta, c)()
+    libraries.gemm("float64", 1.5, np.empty((3, 0)), np.empty((0, 4)), beta, c)()
     assert np.all(c == beta)
-    libraries.gemm(1.5, np.empty((0, 5)), np.empty((5, 4)), beta, np.empty((0, 4)))()
+    libraries.gemm("float64", 1.5, np.empty((0, 5)), np.empty((5, 4)), beta, np.empty((0, 4)))()
 
 
 def test_the_baseline_is_one_call_of_blas_and_the_provenance_names_it():
@@ -252,7 +271,7 @@ def test_another_blas_leaves_numpys_product(monkeypatch):
     libraries.find_gemm.cache_clear()
     monkeypatch.setattr(libraries.threadpoolctl, "threadpool_info", list)
     try:
-        assert np.all(gemm_errors(libraries.gemm, "float32", (9, 8, 7), 1.5, 0.5) <= 1)
+        assert np.all(gemm_errors(functools.partial(libraries.gemm, "float32"), "float32", (9, 8, 7), 1.5, 0.5) <= 1)
         assert libraries.describe()["gemm"]["float32"] == "numpy.matmul and passes"
     finally:
         libraries.find_gemm.cache_clear()

@@ -35,7 +35,7 @@ CONFIG = {
     },
     "sweeps": {
         "kernel": {"operation": "matmul", "variants": ["row_axpy"], "sizes": [33], "dtypes": ["float64"]},
-        "element": {"operation": "matmul", "variants": ["serial"], "sizes": [65], "dtypes": ["float16"]},
+        "element": {"operation": "matmul", "variants": ["serial"], "sizes": [65], "dtypes": ["half"]},
         "operation": {"operation": "matvec", "shapes": [[100, 37]], "ranks": [1, 2]},
         "algorithm": {
             "operation": "matmul",
@@ -85,8 +85,8 @@ def test_additions_run_from_the_config_to_the_report(finished):
     assert found >= {
         ("kernel", "row_axpy", "float64", "scatter", 1),
         ("kernel", "numpy", "float64", "scatter", 1),
-        ("element", "serial", "float16", "scatter", 1),
-        ("element", "widened", "float16", "scatter", 1),
+        ("element", "serial", "half", "scatter", 1),
+        ("element", "widened", "half", "scatter", 1),
         ("operation", "by_rows", "float32", "scatter", 2),
         ("operation", "numpy", "float64", "scatter", 2),
         ("algorithm", "numpy", "float64", "replicated", 2),
@@ -95,13 +95,13 @@ def test_additions_run_from_the_config_to_the_report(finished):
     at = rows["operation"] == "matvec"
     assert (rows["m"][at] == 100).all() and (rows["n"][at] == 37).all() and (rows["k"][at] == 0).all()
     page = (finished / "results/report.html").read_text()
-    for text in ("row_axpy", "float16", "matvec", "100 × 37", "numpy replicated", "over what rounding may cause"):
+    for text in ("row_axpy", "half", "matvec", "100 × 37", "numpy replicated", "over what rounding may cause"):
         assert text in page, text
     assert (finished / "results/figures/extension-errors-matvec.svg").exists()
 
 
-def test_a_result_in_float16_is_held_to_its_rounding():
-    """Sums in float16 itself fail, sums in float32 pass: the bound is not so wide that it lets anything by."""
+def test_a_result_in_half_is_held_to_its_rounding():
+    """Sums in float16 itself fail, sums in float64 pass: the bound is not so wide that it lets anything by."""
     program = f"""
 import dataclasses, numpy as np
 from hpcmm.experiment import extensions
@@ -110,7 +110,7 @@ from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.model import Task
 from hpcmm.operations import OPERATIONS
 matmul = OPERATIONS["matmul"]
-task = Task(matmul, matmul.variant("serial"), (40, 30, 500), "float16", matmul.scalars)
+task = Task(matmul, matmul.variant("serial"), (40, 30, 500), "half", matmul.scalars)
 arrays = matmul.draw(np.random.default_rng(0), task)
 judge = matmul.reference(task, arrays)
 got = {{name: array.copy() for name, array in arrays.items()}}
@@ -146,8 +146,9 @@ def test_an_extension_that_cannot_be_loaded_is_an_error_that_names_it(tmp_path, 
 
 
 def test_random_inputs_of_another_type_are_uniform():
+    from hpcmm.dtypes import DTYPES
     from hpcmm.operations.matmul import draw_into
 
     x = np.empty((300, 200), np.float16)
-    draw_into(x, np.random.default_rng(0))
+    draw_into(x, np.random.default_rng(0), DTYPES["float16"])
     assert -1 <= x.min() < -0.99 and 0.99 < x.max() <= 1 and abs(x.astype(float).mean()) < 0.02

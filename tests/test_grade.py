@@ -274,7 +274,7 @@ exercises:
   two: {operation: product, points: 1}
   three: {file: ../three.c, operation: matmul, points: 1}
   four: {operation: sum, points: -1, dtypes: []}
-  five: {operation: matmul, points: 1, file: six.cu, dtypes: [float16], bonus: 1}
+  five: {operation: matmul, points: 1, file: six.cu, dtypes: [int8], bonus: 1}
   six: {operation: matmul, points: 1}
 """
 

@@ -21,17 +21,25 @@ from hpcmm.backends import DeviceError
 from hpcmm.backends.cpu import device as cpu_device
 from hpcmm.backends.cpu import modules
 from hpcmm.backends.cpu.device import CpuBackend
+from hpcmm.dtypes import DTYPES
 from hpcmm.model import RESOURCES, Operation, Variant
 from hpcmm.operations import OPERATIONS
-from hpcmm.operations.blocks import Skinny, SplitK, StreamK, StreamKFma
-from hpcmm.operations.matmul import MATMUL
+from hpcmm.operations.blocks import PersistentTma, Skinny, SplitK, StreamK, StreamKFma
+from hpcmm.operations.matmul import MATMUL, TILES
+from hpcmm.operations.memory import BANDWIDTH, COPY, LATENCY, SCALE
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM
 from hpcmm.operations.vector_add import VECTOR_ADD
 from hpcmm.report import page, tables
 
 EVERY = [(operation, variant) for operation in OPERATIONS.values() for variant in operation.ladder]
 RUNGS = [(operation, variant) for operation, variant in EVERY if not variant.library]
-SPLIT_K = MATMUL.variant("split_k")
+SOURCES = [(operation, variant) for operation, variant in RUNGS if variant.compiled]
+SPLITS = [  # rungs whose tile depends on the shape, and each of their tiles
+    pytest.param(variant, choice, id=f"{variant.name}-{choice.tile.rows}x{choice.tile.columns}-{i}")
+    for variant in MATMUL.ladder
+    if isinstance(variant.geometry, SplitK)
+    for i, choice in enumerate(variant.geometry.choices)
+]
 SKINNY = MATMUL.variant("skinny")
 REDUCTIONS = (SUM, MINIMUM, MAXIMUM)
 GUARD = 8  # rows before and after each array that no kernel may read or write; keeps its alignment
@@ -97,7 +105,7 @@ class Guarded:
 
 
 def unit_roundoff(dtype: str) -> float:
-    return {"float32": 2.0**-24, "float64": 2.0**-53}[dtype]
+    return {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}[dtype]
 
 
 def run_once(backend, run) -> None:
@@ -107,25 +115,43 @@ def run_once(backend, run) -> None:
             part()
 
 
-def check_matmul(backend, variant: Variant, dtype: str, shape, alpha: float, beta: float, seed: int, tile="") -> None:
-    """Run a variant on random matrices and hold every element of C to its rounding bound."""
+def check_matmul(
+    backend, variant: Variant, dtype: str, shape, alpha: float, beta: float, seed: int, tile="", first=0, pitch=0
+) -> None:
+    """Run a variant on random matrices and hold every element of C to its rounding bound.
+
+    The matrices are columns from ``first`` on of others, whose rows are multiples of ``pitch`` elements, if given.
+    """
     m, n, k = shape
+    element = DTYPES[dtype]
     rng = np.random.default_rng(seed)
-    a, b, c = (rng.uniform(-1, 1, size).astype(dtype) for size in ((m, k), (k, n), (m, n)))
+    a, b, c = (element.stored(rng.uniform(-1, 1, size)) for size in ((m, k), (k, n), (m, n)))
     if beta == 0:
-        c[:] = np.nan  # must not be read
+        c[:] = element.poison  # must not be read
     # reading outside A or B makes a NaN of the result, writing outside C changes its guard
-    guarded = {"A": Guarded(backend, a, np.nan), "B": Guarded(backend, b, np.nan), "C": Guarded(backend, c, UNTOUCHED)}
-    arrays = {name: each.view for name, each in guarded.items()}
+    guarded = {}
+    for name, x, outside in (("A", a, element.poison), ("B", b, element.poison), ("C", c, UNTOUCHED)):
+        width = first + x.shape[1]
+        whole = np.full((len(x), width + (-width % pitch if pitch else 0)), outside, x.dtype)
+        whole[:, first:width] = x
+        guarded[name] = Guarded(backend, whole, outside)
+    arrays = {name: guarded[name].view[:, first : first + x.shape[1]] for name, x in (("A", a), ("B", b), ("C", c))}
     product = task(MATMUL, shape, dtype, {"alpha": alpha, "beta": beta}, variant, tile or 0)
     run_once(backend, backend.prepare(product, arrays))
 
-    wide_a, wide_b, wide_c = (x.astype(np.longdouble) for x in (a, b, np.zeros_like(c) if beta == 0 else c))
+    numbers = (element.numbers(x) for x in (a, b, np.zeros_like(c) if beta == 0 else c))
+    wide_a, wide_b, wide_c = (x.astype(np.longdouble) for x in numbers)
     truth = alpha * np.einsum("ip,pj->ij", wide_a, wide_b) + beta * wide_c
     size = abs(alpha) * np.einsum("ip,pj->ij", abs(wide_a), abs(wide_b)) + abs(beta) * abs(wide_c)
-    roundings = (k + 2) * unit_roundoff(dtype)
-    error = abs(guarded["C"].content() - truth)
-    assert np.all(error <= roundings / (1 - roundings) * size)
+    roundings = (k + 2) * unit_roundoff(element.accumulator or dtype)
+    allowed = roundings / (1 - roundings) * size
+    if element.accumulator:  # and the sum is rounded once more
+        allowed += unit_roundoff(dtype) * abs(truth) + 2.0**-25
+    content = guarded["C"].content()
+    error = abs(element.numbers(content[:, first : first + n]) - truth)
+    assert np.all(error <= allowed)
+    content[:, first : first + n] = UNTOUCHED
+    assert np.all(content == np.asarray(UNTOUCHED, content.dtype)), "written beside the rows"
     assert guarded["A"].is_unchanged()
     assert guarded["B"].is_unchanged()
 
@@ -188,6 +214,49 @@ def check_vector_add(backend, variant: Variant, dtype: str, n: int, starts: tupl
     assert guarded["y"].is_unchanged()
 
 
+def check_latency(backend, variant: Variant, n: int, k: int, seed: int) -> None:
+    """Run a chase: it must end at the element that is reached step by step."""
+    chase = task(LATENCY, (n, k), "int32", variant=variant)
+    x = LATENCY.draw(np.random.default_rng(seed), chase)["x"]
+    assert sorted(x) == list(range(0, 4 * n, 4))
+    got = of_elements(backend, chase, x)
+    at = 0
+    for _ in range(k):
+        at = x[at // 4]
+    assert got == at
+
+
+def check_bandwidth(backend, variant: Variant, n: int, k: int, seed: int) -> None:
+    """Run a reading rung: the sum is exact, modulo 2^32."""
+    x = np.random.default_rng(seed).integers(-(2**31), 2**31, n, dtype="int32")
+    got = of_elements(backend, task(BANDWIDTH, (n, k), "int32", variant=variant), x)
+    assert (int(got) - k * sum(x.tolist())) % 2**32 == 0
+
+
+def of_elements(backend, of, x: np.ndarray) -> int:
+    """Run latency or bandwidth twice on elements between guards, and return the result."""
+    guarded, result = Guarded(backend, x, 2**30), Guarded(backend, np.full(1, 77, "int32"), UNTOUCHED)
+    run = backend.prepare(of, {"x": guarded.view, "result": result.view.reshape(())})
+    run_once(backend, run)
+    (first,) = result.content()
+    run_once(backend, run)
+    assert result.content() == first and guarded.is_unchanged()
+    return first
+
+
+def check_copy(backend, operation: Operation, variant: Variant, dtype: str, n: int, starts, seed: int) -> None:
+    """Run copy or scale on a random vector: every element must be equal, or the correctly rounded product."""
+    rng = np.random.default_rng(seed)
+    whole = {name: rng.standard_normal(start + n, dtype) for name, start in zip("xy", starts, strict=True)}
+    guarded = {name: Guarded(backend, array, UNTOUCHED) for name, array in whole.items()}
+    arrays = {name: guarded[name].view[start:] for name, start in zip("xy", starts, strict=True)}
+    backend.seconds(backend.prepare(task(operation, (n,), dtype, variant=variant), arrays))
+    factor = np.dtype(dtype).type(0.4) if operation is SCALE else 1
+    whole["y"][starts[1] :] = factor * whole["x"][starts[0] :]
+    np.testing.assert_array_equal(guarded["y"].content(), whole["y"])
+    assert guarded["x"].is_unchanged()
+
+
 @pytest.fixture(scope="module")
 def cpu():
     return CpuBackend(threads=2)
@@ -202,7 +271,7 @@ WITH_SOURCES = [each for each in OPERATIONS.values() if not all(variant.library 
 @pytest.mark.parametrize("operation", WITH_SOURCES, ids=ident)
 def test_every_source_file_has_a_record_of_its_name_and_every_record_a_source_file(operation):
     files = {path for path in (kernels.FOLDER / operation.kernels).iterdir() if path.suffix in (".c", ".cu")}
-    rungs = [variant for variant in operation.ladder if not variant.library]
+    rungs = [variant for variant in operation.ladder if variant.compiled]
     assert files == {kernels.source(operation, variant) for variant in rungs}
     assert files == {kernels.source(operation, variant) for variant in rungs if not variant.kernel}
 
@@ -246,7 +315,7 @@ def test_names_are_unique_and_each_device_has_one_baseline(operation):
     names = [variant.name for variant in operation.ladder]
     assert len(set(names)) == len(names)
     baselines = [variant.device for variant in operation.ladder if variant.baseline]
-    assert sorted(baselines) == ["cpu", "cuda"]
+    assert sorted(baselines) == ([] if operation.dimensions == ("n", "k") else ["cpu", "cuda"])
 
 
 def test_every_folder_of_sources_is_an_operations():
@@ -292,7 +361,7 @@ def test_a_function_or_structure_that_several_rungs_have_is_the_same_in_all():
     assert [name for name, versions in texts.items() if len(set(versions)) > 1] == []
 
 
-@pytest.mark.parametrize(("operation", "variant"), RUNGS, ids=ident)
+@pytest.mark.parametrize(("operation", "variant"), SOURCES, ids=ident)
 def test_a_rung_describes_its_change(operation, variant):
     assert variant.change
     text = kernels.source(operation, variant).read_text()
@@ -300,7 +369,7 @@ def test_a_rung_describes_its_change(operation, variant):
     assert re.match(rf"(//|/\*) [A-Z][a-z ]+, {where} rung[^:]*: \S+", text), "open the file with what changes"
 
 
-@pytest.mark.parametrize(("operation", "variant"), RUNGS, ids=ident)
+@pytest.mark.parametrize(("operation", "variant"), SOURCES, ids=ident)
 def test_a_cuda_rung_knows_its_launch_geometry(operation, variant):
     if variant.device == "cuda":
         for dtype, tile in itertools.product(operation.dtypes_of(variant), variant.tiles or [0]):
@@ -308,7 +377,7 @@ def test_a_cuda_rung_knows_its_launch_geometry(operation, variant):
             arrays = dict.fromkeys(
                 [*(each.name for each in operation.operands), *launched.geometry.workspace(launched)]
             )
-            arrays |= {name: np.empty((64, 64), dtype) for name in arrays}
+            arrays |= {name: np.empty((64, 64), DTYPES[dtype].storage) for name in arrays}
             (launch, *_) = launched.geometry.launches(launched, arrays, 132)
             assert 32 <= math.prod(launch.block) <= 1024
             assert math.prod(launch.block) == (launched.macros.get("BLOCK") or tile**2 or launched.geometry.block)
@@ -344,6 +413,25 @@ def test_cpu_reduction(cpu, operation, variant, dtype, n, whole, seed, extreme):
 @example(n=4999, starts=(0, 1, 2), seed=0)
 def test_cpu_vector_add(cpu, variant, dtype, n, starts, seed):
     check_vector_add(cpu, variant, dtype, n, starts, seed)
+
+
+@pytest.mark.parametrize(("variant", "dtype"), of_device("cpu", LATENCY))
+@given(n=st.integers(1, 3000), k=st.integers(0, 3000), seed=seeds)
+def test_cpu_latency(cpu, variant, dtype, n, k, seed):
+    check_latency(cpu, variant, n, k, seed)
+
+
+@pytest.mark.parametrize(("variant", "dtype"), of_device("cpu", BANDWIDTH))
+@given(n=st.integers(1, 3000), k=st.integers(0, 9), seed=seeds)
+def test_cpu_bandwidth(cpu, variant, dtype, n, k, seed):
+    check_bandwidth(cpu, variant, n, k, seed)
+
+
+@pytest.mark.parametrize("operation", [COPY, SCALE], ids=ident)
+@pytest.mark.parametrize(("variant", "dtype"), of_device("cpu", COPY))
+@given(n=st.integers(0, 5000), starts=st.tuples(*[st.integers(0, 3)] * 2), seed=seeds)
+def test_cpu_copy(cpu, operation, variant, dtype, n, starts, seed):
+    check_copy(cpu, operation, variant, dtype, n, starts, seed)
 
 
 @pytest.fixture(autouse=True)
@@ -418,7 +506,7 @@ def test_cuda_tiles_are_divided(gpu, variant, shape):
 
 
 class OneTile(SplitK):
-    """The geometry of split_k with a tile and its most parts, whatever the shape."""
+    """The geometry with a tile and its most parts, whatever the shape."""
 
     def chosen(self, task):
         (choice,) = self.choices
@@ -428,13 +516,14 @@ class OneTile(SplitK):
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape", [(130, 201, 77), (100, 132, 640)], ids=str)
 @pytest.mark.parametrize("parts", [1, 2, 3, 4])
-@pytest.mark.parametrize("choice", SPLIT_K.geometry.choices, ids=lambda each: f"{each.tile.rows}x{each.tile.columns}")
-def test_cuda_every_tile_of_split_k(gpu, choice, parts, shape):
+@pytest.mark.parametrize(("variant", "choice"), SPLITS)
+def test_cuda_every_tile_of_split_k(gpu, variant, choice, parts, shape):
     if parts > choice.max_parts:
         pytest.skip("the parts need more shared memory than a block has")
     geometry = OneTile((dataclasses.replace(choice, max_parts=parts),))
+    (dtype,) = variant.dtypes
     for alpha, beta in ((1.5, 0.5), (-2.0, 0.0)):
-        check_matmul(gpu, dataclasses.replace(SPLIT_K, geometry=geometry), "float32", shape, alpha, beta, 1)
+        check_matmul(gpu, dataclasses.replace(variant, geometry=geometry), dtype, shape, alpha, beta, 1)
 
 
 class OneSkinnyTile(Skinny):
@@ -486,11 +575,43 @@ def test_skinny_picks_a_tile_as_narrow_as_c():
                 assert 1 <= parts <= 8 and parts * tile.slices * tile.depth <= 4096
 
 
+class OneWidth(PersistentTma):
+    """The geometry of persistent rungs with one width of tiles, whatever the shape."""
+
+    def chosen(self, task):
+        (choice,) = self.choices
+        return choice
+
+
+SIXTEEN_BIT_RUNGS = [
+    pytest.param(dataclasses.replace(variant, geometry=geometry), id=f"{variant.name}-{i}")
+    for variant in MATMUL.ladder
+    if variant.dtypes == ("float16", "bfloat16")
+    for i, geometry in enumerate(
+        [OneWidth((choice,), variant.geometry.cluster) for choice in variant.geometry.choices]
+        if isinstance(variant.geometry, PersistentTma)
+        else [variant.geometry]
+    )
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("first", "pitch"), [(0, 0), (8, 8), (3, 1), (8, 1)])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("variant", SIXTEEN_BIT_RUNGS)
+def test_cuda_sixteen_bit_views(gpu, variant, dtype, first, pitch):
+    """Rows at multiples of 16 bytes, which TMA takes, and others; tiles inside and at the ends of C; no terms."""
+    for shape in ((300, 520, 136), (131, 77, 201), (257, 264, 64), (40, 24, 0)):
+        check_matmul(gpu, variant, dtype, shape, 1.5, 0.5, 1, first=first, pitch=pitch)
+    check_matmul(gpu, variant, dtype, (129, 257, 200), -2.0, 0.0, 1, first=first, pitch=pitch)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(("variant", "dtype", "tile"), of_device("cuda", MATMUL, tiles=True))
 def test_cuda_resources_of_matmul(gpu, variant, dtype, tile):
     shape = (128, 256, 64)
-    arrays = {"A": gpu.empty((128, 64), dtype), "B": gpu.empty((64, 256), dtype), "C": gpu.empty((128, 256), dtype)}
+    sizes = {"A": (128, 64), "B": (64, 256), "C": (128, 256)}
+    arrays = {name: gpu.empty(size, DTYPES[dtype].storage) for name, size in sizes.items()}
     product = task(MATMUL, shape, dtype, {"alpha": 1.0, "beta": 0.0}, variant, tile or 0)
     gpu.prepare(product, arrays)
     found = gpu.resources(product, arrays)
@@ -544,20 +665,67 @@ def test_cuda_vector_add(gpu, variant, dtype, n):
         check_vector_add(gpu, variant, dtype, n, starts, 1)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", some([33, 1, 8, 1000, 4099, 12288, 2**15 + 1, 2**22 + 1]))
+@pytest.mark.parametrize(("variant", "dtype"), of_device("cuda", LATENCY))
+def test_cuda_latency(gpu, variant, dtype, n):
+    n = min(n, variant.capacity or n)
+    for k in (0, 1, 77, 1000):
+        check_latency(gpu, variant, n, k, 1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", some([33, 1, 1000, 4100, 8192, 12288, 2**20 + 1, 2**22]))
+@pytest.mark.parametrize(("variant", "dtype"), of_device("cuda", BANDWIDTH))
+def test_cuda_bandwidth(gpu, variant, dtype, n):
+    n = min(n, variant.capacity or n)
+    for k in (0, 1, 3, 1000 if n < 10_000 else 5):
+        check_bandwidth(gpu, variant, n, k, 1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", some(GPU_LENGTHS))
+@pytest.mark.parametrize("operation", [COPY, SCALE], ids=ident)
+@pytest.mark.parametrize(("variant", "dtype"), of_device("cuda", COPY))
+def test_cuda_copy(gpu, operation, variant, dtype, n):
+    for starts in ((0, 0), (1, 1), (0, 1)):
+        check_copy(gpu, operation, variant, dtype, n, starts, 1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("tile", TILES)
+def test_cuda_a_kernel_that_writes_outside_c_is_caught_by_the_guard(gpu, tile):
+    """As kernel10 of 003 at 641: blocks for all of C, and no bounds checks."""
+    shape = (641, 641, 641)
+    for name, caught in (("tiled_overrun", True), ("tiled_guarded", False)):
+        product = task(MATMUL, shape, variant=name, tile=tile)
+        inputs = MATMUL.draw(np.random.default_rng(1), product)
+        arrays = {name: gpu.empty(array.shape, "float32") for name, array in inputs.items()}
+        for key, array in inputs.items():
+            gpu.copy(array, arrays[key])
+        run = gpu.prepare(product, arrays)
+        run_once(gpu, run)
+        complaint = run.complaint() if caught else ""
+        assert ("elements written behind C" in complaint) == caught and "behind A" not in complaint
+        got = np.empty_like(inputs["C"])
+        gpu.copy(arrays["C"], got)
+        assert not MATMUL.reference(product, inputs)(got).passed
+
+
 # --- determinism -------------------------------------------------------------------------------------------------
 
 
 def bits_of_runs(backend, operation: Operation, variant: Variant, dtype: str, tile, length: int) -> set[bytes]:
     """What several runs on the same arrays leave, bit for bit: of numbers whose sum depends on their order."""
     rng = np.random.default_rng(1)
-    shape = (length,) if len(operation.dimensions) == 1 else (128, 192, 320)
+    shape = (length,) if len(operation.dimensions) == 1 else (128, 192, 320)[: len(operation.dimensions)]
     lengths = dict(zip(operation.dimensions, shape, strict=True))
     arrays, inputs = {}, {}
     for operand in operation.operands:
         size = tuple(lengths[dimension] for dimension in operand.dimensions)
         values = rng.integers(-99, 99, size) if dtype == "int32" else rng.uniform(-1, 1, size)
-        inputs[operand.name] = np.asarray(values, dtype)
-        arrays[operand.name] = backend.empty(size, dtype)
+        inputs[operand.name] = DTYPES[dtype].stored(values)
+        arrays[operand.name] = backend.empty(size, DTYPES[dtype].storage)
     run = backend.prepare(task(operation, shape, dtype, variant=variant, tile=tile or 0), arrays)
     found, result = set(), np.empty_like(inputs[operation.operands[-1].name])
     for _ in range(10):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ from timings import kernel_samples, measurement
 
 from hpcmm import analysis, report, store
 from hpcmm.analysis import links as derived
+from hpcmm.backends.cuda import presence
 from hpcmm.experiment import plan
 from hpcmm.model import Point
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import algorithms_of, links
+from hpcmm.parallel.host_links import DIRECTIONS
 from hpcmm.parallel.schedules import block_rows
 from hpcmm.report import exchanges
 
@@ -24,14 +27,21 @@ PROGRAM = Path(__file__).parent / "mpi_programs" / "links.py"
 
 
 def test_what_arrives_is_what_was_sent(mpiexec):
-    done = mpiexec(4, PROGRAM, timeout=300)
+    done = mpiexec(4, PROGRAM, "cpu", timeout=300)
     assert done.returncode == 0, done.stderr
-    assert "96 exchanges: right" in done.stdout
+    assert "132 exchanges over mpi, mpi_rma: right" in done.stdout
+
+
+@pytest.mark.gpu
+def test_what_arrives_between_gpus_is_what_was_sent_cuda(gpu, mpiexec):
+    done = mpiexec(max(3, presence.count()), PROGRAM, "cuda", timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"\d+ exchanges over .*peer.*: right", done.stdout), done.stdout
 
 
 @pytest.mark.parametrize("fault", ["lost", "swapped"])
 def test_a_broken_exchange_is_found(mpiexec, fault):
-    done = mpiexec(2, PROGRAM, fault, timeout=300)
+    done = mpiexec(2, PROGRAM, "cpu", fault, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "broken, and found" in done.stdout
 
@@ -56,20 +66,22 @@ def test_each_transport_has_its_device():
 
 
 def test_a_config_with_links_is_planned():
-    sweep = {"operation": "links", "algorithms": list(links.EXCHANGES), "sizes": [4, 2**20], "ranks": [2]}
+    sweep = {"operation": "links", "algorithms": [*links.EXCHANGES, *DIRECTIONS], "sizes": [4, 2**20], "ranks": [2]}
     planned = plan.make({"sweeps": {"links": sweep | {"dtypes": ["float32"]}}, "backends": "auto"}, machine(gpus=2))
     points = {batch.device: [point.algorithm for point in batch.points] for batch in planned.to_measure}
-    assert {device: len(names) for device, names in points.items()} == {"cpu": 3 * 2 * 2, "cuda": 3 * 4 * 2}
+    assert {device: len(names) for device, names in points.items()} == {"cpu": 3 * 2 * 2, "cuda": (3 * 4 + 3) * 2}
 
 
 def test_the_table_has_the_bandwidths_of_nccl_tests(tmp_path):
     def row(algorithm, n, ranks, seconds):
-        point = Point("links", "memcpy", (n,), "float32", ranks, algorithm=algorithm)
+        variant = "device_copy" if algorithm in DIRECTIONS else "memcpy"
+        point = Point("links", variant, (n,), "float32", ranks, algorithm=algorithm)
         return measurement(point, samples=kernel_samples([seconds] * 7))
 
     rows = [
         row("neighbours_mpi", 2**20, 4, 1e-3),
         row("all_to_all_mpi_rma", 2**20, 4, 1e-3),
+        row("upload", 2**20, 1, 1e-3),
         row("pairs_mpi", 2**20, 1, 1e-3),  # exchanges nothing
         row("scatter", 2**20, 4, 1e-3),
     ]
@@ -79,11 +91,14 @@ def test_the_table_has_the_bandwidths_of_nccl_tests(tmp_path):
     assert [(each["pattern"], each["message_bytes"]) for each in found] == [
         ("neighbours", 2**20),
         ("all_to_all", 2**18),
+        ("upload", 2**22),
     ]
-    assert [each["algorithm_bytes_per_second"] for each in found] == pytest.approx([2**20 / 1e-3] * 2)
-    assert [each["bus_bytes_per_second"] for each in found] == pytest.approx([2**20 / 1e-3, 0.75 * 2**20 / 1e-3])
+    assert [each["algorithm_bytes_per_second"] for each in found] == pytest.approx([2**20 / 1e-3] * 2 + [2**22 / 1e-3])
+    assert [each["bus_bytes_per_second"] for each in found] == pytest.approx(
+        [2**20 / 1e-3, 0.75 * 2**20 / 1e-3, 2**22 / 1e-3]
+    )
     report.build(path, tmp_path / "results")
     page = (tmp_path / "results" / "report.html").read_text()
     assert all(f">{name}" in page for name in exchanges.HEAD)
     text = (tmp_path / "results" / "tables" / "links.exchanges.csv").read_text()
-    assert text.splitlines()[0] == ",".join(exchanges.COLUMNS) and len(text.splitlines()) == 3
+    assert text.splitlines()[0] == ",".join(exchanges.COLUMNS) and len(text.splitlines()) == 4

@@ -21,7 +21,7 @@ from hpcmm.bench.journal import CUT_OFF, Journal, whole_lines
 from hpcmm.bench.measure import Contender, Problem, measure_point, run_for_profiler, settled
 from hpcmm.bench.status import Elsewhere
 from hpcmm.experiment import plan
-from hpcmm.model import Batch, HpcmmError, Measuring, Point
+from hpcmm.model import Batch, HpcmmError, Measuring, Point, Prepared
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
 
@@ -214,6 +214,24 @@ def test_the_baseline_takes_turns_with_the_variant(damage):
     assert len(rounds) == 2 * 2 * QUICK.max_repetitions  # end-to-end calls and kernels alone
     for turn in range(0, len(rounds), 2):
         assert set(rounds[turn : turn + 2]) == {"serial", "numpy"}
+
+
+def test_an_operation_without_a_library_has_no_baseline():
+    for operation, shape in (("latency", (64, 100)), ("bandwidth", (64, 3))):
+        variant = OPERATIONS[operation].ladder[0].name
+        (own,) = measured(Point(operation, variant, shape, "int32", 1))
+        assert own.verdict.passed and own.contender == variant and len(own.samples) == 8
+
+
+def test_a_run_that_writes_outside_its_result_fails(monkeypatch):
+    prepare = CpuBackend.prepare
+
+    def complaining(self, task, arrays):
+        return Prepared(prepare(self, task, arrays), complaint=lambda: "3 elements written behind C")
+
+    monkeypatch.setattr(CpuBackend, "prepare", complaining)
+    first, *_ = measured(Point("matmul", "openmp", (20, 20, 20), "float32", 1, {"alpha": 1.0, "beta": 0.0}))
+    assert not first.verdict.passed and first.verdict.where == "3 elements written behind C" and not first.samples
 
 
 def test_a_baseline_stands_alone():
@@ -645,9 +663,11 @@ def test_a_visit_counts_as_its_share_of_a_point(monkeypatch, capsys):
         progress = Progress(batch_of(points), [1.0, 1.0], Elsewhere(), visit, 3)
         progress.done("first")
         progress.done("second")
-    found = [re.search(r"\[(.*)\].*about (.*) left", line).groups() for line in capsys.readouterr().out.splitlines()]
-    assert [place for place, _ in found] == ["0/2", "0/2", "1/2", "1/2", "1/2", "2/2"]
-    assert [left for _, left in found] == ["30 s", "24 s", "18 s", "12 s", "6 s", "0 s"]
+    form = r"\[(.*)\].* \(visit (.) of 3, .*about (.*) left"
+    found = [re.search(form, line).groups() for line in capsys.readouterr().out.splitlines()]
+    assert [place for place, _, _ in found] == ["0/2", "0/2", "1/2", "1/2", "1/2", "2/2"]
+    assert [visit for _, visit, _ in found] == ["1", "1", "2", "2", "3", "3"]
+    assert [left for _, _, left in found] == ["30 s", "24 s", "18 s", "12 s", "6 s", "0 s"]
 
 
 # --- jobs --------------------------------------------------------------------------------------------------------

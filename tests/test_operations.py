@@ -531,7 +531,7 @@ def test_the_launch_of_a_sum_of_vectors_covers_it(n):
             adding = task(VECTOR_ADD, (n,), variant=variant)
             launches = variant.geometry.launches(adding, dict.fromkeys("xyz"), 132)
             blocks = [launch.grid[0] for launch in launches]
-            stretch = 256 * adding.macros["PER_THREAD"]
+            stretch = adding.macros["BLOCK"] * adding.macros["PER_THREAD"]
             most = adding.macros["MAX_BLOCKS"] or n + 1
             assert blocks == ([min(most, -(-n // stretch))] if n else [])
 

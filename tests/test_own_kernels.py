@@ -103,7 +103,10 @@ def test_values_replace_those_of_the_head(tmp_path):
     [
         ("rowz: 3", r"my.cu:4: unknown key 'rowz'; allowed: operation, dtypes,"),
         ("operation: matmal", r"my.cu:4: operation: 'matmal' is not allowed; allowed: matmul, sum,"),
-        ("block: 32\ndtypes: [float16]", r"my.cu:5: dtypes: 'float16' is not allowed; allowed: float32, float64"),
+        (
+            "block: 32\ndtypes: [int32]",
+            r"my.cu:5: dtypes: 'int32' is not allowed; allowed: float32, float64, float16, bfloat16",
+        ),
         ("dtypes: float32", r"my.cu:4: dtypes: 'float32' is not allowed; allowed: a list in brackets"),
         ("block: [1, 2, 3, 4]", r"my.cu:4: block: \[1, 2, 3, 4\] is not allowed; allowed: a whole number"),
         ("block: X * 2", r"my.cu:4: block: 'X \* 2' is not allowed; allowed: .* over ITEMSIZE"),
@@ -251,16 +254,19 @@ def test_the_fingerprint_covers_the_file_its_headers_and_its_values(tmp_path):
     assert digest() not in (first, second)
 
 
-@pytest.mark.parametrize("name", ["numba_cuda", "triton_tile"])
-def test_an_example_for_a_gpu_is_right(gpu, forgotten, name):
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the packages
+@pytest.mark.parametrize(
+    ("name", "package"), [("numba_cuda", "numba.cuda"), ("triton_tile", "triton"), ("cuda_core", "cuda.core")]
+)
+def test_an_example_for_a_gpu_is_right(gpu, forgotten, name, package):
     """Without a GPU, or without its package, it is skipped."""
-    pytest.importorskip(name.partition("_")[0])
+    pytest.importorskip(package)
     import numpy as np
 
     path = EXAMPLES / f"{name}.py"
     extensions.load([path])
     operation = OPERATIONS["matmul"]
-    for shape in ((1, 1, 1), (65, 33, 70), (128, 256, 64)):
+    for shape in ((1, 1, 1), (65, 33, 70), (128, 256, 64), (2048, 2048, 2048)):
         found = Task(operation, operation.variant(path.name), shape, "float32", operation.scalars)
         inputs = operation.draw(np.random.default_rng(0), found)
         arrays = {key: gpu.empty(array.shape, "float32") for key, array in inputs.items()}

@@ -11,7 +11,7 @@ import pytest
 from tasks import machine
 
 from hpcmm import backends, store
-from hpcmm.bench import profiling
+from hpcmm.bench import profiling, tools
 from hpcmm.bench.profiling import Kernel, ProfilerError
 from hpcmm.experiment import plan
 from hpcmm.model import COUNTERS, Point, Profile, Verdict
@@ -162,7 +162,7 @@ def test_profiles_come_back_from_the_file_and_from_a_merged_one(tmp_path):
 
 def test_without_nsight_compute_the_file_has_the_reason(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(profiling, "PLACES", ())
+    monkeypatch.setattr(tools, "PLACES", ())
     output = tmp_path / "profiles" / "matmul.h5"
     reason = profiling.profile("matmul", [point("naive")], True, ["false"], output)
     assert reason == profiling.NOT_INSTALLED
@@ -208,7 +208,7 @@ def test_a_job_for_an_unprofiled_operation_is_refused(planned, tmp_path):
     assert "no profile of 'vector_add' is planned; planned are: matmul, sum" in run.stderr
 
 
-@pytest.mark.skipif(profiling.find() is not None, reason="Nsight Compute is installed here")
+@pytest.mark.skipif(tools.find(profiling.PROGRAM) is not None, reason="Nsight Compute is installed here")
 def test_a_job_without_nsight_compute_succeeds_with_the_reason(planned, tmp_path):
     run = job(planned[1], "matmul", tmp_path / "matmul.h5")
     assert run.returncode == 0, run.stderr
@@ -229,7 +229,7 @@ def test_the_program_under_the_profiler_needs_a_gpu(planned, tmp_path):
 @pytest.mark.gpu
 @pytest.mark.parametrize("operation", ["matmul", "sum"])
 def test_a_real_profile_shows_what_the_rungs_teach(gpu, planned, tmp_path, operation):
-    if profiling.find() is None:
+    if tools.find(profiling.PROGRAM) is None:
         pytest.skip(profiling.NOT_INSTALLED)
     output = tmp_path / f"{operation}.h5"
     run = job(planned[1], operation, output)

@@ -987,3 +987,33 @@ def test_a_job_is_cancelled_whose_workflow_was_killed_while_it_was_submitted(tmp
     found = ["squeue", "--me", "--states=all", "--name=orphan", "--noheader", "--format=%T"]
     states = subprocess.run(found, capture_output=True, text=True, check=True).stdout.split()
     assert states and set(states) == {"CANCELLED"}
+
+
+# Each node has a core of its own; a Python process that starts on a node stays there.
+ON_ITS_CORE = """
+import os
+cores = sorted(os.sched_getaffinity(0))
+if node := os.environ.get("SLURMD_NODENAME"):
+    os.sched_setaffinity(0, {cores[int(node[1:]) % len(cores)]})
+"""
+
+
+@pytest.mark.skipif(not ALL, reason="needs a quiet machine; HPCMM_TEST_ALL=1 runs it")
+def test_a_check_names_the_node_that_another_process_keeps_busy(tmp_path):
+    if len(cores := sorted(os.sched_getaffinity(0))) < 2:
+        pytest.skip("one core only")
+    workflow = Workflow(tmp_path / "check", "9 literal", {}, partition="main", ranks_per_node=1)
+    (tmp_path / "python").mkdir()
+    (tmp_path / "python/sitecustomize.py").write_text(ON_ITS_CORE)
+    workflow.program = str(Path(sys.executable).with_name("hpcmm"))
+    options = ["--ranks", "2", "--cluster", "sbatch", "--jobs", "1", "--config", "backends=cpu", "--directory", "here"]
+    loop = f"import os\nos.sched_setaffinity(0, {{{cores[2 % len(cores)]}}})\nwhile True: pass"
+    loops = [subprocess.Popen([sys.executable, "-c", loop]) for _ in range(6)]  # on the core of node n2
+    try:
+        code = workflow.run("check", *options, PYTHONPATH=str(tmp_path / "python"))
+    finally:
+        for each in loops:
+            each.kill()
+            each.wait()
+    assert code == 3, workflow.output
+    assert re.search(r"2 devices, \d+ measurements: slow: n2 slot 0(;|$)", workflow.output), workflow.output

@@ -135,7 +135,7 @@ def test_a_slower_rung_with_the_same_accesses_is_not_explained(tmp_path):
         for name, time in (("coalesced", 1e-3), ("register_1d", 1.2e-3))
     ]
     (step,) = explained(tmp_path, rows, profiles)
-    assert step.reasons == () and "which of both is not known" in steps.sentence(step)
+    assert step.reasons == () and "the file counts neither" in steps.sentence(step)
     assert "both move 8.00 B through L1 and take 0 wavefronts" in steps.sentence(step)
 
 
@@ -150,7 +150,7 @@ def test_without_counters_resources_explain_or_nothing_does(tmp_path):
     ]
     first, last = explained(tmp_path, rows)
     assert first.source == "resources" and "A thread takes 8 elements instead of 4" in steps.sentence(first)
-    assert last.reasons == () and "the file has no counters of both rungs" in steps.sentence(last)
+    assert last.reasons == () and "the file lacks counters of a rung" in steps.sentence(last)
 
 
 def test_a_processor_has_no_counters_but_threads(tmp_path):
@@ -159,7 +159,7 @@ def test_a_processor_has_no_counters_but_threads(tmp_path):
     assert "about the number of threads of a rank, 8" in steps.sentence(step)
     (tmp_path / "one").mkdir()
     (step,) = explained(tmp_path / "one", rows, gpus=[], cpu={"threads_per_rank": 64})
-    assert "Why is not known: the file has neither counters nor resources" in steps.sentence(step)
+    assert "The reason is not known: the file has neither counters nor resources" in steps.sentence(step)
 
 
 def test_counters_of_a_type_of_the_same_size_are_named(tmp_path):

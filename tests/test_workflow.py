@@ -181,9 +181,9 @@ def times(columns):
 
 
 def test_a_wrong_config_is_refused_before_anything_runs(snakemake):
-    run = snakemake(changed(dtypes=["float16"]))
+    run = snakemake(changed(dtypes=["int32"]))
     assert run.returncode != 0
-    said = "experiment.yaml: sweeps.small.dtypes: 'float16' is not allowed; allowed: float32, float64"
+    said = "experiment.yaml: sweeps.small.dtypes: 'int32' is not allowed; allowed: float32, float64, float16, bfloat16"
     assert re.search(f"^hpcmm: error: .*{re.escape(said)}$", run.stdout, re.MULTILINE)
     assert not (run.folder / "results").exists()
 
@@ -269,7 +269,7 @@ PROGRESS = r"\[ *(\d+)/11\] \S+ .* \(.* s; about .* left\)"
 def test_run_shows_the_plan_and_one_progress_without_messages_of_snakemake(hpcmm_run):
     output, errors = hpcmm_run("--cores", "2").communicate(timeout=600)
     ahead, *others = [line for line in errors.splitlines() if "removed files of killed ranks" not in line]
-    times = r"about \d+ s \(at most \d+ (s|min)\) one after another"
+    times = r"about \d+ s \(at most \d+ (s|min)\), one job after another"
     assert re.fullmatch(f"hpcmm: 11 points in 3 jobs to measure, {times}", ahead) and others == []
     lines = [line for line in output.splitlines() if not line.startswith("hpcmm: waiting for the measurement of ")]
     assert [re.fullmatch(PROGRESS, line)[1] for line in lines[:11]] == [str(i) for i in range(1, 12)]
@@ -332,6 +332,10 @@ def test_ctrl_c_ends_a_run_and_reports_unfinished_jobs(hpcmm_run):
     assert "hpcmm: some points were not measured; the others are kept" in errors
     first, *_ = status.text(hpcmm_run.folder / "results").splitlines()
     assert re.search("no job is running; the rest takes about .* \\(at most ", first)
+
+    (hpcmm_run.folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
+    output, errors = hpcmm_run("--cores", "2").communicate(timeout=240)
+    assert "11 points: 11 PASS" in output, f"the report of the run that was ended is not kept: {output}{errors}"
 
 
 def test_an_operation_has_one_profiling_job_that_never_overlaps_a_measurement(snakemake):

@@ -34,7 +34,9 @@ def matmul(A, B, C, alpha, beta, stream):
     """Launch the kernel on CuPy's arrays and stream, without copies."""
     (m, k), n = A.shape, B.shape[1]
     a, b, c = (torch.from_dlpack(each) for each in (A, B, C))
-    with torch.cuda.stream(torch.cuda.ExternalStream(stream.ptr)):
+    # ExternalStream(0) would be a new stream, which does not wait for the default one
+    queue = torch.cuda.ExternalStream(stream.ptr) if stream.ptr else torch.cuda.default_stream()
+    with torch.cuda.stream(queue):
         product[triton.cdiv(n, COLUMNS), triton.cdiv(m, ROWS)](
             a, b, c, m, n, k, a.stride(0), b.stride(0), c.stride(0), alpha, beta, ROWS, COLUMNS, DEPTH
         )

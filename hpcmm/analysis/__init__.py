@@ -1,5 +1,6 @@
 """Derive medians, intervals, rates and ratios from the raw times of a timings file."""
 
+from hpcmm.analysis.levels import levels
 from hpcmm.analysis.tidy import (
     Columns,
     gpus_of,

@@ -12,14 +12,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from hpcmm import analysis
-from hpcmm.analysis import Columns, noise, visits
+from hpcmm.analysis import Columns, noise, sustained
 from hpcmm.analysis.compare import ALPHA, MARGIN
 from hpcmm.model import HpcmmError
 from hpcmm.parallel.links import EXCHANGES, PATTERNS
@@ -30,7 +30,7 @@ NORMAL = 1.4826  # standard deviation of a normal distribution over its MAD
 # ... for 2, 3, ... values (Croux and Rousseeuw, Computational Statistics 1, 1992), and in the limit n / (n - 0.8)
 SMALL = (1.196, 1.495, 1.363, 1.206, 1.200, 1.140, 1.129, 1.107)
 EFFICIENCY = 0.37  # of the MAD: degrees of freedom over those of the standard deviation
-LONELY = visits.NOISY  # spread of healthy devices that is assumed where a single peer shows none
+LONELY = 0.05  # spread of healthy devices that is assumed of two, where no reference of three or more shows it
 MEDIAN = math.pi / 2  # variance of the median of many values over that of their mean
 
 
@@ -77,13 +77,18 @@ class Check:
     """The result of a check.
 
     ``findings`` has one entry per measurement, device and standard (peers or reference). ``broken`` names measurements
-    whose result is wrong or missing. ``notes`` are sentences about what could not be compared.
+    whose result is wrong or missing. ``notes`` are sentences about what could not be compared. ``intervals`` and
+    ``errors`` are from ``sustained``. ``spreads`` has, by measurement, how three or more devices differ: variance and
+    degrees of freedom.
     """
 
     subjects: tuple[Subject, ...]
     findings: tuple[Finding, ...]
     broken: tuple[str, ...]
     notes: tuple[str, ...]
+    intervals: pd.DataFrame = field(default_factory=pd.DataFrame)
+    errors: pd.DataFrame = field(default_factory=pd.DataFrame)
+    spreads: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def slow(self) -> list[Finding]:
@@ -124,17 +129,29 @@ class Check:
                 | {"slow": each.slow}
                 for each in self.findings
             ],
+            "sustained": [
+                {"rank": int(rank), "dtype": dtype, "products": int(own["products"].sum())}
+                | {"wrong": int(own["wrong"].sum())}
+                | {name: finite(own[name].median()) for name in ("flops_per_second", "clock", "temperature", "power")}
+                for (rank, dtype), own in (self.intervals.groupby(["rank", "dtype"]) if len(self.intervals) else ())
+            ],
+            "errors": [
+                {"rank": int(row["rank"]), "counter": row["counter"]}
+                | {name: finite(row[name]) for name in ("before", "after")}
+                for row in analysis.row_dicts(self.errors)
+            ],
             "broken": self.broken,
             "notes": self.notes,
         }
 
     def reference(self) -> dict[str, Any]:
-        """Return the median time of each measurement over the devices, for checks of other machines."""
+        """Return the median time of each measurement, and how the devices differ, for checks of other machines."""
         seconds: dict[str, list[float]] = {}
         for each in self.findings:
             if each.against == "peers":
                 seconds.setdefault(each.measurement, []).append(each.seconds)
-        return {"format": FORMAT, "version": 1, "seconds": {name: float(np.median(s)) for name, s in seconds.items()}}
+        medians = {name: float(np.median(each)) for name, each in seconds.items()}
+        return {"format": FORMAT, "version": 1, "seconds": medians, "spreads": dict(self.spreads)}
 
 
 def robust_variance(values: np.ndarray) -> tuple[float, float]:
@@ -162,11 +179,12 @@ class Times:
         level = np.median(self.logs, axis=0)
         return np.median(self.logs - level, axis=1) + np.median(level)
 
-    def spread(self, rank: int | None, shared: bool) -> tuple[float, float]:
+    def spread(self, rank: int | None, shared: bool, pair: tuple[float, float]) -> tuple[float, float]:
         """Return the variance of a rank's time by what its peers show, and its degrees of freedom.
 
         Without a rank, the variance that all ranks show. ``shared``: whether the state that all ranks of a visit share
-        drops out of the comparison.
+        drops out of the comparison. ``pair``: variance between healthy devices, and its degrees of freedom, for two
+        devices, which show none.
         """
         count = self.logs.shape[1]
         kept = np.arange(len(self.logs)) != rank
@@ -179,7 +197,7 @@ class Times:
         if len(self.logs) > 2:
             found.append(robust_variance(self.centre[kept]))
         if len(self.logs) == 2:
-            found.append((LONELY**2, 1e6))
+            found.append(pair)
         return max(found)
 
 
@@ -199,7 +217,15 @@ def check(columns: Columns, reference: Mapping[str, Any] | None = None) -> Check
         If the file does not say on which node each rank ran, or has several runs of different ranks.
     """
     subjects = _subjects(columns)
-    return compared(subjects, *_times(columns, len(subjects)), reference)
+    measured, broken = _times(columns, len(subjects))
+    intervals, errors = sustained.intervals(columns), sustained.errors(columns)
+    lasting = sustained.times(intervals, len(subjects))
+    measured += [Times(name, np.log(seconds)) for name, seconds in lasting.items()]
+    if not measured and not broken:
+        raise CheckError(f"no point has {len(subjects)} ranks")
+    faults, notes = sustained.faults(intervals, errors, [subject.name for subject in subjects])
+    found = compared(subjects, measured, [*broken, *faults], reference)
+    return dataclasses.replace(found, notes=(*found.notes, *notes), intervals=intervals, errors=errors)
 
 
 def compared(
@@ -210,11 +236,13 @@ def compared(
 ) -> Check:
     """Compare the devices in each measurement; the parameters are as in ``check`` and ``Check``."""
     known = dict((reference or {}).get("seconds", {}))
+    shown = dict((reference or {}).get("spreads", {}))  # by three or more devices of the reference
+    pairs = {times.name: tuple(shown.get(times.name, (LONELY**2, 1e6))) for times in measured}
     shared = len(subjects) > 1
     notes = []
     if not shared:
         notes.append(f"{subjects[0].name} has no peer in this run" + ("" if known else ", and there is no reference"))
-    elif len(subjects) == 2:
+    elif len(subjects) == 2 and not set(pairs) <= set(shown):
         notes.append(f"one peer does not show how healthy devices differ; a spread of {100 * LONELY:.0f} % is assumed")
     if known and (absent := sorted({times.name for times in measured} - set(known))):
         notes.append(f"not in the reference: {', '.join(absent)}")
@@ -222,9 +250,13 @@ def compared(
     findings = []
     for against in ["peers", *(["reference"] if known else [])]:
         within_run = against == "peers" and shared
-        spreads = [[times.spread(rank, within_run) for rank in range(len(subjects))] for times in measured]
+        spreads = [
+            [times.spread(rank, within_run, pairs[times.name]) for rank in range(len(subjects))] for times in measured
+        ]
         levels = np.array([float(np.median(times.centre)) for times in measured])
-        typical, freedoms = np.array([times.spread(None, within_run) for times in measured]).reshape(-1, 2).T
+        typical, freedoms = (
+            np.array([times.spread(None, within_run, pairs[times.name]) for times in measured]).reshape(-1, 2).T
+        )
         some = freedoms > 0
         prior = noise.Prior.of(levels[some], typical[some], freedoms[some])
         prior = dataclasses.replace(prior, freedoms=np.minimum(prior.freedoms, some.sum()))  # few know it badly
@@ -233,7 +265,8 @@ def compared(
                 findings.append(
                     _finding(subjects, subject.rank, times, against, known, variance, freedom, prior, share)
                 )
-    return Check(tuple(subjects), tuple(findings), tuple(broken), tuple(notes))
+    differ = {times.name: robust_variance(times.centre) for times in measured if len(subjects) > 2}
+    return Check(tuple(subjects), tuple(findings), tuple(broken), tuple(notes), spreads=differ)
 
 
 def _finding(
@@ -273,7 +306,7 @@ def _subjects(columns: Columns) -> tuple[Subject, ...]:
     """Return the devices of the ranks; all runs with the most ranks must have the same."""
     ranks = pd.DataFrame(dict(columns["ranks"])).drop_duplicates(["run", "rank"])
     if ranks.empty:
-        raise CheckError("this file does not say on which node each rank ran; measure again with this version")
+        raise CheckError("the timings file does not name the node of each rank; measure again with this version")
     size = ranks.groupby("run")["rank"].transform("count")
     ranks = ranks[size == size.max()]
     found = {tuple(zip(part["node"], part["device"], strict=True)) for _, part in ranks.groupby("run")}
@@ -295,10 +328,10 @@ def _times(columns: Columns, ranks: int) -> tuple[list[Times], list[str]]:
     """Return the measurements with as many ranks, and the names of those that are wrong or missing."""
     frame = analysis.points(analysis.measurements(columns))
     frame = frame[frame["ranks"] == ranks]
-    if frame.empty:
-        raise CheckError(f"no point has {ranks} ranks")
+    omitted = pd.DataFrame(dict(columns["omitted"]))
     samples = pd.DataFrame(dict(columns["samples"]))
-    measured, broken = [], []
+    failed = omitted[(omitted["ranks"] == ranks) & omitted["reason"].str.startswith("failed: ")]
+    measured, broken = [], [f"{row['sweep']}: {row['variant']}: {row['reason']}" for row in analysis.row_dicts(failed)]
     for row in analysis.row_dicts(frame.assign(at=frame.index)):
         name = _name(row)
         if row["result"] != "PASS":

@@ -286,7 +286,7 @@ class Evidence:
                     "hold repetitions only, and unchanged points may be called changed"
                 )
                 continue
-            text = f"{DEVICES[device].title}: visits scatter by {100 * spread:.2g} % (median)"
+            text = f"{DEVICES[device].title}: visits scatter by {100 * spread:.3g} % (median)"
             if not math.isnan(drift):
                 text += f"; the unchanged baselines differ by {100 * drift:.2g} % between the files"
             if max(spread, 0.0 if math.isnan(drift) else drift) > visits.NOISY:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from hpcmm.analysis import points, precisions, row_dicts
+from hpcmm.dtypes import DTYPES
 from hpcmm.model import RESOURCES, Operation, Task
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.blocks import OverC, Staged
@@ -99,11 +100,11 @@ def resources(frame: pd.DataFrame) -> pd.DataFrame:
 def _staged(operation: Operation, row: Mapping[str, Any]) -> Staged | None:
     """Return the tile that a block of this kernel stages at a time; None without shared memory."""
     variant = next((each for each in operation.ladder if each.name == row["variant"]), None)
-    geometry = variant.geometry_of(row["dtype"]) if variant else None
-    if not isinstance(geometry, OverC):
+    if variant is None:
         return None
     shape = tuple(int(row[name]) for name in operation.dimensions)
-    return geometry.staged(Task(operation, variant, shape, row["dtype"], tile=row["tile"]))
+    task = Task(operation, variant, shape, row["dtype"], tile=row["tile"]).picked
+    return task.geometry.staged(task) if isinstance(task.geometry, OverC) else None
 
 
 def occupancy_of(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,7 +121,7 @@ def occupancy_of(row: Mapping[str, Any]) -> dict[str, Any]:
     if operation.dimensions == DIMENSIONS:
         staged = _staged(operation, row)
         loads, flops = tile_phase(*(astuple(staged) if staged else (1, 1, 1)))  # without tiles, per thread
-        delivered = row["memory_bytes_per_second"] / np.dtype(row["dtype"]).itemsize
+        delivered = row["memory_bytes_per_second"] / DTYPES[row["dtype"]].itemsize
         found |= {
             "phase_loads": loads,
             "phase_flops": flops,

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from hpcmm.analysis import Columns, is_own, mapping, points, row_dicts, runs
+from hpcmm.dtypes import DTYPES
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.parallel import ALGORITHMS, cost
@@ -133,7 +134,7 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
             machines[lines] = _machine(frame, row, exchanges[int(row["run"])])
         if machines[lines] is None:
             continue
-        shape, itemsize = [int(row[d]) for d in dimensions() if row[d]], np.dtype(row["dtype"]).itemsize
+        shape, itemsize = [int(row[d]) for d in dimensions() if row[d]], DTYPES[row["dtype"]].itemsize
         for ranks in sorted({row["ranks"], *(_predicted_ranks(row["ranks"]) if row["last"] else ())}):
             predicted = algorithm.predict(operation, shape, itemsize, ranks, machines[lines])
             measured = row["seconds" if kind == "kernel" else "call_seconds"] if ranks == row["ranks"] else np.nan
@@ -167,7 +168,7 @@ def _machine(frame: pd.DataFrame, row: Mapping[str, Any], exchanges: Mapping[str
     for phase in MOVES:
         timed = calls[calls["call_" + phase].notna()]
         if len(timed):
-            itemsize, ranks = np.dtype(row["dtype"]).itemsize, int(row["ranks"])
+            itemsize, ranks = DTYPES[row["dtype"]].itemsize, int(row["ranks"])
             sizes = [cost.moved(phase, shape, itemsize, ranks) for shape in timed[[*dimensions()]].to_numpy().tolist()]
             if any(sizes):  # one rank sends nothing
                 moves[phase] = cost.fit(sizes, timed["call_" + phase])

@@ -123,6 +123,8 @@ def measurements(columns: Columns) -> pd.DataFrame:
           of ``TEXTBOOK``: communication that is not hidden. Negative if the product is faster in parts;
         - ``event_seconds``: an empty pair of CUDA events on the slowest GPU of its run, NaN without one; ``short``:
           whether ``seconds`` is below ``SHORT`` of them;
+        - ``watts``: power of the device in the pass for energy; ``flops_per_joule`` and ``bytes_per_joule``: the rate
+          in that pass over this power. NaN where there was none;
         - ``throttled`` and ``throttle_reasons``: the bits of ``THROTTLING`` that any sample has.
 
     Raises
@@ -171,6 +173,9 @@ def measurements(columns: Columns) -> pd.DataFrame:
     baseline_seconds = frame["ratio"] * frame["seconds"]  # seconds of the baseline, from pairs
     spread = is_own(frame) & (frame["algorithm"] != TEXTBOOK)
     frame["exposed_seconds"] = (frame["seconds"] - baseline_seconds).where(spread)
+    frame["watts"] = frame["energy"] / frame["energy_seconds"]
+    for count in ("flops", "bytes"):
+        frame[f"{count}_per_joule"] = frame[count] * frame["energy_runs"] / frame["energy"]
     frame["event_seconds"] = _event_seconds(columns, frame)
     frame["short"] = frame["seconds"] < SHORT * frame["event_seconds"]
     frame["throttle_reasons"] = _throttling(columns, frame)
@@ -307,7 +312,9 @@ def _limit(columns: Columns, frame: pd.DataFrame) -> None:
         if OPERATIONS[row["operation"]].metric == "flops":
             name = f"{row['arithmetic']} on {units}" if row["arithmetic"] else f"{row['dtype']} {units}"
             least[name] = row["flops"] / flops
-        if not hot[row["run"]]:  # with hot caches the data may not come from memory
+        if not (
+            hot[row["run"]] or OPERATIONS[row["operation"]].cached
+        ):  # with hot caches the data may not come from memory
             least["memory"] = row["bytes"] / nbytes
         known = {name: seconds for name, seconds in least.items() if np.isfinite(seconds)}
         ceiling = max(known, key=known.get, default="") if len(known) == len(least) else ""

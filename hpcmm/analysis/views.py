@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from hpcmm.analysis.levels import ceilings, levels
 from hpcmm.analysis.tidy import MISSING, Columns, is_own, passed_samples, points, precisions
 from hpcmm.model import PHASES, RESOURCES, STATES
 from hpcmm.operations import OPERATIONS, dimensions
@@ -112,7 +113,7 @@ class Roof:
     """The rungs of one device of a machine in one element type, and the limits of their rates.
 
     ``rungs`` has the fastest point of each rung. Each of ``ceilings`` is a name, operations per second and bytes per
-    second: of the hardware for each arithmetic, and the highest rates of this run.
+    second: of the hardware for each arithmetic, of the measured levels of memory, and the highest rates of this run.
     """
 
     device: str
@@ -125,6 +126,8 @@ class Roof:
 def rooflines(frame: pd.DataFrame) -> Iterator[Roof]:
     """Yield a roofline for each device and element type of a product, on one rank, if its hardware limit is known."""
     frame = frame[(frame["result"] == "PASS") & frame["seconds"].notna() & ~frame["superseded"]]
+    measured = levels(frame)
+    frame = frame[~frame["operation"].map({name: operation.cached for name, operation in OPERATIONS.items()})]
     metric = frame["operation"].map({name: operation.metric for name, operation in OPERATIONS.items()})
     for (device, machine), on_device in frame.groupby(["device", "machine"], sort=False):
         on_device = on_device[on_device["ranks"] == 1]
@@ -134,13 +137,16 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Roof]:
             products = rows[metric[rows.index] == "flops"]
             if products.empty:
                 continue
+            rows = rows[rows["flops"] > 0]
             rungs = rows.loc[rows.groupby(["operation", "rung"], sort=False)["flops_per_second"].idxmax()]
-            ceilings = [
+            peaks = [
                 (name or f"{dtype} arithmetic", *part[["peak_flops_per_second", "peak_bytes_per_second"]].median())
                 for name, part in products.groupby("arithmetic")
             ]
-            known = [each for each in ceilings if np.isfinite(each[1]) and np.isfinite(each[2])]
+            known = [each for each in peaks if np.isfinite(each[1]) and np.isfinite(each[2])]
             if known:
+                most = max(flops for _, flops, _ in known)
+                known += [(level, most, rate) for level, rate in ceilings(measured, machine, device)]
                 if np.isfinite(bandwidth):
                     known.append(("highest rates of this run", products["flops_per_second"].max(), bandwidth))
                 yield Roof(

@@ -425,13 +425,13 @@ def limit(row: Row, facts: Row) -> Evidence:
     if not use:
         if math.isfinite(row["fraction"]):
             return Evidence(f"it reaches {{}} of the limit of {row['ceiling']}", ((row["fraction"], "percent"),))
-        return Evidence("what limits it is not known, because the file has no counters of it")
+        return Evidence("the limit is not known: the file has no counters for it")
     unit = max(use, key=use.__getitem__)
     if use[unit] >= BUSY:
         return Evidence(f"{unit} is busy {{}} of the time, more than any other unit counted", ((use[unit], "percent"),))
     numbers = tuple((share, "percent") for share in use.values())
     names = ", ".join(f"{name} {{}}" for name in use)
     if facts["sm"] >= BUSY:
-        text = f"some unit of the SM is busy {{}} of the time; it is none of these: {names}"
+        text = f"the busiest unit of the SM is busy {{}} of the time, and it is none of these: {names}"
         return Evidence(text, ((facts["sm"], "percent"), *numbers))
-    return Evidence(f"no counted unit is busy ({names}), so it waits; for what, the counters do not say", numbers)
+    return Evidence(f"no counted unit is busy ({names}), so it waits; the counters do not show for what", numbers)

@@ -6,12 +6,14 @@ import importlib.util
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import psutil
 
 from hpcmm.backends.base import Backend, DeviceError
 from hpcmm.backends.cuda import presence
 from hpcmm.devices import DEVICES
+from hpcmm.model import Task
 
 
 def missing(device: str) -> str:
@@ -93,3 +95,10 @@ def open_backend(device: str, threads: int, local_rank: int, share_gpu: bool) ->
     from hpcmm.backends.cuda.device import CudaBackend
 
     return CudaBackend(local_rank % gpus)
+
+
+def machine_code(task: Task) -> Path:
+    """Return a file with the machine code of a task with a CUDA source, for the first GPU."""
+    from hpcmm.backends.cuda.compile import machine_code
+
+    return machine_code(task, presence.capability())

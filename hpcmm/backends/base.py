@@ -95,7 +95,7 @@ class Backend(Protocol):
     def prepare(self, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
         """Return a callable that enqueues a task once on ``arrays``; compile the kernel and allocate its workspace."""
 
-    def compile_ahead(self, tasks: Iterable[Task]) -> None:
+    def compile_ahead(self, tasks: Iterable[Task], threads: int) -> None:
         """Compile the kernels of tasks in parallel; errors are raised when the tasks are prepared."""
 
     def resources(self, task: Task, arrays: Mapping[str, Any]) -> dict[str, float]:
@@ -116,6 +116,21 @@ class Backend(Protocol):
 
     def state(self) -> dict[str, float]:
         """Return the known ``model.STATES`` of the device now."""
+
+    def vitals(self) -> dict[str, float]:
+        """Return the known ``model.VITALS`` of the device now; reading them may take milliseconds."""
+
+    def energy(self) -> float:
+        """Return the energy counter of the device in J.
+
+        Raises
+        ------
+        DeviceError
+            If it cannot be read; the message says why.
+        """
+
+    def errors(self) -> dict[str, float]:
+        """Return ``model.ERROR_COUNTERS`` of the device since its counters began; without those it does not have."""
 
     # --- description
     def describe(self) -> dict[str, Any]:

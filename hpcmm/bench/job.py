@@ -14,6 +14,7 @@ from typing import Any
 
 from hpcmm.backends import open_backend, visible
 from hpcmm.bench import pace, provenance
+from hpcmm.bench.energy import why_unreadable
 from hpcmm.bench.journal import Journal
 from hpcmm.bench.measure import Problem, measure_point
 from hpcmm.bench.status import Elsewhere
@@ -170,13 +171,15 @@ def measure_batch(
     expect(f"{batch.name}: start-up", STARTUP_SECONDS)
     began = time.perf_counter() - process_age()
     local_rank = world.local_rank(comm, visible(batch.device))
-    backend = open_backend(batch.device, world.threads_per_rank(comm), local_rank, share_gpu)
+    threads = world.threads_per_rank(comm)
+    backend = open_backend(batch.device, threads, local_rank, share_gpu)
     described = describe_ranks(comm, backend)
     bench = Bench(comm, backend, batch, measuring, transport)
-    journal = None
+    journal, why_no_energy = None, why_unreadable(backend) if measuring.energy else ""
     if comm.rank == 0:
         described |= {"config": dict(config), "measuring": dataclasses.asdict(measuring)}
         described |= {"exchanges": bench.exchanges} if bench.exchanges else {}
+        described |= {"energy": why_no_energy} if why_no_energy else {}
         journal = Journal(output.with_suffix(".journal"), batch, described)
     measured, attempts, visits, verdicts = comm.bcast(journal_state(journal, measuring), root=0)
     planned = list(zip(batch.points, batch.fingerprints, batch.predicted, strict=True))
@@ -187,13 +190,17 @@ def measure_batch(
     progress = Progress(batch, predicted, elsewhere or Elsewhere(), visit, measuring.visits)
     if journal and bench.carrier and bench.carrier.name:
         progress.report(f"exchanges go by {bench.carrier.name}" + (f" ({bench.others})" if bench.others else ""))
+    if journal and why_no_energy:
+        progress.report(f"no energy: {why_no_energy}")
     if journal and measured:
         progress.report(f"{len(measured)} points were measured before and are kept")
     if journal and visit:
-        progress.report(f"visit {visit + 1} of {measuring.visits} of {len(waiting)} points")
+        progress.report(f"visit {visit + 1} of {measuring.visits}, {len(waiting)} points")
 
     able = [point for point, _, _ in waiting if not bench.impossible(point)]
-    bench.backend.compile_ahead(task_of(point) for point in able)
+    began_compiling = time.perf_counter()
+    bench.backend.compile_ahead((task_of(point) for point in able), threads)
+    compiling = time.perf_counter() - began_compiling
 
     startup, timed, late_runs, missing = time.perf_counter() - began, 0.0, 0, []
     for point, fingerprint, predicted in waiting:
@@ -219,7 +226,8 @@ def measure_batch(
     if journal and results and waiting:
         took = time.perf_counter() - began - startup
         bound = sum(seconds for _, _, seconds in waiting) / measuring.visits  # the predictions are of all visits
-        pace.record(results, pace.Record(batch.name, batch.operation, batch.device, bound, took, startup))
+        parts = startup, compiling, timed, visit
+        pace.record(results, pace.Record(batch.name, batch.operation, batch.device, bound, took, *parts))
     if journal:
         counters = provenance.read(provenance.COUNTERS)
         journal.end(counters)
@@ -355,7 +363,8 @@ class Progress:
         number = total - waiting + (self.visit * waiting + self.number) // self.visits + self.elsewhere.done
         total += self.elsewhere.total
         place = f"[{number:{len(str(total))}}/{total}] {self.batch.name}"
-        print(f"{place} {text} ({took:.1f} s; about {rounded_duration(left)} left)", flush=True)
+        visit = f"visit {self.visit + 1} of {self.visits}, " if self.visits > 1 else ""
+        print(f"{place} {text} ({visit}{took:.1f} s; about {rounded_duration(left)} left)", flush=True)
 
 
 def unmeasured(point: Point, why: str) -> Measurement:

@@ -10,7 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from hpcmm.backends.base import DeviceError
 from hpcmm.bench.bits import Bits, why_uncompared
+from hpcmm.bench.energy import energy_of, why_unreadable
+from hpcmm.bench.sanitizing import MARK_OF_POINT
 from hpcmm.interval import interval_rank
 from hpcmm.model import TEXTBOOK, Measurement, Measuring, Point, Prepared, Sample, Task, Variant, Verdict
 from hpcmm.operations import task_of
@@ -97,6 +100,7 @@ class Contender:
         self.first_call = 0.0
         self.late_runs = 0
         self.clock = math.nan
+        self.energy: Mapping[str, float] = {}
         self.beside: Contender | None = None
 
     def check(self, judge: Callable[[np.ndarray], Verdict] | None, measuring: Measuring) -> None:
@@ -137,6 +141,9 @@ class Contender:
         if judge is not None:
             (result,) = self.spread.result.values()
             verdict = judge(result)
+            complaint = self.run.complaint() if getattr(self.run, "complaint", None) else ""
+            if complaint:
+                verdict = dataclasses.replace(verdict, passed=False, where=f"{complaint}; {verdict.where}".rstrip("; "))
             if when and not verdict.passed:
                 verdict = dataclasses.replace(verdict, where=f"{verdict.where} ({when})")
         self.verdict = comm.bcast(verdict, root=0)
@@ -152,6 +159,15 @@ class Contender:
         mine = (phases, spread.backend.state(), time.perf_counter() - begin + self.looking)
         self.looking = 0.0
         self.record(end_to_end, spread.comm.allgather(mine))
+
+    def measure_energy(self) -> None:
+        """Measure the energy of the kernel, if the device has a counter that can be read; on one rank."""
+        backend = self.spread.backend
+        if not why_unreadable(backend):
+            try:
+                self.energy = energy_of(backend, self.run, statistics.median(self.seconds[False]))
+            except DeviceError as error:  # the times of the point are whole
+                print(f"{self.point.name}: no energy of {self.variant.name}: {error}", flush=True)
 
     def compare_bits(self) -> None:
         """Compare the checksum of the last result with that of the first one, if they must be equal."""
@@ -207,6 +223,8 @@ class Contender:
             spread.transport_name,
             choice or spread.schedule,
             self.late_runs,
+            self.energy if self.verdict.passed else {},
+            spread.pick(self.task),
             self.clock,
         )
 
@@ -261,7 +279,7 @@ def draw_inputs(backend, task: Task, pinned: bool, seed: int) -> dict[str, np.nd
     inputs = {}
     for name in list(drawn):
         array = drawn.pop(name)
-        inputs[name] = backend.host_empty(array.shape, task.dtype, pinned)
+        inputs[name] = backend.host_empty(array.shape, array.dtype, pinned)
         inputs[name][...] = array
     return inputs
 
@@ -302,7 +320,7 @@ def measure_point(
     names = dict.fromkeys((point.algorithm, TEXTBOOK) if beside else (point.algorithm,))
     spreads = problem.spread(list(names))
     if point.algorithm == TEXTBOOK:
-        variants = dict.fromkeys((variant, operation.baseline(variant.device, point.dtype)))
+        variants = filter(None, dict.fromkeys((variant, operation.baseline(variant.device, point.dtype))))
         pairs = [(TEXTBOOK, each, each.baseline) for each in variants]
     else:
         pairs = [(name, variant, name == TEXTBOOK) for name in names]
@@ -337,6 +355,9 @@ def measure_point(
                         contender.spread.fetch()
                     contender.verify(problem.judge(contender.task), when="after timing")
             waiting.reverse()  # the order alternates, so that a drift of the clock affects both alike
+    if measuring.energy and not visit and point.ranks == 1 and "kernel" in measures:
+        for contender in right:
+            contender.measure_energy()
     for contender in right:
         contender.verdict = contender.bits.judge(contender.spread.comm, contender.verdict)
         if not visit:
@@ -372,3 +393,16 @@ def run_for_profiler(comm, backend, points: Sequence[Point], measuring: Measurin
         outcome = "PASS" if contender.verdict.passed else f"FAIL: {contender.verdict.where}"
         print(f"[{number}/{len(points)}] {point.name} {outcome}", flush=True)
     return verdicts
+
+
+def run_for_sanitizer(comm, backend, points: Sequence[Point], measuring: Measuring) -> None:
+    """Run the kernel of each point once end to end, after a line with the name of the point."""
+    for point in points:
+        print(f"{MARK_OF_POINT}{point.name}", flush=True)
+        problem = Problem(comm, backend, point, measuring.seed)
+        spread = problem.spread([TEXTBOOK])[TEXTBOOK]
+        measures = algorithm_of(problem.operation, TEXTBOOK).measures
+        variant = problem.operation.variant(point.variant)
+        contender = Contender(spread, variant, point, TEXTBOOK, variant.baseline, measures)
+        contender.check(problem.judge(contender.task), measuring)
+        problem.close()

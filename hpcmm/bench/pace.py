@@ -17,7 +17,7 @@ FILE = "paces.jsonl"  # in the results folder; without it the expected times are
 
 @dataclass(frozen=True)
 class Record:
-    """The time of one job.
+    """The time of one process of a job, which makes one visit of each point.
 
     Parameters
     ----------
@@ -28,6 +28,13 @@ class Record:
         Measured seconds of these points.
     startup : float or None
         Seconds before the first point; None if unknown.
+    compiling : float or None
+        Of these, seconds for compiling kernels.
+    timed : float or None
+        Of ``seconds``, those of timed calls and kernels. Drawing and verifying, emptying caches, warm-ups and copies
+        take the others.
+    visit : int
+        Counted from 0.
     """
 
     batch: str
@@ -36,6 +43,9 @@ class Record:
     predicted: float
     seconds: float
     startup: float | None = None
+    compiling: float | None = None
+    timed: float | None = None
+    visit: int = 0
 
 
 class Pace:
@@ -72,10 +82,33 @@ def learned(results: Path) -> list[Record]:
         for line in (results / FILE).read_text(encoding="utf-8", errors="replace").splitlines():
             with suppress(ValueError, TypeError, RecursionError):
                 record = Record(**json.loads(line))
-                numbers = [record.predicted, record.seconds, record.startup or 0]
+                numbers = [record.predicted, record.seconds, record.visit]
+                numbers += [each or 0 for each in (record.startup, record.compiling, record.timed)]
                 if all(type(each) in (int, float) and 0 <= each < float("inf") for each in numbers):
                     found.append(record)
     return found
+
+
+def spent(records: Iterable[Record]) -> str:
+    """Return the total time of jobs and its parts, from the newest record of each visit; empty without records.
+
+    >>> from dataclasses import replace
+    >>> one = Record("a/cuda-r1-1", "matmul", "cuda", 60, 8.0, 2.5, 1.5, 3.0)
+    >>> spent([one, replace(one, visit=1, compiling=0.0), replace(one, visit=1, seconds=4.0, compiling=0.0)])
+    '17.0 s in 2 processes: 3.5 s start-up, 1.5 s compiling, 6.0 s timed, 6.0 s other'
+    >>> spent([Record("a/cuda-r1-1", "matmul", "cuda", 60, 8.0)])
+    ''
+    """
+    newest = {(each.batch, each.visit): each for each in records if each.timed is not None}.values()
+    if not newest:
+        return ""
+    compiling, timed = (sum(getattr(each, name) or 0 for each in newest) for name in ("compiling", "timed"))
+    startup, seconds = sum(each.startup or 0 for each in newest), sum(each.seconds for each in newest)
+    processes = "1 process" if len(newest) == 1 else f"{len(newest)} processes"
+    return (
+        f"{startup + seconds:.1f} s in {processes}: {startup - compiling:.1f} s start-up, {compiling:.1f} s compiling, "
+        f"{timed:.1f} s timed, {seconds - timed:.1f} s other"
+    )
 
 
 def record(results: Path, took: Record) -> None:

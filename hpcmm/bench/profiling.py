@@ -11,9 +11,7 @@ import csv
 import itertools
 import json
 import math
-import os
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,12 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm import store
+from hpcmm.bench import tools
 from hpcmm.model import COUNTERS, HpcmmError, Point, Profile, Verdict
 
 PROGRAM = "ncu"
-# Where it is if not on PATH: beside the CUDA toolkit, or in its own folder, the newest first.
-PLACES = ("/usr/local/cuda/bin", *sorted(map(str, Path("/opt/nvidia/nsight-compute").glob("*")), reverse=True))
-NOT_INSTALLED = f"Nsight Compute is not installed ({PROGRAM} is neither on PATH nor beside the CUDA toolkit)"
+NOT_INSTALLED = tools.not_installed("Nsight Compute", PROGRAM)
 MARK = "spin"
 DURATION = "gpu__time_duration.sum"
 # Our unit -> units of Nsight Compute, with the divisor that converts them. Unit 1 may be a count of anything.
@@ -51,11 +48,6 @@ class Kernel:
     blocks: int
     nanoseconds: float
     counters: Mapping[str, float]
-
-
-def find() -> str | None:
-    """Return the path of Nsight Compute's command line program, or None."""
-    return shutil.which(PROGRAM, path=os.pathsep.join([os.environ.get("PATH", ""), *PLACES]))
 
 
 def version(program: str) -> str:
@@ -196,7 +188,7 @@ def profile(operation: str, points: Sequence[Point], cold: bool, watched: Sequen
     ProfilerError
         If the profiled program fails, or if the output cannot be used.
     """
-    program = find()
+    program = tools.find(PROGRAM)
     if program is None:
         store.write_profiles(output, operation, None, [], NOT_INSTALLED)
         return NOT_INSTALLED

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from hpcmm.bench.journal import Glance, glance, kept_file
-from hpcmm.bench.pace import Pace, Record, learned
+from hpcmm.bench.pace import Pace, Record, learned, spent
 from hpcmm.experiment import plan
 from hpcmm.experiment.durations import STARTUP_SECONDS, estimate, rounded_duration
 from hpcmm.model import Batch
@@ -97,15 +99,21 @@ def text(results: Path, now: datetime | None = None) -> str:
     lines = [f"{results}: {progress(jobs, pace)}"]
     width = max(len(job.batch.name) for job in jobs)
     digits = max(len(str(len(job.batch.points))) for job in jobs)
+    by_batch = defaultdict(list)
+    for record in learned(results):
+        by_batch[record.batch].append(record)
     shown = jobs if len(jobs) <= MOST_LINES else [job for job in jobs if job.begun]
     for job in shown:
         place = f"{job.done:{digits}}/{len(job.batch.points):<{digits}}"
-        lines.append(f"{job.batch.name:{width}}  {place}  {job.state(pace)}")
+        took = spent(by_batch[job.batch.name])
+        lines.append(f"{job.batch.name:{width}}  {place}  {job.state(pace)}" + (f", {took}" if took else ""))
         lines += [f"    not measured: {each}" for each in job.failed]
     if len(shown) < len(jobs):
         lines.append(f"and {complete} done, {len(jobs) - len(shown) - complete} waiting")
     if planned.left_out:
         lines.append(f"left out: {len(planned.omitted())} variants of sweeps; python -m hpcmm plan shows the reasons")
+    if took := spent(itertools.chain.from_iterable(by_batch[job.batch.name] for job in jobs)):
+        lines.append(f"all jobs: {took}")
     if complete == len(jobs) and (results / "report.html").exists():
         lines.append(f"report: {results / 'report.html'}")
     return "\n".join(lines)
@@ -131,11 +139,14 @@ def ahead(results: Path, planned: plan.Plan) -> str:
     points = sum(len(job.batch.points) - job.done for job in open_jobs)
     done = sum(job.done for job in jobs)
     kept = f"{done} of {done + points} points are measured; " if done else ""
+    minutes = planned.config.get("sustain_minutes", 0)
+    then = f"; products for {minutes:g} min" if minutes else ""
     if not points:
-        return f"hpcmm: all {done} points are measured"
+        return f"hpcmm: all {done} points are measured{then}"
     left = estimate(sum(job.expected(pace) for job in open_jobs), sum(job.seconds for job in open_jobs))
     jobs_left = "1 job" if len(open_jobs) == 1 else f"{len(open_jobs)} jobs"
-    return f"hpcmm: {kept}{points} points in {jobs_left} to measure, {left} one after another"
+    order = "" if len(open_jobs) == 1 else ", one job after another"
+    return f"hpcmm: {kept}{points} points in {jobs_left} to measure, {left}{order}{then}"
 
 
 def elsewhere(results: Path, planned: plan.Plan, batch: Batch) -> Elsewhere:

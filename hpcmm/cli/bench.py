@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import json
 import shutil
@@ -17,6 +18,7 @@ from typing import Any
 
 from hpcmm import backends, kernels
 from hpcmm.backends.base import DeviceError
+from hpcmm.bench import disassembly, sanitizing, tools
 from hpcmm.cli.arguments import command
 from hpcmm.devices import DEVICES
 from hpcmm.experiment import extensions, own_kernels
@@ -26,7 +28,7 @@ from hpcmm.model import HpcmmError, Operation, Task, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.shapes import ragged
 
-WRONG = 1  # exit status
+WRONG, INTERRUPTED = 1, 130  # exit statuses
 MOST_COMBINATIONS = 500
 # Sizes that take some milliseconds, by the number of dimensions: on the host and on an accelerator
 SIZES = {False: {3: 512, 2: 2048, 1: 2**22}, True: {3: 4096, 2: 8192, 1: 2**26}}
@@ -69,6 +71,17 @@ def add(commands: argparse._SubParsersAction) -> None:
         "--output", metavar="FILE", type=Path, help="also write the timings file, for report and compare"
     )
     parser.add_argument("--html", metavar="FILE", type=Path, help="also write the page of the report")
+    parser.add_argument(
+        "--sanitize",
+        action="store_true",
+        help="also run CUDA kernels under compute-sanitizer: " + ", ".join(sanitizing.TOOLS),
+    )
+    parser.add_argument(
+        "--profile", action="store_true", help="also show the counters of Nsight Compute, at the largest size"
+    )
+    parser.add_argument(
+        "--sass", metavar="FILE", help="also write the machine code with source lines (-: print it), and count it"
+    )
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--watch", action="store_true", help="run again when a file changes, until interrupted")
     parser.set_defaults(wrong=parser.error)
@@ -96,6 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.watch:
         return watch(arguments)
     chosen = choose(arguments)
+    require_tools(arguments, chosen)
     if arguments.on_host:
         return on_host(arguments, chosen)
     device = chosen.kernels[0].device
@@ -103,6 +117,27 @@ def run(arguments: argparse.Namespace) -> int:
         raise HpcmmError(f"{missing}; --on-host verifies CUDA kernels on the CPU")
     with tempfile.TemporaryDirectory(prefix="hpcmm-bench-") as name:
         return measured(arguments, chosen, Path(name))
+
+
+def require_tools(arguments: argparse.Namespace, chosen: Chosen) -> None:
+    """Raise an error if an option needs a program that is not installed, or kernels that are not CUDA sources."""
+    from hpcmm.bench import profiling  # HDF5 takes a while to import
+
+    needed = {"--sanitize": sanitizing, "--profile": profiling, "--sass": disassembly}
+    for option, module in needed.items():
+        if not getattr(arguments, option[2:]):
+            continue
+        for variant in chosen.kernels:
+            if not is_cuda(variant):
+                arguments.wrong(f"{option}: {variant.name} is no CUDA source")
+        if arguments.on_host:
+            arguments.wrong(f"{option}: not with --on-host; it needs a GPU")
+        if tools.find(module.PROGRAM) is None:
+            raise HpcmmError(f"{option}: {module.NOT_INSTALLED}")
+
+
+def is_cuda(variant: Variant) -> bool:
+    return variant.compiled and DEVICES[variant.device].accelerator
 
 
 # --- what is measured ----------------------------------------------------------------------------------------------
@@ -212,7 +247,13 @@ def known_variant(operation: Operation, name: str) -> Variant | None:
     return next((variant for variant in operation.ladder if variant.name == own and variant.path), None)
 
 
-def config_of(chosen: Chosen, names: Sequence[str], measuring: Mapping[str, Any], sweeps: Mapping[str, Any]) -> dict:
+def config_of(
+    chosen: Chosen,
+    names: Sequence[str],
+    measuring: Mapping[str, Any],
+    sweeps: Mapping[str, Any],
+    profile: bool = False,
+) -> dict:
     """Return a config whose sweeps have these entries besides what all have."""
     widths = sorted({tile for variant in chosen.kernels for tile in variant.tiles})
     whole = {"operation": chosen.operation.name, "variants": list(names), "dtypes": chosen.dtypes}
@@ -222,6 +263,7 @@ def config_of(chosen: Chosen, names: Sequence[str], measuring: Mapping[str, Any]
         "backends": chosen.kernels[0].device,
         "job_minutes": 525600,
         "measuring": dict(measuring),
+        "profile": profile,
         "sweeps": {name: whole | entry for name, entry in sweeps.items()},
     }
 
@@ -239,9 +281,9 @@ def verifying_sweeps(chosen: Chosen) -> dict[str, dict[str, Any]]:
 
 def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int:
     """Verify all kernels, time the correct ones, and print both."""
-    from hpcmm import analysis, store  # pandas takes a while to import
+    from hpcmm import store
+    from hpcmm.bench import verdicts
     from hpcmm.jobs import trial
-    from hpcmm.report import bench as benched
 
     def say(text: str) -> None:
         if not arguments.json:
@@ -251,7 +293,7 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
     sweeps = verifying_sweeps(chosen)
     results = uncompiled(chosen)
     for each in results:
-        say(benched.line_of(each))
+        say(verdicts.line_of(each))
     if not chosen.kernels:
         if arguments.json:
             print(json.dumps({"operation": operation.name, "kernels": results}, indent=1))
@@ -260,36 +302,90 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
     (folder / "verify").mkdir()
     verified = trial.measure(config_of(chosen, chosen.names, VERIFYING, sweeps), folder / "verify", alone=False)
     columns = store.read(verified)
-    verdicts = [benched.verdict_of(operation, variant.name, columns) for variant in chosen.kernels]
-    for each in verdicts:
-        say(benched.line_of(each))
-    right = [name for name, each in zip(chosen.names, verdicts, strict=True) if each["passed"]]
-    results += verdicts
+    judged = [verdicts.verdict_of(operation, variant.name, columns) for variant in chosen.kernels]
+    for each in judged:
+        say(verdicts.line_of(each))
+    right = [name for name, each in zip(chosen.names, judged, strict=True) if each["passed"]]
+    results += judged
+    from hpcmm import analysis  # with pandas, which takes a while to import
+    from hpcmm.report import bench as benched
+
+    found: dict[str, Any] = {}
+    if arguments.sanitize:
+        found["sanitizers"] = sanitized(chosen, sweeps, folder)
+        for each in found["sanitizers"]:
+            say(benched.sanitizer_line(each))
+    if arguments.sass and right:
+        found["instructions"] = disassembled(arguments, chosen, right)
+        say(benched.instruction_table(found["instructions"]))
     rows = []
     if right:
         (folder / "time").mkdir()
         shapes = {"bench": {"shapes": [list(each) for each in chosen.shapes]}}
         names = list(dict.fromkeys([*right, *filter(None, [chosen.against])]))
-        timings = trial.measure(config_of(chosen, names, TIMING, shapes), folder / "time", show=progress)
+        config = config_of(chosen, names, TIMING, shapes, arguments.profile)
+        timings = trial.measure(config, folder / "time", show=progress)
         columns = store.read(timings)
-        for each in verdicts:
-            timed = benched.verdict_of(operation, each["kernel"], columns)
+        for each in judged:
+            timed = verdicts.verdict_of(operation, each["kernel"], columns)
             if each["passed"] and not timed["passed"]:
                 each |= timed
-                say(benched.line_of(each))
+                say(verdicts.line_of(each))
         rows = benched.timed_rows(operation, chosen.kernels, chosen.title, analysis.measurements(columns))
         write(arguments, timings)
     elif arguments.output or arguments.html:
         print("hpcmm: no result is right, so there are no times to write", file=sys.stderr)
-    found = {"operation": operation.name, "device": device, "kernels": results}
+    found = {"operation": operation.name, "device": device, "kernels": results, **found}
     found |= {"points": rows, "not_tried": chosen.refused}
+    if arguments.profile and right:
+        found["profiles"] = benched.profiles(columns)
     if arguments.json:
         print(json.dumps(found, indent=1))
     else:
         library = operation.baseline(device, chosen.dtypes[0]).name
         print(benched.table(found, library, chosen.title, bool(arguments.tune)))
+        if "profiles" in found:
+            print(benched.profile_table(columns))
+    if found.get("profiles") == []:
+        print(f"hpcmm: no profile: {benched.why_unprofiled(columns)}", file=sys.stderr)
     wrong = [each for each in results if not each["passed"]]
-    return WRONG if wrong and not (arguments.tune and rows) else 0
+    lacking = found.get("profiles") == [] or any(each["what"] for each in found.get("sanitizers", ()))
+    return WRONG if lacking or (wrong and not (arguments.tune and rows)) else 0
+
+
+def sanitized(chosen: Chosen, sweeps: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
+    """Run each kernel under all sanitizers, and return what they found."""
+    from hpcmm.jobs import trial
+
+    found = []
+    for name, variant in zip(chosen.names, chosen.kernels, strict=True):
+        own = folder / f"sanitize-{len(found)}"
+        own.mkdir()
+        reports = trial.sanitized(config_of(chosen, [name], VERIFYING, sweeps), own, tools.find(sanitizing.PROGRAM))
+        found += [{"kernel": variant.name, **dataclasses.asdict(each)} for each in reports]
+    return found
+
+
+def disassembled(arguments: argparse.Namespace, chosen: Chosen, right: Sequence[str]) -> list[dict[str, Any]]:
+    """Write the machine code of the kernels with these names, and return its numbers of instructions."""
+    from hpcmm import store
+
+    texts, found = [], []
+    own = [variant for variant, name in zip(chosen.kernels, chosen.names, strict=True) if name in right]
+    for variant, dtype in itertools.product(own, chosen.dtypes):
+        for tile in variant.tiles or (0,):
+            task = Task(chosen.operation, variant, (), dtype, chosen.operation.scalars, tile)
+            listing = disassembly.disassemble(backends.machine_code(task))
+            title = " ".join([variant.name, *([f"TILE={tile}"] if tile else []), dtype])
+            texts.append(f"// {title}\n{listing}")
+            for name, mix in disassembly.mixes(listing).items():
+                found.append({"kernel": title, "function": name, "whole": dict(mix.whole), "loop": dict(mix.loop)})
+    if arguments.sass == "-":
+        print("\n".join(texts), file=sys.stderr if arguments.json else sys.stdout)
+    else:
+        with store.replacing(Path(arguments.sass)) as temporary:
+            temporary.write_text("\n".join(texts))
+    return found
 
 
 def uncompiled(chosen: Chosen) -> list[dict[str, Any]]:
@@ -337,15 +433,15 @@ def write(arguments: argparse.Namespace, timings: Path) -> None:
 def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
     """Verify CUDA kernels on the host, and print what was found."""
     from hpcmm.backends.cpu.modules import cache
+    from hpcmm.bench import verdicts
     from hpcmm.bench.on_host import verify
-    from hpcmm.report import bench as benched
 
     results = []
     if not arguments.json:
         for name, why in chosen.refused.items():
             print(f"{name}: not tried: {why}")
     for variant in chosen.kernels:
-        if not (variant.compiled and DEVICES[variant.device].accelerator):
+        if not is_cuda(variant):
             arguments.wrong(f"--on-host: {variant.name} is no CUDA source")
         try:
             found = verify(tasks_on_host(chosen, variant), cache())
@@ -354,7 +450,7 @@ def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
         except DeviceError as error:
             results.append(failed(variant.name, str(error)))
         if not arguments.json:
-            print(f"{benched.line_of(results[-1])} (on the host, not timed)", flush=True)
+            print(f"{verdicts.line_of(results[-1])} (on the host, not timed)", flush=True)
     if arguments.json:
         print(json.dumps({"operation": chosen.operation.name, "device": "host", "kernels": results}, indent=1))
     right = [each for each in results if each["passed"]]
@@ -371,16 +467,24 @@ def tasks_on_host(chosen: Chosen, variant: Variant) -> Iterator[Task]:
 
 
 def watch(arguments: argparse.Namespace) -> int:
-    """Run the command again each time a file changes."""
-    again = [sys.executable, "-m", "hpcmm", *(each for each in sys.argv[1:] if each != "--watch")]
-    files, last = [Path(each) for each in arguments.files], None
+    """Run the command again each time a file, or a header that it includes, changes."""
+    again = [each for each in sys.argv[1:] if not (len(each) > 2 and "--watch".startswith(each))]
+    last: Any = None
     try:
         while True:
-            times = [file.stat().st_mtime_ns if file.exists() else 0 for file in files]
-            if times != last and all(times):
+            times = [changed(file) for file in map(Path, arguments.files)]
+            if last is None or (times != last and all(times)):  # an editor may remove a file before it writes it
                 last = times
-                subprocess.run(again)
+                subprocess.run([sys.executable, "-m", "hpcmm", *again])
                 print(f"waiting for a change of {', '.join(arguments.files)}; end with Ctrl-C", file=sys.stderr)
             time.sleep(SECONDS_BETWEEN_LOOKS)
     except KeyboardInterrupt:
-        return 0
+        return INTERRUPTED
+
+
+def changed(path: Path) -> list[int]:
+    """Return when a file and its headers last changed; empty if one of them is missing."""
+    try:
+        return [each.stat().st_mtime_ns for each in (path, *kernels.headers(path))]
+    except OSError:
+        return []

@@ -19,8 +19,11 @@ from hpcmm.backends import this_machine
 from hpcmm.cli import init
 from hpcmm.cli import run as workflow
 from hpcmm.cli.arguments import command
+from hpcmm.experiment import plan
 from hpcmm.experiment.config import SCHEMA
+from hpcmm.jobs import collect
 from hpcmm.model import HpcmmError
+from hpcmm.parallel.host_links import DIRECTIONS
 
 SLOW = 3  # exit status
 LONGEST = SCHEMA["$defs"]["size"]["maximum"]  # vector
@@ -62,15 +65,23 @@ def add(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--write-reference", type=Path, metavar="FILE", help="write the times of this machine to a file"
     )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=0,
+        metavar="N",
+        help="then repeat products for N minutes and verify each; Ctrl-C ends them and keeps what was measured",
+    )
     parser.add_argument("--json", action="store_true", help="print all findings as JSON instead of a table")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write the check as a page")
     parser.set_defaults(takes_rest=True)
 
 
-def config(ranks: int) -> dict[str, Any]:
+def config(ranks: int, minutes: float = 0) -> dict[str, Any]:
     """Return the experiment of a check: the same work on each rank, whatever their number.
 
-    Sizes are those of a rank, times the number of ranks; about a minute on a CPU.
+    Sizes are those of a rank, times the number of ranks; about a minute on a CPU. ``minutes`` are those of sustained
+    products.
     """
 
     def matmul(device: str, variant: str, sizes: list[int]) -> dict[str, Any]:
@@ -89,12 +100,14 @@ def config(ranks: int) -> dict[str, Any]:
         "cpu_links": vectors("links", "memcpy", [12, 16, 20], algorithms=["neighbours_mpi"]),
         "gpu_product": matmul("cuda", "cublas", [2048, 4096]),
         "gpu_memory": vectors("vector_add", "cupy", [22, 24, 26]),
-        "gpu_links": vectors("links", "device_copy", [12, 18, 24], algorithms=["neighbours_nccl"]),
+        "gpu_links": vectors("links", "device_copy", [12, 18, 24], algorithms=["neighbours_nccl", "all_to_all_nccl"]),
+        "gpu_host": vectors("links", "device_copy", [12, 18, 24], algorithms=list(DIRECTIONS)),
     }
     if ranks == 1:
         sweeps = {name: sweep for name, sweep in sweeps.items() if not name.endswith("links")}
     measuring = {"visits": 3, "min_repetitions": 9, "max_repetitions": 60, "max_seconds": 0.6, "cache": "hot"}
-    return {"scale": "quick", "backends": "auto", "measuring": measuring, "sweeps": sweeps}
+    experiment = {"scale": "quick", "backends": "auto", "measuring": measuring, "sweeps": sweeps}
+    return experiment | {"sustain_minutes": minutes}
 
 
 def measured(arguments: argparse.Namespace) -> Path:
@@ -103,6 +116,8 @@ def measured(arguments: argparse.Namespace) -> Path:
     ranks = arguments.ranks or machine.count["cuda"] or min(MOST_RANKS, machine.count["cpu"])
     if ranks < 1:
         raise HpcmmError(f"--ranks: {ranks} is not allowed; allowed: 1 or more")
+    if not 0 <= arguments.minutes < float("inf"):
+        raise HpcmmError(f"--minutes: {arguments.minutes:g} is not allowed; allowed: 0 or more")
     folder = arguments.directory or Path("check") / datetime.now(UTC).strftime("%Y-%m-%dT%H%M%S")
     timings = folder / "results" / "timings.h5"
     if timings.exists():
@@ -111,13 +126,15 @@ def measured(arguments: argparse.Namespace) -> Path:
         )
     file = folder / "config.yaml"
     with store.replacing(file) as temporary:
-        temporary.write_text(yaml.safe_dump(config(ranks), sort_keys=False), encoding="utf-8")
+        temporary.write_text(yaml.safe_dump(config(ranks, arguments.minutes), sort_keys=False), encoding="utf-8")
     own = [] if Path("Snakefile").exists() else ["--snakefile", str(init.shipped() / "Snakefile")]
     options = argparse.Namespace(
         rest=[*own, *arguments.rest], configfile=[file.resolve()], directory=folder, verbose=False
     )
     with messages_to_stderr():  # standard output has the findings only
         code = workflow.run(options)
+        if not timings.exists() and (timings.parent / "plan.json").exists():  # it was ended, as by Ctrl-C
+            collect.collect(plan.read(timings.parent / "plan.json"), timings.parent, timings)
     if not timings.exists():
         raise HpcmmError(f"nothing was measured (status {code}); see the logs of the jobs in {folder}/results/logs")
     return timings
@@ -180,4 +197,8 @@ def read_reference(path: Path) -> dict[str, Any]:
     seconds = found.get("seconds") if isinstance(found, dict) and found.get("format") == check.FORMAT else None
     if not isinstance(seconds, dict) or not all(isinstance(each, float) and each > 0 for each in seconds.values()):
         raise HpcmmError(f"{path}: not a reference; write one with: hpcmm check --write-reference FILE")
+    spreads = found.get("spreads", {})  # earlier versions wrote none
+    pairs = spreads.values() if isinstance(spreads, dict) else [None]
+    if not all(isinstance(each, list) and len(each) == 2 and min(each, default=0) >= 0 for each in pairs):
+        raise HpcmmError(f"{path}: spreads: not as hpcmm writes them; write the reference again")
     return found

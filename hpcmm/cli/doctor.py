@@ -118,7 +118,10 @@ def as_text(checks: list[Check]) -> str:
         if check.advice:
             lines.append(f"{'':7}  {'':{width}}  -> {check.advice}")
     counts = [sum(check.state == state for check in checks) for state in ("error", "warning")]
-    lines.append(f"{counts[0]} errors, {counts[1]} warnings")
+    words = [
+        f"{count} {state}{'' if count == 1 else 's'}" for count, state in zip(counts, ("error", "warning"), strict=True)
+    ]
+    lines.append(", ".join(words))
     return "\n".join(lines)
 
 
@@ -470,14 +473,15 @@ def check_leftovers() -> Iterator[Check]:
 def check_results(folder: Path) -> Iterator[Check]:
     free = shutil.disk_usage(folder).free
     enough = free >= ENOUGH_DISK
-    advice = "make room, or write elsewhere: snakemake --directory"
+    advice = "make room, or write elsewhere: hpcmm run --directory"
     found = f"{free / 2**30:.1f} GiB free at {folder}"
     yield Check("disk", "ok" if enough else "warning", found, "" if enough else advice)
     try:
         require_writable(folder)
         journal.rehearse(folder)
     except (OSError, StoreError) as error:
-        yield Check("files", "error", f"{folder}: {one_line(error)}", advice_on(error))
+        found = one_line(error)
+        yield Check("files", "error", found if str(folder) in found else f"{folder}: {found}", advice_on(error))
     else:
         yield Check("files", "ok", "journals and HDF5 files can be locked, written and read there")
 
@@ -487,10 +491,10 @@ def advice_on(error: Exception) -> str:
     cause = error.__cause__ if isinstance(error, StoreError) else error
     number = getattr(cause, "errno", None)
     if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return "make room, or write elsewhere: snakemake --directory"
+        return "make room, or write elsewhere: hpcmm run --directory"
     if number in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
         return "journals need file locks: choose a folder on another file system"
-    return "choose a folder that you may write to: snakemake --directory"
+    return "choose a folder that you may write to: hpcmm run --directory"
 
 
 def check_cores(ranks: list[tuple[str, set[int]]]) -> Check:

@@ -24,6 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     open_streams()
     try:
         return run(argv)
+    except KeyboardInterrupt:
+        return 130  # as shells report it
     except BrokenPipeError:  # for example of `| head`
         drop_output()
         return 1

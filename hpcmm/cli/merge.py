@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 
 from hpcmm import store
-from hpcmm.analysis.unmeasured import unmeasured
 from hpcmm.cli.arguments import command
 
 
@@ -27,6 +26,8 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    from hpcmm.analysis.unmeasured import unmeasured  # pandas takes a while to import
+
     if arguments.output.exists():
         raise store.StoreError(f"{arguments.output}: exists already; remove it or give another name")
     parts = [store.read(path) for path in arguments.timings]

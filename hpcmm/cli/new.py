@@ -22,7 +22,7 @@ from hpcmm.dtypes import DTYPES
 from hpcmm.experiment import own_kernels
 from hpcmm.experiment.config import ConfigError
 from hpcmm.model import HpcmmError, Operation, Task, Variant
-from hpcmm.operations import OPERATIONS, shapes, with_kernels
+from hpcmm.operations import shapes, with_kernels
 
 COURSE = Path(hpcmm.grading.__file__).parent / "course"
 README = "README.md"
@@ -118,7 +118,7 @@ def rung(like: str) -> tuple[Operation, Variant]:
 
 def rungs() -> Iterator[tuple[Operation, Variant]]:
     """Yield the variants with a source."""
-    for operation in OPERATIONS.values():
+    for operation in with_kernels().values():
         for variant in operation.ladder:
             if variant.compiled:
                 yield operation, variant
@@ -197,7 +197,9 @@ def own_dtypes(operation: Operation, variant: Variant) -> tuple[str, ...]:
     dtypes = operation.dtypes_of(variant)
 
     def said(dtype: str) -> tuple:
-        return variant.geometry_of(dtype), variant.arithmetic.get(dtype)
+        geometry = variant.geometry_of(dtype)
+        task = Task(operation, variant, (), dtype, operation.scalars, max(variant.tiles, default=0))
+        return geometry, geometry.macros(task) if geometry else {}, variant.arithmetic.get(dtype)
 
     return tuple(each for each in dtypes if said(each) == said(dtypes[0]))
 
@@ -220,13 +222,14 @@ def shared_bytes(operation: Operation, variant: Variant, dtypes: tuple[str, ...]
 
 
 def launches_of(task: Task) -> list[tuple]:
-    """Return grid, block and dynamic shared memory of each launch."""
+    """Return grid, block, dynamic shared memory and number of arguments of each launch."""
     operation = task.operation
     sizes = dict(zip(operation.dimensions, task.shape, strict=True))
-    arrays = {each.name: np.empty([sizes[name] for name in each.dimensions], task.dtype) for each in operation.operands}
-    arrays |= {name: np.empty(count, task.dtype) for name, count in task.geometry.workspace(task).items()}
+    storage = task.element.storage
+    arrays = {each.name: np.empty([sizes[name] for name in each.dimensions], storage) for each in operation.operands}
+    arrays |= {name: np.empty(count, storage) for name, count in task.geometry.workspace(task).items()}
     launches = task.geometry.launches(task, arrays, MULTIPROCESSORS)
-    return [(trimmed(each.grid), trimmed(each.block), each.shared_bytes) for each in launches]
+    return [(trimmed(each.grid), trimmed(each.block), each.shared_bytes, len(each.arguments)) for each in launches]
 
 
 def trimmed(sizes: tuple[int, ...]) -> tuple[int, ...]:
@@ -237,7 +240,7 @@ def trimmed(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 def same_launch(text: str, operation: Operation, variant: Variant) -> bool:
     """Whether a copy of a rung is compiled and launched as the rung is."""
-    if variant.pitched:
+    if variant.pitched or variant.guard_rows or variant.cooperative:
         return False
     with tempfile.TemporaryDirectory(prefix="hpcmm-") as folder:
         path = Path(folder) / f"copy{DEVICES[variant.device].suffix}"

@@ -239,6 +239,9 @@ def validated(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Swee
                 sweeps[name] = read_sweep(name, entry)
             except ConfigError as error:
                 problems += error.problems
+        elif isinstance(entry, Mapping):
+            bad = {path[2] for path, _ in found if path[:2] == ("sweeps", name) and len(path) > 2}
+            problems += name_problems(f"sweeps.{name}", {key: entry[key] for key in entry if key not in bad})
     points = sum(sweep.points for sweep in sweeps.values())
     if points > MOST_POINTS and not problems:
         problems.append(f"sweeps: up to {points} points altogether; allowed: at most {MOST_POINTS}")
@@ -382,17 +385,15 @@ def read_sweep(name: str, entry: Mapping[str, Any]) -> Sweep:
         With all unknown names and all names that do not go together.
     """
     place = f"sweeps.{name}"
-    if problems := unknown(f"{place}.operation", [entry["operation"]], OPERATIONS):
+    problems = name_problems(place, entry)
+    if entry["operation"] not in OPERATIONS:
         raise ConfigError(*problems)
     operation = OPERATIONS[entry["operation"]]
-    names = [variant.name for variant in operation.ladder if variant.device == entry.get("device", variant.device)]
+    names = variant_names(operation, entry)
     known = {algorithm.name: algorithm for algorithm in algorithms_of(operation)}
-    dtypes = entry.get("dtypes", operation.dtypes)
-    given = [of_file(operation, each) if is_file(each) else each for each in entry.get("variants", names)]
-    problems = unknown(f"{place}.variants", given, names)
-    problems += unknown(f"{place}.algorithms", entry.get("algorithms", []), known)
-    problems += unknown(f"{place}.dtypes", dtypes, operation.dtypes)
+    given = variants_of(operation, entry, names)
     variants = [operation.variant(variant) for variant in dict.fromkeys(given) if variant in names]
+    dtypes = entry.get("dtypes", operation.dtypes_of_all(variants))
     algorithms = [known[each] for each in entry.get("algorithms", [TEXTBOOK]) if each in known]
     if not problems:
         problems += combined_problems(place, entry, operation, variants, algorithms, dtypes)
@@ -409,6 +410,28 @@ def read_sweep(name: str, entry: Mapping[str, Any]) -> Sweep:
     if problems:
         raise ConfigError(*problems)
     return Sweep(place, entry, operation, variants, algorithms, dtypes, shapes, scalars, per_shape * len(shapes))
+
+
+def name_problems(place: str, entry: Mapping[str, Any]) -> list[str]:
+    """Return the unknown names in the entry of a sweep, which may lack keys."""
+    if entry.get("operation") not in OPERATIONS:
+        return unknown(f"{place}.operation", [entry["operation"]] if "operation" in entry else [], OPERATIONS)
+    operation = OPERATIONS[entry["operation"]]
+    names = variant_names(operation, entry)
+    problems = unknown(f"{place}.variants", variants_of(operation, entry, names), names)
+    algorithms = [algorithm.name for algorithm in algorithms_of(operation)]
+    problems += unknown(f"{place}.algorithms", entry.get("algorithms", []), algorithms)
+    return problems + unknown(f"{place}.dtypes", entry.get("dtypes", []), operation.dtypes)
+
+
+def variant_names(operation: Operation, entry: Mapping[str, Any]) -> list[str]:
+    """Return the names that the entry of a sweep may use as variants."""
+    return [variant.name for variant in operation.ladder if variant.device == entry.get("device", variant.device)]
+
+
+def variants_of(operation: Operation, entry: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Return the names of the variants of an entry; without the key, all of ``names``."""
+    return [of_file(operation, each) if is_file(each) else each for each in entry.get("variants", names)]
 
 
 def of_file(operation: Operation, name: str) -> str:
@@ -435,6 +458,12 @@ def combined_problems(
             problems.append(
                 f"{place}.variants: {variant.name} cannot compute on a block of a matrix, "
                 f"which {algorithm.name} needs; allowed: {others}"
+            )
+    for algorithm in algorithms:
+        if not any(map(algorithm.takes_type, dtypes)):
+            problems.append(
+                f"{place}.algorithms: {algorithm.name} takes only types that are added up in themselves; "
+                f"allowed in dtypes: {', '.join(filter(algorithm.takes_type, operation.dtypes))}"
             )
     for variant in variants if "variants" in entry else ():
         own = operation.dtypes_of(variant)

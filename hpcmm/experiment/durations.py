@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from hpcmm.devices import DEVICES
 from hpcmm.model import TEXTBOOK, Measuring, Point, Task
@@ -15,6 +16,7 @@ STARTUP_SECONDS = 30  # Python, MPI and the device, from a busy file system
 DRAWING_SECONDS = 1e-7  # per element: drawing it and computing its reference
 CHECKING_SECONDS = 1e-7  # per element and check
 HOST_FLOPS_PER_SECOND = 5e9  # BLAS in float64
+ENERGY_SECONDS = 5  # pass for energy: a second, and two waits for the counter
 COPIED_BYTES_PER_SECOND = 5e8  # from rank 0 to all and back
 SLOW_FLOPS_PER_SECOND = 1e8  # of a scalar loop on matrices larger than the caches
 
@@ -37,7 +39,7 @@ def point_seconds(point: Point, measuring: Measuring) -> float:
     seconds = measuring.visits * DEVICES[task.variant.device].prepare_seconds
     if point.algorithm == TEXTBOOK:
         beside = task.operation.baseline(task.variant.device, task.dtype)
-        contenders = list(dict.fromkeys((task.variant, beside)))
+        contenders = list(filter(None, dict.fromkeys((task.variant, beside))))
     else:  # the baseline is the textbook algorithm with the same variant
         contenders = [task.variant, task.variant]
     for variant in contenders:
@@ -46,6 +48,8 @@ def point_seconds(point: Point, measuring: Measuring) -> float:
         # that is longer than the limit has one visit.
         short = min(call, measuring.max_seconds)
         seconds += call + (measuring.visits - 1) * short + 3 * (measuring.max_seconds + measuring.visits * short)
+        if measuring.energy and point.ranks == 1:
+            seconds += ENERGY_SECONDS + 4 * call
         seconds += 2 * elements(task) * CHECKING_SECONDS
     return seconds
 
@@ -53,13 +57,15 @@ def point_seconds(point: Point, measuring: Measuring) -> float:
 def call_seconds(task: Task) -> float:
     """Return an upper bound of the seconds for one end-to-end call of a task."""
     device = DEVICES[task.variant.device]
+    copied = elements(task) * task.element.itemsize
     rate = device.baseline_flops_per_second if task.variant.library else device.flops_per_second
-    return task.flops / (SLOW_FLOPS_PER_SECOND if task.variant.slow else rate) + task.bytes / COPIED_BYTES_PER_SECOND
+    return task.flops / (SLOW_FLOPS_PER_SECOND if task.variant.slow else rate) + copied / COPIED_BYTES_PER_SECOND
 
 
 def elements(task: Task) -> float:
-    """Return the number of elements that a task reads and writes."""
-    return task.bytes / task.element.itemsize
+    """Return the number of elements of a task's operands."""
+    lengths = dict(zip(task.operation.dimensions, task.shape, strict=True))
+    return sum(math.prod(lengths[name] for name in operand.dimensions) for operand in task.operation.operands)
 
 
 def rounded_duration(seconds: float) -> str:

@@ -35,7 +35,8 @@ PACKAGE = Path(hpcmm.__file__).parent
 # The records of a point count, not the tables of all records. Records of results only carry data.
 TABLES = {"OPERATIONS", "ALGORITHMS", "DTYPES", "DEVICES", "LADDER"}
 RECORDS = "hpcmm.model"
-UNTIMED_FUNCTIONS = {"describe", "resources", "state", "survey", "simd_paths"}  # no time depends on them
+# No time depends on them.
+UNTIMED_FUNCTIONS = {"describe", "resources", "state", "survey", "simd_paths", "vitals", "errors"}
 # fields of a variant that no time depends on
 UNTIMED_FIELDS = {
     "change",
@@ -48,6 +49,7 @@ UNTIMED_FIELDS = {
     "geometry",
     "function",
     "context",
+    "picks",
 }
 MEASURING = [("hpcmm.bench.measure", name) for name in ("measure_point", "Problem", "draw_inputs")]
 
@@ -86,7 +88,8 @@ def of_point(point: Point, measuring: Measuring, transport: str, share_gpu: bool
     baseline = task.operation.baseline(device.name, task.dtype)
     parts = [
         *(point.key, measuring, versions(device.libraries)),
-        *(of_task(task), of_task(dataclasses.replace(task, variant=baseline, tile=0))),
+        of_task(task),
+        of_task(dataclasses.replace(task, variant=baseline, tile=0)) if baseline else "",
         *(of_algorithm(ALGORITHMS[name]) for name in (point.algorithm, TEXTBOOK)),
         transport if point.algorithm != TEXTBOOK else "",
         share_gpu and point.ranks > 1 and device.accelerator,
@@ -107,11 +110,13 @@ def _of_task(operation: Operation, variant: Variant, element: DType) -> str:
     geometry = variant.geometry_of(element.name)
     functions = [operation.draw, operation.reference, operation.arguments, variant.library]
     roots = [*MEASURING, DEVICES[variant.device].backend, *map(defined, filter(None, functions))]
-    roots += [defined(type(geometry))] if geometry else []
+    roots += [defined(type(each)) for each in (geometry, variant.picks) if each]
+    picked = variant.picks.rungs(element.name) if variant.picks else ()
     helpers = sorted(kernels.FOLDER.glob("*" + DEVICES[variant.device].suffix))
     parts = [
         {f.name: getattr(variant, f.name) for f in dataclasses.fields(variant) if f.name not in UNTIMED_FIELDS},
-        dataclasses.asdict(geometry) if dataclasses.is_dataclass(geometry) else None,
+        *(dataclasses.asdict(each) if dataclasses.is_dataclass(each) else None for each in (geometry, variant.picks)),
+        [_of_task(operation, operation.variant(name), element) for name in picked],
         [bound(each) for each in functions],
         [element.name, element.c_of(variant.device), element.accumulator, element.truth],
         operation.macros.get(variant.device, {}),
@@ -135,11 +140,11 @@ def of_algorithm(algorithm: Algorithm) -> str:
 
 
 def of_source(operation: Operation, variant: Variant) -> str:
-    """Return a digest of a variant's source and headers without comments; empty for a library.
+    """Return a digest of a variant's source and headers without comments; empty without a source of its own.
 
     The instructions that ``HPCMM_SIMD`` selects count if the source reads the variable.
     """
-    if variant.library:
+    if variant.library or variant.picks:
         return ""
     path = kernels.source(operation, variant)
     if variant.function:

@@ -123,7 +123,8 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
     if device.accelerator and chosen.geometry is None:
         problems.add("operation", f"{chosen.name} has no launch for {path.suffix} files")
     problems.check()
-    dtypes = tuple(head.get("dtypes", chosen.dtypes))
+    variant = record(name_of(path, changes or {}), path, device.name, head)
+    dtypes = chosen.dtypes_of(variant)
     geometry: Any = Constants(head.get("constants", {}))
     if device.accelerator:
         unstated_shared_memory(head, text, problems)
@@ -131,7 +132,6 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
         geometry = {each: launched(chosen, head, DTYPES[each].itemsize, problems) for each in dtypes}
         problems.check(LaunchError)
     first = next(iter(geometry.values())) if isinstance(geometry, dict) else geometry
-    variant = record(name_of(path, changes or {}), path, device.name, head)
     variant = dataclasses.replace(variant, geometry=geometry, dtypes=dtypes, tiles=tuple(getattr(first, "tiles", ())))
     return OwnKernel(path, tuple(n for n, each in OPERATIONS.items() if each.kernels == chosen.kernels), variant)
 
@@ -162,9 +162,7 @@ def of_module(path: Path, module: Any) -> list[OwnKernel]:
         OwnKernel(
             path,
             (each.name,),
-            dataclasses.replace(
-                variant, function=getattr(module, each.name), dtypes=tuple(head.get("dtypes", each.dtypes))
-            ),
+            dataclasses.replace(variant, function=getattr(module, each.name), dtypes=each.dtypes_of(variant)),
         )
         for each in found
     ]
@@ -172,12 +170,13 @@ def of_module(path: Path, module: Any) -> list[OwnKernel]:
 
 def record(name: str, path: Path, device: str, head: Mapping[str, Any]) -> Variant:
     """Return the record of a variant without what depends on the kind of its file."""
-    dtypes = head.get("dtypes", ())
+    dtypes = tuple(head.get("dtypes", ()))
     return Variant(
         name,
         device,
         head.get("description", "a kernel of a user"),
         path=path,
+        dtypes=dtypes,
         architecture=head.get("architecture", ""),
         options=tuple(head.get("options", ())),
         deterministic=head.get("deterministic", True),

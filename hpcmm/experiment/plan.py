@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from hpcmm.backends import ANY, Machine
 from hpcmm.devices import DEVICES
+from hpcmm.dtypes import DTYPES
 from hpcmm.experiment import extensions, fingerprint
 from hpcmm.experiment.config import ConfigError, Sweep, validated
 from hpcmm.experiment.durations import STARTUP_SECONDS, input_seconds, point_seconds
@@ -28,6 +29,8 @@ from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.memory import GIB, largest_need
 
+SUSTAINED = "_sustained"  # beside the names of sweeps, none of which begins so
+SUSTAINED_DTYPES = ("float32", "float64")
 MOST_HOURS = 720  # upper limit of a point's expected time
 
 
@@ -47,7 +50,7 @@ class Plan:
         return [batch for batch in self.batches if batch.name not in self.left_out]
 
     def batch(self, name: str) -> Batch:
-        for batch in self.batches:
+        for batch in (*self.batches, *self.sustained):
             if batch.name == name:
                 return batch
         raise ConfigError(f"no batch {name!r}; planned are: {', '.join(b.name for b in self.batches)}")
@@ -67,6 +70,30 @@ class Plan:
         return [dict(zip(("sweep", "variant", "ranks", "reason"), row, strict=True)) for row in rows]
 
     @property
+    def sustained(self) -> tuple[Batch, ...]:
+        """The sustained products: one batch on the most ranks of the accelerators, or of the CPU without any.
+
+        Its points are products of the library on one rank, because each rank computes its own.
+        """
+        minutes = self.config.get("sustain_minutes", 0)
+        devices = dict.fromkeys(batch.device for batch in self.to_measure)
+        accelerators = [name for name in devices if DEVICES[name].accelerator]
+        found = []
+        for device in accelerators or devices if minutes else ():
+            ranks = max(batch.ranks for batch in self.to_measure if batch.device == device)
+            product, shape, scalars = OPERATIONS["matmul"], (DEVICES[device].product,) * 3, {"alpha": 1.0, "beta": 0.0}
+            points = tuple(
+                Point(product.name, product.baseline(device, dtype).name, shape, dtype, 1, scalars)
+                for dtype in SUSTAINED_DTYPES
+            )
+            predicted = (60 * minutes / len(points),) * len(points)
+            seconds = STARTUP_SECONDS + sum(input_seconds(point) for point in points) + sum(predicted)
+            prints = tuple(of_point(point, self.measuring, self.transport, self.share_gpu) for point in points)
+            whole = digest([prints, minutes])
+            found.append(Batch(SUSTAINED, product.name, device, ranks, 1, points, prints, predicted, seconds, whole))
+        return tuple(found)
+
+    @property
     def profiled(self) -> dict[str, tuple[Point, ...]]:
         """The points to profile with Nsight Compute, by operation; empty unless the config has ``profile: true``.
 
@@ -81,7 +108,7 @@ class Plan:
             for batch in self.to_measure:
                 if (batch.operation, batch.ranks) == (operation, 1) and DEVICES[batch.device].accelerator:
                     own = [point for point in batch.points if point.algorithm == TEXTBOOK]
-                    floating = [point for point in own if point.dtype.startswith("float")]
+                    floating = [point for point in own if not DTYPES[point.dtype].is_integer]
                     sweeps.setdefault(batch.sweep, []).extend(floating)
             points = max(sweeps.values(), key=lambda points: len({point.variant for point in points}), default=[])
             if points:
@@ -314,7 +341,8 @@ def sweep_batches(
 def variant_points(sweep: Sweep, variant: Variant, algorithm: Algorithm, ranks: int) -> list[Point]:
     """Return a variant's points on a number of ranks: all shapes, dtypes, tiles and kinds of host memory."""
     place, entry, operation = sweep.place, sweep.entry, sweep.operation
-    own = [dtype for dtype in sweep.dtypes if dtype in operation.dtypes_of(variant)]
+    able = operation.dtypes_of(variant)
+    own = [dtype for dtype in sweep.dtypes if dtype in able and algorithm.takes_type(dtype)]
     tiles = [tile for tile in entry.get("tiles", variant.tiles[-1:]) if tile in variant.tiles] if variant.tiles else [0]
     copies = DEVICES[variant.device].accelerator and algorithm.name == TEXTBOOK
     points = [
@@ -323,6 +351,8 @@ def variant_points(sweep: Sweep, variant: Variant, algorithm: Algorithm, ranks: 
             sweep.shapes, own, tiles, entry.get("pinned", [None]) if copies else [None]
         )
     ]
+    if variant.capacity:
+        points = [point for point in points if point.shape[0] <= variant.capacity]
     if variant.exact and not entry.get("allow_fail", False):
         divisible = [point for point in points if point.divides_into_tiles]
         if "variants" in entry and divisible != points:

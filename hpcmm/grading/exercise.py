@@ -154,7 +154,7 @@ def workspace(task: Task, begin: int) -> list[Guarded]:
     places = []
     for name, count in task.geometry.workspace(task).items() if task.geometry else ():
         begin = -(-begin // memory.ALIGNMENT) * memory.ALIGNMENT
-        places.append(Guarded(name, begin, (count + 2 * memory.ELEMENTS,), (count,), task.dtype))
+        places.append(Guarded(name, begin, (count + 2 * memory.ELEMENTS,), (count,), task.element.storage.name))
         begin = places[-1].end
     return places
 

@@ -72,7 +72,7 @@ def layout(task: Task, rng: np.random.Generator, pitched: bool = True) -> tuple[
             region = (shape[0] + 2 * ROWS, shape[1] + (int(rng.choice(COLUMNS)) if pitched else 0))
         else:
             region = ((shape[0] if shape else 1) + 2 * ELEMENTS,)
-        places.append(Guarded(operand.name, begin, region, shape, task.dtype))
+        places.append(Guarded(operand.name, begin, region, shape, task.element.storage.name))
         begin = -(-places[-1].end // ALIGNMENT) * ALIGNMENT
     return tuple(places)
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from hpcmm import store
+from hpcmm.bench import sustain
 from hpcmm.bench.journal import so_far
 from hpcmm.cluster.watch import first_errors
 from hpcmm.experiment import plan
@@ -63,6 +64,16 @@ def collect(planned: plan.Plan, results: Path, target: Path) -> list[str]:
             if fingerprint in reasons:
                 variant, reason = spread_name(point.variant, point.algorithm), f"failed: {reasons[fingerprint]}"
                 omitted.append({"sweep": batch.sweep, "variant": variant, "ranks": batch.ranks, "reason": reason})
+    for batch in planned.sustained:
+        path = results / "raw" / f"{batch.name}.h5"
+        found = store.read(path) if path.exists() else sustain.so_far(path, batch)
+        parts += [found] if found else []
+        if not path.exists():
+            why = why_it_ended(results, batch.name)
+            failed.append(f"{batch.name}: {'the products were ended early' if found else 'no products'}: {why}")
+            if not found:
+                row = {"sweep": batch.sweep, "variant": "products", "ranks": batch.ranks, "reason": f"failed: {why}"}
+                omitted.append(row)
     for operation in planned.profiled:
         path = results / "profiles" / f"{operation}.h5"
         if path.exists():

@@ -6,17 +6,20 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hpcmm import backends
+from hpcmm.bench import sanitizing
 from hpcmm.cluster.launcher import environment
 from hpcmm.experiment import plan
 from hpcmm.jobs.collect import collect
 from hpcmm.model import Batch
 
 PATIENCE_SECONDS = 20  # beyond the expected time of a point
+SANITIZING_SECONDS = 180.0  # of one kernel
 
 
 def measure(
@@ -47,7 +50,9 @@ def measure(
     for _ in range(planned.measuring.visits):
         waiting = [each for each in planned.to_measure if not output(folder, each).exists()]
         for batches in [[each] for each in waiting] if alone else [waiting]:
-            finish([(each, start(folder, each, alone)) for each in batches], folder, show)
+            finish([(each.name, start(measuring(folder, each), alone)) for each in batches], folder, show)
+    for operation in planned.profiled:
+        finish([(f"profiles/{operation}", start(profiling(folder, operation), alone))], folder, show)
     target = folder / "timings.h5"
     collect(planned, folder, target)
     return target
@@ -57,26 +62,76 @@ def output(folder: Path, batch: Batch) -> Path:
     return folder / "raw" / f"{batch.name}.h5"
 
 
-def start(folder: Path, batch: Batch, alone: bool) -> subprocess.Popen:
-    """Start a job that makes one visit of the points of a batch."""
-    command = [sys.executable, "-m", "hpcmm.cluster.alone"] if alone else []
-    command += [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.measure", "--plan", str(folder / "plan.json")]
-    command += ["--batch", batch.name, "--output", str(output(folder, batch)), "--patience", str(PATIENCE_SECONDS)]
+def measuring(folder: Path, batch: Batch) -> list[str]:
+    """Return the command of a job that makes one visit of the points of a batch."""
+    command = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.measure", "--plan", str(folder / "plan.json")]
+    return [
+        *command,
+        "--batch",
+        batch.name,
+        "--output",
+        str(output(folder, batch)),
+        "--patience",
+        str(PATIENCE_SECONDS),
+    ]
+
+
+def profiling(folder: Path, operation: str) -> list[str]:
+    """Return the command of a job that profiles the kernels of an operation."""
+    command = [sys.executable, "-m", "hpcmm.jobs.profile", "--plan", str(folder / "plan.json")]
+    return [*command, "--operation", operation, "--output", str(folder / "profiles" / f"{operation}.h5")]
+
+
+def start(command: Sequence[str], alone: bool = False, session: bool = False) -> subprocess.Popen:
+    """Start a job, with its output and errors in one pipe; in a session of its own it ends with its children."""
     return subprocess.Popen(
-        command,
+        [*([sys.executable, "-m", "hpcmm.cluster.alone"] if alone else []), *command],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
         env=os.environ | environment(local=True),
+        start_new_session=session,
     )
 
 
-def finish(jobs: Iterable[tuple[Batch, subprocess.Popen]], folder: Path, show: Callable[[str], None]) -> None:
+def sanitized(config: Mapping[str, Any], folder: Path, program: str) -> list[sanitizing.Report]:
+    """Run the kernels of a config once under each tool of compute-sanitizer, beside each other.
+
+    Parameters
+    ----------
+    config : mapping
+        Contents of a config.yaml; each of its jobs has one rank.
+    folder : Path
+        Empty folder for the plan.
+    program : str
+        Path of compute-sanitizer.
+    """
+    plan.make(config, backends.this_machine()).write(folder / "plan.json")
+    watched = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.sanitized", "--plan", folder / "plan.json"]
+    jobs = [(tool, start(sanitizing.command(program, tool, watched), session=True)) for tool in sanitizing.TOOLS]
+    until, reports = time.monotonic() + SANITIZING_SECONDS, []
+    try:
+        for tool, job in jobs:
+            try:
+                output, late = job.communicate(timeout=max(0, until - time.monotonic()))[0], ""
+            except subprocess.TimeoutExpired:
+                os.killpg(job.pid, signal.SIGKILL)
+                output, late = job.communicate()[0], f"took longer than {SANITIZING_SECONDS:g} s"
+            reports.append(sanitizing.read(tool, output, late))
+    finally:
+        for _, job in jobs:
+            if job.poll() is None:
+                os.killpg(job.pid, signal.SIGKILL)
+                job.wait()
+    return reports
+
+
+def finish(jobs: Iterable[tuple[str, subprocess.Popen]], folder: Path, show: Callable[[str], None]) -> None:
     """Wait for jobs; keep what they print as the workflow does, and say which signal ended one."""
-    for batch, job in jobs:
-        path = folder / "logs" / f"{batch.name}.log"
+    for name, job in jobs:
+        path = folder / "logs" / f"{name}.log"
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with path.open("a") as log, job:
@@ -84,6 +139,6 @@ def finish(jobs: Iterable[tuple[Batch, subprocess.Popen]], folder: Path, show: C
                     log.write(line)
                     show(line.rstrip("\n"))
                 if job.wait() < 0:
-                    log.write(f"hpcmm: error: {batch.name}: ended by {signal.Signals(-job.returncode).name}\n")
+                    log.write(f"hpcmm: error: {name}: ended by {signal.Signals(-job.returncode).name}\n")
         finally:
             job.kill()

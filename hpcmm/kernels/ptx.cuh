@@ -4,6 +4,23 @@
 #ifndef PTX_CUH
 #define PTX_CUH
 
+// ---- arithmetic ----
+
+// sum += term, also where the compiler could do without.
+__device__ inline void add_u32(unsigned &sum, unsigned term)
+{
+    asm volatile("add.u32 %0, %0, %1;" : "+r"(sum) : "r"(term));
+}
+
+// Return a register of four of the bytes of low (0 to 3) and high (4 to 7), as the lowest four digits of the selector
+// say. __byte_perm clears the fourth bit of each digit first, in an instruction of its own.
+__device__ inline unsigned prmt_b32(unsigned low, unsigned high, unsigned selector)
+{
+    unsigned chosen;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(chosen) : "r"(low), "r"(high), "r"(selector));
+    return chosen;
+}
+
 // ---- asynchronous copies, compute capability 8.0 ----
 
 // Start a copy of BYTES (4, 8 or 16) from global to shared memory. It reads the first `valid` bytes of the source and
@@ -61,6 +78,16 @@ __device__ inline void mma_m16n8k8_f64(double (&c)[4], const double (&a)[4], con
 #endif
 }
 
+// The same with 16 terms, compute capability 9.0: a[4 .. 7] and b[2 .. 3] are as the others, 8 terms later.
+__device__ inline void mma_m16n8k16_f64(double (&c)[4], const double (&a)[8], const double (&b)[4])
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7, %8, %9, %10, %11}, "
+        "{%12, %13, %14, %15}, {%0, %1, %2, %3};"
+        : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
+        : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(a[4]), "d"(a[5]), "d"(a[6]), "d"(a[7]), "d"(b[0]), "d"(b[1]),
+          "d"(b[2]), "d"(b[3]));
+}
+
 // TF32 operands, float32 sums. The hardware ignores the last 13 bits of a and b and truncates sums.
 __device__ inline void mma_m16n8k8_tf32(float (&c)[4], const float (&a)[4], const float (&b)[2])
 {
@@ -69,6 +96,70 @@ __device__ inline void mma_m16n8k8_tf32(float (&c)[4], const float (&a)[4], cons
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
           "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
+}
+
+// ---- tensor cores: 16-bit elements, compute capability 8.0 ----
+
+// Load four matrices of 8 x 8 16-bit elements from shared memory. Lane i gives the address of row i % 8 of matrix i / 8,
+// 16 bytes. With g = lane / 4 and t = lane % 4, x[j] gets the elements in row g and columns 2 t, 2 t + 1 of matrix j.
+__device__ inline void ldmatrix_x4(unsigned (&x)[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                 : "r"((unsigned)__cvta_generic_to_shared(row))
+                 : "memory");
+}
+
+// The same, transposed: x[j] gets the elements in rows 2 t, 2 t + 1 and column g of matrix j.
+__device__ inline void ldmatrix_x4_trans(unsigned (&x)[4], const void *row)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                 : "r"((unsigned)__cvta_generic_to_shared(row))
+                 : "memory");
+}
+
+// c += a b, with a of 16 x 16, b of 16 x 8 and c of 16 x 8 elements. A register of a or b holds two elements, the first
+// one in its low half:
+//   a[0 .. 3]: rows g, g + 8, g, g + 8 in columns 2 t, 2 t + 1 (0, 1) and 2 t + 8, 2 t + 9 (2, 3)
+//   b[0 .. 1]: rows 2 t, 2 t + 1 and 2 t + 8, 2 t + 9 in column g
+//   c[0 .. 3]: rows g, g, g + 8, g + 8 in columns 2 t, 2 t + 1, 2 t, 2 t + 1
+__device__ inline void mma_m16n8k16_f16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2])
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+__device__ inline void mma_m16n8k16_bf16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2])
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Convert two numbers to the nearest 16-bit ones: `first` in the low half of the result.
+__device__ inline unsigned cvt_rn_f16x2(float first, float second)
+{
+    unsigned pair;
+    asm("cvt.rn.f16x2.f32 %0, %2, %1;" : "=r"(pair) : "f"(first), "f"(second));
+    return pair;
+}
+
+__device__ inline unsigned cvt_rn_bf16x2(float first, float second)
+{
+    unsigned pair;
+    asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(pair) : "f"(first), "f"(second));
+    return pair;
+}
+
+__device__ inline float cvt_f32_f16(unsigned short bits)
+{
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+    return x;
 }
 
 // ---- tensor cores: products of a warpgroup, compute capability 9.0 only ----
@@ -115,15 +206,117 @@ __device__ inline void wgmma_commit_group()
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Wait until at most PENDING of this warpgroup's latest groups are incomplete. c is an operand so that the compiler
-// does not read the sums earlier.
-template <int PENDING> __device__ void wgmma_wait_group(float (&c)[16][4])
+// Start c = a b + (scale_d ? c : 0) with 16-bit elements, a of 64 x 16 and b of 16 x N, both in shared memory at matrix
+// descriptors, a by rows (K-major) and b by rows too (MN-major). c has 64 x N float32 elements, N = 64, 128 or 256, and
+// belongs to the lanes as above.
+#define FOUR_TO_32 FOUR(0), FOUR(1), FOUR(2), FOUR(3), FOUR(4), FOUR(5), FOUR(6), FOUR(7)
+#define FOUR_TO_128                                                                                                  \
+    ACCUMULATORS, FOUR(16), FOUR(17), FOUR(18), FOUR(19), FOUR(20), FOUR(21), FOUR(22), FOUR(23), FOUR(24), FOUR(25), \
+        FOUR(26), FOUR(27), FOUR(28), FOUR(29), FOUR(30), FOUR(31)
+#define REGISTERS_32 \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define REGISTERS_64 \
+    REGISTERS_32 ", " \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define REGISTERS_128 \
+    REGISTERS_64 ", " \
+    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
+    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+__device__ inline void wgmma_mma_async_m64n64k16_f16(float (&c)[8][4], unsigned long long a,
+                                                     unsigned long long b, bool scale_d)
 {
-    asm volatile("wgmma.wait_group.sync.aligned %64;" : ACCUMULATORS : "n"(PENDING) : "memory");
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {" REGISTERS_32 "}, "
+                 "%32, %33, scale_d, 1, 1, 0, 1;\n}"
+                 : FOUR_TO_32
+                 : "l"(a), "l"(b), "r"((int)scale_d));
 }
 
+__device__ inline void wgmma_mma_async_m64n64k16_bf16(float (&c)[8][4], unsigned long long a,
+                                                      unsigned long long b, bool scale_d)
+{
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" REGISTERS_32 "}, "
+                 "%32, %33, scale_d, 1, 1, 0, 1;\n}"
+                 : FOUR_TO_32
+                 : "l"(a), "l"(b), "r"((int)scale_d));
+}
+
+__device__ inline void wgmma_mma_async_m64n128k16_f16(float (&c)[16][4], unsigned long long a,
+                                                      unsigned long long b, bool scale_d)
+{
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %66, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {" REGISTERS_64 "}, "
+                 "%64, %65, scale_d, 1, 1, 0, 1;\n}"
+                 : ACCUMULATORS
+                 : "l"(a), "l"(b), "r"((int)scale_d));
+}
+
+__device__ inline void wgmma_mma_async_m64n128k16_bf16(float (&c)[16][4], unsigned long long a,
+                                                       unsigned long long b, bool scale_d)
+{
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %66, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" REGISTERS_64 "}, "
+                 "%64, %65, scale_d, 1, 1, 0, 1;\n}"
+                 : ACCUMULATORS
+                 : "l"(a), "l"(b), "r"((int)scale_d));
+}
+
+__device__ inline void wgmma_mma_async_m64n256k16_f16(float (&c)[32][4], unsigned long long a,
+                                                      unsigned long long b, bool scale_d)
+{
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %130, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 {" REGISTERS_128 "}, "
+                 "%128, %129, scale_d, 1, 1, 0, 1;\n}"
+                 : FOUR_TO_128
+                 : "l"(a), "l"(b), "r"((int)scale_d));
+}
+
+__device__ inline void wgmma_mma_async_m64n256k16_bf16(float (&c)[32][4], unsigned long long a,
+                                                       unsigned long long b, bool scale_d)
+{
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %130, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" REGISTERS_128 "}, "
+                 "%128, %129, scale_d, 1, 1, 0, 1;\n}"
+                 : FOUR_TO_128
+                 : "l"(a), "l"(b), "r"((int)scale_d));
+}
+
+// Wait until at most PENDING of this warpgroup's latest groups are incomplete. c is an operand so that the compiler
+// does not read the sums earlier.
+template <int PENDING, int J> __device__ void wgmma_wait_group(float (&c)[J][4])
+{
+    static_assert(J == 8 || J == 16 || J == 32, "as the products above");
+    if constexpr (J == 8)
+        asm volatile("wgmma.wait_group.sync.aligned %32;" : FOUR_TO_32 : "n"(PENDING) : "memory");
+    else if constexpr (J == 16)
+        asm volatile("wgmma.wait_group.sync.aligned %64;" : ACCUMULATORS : "n"(PENDING) : "memory");
+    else
+        asm volatile("wgmma.wait_group.sync.aligned %128;" : FOUR_TO_128 : "n"(PENDING) : "memory");
+}
+
+#undef REGISTERS_128
+#undef REGISTERS_64
+#undef REGISTERS_32
+#undef FOUR_TO_128
+#undef FOUR_TO_32
 #undef ACCUMULATORS
 #undef FOUR
+
+// Give registers of this warpgroup back, or take more: REGISTERS per thread from here on.
+template <int REGISTERS> __device__ void setmaxnreg_dec()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
+template <int REGISTERS> __device__ void setmaxnreg_inc()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
 
 // Make this thread's writes to shared memory visible to later products of a warpgroup, once a barrier has ordered them.
 __device__ inline void fence_proxy_async()
@@ -207,6 +400,122 @@ __device__ inline void ld_shared_cluster(float &x, unsigned address)
 __device__ inline void ld_shared_cluster(double &x, unsigned address)
 {
     asm volatile("ld.shared::cluster.f64 %0, [%1];" : "=d"(x) : "r"(address) : "memory");
+}
+
+// ---- mbarriers and the tensor memory accelerator (TMA), compute capability 9.0 ----
+//
+// A phase of an mbarrier ends when as many arrivals as it was initialized with, and all bytes that it expects, have
+// come. Phases are counted by their parity, from 0.
+
+__device__ inline void mbarrier_init(unsigned long long *barrier, int arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"((unsigned)__cvta_generic_to_shared(barrier)),
+                 "r"(arrivals));
+}
+
+// Make initialized mbarriers visible to the cluster and to TMA; a barrier of the block or the cluster has to follow.
+__device__ inline void fence_mbarrier_init()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ inline void mbarrier_arrive(unsigned long long *barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"((unsigned)__cvta_generic_to_shared(barrier))
+                 : "memory");
+}
+
+// Arrive, and let this phase expect `bytes` more bytes.
+__device__ inline void mbarrier_arrive_expect_tx(unsigned long long *barrier, int bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+                     (unsigned)__cvta_generic_to_shared(barrier)),
+                 "r"(bytes)
+                 : "memory");
+}
+
+// Arrive at an mbarrier of any block of the cluster, at its address from mapa.
+__device__ inline void mbarrier_arrive_shared_cluster(unsigned barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// Wait until the phase of this parity has ended.
+__device__ inline void mbarrier_wait(unsigned long long *barrier, int parity)
+{
+    unsigned ended;
+    do
+        asm volatile("{\n.reg .pred ended;\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 ended, [%1], %2;\nselp.u32 %0, 1, 0, ended;\n}"
+                     : "=r"(ended)
+                     : "r"((unsigned)__cvta_generic_to_shared(barrier)), "r"(parity)
+                     : "memory");
+    while (!ended);
+}
+
+// A tensor map as cuTensorMapEncodeTiled makes it: a matrix, and the box of it that one copy moves.
+struct alignas(64) TensorMap {
+    unsigned long long opaque[16];
+};
+
+// Start a copy of a box to shared memory; its bytes arrive at the mbarrier. Elements outside the matrix are zero.
+__device__ inline void cp_async_bulk_tensor_shared_global(void *target, const TensorMap &map, int column, int row,
+                                            unsigned long long *barrier)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], "
+                 "[%2];" ::"r"((unsigned)__cvta_generic_to_shared(target)),
+                 "l"(&map), "r"((unsigned)__cvta_generic_to_shared(barrier)), "r"(column), "r"(row)
+                 : "memory");
+}
+
+// The same to the same place in every block of the cluster whose bit is set in `ranks`; the bytes arrive at the mbarrier
+// of each.
+__device__ inline void cp_async_bulk_tensor_shared_global_multicast(void *target, const TensorMap &map, int column, int row,
+                                                      unsigned long long *barrier, unsigned short ranks)
+{
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+                 "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"((unsigned)__cvta_generic_to_shared(target)),
+                 "l"(&map), "r"((unsigned)__cvta_generic_to_shared(barrier)), "r"(column), "r"(row), "h"(ranks)
+                 : "memory");
+}
+
+// Start a copy of a box from shared memory; what is outside the matrix is not written.
+__device__ inline void cp_async_bulk_tensor_global_shared(const TensorMap &map, int column, int row, const void *source)
+{
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&map),
+                 "r"((unsigned)__cvta_generic_to_shared(source)), "r"(column), "r"(row)
+                 : "memory");
+}
+
+// Bring a box into the L2 cache.
+__device__ inline void cp_async_bulk_prefetch_tensor(const TensorMap &map, int column, int row)
+{
+    asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(&map), "r"(column), "r"(row)
+                 : "memory");
+}
+
+// Bring a tensor map into the cache from which TMA reads it.
+__device__ inline void prefetch_tensormap(const TensorMap &map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
+// Commit this thread's stores since its last commit as one group.
+__device__ inline void cp_async_bulk_commit_group()
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// Wait until at most PENDING of this thread's latest groups have not read their shared memory.
+template <int PENDING> __device__ void cp_async_bulk_wait_group_read()
+{
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
+}
+
+// Wait until at most PENDING of this thread's latest groups are incomplete.
+template <int PENDING> __device__ void cp_async_bulk_wait_group()
+{
+    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(PENDING) : "memory");
 }
 
 #endif

@@ -3,24 +3,26 @@
 from hpcmm.model import Operation, Point, Task
 from hpcmm.operations.links import LINKS
 from hpcmm.operations.matmul import MATMUL
+from hpcmm.operations.memory import BANDWIDTH, COPY, LATENCY, SCALE
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM
 from hpcmm.operations.vector_add import VECTOR_ADD
 
 OPERATIONS: dict[str, Operation] = {
-    operation.name: operation for operation in (MATMUL, SUM, MINIMUM, MAXIMUM, VECTOR_ADD, LINKS)
+    operation.name: operation
+    for operation in (MATMUL, SUM, MINIMUM, MAXIMUM, VECTOR_ADD, LATENCY, BANDWIDTH, COPY, SCALE, LINKS)
 }
 
 
 def with_kernels() -> dict[str, Operation]:
-    """Return the operations that have rungs of their own beside the libraries, so that kernels of users fit in.
+    """Return the operations that have rungs of their own beside a library, so that kernels of users fit in.
 
     >>> list(with_kernels())
-    ['matmul', 'sum', 'minimum', 'maximum', 'vector_add']
+    ['matmul', 'sum', 'minimum', 'maximum', 'vector_add', 'copy', 'scale']
     """
     return {
         name: operation
         for name, operation in OPERATIONS.items()
-        if not all(variant.library for variant in operation.ladder)
+        if not (operation.cached or all(variant.library for variant in operation.ladder))
     }
 
 

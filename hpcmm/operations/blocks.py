@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hpcmm.model import Geometry, Launch, Task
+from hpcmm.model import Boxes, Geometry, Launch, Task
 
 MIN_SAVED_STEPS = 4  # minimum steps per block that dividing tiles must save, because the parts must be added up
 MIN_STEPS = 2  # minimum steps of a part of a tile
 SMS = 132  # SMs of an H100 or H200
+BOX = 64  # columns of a box of 16-bit elements that TMA copies; rows of a box of C
 MAX_NARROW = 16  # maximum number of rows or columns of a skinny tile
 # Blocks that ran at the same time on an H200, one per SM, by blocks per cluster: a cluster stays within a GPC. For
 # clusters of 3 and 4 blocks, 126 and 128 did not; numbers in between were not tried.
@@ -53,9 +54,12 @@ class SquareBlocks(OverC):
     ----------
     tiled : bool
         Whether a block stages tiles of A and B in shared memory.
+    rounded_up : bool
+        Whether an exact variant has partial blocks nevertheless.
     """
 
     tiled: bool = False
+    rounded_up: bool = False
 
     def macros(self, task: Task) -> dict[str, int]:
         return {"TILE": task.tile}
@@ -68,7 +72,8 @@ class SquareBlocks(OverC):
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
         m, n, _ = task.shape
-        grid = (n // task.tile, m // task.tile) if task.variant.exact else self.grid(task)
+        whole = task.variant.exact and not self.rounded_up
+        grid = (n // task.tile, m // task.tile) if whole else self.grid(task)
         return [Launch(grid, (task.tile, task.tile), task.operation.arguments(task, arrays))] if all(grid) else []
 
 
@@ -174,8 +179,9 @@ class Ring(Blocks):
     group_rows: int = 0
 
     def macros(self, task: Task) -> dict[str, int]:
+        stages = {"STAGES": self.stages} if self.stages else {}
         group = {"GROUP_ROWS": self.group_rows} if self.group_rows else {}
-        return {**super().macros(task), "STAGES": self.stages, **group}
+        return {**super().macros(task), **stages, **group}
 
     def shared_bytes(self, task: Task) -> int:
         """Return the bytes of the ring: columns of A are padded by 16 bytes, rows of B are not."""
@@ -229,14 +235,150 @@ class StreamK(WarpgroupRing):
         return {**super().macros(task), "MAX_BLOCKS": self.max_blocks}
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
-        steps = -(-task.shape[2] // self.depth)
-        most = min(self.max_blocks, multiprocessors)
+        blocks = self.blocks(task, min(self.max_blocks, multiprocessors))
+        return [
+            Launch((blocks,), launch.block, launch.arguments, launch.shared_bytes)
+            for launch in super().launches(task, arrays, multiprocessors)
+        ]
+
+    def blocks(self, task: Task, most: int) -> int:
+        """Return the number of blocks, if at most ``most`` are resident."""
+        return stream_k_blocks(math.prod(self.grid(task)), -(-task.shape[2] // self.depth), most)
+
+
+@dataclass(frozen=True)
+class SixteenBit(Ring):
+    """Blocks for float16 and bfloat16, whose tiles in shared memory have rows of 128 bytes with a swizzle, unpadded.
+
+    A warp computes ``warp_rows`` x ``warp_columns`` of C, or a warpgroup 64 rows if these are 0. Without ``stages``
+    the source declares the shared memory.
+    """
+
+    warp_rows: int = 0
+    warp_columns: int = 0
+
+    def macros(self, task: Task) -> dict[str, int]:
+        warp = {"WARP_ROWS": self.warp_rows, "WARP_COLUMNS": self.warp_columns} if self.warp_rows else {}
+        return {**super().macros(task), **warp, "BFLOAT16": int(task.dtype == "bfloat16")}
+
+    def shared_bytes(self, task: Task) -> int:
+        return self.stages * self.depth * (self.rows + self.columns) * task.element.itemsize
+
+
+@dataclass(frozen=True)
+class TmaRing(SixteenBit):
+    """Blocks whose tiles are copied by TMA; their kernels get tensor maps of A and B.
+
+    Two mbarriers of 8 bytes belong to each stage.
+    """
+
+    def shared_bytes(self, task: Task) -> int:
+        return super().shared_bytes(task) + self.stages * 16
+
+    def boxes(self, task: Task, arrays: Mapping[str, Any]) -> tuple[Boxes, ...]:
+        """Return the matrices that TMA copies, with their boxes."""
+        return Boxes(arrays["A"], self.rows, BOX, task.dtype), Boxes(arrays["B"], self.depth, BOX, task.dtype)
+
+    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+        return [
+            replace(launch, arguments=(*launch.arguments, *self.boxes(task, arrays)))
+            for launch in super().launches(task, arrays, multiprocessors)
+        ]
+
+
+@dataclass(frozen=True)
+class TmaChoice:
+    """A width of tiles that ``PersistentTma`` can choose, with the constants of its time model.
+
+    Parameters
+    ----------
+    columns : int
+        Columns of a tile of C.
+    stages : int
+        Pipeline stages.
+    c_boxes : int
+        Boxes in shared memory through which C goes, for each consumer.
+    start : float
+        Seconds of a launch without products: with cold caches, fetching the code takes most of it.
+    step : float
+        Seconds for the products of a stage.
+    end : float
+        Seconds per tile that the products of the next tile do not hide.
+    """
+
+    columns: int
+    stages: int
+    c_boxes: int
+    start: float
+    step: float
+    end: float
+
+
+@dataclass(frozen=True)
+class PersistentTma(OverC):
+    """Persistent blocks of a producer and two consumers, which also read and write C by TMA.
+
+    The width of tiles depends on the shape: narrow ones occupy more SMs. The constants of ``choices`` are a fit to the
+    times of ten shapes on an H200; at each of them the chosen width is the fastest or within 2 % of it.
+
+    Parameters
+    ----------
+    choices : tuple of TmaChoice
+    cluster : int
+        Blocks of a cluster, one below the other in C; each copies its part of a tile of B for all.
+    group_rows : int
+        Rows of clusters' tiles in a group of the rasterization order.
+    """
+
+    choices: tuple[TmaChoice, ...]
+    cluster: int = 1
+    group_rows: int = 8
+    rows: int = 128
+    depth: int = 64
+
+    def chosen(self, task: Task) -> TmaChoice:
+        """Return the choice with the shortest predicted time on an H100 or H200."""
+        return min(self.choices, key=lambda each: self.seconds(each, task.shape)) if task.shape else self.choices[0]
+
+    def seconds(self, choice: TmaChoice, shape: tuple[int, int, int]) -> float:
+        """Return the predicted time: each wave of blocks computes a tile per SM."""
+        m, n, k = shape
+        tiles = -(-m // (self.rows * self.cluster)) * -(-n // choice.columns)
+        waves = -(-tiles // (SMS // self.cluster))
+        return choice.start + waves * (-(-k // self.depth) * choice.step + choice.end)
+
+    def ring(self, task: Task) -> TmaRing:
+        """Return the geometry of a block."""
+        choice = self.chosen(task)
+        return TmaRing(384, self.rows, choice.columns, self.depth, stages=choice.stages, group_rows=self.group_rows)
+
+    def macros(self, task: Task) -> dict[str, int]:
+        cluster = {"CLUSTER": self.cluster} if self.cluster > 1 else {}
+        return {**self.ring(task).macros(task), "C_BOXES": self.chosen(task).c_boxes, **cluster}
+
+    def covered(self, task: Task) -> tuple[int, int]:
+        return self.rows, self.chosen(task).columns
+
+    def staged(self, task: Task) -> Staged | None:
+        return self.ring(task).staged(task)
+
+    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+        columns, rows = self.grid(task)
+        tiles = columns * -(-rows // self.cluster)
+        if not tiles:
+            return []
+        ring = self.ring(task)
+        a, b = ring.boxes(task, arrays)
+        boxes = a, replace(b, rows=self.depth // self.cluster), Boxes(arrays["C"], BOX, BOX, task.dtype)
+        # a box of C has a barrier of 8 bytes
+        boxes_of_c = self.rows // BOX * self.chosen(task).c_boxes * (BOX * BOX * task.element.itemsize + 8)
         return [
             Launch(
-                (stream_k_blocks(math.prod(launch.grid), steps, most),),
-                *(launch.block, launch.arguments, launch.shared_bytes),
+                (self.cluster * min(tiles, multiprocessors // self.cluster),),
+                (ring.threads,),
+                (*task.operation.arguments(task, arrays), *boxes),
+                ring.shared_bytes(task) + boxes_of_c,
             )
-            for launch in super().launches(task, arrays, multiprocessors)
         ]
 
 
@@ -276,6 +418,55 @@ class FmaTile:
         """Bytes of shared memory of the rings of all slices, in float32."""
         return self.slices * self.stages * (self.rows + self.columns) * self.depth * 4
 
+    @property
+    def vectors(self) -> int:
+        """16-byte vectors of C that a thread adds up."""
+        return self.thread_rows * self.thread_columns // 4 // self.slices
+
+
+@dataclass(frozen=True)
+class DmmaTile:
+    """A tile of C on the tensor cores in float64, divided as in ``split_k_dmma.cu``.
+
+    The warps of a block form ``slices`` slices. Each slice computes the whole tile for a part of the terms. It has a
+    ring of ``stages`` pipeline stages of ``depth`` terms. A warp computes ``warp_rows`` x ``warp_columns`` elements.
+    One instruction multiplies ``step`` terms; with ``ahead``, its operands are loaded a step before. Registers are
+    limited so that ``resident`` blocks fit on an SM.
+    """
+
+    rows: int
+    columns: int
+    slices: int
+    warp_rows: int
+    warp_columns: int
+    depth: int
+    stages: int
+    step: int = 8
+    ahead: int = 1
+    resident: int = 1
+
+    @property
+    def threads(self) -> int:
+        return self.rows * self.columns // (self.warp_rows * self.warp_columns) * 32 * self.slices
+
+    @property
+    def macros(self) -> dict[str, int]:
+        return {
+            **{"ROWS": self.rows, "COLUMNS": self.columns, "SLICES": self.slices, "WARP_ROWS": self.warp_rows},
+            **{"WARP_COLUMNS": self.warp_columns, "DEPTH": self.depth, "STAGES": self.stages, "STEP": self.step},
+            **{"AHEAD": self.ahead, "RESIDENT": self.resident, "BLOCK": self.threads},
+        }
+
+    @property
+    def ring_bytes(self) -> int:
+        """Bytes of shared memory of the rings of all slices, in float64."""
+        return self.slices * self.stages * (self.rows + self.columns) * self.depth * 8
+
+    @property
+    def vectors(self) -> int:
+        """16-byte vectors of C that a thread adds up."""
+        return self.warp_rows * self.warp_columns // 64 // self.slices
+
 
 @dataclass(frozen=True)
 class SplitChoice:
@@ -283,16 +474,16 @@ class SplitChoice:
 
     Parameters
     ----------
-    tile : FmaTile
+    tile : FmaTile or DmmaTile
     max_parts : int
         Maximum number of blocks that divide the terms of a tile; shared memory limits it.
     share : float
-        Share of the FMA units' peak rate that the mainloop reaches.
+        Share of the peak rate of the FMA units or tensor cores that the mainloop reaches.
     overhead : float
         Seconds of prologue and epilogue per wave of blocks.
     """
 
-    tile: FmaTile
+    tile: FmaTile | DmmaTile
     max_parts: int
     share: float
     overhead: float
@@ -320,11 +511,22 @@ class SplitK(OverC):
 
     choices: tuple[SplitChoice, ...]
 
-    def chosen(self, task: Task) -> tuple[FmaTile, int]:
+    def chosen(self, task: Task) -> tuple[FmaTile | DmmaTile, int]:
         """Return the tile and the number of parts with the shortest predicted time."""
-        every = [(choice, parts) for choice in self.choices for parts in range(1, choice.max_parts + 1)]
+        every = self.able()
         choice, parts = min(every, key=lambda each: each[0].seconds(task.shape, each[1])) if task.shape else every[0]
         return choice.tile, parts
+
+    def seconds(self, task: Task) -> float:
+        """Return the shortest predicted time, without the launch."""
+        return min(choice.seconds(task.shape, parts) for choice, parts in self.able())
+
+    def able(self) -> list[tuple[SplitChoice, int]]:
+        """Return each tile with each number of parts."""
+        return [(choice, parts) for choice in self.choices for parts in range(1, choice.max_parts + 1)]
+
+    def pick(self, task: Task) -> str:
+        return pick_of(*self.chosen(task))
 
     def macros(self, task: Task) -> dict[str, int]:
         tile, parts = self.chosen(task)
@@ -343,9 +545,7 @@ class SplitK(OverC):
         grid = self.grid(task)
         if not all(grid):
             return []
-        # 16-byte vectors per thread that the blocks exchange
-        fragments = tile.thread_rows * tile.thread_columns // 4 // tile.slices
-        exchanged = parts * -(-fragments // parts) * tile.threads * 16 if parts > 1 else 0
+        exchanged = parts * -(-tile.vectors // parts) * tile.threads * 16 if parts > 1 else 0
         arguments = task.operation.arguments(task, arrays)
         return [Launch((*grid, parts), (tile.threads,), arguments, tile.ring_bytes + exchanged)]
 
@@ -463,6 +663,9 @@ class Skinny(OverC):
         choice = next((each for each in able if each.tile.narrow >= narrow), able[-1])
         return choice.tile, choice.parts(task.shape)
 
+    def pick(self, task: Task) -> str:
+        return pick_of(*self.chosen(task))
+
     def macros(self, task: Task) -> dict[str, int]:
         tile, parts = self.chosen(task)
         return {**tile.macros, "PARTS": parts}
@@ -509,13 +712,24 @@ class StreamKFma(OverC):
         grid = self.grid(task)
         if not all(grid):
             return []
-        most, tiles = min(self.max_blocks, multiprocessors), math.prod(grid)
-        steps = max(1, -(-task.shape[2] // self.tile.depth))
-        # persistent: one wave of blocks computes all tiles, whole or in parts
-        blocks = tiles
-        if tiles > most or -tiles % most * steps > MIN_SAVED_STEPS * most:
-            blocks = min(most, max(tiles, tiles * steps // MIN_STEPS))
+        blocks = self.blocks(task, min(self.max_blocks, multiprocessors))
         return [Launch((blocks,), (self.tile.threads,), task.operation.arguments(task, arrays), self.tile.ring_bytes)]
+
+    def blocks(self, task: Task, most: int) -> int:
+        """Return the number of blocks, at most ``most``: one wave computes all tiles, whole or in parts."""
+        tiles, steps = math.prod(self.grid(task)), max(1, -(-task.shape[2] // self.tile.depth))
+        if tiles > most or -tiles % most * steps > MIN_SAVED_STEPS * most:
+            return min(most, max(tiles, tiles * steps // MIN_STEPS))
+        return tiles
+
+
+def pick_of(tile: FmaTile | DmmaTile | SkinnyTile, parts: int) -> str:
+    """Describe a tile that was picked.
+
+    >>> pick_of(FmaTile(96, 64, 4, 6, 8, 8, 16, 4, 8), 2)
+    '96x64, slices 4, parts 2'
+    """
+    return f"{tile.rows}x{tile.columns}, slices {tile.slices}, parts {parts}"
 
 
 def stream_k_blocks(tiles: int, steps: int, most: int) -> int:

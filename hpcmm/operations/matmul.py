@@ -8,14 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from hpcmm.dtypes import DType
 from hpcmm.model import Operand, Operation, Task, Variant, Verdict
 from hpcmm.operations import accuracy
 from hpcmm.operations.blocks import (
     SMS,
     Blocks,
+    DmmaTile,
     FmaTile,
     OwnBlocks,
+    PersistentTma,
     Ring,
+    SixteenBit,
     Skinny,
     SkinnyChoice,
     SkinnyTile,
@@ -25,9 +29,14 @@ from hpcmm.operations.blocks import (
     StreamK,
     StreamKFma,
     TensorCoreRing,
+    TmaChoice,
+    TmaRing,
     WarpgroupRing,
 )
+from hpcmm.operations.picks import Fastest, Narrow, SharedTiles, Split, Waves
 
+SIXTEEN_BIT = ("float16", "bfloat16")
+EVERY = ("float32", "float64", *SIXTEEN_BIT)
 TILES = (8, 16, 32)
 SAMPLED_ROWS = 16  # rows that are checked componentwise if the product is too large to check all
 ROUNDINGS = 8  # in a long sum with signs, at most; the largest observed value is 1.2, for any k. See Truth.row_sums.
@@ -40,7 +49,8 @@ PANEL = 2048  # columns of B that are converted to higher precision at a time
 
 def blas(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
     """C = alpha A B + beta C in one call of the device's BLAS."""
-    return backend.gemm(task.scalars["alpha"], arrays["A"], arrays["B"], task.scalars["beta"], arrays["C"])
+    alpha, beta = task.scalars["alpha"], task.scalars["beta"]
+    return backend.gemm(task.dtype, alpha, arrays["A"], arrays["B"], beta, arrays["C"])
 
 
 def blas_fastest(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
@@ -71,7 +81,7 @@ LADDER = (  # the order here is the order of the rungs
         "openmp", "cpu", "rows distributed over OpenMP threads, inner loop over contiguous rows of B", source="000"
     ),
     Variant("packed", "cpu", "packed panels, register tiles and cache blocks, SIMD chosen at run time, all threads"),
-    Variant("numpy", "cpu", "NumPy's BLAS", library=blas, deterministic=False),
+    Variant("numpy", "cpu", "NumPy's BLAS", dtypes=EVERY, library=blas, deterministic=False),
     Variant(
         "naive_unguarded",
         "cuda",
@@ -122,9 +132,37 @@ LADDER = (  # the order here is the order of the rungs
         geometry=SquareBlocks(tiled=True),
     ),
     Variant(
+        "tiled_overrun",
+        "cuda",
+        "the same kernel with the grid rounded up: it accesses memory outside the matrices",
+        source="003 kernel10 at 641",
+        kernel="tiled_exact",
+        tiles=TILES,
+        exact=True,
+        guard_rows=2 * TILES[-1],
+        geometry=SquareBlocks(tiled=True, rounded_up=True),
+    ),
+    Variant(
+        "tiled_guarded",
+        "cuda",
+        "a bounds check around the whole kernel: tiles keep elements that nobody loaded",
+        source="003 kernel11, first attempt",
+        tiles=TILES,
+        exact=True,
+        geometry=SquareBlocks(tiled=True, rounded_up=True),
+    ),
+    Variant(
         "tiled_uncoalesced",
         "cuda",
         "tiles loaded by columns, the last one padded with zeros: any size",
+        source="000, 004 unit 4",
+        tiles=TILES,
+        geometry=SquareBlocks(tiled=True),
+    ),
+    Variant(
+        "corner_turned",
+        "cuda",
+        "threads by columns as uncoalesced, but shared memory makes each access one by rows",
         source="000, 004 unit 4",
         tiles=TILES,
         geometry=SquareBlocks(tiled=True),
@@ -291,7 +329,7 @@ LADDER = (  # the order here is the order of the rungs
         dtypes=("float32",),
         architecture="sm_80",
         options=("--ptxas-options=-O1",),
-        geometry=StreamKFma(FmaTile(256, 128, 1, 8, 16, 8, 32, 4, 8), group_rows=8, max_blocks=SMS),
+        geometry=StreamKFma(FmaTile(128, 128, 2, 8, 16, 8, 32, 3, 8), group_rows=8, max_blocks=SMS),
     ),
     Variant(
         "tensor_core",
@@ -300,6 +338,28 @@ LADDER = (  # the order here is the order of the rungs
         architecture="sm_80",
         arithmetic={"float32": "three TF32 products"},
         geometry=TensorCoreRing(128, 64, 128, 16, stages=4, group_rows=8, warp_rows=32, warp_columns=64),
+    ),
+    Variant(
+        "split_k_dmma",
+        "cuda",
+        "tensor cores in float64, with the terms of a tile divided as in split_k",
+        dtypes=("float64",),
+        architecture="sm_90",
+        geometry=SplitK(
+            (
+                SplitChoice(DmmaTile(16, 32, 8, 16, 32, 8, 8), 3, 0.350, 1.24e-6),
+                SplitChoice(DmmaTile(16, 64, 8, 16, 64, 8, 5), 4, 0.375, 1.79e-6),
+                SplitChoice(DmmaTile(32, 32, 8, 32, 32, 16, 3), 4, 0.559, 3.46e-6),
+                SplitChoice(DmmaTile(32, 64, 4, 32, 32, 16, 4), 4, 0.676, 2.35e-6),
+                SplitChoice(DmmaTile(32, 128, 2, 32, 32, 16, 4), 4, 0.698, 2.03e-6),
+                SplitChoice(DmmaTile(64, 64, 1, 32, 32, 16, 4, resident=2), 4, 0.666, 1.32e-6),
+                SplitChoice(DmmaTile(128, 32, 2, 32, 32, 16, 4), 4, 0.619, 3.34e-6),
+                SplitChoice(DmmaTile(48, 96, 2, 16, 48, 16, 4, ahead=0), 4, 0.667, 2.69e-6),
+                SplitChoice(DmmaTile(64, 128, 1, 32, 32, 16, 5), 4, 0.770, 9.20e-6),
+                SplitChoice(DmmaTile(128, 64, 1, 32, 32, 16, 5), 4, 0.701, 4.49e-6),
+                SplitChoice(DmmaTile(128, 96, 1, 32, 48, 16, 4), 4, 0.758, 3.95e-6),
+            )
+        ),
     ),
     Variant(
         "warpgroup",
@@ -319,12 +379,128 @@ LADDER = (  # the order here is the order of the rungs
         arithmetic={"float32": "three TF32 products"},
         geometry=StreamK(256, 128, 128, 32, stages=2, group_rows=8, max_blocks=SMS),
     ),
-    Variant("cublas", "cuda", "cuBLAS, without TF32", source="001", library=blas),
+    Variant(
+        "warp_mma",
+        "cuda",
+        "16-bit types: one warp multiplies on tensor cores, with fragments loaded from global memory",
+        dtypes=SIXTEEN_BIT,
+        architecture="sm_80",
+        geometry=SixteenBit(32, 32, 32),
+    ),
+    Variant(
+        "mma_tiled",
+        "cuda",
+        "tiles in shared memory with a swizzle; ldmatrix loads fragments without bank conflicts",
+        dtypes=SIXTEEN_BIT,
+        architecture="sm_80",
+        geometry=SixteenBit(128, 128, 128, 64, group_rows=8, warp_rows=64, warp_columns=64),
+    ),
+    Variant(
+        "mma_pipelined",
+        "cuda",
+        "tiles arrive by cp.async in a ring of stages",
+        dtypes=SIXTEEN_BIT,
+        architecture="sm_80",
+        geometry=SixteenBit(128, 128, 128, 64, stages=3, group_rows=8, warp_rows=64, warp_columns=64),
+    ),
+    Variant(
+        "wgmma_shared",
+        "cuda",
+        "a warpgroup of Hopper multiplies both operands from shared memory",
+        dtypes=SIXTEEN_BIT,
+        architecture="sm_90a",
+        geometry=SixteenBit(128, 128, 128, 64, stages=3, group_rows=8),
+    ),
+    Variant(
+        "tma",
+        "cuda",
+        "the copy engine (TMA) loads tiles, which arrive at mbarriers",
+        dtypes=SIXTEEN_BIT,
+        architecture="sm_90a",
+        geometry=TmaRing(128, 128, 128, 64, stages=3, group_rows=8),
+    ),
+    Variant(
+        "warp_specialized",
+        "cuda",
+        "a producer warpgroup loads, two consumers multiply tiles of twice the size; setmaxnreg divides the registers",
+        dtypes=SIXTEEN_BIT,
+        architecture="sm_90a",
+        geometry=TmaRing(384, 128, 256, 64, stages=4, group_rows=8),
+    ),
+    Variant(
+        "persistent",
+        "cuda",
+        "blocks compute tile after tile, and C comes and goes by TMA",
+        dtypes=SIXTEEN_BIT,
+        architecture="sm_90a",
+        geometry=PersistentTma(
+            (
+                TmaChoice(256, 3, 4, 15e-6, 0.68e-6, 0.2e-6),
+                TmaChoice(128, 6, 2, 7.7e-6, 0.365e-6, 0.3e-6),
+                TmaChoice(64, 8, 1, 5.8e-6, 0.245e-6, 0.1e-6),
+            )
+        ),
+    ),
+    Variant(
+        "multicast",
+        "cuda",
+        "two blocks of a cluster load each tile of B once for both",
+        dtypes=SIXTEEN_BIT,
+        architecture="sm_90a",
+        geometry=PersistentTma(
+            (
+                TmaChoice(256, 4, 2, 16e-6, 0.68e-6, 0.2e-6),
+                TmaChoice(128, 6, 2, 8.7e-6, 0.38e-6, 0.3e-6),
+                TmaChoice(64, 8, 1, 6.5e-6, 0.255e-6, 0.1e-6),
+            ),
+            cluster=2,
+        ),
+    ),
+    Variant(
+        "best",
+        "cuda",
+        "runs the rung that is predicted to be fastest for the shape, in the arithmetic of the type",
+        architecture="sm_90",
+        picks=Fastest(
+            {
+                "float32": {
+                    "large_thread_tile": Waves(205e9, 8.71e-6),
+                    "split_k": Split(),
+                    "skinny": Narrow(4.38e12, 6.09e-6),
+                    "stream_k_fma": SharedTiles(204e9, 5.67e-6, 24.9e-6),
+                },
+                "float64": {
+                    "tensor_core": Waves(210e9, 5.42e-6, resident=2),
+                    "split_k_dmma": Split(),
+                    "skinny": Narrow(5.45e12, 4.56e-6, max_rows=1),
+                },
+            }
+        ),
+    ),
+    Variant(
+        "best_three_tf32",
+        "cuda",
+        "the same among the rungs with three TF32 products",
+        dtypes=("float32",),
+        architecture="sm_90a",
+        arithmetic={"float32": "three TF32 products"},
+        picks=Fastest(
+            {
+                "float32": {
+                    "tensor_core": Waves(232e9, 4.27e-6, resident=2),
+                    "warpgroup": Waves(466e9, 6.29e-6),
+                    "stream_k": SharedTiles(439e9, 6.06e-6, 9.41e-6),
+                }
+            }
+        ),
+    ),
+    Variant("cublas", "cuda", "cuBLAS, without TF32", dtypes=EVERY, source="001", library=blas),
     Variant(
         "cublaslt",
         "cuda",
         "the fastest algorithm of cuBLASLt's heuristics",
         library=blas_fastest,
+        dtypes=("float32", "float64"),
         deterministic=False,  # each process times the algorithms and may choose another one
         context=True,
     ),
@@ -371,25 +547,25 @@ def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
     m, n, k = task.shape
     arrays = {}
     for name, dimensions in (("A", (m, k)), ("B", (k, n)), ("C", (m, n))):
-        arrays[name] = np.empty(dimensions, task.dtype)
-        draw_into(arrays[name], rng)
+        arrays[name] = np.empty(dimensions, task.element.storage)
+        draw_into(arrays[name], rng, task.element)
     if task.scalars["beta"] == 0:
-        arrays["C"].fill(np.nan)
+        arrays["C"].fill(task.element.poison)
     return arrays
 
 
-def draw_into(x: np.ndarray, rng: np.random.Generator) -> None:
+def draw_into(x: np.ndarray, rng: np.random.Generator, element: DType) -> None:
     """Fill a matrix from one stream per group of rows, so that the values do not depend on the number of threads."""
     streams = rng.spawn(-(-len(x) // accuracy.ROWS))
 
     def fill(rows: slice) -> None:
         stream = streams[rows.start // accuracy.ROWS]
-        if x.dtype in (np.float32, np.float64):
-            stream.random(dtype=x.dtype, out=x[rows])
-        else:
-            x[rows] = stream.random(x[rows].shape, np.float32)
-        x[rows] *= 2
-        x[rows] -= 1
+        drawn = x[rows] if x.dtype in (np.float32, np.float64) else np.empty(x[rows].shape, np.float32)
+        stream.random(dtype=drawn.dtype, out=drawn)
+        drawn *= 2
+        drawn -= 1
+        if drawn.dtype != x.dtype:
+            x[rows] = element.stored(drawn)
 
     accuracy.in_threads(fill, len(x), accuracy.ROWS)
 
@@ -411,7 +587,7 @@ class Truth:
         # kernels may flush subnormal numbers to zero, and a narrower stored type rounds them
         self.underflow = (k + 2) * float(np.finfo(self.sums.name).tiny)
         if self.stored:
-            self.underflow += float(np.finfo(self.element.name).smallest_subnormal)
+            self.underflow += self.element.smallest_subnormal
 
     def elements(self, rows) -> tuple[np.ndarray, np.ndarray]:
         """Return the elements of some rows of C and the error allowed in each; B is converted in panels.
@@ -474,6 +650,8 @@ def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndar
     row and each column. An error that is small relative to its row is large relative to its column if many rows have
     it. The verdict's reference contains the seed of the signs and rows.
     """
+    element = task.element
+    arrays = {name: element.numbers(array) for name, array in arrays.items()}
     truth = Truth(task, arrays)
     transposed = Truth(task, {"A": arrays["B"].T, "B": arrays["A"].T, "C": arrays["C"].T})
     (m, k), n, wide = truth.a.shape, truth.b.shape[1], np.dtype(truth.wide)
@@ -490,6 +668,7 @@ def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndar
     sums, column_sums = truth.row_sums(right), transposed.row_sums(left)
 
     def judge(got: np.ndarray) -> Verdict:
+        got = element.numbers(got)
         sampled = accuracy.judge(got if everything else got[rows], elements, allowed, truth.bound, name)
         summed = accuracy.judge(accuracy.row_sums(got, right), *sums, truth.bound, name)
         down = accuracy.judge(accuracy.row_sums(got.T, left), *column_sums, truth.bound, name)
@@ -537,7 +716,7 @@ MATMUL = Operation(
     kernels="matmul",
     dimensions=("m", "n", "k"),
     operands=OPERANDS,
-    dtypes=("float32", "float64"),
+    dtypes=EVERY,
     scalars={"alpha": 1.5, "beta": 0.5},
     ladder=LADDER,
     metric="flops",

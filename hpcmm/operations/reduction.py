@@ -32,6 +32,8 @@ class Passes(Geometry):
         dynamic shared memory per block.
     one_launch : bool
         Whether the blocks combine their results in a single launch.
+    per_sm : int
+        Limit of the grid in blocks per SM, for blocks that must be resident at the same time; 0 for none.
     """
 
     per_thread: int = 1
@@ -39,6 +41,7 @@ class Passes(Geometry):
     block: int = 128
     block_constant: bool = True
     one_launch: bool = False
+    per_sm: int = 0
 
     def macros(self, task: Task) -> dict[str, int]:
         if not self.block_constant:
@@ -67,6 +70,8 @@ class Passes(Geometry):
         x, n, result, neutral = task.operation.arguments(task, arrays)
         launches = []
         counts = self.blocks(*task.shape)
+        if self.per_sm:
+            counts = [min(count, self.per_sm * multiprocessors) for count in counts]
         shared_bytes = self.dynamic_bytes(task)
         for i, count in enumerate(counts):
             target = result if i == len(counts) - 1 else arrays[f"partial{i}"]
@@ -167,6 +172,15 @@ LADDER = (  # the order here is the order of the rungs
         "cuda",
         "16 bytes per load; the last block combines the results of all, in fixed order",
         geometry=Passes(16, 1056, block=256, one_launch=True),
+    ),
+    Variant(
+        "cooperative",
+        "cuda",
+        "a barrier over all blocks in a cooperative launch; the first block combines the results",
+        source="004 unit 5",
+        architecture="sm_75",
+        geometry=Passes(8, 1056, block=256, one_launch=True, per_sm=4),
+        cooperative=True,
     ),
     Variant("cub", "cuda", "CUB's device-wide reduction", library=cub),
 )

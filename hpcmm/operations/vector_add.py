@@ -33,7 +33,11 @@ class OverVector(Geometry):
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
         blocks = -(-task.shape[0] // (self.block * self.per_thread))
         blocks = min(blocks, self.max_blocks or blocks)
-        return [Launch((blocks,), (self.block,), arguments(task, arrays), self.shared_bytes)] if blocks else []
+        return (
+            [Launch((blocks,), (self.block,), task.operation.arguments(task, arrays), self.shared_bytes)]
+            if blocks
+            else []
+        )
 
 
 def numpy_add(backend: Any, task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[], None]:
@@ -57,6 +61,20 @@ LADDER = (  # the order here is the order of the rungs
     Variant("one_per_thread", "cuda", "one thread adds one element", source="004 unit 1", geometry=OverVector()),
     Variant("grid_stride", "cuda", "a limited grid strides over the vectors", geometry=OverVector(4, 1056)),
     Variant("vectorized", "cuda", "16 bytes per load", geometry=OverVector(4)),
+    Variant(
+        "divergent_branch",
+        "cuda",
+        "more work in a branch that divides a warp: both paths, one after the other",
+        source="004 unit 5",
+        geometry=OverVector(block=128),
+    ),
+    Variant(
+        "uniform_branch",
+        "cuda",
+        "the same work in a branch between warps: each warp takes one path",
+        source="004 unit 5",
+        geometry=OverVector(block=128),
+    ),
     Variant("cupy", "cuda", "CuPy's elementwise add", library=cupy_add),
     Variant(
         "geam",

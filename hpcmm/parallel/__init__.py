@@ -10,6 +10,7 @@ from hpcmm.model import HpcmmError, Operation
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.all_reduce import ALL_REDUCE
 from hpcmm.parallel.cublasmp import CUBLASMP
+from hpcmm.parallel.host_links import HOST_LINKS
 from hpcmm.parallel.links import LINKS
 from hpcmm.parallel.resident import RESIDENT
 from hpcmm.parallel.ring import RING
@@ -19,7 +20,9 @@ from hpcmm.parallel.summa import SUMMA
 
 # Tables and figures use this order: the textbook algorithm first; each later product adds to the one before it.
 # To add an algorithm, add its record here.
-ALGORITHMS = {each.name: each for each in (SCATTER, STAGED, RESIDENT, RING, SUMMA, CUBLASMP, ALL_REDUCE, *LINKS)}
+ALGORITHMS = {
+    each.name: each for each in (SCATTER, STAGED, RESIDENT, RING, SUMMA, CUBLASMP, ALL_REDUCE, *LINKS, *HOST_LINKS)
+}
 
 
 def algorithms_of(operation: Operation) -> tuple[Algorithm, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from hpcmm.dtypes import DTYPES
 from hpcmm.model import TEXTBOOK, Operation, Variant
 from hpcmm.parallel.cost import Machine
 from hpcmm.parallel.distribution import Distribution
@@ -42,6 +43,9 @@ class Algorithm:
         with its communication, on arrays in place on the devices.
     variants : tuple of str
         The variants that can compute the ranks' parts; empty for no restriction.
+    own_sums : bool
+        Whether it takes only types that are added up in themselves: it adds products of parts of the terms to C, which
+        a narrower type of C would round each time, or its library has no other types.
     transport : str
         The transport to try first; empty for the usual order.
     package : str
@@ -59,6 +63,7 @@ class Algorithm:
     source: str = ""
     measures: tuple[Literal["call", "kernel"], ...] = ("call", "kernel")
     variants: tuple[str, ...] = ()
+    own_sums: bool = False
     transport: str = ""
     package: str = ""
     missing: Callable[[MPI.Comm, Any], str] | None = None
@@ -72,3 +77,7 @@ class Algorithm:
         if self.variants:
             return variant.name in self.variants
         return self.name == TEXTBOOK or not (variant.exact or variant.pitched)
+
+    def takes_type(self, dtype: str) -> bool:
+        """Return whether it can distribute products of an element type."""
+        return not (self.own_sums and DTYPES[dtype].accumulator)

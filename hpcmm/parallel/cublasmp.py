@@ -108,5 +108,6 @@ CUBLASMP = Algorithm(
     need=need,
     measures=("kernel",),
     variants=("cublas",),
+    own_sums=True,
     package="nvmath",
 )

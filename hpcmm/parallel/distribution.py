@@ -69,7 +69,8 @@ class Distribution:
         transport: Transport | None = None,
     ):
         self.comm, self.backend, self.transport = comm, backend, transport
-        self.operation, self.shape, self.dtype, self.pinned = problem.operation, problem.shape, problem.dtype, pinned
+        self.operation, self.shape, self.pinned = problem.operation, problem.shape, pinned
+        self.dtype = problem.element.storage  # of arrays
         self.inputs = inputs or {}
         self.poison_value = no_result(problem.dtype, problem.operation.combination)
         self.result: dict[str, np.ndarray] = {}  # whole results, on rank 0
@@ -121,6 +122,10 @@ class Distribution:
     def resources(self, task: Task) -> dict[str, float]:
         """Return the kernel's use of device resources, if a run is one kernel on one set of arrays."""
         return {}
+
+    def pick(self, task: Task) -> str:
+        """Return the rung and tile picked for the rank's part, if a run is one kernel on one set of arrays."""
+        return ""
 
     def close(self) -> None:
         """Unshare and unregister the arrays; the object cannot be used afterwards."""

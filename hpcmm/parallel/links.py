@@ -68,6 +68,11 @@ def bus_factor(pattern: str, ranks: int) -> float:
     return (ranks - 1) / ranks if pattern == "all_to_all" else 1.0
 
 
+def rounds_of(nbytes: int) -> int:
+    """Return how often a message of so many bytes is sent in one repetition."""
+    return min(MOST_ROUNDS, max(1, REPEATED_BYTES // max(1, nbytes)))
+
+
 def is_exchange(operation: Operation) -> bool:
     """Return whether an operation moves one vector, distributed by blocks, to another one."""
     return [(each.dimensions, each.distribution, each.role) for each in operation.operands] == [
@@ -104,7 +109,7 @@ class Links(Distribution):
         if comm.rank == 0:
             self.result[target] = np.empty(self.shape, self.dtype)
         largest = message_elements(pattern, self.shape[0], comm.size) * self.x.itemsize
-        self.rounds = min(MOST_ROUNDS, max(1, REPEATED_BYTES // largest))
+        self.rounds = rounds_of(largest)
         self.transport.share(source, self.x)
         self.transport.fence(self.backend.mark())
         self.exchange = self._exchange(source)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-import numpy as np
 import psutil
 
+from hpcmm.dtypes import DTYPES
 from hpcmm.model import TEXTBOOK, Operation, Point
 from hpcmm.parallel.schedules import block_rows
 
@@ -108,7 +108,7 @@ def largest_need(
     >>> [largest_need(ALGORITHMS[name], MATMUL, (64, 64, 64), "float64", 4, False) for name in ("ring", "summa")]
     [(196608, 49152), (196608, 57344)]
     """
-    itemsize = np.dtype(dtype).itemsize
+    itemsize = DTYPES[dtype].itemsize
     needs = [algorithm.need(operation, shape, ranks, rank) for rank in range(ranks)]
     taken = [need.bytes(itemsize, in_host_memory) for need in needs]
     return sum(host for host, _ in taken), max(device for _, device in taken)
@@ -137,7 +137,7 @@ def shortage(comm: MPI.Comm, backend, operation: Operation, point: Point, algori
 
     Collective; every rank returns the same.
     """
-    itemsize = np.dtype(point.dtype).itemsize
+    itemsize = DTYPES[point.dtype].itemsize
     needs = [
         each.need(operation, point.shape, comm.size, comm.rank).bytes(itemsize, backend.in_host_memory)
         for each in algorithms

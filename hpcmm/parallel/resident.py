@@ -124,4 +124,5 @@ RESIDENT = Algorithm(
     need=need,
     predict=predict,
     measures=("kernel",),
+    own_sums=True,
 )

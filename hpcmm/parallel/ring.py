@@ -90,4 +90,5 @@ RING = Algorithm(
     need=need,
     predict=predict,
     measures=("kernel",),
+    own_sums=True,
 )

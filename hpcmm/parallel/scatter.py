@@ -209,6 +209,9 @@ class Scatter(Distribution):
     def resources(self, task: Task) -> dict[str, float]:
         return self.backend.resources(dataclasses.replace(task, shape=self.local_shape), self.arrays)
 
+    def pick(self, task: Task) -> str:
+        return dataclasses.replace(task, shape=self.local_shape).pick
+
 
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:
     """Return the memory of a rank: its parts, twice if the kernel overwrites them; rank 0 stages nothing."""
@@ -235,5 +238,5 @@ SCATTER = Algorithm(
     suits=is_divisible,
     need=need,
     predict=predict,
-    source="the user's card",
+    source="project requirement",
 )

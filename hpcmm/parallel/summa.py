@@ -191,4 +191,5 @@ SUMMA = Algorithm(
     predict=predict,
     source="van de Geijn and Watts 1997",
     measures=("kernel",),
+    own_sums=True,
 )

@@ -104,6 +104,7 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
             runs=runs,
             sweeps=shown,
             rooflines=rooflines,
+            levels=_levels(analysis.levels(frame), folder),
             extensions=extended,
             clocks=clocks,
             resources=occupied,
@@ -189,7 +190,7 @@ def _figures(
         earlier = sum((other.dtype, other.ranks) == (series.dtype, series.ranks) for other in members[:i])
         number = f"-{earlier + 1}" if earlier else ""
         stem = f"{_stem(name)}-{quote(series.dtype, safe='')}-r{series.ranks}{number}"
-        own = figures.of_series(series, style, chapter)
+        own = [*figures.of_series(series, style, chapter), *figures.efficiencies(series)]
         drawn.append(folder.add(stem, own, f"{name}: {formats.conditions(series)}"))
     return drawn
 
@@ -219,6 +220,7 @@ def _sweep(
             ladder,
             tables.phase_table(series),
             tables.activity_table(series, own_copies),
+            tables.energy_table(series),
             steps.rows(why.steps(series.points, whole.known)) if ladder and chapter == "ladder" else (),
         )
         for series, own_figures, own_copies, ladder in zip(
@@ -227,12 +229,14 @@ def _sweep(
     ]
     ladders = [analysis.ladder(part.series.points) for part in parts if part.ladder]
     calls = [analysis.phases(series.points) for series in members]
+    measured = [series.points[series.points["watts"].notna()] for series in members]
     points = pd.concat([series.points for series in members])
     sizes = [tables.size_table(series) for series in members]
     folder.tabulate(stem, [part.sizes for part in parts], tables.csv([points], tables.POINT_COLUMNS), whole=sizes)
     for kind, shown, frames, columns in (
         ("ladder", [part.ladder for part in parts], ladders, tables.LADDER_COLUMNS),
         ("phases", [part.phases for part in parts], calls, tables.PHASE_COLUMNS),
+        ("energy", [part.energy for part in parts], measured, tables.ENERGY_COLUMNS),
         ("activities", [part.activities for part in parts], copies, tables.ACTIVITY_COLUMNS),
     ):
         if some := [table for table in shown if table]:
@@ -268,6 +272,18 @@ def _resources(
     if device:
         folder.tabulate("gpu.properties", [device], tables.device_csv(gpus))
     return shown, device
+
+
+def _levels(rows: pd.DataFrame, folder: Folder) -> list[Table]:
+    """Write the tables of the levels of memory, and return them."""
+    several = rows["machine"].nunique() > 1
+    shown = [
+        tables.level_table(own, formats.device(device) + (f", {machine}" if several else ""))
+        for (machine, device), own in rows.groupby(["machine", "device"], sort=False)
+    ]
+    # A sweep name has no dot, so these files collide with no sweep.
+    folder.tabulate("memory.levels", shown, tables.csv([rows], tables.LEVEL_COLUMNS))
+    return shown
 
 
 def _profiles(rows: pd.DataFrame, folder: Folder) -> list[Table]:

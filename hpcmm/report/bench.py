@@ -10,43 +10,11 @@ from tabulate import tabulate
 
 from hpcmm import analysis
 from hpcmm.analysis import occupancy
-from hpcmm.model import Operation, Variant
-from hpcmm.report import formats
+from hpcmm.model import COUNTERS, Operation, Variant
+from hpcmm.report import formats, tables
 
 NUMBERS = ("seconds", "seconds_low", "seconds_high", "ratio", "ratio_low", "ratio_high", "fraction", "visits")
 RESOURCES = ("registers", "local_bytes", "shared_bytes", "dynamic_shared_bytes")
-
-
-def verdict_of(operation: Operation, name: str, columns: analysis.Columns) -> dict[str, Any]:
-    """Return the verdict on a kernel at all points of a file."""
-    rows = columns["measurements"]
-    own = [i for i, (of, contender) in enumerate(zip(rows["variant"], rows["contender"], strict=True))
-           if of == contender == name]  # fmt: skip
-    lacking = [why for of, why in zip(columns["omitted"]["variant"], columns["omitted"]["reason"], strict=True)
-               if of == name]  # fmt: skip
-    wrong = [i for i in own if not rows["passed"][i]]
-    found = {"kernel": name, "passed": not (wrong or lacking), "points": len(own), "where": ""}
-    found["error_over_bound"] = max(
-        (rows["error"][i] / rows["bound"][i] for i in own if rows["bound"][i] > 0), default=0
-    )
-    if wrong:
-        first = wrong[0]
-        shape = "x".join(str(rows[each][first]) for each in operation.dimensions)
-        scalars = "".join(f", {each} {rows[each][first]:g}" for each in operation.scalars)
-        found["where"] = f"{shape} {rows['dtype'][first]}{scalars}: {rows['where'][first]}"
-    elif lacking:
-        found["where"] = lacking[0].removeprefix("failed: ").removeprefix(f"{name} ")
-    return found
-
-
-def line_of(result: Mapping[str, Any]) -> str:
-    """Return the line of a verdict."""
-    if not result["passed"]:
-        return f"{result['kernel']}: FAIL {result['where']}"
-    error = (
-        f", largest error {result['error_over_bound']:.2g} of the rounding bound" if result["error_over_bound"] else ""
-    )
-    return f"{result['kernel']}: PASS at {result['points']} points{error or ', exact'}"
 
 
 def timed_rows(operation: Operation, own: Sequence[Variant], other: str, frame: Any) -> list[dict[str, Any]]:
@@ -60,7 +28,8 @@ def timed_rows(operation: Operation, own: Sequence[Variant], other: str, frame: 
     found, seen = [], set()
     for row in sorted(rows, key=lambda row: (order.get(row["contender"], len(order)), row["baseline"])):
         at = tuple(row[each] for each in problem)
-        if row["result"] != "PASS" or (row["label"], at) in seen:
+        timed = row["result"] == "PASS" and math.isfinite(row["seconds"])  # a wrong kernel's library is not timed
+        if not timed or (row["label"], at) in seen:
             continue
         seen.add((row["label"], at))
         numbers = {name: row[name] for name in NUMBERS}
@@ -133,3 +102,47 @@ def interval(row: Mapping[str, Any], name: str) -> str:
         return formats.times(row[name])
     half = (ends[1] - ends[0]) / 2
     return f"{formats.times(row[name], half)} ({formats.number(ends[0], half)} to {formats.number(ends[1], half)})"
+
+
+def sanitizer_line(found: Mapping[str, Any]) -> str:
+    """Return the line of a sanitizer's verdict on a kernel."""
+    at = found["point"].removeprefix(found["kernel"]).strip()
+    parts = [found["what"], f", at {at}" if at else "", f" ({found['summary']})" if found["summary"] else ""]
+    verdict = f"FAIL {''.join(parts)}" if found["what"] else f"PASS, {found['summary']}"
+    return f"{found['kernel']}: {found['tool']}: {verdict}"
+
+
+def instruction_table(found: Sequence[Mapping[str, Any]]) -> str:
+    """Return the numbers of instructions by class, of each function and of its inner loop."""
+    parts = [each[part] for each in found for part in ("whole", "loop")]
+    names = dict.fromkeys(name for counts in parts for name in counts)
+    order = sorted(names, key=lambda name: -sum(counts.get(name, 0) for counts in parts))
+    rows = [[name, *(counts.get(name, "") for counts in parts)] for name in order]
+    rows.append(["all", *(sum(counts.values()) for counts in parts)])
+    head = ["instructions", *(title for each in found for title in (each["kernel"], "inner loop"))]
+    return f"\n{tabulate(rows, headers=head, disable_numparse=True)}"
+
+
+def profiles(columns: analysis.Columns) -> list[dict[str, Any]]:
+    """Return the counters of Nsight Compute, by kernel; NaN becomes None."""
+    return [
+        {"kernel": row["label"], "dtype": row["dtype"]}
+        | {name: row[name] if math.isfinite(row[name]) else None for name in COUNTERS}
+        for row in analysis.row_dicts(analysis.profiles(columns))
+    ]
+
+
+def profile_table(columns: analysis.Columns) -> str:
+    """Return the counters with a column for each kernel; empty without a profile."""
+    rows = analysis.profiles(columns)
+    if not len(rows):
+        return ""
+    made = tables.profile_table(rows)
+    labels = [row["label"] for row in analysis.row_dicts(rows)]
+    columns_of_kernels = zip(*(texts[1:] for texts in made.texts), strict=True)
+    lines = [[name, *texts] for name, texts in zip(made.head[1:], columns_of_kernels, strict=True)]
+    return f"\n{tabulate(lines, headers=['counter', *labels], disable_numparse=True)}"
+
+
+def why_unprofiled(columns: analysis.Columns) -> str:
+    return "; ".join(analysis.unprofiled(columns).values())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hpcmm import store
 from hpcmm.analysis.check import Check, Finding
-from hpcmm.report import formats, sheet
+from hpcmm.report import formats, sheet, sustained
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.vega import PALETTE, Figure, category, layered, quantity, rounded
 
@@ -73,7 +73,7 @@ def heat_map(findings: list[Finding], name: str, caption: str) -> Figure:
     tooltip = [category(key, title=title) for key, title in shown.items()]
     layers = [
         {"mark": {"type": "rect"}, "encoding": {**place, "color": heat, "tooltip": tooltip}},
-        {"mark": {"type": "text"}, "encoding": {**place, "text": category("verdict")}},
+        {"mark": {"type": "text", "color": "#16202c"}, "encoding": {**place, "text": category("verdict")}},
     ]
     return Figure(name, caption, columns, layered(layers, max(120, 30 * len(findings))), shown)
 
@@ -95,10 +95,15 @@ def build(check: Check, about: str, target: Path) -> None:
         elif math.isfinite(own[0].slowdown):
             devices.append(bars(own, f"device-{i}", name))
     sections = [sheet.Section("Slow", [], [], [slow_table(check)])] if check.slow else []
-    sections.append(sheet.Section("Devices", [], devices))
+    if devices:
+        sections.append(sheet.Section("Devices", [], devices))
     if links:
         text = "A cell is one direction of a link, while all links are busy. Cells without colour were not measured."
         sections.append(sheet.Section("Links", [text], links))
+    if len(check.intervals):
+        names = [subject.name for subject in check.subjects]
+        tables = [sustained.table(check.intervals, names), sustained.errors_table(check.errors, names)]
+        sections.append(sheet.Section("Sustained", [], sustained.figures(check.intervals, names), tables))
     sections.append(sheet.Section("All", [], [], [table(list(check.findings), "All measurements")]))
     notes = [f"{check.line}.", *(f"{note}." for note in (*check.notes, *check.broken))]
     html = sheet.render("Check", about, counts, notes, sections)

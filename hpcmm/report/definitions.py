@@ -13,7 +13,7 @@ import yaml
 from jinja2 import StrictUndefined, Template
 from markupsafe import Markup, escape
 
-from hpcmm.analysis import compare, noise, visits
+from hpcmm.analysis import check, compare, noise, visits
 from hpcmm.analysis.tidy import SHORT
 from hpcmm.operations import accuracy, matmul
 from hpcmm.report import formats
@@ -30,6 +30,7 @@ CONSTANTS = {
     "false_verdicts": f"{1000 * compare.ALPHA:.0f}",
     "controls": compare.CONTROLS,
     "neighbours": noise.NEIGHBOURS,
+    "lonely": f"{100 * check.LONELY:.0f}",
     "noisy": f"{100 * visits.NOISY:.0f}",
     "fewest": visits.FEWEST,
 }

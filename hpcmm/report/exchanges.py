@@ -1,4 +1,4 @@
-"""The table of exchanges between ranks, in the columns of nccl-tests."""
+"""The table of exchanges, in the columns of nccl-tests."""
 
 from __future__ import annotations
 
@@ -29,4 +29,4 @@ def table(rows: pd.DataFrame) -> Table:
                 *rates,
             ]
         )
-    return Table("Exchanges between ranks, all ranks at once", HEAD, grouped(lines, 4))
+    return Table("Exchanges, all ranks at once", HEAD, grouped(lines, 4))

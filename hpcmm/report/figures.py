@@ -14,6 +14,7 @@ from hpcmm.analysis.scaling import base_columns
 from hpcmm.devices import DEVICES
 from hpcmm.model import PHASES, TEXTBOOK
 from hpcmm.operations import OPERATIONS, dimensions
+from hpcmm.operations.memory import LATENCY
 from hpcmm.report import formats
 from hpcmm.report.vega import (
     AT_ONE,
@@ -45,6 +46,8 @@ SECONDS = "isValid(datum.seconds) ? format(datum.seconds, '.3s') + 's' : ''"
 
 def of_series(series: Series, style: Mapping[str, Style], chapter: str) -> list[Figure]:
     """Return the figures of one series that answer the question of a chapter of the page; see ``chapters``."""
+    if series.operation == LATENCY.name:
+        return []  # a latency is no rate: the table of the levels shows it
     first: Sequence[Callable[[], Iterable[Figure]]]
     rates, bars = (lambda: rate_against_size(series, style)), (lambda: ladders(series))
     if chapter in ("ladder", "ranks"):
@@ -277,7 +280,8 @@ def _ladder(series: Series, rows: pd.DataFrame, device: str, first: str) -> Figu
     value = rows["ratio"] if relative else rows[rates.column] / rates.scale
     if len(rows) < 2 or value.isna().all():
         return None
-    baseline = OPERATIONS[series.operation].baseline(device, series.dtype).name
+    library = OPERATIONS[series.operation].baseline(device, series.dtype)
+    baseline = library.name if library else ""
     texts = [_bar_text(row, relative, rates) for row in analysis.row_dicts(rows)]
     prefix, scale = ("ratio", 1.0) if relative else (rates.column, rates.scale)
     columns = columns_of(rows, series) | {
@@ -340,6 +344,35 @@ def _bar_text(row: Mapping, relative: bool, unit: formats.RateUnit) -> str:
     return f"{ratio} ({rate})" if ratio else rate
 
 
+def efficiencies(series: Series) -> Iterator[Figure]:
+    """Draw one bar per rung at the largest size with energy: its rate over the power of the device."""
+    for device, points in series.points.groupby("device", sort=False):
+        known = points[points["watts"].notna()]
+        if known.empty:
+            continue
+        size = analysis.largest(known).iloc[0]
+        rows = known[(known[list(dimensions())] == size[list(dimensions())]).all(axis=1)]
+        rows = rows.sort_values("place").drop_duplicates("label")
+        column, name = formats.rate_of(series.operation)
+        columns = {
+            "label": list(rows["label"]),
+            "value": rounded(rows[column.replace("_per_second", "_per_joule")] * 1e-9),
+            "watts": rounded(rows["watts"]),
+            "baseline": [int(each) for each in rows["baseline"]],
+        }
+        color = {"condition": {"test": "datum.baseline == 1", "value": LINE}, "value": PALETTE[0]}
+        encoding = {
+            "x": quantity("value", title=f"{name} per W"),
+            "y": category("label", sort=columns["label"], title=None, axis={"labelLimit": 200}),
+            "color": color,
+            "opacity": {"condition": {"test": "datum.baseline == 1", "value": 0.45}, "value": 1},
+        }
+        spec = layered([{"mark": {"type": "bar", "height": {"band": 0.7}}, "encoding": encoding}], 24 * len(rows) + 8)
+        shown = {"label": "Rung", "value": f"{name} per W", "watts": "Power, W"}
+        caption = f"{formats.device(device)} at {formats.size(size)}, {_what(series)}: {name} per W"
+        yield Figure(f"energy-{device}", caption, columns, spec, shown, series.dtype, device)
+
+
 def tile_map(series: Series) -> Iterator[Figure]:
     """Draw rates by tile and size, coloured relative to the fastest at that size; wrong results are marked."""
     points = series.points
@@ -366,7 +399,7 @@ def tile_map(series: Series) -> Iterator[Figure]:
     legend = {"title": "relative to the fastest", "titleLimit": 300, "format": ".0%", "gradientLength": 160}
     color = quantity("relative", scale={"domain": [0, 1], "range": list(HEAT)}, legend=legend)
     ink = {"test": "datum.text == 'FAIL'", "value": "#b3141d"}
-    light = {"test": "datum.relative > 0.55", "value": "#ffffff"}
+    light = {"test": "datum.relative > 0.77", "value": "#ffffff"}
     layers = [
         {
             "mark": {"type": "rect", "stroke": "#ffffff", "strokeWidth": 1},

@@ -114,7 +114,8 @@ def what_to_see(rows: pd.DataFrame, chapter: str = "") -> list[str]:
     if algorithms in answers:
         found += [algorithms(rows[rows["result"] == "PASS"]), over_library(passed)]
     rungs = passed[passed["algorithm"] == TEXTBOOK]  # an algorithm uses a rung, mostly the library
-    if not rungs.empty:
+    # the levels of memory are no steps of a ladder
+    if not rungs.empty and not OPERATIONS[rungs["operation"].iloc[0]].cached:
         first = _first_series(rungs)
         for device in DEVICES:
             here = first[first["device"] == device]
@@ -510,7 +511,7 @@ def _headline(name: str, value: str, text: str, low: float, spread: float) -> He
         return Headline(name, WITHHELD, f"{FEW}; {text}")
     if spread > visits.NOISY:
         return Headline(
-            name, WITHHELD, f"this machine is too noisy to tell: visits scatter by {100 * spread:.2g} %; {text}"
+            name, WITHHELD, f"this machine is too noisy to tell: visits scatter by {100 * spread:.3g} %; {text}"
         )
     return Headline(name, value, text)
 

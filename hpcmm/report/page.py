@@ -40,6 +40,7 @@ class Part:
     ladder: Table | None
     phases: Table | None
     activities: Table | None
+    energy: Table | None
     why: Sequence[Mapping[str, str]] = ()
 
     @property
@@ -52,7 +53,7 @@ class Part:
         first = [self.sizes, self.ladder]
         if self.ladder and len(self.sizes.rows) == 1:
             first.reverse()
-        return [table for table in (*first, self.phases, self.activities) if table]
+        return [table for table in (*first, self.phases, self.activities, self.energy) if table]
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,7 @@ def render(
     runs: Sequence[Mapping[str, Any]],
     sweeps: Sequence[SweepSection],
     rooflines: Sequence[Figure],
+    levels: Sequence[Table],
     extensions: Sequence[Figure],
     clocks: Sequence[Figure],
     resources: Sequence[Table],
@@ -152,6 +154,8 @@ def render(
     sweeps : sequence of SweepSection
     rooflines, extensions, clocks : sequence of Figure
         From all sweeps together.
+    levels : sequence of Table
+        Levels of memory, one per device.
     resources : sequence of Table
         One per operation with CUDA kernels.
     device : Table, or None
@@ -169,7 +173,9 @@ def render(
     limited = any(part.series.points["fraction"].notna().any() for sweep in sweeps for part in sweep.parts)
     kinds = {
         "limits": limited,
+        "energy": any(part.series.points["watts"].notna().any() for sweep in sweeps for part in sweep.parts),
         "rooflines": rooflines,
+        "levels": levels,
         "scaling": any(sweep.scaling for sweep in sweeps),
         "resources": resources,
         "profiles": profiles,
@@ -199,6 +205,7 @@ def render(
         slug=slug,
         predicted=[each.name for sweep in sweeps for each in sweep.efficiencies if each.group == figures.PREDICTED],
         rooflines=rooflines,
+        levels=levels,
         extensions=extensions,
         clocks=clocks,
         resources=resources,

@@ -24,11 +24,11 @@ VERDICTS = {
     "same": "no difference",
     "unclear": "no interval, and a difference too small to judge without one",
 }
-ELSEWHERE = "So instructions or waiting differ; which of both is not known, because the file does not count them."
+ELSEWHERE = "The difference is in instructions or in waiting; the file counts neither."
 UNEXPLAINED = {
-    "counters": "Why is not known: no counter and no resource in the file differs in this direction.",
-    "resources": "Why is not known: the file has no counters of both rungs, and their resources do not explain it.",
-    "nothing": "Why is not known: the file has neither counters nor resources of this device.",
+    "counters": "The reason is not known: no counter and no resource in the file differs in this direction.",
+    "resources": "The reason is not known: the file lacks counters of a rung, and the resources do not explain it.",
+    "nothing": "The reason is not known: the file has neither counters nor resources for this device.",
 }
 
 
@@ -49,7 +49,7 @@ def reason(step: Step) -> str:
     reasons, despite = ("; ".join(map(clause, each)) for each in (step.reasons, step.despite))
     parts = []
     if step.source == "resources" and step.reasons:
-        parts.append("The file has no counters of both rungs; from their resources:")
+        parts.append("The file lacks counters of a rung. From the resources:")
     if step.counted:
         parts.append(f"By the counters of {step.counted}:")
     if step.verdict in ("faster", "slower"):

@@ -29,6 +29,7 @@ from hpcmm.report.formats import (
     number,
     percent,
     rate,
+    rate_of,
     rate_unit_of,
     size,
     size_title,
@@ -53,6 +54,41 @@ def table(caption: str, rows: pd.DataFrame, columns: Mapping[str, Column], leadi
     return Table(caption, tuple(columns), grouped(lines, leading), of_rows)
 
 
+LEVEL_COLUMNS = (
+    *("machine", "device", "level", "latency_seconds", "latency_seconds_low", "latency_seconds_high"),
+    *("latency_cycles", "latency_bytes", "latency_variant", "bytes_per_second", "bytes_per_second_low"),
+    *("bytes_per_second_high", "bandwidth_bytes", "bandwidth_variant"),
+)
+
+
+def level_table(rows: pd.DataFrame, device: str) -> Table:
+    """Make the table of the levels of memory of one device, from ``analysis.levels``."""
+
+    def known(name: str, form: Callable[[Row], str]) -> Column:
+        return lambda row: Cell(form(row)) if math.isfinite(row[name]) else EMPTY
+
+    def of(kind: str) -> Column:
+        return lambda row: words(
+            f"{row[f'{kind}_variant']}, {amount(row[f'{kind}_bytes'])}" if row[f"{kind}_variant"] else ""
+        )
+
+    columns: dict[str, Column] = {
+        "Level": lambda row: words(row["level"] or f"{amount(max(row['latency_bytes'], row['bandwidth_bytes']))}"),
+        "Latency, ns": known(
+            "latency_seconds",
+            lambda row: number(row["latency_seconds"] * 1e9, half_width(row, "latency_seconds") * 1e9),
+        ),
+        "Cycles": known("latency_cycles", lambda row: number(row["latency_cycles"])),
+        "Chase": of("latency"),
+        "Bandwidth, GB/s": known(
+            "bytes_per_second",
+            lambda row: number(row["bytes_per_second"] / 1e9, half_width(row, "bytes_per_second") / 1e9),
+        ),
+        "Read by": of("bandwidth"),
+    }
+    return table(f"Levels of memory of the {device}", rows, columns)
+
+
 def text(name: str) -> Column:
     return lambda row: words(row[name])
 
@@ -71,9 +107,9 @@ def failed(row: Row) -> Cell:
 
 
 def result(row: Row) -> str:
-    """Format PASS with the largest error, ``"PASS 3e-07"``, or ``"PASS exact"`` where no error is allowed."""
+    """Format PASS with the largest error, or ``"PASS exact"`` where no error is allowed, and notes on the point."""
     accuracy = f" {row['error']:.0e}" if row["bound"] > 0 else " exact"
-    notes = [row["arithmetic"], "throttled" if row["throttled"] else ""]
+    notes = [row["arithmetic"], row["pick"], "throttled" if row["throttled"] else ""]
     return ", ".join([row["result"] + accuracy, *filter(None, notes)])
 
 
@@ -162,6 +198,26 @@ def ladder_table(series: Series) -> Table | None:
     return table(
         marked_caption(f"Ladder, {conditions(series)}{which}", some), analysis.ladder(some), columns, leading=2
     )
+
+
+def energy_table(series: Series) -> Table | None:
+    """Make the table of points with energy: time, power, and rate over power; None without any."""
+    points = series.points[series.points["watts"].notna()]
+    if points.empty:
+        return None
+    unit = rate_unit_of(points)
+    column, name = rate_of(series.operation)
+    column = column.replace("_per_second", "_per_joule")
+    columns: dict[str, Column] = {
+        size_title(points): of_size,
+        "Device": text("device"),
+        "Rung": text("label"),
+        "Time": lambda row: Cell(duration(row["seconds"], half_width(row, "seconds"))),
+        unit.name: lambda row: Cell(rate(row, unit=unit)),
+        "Power, W": value("watts", number),
+        f"{name} per W": lambda row: Cell(number(row[column] * 1e-9)),
+    }
+    return table(f"Energy, {conditions(series)}", points, columns, leading=2)
 
 
 def phase_table(series: Series) -> Table | None:
@@ -291,7 +347,7 @@ def resource_table(rows: pd.DataFrame) -> Table:
         "Registers": value("registers", whole),
         "Shared memory": shared_memory,
         "Local memory": value("local_bytes", amount),
-        "Block": lambda row: Cell(f"{whole(row['block_x'])} × {whole(row['block_y'])}"),
+        "Block": lambda row: Cell(f"{whole(row['block_x'])} × {whole(row['block_y'])}", row["pick"]),
         "Grid": lambda row: Cell(f"{whole(row['grid_x'])} × {whole(row['grid_y'])}", size(row)),
         "Blocks per SM": resident_blocks,
         "Threads per SM": lambda row: Cell(whole(row["resident_blocks"] * row["block_x"] * row["block_y"])),
@@ -529,6 +585,7 @@ DEFINED = {
     "Of limit": "hardware-limit",
     "SM clock": "clock",
     "Result": "pass",
+    **dict.fromkeys(("Power, W", *(f"{name} per W" for _, name in RATES.values())), "energy"),
     **dict.fromkeys((phase.capitalize() for phase in PHASES), "phase"),
     "End to end": "call",
     **dict.fromkeys(("Activity", "Share", "Sum", "Calls", "Mean", "Min", "Max"), "activity"),
@@ -553,8 +610,11 @@ POINT_COLUMNS = (
     *("flops_per_second", "flops_per_second_low", "flops_per_second_high"),
     *("bytes_per_second", "bytes_per_second_low", "bytes_per_second_high"),
     *("ratio", "ratio_low", "ratio_high", "fraction", "ceiling", "clock"),
-    *("error", "bound", "reference", "arithmetic", "throttled", "event_seconds"),
+    *("error", "bound", "reference", "arithmetic", "pick", "throttled", "event_seconds"),
 )
+ENERGY_COLUMNS = ("operation", "dtype", "ranks", *DIMENSIONS, "device", "label", "seconds", "flops_per_second")
+ENERGY_COLUMNS += ("bytes_per_second", "energy", "energy_seconds", "energy_runs", "watts", "flops_per_joule")
+ENERGY_COLUMNS += ("bytes_per_joule",)
 LADDER_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "result", "where", "seconds")
 LADDER_COLUMNS += ("flops_per_second", "bytes_per_second", "step", "cumulative", "ratio", "fraction", "ceiling")
 PHASE_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "call_seconds", "call_seconds_low")

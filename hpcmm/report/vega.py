@@ -31,7 +31,7 @@ CONFIG = {
         "labelSeparation": 6,
     },
     "legend": {
-        **{"labelColor": LINE, "titleColor": LINE, "labelFontSize": 12, "labelLimit": 220},
+        **{"labelColor": LINE, "titleColor": LINE, "labelFontSize": 12, "labelLimit": 220, "columnPadding": 20},
         **{"orient": "bottom", "columns": 3, "layout": {"bottom": {"direction": "vertical", "anchor": "start"}}},
     },
     "header": {"labelColor": LINE, "titleColor": LINE, "labelFontSize": 12},

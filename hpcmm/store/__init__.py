@@ -14,4 +14,5 @@ from hpcmm.store.schema import (
     SAMPLES,
     SCHEMA_VERSION,
     Groups,
+    as_column,
 )

@@ -133,7 +133,7 @@ def select(groups: Groups, rows: np.ndarray) -> Groups:
 
 
 def distinct(groups: Groups) -> Groups:
-    """Remove duplicate measurements of the same run and point, and duplicate rows of profiles and ranks."""
+    """Remove duplicate measurements of the same run and point, and duplicate rows of other groups."""
     first: dict[tuple, int] = {}
     texts = zip(*(groups["runs"][name] for name in RUNS), strict=True)
     same = np.array([first.setdefault(text, i) for i, text in enumerate(texts)], int)
@@ -142,7 +142,7 @@ def distinct(groups: Groups) -> Groups:
     names = [name for name in measurements if name in ("run", *IDENTITY) or name not in MEASUREMENTS]
     whats = [tuple(map(str, what)) for what in zip(*(measurements[name] for name in names), strict=True)]
     found = {what: i for i, what in reversed(list(enumerate(whats)))}  # as text, because NaN is not equal to NaN
-    for group in ("profiles", "ranks"):
+    for group in ("profiles", "ranks", "sustained", "errors"):
         rows = {tuple(map(str, row)): i for i, row in enumerate(zip(*groups[group].values(), strict=True))}
         kept = np.array(sorted(rows.values()), int)
         groups[group] = {name: values[kept] for name, values in groups[group].items()}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hpcmm.model import COUNTERS, PHASES, RESOURCES, STATES, Batch, Measurement, Point, Profile
+from hpcmm.model import COUNTERS, ENERGY, PHASES, RESOURCES, STATES, Batch, Measurement, Point, Profile
 from hpcmm.operations import OPERATIONS
 from hpcmm.store.file import write_groups
 from hpcmm.store.schema import DIMENSIONS, GROUPS, OMITTED, Groups, as_column
@@ -31,6 +31,7 @@ def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, 
         "contender_algorithm": [m.algorithm for _, m in rows],
         "transport": [m.transport for _, m in rows],
         "schedule": [m.schedule for _, m in rows],
+        "pick": [m.pick for _, m in rows],
         "device": [batch.device for _ in rows],
         **shape_columns(points),
         "dtype": [m.point.dtype for _, m in rows],
@@ -47,6 +48,7 @@ def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, 
         "bytes": [m.bytes for _, m in rows],
         "late_runs": [m.late_runs for _, m in rows],
         "clock": [m.clock for _, m in rows],
+        **{name: [m.energy.get(name, np.nan) for _, m in rows] for name in ENERGY},
         **{name: [m.resources.get(name, np.nan) for _, m in rows] for name in RESOURCES},
         **scalar_columns(points),
     }

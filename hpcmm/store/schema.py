@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import h5py
 import numpy as np
 
-from hpcmm.model import COUNTERS, PHASES, RESOURCES, STATES
+from hpcmm.model import COUNTERS, ENERGY, PHASES, RESOURCES, STATES, VITALS
 
 FORMAT = "hpcmm timings"
 SCHEMA_VERSION = 2
@@ -28,6 +28,7 @@ MEASUREMENTS = {
     "contender_algorithm": (TEXT, "", "distributed algorithm of the contender"),
     "transport": (TEXT, "", "transport of the contender's exchanges between ranks (empty: MPI on host memory)"),
     "schedule": (TEXT, "", "fastest of trial runs: schedule of exchanges and products, or algorithm of a library"),
+    "pick": (TEXT, "", "rung and tile that were picked for the shape (empty: nothing is picked, or an older file)"),
     "device": (TEXT, "", "cpu or cuda"),
     "m": ("i8", "1", "rows of C (0: no such dimension)"),
     "n": ("i8", "1", "columns of C, or length of the vector"),
@@ -46,6 +47,7 @@ MEASUREMENTS = {
     "bytes": ("i8", "B", "compulsory memory traffic of one call"),
     "late_runs": ("i4", "1", "kernel runs that were repeated because the host queued them too late (-1: unknown)"),
     "clock": ("f8", "Hz", "SM clock while the kernel repeats (NaN: unknown)"),
+    **{name: ("f8", unit, text) for name, (unit, text) in ENERGY.items()},
     **{name: ("f8", unit, f"{text} (NaN: no CUDA kernel of ours)") for name, (unit, text) in RESOURCES.items()},
 }
 SAMPLES = {
@@ -83,6 +85,28 @@ UNPROFILED = {
     "operation": (TEXT, "", "operation without a profile"),
     "reason": (TEXT, "", "why there is no profile"),
 }
+SUSTAINED = {
+    "run": ("i4", "1", "index into group runs"),
+    "rank": ("i4", "1", "MPI rank"),
+    "dtype": (TEXT, "", "element type of the product"),
+    "n": ("i8", "1", "side of its square matrices"),
+    "flops": ("i8", "1", "arithmetic operations of one product"),
+    "seconds": ("f8", "s", "end of the interval, since the start"),
+    "products": ("i8", "1", "products in the interval"),
+    "wrong": ("i8", "1", "products among them with a wrong result"),
+    "busy": ("f8", "s", "time of the products alone"),
+    **{
+        name: ("f8", unit, f"{text}, at the end of the interval (NaN: unknown)")
+        for name, (unit, text) in VITALS.items()
+    },
+}
+ERRORS = {
+    "run": ("i4", "1", "index into group runs"),
+    "rank": ("i4", "1", "MPI rank"),
+    "counter": (TEXT, "", "counter of errors of the device"),
+    "before": ("f8", "1", "value before the sustained products (NaN: not readable)"),
+    "after": ("f8", "1", "value after them (NaN: not readable, or the job was ended)"),
+}
 GROUPS = {
     "measurements": MEASUREMENTS,
     "samples": SAMPLES,
@@ -91,6 +115,8 @@ GROUPS = {
     "omitted": OMITTED,
     "profiles": PROFILES,
     "unprofiled": UNPROFILED,
+    "sustained": SUSTAINED,
+    "errors": ERRORS,
 }
 # Columns that identify a measurement within a run, without those that the operation adds
 IDENTITY = ("sweep", "operation", "variant", "contender", "algorithm", "contender_algorithm")
@@ -98,7 +124,7 @@ IDENTITY += (*DIMENSIONS, "dtype", "ranks", "tile", "pinned")
 INDEXES = {"run": "runs", "measurement": "measurements"}  # column -> the group that it indexes
 Groups = dict[str, dict[str, np.ndarray]]  # group -> column -> values
 UNKNOWN = ("pinned", "late_runs")  # columns in which -1 means unknown or not set
-LATER = ("profiles", "unprofiled", "ranks")  # groups that older files lack
+LATER = ("profiles", "unprofiled", "ranks", "sustained", "errors")  # groups that older files lack
 # Variants that were renamed: name in earlier files -> name in this version. A name is not reused for another variant.
 RENAMED = {"oblong": "large_thread_tile"}
 VARIANTS = {"measurements": ("variant", "contender"), "omitted": ("variant",), "profiles": ("variant",)}

@@ -1,4 +1,4 @@
-// expected: calls system
+// expected: calls system|Unresolved extern function 'system'
 extern "C" int system(const char *);
 
 extern "C" __global__ void

@@ -1,6 +1,6 @@
-"""The measurements of a check on two ranks, each on a core of its own; loops keep the core of rank 1 busy.
+"""The measurements of a check on ranks with a core or a GPU of their own; other processes may keep that of one busy.
 
-mpiexec -n 2 python check.py FOLDER
+mpiexec -n 2 python check.py FOLDER cpu|cuda [BUSY_RANK]
 """
 
 import os
@@ -15,14 +15,36 @@ from hpcmm.bench.job import measure_batch
 from hpcmm.cli import check
 from hpcmm.experiment import plan
 
-COMM, FOLDER = MPI.COMM_WORLD, Path(sys.argv[1])
+COMM, FOLDER, DEVICE = MPI.COMM_WORLD, Path(sys.argv[1]), sys.argv[2]
+BUSY = COMM.rank == int(sys.argv[3]) if len(sys.argv) > 3 else False
+LOOP = "print(flush=True)\nwhile True: pass"
+PRODUCTS = """
+import sys, cupy
+cupy.cuda.Device(int(sys.argv[1])).use()
+a = cupy.ones((8192, 8192), "float32")
+b = a @ a
+cupy.cuda.Device().synchronize()
+print(flush=True)
+while True:
+    for _ in range(4):
+        cupy.matmul(a, a, out=b)
+    cupy.cuda.Device().synchronize()
+"""
 os.environ["SLURMD_NODENAME"] = f"node{COMM.rank}"
-os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[COMM.rank]})
-loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(6 * COMM.rank)]  # the same core
+if DEVICE == "cpu":
+    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[COMM.rank]})
+program, count = {"cpu": (LOOP, 6), "cuda": (PRODUCTS, 2)}[DEVICE]
+others = [
+    subprocess.Popen([sys.executable, "-c", program, str(COMM.rank)], stdout=subprocess.PIPE)
+    for _ in range(count * BUSY)
+]
 try:
-    config = check.config(COMM.size) | {"backends": "cpu"}
-    config["measuring"] |= {"max_seconds": 0.06, "min_repetitions": 6}
-    del config["sweeps"]["cpu_links"]  # both ends of a link wait for the slower one
+    for other in others:
+        other.stdout.readline()
+    config = check.config(COMM.size) | {"backends": DEVICE}
+    config["measuring"] |= {"max_seconds": 0.06 if DEVICE == "cpu" else 0.3, "min_repetitions": 6}
+    config["sweeps"].pop("cpu_links", None)  # both ends of a link wait for the slower one
+    config["sweeps"]["gpu_product"] |= {"shapes": [[4096 * COMM.size, 4096, 4096]], "dtypes": ["float32"]}
     planned = plan.make(config, this_machine())
     for batch in planned.to_measure:
         for _ in range(planned.measuring.visits):
@@ -30,6 +52,6 @@ try:
             missing = measure_batch(COMM, batch, planned.measuring, False, planned.config, output)
             assert missing == []
 finally:
-    for loop in loops:
-        loop.kill()
-        loop.wait()
+    for other in others:
+        other.kill()
+        other.wait()

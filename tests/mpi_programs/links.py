@@ -1,8 +1,9 @@
-"""Exchanges over each transport of host memory on one to four ranks; what arrives is compared with formulas of its own.
+"""Exchanges over each transport of a device on one to four ranks; what arrives is compared with formulas of its own.
 
-    mpiexec -n 4 python links.py [lost|swapped]
+    mpiexec -n 4 python links.py cpu|cuda [lost|swapped]
 
-With an argument the exchange is broken in that way, and the judge must see it.
+On a CPU the links between host and device are copies in host memory. Ranks may share a GPU, over the transports that
+work between them. With an argument the exchange is broken in that way, and the judge must see it.
 """
 
 import sys
@@ -14,10 +15,12 @@ from hpcmm.backends import open_backend
 from hpcmm.model import Task
 from hpcmm.operations.links import LINKS
 from hpcmm.parallel import ALGORITHMS, links
+from hpcmm.parallel.host_links import DIRECTIONS
 
 WORLD = MPI.COMM_WORLD
-BROKEN = sys.argv[1] if len(sys.argv) > 1 else ""
-BACKEND = open_backend("cpu", threads=1, local_rank=0, share_gpu=True)
+DEVICE, BROKEN = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
+BACKEND = open_backend(DEVICE, threads=1, local_rank=WORLD.rank, share_gpu=True)
+VARIANT = {"cpu": "memcpy", "cuda": "device_copy"}[DEVICE]
 
 
 def expected(pattern: str, x: np.ndarray, ranks: int, rank: int) -> np.ndarray:
@@ -32,7 +35,7 @@ def expected(pattern: str, x: np.ndarray, ranks: int, rank: int) -> np.ndarray:
 
 def exchanged(comm, name: str, n: int, dtype: str) -> None:
     pattern, carrier = links.EXCHANGES[name]
-    task = Task(LINKS, LINKS.variant("memcpy"), (n,), dtype)
+    task = Task(LINKS, LINKS.variant(VARIANT), (n,), dtype)
     inputs = LINKS.draw(np.random.default_rng(n), task)
     spread = ALGORITHMS[name].distribution(comm, BACKEND, task, inputs if comm.rank == 0 else None)
     run = spread.prepare(task)
@@ -49,7 +52,9 @@ def exchanged(comm, name: str, n: int, dtype: str) -> None:
     spread.poison()
     spread.call(run)
     received = expected(pattern, inputs["x"], comm.size, comm.rank)
-    right = np.array_equal(spread.y[: len(received)], received)
+    got = np.empty(spread.y.shape, dtype)
+    BACKEND.copy(spread.y, got)
+    right = np.array_equal(got[: len(received)], received)
     assert comm.allreduce(right, op=MPI.LAND) != bool(BROKEN), (name, n, dtype, comm.size)
     if comm.size > 1 and comm.rank == 0:
         assert spread.transport_name == carrier
@@ -59,21 +64,41 @@ def exchanged(comm, name: str, n: int, dtype: str) -> None:
     spread.close()
 
 
-cases = 0
+def copied(comm, name: str, n: int, dtype: str) -> None:
+    task = Task(LINKS, LINKS.variant("device_copy"), (n,), dtype)
+    inputs = LINKS.draw(np.random.default_rng(n), task)
+    spread = ALGORITHMS[name].distribution(comm, BACKEND, task, inputs if comm.rank == 0 else None)
+    run = spread.prepare(task)
+    if BROKEN and comm.rank == comm.size - 1:
+        spread.copies.pop()
+    spread.poison()
+    spread.call(run)
+    if comm.rank == 0:
+        verdict = LINKS.reference(task, inputs)(spread.result["y"])
+        assert verdict.passed != bool(BROKEN), (name, n, dtype, comm.size, verdict)
+    spread.close()
+
+
+cases, carriers = 0, set()
 for size in (WORLD.size,) if BROKEN else range(1, WORLD.size + 1):
     comm = WORLD.Split(0 if WORLD.rank < size else MPI.UNDEFINED, WORLD.rank)
     if comm == MPI.COMM_NULL:
         continue
-    for name in links.EXCHANGES:
-        if links.EXCHANGES[name][1] in ("mpi", "mpi_rma"):
+    for name, (_, carrier) in links.EXCHANGES.items():
+        if links.TRANSPORTS[carrier] == VARIANT and not links.missing(comm, BACKEND, carrier):
+            carriers |= {carrier} if size > 1 else set()
             for n, dtype in ((1, "float64"), (7, "int32"), (64, "float32"), (70_001, "float32"))[2 if BROKEN else 0 :]:
                 exchanged(comm, name, n, dtype)
                 cases += 1
+    for name in DIRECTIONS if BROKEN != "swapped" else ():
+        for n, dtype in ((1, "float64"), (7, "int32"), (70_001, "float32"))[2 if BROKEN else 0 :]:
+            copied(comm, name, n, dtype)
+            cases += 1
     if comm.rank == 0 and size == 1:
         assert all(links.missing(comm, BACKEND, each) == "" for each in links.TRANSPORTS)  # nothing is exchanged
-    elif comm.rank >= 0 and size == 2:
+    elif size == 2 and DEVICE == "cpu":
         assert links.missing(comm, BACKEND, "mpi_rma") == ""
         assert "device's memory" in links.missing(comm, BACKEND, "nccl")
     comm.Free()
 if WORLD.rank == 0:
-    print(f"{cases} exchanges: {'broken, and found' if BROKEN else 'right'}")
+    print(f"{cases} exchanges over {', '.join(sorted(carriers))}: {'broken, and found' if BROKEN else 'right'}")

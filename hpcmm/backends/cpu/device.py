@@ -18,7 +18,7 @@ import threadpoolctl
 
 from hpcmm import kernels
 from hpcmm.backends.base import DeviceError
-from hpcmm.backends.cpu import libraries, modules
+from hpcmm.backends.cpu import libraries, modules, sensors
 from hpcmm.backends.cpu.modules import load, module_of
 from hpcmm.model import Task
 from hpcmm.operations import OPERATIONS
@@ -94,6 +94,7 @@ class CpuBackend:
         self._fill_caches.restype = ctypes.c_uint64
         self.cache_bytes = last_level_cache()
         self._flush: np.ndarray | None = None
+        self._energy = sensors.Energy()
         threadpoolctl.threadpool_limits(threads)
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> np.ndarray:
@@ -166,7 +167,7 @@ class CpuBackend:
 
         return run
 
-    def compile_ahead(self, tasks: Iterable[Task]) -> None:
+    def compile_ahead(self, tasks: Iterable[Task], threads: int) -> None:
         """Do nothing: the kernels were compiled with the package."""
 
     def resources(self, task: Task, arrays: Mapping[str, np.ndarray]) -> dict[str, float]:
@@ -214,6 +215,18 @@ class CpuBackend:
 
     def state(self) -> dict[str, float]:
         return {}
+
+    def vitals(self) -> dict[str, float]:
+        found = sensors.vitals()
+        with contextlib.suppress(DeviceError):
+            found["energy"] = self.energy()
+        return found
+
+    def energy(self) -> float:
+        return self._energy.joules()
+
+    def errors(self) -> dict[str, float]:
+        return sensors.errors()
 
     def release(self) -> None:
         """Do nothing: no memory is kept between points."""

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import threadpoolctl
 
+from hpcmm.dtypes import DTYPES, DType
+
 ROW_MAJOR, NO_TRANSPOSE = 101, 111  # CBLAS_LAYOUT, CBLAS_TRANSPOSE
 TYPES = {"float32": ("s", ctypes.c_float), "float64": ("d", ctypes.c_double)}
 # Symbols of cblas_?gemm whose integers have 64 bits for certain: NumPy's wheels, other builds of OpenBLAS, MKL.
@@ -62,16 +64,19 @@ def openblas_integer(library: ctypes.CDLL) -> Any:
     return None
 
 
-def gemm(alpha: float, a: np.ndarray, b: np.ndarray, beta: float, c: np.ndarray) -> Callable[[], Any]:
+def gemm(dtype: str, alpha: float, a: np.ndarray, b: np.ndarray, beta: float, c: np.ndarray) -> Callable[[], Any]:
     """Bind row-major C = alpha A B + beta C in one call of BLAS.
 
-    NumPy's product and passes over C take its place where the BLAS offers no such call.
+    NumPy's product and passes over C take its place where the BLAS offers no such call. A product with sums in a wider
+    type is computed in that type, and its result is rounded once.
     """
+    if DTYPES[dtype].accumulator:
+        return widened(DTYPES[dtype], alpha, a, b, beta, c)
     (m, k), n = a.shape, b.shape[1]
-    found = find_gemm(c.dtype.name)
+    found = find_gemm(dtype)
     if found is None:
         return product_and_passes(alpha, a, b, beta, c)
-    real, integer = TYPES[c.dtype.name][1], found.integer
+    real, integer = TYPES[dtype][1], found.integer
 
     def of(x: np.ndarray) -> tuple[Any, Any]:
         return ctypes.c_void_p(x.ctypes.data), integer(max(1, x.strides[0] // x.itemsize if len(x) > 1 else x.shape[1]))
@@ -87,6 +92,22 @@ def gemm(alpha: float, a: np.ndarray, b: np.ndarray, beta: float, c: np.ndarray)
     def run():
         call(*arguments)
         return a, b, c  # held as long as the callable: BLAS gets bare addresses
+
+    return run
+
+
+def widened(
+    element: DType, alpha: float, a: np.ndarray, b: np.ndarray, beta: float, c: np.ndarray
+) -> Callable[[], None]:
+    """Bind C = alpha A B + beta C in the type of the sums: each run converts A, B and C, and rounds the result."""
+    wide = [np.empty(x.shape, element.sums.storage) for x in (a, b, c)]
+    run_wide = gemm(element.accumulator, alpha, wide[0], wide[1], beta, wide[2])
+
+    def run() -> None:
+        for x, target in zip((a, b, c) if beta else (a, b), wide, strict=False):
+            target[...] = element.numbers(x)
+        run_wide()
+        c[...] = element.stored(wide[2])
 
     return run
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import cupy
-import cupyx.profiler
 import numpy as np
 import pynvml
 from cupy.cuda import nccl
@@ -20,10 +19,11 @@ from cupy_backends.cuda.libs import cublas
 from hpcmm import kernels
 from hpcmm.backends.base import DeviceError
 from hpcmm.backends.cuda import libraries
-from hpcmm.backends.cuda.compile import OPTIONS, OPTIONS_OF_CUPY, compile_ahead, kernel_of
+from hpcmm.backends.cuda.compile import OPTIONS, OPTIONS_OF_CUPY, compile_ahead, constant_of, kernel_of
 from hpcmm.backends.cuda.links import NcclLink
-from hpcmm.backends.cuda.memory import address, copy_rows, pitched_empty
-from hpcmm.model import Prepared, Task
+from hpcmm.backends.cuda.memory import Guarded, address, copy_rows, pitched_empty
+from hpcmm.backends.cuda.tensor_map import tensor_map
+from hpcmm.model import Boxes, Prepared, Task
 
 SPIN_NANOSECONDS = 150_000
 READ_BLOCKS, READ_THREADS = 4, 512  # of an SM, and of a block that reads a buffer
@@ -94,10 +94,43 @@ NVML: dict[str, Callable[[Any], Any]] = {
 }
 
 
+def field_value(handle: Any, field: int) -> int:
+    """Return a field of NVML that is an unsigned integer."""
+    (found,) = pynvml.nvmlDeviceGetFieldValues(handle, [field])
+    if found.nvmlReturn != pynvml.NVML_SUCCESS:
+        raise pynvml.NVMLError(found.nvmlReturn)
+    is_int = found.valueType == pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
+    return found.value.uiVal if is_int else found.value.ullVal
+
+
+def ecc_errors(handle: Any, kind: int) -> int:
+    """Return the ECC errors of a kind over the life of a GPU."""
+    return pynvml.nvmlDeviceGetTotalEccErrors(handle, kind, pynvml.NVML_AGGREGATE_ECC)
+
+
+# How NVML reads ``model.ERROR_COUNTERS``
+ERRORS: dict[str, Callable[[Any], int]] = {
+    "ecc_corrected": lambda gpu: ecc_errors(gpu, pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
+    "ecc_uncorrected": lambda gpu: ecc_errors(gpu, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
+    "rows_remapped_corrected": lambda gpu: pynvml.nvmlDeviceGetRemappedRows(gpu)[0],
+    "rows_remapped_uncorrected": lambda gpu: pynvml.nvmlDeviceGetRemappedRows(gpu)[1],
+    "pcie_replays": lambda gpu: pynvml.nvmlDeviceGetPcieReplayCounter(gpu),
+    "nvlink_flit_errors": lambda gpu: field_value(gpu, pynvml.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL),
+    "nvlink_data_errors": lambda gpu: field_value(gpu, pynvml.NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL),
+    "nvlink_replays": lambda gpu: field_value(gpu, pynvml.NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL),
+    "nvlink_recoveries": lambda gpu: field_value(gpu, pynvml.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL),
+}
+
+
 def nvml_facts(handle: Any) -> dict[str, Any]:
     """Return what ``NVML`` has of a GPU, as far as it can be read."""
+    return readable(NVML, handle)
+
+
+def readable(sources: Mapping[str, Callable[[Any], Any]], handle: Any) -> dict[str, Any]:
+    """Return the values that a GPU, its driver and the binding offer."""
     found = {}
-    for name, read in NVML.items():
+    for name, read in sources.items():
         with contextlib.suppress(pynvml.NVMLError, AttributeError):  # an older binding lacks some functions
             value = read(handle)
             found[name] = value.decode() if isinstance(value, bytes) else value
@@ -265,8 +298,9 @@ class CudaBackend:
         if task.variant.function:
             stream = cupy.cuda.get_current_stream()
             return functools.partial(task.variant.function, stream=stream, **arrays, **task.scalars)
+        task = task.picked
         if task.variant.pitched:
-            padded = {name: pitched_empty(array.shape, task.dtype) for name, array in arrays.items()}
+            padded = {name: pitched_empty(array.shape, array.dtype) for name, array in arrays.items()}
             plain = dataclasses.replace(task, variant=dataclasses.replace(task.variant, pitched=False))
             run = self.prepare(plain, padded)
             results = [operand.name for operand in task.operation.operands if operand.role != "in"]
@@ -275,23 +309,51 @@ class CudaBackend:
                 before=lambda: [copy_rows(arrays[name], padded[name]) for name in arrays],
                 after=lambda: [copy_rows(padded[name], arrays[name]) for name in results],
             )
+        if task.variant.guard_rows:
+            guarded = {
+                name: Guarded(array.shape, task.dtype, task.variant.guard_rows) for name, array in arrays.items()
+            }
+            plain = dataclasses.replace(task, variant=dataclasses.replace(task.variant, guard_rows=0))
+            results = [operand.name for operand in task.operation.operands if operand.role != "in"]
+            return Prepared(
+                self.prepare(plain, {name: each.array for name, each in guarded.items()}),
+                before=lambda: [each.fill(arrays[name]) for name, each in guarded.items()],
+                after=lambda: [copy_rows(guarded[name].array, arrays[name]) for name in results],
+                complaint=lambda: "; ".join(filter(None, (each.complaint(name) for name, each in guarded.items()))),
+            )
         kernel = kernel_of(task)
-        workspace = {name: cupy.empty(length, task.dtype) for name, length in task.geometry.workspace(task).items()}
+        constants = [
+            (constant_of(task, name), arrays[operand]) for name, operand in task.geometry.constant_memory(task).items()
+        ]
+        workspace = {
+            name: cupy.empty(length, task.element.storage) for name, length in task.geometry.workspace(task).items()
+        }
         launches = task.geometry.launches(task, {**arrays, **workspace}, self.multiprocessors)
         kernel.max_dynamic_shared_size_bytes = max((launch.shared_bytes for launch in launches), default=0)
+        calls = [
+            (
+                *(launch.grid, launch.block),
+                tuple(tensor_map(each) if isinstance(each, Boxes) else each for each in launch.arguments),
+                launch.shared_bytes,
+            )
+            for launch in launches
+        ]
 
         def run():
-            for launch in launches:
-                kernel(launch.grid, launch.block, launch.arguments, shared_mem=launch.shared_bytes)
+            for constant, array in constants:
+                constant.copy_from_device_async(array.data, array.nbytes)
+            for grid, block, arguments, shared_bytes in calls:
+                kernel(grid, block, arguments, shared_mem=shared_bytes)
 
         return run
 
-    def compile_ahead(self, tasks: Iterable[Task]) -> None:
+    def compile_ahead(self, tasks: Iterable[Task], threads: int) -> None:
         """Compile the kernels of tasks in parallel; errors are raised when the tasks are prepared."""
-        compile_ahead(tasks, self.index)
+        compile_ahead(tasks, self.index, threads)
 
     def resources(self, task: Task, arrays: Mapping[str, cupy.ndarray]) -> dict[str, float]:
         """Return ``RESOURCES`` of a prepared task, for its first launch; empty for a library and a Python function."""
+        task = task.picked
         if not task.variant.compiled:
             return {}
         workspace = dict.fromkeys(task.geometry.workspace(task))  # names without memory suffice for the geometry
@@ -370,6 +432,8 @@ class CudaBackend:
         All kernels of an operation have the same name; the grid of ``spin`` identifies the point in the profile.
         Only the first run is profiled: the profiler makes the host late, and a late run is repeated.
         """
+        from cupyx.profiler import profile  # imports much of SciPy
+
         profiled = False
 
         def watched():
@@ -378,7 +442,7 @@ class CudaBackend:
                 run()
                 return
             profiled = True
-            with cupyx.profiler.profile():
+            with profile():
                 self._busy((number,), (1,), (np.uint64(0),))
                 run()
                 self.device.synchronize()
@@ -401,6 +465,25 @@ class CudaBackend:
             except pynvml.NVMLError:
                 continue  # a virtual GPU supports only some queries
         return state
+
+    def vitals(self) -> dict[str, float]:
+        found = {"clock" if name == "sm_clock" else name: value for name, value in self.state().items()}
+        with contextlib.suppress(DeviceError):
+            found["energy"] = self.energy()
+        return found
+
+    def energy(self) -> float:
+        try:
+            return pynvml.nvmlDeviceGetTotalEnergyConsumption(self._nvml) * 1e-3
+        except pynvml.NVMLError as error:
+            raise DeviceError(f"NVML has no energy counter of {self.uuid}: {error}") from error
+
+    def errors(self) -> dict[str, float]:
+        return {name: float(value) for name, value in readable(ERRORS, self._nvml).items()}
+
+    def allocate_separately(self) -> None:
+        """Allocate each further array by itself, so that a sanitizer knows where it ends."""
+        cupy.cuda.set_allocator(None)
 
     def synchronize(self) -> None:
         self.device.synchronize()

@@ -15,30 +15,37 @@ from cupy_backends.cuda.libs import cublas
 
 from hpcmm.backends.base import DeviceError
 from hpcmm.backends.cuda import cublaslt
+from hpcmm.dtypes import DTYPES
 from hpcmm.model import Prepared
 
 REAL = {"float32": 0, "float64": 1}  # CUDA_R_32F, CUDA_R_64F
 TRIALS = 5  # timed runs of each algorithm that a heuristic proposes; the first one only loads its kernel
 TRIAL_SECONDS = 0.05  # beyond which an algorithm gets no further run
+GEMM = {"float32": cublas.sgemm, "float64": cublas.dgemm}
+# cudaDataType of 16-bit elements, for cublasGemmEx with sums in float32: CUDA_R_16F, CUDA_R_16BF
+GEMM_EX = {"float16": 2, "bfloat16": 14}
 
 
-def gemm(alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float, c: cupy.ndarray) -> Callable[[], Any]:
+def gemm(dtype: str, alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float, c: cupy.ndarray) -> Callable[[], Any]:
     """Bind row-major C = alpha A B + beta C, as cuBLAS's column-major C' = alpha B' A' + beta C'."""
     (m, k), n = a.shape, b.shape[1]
     if m == 0:
         return lambda: None
-    call = {"float32": cublas.sgemm, "float64": cublas.dgemm}[c.dtype.name]
-    scalars = np.array([alpha, beta], c.dtype)
+    scalars = np.array([alpha, beta], DTYPES[dtype].sums.storage)
     at = scalars.ctypes.data, scalars.ctypes.data + scalars.itemsize
     pointers = [array.data.ptr for array in (a, b, c)]
     lda, ldb, ldc = (array.strides[0] // array.itemsize for array in (a, b, c))
     handle = cupy.cuda.device.get_cublas_handle()
+    sizes = handle, cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_N, n, m, k
 
     def run():
-        call(
-            *(handle, cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_N, n, m, k),
-            *(at[0], pointers[1], ldb, pointers[0], lda, at[1], pointers[2], ldc),
-        )
+        if kind := GEMM_EX.get(dtype):
+            cublas.gemmEx(
+                *(*sizes, at[0], pointers[1], kind, ldb, pointers[0], kind, lda, at[1], pointers[2], kind, ldc),
+                *(cublas.CUBLAS_COMPUTE_32F, cublas.CUBLAS_GEMM_DEFAULT),
+            )
+        else:
+            GEMM[dtype](*sizes, at[0], pointers[1], ldb, pointers[0], lda, at[1], pointers[2], ldc)
         return scalars, a, b, c  # keeps them alive with the callable: cuBLAS gets bare addresses
 
     return run

@@ -9,6 +9,8 @@ import numpy as np
 
 from hpcmm.backends.base import DeviceError
 
+GUARD = 12345.0  # in the rows behind a matrix; a result that is computed from it is wrong
+
 
 class PitchedMemory:
     """``height`` rows of ``width`` bytes in device memory, each at an aligned address (cuMemAllocPitch)."""
@@ -40,6 +42,31 @@ def pitched_empty(shape: tuple[int, int], dtype: str) -> cupy.ndarray:
     owner = PitchedMemory(columns * itemsize, rows, itemsize)
     memory = cupy.cuda.UnownedMemory(owner.pointer, owner.bytes, owner)
     return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0), strides=(owner.pitch, itemsize))
+
+
+class Guarded:
+    """A matrix with a guard of rows behind it, in memory that a kernel may overrun without harm.
+
+    Attributes
+    ----------
+    array : cupy.ndarray
+        The matrix.
+    """
+
+    def __init__(self, shape: tuple[int, int], dtype: str, guard_rows: int):
+        rows, columns = shape
+        whole = cupy.empty((rows + guard_rows, columns), dtype)
+        self.array, self.guard = whole[:rows], whole[rows:]
+
+    def fill(self, content: cupy.ndarray) -> None:
+        """Copy a matrix, and fill the guard."""
+        copy_rows(content, self.array)
+        self.guard.fill(GUARD)
+
+    def complaint(self, name: str) -> str:
+        """Return how much of the guard was overwritten, with the name of the matrix; empty if nothing was."""
+        count = int((self.guard != GUARD).sum())
+        return f"{count:,} elements written behind {name}" if count else ""
 
 
 def copy_rows(source: cupy.ndarray, target: cupy.ndarray) -> None:

@@ -7,6 +7,8 @@ import importlib.util
 
 from hpcmm.backends.base import DeviceError
 
+CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
+
 
 def count() -> int:
     """Return the number of GPUs."""
@@ -30,6 +32,19 @@ def memory() -> int:
         if driver.cuDeviceTotalMem_v2(ctypes.byref(size), device) == 0:
             found.append(size.value)
     return min(found, default=0)
+
+
+def capability() -> str:
+    """Return the compute capability of the first GPU, such as ``"90"``."""
+    if count() == 0:
+        raise DeviceError("CUDA shows no GPU here")
+    driver, device, number = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_int()
+    driver.cuDeviceGet(ctypes.byref(device), 0)
+    digits = ""
+    for attribute in CAPABILITY:
+        driver.cuDeviceGetAttribute(ctypes.byref(number), attribute, device)
+        digits += str(number.value)
+    return digits
 
 
 def uuids() -> list[str]:

@@ -21,11 +21,12 @@
 // include guard, so that including it has no effect:
 //   cp_async                        copies at once in ascending order, at the wait in descending order, and at either
 //                                   time in random order
-//   mma_*                           synchronises the lanes of the warp; TF32 operands lose their last 13 bits, and
+//   mma_*, ldmatrix_*               synchronise the lanes of the warp; TF32 operands lose their last 13 bits, and
 //                                   float32 sums are truncated
 //   wgmma_mma_async_*               reads shared memory and completes at once: a missing wait goes unnoticed
 //   wgmma_*group, *fence*           have no effect
 //   barrier_cluster_*, mapa         are of clusters of one block
+//   barrier_sync                    ends the process: a barrier of part of a block is not modelled
 //
 // Not detected: races in global memory and between blocks that none of these orders reveals (blocks run one after
 // the other, so no block may wait for another); violations of the memory model (fences do nothing); a race with a
@@ -107,6 +108,8 @@ inline unsigned __float_as_uint(float x) { unsigned bits; memcpy(&bits, &x, size
 inline float __uint_as_float(unsigned bits) { float x; memcpy(&x, &bits, sizeof x); return x; }
 inline float fma(float a, float b, float c) { return fmaf(a, b, c); }
 template <class T> inline T __ldg(const T *p) { return *p; }
+template <class T> inline T __ldca(const T *p) { return *p; }
+template <class T> inline T __ldcg(const T *p) { return *p; }
 
 inline void __syncthreads(int line = __builtin_LINE()) { cuda_block_barrier(line); }
 inline void __syncwarp(unsigned mask = ~0u) { cuda_warp_exchange(mask, 0); }
@@ -154,6 +157,16 @@ inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask,
 
 #define PTX_CUH  // the following functions replace those of ptx.cuh
 
+inline void add_u32(unsigned &sum, unsigned term) { sum += term; }
+inline unsigned prmt_b32(unsigned low, unsigned high, unsigned selector)  // of digits below 8
+{
+    const uint64_t bytes = (uint64_t)high << 32 | low;
+    unsigned chosen = 0;
+    for (int i = 0; i < 4; ++i)
+        chosen |= unsigned(bytes >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
+    return chosen;
+}
+
 template <int BYTES> void cp_async(void *target, const void *source, int valid = BYTES)
 {
     cuda_cp_async(target, source, BYTES, valid);
@@ -189,6 +202,11 @@ inline void mma_m16n8k8_f64(double (&c)[4], const double (&a)[4], const double (
         return sum;
     });
 }
+inline void mma_m16n8k16_f64(double (&c)[4], const double (&a)[8], const double (&b)[4])
+{
+    mma_m16n8k8_f64(c, *(const double(*)[4])a, *(const double(*)[2])b);
+    mma_m16n8k8_f64(c, *(const double(*)[4])(a + 4), *(const double(*)[2])(b + 2));
+}
 NOT_INSTRUMENTED inline float cuda_sum_tf32(float start, const float *row, const float *column)
 {
     const auto tf32 = [](float x) NOT_INSTRUMENTED { return (double)__uint_as_float(__float_as_uint(x) & ~0x1fffu); };
@@ -201,6 +219,96 @@ NOT_INSTRUMENTED inline float cuda_sum_tf32(float start, const float *row, const
 inline void mma_m16n8k8_tf32(float (&c)[4], const float (&a)[4], const float (&b)[2])
 {
     cuda_mma(c, a, b, cuda_sum_tf32);
+}
+
+// 16-bit elements: a number of each type to float32, and to the nearest.
+NOT_INSTRUMENTED inline float cvt_f32_f16(unsigned short bits)
+{
+    const int exponent = bits >> 10 & 31, fraction = bits & 0x3ff;
+    const float size = exponent == 31   ? __uint_as_float(0x7f800000 | fraction << 13)
+                       : exponent == 0 ? fraction * 0x1p-24f
+                                       : __uint_as_float((exponent + 112) << 23 | fraction << 13);
+    return bits >> 15 ? -size : size;
+}
+NOT_INSTRUMENTED inline float cuda_bf16(unsigned short bits) { return __uint_as_float((unsigned)bits << 16); }
+NOT_INSTRUMENTED inline unsigned cuda_to_f16(float x)
+{
+    const unsigned sign = __float_as_uint(x) >> 31 << 15, bits = __float_as_uint(x) & 0x7fffffff;
+    if (bits > 0x7f800000)
+        return 0x7fff;
+    if (bits >= 0x477ff000)  // from 65520 on
+        return sign | 0x7c00;
+    if (bits < 0x38800000) {  // a subnormal number: adding 0.5 leaves multiples of 2^-24
+        return sign | (__float_as_uint(__uint_as_float(bits) + 0.5f) - 0x3f000000);
+    }
+    return sign | (bits - 0x38000000 + 0xfff + (bits >> 13 & 1)) >> 13;
+}
+NOT_INSTRUMENTED inline unsigned cuda_to_bf16(float x)
+{
+    const unsigned bits = __float_as_uint(x);
+    return x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+inline unsigned cvt_rn_f16x2(float first, float second) { return cuda_to_f16(first) | cuda_to_f16(second) << 16; }
+inline unsigned cvt_rn_bf16x2(float first, float second) { return cuda_to_bf16(first) | cuda_to_bf16(second) << 16; }
+
+// Four 8 x 8 matrices from shared memory, the addresses of whose rows the lanes give.
+NOT_INSTRUMENTED inline void cuda_ldmatrix(unsigned (&x)[4], const void *row, bool transposed)
+{
+    const uint64_t *const rows = cuda_warp_exchange(~0u, (uintptr_t)row);
+    const int g = cuda_lane() / 4, t = cuda_lane() % 4;
+    unsigned found[4];
+    for (int j = 0; j < 4; ++j) {
+        unsigned short pair[2];
+        for (int e = 0; e < 2; ++e) {
+            const int y = transposed ? 2 * t + e : g, column = transposed ? g : 2 * t + e;
+            const char *const element = (const char *)rows[j * 8 + y] + column * 2;
+            cuda_access(element, 2, READ);
+            memcpy(&pair[e], element, 2);
+        }
+        found[j] = pair[0] | (unsigned)pair[1] << 16;
+    }
+    cuda_warp_exchange(~0u, 0);
+    memcpy(x, found, sizeof found);
+}
+inline void ldmatrix_x4(unsigned (&x)[4], const void *row) { cuda_ldmatrix(x, row, false); }
+inline void ldmatrix_x4_trans(unsigned (&x)[4], const void *row) { cuda_ldmatrix(x, row, true); }
+
+// A sum of 16 products, truncated to float32.
+template <class F> NOT_INSTRUMENTED float cuda_sum_16(float start, const unsigned short *row, const unsigned short *column, F number)
+{
+    double sum = start;
+    for (int p = 0; p < 16; ++p)
+        sum += (double)number(row[p]) * number(column[p]);
+    const float nearest = sum;
+    return fabs(nearest) > fabs(sum) ? nextafterf(nearest, 0) : nearest;
+}
+struct CudaPairs {
+    unsigned a[4], b[2];
+};
+template <class F>
+NOT_INSTRUMENTED void cuda_mma_16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2], F number)
+{
+    const CudaPairs own = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
+    const uint64_t *const lanes = cuda_warp_exchange(~0u, (uintptr_t)&own);
+    const int g = cuda_lane() / 4, t = cuda_lane() % 4;
+    for (int i = 0; i < 4; ++i) {
+        unsigned short row[16], column[16];
+        for (int p = 0; p < 16; ++p) {
+            const int lane = p % 8 / 2, shift = p % 2 * 16;
+            row[p] = ((const CudaPairs *)lanes[g * 4 + lane])->a[p / 8 * 2 + i / 2] >> shift;
+            column[p] = ((const CudaPairs *)lanes[(2 * t + i % 2) * 4 + lane])->b[p / 8] >> shift;
+        }
+        c[i] = cuda_sum_16(c[i], row, column, number);
+    }
+    cuda_warp_exchange(~0u, 0);  // keeps a lane's fragments until all lanes have read them
+}
+inline void mma_m16n8k16_f16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2])
+{
+    cuda_mma_16(c, a, b, cvt_f32_f16);
+}
+inline void mma_m16n8k16_bf16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2])
+{
+    cuda_mma_16(c, a, b, cuda_bf16);
 }
 
 // A warp's 16 rows of a warpgroup's product. B is read at its matrix descriptor, without a swizzle.
@@ -229,9 +337,57 @@ NOT_INSTRUMENTED inline void wgmma_mma_async_m64n128k8_tf32(float (&c)[16][4], c
                 c[j][2 * i + side] = cuda_sum_tf32(scale_d ? c[j][2 * i + side] : 0, rows[i], column);
         }
 }
+
+// An element of an operand with 128-byte rows: bits 4 to 6 of its place are exchanged by bits 7 to 9 (swizzle).
+NOT_INSTRUMENTED inline unsigned short cuda_swizzled(unsigned long long matrix, size_t offset)
+{
+    size_t place = (matrix & 0x3fff) * 16 + offset;
+    if (matrix >> 62 == 1)
+        place ^= place >> 3 & 0x70;
+    unsigned short element;
+    cuda_access(cuda_dynamic_shared() + place, 2, READ);
+    memcpy(&element, cuda_dynamic_shared() + place, 2);
+    return element;
+}
+// A warp's 16 rows of a warpgroup's product of 16-bit elements, A by rows and B by rows, at their matrix descriptors.
+template <int J, class F>
+NOT_INSTRUMENTED void cuda_wgmma_16(float (&c)[J][4], unsigned long long a, unsigned long long b, bool scale_d, F number)
+{
+    const auto bytes = [](unsigned long long matrix, int field) NOT_INSTRUMENTED { return (matrix >> field & 0x3fff) * 16; };
+    const int warp = (threadIdx.x / WARP) % 4, g = cuda_lane() / 4, t = cuda_lane() % 4;
+    unsigned short rows[2][16];
+    for (int i = 0; i < 2; ++i)
+        for (int p = 0; p < 16; ++p)
+            rows[i][p] = cuda_swizzled(a, (warp * 2 + i) * bytes(a, 32) + g * 128 + p * 2);
+    for (int j = 0; j < J; ++j)
+        for (int side = 0; side < 2; ++side) {
+            const int x = j * 8 + 2 * t + side;
+            unsigned short column[16];
+            for (int p = 0; p < 16; ++p)
+                column[p] = cuda_swizzled(b, x / 64 * bytes(b, 16) + p / 8 * bytes(b, 32) + p % 8 * 128 + x % 64 * 2);
+            for (int i = 0; i < 2; ++i) {
+                float &sum = c[j][2 * i + side];
+                sum = cuda_sum_16(scale_d ? sum : 0, rows[i], column, number);
+            }
+        }
+}
+#define CUDA_WGMMA_16(N)                                                                                             \
+    inline void wgmma_mma_async_m64n##N##k16_f16(float (&c)[N / 8][4], unsigned long long a, unsigned long long b,    \
+                                                 bool scale_d)                                                       \
+    {                                                                                                                \
+        cuda_wgmma_16(c, a, b, scale_d, cvt_f32_f16);                                                                \
+    }                                                                                                                \
+    inline void wgmma_mma_async_m64n##N##k16_bf16(float (&c)[N / 8][4], unsigned long long a, unsigned long long b,   \
+                                                  bool scale_d)                                                      \
+    {                                                                                                                \
+        cuda_wgmma_16(c, a, b, scale_d, cuda_bf16);                                                                  \
+    }
+CUDA_WGMMA_16(64)
+CUDA_WGMMA_16(128)
+CUDA_WGMMA_16(256)
 inline void wgmma_fence() {}
 inline void wgmma_commit_group() {}
-template <int PENDING> void wgmma_wait_group(float (&)[16][4]) {}
+template <int PENDING, int J> void wgmma_wait_group(float (&)[J][4]) {}
 inline void fence_proxy_async() {}
 
 // A cluster of one block.
@@ -239,6 +395,8 @@ inline void barrier_cluster_arrive() {}
 inline void barrier_cluster_wait() { __syncthreads(); }
 inline unsigned mapa(const void *p, int) { return __cvta_generic_to_shared(p); }
 template <class T> void ld_shared_cluster(T &x, unsigned address) { x = *(const T *)(cuda_dynamic_shared() + address); }
+inline void st_shared_cluster_v4(unsigned address, const float4 &x) { *(float4 *)(cuda_dynamic_shared() + address) = x; }
+inline void barrier_sync(int, int) { __builtin_trap(); }  // named barriers are not modelled
 
 template <class T, class F> NOT_INSTRUMENTED __attribute__((noinline)) T cuda_atomic(T *p, F change)
 {

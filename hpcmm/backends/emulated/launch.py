@@ -95,6 +95,11 @@ class HostKernel:
         if message:
             raise KernelError(f"{order} order: {located(message.decode(), self.path, self.source)}")
 
+    def fill(self, symbol: str, content: np.ndarray) -> None:
+        """Copy an array to the beginning of a variable of the source, such as one in constant memory."""
+        address = ctypes.addressof(ctypes.c_char.in_dll(self.library, symbol))
+        ctypes.memmove(address, content.ctypes.data, content.nbytes)
+
 
 def located(message: str, library: Path, source: Path) -> str:
     """Return a message of the header with the line of the source in place of an address in the library."""

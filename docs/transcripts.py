@@ -1,0 +1,80 @@
+"""Record the transcripts that the pages for kernel writers and teachers show of a machine with a GPU.
+
+``python docs/transcripts.py [NAME ...]`` runs the commands in a new folder with the example kernels and writes
+``docs/transcripts/NAME.txt``: the machine, then each command with its standard output. Tests compare the commands with
+the parser, and the form of the output with what the commands print.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "transcripts"
+# Examples with a mistake: file, and a pair of texts that replaces one by the other in tiled.cu
+MISTAKES = {
+    "wrong.cu": ("row < m && column < n", "row < m - 1 && column < n"),
+    "beyond.cu": ("(row < m && column < n)", "(row <= m && column < n)"),
+    "endless.cu": ("REAL sum = 0;", "REAL sum = 0;\n    while (*(const volatile REAL *)A < 9) {}"),
+}
+COMMANDS = {
+    "bench": ["hpcmm bench tiled.cu --against naive --output a.h5 --html a.html --sizes 2048"],
+    "mistakes": ["hpcmm bench wrong.cu endless.cu --sizes 512"],
+    "tune": ["hpcmm bench tiled.cu --tune TILE=8,16,32,64 --sizes 2048"],
+    "python": ["hpcmm bench triton_tile.py numba_cuda.py cuda_core.py --sizes 2048"],
+    "code": ["hpcmm bench tiled.cu --sass tiled.sass --profile --sizes 2048"],
+    "sanitize": ["hpcmm bench racy.cu beyond.cu --sanitize --sizes 512"],
+    "grade": ["hpcmm new --course course", "hpcmm grade solutions --rubric course/rubric.yaml"],
+}
+
+
+def main(names: Sequence[str]) -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name in names or COMMANDS:
+        with tempfile.TemporaryDirectory() as folder:
+            text = transcript(name, prepared(Path(folder)))
+        (FOLDER / f"{name}.txt").write_text(text)
+        print(text, flush=True)
+
+
+def prepared(folder: Path) -> Path:
+    """Copy the examples, those with a mistake, and the solutions of the course into a folder."""
+    for path in (ROOT / "examples" / "kernels").iterdir():
+        if path.is_file():
+            shutil.copy(path, folder)
+    good = (folder / "tiled.cu").read_text()
+    for name, (old, new) in MISTAKES.items():
+        assert old in good
+        (folder / name).write_text(good.replace(old, new).replace("[16, 32]", "[16]"))
+    shutil.copytree(ROOT / "tests" / "solutions", folder / "solutions")
+    return folder
+
+
+def transcript(name: str, folder: Path) -> str:
+    """Run the commands of a transcript in a folder, and return its text."""
+    lines = [f"# {machine()}"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    for command in COMMANDS[name]:
+        arguments = [sys.executable, "-m", *command.split()]
+        done = subprocess.run(arguments, stdout=subprocess.PIPE, text=True, cwd=folder, env=environment)
+        output = re.sub(re.escape(str(folder)) + "/?", "", done.stdout)
+        lines += [f"$ {command}", output.rstrip("\n")]
+    return "\n".join(lines) + "\n"
+
+
+def machine() -> str:
+    """Return the GPU, its driver and the compiler's version."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    name, driver = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()[0].split(", ")
+    return f"{name}, driver {driver}"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

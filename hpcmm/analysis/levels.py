@@ -1,0 +1,153 @@
+"""The levels of memory of each device: latency and bandwidth, from the operations that measure them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from hpcmm.analysis.tidy import on_accelerator, points, row_dicts
+from hpcmm.dtypes import DTYPES
+from hpcmm.operations.memory import BANDWIDTH, COPY, LATENCY, SCALE, chased_bytes
+
+KIB, MIB = 2**10, 2**20
+# Elements that lie in a level for certain. The L1 cache of an SM has 128 KiB or more since compute capability 7.0. The
+# L2 caches of GPUs for data centres have 6 to 128 MiB.
+L1_BYTES = 64 * KIB
+L2_BYTES = 512 * KIB, 4 * MIB
+CHASED_DRAM_BYTES = 64 * MIB  # enough for a chase that begins with empty caches and reads a small part of them
+READ_DRAM_BYTES = 512 * MIB  # read from end to end, with a small part of them in the L2 cache
+SMALL_CONSTANT = 2 * KIB  # first level of the constant caches
+
+PLACES = {
+    "registers": "registers",
+    "shuffle": "registers of the lanes of a warp",
+    "shared": "shared memory",
+    "constant": "constant memory",
+    "constant_serialised": "constant memory, an address for each lane",
+}
+ORDER = (
+    *PLACES.values(),
+    *("constant memory beyond its first cache", "L1 cache", "L2 cache", "DRAM", "DRAM, copy", "DRAM, scale"),
+)
+CEILINGS = ("L1 cache", "L2 cache", "DRAM")  # that a roofline shows
+
+
+def level_of(operation: str, variant: str, nbytes: int) -> str:
+    """Return the level of a GPU's memory that a point measures; empty if it is none for certain.
+
+    Parameters
+    ----------
+    operation, variant : str
+    nbytes : int
+        Bytes of the elements in that level.
+
+    Examples
+    --------
+    >>> level_of("latency", "cached", 4096), level_of("latency", "uncached", 4096)
+    ('L1 cache', '')
+    >>> level_of("bandwidth", "uncached", 2**21), level_of("bandwidth", "stride_8", 2**30)
+    ('L2 cache', 'DRAM, neighbours 8 elements apart')
+    """
+    if operation in (COPY.name, SCALE.name):
+        return f"DRAM, {operation}" if nbytes >= READ_DRAM_BYTES else ""
+    if variant == "constant" and nbytes > SMALL_CONSTANT:
+        return "constant memory beyond its first cache" if nbytes >= 32 * KIB else ""
+    if variant in PLACES:
+        return PLACES[variant]
+    if nbytes >= (CHASED_DRAM_BYTES if operation == LATENCY.name else READ_DRAM_BYTES):
+        stride = variant.removeprefix("stride_")
+        return "DRAM" if stride in (variant, "1") else f"DRAM, neighbours {stride} elements apart"
+    if variant == "cached" and nbytes <= L1_BYTES:
+        return "L1 cache"
+    return "L2 cache" if variant == "uncached" and L2_BYTES[0] <= nbytes <= L2_BYTES[1] else ""
+
+
+def levels(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return latency and bandwidth of each level of memory, on one rank.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        From ``analysis.measurements``.
+
+    Returns
+    -------
+    DataFrame
+        One row for each machine, device and level, from the fastest points: ``level``, for a CPU empty;
+        ``latency_seconds``, of a step of a chase, with ``_low`` and ``_high``; ``latency_cycles``, at the clock of the
+        point; ``latency_bytes`` of its elements; ``bytes_per_second`` with ``_low`` and ``_high``,
+        ``bandwidth_bytes``, and the names ``latency_variant`` and ``bandwidth_variant``. NaN and empty where unknown.
+    """
+    rows = points(frame)
+    rows = rows[rows["operation"].isin([each.name for each in (LATENCY, BANDWIDTH, COPY, SCALE)])]
+    rows = rows[(rows["ranks"] == 1) & rows["seconds"].notna()]
+    rows = rows.assign(accelerated=on_accelerator(rows))
+    found: dict[tuple, dict[str, Any]] = {}
+    for row in row_dicts(rows):
+        level, nbytes = _placed(row)
+        if not level and row["accelerated"]:
+            continue
+        place = ORDER.index(level) if level in ORDER else len(ORDER) + nbytes + _stride(row["variant"])
+        key = (row["machine"], row["device"], level or nbytes)
+        known = found.setdefault(
+            key, {"machine": row["machine"], "device": row["device"], "level": level, "place": place}
+        )
+        for name, value in _measured(row, nbytes):
+            known.update(value if _better(known.get(name), value[name], name) else {})
+    names = ("latency_seconds", "latency_cycles", "latency_bytes", "bytes_per_second", "bandwidth_bytes")
+    ends = [f"{name}_{end}" for name in ("latency_seconds", "bytes_per_second") for end in ("low", "high")]
+    texts = ["machine", "device", "level", "latency_variant", "bandwidth_variant"]
+    table = pd.DataFrame(list(found.values()), columns=[*texts, "place", *names, *ends])
+    table[texts] = table[texts].fillna("")
+    return table.sort_values(["machine", "device", "place"], kind="stable").reset_index(drop=True)
+
+
+def _placed(row: Mapping[str, Any]) -> tuple[str, int]:
+    """Return the level of a point, empty on a CPU, and the bytes of its elements there."""
+    n, chased = int(row["n"]), row["operation"] == LATENCY.name
+    nbytes = chased_bytes(row["variant"], n) if chased else n * DTYPES[row["dtype"]].itemsize
+    if not row["accelerated"]:
+        return "", nbytes
+    return level_of(row["operation"], row["variant"], nbytes), nbytes
+
+
+def _stride(variant: str) -> int:
+    stride = variant.rpartition("stride_")[2]
+    return int(stride) if stride.isdecimal() else 0
+
+
+def _measured(row: Mapping[str, Any], nbytes: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    if row["operation"] == LATENCY.name:
+        if not row["k"]:
+            return
+        times = {f"latency_{name}": row[name] / row["k"] for name in ("seconds", "seconds_low", "seconds_high")}
+        cycles = times["latency_seconds"] * row["clock"]
+        yield (
+            "latency_seconds",
+            {
+                **times,
+                "latency_cycles": cycles,
+                "latency_bytes": nbytes,
+                "latency_variant": row["variant"],
+            },
+        )
+    else:
+        rates = {name: row[name] for name in ("bytes_per_second", "bytes_per_second_low", "bytes_per_second_high")}
+        yield "bytes_per_second", {**rates, "bandwidth_bytes": nbytes, "bandwidth_variant": row["rung"]}
+
+
+def _better(known: float | None, value: float, name: str) -> bool:
+    if known is None or math.isnan(known):
+        return True
+    return value > known if name == "bytes_per_second" else value < known
+
+
+def ceilings(table: pd.DataFrame, machine: str, device: str) -> list[tuple[str, float]]:
+    """Return the measured bandwidths [B/s] that a roofline shows, by level: rows of ``levels``."""
+    own = table[(table["machine"] == machine) & (table["device"] == device) & table["level"].isin(CEILINGS)]
+    own = own[np.isfinite(own["bytes_per_second"].astype(float))]
+    return [(f"{row['level']}, measured", row["bytes_per_second"]) for row in row_dicts(own)]

@@ -1,0 +1,80 @@
+"""Frequency, temperature, energy and memory errors of the host, as far as Linux shows them."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import psutil
+
+from hpcmm.backends.base import DeviceError
+
+ROOT = Path("/")  # of the files below
+POWERCAP = "sys/class/powercap"
+CHIPS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")  # drivers of sensors in processors
+EDAC = {"ecc_corrected": "ce_count", "ecc_uncorrected": "ue_count"}
+
+
+class Energy:
+    """The energy counters of RAPL, of all packages and their memory. They wrap; this one does not.
+
+    It has to be read at least once in the time that a counter takes to wrap, a quarter of an hour or more.
+    """
+
+    def __init__(self):
+        self.last: dict[Path, int] = {}
+        self.wraps = 0  # in microjoules
+
+    def joules(self) -> float:
+        """Return the energy of the host so far.
+
+        Raises
+        ------
+        DeviceError
+            If RAPL has no counter here, or this user may not read it.
+        """
+        zones = [zone for zone in sorted((ROOT / POWERCAP).glob("*-rapl:*")) if counts(zone)]
+        if not zones:
+            raise DeviceError(f"no energy counter of the CPU: /{POWERCAP} has no package of RAPL")
+        try:
+            now = {zone: int((zone / "energy_uj").read_text()) for zone in zones}
+            for zone, value in now.items():
+                if value < self.last.get(zone, value):
+                    self.wraps += int((zone / "max_energy_range_uj").read_text())
+        except PermissionError as error:
+            raise DeviceError(f"{error.filename}: only root may read the energy counter of the CPU") from error
+        except (OSError, ValueError) as error:
+            raise DeviceError(f"the energy counter of the CPU cannot be read: {error}") from error
+        self.last = now
+        return (sum(now.values()) + self.wraps) * 1e-6
+
+
+def counts(zone: Path) -> bool:
+    """Whether a zone of RAPL is a package or its memory; a package contains its other parts."""
+    with contextlib.suppress(OSError):
+        name = (zone / "name").read_text().strip()
+        return name.startswith("package") or name == "dram"
+    return False
+
+
+def vitals() -> dict[str, float]:
+    """Return the mean frequency of the cores and the highest temperature of the processors."""
+    found = {}
+    with contextlib.suppress(OSError, NotImplementedError, AttributeError):
+        found["clock"] = psutil.cpu_freq().current * 1e6
+    with contextlib.suppress(OSError, AttributeError):
+        sensors = psutil.sensors_temperatures()
+        temperatures = [sensor.current for chip in CHIPS for sensor in sensors.get(chip, ())]
+        if temperatures:
+            found["temperature"] = max(temperatures)
+    return found
+
+
+def errors() -> dict[str, float]:
+    """Return the memory errors that EDAC has counted since the boot."""
+    found = {}
+    for name, file in EDAC.items():
+        with contextlib.suppress(OSError, ValueError):
+            values = [int(path.read_text()) for path in ROOT.glob(f"sys/devices/system/edac/mc/mc*/{file}")]
+            found |= {name: float(sum(values))} if values else {}
+    return found

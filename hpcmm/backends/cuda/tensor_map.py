@@ -1,0 +1,47 @@
+"""Tensor maps: what the tensor memory accelerator (TMA) has to know of a matrix, by the CUDA driver."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from hpcmm.backends.base import DeviceError
+from hpcmm.backends.cuda.memory import PitchedMemory
+from hpcmm.model import Boxes
+
+BYTES, ALIGNMENT = 128, 64  # of a map
+# CUtensorMapDataType and other enumerations of cuda.h
+KINDS = {"float16": 6, "float32": 7, "float64": 8, "bfloat16": 9}
+NO_INTERLEAVE, SWIZZLE_128B, L2_PROMOTION_256B, ZEROS_OUTSIDE = 0, 3, 3, 0
+
+
+def can_take(matrix: Any) -> bool:
+    """Return whether TMA can copy a matrix: its address and the steps between rows are multiples of 16 bytes."""
+    return bool(matrix.size) and matrix.data.ptr % 16 == 0 and matrix.strides[0] % 16 == 0
+
+
+def tensor_map(boxes: Boxes) -> np.ndarray:
+    """Return the tensor map of a matrix as an argument of a launch; zeros if TMA cannot take the matrix.
+
+    CuPy passes an array of one element by value.
+    """
+    raw = np.zeros(BYTES + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    record = raw[start : start + BYTES]
+    matrix = boxes.matrix
+    if can_take(matrix):
+        rows, columns = matrix.shape
+        error = PitchedMemory.driver.cuTensorMapEncodeTiled(
+            *(ctypes.c_void_p(record.ctypes.data), KINDS[boxes.dtype], 2, ctypes.c_void_p(matrix.data.ptr)),
+            *((ctypes.c_uint64 * 2)(columns, rows), (ctypes.c_uint64 * 1)(matrix.strides[0])),
+            *((ctypes.c_uint32 * 2)(boxes.columns, boxes.rows), (ctypes.c_uint32 * 2)(1, 1)),
+            *(NO_INTERLEAVE, SWIZZLE_128B, L2_PROMOTION_256B, ZEROS_OUTSIDE),
+        )
+        if error:
+            raise DeviceError(
+                f"cuTensorMapEncodeTiled of {rows} x {columns} {boxes.dtype} in boxes of {boxes.rows} x "
+                f"{boxes.columns} failed with CUDA error {error}"
+            )
+    return record.view(np.dtype((np.void, BYTES)))

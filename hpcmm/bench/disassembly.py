@@ -1,0 +1,128 @@
+"""Disassemble a compiled kernel with nvdisasm, and count its instructions by class.
+
+The counts are of instructions in the code, not of executed ones. The inner loop is where a kernel spends its time: of
+the loops that contain no other, it is the one with the most floating-point and tensor instructions.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from hpcmm.backends.base import DeviceError
+from hpcmm.bench import tools
+
+PROGRAM = "nvdisasm"
+NOT_INSTALLED = tools.not_installed("The CUDA disassembler", PROGRAM)
+
+# Class of an instruction -> its names with the modifiers that matter; the first match counts. A leading U is of the
+# uniform datapath, which works for the whole warp at once.
+CLASSES = {
+    "tensor": r"[HIDBQO]G?MMA|UTC\w*MMA",
+    "float64": r"D(FMA|ADD|MUL|SETP|MNMX)",
+    "float32": r"F(FMA|ADD|MUL|MNMX|SEL|SET|SETP|CHK|SWZADD)[23]?|MUFU",
+    "float16": r"H(FMA|ADD|MUL|SET|SETP|MNMX)2",
+    "conversion": r"[FI]2[FI]P?|[FI]2FP|FRND",
+    "global load": r"LDG?",
+    "global store": r"STG?|RED|ATOMG?",
+    "shared load": r"LDSM?",
+    "shared store": r"STSM?|ATOMS",
+    "local memory": r"LDL|STL",
+    "asynchronous copy": r"LDGSTS|UBLK\w+|UTMA\w+|LDGDEPBAR|DEPBAR|SYNCS|ARRIVES",
+    "constant load": r"U?LDCU?",
+    "move": r"IMAD\.MOV|U?MOV|U?SEL|U?PRMT|SHFL|S2U?R|CS2R|R2UR|[PR]2[PR]|U?PLOP3|MOVM|REDUX|VOTEU?|MATCH",
+    "control": r"BAR|BRA|BRX|BSSY|BSYNC|BREAK|CALL|ELECT|EXIT|JMP|NANOSLEEP|NOP|RET|WARPSYNC|YIELD|BMOV|MEMBAR|ERRBAR"
+    r"|CCTL|WARPGROUP|ENDCOLLECTIVE|FENCE|UCGABAR_\w+|ACQBULK|USETMAXREG|KILL|BPT",
+    "integer": r"U?(I(MAD|ADD|MUL|SETP|SCADD|MNMX|ABS|DP)|LEA|LOP|SHF|SHL|SHR|POPC|FLO|BREV|BMSK|SGXT|V\w+)\w*",
+}
+OTHER = "other"
+ARITHMETIC = ("tensor", "float64", "float32", "float16")
+FUNCTION = re.compile(r"^\.text\.([\w$.]+):")
+LABEL = re.compile(r"^(\.L_\w+):")
+INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)([^;]*);")
+TARGET = re.compile(r"\((\.L_\w+)\)")
+
+
+class Instruction(NamedTuple):
+    """An instruction: its address, its name with modifiers, and the label that it names."""
+
+    address: int
+    name: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Numbers of instructions by class: of a whole function, and of its inner loop, which may be missing."""
+
+    whole: Counter[str]
+    loop: Counter[str]
+
+
+def disassemble(cubin: Path) -> str:
+    """Return the listing of a compiled file, with the lines of the source.
+
+    Raises
+    ------
+    DeviceError
+        If nvdisasm is missing or fails.
+    """
+    program = tools.find(PROGRAM)
+    if program is None:
+        raise DeviceError(NOT_INSTALLED)
+    done = subprocess.run([program, "-c", "-g", str(cubin)], capture_output=True, text=True, errors="replace")
+    if done.returncode:
+        raise DeviceError(f"{program} ended with status {done.returncode}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def mixes(listing: str) -> dict[str, Mix]:
+    """Count the instructions of each function of a listing."""
+    functions: dict[str, tuple[list[Instruction], dict[str, int]]] = {}
+    waiting: list[str] = []  # labels whose instruction follows
+    code: list[Instruction] = []
+    labels: dict[str, int] = {}
+    for line in listing.splitlines():
+        if found := FUNCTION.match(line):
+            code, labels = functions.setdefault(found[1], ([], {}))
+        elif found := LABEL.match(line):
+            waiting.append(found[1])
+        elif found := INSTRUCTION.match(line):
+            address = int(found[1], 16)
+            labels.update(dict.fromkeys(waiting, address))
+            waiting.clear()
+            target = TARGET.search(found[3])
+            code.append(Instruction(address, found[2], target[1] if target else ""))
+    return {name: mix(code, labels) for name, (code, labels) in functions.items() if code}
+
+
+def mix(code: list[Instruction], labels: dict[str, int]) -> Mix:
+    """Count the instructions of a function, without the endless loop and the padding after its end."""
+    end = next((each.address for each in code if labels.get(each.target) == each.address), code[-1].address + 1)
+    code = [each for each in code if each.address < end]
+    loops = [
+        (labels[each.target], each.address)
+        for each in code
+        if each.name.startswith("BRA") and labels.get(each.target, end) < each.address
+    ]
+    inner = [(a, b) for a, b in loops if not any((a, b) != (c, d) and a <= c <= d <= b for c, d in loops)]
+    counts = [count(each for each in code if first <= each.address <= last) for first, last in inner]
+    loop = max(counts, key=lambda each: (sum(each[name] for name in ARITHMETIC), each.total()), default=Counter())
+    return Mix(count(code), loop)
+
+
+def count(code) -> Counter[str]:
+    return Counter(class_of(each.name) for each in code)
+
+
+def class_of(name: str) -> str:
+    """Return the class of an instruction.
+
+    >>> class_of("FFMA"), class_of("LDG.E.128.CONSTANT"), class_of("IMAD.MOV.U32"), class_of("IMAD.WIDE"), class_of("X")
+    ('float32', 'global load', 'move', 'integer', 'other')
+    """
+    return next((kind for kind, names in CLASSES.items() if re.match(rf"({names})(\.|$)", name)), OTHER)

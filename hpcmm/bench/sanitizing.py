@@ -1,0 +1,86 @@
+"""Read what compute-sanitizer found of kernels.
+
+It runs ``hpcmm.jobs.sanitized``, which launches the kernel of each point once, after a line with the name of the point.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hpcmm.bench import tools
+
+PROGRAM = "compute-sanitizer"
+NOT_INSTALLED = tools.not_installed("Compute Sanitizer", PROGRAM)
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+MARK_OF_POINT = "point: "  # before the name of a point that runs
+LINE = re.compile(r"^========= ?(.*)")
+# Lines that no finding begins with: titles, sums, and what follows from a finding.
+OTHERS = ("COMPUTE-SANITIZER", "LEAK SUMMARY", "Target application", "Program hit")
+SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (.*)")
+ADDRESS = re.compile(r"\bat \S+\+0x[0-9a-f]+ ")  # of the instruction; the line of the source follows
+PLACE = re.compile(r"\bin (\S+):(\d+)\b")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a tool said of a program.
+
+    Parameters
+    ----------
+    tool : str
+    summary : str
+        Its sum, such as ``"4 errors"``; empty if it did not get so far.
+    what : str
+        The first finding on one line, or why there is no verdict; empty if there is nothing to report.
+    file : str
+    line : int
+        Place of the finding in a source; empty and 0 if unknown.
+    point : str
+        Name of the point that ran.
+    """
+
+    tool: str
+    summary: str
+    what: str = ""
+    file: str = ""
+    line: int = 0
+    point: str = ""
+
+
+def command(program: str, tool: str, watched: Sequence[str | Path]) -> list[str]:
+    """Return the command that runs a program under a tool."""
+    return [program, "--tool", tool, "--show-backtrace", "no", "--print-limit", "10", *map(str, watched)]
+
+
+def read(tool: str, output: str, late: str = "") -> Report:
+    """Read the output of a program under a tool, with its own lines among the tool's.
+
+    Without a sum there is no verdict, because of ``late`` if that is given.
+    """
+    point = where = summary = last = ""
+    found: list[str] = []  # the lines of the first finding
+    taking = False
+    for line in output.splitlines():
+        last = line.strip() or last
+        if line.startswith(MARK_OF_POINT):
+            point = line.removeprefix(MARK_OF_POINT)
+        elif text := LINE.match(line):
+            taking = taking and text[1].startswith(" ")
+            if taking:
+                found.append(text[1].strip())
+            elif total := SUMMARY.match(text[1]):
+                summary = summary or total[1]
+            elif text[1].strip() and not text[1].startswith((" ", *OTHERS)) and not found:
+                taking, found, where = True, [text[1]], point
+    if not found:
+        why = late or f"did not come to an end; its last line is: {last}"
+        return Report(tool, summary, "" if summary else why, point="" if summary else point)
+    more = [each for each in found[1:] if not each.startswith(("Saved host", "Host Frame"))]
+    race = more and more[0].startswith("and ")  # of a race, the first of many pairs
+    what = f"{found[0]} {more[0]}" if race else ", ".join([found[0].rstrip("."), *more])
+    what = ADDRESS.sub("", what)
+    place = PLACE.search(what)
+    return Report(tool, summary, what, place[1] if place else "", int(place[2]) if place else 0, where)

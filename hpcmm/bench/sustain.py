@@ -1,0 +1,215 @@
+"""Sustained products on the device of each rank, all verified, with the state of the device over time.
+
+The ranks start together and then do not wait for each other: a slow device does not slow its peers. Each rank appends
+a line of JSON to a file of its own after each interval, so that a job that is ended leaves what it measured.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hpcmm.backends import open_backend, visible
+from hpcmm.bench.job import describe_ranks
+from hpcmm.bench.measure import draw_inputs
+from hpcmm.model import ERROR_COUNTERS, VITALS, Batch, Point
+from hpcmm.operations import task_of
+from hpcmm.parallel import world
+from hpcmm.store import GROUPS, Groups, as_column, joined, make_folder, write_groups
+
+INTERVAL = 1.0  # seconds of one element type, after which a line is written
+
+
+class Product:
+    """One product of the library, repeated on the same inputs.
+
+    With beta = 0 the inputs stay as they are, and C is filled with NaN before each product. The first result is
+    verified by the reference. Each later one must have the same bits; if the library does not promise this, a result
+    with other bits is verified by the reference, too.
+    """
+
+    def __init__(self, backend, point: Point, seed: int):
+        self.backend, self.task = backend, task_of(point)
+        inputs = draw_inputs(backend, self.task, True, seed)
+        self.arrays = {name: backend.empty(array.shape, array.dtype) for name, array in inputs.items()}
+        for name, array in inputs.items():
+            backend.copy(array, self.arrays[name])
+        self.judge = self.task.operation.reference(self.task, inputs)
+        self.run = backend.prepare(self.task, self.arrays)
+        self.poison = self.task.element.poison
+        self.expected: int | None = None
+        self.once()
+        if self.is_right():
+            self.expected = backend.checksum(self.arrays["C"])
+
+    def is_right(self) -> bool:
+        """Whether the reference accepts the last result."""
+        result = np.empty(self.arrays["C"].shape, self.task.element.storage)
+        self.backend.copy(self.arrays["C"], result)
+        return self.judge(result).passed
+
+    def once(self) -> float:
+        """Compute the product; return its seconds."""
+        self.arrays["C"].fill(self.poison)
+        return self.backend.seconds(self.run)
+
+    def interval(self, seconds: float) -> dict[str, Any]:
+        """Repeat for some seconds, once at least; return what was counted."""
+        end, products, wrong, busy = time.perf_counter() + seconds, 0, 0, 0.0
+        while not products or time.perf_counter() < end:
+            busy += self.once()
+            products += 1
+            same = self.expected is not None and self.backend.checksum(self.arrays["C"]) == self.expected
+            wrong += not (same or (not self.task.variant.deterministic and self.is_right()))
+        found = {"dtype": self.task.dtype, "n": self.task.shape[0], "flops": self.task.flops}
+        return found | {"products": products, "wrong": wrong, "busy": busy}
+
+
+def sustain(
+    comm,
+    batch: Batch,
+    seconds: float,
+    share_gpu: bool,
+    seed: int,
+    output: Path,
+    stopped: Callable[[], bool] = lambda: False,
+    expect: Callable[[str, float], None] = lambda doing, seconds: None,
+) -> bool:
+    """Repeat the products of a batch on each rank for some seconds, and write ``output``. Collective.
+
+    Parameters
+    ----------
+    comm : MPI.Comm
+    batch : Batch
+        From ``Plan.sustained``.
+    seconds : float
+        Of all products together.
+    share_gpu : bool
+        Whether ranks may share a GPU.
+    seed : int
+        Of the inputs.
+    output : Path
+        HDF5 file; the lines of each rank are beside it until it is complete.
+    stopped : callable
+        Asked after each interval whether this rank has to end early.
+    expect : callable
+        Called with the name of the next step and the upper bound of its seconds.
+
+    Returns
+    -------
+    bool
+        Whether no rank ended early. Otherwise there is no ``output``, and ``so_far`` has what was measured.
+    """
+    expect(f"{batch.name}: start-up", batch.seconds - seconds)
+    local_rank = world.local_rank(comm, visible(batch.device))
+    backend = open_backend(batch.device, world.threads_per_rank(comm), local_rank, share_gpu)
+    described = describe_ranks(comm, backend)
+    if comm.rank == 0:
+        make_folder(output.parent)
+        for path in lines_of(output):
+            path.unlink()
+    comm.Barrier()
+    lines: list[dict[str, Any]] = []
+    with output.with_suffix(f".{comm.rank}.jsonl").open("w", encoding="utf-8") as file:
+
+        def write(line: Mapping[str, Any]) -> None:
+            lines.append(dict(line))
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+        write({"rank": comm.rank, "provenance": described, "errors": backend.errors()})
+        products = [Product(backend, point, seed) for point in batch.points]
+        comm.Barrier()
+        expect(f"{batch.name}: products", seconds)
+        begin, minute = time.perf_counter(), 0
+        while not stopped() and (now := time.perf_counter() - begin) < seconds:
+            if comm.rank == 0 and now // 60 > minute:
+                minute = int(now // 60)
+                report(batch, minute, seconds, lines)
+            for product in products:
+                line = product.interval(INTERVAL)
+                write(line | {"seconds": time.perf_counter() - begin, "vitals": backend.vitals()})
+        if comm.rank == 0:
+            report(batch, math.ceil((time.perf_counter() - begin) / 60), seconds, lines)
+        write({"errors": backend.errors()})
+        ended = stopped()
+    if any(comm.allgather(ended)):
+        return False
+    everyone = comm.gather(lines, root=0)
+    if comm.rank == 0:
+        write_groups(output, groups_of(batch, everyone))
+        for path in lines_of(output):
+            path.unlink()
+    return True
+
+
+def report(batch: Batch, minute: int, seconds: float, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Print the progress in minutes, and the products of rank 0 so far."""
+    products, wrong = (sum(line.get(name, 0) for line in lines) for name in ("products", "wrong"))
+    last = math.ceil(seconds / 60)
+    place = f"[{min(minute, last):{len(str(last))}}/{last}]"
+    print(f"{place} min {batch.name}: {products} products on rank 0, {wrong} wrong", flush=True)
+
+
+def lines_of(output: Path) -> list[Path]:
+    """Return the files with the lines of each rank."""
+    return sorted(output.parent.glob(f"{output.stem}.*.jsonl"))
+
+
+def so_far(output: Path, batch: Batch) -> Groups | None:
+    """Return the groups of a job that was ended, from the lines of its ranks; None if there are none.
+
+    A rank that was ended within a line leaves a part of it, which is dropped.
+    """
+    everyone = []
+    for path in lines_of(output):
+        text = path.read_text(encoding="utf-8")
+        everyone.append([json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()])
+    everyone = sorted((lines for lines in everyone if lines), key=lambda lines: lines[0]["rank"])
+    complete = everyone and everyone[0][0]["rank"] == 0  # which has the provenance
+    return groups_of(batch, everyone) if complete else None
+
+
+def groups_of(batch: Batch, everyone: Iterable[Sequence[Mapping[str, Any]]]) -> Groups:
+    """Return the lines of all ranks as the groups of a file."""
+    everyone = list(everyone)
+    provenance = everyone[0][0]["provenance"]
+    intervals = [(first["rank"], line) for first, *lines in everyone for line in lines if "products" in line]
+    counted = []
+    for first, *lines in everyone:
+        last = next((line["errors"] for line in reversed(lines) if "errors" in line), {})
+        for name in ERROR_COUNTERS:
+            counted.append((first["rank"], name, first["errors"].get(name, math.nan), last.get(name, math.nan)))
+    names = ("dtype", "n", "flops", "seconds", "products", "wrong", "busy")
+    placed = list(enumerate(provenance["ranks"]))
+    groups: dict[str, dict[str, list]] = {
+        "runs": {"batch": [batch.name], "provenance": [json.dumps(provenance)]},
+        "ranks": {
+            "run": [0 for _ in placed],
+            "rank": [rank for rank, _ in placed],
+            **{name: [each[name] for _, each in placed] for name in ("node", "device")},
+        },
+        "sustained": {
+            "run": [0 for _ in intervals],
+            "rank": [rank for rank, _ in intervals],
+            **{name: [line[name] for _, line in intervals] for name in names},
+            **{name: [line["vitals"].get(name, math.nan) for _, line in intervals] for name in VITALS},
+        },
+        "errors": {
+            "run": [0 for _ in counted],
+            **{name: [row[i] for row in counted] for i, name in enumerate(("rank", "counter", "before", "after"))},
+        },
+    }
+    found = {
+        group: {name: as_column(values, GROUPS[group][name]) for name, values in columns.items()}
+        for group, columns in groups.items()
+    }
+    return joined([found])  # with all other groups, empty

@@ -1,0 +1,20 @@
+"""Programs of the CUDA toolkit, which may be installed but not on PATH."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+# Beside the CUDA toolkit, or in a folder of the tool's own, the newest first.
+PLACES = ("/usr/local/cuda/bin", *sorted(map(str, Path("/opt/nvidia/nsight-compute").glob("*")), reverse=True))
+
+
+def find(program: str) -> str | None:
+    """Return the path of a program, or None."""
+    return shutil.which(program, path=os.pathsep.join([os.environ.get("PATH", ""), *PLACES]))
+
+
+def not_installed(title: str, program: str) -> str:
+    """Return the message for a program that ``find`` does not find."""
+    return f"{title} is not installed ({program} is neither on PATH nor beside the CUDA toolkit)"

@@ -1,0 +1,45 @@
+"""The verdict of ``hpcmm bench`` on a kernel, from all of its points. It is shown first, so it needs no pandas."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from hpcmm.model import Operation
+from hpcmm.store import Groups
+
+FAULT = re.compile(r"cudaError(IllegalAddress|MisalignedAddress|LaunchFailure|IllegalInstruction)")
+
+
+def verdict_of(operation: Operation, name: str, columns: Groups) -> dict[str, Any]:
+    """Return the verdict on a kernel at all points of a file."""
+    rows = columns["measurements"]
+    own = [i for i, (of, contender) in enumerate(zip(rows["variant"], rows["contender"], strict=True))
+           if of == contender == name]  # fmt: skip
+    lacking = [why for of, why in zip(columns["omitted"]["variant"], columns["omitted"]["reason"], strict=True)
+               if of == name]  # fmt: skip
+    wrong = [i for i in own if not rows["passed"][i]]
+    found = {"kernel": name, "passed": not (wrong or lacking), "points": len(own), "where": ""}
+    found["error_over_bound"] = max(
+        (rows["error"][i] / rows["bound"][i] for i in own if rows["bound"][i] > 0), default=0
+    )
+    if wrong:
+        first = wrong[0]
+        shape = "x".join(str(rows[each][first]) for each in operation.dimensions)
+        scalars = "".join(f", {each} {rows[each][first]:g}" for each in operation.scalars)
+        found["where"] = f"{shape} {rows['dtype'][first]}{scalars}: {rows['where'][first]}"
+    elif lacking:
+        found["where"] = lacking[0].removeprefix("failed: ").removeprefix(f"{name} ")
+    return found
+
+
+def line_of(result: Mapping[str, Any]) -> str:
+    """Return the line of a verdict."""
+    if not result["passed"]:
+        hint = "; --sanitize names the line" if FAULT.search(result["where"]) else ""
+        return f"{result['kernel']}: FAIL {result['where']}{hint}"
+    error = (
+        f", largest error {result['error_over_bound']:.2g} of the rounding bound" if result["error_over_bound"] else ""
+    )
+    return f"{result['kernel']}: PASS at {result['points']} points{error or ', exact'}"

@@ -1,0 +1,64 @@
+"""Repeat products on the devices of all ranks for some minutes, and verify each.
+
+Run as ``mpiexec -n R python -m mpi4py -m hpcmm.jobs.sustain ...``. A job that is ended keeps what it measured.
+"""
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as in hpcmm.jobs.measure
+
+from hpcmm.bench.sustain import sustain
+from hpcmm.experiment import plan
+from hpcmm.experiment.config import ConfigError
+from hpcmm.model import HpcmmError
+from hpcmm.parallel import world
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--plan", type=Path, required=True, help="plan.json, as the workflow writes it")
+    parser.add_argument("--batch", required=True, help="name of the batch: sustained/<device>-r<ranks>-1")
+    parser.add_argument("--output", type=Path, required=True, help="HDF5 file to write")
+    parser.add_argument(
+        "--patience",
+        metavar="SECONDS",
+        type=float,
+        default=300,
+        help="time that the job may exceed its expected time before all ranks are ended (default: 300)",
+    )
+    arguments = parser.parse_args()
+    signals: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: signals.append(number))
+    try:
+        comm = world.world()
+        planned = plan.read(arguments.plan)
+        batch = planned.batch(arguments.batch)
+        if comm.size != batch.ranks:
+            raise ConfigError(f"batch {batch.name} needs {batch.ranks} ranks, but MPI started {comm.size}")
+        with world.Watchdog(comm, arguments.patience) as watchdog:
+            whole = sustain(
+                comm,
+                batch,
+                sum(batch.predicted),
+                planned.share_gpu,
+                planned.measuring.seed,
+                arguments.output,
+                lambda: bool(signals),
+                watchdog.expect,
+            )
+    except HpcmmError as error:
+        world.abort(f"{arguments.batch}: {error}")
+    if not whole:
+        if signals:
+            name = signal.Signals(signals[0]).name
+            print(f"hpcmm: error: {arguments.batch}: ended by {name}; finished intervals are kept", file=sys.stderr)
+        sys.exit(128 + signals[0] if signals else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+// Memory bandwidth, GPU rung: constant memory, all lanes of a warp at the same address.
+//
+// Passes are divided among the threads, so that the lanes of a warp go through the elements side by side: one read
+// serves all of them (a broadcast). The rate counts the bytes that threads get. Limit: one address per warp and read.
+#include "bandwidth/total.cuh"
+
+__constant__ int elements[CAPACITY];
+
+extern "C" __global__ void __launch_bounds__(BLOCK) bandwidth(const int *x, unsigned n, unsigned k, int *result)
+{
+    unsigned sum = 0;
+    for (unsigned pass = blockIdx.x * BLOCK + threadIdx.x; pass < k; pass += gridDim.x * BLOCK)
+#pragma unroll 8
+        for (unsigned i = 0; i < n; ++i)
+            sum += elements[i];
+    add_to_total(sum, result);
+}

@@ -1,0 +1,34 @@
+// Memory bandwidth, GPU rung: global memory past the L1 cache, 16 bytes per load.
+//
+// As cached, but the loads are cached in L2 only (ld.global.cg), however few elements there are. Limit: the bandwidth
+// of the L2 cache, and of the network between it and the SMs.
+#include "bandwidth/total.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK) bandwidth(const int *x, unsigned n, unsigned k, int *result)
+{
+    typedef unsigned long long Index;
+    constexpr unsigned IN_FLIGHT = 8, PIECE = IN_FLIGHT * BLOCK;
+    const unsigned width = n % 4 || (size_t)x % 16 ? 1 : 4, count = n / width;
+    const Index reads = (Index)count * k, stride = (Index)gridDim.x * PIECE;
+    const uint4 *const vectors = (const uint4 *)x;
+    const unsigned t = threadIdx.x, step = stride % count;
+    unsigned sum = 0, begin = (Index)blockIdx.x * PIECE % count;
+    for (Index first = (Index)blockIdx.x * PIECE; first < reads; first += stride) {
+        if (width == 4 && begin + PIECE <= count && first + PIECE <= reads) {
+            uint4 v[IN_FLIGHT];
+#pragma unroll
+            for (int j = 0; j < IN_FLIGHT; ++j)
+                v[j] = __ldcg(&vectors[begin + j * BLOCK + t]);
+#pragma unroll
+            for (int j = 0; j < IN_FLIGHT; ++j)
+                sum += v[j].x + v[j].y + v[j].z + v[j].w;
+        } else {
+            for (unsigned i = t; i < PIECE && first + i < reads; i += BLOCK)
+                for (unsigned w = 0; w < width; ++w)
+                    sum += __ldcg(&x[(begin + i) % count * width + w]);
+        }
+        begin += step;  // where the next piece begins
+        begin -= begin < count ? 0 : count;
+    }
+    add_to_total(sum, result);
+}

@@ -1,0 +1,10 @@
+/* Vector copy, CPU rung: OpenMP divides the loop among the threads. Limit: memory bandwidth. Source: BabelStream. */
+#include <stddef.h>
+
+void copy(const REAL *x, REAL *y, size_t n, REAL scale, int threads)
+{
+    (void)scale;
+#pragma omp parallel for simd num_threads(threads) schedule(static)
+    for (size_t i = 0; i < n; ++i)
+        y[i] = APPLY(x[i]);
+}

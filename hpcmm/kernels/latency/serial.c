@@ -1,0 +1,19 @@
+/* Memory latency, CPU rung: a chase through memory on one thread.
+
+   Each element is the byte offset of the next one, so that a load waits for the one before it: neither out-of-order
+   execution nor a prefetcher helps. A first pass reads what the caches can hold. Limit: the latency of the level that
+   holds the elements. */
+
+void latency(const int *x, unsigned n, unsigned k, int *result, int threads)
+{
+    enum { WARMED = 1 << 18 }; /* elements: 1 MB */
+    (void)threads;
+    volatile int read;
+    for (unsigned i = 0; n <= WARMED && i < n; ++i)
+        read = x[i];
+    (void)read;
+    unsigned at = 0;
+    for (unsigned step = 0; step < k; ++step)
+        at = (unsigned)*(const int *)((const char *)x + at);
+    *result = (int)at;
+}

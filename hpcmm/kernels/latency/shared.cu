@@ -1,0 +1,21 @@
+// Memory latency, GPU rung: a chase through shared memory.
+//
+// The block copies the elements to shared memory; then one warp follows them. Elements are byte offsets, so that a
+// step is a load and nothing else: its address is the element that was loaded before. All lanes read the same address,
+// which is a broadcast. Limit: a block has at most 48 KB of static shared memory.
+
+extern "C" __global__ void __launch_bounds__(BLOCK) latency(const int *x, unsigned n, unsigned k, int *result)
+{
+    __shared__ int elements[CAPACITY];
+    for (unsigned i = threadIdx.x; i < n; i += BLOCK)
+        elements[i] = x[i];
+    __syncthreads();
+    if (threadIdx.x >= 32)
+        return;
+    unsigned at = 0;
+#pragma unroll 16
+    for (unsigned step = 0; step < k; ++step)
+        at = *(const int *)((const char *)elements + at);
+    if (threadIdx.x == 0)
+        *result = at;
+}

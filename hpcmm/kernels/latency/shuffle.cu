@@ -1,0 +1,16 @@
+// Memory latency, GPU rung: a chase through the registers of a warp.
+//
+// Lane i holds the element after element i, for up to 32 elements. A shuffle fetches the register of the lane that the
+// last one named. Registers of other lanes can be indexed, for the price of a path through the memory pipeline.
+// Limit: a warp has 32 lanes.
+
+extern "C" __global__ void __launch_bounds__(BLOCK) latency(const int *x, unsigned n, unsigned k, int *result)
+{
+    const int next = threadIdx.x < n ? x[threadIdx.x] / 4 : 0;
+    int at = 0;
+#pragma unroll 16
+    for (unsigned step = 0; step < k; ++step)
+        at = __shfl_sync(0xffffffffu, next, at);
+    if (threadIdx.x == 0)
+        *result = at * 4;
+}

@@ -1,0 +1,69 @@
+// Matrix product, GPU rung for 16-bit types: the next tiles arrive while this one is multiplied.
+//
+// Compared with mma_tiled, tiles arrive by cp.async in a ring of STAGES stages: copies of 16 bytes go from global to
+// shared memory without registers, and while a tile is multiplied, the copies of the next STAGES - 1 are under way. One
+// barrier a tile is left. Copies whose addresses are no multiples of 16 are ordinary loads and stores. Needs compute
+// capability 8.0. Limit: mma.sync takes its operands from registers, so each of them crosses shared memory twice as
+// often as a product of a warpgroup needs it.
+
+#include "matmul/boxes.cuh"
+
+constexpr int I = WARP_ROWS / 16, J = WARP_COLUMNS / 8, WARPS_WIDE = COLUMNS / WARP_COLUMNS;
+constexpr int A_BYTES = ROWS * ROW_BYTES, STAGE_BYTES = A_BYTES + COLUMNS / BOX_COLUMNS * DEPTH * ROW_BYTES;
+static_assert(DEPTH == BOX_COLUMNS && ROWS == COLUMNS && BLOCK == ROWS / WARP_ROWS * WARPS_WIDE * 32, "a warp a tile");
+
+// Start the copies of a box: a thread copies chunk `thread % 8` of every 16th row. Past the ends they write zeros.
+__device__ void load_box(unsigned char *box, int rows, const Matrix &from, int row, int column)
+{
+    if (!aligned(from.elements, from.ld)) {
+        copy_box(box, rows, from, row, column, threadIdx.x, BLOCK);
+        return;
+    }
+    const int y = threadIdx.x / 8, c = threadIdx.x % 8;
+    const int valid = max(0, min(8, from.columns - column - c * 8)) * (int)sizeof(Element);
+#pragma unroll
+    for (int i = 0; i < rows; i += BLOCK / 8) {
+        const int last = max(0, from.rows - 1), inside = row + y + i <= last && valid;
+        const Element *const source = from.elements + (size_t)min(row + y + i, last) * from.ld + column + c * 8;
+        cp_async<16>(chunk_of(box, y + i, c), inside ? source : from.elements, inside ? valid : 0);
+    }
+}
+
+// Load: start the copies of the tiles of A and B at term `start` as one commit group.
+__device__ void load(unsigned char *stage, const Matrix &a, const Matrix &b, int first_row, int first_column, int start)
+{
+    load_box(stage, ROWS, a, first_row, start);
+#pragma unroll
+    for (int x = 0; x < COLUMNS; x += BOX_COLUMNS)
+        load_box(stage + A_BYTES + x * DEPTH * 2, DEPTH, b, start, first_column + x);
+    cp_async_commit_group();
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK, 2)
+    matmul(int m, int n, int k, float alpha, const Element *A, int lda, const Element *B, int ldb, float beta,
+           Element *C, int ldc)
+{
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int row = warp / WARPS_WIDE * WARP_ROWS, column = warp % WARPS_WIDE * WARP_COLUMNS;
+    const int2 tile = rasterize(blockIdx.y * gridDim.x + blockIdx.x, gridDim.y, gridDim.x);
+    const int first_row = tile.y * ROWS, first_column = tile.x * COLUMNS;
+    const Matrix from_a = {A, lda, m, k}, from_b = {B, ldb, k, n};
+    for (int s = 0; s < STAGES - 1; ++s)  // prologue: all stages but one
+        load(shared + s * STAGE_BYTES, from_a, from_b, first_row, first_column, s * DEPTH);
+    float sums[I][J][4] = {};
+    int stage = 0;
+    for (int start = 0; start < k; start += DEPTH) {
+        cp_async_wait_group<STAGES - 2>();
+        __syncthreads();  // this tile has arrived, and all warps have read the one before
+        const int next = stage == 0 ? STAGES - 1 : stage - 1;
+        load(shared + next * STAGE_BYTES, from_a, from_b, first_row, first_column, start + (STAGES - 1) * DEPTH);
+        unsigned char *const tiles = shared + stage * STAGE_BYTES;
+        multiply_warp(sums, tiles, tiles + A_BYTES, row, column);
+        stage = stage == STAGES - 1 ? 0 : stage + 1;
+    }
+#pragma unroll
+    for (int i = 0; i < I; ++i)
+        update(sums[i], m, n, alpha, beta, C, ldc, first_row + row + i * 16 + lane / 4,
+               first_column + column + lane % 4 * 2);
+}

@@ -1,0 +1,109 @@
+// Matrix product, GPU rung for 16-bit types: two blocks load a tile of B once for both.
+//
+// Compared with persistent, blocks run in clusters of CLUSTER on neighbouring multiprocessors, one below the other in
+// C, so they multiply the same columns of B. Each loads its part of a tile of B, and TMA writes it to the shared memory
+// of all of them (multicast): a third of the traffic between L2 and the multiprocessors is saved. A stage is empty only
+// when the consumers of all blocks have read it. Runs on compute capability 9.0 only. Limit: the blocks of a cluster
+// wait for each other. On an H200 this costs as much as the traffic saved, or more, up to a size of 8192.
+
+#include "matmul/boxes_of_c.cuh"
+
+constexpr int J = COLUMNS / 8, CONSUMERS = ROWS / 64;
+constexpr int A_BYTES = ROWS * ROW_BYTES, B_BOX = DEPTH * ROW_BYTES;
+constexpr int PART = DEPTH / CLUSTER;  // rows of a tile of B that a block loads for all
+constexpr int STAGE_BYTES = A_BYTES + COLUMNS / BOX_COLUMNS * B_BOX;
+static_assert(DEPTH == BOX_COLUMNS && CONSUMERS == 2 && BLOCK == 128 * (1 + CONSUMERS), "as setmaxnreg divides them");
+
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BLOCK, 1)
+    matmul(int m, int n, int k, float alpha, const Element *A, int lda, const Element *B, int ldb, float beta,
+           Element *C, int ldc, const __grid_constant__ TensorMap map_a,
+           const __grid_constant__ TensorMap map_b, const __grid_constant__ TensorMap map_c)
+{
+    extern __shared__ __align__(1024) unsigned char shared[];
+    unsigned char *const boxes_c = shared + STAGES * STAGE_BYTES;  // [CONSUMERS][C_BOXES]
+    unsigned long long *const full = (unsigned long long *)(boxes_c + CONSUMERS * C_BOXES * C_BOX);
+    unsigned long long *const empty = full + STAGES, *const full_c = empty + STAGES;
+    const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
+    const bool by_tma = aligned(A, lda) && aligned(B, ldb);
+    const bool c_by_tma = aligned(C, ldc) && n % 8 == 0;  // TMA stores 16 bytes of a row or none
+    if (threadIdx.x == 0) {
+        for (const TensorMap *map : {&map_a, &map_b, &map_c})
+            prefetch_tensormap(*map);
+        for (int s = 0; s < STAGES; ++s) {
+            mbarrier_init(&full[s], by_tma ? 1 : 128);
+            mbarrier_init(&empty[s], CLUSTER * CONSUMERS * 4);
+        }
+        for (int q = 0; q < CONSUMERS * C_BOXES; ++q)
+            mbarrier_init(&full_c[q], 1);
+        fence_mbarrier_init();
+    }
+    barrier_cluster_arrive();
+    barrier_cluster_wait();
+
+    // A tile of the cluster is CLUSTER tiles of its blocks, one below the other.
+    const int rank = blockIdx.x % CLUSTER, clusters = gridDim.x / CLUSTER;
+    const int tile_rows = (m + CLUSTER * ROWS - 1) / (CLUSTER * ROWS), tile_columns = (n + COLUMNS - 1) / COLUMNS;
+    const int tiles = tile_rows * tile_columns;
+    int stage = 0, parity = 0;
+    const auto advance = [&] {
+        stage = stage == STAGES - 1 ? 0 : stage + 1;
+        parity ^= stage == 0;
+    };
+    if (group == 0) {
+        setmaxnreg_dec<56>();
+        if (!by_tma || thread == 0)
+            for (int i = blockIdx.x / CLUSTER; i < tiles; i += clusters) {
+                const int2 tile = rasterize(i, tile_rows, tile_columns);
+                const int first_row = (tile.y * CLUSTER + rank) * ROWS, first_column = tile.x * COLUMNS;
+                for (int start = 0; start < k; start += DEPTH, advance()) {
+                    mbarrier_wait(&empty[stage], parity ^ 1);
+                    unsigned char *const a = shared + stage * STAGE_BYTES, *const b = a + A_BYTES;
+                    if (by_tma) {
+                        mbarrier_arrive_expect_tx(&full[stage], STAGE_BYTES);
+                        cp_async_bulk_tensor_shared_global(a, map_a, start, first_row, &full[stage]);
+#pragma unroll
+                        for (int q = 0; q < Q; ++q)
+                            cp_async_bulk_tensor_shared_global_multicast(b + q * B_BOX + rank * PART * ROW_BYTES, map_b, first_column + q * BOX_COLUMNS,
+                                                           start + rank * PART, &full[stage], (1 << CLUSTER) - 1);
+                    } else {
+                        copy_box(a, ROWS, {A, lda, m, k}, first_row, start, thread, 128);
+                        for (int q = 0; q < Q; ++q)
+                            copy_box(b + q * B_BOX, DEPTH, {B, ldb, k, n}, start, first_column + q * BOX_COLUMNS, thread, 128);
+                        fence_proxy_async();
+                        mbarrier_arrive(&full[stage]);
+                    }
+                }
+            }
+    } else {
+        setmaxnreg_inc<224>();
+        const int lane = thread % 32, consumer = group - 1;
+        BoxesOfC c = {boxes_c + consumer * C_BOXES * C_BOX, full_c + consumer * C_BOXES, consumer + 1, thread};
+        for (int i = blockIdx.x / CLUSTER; i < tiles; i += clusters) {
+            const int2 tile = rasterize(i, tile_rows, tile_columns);
+            const int row = (tile.y * CLUSTER + rank) * ROWS + consumer * 64, column = tile.x * COLUMNS;
+            if (c_by_tma && beta != 0)
+                c.start(map_c, row, column);
+            float sums[J][4] = {};
+            for (int start = 0; start < k; start += DEPTH, advance()) {
+                mbarrier_wait(&full[stage], parity);
+                unsigned char *const a = shared + stage * STAGE_BYTES, *const b = a + A_BYTES;
+                wgmma_fence();
+                multiply(sums, a + consumer * 64 * ROW_BYTES, b);
+                wgmma_commit_group();
+                wgmma_wait_group<1>(sums);
+                if (start > 0 && lane < CLUSTER)
+                    mbarrier_arrive_shared_cluster(mapa(&empty[stage == 0 ? STAGES - 1 : stage - 1], lane));
+            }
+            wgmma_wait_group<0>(sums);
+            if (k > 0 && lane < CLUSTER)
+                mbarrier_arrive_shared_cluster(mapa(&empty[stage == 0 ? STAGES - 1 : stage - 1], lane));
+            if (c_by_tma)
+                c.update(sums, alpha, beta, map_c, row, column);
+            else
+                update(sums, m, n, alpha, beta, C, ldc, row + thread / 32 * 16 + lane / 4, column + lane % 4 * 2);
+        }
+        cp_async_bulk_wait_group<0>();
+    }
+    barrier_cluster_arrive();  // no block ends while another one may still arrive at its mbarriers
+    barrier_cluster_wait();
+}

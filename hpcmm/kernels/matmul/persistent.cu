@@ -1,0 +1,102 @@
+// Matrix product, GPU rung for 16-bit types: blocks stay, and C comes and goes by TMA.
+//
+// Compared with warp_specialized, there are only as many blocks as multiprocessors, and each computes tile after tile:
+// the producer loads the first tiles of A and B of the next tile of C while the consumers finish this one. C is read
+// and written by TMA, in boxes of 64 x 64 in shared memory: the old C is there before the last products are complete,
+// and the new one is written while the next tile is multiplied. Runs on compute capability 9.0 only. Limit: each block
+// reads all of its tiles of B from the L2 cache.
+
+#include "matmul/boxes_of_c.cuh"
+
+constexpr int J = COLUMNS / 8, CONSUMERS = ROWS / 64;
+constexpr int A_BYTES = ROWS * ROW_BYTES, B_BOX = DEPTH * ROW_BYTES;
+constexpr int STAGE_BYTES = A_BYTES + COLUMNS / BOX_COLUMNS * B_BOX;
+static_assert(DEPTH == BOX_COLUMNS && CONSUMERS == 2 && BLOCK == 128 * (1 + CONSUMERS), "as setmaxnreg divides them");
+
+extern "C" __global__ void __launch_bounds__(BLOCK, 1)
+    matmul(int m, int n, int k, float alpha, const Element *A, int lda, const Element *B, int ldb, float beta,
+           Element *C, int ldc, const __grid_constant__ TensorMap map_a,
+           const __grid_constant__ TensorMap map_b, const __grid_constant__ TensorMap map_c)
+{
+    extern __shared__ __align__(1024) unsigned char shared[];
+    unsigned char *const boxes_c = shared + STAGES * STAGE_BYTES;  // [CONSUMERS][C_BOXES]
+    unsigned long long *const full = (unsigned long long *)(boxes_c + CONSUMERS * C_BOXES * C_BOX);
+    unsigned long long *const empty = full + STAGES, *const full_c = empty + STAGES;
+    const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
+    const bool by_tma = aligned(A, lda) && aligned(B, ldb);
+    const bool c_by_tma = aligned(C, ldc) && n % 8 == 0;  // TMA stores 16 bytes of a row or none
+    if (threadIdx.x == 0) {
+        for (const TensorMap *map : {&map_a, &map_b, &map_c})
+            prefetch_tensormap(*map);
+        for (int s = 0; s < STAGES; ++s) {
+            mbarrier_init(&full[s], by_tma ? 1 : 128);
+            mbarrier_init(&empty[s], CONSUMERS * 4);
+        }
+        for (int q = 0; q < CONSUMERS * C_BOXES; ++q)
+            mbarrier_init(&full_c[q], 1);
+        fence_mbarrier_init();
+    }
+    __syncthreads();
+
+    const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (n + COLUMNS - 1) / COLUMNS;
+    const int tiles = tile_rows * tile_columns;
+    int stage = 0, parity = 0;
+    const auto advance = [&] {
+        stage = stage == STAGES - 1 ? 0 : stage + 1;
+        parity ^= stage == 0;
+    };
+    if (group == 0) {
+        setmaxnreg_dec<56>();
+        if (!by_tma || thread == 0)
+            for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
+                const int2 tile = rasterize(i, tile_rows, tile_columns);
+                const int first_row = tile.y * ROWS, first_column = tile.x * COLUMNS;
+                for (int start = 0; start < k; start += DEPTH, advance()) {
+                    mbarrier_wait(&empty[stage], parity ^ 1);
+                    unsigned char *const a = shared + stage * STAGE_BYTES, *const b = a + A_BYTES;
+                    if (by_tma) {
+                        mbarrier_arrive_expect_tx(&full[stage], STAGE_BYTES);
+                        cp_async_bulk_tensor_shared_global(a, map_a, start, first_row, &full[stage]);
+#pragma unroll
+                        for (int q = 0; q < Q; ++q)
+                            cp_async_bulk_tensor_shared_global(b + q * B_BOX, map_b, first_column + q * BOX_COLUMNS, start, &full[stage]);
+                    } else {
+                        copy_box(a, ROWS, {A, lda, m, k}, first_row, start, thread, 128);
+                        for (int q = 0; q < Q; ++q)
+                            copy_box(b + q * B_BOX, DEPTH, {B, ldb, k, n}, start, first_column + q * BOX_COLUMNS, thread, 128);
+                        fence_proxy_async();
+                        mbarrier_arrive(&full[stage]);
+                    }
+                }
+            }
+    } else {
+        setmaxnreg_inc<224>();
+        const int lane = thread % 32, consumer = group - 1;
+        BoxesOfC c = {boxes_c + consumer * C_BOXES * C_BOX, full_c + consumer * C_BOXES, consumer + 1, thread};
+        for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
+            const int2 tile = rasterize(i, tile_rows, tile_columns);
+            const int row = tile.y * ROWS + consumer * 64, column = tile.x * COLUMNS;
+            if (c_by_tma && beta != 0)
+                c.start(map_c, row, column);
+            float sums[J][4] = {};
+            for (int start = 0; start < k; start += DEPTH, advance()) {
+                mbarrier_wait(&full[stage], parity);
+                unsigned char *const a = shared + stage * STAGE_BYTES, *const b = a + A_BYTES;
+                wgmma_fence();
+                multiply(sums, a + consumer * 64 * ROW_BYTES, b);
+                wgmma_commit_group();
+                wgmma_wait_group<1>(sums);
+                if (start > 0 && lane == 0)
+                    mbarrier_arrive(&empty[stage == 0 ? STAGES - 1 : stage - 1]);
+            }
+            wgmma_wait_group<0>(sums);
+            if (k > 0 && lane == 0)
+                mbarrier_arrive(&empty[stage == 0 ? STAGES - 1 : stage - 1]);
+            if (c_by_tma)
+                c.update(sums, alpha, beta, map_c, row, column);
+            else
+                update(sums, m, n, alpha, beta, C, ldc, row + thread / 32 * 16 + lane / 4, column + lane % 4 * 2);
+        }
+        cp_async_bulk_wait_group<0>();
+    }
+}

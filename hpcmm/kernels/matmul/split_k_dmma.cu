@@ -1,0 +1,402 @@
+// Matrix product, GPU rung: split_k for float64, with products on the tensor cores.
+//
+// As in split_k, the PARTS blocks of a cluster divide the terms of a tile, and so do the SLICES slices of each block.
+// Slices add up their sums through shared memory, blocks through distributed shared memory, in a fixed order. Compared
+// with tensor_core, tiles have many shapes, which the host chooses from; each slice waits only for its own loads.
+//
+// A warp computes WARP_ROWS x WARP_COLUMNS of the tile. It reads its operands 16 bytes at a time, twice as much as in
+// tensor_core. The terms of a product may be taken in any order, if A and B have the same: lane 4 g + t reads terms 2 t
+// and 2 t + 1 of each 8. So may the columns of B, if C has the same: two neighbouring columns go to the same column of
+// two products, so that a lane gets columns 2 t, 2 t + 1, 8 + 2 t and 9 + 2 t of each 16 columns of C. Needs compute
+// capability 9.0.
+
+#include "ptx.cuh"
+
+struct alignas(2 * sizeof(REAL)) Pair {
+    REAL of[2];
+};
+
+constexpr __device__ int common_divisor(int a, int b)
+{
+    return b == 0 ? a : common_divisor(b, a % b);
+}
+
+constexpr int GROUP_ROWS = 8;
+constexpr int THREADS = BLOCK / SLICES;          // threads of a slice
+constexpr int STAGE = (ROWS + COLUMNS) * DEPTH;  // elements of a stage: A by groups of 8 terms, then rows of B
+constexpr int MMA_ROWS = WARP_ROWS / 16, MMA_COLUMNS = WARP_COLUMNS / 16;  // a warp's tile in units of 16 x 16
+constexpr int FRAGMENTS = MMA_ROWS * MMA_COLUMNS * 4;                      // pairs of neighbours in C per thread
+constexpr int OWN_FRAGMENTS = FRAGMENTS / SLICES;                          // of these, added up by this thread
+constexpr int SHARE = (OWN_FRAGMENTS + PARTS - 1) / PARTS;                 // of these, added up by this block
+constexpr int PASS_FRAGMENTS = SHARE < 8 ? SHARE : 8;                      // of these, read from C at a time
+static_assert(ROWS * COLUMNS * 32 == THREADS * WARP_ROWS * WARP_COLUMNS, "a slice's warps cover the tile");
+static_assert(DEPTH % STEP == 0 && STEP % 8 == 0 && WARP_ROWS % 16 == 0 && WARP_COLUMNS % 16 == 0, "whole products");
+static_assert(FRAGMENTS % SLICES == 0 && (SLICES == 1 || STAGES * STAGE >= ROWS * COLUMNS),
+              "the sums fit into the rings");
+
+// Rasterization order: return column x and row y of the i-th of `tile_rows` x `tile_columns` tiles of C. The order goes
+// down the columns of groups of GROUP_ROWS rows of tiles.
+__device__ int2 rasterize(int i, unsigned tile_rows, unsigned tile_columns)
+{
+    const int group_tiles = GROUP_ROWS * tile_columns, first_row = i / group_tiles * GROUP_ROWS;
+    const int rows = min(GROUP_ROWS, tile_rows - first_row);
+    return make_int2(i % group_tiles / rows, first_row + i % group_tiles % rows);
+}
+
+// A lane's operands of a step of STEP terms.
+struct Operands {
+    REAL a[MMA_ROWS][STEP / 2], b[2 * MMA_COLUMNS][STEP / 4];
+
+    // `tile_a` and `tile_b` are the lane's first elements of the step.
+    __device__ void load(const REAL *tile_a, const REAL *tile_b)
+    {
+#pragma unroll
+        for (int s = 0; s < STEP / 8; ++s) {
+#pragma unroll
+            for (int i = 0; i < MMA_ROWS; ++i)
+#pragma unroll
+                for (int h = 0; h < 2; ++h) {
+                    const Pair terms = *(const Pair *)(tile_a + s * ROWS * 8 + (i * 16 + h * 8) * 8);
+                    a[i][4 * s + h] = terms.of[0];
+                    a[i][4 * s + 2 + h] = terms.of[1];
+                }
+#pragma unroll
+            for (int j = 0; j < MMA_COLUMNS; ++j)
+#pragma unroll
+                for (int e = 0; e < 2; ++e) {
+                    const Pair columns = *(const Pair *)(tile_b + (s * 8 + e) * COLUMNS + j * 16);
+                    b[2 * j][2 * s + e] = columns.of[0];
+                    b[2 * j + 1][2 * s + e] = columns.of[1];
+                }
+        }
+    }
+};
+
+template <int E> struct Tile {  // E: elements per asynchronous copy, 2 if all are aligned, else 1
+    static constexpr int A_STEP = THREADS * E / DEPTH;                          // rows of A copied at once
+    static constexpr int B_ROW_THREADS = common_divisor(THREADS, COLUMNS / E);  // threads that copy a row of B
+    static constexpr int B_STEP = THREADS / B_ROW_THREADS;                      // rows of B copied at once
+    static constexpr int C_STEP = B_ROW_THREADS * E;                            // columns of B copied at once
+    static_assert(ROWS % A_STEP == 0 && DEPTH % B_STEP == 0 && COLUMNS % C_STEP == 0, "copies cover a stage");
+    static_assert(A_STEP % 2 == 0 && (B_STEP & B_STEP - 1) == 0 && C_STEP % 8 == 0, "as positions are computed below");
+
+    REAL *ring;                // ring of this slice
+    const REAL *a, *b;         // first elements of the next stage that this thread copies
+    int lda, ldb;
+    int terms, rows, columns;  // distances from there to the ends
+    int a_term, b_row;         // their terms in the stage
+    int to_a, to_b, b_pair;    // their positions in the stage, in elements; that of B without its pair of columns
+    int filled = 0, slot = 0;  // offsets of the stages to fill and to read next, in elements
+    int x, y;                  // position of this warp's first element in the tile
+    int a_lane, b_lane;        // offsets of this lane's first operands in a stage
+    REAL sums[MMA_ROWS][2 * MMA_COLUMNS][4] = {};
+
+    static __device__ int slice()
+    {
+        return SLICES == 1 ? 0 : threadIdx.x / THREADS;
+    }
+
+    // The order of the pairs of columns in a row of B depends on the row, so that lanes that read the same columns of
+    // different rows access different banks.
+    static __device__ constexpr int swizzle(int row)
+    {
+        return row / 2 % 4;
+    }
+
+    // Go to this slice's first term, of terms `term` to `end`, of the tile at `row` and `column`.
+    __device__ Tile(REAL *shared, const REAL *A, int lda, const REAL *B, int ldb, int m, int n, int row, int column,
+                    int term, int end)
+        : lda(lda), ldb(ldb)
+    {
+        const int thread = threadIdx.x % THREADS, lane = thread % 32, warp = thread / 32, g = lane / 4, t = lane % 4;
+        ring = shared + slice() * STAGES * STAGE;
+        y = warp / (COLUMNS / WARP_COLUMNS) * WARP_ROWS;
+        x = warp % (COLUMNS / WARP_COLUMNS) * WARP_COLUMNS;
+        a_lane = (y + g) * 8 + 2 * t;
+        b_lane = ROWS * DEPTH + 2 * t * COLUMNS + x + (g / 2 + g % 2 * 4 ^ t) * 2;
+
+        // Neighbouring threads copy 8 terms of two rows of A, then the next 8 terms of these rows: to different banks,
+        // and from whole lines of memory.
+        const int unit = thread % (8 / E), pair = thread / (16 / E), eight = pair % (DEPTH / 8);
+        const int a_row = pair / (DEPTH / 8) * 2 + thread / (8 / E) % 2;
+        a_term = eight * 8 + unit * E;
+        to_a = eight * ROWS * 8 + a_row * 8 + unit * E;
+        b_row = thread / B_ROW_THREADS;
+        const int b_column = thread % B_ROW_THREADS * E;
+        b_pair = b_column / 2 % 4 ^ swizzle(b_row);
+        to_b = ROWS * DEPTH + b_row * COLUMNS + b_column / 8 * 8 + b_column % 2;
+
+        term += slice() * DEPTH;
+        a = A + (size_t)(row + a_row) * lda + term + a_term;
+        b = B + (size_t)(term + b_row) * ldb + column + b_column;
+        terms = end - term, rows = m - row - a_row, columns = n - column - b_column;
+    }
+
+    // Start the copies of the next stage as one commit group. Elements past the ends are zero. Only one stage past the
+    // last term is filled, because the others are never read.
+    __device__ void fetch()
+    {
+        if (terms > -SLICES * DEPTH) {
+#pragma unroll
+            for (int i = 0; i < ROWS; i += A_STEP) {
+                const bool valid = i < rows && a_term < terms;
+                cp_async<8 * E>(ring + filled + to_a + i * 8, a + (long long)i * lda, valid ? 8 * E : 0);
+            }
+#pragma unroll
+            for (int p = 0; p < DEPTH; p += B_STEP)
+#pragma unroll
+                for (int c = 0; c < COLUMNS; c += C_STEP) {
+                    const bool valid = c < columns && b_row + p < terms;
+                    cp_async<8 * E>(ring + filled + to_b + (b_pair ^ swizzle(p)) * 2 + p * COLUMNS + c,
+                                    b + (long long)p * ldb + c, valid ? 8 * E : 0);
+                }
+        }
+        a += SLICES * DEPTH;
+        b += (long long)SLICES * DEPTH * ldb;
+        terms -= SLICES * DEPTH;
+        filled = filled == (STAGES - 1) * STAGE ? 0 : filled + STAGE;
+        cp_async_commit_group();
+    }
+
+    __device__ void sync_slice()
+    {
+        if (THREADS == 32)
+            __syncwarp();
+        else if (SLICES == 1)
+            __syncthreads();
+        else
+            barrier_sync(1 + slice(), THREADS);
+    }
+
+    // Wait until the next stage has arrived for all threads of the slice, and all have read the previous one.
+    __device__ void enter_stage()
+    {
+        cp_async_wait_group<STAGES - 2>();
+        sync_slice();
+    }
+
+    __device__ void load(Operands &operands, int p) const
+    {
+        operands.load(ring + slot + a_lane + p * ROWS, ring + slot + b_lane + p * COLUMNS);
+    }
+
+    // Add the products of a step, in serpentine order: one operand of each product is that of the one before.
+    __device__ void multiply(const Operands &operands)
+    {
+#pragma unroll
+        for (int i = 0; i < MMA_ROWS; ++i)
+#pragma unroll
+            for (int j = 0; j < 2 * MMA_COLUMNS; ++j) {
+                const int c = i % 2 ? 2 * MMA_COLUMNS - 1 - j : j;
+#if STEP == 16
+                mma_m16n8k16_f64(sums[i][c], operands.a[i], operands.b[c]);
+#else
+                mma_m16n8k8_f64(sums[i][c], operands.a[i], operands.b[c]);
+#endif
+            }
+    }
+
+    // Multiply this slice's share of `stages` stages. With AHEAD, operands are loaded a step before they are used.
+    __device__ void mainloop(int stages)
+    {
+#pragma unroll 1
+        for (int s = 0; s < STAGES - 1; ++s)
+            fetch();
+        enter_stage();
+        Operands operands[2];
+        if (AHEAD)
+            load(operands[0], 0);
+        constexpr int STEPS = DEPTH / STEP, UNROLL = AHEAD && STEPS % 2 ? 2 : 1;
+        int left = (stages - slice() + SLICES - 1) / SLICES;
+#pragma unroll 1
+        while (left > 0) {
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u) {
+                fetch();
+#pragma unroll
+                for (int s = 0; s < STEPS; ++s) {
+                    const int now = AHEAD ? (u * STEPS + s) % 2 : 0;
+                    if (!AHEAD)
+                        load(operands[0], s * STEP);
+                    if (s == STEPS - 1) {
+                        enter_stage();
+                        slot = slot == (STAGES - 1) * STAGE ? 0 : slot + STAGE;
+                    }
+                    if (AHEAD)
+                        load(operands[1 - now], (s + 1) % STEPS * STEP);
+                    multiply(operands[now]);
+                }
+                if (--left == 0)
+                    break;
+            }
+        }
+        cp_async_wait_group<0>();
+        sync_slice();  // all threads have read the ring
+    }
+
+    // Return fragment f.
+    __device__ Pair pair(int f) const
+    {
+        const int i = f / (4 * MMA_COLUMNS), j = f / 4 % MMA_COLUMNS * 2;
+        return {sums[i][j][f % 4], sums[i][j + 1][f % 4]};
+    }
+
+    // Add up the sums of all slices, in order. The threads that compute the same elements in all slices divide the
+    // fragments: the thread of slice s adds up OWN_FRAGMENTS of them, from s * OWN_FRAGMENTS on.
+    __device__ void reduce_slices(Pair (&total)[OWN_FRAGMENTS]) const
+    {
+        if (SLICES == 1) {
+#pragma unroll
+            for (int f = 0; f < OWN_FRAGMENTS; ++f)
+                total[f] = pair(f);
+            return;
+        }
+        Pair *const mine = (Pair *)ring + threadIdx.x % THREADS;
+#pragma unroll
+        for (int f = 0; f < FRAGMENTS; ++f)
+            mine[f * THREADS] = pair(f);
+        __syncthreads();
+        const Pair *const first = mine + slice() * (OWN_FRAGMENTS * THREADS - STAGES * STAGE / 2);
+#pragma unroll
+        for (int f = 0; f < OWN_FRAGMENTS; ++f) {
+            total[f] = first[f * THREADS];
+#pragma unroll
+            for (int s = 1; s < SLICES; ++s) {
+                const Pair other = first[f * THREADS + s * (STAGES * STAGE / 2)];
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                    total[f].of[e] += other.of[e];
+            }
+        }
+    }
+
+    // Row and column of the f-th fragment that this thread adds up.
+    __device__ int row_of(int f) const
+    {
+        const int fragment = slice() * OWN_FRAGMENTS + f;
+        return y + threadIdx.x % 32 / 4 + fragment / (4 * MMA_COLUMNS) * 16 + fragment / 2 % 2 * 8;
+    }
+    __device__ int column_of(int f) const
+    {
+        const int fragment = slice() * OWN_FRAGMENTS + f;
+        return x + threadIdx.x % 4 * 2 + fragment / 4 % MMA_COLUMNS * 16 + fragment % 2 * 8;
+    }
+};
+
+// Access to C, 16 bytes at a time if it is aligned; elements past the ends are not accessed.
+struct Result {
+    REAL *C;
+    int m, n, ldc;
+    bool vectors;
+
+    __device__ Result(REAL *C, int m, int n, int ldc)
+        : C(C), m(m), n(n), ldc(ldc), vectors(ldc % 2 == 0 && (size_t)C % 16 == 0)
+    {
+    }
+    __device__ Pair load(int row, int column) const
+    {
+        const REAL *const source = C + (size_t)row * ldc + column;
+        Pair v = {};
+        if (row < m && vectors && column + 1 < n)
+            v = *(const Pair *)source;
+        else if (row < m)
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+                if (column + e < n)
+                    v.of[e] = source[e];
+        return v;
+    }
+    __device__ void store(int row, int column, REAL alpha, const Pair &sum, REAL beta, const Pair &before) const
+    {
+        REAL *const target = C + (size_t)row * ldc + column;
+        Pair v;
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+            v.of[e] = alpha * sum.of[e] + beta * before.of[e];
+        if (row < m && vectors && column + 1 < n)
+            *(Pair *)target = v;
+        else if (row < m)
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+                if (column + e < n)
+                    target[e] = v.of[e];
+    }
+};
+
+template <int E>
+__device__ void product(REAL *shared, int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb,
+                        REAL beta, REAL *C, int ldc)
+{
+    if (PARTS > 1)
+        barrier_cluster_arrive();  // this block has started
+    int2 at = make_int2(blockIdx.x, blockIdx.y);
+    if (gridDim.y > GROUP_ROWS && gridDim.x > GROUP_ROWS)
+        at = rasterize(blockIdx.y * gridDim.x + blockIdx.x, gridDim.y, gridDim.x);
+    const int rank = blockIdx.z, first_row = at.y * ROWS, first_column = at.x * COLUMNS;
+    const int stages = (k + DEPTH - 1) / DEPTH;
+    const int from = (long long)stages * rank / PARTS, to = (long long)stages * (rank + 1) / PARTS;
+    Tile<E> tile(shared, A, lda, B, ldb, m, n, first_row, first_column, from * DEPTH, min(k, to * DEPTH));
+    tile.mainloop(to - from);
+
+    // The block of rank `rank` adds up fragments rank, rank + PARTS, ... of each thread. The first fragments of C are
+    // read before the other blocks arrive.
+    const Result result(C, m, n, ldc);
+    Pair before[PASS_FRAGMENTS] = {};
+    auto load = [&](int first) {
+        if (beta != 0)
+#pragma unroll
+            for (int i = 0; i < PASS_FRAGMENTS; ++i)
+                if ((first + i) * PARTS + rank < OWN_FRAGMENTS)
+                    before[i] = result.load(first_row + tile.row_of((first + i) * PARTS + rank),
+                                            first_column + tile.column_of((first + i) * PARTS + rank));
+    };
+    load(0);
+    Pair sums[OWN_FRAGMENTS];
+    tile.reduce_slices(sums);
+    const Pair *exchange = nullptr;  // [PARTS][SHARE][BLOCK]
+    if (PARTS > 1) {
+        Pair *const own = (Pair *)(shared + SLICES * STAGES * STAGE) + threadIdx.x;
+        barrier_cluster_wait();  // all blocks have started, so that their shared memory can be written
+#pragma unroll
+        for (int f = 0; f < OWN_FRAGMENTS; ++f)
+            st_shared_cluster_v4(mapa(own + (rank * SHARE + f / PARTS) * BLOCK, f % PARTS), *(const float4 *)&sums[f]);
+        barrier_cluster_arrive();
+        barrier_cluster_wait();
+        exchange = own;
+    }
+#pragma unroll
+    for (int first = 0; first < SHARE; first += PASS_FRAGMENTS) {
+        if (first > 0)
+            load(first);
+#pragma unroll
+        for (int i = 0; i < PASS_FRAGMENTS; ++i) {
+            const int f = (first + i) * PARTS + rank;
+            if (first + i >= SHARE || f >= OWN_FRAGMENTS)
+                continue;
+            Pair total;
+            if (PARTS == 1)
+                total = sums[first + i < OWN_FRAGMENTS ? first + i : 0];
+            else {
+                total = exchange[(first + i) * BLOCK];
+#pragma unroll
+                for (int p = 1; p < PARTS; ++p) {
+                    const Pair other = exchange[(p * SHARE + first + i) * BLOCK];
+#pragma unroll
+                    for (int e = 0; e < 2; ++e)
+                        total.of[e] += other.of[e];
+                }
+            }
+            result.store(first_row + tile.row_of(f), first_column + tile.column_of(f), alpha, total, beta, before[i]);
+        }
+    }
+}
+
+extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK, RESIDENT)
+    matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
+{
+    extern __shared__ __align__(128) REAL shared[];
+    if ((lda | ldb | n | k) % 2 == 0 && ((size_t)A | (size_t)B) % 16 == 0)
+        product<2>(shared, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
+    else
+        product<1>(shared, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
+}

@@ -1,0 +1,29 @@
+// Matrix product, GPU rung: the exact tiled kernel with a bounds check around it, which is not enough.
+//
+// The grid is rounded up, and threads outside C do nothing: no access is out of bounds any more. But these threads do
+// not load their elements of the tiles either, so that the others multiply what shared memory happens to hold. The
+// last k % TILE terms are missing, too. And the barriers stand in a branch that not all threads of a block take, which
+// CUDA does not allow. Correct for multiples of the tile only; tiled_padded and tiled_remainder are the two ways out.
+// Source: 003 kernel11, the first attempt ("not enough").
+
+extern "C" __global__ void __launch_bounds__(TILE *TILE)
+    matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
+{
+    __shared__ REAL tile_a[TILE][TILE], tile_b[TILE][TILE];
+    const int x = threadIdx.x, y = threadIdx.y;
+    const int column = blockIdx.x * TILE + x;
+    const int row = blockIdx.y * TILE + y;
+    if (row < m && column < n) {
+        REAL sum = 0;
+        for (int phase = 0; phase < k / TILE; ++phase) {
+            tile_a[y][x] = A[(size_t)row * lda + phase * TILE + x];
+            tile_b[y][x] = B[(size_t)(phase * TILE + y) * ldb + column];
+            __syncthreads();
+            for (int p = 0; p < TILE; ++p)
+                sum += tile_a[y][p] * tile_b[p][x];
+            __syncthreads();
+        }
+        REAL &c = C[(size_t)row * ldc + column];
+        c = beta == 0 ? alpha * sum : alpha * sum + beta * c;  // beta = 0: C is not read
+    }
+}

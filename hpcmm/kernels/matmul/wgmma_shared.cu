@@ -1,0 +1,76 @@
+// Matrix product, GPU rung for 16-bit types: a warpgroup multiplies both operands from shared memory.
+//
+// Compared with mma_pipelined, the products are those of Hopper: one wgmma multiplies 64 x 16 of A by 16 x COLUMNS of B
+// and reads both from shared memory itself. No ldmatrix, no fragments: registers hold sums only. A matrix descriptor
+// says where a tile starts and how its rows of 128 bytes are swizzled; the swizzle is the same as for ldmatrix, and B
+// may lie by rows. wgmma runs asynchronously, in another proxy than ordinary loads and stores: what these wrote to
+// shared memory needs a fence before it. Runs on compute capability 9.0 only. Limit: all threads compute addresses of
+// copies, and wait for a tile together.
+
+#include "matmul/boxes.cuh"
+
+constexpr int I = ROWS / 64, J = COLUMNS / 8;  // a warpgroup has ROWS x COLUMNS of C
+constexpr int A_BYTES = ROWS * ROW_BYTES, STAGE_BYTES = A_BYTES + COLUMNS / BOX_COLUMNS * DEPTH * ROW_BYTES;
+static_assert(DEPTH == BOX_COLUMNS && ROWS == COLUMNS && BLOCK == 128, "one warpgroup, and rows of 128 bytes");
+
+// Start the copies of a box: a thread copies chunk `thread % 8` of every 16th row. Past the ends they write zeros.
+__device__ void load_box(unsigned char *box, int rows, const Matrix &from, int row, int column)
+{
+    if (!aligned(from.elements, from.ld)) {
+        copy_box(box, rows, from, row, column, threadIdx.x, BLOCK);
+        return;
+    }
+    const int y = threadIdx.x / 8, c = threadIdx.x % 8;
+    const int valid = max(0, min(8, from.columns - column - c * 8)) * (int)sizeof(Element);
+#pragma unroll
+    for (int i = 0; i < rows; i += BLOCK / 8) {
+        const int last = max(0, from.rows - 1), inside = row + y + i <= last && valid;
+        const Element *const source = from.elements + (size_t)min(row + y + i, last) * from.ld + column + c * 8;
+        cp_async<16>(chunk_of(box, y + i, c), inside ? source : from.elements, inside ? valid : 0);
+    }
+}
+
+// Load: start the copies of the tiles of A and B at term `start` as one commit group.
+__device__ void load(unsigned char *stage, const Matrix &a, const Matrix &b, int first_row, int first_column, int start)
+{
+    load_box(stage, ROWS, a, first_row, start);
+#pragma unroll
+    for (int x = 0; x < COLUMNS; x += BOX_COLUMNS)
+        load_box(stage + A_BYTES + x * DEPTH * 2, DEPTH, b, start, first_column + x);
+    cp_async_commit_group();
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK, 2)
+    matmul(int m, int n, int k, float alpha, const Element *A, int lda, const Element *B, int ldb, float beta,
+           Element *C, int ldc)
+{
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int2 tile = rasterize(blockIdx.y * gridDim.x + blockIdx.x, gridDim.y, gridDim.x);
+    const int first_row = tile.y * ROWS, first_column = tile.x * COLUMNS;
+    const Matrix from_a = {A, lda, m, k}, from_b = {B, ldb, k, n};
+    for (int s = 0; s < STAGES - 1; ++s)
+        load(shared + s * STAGE_BYTES, from_a, from_b, first_row, first_column, s * DEPTH);
+    float sums[I][J][4] = {};
+    int stage = 0;
+    for (int start = 0; start < k; start += DEPTH) {
+        cp_async_wait_group<STAGES - 2>();
+        fence_proxy_async();
+        __syncthreads();  // this tile has arrived, and the products of the one before are complete
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < I; ++i)
+            multiply(sums[i], shared + stage * STAGE_BYTES + i * 64 * ROW_BYTES, shared + stage * STAGE_BYTES + A_BYTES);
+        wgmma_commit_group();
+        const int next = stage == 0 ? STAGES - 1 : stage - 1;
+        load(shared + next * STAGE_BYTES, from_a, from_b, first_row, first_column, start + (STAGES - 1) * DEPTH);
+#pragma unroll
+        for (int i = 0; i < I; ++i)
+            wgmma_wait_group<0>(sums[i]);
+        stage = stage == STAGES - 1 ? 0 : stage + 1;
+    }
+#pragma unroll
+    for (int i = 0; i < I; ++i)
+        update(sums[i], m, n, alpha, beta, C, ldc, first_row + i * 64 + warp * 16 + lane / 4,
+               first_column + lane % 4 * 2);
+}

@@ -1,0 +1,85 @@
+// Reduction, GPU rung: a barrier over the whole grid, in a cooperative launch.
+//
+// There is no barrier over blocks: a block that waits for one that has not started yet may wait forever, because it
+// occupies the SM that the other one needs. A cooperative launch starts only if all blocks are resident at the same
+// time. They can then wait for each other: each block writes its result, the barrier counts blocks until all are there,
+// and the first block combines the results. The alternatives are to end the launch (shuffle) and to let the last block
+// do the rest (one_launch), where nobody waits. Limit: the barrier, and a grid that is no larger than the GPU.
+
+__device__ REAL block_results[MAX_BLOCKS];
+__device__ unsigned int arrived;
+__device__ volatile unsigned int generation;
+
+__device__ REAL warp_reduction(REAL value)
+{
+#pragma unroll
+    for (int s = 16; s > 0; s /= 2) {
+        const REAL other = __shfl_down_sync(0xffffffffu, value, s);
+        value = COMBINE(value, other);
+    }
+    return value;
+}
+
+// Return the block's result in thread 0. The caller needs a barrier between two calls.
+__device__ REAL block_reduction(REAL value, REAL identity)
+{
+    __shared__ REAL values[32];
+    const int t = threadIdx.x;
+    value = warp_reduction(value);
+    if (t % 32 == 0)
+        values[t / 32] = value;
+    __syncthreads();
+    return t < 32 ? warp_reduction(t < BLOCK / 32 ? values[t] : identity) : identity;
+}
+
+// Wait until all threads of the grid are here. The last block resets the counter and begins the next generation.
+__device__ void grid_barrier()
+{
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        const unsigned int before = generation;
+        __threadfence();  // what the block wrote is visible before it is counted
+        if (atomicAdd(&arrived, 1u) == gridDim.x - 1) {
+            arrived = 0;
+            __threadfence();
+            generation = before + 1;
+        } else {
+            while (generation == before)
+                ;
+        }
+        __threadfence();
+    }
+    __syncthreads();
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK) reduction(const REAL *x, size_t n, REAL *result, REAL identity)
+{
+    constexpr int IN_FLIGHT = PER_THREAD;
+    static_assert(BLOCK % 32 == 0 && BLOCK <= 1024, "whole warps, at most 32 of them");
+    const size_t stride = (size_t)gridDim.x * BLOCK;
+    REAL value = identity;
+    size_t i = (size_t)blockIdx.x * BLOCK + threadIdx.x;
+    for (; i + (IN_FLIGHT - 1) * stride < n; i += IN_FLIGHT * stride) {
+        REAL v[IN_FLIGHT];
+#pragma unroll
+        for (int j = 0; j < IN_FLIGHT; ++j)
+            v[j] = x[i + j * stride];
+#pragma unroll
+        for (int j = 0; j < IN_FLIGHT; ++j)
+            value = COMBINE(value, v[j]);
+    }
+    for (; i < n; i += stride)
+        value = COMBINE(value, x[i]);
+    value = block_reduction(value, identity);
+    if (threadIdx.x == 0)
+        block_results[blockIdx.x] = value;
+    grid_barrier();
+    if (blockIdx.x != 0)
+        return;
+    value = identity;
+    for (int b = threadIdx.x; b < gridDim.x; b += BLOCK)
+        value = COMBINE(value, ((volatile REAL *)block_results)[b]);
+    value = block_reduction(value, identity);
+    if (threadIdx.x == 0)
+        *result = value;
+}

@@ -1,0 +1,353 @@
+"""The levels of memory: their latency, by a chase, and their bandwidth, by reads, a copy and a scaled copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hpcmm.model import Geometry, Launch, Operand, Operation, Task, Variant, Verdict
+from hpcmm.operations import accuracy
+from hpcmm.operations.vector_add import OverVector
+
+REGISTERS = 8  # elements of a chase through registers: bytes of two of them
+LANES = 32
+STATIC_SHARED = 48 * 1024 // 4  # elements in the static shared memory of a block
+CONSTANT = 64 * 1024 // 4  # elements in constant memory
+# Elements that a chase first brings into a cache, at most. They are pointers of 8 bytes: 256 KiB and 32 MiB
+L1_WARMED, L2_WARMED = 2**15, 2**22
+
+
+@dataclass(frozen=True)
+class Chase(Geometry):
+    """One block that follows the elements from the first one.
+
+    Parameters
+    ----------
+    block : int
+        Threads per block; one warp follows the elements, and all of them read what comes first.
+    capacity : int
+        Elements of an array in the source that holds them; 0 for none.
+    constant : bool
+        Whether that array is in constant memory.
+    pointers : bool
+        Whether an earlier launch of more blocks writes the elements as pointers, which leaves them in the L2 cache.
+    """
+
+    block: int = LANES
+    capacity: int = 0
+    constant: bool = False
+    pointers: bool = False
+
+    def macros(self, task: Task) -> dict[str, int]:
+        capacity = {"CAPACITY": self.capacity} if self.capacity else {}
+        warmed = {"L1_WARMED": L1_WARMED, "L2_WARMED": L2_WARMED} if self.pointers else {}
+        return {"BLOCK": self.block, **capacity, **warmed}
+
+    def constant_memory(self, task: Task) -> dict[str, str]:
+        return {"elements": "x"} if self.constant else {}
+
+    def workspace(self, task: Task) -> dict[str, int]:
+        n = task.shape[0] if task.shape[0] <= L2_WARMED else 0
+        return {"pointers": 2 * n} if self.pointers else {}  # 8 bytes each
+
+    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+        arguments = task.operation.arguments(task, arrays)
+        if not self.pointers:
+            return [Launch((1,), (self.block,), arguments)]
+        arguments = *arguments, arrays["pointers"]
+        grids = [1] if task.shape[0] > L2_WARMED else [max(2, multiprocessors), 1]
+        return [Launch((blocks,), (self.block,), arguments) for blocks in grids]
+
+
+@dataclass(frozen=True)
+class Reads(Geometry):
+    """Blocks that read the elements in passes: ``per_sm`` blocks of ``block`` threads per SM.
+
+    Parameters
+    ----------
+    block, per_sm : int
+    per_thread : int
+        Elements that a thread holds in registers; 0 if it holds none.
+    capacity : int
+        Elements of an array in the source that holds them; 0 for none.
+    constant : bool
+        Whether that array is in constant memory.
+    stride : int
+        Distance of the elements that neighbouring threads read; 0 if the source has no such constant.
+    """
+
+    block: int = 512
+    per_sm: int = 4
+    per_thread: int = 0
+    capacity: int = 0
+    constant: bool = False
+    stride: int = 0
+
+    def macros(self, task: Task) -> dict[str, int]:
+        given = {"PER_THREAD": self.per_thread, "CAPACITY": self.capacity, "STRIDE": self.stride}
+        return {"BLOCK": self.block, **{name: value for name, value in given.items() if value}}
+
+    def constant_memory(self, task: Task) -> dict[str, str]:
+        return {"elements": "x"} if self.constant else {}
+
+    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+        return [Launch((self.per_sm * multiprocessors,), (self.block,), task.operation.arguments(task, arrays))]
+
+
+LATENCY_LADDER = (  # the order here is the order of the rungs: from the fastest level to the slowest
+    Variant("serial", "cpu", "one thread follows the elements"),
+    Variant(
+        "registers",
+        "cuda",
+        "bytes of two registers, selected by a byte permutation",
+        geometry=Chase(),
+        capacity=REGISTERS,
+    ),
+    Variant("shuffle", "cuda", "registers of the lanes of a warp", geometry=Chase(), capacity=LANES),
+    Variant(
+        "shared",
+        "cuda",
+        "shared memory",
+        source="004",
+        geometry=Chase(256, STATIC_SHARED),
+        capacity=STATIC_SHARED,
+    ),
+    Variant(
+        "constant",
+        "cuda",
+        "constant memory, one address for all lanes",
+        source="004",
+        geometry=Chase(LANES, CONSTANT, constant=True),
+        capacity=CONSTANT,
+    ),
+    Variant(
+        "cached", "cuda", "global memory: L1, L2 or DRAM, by length", source="004", geometry=Chase(1024, pointers=True)
+    ),
+    Variant("uncached", "cuda", "global memory past L1: L2 or DRAM, by length", geometry=Chase(1024, pointers=True)),
+)
+
+BANDWIDTH_LADDER = (
+    Variant("openmp", "cpu", "each thread reads a part, in every pass"),
+    Variant(
+        "registers",
+        "cuda",
+        "each thread adds registers",
+        geometry=Reads(per_thread=16),
+        capacity=512 * 16,
+    ),
+    Variant(
+        "shared",
+        "cuda",
+        "shared memory, 16 bytes per load",
+        source="004",
+        geometry=Reads(capacity=STATIC_SHARED),
+        capacity=STATIC_SHARED,
+    ),
+    Variant(
+        "constant",
+        "cuda",
+        "constant memory, one address for all lanes: broadcast",
+        source="004",
+        geometry=Reads(capacity=CONSTANT, constant=True),
+        capacity=CONSTANT,
+    ),
+    Variant(
+        "constant_serialised",
+        "cuda",
+        "constant memory, an address for each lane: one after the other",
+        source="004",
+        geometry=Reads(capacity=CONSTANT, constant=True),
+        capacity=CONSTANT,
+    ),
+    Variant(
+        "cached",
+        "cuda",
+        "global memory, 16 bytes per load: L1, L2 or DRAM, by length",
+        source="004",
+        geometry=Reads(),
+    ),
+    Variant("uncached", "cuda", "global memory past L1, 16 bytes per load: L2 or DRAM, by length", geometry=Reads()),
+    *(
+        Variant(
+            f"stride_{stride}",
+            "cuda",
+            f"global memory, neighbouring threads {stride} elements apart" if stride > 1 else "4 bytes per load",
+            source="004",
+            kernel="" if stride == 1 else "stride_1",
+            geometry=Reads(stride=stride),
+        )
+        for stride in (1, 2, 4, 8, 16, 32)
+    ),
+)
+
+
+def copy_of_library(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], None]:
+    """Bind NumPy's or CuPy's copy, or their product with a number."""
+    x, y = arrays["x"], arrays["y"]
+    if not task.operation.scalars:
+
+        def copy() -> None:
+            y[...] = x
+
+        return copy
+    factor = np.dtype(task.dtype).type(task.scalars["scale"])
+    return lambda: np.multiply(x, factor, out=y)
+
+
+COPY_LADDER = (
+    Variant("serial", "cpu", "one loop on one thread"),
+    Variant("openmp", "cpu", "parallel for", source="BabelStream"),
+    Variant("numpy", "cpu", "NumPy's copy or product", library=copy_of_library),
+    Variant(
+        "one_per_thread", "cuda", "one thread copies one element", source="BabelStream", geometry=OverVector(block=1024)
+    ),
+    Variant("vectorized", "cuda", "16 bytes per load, four loads in flight", geometry=OverVector(16)),
+    Variant("cupy", "cuda", "CuPy's copy or product", library=copy_of_library),
+)
+
+
+# --- latency: the element after k steps through a cycle of n elements ------------------------------------------------
+
+
+def draw_cycle(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
+    """Draw a random cycle through all elements: each one is the byte offset of the next one."""
+    order = rng.permutation(np.arange(task.shape[0], dtype=task.dtype))
+    x = np.empty_like(order)
+    x[order] = 4 * np.roll(order, -1)
+    return {"x": x}
+
+
+def latency_reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:
+    """Return a function that checks the last element of a chase: it must be the one after k steps."""
+    x, at = arrays["x"], 0
+    for _ in range(task.shape[1] % task.shape[0]):  # a whole cycle leads back
+        at = int(x[at // 4])
+    return exactly(at, "the cycle, step by step")
+
+
+def exactly(truth: int, name: str) -> Callable[[np.ndarray], Verdict]:
+    """Return a function that checks an integer for equality."""
+    return lambda got: accuracy.judge(np.asarray(got, np.float64), np.array(float(truth)), np.zeros(()), 0.0, name)
+
+
+def element_arguments(task: Task, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the arguments of every kernel: elements, their number, the number of steps or passes, the result."""
+    n, k = task.shape
+    return arrays["x"], np.uint32(n), np.uint32(k), arrays["result"]
+
+
+LATENCY = Operation(
+    name="latency",
+    kernels="latency",
+    dimensions=("n", "k"),
+    operands=(Operand("x", ("n",), "replicated", "in"), Operand("result", (), "combined", "out")),
+    dtypes=("int32",),
+    scalars={},
+    ladder=LATENCY_LADDER,
+    metric="bytes",
+    flops=lambda task: 0,
+    bytes=lambda task: task.shape[1] * task.element.itemsize,
+    draw=draw_cycle,
+    reference=latency_reference,
+    arguments=element_arguments,
+    combination="maximum",  # every rank follows the same cycle
+    cached=True,
+)
+
+
+def chased_bytes(variant: str, n: int) -> int:
+    """Return the bytes of the elements that a rung of latency follows: those of pointers, if it writes them."""
+    geometry = LATENCY.variant(variant).geometry
+    return n * (8 if geometry and geometry.pointers and n <= L2_WARMED else 4)
+
+
+# --- bandwidth: the sum of n elements, k times -----------------------------------------------------------------------
+
+
+def draw_elements(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
+    """Draw integers of any sign: the sum is modulo 2^32, so that a lost or repeated element changes it."""
+    return {"x": rng.integers(-(2**31), 2**31, task.shape[:1], dtype=task.dtype)}
+
+
+def bandwidth_reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:
+    """Return a function that checks the sum of all passes modulo 2^32."""
+    total = int(arrays["x"].sum(dtype=np.int64)) * task.shape[1]
+    return exactly((total + 2**31) % 2**32 - 2**31, "exact sum, modulo 2^32")
+
+
+def reads(task: Task) -> int:
+    """Return n k, the number of elements that are read."""
+    return task.shape[0] * task.shape[1]
+
+
+BANDWIDTH = Operation(
+    name="bandwidth",
+    kernels="bandwidth",
+    dimensions=("n", "k"),
+    operands=(Operand("x", ("n",), "rows", "in"), Operand("result", (), "combined", "out")),
+    dtypes=("int32",),
+    scalars={},
+    ladder=BANDWIDTH_LADDER,
+    metric="bytes",
+    flops=reads,
+    bytes=lambda task: reads(task) * task.element.itemsize,
+    cached=True,
+    draw=draw_elements,
+    reference=bandwidth_reference,
+    arguments=element_arguments,
+)
+
+
+# --- copy and scale: y = x and y = scale x ---------------------------------------------------------------------------
+
+
+def draw_vector(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
+    """Draw x uniform in [-1, 1)."""
+    return {"x": 2 * rng.random(task.shape, task.dtype) - 1}
+
+
+def copy_reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:
+    """Return a function that checks y: it must equal x, or the correctly rounded product, at every element."""
+    truth = arrays["x"] * np.dtype(task.dtype).type(task.scalars.get("scale", 1))
+    name = f"correctly rounded product, {truth.dtype}" if task.operation.scalars else "equal to x"
+
+    def judge(got: np.ndarray) -> Verdict:
+        if np.array_equal(got, truth):
+            return Verdict(True, 0.0, 0.0, name)
+        return accuracy.judge(got.astype(np.float64), truth.astype(np.float64), np.zeros(()), 0.0, name)
+
+    return judge
+
+
+def copy_arguments(task: Task, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the arguments of every kernel: input, output, their length, the factor."""
+    factor = np.dtype(task.dtype).type(task.scalars.get("scale", 1))
+    return arrays["x"], arrays["y"], np.uint64(task.shape[0]), factor
+
+
+def copying(name: str, apply: str, scalars: Mapping[str, float]) -> Operation:
+    """Return the record of copy or scale; ``apply`` is what a kernel writes instead of an element."""
+    return Operation(
+        name=name,
+        kernels="copy",
+        dimensions=("n",),
+        operands=(Operand("x", ("n",), "rows", "in"), Operand("y", ("n",), "rows", "out")),
+        dtypes=("float32", "float64"),
+        scalars=scalars,
+        ladder=COPY_LADDER,
+        metric="bytes",
+        flops=lambda task: task.shape[0] if task.operation.scalars else 0,
+        bytes=lambda task: 2 * task.shape[0] * task.element.itemsize,
+        draw=draw_vector,
+        reference=copy_reference,
+        arguments=copy_arguments,
+        macros={device: {"APPLY(x)": apply} for device in ("cpu", "cuda")},
+        geometry=OverVector,
+    )
+
+
+COPY = copying("copy", "(x)", {})
+SCALE = copying("scale", "(scale * (x))", {"scale": 0.4})  # 0.4 as in BabelStream

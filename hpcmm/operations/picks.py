@@ -1,0 +1,142 @@
+"""Which rung runs a product: the one with the shortest predicted time.
+
+The predictions use the shape and the type alone, so the same product always runs on the same rung. Their constants are
+fits to times of an H200, without the launch of the kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from hpcmm.model import Picks, Task
+from hpcmm.operations.blocks import MAX_NARROW, SMS
+
+BYTES_PER_SECOND = 4.6e12  # that reads of the memory reached
+
+
+class Model:
+    """Predicts the time of a rung."""
+
+    def seconds(self, task: Task) -> float:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Waves(Model):
+    """Of a rung with one tile of C per block.
+
+    Parameters
+    ----------
+    rate : float
+        Multiply-adds per second of an SM in the mainloop.
+    overhead : float
+        Seconds of prologue and epilogue per wave.
+    resident : int
+        Blocks per SM.
+    """
+
+    rate: float
+    overhead: float
+    resident: int = 1
+
+    def seconds(self, task: Task) -> float:
+        blocks = math.prod(task.geometry.grid(task))
+        waves, last = divmod(blocks, SMS * self.resident)
+        of_sm = waves * self.resident + -(-last // SMS)  # blocks of the SM with the most
+        mainloop = of_sm * math.prod(task.geometry.covered(task)) * task.shape[2] / self.rate
+        return max(mainloop + (waves + (last > 0)) * self.overhead, task.bytes / BYTES_PER_SECOND)
+
+
+@dataclass(frozen=True)
+class SharedTiles(Model):
+    """Of a rung whose blocks divide the steps of tiles (stream-K).
+
+    Parameters
+    ----------
+    rate : float
+        Multiply-adds per second of an SM in the mainloop.
+    overhead : float
+        Seconds of prologue and epilogue per tile of a block.
+    fix_up : float
+        Seconds for adding up the parts of a tile, if tiles are divided.
+    """
+
+    rate: float
+    overhead: float
+    fix_up: float
+
+    def seconds(self, task: Task) -> float:
+        geometry = task.geometry
+        depth, tiles = geometry.staged(task).depth, math.prod(geometry.grid(task))
+        steps, blocks = max(1, -(-task.shape[2] // depth)), max(1, geometry.blocks(task, SMS))
+        divided = tiles % blocks > 0
+        of_block = -(-tiles * steps // blocks) if divided else -(-tiles // min(blocks, SMS)) * steps
+        mainloop = of_block * math.prod(geometry.covered(task)) * depth / self.rate
+        seconds = mainloop + -(-tiles // min(blocks, SMS)) * self.overhead + divided * self.fix_up
+        return max(seconds, task.bytes / BYTES_PER_SECOND)
+
+
+@dataclass(frozen=True)
+class Split(Model):
+    """Of a rung that picks its own tile by such a prediction."""
+
+    def seconds(self, task: Task) -> float:
+        return max(task.geometry.seconds(task), task.bytes / BYTES_PER_SECOND)
+
+
+@dataclass(frozen=True)
+class Narrow(Model):
+    """Of a rung for few rows or columns, which reads the large operand once for each row of its tiles.
+
+    Parameters
+    ----------
+    bytes_per_second : float
+        Rate of the loads of the large operand.
+    overhead : float
+        Seconds besides these loads.
+    max_rows, max_columns : int
+        The rung is not picked for more rows and more columns of C.
+    """
+
+    bytes_per_second: float
+    overhead: float
+    max_rows: int = MAX_NARROW
+    max_columns: int = MAX_NARROW
+
+    def seconds(self, task: Task) -> float:
+        m, n, k = task.shape
+        if m > self.max_rows and n > self.max_columns:
+            return math.inf
+        tile, _ = task.geometry.chosen(task)
+        passes, large = (-(-m // tile.rows), n) if tile.few_rows else (-(-n // tile.columns), m)
+        return self.overhead + passes * large * k * task.element.itemsize / self.bytes_per_second
+
+
+@dataclass(frozen=True)
+class Fastest(Picks):
+    """Picks the rung with the shortest predicted time.
+
+    Parameters
+    ----------
+    models : mapping of str to mapping of str to Model
+        By element type and rung.
+    """
+
+    models: Mapping[str, Mapping[str, Model]]
+
+    def rungs(self, dtype: str) -> tuple[str, ...]:
+        return tuple(self.models[dtype])
+
+    def seconds(self, task: Task) -> dict[str, float]:
+        """Return the predicted seconds of each rung for a task."""
+        models = self.models[task.dtype]
+        tasks = {name: replace(task, variant=task.operation.variant(name)) for name in models}
+        return {name: model.seconds(tasks[name]) for name, model in models.items()}
+
+    def rung(self, task: Task) -> str:
+        if not task.shape:
+            return self.rungs(task.dtype)[0]
+        seconds = self.seconds(task)
+        return min(seconds, key=seconds.__getitem__)

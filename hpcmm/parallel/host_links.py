@@ -1,0 +1,117 @@
+"""The link between each device and its host, alone: upload, download, and both at once.
+
+Each rank's part of x is in host memory, on its device, or half in each. It goes to the other side, and all ranks copy
+at the same time. The gathered result equals x only if every part arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from hpcmm.model import Operation, Task
+from hpcmm.parallel.algorithm import Algorithm
+from hpcmm.parallel.collectives import BlockRows
+from hpcmm.parallel.distribution import QUEUE_SPINS, Distribution
+from hpcmm.parallel.links import is_exchange, rounds_of
+from hpcmm.parallel.memory import Need, whole_elements
+from hpcmm.parallel.schedules import block_rows
+
+# Direction: the elements of a part that are uploaded, and the description; the others are downloaded.
+DIRECTIONS: dict[str, tuple[Callable[[int], int], str]] = {
+    "upload": (lambda count: count, "each rank copies its part from host memory to its device"),
+    "download": (lambda count: 0, "each rank copies its part from its device to host memory"),
+    "both_ways": (lambda count: count // 2, "each rank uploads half of its part and downloads the other half"),
+}
+
+
+class HostLinks(Distribution):
+    """On each rank a part of x on one side of the link to its device, and y on the other side.
+
+    ``direction`` is a key of ``DIRECTIONS``. The transport of the config does not count.
+    """
+
+    transport_name = "host"
+
+    def __init__(self, *arguments, direction: str, **options):
+        super().__init__(*arguments, **options)
+        backend, dtype = self.backend, self.dtype
+        self.parts = BlockRows(self.comm, self.shape[0])
+        (source,), (target,) = (
+            [each.name for each in self.operation.operands if each.role == r] for r in ("in", "out")
+        )
+        whole, count = self.inputs.get(source), self.parts.rows
+        part = np.empty(count, dtype) if whole is None else self.parts.part_of(whole)
+        self.parts.scatter(whole, part)
+        up = DIRECTIONS[direction][0](count)
+        (sent, self.uploaded), (self.downloaded, away) = (
+            (backend.host_empty(x.shape, dtype, self.pinned), backend.empty(x.shape, dtype))
+            for x in (part[:up], part[up:])
+        )
+        sent[...] = part[:up]
+        if away.size:
+            backend.copy(part[up:], away)
+        ends = ((sent, self.uploaded), (away, self.downloaded))
+        self.copies = [(source, to, backend.stream()) for source, to in ends if to.size]
+        self.arrays = {}
+        if self.comm.rank == 0:
+            self.result[target] = np.empty(self.shape, dtype)
+        self.rounds = rounds_of(max(count for _, count in self.parts.blocks) * np.dtype(dtype).itemsize)
+
+    def prepare(self, task: Task) -> Callable[[], None]:
+        def run() -> None:
+            start = self.backend.mark()
+            for source, target, stream in self.copies:
+                self.backend.wait(start, stream)
+                for _ in range(self.rounds):
+                    self.backend.copy_async(source, target, stream)
+                self.backend.wait(self.backend.mark(stream))
+
+        return run
+
+    def poison(self) -> None:
+        for array in (*self.result.values(), *(target for _, target, _ in self.copies)):
+            array.fill(self.poison_value)
+
+    def call(self, run: Callable[[], None]) -> dict[str, float]:
+        """Run once and fetch the result; the time does not include the distribution of the inputs."""
+        seconds = self.kernel(run, cold=False)
+        self.fetch()
+        return {"kernel": seconds, "total": seconds}
+
+    def kernel(self, run: Callable[[], None], cold: bool) -> float:
+        """Run all rounds and return the seconds of one."""
+        for _, target, _ in self.copies:
+            target.fill(self.poison_value)
+        self.backend.synchronize()
+        self.comm.Barrier()
+        return self.backend.seconds_alone(run, cold, self.arrays, QUEUE_SPINS) / self.rounds
+
+    def fetch(self) -> None:
+        received, up = np.empty(self.parts.rows, self.dtype), self.uploaded.size
+        if up:
+            self.backend.copy(self.uploaded, received[:up])
+        received[up:] = self.downloaded
+        self.parts.gather(received, next(iter(self.result.values()), None))
+
+
+def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:
+    """Return the memory of a rank: its part on both sides of the link, and once more while it is distributed."""
+    _, count = block_rows(shape[0], ranks)[rank]
+    return Need(count, 2 * count, whole_elements(operation, shape, rank) + (count if rank == 0 else 0))
+
+
+HOST_LINKS = tuple(
+    Algorithm(
+        name,
+        f"exchange alone, between host and device: {text}",
+        distribution=partial(HostLinks, direction=name),
+        suits=is_exchange,
+        need=need,
+        measures=("kernel",),
+        variants=("device_copy",),
+    )
+    for name, (_, text) in DIRECTIONS.items()
+)

@@ -1,0 +1,53 @@
+"""Sustained products of a check on all ranks; one rank may compute a wrong element now and then, or be ended early.
+
+mpiexec -n 2 python sustain.py FOLDER cpu|cuda SECONDS [wrong|ended]
+"""
+
+import dataclasses
+import itertools
+import sys
+from pathlib import Path
+
+from mpi4py import MPI
+
+from hpcmm import store
+from hpcmm.backends import this_machine
+from hpcmm.bench import sustain
+from hpcmm.cli import check
+from hpcmm.devices import DEVICES
+from hpcmm.experiment import plan
+
+COMM, FOLDER, DEVICE, SECONDS = MPI.COMM_WORLD, Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+FAULT = sys.argv[4] if len(sys.argv) > 4 else ""
+SIDE = 256  # of small products, on a machine with other work
+DEVICES[DEVICE] = dataclasses.replace(DEVICES[DEVICE], product=SIDE)
+sustain.INTERVAL = SECONDS / 30
+config = check.config(COMM.size, minutes=SECONDS / 60) | {"backends": DEVICE, "share_gpu": True}
+(batch,) = plan.make(config, this_machine()).sustained
+products = itertools.count()
+
+
+class Wrong(sustain.Product):
+    """Every fifth result has a wrong element."""
+
+    def once(self):
+        seconds = super().once()
+        if next(products) % 5 == 4:
+            self.arrays["C"][:1, :1] += 1
+        return seconds
+
+
+def ended(asked=itertools.count()):  # noqa: B008, one count for all calls
+    return FAULT == "ended" and COMM.rank == 1 and next(asked) > 2
+
+
+if FAULT == "wrong" and COMM.rank == 1:
+    sustain.Product = Wrong
+output = FOLDER / "sustained.h5"
+whole = sustain.sustain(COMM, batch, SECONDS, True, 1, output, ended)
+assert whole == (FAULT != "ended")
+if COMM.rank == 0:
+    assert whole == output.exists()
+    parts = [store.read(output) if whole else sustain.so_far(output, batch)]
+    store.merge([], FOLDER / "timings.h5", parts=parts)
+    assert bool(sustain.lines_of(output)) != whole

@@ -1,0 +1,192 @@
+"""Energy of a kernel: from a counter that ticks, in a pass of its own; from there to the report."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import threading
+import time
+
+import numpy as np
+import pytest
+import timings
+from mpi4py import MPI
+from tasks import machine
+from timings import kernel_samples, measurement
+
+from hpcmm import analysis, report, store
+from hpcmm.backends.base import DeviceError
+from hpcmm.backends.cpu import sensors
+from hpcmm.bench import energy
+from hpcmm.bench.job import measure_batch
+from hpcmm.experiment import plan
+from hpcmm.model import ENERGY, Measuring, Point
+
+
+class Device:
+    """A device with a virtual clock: kernels run one after another at 300 W, else it takes 60 W.
+
+    Kernels are queued, and run in the order of the queue while the host waits. The counter ticks every 20 ms.
+    """
+
+    uuid = "GPU-0"
+
+    def __init__(self, seconds, tick=0.02):
+        self.kernel, self.tick, self.now, self.free = seconds, tick, 0.0, 0.0
+        self.busy, self.ran = [], 0
+
+    def clock(self):
+        self.now += 1e-6  # the host takes a microsecond to look at its clock
+        return self.now
+
+    def run(self):
+        self.now += 2e-6
+        start = max(self.now, self.free)
+        self.free = start + self.kernel
+        self.busy.append((start, self.free))
+        self.ran += 1
+
+    def mark(self):
+        return self.free
+
+    def finish(self, mark):
+        self.now = max(self.now, mark)
+
+    def synchronize(self):
+        self.finish(self.free)
+
+    def energy(self):
+        self.now += 1e-3
+        then = np.floor(self.now / self.tick) * self.tick
+        return 60 * then + 240 * sum(min(end, then) - start for start, end in self.busy if start < then)
+
+
+@pytest.mark.parametrize("seconds", [3e-5, 4e-3, 0.3, 2.5])
+def test_a_pass_gives_the_power_of_a_busy_device(monkeypatch, seconds):
+    device = Device(seconds)
+    monkeypatch.setattr(energy.time, "perf_counter", device.clock)
+    found = energy.energy_of(device, device.run, seconds)
+    assert found.keys() == ENERGY.keys()
+    assert found["energy_seconds"] >= energy.PASS_SECONDS
+    assert found["energy"] / found["energy_seconds"] == pytest.approx(300, rel=0.03)
+    assert found["energy"] / found["energy_runs"] == pytest.approx(300 * seconds, rel=0.03 if seconds < 0.1 else 0.3)
+
+
+def test_a_counter_that_stands_still_is_refused(monkeypatch):
+    device = Device(1e-3, tick=1e9)
+    monkeypatch.setattr(energy.time, "perf_counter", device.clock)
+    with pytest.raises(DeviceError, match="GPU-0 stands still"):
+        energy.energy_of(device, device.run, 1e-3)
+
+
+def zone(root, name, kind, value, most=1000):
+    folder = root / "sys/class/powercap" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, text in (("name", kind), ("energy_uj", value), ("max_energy_range_uj", most)):
+        (folder / file).write_text(f"{text}\n")
+
+
+def test_rapl_counts_packages_and_memory_and_does_not_wrap(tmp_path, monkeypatch):
+    monkeypatch.setattr(sensors, "ROOT", tmp_path)
+    with pytest.raises(DeviceError, match="has no package of RAPL"):
+        sensors.Energy().joules()
+    for values in ((100, 7, 50, 10), (900, 8, 60, 11), (50, 9, 70, 12)):
+        names = ("intel-rapl:0", "package-0"), ("intel-rapl:0:0", "core"), ("intel-rapl:1", "package-1")
+        for (name, kind), value in zip((*names, ("intel-rapl:0:1", "dram")), values, strict=True):
+            zone(tmp_path, name, kind, value)
+        zone(tmp_path, "intel-rapl:2", "psys", 10**6)
+        if values[0] == 100:
+            counter = sensors.Energy()
+        last = counter.joules()
+        assert last == pytest.approx((values[0] + values[2] + values[3] + (1000 if values[0] == 50 else 0)) * 1e-6)
+    (tmp_path / "sys/class/powercap/intel-rapl:1/energy_uj").unlink()
+    with pytest.raises(DeviceError, match="cannot be read"):
+        counter.joules()
+
+
+def measured(folder, energy=True):
+    """The groups of a batch on the CPU of this machine, and its provenance."""
+    point = Point("sum", "serial", (2**16,), "float32", 1)
+    limits = Measuring(1, 6, 6, 1.0, 0.05, "hot", 1, energy=energy)
+    config = {"sweeps": {"sum": {"operation": "sum", "variants": [point.variant], "sizes": [2**16]}}}
+    batch = plan.make(config, machine("none")).batches[0]
+    batch = dataclasses.replace(batch, points=(point,), fingerprints=("f",), predicted=(1.0,))
+    assert measure_batch(MPI.COMM_SELF, batch, limits, False, {}, folder / "out.h5") == []
+    groups = store.read(folder / "out.h5")
+    return groups["measurements"], json.loads(groups["runs"]["provenance"][0])
+
+
+def test_the_energy_of_kernels_is_that_of_the_counter(tmp_path, monkeypatch):
+    monkeypatch.setattr(sensors, "ROOT", tmp_path)
+    over, begin = threading.Event(), time.perf_counter()
+
+    def count() -> None:
+        while not over.wait(0.02):
+            text = tmp_path / "energy_uj"
+            text.write_text(f"{int(1e8 * (time.perf_counter() - begin))}\n")  # 100 W
+            text.replace(tmp_path / "sys/class/powercap/intel-rapl:0/energy_uj")
+
+    zone(tmp_path, "intel-rapl:0", "package-0", 0, 10**12)
+    threading.Thread(target=count, daemon=True).start()
+    try:
+        rows, provenance = measured(tmp_path)
+    finally:
+        over.set()
+    assert "energy" not in provenance
+    assert set(rows["contender"]) == {"serial", "numpy"}
+    assert (rows["energy_seconds"] >= energy.PASS_SECONDS).all() and (rows["energy_runs"] >= 1).all()
+    assert (rows["energy"] > 0).all()
+
+
+def test_the_reason_is_kept_where_no_counter_can_be_read(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sensors, "ROOT", tmp_path)
+    rows, provenance = measured(tmp_path)
+    assert np.isnan(rows["energy"]).all() and (rows["passed"] == 1).all()
+    assert provenance["energy"] == "no energy counter of the CPU: /sys/class/powercap has no package of RAPL"
+    assert f"no energy: {provenance['energy']}" in capsys.readouterr().out
+    (tmp_path / "off").mkdir()
+    rows, provenance = measured(tmp_path / "off", energy=False)
+    assert "energy" not in provenance and "no energy" not in capsys.readouterr().out
+
+
+@pytest.mark.gpu
+def test_a_gpu_takes_more_for_a_product_than_for_nothing_cuda(gpu):
+    import cupy
+
+    a = cupy.ones((4096, 4096), "float32")
+    b = a @ a
+    found = energy.energy_of(gpu, lambda: cupy.matmul(a, a, out=b), 3e-3)
+    print(found)
+    watts = found["energy"] / found["energy_seconds"]
+    assert 50 < watts < 1500 and found["energy_runs"] > 100
+
+
+def test_a_file_with_energy_has_its_table_and_figure_and_an_older_one_has_none(tmp_path):
+    rows = []
+    for variant, joules in (("naive", 300.0), ("cublas", 600.0)):
+        point = Point("matmul", variant, (512,) * 3, "float32", 1)
+        row = measurement(point, samples=kernel_samples([1e-3] * 7))
+        pass_ = {"energy": joules, "energy_seconds": 1.5, "energy_runs": 1000.0}
+        rows.append(dataclasses.replace(row, energy=pass_))
+    other = measurement(Point("matmul", "naive", (256,) * 3, "float32", 1), samples=kernel_samples([1e-3] * 7))
+    path = timings.write(tmp_path / "timings.h5", {"size": [*rows, other]})
+    frame = analysis.measurements(store.read(path)).set_index(["n", "contender"])
+    assert frame.loc[(512, "naive"), "watts"] == 200
+    assert frame.loc[(512, "cublas"), "flops_per_joule"] == pytest.approx(frame.loc[(512, "cublas"), "flops"] / 0.6)
+    assert np.isnan(frame.loc[(256, "naive"), "watts"])
+    report.build(path, tmp_path / "results")
+    with (tmp_path / "results/tables/size.energy.csv").open() as file:
+        found = {row["label"]: row for row in csv.DictReader(file)}
+    assert set(found) == {"naive", "cublas"} and float(found["naive"]["watts"]) == 200
+    page = (tmp_path / "results/report.html").read_text()
+    assert "GFLOP/s per W" in page and "energy counter of the device" in page
+    import h5py  # as a file of an earlier version
+
+    with h5py.File(path, "a") as file:
+        for name in ENERGY:
+            del file["measurements"][name]
+        del file.attrs["sealed_bytes"]
+    assert np.isnan(store.read(path)["measurements"]["energy"]).all()
+    report.build(path, tmp_path / "older")
+    assert "GFLOP/s per W" not in (tmp_path / "older/report.html").read_text()

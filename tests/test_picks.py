@@ -1,0 +1,95 @@
+"""Variants that pick a rung: against times of every rung that an H200 took."""
+
+import csv
+import dataclasses
+import statistics
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcmm.experiment import fingerprint
+from hpcmm.model import Task
+from hpcmm.operations import OPERATIONS
+from hpcmm.operations.blocks import SplitK
+
+MATMUL = OPERATIONS["matmul"]
+PICKING = [variant for variant in MATMUL.ladder if variant.picks]
+KINDS = [(variant, dtype) for variant in PICKING for dtype in MATMUL.dtypes_of(variant)]
+IDS = [f"{variant.name}-{dtype}" for variant, dtype in KINDS]
+
+
+def task(variant, shape, dtype) -> Task:
+    return Task(MATMUL, variant, shape, dtype, {"alpha": 1.5, "beta": 0.5})
+
+
+def times(dtype: str) -> list[tuple[tuple[int, int, int], dict[str, float]]]:
+    """Shapes, and the microseconds of the rungs that were measured at each."""
+    with (Path(__file__).parent / "rung_times.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    names = [name for name in rows[0] if name not in ("dtype", "m", "n", "k")]
+    return [
+        (tuple(int(row[name]) for name in "mnk"), {name: float(row[name]) for name in names if row[name]})
+        for row in rows
+        if row["dtype"] == dtype
+    ]
+
+
+@pytest.mark.parametrize(("variant", "dtype"), KINDS, ids=IDS)
+def test_the_picked_rung_is_nearly_the_fastest_measured_one(variant, dtype):
+    losses = {}
+    for shape, measured in times(dtype):
+        rungs = {name: measured[name] for name in variant.picks.rungs(dtype) if name in measured}
+        picked = variant.picks.rung(task(variant, shape, dtype))
+        if picked in rungs:
+            losses[shape] = rungs[picked] / min(rungs.values())
+    assert len(losses) > 50
+    assert statistics.geometric_mean(losses.values()) < 1.01, losses
+    assert sum(loss > 1.05 for loss in losses.values()) <= 3, losses
+
+
+@given(shape=st.tuples(*[st.integers(0, 20000)] * 3))
+@pytest.mark.parametrize(("variant", "dtype"), KINDS, ids=IDS)
+def test_any_shape_has_a_rung_and_the_same_one_each_time(variant, dtype, shape):
+    asked = task(variant, shape, dtype)
+    picked = asked.picked
+    assert picked.variant.name in variant.picks.rungs(dtype)
+    assert dtype in MATMUL.dtypes_of(picked.variant) and picked.variant.compiled
+    assert picked.variant.arithmetic.get(dtype) == variant.arithmetic.get(dtype)
+    assert picked == dataclasses.replace(asked).picked
+    assert asked.pick.startswith(picked.variant.name)
+    arrays = {name: np.empty((1, 1), dtype) for name in "ABC"}
+    launches = picked.geometry.launches(picked, arrays, 132)
+    assert bool(launches) == (shape[0] > 0 and shape[1] > 0)
+
+
+def test_a_pick_names_the_rung_and_its_tile():
+    best = MATMUL.variant("best")
+    assert task(best, (256, 256, 256), "float32").pick.startswith("split_k, ")
+    assert task(best, (1, 4096, 4096), "float32").pick == "skinny, 1x32, slices 8, parts 1"
+    assert task(MATMUL.variant("naive"), (256, 256, 256), "float32").pick == ""
+    split = MATMUL.variant("split_k")
+    tile, parts = split.geometry.chosen(task(split, (640, 640, 640), "float32"))
+    expected = f"{tile.rows}x{tile.columns}, slices {tile.slices}, parts {parts}"
+    assert task(split, (640, 640, 640), "float32").pick == expected
+
+
+@pytest.mark.parametrize(("variant", "dtype"), KINDS, ids=IDS)
+def test_a_variant_picks_among_the_rungs_of_its_arithmetic_that_its_gpu_can_run(variant, dtype):
+    for name in variant.picks.rungs(dtype):
+        rung = MATMUL.variant(name)
+        assert not rung.exact and not rung.tiles and rung.deterministic
+        assert not any(rung.unsuited_to(each) for each in ("90",)) and variant.unsuited_to("80")
+
+
+def test_a_changed_rung_changes_the_fingerprint_of_the_variant_that_picks_it(monkeypatch):
+    best, split = MATMUL.variant("best"), MATMUL.variant("split_k")
+    asked = task(best, (256, 256, 256), "float32")
+    before = fingerprint._of_task(MATMUL, best, asked.element)
+    assert before == fingerprint._of_task(MATMUL, best, asked.element)
+    first, *others = split.geometry.choices
+    changed = dataclasses.replace(split, geometry=SplitK((dataclasses.replace(first, share=0.5), *others)))
+    ladder = tuple(changed if each is split else each for each in MATMUL.ladder)
+    assert before != fingerprint._of_task(dataclasses.replace(MATMUL, ladder=ladder), best, asked.element)

@@ -1,0 +1,51 @@
+"""The transcripts of a machine with a GPU: their commands exist, and on a GPU they still print what the pages show."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
+import transcripts
+
+from hpcmm.cli.main import parser
+
+DOCS = Path(transcripts.__file__).parent
+RECORDED = sorted(transcripts.FOLDER.glob("*.txt"))
+
+
+def form(text: str) -> list[str]:
+    """Return the commands, verdicts and heads of tables of a transcript, with their numbers masked."""
+    lines = [line for line in text.splitlines() if re.match(r"\$|kernel |counter |instructions |  \w+: |\S+: ", line)]
+    lines = [re.sub(r"[\s\u2013-]+", " ", re.sub(r"\d[\d.,]*", "0", line)) for line in lines]
+    return [re.match(r".*?(PASS|FAIL)|.*", line)[0] for line in lines]
+
+
+@pytest.mark.parametrize("name", transcripts.COMMANDS)
+def test_the_commands_exist(name):
+    for command in transcripts.COMMANDS[name]:
+        program, *arguments = shlex.split(command)
+        assert program == "hpcmm" and parser().parse_args(arguments).run
+
+
+def test_the_examples_with_a_mistake_can_be_made(tmp_path):
+    folder = transcripts.prepared(tmp_path)
+    for name in transcripts.MISTAKES:
+        assert (folder / name).read_text() != (folder / "tiled.cu").read_text()
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_a_transcript_says_where_it_was_recorded_and_has_its_commands(path):
+    machine, *lines = path.read_text().splitlines()
+    assert re.fullmatch(r"# NVIDIA .+, driver [\d.]+", machine)
+    assert [line[2:] for line in lines if line.startswith("$ ")] == transcripts.COMMANDS[path.stem]
+    assert any(path.stem in page.read_text() for page in DOCS.glob("*.md"))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_a_gpu_prints_what_the_transcript_shows(gpu, path, tmp_path):
+    found = transcripts.transcript(path.stem, transcripts.prepared(tmp_path))
+    assert form(found) == form(path.read_text())
