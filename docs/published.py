@@ -119,7 +119,7 @@ def fastest(frame: pd.DataFrame) -> str:
         rows = _fastest(frame, operation, sweeps)
         if OPERATIONS[operation].metric == "bytes":
             rows = rows[rows["dtype"] == OPERATIONS[operation].dtypes[0]]  # the metric is bytes: one type is enough
-        rows = rows[rows["baseline"] == 0].sort_values("seconds", kind="stable")
+        rows = rows[rows["role"] == "rung"].sort_values("seconds", kind="stable")
         best = rows.drop_duplicates(["device", "dtype", "arithmetic"])
         for row in analysis.row_dicts(best.sort_values(["device", "dtype"], ascending=[False, True], kind="stable")):
             kind = row["arithmetic"] or row["dtype"]
@@ -177,7 +177,8 @@ def ladder(operation: str) -> Callable[[Columns, pd.DataFrame], str]:
             head += [f"{dtype} {unit.name}", *(["× first rung"] if steps else []), "× library"]
         cells = []
         for variant in about.ladder:
-            name = f"*baseline*: {variant.change}" if variant.baseline else variant.change
+            kind = "*baseline*: " if variant.baseline else "*library*: " if variant.library else ""
+            name = kind + variant.change
             line = [f"`{variant.name}`", formats.device(variant.device), name]
             for dtype in dtypes:
                 here = rows[(rows["dtype"] == dtype) & (rows["device"] == variant.device)]
@@ -201,7 +202,7 @@ def _reached(here: pd.DataFrame, variant: str, steps: bool, unit: formats.RateUn
     if own.empty:
         return [""] * (2 + steps)
     row = own.iloc[0]
-    first = here[here["baseline"] == 0].iloc[0]
+    first = here[here["role"] == "rung"].iloc[0]
     gain = [formats.number(first["seconds"] / row["seconds"])] if steps else []
     return [formats.rate(row, unit=unit), *gain, _ratio(row)]
 
@@ -254,7 +255,7 @@ def accuracy(columns: Columns, frame: pd.DataFrame) -> str:
     rows = rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
     if rows.empty:
         return ""
-    usual = rows[(rows["arithmetic"] == "") & (rows["baseline"] == 0)].nsmallest(1, "seconds")
+    usual = rows[(rows["arithmetic"] == "") & (rows["role"] == "rung")].nsmallest(1, "seconds")
     shown = pd.concat([usual, rows[(rows["arithmetic"] != "") | (rows["baseline"] == 1)]])
     cells = [
         [f"`{row['variant']}`", row["arithmetic"] or "float32", formats.number(row["ratio"]), f"{row['error']:.1e}"]
@@ -269,7 +270,7 @@ def shapes(columns: Columns, frame: pd.DataFrame) -> str:
     if rows.empty:
         return ""
     rows = rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32") & (rows["ranks"] == 1)]
-    best = rows[rows["baseline"] == 0].groupby("variant")["ratio"].max().nlargest(4)
+    best = rows[rows["role"] == "rung"].groupby("variant")["ratio"].max().nlargest(4)
     shown = rows[rows["variant"].isin(best.index)].sort_values("place", kind="stable")
     variants = list(dict.fromkeys(shown["variant"]))
     cells = []

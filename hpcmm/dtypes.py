@@ -169,13 +169,21 @@ class Arithmetic:
     tensor_units : mapping of str to float
         Fused multiply-adds of the element type per clock and multiprocessor (SM) on tensor cores, by compute
         capability. Source: the architecture papers of A100 and H100: 512 and 1,024 dense TF32 multiply-adds.
+    input_roundoff : float
+        Relative error of each input that is rounded before it is multiplied; 0 if inputs are exact, or as exact as the
+        element type.
     """
 
     name: str
     tensor_units: Mapping[str, float] = field(default_factory=dict, hash=False)
+    input_roundoff: float = 0.0
 
 
 ARITHMETICS = {
     arithmetic.name: arithmetic
-    for arithmetic in (Arithmetic("three TF32 products", tensor_units={"80": 512 / 3, "90": 1024 / 3}),)
+    for arithmetic in (
+        Arithmetic("three TF32 products", tensor_units={"80": 512 / 3, "90": 1024 / 3}),
+        # 10 bits follow the first one; the hardware may drop the others without rounding
+        Arithmetic("TF32", tensor_units={"80": 512, "90": 1024}, input_roundoff=2.0**-10),
+    )
 }

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from hpcmm.dtypes import DTYPES, DType
+from hpcmm.dtypes import ARITHMETICS, DTYPES, DType
 
 TEXTBOOK = "scatter"  # every operation has this algorithm; labels omit it
 
@@ -260,8 +261,11 @@ class Variant:
     source : str
         The documents that describe it.
     library : callable, optional
-        Baselines only: ``library(backend, task, arrays)`` returns a callable that runs once. A baseline has no source
+        Libraries only: ``library(backend, task, arrays)`` returns a callable that runs once. A library has no source
         file.
+    context : bool
+        Whether a library is shown beside the baseline and the rungs for context: measured and verified like a rung, and
+        counted among neither.
     geometry : Geometry, or mapping of str to Geometry
         How a CUDA kernel is launched, for all types or by type.
     kernel : str
@@ -325,11 +329,12 @@ class Variant:
     deterministic: bool = True
     arithmetic: Mapping[str, str] = field(default_factory=dict, hash=False)
     slow: bool = False
+    context: bool = False
 
     @property
     def baseline(self) -> bool:
-        """Whether it is a library call, measured beside the other variants of its device."""
-        return self.library is not None
+        """Whether it is a library call that is measured beside the other variants of its device."""
+        return self.library is not None and not self.context
 
     @property
     def compiled(self) -> bool:
@@ -370,13 +375,15 @@ class Prepared:
 
     ``before`` and ``after`` copy data on the device between the arrays and buffers of the variant. They are a phase of
     the end-to-end call and not part of the kernel's time. ``complaint`` returns what the last run wrote where it must
-    not; empty if nothing.
+    not; empty if nothing. ``choice`` is the algorithm that a library took after
+    trials.
     """
 
     run: Callable[[], Any]
     before: Callable[[], None] | None = None
     after: Callable[[], None] | None = None
     complaint: Callable[[], str] | None = None
+    choice: str = ""
 
     def __call__(self) -> Any:
         return self.run()
@@ -428,7 +435,7 @@ class Operation:
     scalars : mapping of str to float
         Default values of its scalar arguments.
     ladder : tuple of Variant
-        In the order of the rungs; baselines, if there are any, last on each device.
+        In the order of the rungs; baselines, if there are any, follow them on each device, then libraries for context.
     metric : {"flops", "bytes"}
         Whether its rate is reported in FLOP/s or in B/s.
     flops, bytes : callable
@@ -475,7 +482,7 @@ class Operation:
     def dtypes_of_all(self, variants: Iterable[Variant]) -> tuple[str, ...]:
         """Return the types of which some variant computes one; baselines count only if there is nothing else."""
         chosen = list(variants)
-        rungs = [each for each in chosen if not each.baseline] or chosen
+        rungs = [each for each in chosen if not each.library] or chosen
         return tuple(dtype for dtype in self.dtypes if any(dtype in self.dtypes_of(each) for each in rungs))
 
     def variant(self, name: str) -> Variant:
@@ -519,6 +526,12 @@ class Task:
     @property
     def geometry(self) -> Geometry:
         return self.variant.geometry_of(self.dtype)
+
+    @property
+    def input_roundoff(self) -> float:
+        """Relative error that the variant's arithmetic makes in each input before it multiplies."""
+        arithmetic = self.variant.arithmetic.get(self.dtype)
+        return ARITHMETICS[arithmetic].input_roundoff if arithmetic in ARITHMETICS else 0.0
 
     @property
     def picked(self) -> Task:
@@ -716,8 +729,10 @@ class Measurement:
     """Results of one contender (the variant, or the baseline beside it) at one point.
 
     ``resources`` are some of ``RESOURCES``, as on rank 0; empty for libraries and for a CPU. ``algorithm`` is the
-    contender's, ``transport`` the transport of its exchanges between ranks, and ``schedule`` the order of its work
-    that was chosen. ``late_runs`` counts kernel runs that were repeated because the host queued them too late.
+    contender's, ``transport`` the transport of its exchanges between ranks, and ``schedule`` the order of its work or
+    the algorithm of a library that was chosen by trials. ``late_runs`` counts kernel runs that were repeated because
+    the host queued them too late. ``clock`` is the SM clock while the kernel repeats [Hz], on the slowest rank; NaN if
+    it was not taken.
     ``energy`` is ``ENERGY``; empty where it was not measured.
     ``pick`` names the rung and the tile that were picked for the shape, as in ``Task.pick``.
     """
@@ -736,6 +751,7 @@ class Measurement:
     late_runs: int = 0
     energy: Mapping[str, float] = field(default_factory=dict)
     pick: str = ""
+    clock: float = math.nan
 
 
 @dataclass(frozen=True)

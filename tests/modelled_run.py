@@ -8,6 +8,7 @@ eight GPUs that no one has built, with noise from a fixed seed.
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -116,7 +117,7 @@ def samples(variant: Variant, point: Point, rng: np.random.Generator) -> Iterato
 
 
 def resources(variant: Variant, point: Point) -> dict[str, float]:
-    if variant.device == "cpu" or variant.baseline:
+    if variant.device == "cpu" or variant.library:
         return {}
     tile = point.tile
     block = (tile, tile) if tile else (task_of(point).macros.get("BLOCK", 128), 1)
@@ -139,7 +140,8 @@ def measurements(point: Point, rng: np.random.Generator) -> Iterator[Measurement
         return
     for each in dict.fromkeys((variant, operation.baseline(variant.device, point.dtype))):
         own = resources(variant, point) if each is variant else {}
-        yield timings.measurement(point, each.name, samples=samples(each, point, rng), resources=own)
+        clock = CLOCK if variant.device == "cuda" else math.nan
+        yield timings.measurement(point, each.name, samples=samples(each, point, rng), resources=own, clock=clock)
 
 
 def write(path: Path, config: Mapping[str, Any] | None = None, scale: str = "full") -> Path:

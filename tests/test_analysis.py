@@ -17,6 +17,7 @@ from timings import FAIL, call_samples, kernel_samples, measurement, merged
 from hpcmm import analysis, store
 from hpcmm.interval import interval_rank
 from hpcmm.model import UNCHECKED, Point, Sample, Verdict
+from hpcmm.report import findings, tables
 
 MATMUL = {"alpha": 1.5, "beta": 0.5}
 
@@ -402,45 +403,66 @@ def limited(tmp_path, *rows, gpus=(CHIP,), **provenance):
     return analysis.measurements(store.read(path))
 
 
-def clocked(clock, seconds=1e-6):
-    return kernel_samples([seconds] * 3, {"sm_clock": clock})
+def lasting(seconds):
+    return kernel_samples([seconds] * 3)
 
 
-def test_fraction_of_the_arithmetic_limit_is_at_the_measured_clock(tmp_path):
+def test_the_arithmetic_limit_is_at_the_maximum_clock(tmp_path):
     rows = limited(
         tmp_path,
-        measurement(matmul(n=512), samples=clocked(1e9, 1e-3)),
-        measurement(matmul(n=512, dtype="float64"), samples=clocked(1e9, 1e-3)),
-        measurement(matmul(n=512), "cublas", samples=kernel_samples([1e-3] * 3)),
+        measurement(matmul(n=512), samples=lasting(1e-3), clock=1.5e9),
+        measurement(matmul(n=512, dtype="float64"), samples=kernel_samples([1e-3] * 3, {"sm_clock": 1e9})),
     )
     work = 2 * 512**3 / 1e-3
-    assert list(rows["peak_flops_per_second"]) == [10 * 256 * 1e9, 10 * 256 * 1e9, 10 * 256 * 2e9]
-    assert list(rows["fraction"]) == pytest.approx([work / 2.56e12, work / 2.56e12, work / 5.12e12])
-    assert list(rows["ceiling"]) == ["float32 FMA units", "float64 tensor cores", "float32 FMA units"]
+    assert list(rows["peak_flops_per_second"]) == [10 * 256 * 2e9] * 2
+    assert list(rows["fraction"]) == pytest.approx([work / 5.12e12] * 2)
+    assert list(rows["ceiling"]) == ["float32 FMA units", "float64 tensor cores"]
+    assert rows["clock"][0] == 1.5e9 and math.isnan(rows["clock"][1])
+    ladder, _ = (tables.ladder_table(each) for each in analysis.series(rows))
+    assert [row[ladder.head.index("SM clock")].text for row in ladder.rows] == ["1.50 GHz"]
+
+
+def test_a_library_for_context_is_no_rung_and_no_baseline(tmp_path):
+    names = ("naive", "large_thread_tile", "cublas", "cublaslt", "cublas_tf32")
+    seconds = dict(zip(names, (4e-3, 2e-3, 1e-3, 0.5e-3, 0.25e-3), strict=True))
+    rows = []
+    for name in names:
+        rows.append(measurement(matmul(name, n=512), samples=lasting(seconds[name])))
+        if name != "cublas":
+            rows.append(measurement(matmul(name, n=512), "cublas", samples=lasting(seconds["cublas"])))
+    points = analysis.points(limited(tmp_path, *rows)).set_index("variant")
+    assert list(points["role"]) == ["rung", "rung", "baseline", "context", "context"]
+    assert list(points["ratio"]) == pytest.approx([0.25, 0.5, 1.0, 2.0, 4.0])
+    assert list(points["ceiling"]) == ["float32 FMA units"] * 4 + ["TF32 on tensor cores"]
+    (series,) = analysis.series(points.reset_index())
+    ladder = analysis.ladder(series.points).set_index("variant")
+    assert ladder["step"].dropna().to_dict() == {"large_thread_tile": 2.0}
+    assert "fastest rung of the GPU is large_thread_tile" in findings.best(series.points)
+    assert findings.by_size(series.points).text.endswith("0.500× at 512")
 
 
 def test_other_arithmetic_has_its_own_limit(tmp_path):
     pairs = itertools.product(("tensor_core", "swizzled"), ("float32", "float64"))
     points = [matmul(variant, n=512, dtype=dtype) for variant, dtype in pairs]
-    rows = limited(tmp_path, *(measurement(point, samples=clocked(1e9, 1e-3)) for point in points))
+    rows = limited(tmp_path, *(measurement(point, samples=lasting(1e-3)) for point in points))
     assert list(rows["arithmetic"]) == ["three TF32 products", "", "", ""]
     emulated = "three TF32 products on tensor cores"
     assert list(rows["ceiling"]) == [emulated, "float64 tensor cores", "float32 FMA units", "float64 tensor cores"]
     (roof, _) = analysis.rooflines(rows)
-    assert roof.ceilings[0] == ("float32 arithmetic", 10 * 256 * 1e9, 1e12)
-    assert roof.ceilings[1] == ("three TF32 products", pytest.approx(10 * 2048 / 3 * 1e9), 1e12)
+    assert roof.ceilings[0] == ("float32 arithmetic", 10 * 256 * 2e9, 1e12)
+    assert roof.ceilings[1] == ("three TF32 products", pytest.approx(10 * 2048 / 3 * 2e9), 1e12)
 
 
 def test_the_roofline_bends_at_the_bandwidth(tmp_path):
     point = Point("matmul", "naive", (4096, 1, 4096), "float32", 1, MATMUL)
-    (row,) = limited(tmp_path, measurement(point, samples=clocked(1e9, 1e-3))).to_dict("records")
+    (row,) = limited(tmp_path, measurement(point, samples=lasting(1e-3))).to_dict("records")
     nbytes = 4 * (4096 * 4096 + 4096 + 2 * 4096)
     assert (row["ceiling"], row["fraction"]) == ("memory", pytest.approx(nbytes / 1e12 / 1e-3))
 
 
 def test_reductions_are_limited_by_the_memory_of_all_gpus(tmp_path):
     gpus = [CHIP | {"uuid": "a"}, CHIP | {"uuid": "b"}]
-    (row,) = limited(tmp_path, measurement(reduction("sequential", ranks=2), samples=clocked(1e9)), gpus=gpus).to_dict(
+    (row,) = limited(tmp_path, measurement(reduction("sequential", ranks=2), samples=lasting(1e-6)), gpus=gpus).to_dict(
         "records"
     )
     assert (row["ceiling"], row["fraction"]) == ("memory", pytest.approx(4 * 1025 / 2e12 / 1e-6))
@@ -450,9 +472,9 @@ def test_an_unknown_limit_is_nan(tmp_path):
     old = {key: value for key, value in CHIP.items() if key != "memory_bytes_per_second"}
     rows = [
         limited(tmp_path, measurement(matmul("serial"), samples=kernel_samples([1.0]))),
-        limited(tmp_path, measurement(matmul(), samples=clocked(1e9)), gpus=()),
-        limited(tmp_path, measurement(matmul(), samples=clocked(1e9)), gpus=(old,)),
-        limited(tmp_path, measurement(reduction("sequential"), samples=clocked(1e9)), measuring={"cache": "hot"}),
+        limited(tmp_path, measurement(matmul(), samples=lasting(1e-6)), gpus=()),
+        limited(tmp_path, measurement(matmul(), samples=lasting(1e-6)), gpus=(old,)),
+        limited(tmp_path, measurement(reduction("sequential"), samples=lasting(1e-6)), measuring={"cache": "hot"}),
         limited(tmp_path, measurement(matmul(), verdict=FAIL)),
     ]
     assert all(np.isnan(frame["fraction"].iloc[0]) for frame in rows)
@@ -460,7 +482,7 @@ def test_an_unknown_limit_is_nan(tmp_path):
 
 
 def test_with_hot_caches_a_product_has_only_the_arithmetic_limit(tmp_path):
-    rows = limited(tmp_path, measurement(matmul(), samples=clocked(1e9)), measuring={"cache": "hot"})
+    rows = limited(tmp_path, measurement(matmul(), samples=lasting(1e-6)), measuring={"cache": "hot"})
     assert rows["ceiling"].iloc[0] == "float32 FMA units"
 
 

@@ -44,6 +44,7 @@ HEAVY = {
     "cupy": "backends/cuda/",
     "cupy_backends": "backends/cuda/",
     "cupyx": "backends/cuda/",
+    "cuda": "backends/cuda/",
     "pynvml": "backends/cuda/",
     "mpi4py": "parallel/",
     "nvmath": "parallel/cublasmp.py",

@@ -19,7 +19,7 @@ from hpcmm.dtypes import DTYPES
 from hpcmm.operations.matmul import MATMUL
 
 PLAIN = ("float32", "float64")
-RUNGS = [variant.name for variant in MATMUL.ladder if variant.device == "cpu" and not variant.baseline]
+RUNGS = [variant.name for variant in MATMUL.ladder if variant.device == "cpu" and not variant.library]
 WITH_PATHS = ["avx", "packed"]
 PATHS = ["avx512", "avx2", "neon", "portable"]
 TILES = {"avx512": (8, 128), "avx2": (6, 64), "neon": (8, 32), "portable": (6, 32)}  # rows, bytes of columns

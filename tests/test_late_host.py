@@ -68,7 +68,7 @@ def test_a_late_host_does_the_repetition_again_with_a_longer_lead(late):
     assert backend.leads == [1, 2, 4, 8][:runs]
     assert spread.late_runs == min(late, LATE_RUNS)
     spread.fetch()
-    assert problem.judge(spread.result["C"]).passed  # each started from the same inputs
+    assert problem.judge(task_of(POINT))(spread.result["C"]).passed  # each started from the same inputs
 
 
 def test_a_cpu_is_never_late():

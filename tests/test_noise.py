@@ -11,7 +11,7 @@ import timings
 from timings import measurement
 
 from hpcmm import analysis, store
-from hpcmm.analysis import compare, noise
+from hpcmm.analysis import compare, noise, visits
 from hpcmm.model import Point, Sample
 
 SCALARS = {"alpha": 1.5, "beta": 0.5}
@@ -94,20 +94,38 @@ def test_a_change_is_found(place, change):
 
 
 def test_a_machine_whose_runs_differ_is_called_noisy_and_nothing_changed():
-    rng = np.random.default_rng(4)
-    took = simulated_runs.times(rng)
-    runs = [simulated_runs.repetitions(rng, took, "normal", 0.003, 3, 6, 1.0) for _ in range(2)]
-    runs[1] *= np.exp(0.3 * rng.standard_normal((len(runs[1]), 1, 1)))  # what a process finds, and keeps
-    frames, slowest = [simulated_runs.frame()] * 2, [simulated_runs.slowest(each) for each in runs]
-    found = compare.Evidence(frames, slowest, "kernel", unchanged=[(0, 1)])
-    assert (
-        simulated_runs.called([found.change([i], [i + found.offsets[1]]).verdict for i in range(330)]).mean()
-        <= 2 * compare.ALPHA
-    )
-    (note,) = found.notes()
-    assert "too noisy to tell" in note and "the unchanged baselines differ by 3" in note
-    blind = compare.Evidence(frames, slowest, "kernel", unchanged=[])  # another library: no controls
-    assert simulated_runs.called([blind.change([i], [i + blind.offsets[1]]).verdict for i in range(330)]).mean() > 0.5
+    called, blindly = [], []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        took = simulated_runs.times(rng)
+        runs = [simulated_runs.repetitions(rng, took, "normal", 0.003, 3, 6, 1.0) for _ in range(2)]
+        runs[1] *= np.exp(0.3 * rng.standard_normal((len(runs[1]), 1, 1)))  # what a process finds, and keeps
+        frames, slowest = [simulated_runs.frame()] * 2, [simulated_runs.slowest(each) for each in runs]
+        for unchanged, found in (([(0, 1)], called), ([], blindly)):  # with another library there are no controls
+            evidence = compare.Evidence(frames, slowest, "kernel", unchanged)
+            found += [evidence.change([i], [i + evidence.offsets[1]]).verdict for i in range(330)]
+            if unchanged:
+                (note,) = evidence.notes()
+                assert "too noisy to tell" in note and "the unchanged baselines differ by 3" in note
+    assert simulated_runs.called(called).mean() <= compare.ALPHA
+    assert simulated_runs.called(blindly).mean() > 0.5
+
+
+def test_repetitions_that_alternate_between_two_states_have_one_time():
+    """The state of a repetition depends on its number modulo 4; a visit begins anywhere in this cycle."""
+    high, low = math.log(9.5e-6), math.log(8.7e-6)
+    cycle = [high, high, low, low]
+    for count in range(4, 13):
+        rows = np.array([[cycle[(first + i) % 4] for i in range(count)] for first in range(4)])
+        medians, times = np.median(rows, axis=1), visits.middles(rows)
+        assert np.ptp(times) <= np.ptp(medians)
+        if count % 2 == 0:
+            assert times == pytest.approx([(high + low) / 2] * 4)
+    assert np.ptp(np.median(rows[:, :6], axis=1)) == pytest.approx(high - low)
+
+
+def test_an_outlier_among_four_repetitions_hardly_counts():
+    assert visits.middles(np.array([[1.0, 1.01, 1.02, 50.0]])) == pytest.approx([1.0175], abs=0.01)
 
 
 # --- a file with visits ------------------------------------------------------------------------------------------

@@ -244,6 +244,22 @@ def test_the_error_of_a_product_is_relative_to_the_magnitudes_that_are_summed(dt
     assert verdict.error == pytest.approx(share, rel=1e-3, abs=0)
 
 
+@pytest.mark.parametrize("shape", [(24, 40, 50), (8, 16, 20000)])
+def test_a_product_of_inputs_in_tf32_is_within_its_own_bound_and_not_within_that_of_float32(shape, method):
+    arrays = MATMUL.draw(np.random.default_rng(3), task(MATMUL, shape, "float32", PARAMETERS))
+    a, b = ((arrays[name].view(np.uint32) & 0xFFFFE000).view(np.float32).astype(float) for name in "AB")  # 10 bits
+    got = (1.5 * (a @ b) + 0.5 * arrays["C"]).astype(np.float32)
+    judges = {
+        name: MATMUL.reference(task(MATMUL, shape, "float32", PARAMETERS, variant=name), arrays)
+        for name in ("cublas_tf32", "tensor_core", "cublas")
+    }
+    verdicts = {name: judge(got) for name, judge in judges.items()}
+    assert [verdict.passed for verdict in verdicts.values()] == [True, False, False]
+    assert verdicts["cublas_tf32"].bound - verdicts["cublas"].bound == pytest.approx(2**-9 + 2**-20, rel=1e-12)
+    lost = got - np.outer(1.5 * arrays["A"][:, 7], arrays["B"][7]) * (1 if shape[2] == 50 else 100)
+    assert rejected(judges["cublas_tf32"](lost))
+
+
 def long_product(shape: tuple[int, int, int]) -> tuple[dict, np.ndarray]:
     """Inputs in float32 and their product, of sums so long that a bound on each element allows for much."""
     arrays = MATMUL.draw(np.random.default_rng(3), task(MATMUL, shape, "float32", PARAMETERS))
@@ -511,7 +527,7 @@ def test_no_sum_of_vectors_overflows_or_equals_the_fill_value():
 @given(n=st.integers(0, 3_000_000))
 def test_the_launch_of_a_sum_of_vectors_covers_it(n):
     for variant in VECTOR_ADD.ladder:
-        if variant.device == "cuda" and not variant.baseline:
+        if variant.device == "cuda" and not variant.library:
             adding = task(VECTOR_ADD, (n,), variant=variant)
             launches = variant.geometry.launches(adding, dict.fromkeys("xyz"), 132)
             blocks = [launch.grid[0] for launch in launches]

@@ -628,12 +628,13 @@ def test_a_file_from_before_visits_has_one(tmp_path):
     assert set(store.read(tmp_path / "all.h5")["samples"]["visit"]) == {0}
 
 
-def test_a_file_from_before_late_runs_were_counted_has_unknown_ones(tmp_path):
+def test_a_file_from_before_late_runs_and_clocks_were_stored_has_unknown_ones(tmp_path):
     path = stored(tmp_path / "old.h5")
     assert set(store.read(path)["measurements"]["late_runs"]) == {0}
     with changed(path) as file:
-        del file["measurements"]["late_runs"]
-    assert set(store.read(path)["measurements"]["late_runs"]) == {-1}
+        del file["measurements"]["late_runs"], file["measurements"]["clock"]
+    read = store.read(path)["measurements"]
+    assert set(read["late_runs"]) == {-1} and np.isnan(read["clock"]).all()
 
 
 def test_single_precision_keeps_seven_digits(path, tmp_path):

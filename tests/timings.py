@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,13 @@ def call_samples(repetitions: Iterable[Sequence[Mapping[str, float]]]) -> tuple[
 
 
 def measurement(
-    point: Point, contender: str = "", verdict: Verdict = PASS, samples=(), resources=None, algorithm: str = ""
+    point: Point,
+    contender: str = "",
+    verdict: Verdict = PASS,
+    samples=(),
+    resources=None,
+    algorithm: str = "",
+    clock: float = math.nan,
 ) -> Measurement:
     """What ``contender`` (by default the point's variant) did at ``point``, by default by its algorithm."""
     operation = OPERATIONS[point.operation]
@@ -77,6 +84,7 @@ def measurement(
         samples=tuple(samples),
         resources=resources or {},
         algorithm=algorithm,
+        clock=clock,
     )
 
 

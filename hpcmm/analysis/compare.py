@@ -117,12 +117,47 @@ def judged(ratio: float, low: float, high: float, p: float) -> Change:
     return Change(ratio, low, high, p, verdict)
 
 
+class Between:
+    """The standard deviation between files that unchanged points have beside the errors of their visits, by time.
+
+    It makes the median of the standardized differences of the controls with the nearest times that of Student's t; 0 if
+    the errors suffice. These are a third of the controls, at least ``CONTROLS`` and at most ``noise.NEIGHBOURS``. It is
+    as in the random-effects model of meta-analysis (DerSimonian and Laird, *Control. Clin. Trials* 7, 1986).
+
+    Parameters
+    ----------
+    times, differences, errors, freedom : ndarray
+        Of each control, ``CONTROLS`` or more: logarithm of its seconds, magnitude of the difference of logarithms, its
+        error and degrees of freedom.
+    """
+
+    def __init__(self, times: np.ndarray, differences: np.ndarray, errors: np.ndarray, freedom: np.ndarray):
+        order = np.argsort(times, kind="stable")
+        scale = noise.criticals(0.5, freedom)
+        columns = (times, differences / scale, errors)
+        width = int(np.clip(len(times) // 3, CONTROLS, noise.NEIGHBOURS))
+        self.freedom = 0.37 * width  # the efficiency of a median of magnitudes
+        at, differences, errors = (np.lib.stride_tricks.sliding_window_view(each[order], width) for each in columns)
+        low, high = np.zeros(len(at)), differences.max(axis=1)
+        for _ in range(30):
+            middle = (low + high) / 2
+            more = np.median(differences / np.hypot(errors, middle[:, None]), axis=1) > 1
+            low, high = np.where(more, middle, low), np.where(more, high, middle)
+        enough = np.median(differences / errors, axis=1) <= 1
+        self.times, self.spreads = np.median(at, axis=1), np.where(enough, 0.0, high)
+
+    def at(self, times: np.ndarray) -> np.ndarray:
+        """Return the standard deviation at these logarithms of seconds."""
+        return np.interp(times, self.times, self.spreads)
+
+
 class Evidence:
     """The visits of several files, and how much a point may differ between them by chance.
 
     The spread between visits is that of ``noise``, with one prior for all files. The baselines beside the variants
-    are controls: they did not change. Where they differ more than their visits explain, the intervals of all points
-    become as much wider (an empirical null: Efron, J. Am. Stat. Assoc. 99, 2004).
+    are controls: they did not change. Where they differ more than their visits explain, the error of a point gets the
+    spread between files that the controls of similar time show, and the intervals become as much wider as the largest
+    differences still ask for (an empirical null: Efron, J. Am. Stat. Assoc. 99, 2004).
 
     Parameters
     ----------
@@ -158,12 +193,13 @@ class Evidence:
         found = visits.gathered(taken["measurement"].to_numpy(), taken["log"].to_numpy(), len(both))
         self.count, self.centre, self.variance = (found[name].to_numpy() for name in ("count", "median", "var"))
         self.device = both["device"].to_numpy()
+        self.between: dict[str, Between] = {}
         self.wider: dict[str, float] = {}
         self.drift: dict[str, float] = {}
         self._look_at_controls(frames, unchanged)
 
     def _look_at_controls(self, frames: Sequence[pd.DataFrame], unchanged: Sequence[tuple[int, int]]) -> None:
-        """Find by which factor the baselines differ more than their visits explain, on each device."""
+        """Find how much more the baselines differ than their visits explain, on each device."""
         beside = [
             frame[(frame["baseline"] == 1) & ~analysis.is_own(frame) & ~frame["superseded"] & (frame["passed"] == 1)]
             for frame in frames
@@ -181,11 +217,14 @@ class Evidence:
             differences, errors, freedom = self.differences(own[:, :1], own[:, 1:], device)
             some = np.isfinite(differences / errors) & (freedom > 0)
             if some.sum() >= CONTROLS:
-                standard = np.abs(differences[some] / errors[some])
-                expected = {share: noise.criticals(1 - share, freedom[some]) for share in (0.5, 0.9)}
+                differences, errors, freedom = np.abs(differences[some]), errors[some], freedom[some]
+                times = self.centre[own[some]].mean(axis=1)
+                self.between[device] = Between(times, differences, errors, freedom)
+                standard = differences / np.hypot(errors, self.between[device].at(times))
+                expected = {share: noise.criticals(1 - share, freedom) for share in (0.5, 0.9)}
                 factors = [np.quantile(standard, share) / np.median(each) for share, each in expected.items()]
                 self.wider[device] = max(1.0, *map(float, factors))
-                self.drift[device] = float(1.4826 * np.median(np.abs(differences[some])))
+                self.drift[device] = float(1.4826 * np.median(differences))
 
     def differences(self, first: np.ndarray, second: np.ndarray, device: str) -> tuple[np.ndarray, ...]:
         """Return log ratios of measurements of one device, their standard errors and degrees of freedom.
@@ -217,6 +256,13 @@ class Evidence:
         (log,), (error,), (freedom,) = self.differences(np.array([before]), np.array([after]), device)
         if not (np.isfinite(log) and freedom > 0):
             return None
+        # the state of a file is that of all its rows; a mean over several files has less of it
+        known = self.between.get(device)
+        if known and (between := float(known.at(self.centre[[*before, *after]].mean()))):
+            between *= math.sqrt((1 / len(before) + 1 / len(after)) / 2)
+            both = error**2 + between**2  # with the degrees of freedom of Welch and Satterthwaite
+            freedom = both**2 / (error**4 / freedom + between**4 / known.freedom)
+            error = math.sqrt(both)
         error *= self.wider.get(device, 1.0)
         width = error * float(noise.criticals(share, [freedom])[0])
         p = noise.outside(abs(log) / error, freedom)

@@ -125,7 +125,7 @@ def _measured(row: Mapping[str, Any], nbytes: int) -> Iterator[tuple[str, dict[s
         if not row["k"]:
             return
         times = {f"latency_{name}": row[name] / row["k"] for name in ("seconds", "seconds_low", "seconds_high")}
-        cycles = times["latency_seconds"] * row["sm_clock"]
+        cycles = times["latency_seconds"] * row["clock"]
         yield (
             "latency_seconds",
             {

@@ -42,18 +42,16 @@ def _fastest(units: Mapping[str, float]) -> tuple[float, str]:
     return (2.0 * units[name], name) if units[name] else (math.nan, "")
 
 
-def peaks(
-    gpus: Sequence[Mapping[str, Any]], dtype: str, clock: float = math.nan, other: str = ""
-) -> tuple[float, str, float]:
+def peaks(gpus: Sequence[Mapping[str, Any]], dtype: str, other: str = "") -> tuple[float, str, float]:
     """Return peak operations per second of several GPUs, the units that execute them, and peak bytes per second.
+
+    Operations are counted at the maximum clock.
 
     Parameters
     ----------
     gpus : sequence of mapping
         GPU records of the provenance, one per rank. A GPU that ranks share counts once.
     dtype : str
-    clock : float
-        SM clock [Hz]; NaN for the maximum clock.
     other : str
         The arithmetic if it is not that of the element type.
     """
@@ -61,8 +59,7 @@ def peaks(
     flops, names, nbytes = 0.0, set(), 0.0
     for gpu in devices:
         per_clock, name = arithmetic(str(gpu.get("compute_capability", "")), dtype, other)
-        hertz = clock if math.isfinite(clock) else _number(gpu.get("max_sm_clock"))
-        flops += per_clock * _number(gpu.get("multiprocessors")) * hertz
+        flops += per_clock * _number(gpu.get("multiprocessors")) * _number(gpu.get("max_sm_clock"))
         nbytes += _number(gpu.get("memory_bytes_per_second"))
         names.add(name)
     if not devices:

@@ -1,7 +1,7 @@
 """The spread between visits: from few visits of a point and the many of all others to an interval.
 
 Repetitions of one visit share the state of its process, so they say nothing of the next visit. The unit of evidence is
-a visit: its time is the median of its repetitions. Three visits know their own spread badly, but a file has hundreds of
+a visit, which has one time. Three visits know their own spread badly, but a file has hundreds of
 triples. Their variances give a prior for each, and the moderated t statistic of Smyth (Stat. Appl. Genet. Mol. Biol. 3,
 2004, article 3) uses both. The prior depends on the time, as the trend of Law et al. (Genome Biology 15, 2014, R29):
 short kernels scatter more. All times are logarithms here, so that spreads are relative.

@@ -94,14 +94,15 @@ def measurements(columns: Columns) -> pd.DataFrame:
 
         - ``rung``: the contender and its tile width; ``memory``: pinned or pageable, if the sweep sets it;
           ``label``: both; ``place``: position of the label in the order of the ladder; ``setting``: parameters of
-          the operation; ``arithmetic``: of the contender, if it is not that of the element type;
+          the operation; ``arithmetic``: of the contender, if it is not that of the element type; ``role``: whether the
+          contender is a ``"rung"``, a ``"baseline"``, or a library for ``"context"``;
         - ``result``: PASS, FAIL, or ``MISSING`` for a point that could not be measured. Only a PASS has the numbers
           below; samples of a FAIL are ignored; ``expected``: whether a FAIL is of a kernel that cannot
           be right at this size, which a sweep measures only with ``allow_fail``;
         - ``gpu`` and ``machine``, from ``machines``; ``superseded``: whether a later run on the same kind of machine
           measured the same point;
         - ``seconds``, ``seconds_low``, ``seconds_high``, ``repetitions``: kernel alone, slowest rank of each
-          repetition. With several visits, the median over visits of the medians over their repetitions, and its
+          repetition. With several visits, the median over visits of the times that ``visits`` gives them, and its
           interval from ``noise``; with one visit, the median over repetitions and its interval; ``seconds_least`` and
           ``seconds_most``: the extreme repetitions;
         - ``visits``: their number; ``spread``: relative standard deviation between visits, of this point, moderated by
@@ -115,10 +116,9 @@ def measurements(columns: Columns) -> pd.DataFrame:
         - ``ratio``, ``ratio_low``, ``ratio_high``: seconds of the baseline over seconds of the variant (above 1: faster
           than the baseline). With several visits, the median over all visits of the baseline for the problem in the
           run, over that of the variant; with one visit, paired by repetition. ``call_ratio`` and so on likewise;
-        - ``sm_clock``: median clock during the kernel alone [Hz]; ``peak_flops_per_second`` at that clock and
-          ``peak_bytes_per_second``, summed over all GPUs; ``fraction``: the least seconds that these allow, divided by
-          ``seconds``; ``ceiling``: the name of the limit, which is that of the contender's arithmetic. NaN and "" if
-          unknown;
+        - ``peak_flops_per_second`` at the maximum clock and ``peak_bytes_per_second``, summed over all GPUs;
+          ``fraction``: the least seconds that these allow, divided by ``seconds``; ``ceiling``: the name of the limit,
+          which is that of the contender's arithmetic. NaN and "" if unknown;
         - ``exposed_seconds``: for algorithms other than ``TEXTBOOK``, seconds of the kernel less those of the kernel
           of ``TEXTBOOK``: communication that is not hidden. Negative if the product is faster in parts;
         - ``event_seconds``: an empty pair of CUDA events on the slowest GPU of its run, NaN without one; ``short``:
@@ -186,14 +186,14 @@ def measurements(columns: Columns) -> pd.DataFrame:
 
 
 def _describe(frame: pd.DataFrame, added: Sequence[str]) -> None:
-    """Add the columns that name a measurement: rung, memory, label, place, setting, arithmetic, result."""
+    """Add the columns that name a measurement: rung, memory, label, place, setting, arithmetic, role, result."""
     variants = {(of.name, each.name): i for of in OPERATIONS.values() for i, each in enumerate(of.ladder)}
     algorithms = {name: i for i, name in enumerate(ALGORITHMS)}
-    others = {(of.name, each.name): each.arithmetic for of in OPERATIONS.values() for each in of.ladder}
-    pinned = frame.get("pinned", -1)  # profiles have no such column
+    records = {(of.name, each.name): each for of in OPERATIONS.values() for each in of.ladder}
+    absent = {"pinned": -1, "baseline": 0}  # profiles have no such columns
     named, places = [], []
-    names = ["operation", "contender", "variant", "contender_algorithm", "dtype", "tile", "pinned", *added]
-    for row in row_dicts(frame.assign(pinned=pinned)[names]):
+    names = ["operation", "contender", "variant", "contender_algorithm", "dtype", "tile", *absent, *added]
+    for row in row_dicts(frame.assign(**{name: frame.get(name, value) for name, value in absent.items()})[names]):
         operation, contender, algorithm = row["operation"], row["contender"], row["contender_algorithm"]
         own = contender == row["variant"]  # tile and memory belong to the variant, not to its baseline
         tile = row["tile"] if own else 0
@@ -201,12 +201,14 @@ def _describe(frame: pd.DataFrame, added: Sequence[str]) -> None:
         memory = {1: "pinned", 0: "pageable"}.get(row["pinned"], "") if own else ""
         given = [name for name in OPERATIONS[operation].scalars if name in row and not np.isnan(row[name])]
         setting = ", ".join(f"{name} {row[name]:g}" for name in sorted(given))
-        arithmetic = others.get((operation, contender), {}).get(row["dtype"], "")
-        named.append((rung, memory, setting, arithmetic, " ".join(filter(None, (rung, memory)))))
+        record = records.get((operation, contender))
+        arithmetic = record.arithmetic.get(row["dtype"], "") if record else ""
+        role = "baseline" if row["baseline"] else "context" if record and record.context else "rung"
+        named.append((rung, memory, setting, arithmetic, role, " ".join(filter(None, (rung, memory)))))
         ladder, turn = variants.get((operation, contender), np.inf), algorithms.get(algorithm, np.inf)
         places.append((ladder, contender, turn, algorithm, {"pageable": 0, "pinned": 1}.get(memory, 0), tile))
     order = {place: i for i, place in enumerate(sorted(set(places)))}
-    names = ["rung", "memory", "setting", "arithmetic", "label"]
+    names = ["rung", "memory", "setting", "arithmetic", "role", "label"]
     frame[names] = pd.DataFrame(named, columns=names, index=frame.index, dtype=object)
     frame["place"] = [order[place] for place in places]
     wrong = np.where(frame["reference"] == UNCHECKED, MISSING, "FAIL") if "reference" in frame else "FAIL"
@@ -297,18 +299,15 @@ def _paired(frame: pd.DataFrame, added: Sequence[str], slowest: pd.DataFrame, ph
 
 
 def _limit(columns: Columns, frame: pd.DataFrame) -> None:
-    """Add the clock, the peak rates at that clock, and the fraction of the limit that was reached."""
-    samples = columns["samples"]
-    alone = passed_samples(columns, frame) & (samples["call"] == 0)
-    clocks = medians(samples["sm_clock"][alone], samples["measurement"][alone], len(frame))["median"]
+    """Add the peak rates at the maximum clock, and the fraction of the limit that was reached."""
     provenances = [run["provenance"] for run in runs(columns)]
     gpus = [gpus_of(provenance) for provenance in provenances]
     hot = [mapping(p.get("measuring")).get("cache") == "hot" for p in provenances]
     found = []
     names = ["device", "run", "operation", "dtype", "arithmetic", "flops", "bytes", "seconds"]
-    for row, clock in zip(row_dicts(frame[names]), clocks, strict=True):
+    for row in row_dicts(frame[names]):
         found_there = gpus[row["run"]] if DEVICES[row["device"]].accelerator else []
-        flops, units, nbytes = limits.peaks(found_there, row["dtype"], clock, row["arithmetic"])
+        flops, units, nbytes = limits.peaks(found_there, row["dtype"], row["arithmetic"])
         least = {}
         if OPERATIONS[row["operation"]].metric == "flops":
             name = f"{row['arithmetic']} on {units}" if row["arithmetic"] else f"{row['dtype']} {units}"
@@ -320,7 +319,6 @@ def _limit(columns: Columns, frame: pd.DataFrame) -> None:
         known = {name: seconds for name, seconds in least.items() if np.isfinite(seconds)}
         ceiling = max(known, key=known.get, default="") if len(known) == len(least) else ""
         found.append((flops, nbytes, known[ceiling] / row["seconds"] if ceiling else np.nan, ceiling))
-    frame["sm_clock"] = clocks
     names = ["peak_flops_per_second", "peak_bytes_per_second", "fraction", "ceiling"]
     frame[names] = pd.DataFrame(found, columns=names, index=frame.index)
 

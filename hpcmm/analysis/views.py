@@ -59,12 +59,12 @@ def ladder(rows: pd.DataFrame) -> pd.DataFrame:
     """Add the speedup of each rung to the points of one series, in the order of the ladder.
 
     Each size and each device has its own ladder. ``step`` is the seconds of the previous rung divided by those of this
-    rung, ``cumulative`` those of the first rung divided by those of this rung. The baseline is not a rung and has no
+    rung, ``cumulative`` those of the first rung divided by those of this rung. A library is not a rung and has no
     ``step``. A FAIL has neither, and the rung after it has no ``step``.
     """
     rows = rows.sort_values([*dimensions(), "device", "place"], kind="stable").reset_index(drop=True)
     by = [*dimensions(), "device"]
-    rungs = rows.loc[rows["baseline"] == 0, [*by, "seconds"]]
+    rungs = rows.loc[rows["role"] == "rung", [*by, "seconds"]]
     rows["step"] = rungs.groupby(by)["seconds"].shift() / rungs["seconds"]
     first = rungs.drop_duplicates(by).set_index(by)["seconds"]  # NaN where it failed
     rows["cumulative"] = first.reindex(pd.MultiIndex.from_frame(rows[by])).to_numpy() / rows["seconds"]

@@ -1,7 +1,7 @@
 """From the repetitions of a file to its visits, and from visits to medians, intervals and ratios.
 
-A visit is what one process measured of a contender at a point. Its time is the median of its repetitions, as a
-logarithm. ``noise`` has the statistics.
+A visit is what one process measured of a contender at a point. Its time is the Hodges-Lehmann estimate of its
+repetitions, as a logarithm. ``noise`` has the statistics.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from hpcmm.store import DIMENSIONS
 LEVEL = 0.95  # confidence of an interval
 NOISY = 0.05  # spread between visits above which no number stands alone
 PROBLEM = ("operation", *DIMENSIONS, "dtype", "ranks", "pinned")  # and what the operation adds
+FEWEST = 4  # repetitions from which one outlier does not move the Hodges-Lehmann estimate far
 SAME = (*PROBLEM, "contender", "contender_algorithm", "rung")
 
 
@@ -25,8 +26,36 @@ def of_rows(part: pd.DataFrame, phase: str) -> pd.DataFrame:
 
     ``part`` has the slowest rank of each repetition, of calls or of kernels alone.
     """
-    seconds = part.dropna(subset=phase).groupby(["measurement", "visit"], as_index=False)[phase].median()
-    return pd.DataFrame({"measurement": seconds["measurement"], "log": np.log(seconds[phase].to_numpy(float))})
+    part = part.dropna(subset=phase).sort_values(["measurement", "visit"], kind="stable")
+    sizes = part.groupby(["measurement", "visit"], as_index=False).size()
+    logs, counts = np.log(part[phase].to_numpy(float)), sizes["size"].to_numpy()
+    first = np.cumsum(counts) - counts
+    found = np.empty(len(counts))
+    for count in np.unique(counts):
+        same = counts == count
+        found[same] = middles(logs[first[same][:, None] + np.arange(count)])
+    return pd.DataFrame({"measurement": sizes["measurement"], "log": found})
+
+
+def middles(rows: np.ndarray) -> np.ndarray:
+    """Return the Hodges-Lehmann estimate of each row: the median of the means of all pairs.
+
+    A value is also paired with itself.
+
+    Repetitions of short kernels alternate between two states (see docs/design.md). Their median is the state that the
+    larger number has, by chance; most means of pairs lie between both. A row of fewer than ``FEWEST`` values has its
+    median.
+
+    >>> middles(np.array([[8.0, 8.0, 7.0, 7.0, 8.0, 8.0], [8.0, 7.0, 7.0, 8.0, 8.0, 9.0]])).tolist()
+    [7.5, 8.0]
+    >>> middles(np.array([[7.0, 7.1, 7.2, 90.0], [1.0, 1.1, 90.0, np.nan]])[:, :3]).round(3).tolist()
+    [7.1, 1.1]
+    """
+    count = rows.shape[1]
+    if count < FEWEST:
+        return np.median(rows, axis=1)
+    i, j = np.triu_indices(count)
+    return np.median((rows[:, i] + rows[:, j]) / 2, axis=1)
 
 
 def gathered(groups: np.ndarray, logs: np.ndarray, length: int) -> pd.DataFrame:

@@ -253,7 +253,8 @@ class Known:
     def _of_limits(self, row: Row) -> dict[str, Any]:
         gpu = self.gpus.get(row["run"], {})
         units = DTYPES[row["dtype"]].fma_units.get(str(gpu.get("compute_capability", "")), 0)
-        peak = 2.0 * units * self._multiprocessors(row) * row["sm_clock"]
+        clock = row["clock"] if row["clock"] > 0 else gpu.get("max_sm_clock") or math.nan
+        peak = 2.0 * units * self._multiprocessors(row) * clock
         return {"of_fma": row["flops_per_second"] / peak if peak > 0 and row["gpu"] else math.nan}
 
 
@@ -292,7 +293,7 @@ def steps(rows: pd.DataFrame, known: Known) -> list[Step]:
     known : Known
     """
     here = largest(rows)
-    here = here[(here["baseline"] == 0) & (here["seconds"] > 0)]
+    here = here[(here["role"] == "rung") & (here["seconds"] > 0)]
     fastest = here.sort_values("seconds", kind="stable").drop_duplicates(["device", "variant"])
     found = []
     for _, rungs in fastest.sort_values("place", kind="stable").groupby("device", sort=False):

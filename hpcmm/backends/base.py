@@ -111,6 +111,9 @@ class Backend(Protocol):
     def seconds_alone(self, run: Callable[[], Any], cold: bool, arrays: Mapping[str, Any], lead: int = 1) -> float:
         """Time one run on data in place, with empty caches if ``cold``."""
 
+    def clock(self, run: Callable[[], Any], seconds: float) -> float:
+        """Return the clock of the device while a run of so many seconds repeats [Hz]; NaN if it has none to read."""
+
     def state(self) -> dict[str, float]:
         """Return the known ``model.STATES`` of the device now."""
 

@@ -15,7 +15,7 @@ from hpcmm.bench.bits import Bits, why_uncompared
 from hpcmm.bench.energy import energy_of, why_unreadable
 from hpcmm.bench.sanitizing import MARK_OF_POINT
 from hpcmm.interval import interval_rank
-from hpcmm.model import TEXTBOOK, Measurement, Measuring, Point, Sample, Task, Variant, Verdict
+from hpcmm.model import TEXTBOOK, Measurement, Measuring, Point, Prepared, Sample, Task, Variant, Verdict
 from hpcmm.operations import task_of
 from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.distribution import Distribution
@@ -99,6 +99,7 @@ class Contender:
         self.looking = 0.0  # seconds that the stopping rule took on this rank since the last repetition
         self.first_call = 0.0
         self.late_runs = 0
+        self.clock = math.nan
         self.energy: Mapping[str, float] = {}
         self.beside: Contender | None = None
 
@@ -200,9 +201,15 @@ class Contender:
         self.looking += time.perf_counter() - begin  # shared by the allgather of the next repetition
         return enough
 
+    def take_clock(self) -> None:
+        """Take the clock of the device while the kernel repeats; none of these runs is timed."""
+        if times := self.seconds[False]:
+            self.clock = self.spread.clock(self.run, statistics.median(times))
+
     def measurement(self) -> Measurement:
         """Return the measurement; a failed check leaves no times."""
         spread = self.spread
+        choice = self.run.choice if isinstance(self.run, Prepared) else ""
         return Measurement(
             self.point,
             self.variant.name,
@@ -214,28 +221,36 @@ class Contender:
             spread.resources(self.task),
             self.algorithm,
             spread.transport_name,
-            spread.schedule,
+            choice or spread.schedule,
             self.late_runs,
             self.energy if self.verdict.passed else {},
             spread.pick(self.task),
+            self.clock,
         )
 
 
 class Problem:
-    """The inputs of points that differ only in the kernel, placed on all ranks, and the check of their results.
+    """The inputs of points that differ only in the kernel, placed on all ranks, and the checks of their results.
 
     Without ``judged`` no result is verified: only the first visit of a point verifies.
     """
 
     def __init__(self, comm, backend, point: Point, seed: int, transport=None, judged: bool = True):
         task = task_of(point)
-        self.operation, self.inputs, self.judge = task.operation, None, None
+        self.operation, self.inputs = task.operation, None
         if comm.rank == 0:
             self.inputs = draw_inputs(backend, task, point.page_locked, seed)
-            self.judge = task.operation.reference(task, self.inputs) if judged else None
+        self.judged = judged and comm.rank == 0
+        self.judges: dict[float, Callable[[np.ndarray], Verdict]] = {}
         self.backend = backend
         self.place = comm, backend, task, self.inputs, point.page_locked, transport
         self.spreads: dict[str, Distribution] = {}
+
+    def judge(self, task: Task) -> Callable[[np.ndarray], Verdict] | None:
+        """Return the check of the results of a task, on rank 0; arithmetics that round inputs have another bound."""
+        if self.judged and task.input_roundoff not in self.judges:
+            self.judges[task.input_roundoff] = task.operation.reference(task, self.inputs)
+        return self.judges.get(task.input_roundoff)
 
     def spread(self, algorithms: Sequence[str]) -> dict[str, Distribution]:
         """Place the problem for these algorithms together, and for no other."""
@@ -317,7 +332,7 @@ def measure_point(
     ]
 
     for contender in contenders:
-        contender.check(problem.judge, measuring)
+        contender.check(problem.judge(contender.task), measuring)
     right = [contender for contender in contenders if contender.verdict.passed]
     if not contenders[0].verdict.passed:
         right = []  # a wrong variant needs no baseline
@@ -338,13 +353,15 @@ def measure_point(
                         continue
                     if not end_to_end:
                         contender.spread.fetch()
-                    contender.verify(problem.judge, when="after timing")
+                    contender.verify(problem.judge(contender.task), when="after timing")
             waiting.reverse()  # the order alternates, so that a drift of the clock affects both alike
     if measuring.energy and not visit and point.ranks == 1 and "kernel" in measures:
         for contender in right:
             contender.measure_energy()
     for contender in right:
         contender.verdict = contender.bits.judge(contender.spread.comm, contender.verdict)
+        if not visit:
+            contender.take_clock()
     return [contender.measurement() for contender in contenders]
 
 
@@ -367,11 +384,11 @@ def run_for_profiler(comm, backend, points: Sequence[Point], measuring: Measurin
         variant = problem.operation.variant(point.variant)
         measures = algorithm_of(problem.operation, TEXTBOOK).measures
         contender = Contender(spread, variant, point, TEXTBOOK, variant.baseline, measures)
-        contender.check(problem.judge, measuring)
+        contender.check(problem.judge(contender.task), measuring)
         if contender.verdict.passed:
             spread.kernel(backend.marked(contender.run, number), cold=False)
             spread.fetch()
-            contender.verify(problem.judge, when="under the profiler")
+            contender.verify(problem.judge(contender.task), when="under the profiler")
         verdicts.append(contender.verdict)
         outcome = "PASS" if contender.verdict.passed else f"FAIL: {contender.verdict.where}"
         print(f"[{number}/{len(points)}] {point.name} {outcome}", flush=True)
@@ -386,5 +403,6 @@ def run_for_sanitizer(comm, backend, points: Sequence[Point], measuring: Measuri
         spread = problem.spread([TEXTBOOK])[TEXTBOOK]
         measures = algorithm_of(problem.operation, TEXTBOOK).measures
         variant = problem.operation.variant(point.variant)
-        Contender(spread, variant, point, TEXTBOOK, variant.baseline, measures).check(problem.judge, measuring)
+        contender = Contender(spread, variant, point, TEXTBOOK, variant.baseline, measures)
+        contender.check(problem.judge(contender.task), measuring)
         problem.close()

@@ -58,7 +58,7 @@ def call_seconds(task: Task) -> float:
     """Return an upper bound of the seconds for one end-to-end call of a task."""
     device = DEVICES[task.variant.device]
     copied = elements(task) * task.element.itemsize
-    rate = device.baseline_flops_per_second if task.variant.baseline else device.flops_per_second
+    rate = device.baseline_flops_per_second if task.variant.library else device.flops_per_second
     return task.flops / (SLOW_FLOPS_PER_SECOND if task.variant.slow else rate) + copied / COPIED_BYTES_PER_SECOND
 
 

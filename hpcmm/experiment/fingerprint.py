@@ -48,6 +48,7 @@ UNTIMED_FIELDS = {
     "library",
     "geometry",
     "function",
+    "context",
     "picks",
 }
 MEASURING = [("hpcmm.bench.measure", name) for name in ("measure_point", "Problem", "draw_inputs")]
@@ -143,7 +144,7 @@ def of_source(operation: Operation, variant: Variant) -> str:
 
     The instructions that ``HPCMM_SIMD`` selects count if the source reads the variable.
     """
-    if variant.baseline or variant.picks:
+    if variant.library or variant.picks:
         return ""
     path = kernels.source(operation, variant)
     if variant.function:

@@ -22,7 +22,7 @@ def with_kernels() -> dict[str, Operation]:
     return {
         name: operation
         for name, operation in OPERATIONS.items()
-        if not (operation.cached or all(variant.baseline for variant in operation.ladder))
+        if not (operation.cached or all(variant.library for variant in operation.ladder))
     }
 
 

@@ -18,7 +18,7 @@ def compiled() -> Iterator[tuple[Operation, Variant, str]]:
     """Yield the operation, variant and element type of each module."""
     for operation in OPERATIONS.values():
         for variant in operation.ladder:
-            if not (variant.baseline or DEVICES[variant.device].accelerator):
+            if not (variant.library or DEVICES[variant.device].accelerator):
                 for dtype in operation.dtypes_of(variant):
                     yield operation, variant, dtype
 

@@ -53,6 +53,16 @@ def blas(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], An
     return backend.gemm(task.dtype, alpha, arrays["A"], arrays["B"], beta, arrays["C"])
 
 
+def blas_fastest(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
+    """The same by the fastest algorithm that the library proposes, found by timing each."""
+    return backend.gemm_fastest(task.scalars["alpha"], arrays["A"], arrays["B"], task.scalars["beta"], arrays["C"])
+
+
+def blas_tf32(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
+    """The same with inputs rounded to TF32."""
+    return backend.gemm_tf32(task.scalars["alpha"], arrays["A"], arrays["B"], task.scalars["beta"], arrays["C"])
+
+
 LADDER = (  # the order here is the order of the rungs
     Variant("serial", "cpu", "triple loop on one thread", source="000, 004", slow=True),
     Variant(
@@ -485,6 +495,25 @@ LADDER = (  # the order here is the order of the rungs
         ),
     ),
     Variant("cublas", "cuda", "cuBLAS, without TF32", dtypes=EVERY, source="001", library=blas),
+    Variant(
+        "cublaslt",
+        "cuda",
+        "the fastest algorithm of cuBLASLt's heuristics",
+        library=blas_fastest,
+        dtypes=("float32", "float64"),
+        deterministic=False,  # each process times the algorithms and may choose another one
+        context=True,
+    ),
+    Variant(
+        "cublas_tf32",
+        "cuda",
+        "cuBLAS with inputs rounded to TF32",
+        library=blas_tf32,
+        dtypes=("float32",),
+        architecture="sm_80",
+        arithmetic={"float32": "TF32"},
+        context=True,
+    ),
 )
 
 OPERANDS = (
@@ -550,7 +579,9 @@ class Truth:
         self.alpha, self.beta = map(float, scalars(task))
         self.wide = np.dtype(task.element.truth).type
         k = self.a.shape[1]
-        self.bound = accuracy.gamma(k + 2, self.sums.unit_roundoff)
+        # products of two rounded inputs
+        self.inputs = (1 + task.input_roundoff) ** 2 - 1
+        self.bound = accuracy.gamma(k + 2, self.sums.unit_roundoff) + self.inputs
         # sums in a wider type are rounded once more when they are stored
         self.stored = self.element.unit_roundoff if self.sums is not self.element else 0.0
         # kernels may flush subnormal numbers to zero, and a narrower stored type rounds them
@@ -562,7 +593,8 @@ class Truth:
         """Return the elements of some rows of C and the error allowed in each; B is converted in panels.
 
         The componentwise bound is ``gamma_{k+2} (|alpha| |A| |B| + |beta| |C|)`` (Higham, 3.13), plus a unit roundoff
-        of the result if sums are stored in a narrower type.
+        of the result if sums are stored in a narrower type. If inputs are rounded before they are multiplied, the
+        relative error of a product of two of them is added to gamma.
         """
         alpha, beta, wide, n = self.alpha, self.beta, self.wide, self.b.shape[1]
         truth, allowed = np.empty((2, len(rows), n), wide)
@@ -595,14 +627,17 @@ class Truth:
         (sqrt(2 L) + 0.7 L / sqrt(n)) / sqrt(6) with a probability of exp(-L); the second term is the long tail of a
         product of two normal variables. L = 41 stands for one of 10^6 sums in 10^12 products and gives 3.7 and
         12 / sqrt(n). ``ROUNDINGS`` (1 + 3 / sqrt(n)) is twice that.
+
+        Rounded inputs add the sum of their errors, which is at most their relative error times the same norms, and
+        1 + 3 / sqrt(n) for the signs.
         """
         sums = self.alpha * accuracy.row_sums(self.a, accuracy.row_sums(self.b, signs))
         norms = abs(self.alpha) * accuracy.row_norms(self.a) * np.linalg.norm(accuracy.row_norms(self.b))
         if self.beta:
             sums += self.beta * accuracy.row_sums(self.c, signs)
             norms += abs(self.beta) * accuracy.row_norms(self.c)
-        roundings = ROUNDINGS * (1 + 3 / math.sqrt(max(1, len(signs))))
-        allowed = roundings * self.element.unit_roundoff * norms + len(signs) * self.underflow
+        relative = ROUNDINGS * self.element.unit_roundoff + self.inputs
+        allowed = relative * (1 + 3 / math.sqrt(max(1, len(signs)))) * norms + len(signs) * self.underflow
         return sums, allowed[:, None]
 
 

@@ -49,6 +49,11 @@ def cupy_add(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[]
     return backend.addition(arrays["x"], arrays["y"], arrays["z"])
 
 
+def cublas_geam(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], None]:
+    """Bind cuBLAS's sum of two matrices of one column, alpha x + beta y with alpha = beta = 1."""
+    return backend.geam(arrays["x"], arrays["y"], arrays["z"])
+
+
 LADDER = (  # the order here is the order of the rungs
     Variant("serial", "cpu", "one loop on one thread", source="004 unit 1"),
     Variant("openmp", "cpu", "parallel for"),
@@ -71,6 +76,14 @@ LADDER = (  # the order here is the order of the rungs
         geometry=OverVector(block=128),
     ),
     Variant("cupy", "cuda", "CuPy's elementwise add", library=cupy_add),
+    Variant(
+        "geam",
+        "cuda",
+        "cuBLAS's sum of two matrices",
+        library=cublas_geam,
+        dtypes=("float32", "float64"),
+        context=True,
+    ),
 )
 
 OPERANDS = (

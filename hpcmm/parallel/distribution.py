@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -98,6 +99,10 @@ class Distribution:
     def kernel(self, run: Callable[[], None], cold: bool) -> float:
         """Run once on arrays in place, all ranks starting together; return the seconds on this rank."""
         raise NotImplementedError
+
+    def clock(self, run: Callable[[], None], seconds: float) -> float:
+        """Return the clock of the slowest device while a kernel of so many seconds repeats [Hz]; NaN if unknown."""
+        return math.nan
 
     def fetch(self) -> None:
         """Gather the result of the last ``kernel`` on rank 0, outside any timing."""

@@ -32,6 +32,7 @@ CONSTANTS = {
     "neighbours": noise.NEIGHBOURS,
     "lonely": f"{100 * check.LONELY:.0f}",
     "noisy": f"{100 * visits.NOISY:.0f}",
+    "fewest": visits.FEWEST,
 }
 
 

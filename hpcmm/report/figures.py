@@ -83,6 +83,7 @@ def columns_of(rows: pd.DataFrame, series: Series) -> dict[str, list]:
         "seconds": rounded(rows["seconds"]),
         "ratio": rounded(rows["ratio"]),
         "baseline": [int(each) for each in rows["baseline"]],
+        "library": [int(each != "rung") for each in rows["role"]],
         "fraction": rounded(rows["fraction"]),
         "ceiling": list(rows["ceiling"]),
     }
@@ -187,18 +188,18 @@ def rate_against_size(series: Series, style: Mapping[str, Style], height: int = 
 
 
 def _fastest(known: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Return the rows of the baselines and of at most ``LINES`` rungs, and a text that says so.
+    """Return the rows of the libraries and of at most ``LINES`` rungs, and a text that says so.
 
     These are the rungs that lag least behind the fastest of their device, in the median over sizes.
     """
-    rungs = known[known["baseline"] == 0]
+    rungs = known[known["role"] == "rung"]
     if rungs["label"].nunique() <= LINES:
         return known, ""
     size = [rungs[name] for name in ("device", *dimensions())]
     lag = (rungs["seconds"] / rungs.groupby(size)["seconds"].transform("min")).groupby(rungs["label"]).median()
     kept = lag.nsmallest(LINES, keep="first").index
     among = f"; the {len(kept)} fastest of {len(lag)} rungs, the table has all"
-    return known[(known["baseline"] == 1) | known["label"].isin(kept)], among
+    return known[(known["role"] != "rung") | known["label"].isin(kept)], among
 
 
 def _limit_layers(known: pd.DataFrame, x: Spec, axis: Spec) -> list[Spec]:
@@ -301,8 +302,8 @@ def _ladder(series: Series, rows: pd.DataFrame, device: str, first: str) -> Figu
     }
     title = f"speed relative to {baseline}" if relative else rates.name
     x = quantity("value", title=title, scale=domain, axis={"labelBound": True})
-    color = {"condition": {"test": "datum.baseline == 1", "value": LINE}, "value": PALETTE[0]}
-    opacity = {"condition": {"test": "datum.baseline == 1", "value": 0.45}, "value": 1}
+    color = {"condition": {"test": "datum.library == 1", "value": LINE}, "value": PALETTE[0]}
+    opacity = {"condition": {"test": "datum.library == 1", "value": 0.45}, "value": 1}
     tooltip = [*_tooltip(rates.name), {"field": "step", "title": "over the previous rung"}]
     end = {"calculate": "max(isValid(datum.to) ? datum.to : 0, isValid(datum.value) ? datum.value : 0)", "as": "end"}
     layers: list[Spec] = [
@@ -472,7 +473,7 @@ def calls(series: Series) -> Iterator[Figure]:
             dtype=series.dtype, device=device,
         )  # fmt: skip
     sizes = formats.spread(frame.drop_duplicates(list(dimensions())), 8)
-    ours = largest[(largest["baseline"] == 0) & analysis.on_accelerator(largest)]
+    ours = largest[(largest["role"] == "rung") & analysis.on_accelerator(largest)]
     if len(sizes) < 3 or ours.empty:
         return
     rung = ours.loc[ours["call_seconds"].idxmin(), "rung"]

@@ -211,7 +211,7 @@ def failures(rows: pd.DataFrame) -> str:
 def best(rows: pd.DataFrame) -> str:
     """Name the fastest rung at the largest size, and also the fastest one in the arithmetic of the element type."""
     here = analysis.largest(rows)
-    ours = here[here["baseline"] == 0]
+    ours = here[here["role"] == "rung"]
     if ours.empty:
         return ""
     row = ours.loc[ours["seconds"].idxmin()]
@@ -246,7 +246,7 @@ def _rung(row: Row) -> str:
 
 def by_size(rows: pd.DataFrame) -> Headline:
     """Compare the fastest rung at each size with the library; ``rows`` are of one device and type."""
-    rungs = rows[(rows["baseline"] == 0) & rows["ratio"].notna()]
+    rungs = rows[(rows["role"] == "rung") & rows["ratio"].notna()]
     best = rungs.loc[rungs.groupby("n")["seconds"].idxmin()].sort_values("n")
     library = OPERATIONS["matmul"].baseline(best["device"].iloc[0], best["dtype"].iloc[0]).name
     ahead, behind = int((best["ratio_low"] > 1).sum()), int((best["ratio_high"] < 1).sum())
@@ -262,7 +262,7 @@ def reach(rows: pd.DataFrame) -> str:
     if OPERATIONS[operation].metric != "bytes" or rows["n"].nunique() < 3:
         return ""
     here = analysis.largest(rows)
-    ours = here[here["baseline"] == 0]
+    ours = here[here["role"] == "rung"]
     if ours.empty:
         return ""
     label = ours.loc[ours["seconds"].idxmin(), "label"]
@@ -294,7 +294,7 @@ def order(rows: pd.DataFrame) -> str:
 def _steps(rows: pd.DataFrame) -> list[tuple[Row, Row, Ratio]]:
     """Return each pair of adjacent rungs at the largest size, with the speedup of the second over the first."""
     here = analysis.largest(rows)
-    rungs = _fastest(here[here["baseline"] == 0])
+    rungs = _fastest(here[here["role"] == "rung"])
     return [(below, rung, Ratio.of(rung, below)) for below, rung in pairwise(rungs)]
 
 
@@ -418,7 +418,9 @@ def host_memory(rows: pd.DataFrame) -> str:
     here = analysis.largest(rows[rows["call_seconds"].notna()]) if rows["call_seconds"].notna().any() else rows[:0]
     kinds = {kind: _fastest(here[here["memory"] == kind], ("rung",)) for kind in ("pinned", "pageable")}
     pageable = {row["rung"]: row for row in kinds["pageable"]}
-    both = [(row, pageable[row["rung"]]) for row in kinds["pinned"] if row["rung"] in pageable and not row["baseline"]]
+    both = [
+        (row, pageable[row["rung"]]) for row in kinds["pinned"] if row["rung"] in pageable and row["role"] == "rung"
+    ]
     if not both:
         return ""
     pinned, other = min(both, key=lambda pair: pair[0]["call_seconds"])
@@ -445,7 +447,7 @@ def ranks(rows: pd.DataFrame) -> str:
         alike = (here["dtype"] == first["dtype"].iloc[0]) & (here["setting"] == first["setting"].iloc[0])
         most = analysis.largest(here[alike])
         one = {row["label"]: row for row in analysis.row_dicts(analysis.largest(first))}
-        last = most[(most["ranks"] == most["ranks"].max()) & (most["baseline"] == 0) & most["label"].isin(list(one))]
+        last = most[(most["ranks"] == most["ranks"].max()) & (most["role"] == "rung") & most["label"].isin(list(one))]
         if last.empty or last["ranks"].iloc[0] == first["ranks"].iloc[0]:
             continue
         row = last.loc[last["seconds"].idxmin()]
@@ -472,7 +474,7 @@ def headlines(frame: pd.DataFrame, scaling: pd.DataFrame) -> list[Headline]:
     Each is a median over all visits of its point. It is withheld without an interval, or if the machine is too noisy.
     """
     rows = analysis.points(frame)
-    rows = rows[(rows["result"] == "PASS") & rows["seconds"].notna() & (rows["baseline"] == 0)]
+    rows = rows[(rows["result"] == "PASS") & rows["seconds"].notna() & (rows["role"] == "rung")]
     several = frame["machine"].nunique() > 1
     found = []
     for operation, name in (("matmul", "Fastest product"), ("sum", "Fastest sum")):

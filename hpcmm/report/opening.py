@@ -83,7 +83,7 @@ def _best_rungs(rows: pd.DataFrame) -> Iterator[Figure]:
         variants = on_device.groupby(list(dimensions()))["variant"].nunique()
         full = on_device.set_index(list(dimensions())).index.isin(variants[variants == variants.max()].index)
         at = analysis.largest(on_device[full])
-        best = at[at["baseline"] == 0].sort_values("seconds").drop_duplicates(["dtype", "arithmetic"])
+        best = at[at["role"] == "rung"].sort_values("seconds").drop_duplicates(["dtype", "arithmetic"])
         best = best.sort_values(["dtype", "seconds"], kind="stable")
         if best.empty:
             continue
@@ -148,11 +148,11 @@ def _over_sizes(
             ),
             key=lambda group: not analysis.on_accelerator(group[1]).any(),
         ):  # fmt: skip
-            compared = here[(here["baseline"] == 0) & here["ratio"].notna()]
+            compared = here[(here["role"] == "rung") & here["ratio"].notna()]
             if compared["n"].nunique() < 3 or (each.dtype, device) in known:
                 continue
             at = analysis.largest(here)
-            best = at[at["baseline"] == 0].sort_values("seconds").drop_duplicates("arithmetic")["label"]
+            best = at[at["role"] == "rung"].sort_values("seconds").drop_duplicates("arithmetic")["label"]
             shown = here[here["label"].isin(best) | (here["baseline"] == 1)].reset_index(drop=True)
             own = replace(each, points=shown.assign(fraction=np.nan))  # the first screen has no room for limits
             for figure in figures.rate_against_size(own, styles[each.sweep], HEIGHT):

@@ -125,6 +125,11 @@ def marked_caption(caption: str, points: pd.DataFrame) -> str:
     return f"{caption}; {SHORT_MARK} below {SHORT} times an empty pair of CUDA events"
 
 
+def clock(row: Row) -> str:
+    """The SM clock during the kernel, ``"1.75 GHz"``; files of earlier versions lack it."""
+    return f"{row['clock'] / 1e9:.2f} GHz" if row["clock"] > 0 else "unknown"
+
+
 def against_baseline(row: Row, prefix: str = "") -> str:
     return "baseline" if row["baseline"] else times(row[prefix + "ratio"], half_width(row, prefix + "ratio"))
 
@@ -152,7 +157,8 @@ def _rate_cell(row: Row, unit: RateUnit) -> Cell:
         return failed(row)
     alone = math.isfinite(row["seconds"])  # otherwise the algorithm is timed end to end only
     prefix = "" if alone else "call_"
-    parts = ", ".join(filter(None, (against_baseline(row, prefix), percent(row["fraction"]))))
+    limit = f"{percent(row['fraction'])} at {clock(row)}" if row["clock"] > 0 else percent(row["fraction"])
+    parts = ", ".join(filter(None, (against_baseline(row, prefix), limit)))
     notes = filter(None, ("" if alone else "end to end", parts, result(row).replace(", ", ",\n")))
     return Cell(marked(rate(row, prefix, unit), row), "\n".join(notes))
 
@@ -187,6 +193,7 @@ def ladder_table(series: Series) -> Table | None:
     }
     if series.points["fraction"].notna().any():
         columns["Of limit"] = if_passed(lambda row: Cell(percent(row["fraction"]), row["ceiling"]))
+        columns["SM clock"] = if_passed(lambda row: Cell(clock(row)))
     columns["Result"] = if_passed(lambda row: words(result(row)), failed)
     return table(
         marked_caption(f"Ladder, {conditions(series)}{which}", some), analysis.ladder(some), columns, leading=2
@@ -391,10 +398,10 @@ COUNTER_COLUMNS: dict[str, Column] = {
 
 def profile_table(rows: pd.DataFrame) -> Table:
     """Make the table of profiler counters of one operation; ``rows`` are from ``analysis.profiles``."""
-    baselines = {variant.name for variant in OPERATIONS[rows["operation"].iloc[0]].ladder if variant.baseline}
+    libraries = {variant.name for variant in OPERATIONS[rows["operation"].iloc[0]].ladder if variant.library}
 
     def of_type(row: Row) -> Cell:
-        kernel = row["kernel"] if row["variant"] in baselines else ""  # only a library chooses a kernel
+        kernel = row["kernel"] if row["variant"] in libraries else ""  # only a library chooses a kernel
         return words(row["dtype"], kernel if len(kernel) <= 32 else kernel[:31] + "…")
 
     sizes = ", ".join(dict.fromkeys(size(row) for row in analysis.row_dicts(rows)))
@@ -413,6 +420,7 @@ DEVICE_ROWS = (
     ("compute_capability", "Compute capability", lambda value: f"{value[:-1]}.{value[-1]}"),
     ("multiprocessors", "Multiprocessors (SM)", str),
     ("max_sm_clock", "Maximum SM clock", lambda value: f"{value / 1e6:,.0f} MHz"),
+    ("power_limit", "Power limit", lambda value: f"{value:,.0f} W"),
     ("memory_bytes", "Memory", amount),
     ("max_memory_clock", "Maximum memory clock", lambda value: f"{value / 1e6:,.0f} MHz"),
     ("memory_bus_bits", "Memory bus width", lambda value: f"{value:,} bits"),
@@ -575,6 +583,7 @@ DEFINED = {
     **dict.fromkeys(("Step", "Cumulative"), "step"),
     "Ratio to baseline": "ratio",
     "Of limit": "hardware-limit",
+    "SM clock": "clock",
     "Result": "pass",
     **dict.fromkeys(("Power, W", *(f"{name} per W" for _, name in RATES.values())), "energy"),
     **dict.fromkeys((phase.capitalize() for phase in PHASES), "phase"),
@@ -600,7 +609,7 @@ POINT_COLUMNS = (
     *("seconds", "seconds_low", "seconds_high", "repetitions"),
     *("flops_per_second", "flops_per_second_low", "flops_per_second_high"),
     *("bytes_per_second", "bytes_per_second_low", "bytes_per_second_high"),
-    *("ratio", "ratio_low", "ratio_high", "fraction", "ceiling", "sm_clock"),
+    *("ratio", "ratio_low", "ratio_high", "fraction", "ceiling", "clock"),
     *("error", "bound", "reference", "arithmetic", "pick", "throttled", "event_seconds"),
 )
 ENERGY_COLUMNS = ("operation", "dtype", "ranks", *DIMENSIONS, "device", "label", "seconds", "flops_per_second")

@@ -280,7 +280,7 @@ def _groups(path: Path, image: bytes, length: int | None) -> Groups:
                 for group in GROUPS
             }
         rows, samples = row_count(groups["measurements"]), row_count(groups["samples"])
-        unknown = dict.fromkeys((*RESOURCES, *ENERGY), np.full(rows, np.nan))
+        unknown = dict.fromkeys((*RESOURCES, *ENERGY, "clock"), np.full(rows, np.nan))
         unknown |= dict.fromkeys(("fingerprint", "transport", "schedule", "pick"), np.full(rows, "", object))
         unknown |= dict.fromkeys(("algorithm", "contender_algorithm"), np.full(rows, TEXTBOOK, object))
         unknown["late_runs"] = np.full(rows, -1, "i4")

@@ -27,7 +27,7 @@ MEASUREMENTS = {
     "algorithm": (TEXT, "", "distributed algorithm of the point"),
     "contender_algorithm": (TEXT, "", "distributed algorithm of the contender"),
     "transport": (TEXT, "", "transport of the contender's exchanges between ranks (empty: MPI on host memory)"),
-    "schedule": (TEXT, "", "schedule that overlaps exchanges with products, the fastest of its trial runs"),
+    "schedule": (TEXT, "", "fastest of trial runs: schedule of exchanges and products, or algorithm of a library"),
     "pick": (TEXT, "", "rung and tile that were picked for the shape (empty: nothing is picked, or an older file)"),
     "device": (TEXT, "", "cpu or cuda"),
     "m": ("i8", "1", "rows of C (0: no such dimension)"),
@@ -46,6 +46,7 @@ MEASUREMENTS = {
     "flops": ("i8", "1", "arithmetic operations of one call"),
     "bytes": ("i8", "B", "compulsory memory traffic of one call"),
     "late_runs": ("i4", "1", "kernel runs that were repeated because the host queued them too late (-1: unknown)"),
+    "clock": ("f8", "Hz", "SM clock while the kernel repeats (NaN: unknown)"),
     **{name: ("f8", unit, text) for name, (unit, text) in ENERGY.items()},
     **{name: ("f8", unit, f"{text} (NaN: no CUDA kernel of ours)") for name, (unit, text) in RESOURCES.items()},
 }

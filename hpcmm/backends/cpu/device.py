@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -43,7 +44,7 @@ def simd_paths() -> dict[str, str]:
     found = {}
     for operation in OPERATIONS.values():
         for variant in operation.ladder:
-            if variant.device == CpuBackend.kind and not variant.baseline and variant.path is None:
+            if variant.device == CpuBackend.kind and not variant.library and variant.path is None:
                 try:
                     module = module_of(Task(operation, variant, (), operation.dtypes_of(variant)[0]))
                 except DeviceError:
@@ -147,7 +148,7 @@ class CpuBackend:
 
     def prepare(self, task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[], Any]:
         """Return a callable that runs a task once on ``arrays``; compile its kernel."""
-        if task.variant.baseline:
+        if task.variant.library:
             return task.variant.library(self, task, arrays)
         if task.variant.function:
             return functools.partial(task.variant.function, stream=None, **arrays, **task.scalars)
@@ -208,6 +209,9 @@ class CpuBackend:
         if self._flush is None:
             self._flush = np.ones(flush_bytes(self.cache_bytes, self.threads), np.uint8)
         return self._fill_caches(self._flush.ctypes.data, self._flush.nbytes, self.threads)
+
+    def clock(self, run: Callable[[], Any], seconds: float) -> float:
+        return math.nan
 
     def state(self) -> dict[str, float]:
         return {}

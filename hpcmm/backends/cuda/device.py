@@ -28,6 +28,10 @@ from hpcmm.model import Boxes, Prepared, Task
 SPIN_NANOSECONDS = 150_000
 READ_BLOCKS, READ_THREADS = 4, 512  # of an SM, and of a block that reads a buffer
 READ_BYTES = 16  # that a thread reads at a time
+CLOCK_SECONDS = 10e-3  # for which a run repeats while the SM clock is taken
+LEAST_SECONDS = 5e-6  # of a run then: the host queues none in less
+CLOCK_BLOCKS = 4  # of an SM, so that each has one
+MOST_SMS = 1024  # identifiers of SMs
 EMPTY_PAIRS = 21  # empty pairs of events; the provenance records the median of their times
 XOR = cupy.ReductionKernel("T x", "T y", "x", "a ^ b", "y = a", "0", "hpcmm_xor")
 IPC_BYTES = 2 << 20  # the driver puts smaller allocations into one block, which would be mapped as a whole
@@ -153,6 +157,7 @@ class CudaBackend:
         vectors, found = np.uint64(self._clean.nbytes // READ_BYTES), cupy.zeros(1, np.uint32)
         grid = READ_BLOCKS * attributes["MultiProcessorCount"]
         self._read = functools.partial(read, (grid,), (READ_THREADS,), (self._clean, vectors, found))
+        self._clocks = cupy.RawModule(code=(kernels.FOLDER / "clock.cu").read_text()).get_function("read_clocks")
         # double data rate: two transfers per clock cycle; the clock is in kHz, the width in bits
         bandwidth = 2 * attributes["MemoryClockRate"] * 1e3 * attributes["GlobalMemoryBusWidth"] / 8
         self.limits = {
@@ -279,11 +284,16 @@ class CudaBackend:
 
     # --- baselines of operations
 
-    gemm, reduction, addition = map(staticmethod, (libraries.gemm, libraries.reduction, libraries.addition))
+    gemm, gemm_tf32 = map(staticmethod, (libraries.gemm, libraries.gemm_tf32))
+    reduction, addition, geam = map(staticmethod, (libraries.reduction, libraries.addition, libraries.geam))
+
+    def gemm_fastest(self, *product: Any) -> Prepared:
+        """Bind the product by the fastest algorithm of cuBLASLt's heuristics, with empty caches."""
+        return libraries.gemm_fastest(functools.partial(self.seconds_alone, cold=True, arrays={}), *product)
 
     def prepare(self, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Callable[[], Any]:
         """Return a callable that enqueues a task once on ``arrays``; compile the kernel and allocate its workspace."""
-        if task.variant.baseline:
+        if task.variant.library:
             return task.variant.library(self, task, arrays)
         if task.variant.function:
             stream = cupy.cuda.get_current_stream()
@@ -397,6 +407,24 @@ class CudaBackend:
         for _ in range(lead):
             self._spin()
         return self.seconds(run)
+
+    def clock(self, run: Callable[[], None], seconds: float) -> float:
+        """Return the SM clock [Hz] while a run of so many seconds repeats: the median over the SMs.
+
+        NVML does not show it: it reads the clock after a run. Here a small kernel reads the counters of each SM before
+        and after the runs, on the same stream.
+        """
+        first, last = (cupy.zeros((MOST_SMS, 2), np.uint64) for _ in range(2))
+        taken = cupy.zeros((2, MOST_SMS), np.uint32)
+        grid = (CLOCK_BLOCKS * self.multiprocessors,)
+        self._clocks(grid, (1,), (taken[0], first))
+        for _ in range(max(1, math.ceil(CLOCK_SECONDS / max(seconds, LEAST_SECONDS)))):
+            run()
+        self._clocks(grid, (1,), (taken[1], last))
+        before, after = (each.get().astype(np.int64) for each in (first, last))
+        both = (before[:, 1] > 0) & (after[:, 1] > before[:, 1])
+        cycles, nanoseconds = (after - before)[both].T
+        return float(np.median(cycles / nanoseconds)) * 1e9 if both.any() else math.nan
 
     def marked(self, run: Callable[[], None], number: int) -> Callable[[], None]:
         """Return ``run`` as the only code that is profiled, after a kernel ``spin`` of ``number`` blocks.

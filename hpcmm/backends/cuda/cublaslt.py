@@ -1,0 +1,153 @@
+"""cuBLASLt through ctypes: a product by each algorithm that its heuristics propose. CuPy has no binding of it."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from ctypes import POINTER, byref, c_float, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Any
+
+import cupy
+import numpy as np
+from cuda.pathfinder import load_nvidia_dynamic_lib
+
+from hpcmm.backends.base import DeviceError
+
+REQUESTED = 8  # proposals of the heuristics
+WORKSPACE_BYTES = 32 << 20  # as cuBLAS takes on Hopper
+ALIGNMENT = 256  # of addresses, as heuristics assume unless told otherwise
+# Values of enumerations in cublas_api.h, library_types.h and cublasLt.h
+COMPUTE = {"float32": 68, "float64": 70}  # CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F
+REAL = {"float32": 0, "float64": 1}  # CUDA_R_32F, CUDA_R_64F
+MAX_WORKSPACE_BYTES, MIN_ALIGNMENT = 1, (5, 6, 7, 8)  # cublasLtMatmulPreferenceAttributes_t; of A, B, C and D
+ALGORITHM = {"algorithm": 0, "tile": 1, "split": 2, "stages": 6}  # cublasLtMatmulAlgoConfigAttributes_t
+
+
+class Algorithm(ctypes.Structure):
+    """An opaque ``cublasLtMatmulAlgo_t``."""
+
+    _fields_ = (("data", c_uint64 * 8),)
+
+
+class Proposal(ctypes.Structure):
+    """A ``cublasLtMatmulHeuristicResult_t``."""
+
+    _fields_ = (
+        ("algorithm", Algorithm),
+        ("workspace_bytes", c_size_t),
+        ("state", c_int),
+        ("waves", c_float),
+        ("reserved", c_int * 4),
+    )
+
+
+SIGNATURES = {
+    "cublasLtMatmulDescCreate": (POINTER(c_void_p), c_int, c_int),
+    "cublasLtMatrixLayoutCreate": (POINTER(c_void_p), c_int, c_uint64, c_uint64, c_int64),
+    "cublasLtMatmulPreferenceCreate": (POINTER(c_void_p),),
+    "cublasLtMatmulPreferenceSetAttribute": (c_void_p, c_int, c_void_p, c_size_t),
+    "cublasLtMatmulAlgoGetHeuristic": (*(c_void_p,) * 7, c_int, POINTER(Proposal), POINTER(c_int)),
+    "cublasLtMatmulAlgoConfigGetAttribute": (POINTER(Algorithm), c_int, c_void_p, c_size_t, POINTER(c_size_t)),
+    "cublasLtMatmul": (
+        *(c_void_p,) * 12,
+        POINTER(Algorithm),
+        c_void_p,
+        c_size_t,
+        c_void_p,
+    ),
+    "cublasLtMatrixLayoutDestroy": (c_void_p,),
+    "cublasLtMatmulDescDestroy": (c_void_p,),
+    "cublasLtMatmulPreferenceDestroy": (c_void_p,),
+}
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """Return the cuBLASLt that CuPy's cuBLAS uses."""
+    found = ctypes.CDLL(load_nvidia_dynamic_lib("cublasLt").abs_path)
+    for name, types in SIGNATURES.items():
+        getattr(found, name).argtypes, getattr(found, name).restype = types, c_int
+    return found
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Call a function of cuBLASLt; raise an error if it fails."""
+    status = getattr(library(), name)(*arguments)
+    if status:
+        raise DeviceError(f"{name} failed with status {status} of cublasStatus_t")
+
+
+class Product:
+    """Row-major C = alpha A B + beta C, as cuBLASLt's column-major C' = alpha B' A' + beta C'.
+
+    Attributes
+    ----------
+    proposals : list of Proposal
+        What the heuristics propose, the best guess first.
+    """
+
+    def __init__(self, handle: int, alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float, c: cupy.ndarray):
+        (m, k), n, kind = a.shape, b.shape[1], c.dtype.name
+        self.handle, self.arrays = handle, (a, b, c)
+        self.scalars = np.array([alpha, beta], c.dtype)
+        self.workspace = cupy.empty(WORKSPACE_BYTES, np.uint8)
+        self.destroyers: list[tuple[str, c_void_p]] = []
+        self.description = self._created("cublasLtMatmulDesc", COMPUTE[kind], REAL[kind])
+        self.layouts = [
+            self._created("cublasLtMatrixLayout", REAL[kind], rows, columns, array.strides[0] // array.itemsize)
+            for array, rows, columns in ((b, n, k), (a, k, m), (c, n, m))
+        ]
+        self.proposals = self._proposals()
+
+    def _created(self, kind: str, *arguments: int) -> c_void_p:
+        created = c_void_p()
+        call(f"{kind}Create", byref(created), *arguments)
+        self.destroyers.append((f"{kind}Destroy", created))
+        return created
+
+    def __del__(self):
+        for name, created in self.destroyers:
+            getattr(library(), name)(created)
+
+    def _proposals(self) -> list[Proposal]:
+        preference = self._created("cublasLtMatmulPreference")
+        a, b, c = self.arrays
+        limits = {MAX_WORKSPACE_BYTES: c_uint64(WORKSPACE_BYTES)}
+        for attribute, array in zip(MIN_ALIGNMENT, (b, a, c, c), strict=True):
+            limits[attribute] = c_uint32(min(ALIGNMENT, array.data.ptr & -array.data.ptr))
+        for attribute, value in limits.items():
+            call("cublasLtMatmulPreferenceSetAttribute", preference, attribute, byref(value), ctypes.sizeof(value))
+        found, count = (Proposal * REQUESTED)(), c_int()
+        b_layout, a_layout, c_layout = self.layouts
+        call(
+            "cublasLtMatmulAlgoGetHeuristic",
+            *(self.handle, self.description, b_layout, a_layout, c_layout, c_layout, preference),
+            *(REQUESTED, found, byref(count)),
+        )
+        return [each for each in found[: count.value] if each.state == 0]
+
+    def run(self, proposal: Proposal, result: cupy.ndarray | None = None) -> None:
+        """Enqueue the product by the algorithm of a proposal, into ``result`` instead of C if it is given."""
+        a, b, c = self.arrays
+        at = self.scalars.ctypes.data
+        b_layout, a_layout, c_layout = self.layouts
+        call(
+            "cublasLtMatmul",
+            *(self.handle, self.description, at, b.data.ptr, b_layout, a.data.ptr, a_layout),
+            *(at + self.scalars.itemsize, c.data.ptr, c_layout, (c if result is None else result).data.ptr, c_layout),
+            *(byref(proposal.algorithm), self.workspace.data.ptr, WORKSPACE_BYTES),
+            cupy.cuda.get_current_stream().ptr,
+        )
+
+
+def name_of(proposal: Proposal) -> str:
+    """Return the numbers that identify the algorithm of a proposal: ``"algorithm 66, tile 20, split 1, stages 0"``."""
+    found = []
+    for name, attribute in ALGORITHM.items():
+        value, written = c_uint32(), c_size_t()
+        call(
+            "cublasLtMatmulAlgoConfigGetAttribute",
+            *(byref(proposal.algorithm), attribute, byref(value), ctypes.sizeof(value), byref(written)),
+        )
+        found.append(f"{name} {value.value}")
+    return ", ".join(found)
