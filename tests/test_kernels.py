@@ -144,7 +144,8 @@ def check_matmul(
     truth = alpha * np.einsum("ip,pj->ij", wide_a, wide_b) + beta * wide_c
     size = abs(alpha) * np.einsum("ip,pj->ij", abs(wide_a), abs(wide_b)) + abs(beta) * abs(wide_c)
     roundings = (k + 2) * unit_roundoff(element.accumulator or dtype)
-    allowed = roundings / (1 - roundings) * size
+    inputs = (1 + product.input_roundoff) ** 2 - 1  # of two inputs that TF32 rounds
+    allowed = (roundings / (1 - roundings) + inputs) * size
     if element.accumulator:  # and the sum is rounded once more
         allowed += unit_roundoff(dtype) * abs(truth) + 2.0**-25
     content = guarded["C"].content()
@@ -621,7 +622,7 @@ def test_cuda_resources_of_matmul(gpu, variant, dtype, tile):
         assert found["grid_x"] * found["grid_y"] == 128 * 256 // tile**2
     if variant.name == "tiled_padded":
         assert found["shared_bytes"] == 2 * tile**2 * np.dtype(dtype).itemsize
-    assert (found.get("dynamic_shared_bytes", 0) > 0) == ("STAGES" in product.macros)
+    assert (found.get("dynamic_shared_bytes", 0) > 0) == ("STAGES" in product.picked.macros)
 
 
 @pytest.mark.gpu

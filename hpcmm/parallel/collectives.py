@@ -28,10 +28,13 @@ def mpi():
 
 
 def element_type(dtype: np.dtype) -> MPI.Datatype:
-    """Return the MPI datatype of an array's elements."""
+    """Return the MPI datatype of an array's elements, to move them.
+
+    MPI need not have a 16-bit floating-point type, and Open MPI has none. Integers of the same size take its place.
+    """
     from mpi4py.util import dtlib
 
-    return dtlib.from_numpy_dtype(dtype)
+    return dtlib.from_numpy_dtype(np.dtype(np.uint16) if dtype == np.float16 else dtype)
 
 
 def row_type(array) -> MPI.Datatype:
