@@ -62,7 +62,7 @@ PROVENANCE = {
 def efficiency(variant: Variant, point: Point) -> float:
     """The part of the device's limit that a rung reaches: the higher, the more; a few rungs gain nothing."""
     ladder = [each for each in OPERATIONS[point.operation].ladder if each.device == variant.device]
-    reached = 0.02 * 40 ** (ladder.index(variant) / (len(ladder) - 1))
+    reached = 0.02 * 40 ** (ladder.index(variant) / max(1, len(ladder) - 1))
     reached *= {"bank_conflict": 0.3, "uncoalesced": 0.2, "conflict_free": 1.05, "tiled_unrolled": 0.85}.get(
         variant.name, 1
     )

@@ -28,6 +28,7 @@ from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.parallel import ALGORITHMS, algorithm_of, algorithms_of, cost, links, memory
 from hpcmm.parallel.collectives import message
+from hpcmm.parallel.host_links import DIRECTIONS
 from hpcmm.parallel.schedules import (
     TILE,
     block_rows,
@@ -50,7 +51,7 @@ PROGRAM = Path(__file__).parent / "mpi_programs" / "distributed.py"
 # --- records -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in links.EXCHANGES])
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in {**links.EXCHANGES, **DIRECTIONS}])
 def test_an_algorithms_run_memory_and_prediction_are_in_the_module_of_its_name(name):
     algorithm = ALGORITHMS[name]
     assert algorithm.name == name
@@ -67,7 +68,7 @@ def test_an_algorithms_run_memory_and_prediction_are_in_the_module_of_its_name(n
         ("minimum", ["scatter", "all_reduce"]),
         ("maximum", ["scatter", "all_reduce"]),
         ("vector_add", ["scatter"]),
-        ("links", ["scatter", *links.EXCHANGES]),
+        ("links", ["scatter", *links.EXCHANGES, *DIRECTIONS]),
     ],
 )
 def test_an_algorithm_is_offered_to_the_operations_that_it_suits(operation, names):
@@ -248,7 +249,7 @@ def measured(mpiexec, folder: Path, entry: dict, transport: str) -> dict:
 )
 def test_a_product_is_measured_beside_the_textbook_and_records_its_transport(mpiexec, tmp_path, algorithm, phases):
     entry = {"operation": "matmul", "variants": ["numpy"], "sizes": [30, 41], "algorithms": [algorithm]}
-    groups = measured(mpiexec, tmp_path, entry, "mpi_rma")
+    groups = measured(mpiexec, tmp_path, entry | {"dtypes": ["float32", "float64"]}, "mpi_rma")
     rows, samples = groups["measurements"], groups["samples"]
     dtypes = 2
     assert rows["contender_algorithm"].tolist() == [algorithm, "scatter"] * 2 * dtypes

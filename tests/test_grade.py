@@ -158,7 +158,7 @@ def test_a_file_that_is_none(tmp_path, content):
     assert grade.why.split(";")[0] in (
         "is missing",
         "is not a file of its own",
-        "a.c: operation: the file has none of the functions matmul, reduction, vector_add",
+        "a.c: operation: the file has none of the functions matmul, reduction, vector_add, copy",
         "its head leaves out the element type float32",
     )
 

@@ -21,7 +21,7 @@ SECONDS = 1e-3
 def of(operation: str, variant: str, shape: tuple[int, ...], seconds: float = SECONDS, dtype: str = "int32"):
     scalars = OPERATIONS[operation].scalars | ({"alpha": 1.0, "beta": 0.0} if operation == "matmul" else {})
     point = Point(operation, variant, shape, dtype, 1, scalars, tile=32 if variant == "naive" else 0)
-    return measurement(point, samples=kernel_samples([seconds] * 8, {"sm_clock": 1.5e9}))
+    return measurement(point, samples=kernel_samples([seconds] * 8), clock=1.5e9)
 
 
 @pytest.fixture

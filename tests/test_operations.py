@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tasks import task, task_on
 
+from hpcmm.dtypes import DTYPES
 from hpcmm.model import Variant, Verdict
 from hpcmm.operations import OPERATIONS, accuracy, matmul
 from hpcmm.operations.blocks import MIN_SAVED_STEPS, MIN_STEPS, stream_k_blocks
@@ -386,7 +387,7 @@ def test_inputs_have_the_declared_shape_and_dtype_and_depend_on_the_seed_alone(o
         assert first.keys() == declared.keys()
         for name, array in first.items():
             assert array.shape == tuple(length[d] for d in declared[name].dimensions)
-            assert array.dtype == dtype
+            assert array.dtype == DTYPES[dtype].storage
             np.testing.assert_array_equal(array, again[name])
             assert not np.array_equal(array, other[name])
 

@@ -594,7 +594,7 @@ def configs(draw) -> dict:
         else:
             shape = st.lists(size, min_size=len(operation.dimensions), max_size=len(operation.dimensions))
             entry["shapes"] = draw(st.lists(shape, min_size=1, max_size=3, unique_by=tuple))
-        for parameter in operation.scalars:
+        for parameter in operation.scalars.keys() & {"alpha", "beta"}:
             if draw(st.booleans()):
                 entry[parameter] = draw(st.floats(-4, 4))
         config["sweeps"][name] = entry
@@ -839,7 +839,7 @@ def test_a_profile_is_taken_again_when_its_points_or_sources_change(monkeypatch,
 def test_the_config_of_the_repository_profiles_every_gpu_rung():
     config = yaml.safe_load((ROOT / "config.yaml").read_text()) | {"backends": "cuda", "profile": True}
     planned = make(config)
-    assert list(planned.profiled) == ["matmul", "sum", "vector_add"]  # each set of kernels once
+    assert list(planned.profiled) == ["matmul", "sum", "vector_add", "copy"]  # each set of kernels once
     for name, points in planned.profiled.items():
         rungs = {variant.name for variant in OPERATIONS[name].ladder if variant.device == "cuda"}
         assert {point.variant for point in points} == rungs

@@ -305,7 +305,7 @@ def test_ladder_table(built):
 
 
 def test_an_exact_result_is_marked():
-    row = {"result": "PASS", "arithmetic": "", "throttled": False, "error": 0.0, "bound": 0.0}
+    row = {"result": "PASS", "arithmetic": "", "pick": "", "throttled": False, "error": 0.0, "bound": 0.0}
     assert tables.result(row) == "PASS exact"
 
 
