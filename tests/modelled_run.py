@@ -138,7 +138,8 @@ def measurements(point: Point, rng: np.random.Generator) -> Iterator[Measurement
             kept = [sample for sample in samples(variant, point, rng) if sample.call == (kind == "call")]
             yield timings.measurement(point, variant.name, samples=kept, algorithm=algorithm)
         return
-    for each in dict.fromkeys((variant, operation.baseline(variant.device, point.dtype))):
+    baseline = operation.baseline(variant.device, point.dtype)
+    for each in dict.fromkeys((variant, baseline) if baseline else (variant,)):
         own = resources(variant, point) if each is variant else {}
         clock = CLOCK if variant.device == "cuda" else math.nan
         yield timings.measurement(point, each.name, samples=samples(each, point, rng), resources=own, clock=clock)

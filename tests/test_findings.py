@@ -218,8 +218,10 @@ def test_every_sweep_of_the_config_has_findings(modelled):
     for series in analysis.series(frame):
         by_sweep.setdefault(series.sweep, []).append(series.points)
     for sweep, members in by_sweep.items():
-        sentences = findings.what_to_see(pd.concat(members))
-        assert sentences and not [text for text in sentences if "nan" in text], sweep
+        points = pd.concat(members)
+        sentences = findings.what_to_see(points)
+        levels = set(points["operation"]) <= {"latency", "bandwidth"}  # they have a table of the levels instead
+        assert bool(sentences) != levels and not [text for text in sentences if "nan" in text], sweep
 
 
 def test_algorithms_are_compared_with_scatter(tmp_path):

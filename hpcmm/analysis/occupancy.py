@@ -103,7 +103,8 @@ def _staged(operation: Operation, row: Mapping[str, Any]) -> Staged | None:
     if variant is None:
         return None
     shape = tuple(int(row[name]) for name in operation.dimensions)
-    task = Task(operation, variant, shape, row["dtype"], tile=row["tile"]).picked
+    scalars = operation.scalars | {name: row[name] for name in operation.scalars if name in row}
+    task = Task(operation, variant, shape, row["dtype"], scalars, row["tile"]).picked
     return task.geometry.staged(task) if isinstance(task.geometry, OverC) else None
 
 

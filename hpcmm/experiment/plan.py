@@ -97,8 +97,8 @@ class Plan:
     def profiled(self) -> dict[str, tuple[Point, ...]]:
         """The points to profile with Nsight Compute, by operation; empty unless the config has ``profile: true``.
 
-        These are the floating-point points of the sweep with the most GPU variants, on one GPU at its largest size.
-        Of operations with the same kernels, the first is profiled.
+        These are the floating-point points of the sweep with the most GPU variants, on one GPU at its largest size, and
+        those of the next sweeps for variants that it lacks. Of operations with the same kernels, the first is profiled.
         """
         found = {}
         for operation in OPERATIONS if self.config.get("profile") else ():
@@ -110,12 +110,15 @@ class Plan:
                     own = [point for point in batch.points if point.algorithm == TEXTBOOK]
                     floating = [point for point in own if not DTYPES[point.dtype].is_integer]
                     sweeps.setdefault(batch.sweep, []).extend(floating)
-            points = max(sweeps.values(), key=lambda points: len({point.variant for point in points}), default=[])
-            if points:
-                largest = max((point.shape for point in points), key=math.prod)
-                chosen = [point for point in points if point.shape == largest]
-                # points of one dtype share their inputs
-                found[operation] = tuple(sorted(chosen, key=lambda point: point.dtype))
+            chosen: list[Point] = []
+            for points in sorted(sweeps.values(), key=lambda points: -len({point.variant for point in points})):
+                others = {point.variant for point in points} - {point.variant for point in chosen}
+                own = [point for point in points if point.variant in others]
+                largest = max((point.shape for point in own), key=math.prod, default=None)
+                chosen += [point for point in own if point.shape == largest]
+            if chosen:
+                # points of one dtype and shape share their inputs
+                found[operation] = tuple(sorted(chosen, key=lambda point: (point.dtype, point.shape)))
         return found
 
     def points_to_profile(self, operation: str) -> tuple[Point, ...]:

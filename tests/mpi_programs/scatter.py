@@ -68,7 +68,8 @@ def check(operation: str, dtype: str, inputs: dict[str, np.ndarray], result: np.
         assert (result == inputs["x"]).all(), f"wrong rows: {np.flatnonzero(result != inputs['x'])}"
         return
     if operation in ("copy", "scale"):
-        truth = (inputs["x"] * np.longdouble(OPERATIONS[operation].scalars.get("scale", 1))).astype(dtype)
+        factor = np.dtype(dtype).type(OPERATIONS[operation].scalars.get("scale", 1))
+        truth = (inputs["x"] * np.longdouble(factor)).astype(dtype)
         assert (result == truth).all(), f"wrong elements: {np.flatnonzero(result != truth)}"
         return
     element = DTYPES[dtype]
