@@ -17,7 +17,7 @@ from timings import FAIL, measurement
 from hpcmm import backends, store
 from hpcmm.analysis import check
 from hpcmm.backends.cuda import presence
-from hpcmm.bench import sustain
+from hpcmm.bench import sustained
 from hpcmm.cli import check as command
 from hpcmm.cli.main import main
 from hpcmm.experiment import plan
@@ -249,7 +249,7 @@ def test_what_an_ended_job_measured_is_kept(mpiexec, tmp_path, capsys):
         *whole, last = output.read_text().splitlines(keepends=True)
         output.write_text("".join(whole) + last[:7])
     (batch,) = plan.make(command.config(2, 1 / 60) | {"backends": "cpu"}, machine()).sustained
-    groups = sustain.so_far(tmp_path / "sustained.h5", batch)
+    groups = sustained.so_far(tmp_path / "sustained.h5", batch)
     assert (groups["sustained"]["rank"] == 1).sum() == kept
     assert np.isnan(groups["errors"]["after"][groups["errors"]["rank"] == 1]).all()
 

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ import numpy as np
 from hpcmm.backends import open_backend, visible
 from hpcmm.bench.job import describe_ranks
 from hpcmm.bench.measure import draw_inputs
-from hpcmm.model import ERROR_COUNTERS, VITALS, Batch, Point
+from hpcmm.bench.sustained import groups_of, lines_of
+from hpcmm.model import Batch, Point
 from hpcmm.operations import task_of
 from hpcmm.parallel import world
-from hpcmm.store import GROUPS, Groups, as_column, joined, make_folder, write_groups
+from hpcmm.store import make_folder, write_groups
 
 INTERVAL = 1.0  # seconds of one element type, after which a line is written
 
@@ -105,7 +106,7 @@ def sustain(
     Returns
     -------
     bool
-        Whether no rank ended early. Otherwise there is no ``output``, and ``so_far`` has what was measured.
+        Whether no rank ended early. Otherwise there is no ``output``, and ``sustained.so_far`` has what was measured.
     """
     expect(f"{batch.name}: start-up", batch.seconds - seconds)
     local_rank = world.local_rank(comm, visible(batch.device))
@@ -157,59 +158,3 @@ def report(batch: Batch, minute: int, seconds: float, lines: Sequence[Mapping[st
     last = math.ceil(seconds / 60)
     place = f"[{min(minute, last):{len(str(last))}}/{last}]"
     print(f"{place} min {batch.name}: {products} products on rank 0, {wrong} wrong", flush=True)
-
-
-def lines_of(output: Path) -> list[Path]:
-    """Return the files with the lines of each rank."""
-    return sorted(output.parent.glob(f"{output.stem}.*.jsonl"))
-
-
-def so_far(output: Path, batch: Batch) -> Groups | None:
-    """Return the groups of a job that was ended, from the lines of its ranks; None if there are none.
-
-    A rank that was ended within a line leaves a part of it, which is dropped.
-    """
-    everyone = []
-    for path in lines_of(output):
-        text = path.read_text(encoding="utf-8")
-        everyone.append([json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()])
-    everyone = sorted((lines for lines in everyone if lines), key=lambda lines: lines[0]["rank"])
-    complete = everyone and everyone[0][0]["rank"] == 0  # which has the provenance
-    return groups_of(batch, everyone) if complete else None
-
-
-def groups_of(batch: Batch, everyone: Iterable[Sequence[Mapping[str, Any]]]) -> Groups:
-    """Return the lines of all ranks as the groups of a file."""
-    everyone = list(everyone)
-    provenance = everyone[0][0]["provenance"]
-    intervals = [(first["rank"], line) for first, *lines in everyone for line in lines if "products" in line]
-    counted = []
-    for first, *lines in everyone:
-        last = next((line["errors"] for line in reversed(lines) if "errors" in line), {})
-        for name in ERROR_COUNTERS:
-            counted.append((first["rank"], name, first["errors"].get(name, math.nan), last.get(name, math.nan)))
-    names = ("dtype", "n", "flops", "seconds", "products", "wrong", "busy")
-    placed = list(enumerate(provenance["ranks"]))
-    groups: dict[str, dict[str, list]] = {
-        "runs": {"batch": [batch.name], "provenance": [json.dumps(provenance)]},
-        "ranks": {
-            "run": [0 for _ in placed],
-            "rank": [rank for rank, _ in placed],
-            **{name: [each[name] for _, each in placed] for name in ("node", "device")},
-        },
-        "sustained": {
-            "run": [0 for _ in intervals],
-            "rank": [rank for rank, _ in intervals],
-            **{name: [line[name] for _, line in intervals] for name in names},
-            **{name: [line["vitals"].get(name, math.nan) for _, line in intervals] for name in VITALS},
-        },
-        "errors": {
-            "run": [0 for _ in counted],
-            **{name: [row[i] for row in counted] for i, name in enumerate(("rank", "counter", "before", "after"))},
-        },
-    }
-    found = {
-        group: {name: as_column(values, GROUPS[group][name]) for name, values in columns.items()}
-        for group, columns in groups.items()
-    }
-    return joined([found])  # with all other groups, empty

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from hpcmm import store
-from hpcmm.bench import sustain
+from hpcmm.bench import sustained
 from hpcmm.bench.journal import so_far
 from hpcmm.cluster.watch import first_errors
 from hpcmm.experiment import plan
@@ -66,7 +66,7 @@ def collect(planned: plan.Plan, results: Path, target: Path) -> list[str]:
                 omitted.append({"sweep": batch.sweep, "variant": variant, "ranks": batch.ranks, "reason": reason})
     for batch in planned.sustained:
         path = results / "raw" / f"{batch.name}.h5"
-        found = store.read(path) if path.exists() else sustain.so_far(path, batch)
+        found = store.read(path) if path.exists() else sustained.so_far(path, batch)
         parts += [found] if found else []
         if not path.exists():
             why = why_it_ended(results, batch.name)

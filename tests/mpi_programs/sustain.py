@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from hpcmm import store
 from hpcmm.backends import this_machine
-from hpcmm.bench import sustain
+from hpcmm.bench import sustain, sustained
 from hpcmm.cli import check
 from hpcmm.devices import DEVICES
 from hpcmm.experiment import plan
@@ -48,6 +48,6 @@ whole = sustain.sustain(COMM, batch, SECONDS, True, 1, output, ended)
 assert whole == (FAULT != "ended")
 if COMM.rank == 0:
     assert whole == output.exists()
-    parts = [store.read(output) if whole else sustain.so_far(output, batch)]
+    parts = [store.read(output) if whole else sustained.so_far(output, batch)]
     store.merge([], FOLDER / "timings.h5", parts=parts)
-    assert bool(sustain.lines_of(output)) != whole
+    assert bool(sustained.lines_of(output)) != whole

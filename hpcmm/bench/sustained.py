@@ -1,0 +1,68 @@
+"""What the ranks of a job of sustained products wrote, as the groups of a file. It needs no MPI."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hpcmm.model import ERROR_COUNTERS, VITALS, Batch
+from hpcmm.store import GROUPS, Groups, as_column, joined
+
+
+def lines_of(output: Path) -> list[Path]:
+    """Return the files with the lines of each rank."""
+    return sorted(output.parent.glob(f"{output.stem}.*.jsonl"))
+
+
+def so_far(output: Path, batch: Batch) -> Groups | None:
+    """Return the groups of a job that was ended, from the lines of its ranks; None if there are none.
+
+    A rank that was ended within a line leaves a part of it, which is dropped.
+    """
+    everyone = []
+    for path in lines_of(output):
+        text = path.read_text(encoding="utf-8")
+        everyone.append([json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()])
+    everyone = sorted((lines for lines in everyone if lines), key=lambda lines: lines[0]["rank"])
+    complete = everyone and everyone[0][0]["rank"] == 0  # which has the provenance
+    return groups_of(batch, everyone) if complete else None
+
+
+def groups_of(batch: Batch, everyone: Iterable[Sequence[Mapping[str, Any]]]) -> Groups:
+    """Return the lines of all ranks as the groups of a file."""
+    everyone = list(everyone)
+    provenance = everyone[0][0]["provenance"]
+    intervals = [(first["rank"], line) for first, *lines in everyone for line in lines if "products" in line]
+    counted = []
+    for first, *lines in everyone:
+        last = next((line["errors"] for line in reversed(lines) if "errors" in line), {})
+        for name in ERROR_COUNTERS:
+            counted.append((first["rank"], name, first["errors"].get(name, math.nan), last.get(name, math.nan)))
+    names = ("dtype", "n", "flops", "seconds", "products", "wrong", "busy")
+    placed = list(enumerate(provenance["ranks"]))
+    groups: dict[str, dict[str, list]] = {
+        "runs": {"batch": [batch.name], "provenance": [json.dumps(provenance)]},
+        "ranks": {
+            "run": [0 for _ in placed],
+            "rank": [rank for rank, _ in placed],
+            **{name: [each[name] for _, each in placed] for name in ("node", "device")},
+        },
+        "sustained": {
+            "run": [0 for _ in intervals],
+            "rank": [rank for rank, _ in intervals],
+            **{name: [line[name] for _, line in intervals] for name in names},
+            **{name: [line["vitals"].get(name, math.nan) for _, line in intervals] for name in VITALS},
+        },
+        "errors": {
+            "run": [0 for _ in counted],
+            **{name: [row[i] for row in counted] for i, name in enumerate(("rank", "counter", "before", "after"))},
+        },
+    }
+    found = {
+        group: {name: as_column(values, GROUPS[group][name]) for name, values in columns.items()}
+        for group, columns in groups.items()
+    }
+    return joined([found])  # with all other groups, empty
