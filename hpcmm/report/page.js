@@ -33,9 +33,19 @@ async function loadVega() {
   document.head.append(script);
 }
 
+// The names in the legends of a specification.
+function legendNames(part) {
+  if (!part || typeof part !== "object") return [];
+  return Object.entries(part).flatMap(([key, value]) =>
+    ["color", "shape", "strokeDash"].includes(key)
+      ? (value?.scale?.domain ?? []).filter(name => typeof name === "string")
+      : legendNames(value));
+}
+
 // Up to three columns of a legend, as many as fit beside the axis labels.
-function columnsFor(id, width) {
+function columnsFor(id, spec, width) {
   const names = rowsOf(id).map(row => row.phase ?? row.operation ?? row.series ?? row.label ?? "");
+  names.push(...legendNames(spec));
   const widest = Math.max(...names.map(name => name.length)) * 7 + 24;
   return Math.min(3, Math.max(1, Math.floor((width - 170) / widest)));
 }
@@ -74,7 +84,7 @@ function draw(place) {
   place.dataset.device = points.length < rowsOf(id).length ? choice.device : "";
   const found = place.dataset.device ? pruned(figures[id].spec, points) : figures[id].spec;
   const spec = {...found, data: {name: "points"}, datasets: {points}};
-  const legend = {...config.legend, columns: columnsFor(id, place.clientWidth)};
+  const legend = {...config.legend, columns: columnsFor(id, spec, place.clientWidth)};
   vegaEmbed(place, spec, {renderer: "svg", actions: false, config: {...config, legend}}).then(
     () => {
       place.dataset.state = "drawn";
