@@ -479,7 +479,7 @@ __device__ inline void cp_async_bulk_tensor_shared_global_multicast(void *target
                  : "memory");
 }
 
-// Start a copy of a box from shared memory; what is outside the matrix is not written.
+// Start a copy of a box from shared memory. Elements outside the matrix are not written.
 __device__ inline void cp_async_bulk_tensor_global_shared(const TensorMap &map, int column, int row, const void *source)
 {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&map),

@@ -80,7 +80,7 @@ def names_of_reasons(rows: pd.DataFrame) -> list[str]:
 
 
 def reasons(rows: pd.DataFrame, names: Sequence[str]) -> Figure:
-    """Draw when the clock of which device was throttled, and why."""
+    """Draw the intervals in which the clock of each device was throttled, with the reasons."""
     slowed = rows.assign(reason=names_of_reasons(rows))
     slowed = slowed[slowed["reason"] != ""]
     columns = {

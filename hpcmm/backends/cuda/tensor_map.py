@@ -1,4 +1,4 @@
-"""Tensor maps: what the tensor memory accelerator (TMA) has to know of a matrix, by the CUDA driver."""
+"""Tensor maps, which describe a matrix to the tensor memory accelerator (TMA), made by the CUDA driver."""
 
 from __future__ import annotations
 
