@@ -99,7 +99,7 @@ def test_a_machine_whose_runs_differ_is_called_noisy_and_nothing_changed():
         rng = np.random.default_rng(seed)
         took = simulated_runs.times(rng)
         runs = [simulated_runs.repetitions(rng, took, "normal", 0.003, 3, 6, 1.0) for _ in range(2)]
-        runs[1] *= np.exp(0.3 * rng.standard_normal((len(runs[1]), 1, 1)))  # what a process finds, and keeps
+        runs[1] *= np.exp(0.3 * rng.standard_normal((len(runs[1]), 1, 1)))  # one factor per process
         frames, slowest = [simulated_runs.frame()] * 2, [simulated_runs.slowest(each) for each in runs]
         for unchanged, found in (([(0, 1)], called), ([], blindly)):  # with another library there are no controls
             evidence = compare.Evidence(frames, slowest, "kernel", unchanged)

@@ -61,7 +61,7 @@ def errors(columns: Columns) -> pd.DataFrame:
 
 
 def faults(rows: pd.DataFrame, counted: pd.DataFrame, names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return what is broken, and what else a reader has to know.
+    """Return the faults of the devices, and notes about counters that could not be read.
 
     Parameters
     ----------

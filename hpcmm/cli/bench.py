@@ -354,7 +354,7 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
 
 
 def sanitized(chosen: Chosen, sweeps: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
-    """Run each kernel under all sanitizers, and return what they found."""
+    """Run each kernel under all sanitizers, and return their reports."""
     from hpcmm.jobs import trial
 
     found = []

@@ -259,7 +259,7 @@ LATENCY = Operation(
 
 
 def chased_bytes(variant: str, n: int) -> int:
-    """Return the bytes of the elements that a rung of latency follows: those of pointers, if it writes them."""
+    """Return the bytes that a latency rung chases: 8 per element if it chases pointers, else those of the elements."""
     geometry = LATENCY.variant(variant).geometry
     return n * (8 if geometry and geometry.pointers and n <= L2_WARMED else 4)
 

@@ -83,7 +83,9 @@ def cubin(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any],
     options = (*options, *OPTIONS_OF_CUPY, f"-arch={architecture}")
     name = kernels.source(operation, variant).name
     key = hashlib.sha256("\0".join([text, *options, str(nvrtc.getVersion())]).encode()).hexdigest()
-    path = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy/kernel_cache") / f"hpcmm-{key}.elf"
+    path = (
+        Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy/kernel_cache") / f"hpcmm-{key}.elf"
+    )  # not .cubin: earlier versions wrote those without the last byte
     if path.is_file():
         return path
     program = nvrtc.createProgram(text, name, (), ())

@@ -38,7 +38,7 @@ __device__ void grid_barrier()
     __syncthreads();
     if (threadIdx.x == 0) {
         const unsigned int before = generation;
-        __threadfence();  // what the block wrote is visible before it is counted
+        __threadfence();  // makes the block's partial result visible before the block is counted
         if (atomicAdd(&arrived, 1u) == gridDim.x - 1) {
             arrived = 0;
             __threadfence();
