@@ -375,8 +375,7 @@ class Prepared:
 
     ``before`` and ``after`` copy data on the device between the arrays and buffers of the variant. They are a phase of
     the end-to-end call and not part of the kernel's time. ``complaint`` returns what the last run wrote where it must
-    not; empty if nothing. ``choice`` is the algorithm that a library took after
-    trials.
+    not; empty if nothing. ``choice`` is the algorithm that a library took after trials.
     """
 
     run: Callable[[], Any]

@@ -85,7 +85,7 @@ def gemm_fastest(
     Each is timed by ``seconds`` on the given arrays, with a result of its own. An algorithm that fails is left out.
     """
     if 0 in (*a.shape, *b.shape):
-        return Prepared(gemm(alpha, a, b, beta, c))  # cuBLASLt knows no empty matrices
+        return Prepared(gemm(c.dtype.name, alpha, a, b, beta, c))  # cuBLASLt knows no empty matrices
     product = cublaslt.Product(cupy.cuda.device.get_cublas_handle(), alpha, a, b, beta, c)
     scratch = cupy.empty((c.shape[0], c.strides[0] // c.itemsize), c.dtype)  # rows as far apart as those of C
     found = {}
