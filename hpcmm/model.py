@@ -45,6 +45,18 @@ ENERGY = {
     "energy_runs": ("1", "kernels that ran in it"),
 }
 
+# Kinds of data on which the errors of a kernel are measured, in a pass of its own
+DATA = {
+    "uniform": "uniform in [-1, 1)",
+    "positive": "uniform in [0, 1)",
+    "graded": "of random sign, with logarithms of standard deviation 4",
+}
+ERRORS = {
+    f"{of}_{kind}": ("1", f"{what} error relative to the sum of magnitudes, on data {text} (NaN: no such pass)")
+    for kind, text in DATA.items()
+    for of, what in (("error", "largest"), ("rms", "root mean square"))
+}
+
 # State of a device during sustained products: unit and long name.
 VITALS = {
     "clock": ("Hz", "SM clock, or mean frequency of the cores"),
@@ -434,6 +446,8 @@ class Verdict:
         How the reference was computed; ``UNCHECKED`` for a point that no attempt could measure.
     where : str
         First wrong element, ``row:column: got - expected = difference``, or why there is no result; empty for a pass.
+    rms : float
+        Root mean square of the errors, in the same units; NaN if unknown.
     """
 
     passed: bool
@@ -441,6 +455,7 @@ class Verdict:
     bound: float
     reference: str
     where: str = ""
+    rms: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -711,6 +726,8 @@ class Measuring:
         Processes that measure the point, one after another. Repetitions and seconds are divided among them.
     energy : bool
         Whether the first visit also measures the energy of a kernel on one rank, in a pass of its own.
+    accuracy : bool
+        Whether the first visit also measures the errors of a kernel on each of ``DATA``, on one rank.
     """
 
     warmups: int
@@ -722,6 +739,7 @@ class Measuring:
     seed: int
     visits: int = 1
     energy: bool = False
+    accuracy: bool = False
 
 
 @dataclass(frozen=True)
@@ -760,7 +778,7 @@ class Measurement:
     the algorithm of a library that was chosen by trials. ``late_runs`` counts kernel runs that were repeated because
     the host queued them too late. ``clock`` is the SM clock while the kernel repeats [Hz], on the slowest rank; NaN if
     it was not taken.
-    ``energy`` is ``ENERGY``; empty where it was not measured.
+    ``energy`` is ``ENERGY`` and ``errors`` is ``ERRORS``; empty where they were not measured.
     ``pick`` names the rung and the tile that were picked for the shape, as in ``Task.pick``.
     """
 
@@ -779,6 +797,7 @@ class Measurement:
     energy: Mapping[str, float] = field(default_factory=dict)
     pick: str = ""
     clock: float = math.nan
+    errors: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -707,7 +707,8 @@ def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndar
             (expected,), _ = transposed.elements([column])
             row = worst(got[:, column], expected)
             where = accuracy.describe((row, column), got[row, column], expected[row])
-        return Verdict(False, float(np.max([verdict.error for verdict in verdicts])), truth.bound, name, where)
+        error = float(np.max([verdict.error for verdict in verdicts]))
+        return Verdict(False, error, truth.bound, name, where, sampled.rms)
 
     return judge
 
