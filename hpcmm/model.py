@@ -455,7 +455,7 @@ class Verdict:
     bound: float
     reference: str
     where: str = ""
-    rms: float = math.nan
+    rms: float = field(default=math.nan, compare=False)
 
 
 @dataclass(frozen=True)
@@ -686,6 +686,8 @@ class Batch:
         Upper bound of the seconds for the job, including its start.
     fingerprint : str
         Fingerprint of all points together. If it changes, the job runs again.
+    accuracy : bool
+        ``Measuring.accuracy`` of its points.
     """
 
     sweep: str
@@ -698,6 +700,7 @@ class Batch:
     predicted: tuple[float, ...]
     seconds: float
     fingerprint: str
+    accuracy: bool = False
 
     @property
     def name(self) -> str:

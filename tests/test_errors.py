@@ -65,8 +65,9 @@ def test_errors_are_relative_to_the_sum_of_magnitudes(monkeypatch, dtype):
 
 def test_a_batch_with_accuracy_has_the_errors_of_both_contenders(tmp_path):
     point = Point("matmul", "openmp", (40, 40, 40), "float64", 1, MATMUL.scalars)
-    config = {"sweeps": {"s": {"operation": "matmul", "variants": ["openmp"], "sizes": [40]}}}
+    config = {"sweeps": {"s": {"operation": "matmul", "variants": ["openmp"], "sizes": [40], "accuracy": True}}}
     batch = plan.make(config, machine("none")).batches[0]
+    assert batch.accuracy
     batch = dataclasses.replace(batch, points=(point,), fingerprints=("f",), predicted=(1.0,))
     for accuracy in (True, False):
         limits = Measuring(1, 6, 6, 1.0, 0.05, "hot", 1, accuracy=accuracy)

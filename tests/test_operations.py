@@ -48,6 +48,18 @@ def test_exact_product_is_far_more_precise_than_float64(shape, seed, exponents):
             assert abs(result - exact) <= scale * k / 2**62
 
 
+def test_exact_product_of_graded_rows_is_exact_relative_to_the_sum_of_magnitudes():
+    rng = np.random.default_rng(4)
+    a, b = (np.exp(4 * rng.standard_normal(size)) * rng.choice([-1, 1], size) for size in ((5, 600), (600, 6)))
+    got = accuracy.exact_product(a, b)
+    for i in range(5):
+        for j in range(6):
+            terms = [Fraction(x) * Fraction(y) for x, y in zip(a[i], b[:, j], strict=True)]
+            high = float(got[i, j])
+            result = Fraction(high) + Fraction(float(got[i, j] - high))
+            assert abs(result - sum(terms)) <= sum(map(abs, terms)) / 2**60
+
+
 def test_exact_product_of_long_rows_and_of_zeros():
     rng = np.random.default_rng(0)
     a = rng.integers(-(2**20), 2**20, (2, 3000))

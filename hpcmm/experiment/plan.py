@@ -225,7 +225,8 @@ def make(config: Mapping[str, Any], machine: Machine = ANY) -> Plan:
     problems: list[str] = []
     for name, sweep in sweeps.items():
         try:
-            own = list(sweep_batches(name, sweep, measuring, transport, share_gpu, longest))
+            how = dataclasses.replace(measuring, accuracy=sweep.entry.get("accuracy", False))
+            own = list(sweep_batches(name, sweep, how, transport, share_gpu, longest))
             batches += own
             problems += too_long(sweep.place, own)
         except ConfigError as error:
@@ -336,6 +337,7 @@ def sweep_batches(
                 predicted=predicted,
                 seconds=measuring.visits * STARTUP_SECONDS + sum(predicted),
                 fingerprint=digest(fingerprints),
+                accuracy=measuring.accuracy,
             )
 
 

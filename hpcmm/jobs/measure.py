@@ -4,6 +4,7 @@ Run as ``mpiexec -n R python -m mpi4py -m hpcmm.jobs.measure ...``, once a visit
 """
 
 import argparse
+import dataclasses
 import os
 import signal
 import sys
@@ -55,7 +56,7 @@ def main() -> None:
             missing = measure_batch(
                 comm,
                 batch,
-                planned.measuring,
+                dataclasses.replace(planned.measuring, accuracy=batch.accuracy),
                 planned.share_gpu,
                 planned.config,
                 arguments.output,

@@ -18,7 +18,7 @@ from hpcmm.model import Verdict
 
 # Maximum cost of a componentwise reference in multiply-adds; larger products are checked by Freivalds' method.
 COMPONENTWISE_LIMIT = 2**34
-SLICES = 3
+GUARD_BITS = 8  # of a product of slices beyond those of float64
 ROWS = 256  # rows of a matrix that a thread processes at a time
 
 
@@ -46,12 +46,15 @@ def row_norms(x: np.ndarray) -> np.ndarray:
     return np.sqrt(row_sums(x, np.ones(x.shape[1]), np.square))
 
 
-def exact_slices(x: np.ndarray, axis: int, bits: int) -> list[np.ndarray]:
-    """Split ``x`` into float64 slices of ``bits`` bits on a common grid along ``axis``; they sum to ``x``."""
+def exact_slices(x: np.ndarray, axis: int, bits: int, count: int) -> list[np.ndarray]:
+    """Split ``x`` into ``count`` float64 slices of ``bits`` bits on a common grid along ``axis``.
+
+    They sum to ``x`` but for what is smaller than the last bit of the last slice.
+    """
     largest = np.abs(x).max(axis=axis, keepdims=True)
     unit = np.ldexp(1.0, np.frexp(largest)[1])
     rest, parts = x.copy(), []
-    for _ in range(SLICES):
+    for _ in range(count):
         unit = unit * 2.0**-bits
         parts.append(np.rint(rest / unit) * unit)
         rest -= parts[-1]
@@ -62,11 +65,18 @@ def exact_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return A B of float64 matrices in extended precision, with an error far below float64 rounding.
 
     Slices have so few bits that their products are exact in float64 for any order of summation, so BLAS can compute
-    them.
+    them. There are as many slices as the element needs whose sum of magnitudes is the smallest relative to its row of A
+    and its column of B.
     """
-    bits = (53 - int(np.ceil(np.log2(max(2, a.shape[1]))))) // 2
-    left, right = exact_slices(a, 1, bits), exact_slices(b, 0, bits)
-    pairs = [(i, j) for i in range(SLICES) for j in range(SLICES) if i + j < SLICES]
+    terms = max(2, a.shape[1])
+    bits = (53 - int(np.ceil(np.log2(terms)))) // 2
+    magnitudes = np.abs(a) @ np.abs(b)
+    largest = np.abs(a).max(axis=1, keepdims=True, initial=0) * np.abs(b).max(axis=0, keepdims=True, initial=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spread = np.max(np.sqrt(terms) * largest / magnitudes, initial=1 / terms, where=magnitudes > 0)
+    count = int(np.ceil((53 + GUARD_BITS + np.log2(spread)) / bits))
+    left, right = exact_slices(a, 1, bits, count), exact_slices(b, 0, bits, count)
+    pairs = [(i, j) for i in range(count) for j in range(count) if i + j < count]
     total = np.zeros((a.shape[0], b.shape[1]), np.longdouble)
     for i, j in sorted(pairs, key=sum, reverse=True):
         total += left[i] @ right[j]

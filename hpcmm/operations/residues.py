@@ -112,7 +112,7 @@ class Residues(OverC):
     def padded(self, task: Task) -> tuple[int, int, int]:
         """Return the rows of a layer of C, its columns, and the terms: rounded up to whole tiles and groups."""
         m, n, k = task.shape
-        return -(-m // self.rows) * self.rows, -(-n // GROUP) * GROUP, -(-k // GROUP) * GROUP
+        return -(-m // self.rows) * self.rows, -(-n // GROUP) * GROUP, -(-max(k, 1) // GROUP) * GROUP
 
     def workspace(self, task: Task) -> dict[str, Workspace]:
         m, n, _ = task.shape
@@ -135,7 +135,7 @@ class Residues(OverC):
         rows, columns, depth = map(np.int32, padded)
         tiles = padded[0] // self.rows * -(-padded[1] // self.columns)
         groups, groups_of_terms = padded[1] // GROUP, padded[2] // GROUP
-        warps, high = (32, WARPS), -(-task.shape[0] // WARPS)
+        warps = 32, WARPS
         boxes = (
             Boxes(layers_a, self.rows, self.depth, "uint8"),
             Boxes(layers_b, self.columns, self.depth, "uint8"),
@@ -143,33 +143,19 @@ class Residues(OverC):
         )
         ring = self.stages * ((self.rows + self.columns) * self.depth + 16) + self.rows * self.columns
         return [
-            Launch((high,), warps, (m, k, a, lda, scales_a), function="scale_rows"),
+            Launch((task.shape[0],), warps, (m, k, depth, a, lda, scales_a, layers_a), function="split_rows"),
             Launch((-(-task.shape[1] // COLUMNS),), (COLUMNS, COLUMNS), (n, k, b, ldb, scales_b), function="scale_columns"),
-            *(
-                [
-                    Launch(
-                        (groups_of_terms, high),
-                        warps,
-                        (m, k, depth, a, lda, scales_a, layers_a),
-                        function="split_rows",
-                    ),
-                    Launch(
-                        (padded[1] // COLUMNS, groups_of_terms),
-                        warps,
-                        (n, k, columns, depth, b, ldb, scales_b, layers_b),
-                        function="split_columns",
-                    ),
-                ]
-                if k
-                else []
-            ),
             Launch(
-                (min(self.count * tiles, multiprocessors),), (self.threads,), (m, columns, depth, *boxes), ring
-            ),
-            Launch(
-                (groups, high),
+                (padded[1] // COLUMNS, groups_of_terms),
                 warps,
-                (m, n, rows, columns, alpha, layers_c, scales_a, scales_b, beta, c, ldc),
+                (n, k, columns, depth, b, ldb, scales_b, layers_b),
+                function="split_columns",
+            ),
+            Launch((min(self.count * tiles, multiprocessors),), (self.threads,), (m, columns, depth, *boxes), ring),
+            Launch(
+                (task.shape[0], -(-groups // WARPS)),
+                warps,
+                (n, rows, columns, alpha, layers_c, scales_a, scales_b, beta, c, ldc),
                 function="recombine",
             ),
         ]

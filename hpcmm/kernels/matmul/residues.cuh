@@ -64,25 +64,6 @@ struct Norm {
     }
 };
 
-// scales[i] of the rows of A. A warp has a row.
-extern "C" __global__ void scale_rows(int m, int k, const double *A, int lda, int *scales)
-{
-    const int row = blockIdx.x * WARPS + threadIdx.y;
-    if (row >= m)
-        return;
-    Norm norm;
-    const int2 *const words = (const int2 *)(A + (size_t)row * lda);
-#pragma unroll 8
-    for (int p = threadIdx.x; p < k; p += 32)
-        norm.add(words[p]);
-    for (int lanes = 16; lanes > 0; lanes /= 2) {
-        const int exponent = __shfl_xor_sync(~0u, norm.exponent, lanes);
-        norm.add(Norm{exponent, __shfl_xor_sync(~0u, norm.sum, lanes)});
-    }
-    if (threadIdx.x == 0)
-        scales[row] = norm.scale();
-}
-
 // scales[j] of the columns of B. A block has 32 columns, and each of its 32 warps every 32nd row.
 extern "C" __global__ void scale_columns(int n, int k, const double *B, int ldb, int *scales)
 {
@@ -149,24 +130,47 @@ struct Digits {
     }
 };
 
-// layers[l][i][p] of A, with `depth` elements per row: k rounded up to whole groups. A warp has a group of a row.
+// scales[i] of the rows of A, and layers[l][i][p] with `depth` elements per row: k rounded up to whole groups. A block has
+// a row. It reads the row twice, the second time from a cache.
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
-    split_rows(int m, int k, int depth, const double *A, int lda, const int *scales, unsigned *layers)
+    split_rows(int m, int k, int depth, const double *A, int lda, int *scales, unsigned *layers)
 {
-    const int row = blockIdx.y * WARPS + threadIdx.y, first = blockIdx.x * GROUP, lane = threadIdx.x;
-    if (row >= m)
-        return;
-    const Scaling scaling(scales[row]);
-    Digits digits;
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-        const int p = first + lane + 32 * e;
-        digits.set(e, p < k ? scaling(A[(size_t)row * lda + p]) : 0);
+    __shared__ int exponents[WARPS];
+    __shared__ float sums[WARPS];
+    const int row = blockIdx.x, warp = threadIdx.y, lane = threadIdx.x;
+    const double *const a = A + (size_t)row * lda;
+    Norm norm;
+#pragma unroll 4
+    for (int p = warp * 32 + lane; p < k; p += WARPS * 32)
+        norm.add(*(const int2 *)(a + p));
+    for (int lanes = 16; lanes > 0; lanes /= 2) {
+        const int exponent = __shfl_xor_sync(~0u, norm.exponent, lanes);
+        norm.add(Norm{exponent, __shfl_xor_sync(~0u, norm.sum, lanes)});
     }
-    unsigned *const word = layers + ((size_t)row * depth + first) / 4 + lane;
+    if (lane == 0) {
+        exponents[warp] = norm.exponent;
+        sums[warp] = norm.sum;
+    }
+    __syncthreads();
+    norm = Norm{exponents[0], sums[0]};
+    for (int i = 1; i < WARPS; ++i)
+        norm.add(Norm{exponents[i], sums[i]});
+    if (warp == 0 && lane == 0)
+        scales[row] = norm.scale();
+
+    const Scaling scaling(norm.scale());
+    for (int first = warp * GROUP; first < depth; first += WARPS * GROUP) {
+        Digits digits;
 #pragma unroll
-    for (int l = 0; l < COUNT; ++l)
-        word[(size_t)l * m * depth / 4] = digits.residues(l);
+        for (int e = 0; e < 4; ++e) {
+            const int p = first + lane + 32 * e;
+            digits.set(e, p < k ? scaling(a[p]) : 0);
+        }
+        unsigned *const word = layers + ((size_t)row * depth + first) / 4 + lane;
+#pragma unroll
+        for (int l = 0; l < COUNT; ++l)
+            word[(size_t)l * m * depth / 4] = digits.residues(l);
+    }
 }
 
 // The row of a layer of B that has a column of B: such that an accumulator of wgmma has four neighbouring bytes of a
@@ -206,16 +210,16 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
 // ---- recombination ----
 
 // C = alpha A B + beta C from layers[l][i][j] of A B, with `rows` rows of `columns` elements, which are residues from 0
-// to the modulus. A warp has a group of a row.
+// to the modulus. A block has WARPS groups of a row.
 //
 // A B is the sum of residues times weights, modulo P. The weights are multiples of 2^GRID_BITS in WEIGHT_HIGH, so that
 // the sum of these parts is exact, and the rest in WEIGHT_LOW. P is split likewise.
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
-    recombine(int m, int n, int rows, int columns, double alpha, const unsigned *layers, const int *scales_a,
+    recombine(int n, int rows, int columns, double alpha, const unsigned *layers, const int *scales_a,
               const int *scales_b, double beta, double *C, int ldc)
 {
-    const int row = blockIdx.y * WARPS + threadIdx.y, first = blockIdx.x * GROUP, lane = threadIdx.x;
-    if (row >= m)
+    const int row = blockIdx.x, first = (blockIdx.y * WARPS + threadIdx.y) * GROUP, lane = threadIdx.x;
+    if (first >= n)
         return;
     const unsigned *const word = layers + ((size_t)row * columns + first) / 4 + lane;
     double high[4] = {}, low[4] = {};
