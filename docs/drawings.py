@@ -554,6 +554,37 @@ def warpgroup() -> str:
     return drawing(160, label, *parts)
 
 
+def residues() -> str:
+    """A float64 product by way of int8 residues, modulus by modulus, and back."""
+    parts = [words(WIDTH / 2, 18, "float64 rows and columns, scaled and rounded to integers", size=14)]
+    for name, x, colour in (("A", 60, BLUE), ("B", 190, ORANGE)):
+        parts.append(cell(x, 30, 90, 34, colour, text=name))
+    for i in range(3):
+        y = 92 + i * 34
+        text = ("mod 256", "mod 255", "mod 199")[i]
+        parts += [
+            words(10, y + 18, text, "start", 12),
+            cell(68, y, 74, 26, BLUE, strong=False, text="int8"),
+            words(166, y + 18, "×"),
+            cell(198, y, 74, 26, ORANGE, strong=False, text="int8"),
+            words(306, y + 18, "="),
+            cell(340, y, 100, 26, GREEN, strong=False, text="residues of C"),
+        ]
+    parts += [
+        line(105, 64, 105, 92),
+        line(235, 64, 235, 92),
+        line(390, 186, 390, 206),
+        cell(310, 206, 160, 28, GREEN, text="C, by all residues"),
+        words(14, 224, "14 products, each exact, give one exact", "start", 12),
+        words(14, 240, "product of integers of up to 109 bits", "start", 12),
+    ]
+    label = (
+        "A and B are replaced by their residues modulo fourteen small numbers. The residues are multiplied as int8, and "
+        "all residues of an element of C together give the element."
+    )
+    return drawing(254, label, *parts)
+
+
 # --- lessons --------------------------------------------------------------------------------------------------------
 
 
@@ -782,6 +813,8 @@ OF = {
     "matmul-stream_k_fma": [lambda: waves(False), lambda: waves(True)],
     "matmul-tensor_core": [fragments, three_products],
     "matmul-warpgroup": [warpgroup, three_products],
+    "matmul-ozaki_14": [residues],
+    "matmul-ozaki_15": [residues],
     "matmul-stream_k": [lambda: waves(False), lambda: waves(True)],
     "reduction-divergent": [
         lambda: tree(interleaved, UP, "every 2 s-th thread combines: few lanes of each warp work"),

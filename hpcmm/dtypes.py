@@ -168,7 +168,8 @@ class Arithmetic:
         As the records of variants name it.
     tensor_units : mapping of str to float
         Fused multiply-adds of the element type per clock and multiprocessor (SM) on tensor cores, by compute
-        capability. Source: the architecture papers of A100 and H100: 512 and 1,024 dense TF32 multiply-adds.
+        capability. Source: the architecture papers of A100 and H100: 512 and 1,024 dense TF32 multiply-adds, and 4,096
+        of int8 on an H100.
     input_roundoff : float
         Relative error of each input that is rounded before it is multiplied; 0 if inputs are exact, or as exact as the
         element type.
@@ -183,6 +184,8 @@ ARITHMETICS = {
     arithmetic.name: arithmetic
     for arithmetic in (
         Arithmetic("three TF32 products", tensor_units={"80": 512 / 3, "90": 1024 / 3}),
+        Arithmetic("14 int8 products", tensor_units={"90": 4096 / 14}),
+        Arithmetic("15 int8 products", tensor_units={"90": 4096 / 15}),
         # 10 bits follow the first one; the hardware may drop the others without rounding
         Arithmetic("TF32", tensor_units={"80": 512, "90": 1024}, input_roundoff=2.0**-10),
     )
