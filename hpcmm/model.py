@@ -248,7 +248,7 @@ class Picks:
 
 @dataclass(frozen=True)
 class Variant:
-    """One rung of a ladder: one kernel source file, one library call, or a choice among other rungs.
+    """One rung of a ladder: a kernel source file, a library call, or a choice among other rungs.
 
     Parameters
     ----------
@@ -257,15 +257,15 @@ class Variant:
     device : str
         Name of a record in ``hpcmm.devices``.
     change : str
-        What this rung does differently from the one below it.
+        The difference from the previous rung.
     source : str
         The documents that describe it.
     library : callable, optional
         Libraries only: ``library(backend, task, arrays)`` returns a callable that runs once. A library has no source
         file.
     context : bool
-        Whether a library is shown beside the baseline and the rungs for context: measured and verified like a rung, and
-        counted among neither.
+        Whether a library is shown for context: it is measured and verified like a rung, and counts neither as a rung
+        nor as a baseline.
     geometry : Geometry, or mapping of str to Geometry
         How a CUDA kernel is launched, for all types or by type.
     kernel : str
@@ -279,7 +279,7 @@ class Variant:
     tiles : tuple of int
         Widths of the square thread block that it can be compiled for; empty if it has no such parameter.
     dtypes : tuple of str
-        Supported types; empty for all types of the operation that are added up in themselves.
+        Supported types; empty for all types of the operation whose sums are of the same type.
     architecture : str
         Architecture that the code is compiled for, as NVRTC names it: ``"sm_80"`` runs from compute capability 8.0 on;
         ``"sm_90a"`` on 9.0 only. Empty if any GPU can run it.
@@ -346,7 +346,7 @@ class Variant:
         return self.geometry[dtype] if isinstance(self.geometry, Mapping) else self.geometry
 
     def unsuited_to(self, capability: str) -> str:
-        """Return why a GPU of a compute capability (``"90"``) cannot run it; empty if it can."""
+        """Return the reason why a GPU of a compute capability (``"90"``) cannot run it; empty if it can."""
         required = self.architecture.removeprefix("sm_").removesuffix("a")
         only = self.architecture.endswith("a")
         if not required or required == capability or (int(required) < int(capability) and not only):
@@ -374,8 +374,8 @@ class Prepared:
     """A variant bound to its arrays: call it to run once.
 
     ``before`` and ``after`` copy data on the device between the arrays and buffers of the variant. They are a phase of
-    the end-to-end call and not part of the kernel's time. ``complaint`` returns what the last run wrote where it must
-    not; empty if nothing. ``choice`` is the algorithm that a library took after trials.
+    the end-to-end call and not part of the kernel's time. ``complaint`` describes writes of the last run outside its
+    arrays; empty if there are none. ``choice`` is the algorithm that a library took after trials.
     """
 
     run: Callable[[], Any]
@@ -475,11 +475,11 @@ class Operation:
     geometry: type[Geometry] | None = None
 
     def dtypes_of(self, variant: Variant) -> tuple[str, ...]:
-        """Return the types of a variant: its own, or all that are added up in themselves."""
+        """Return the types of a variant: its own, or all types whose sums are of the same type."""
         return variant.dtypes or tuple(each for each in self.dtypes if not DTYPES[each].accumulator)
 
     def dtypes_of_all(self, variants: Iterable[Variant]) -> tuple[str, ...]:
-        """Return the types of which some variant computes one; baselines count only if there is nothing else."""
+        """Return the types that some variant supports; baselines are used only if there are no other variants."""
         chosen = list(variants)
         rungs = [each for each in chosen if not each.library] or chosen
         return tuple(dtype for dtype in self.dtypes if any(dtype in self.dtypes_of(each) for each in rungs))

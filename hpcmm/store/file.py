@@ -86,7 +86,7 @@ def require_writable(path: Path) -> None:
     Raises
     ------
     StoreError
-        If they cannot; the message has the path that prevents it.
+        If they cannot be created; the message has the path that prevents it.
     """
     while not os.path.lexists(path):
         path = path.parent
@@ -364,7 +364,7 @@ def _values(column: h5py.Dataset) -> np.ndarray:
 
 
 def _check(groups: Groups) -> None:
-    """Refuse missing columns, and columns with other types, lengths or values than a run writes."""
+    """Refuse missing columns, and columns with types, lengths or values that a run does not write."""
     for group, columns in groups.items():
         if lacking := GROUPS[group].keys() - columns.keys():
             raise ValueError(f"{group} has no {min(lacking)}")

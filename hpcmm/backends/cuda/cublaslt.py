@@ -1,4 +1,4 @@
-"""cuBLASLt through ctypes: a product by each algorithm that its heuristics propose. CuPy has no binding of it."""
+"""cuBLASLt through ctypes: a product by each algorithm that its heuristics propose. CuPy has no binding for it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Product:
     Attributes
     ----------
     proposals : list of Proposal
-        What the heuristics propose, the best guess first.
+        The proposals of the heuristics, the best one first.
     """
 
     def __init__(self, handle: int, alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float, c: cupy.ndarray):

@@ -20,7 +20,7 @@ from hpcmm.model import Prepared
 
 REAL = {"float32": 0, "float64": 1}  # CUDA_R_32F, CUDA_R_64F
 TRIALS = 5  # timed runs of each algorithm that a heuristic proposes; the first one only loads its kernel
-TRIAL_SECONDS = 0.05  # beyond which an algorithm gets no further run
+TRIAL_SECONDS = 0.05  # beyond this time an algorithm is not run again
 GEMM = {"float32": cublas.sgemm, "float64": cublas.dgemm}
 # cudaDataType of 16-bit elements, for cublasGemmEx with sums in float32: CUDA_R_16F, CUDA_R_16BF
 GEMM_EX = {"float16": 2, "bfloat16": 14}
@@ -82,7 +82,7 @@ def gemm_fastest(
 ) -> Prepared:
     """Bind the product by the fastest of the algorithms that cuBLASLt proposes for it.
 
-    Each is timed by ``seconds`` on the given arrays, with a result of its own. An algorithm that fails is left out.
+    Each is timed by ``seconds`` on the given arrays, with a separate result array. An algorithm that fails is left out.
     """
     if 0 in (*a.shape, *b.shape):
         return Prepared(gemm(c.dtype.name, alpha, a, b, beta, c))  # cuBLASLt knows no empty matrices
@@ -134,7 +134,7 @@ def addition(x: cupy.ndarray, y: cupy.ndarray, z: cupy.ndarray) -> Callable[[], 
 def geam(x: cupy.ndarray, y: cupy.ndarray, z: cupy.ndarray) -> Callable[[], Any]:
     """Bind cuBLAS's sum of two matrices: the vectors in columns of equal length, as square as their length allows.
 
-    As one column the sum takes eight times as long as CuPy's (measured on an H200).
+    With one column the sum takes eight times as long as CuPy's (measured on an H200).
     """
     if x.size == 0:
         return lambda: None

@@ -1,12 +1,13 @@
-// What the rungs with 16-bit tiles in shared memory share: boxes of 128-byte rows with a swizzle, and their products.
+// Shared by the rungs with 16-bit tiles in shared memory: boxes of 128-byte rows with a swizzle, and their products.
 #ifndef BOXES_CUH
 #define BOXES_CUH
 
 #include "matmul/sixteen_bit.cuh"
 
-// A box in shared memory has rows of 64 elements, 128 bytes: all 32 banks. Unpermuted, eight rows' chunks at one column
-// would be in the same four banks. So chunk c of row r is stored at place c ^ (r % 8), the 128-byte swizzle of TMA and
-// wgmma: the eight chunks are then in all banks. A box starts at a multiple of 1024 bytes.
+// A box in shared memory has rows of 64 elements: 128 bytes, one word in each of the 32 banks. Without a permutation,
+// the chunks of eight rows in one column would be in the same four banks. So chunk c of row r is stored at position c ^
+// (r % 8), the 128-byte swizzle of TMA and wgmma, which spreads the eight chunks over all banks. A box starts at a
+// multiple of 1024 bytes.
 constexpr int BOX_COLUMNS = 64, ROW_BYTES = 2 * BOX_COLUMNS;
 
 __device__ inline unsigned char *chunk_of(unsigned char *box, int row, int chunk)
@@ -14,8 +15,8 @@ __device__ inline unsigned char *chunk_of(unsigned char *box, int row, int chunk
     return box + row * ROW_BYTES + (chunk ^ row % 8) * (int)sizeof(Chunk);
 }
 
-// Copy a box by `threads` threads, with zeros outside the matrix. For what copies of 16 bytes and TMA cannot take: rows
-// that are no multiple of 16 bytes.
+// Copy a box with `threads` threads; elements outside the matrix are zero. Needed where rows are not a multiple of 16
+// bytes, which neither copies of 16 bytes nor TMA support.
 __device__ inline void copy_box(unsigned char *box, int box_rows, const Matrix &from, int row, int column, int thread,
                                 int threads)
 {
@@ -24,8 +25,8 @@ __device__ inline void copy_box(unsigned char *box, int box_rows, const Matrix &
         *(Chunk *)chunk_of(box, i / 8, i % 8) = from.load(row + i / 8, column + i % 8 * 8);
 }
 
-// Multiply by mma.sync: add the products of a tile to a warp's 16 I x 8 J elements of C. `a`: the box of A; `b`: the boxes
-// of 64 columns of B, of DEPTH rows each.
+// Multiply by mma.sync: add the products of a tile to a warp's 16 I x 8 J elements of C. `a`: the box of A; `b`: the
+// boxes of 64 columns of B, of DEPTH rows each.
 template <int I, int J>
 __device__ void multiply_warp(float (&sums)[I][J][4], unsigned char *a, unsigned char *b, int row, int column)
 {
@@ -51,7 +52,7 @@ __device__ void multiply_warp(float (&sums)[I][J][4], unsigned char *a, unsigned
 }
 
 // The matrix descriptor (PTX ISA) of boxes with the 128-byte swizzle. A by rows: groups of 8 rows are 1024 bytes apart.
-// B by rows: groups of 8 rows likewise, and boxes of 64 columns `next_box` bytes apart.
+// B by rows: the same, and boxes of 64 columns are `next_box` bytes apart.
 __device__ inline unsigned long long descriptor(const void *box, int next_box = 16)
 {
     constexpr unsigned long long STRIDE_OFFSET = 8 * ROW_BYTES, SWIZZLE_128 = 1;

@@ -87,7 +87,7 @@ class Transport:
         self.backend.copy(host, array)
 
     def close(self) -> None:
-        """Release what the transport holds."""
+        """Release the resources of the transport."""
 
 
 def on_all_ranks(comm: MPI.Comm, action: Callable[[], Any]) -> Any:
