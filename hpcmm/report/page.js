@@ -181,6 +181,13 @@ function compare(one, other) {
   return typeof one === "number" ? -1 : 1;
 }
 
+// A cell that repeats the one above it is empty in the file.
+function repeatCells(table) {
+  for (const cell of table.querySelectorAll("td.again")) {
+    cell.textContent = cell.parentElement.previousElementSibling.cells[cell.cellIndex].firstChild?.textContent.trim();
+  }
+}
+
 function makeSortable(table) {
   const body = table.tBodies[0];
   if (!body || body.rows.length < 2) return;
@@ -266,6 +273,7 @@ function linkDefinitions(table) {
 }
 
 for (const table of document.querySelectorAll("table.data")) {
+  repeatCells(table);
   makeSortable(table);
   makeFilterable(table);
   makeCopyable(table);
@@ -273,8 +281,12 @@ for (const table of document.querySelectorAll("table.data")) {
 }
 
 // The switch: type, size and device, in figures and tables together.
+function deviceOf(element) {
+  return element.dataset.device ?? element.closest("table")?.dataset.device;
+}
+
 function isChosen(element) {
-  const {size, device} = element.dataset;
+  const size = element.dataset.size, device = deviceOf(element);
   return (!choice.device || !device || device === choice.device) && (!choice.size || !size || size === choice.size);
 }
 
@@ -308,8 +320,10 @@ function applyChoice() {
     const rows = [...table.tBodies[0].rows];
     const some = rows.some(row => row.dataset.size === choice.size);
     // a size that the table does not have selects nothing in it
-    for (const row of rows) row.hidden = !isChosen(row) && (some || !choice.size || row.dataset.device !== choice.device);
+    for (const row of rows) row.hidden = !isChosen(row) && (some || !choice.size || deviceOf(row) !== choice.device);
     table.classList.toggle("moved", rows.some(row => row.hidden));
+    const folded = table.closest("details.table");
+    if (folded) folded.hidden = rows.length > 0 && rows.every(row => row.hidden);
   }
   for (const place of places) {
     const {figure, state, device} = place.dataset;
