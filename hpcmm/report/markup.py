@@ -55,8 +55,8 @@ class Table:
     @property
     def shared(self) -> tuple[list[str], list[str]]:
         """The distinct sizes and the distinct devices of the rows."""
-        sizes, devices = (list(dict.fromkeys(each)) for each in zip(*self.of_rows, strict=True)) if self.of_rows else ([], [])
-        return sizes, devices
+        sizes, devices = zip(*self.of_rows, strict=True) if self.of_rows else ((), ())
+        return list(dict.fromkeys(sizes)), list(dict.fromkeys(devices))
 
     @property
     def texts(self) -> list[list[str]]:

@@ -1,7 +1,7 @@
 "use strict";
 // Draws figures, shows their values, shows what the switch selects, and sorts, filters and copies tables.
 
-let config = {}, figures = {};
+let config = {}, figures = {}, sentences = [];
 const rows = new Map();  // rows of each figure, unpacked once
 
 async function unzipped(id) {
@@ -10,7 +10,7 @@ async function unzipped(id) {
 }
 
 const unpacked = document.getElementById("figures") ? unzipped("figures").then(text => {
-  ({config, figures} = JSON.parse(text));
+  ({config, figures, sentences = []} = JSON.parse(text));
 }) : Promise.resolve();
 
 function rowsOf(id) {
@@ -280,7 +280,7 @@ for (const table of document.querySelectorAll("table.data")) {
   linkDefinitions(table);
 }
 
-// The switch: type, size and device, in figures and tables together.
+// The switch: type, size and device, in sentences, figures and tables together.
 function deviceOf(element) {
   return element.dataset.device ?? element.closest("table")?.dataset.device;
 }
@@ -314,6 +314,11 @@ function applyChoice() {
   }
   for (const sweep of document.querySelectorAll(".sweep")) {
     sweep.hidden = Boolean(choice.device) && !sweep.dataset.devices.split(" ").includes(choice.device);
+  }
+  for (const line of document.querySelectorAll(".findings li")) {
+    line.hidden = !isChosen(line);
+    line.dataset.text ??= line.textContent;  // about the largest size
+    line.textContent = sentences[line.dataset.sentence]?.[choice.size] ?? line.dataset.text;
   }
   for (const table of document.querySelectorAll(".sweep table.data")) {
     for (const cell of table.querySelectorAll("[data-device]:is(th, td)")) cell.hidden = !isChosen(cell);

@@ -378,8 +378,8 @@ def _achieved_occupancy(row: Row) -> Cell:
 
 def _stalls(row: Row) -> Cell:
     """Give the two longest reasons to wait with their shares of the time of a warp."""
-    shares = {what: row[f"stall_{name}"] / row["warp_cycles"] for name, what in STALLS.items() if row["warp_cycles"] > 0}
-    longest = sorted(shares, key=lambda what: -shares[what])[:2] if not any(map(math.isnan, shares.values())) else ()
+    shares = {what: row[f"stall_{name}"] / (row["warp_cycles"] or math.nan) for name, what in STALLS.items()}
+    longest = sorted((what for what in shares if shares[what] > 0), key=lambda what: -shares[what])[:2]
     return words(", ".join(f"{what} {percent(shares[what])}" for what in longest))
 
 
