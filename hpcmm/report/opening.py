@@ -11,6 +11,7 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis import Series
+from hpcmm.analysis.scaling import base_columns
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.parallel import ALGORITHMS
@@ -214,8 +215,8 @@ def _over_ranks(scaling: pd.DataFrame, styles: Mapping[str, Mapping[str, Style]]
                     chosen[timed.loc[timed[prefix + "seconds"].idxmin(), "label"]] = prefix
         if not chosen:
             continue
-        base = most[figures.base_columns()].iloc[0]
-        here = here[(here[figures.base_columns()] == base).all(axis=1) & (here["sweep"] == most["sweep"].iloc[0])]
+        base = most[base_columns()].iloc[0]
+        here = here[(here[base_columns()] == base).all(axis=1) & (here["sweep"] == most["sweep"].iloc[0])]
         yield _speedup(here, chosen, styles[most["sweep"].iloc[0]], device, dtype)
 
 
