@@ -87,6 +87,21 @@ RESOURCES = {
     "memory_bytes_per_second": ("B s-1", "memory bandwidth of the device, from its clock and bus width"),
 }
 
+# For what a warp waits between two instructions: name in the metrics of Nsight Compute, name for readers.
+STALLS = {
+    "barrier": "a barrier of the block",
+    "long_scoreboard": "global or local memory",
+    "short_scoreboard": "shared memory",
+    "mio_throttle": "the queue of shared memory",
+    "lg_throttle": "the queue of global memory",
+    "math_pipe_throttle": "a busy arithmetic unit",
+    "wait": "the fixed latency of an instruction",
+    "no_instruction": "the fetch of an instruction",
+    "branch_resolving": "a branch",
+    "membar": "a memory fence",
+    "not_selected": "the turn of other warps",
+}
+
 # Counters of Nsight Compute: unit, long name, and name of the metric.
 COUNTERS = {
     "occupancy": ("1", "theoretical occupancy", "sm__maximum_warps_per_active_cycle_pct"),
@@ -100,6 +115,25 @@ COUNTERS = {
         "active threads per instruction of a warp, of 32",
         "smsp__thread_inst_executed_per_inst_executed.ratio",
     ),
+    "predicated_on_threads": (
+        "1",
+        "active threads per instruction of a warp whose predicate is true, of 32",
+        "smsp__thread_inst_executed_pred_on_per_inst_executed.ratio",
+    ),
+    "instructions": ("1", "instructions of warps", "smsp__inst_executed.sum"),
+    "warp_cycles": (
+        "1",
+        "cycles of a warp per instruction issued",
+        "smsp__average_warp_latency_per_inst_issued.ratio",
+    ),
+    **{
+        f"stall_{name}": (
+            "1",
+            f"of these, cycles in which it waits for {what}",
+            f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio",
+        )
+        for name, what in STALLS.items()
+    },
     "global_load_bytes_per_second": (
         "B s-1",
         "global loads at the L1 cache",

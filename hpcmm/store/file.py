@@ -32,7 +32,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from hpcmm.model import ENERGY, PHASES, RESOURCES, TEXTBOOK, HpcmmError
+from hpcmm.model import COUNTERS, ENERGY, PHASES, RESOURCES, TEXTBOOK, HpcmmError
 from hpcmm.store.schema import (
     FORMAT,
     GROUPS,
@@ -182,7 +182,7 @@ def _write_group(group: h5py.Group, columns: Mapping[str, Sequence], declared: M
 def read(path: Path) -> Groups:
     """Read all groups as columns; texts are str without control characters.
 
-    Files of earlier versions are supported. Missing columns get defaults: NaN for resources and energy, empty
+    Files of earlier versions are supported. Missing columns get defaults: NaN for resources, energy and counters, empty
     fingerprints, ``TEXTBOOK`` as the algorithm, one visit, no profiles. Renamed variants get their present names.
 
     Raises
@@ -287,6 +287,8 @@ def _groups(path: Path, image: bytes, length: int | None) -> Groups:
         phases = dict.fromkeys(PHASES, np.full(samples, np.nan)) | {"visit": np.zeros(samples, "i4")}
         groups["measurements"] = unknown | groups["measurements"]
         groups["samples"] = phases | groups["samples"]
+        counters = dict.fromkeys(COUNTERS, np.full(row_count(groups["profiles"]), np.nan))
+        groups["profiles"] = counters | groups["profiles"]
         for group in ("measurements", "profiles"):
             groups[group] |= _typed(group, groups[group])
         _check(groups)
