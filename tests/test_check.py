@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -271,6 +274,26 @@ def test_a_node_kept_busy_by_another_process_is_named(mpiexec, tmp_path, capsys)
     assert main(["check", str(measured(mpiexec, tmp_path, 2, "cpu", 1))]) == command.SLOW
     out = capsys.readouterr().out
     assert "2 devices, 7 measurements: slow: node1 slot 0" in out, out
+
+
+FAULTY = """
+import cupy
+cupy.RawKernel('extern "C" __global__ void store(int *p) { *p = 1; }', "store")((1,), (1,), (cupy.uint64(64),))
+cupy.cuda.Device().synchronize()
+"""
+
+
+@pytest.mark.gpu
+def test_an_xid_error_that_another_process_causes_is_counted_cuda(gpu):
+    before = gpu.errors()
+    if "xid" not in before:
+        pytest.skip("NVML has no Xid events of this GPU")
+    done = subprocess.run([sys.executable, "-c", FAULTY], capture_output=True, text=True)
+    assert done.returncode and "illegal" in done.stderr.lower()
+    end = time.monotonic() + 30
+    while gpu.errors()["xid"] == before["xid"] and time.monotonic() < end:
+        time.sleep(0.1)
+    assert gpu.errors()["xid"] > before["xid"]
 
 
 @pytest.mark.gpu

@@ -26,6 +26,7 @@ from hpcmm.model import HpcmmError
 from hpcmm.parallel.host_links import DIRECTIONS
 
 SLOW = 3  # exit status
+LINKS = ["neighbours_nccl", "all_to_all_nccl", "all_reduce_nccl"]
 LONGEST = SCHEMA["$defs"]["size"]["maximum"]  # vector
 MOST_RANKS = 8  # without --ranks, on a machine without GPUs
 
@@ -84,9 +85,12 @@ def config(ranks: int, minutes: float = 0) -> dict[str, Any]:
     products.
     """
 
-    def matmul(device: str, variant: str, sizes: list[int]) -> dict[str, Any]:
+    def matmul(device: str, variant: str, sizes: list[int], dtypes: list[str]) -> dict[str, Any]:
         shapes = [[size * ranks, size, size] for size in sizes]
-        return {"operation": "matmul", "device": device, "variants": [variant], "shapes": shapes, "ranks": [ranks]}
+        return {"operation": "matmul", "device": device, "variants": [variant], "shapes": shapes} | {
+            "dtypes": dtypes,
+            "ranks": [ranks],
+        }
 
     def vectors(operation: str, variant: str, powers: list[int], **more: Any) -> dict[str, Any]:
         sizes = [size for size in (ranks * 2**power for power in powers) if size <= LONGEST]
@@ -95,12 +99,12 @@ def config(ranks: int, minutes: float = 0) -> dict[str, Any]:
         }
 
     sweeps = {
-        "cpu_product": matmul("cpu", "numpy", [384, 512]),
+        "cpu_product": matmul("cpu", "numpy", [384, 512], ["float32", "float64"]),
         "cpu_memory": vectors("vector_add", "numpy", [20, 21, 22]),
         "cpu_links": vectors("links", "memcpy", [12, 16, 20], algorithms=["neighbours_mpi"]),
-        "gpu_product": matmul("cuda", "cublas", [2048, 4096]),
+        "gpu_product": matmul("cuda", "cublas", [2048, 4096], ["float32", "float64", "bfloat16"]),
         "gpu_memory": vectors("vector_add", "cupy", [22, 24, 26]),
-        "gpu_links": vectors("links", "device_copy", [12, 18, 24], algorithms=["neighbours_nccl", "all_to_all_nccl"]),
+        "gpu_links": vectors("links", "device_copy", [12, 18, 24], algorithms=LINKS),
         "gpu_host": vectors("links", "device_copy", [12, 18, 24], algorithms=list(DIRECTIONS)),
     }
     if ranks == 1:
