@@ -29,7 +29,7 @@ PROGRAM = Path(__file__).parent / "mpi_programs" / "links.py"
 def test_what_arrives_is_what_was_sent(mpiexec):
     done = mpiexec(4, PROGRAM, "cpu", timeout=300)
     assert done.returncode == 0, done.stderr
-    assert "148 exchanges over mpi, mpi_rma: right" in done.stdout
+    assert "244 exchanges over mpi, mpi_rma: right" in done.stdout
 
 
 @pytest.mark.gpu
@@ -75,8 +75,8 @@ def test_a_config_with_links_is_planned():
     planned = plan.make({"sweeps": {"links": sweep | {"dtypes": ["float32"]}}, "backends": "auto"}, machine(gpus=2))
     points = {batch.device: [point.algorithm for point in batch.points] for batch in planned.to_measure}
     assert {device: len(names) for device, names in points.items()} == {
-        "cpu": (3 * 2 + 1) * 2,
-        "cuda": (3 * 4 + 1 + 3) * 2,
+        "cpu": (3 * 2 + 6 + 1) * 2,
+        "cuda": (3 * 4 + 6 + 1 + 3) * 2,
     }
 
 

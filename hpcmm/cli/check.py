@@ -24,9 +24,10 @@ from hpcmm.experiment.config import SCHEMA
 from hpcmm.jobs import collect
 from hpcmm.model import HpcmmError
 from hpcmm.parallel.host_links import DIRECTIONS
+from hpcmm.parallel.links import MOST_OF_A_NODE
 
 SLOW = 3  # exit status
-LINKS = ["neighbours_nccl", "all_to_all_nccl", "all_reduce_nccl"]
+BETWEEN_GPUS = ["neighbours_nccl", "all_to_all_nccl", "all_reduce_nccl"]
 LONGEST = SCHEMA["$defs"]["size"]["maximum"]  # vector
 MOST_RANKS = 8  # without --ranks, on a machine without GPUs
 
@@ -98,17 +99,20 @@ def config(ranks: int, minutes: float = 0) -> dict[str, Any]:
             "ranks": [ranks]
         }
 
+    # each pair in both directions, by a transport in which a rank waits for its own link only
+    one_sided = ["neighbours_peer", *(f"distance_{each}_peer" for each in range(2, min(ranks, MOST_OF_A_NODE)))]
     sweeps = {
         "cpu_product": matmul("cpu", "numpy", [384, 512], ["float32", "float64"]),
         "cpu_memory": vectors("vector_add", "numpy", [20, 21, 22]),
         "cpu_links": vectors("links", "memcpy", [12, 16, 20], algorithms=["neighbours_mpi"]),
         "gpu_product": matmul("cuda", "cublas", [2048, 4096], ["float32", "float64", "bfloat16"]),
         "gpu_memory": vectors("vector_add", "cupy", [22, 24, 26]),
-        "gpu_links": vectors("links", "device_copy", [12, 18, 24], algorithms=LINKS),
+        "gpu_links": vectors("links", "device_copy", [12, 18, 24], algorithms=BETWEEN_GPUS),
+        "gpu_pairs": vectors("links", "device_copy", [24], algorithms=one_sided),
         "gpu_host": vectors("links", "device_copy", [12, 18, 24], algorithms=list(DIRECTIONS)),
     }
     if ranks == 1:
-        sweeps = {name: sweep for name, sweep in sweeps.items() if not name.endswith("links")}
+        sweeps = {name: sweep for name, sweep in sweeps.items() if not name.endswith(("links", "pairs"))}
     measuring = {"visits": 3, "min_repetitions": 9, "max_repetitions": 60, "max_seconds": 0.6, "cache": "hot"}
     experiment = {"scale": "quick", "backends": "auto", "measuring": measuring, "sweeps": sweeps}
     return experiment | {"sustain_minutes": minutes}

@@ -33,8 +33,8 @@ def expected(pattern: str, x: np.ndarray, ranks: int, rank: int) -> np.ndarray:
         return parts[rank] if rank == ranks - 1 and ranks % 2 else parts[rank + 1 - 2 * (rank % 2)]
     if pattern == "all_reduce":
         return x
-    if pattern == "neighbours":
-        return parts[(rank + 1) % ranks]
+    if pattern == "neighbours" or pattern.startswith("distance_"):
+        return parts[(rank + int(pattern.partition("_")[2] or 1)) % ranks]
     return np.concatenate([np.array_split(part, ranks)[rank] for part in parts])
 
 
