@@ -1,8 +1,8 @@
 """Record the transcripts that the pages for kernel writers and teachers show of a machine with a GPU.
 
 ``python docs/transcripts.py [NAME ...]`` runs the commands in a new folder with the example kernels and writes
-``docs/transcripts/NAME.txt``: the machine, then each command with its standard output. Tests compare the commands with
-the parser, and the form of the output with what the commands print.
+``docs/transcripts/NAME.txt``: the machine, then each command with its standard output, and its exit status if that is
+not 0. Tests compare the commands with the parser, and the form of the output with what the commands print.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ def transcript(name: str, folder: Path) -> str:
         done = subprocess.run(arguments, stdout=subprocess.PIPE, text=True, cwd=folder, env=environment)
         output = re.sub(re.escape(str(folder)) + "/?", "", done.stdout)
         lines += [f"$ {command}", output.rstrip("\n")]
+        lines += [f"(exit status {done.returncode})"] if done.returncode else []
     return "\n".join(lines) + "\n"
 
 

@@ -330,7 +330,7 @@ def test_one_gpu_has_no_peer_but_is_compared_with_a_reference_cuda(gpu, mpiexec,
     assert main(["check", str(timings), "--write-reference", str(reference)]) == 0
     assert f"node0 slot 0 {gpu.uuid} has no peer in this run" in capsys.readouterr().out
     good = json.loads(reference.read_text())
-    assert {name.split(":")[0] for name in good["seconds"]} == {"gpu_product", "gpu_memory", "gpu_host"}
+    assert {name.split(":")[0] for name in good["seconds"]} == {"gpu_product", "gpu_memory", "gpu_links"}
     assert main(["check", str(timings), "--reference", str(reference)]) == 0
     good["seconds"] = {name: seconds / 2 for name, seconds in good["seconds"].items()}
     reference.write_text(json.dumps(good))

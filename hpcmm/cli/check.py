@@ -100,19 +100,18 @@ def config(ranks: int, minutes: float = 0) -> dict[str, Any]:
         }
 
     # each pair in both directions, by a transport in which a rank waits for its own link only
-    one_sided = ["neighbours_peer", *(f"distance_{each}_peer" for each in range(2, min(ranks, MOST_OF_A_NODE)))]
+    pairs = ["neighbours_peer", *(f"distance_{each}_peer" for each in range(2, min(ranks, MOST_OF_A_NODE)))]
+    between = [*pairs, *BETWEEN_GPUS] if ranks > 1 else []
     sweeps = {
         "cpu_product": matmul("cpu", "numpy", [384, 512], ["float32", "float64"]),
         "cpu_memory": vectors("vector_add", "numpy", [20, 21, 22]),
         "cpu_links": vectors("links", "memcpy", [12, 16, 20], algorithms=["neighbours_mpi"]),
         "gpu_product": matmul("cuda", "cublas", [2048, 4096], ["float32", "float64", "bfloat16"]),
         "gpu_memory": vectors("vector_add", "cupy", [22, 24, 26]),
-        "gpu_links": vectors("links", "device_copy", [12, 18, 24], algorithms=BETWEEN_GPUS),
-        "gpu_pairs": vectors("links", "device_copy", [24], algorithms=one_sided),
-        "gpu_host": vectors("links", "device_copy", [12, 18, 24], algorithms=list(DIRECTIONS)),
+        "gpu_links": vectors("links", "device_copy", [12, 18, 24], algorithms=[*between, *DIRECTIONS]),
     }
     if ranks == 1:
-        sweeps = {name: sweep for name, sweep in sweeps.items() if not name.endswith(("links", "pairs"))}
+        del sweeps["cpu_links"]
     measuring = {"visits": 3, "min_repetitions": 9, "max_repetitions": 60, "max_seconds": 0.6, "cache": "hot"}
     experiment = {"scale": "quick", "backends": "auto", "measuring": measuring, "sweeps": sweeps}
     return experiment | {"sustain_minutes": minutes}
