@@ -64,6 +64,7 @@ ERROR_COUNTERS = {
     "nvlink_data_errors": ("NVLink CRC errors of data", False),
     "nvlink_replays": ("NVLink replays", False),
     "nvlink_recoveries": ("NVLink recoveries", False),
+    "xid": ("Xid errors since the first reading", False),
 }
 
 # Recorded for a CUDA kernel beside its times: its resources, its first launch, the resident blocks per

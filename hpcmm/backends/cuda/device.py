@@ -23,6 +23,7 @@ from hpcmm.backends.cuda.compile import OPTIONS, OPTIONS_OF_CUPY, compile_ahead,
 from hpcmm.backends.cuda.links import NcclLink
 from hpcmm.backends.cuda.memory import Guarded, address, copy_rows, pitched_empty
 from hpcmm.backends.cuda.tensor_map import tensor_map
+from hpcmm.backends.cuda.xid import XidErrors
 from hpcmm.model import Boxes, Prepared, Task
 
 SPIN_NANOSECONDS = 150_000
@@ -479,7 +480,12 @@ class CudaBackend:
             raise DeviceError(f"NVML has no energy counter of {self.uuid}: {error}") from error
 
     def errors(self) -> dict[str, float]:
-        return {name: float(value) for name, value in readable(ERRORS, self._nvml).items()}
+        xid = {"xid": lambda gpu: self._xid_errors.count()}
+        return {name: float(value) for name, value in readable(ERRORS | xid, self._nvml).items()}
+
+    @functools.cached_property
+    def _xid_errors(self) -> XidErrors:
+        return XidErrors(self._nvml)
 
     def allocate_separately(self) -> None:
         """Allocate each further array separately, so that a sanitizer knows where it ends."""
