@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from hpcmm.dtypes import ARITHMETICS, DTYPES, DType
 
 TEXTBOOK = "scatter"  # every operation has this algorithm; labels omit it
@@ -41,6 +43,18 @@ ENERGY = {
     "energy": ("J", "energy of the device during the pass for energy (NaN: no such pass)"),
     "energy_seconds": ("s", "length of that pass"),
     "energy_runs": ("1", "kernels that ran in it"),
+}
+
+# Kinds of data on which the errors of a kernel are measured, in a pass of its own
+DATA = {
+    "uniform": "uniform in [-1, 1)",
+    "positive": "uniform in [0, 1)",
+    "graded": "of random sign, with logarithms of standard deviation 4",
+}
+ERRORS = {
+    f"{of}_{kind}": ("1", f"{what} error relative to the sum of magnitudes, on data {text} (NaN: no such pass)")
+    for kind, text in DATA.items()
+    for of, what in (("error", "largest"), ("rms", "root mean square"))
 }
 
 # State of a device during sustained products: unit and long name.
@@ -224,16 +238,42 @@ class Boxes:
 
 
 @dataclass(frozen=True)
-class Launch:
-    """One kernel launch: grid, block, arguments, bytes of dynamic shared memory.
+class Workspace:
+    """An array that a kernel needs besides its operands.
 
-    Arguments are arrays, NumPy scalars and ``Boxes``.
+    Parameters
+    ----------
+    shape : tuple of int
+    dtype : str
+        Name of its NumPy type.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def placeholder(self) -> np.ndarray:
+        """An array of this shape and type without memory of its own."""
+        return np.broadcast_to(np.zeros((), self.dtype), self.shape)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch: grid, block, arguments, bytes of dynamic shared memory, and the function of the source.
+
+    Arguments are arrays, NumPy scalars and ``Boxes``. The function is named as the operation's folder of kernels if
+    ``function`` is empty.
     """
 
     grid: tuple[int, ...]
     block: tuple[int, ...]
     arguments: tuple[Any, ...]
     shared_bytes: int = 0
+    function: str = ""
 
 
 class Geometry:
@@ -243,8 +283,8 @@ class Geometry:
         """Return the compile-time constants that describe the launch to the source."""
         return {}
 
-    def workspace(self, task: Task) -> dict[str, int]:
-        """Return the number of elements of each workspace array, by name."""
+    def workspace(self, task: Task) -> dict[str, Workspace]:
+        """Return each array of the workspace, by name."""
         return {}
 
     def constant_memory(self, task: Task) -> dict[str, str]:
@@ -441,6 +481,8 @@ class Verdict:
         How the reference was computed; ``UNCHECKED`` for a point that no attempt could measure.
     where : str
         First wrong element, ``row:column: got - expected = difference``, or why there is no result; empty for a pass.
+    rms : float
+        Root mean square of the errors, in the same units; NaN if unknown.
     """
 
     passed: bool
@@ -448,6 +490,7 @@ class Verdict:
     bound: float
     reference: str
     where: str = ""
+    rms: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -718,6 +761,8 @@ class Measuring:
         Processes that measure the point, one after another. Repetitions and seconds are divided among them.
     energy : bool
         Whether the first visit also measures the energy of a kernel on one rank, in a pass of its own.
+    accuracy : bool
+        Whether the first visit also measures the errors of a kernel on each of ``DATA``, on one rank.
     """
 
     warmups: int
@@ -729,6 +774,7 @@ class Measuring:
     seed: int
     visits: int = 1
     energy: bool = False
+    accuracy: bool = False
 
 
 @dataclass(frozen=True)
@@ -767,7 +813,7 @@ class Measurement:
     the algorithm of a library that was chosen by trials. ``late_runs`` counts kernel runs that were repeated because
     the host queued them too late. ``clock`` is the SM clock while the kernel repeats [Hz], on the slowest rank; NaN if
     it was not taken.
-    ``energy`` is ``ENERGY``; empty where it was not measured.
+    ``energy`` is ``ENERGY`` and ``errors`` is ``ERRORS``; empty where they were not measured.
     ``pick`` names the rung and the tile that were picked for the shape, as in ``Task.pick``.
     """
 
@@ -786,6 +832,7 @@ class Measurement:
     energy: Mapping[str, float] = field(default_factory=dict)
     pick: str = ""
     clock: float = math.nan
+    errors: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
