@@ -56,7 +56,8 @@ def blas(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], An
 
 def blas_fastest(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
     """The same by the fastest algorithm that the library proposes, found by timing each."""
-    return backend.gemm_fastest(task.scalars["alpha"], arrays["A"], arrays["B"], task.scalars["beta"], arrays["C"])
+    alpha, beta = task.scalars["alpha"], task.scalars["beta"]
+    return backend.gemm_fastest(task.dtype, alpha, arrays["A"], arrays["B"], beta, arrays["C"])
 
 
 def blas_tf32(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
@@ -520,7 +521,7 @@ LADDER = (  # the order here is the order of the rungs
         "cuda",
         "the fastest algorithm of cuBLASLt's heuristics",
         library=blas_fastest,
-        dtypes=("float32", "float64"),
+        dtypes=EVERY,
         deterministic=False,  # each process times the algorithms and may choose another one
         context=True,
     ),

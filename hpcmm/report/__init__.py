@@ -257,7 +257,8 @@ def _sweep(
     if not exchanged.empty:
         scaled.append(exchanges.table(exchanged))
         folder.tabulate(f"{stem}.exchanges", scaled[-1:], tables.csv([exchanged], exchanges.COLUMNS))
-    return SweepSection(name, chapter, parts, findings.what_to_see(points, chapter), scaled, over_ranks)
+    found = {dtype: findings.what_to_see(own, chapter) for dtype, own in points.groupby("dtype", sort=False)}
+    return SweepSection(name, chapter, parts, found, scaled, over_ranks)
 
 
 def _resources(

@@ -20,14 +20,13 @@ from hpcmm.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.report import definitions, drawing, figures, formats, tables
 from hpcmm.report.chapters import CHAPTERS
-from hpcmm.report.findings import Headline
+from hpcmm.report.findings import MOST_SIZES, Finding, Headline
 from hpcmm.report.markup import Table
 from hpcmm.report.opening import Panel
 from hpcmm.report.vega import CONFIG, Figure
 
 # Provenance that differs between runs on one machine; the rest is the environment.
 OF_THE_RUN = ("utc", "arguments", "slurm", "counters", "counters_at_end")
-MOST_SIZES = 12  # sizes of a sweep that the switch offers
 
 
 @dataclass(frozen=True)
@@ -59,12 +58,12 @@ class Part:
 
 @dataclass(frozen=True)
 class SweepSection:
-    """The section of one sweep on the page, in its chapter."""
+    """The section of one sweep on the page, in its chapter; ``findings`` are by element type."""
 
     name: str
     chapter: str
     parts: Sequence[Part]
-    findings: Sequence[str]
+    findings: Mapping[str, Sequence[Finding]]
     scaling: Sequence[Table]
     efficiencies: Sequence[Figure]
 
@@ -220,6 +219,7 @@ def render(
         ladders=[operation for operation in OPERATIONS.values() if operation.name in {s.operation for s in sweeps}],
         timings=timings,
         embed=embedded.add,
+        say=embedded.say,
         embedded=embedded.text,
         vega=vega,
     )
@@ -230,6 +230,12 @@ class Embedded:
 
     def __init__(self):
         self.figures: dict[str, Any] = {}
+        self.sentences: list[Mapping[str, str]] = []
+
+    def say(self, finding: Finding) -> int:
+        """Add what a finding is about each size; return its number."""
+        self.sentences.append(finding.at)
+        return len(self.sentences) - 1
 
     def add(self, where: str, figure: Figure) -> str:
         """Add a figure of a part of the page; return its identity."""
@@ -239,7 +245,7 @@ class Embedded:
 
     def text(self) -> str:
         """Return all figures as compressed text."""
-        found = {"config": CONFIG, "figures": self.figures}
+        found = {"config": CONFIG, "figures": self.figures, "sentences": self.sentences}
         return drawing.compressed(json.dumps(found, allow_nan=False, separators=(",", ":"), ensure_ascii=False))
 
 

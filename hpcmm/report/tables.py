@@ -15,7 +15,7 @@ from hpcmm.analysis import Series, compare, occupancy
 from hpcmm.analysis.scaling import base_columns
 from hpcmm.analysis.tidy import SHORT
 from hpcmm.dtypes import DTYPES
-from hpcmm.model import COUNTERS, DATA, ERRORS, PHASES, RESOURCES
+from hpcmm.model import COUNTERS, DATA, ERRORS, PHASES, RESOURCES, STALLS
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.report.formats import (
     RATES,
@@ -401,10 +401,19 @@ def _achieved_occupancy(row: Row) -> Cell:
     return Cell(percent(row["achieved_occupancy"]), possible and f"of {possible}")
 
 
+def _stalls(row: Row) -> Cell:
+    """Give the two longest reasons to wait with their shares of the time of a warp."""
+    shares = {what: row[f"stall_{name}"] / (row["warp_cycles"] or math.nan) for name, what in STALLS.items()}
+    longest = sorted((what for what in shares if shares[what] > 0), key=lambda what: -shares[what])[:2]
+    return words(", ".join(f"{what} {percent(shares[what])}" for what in longest))
+
+
 # Columns of the profile table; a kernel that failed has only the first.
 COUNTER_COLUMNS: dict[str, Column] = {
     "Achieved occupancy": _achieved_occupancy,
     "Active threads per warp": value("active_threads", number),
+    "With a true predicate": value("predicated_on_threads", number),
+    "Waiting for": _stalls,
     "Global loads GB/s": value("global_load_bytes_per_second", billions),
     "Global stores GB/s": value("global_store_bytes_per_second", billions),
     "Sectors per load": value("load_sectors", number),

@@ -1,4 +1,4 @@
-// What the rungs with 16-bit tiles in shared memory share: boxes of 128-byte rows with a swizzle, and their products.
+// Shared by the rungs with 16-bit tiles in shared memory: boxes of 128-byte rows with a swizzle, and their products.
 #ifndef BOXES_CUH
 #define BOXES_CUH
 
@@ -9,8 +9,8 @@
 constexpr int BOX_COLUMNS = 64;
 static_assert(ROW_BYTES == BOX_COLUMNS * sizeof(Element) && CHUNK_BYTES == sizeof(Chunk), "as the swizzle has them");
 
-// Copy a box by `threads` threads, with zeros outside the matrix. For what copies of 16 bytes and TMA cannot take: rows
-// that are no multiple of 16 bytes.
+// Copy a box with `threads` threads; elements outside the matrix are zero. Needed where rows are not a multiple of 16
+// bytes, which neither copies of 16 bytes nor TMA support.
 __device__ inline void copy_box(unsigned char *box, int box_rows, const Matrix &from, int row, int column, int thread,
                                 int threads)
 {
@@ -19,8 +19,8 @@ __device__ inline void copy_box(unsigned char *box, int box_rows, const Matrix &
         *(Chunk *)chunk_of(box, i / 8, i % 8) = from.load(row + i / 8, column + i % 8 * 8);
 }
 
-// Multiply by mma.sync: add the products of a tile to a warp's 16 I x 8 J elements of C. `a`: the box of A; `b`: the boxes
-// of 64 columns of B, of DEPTH rows each.
+// Multiply by mma.sync: add the products of a tile to a warp's 16 I x 8 J elements of C. `a`: the box of A; `b`: the
+// boxes of 64 columns of B, of DEPTH rows each.
 template <int I, int J>
 __device__ void multiply_warp(float (&sums)[I][J][4], unsigned char *a, unsigned char *b, int row, int column)
 {
