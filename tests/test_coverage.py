@@ -21,7 +21,7 @@ SHOWN = {
     f"{module.__name__.rpartition('.')[2]}.{name}"
     for module in (tables, figures, findings)
     for name, value in vars(module).items()
-    if getattr(value, "__module__", "") == module.__name__
+    if getattr(value, "__module__", "").startswith(module.__name__)
 }
 
 
