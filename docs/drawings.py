@@ -585,6 +585,21 @@ def residues() -> str:
     return drawing(254, label, *parts)
 
 
+def transposed() -> str:
+    """A tensor core takes 8-bit operands with their rows along k only, so B is transposed first."""
+    parts = [words(WIDTH / 2, 18, "rows of both operands run along k, the terms of a sum", size=14)]
+    for x, name, colour in ((40, "A", BLUE), (330, "transpose of B", ORANGE)):
+        parts += [cell(x, 36 + i * 22, 150, 18, colour, strong=i == 0) for i in range(4)]
+        parts.append(words(x + 75, 142, f"{name}: k to the right"))
+    parts += [
+        words(260, 84, "×"),
+        words(WIDTH / 2, 170, "one product takes 32 bytes of a row of each;"),
+        words(WIDTH / 2, 190, "columns of B are not neighbours in memory until it is transposed"),
+    ]
+    label = "Rows of A and rows of the transpose of B both run along k, as a product of 8-bit elements needs them."
+    return drawing(202, label, *parts)
+
+
 # --- lessons --------------------------------------------------------------------------------------------------------
 
 
@@ -813,6 +828,7 @@ OF = {
     "matmul-stream_k_fma": [lambda: waves(False), lambda: waves(True)],
     "matmul-tensor_core": [fragments, three_products],
     "matmul-warpgroup": [warpgroup, three_products],
+    "matmul-int8_transposed": [transposed],
     "matmul-ozaki_14": [residues],
     "matmul-ozaki_15": [residues],
     "matmul-stream_k": [lambda: waves(False), lambda: waves(True)],

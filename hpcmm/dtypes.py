@@ -21,6 +21,8 @@ class DType:
     accumulator : str
         Name of the record of the type in which kernels sum products; empty for the type itself. It is ``ACCUMULATOR``
         in kernels, and the type of scalars such as alpha.
+    result : str
+        Name of the record of the type of results; empty for the type itself.
     truth : str
         NumPy name of the type in which references are computed.
     upper_half_of : str
@@ -38,6 +40,7 @@ class DType:
     name: str
     c: str | Mapping[str, str] = field(hash=False)
     accumulator: str = ""
+    result: str = ""
     truth: str = "float64"
     upper_half_of: str = ""
     fma_units: Mapping[str, int] = field(default_factory=dict, hash=False)
@@ -111,6 +114,11 @@ class DType:
         return DTYPES[self.accumulator] if self.accumulator else self
 
     @property
+    def results(self) -> DType:
+        """The record of the type of results."""
+        return DTYPES[self.result] if self.result else self
+
+    @property
     def poison(self) -> float:
         """A value that no result can have, in the type of ``storage``: NaN, or the minimum of an integer type."""
         if self.upper_half_of:
@@ -123,6 +131,13 @@ DTYPES = {
     dtype.name: dtype
     for dtype in (
         DType("int32", "int"),
+        DType(
+            "int8",
+            "signed char",
+            accumulator="int32",
+            result="int32",
+            tensor_units={"80": 2048, "90": 4096},
+        ),
         DType(
             "float32",
             "float",

@@ -562,6 +562,11 @@ class Operation:
         rungs = [each for each in chosen if not each.library] or chosen
         return tuple(dtype for dtype in self.dtypes if any(dtype in self.dtypes_of(each) for each in rungs))
 
+    def scalars_of(self, dtype: str, given: Mapping[str, float]) -> dict[str, float]:
+        """Return the scalar arguments for a type: as given, else by default, which integers have as whole numbers."""
+        default = {key: math.trunc(value) if DTYPES[dtype].is_integer else value for key, value in self.scalars.items()}
+        return {key: float(given.get(key, value)) for key, value in default.items()}
+
     def variant(self, name: str) -> Variant:
         return next(v for v in self.ladder if v.name == name)
 
@@ -599,6 +604,10 @@ class Task:
     def element(self) -> DType:
         """The record of the element type."""
         return DTYPES[self.dtype]
+
+    def storage(self, operand: Operand) -> np.dtype:
+        """The NumPy type of an operand's arrays: of elements for an input, else of results."""
+        return (self.element if operand.role == "in" else self.element.results).storage
 
     @property
     def geometry(self) -> Geometry:

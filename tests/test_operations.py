@@ -399,9 +399,37 @@ def test_inputs_have_the_declared_shape_and_dtype_and_depend_on_the_seed_alone(o
         assert first.keys() == declared.keys()
         for name, array in first.items():
             assert array.shape == tuple(length[d] for d in declared[name].dimensions)
-            assert array.dtype == DTYPES[dtype].storage
+            results_of_int8 = dtype == "int8" and declared[name].role == "inout"
+            assert array.dtype == (np.int32 if results_of_int8 else DTYPES[dtype].storage)
             np.testing.assert_array_equal(array, again[name])
             assert not np.array_equal(array, other[name])
+
+
+@given(
+    shape=st.tuples(*[st.integers(1, 40)] * 3),
+    seed=st.integers(0, 2**32 - 1),
+    scalars=st.tuples(st.integers(-3, 3), st.integers(-3, 3)),
+    wrong=st.tuples(*[st.integers(0, 39)] * 2),
+)
+def test_an_int8_product_is_verified_exactly(shape, seed, scalars, wrong):
+    alpha, beta = scalars
+    product = task(MATMUL, shape, "int8", {"alpha": float(alpha), "beta": float(beta)})
+    inputs = MATMUL.draw(np.random.default_rng(seed), product)
+    a, b, c = (inputs[name].astype(object) for name in "ABC")
+    assert min(map(min, a.tolist())) >= -128 and (beta or (c == -(2**31)).all())
+    result = (alpha * (a @ b) + (beta * c if beta else 0)).astype(np.int32)
+    for large in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            if large:  # random sums and rows instead of each element
+                patch.setattr(accuracy, "COMPONENTWISE_LIMIT", 0)
+            judge = MATMUL.reference(product, inputs)
+        verdict = judge(result)
+        assert verdict.passed and verdict.error == verdict.bound == 0
+        row, column = wrong[0] % shape[0], wrong[1] % shape[1]
+        other = result.copy()
+        other[row, column] += 1
+        verdict = judge(other)
+        assert not verdict.passed and verdict.where.startswith(f"{row}:{column}: ")
 
 
 # --- sums --------------------------------------------------------------------------------------------------------

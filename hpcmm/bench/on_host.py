@@ -80,7 +80,7 @@ def run(kernel: HostKernel, task: Task, inputs: dict[str, np.ndarray], order: st
     lengths = dict(zip(task.operation.dimensions, task.shape, strict=True))
     for operand in task.operation.operands:
         if operand.role == "out":
-            arrays[operand.name] = poison(tuple(lengths[each] for each in operand.dimensions), task.element.storage)
+            arrays[operand.name] = poison(tuple(lengths[each] for each in operand.dimensions), task.storage(operand))
     for name, needed in task.geometry.workspace(task).items():
         arrays[name] = poison(needed.shape, needed.dtype)
     for launch in task.geometry.launches(task, arrays, MULTIPROCESSORS):

@@ -460,9 +460,9 @@ def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
 def tasks_on_host(chosen: Chosen, variant: Variant) -> Iterator[Task]:
     """Yield the tasks to run on the host: at ragged shapes, or at the requested ones."""
     for entry in verifying_sweeps(chosen).values():
-        scalars = {name: float(entry.get(name, value)) for name, value in chosen.operation.scalars.items()}
         for dtype, tile in itertools.product(chosen.dtypes, variant.tiles or (0,)):
             for each in chosen.asked or entry["shapes"]:
+                scalars = chosen.operation.scalars_of(dtype, entry)
                 yield Task(chosen.operation, variant, tuple(each), dtype, scalars, tile)
 
 

@@ -15,6 +15,7 @@ from typing import Any, TextIO
 import jsonschema
 import yaml
 
+from hpcmm.dtypes import DTYPES
 from hpcmm.kernels import file_of, is_file, name_of
 from hpcmm.model import TEXTBOOK, HpcmmError, Operation, Variant
 from hpcmm.operations import OPERATIONS
@@ -400,7 +401,14 @@ def read_sweep(name: str, entry: Mapping[str, Any]) -> Sweep:
     for key in ("alpha", "beta"):
         if key in entry and key not in operation.scalars:
             problems.append(f"{place}.{key}: {operation.name} has no such parameter")
-    scalars = {key: float(entry.get(key, value)) for key, value in operation.scalars.items()}
+    scalars = {key: float(entry[key]) for key in operation.scalars if key in entry}
+    for dtype in dtypes:
+        if dtype in DTYPES and DTYPES[dtype].is_integer:
+            problems += [
+                f"{place}.{key}: {value:g} is no whole number, which {dtype} needs; allowed: whole numbers"
+                for key, value in scalars.items()
+                if not value.is_integer()
+            ]
     axes = (variants, algorithms, dtypes, *(entry.get(key, [1]) for key in ("ranks", "tiles", "pinned")))
     per_shape = math.prod(map(len, axes))
     try:

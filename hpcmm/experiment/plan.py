@@ -349,7 +349,10 @@ def variant_points(sweep: Sweep, variant: Variant, algorithm: Algorithm, ranks: 
     tiles = [tile for tile in entry.get("tiles", variant.tiles[-1:]) if tile in variant.tiles] if variant.tiles else [0]
     copies = DEVICES[variant.device].accelerator and algorithm.name == TEXTBOOK
     points = [
-        Point(operation.name, variant.name, shape, dtype, ranks, sweep.scalars, algorithm.name, tile, pinned)
+        Point(
+            *(operation.name, variant.name, shape, dtype, ranks),
+            *(operation.scalars_of(dtype, sweep.scalars), algorithm.name, tile, pinned),
+        )
         for shape, dtype, tile, pinned in itertools.product(
             sweep.shapes, own, tiles, entry.get("pinned", [None]) if copies else [None]
         )

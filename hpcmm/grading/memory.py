@@ -72,7 +72,7 @@ def layout(task: Task, rng: np.random.Generator, pitched: bool = True) -> tuple[
             region = (shape[0] + 2 * ROWS, shape[1] + (int(rng.choice(COLUMNS)) if pitched else 0))
         else:
             region = ((shape[0] if shape else 1) + 2 * ELEMENTS,)
-        places.append(Guarded(operand.name, begin, region, shape, task.element.storage.name))
+        places.append(Guarded(operand.name, begin, region, shape, task.storage(operand).name))
         begin = -(-places[-1].end // ALIGNMENT) * ALIGNMENT
     return tuple(places)
 
@@ -84,7 +84,7 @@ def most_bytes(task: Task) -> int:
     for operand in task.operation.operands:
         rows, *columns = [sizes[name] for name in operand.dimensions] or [1]
         wide, guard = (columns[0] + max(COLUMNS), ROWS) if columns else (1, ELEMENTS)
-        most += (rows + 2 * guard) * wide * task.element.itemsize + ALIGNMENT
+        most += (rows + 2 * guard) * wide * task.storage(operand).itemsize + ALIGNMENT
     return most
 
 

@@ -37,7 +37,7 @@ def in_threads(work: Callable[[slice], Any], length: int, step: int) -> list[Any
 
 def row_sums(x: np.ndarray, weights: np.ndarray, of: Callable[[np.ndarray], np.ndarray] = np.asarray) -> np.ndarray:
     """Return ``of(x) @ weights`` in the precision of ``weights``, which has one or more columns."""
-    parts = in_threads(lambda rows: of(x[rows]).astype(weights.dtype) @ weights, len(x), ROWS)
+    parts = in_threads(lambda rows: of(x[rows].astype(weights.dtype)) @ weights, len(x), ROWS)
     return np.concatenate(parts)
 
 

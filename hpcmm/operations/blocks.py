@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hpcmm.model import Boxes, Geometry, Launch, Task
+import numpy as np
+
+from hpcmm.model import Boxes, Geometry, Launch, Task, Workspace
 
 MIN_SAVED_STEPS = 4  # minimum steps per block that dividing tiles must save, because the parts must be added up
 MIN_STEPS = 2  # minimum steps of a part of a tile
 SMS = 132  # SMs of an H100 or H200
 BOX = 64  # columns of a box of 16-bit elements that TMA copies; rows of a box of C
+GROUP = 128  # elements along each dimension of a tile that is transposed
 MAX_NARROW = 16  # maximum number of rows or columns of a skinny tile
 # Blocks that ran at the same time on an H200, one per SM, by blocks per cluster: a cluster stays within a GPC. For
 # clusters of 3 and 4 blocks, 126 and 128 did not; numbers in between were not tried.
@@ -379,6 +382,51 @@ class PersistentTma(OverC):
                 (*task.operation.arguments(task, arrays), *boxes),
                 ring.shared_bytes(task) + boxes_of_c,
             )
+        ]
+
+
+@dataclass(frozen=True)
+class TransposedInt8(Ring):
+    """Persistent blocks for int8, with a producer and two consumers, and a kernel before them that transposes B.
+
+    The transpose has rows of whole groups of ``GROUP`` terms, and whole groups of rows.
+    """
+
+    threads: int = 384
+    rows: int = 128
+    columns: int = 256
+    depth: int = 128
+    stages: int = 4
+    group_rows: int = 8
+
+    def shared_bytes(self, task: Task) -> int:
+        return self.stages * ((self.rows + self.columns) * self.depth + 16)
+
+    def groups(self, task: Task) -> tuple[int, int]:
+        """Return the number of groups along n and k."""
+        _, n, k = task.shape
+        return -(-n // GROUP), -(-max(k, 1) // GROUP)
+
+    def workspace(self, task: Task) -> dict[str, Workspace]:
+        columns, terms = self.groups(task)
+        return {"transposed": Workspace((columns * GROUP, terms * GROUP), "uint8")}
+
+    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+        tiles = math.prod(self.grid(task))
+        if not tiles:
+            return []
+        m, n, k, alpha, a, lda, b, ldb, beta, c, ldc = task.operation.arguments(task, arrays)
+        transposed = arrays["transposed"]
+        boxes = Boxes(a, self.rows, self.depth, "uint8"), Boxes(transposed, self.columns, self.depth, "uint8")
+        depth = np.int32(transposed.shape[1])
+        return [
+            Launch(self.groups(task), (32, 8), (n, k, depth, b, ldb, transposed), function="transpose"),
+            Launch(
+                (min(tiles, multiprocessors),),
+                (self.threads,),
+                (m, n, k, alpha, a, lda, beta, c, ldc, *boxes),
+                self.shared_bytes(task),
+            ),
         ]
 
 

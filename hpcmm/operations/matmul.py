@@ -31,6 +31,7 @@ from hpcmm.operations.blocks import (
     TensorCoreRing,
     TmaChoice,
     TmaRing,
+    TransposedInt8,
     WarpgroupRing,
 )
 from hpcmm.operations.picks import Fastest, Narrow, SharedTiles, Split, Waves
@@ -38,6 +39,7 @@ from hpcmm.operations.residues import Residues
 
 SIXTEEN_BIT = ("float16", "bfloat16")
 EVERY = ("float32", "float64", *SIXTEEN_BIT)
+LARGEST_C = 2**16  # of the integers in C before a product
 TILES = (8, 16, 32)
 SAMPLED_ROWS = 16  # rows that are checked componentwise if the product is too large to check all
 ROUNDINGS = 8  # in a long sum with signs, at most; the largest observed value is 1.2, for any k. See Truth.row_sums.
@@ -478,6 +480,14 @@ LADDER = (  # the order here is the order of the rungs
         geometry=Residues(15),
     ),
     Variant(
+        "int8_transposed",
+        "cuda",
+        "int8: persistent blocks with TMA, after a kernel that transposes B",
+        dtypes=("int8",),
+        architecture="sm_90a",
+        geometry=TransposedInt8(),
+    ),
+    Variant(
         "best",
         "cuda",
         "runs the rung that is predicted to be fastest for the shape, in the arithmetic of the type",
@@ -515,7 +525,7 @@ LADDER = (  # the order here is the order of the rungs
             }
         ),
     ),
-    Variant("cublas", "cuda", "cuBLAS, without TF32", dtypes=EVERY, source="001", library=blas),
+    Variant("cublas", "cuda", "cuBLAS, without TF32", dtypes=(*EVERY, "int8"), source="001", library=blas),
     Variant(
         "cublaslt",
         "cuda",
@@ -554,7 +564,7 @@ def nbytes(task: Task) -> int:
     """Return the compulsory traffic: A, B and C once each, C twice if it is also read."""
     m, n, k = task.shape
     passes_over_c = 2 if task.scalars["beta"] else 1
-    return (m * k + k * n + passes_over_c * m * n) * task.element.itemsize
+    return (m * k + k * n) * task.element.itemsize + passes_over_c * m * n * task.element.results.itemsize
 
 
 def scalars(task: Task) -> tuple[np.generic, np.generic]:
@@ -564,14 +574,18 @@ def scalars(task: Task) -> tuple[np.generic, np.generic]:
 
 
 def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
-    """Draw A, B and C uniform in [-1, 1); if beta = 0, C is NaN, because it must not be read."""
-    m, n, k = task.shape
+    """Draw A, B and C uniform in [-1, 1); if beta = 0, C is NaN, because it must not be read.
+
+    Integers are uniform in the range of their type; those of C are below ``LARGEST_C`` in magnitude. Without NaN, C is
+    the smallest integer.
+    """
+    lengths = dict(zip(task.operation.dimensions, task.shape, strict=True))
     arrays = {}
-    for name, dimensions in (("A", (m, k)), ("B", (k, n)), ("C", (m, n))):
-        arrays[name] = np.empty(dimensions, task.element.storage)
-        draw_into(arrays[name], rng, task.element)
+    for operand in task.operation.operands:
+        array = arrays[operand.name] = np.empty([lengths[each] for each in operand.dimensions], task.storage(operand))
+        draw_into(array, rng, task.element if operand.role == "in" else task.element.results)
     if task.scalars["beta"] == 0:
-        arrays["C"].fill(task.element.poison)
+        arrays["C"].fill(task.element.results.poison)
     return arrays
 
 
@@ -581,6 +595,10 @@ def draw_into(x: np.ndarray, rng: np.random.Generator, element: DType) -> None:
 
     def fill(rows: slice) -> None:
         stream = streams[rows.start // accuracy.ROWS]
+        if element.is_integer:
+            most = min(np.iinfo(x.dtype).max + 1, LARGEST_C)
+            x[rows] = stream.integers(-most, most, x[rows].shape, x.dtype)
+            return
         drawn = x[rows] if x.dtype in (np.float32, np.float64) else np.empty(x[rows].shape, np.float32)
         stream.random(dtype=drawn.dtype, out=drawn)
         drawn *= 2
@@ -606,7 +624,7 @@ class Truth:
         # sums in a wider type are rounded once more when they are stored
         self.stored = self.element.unit_roundoff if self.sums is not self.element else 0.0
         # kernels may flush subnormal numbers to zero, and a narrower stored type rounds them
-        self.underflow = (k + 2) * float(np.finfo(self.sums.name).tiny)
+        self.underflow = 0.0 if self.sums.is_integer else (k + 2) * float(np.finfo(self.sums.name).tiny)
         if self.stored:
             self.underflow += self.element.smallest_subnormal
 
@@ -738,7 +756,7 @@ MATMUL = Operation(
     kernels="matmul",
     dimensions=("m", "n", "k"),
     operands=OPERANDS,
-    dtypes=EVERY,
+    dtypes=(*EVERY, "int8"),
     scalars={"alpha": 1.5, "beta": 0.5},
     ladder=LADDER,
     metric="flops",

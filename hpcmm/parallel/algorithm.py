@@ -80,4 +80,5 @@ class Algorithm:
 
     def takes_type(self, dtype: str) -> bool:
         """Return whether the algorithm can distribute products of an element type."""
-        return not (self.own_sums and DTYPES[dtype].accumulator)
+        element = DTYPES[dtype]
+        return not (self.own_sums and element.accumulator) and (self.name == TEXTBOOK or not element.result)

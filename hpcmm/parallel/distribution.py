@@ -70,10 +70,10 @@ class Distribution:
         transport: Transport | None = None,
     ):
         self.comm, self.backend, self.transport = comm, backend, transport
-        self.operation, self.shape, self.pinned = problem.operation, problem.shape, pinned
+        self.problem, self.operation, self.shape, self.pinned = problem, problem.operation, problem.shape, pinned
         self.dtype = problem.element.storage  # of arrays
         self.inputs = inputs or {}
-        self.poison_value = no_result(problem.dtype, problem.operation.combination)
+        self.poison_value = no_result(problem.element.results.name, problem.operation.combination)
         self.result: dict[str, np.ndarray] = {}  # whole results, on rank 0
         self.late_runs = 0  # runs that were repeated because the host of some rank was late
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from hpcmm.dtypes import DTYPES
 from hpcmm.model import TEXTBOOK, Operation, Point, Task
 from hpcmm.operations import task_of
 from hpcmm.parallel.schedules import block_rows
@@ -120,10 +119,15 @@ def largest_need(algorithm: Algorithm, task: Task, ranks: int, in_host_memory: b
     return sum(host for host, _ in taken), max(device for _, device in taken)
 
 
+def itemsize_of(task: Task) -> int:
+    """Return the most bytes of an element of a task's operands."""
+    return max(task.element.itemsize, task.element.results.itemsize)
+
+
 def rank_bytes(algorithm: Algorithm, task: Task, ranks: int, rank: int, in_host_memory: bool) -> tuple[int, int]:
     """Return the bytes of host memory and of device memory of a rank; the latter is 0 if the device is the host."""
     need = algorithm.need(task.operation, task.shape, ranks, rank)
-    host, device = need.bytes(task.element.itemsize, in_host_memory)
+    host, device = need.bytes(itemsize_of(task), in_host_memory)
     extra = workspace_bytes(task, ranks, rank)
     return (host + extra, device) if in_host_memory else (host, device + extra)
 
@@ -151,11 +155,10 @@ def shortage(comm: MPI.Comm, backend, operation: Operation, point: Point, algori
 
     Collective; every rank returns the same.
     """
-    itemsize = DTYPES[point.dtype].itemsize
     task = task_of(point)
     needs = [rank_bytes(each, task, comm.size, comm.rank, backend.in_host_memory) for each in algorithms]
     # the whole arrays are drawn once for all
-    shared = (len(needs) - 1) * whole_elements(operation, point.shape, comm.rank) * itemsize
+    shared = (len(needs) - 1) * whole_elements(operation, point.shape, comm.rank) * itemsize_of(task)
     name = socket.gethostname()
     memories = [(f"host {name}", host_free(), sum(host for host, _ in needs) - shared)]
     if not backend.in_host_memory:

@@ -37,7 +37,7 @@ class Scatter(Distribution):
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
-        comm, backend, operation, shape, dtype = self.comm, self.backend, self.operation, self.shape, self.dtype
+        comm, backend, operation, shape = self.comm, self.backend, self.operation, self.shape
         pinned = self.pinned
         self.rows = BlockRows(comm, shape[0])
         self.local_shape = (self.rows.rows, *shape[1:])
@@ -48,7 +48,7 @@ class Scatter(Distribution):
         whole_size = dict(zip(operation.dimensions, shape, strict=True))
         local_size = dict(zip(operation.dimensions, self.local_shape, strict=True))
         for operand in operation.operands:
-            name = operand.name
+            name, dtype = operand.name, self.problem.storage(operand)
             whole_shape = tuple(whole_size[d] for d in operand.dimensions)
             if operand.distribution == "replicated":
                 local = whole_shape

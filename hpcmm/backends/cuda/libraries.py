@@ -22,8 +22,12 @@ REAL = {"float32": 0, "float64": 1}  # CUDA_R_32F, CUDA_R_64F
 TRIALS = 5  # timed runs of each algorithm that a heuristic proposes; the first one only loads its kernel
 TRIAL_SECONDS = 0.05  # beyond this time an algorithm is not run again
 GEMM = {"float32": cublas.sgemm, "float64": cublas.dgemm}
-# cudaDataType of 16-bit elements, for cublasGemmEx with sums in float32: CUDA_R_16F, CUDA_R_16BF
-GEMM_EX = {"float16": 2, "bfloat16": 14}
+# For cublasGemmEx: cudaDataType of elements and of results, and cublasComputeType_t
+GEMM_EX = {
+    "float16": (2, 2, cublas.CUBLAS_COMPUTE_32F),  # CUDA_R_16F
+    "bfloat16": (14, 14, cublas.CUBLAS_COMPUTE_32F),  # CUDA_R_16BF
+    "int8": (3, 10, cublas.CUBLAS_COMPUTE_32I),  # CUDA_R_8I, CUDA_R_32I
+}
 
 
 def gemm(dtype: str, alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float, c: cupy.ndarray) -> Callable[[], Any]:
@@ -39,10 +43,11 @@ def gemm(dtype: str, alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float
     sizes = handle, cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_N, n, m, k
 
     def run():
-        if kind := GEMM_EX.get(dtype):
+        if kinds := GEMM_EX.get(dtype):
+            kind, result, sums = kinds
             cublas.gemmEx(
-                *(*sizes, at[0], pointers[1], kind, ldb, pointers[0], kind, lda, at[1], pointers[2], kind, ldc),
-                *(cublas.CUBLAS_COMPUTE_32F, cublas.CUBLAS_GEMM_DEFAULT),
+                *(*sizes, at[0], pointers[1], kind, ldb, pointers[0], kind, lda, at[1], pointers[2], result, ldc),
+                *(sums, cublas.CUBLAS_GEMM_DEFAULT),
             )
         else:
             GEMM[dtype](*sizes, at[0], pointers[1], ldb, pointers[0], lda, at[1], pointers[2], ldc)
