@@ -579,8 +579,8 @@ def residues() -> str:
         words(14, 240, "product of integers of up to 109 bits", "start", 12),
     ]
     label = (
-        "A and B are replaced by their residues modulo fourteen small numbers. The residues are multiplied as int8, and "
-        "all residues of an element of C together give the element."
+        "A and B are replaced by their residues modulo fourteen small numbers. The residues are multiplied as int8, "
+        "and all residues of an element of C together give the element."
     )
     return drawing(254, label, *parts)
 

@@ -40,7 +40,8 @@ NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
         "TMA, and mbarriers at which threads wait for its bytes",
     ),
     **dict.fromkeys(
-        ("matmul/ozaki_14", "matmul/ozaki_15", "matmul/int8_transposed"), "the same; test_residues.py runs the kernels before and after the product"
+        ("matmul/ozaki_14", "matmul/ozaki_15", "matmul/int8_transposed"),
+        "the same; test_residues.py runs the kernels before and after the product",
     ),
     "sum/cooperative": "blocks wait for each other",
     "minimum/cooperative": "the same",

@@ -1,16 +1,22 @@
 """float64 products made of int8 ones: every kernel but the product itself, on the host, against Python's integers."""
 
+import dataclasses
+import functools
+import itertools
 import math
+import re
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tasks import task
 
 from hpcmm import kernels
-from hpcmm.backends.emulated.launch import COMPILER, compile_kernel, on_device, poison
+from hpcmm.backends.emulated.launch import COMPILER, ORDERS, HostKernel, compile_kernel, on_device, poison
+from hpcmm.model import Variant
 from hpcmm.operations import residues
 from hpcmm.operations.matmul import MATMUL
 
@@ -23,20 +29,29 @@ ROW = ROW // 16 * 16 + ROW % 4 // 2 * 8 + ROW % 16 // 4 * 2 + ROW % 2
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine")
 
 
+class Functions(dict):
+    """The functions of a text for the host, with the macros of a rung; each is compiled when it is used first."""
+
+    def __init__(self, folder: Path, variant: Variant, text: str):
+        self.folder, self.source = folder, folder / f"{len(list(folder.iterdir()))}.cu"
+        self.source.write_text(text)
+        texts = [text, *(header.read_text() for header in kernels.headers(self.source))]
+        known = set(re.findall(r"\w+", " ".join(texts)))
+        macros = task(MATMUL, (1, 1, 1), variant.dtypes[0], variant=variant).macros
+        self.options = tuple(f"-D{key}={value}" for key, value in macros.items() if key in known)
+
+    def __missing__(self, name: str) -> HostKernel:
+        self[name] = compile_kernel(self.source, name, self.options, self.folder)
+        return self[name]
+
+
 @pytest.fixture(scope="session")
 def build(tmp_path_factory):
-    """Compile the functions of a text for the host, with the macros of a rung."""
-    folder, built = tmp_path_factory.mktemp("residues"), {}
+    folder = tmp_path_factory.mktemp("residues")
 
-    def build(variant, text=""):
-        text = text or HEADER.read_text()
-        if (variant.name, text) not in built:
-            source = folder / f"{len(built)}.cu"
-            source.write_text(text)
-            macros = task(MATMUL, (1, 1, 1), "float64", variant=variant).macros
-            options = tuple(f"-D{key}={value}" for key, value in macros.items() if key in text)
-            built[variant.name, text] = {name: compile_kernel(source, name, options, folder) for name in FUNCTIONS}
-        return built[variant.name, text]
+    @functools.cache
+    def build(variant: Variant, text: str = "") -> Functions:
+        return Functions(folder, variant, text or HEADER.read_text())
 
     return build
 
@@ -45,9 +60,7 @@ def multiply(variant, a, b, c, alpha=1.0, beta=0.0, *, functions, order="random"
     """Run a rung, with the product of the layers by NumPy; return C and the workspace."""
     (m, k), n = a.shape, b.shape[1]
     product = task(MATMUL, (m, n, k), "float64", {"alpha": alpha, "beta": beta}, variant)
-    workspace = {
-        name: poison(each.shape, each.dtype) for name, each in product.geometry.workspace(product).items()
-    }
+    workspace = {name: poison(each.shape, each.dtype) for name, each in product.geometry.workspace(product).items()}
     arrays = {"A": on_device(a), "B": on_device(b), "C": on_device(c), **workspace}
     for launch in product.geometry.launches(product, arrays, 132):
         if launch.function:
@@ -80,7 +93,7 @@ matrices = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 @pytest.mark.parametrize("variant", RUNGS, ids=lambda each: each.name)
 @given(rng=matrices, m=st.integers(1, 9), n=st.integers(1, 40), k=st.integers(0, 140), spread=st.integers(0, 40))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_integers_and_products_are_those_of_python(build, variant, rng, m, n, k, spread):
     functions, moduli = build(variant), variant.geometry.moduli
     a, b = (rng.standard_normal(size) * 2.0 ** rng.integers(-spread, spread + 1, size) for size in ((m, k), (k, n)))
@@ -113,5 +126,137 @@ def test_integers_and_products_are_those_of_python(build, variant, rng, m, n, k,
             assert abs(Fraction(got[i, j]) - truth) <= roundings + half * Fraction(2) ** -76 * unit
 
 
-def test_any():
-    pass
+@pytest.mark.parametrize("order", ["ascending", "descending"])
+def test_the_bits_do_not_depend_on_the_order_of_threads(build, order):
+    rng, (variant, _) = np.random.default_rng(3), RUNGS
+    a, b, c = (rng.uniform(-1, 1, size) for size in ((3, 130), (130, 5), (3, 5)))
+    results = [
+        multiply(variant, a, b, c, functions=build(variant), order=each)[0].tobytes() for each in ("random", order)
+    ]
+    assert results[0] == results[1]
+
+
+def test_rows_and_columns_with_infinity_or_nan_are_nan_and_no_others(build):
+    (variant, _), rng = RUNGS, np.random.default_rng(5)
+    a, b, c = (rng.uniform(-1, 1, size) for size in ((4, 33), (33, 6), (4, 6)))
+    a[1, 32], a[2, 0], b[7, 3] = np.inf, np.nan, -np.inf
+    got, _ = multiply(variant, a, b, c, functions=build(variant))
+    expected = np.zeros((4, 6), bool)
+    expected[[1, 2]], expected[:, 3] = True, True
+    np.testing.assert_array_equal(np.isnan(got), expected)
+    right = np.nan_to_num(a, posinf=0) @ np.nan_to_num(b, neginf=0)
+    np.testing.assert_allclose(got[~expected], right[~expected], rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize(("of_a", "of_b"), [(1000, -1000), (-1060, 900), (-1070, -1070), (1020, 1020), (0, -1074)])
+def test_the_whole_range_of_exponents(build, of_a, of_b):
+    """Also subnormal elements, whose scaling is no float64 number, and products that overflow or underflow."""
+    (variant, _), rng = RUNGS, np.random.default_rng(6)
+    a, b = (np.ldexp(rng.uniform(0.5, 1, size), of) for size, of in (((2, 9), of_a), ((9, 3), of_b)))
+    got, _ = multiply(variant, a, b, np.full((2, 3), np.nan), functions=build(variant))
+    exact = [[sum(Fraction(x) * Fraction(y) for x, y in zip(row, column, strict=True)) for column in b.T] for row in a]
+    for row, expected in zip(got, exact, strict=True):
+        for x, truth in zip(row, expected, strict=True):
+            if truth > Fraction(2) ** 1024:
+                assert x == np.inf
+            else:
+                assert abs(Fraction(x) - truth) <= truth / 2**51 + Fraction(2) ** -1074
+
+
+@pytest.mark.parametrize("variant", RUNGS, ids=lambda each: each.name)
+def test_constants_are_those_of_the_chinese_remainder_theorem(variant):
+    moduli, macros = variant.geometry.moduli, task(MATMUL, (1, 1, 1), "float64", variant=variant).macros
+    product = math.prod(moduli)
+    assert all(math.gcd(p, q) == 1 for p, q in itertools.combinations(moduli, 2)) and max(moduli) <= 256
+    for weight, p in zip(residues.weights(moduli), moduli, strict=True):
+        assert [weight % q for q in moduli] == [int(p == q) for q in moduli]
+    highs = [float.fromhex(each) for each in macros["WEIGHTS_HIGH"].split(",")]
+    assert all(float(int(high) * 256 * len(moduli)) == high * 256 * len(moduli) for high in highs)
+    grid = math.gcd(*map(int, highs))
+    assert sum(map(int, highs)) * 256 <= grid * 2**53  # so that every sum of them times residues is exact
+    assert float(macros["LIMIT"].removesuffix("f")) < product / 2
+
+
+@pytest.mark.parametrize("variant", RUNGS, ids=lambda each: each.name)
+@given(sums=st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1) | st.just([-(2**31), 2**31 - 1, 0, -1]))
+def test_the_remainder_in_the_epilogue_is_a_byte(variant, sums):
+    """The arithmetic of the product's epilogue, with Python's integers; also next to multiples of the modulus."""
+    macros = task(MATMUL, (1, 1, 1), "float64", variant=variant).macros
+    for p, reciprocal in zip(variant.geometry.moduli, map(int, macros["RECIPROCALS"].split(",")), strict=True):
+        assert reciprocal < 2**31
+        for each in sums:
+            for x in (each, each - each % p, each - each % p - 1):
+                if -(2**31) <= x < 2**31:
+                    remainder = x - (x * reciprocal >> 32 >> 6) * p
+                    assert 0 <= remainder <= 255 and (remainder - x) % p == 0
+
+
+# Function -> what breaks it
+FAULTS = {
+    "split_rows": ("power /= BASE", "power /= 2 * BASE"),
+    "split_columns": ("i / 4 * 16 + e / 2 * 8", "i / 4 * 16 + e % 2 * 8"),
+    "recombine": ("fma(-PRODUCT_LOW, multiple, low[e])", "low[e]"),
+    "scale_columns": ("return (log >> 1) -", "return (log >> 1) + 3 -"),
+}
+
+
+@pytest.mark.parametrize("function", FAULTS)
+def test_a_broken_function_gives_a_wrong_result(build, function):
+    (variant, _), rng = RUNGS, np.random.default_rng(9)
+    old, new = FAULTS[function]
+    text = HEADER.read_text()
+    assert text.count(old) == 1
+    a, b, c = (rng.uniform(-1, 1, size) for size in ((2, 200), (200, 70), (2, 70)))
+    a[:], b[:] = np.abs(a), np.abs(b)  # the sums are as large as they can be
+    right = 1.5 * (a @ b) + 0.5 * c
+    own, broken = build(variant), build(variant, text.replace(old, new))
+    mixed = {name: (broken if name == function else own)[name] for name in FUNCTIONS}
+    for functions, is_right in ((own, True), (mixed, False)):
+        got, _ = multiply(variant, a, b, c, 1.5, 0.5, functions=functions)
+        assert np.allclose(got, right, rtol=0, atol=1e-12) == is_right
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """Compile the source of a rung for the host, once for all orders."""
+    folder = tmp_path_factory.mktemp("products")
+
+    @functools.cache
+    def compiled(variant: Variant) -> Functions:
+        return Functions(folder, variant, kernels.source(MATMUL, variant).read_text())
+
+    return compiled
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_products_of_residues_on_the_host(compiled, order):
+    """The kernel with tensor cores and TMA, for two moduli: every element of each layer."""
+    variant = dataclasses.replace(RUNGS[0], geometry=residues.Residues(2))
+    product = task(MATMUL, (70, 130, 200), "float64", {"alpha": 1.0, "beta": 0.0}, variant)
+    rng, sizes = np.random.default_rng(8), {"A": (70, 200), "B": (200, 130), "C": (70, 130)}
+    arrays = {name: on_device(np.zeros(size)) for name, size in sizes.items()}
+    for name, each in product.geometry.workspace(product).items():
+        arrays[name] = on_device(rng.integers(0, 256, each.shape, each.dtype))
+    (launch,) = (each for each in product.geometry.launches(product, arrays, 3) if not each.function)
+    compiled(variant)["matmul"](launch, order, dynamic_bytes=launch.shared_bytes)
+    of_a, of_b, of_c = (layers_of(arrays[f"layers_{x}"], 2) for x in "abc")
+    rows = np.arange(256) // 128 * 128 + np.tile(ROW, 2)
+    for layer, modulus in enumerate(variant.geometry.moduli):
+        truth = of_a[layer].view(np.int8).astype(int) @ of_b[layer].view(np.int8).astype(int)[rows].T
+        assert ((of_c[layer, :70] - truth) % modulus == 0).all()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(("shape", "beta"), [((70, 130, 208), 3), ((33, 17, 65), 0)], ids=["tma", "copies"])
+def test_the_int8_product_on_the_host(compiled, order, shape, beta):
+    """Rows of A that TMA can copy, and others; nothing beside C is written."""
+    variant = MATMUL.variant("int8_transposed")
+    product = task(MATMUL, shape, "int8", {"alpha": -2.0, "beta": float(beta)}, variant)
+    inputs = MATMUL.draw(np.random.default_rng(7), product)
+    arrays = {name: on_device(x) for name, x in inputs.items()}
+    for name, each in product.geometry.workspace(product).items():
+        arrays[name] = poison(each.shape, each.dtype)
+    for launch in product.geometry.launches(product, arrays, 3):
+        compiled(variant)[launch.function or "matmul"](launch, order, dynamic_bytes=launch.shared_bytes)
+    truth = -2 * (inputs["A"].astype(int) @ inputs["B"].astype(int)) + (beta * inputs["C"].astype(int) if beta else 0)
+    np.testing.assert_array_equal(arrays["C"], truth)

@@ -89,15 +89,13 @@ class Residues(OverC):
             "RECIPROCALS": [round(2**RECIPROCAL_BITS / p) for p in moduli],
             "NEGATIVE_MODULI": [f"-{p}.f" for p in moduli],
             "INVERSE_MODULI": [f"1.f/{p}" for p in moduli],
-            **{
-                f"POWERS_{i}": [f"{centered(1 << DIGIT_BITS * i, p)}.f" for p in moduli] for i in (1, 2, 3)
-            },
+            **{f"POWERS_{i}": [f"{centered(1 << DIGIT_BITS * i, p)}.f" for p in moduli] for i in (1, 2, 3)},
             "WEIGHTS_HIGH": [pair[0].hex() for pair in pairs],
             "WEIGHTS_LOW": [pair[1].hex() for pair in pairs],
         }
         return {
             **{"ROWS": self.rows, "COLUMNS": self.columns, "DEPTH": self.depth, "BLOCK": self.threads},
-            **{"STAGES": self.stages, "GROUP_ROWS": self.group_rows, "COUNT": self.count, "DIGIT_BITS": DIGIT_BITS},
+            **{"STAGES": self.stages, "GROUP_ROWS": self.group_rows, "LAYERS": self.count, "DIGIT_BITS": DIGIT_BITS},
             **{name: ",".join(map(str, values)) for name, values in tables.items()},
             **{"PRODUCT_HIGH": high.hex(), "PRODUCT_LOW": low.hex()},
             "LIMIT": f"{np.float32(product / 2 * (1 - MARGIN))!s}f",
@@ -144,7 +142,9 @@ class Residues(OverC):
         ring = self.stages * ((self.rows + self.columns) * self.depth + 16) + self.rows * self.columns
         return [
             Launch((task.shape[0],), warps, (m, k, depth, a, lda, scales_a, layers_a), function="split_rows"),
-            Launch((-(-task.shape[1] // COLUMNS),), (COLUMNS, COLUMNS), (n, k, b, ldb, scales_b), function="scale_columns"),
+            Launch(
+                (-(-task.shape[1] // COLUMNS),), (COLUMNS, COLUMNS), (n, k, b, ldb, scales_b), function="scale_columns"
+            ),
             Launch(
                 (padded[1] // COLUMNS, groups_of_terms),
                 warps,

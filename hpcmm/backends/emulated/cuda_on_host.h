@@ -144,6 +144,13 @@ inline float fma(float a, float b, float c) { return fmaf(a, b, c); }
 template <class T> inline T __ldg(const T *p) { return *p; }
 template <class T> inline T __ldca(const T *p) { return *p; }
 template <class T> inline T __ldcg(const T *p) { return *p; }
+inline int __mulhi(int a, int b) { return (long long)a * b >> 32; }
+inline int __double2hiint(double x)
+{
+    int words[2];
+    memcpy(words, &x, sizeof x);
+    return words[1];
+}
 inline double __hiloint2double(int high, int low)
 {
     const int words[] = {low, high};

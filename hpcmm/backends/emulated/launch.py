@@ -78,6 +78,9 @@ class HostKernel:
             With the error, the thread, and the line.
         """
         arrays = [x for x in launch.arguments if isinstance(x, np.ndarray)]
+        arrays += [
+            x.matrix for x in launch.arguments if isinstance(x, Boxes) and not any(x.matrix is y for y in arrays)
+        ]
         values = [argument(x) for x in launch.arguments]
         if self.sizes != [value.nbytes for value in values]:
             raise KernelError(f"parameters of {self.sizes} bytes get arguments of {[v.nbytes for v in values]}")

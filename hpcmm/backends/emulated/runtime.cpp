@@ -132,7 +132,13 @@ long accesses;
 unsigned random_state;
 char message[2048];
 
-unsigned random_below(unsigned n) { return ((random_state = random_state * 1664525 + 1013904223) >> 8) % n; }
+unsigned random_below(unsigned n)  // xorshift: of a linear congruence, low bits repeat after a power of two of draws
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 17;
+    random_state ^= random_state << 5;
+    return (random_state >> 8) % n;
+}
 bool at_once() { return launched->order == ASCENDING || launched->order == RANDOM && random_below(2); }
 
 void put_in_order(int *list, int n)

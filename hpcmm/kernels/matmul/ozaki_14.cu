@@ -1,8 +1,8 @@
 // Matrix product, GPU rung for float64: products of int8 residues on tensor cores (Ozaki scheme II).
 //
 // Compared with tensor_core, no float64 number is multiplied. Rows of A and columns of B are scaled and rounded to
-// integers, and these are replaced by their residues modulo COUNT small numbers, which are int8. Tensor cores multiply
-// int8 thirty times as fast as float64, and exactly, so COUNT products cost less than one in float64. residues.cuh has
+// integers, and these are replaced by their residues modulo LAYERS small numbers, which are int8. Tensor cores multiply
+// int8 thirty times as fast as float64, and exactly, so LAYERS products cost less than one in float64. residues.cuh has
 // the kernels before and after; this one computes all products of residues in one launch. It is persistent (see there):
 // a producer loads tiles by TMA, and two consumers multiply them by wgmma, which takes 8-bit operands only with their
 // rows along k: so B was transposed. The epilogue reduces the int32 sums modulo the modulus, and writes bytes. Runs on
@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     if (group == 0) {
         setmaxnreg_dec<40>();
         if (thread == 0)
-            for (int i = blockIdx.x; i < COUNT * tiles; i += gridDim.x) {
+            for (int i = blockIdx.x; i < LAYERS * tiles; i += gridDim.x) {
                 const int layer = i / tiles;
                 const int2 tile = rasterize(i % tiles, tile_rows, tile_columns);
                 const int row = layer * m + tile.y * ROWS, column = layer * columns + tile.x * COLUMNS;
@@ -73,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
             if (lane == 0)
                 mbarrier_arrive(&empty[s]);
         };
-        for (int i = blockIdx.x; i < COUNT * tiles; i += gridDim.x) {
+        for (int i = blockIdx.x; i < LAYERS * tiles; i += gridDim.x) {
             const int layer = i / tiles;
             const int2 tile = rasterize(i % tiles, tile_rows, tile_columns);
             const int modulus = MODULUS[layer], reciprocal = RECIPROCAL[layer];

@@ -25,7 +25,7 @@ __constant__ const double WEIGHT_HIGH[] = {WEIGHTS_HIGH}, WEIGHT_LOW[] = {WEIGHT
 // The sum of squares of elements, over 4^exponent, with the largest exponent of them: it neither overflows nor
 // underflows. It is up to 2^-10 too small, because elements have 20 bits here and the sum is a float.
 struct Norm {
-    int exponent = 0;  // biased as in a double
+    int exponent = -4096;  // biased as in a double; below any other
     float sum = 0;
 
     // 4^difference, or 0 below the range of a float
@@ -35,9 +35,15 @@ struct Norm {
     }
 
     // Add an element, given by its words.
-    __device__ void add(const int2 &words)
+    __device__ void add(int2 words)
     {
-        const int its = words.y >> 20 & 0x7ff;
+        int shifted = 0;
+        if ((words.y & 0x7ff00000) == 0) {  // a subnormal number, or 0
+            const double normal = __hiloint2double(words.y, words.x) * (1ll << 54);
+            words.y = __double2hiint(normal);
+            shifted = 54;
+        }
+        const int its = (words.y >> 20 & 0x7ff) - shifted;
         if (its > exponent) {
             sum *= power_of_4(exponent - its);
             exponent = its;
@@ -168,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
         }
         unsigned *const word = layers + ((size_t)row * depth + first) / 4 + lane;
 #pragma unroll
-        for (int l = 0; l < COUNT; ++l)
+        for (int l = 0; l < LAYERS; ++l)
             word[(size_t)l * m * depth / 4] = digits.residues(l);
     }
 }
@@ -202,7 +208,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
             digits.set(e, tile[lane + 32 * e][y]);
         unsigned *const word = layers + ((size_t)row_of_column(first_column + y) * depth + first) / 4 + lane;
 #pragma unroll
-        for (int l = 0; l < COUNT; ++l)
+        for (int l = 0; l < LAYERS; ++l)
             word[(size_t)l * columns * depth / 4] = digits.residues(l);
     }
 }
@@ -224,7 +230,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     const unsigned *const word = layers + ((size_t)row * columns + first) / 4 + lane;
     double high[4] = {}, low[4] = {};
 #pragma unroll
-    for (int l = 0; l < COUNT; ++l) {
+    for (int l = 0; l < LAYERS; ++l) {
         const unsigned residues = word[(size_t)l * rows * columns / 4];
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
