@@ -484,6 +484,27 @@ def test_the_largest_need_counted_by_hand():
     assert alone == ((5 + 4) * 64 * gib, 0)
 
 
+def test_the_workspace_of_a_kernel_counts_in_the_memory_of_its_device():
+    n = 512  # A, B, C and C once more in float64, and 14 bytes for each of their elements; scales of 4 bytes
+    product = task(MATMUL, (n, n, n), "float64", variant="ozaki_14")
+    _, device = memory.largest_need(ALGORITHMS["scatter"], product, 1, False)
+    assert device == (4 * 8 + 3 * 14) * n * n + 2 * 4 * n
+    _, native = memory.largest_need(
+        ALGORITHMS["scatter"], task(MATMUL, (n, n, n), "float64", variant="tensor_core"), 1, False
+    )
+    assert native == 4 * 8 * n * n
+    _, of_two = memory.largest_need(ALGORITHMS["scatter"], product, 2, False)  # half of A and C each
+    assert of_two == (5 * 8 // 2 + 2 * 14) * n * n + 4 * n + 2 * n
+
+
+def test_int8_products_have_results_of_four_bytes_and_the_textbook_algorithm_only():
+    takes = [each.name for each in algorithms_of(MATMUL) if each.takes_type("int8")]
+    assert takes == ["scatter"]
+    product = task(MATMUL, (64, 64, 64), "int8", variant="cublas")
+    assert MATMUL.bytes(product) == 2 * 64 * 64 + 2 * 4 * 64 * 64
+    assert memory.largest_need(ALGORITHMS["scatter"], product, 1, False)[1] >= (2 + 2 * 4) * 64 * 64
+
+
 @given(st.integers(1, 64), st.sampled_from([1024, 1000, 4097]))
 def test_a_ring_holds_less_than_a_gathered_b_from_four_ranks_on(ranks, n):
     need = {name: ALGORITHMS[name].need(MATMUL, (n, n, n), ranks, 0).device for name in ("resident", "ring")}

@@ -144,6 +144,11 @@ REFUSED = [
     ({"sweeps__size__tiles": [7]}, ["sweeps.size.tiles", "7", "8, 16, 32"]),
     ({"sweeps__sum__tiles": [8]}, ["sweeps.sum.tiles", "8", "none"]),
     ({"sweeps__sum__alpha": 2}, ["sweeps.sum.alpha", "sum has no such parameter"]),
+    (
+        {"sweeps__size__variants": ["cublas"], "sweeps__size__dtypes": ["int8"], "sweeps__size__beta": 0.5}
+        | {"sweeps__size__tiles": GONE},
+        ["sweeps.size.beta", "0.5", "int8", "whole numbers"],
+    ),
     ({"sweeps__size__ranks": [0]}, ["sweeps.size.ranks", "0", "at least 1"]),
     ({"sweeps__size__beta": "half"}, ["sweeps.size.beta", "'half'", "number"]),
     ({"sweeps__size__beta": float("nan")}, ["sweeps.size.beta", "nan", "a number"]),

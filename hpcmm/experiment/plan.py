@@ -98,7 +98,7 @@ class Plan:
         """The points to profile with Nsight Compute, by operation; empty unless the config has ``profile: true``.
 
         These are the floating-point points of the sweep with the most GPU variants, on one GPU at its largest size, and
-        those of the next sweeps for variants that it lacks. Of operations with the same kernels, the first is profiled.
+        those of the next sweeps for variants that it lacks; integers only of rungs without other types. Of operations with the same kernels, the first is profiled.
         """
         found = {}
         for operation in OPERATIONS if self.config.get("profile") else ():
@@ -108,8 +108,7 @@ class Plan:
             for batch in self.to_measure:
                 if (batch.operation, batch.ranks) == (operation, 1) and DEVICES[batch.device].accelerator:
                     own = [point for point in batch.points if point.algorithm == TEXTBOOK]
-                    floating = [point for point in own if not DTYPES[point.dtype].is_integer]
-                    sweeps.setdefault(batch.sweep, []).extend(floating)
+                    sweeps.setdefault(batch.sweep, []).extend(filter(is_profiled, own))
             chosen: list[Point] = []
             for points in sorted(sweeps.values(), key=lambda points: -len({point.variant for point in points})):
                 others = {point.variant for point in points} - {point.variant for point in chosen}
@@ -365,6 +364,14 @@ def variant_points(sweep: Sweep, variant: Variant, algorithm: Algorithm, ranks: 
             refuse_remainder(place, next(point for point in points if point not in divisible))
         points = divisible
     return points
+
+
+def is_profiled(point: Point) -> bool:
+    """Return whether the type of a point is profiled: a floating-point type, if its variant has one."""
+    task = task_of(point)
+    return not task.element.is_integer or all(
+        DTYPES[each].is_integer for each in task.operation.dtypes_of(task.variant)
+    )
 
 
 def problem_of(point: Point) -> tuple:
