@@ -781,6 +781,7 @@ OF = {
     "matmul-skinny": [narrow_product],
     "matmul-stream_k_fma": [lambda: waves(False), lambda: waves(True)],
     "matmul-tensor_core": [fragments, three_products],
+    "matmul-stream_k_dmma": [lambda: waves(False), lambda: waves(True)],
     "matmul-warpgroup": [warpgroup, three_products],
     "matmul-stream_k": [lambda: waves(False), lambda: waves(True)],
     "reduction-divergent": [

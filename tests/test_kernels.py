@@ -25,6 +25,7 @@ from hpcmm.dtypes import DTYPES
 from hpcmm.model import RESOURCES, Operation, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.blocks import PersistentTma, Skinny, SplitK, StreamK, StreamKFma
+from hpcmm.operations.stream_k import StreamKDmma
 from hpcmm.operations.matmul import MATMUL, TILES
 from hpcmm.operations.memory import BANDWIDTH, COPY, LATENCY, SCALE
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM
@@ -479,6 +480,24 @@ def test_cuda_extreme(gpu, operation, variant, dtype, n):
         check_reduction(gpu, operation, variant, dtype, n, False, 1, extreme)
 
 
+def check_divided(gpu, product: Task, runs: int) -> None:
+    """The parts of a tile make the same sum in every run, whichever block is done last."""
+    inputs = MATMUL.draw(np.random.default_rng(1), product)
+    judge = MATMUL.reference(product, inputs)
+    guarded = {name: Guarded(gpu, array, UNTOUCHED) for name, array in inputs.items()}
+    arrays = {name: each.view for name, each in guarded.items()}
+    run = gpu.prepare(product, arrays)
+    results = set()
+    for _ in range(runs):
+        gpu.copy(inputs["C"], arrays["C"])
+        run_once(gpu, run)
+        got = guarded["C"].content()
+        verdict = judge(got)
+        assert verdict.passed, verdict.where
+        results.add(got.tobytes())
+    assert len(results) == 1
+
+
 # on 132 multiprocessors: parts of six tiles, of 156 and of 169; a whole tile each and parts of 192; no parts
 @pytest.mark.gpu
 @pytest.mark.parametrize(
@@ -488,22 +507,7 @@ def test_cuda_extreme(gpu, operation, variant, dtype, n):
     "variant", [v for v in MATMUL.ladder if isinstance(v.geometry, (StreamK, StreamKFma))], ids=ident
 )
 def test_cuda_tiles_are_divided(gpu, variant, shape):
-    """The parts of a tile make the same sum in every run, whichever block is done last."""
-    product = task(MATMUL, shape, variant=variant)
-    inputs = MATMUL.draw(np.random.default_rng(1), product)
-    judge = MATMUL.reference(product, inputs)
-    guarded = {name: Guarded(gpu, array, UNTOUCHED) for name, array in inputs.items()}
-    arrays = {name: each.view for name, each in guarded.items()}
-    run = gpu.prepare(product, arrays)
-    results = set()
-    for _ in range(20):
-        gpu.copy(inputs["C"], arrays["C"])
-        run_once(gpu, run)
-        got = guarded["C"].content()
-        verdict = judge(got)
-        assert verdict.passed, verdict.where
-        results.add(got.tobytes())
-    assert len(results) == 1
+    check_divided(gpu, task(MATMUL, shape, variant=variant), 20)
 
 
 class OneTile(SplitK):
@@ -525,6 +529,31 @@ def test_cuda_every_tile_of_split_k(gpu, variant, choice, parts, shape):
     (dtype,) = variant.dtypes
     for alpha, beta in ((1.5, 0.5), (-2.0, 0.0)):
         check_matmul(gpu, dataclasses.replace(variant, geometry=geometry), dtype, shape, alpha, beta, 1)
+
+
+class OneDmmaTile(StreamKDmma):
+    """The geometry of stream_k_dmma with one tile, divided, whatever the shape."""
+
+    def chosen(self, task):
+        (choice,) = self.choices
+        return choice, True
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(130, 202, 76), (101, 133, 641), (64, 128, 0)], ids=str)
+@pytest.mark.parametrize("choice", MATMUL.variant("stream_k_dmma").geometry.choices, ids=str)
+def test_cuda_every_tile_of_stream_k_dmma(gpu, choice, shape):
+    variant = dataclasses.replace(MATMUL.variant("stream_k_dmma"), geometry=OneDmmaTile((choice,)))
+    for alpha, beta in ((1.5, 0.5), (-2.0, 0.0)):
+        check_matmul(gpu, variant, "float64", shape, alpha, beta, 1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(1537, 1500, 170), (1664, 1664, 200), (2300, 2304, 256)], ids=str)
+@pytest.mark.parametrize("choice", MATMUL.variant("stream_k_dmma").geometry.choices, ids=str)
+def test_cuda_tiles_of_stream_k_dmma_are_divided(gpu, choice, shape):
+    variant = dataclasses.replace(MATMUL.variant("stream_k_dmma"), geometry=OneDmmaTile((choice,)))
+    check_divided(gpu, task(MATMUL, shape, "float64", variant=variant), 5)
 
 
 class OneSkinnyTile(Skinny):

@@ -7,6 +7,7 @@ A new rung is tested as soon as its file and record exist. One that the header c
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import functools
 import itertools
 import json
@@ -26,6 +27,7 @@ from hpcmm.backends.emulated.launch import COMPILER, ORDERS, HostKernel, KernelE
 from hpcmm.dtypes import DTYPES
 from hpcmm.model import Launch, Task
 from hpcmm.operations import OPERATIONS, blocks
+from hpcmm.operations.stream_k import StreamKDmma
 
 NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
     "spin": "reads the device's clock by inline PTX",
@@ -51,6 +53,8 @@ FAULTY = {  # <operation>/<variant> of a lesson -> the report that it must cause
 
 SPARE_BARRIERS = {  # (<operation>/<variant>, n-th barrier) -> why it is not missed
     ("matmul/stream_k", 0): "for other blocks, which here run when this one is done",
+    ("matmul/stream_k_dmma", 0): "the same",
+    ("matmul/stream_k_dmma", 3): "without it a block divides by what nothing has written, which ends the process",
     ("latency/cached", 0): "for the time, not for the result: L1 is filled before the chain is followed",
 }
 # Without these a race is reported, but no order gives a wrong result: lanes meet before they multiply, and have stored
@@ -70,6 +74,21 @@ CAPABILITIES = ("75", "80", "90")
 
 RUNGS = [(o, v) for o in OPERATIONS.values() for v in o.ladder if v.device == "cuda" and v.compiled]
 RUNG_OF = {f"{operation.name}/{variant.name}": (operation, variant) for operation, variant in RUNGS}
+
+
+class OneDmmaTile(StreamKDmma):
+    """The geometry of stream_k_dmma with its first tile; tiles are divided if they have few terms."""
+
+    def chosen(self, task):
+        return self.choices[0], bool(task.shape) and task.shape[2] <= 3 * self.choices[0].depth
+
+
+# A build has one tile, whatever the shape.
+operation, variant = RUNG_OF["matmul/stream_k_dmma"]
+RUNG_OF["matmul/stream_k_dmma"] = (
+    operation,
+    dataclasses.replace(variant, geometry=OneDmmaTile(variant.geometry.choices)),
+)
 BUILDS = [
     pytest.param(name, dtype, tile, id=f"{name}-{dtype}" + (f"-{tile}" if tile else ""))
     for name, (operation, variant) in RUNG_OF.items()
@@ -425,6 +444,32 @@ def test_tiles_of_split_k_dmma_are_right_in_every_order_and_stay_in_bounds(build
         grid = (-(-shape[1] // n), -(-shape[0] // m), 1)
         kernel(Launch(grid, (tile.threads,), task.operation.arguments(task, arrays)), order, True, tile.ring_bytes)
         check_matmul(inputs, arrays, parameters, "float64")
+        if shape == whole:
+            results.add(arrays["C"].tobytes())
+    assert len(results) == 1
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "choice",
+    RUNG_OF["matmul/stream_k_dmma"][1].geometry.choices,
+    ids=lambda choice: f"{choice.rows}x{choice.columns}-{choice.resident}",
+)
+def test_tiles_of_stream_k_dmma_are_right_in_every_order_and_stay_in_bounds(build, choice):
+    operation, variant = RUNG_OF["matmul/stream_k_dmma"]
+    variant = dataclasses.replace(variant, geometry=OneDmmaTile((choice,)))
+    macros = Task(operation, variant, (), "float64").macros
+    kernel = build(source("matmul/stream_k_dmma"), "matmul", tuple(f"-D{key}={value}" for key, value in macros.items()))
+    m, n, k = choice.rows, choice.columns, choice.depth
+    whole, even, odd = (m, n, 5 * k), (m + 2, n + 6, 2 * k + 4), (m - 1, n + 5, k + 7)
+    results = set()
+    for shape, order in itertools.product((whole, even, odd, (1, 2, 3), (m, n, 0)), ORDERS):
+        task = Task(operation, variant, shape, "float64", {"alpha": 1.5, "beta": 0.0 if shape == even else 0.5})
+        inputs = task.operation.draw(np.random.default_rng(shape), task)
+        arrays = {name: on_device(array) for name, array in inputs.items()}
+        for launch in variant.geometry.launches(task, arrays, MULTIPROCESSORS):
+            kernel(launch, order, True, launch.shared_bytes)
+        check_matmul(inputs, arrays, task.scalars, "float64")
         if shape == whole:
             results.add(arrays["C"].tobytes())
     assert len(results) == 1
@@ -931,6 +976,19 @@ def test_every_tile_of_split_k_compiles_without_spills(name, choice):
     assert -(-takes["registers"] // 8) * 8 * tile.threads * resident <= 65536
     exchanged = parts * -(-tile.vectors // parts) * tile.threads * 16 if parts > 1 else 0
     assert resident * (tile.ring_bytes + exchanged + 1024) <= 228 * 1024  # shared memory of an SM
+
+
+@pytest.mark.parametrize("choice", RUNG_OF["matmul/stream_k_dmma"][1].geometry.choices, ids=str)
+def test_every_tile_of_stream_k_dmma_compiles_with_few_spills(choice):
+    operation, variant = RUNG_OF["matmul/stream_k_dmma"]
+    one = dataclasses.replace(variant, geometry=OneDmmaTile((choice,)))
+    macros = Task(operation, one, (), "float64").macros
+    takes = compiled(
+        source("matmul/stream_k_dmma"), "sm_90", tuple(f"-D{key}={value}" for key, value in macros.items())
+    )
+    assert takes["spill_stores"] <= (12 if choice.warp_columns == 64 else 0)
+    assert -(-takes["registers"] // 8) * 8 * choice.threads * choice.resident <= 65536
+    assert choice.resident * (choice.ring_bytes + 1024) <= 228 * 1024  # shared memory of an SM
 
 
 @pytest.mark.parametrize(("dtype", "tile"), SKINNY_TILES)

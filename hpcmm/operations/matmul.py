@@ -35,6 +35,7 @@ from hpcmm.operations.blocks import (
 )
 from hpcmm.operations.picks import Fastest, Narrow, SharedTiles, Split, Waves
 from hpcmm.operations.residues import Residues
+from hpcmm.operations.stream_k import DmmaChoice, StreamKDmma
 
 SIXTEEN_BIT = ("float16", "bfloat16")
 EVERY = ("float32", "float64", *SIXTEEN_BIT)
@@ -364,6 +365,22 @@ LADDER = (  # the order here is the order of the rungs
         ),
     ),
     Variant(
+        "stream_k_dmma",
+        "cuda",
+        "tensor_core in float64 with tiles of many shapes; blocks divide the terms of tiles where that saves time",
+        dtypes=("float64",),
+        architecture="sm_80",
+        geometry=StreamKDmma(
+            (
+                DmmaChoice(32, 64, 16, 32, 5, 3, 0.667, 1.40, 3.17e-6, 6.8e-6),
+                DmmaChoice(64, 64, 32, 32, 4, 3, 0.769, 1.06, 5.80e-6, 9.8e-6),
+                DmmaChoice(96, 64, 48, 32, 4, 2, 0.795, 1.00, 6.43e-6, 8.4e-6),
+                DmmaChoice(64, 128, 32, 32, 4, 1, 0.796, 1.00, 5.33e-6, 8.0e-6),
+                DmmaChoice(64, 128, 32, 64, 4, 2, 0.809, 1.04, 8.65e-6, 12.0e-6),
+            )
+        ),
+    ),
+    Variant(
         "warpgroup",
         "cuda",
         "warpgroups of Hopper start three TF32 products from shared memory, and load the next tile meanwhile",
@@ -491,8 +508,9 @@ LADDER = (  # the order here is the order of the rungs
                     "stream_k_fma": SharedTiles(204e9, 5.67e-6, 24.9e-6),
                 },
                 "float64": {
-                    "tensor_core": Waves(210e9, 5.42e-6, resident=2),
-                    "split_k_dmma": Split(),
+                    "tensor_core": Waves(210e9, 5.42e-6, resident=2, partial=1.3),
+                    "split_k_dmma": Split(overhead=3e-6),
+                    "stream_k_dmma": Split(),
                     "skinny": Narrow(5.45e12, 4.56e-6, max_rows=1),
                 },
             }
