@@ -1,0 +1,158 @@
+// How A and B become pairs of FP16 matrices: scaled by powers of two, then split into high and low parts.
+//
+// FP16 has the 11 bits of TF32 at twice its rate, but a small range. So each row of A and each column of B is multiplied
+// by the power of two that brings its largest element into [2^14, 2^15). A scaled x is high + low, both rounded to
+// nearest: elements down to 2^-16 of the largest keep 22 bits or more, and smaller ones an absolute error of 2^-40 of the
+// largest. An infinity or NaN makes NaN of its row or column.
+//
+// TERMS high parts are followed by the TERMS low parts of the same terms, along k in both matrices, and the last terms
+// are padded with zeros. So one box of 2 TERMS terms brings both, and rows are multiples of 16 bytes.
+#ifndef FP16_PARTS_CUH
+#define FP16_PARTS_CUH
+
+#include "ptx.cuh"
+
+constexpr int TERMS = 32, SPLIT_COLUMNS = 32;  // columns of B of a block
+
+struct alignas(16) Parts {  // of 8 neighbours, in FP16
+    unsigned of[4];
+};
+
+// A power of two as a product, because a float32 cannot hold all that are needed.
+struct alignas(8) Factors {
+    float first, second;
+};
+
+__device__ inline float power_of_two(int exponent)
+{
+    return __uint_as_float((unsigned)(127 + exponent) << 23);
+}
+
+// Return the power of two that brings x, the bits of the largest element without sign, into [2^14, 2^15), or its inverse.
+__device__ inline Factors scale(unsigned largest, int direction)
+{
+    const int exponent = direction * (14 + 127 - (int)(largest >> 23)), half = exponent >> 1;
+    return {power_of_two(half), power_of_two(exponent - half)};
+}
+
+// Load 8 neighbours, zeros from the `valid`-th on. `aligned`: 16 bytes can be loaded at a time.
+__device__ inline void load_8(float (&x)[8], const float *from, int valid, bool aligned)
+{
+    if (aligned && valid >= 8) {
+        *(float4 *)&x[0] = *(const float4 *)from;
+        *(float4 *)&x[4] = *(const float4 *)(from + 4);
+    } else
+#pragma unroll
+        for (int e = 0; e < 8; ++e)
+            x[e] = e < valid ? from[e] : 0;
+}
+
+__device__ inline unsigned size_of(float x)
+{
+    return __float_as_uint(x) & 0x7fffffff;
+}
+
+// Store the high parts of 8 scaled neighbours at `high` and the low ones at `low`.
+__device__ inline void split_8(const float (&x)[8], const Factors (&by)[8], Parts *high, Parts *low)
+{
+    Parts h, l;
+#pragma unroll
+    for (int e = 0; e < 8; e += 2) {
+        const float y = x[e] * by[e].first * by[e].second, z = x[e + 1] * by[e + 1].first * by[e + 1].second;
+        const unsigned pair = cvt_rn_f16x2(y, z);
+        h.of[e / 2] = pair;
+        l.of[e / 2] = cvt_rn_f16x2(y - cvt_f32_f16(pair & 0xffff), z - cvt_f32_f16(pair >> 16));
+    }
+    *high = h;
+    *low = l;
+}
+
+// Split a row of A per block. `parts` has rows of 2 k elements, k rounded up to TERMS.
+extern "C" __global__ void __launch_bounds__(SPLIT_BLOCK)
+    split_a(int k, const float *A, int lda, Parts *parts, Factors *inverse)
+{
+    __shared__ unsigned of_warp[SPLIT_BLOCK / 32];
+    const int thread = threadIdx.x, padded = (k + TERMS - 1) / TERMS * TERMS;
+    const float *const row = A + (size_t)blockIdx.x * lda;
+    const bool aligned = lda % 4 == 0 && (size_t)A % 16 == 0;
+    unsigned largest = 0;
+    float x[8];
+#pragma unroll 4
+    for (int p = 8 * thread; p < k; p += 8 * SPLIT_BLOCK) {
+        load_8(x, row + p, k - p, aligned);
+#pragma unroll
+        for (int e = 0; e < 8; ++e)
+            largest = max(largest, size_of(x[e]));
+    }
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2)
+        largest = max(largest, __shfl_xor_sync(0xffffffff, largest, lanes));
+    if (thread % 32 == 0)
+        of_warp[thread / 32] = largest;
+    __syncthreads();
+#pragma unroll
+    for (int w = 0; w < SPLIT_BLOCK / 32; ++w)
+        largest = max(largest, of_warp[w]);
+
+    const Factors up = scale(largest, 1), by[8] = {up, up, up, up, up, up, up, up};
+    Parts *const target = parts + (size_t)blockIdx.x * (2 * padded / 8);
+#pragma unroll 4
+    for (int p = 8 * thread; p < padded; p += 8 * SPLIT_BLOCK) {
+        load_8(x, row + p, k - p, aligned);
+        Parts *const high = target + (2 * p - p % TERMS) / 8;
+        split_8(x, by, high, high + TERMS / 8);
+    }
+    if (thread == 0)
+        inverse[blockIdx.x] = scale(largest, -1);
+}
+
+// Split SPLIT_COLUMNS columns of B per block. `parts` has 2 k rows, k rounded up to TERMS, of n elements, rounded up to 8.
+extern "C" __global__ void __launch_bounds__(SPLIT_BLOCK)
+    split_b(int n, int k, const float *B, int ldb, Parts *parts, Factors *inverse)
+{
+    constexpr int GROUPS = SPLIT_COLUMNS / 8, ROWS_AT_ONCE = SPLIT_BLOCK / GROUPS;  // 8 columns per thread
+    __shared__ unsigned of_column[SPLIT_COLUMNS];
+    const int thread = threadIdx.x, padded = (k + TERMS - 1) / TERMS * TERMS, row_of_parts = (n + 7) / 8;
+    const int first = thread / GROUPS, column = blockIdx.x * SPLIT_COLUMNS + thread % GROUPS * 8;
+    const bool aligned = ldb % 4 == 0 && (size_t)B % 16 == 0;
+    if (thread < SPLIT_COLUMNS)
+        of_column[thread] = 0;
+    unsigned largest[8] = {};
+    float x[8];
+#pragma unroll 4
+    for (int p = first; p < k; p += ROWS_AT_ONCE) {
+        load_8(x, B + (size_t)p * ldb + column, n - column, aligned);
+#pragma unroll
+        for (int e = 0; e < 8; ++e)
+            largest[e] = max(largest[e], size_of(x[e]));
+    }
+    __syncthreads();
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+#pragma unroll
+        for (int lanes = 16; lanes >= GROUPS; lanes /= 2)
+            largest[e] = max(largest[e], __shfl_xor_sync(0xffffffff, largest[e], lanes));
+        if (thread % 32 < GROUPS)
+            atomicMax(&of_column[thread % GROUPS * 8 + e], largest[e]);
+    }
+    __syncthreads();
+
+    if (column >= n)
+        return;
+    Factors by[8];
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+        const unsigned of = of_column[thread % GROUPS * 8 + e];
+        by[e] = scale(of, 1);
+        if (first == 0)
+            inverse[column + e] = scale(of, -1);
+    }
+#pragma unroll 4
+    for (int p = first; p < padded; p += ROWS_AT_ONCE) {
+        load_8(x, B + (size_t)p * ldb + column, p < k ? n - column : 0, aligned);
+        Parts *const high = parts + (size_t)(2 * p - p % TERMS) * row_of_parts + column / 8;
+        split_8(x, by, high, high + (size_t)TERMS * row_of_parts);
+    }
+}
+
+#endif
