@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from hpcmm.dtypes import ARITHMETICS, DTYPES, DType
 
 TEXTBOOK = "scatter"  # every operation has this algorithm; labels omit it
@@ -189,16 +191,42 @@ class Boxes:
 
 
 @dataclass(frozen=True)
-class Launch:
-    """One kernel launch: grid, block, arguments, bytes of dynamic shared memory.
+class Workspace:
+    """An array that a kernel needs besides its operands.
 
-    Arguments are arrays, NumPy scalars and ``Boxes``.
+    Parameters
+    ----------
+    shape : tuple of int
+    dtype : str
+        Name of its NumPy type.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def placeholder(self) -> np.ndarray:
+        """An array of this shape and type without memory of its own."""
+        return np.broadcast_to(np.zeros((), self.dtype), self.shape)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch: grid, block, arguments, bytes of dynamic shared memory, and the function of the source.
+
+    Arguments are arrays, NumPy scalars and ``Boxes``. The function is named as the operation's folder of kernels if
+    ``function`` is empty.
     """
 
     grid: tuple[int, ...]
     block: tuple[int, ...]
     arguments: tuple[Any, ...]
     shared_bytes: int = 0
+    function: str = ""
 
 
 class Geometry:
@@ -208,8 +236,8 @@ class Geometry:
         """Return the compile-time constants that describe the launch to the source."""
         return {}
 
-    def workspace(self, task: Task) -> dict[str, int]:
-        """Return the number of elements of each workspace array, by name."""
+    def workspace(self, task: Task) -> dict[str, Workspace]:
+        """Return each array of the workspace, by name."""
         return {}
 
     def constant_memory(self, task: Task) -> dict[str, str]:

@@ -321,18 +321,19 @@ class CudaBackend:
                 after=lambda: [copy_rows(guarded[name].array, arrays[name]) for name in results],
                 complaint=lambda: "; ".join(filter(None, (each.complaint(name) for name, each in guarded.items()))),
             )
-        kernel = kernel_of(task)
         constants = [
             (constant_of(task, name), arrays[operand]) for name, operand in task.geometry.constant_memory(task).items()
         ]
-        workspace = {
-            name: cupy.empty(length, task.element.storage) for name, length in task.geometry.workspace(task).items()
-        }
+        workspace = {name: self.empty(each.shape, each.dtype) for name, each in task.geometry.workspace(task).items()}
         launches = task.geometry.launches(task, {**arrays, **workspace}, self.multiprocessors)
-        kernel.max_dynamic_shared_size_bytes = max((launch.shared_bytes for launch in launches), default=0)
+        kernels_of_task = {function: kernel_of(task, function) for function in {launch.function for launch in launches}}
+        for function, kernel in kernels_of_task.items():
+            kernel.max_dynamic_shared_size_bytes = max(
+                launch.shared_bytes for launch in launches if launch.function == function
+            )
         calls = [
             (
-                *(launch.grid, launch.block),
+                *(kernels_of_task[launch.function], launch.grid, launch.block),
                 tuple(tensor_map(each) if isinstance(each, Boxes) else each for each in launch.arguments),
                 launch.shared_bytes,
             )
@@ -342,7 +343,7 @@ class CudaBackend:
         def run():
             for constant, array in constants:
                 constant.copy_from_device_async(array.data, array.nbytes)
-            for grid, block, arguments, shared_bytes in calls:
+            for kernel, grid, block, arguments, shared_bytes in calls:
                 kernel(grid, block, arguments, shared_mem=shared_bytes)
 
         return run
@@ -352,15 +353,19 @@ class CudaBackend:
         compile_ahead(tasks, self.index, threads)
 
     def resources(self, task: Task, arrays: Mapping[str, cupy.ndarray]) -> dict[str, float]:
-        """Return ``RESOURCES`` of a prepared task, for its first launch; empty for a library and a Python function."""
+        """Return ``RESOURCES`` of a prepared task; empty for a library and a Python function.
+
+        They are of its first launch, or of the first one that is named as the operation's kernels if there are several
+        functions.
+        """
         task = task.picked
         if not task.variant.compiled:
             return {}
-        workspace = dict.fromkeys(task.geometry.workspace(task))  # names without memory suffice for the geometry
+        workspace = {name: each.placeholder for name, each in task.geometry.workspace(task).items()}
         launches = task.geometry.launches(task, {**arrays, **workspace}, self.multiprocessors)
         if not launches:
             return {}
-        first = launches[0]
+        first = next(launch for launch in launches if not launch.function)
         kernel = kernel_of(task)
         resident = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
             kernel.kernel.ptr, math.prod(first.block), first.shared_bytes
