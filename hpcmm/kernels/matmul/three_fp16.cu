@@ -16,7 +16,13 @@ constexpr int J = COLUMNS / 8, CONSUMERS = ROWS / 64;
 constexpr int A_BYTES = ROWS * ROW_BYTES, B_BOX = DEPTH * ROW_BYTES;
 constexpr int STAGE_BYTES = A_BYTES + COLUMNS / BOX_COLUMNS * B_BOX;
 static_assert(DEPTH == BOX_COLUMNS && DEPTH == 2 * TERMS, "a box has the high and the low parts of TERMS terms");
-static_assert(BLOCK == 128 * (1 + CONSUMERS) && BFLOAT16 == 0, "as the roles below are divided");
+static_assert(BLOCK == 128 * (1 + CONSUMERS) && CONSUMERS == 2 && BFLOAT16 == 0, "as the roles below are divided");
+
+// Sums of up to SHORT_K terms do not use tensor cores: the error of the split is too large for them.
+constexpr int SHORT_K = 16;
+
+constexpr int CHUNK = 4;            // steps of TERMS terms that tensor cores add up before the sums are rounded
+constexpr int PREFETCH_STEPS = 16;  // before the end of a tile, at which its elements of C are brought into the L2 cache
 
 struct alignas(16) FactorsOfPair {
     Factors column[2];
@@ -36,11 +42,48 @@ __device__ inline void multiply_parts(float (&c)[J][4], const unsigned char *a, 
     }
 }
 
+// Undo the scaling of A and B.
+__device__ inline void unscale(float (&sums)[J][4], const Factors *inverse_a, const Factors *inverse_b, int m, int row,
+                               int column)
+{
+    const Factors of_row[2] = {inverse_a[min(row, m - 1)], inverse_a[min(row + 8, m - 1)]};
+#pragma unroll
+    for (int j = 0; j < J; ++j) {
+        const FactorsOfPair of = *(const FactorsOfPair *)(inverse_b + column + 8 * j);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            sums[j][e] *= of_row[e / 2].first * of.column[e % 2].first;
+            sums[j][e] *= of_row[e / 2].second * of.column[e % 2].second;
+        }
+    }
+}
+
+// The whole product without tensor cores, an element per thread.
+__device__ inline void multiply_short(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb,
+                                      float beta, float *C, int ldc)
+{
+    const size_t elements = (size_t)m * n;
+#pragma unroll 1
+    for (size_t i = (size_t)blockIdx.x * BLOCK + threadIdx.x; i < elements; i += (size_t)gridDim.x * BLOCK) {
+        const size_t row = i / n, column = i % n;
+        float sum = 0;
+#pragma unroll 1
+        for (int p = 0; p < k; ++p)
+            sum += A[row * lda + p] * B[(size_t)p * ldb + column];
+        float *const c = C + row * ldc + column;
+        *c = alpha * sum + (beta != 0 ? beta * *c : 0);
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     matmul(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb, float beta, float *C,
            int ldc, const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b,
            const Factors *inverse_a, const Factors *inverse_b)
 {
+    if (k <= SHORT_K) {
+        multiply_short(m, n, k, alpha, A, lda, B, ldb, beta, C, ldc);
+        return;
+    }
     extern __shared__ __align__(1024) unsigned char shared[];
     unsigned long long *const full = (unsigned long long *)(shared + STAGES * STAGE_BYTES), *const empty = full + STAGES;
     const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
@@ -63,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         parity ^= stage == 0;
     };
     if (group == 0) {
-        setmaxnreg_dec<PRODUCER_REGISTERS>();
+        setmaxnreg_dec<40>();
         if (thread == 0)
             for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
                 const int2 tile = rasterize(i, tile_rows, tile_columns);
@@ -79,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                 }
             }
     } else {
-        setmaxnreg_inc<CONSUMER_REGISTERS>();
+        setmaxnreg_inc<232>();
         const int lane = thread % 32, consumer = group - 1;
         const bool pairs = ldc % 2 == 0 && (size_t)C % 8 == 0;
         for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
@@ -90,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
             const int prefetch = whole && beta != 0 ? max(0, steps - PREFETCH_STEPS) : -1;
             float sums[J][4] = {}, products[J][4];
             // The first sum of the second consumer has fewer steps, so that the two do not add at the same time.
-            int end = CHUNK - consumer * (CHUNK / CONSUMERS) * STAGGER;
+            int end = CHUNK - consumer * (CHUNK / CONSUMERS);
             for (int first = 0; first < steps; first = end, end += CHUNK) {
                 for (int step = first; step < min(end, steps); ++step, advance()) {
                     mbarrier_wait(&full[stage], parity);
@@ -113,19 +156,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                     for (int e = 0; e < 4; ++e)
                         sums[j][e] += products[j][e];
             }
-            Factors of_row[2];
-#pragma unroll
-            for (int h = 0; h < 2; ++h)
-                of_row[h] = inverse_a[min(row + 8 * h, m - 1)];
-#pragma unroll
-            for (int j = 0; j < J; ++j) {
-                const FactorsOfPair of = *(const FactorsOfPair *)(inverse_b + column + 8 * j);
-#pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                    sums[j][e] *= of_row[e / 2].first * of.column[e % 2].first;
-                    sums[j][e] *= of_row[e / 2].second * of.column[e % 2].second;
-                }
-            }
+            unscale(sums, inverse_a, inverse_b, m, row, column);
             update_pairs(sums, m, n, alpha, beta, C, ldc, row, column, whole);
         }
     }
