@@ -36,7 +36,7 @@ NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
     "matmul/split_k_dmma": "the same",
     "matmul/stream_k_fma": "named barriers of part of a block",
     **dict.fromkeys(
-        ("matmul/tma", "matmul/warp_specialized", "matmul/persistent", "matmul/multicast"),
+        (f"matmul/{name}" for name in ("tma", "warp_specialized", "persistent", "multicast", "tf32", "three_fp16")),
         "TMA, and mbarriers at which threads wait for its bytes",
     ),
     "sum/cooperative": "blocks wait for each other",

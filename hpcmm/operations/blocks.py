@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hpcmm.model import Boxes, Geometry, Launch, Task
+from hpcmm.model import Boxes, Geometry, Launch, Task, Workspace
 
 MIN_SAVED_STEPS = 4  # minimum steps per block that dividing tiles must save, because the parts must be added up
 MIN_STEPS = 2  # minimum steps of a part of a tile
 SMS = 132  # SMs of an H100 or H200
 BOX = 64  # columns of a box of 16-bit elements that TMA copies; rows of a box of C
+ROW_BYTES = 128  # of a row of a box
+TRANSPOSED = 32  # rows and columns of the tile that a block transposes
 MAX_NARROW = 16  # maximum number of rows or columns of a skinny tile
 # Blocks that ran at the same time on an H200, one per SM, by blocks per cluster: a cluster stays within a GPC. For
 # clusters of 3 and 4 blocks, 126 and 128 did not; numbers in between were not tried.
@@ -273,7 +275,7 @@ class TmaRing(SixteenBit):
     """
 
     def shared_bytes(self, task: Task) -> int:
-        return super().shared_bytes(task) + self.stages * 16
+        return self.stages * ((self.rows + self.columns) * ROW_BYTES + 16)
 
     def boxes(self, task: Task, arrays: Mapping[str, Any]) -> tuple[Boxes, ...]:
         """Return the matrices that TMA copies, with their boxes."""
@@ -380,6 +382,93 @@ class PersistentTma(OverC):
                 ring.shared_bytes(task) + boxes_of_c,
             )
         ]
+
+
+def rounded_up(size: int, multiple: int) -> int:
+    """Return the least multiple that is not smaller.
+
+    >>> rounded_up(65, 32)
+    96
+    """
+    return -(-size // multiple) * multiple
+
+
+@dataclass(frozen=True)
+class ThreeFp16(PersistentTma):
+    """Persistent blocks that multiply the FP16 parts of A and B, after two launches that split them.
+
+    A row of a stage has the high and the low parts of ``TERMS`` terms. ``split_block`` is the number of threads of a
+    block that splits, and ``split_columns`` its columns of B.
+    """
+
+    split_block: int = 512
+    split_columns: int = 32
+
+    def seconds(self, choice: TmaChoice, shape: tuple[int, int, int]) -> float:
+        m, n, k = shape
+        return super().seconds(choice, (m, n, 2 * k))  # a row of a stage has each term twice
+
+    def macros(self, task: Task) -> dict[str, int]:
+        of_b = {"SPLIT_BLOCK": self.split_block, "SPLIT_COLUMNS": self.split_columns, "TERMS": self.depth // 2}
+        return {**self.ring(task).macros(task), **of_b}
+
+    def workspace(self, task: Task) -> dict[str, Workspace]:
+        m, n, k = task.shape
+        terms = 2 * rounded_up(k, self.depth // 2)
+        return {
+            "parts_a": Workspace((m, terms), "float16"),
+            "parts_b": Workspace((terms, rounded_up(n, 8)), "float16"),
+            "inverse_a": Workspace((m, 2), "float32"),
+            "inverse_b": Workspace((rounded_up(n, self.chosen(task).columns), 2), "float32"),
+        }
+
+    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+        tiles = math.prod(self.grid(task))
+        if not tiles:
+            return []
+        m, n, k, _, a, lda, b, ldb, *_ = arguments = task.operation.arguments(task, arrays)
+        parts_a, parts_b, inverse_a, inverse_b = (arrays[name] for name in self.workspace(task))
+        ring, split = self.ring(task), (self.split_block,)
+        boxes = Boxes(parts_a, self.rows, BOX, "float16"), Boxes(parts_b, self.depth, BOX, "float16")
+        blocks_of_b = -(-int(n) // self.split_columns)
+        return [
+            Launch((int(m),), split, (k, a, lda, parts_a, inverse_a), function="split_a"),
+            Launch((blocks_of_b,), split, (n, k, b, ldb, parts_b, inverse_b), function="split_b"),
+            Launch(
+                (min(tiles, multiprocessors),),
+                (ring.threads,),
+                (*arguments, *boxes, inverse_a, inverse_b),
+                ring.shared_bytes(task),
+            ),
+        ]
+
+
+@dataclass(frozen=True)
+class Tf32(PersistentTma):
+    """Persistent blocks that multiply float32 elements rounded to TF32, after a launch that transposes B."""
+
+    depth: int = 32
+
+    def macros(self, task: Task) -> dict[str, int]:
+        return {**self.ring(task).macros(task), "TRANSPOSED": TRANSPOSED}
+
+    def workspace(self, task: Task) -> dict[str, Workspace]:
+        _, n, k = task.shape
+        return {"transpose": Workspace((n, rounded_up(k, 4)), "float32")}
+
+    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+        tiles = math.prod(self.grid(task))
+        if not tiles:
+            return []
+        _, n, k, _, _, _, b, ldb, *_ = arguments = task.operation.arguments(task, arrays)
+        ring, transpose = self.ring(task), arrays["transpose"]
+        boxes = Boxes(arrays["A"], self.rows, self.depth, "float32"), Boxes(transpose, ring.columns, self.depth, "float32")
+        product = Launch(
+            (min(tiles, multiprocessors),), (ring.threads,), (*arguments, *boxes), ring.shared_bytes(task)
+        )
+        grid = -(-int(n) // TRANSPOSED), -(-int(k) // TRANSPOSED)
+        first = Launch(grid, (TRANSPOSED**2 // 4,), (n, k, b, ldb, transpose), function="transpose_b")
+        return [first, product] if k else [product]
 
 
 @dataclass(frozen=True)

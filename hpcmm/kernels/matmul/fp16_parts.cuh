@@ -12,8 +12,6 @@
 
 #include "ptx.cuh"
 
-constexpr int TERMS = 32, SPLIT_COLUMNS = 32;  // columns of B of a block
-
 struct alignas(16) Parts {  // of 8 neighbours, in FP16
     unsigned of[4];
 };

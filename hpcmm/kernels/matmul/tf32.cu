@@ -9,39 +9,12 @@
 
 #include "matmul/boxes.cuh"
 #include "matmul/pairs_of_c.cuh"
+#include "matmul/tf32_transpose.cuh"
 
 constexpr int J = COLUMNS / 8, CONSUMERS = ROWS / 64;
 constexpr int A_BYTES = ROWS * ROW_BYTES, STAGE_BYTES = A_BYTES + COLUMNS * ROW_BYTES;
-constexpr int TILE = 32;  // of the transpose
+constexpr int PREFETCH_STEPS = 16;  // before the end of a tile, at which its elements of C are brought into the L2 cache
 static_assert(4 * DEPTH == ROW_BYTES && BLOCK == 128 * (1 + CONSUMERS), "as the roles below are divided");
-
-// Round to the nearest TF32 number, ties away from zero.
-__device__ inline float rounded(float x)
-{
-    const unsigned bits = __float_as_uint(x);
-    return (bits & 0x7f800000) == 0x7f800000 ? x : __uint_as_float((bits + 0x1000) & 0xffffe000);
-}
-
-// Write the transpose of B, with rows of k elements, rounded up to 4, and zeros past the end. A tile per block.
-extern "C" __global__ void __launch_bounds__(TILE * TILE / 4)
-    transpose_b(int n, int k, const float *B, int ldb, float *transpose)
-{
-    __shared__ float tile[TILE][TILE + 1];
-    const int x = threadIdx.x % TILE, y = threadIdx.x / TILE, pitch = (k + 3) / 4 * 4;
-    const int first_row = blockIdx.y * TILE, first_column = blockIdx.x * TILE;
-#pragma unroll
-    for (int i = y; i < TILE; i += TILE / 4) {
-        const int row = first_row + i, column = first_column + x;
-        tile[i][x] = row < k && column < n ? rounded(B[(size_t)row * ldb + column]) : 0;
-    }
-    __syncthreads();
-#pragma unroll
-    for (int i = y; i < TILE; i += TILE / 4) {
-        const int row = first_column + i, column = first_row + x;
-        if (row < n && column < pitch)
-            transpose[(size_t)row * pitch + column] = tile[x][i];
-    }
-}
 
 // Start the product of a warpgroup: 64 x 8 elements of A by 8 x 8 J of B's transpose.
 template <int J> __device__ void wgmma_tf32(float (&c)[J][4], unsigned long long a, unsigned long long b)
@@ -91,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         parity ^= stage == 0;
     };
     if (group == 0) {
-        setmaxnreg_dec<PRODUCER_REGISTERS>();
+        setmaxnreg_dec<56>();
         if (!a_by_tma || thread == 0)
             for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
                 const int2 tile = rasterize(i, tile_rows, tile_columns);
@@ -112,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                 }
             }
     } else {
-        setmaxnreg_inc<CONSUMER_REGISTERS>();
+        setmaxnreg_inc<224>();
         const int lane = thread % 32, consumer = group - 1;
         const bool pairs = ldc % 2 == 0 && (size_t)C % 8 == 0;
         for (int i = blockIdx.x; i < tiles; i += gridDim.x) {

@@ -52,8 +52,10 @@ __device__ inline void unscale(float (&sums)[J][4], const Factors *inverse_a, co
         const FactorsOfPair of = *(const FactorsOfPair *)(inverse_b + column + 8 * j);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-            sums[j][e] *= of_row[e / 2].first * of.column[e % 2].first;
-            sums[j][e] *= of_row[e / 2].second * of.column[e % 2].second;
+            sums[j][e] *= of_row[e / 2].first;
+            sums[j][e] *= of.column[e % 2].first;
+            sums[j][e] *= of_row[e / 2].second;
+            sums[j][e] *= of.column[e % 2].second;
         }
     }
 }

@@ -1,0 +1,146 @@
+"""Kernels that prepare A and B for products in another arithmetic, run on the host against NumPy."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tasks import task
+
+from hpcmm import kernels
+from hpcmm.backends.emulated.launch import COMPILER, ORDERS, compile_kernel, on_device, poison
+from hpcmm.operations.matmul import MATMUL
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine")
+
+LEAST_EXPONENT = -126  # in numpy.frexp, of numbers below the smallest normal float32
+sizes = st.integers(1, 70)
+
+
+@pytest.fixture(scope="module")
+def functions(tmp_path_factory):
+    """The functions that prepare the operands, by the rung and their name, compiled for the host."""
+    folder, found = tmp_path_factory.mktemp("parts"), {}
+    for rung, header, names in (
+        ("three_fp16", "fp16_parts", ("split_a", "split_b")),
+        ("tf32", "tf32_transpose", ("transpose_b",)),
+    ):
+        macros = task(MATMUL, (64, 64, 64), "float32", variant=rung).macros
+        text = (kernels.FOLDER / "matmul" / f"{header}.cuh").read_text()
+        known = tuple(f"-D{name}={value}" for name, value in macros.items() if name in text)
+        for name in names:
+            source = folder / f"{name}.cu"
+            source.write_text(text)
+            found[rung, name] = compile_kernel(source, name, known, folder)
+    return found
+
+
+def prepared(functions, rung: str, a: np.ndarray, b: np.ndarray, order: str, aligned: bool) -> dict[str, np.ndarray]:
+    """The workspace of a rung after the launches before its product."""
+    (m, k), n = a.shape, b.shape[1]
+    product = task(MATMUL, (m, n, k), "float32", {"alpha": 1.0, "beta": 0.0}, rung)
+    arrays = {"C": poison((m, n), "float32")}
+    for name, x in (("A", a), ("B", b)):
+        pitch = -(-x.shape[1] // 4) * 4 + (4 if aligned else 1)
+        whole = on_device(np.full((len(x), pitch), np.nan, np.float32))
+        arrays[name] = whole[:, : x.shape[1]]
+        arrays[name][...] = x
+    workspace = {name: poison(each.shape, each.dtype) for name, each in product.geometry.workspace(product).items()}
+    for launch in product.geometry.launches(product, {**arrays, **workspace}, 3):
+        if launch.function:
+            functions[rung, launch.function](launch, order)
+    return workspace
+
+
+def graded(rng: np.random.Generator, shape: tuple[int, int], binades: float) -> np.ndarray:
+    """Numbers of both signs over so many binades, and some zeros."""
+    x = rng.choice([-1, 1], shape) * rng.uniform(1, 2, shape) * 2.0 ** rng.uniform(-binades, binades, shape)
+    x[rng.random(shape) < 0.1] = 0
+    return x.astype(np.float32)
+
+
+def scaled_by(largest: float) -> int:
+    """The exponent that brings a number into [2^14, 2^15)."""
+    return 15 - (max(int(np.frexp(largest)[1]), LEAST_EXPONENT) if largest else LEAST_EXPONENT)
+
+
+def parts(x: np.ndarray, exponents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The high and low parts of scaled numbers."""
+    scaled = np.ldexp(x.astype(np.float64), exponents)
+    high = scaled.astype(np.float16)
+    return high, (scaled - high).astype(np.float16)
+
+
+def blocks(high: np.ndarray, low: np.ndarray, terms: int = 32) -> np.ndarray:
+    """High and low parts in turns along the first dimension, padded with zeros to whole blocks of terms."""
+    padding = ((0, -len(high) % terms), (0, 0))
+    pair = [np.pad(each, padding).reshape(-1, terms, high.shape[1]) for each in (high, low)]
+    return np.concatenate(pair, 1).reshape(-1, high.shape[1])
+
+
+@settings(deadline=None, max_examples=25)
+@given(m=sizes, n=sizes, k=sizes, binades=st.sampled_from([1, 12, 60]), seed=st.integers(0, 2**32 - 1))
+@example(m=3, n=5, k=1, binades=1, seed=0)
+@example(m=2, n=64, k=32, binades=12, seed=0)
+@example(m=1, n=33, k=65, binades=60, seed=0)
+def test_fp16_parts_of_float32(functions, m, n, k, binades, seed):
+    rng = np.random.default_rng(seed)
+    a, b = graded(rng, (m, k), binades), graded(rng, (k, n), binades)
+    got = prepared(functions, "three_fp16", a, b, ORDERS[seed % len(ORDERS)], aligned=seed % 2 == 0)
+    for x, stored, inverse in (
+        (a.T, got["parts_a"].T, got["inverse_a"]),
+        (b, got["parts_b"][:, :n], got["inverse_b"][:n]),
+    ):
+        largest = abs(x).max(0, initial=0)
+        exponents = np.array([scaled_by(each) for each in largest])
+        high, low = parts(x, exponents)
+        np.testing.assert_array_equal(stored, blocks(high, low))
+        np.testing.assert_array_equal(inverse.astype(np.float64).prod(1), np.ldexp(1.0, -exponents))
+        # what the parts keep: one bit less than float32, or 2^-40 of the largest element of the row or column
+        lost = abs(x - np.ldexp(high.astype(np.float64) + low, -exponents))
+        assert np.all(lost <= np.maximum(2.0**-23 * abs(x), 2.0**-39 * largest))
+    assert not got["parts_b"][:, n:].any()
+
+
+def product_of(got: dict[str, np.ndarray], n: int) -> np.ndarray:
+    """The three products of parts, exact but for float64, with the scaling undone."""
+    m, terms = got["parts_a"].shape
+    of_a = got["parts_a"].astype(np.float64).reshape(m, terms // 64, 2, 32)
+    of_b = got["parts_b"][:, :n].astype(np.float64).reshape(terms // 64, 2, 32, n)
+    high_a, low_a = (of_a[:, :, part].reshape(m, -1) for part in (0, 1))
+    high_b, low_b = (of_b[:, part].reshape(-1, n) for part in (0, 1))
+    inverse_a, inverse_b = got["inverse_a"].astype(np.float64).prod(1), got["inverse_b"][:n].astype(np.float64).prod(1)
+    with np.errstate(invalid="ignore"):
+        return (low_a @ high_b + high_a @ low_b + high_a @ high_b) * inverse_a[:, None] * inverse_b
+
+
+@settings(deadline=None, max_examples=15)
+@given(shape=st.tuples(sizes, sizes, sizes), seed=st.integers(0, 2**32 - 1))
+def test_products_of_parts_are_as_exact_as_float32(functions, shape, seed):
+    m, n, k = shape
+    rng = np.random.default_rng(seed)
+    a, b = graded(rng, (m, k), 4), graded(rng, (k, n), 4)
+    got = prepared(functions, "three_fp16", a, b, "ascending", True)
+    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    error = abs(product_of(got, n) - wide_a @ wide_b)
+    # 2^-23 of each factor is lost, and the product of the low parts is left out
+    assert np.all(error <= (2 * 2.0**-23 + 2.0**-22) * 1.01 * (abs(wide_a) @ abs(wide_b)))
+
+
+def test_an_infinity_or_nan_makes_nan_of_its_row_or_column(functions):
+    a, b = np.ones((4, 40), np.float32), np.ones((40, 9), np.float32)
+    a[1, 3], a[2, 39], b[5, 7] = np.inf, np.nan, -np.inf
+    got = product_of(prepared(functions, "three_fp16", a, b, "ascending", True), 9)
+    expected = np.full((4, 9), 40.0)
+    expected[[1, 2]] = expected[:, 7] = np.nan
+    np.testing.assert_array_equal(got, expected)
+
+
+@settings(deadline=None)
+@given(n=sizes, k=sizes, seed=st.integers(0, 2**32 - 1))
+def test_the_transpose_of_b_is_rounded_to_tf32(functions, n, k, seed):
+    b = graded(np.random.default_rng(seed), (k, n), 30)
+    got = prepared(functions, "tf32", np.zeros((1, k), np.float32), b, ORDERS[seed % len(ORDERS)], seed % 2 == 0)
+    fraction, exponent = np.frexp(b.astype(np.float64))
+    rounded = np.ldexp(np.trunc(fraction * 2**11 + np.copysign(0.5, fraction)), exponent - 11)
+    np.testing.assert_array_equal(got["transpose"][:, :k], rounded.T)
+    assert not got["transpose"][:, k:].any()
