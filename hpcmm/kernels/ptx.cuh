@@ -300,7 +300,18 @@ __device__ inline void wgmma_mma_async_m64n256k16_bf16(float (&c)[32][4], unsign
                  : "l"(a), "l"(b), "r"((int)scale_d));
 }
 
-// The same with TF32 elements, a of 64 x 8 and b of 8 x N, both with neighbours along k together (K-major). N = 128 or 256.
+// The same with TF32 elements, a of 64 x 8 and b of 8 x N, both with neighbours along k together (K-major).
+// N = 64, 128 or 256.
+__device__ inline void wgmma_mma_async_m64n64k8_tf32(float (&c)[8][4], unsigned long long a, unsigned long long b,
+                                                      bool scale_d)
+{
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {" REGISTERS_32 "}, "
+                 "%32, %33, scale_d, 1, 1;\n}"
+                 : FOUR_TO_32
+                 : "l"(a), "l"(b), "r"((int)scale_d));
+}
+
 __device__ inline void wgmma_mma_async_m64n128k8_tf32(float (&c)[16][4], unsigned long long a, unsigned long long b,
                                                       bool scale_d)
 {

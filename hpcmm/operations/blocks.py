@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from hpcmm.model import Boxes, Geometry, Launch, Task, Workspace
 
 MIN_SAVED_STEPS = 4  # minimum steps per block that dividing tiles must save, because the parts must be added up
@@ -14,7 +16,6 @@ MIN_STEPS = 2  # minimum steps of a part of a tile
 SMS = 132  # SMs of an H100 or H200
 BOX = 64  # columns of a box of 16-bit elements that TMA copies; rows of a box of C
 ROW_BYTES = 128  # of a row of a box
-TRANSPOSED = 32  # rows and columns of the tile that a block transposes
 MAX_NARROW = 16  # maximum number of rows or columns of a skinny tile
 # Blocks that ran at the same time on an H200, one per SM, by blocks per cluster: a cluster stays within a GPC. For
 # clusters of 3 and 4 blocks, 126 and 128 did not; numbers in between were not tried.
@@ -395,29 +396,42 @@ def rounded_up(size: int, multiple: int) -> int:
 
 @dataclass(frozen=True)
 class ThreeFp16(PersistentTma):
-    """Persistent blocks that multiply the FP16 parts of A and B, after two launches that split them.
+    """Persistent blocks that multiply the FP16 parts of A and B, after a launch that splits them.
 
-    A row of a stage has the high and the low parts of ``TERMS`` terms. ``split_block`` is the number of threads of a
-    block that splits, and ``split_columns`` its columns of B.
+    Parameters
+    ----------
+    split_block : int
+        Threads of a block that splits.
+    split_columns, split_parts : int
+        Columns of B of a cluster, and its blocks, which divide the terms.
     """
 
     split_block: int = 512
     split_columns: int = 32
+    split_parts: int = 8
+
+    @property
+    def terms(self) -> int:
+        """Terms of a stage, each as a high and a low part."""
+        return self.depth // 2
 
     def seconds(self, choice: TmaChoice, shape: tuple[int, int, int]) -> float:
         m, n, k = shape
-        return super().seconds(choice, (m, n, 2 * k))  # a row of a stage has each term twice
+        return super().seconds(choice, (m, n, 2 * k))
 
     def macros(self, task: Task) -> dict[str, int]:
-        of_b = {"SPLIT_BLOCK": self.split_block, "SPLIT_COLUMNS": self.split_columns, "TERMS": self.depth // 2}
-        return {**self.ring(task).macros(task), **of_b}
+        return {
+            **self.ring(task).macros(task),
+            **{"TERMS": self.terms, "SPLIT_BLOCK": self.split_block},
+            **{"SPLIT_COLUMNS": self.split_columns, "SPLIT_PARTS": self.split_parts},
+        }
 
     def workspace(self, task: Task) -> dict[str, Workspace]:
         m, n, k = task.shape
-        terms = 2 * rounded_up(k, self.depth // 2)
+        columns = 2 * rounded_up(k, self.terms)
         return {
-            "parts_a": Workspace((m, terms), "float16"),
-            "parts_b": Workspace((terms, rounded_up(n, 8)), "float16"),
+            "parts_a": Workspace((m, columns), "float16"),
+            "parts_b": Workspace((columns, rounded_up(n, 8)), "float16"),
             "inverse_a": Workspace((m, 2), "float32"),
             "inverse_b": Workspace((rounded_up(n, self.chosen(task).columns), 2), "float32"),
         }
@@ -427,13 +441,21 @@ class ThreeFp16(PersistentTma):
         if not tiles:
             return []
         m, n, k, _, a, lda, b, ldb, *_ = arguments = task.operation.arguments(task, arrays)
-        parts_a, parts_b, inverse_a, inverse_b = (arrays[name] for name in self.workspace(task))
-        ring, split = self.ring(task), (self.split_block,)
+        parts_a, parts_b, inverse_a, inverse_b = parts = [arrays[name] for name in self.workspace(task)]
+        row_threads = 32  # of a row of A; a thread splits 8 elements at a time
+        while row_threads < min(self.split_block, int(k) // 8):
+            row_threads *= 2
+        blocks_of_b = len(inverse_b) // self.split_columns * self.split_parts
+        blocks_of_a = rounded_up(-(-int(m) * row_threads // self.split_block), self.split_parts)
+        ring = self.ring(task)
         boxes = Boxes(parts_a, self.rows, BOX, "float16"), Boxes(parts_b, self.depth, BOX, "float16")
-        blocks_of_b = -(-int(n) // self.split_columns)
         return [
-            Launch((int(m),), split, (k, a, lda, parts_a, inverse_a), function="split_a"),
-            Launch((blocks_of_b,), split, (n, k, b, ldb, parts_b, inverse_b), function="split_b"),
+            Launch(
+                (blocks_of_b + blocks_of_a,),
+                (self.split_block,),
+                (m, n, k, a, lda, b, ldb, *parts, np.int32(row_threads)),
+                function="split",
+            ),
             Launch(
                 (min(tiles, multiprocessors),),
                 (ring.threads,),
@@ -445,12 +467,21 @@ class ThreeFp16(PersistentTma):
 
 @dataclass(frozen=True)
 class Tf32(PersistentTma):
-    """Persistent blocks that multiply float32 elements rounded to TF32, after a launch that transposes B."""
+    """Persistent blocks that multiply float32 elements rounded to TF32, after a launch that transposes B.
+
+    Parameters
+    ----------
+    transposed, transpose_block : int
+        Rows and columns of the tile that a block transposes, and its threads.
+    """
 
     depth: int = 32
+    transposed: int = 64
+    transpose_block: int = 256
 
     def macros(self, task: Task) -> dict[str, int]:
-        return {**self.ring(task).macros(task), "TRANSPOSED": TRANSPOSED}
+        transpose = {"TRANSPOSED": self.transposed, "TRANSPOSE_BLOCK": self.transpose_block}
+        return {**self.ring(task).macros(task), **transpose}
 
     def workspace(self, task: Task) -> dict[str, Workspace]:
         _, n, k = task.shape
@@ -462,12 +493,11 @@ class Tf32(PersistentTma):
             return []
         _, n, k, _, _, _, b, ldb, *_ = arguments = task.operation.arguments(task, arrays)
         ring, transpose = self.ring(task), arrays["transpose"]
-        boxes = Boxes(arrays["A"], self.rows, self.depth, "float32"), Boxes(transpose, ring.columns, self.depth, "float32")
-        product = Launch(
-            (min(tiles, multiprocessors),), (ring.threads,), (*arguments, *boxes), ring.shared_bytes(task)
-        )
-        grid = -(-int(n) // TRANSPOSED), -(-int(k) // TRANSPOSED)
-        first = Launch(grid, (TRANSPOSED**2 // 4,), (n, k, b, ldb, transpose), function="transpose_b")
+        boxes = Boxes(arrays["A"], self.rows, self.depth, "tfloat32"), Boxes(transpose, ring.columns, self.depth, "float32")
+        blocks = (min(tiles, multiprocessors),)
+        product = Launch(blocks, (ring.threads,), (*arguments, *boxes), ring.shared_bytes(task))
+        grid = -(-int(n) // self.transposed), -(-int(k) // self.transposed)
+        first = Launch(grid, (self.transpose_block,), (n, k, b, ldb, transpose), function="transpose_b")
         return [first, product] if k else [product]
 
 

@@ -467,8 +467,9 @@ LADDER = (  # the order here is the order of the rungs
         arithmetic={"float32": "TF32"},
         geometry=Tf32(
             (
-                TmaChoice(256, 4, 0, 15e-6, 0.34e-6, 0.5e-6),
-                TmaChoice(128, 6, 0, 8e-6, 0.18e-6, 0.5e-6),
+                TmaChoice(256, 4, 0, 9e-6, 0.7e-6, 0.4e-6),
+                TmaChoice(128, 6, 0, 5e-6, 0.385e-6, 0.4e-6),
+                TmaChoice(64, 8, 0, 4e-6, 0.23e-6, 0.4e-6),
             )
         ),
     ),
@@ -481,9 +482,9 @@ LADDER = (  # the order here is the order of the rungs
         arithmetic={"float32": "three FP16 products, rows and columns scaled"},
         geometry=ThreeFp16(
             (
-                TmaChoice(192, 5, 0, 15e-6, 0.7e-6, 1e-6),
-                TmaChoice(128, 7, 0, 8e-6, 0.5e-6, 1e-6),
-                TmaChoice(64, 9, 0, 6e-6, 0.3e-6, 1e-6),
+                TmaChoice(192, 5, 0, 10e-6, 0.8e-6, 1e-6),
+                TmaChoice(128, 7, 0, 3e-6, 0.565e-6, 3e-6),
+                TmaChoice(64, 9, 0, 4e-6, 0.386e-6, 2e-6),
             )
         ),
     ),

@@ -65,19 +65,21 @@ __device__ inline void split_8(const float (&x)[8], const Factors (&by)[8], Part
     *low = l;
 }
 
-// Split a row of A per block. `parts` has rows of 2 k elements, k rounded up to TERMS.
-extern "C" __global__ void __launch_bounds__(SPLIT_BLOCK)
-    split_a(int k, const float *A, int lda, Parts *parts, Factors *inverse)
+// Split one row of A per `threads` threads of a block, from `first_row` on. `parts` has rows of 2 k elements, k rounded
+// up to TERMS.
+__device__ inline void split_rows(int m, int k, const float *A, int lda, Parts *parts, Factors *inverse, int first_row,
+                                  int threads)
 {
     __shared__ unsigned of_warp[SPLIT_BLOCK / 32];
-    const int thread = threadIdx.x, padded = (k + TERMS - 1) / TERMS * TERMS;
-    const float *const row = A + (size_t)blockIdx.x * lda;
+    const int thread = threadIdx.x % threads, group = threadIdx.x / threads, row = first_row + group;
+    const int valid = row < m ? k : 0, padded = (valid + TERMS - 1) / TERMS * TERMS;
+    const float *const from = A + (size_t)row * lda;
     const bool aligned = lda % 4 == 0 && (size_t)A % 16 == 0;
     unsigned largest = 0;
     float x[8];
-#pragma unroll 4
-    for (int p = 8 * thread; p < k; p += 8 * SPLIT_BLOCK) {
-        load_8(x, row + p, k - p, aligned);
+#pragma unroll 2
+    for (int p = 8 * thread; p < valid; p += 8 * threads) {
+        load_8(x, from + p, valid - p, aligned);
 #pragma unroll
         for (int e = 0; e < 8; ++e)
             largest = max(largest, size_of(x[e]));
@@ -85,40 +87,41 @@ extern "C" __global__ void __launch_bounds__(SPLIT_BLOCK)
 #pragma unroll
     for (int lanes = 16; lanes > 0; lanes /= 2)
         largest = max(largest, __shfl_xor_sync(0xffffffff, largest, lanes));
-    if (thread % 32 == 0)
-        of_warp[thread / 32] = largest;
+    if (threadIdx.x % 32 == 0)
+        of_warp[threadIdx.x / 32] = largest;
     __syncthreads();
-#pragma unroll
-    for (int w = 0; w < SPLIT_BLOCK / 32; ++w)
-        largest = max(largest, of_warp[w]);
+    for (int w = 0; w < threads / 32; ++w)
+        largest = max(largest, of_warp[group * (threads / 32) + w]);
 
     const Factors up = scale(largest, 1), by[8] = {up, up, up, up, up, up, up, up};
-    Parts *const target = parts + (size_t)blockIdx.x * (2 * padded / 8);
-#pragma unroll 4
-    for (int p = 8 * thread; p < padded; p += 8 * SPLIT_BLOCK) {
-        load_8(x, row + p, k - p, aligned);
+    Parts *const target = parts + (size_t)row * (2 * padded / 8);
+#pragma unroll 2
+    for (int p = 8 * thread; p < padded; p += 8 * threads) {
+        load_8(x, from + p, valid - p, aligned);
         Parts *const high = target + (2 * p - p % TERMS) / 8;
         split_8(x, by, high, high + TERMS / 8);
     }
-    if (thread == 0)
-        inverse[blockIdx.x] = scale(largest, -1);
+    if (thread == 0 && row < m)
+        inverse[row] = scale(largest, -1);
 }
 
-// Split SPLIT_COLUMNS columns of B per block. `parts` has 2 k rows, k rounded up to TERMS, of n elements, rounded up to 8.
-extern "C" __global__ void __launch_bounds__(SPLIT_BLOCK)
-    split_b(int n, int k, const float *B, int ldb, Parts *parts, Factors *inverse)
+// Split SPLIT_COLUMNS columns of B per cluster, whose blocks divide the terms. `parts` has 2 k rows, k rounded up to
+// TERMS, of n elements, rounded up to 8.
+__device__ inline void split_columns(int n, int k, const float *B, int ldb, Parts *parts, Factors *inverse,
+                                     int first_column, int rank)
 {
     constexpr int GROUPS = SPLIT_COLUMNS / 8, ROWS_AT_ONCE = SPLIT_BLOCK / GROUPS;  // 8 columns per thread
-    __shared__ unsigned of_column[SPLIT_COLUMNS];
-    const int thread = threadIdx.x, padded = (k + TERMS - 1) / TERMS * TERMS, row_of_parts = (n + 7) / 8;
-    const int first = thread / GROUPS, column = blockIdx.x * SPLIT_COLUMNS + thread % GROUPS * 8;
+    __shared__ unsigned of_part[SPLIT_COLUMNS], of_column[SPLIT_COLUMNS];
+    const int thread = threadIdx.x, group = thread % GROUPS, column = first_column + group * 8;
+    const int blocks = (k + TERMS - 1) / TERMS, row_of_parts = (n + 7) / 8;
+    const int begin = blocks * rank / SPLIT_PARTS * TERMS, end = blocks * (rank + 1) / SPLIT_PARTS * TERMS;
     const bool aligned = ldb % 4 == 0 && (size_t)B % 16 == 0;
     if (thread < SPLIT_COLUMNS)
-        of_column[thread] = 0;
+        of_part[thread] = 0;
     unsigned largest[8] = {};
     float x[8];
-#pragma unroll 4
-    for (int p = first; p < k; p += ROWS_AT_ONCE) {
+#pragma unroll 2
+    for (int p = begin + thread / GROUPS; p < min(end, k); p += ROWS_AT_ONCE) {
         load_8(x, B + (size_t)p * ldb + column, n - column, aligned);
 #pragma unroll
         for (int e = 0; e < 8; ++e)
@@ -131,26 +134,47 @@ extern "C" __global__ void __launch_bounds__(SPLIT_BLOCK)
         for (int lanes = 16; lanes >= GROUPS; lanes /= 2)
             largest[e] = max(largest[e], __shfl_xor_sync(0xffffffff, largest[e], lanes));
         if (thread % 32 < GROUPS)
-            atomicMax(&of_column[thread % GROUPS * 8 + e], largest[e]);
+            atomicMax(&of_part[group * 8 + e], largest[e]);
+    }
+    barrier_cluster_arrive();
+    barrier_cluster_wait();
+    if (thread < SPLIT_COLUMNS) {
+        unsigned of_all = of_part[thread];
+        for (int other = 1; other < SPLIT_PARTS; ++other) {
+            float bits;
+            ld_shared_cluster(bits, mapa(&of_part[thread], (rank + other) % SPLIT_PARTS));
+            of_all = max(of_all, __float_as_uint(bits));
+        }
+        of_column[thread] = of_all;
+        if (rank == 0)
+            inverse[first_column + thread] = scale(of_all, -1);
     }
     __syncthreads();
 
-    if (column >= n)
-        return;
     Factors by[8];
 #pragma unroll
-    for (int e = 0; e < 8; ++e) {
-        const unsigned of = of_column[thread % GROUPS * 8 + e];
-        by[e] = scale(of, 1);
-        if (first == 0)
-            inverse[column + e] = scale(of, -1);
-    }
-#pragma unroll 4
-    for (int p = first; p < padded; p += ROWS_AT_ONCE) {
+    for (int e = 0; e < 8; ++e)
+        by[e] = scale(of_column[group * 8 + e], 1);
+#pragma unroll 2
+    for (int p = begin + thread / GROUPS; p < end && column < n; p += ROWS_AT_ONCE) {
         load_8(x, B + (size_t)p * ldb + column, p < k ? n - column : 0, aligned);
         Parts *const high = parts + (size_t)(2 * p - p % TERMS) * row_of_parts + column / 8;
         split_8(x, by, high, high + (size_t)TERMS * row_of_parts);
     }
+    barrier_cluster_arrive();  // no block ends before the others have read its maxima
+    barrier_cluster_wait();
+}
+
+// Split A and B: the first blocks have the columns of B, up to the end of the last tile of C, the others the rows of A.
+extern "C" __global__ void __cluster_dims__(SPLIT_PARTS, 1, 1) __launch_bounds__(SPLIT_BLOCK)
+    split(int m, int n, int k, const float *A, int lda, const float *B, int ldb, Parts *parts_a, Parts *parts_b,
+          Factors *inverse_a, Factors *inverse_b, int row_threads)
+{
+    const int blocks_of_b = (n + COLUMNS - 1) / COLUMNS * (COLUMNS / SPLIT_COLUMNS) * SPLIT_PARTS, block = blockIdx.x;
+    if (block < blocks_of_b)
+        split_columns(n, k, B, ldb, parts_b, inverse_b, block / SPLIT_PARTS * SPLIT_COLUMNS, block % SPLIT_PARTS);
+    else
+        split_rows(m, k, A, lda, parts_a, inverse_a, (block - blocks_of_b) * (SPLIT_BLOCK / row_threads), row_threads);
 }
 
 #endif

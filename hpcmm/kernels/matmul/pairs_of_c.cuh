@@ -2,20 +2,9 @@
 #ifndef PAIRS_OF_C_CUH
 #define PAIRS_OF_C_CUH
 
-#include "ptx.cuh"
-
 struct alignas(8) PairOfC {
     float of[2];
 };
-
-// Bring a warpgroup's 64 x `columns` elements of C into the L2 cache.
-__device__ inline void prefetch_c(const float *corner, int ldc, int columns)
-{
-    constexpr int LINE = 32;  // elements
-    const int lines = columns / LINE;
-    for (int i = threadIdx.x % 128; i < 64 * lines; i += 128)
-        prefetch_global_L2(corner + (size_t)(i / lines) * ldc + i % lines * LINE);
-}
 
 // Update a lane's J x 2 pairs: rows `row` and `row + 8`, columns `column` + 8 j and the next one. `whole`: all pairs of the
 // warpgroup are inside C and at multiples of 8 bytes. beta = 0: C is not read. A part of C is loaded before any of it is

@@ -3,8 +3,7 @@
 // It is the ladder's last rung for 16-bit types, persistent, with elements of 32 bits: a producer loads by TMA, two
 // consumers multiply, and blocks compute tile after tile. Tensor cores multiply elements of 16 bits by rows or by
 // columns, but those of TF32 only with neighbours along k together. A is stored so, B is not. Another kernel first
-// writes the transpose of B, rounded to nearest, to a workspace. Of A the tensor cores ignore the last 13 bits. The
-// result is held to the bound of TF32, not to that of float32. Runs on compute capability 9.0 only. Limit: the
+// writes the transpose of B, rounded, to a workspace. TMA rounds A on its way to shared memory. The result is held to the bound of TF32, not to that of float32. Runs on compute capability 9.0 only. Limit: the
 // transpose reads and writes B once more.
 
 #include "matmul/boxes.cuh"
@@ -13,13 +12,14 @@
 
 constexpr int J = COLUMNS / 8, CONSUMERS = ROWS / 64;
 constexpr int A_BYTES = ROWS * ROW_BYTES, STAGE_BYTES = A_BYTES + COLUMNS * ROW_BYTES;
-constexpr int PREFETCH_STEPS = 16;  // before the end of a tile, at which its elements of C are brought into the L2 cache
 static_assert(4 * DEPTH == ROW_BYTES && BLOCK == 128 * (1 + CONSUMERS), "as the roles below are divided");
 
 // Start the product of a warpgroup: 64 x 8 elements of A by 8 x 8 J of B's transpose.
 template <int J> __device__ void wgmma_tf32(float (&c)[J][4], unsigned long long a, unsigned long long b)
 {
-    if constexpr (J == 16)
+    if constexpr (J == 8)
+        wgmma_mma_async_m64n64k8_tf32(c, a, b, true);
+    else if constexpr (J == 16)
         wgmma_mma_async_m64n128k8_tf32(c, a, b, true);
     else
         wgmma_mma_async_m64n256k8_tf32(c, a, b, true);
@@ -33,7 +33,7 @@ __device__ inline void copy_box_of_a(unsigned char *box, const float *A, int lda
     for (int i = thread; i < ROWS * DEPTH; i += threads) {
         const int y = i / DEPTH, x = i % DEPTH;
         const bool inside = row + y < m && column + x < k;
-        ((float *)chunk_of(box, y, x / 4))[x % 4] = inside ? A[(size_t)(row + y) * lda + column + x] : 0;
+        ((float *)chunk_of(box, y, x / 4))[x % 4] = inside ? rounded(A[(size_t)(row + y) * lda + column + x]) : 0;
     }
 }
 
@@ -90,9 +90,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         const bool pairs = ldc % 2 == 0 && (size_t)C % 8 == 0;
         for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
             const int2 tile = rasterize(i, tile_rows, tile_columns);
-            const bool whole = (tile.y + 1) * ROWS <= m && (tile.x + 1) * COLUMNS <= n && pairs;
-            const int last = (k + DEPTH - 1) / DEPTH * DEPTH;
-            const int prefetch = whole && beta != 0 ? max(0, last - PREFETCH_STEPS * DEPTH) : -1;
             float sums[J][4] = {};
             for (int start = 0; start < k; start += DEPTH, advance()) {
                 mbarrier_wait(&full[stage], parity);
@@ -102,8 +99,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                 for (int p = 0; p < DEPTH; p += 8)
                     wgmma_tf32(sums, descriptor(a + consumer * 64 * ROW_BYTES + 4 * p), descriptor(b + 4 * p));
                 wgmma_commit_group();
-                if (start == prefetch)
-                    prefetch_c(C + (size_t)(tile.y * ROWS + consumer * 64) * ldc + tile.x * COLUMNS, ldc, COLUMNS);
                 wgmma_wait_group<1>(sums);
                 if (start > 0 && lane == 0)
                     mbarrier_arrive(&empty[stage == 0 ? STAGES - 1 : stage - 1]);
@@ -111,6 +106,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
             wgmma_wait_group<0>(sums);
             if (k > 0 && lane == 0)
                 mbarrier_arrive(&empty[stage == 0 ? STAGES - 1 : stage - 1]);
+            const bool whole = (tile.y + 1) * ROWS <= m && (tile.x + 1) * COLUMNS <= n && pairs;
             update_pairs(sums, m, n, alpha, beta, C, ldc, tile.y * ROWS + consumer * 64 + thread / 32 * 16 + lane / 4,
                          tile.x * COLUMNS + lane % 4 * 2, whole);
         }

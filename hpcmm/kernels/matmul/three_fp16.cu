@@ -21,8 +21,7 @@ static_assert(BLOCK == 128 * (1 + CONSUMERS) && CONSUMERS == 2 && BFLOAT16 == 0,
 // Sums of up to SHORT_K terms do not use tensor cores: the error of the split is too large for them.
 constexpr int SHORT_K = 16;
 
-constexpr int CHUNK = 4;            // steps of TERMS terms that tensor cores add up before the sums are rounded
-constexpr int PREFETCH_STEPS = 16;  // before the end of a tile, at which its elements of C are brought into the L2 cache
+constexpr int CHUNK = 4;  // steps of TERMS terms that tensor cores add up before the sums are rounded
 
 struct alignas(16) FactorsOfPair {
     Factors column[2];
@@ -108,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         parity ^= stage == 0;
     };
     if (group == 0) {
-        setmaxnreg_dec<40>();
+        setmaxnreg_dec<24>();
         if (thread == 0)
             for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
                 const int2 tile = rasterize(i, tile_rows, tile_columns);
@@ -124,15 +123,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                 }
             }
     } else {
-        setmaxnreg_inc<232>();
+        setmaxnreg_inc<240>();
         const int lane = thread % 32, consumer = group - 1;
         const bool pairs = ldc % 2 == 0 && (size_t)C % 8 == 0;
         for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
             const int2 tile = rasterize(i, tile_rows, tile_columns);
             const int row = tile.y * ROWS + consumer * 64 + thread / 32 * 16 + lane / 4;
             const int column = tile.x * COLUMNS + lane % 4 * 2;
-            const bool whole = (tile.y + 1) * ROWS <= m && (tile.x + 1) * COLUMNS <= n && pairs;
-            const int prefetch = whole && beta != 0 ? max(0, steps - PREFETCH_STEPS) : -1;
             float sums[J][4] = {}, products[J][4];
             // The first sum of the second consumer has fewer steps, so that the two do not add at the same time.
             int end = CHUNK - consumer * (CHUNK / CONSUMERS);
@@ -143,8 +140,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                     wgmma_fence();
                     multiply_parts(products, a + consumer * 64 * ROW_BYTES, b, step == first);
                     wgmma_commit_group();
-                    if (step == prefetch)
-                        prefetch_c(C + (size_t)(tile.y * ROWS + consumer * 64) * ldc + tile.x * COLUMNS, ldc, COLUMNS);
                     wgmma_wait_group<1>(products);
                     if (step > first && lane == 0)
                         mbarrier_arrive(&empty[stage == 0 ? STAGES - 1 : stage - 1]);
@@ -159,6 +154,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                         sums[j][e] += products[j][e];
             }
             unscale(sums, inverse_a, inverse_b, m, row, column);
+            const bool whole = (tile.y + 1) * ROWS <= m && (tile.x + 1) * COLUMNS <= n && pairs;
             update_pairs(sums, m, n, alpha, beta, C, ldc, row, column, whole);
         }
     }
