@@ -10,6 +10,7 @@ from tasks import task
 
 from hpcmm import kernels
 from hpcmm.backends.emulated.launch import COMPILER, ORDERS, compile_kernel, on_device, poison
+from hpcmm.model import Variant
 from hpcmm.operations.matmul import MATMUL
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine")
@@ -17,41 +18,60 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine
 LEAST_EXPONENT = -126  # in numpy.frexp, of numbers below the smallest normal float32
 sizes = st.integers(1, 70)
 
-VARIANTS = {name: MATMUL.variant(name) for name in ("three_fp16", "tf32")}
-# the host runs no clusters of several blocks; small blocks, so that several loops run
-SMALL = dataclasses.replace(VARIANTS["three_fp16"].geometry, split_parts=1, split_block=64)
-VARIANTS["three_fp16"] = dataclasses.replace(VARIANTS["three_fp16"], geometry=SMALL)
+
+def small(name: str, **changes) -> Variant:
+    """A rung with small blocks and its narrowest tile in few stages, so that the host runs each loop several times."""
+    variant = MATMUL.variant(name)
+    choice = dataclasses.replace(variant.geometry.choices[-1], stages=3)
+    return dataclasses.replace(variant, geometry=dataclasses.replace(variant.geometry, choices=(choice,), **changes))
+
+
+VARIANTS = {
+    "three_fp16": small("three_fp16", split_parts=2, split_block=64),
+    "tf32": small("tf32", transposed=32, transpose_block=64),
+}
 
 
 @pytest.fixture(scope="module")
 def functions(tmp_path_factory):
-    """The functions that prepare the operands, by the rung and their name, compiled for the host."""
+    """The functions of the rungs, by the rung and their name in its launches, compiled for the host."""
     folder, found = tmp_path_factory.mktemp("parts"), {}
-    for rung, header, name in (("three_fp16", "fp16_parts", "split"), ("tf32", "tf32_transpose", "transpose_b")):
+    for rung, function, file in (
+        ("three_fp16", "split", "fp16_parts.cuh"),
+        ("three_fp16", "", "three_fp16.cu"),
+        ("tf32", "transpose_b", "tf32_transpose.cuh"),
+        ("tf32", "", "tf32.cu"),
+    ):
         macros = task(MATMUL, (64, 64, 64), "float32", variant=VARIANTS[rung]).macros
-        text = (kernels.FOLDER / "matmul" / f"{header}.cuh").read_text()
+        source = kernels.FOLDER / "matmul" / file
+        text = "".join(path.read_text() for path in (source, *kernels.headers(source)))
         known = tuple(f"-D{key}={value}" for key, value in macros.items() if key in text)
-        source = folder / f"{name}.cu"
-        source.write_text(text)
-        found[rung, name] = compile_kernel(source, name, known, folder)
+        found[rung, function] = compile_kernel(source, function or MATMUL.kernels, known, folder)
     return found
 
 
-def prepared(functions, rung: str, a: np.ndarray, b: np.ndarray, order: str, aligned: bool) -> dict[str, np.ndarray]:
-    """The workspace of a rung after the launches before its product."""
-    (m, k), n = a.shape, b.shape[1]
-    product = task(MATMUL, (m, n, k), "float32", {"alpha": 1.0, "beta": 0.0}, VARIANTS[rung])
-    arrays = {"C": poison((m, n), "float32")}
-    for name, x in (("A", a), ("B", b)):
+def launched(functions, rung: str, inputs: dict, scalars: dict, order: str, aligned: bool, whole: bool) -> dict:
+    """The arrays of a rung after its launches, without the last one if not ``whole``."""
+    (m, k), n = inputs["A"].shape, inputs["B"].shape[1]
+    product = task(MATMUL, (m, n, k), "float32", scalars, VARIANTS[rung])
+    arrays = {}
+    for name, x in inputs.items():
         pitch = -(-x.shape[1] // 4) * 4 + (4 if aligned else 1)
-        whole = on_device(np.full((len(x), pitch), np.nan, np.float32))
-        arrays[name] = whole[:, : x.shape[1]]
+        padded = on_device(np.full((len(x), pitch), np.nan, np.float32))
+        arrays[name] = padded[:, : x.shape[1]]
         arrays[name][...] = x
-    workspace = {name: poison(each.shape, each.dtype) for name, each in product.geometry.workspace(product).items()}
-    for launch in product.geometry.launches(product, {**arrays, **workspace}, 3):
-        if launch.function:
-            functions[rung, launch.function](launch, order)
-    return workspace
+    for name, each in product.geometry.workspace(product).items():
+        arrays[name] = poison(each.shape, each.dtype)
+    for launch in product.geometry.launches(product, arrays, 3):
+        if launch.function or whole:
+            functions[rung, launch.function](launch, order, dynamic_bytes=launch.shared_bytes)
+    return arrays
+
+
+def prepared(functions, rung: str, a: np.ndarray, b: np.ndarray, order: str, aligned: bool) -> dict[str, np.ndarray]:
+    """The workspace of a rung before its product."""
+    inputs = {"A": a, "B": b, "C": np.zeros((len(a), b.shape[1]), np.float32)}
+    return launched(functions, rung, inputs, {"alpha": 1.0, "beta": 0.0}, order, aligned, whole=False)
 
 
 def graded(rng: np.random.Generator, shape: tuple[int, int], binades: float) -> np.ndarray:
@@ -147,3 +167,23 @@ def test_the_transpose_of_b_is_rounded_to_tf32(functions, n, k, seed):
     rounded = np.ldexp(np.trunc(fraction * 2**11 + np.copysign(0.5, fraction)), exponent - 11)
     np.testing.assert_array_equal(got["transpose"][:, :k], rounded.T)
     assert not got["transpose"][:, k:].any()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("rung", VARIANTS)
+def test_products_on_the_host(functions, rung, order):
+    """Tiles inside C and at its ends, more tiles than blocks, sums of several chunks, few terms and none, views."""
+    for shape, alpha, beta, aligned in (
+        ((130, 72, 200), 1.5, 0.5, True),
+        ((128, 136, 33), -2.0, 0.0, False),
+        ((5, 66, 16), 1.0, 1.0, True),
+        ((3, 2, 0), 1.0, 2.0, True),
+    ):
+        product = task(MATMUL, shape, "float32", {"alpha": alpha, "beta": beta}, VARIANTS[rung])
+        inputs = MATMUL.draw(np.random.default_rng(shape), product)
+        got = launched(functions, rung, inputs, {"alpha": alpha, "beta": beta}, order, aligned, whole=True)["C"]
+        a, b = inputs["A"].astype(np.float64), inputs["B"].astype(np.float64)
+        c = inputs["C"].astype(np.float64) if beta else np.zeros(got.shape)
+        size = abs(alpha) * (abs(a) @ abs(b)) + abs(beta * c)
+        relative = (shape[2] + 2) * 2.0**-24 + ((1 + product.input_roundoff) ** 2 - 1)
+        assert np.all(abs(got - (alpha * (a @ b) + beta * c)) <= 1.01 * relative * size)

@@ -422,7 +422,7 @@ class ThreeFp16(PersistentTma):
     def macros(self, task: Task) -> dict[str, int]:
         return {
             **self.ring(task).macros(task),
-            **{"TERMS": self.terms, "SPLIT_BLOCK": self.split_block},
+            **{"PART_TERMS": self.terms, "SPLIT_BLOCK": self.split_block},
             **{"SPLIT_COLUMNS": self.split_columns, "SPLIT_PARTS": self.split_parts},
         }
 

@@ -5,8 +5,8 @@
 // nearest: elements down to 2^-16 of the largest keep 22 bits or more, and smaller ones an absolute error of 2^-40 of the
 // largest. An infinity or NaN makes NaN of its row or column.
 //
-// TERMS high parts are followed by the TERMS low parts of the same terms, along k in both matrices, and the last terms
-// are padded with zeros. So one box of 2 TERMS terms brings both, and rows are multiples of 16 bytes.
+// PART_TERMS high parts are followed by the PART_TERMS low parts of the same terms, along k in both matrices, and the last terms
+// are padded with zeros. So one box of 2 PART_TERMS terms brings both, and rows are multiples of 16 bytes.
 #ifndef FP16_PARTS_CUH
 #define FP16_PARTS_CUH
 
@@ -66,13 +66,13 @@ __device__ inline void split_8(const float (&x)[8], const Factors (&by)[8], Part
 }
 
 // Split one row of A per `threads` threads of a block, from `first_row` on. `parts` has rows of 2 k elements, k rounded
-// up to TERMS.
+// up to PART_TERMS.
 __device__ inline void split_rows(int m, int k, const float *A, int lda, Parts *parts, Factors *inverse, int first_row,
                                   int threads)
 {
     __shared__ unsigned of_warp[SPLIT_BLOCK / 32];
     const int thread = threadIdx.x % threads, group = threadIdx.x / threads, row = first_row + group;
-    const int valid = row < m ? k : 0, padded = (valid + TERMS - 1) / TERMS * TERMS;
+    const int valid = row < m ? k : 0, padded = (valid + PART_TERMS - 1) / PART_TERMS * PART_TERMS;
     const float *const from = A + (size_t)row * lda;
     const bool aligned = lda % 4 == 0 && (size_t)A % 16 == 0;
     unsigned largest = 0;
@@ -98,23 +98,23 @@ __device__ inline void split_rows(int m, int k, const float *A, int lda, Parts *
 #pragma unroll 2
     for (int p = 8 * thread; p < padded; p += 8 * threads) {
         load_8(x, from + p, valid - p, aligned);
-        Parts *const high = target + (2 * p - p % TERMS) / 8;
-        split_8(x, by, high, high + TERMS / 8);
+        Parts *const high = target + (2 * p - p % PART_TERMS) / 8;
+        split_8(x, by, high, high + PART_TERMS / 8);
     }
     if (thread == 0 && row < m)
         inverse[row] = scale(largest, -1);
 }
 
 // Split SPLIT_COLUMNS columns of B per cluster, whose blocks divide the terms. `parts` has 2 k rows, k rounded up to
-// TERMS, of n elements, rounded up to 8.
+// PART_TERMS, of n elements, rounded up to 8.
 __device__ inline void split_columns(int n, int k, const float *B, int ldb, Parts *parts, Factors *inverse,
                                      int first_column, int rank)
 {
     constexpr int GROUPS = SPLIT_COLUMNS / 8, ROWS_AT_ONCE = SPLIT_BLOCK / GROUPS;  // 8 columns per thread
     __shared__ unsigned of_part[SPLIT_COLUMNS], of_column[SPLIT_COLUMNS];
     const int thread = threadIdx.x, group = thread % GROUPS, column = first_column + group * 8;
-    const int blocks = (k + TERMS - 1) / TERMS, row_of_parts = (n + 7) / 8;
-    const int begin = blocks * rank / SPLIT_PARTS * TERMS, end = blocks * (rank + 1) / SPLIT_PARTS * TERMS;
+    const int blocks = (k + PART_TERMS - 1) / PART_TERMS, row_of_parts = (n + 7) / 8;
+    const int begin = blocks * rank / SPLIT_PARTS * PART_TERMS, end = blocks * (rank + 1) / SPLIT_PARTS * PART_TERMS;
     const bool aligned = ldb % 4 == 0 && (size_t)B % 16 == 0;
     if (thread < SPLIT_COLUMNS)
         of_part[thread] = 0;
@@ -158,8 +158,8 @@ __device__ inline void split_columns(int n, int k, const float *B, int ldb, Part
 #pragma unroll 2
     for (int p = begin + thread / GROUPS; p < end && column < n; p += ROWS_AT_ONCE) {
         load_8(x, B + (size_t)p * ldb + column, p < k ? n - column : 0, aligned);
-        Parts *const high = parts + (size_t)(2 * p - p % TERMS) * row_of_parts + column / 8;
-        split_8(x, by, high, high + (size_t)TERMS * row_of_parts);
+        Parts *const high = parts + (size_t)(2 * p - p % PART_TERMS) * row_of_parts + column / 8;
+        split_8(x, by, high, high + (size_t)PART_TERMS * row_of_parts);
     }
     barrier_cluster_arrive();  // no block ends before the others have read its maxima
     barrier_cluster_wait();

@@ -15,13 +15,13 @@
 constexpr int J = COLUMNS / 8, CONSUMERS = ROWS / 64;
 constexpr int A_BYTES = ROWS * ROW_BYTES, B_BOX = DEPTH * ROW_BYTES;
 constexpr int STAGE_BYTES = A_BYTES + COLUMNS / BOX_COLUMNS * B_BOX;
-static_assert(DEPTH == BOX_COLUMNS && DEPTH == 2 * TERMS, "a box has the high and the low parts of TERMS terms");
+static_assert(DEPTH == BOX_COLUMNS && DEPTH == 2 * PART_TERMS, "a box has the high and the low parts of PART_TERMS terms");
 static_assert(BLOCK == 128 * (1 + CONSUMERS) && CONSUMERS == 2 && BFLOAT16 == 0, "as the roles below are divided");
 
 // Sums of up to SHORT_K terms do not use tensor cores: the error of the split is too large for them.
 constexpr int SHORT_K = 16;
 
-constexpr int CHUNK = 4;  // steps of TERMS terms that tensor cores add up before the sums are rounded
+constexpr int CHUNK = 4;  // steps of PART_TERMS terms that tensor cores add up before the sums are rounded
 
 struct alignas(16) FactorsOfPair {
     Factors column[2];
@@ -31,10 +31,10 @@ struct alignas(16) FactorsOfPair {
 __device__ inline void multiply_parts(float (&c)[J][4], const unsigned char *a, const unsigned char *b, bool fresh)
 {
 #pragma unroll
-    for (int p = 0; p < TERMS; p += 16) {
-        const auto high_a = descriptor(a + 2 * p), low_a = descriptor(a + 2 * (TERMS + p));
+    for (int p = 0; p < PART_TERMS; p += 16) {
+        const auto high_a = descriptor(a + 2 * p), low_a = descriptor(a + 2 * (PART_TERMS + p));
         const auto high_b = descriptor(b + p * ROW_BYTES, B_BOX);
-        const auto low_b = descriptor(b + (TERMS + p) * ROW_BYTES, B_BOX);
+        const auto low_b = descriptor(b + (PART_TERMS + p) * ROW_BYTES, B_BOX);
         wgmma(c, low_a, high_b, !fresh || p > 0);
         wgmma(c, high_a, low_b, true);
         wgmma(c, high_a, high_b, true);
@@ -100,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     __syncthreads();
 
     const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (n + COLUMNS - 1) / COLUMNS;
-    const int tiles = tile_rows * tile_columns, steps = (k + TERMS - 1) / TERMS;
+    const int tiles = tile_rows * tile_columns, steps = (k + PART_TERMS - 1) / PART_TERMS;
     int stage = 0, parity = 0;
     const auto advance = [&] {
         stage = stage == STAGES - 1 ? 0 : stage + 1;
