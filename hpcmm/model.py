@@ -292,8 +292,8 @@ class Variant:
         Libraries only: ``library(backend, task, arrays)`` returns a callable that runs once. A library has no source
         file.
     context : bool
-        Whether a library is shown beside the baseline and the rungs for context: measured and verified like a rung, and
-        counted among neither.
+        Whether it is shown beside the baseline and the rungs for context: measured and verified like a rung, and counted
+        among neither. So are further libraries, and a kernel whose results are less accurate than its type.
     geometry : Geometry, or mapping of str to Geometry
         How a CUDA kernel is launched, for all types or by type.
     kernel : str

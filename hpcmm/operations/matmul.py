@@ -465,6 +465,7 @@ LADDER = (  # the order here is the order of the rungs
         dtypes=("float32",),
         architecture="sm_90a",
         arithmetic={"float32": "TF32"},
+        context=True,
         geometry=Tf32(
             (
                 TmaChoice(256, 4, 0, 9e-6, 0.7e-6, 0.4e-6),
