@@ -300,7 +300,7 @@ class TmaChoice:
     stages : int
         Pipeline stages.
     c_boxes : int
-        Boxes in shared memory through which C goes, for each consumer.
+        Boxes in shared memory through which C goes, for each consumer; 0 if it does not.
     start : float
         Seconds of a launch without products: with cold caches, fetching the code takes most of it.
     step : float
@@ -406,7 +406,7 @@ class ThreeFp16(PersistentTma):
         Columns of B of a cluster, and its blocks, which divide the terms.
     """
 
-    split_block: int = 512
+    split_block: int = 256
     split_columns: int = 32
     split_parts: int = 8
 

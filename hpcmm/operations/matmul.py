@@ -468,9 +468,9 @@ LADDER = (  # the order here is the order of the rungs
         context=True,
         geometry=Tf32(
             (
-                TmaChoice(256, 4, 0, 9e-6, 0.7e-6, 0.4e-6),
-                TmaChoice(128, 6, 0, 5e-6, 0.385e-6, 0.4e-6),
-                TmaChoice(64, 8, 0, 4e-6, 0.23e-6, 0.4e-6),
+                TmaChoice(256, 4, 0, 12e-6, 0.63e-6, 0.5e-6),
+                TmaChoice(128, 6, 0, 4e-6, 0.39e-6, 1e-6),
+                TmaChoice(64, 8, 0, 4e-6, 0.31e-6, 0.6e-6),
             )
         ),
     ),
@@ -483,9 +483,9 @@ LADDER = (  # the order here is the order of the rungs
         arithmetic={"float32": "three FP16 products, rows and columns scaled"},
         geometry=ThreeFp16(
             (
-                TmaChoice(192, 5, 0, 10e-6, 0.8e-6, 1e-6),
-                TmaChoice(128, 7, 0, 3e-6, 0.565e-6, 3e-6),
-                TmaChoice(64, 9, 0, 4e-6, 0.386e-6, 2e-6),
+                TmaChoice(192, 4, 0, 14e-6, 0.74e-6, 2e-6),
+                TmaChoice(128, 7, 0, 7e-6, 0.533e-6, 2e-6),
+                TmaChoice(64, 9, 0, 10e-6, 0.32e-6, 1.5e-6),
             )
         ),
     ),
