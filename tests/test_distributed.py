@@ -44,6 +44,7 @@ from hpcmm.parallel.schedules import (
 )
 from hpcmm.parallel.transports.base import Transport
 from hpcmm.parallel.transports.choice import candidates
+from hpcmm.parallel.vector_all_reduce import ALL_REDUCES
 
 PROGRAM = Path(__file__).parent / "mpi_programs" / "distributed.py"
 
@@ -51,7 +52,9 @@ PROGRAM = Path(__file__).parent / "mpi_programs" / "distributed.py"
 # --- records -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in {**links.EXCHANGES, **DIRECTIONS}])
+@pytest.mark.parametrize(
+    "name", [name for name in ALGORITHMS if name not in {*links.EXCHANGES, *ALL_REDUCES, *DIRECTIONS}]
+)
 def test_an_algorithms_run_memory_and_prediction_are_in_the_module_of_its_name(name):
     algorithm = ALGORITHMS[name]
     assert algorithm.name == name
@@ -68,7 +71,7 @@ def test_an_algorithms_run_memory_and_prediction_are_in_the_module_of_its_name(n
         ("minimum", ["scatter", "all_reduce"]),
         ("maximum", ["scatter", "all_reduce"]),
         ("vector_add", ["scatter"]),
-        ("links", ["scatter", *links.EXCHANGES, *DIRECTIONS]),
+        ("links", ["scatter", *links.EXCHANGES, *ALL_REDUCES, *DIRECTIONS]),
     ],
 )
 def test_an_algorithm_is_offered_to_the_operations_that_it_suits(operation, names):

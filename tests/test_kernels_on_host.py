@@ -52,7 +52,7 @@ FAULTY = {  # <operation>/<variant> of a lesson -> the report that it must cause
 
 SPARE_BARRIERS = {  # (<operation>/<variant>, n-th barrier) -> why it is not missed
     ("matmul/stream_k", 0): "for other blocks, which here run when this one is done",
-    ("latency/cached", 0): "for the time, not for the result: L1 is filled before the chase",
+    ("latency/cached", 0): "for the time, not for the result: L1 is filled before the chain is followed",
 }
 # Without these a race is reported, but no order gives a wrong result: lanes meet before they multiply, and have stored
 # by then.

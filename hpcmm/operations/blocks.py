@@ -493,7 +493,10 @@ class Tf32(PersistentTma):
             return []
         _, n, k, _, _, _, b, ldb, *_ = arguments = task.operation.arguments(task, arrays)
         ring, transpose = self.ring(task), arrays["transpose"]
-        boxes = Boxes(arrays["A"], self.rows, self.depth, "tfloat32"), Boxes(transpose, ring.columns, self.depth, "float32")
+        boxes = (
+            Boxes(arrays["A"], self.rows, self.depth, "tfloat32"),
+            Boxes(transpose, ring.columns, self.depth, "float32"),
+        )
         blocks = (min(tiles, multiprocessors),)
         product = Launch(blocks, (ring.threads,), (*arguments, *boxes), ring.shared_bytes(task))
         grid = -(-int(n) // self.transposed), -(-int(k) // self.transposed)

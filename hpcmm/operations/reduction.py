@@ -88,7 +88,7 @@ class OwnPasses(Passes):
     Raises
     ------
     ValueError
-        If the launches would never come to an end.
+        If the number of partial results does not decrease.
     """
 
     shared_bytes: int = 0
@@ -96,7 +96,7 @@ class OwnPasses(Passes):
 
     def __post_init__(self):
         if self.block * self.per_thread < 2 and not self.one_launch:
-            raise ValueError("a block of one element leaves as many results as elements; allowed: 2 elements or more")
+            raise ValueError("a block of one element never reduces the number of results; allowed: 2 elements or more")
 
     def macros(self, task: Task) -> dict[str, int]:
         return {**super().macros(task), **self.constants}

@@ -60,7 +60,7 @@ def compile_kernel(
 def text_and_options(
     operation: Operation, variant: Variant, macros: tuple[tuple[str, Any], ...]
 ) -> tuple[str, tuple[str, ...]]:
-    """Return what NVRTC gets of a variant: the text, and the options without an architecture."""
+    """Return the input of NVRTC for a variant: the text, and the options without an architecture."""
     source = kernels.source(operation, variant)
     headers = hashlib.sha256(b"".join(header.read_bytes() for header in kernels.headers(source))).hexdigest()
     options = (*OPTIONS, f"-I{kernels.FOLDER}", *(f"-D{name}={value}" for name, value in macros))

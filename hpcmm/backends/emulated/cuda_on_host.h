@@ -144,6 +144,13 @@ inline float fma(float a, float b, float c) { return fmaf(a, b, c); }
 template <class T> inline T __ldg(const T *p) { return *p; }
 template <class T> inline T __ldca(const T *p) { return *p; }
 template <class T> inline T __ldcg(const T *p) { return *p; }
+inline double __hiloint2double(int high, int low)
+{
+    const int words[] = {low, high};
+    double x;
+    memcpy(&x, words, sizeof x);
+    return x;
+}
 
 inline void __syncthreads(int line = __builtin_LINE()) { cuda_block_barrier(line); }
 inline void __syncwarp(unsigned mask = ~0u) { cuda_warp_exchange(mask, 0); }

@@ -1,6 +1,6 @@
 """Compile a CUDA kernel for the host behind ``cuda_on_host.h``, and launch it there.
 
-The threads of a block run in several orders. The header lists what is an error, and what is not found.
+The threads of a block run in several orders. The header lists the errors that are found, and those that are not.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ HEADER, RUNTIME = FOLDER / "cuda_on_host.h", FOLDER / "runtime.cpp"
 FILES = (HEADER, FOLDER / "ptx_on_host.h", RUNTIME)
 COMPILER = shutil.which("g++")
 WATCH = ("-fsanitize=thread,bounds,alignment,object-size", "-ftrivial-auto-var-init=pattern", "-nodefaultlibs")
-LINES = ("-g1", "-gdwarf-4")  # for addr2line; in version 5 it takes the file of some lines for another
+LINES = ("-g1", "-gdwarf-4")  # for addr2line, which confuses the files of some lines in version 5
 FLAGS = ("-std=c++17", "-w", "-fPIC", "-shared", "-fno-exceptions", "-U_FORTIFY_SOURCE", "-O2")
 ORDERS = ("ascending", "descending", "random")  # as `enum Order` of the header
-MARGIN = 1 << 20  # bytes around an array that belong to no other; untouched, they cost nothing
+MARGIN = 1 << 20  # unused bytes around an array; untouched memory costs nothing
 MOST_PARAMETERS = 64
 MAP_BYTES, MAP_ALIGNMENT = 128, 64  # of a tensor map
 PLACE = re.compile(r"@0x([0-9a-f]+)")  # in messages of the header: an address in the library
@@ -70,12 +70,12 @@ class HostKernel:
         self.sizes = sizes[: self.library.parameter_sizes(sizes)]
 
     def __call__(self, launch: Launch, order: str, checked: bool = True, dynamic_bytes: int = 0) -> None:
-        """Run one launch; without ``checked`` a misuse of shared memory shows in the results alone.
+        """Run one launch; without ``checked`` a misuse of shared memory affects only the results.
 
         Raises
         ------
         KernelError
-            With what is wrong, by which thread, and the line.
+            With the error, the thread, and the line.
         """
         arrays = [x for x in launch.arguments if isinstance(x, np.ndarray)]
         values = [argument(x) for x in launch.arguments]
@@ -186,7 +186,7 @@ def compile_library(
 
 
 def build(arguments: Sequence[str], content: str, stem: Path, text: str = "", seconds: float | None = None) -> Path:
-    """Return the library that g++ makes of a text, from ``stem`` and a key of all that it is made from."""
+    """Return the library that g++ builds from a text; its name has ``stem`` and a digest of all inputs."""
     if COMPILER is None:
         raise DeviceError("there is no C++ compiler: install g++ to run CUDA kernels on the host")
     key = hashlib.sha256("\0".join([COMPILER, *FLAGS, *arguments, content]).encode()).hexdigest()[:16]
@@ -210,7 +210,7 @@ def build(arguments: Sequence[str], content: str, stem: Path, text: str = "", se
 
 
 def on_device(content: np.ndarray) -> np.ndarray:
-    """Copy an array to memory that is aligned as the device's allocator aligns it, and far from any other."""
+    """Copy an array to memory with the alignment of the device's allocator, far from any other array."""
     memory = np.empty(2 * MARGIN + content.nbytes, np.uint8)
     start = MARGIN - memory.ctypes.data % 256
     array = memory[start : start + content.nbytes].view(content.dtype).reshape(content.shape)
@@ -219,7 +219,7 @@ def on_device(content: np.ndarray) -> np.ndarray:
 
 
 def poison(shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """Return an array of NaN, or of -1 where there is none."""
+    """Return an array of NaN, or of -1 for integers."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     return on_device(np.frombuffer(b"\xff" * size, dtype).reshape(shape))
 

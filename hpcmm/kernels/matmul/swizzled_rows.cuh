@@ -2,9 +2,10 @@
 #ifndef SWIZZLED_ROWS_CUH
 #define SWIZZLED_ROWS_CUH
 
-// A row of 128 bytes covers all 32 banks. Unpermuted, eight rows' chunks of 16 bytes at one column would be in the same
-// four banks. So chunk c of row r is stored at place c ^ (r % 8): the eight chunks are then in all banks. A box of such
-// rows starts at a multiple of 1024 bytes.
+// A box in shared memory has rows of 128 bytes, one word in each of the 32 banks. Without a permutation, the chunks of
+// eight rows in one column would be in the same four banks. So chunk c of row r is stored at position c ^ (r % 8), the
+// 128-byte swizzle of TMA and wgmma, which spreads the eight chunks over all banks. A box starts at a multiple of 1024
+// bytes.
 constexpr int ROW_BYTES = 128, CHUNK_BYTES = 16;
 
 __device__ inline unsigned char *chunk_of(unsigned char *box, int row, int chunk)

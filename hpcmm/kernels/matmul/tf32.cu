@@ -6,8 +6,8 @@
 // writes the transpose of B, rounded, to a workspace. TMA rounds A on its way to shared memory. The result is held to the bound of TF32, not to that of float32. Runs on compute capability 9.0 only. Limit: the
 // transpose reads and writes B once more.
 
-#include "matmul/boxes.cuh"
 #include "matmul/pairs_of_c.cuh"
+#include "matmul/swizzled_rows.cuh"
 #include "matmul/tf32_transpose.cuh"
 
 constexpr int J = COLUMNS / 8, CONSUMERS = ROWS / 64;
