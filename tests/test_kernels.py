@@ -607,6 +607,51 @@ def test_cuda_sixteen_bit_views(gpu, variant, dtype, first, pitch):
     check_matmul(gpu, variant, dtype, (129, 257, 200), -2.0, 0.0, 1, first=first, pitch=pitch)
 
 
+OF_PARTS = [  # each width of tiles, whatever the shape
+    pytest.param(
+        dataclasses.replace(variant, geometry=dataclasses.replace(variant.geometry, choices=(choice,))),
+        id=f"{name}-{choice.columns}",
+    )
+    for name in ("tf32", "three_fp16")
+    for variant in [MATMUL.variant(name)]
+    for choice in variant.geometry.choices
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("first", "pitch"), [(0, 0), (4, 4), (3, 1), (1, 4)])
+@pytest.mark.parametrize("variant", OF_PARTS)
+def test_cuda_views_of_rungs_that_prepare_their_operands(gpu, variant, first, pitch):
+    """Rows at multiples of 16 bytes and others; tiles inside and at the ends of C; many terms, few and none."""
+    for shape in ((300, 520, 136), (131, 77, 201), (257, 385, 640), (70, 45, 16), (40, 24, 0)):
+        check_matmul(gpu, variant, "float32", shape, 1.5, 0.5, 1, first=first, pitch=pitch)
+    check_matmul(gpu, variant, "float32", (129, 257, 200), -2.0, 0.0, 1, first=first, pitch=pitch)
+
+
+@pytest.mark.gpu
+def test_cuda_rows_and_columns_of_any_size_are_scaled(gpu):
+    """Rows of A and columns of B of very different sizes, and with an infinity or NaN, which stay there."""
+    variant, shape = MATMUL.variant("three_fp16"), (200, 300, 130)
+    m, n, k = shape
+    rng = np.random.default_rng(1)
+    rows, columns = rng.integers(-60, 60, (m, 1)), rng.integers(-50, 60, (1, n))
+    a = np.ldexp(rng.uniform(-1, 1, (m, k)), rows).astype(np.float32)
+    b = np.ldexp(rng.uniform(-1, 1, (k, n)), columns).astype(np.float32)
+    a[5], b[:, 7] = 0, 0
+    truth, size = (f(a).astype(np.float64) @ f(b).astype(np.float64) for f in (np.positive, np.abs))
+    a[3, 4], a[9, 1], b[2, 11] = np.inf, np.nan, -np.inf
+    arrays = {name: gpu.empty(x.shape, "float32") for name, x in (("A", a), ("B", b), ("C", truth))}
+    gpu.copy(a, arrays["A"])
+    gpu.copy(b, arrays["B"])
+    run_once(gpu, gpu.prepare(task(MATMUL, shape, "float32", {"alpha": 1.0, "beta": 0.0}, variant), arrays))
+    got = np.empty((m, n), np.float32)
+    gpu.copy(arrays["C"], got)
+    lost = np.zeros((m, n), bool)
+    lost[[3, 9]] = lost[:, 11] = True
+    np.testing.assert_array_equal(np.isnan(got), lost)
+    assert np.all((abs(got - truth) <= (k + 2) * 2.0**-24 * size + 2.0**-126)[~lost])
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(("variant", "dtype", "tile"), of_device("cuda", MATMUL, tiles=True))
 def test_cuda_resources_of_matmul(gpu, variant, dtype, tile):
