@@ -40,6 +40,7 @@ def functions(tmp_path_factory):
         ("three_fp16", "split", "fp16_parts.cuh"),
         ("three_fp16", "", "three_fp16.cu"),
         ("tf32", "transpose_b", "tf32_transpose.cuh"),
+        ("tf32", "copy_a", "tf32_transpose.cuh"),
         ("tf32", "", "tf32.cu"),
     ):
         macros = task(MATMUL, (64, 64, 64), "float32", variant=VARIANTS[rung]).macros
@@ -160,13 +161,18 @@ def test_an_infinity_or_nan_makes_nan_of_its_row_or_column(functions):
 
 @settings(deadline=None)
 @given(n=sizes, k=sizes, seed=st.integers(0, 2**32 - 1))
-def test_the_transpose_of_b_is_rounded_to_tf32(functions, n, k, seed):
+def test_the_transpose_of_b_and_the_copy_of_a_are_rounded_to_tf32(functions, n, k, seed):
     b = graded(np.random.default_rng(seed), (k, n), 30)
-    got = prepared(functions, "tf32", np.zeros((1, k), np.float32), b, ORDERS[seed % len(ORDERS)], seed % 2 == 0)
-    fraction, exponent = np.frexp(b.astype(np.float64))
-    rounded = np.ldexp(np.trunc(fraction * 2**11 + np.copysign(0.5, fraction)), exponent - 11)
-    np.testing.assert_array_equal(got["transpose"][:, :k], rounded.T)
-    assert not got["transpose"][:, k:].any()
+    a = b[:, :3].T.copy()
+    got = prepared(functions, "tf32", a, b, ORDERS[seed % len(ORDERS)], seed % 2 == 0)
+    for x, stored in ((b.T, got["transpose"]), (a, got.get("copy"))):
+        if stored is None:  # rows of A that TMA can take are not copied
+            assert k % 4 == 0
+            continue
+        fraction, exponent = np.frexp(x.astype(np.float64))
+        rounded = np.ldexp(np.trunc(fraction * 2**11 + np.copysign(0.5, fraction)), exponent - 11)
+        np.testing.assert_array_equal(stored[:, :k], rounded)
+        assert not stored[:, k:].any()
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -178,6 +184,7 @@ def test_products_on_the_host(functions, rung, order):
         ((128, 136, 33), -2.0, 0.0, False),
         ((5, 66, 16), 1.0, 1.0, True),
         ((3, 2, 0), 1.0, 2.0, True),
+        ((140, 10, 36), 1.5, 0.5, False),
     ):
         product = task(MATMUL, shape, "float32", {"alpha": alpha, "beta": beta}, VARIANTS[rung])
         inputs = MATMUL.draw(np.random.default_rng(shape), product)

@@ -478,7 +478,9 @@ class ThreeFp16(PersistentTma):
 
 @dataclass(frozen=True)
 class Tf32(PersistentTma):
-    """Persistent blocks that multiply float32 elements rounded to TF32, after a launch that transposes B.
+    """Persistent blocks that multiply float32 elements rounded to TF32, after launches that prepare A and B.
+
+    B is transposed. A is copied if its rows are no multiple of 16 bytes, because TMA takes no others.
 
     Parameters
     ----------
@@ -495,24 +497,28 @@ class Tf32(PersistentTma):
         return {**self.ring(task).macros(task), **transpose}
 
     def workspace(self, task: Task) -> dict[str, Workspace]:
-        _, n, k = task.shape
-        return {"transpose": Workspace((n, rounded_up(k, 4)), "float32")}
+        m, n, k = task.shape
+        pitch = rounded_up(k, 4)
+        copy = {"copy": Workspace((m, pitch), "float32")} if k < pitch else {}
+        return {"transpose": Workspace((n, pitch), "float32"), **copy}
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
         tiles = math.prod(self.grid(task))
         if not tiles:
             return []
-        _, n, k, _, _, _, b, ldb, *_ = arguments = task.operation.arguments(task, arrays)
-        ring, transpose = self.ring(task), arrays["transpose"]
-        boxes = (
-            Boxes(arrays["A"], self.rows, self.depth, "tfloat32"),
-            Boxes(transpose, ring.columns, self.depth, "float32"),
-        )
+        m, n, k, alpha, a, lda, b, ldb, *rest = task.operation.arguments(task, arrays)
+        ring, transpose, block = self.ring(task), arrays["transpose"], (self.transpose_block,)
+        launches = []
+        if k:
+            grid = -(-int(n) // self.transposed), -(-int(k) // self.transposed)
+            launches.append(Launch(grid, block, (n, k, b, ldb, transpose), function="transpose_b"))
+        if "copy" in self.workspace(task):
+            launches.append(Launch((int(m),), block, (k, a, lda, arrays["copy"]), function="copy_a"))
+            a, lda = arrays["copy"], np.int32(rounded_up(int(k), 4))
+        boxes = Boxes(a, self.rows, self.depth, "tfloat32"), Boxes(transpose, ring.columns, self.depth, "float32")
+        arguments = m, n, k, alpha, a, lda, b, ldb, *rest, *boxes
         blocks = (even_blocks(tiles, multiprocessors),)
-        product = Launch(blocks, (ring.threads,), (*arguments, *boxes), ring.shared_bytes(task))
-        grid = -(-int(n) // self.transposed), -(-int(k) // self.transposed)
-        first = Launch(grid, (self.transpose_block,), (n, k, b, ldb, transpose), function="transpose_b")
-        return [first, product] if k else [product]
+        return [*launches, Launch(blocks, (ring.threads,), arguments, ring.shared_bytes(task))]
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,15 @@
 //
 // It is the ladder's last rung for 16-bit types, persistent, with elements of 32 bits: a producer loads by TMA, two
 // consumers multiply, and blocks compute tile after tile. Tensor cores multiply elements of 16 bits by rows or by
-// columns, but those of TF32 only with neighbours along k together. A is stored so, B is not. Another kernel first
-// writes the transpose of B, rounded, to a workspace. TMA rounds A on its way to shared memory. The result is held to the bound of TF32, not to that of float32. Runs on compute capability 9.0 only. Limit: the
-// transpose reads and writes B once more.
+// columns, but those of TF32 only with neighbours along k together. A is stored so, B is not. A first launch writes the
+// transpose of B, rounded, to a workspace; TMA rounds A on its way to shared memory. If k is no multiple of 4, A is
+// copied to rows that TMA can take. The result is held to the bound of TF32, not to that of float32. Runs on compute
+// capability 9.0 only. Limit: the transpose reads and writes B once more.
 
 #include "matmul/pairs_of_c.cuh"
 #include "matmul/swizzled_rows.cuh"
 #include "matmul/tf32_transpose.cuh"
+#include "ptx.cuh"
 
 constexpr int J = COLUMNS / 8, CONSUMERS = ROWS / 64;
 constexpr int A_BYTES = ROWS * ROW_BYTES, STAGE_BYTES = A_BYTES + COLUMNS * ROW_BYTES;

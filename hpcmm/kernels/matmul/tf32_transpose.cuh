@@ -1,4 +1,4 @@
-// How B becomes a matrix with neighbours along k together, in TF32.
+// How A and B become matrices with neighbours along k together, in rows of a multiple of 16 bytes, rounded to TF32.
 #ifndef TF32_TRANSPOSE_CUH
 #define TF32_TRANSPOSE_CUH
 
@@ -7,6 +7,15 @@ __device__ inline float rounded(float x)
 {
     const unsigned bits = __float_as_uint(x);
     return (bits & 0x7f800000) == 0x7f800000 ? x : __uint_as_float((bits + 0x1000) & 0xffffe000);
+}
+
+// Copy a row of A per block, with zeros past the end.
+extern "C" __global__ void __launch_bounds__(TRANSPOSE_BLOCK)
+    copy_a(int k, const float *A, int lda, float *copy)
+{
+    const int pitch = (k + 3) / 4 * 4;
+    for (int p = threadIdx.x; p < pitch; p += TRANSPOSE_BLOCK)
+        copy[(size_t)blockIdx.x * pitch + p] = p < k ? rounded(A[(size_t)blockIdx.x * lda + p]) : 0;
 }
 
 // Write the transpose of B, with rows of k elements, rounded up to 4, and zeros past the end. A tile per block.
