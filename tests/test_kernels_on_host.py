@@ -41,6 +41,7 @@ NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
         ("matmul/tma", "matmul/warp_specialized", "matmul/persistent", "matmul/multicast"),
         "TMA, and mbarriers at which threads wait for its bytes",
     ),
+    **dict.fromkeys(("matmul/tf32", "matmul/three_fp16"), "sources of two functions; test_parts.py runs them"),
     "sum/cooperative": "blocks wait for each other",
     "minimum/cooperative": "the same",
     "maximum/cooperative": "the same",

@@ -29,6 +29,8 @@ from hpcmm.operations.blocks import (
     StreamK,
     StreamKFma,
     TensorCoreRing,
+    Tf32,
+    ThreeFp16,
     TmaChoice,
     TmaRing,
     WarpgroupRing,
@@ -473,6 +475,37 @@ LADDER = (  # the order here is the order of the rungs
                 TmaChoice(64, 8, 1, 6.5e-6, 0.255e-6, 0.1e-6),
             ),
             cluster=2,
+        ),
+    ),
+    Variant(
+        "tf32",
+        "cuda",
+        "float32 rounded to TF32: TMA, producer and consumers; a first launch transposes B",
+        dtypes=("float32",),
+        architecture="sm_90a",
+        arithmetic={"float32": "TF32"},
+        context=True,
+        geometry=Tf32(
+            (
+                TmaChoice(256, 4, 0, 12e-6, 0.63e-6, 0.5e-6),
+                TmaChoice(128, 6, 0, 4e-6, 0.39e-6, 1e-6),
+                TmaChoice(64, 8, 0, 4e-6, 0.31e-6, 0.6e-6),
+            )
+        ),
+    ),
+    Variant(
+        "three_fp16",
+        "cuda",
+        "float32 split into two FP16 parts after scaling rows of A and columns of B, three products added",
+        dtypes=("float32",),
+        architecture="sm_90a",
+        arithmetic={"float32": "three FP16 products, rows and columns scaled"},
+        geometry=ThreeFp16(
+            (
+                TmaChoice(192, 4, 0, 14e-6, 0.74e-6, 2e-6),
+                TmaChoice(128, 7, 0, 7e-6, 0.533e-6, 2e-6),
+                TmaChoice(64, 9, 0, 10e-6, 0.32e-6, 1.5e-6),
+            )
         ),
     ),
     Variant(
