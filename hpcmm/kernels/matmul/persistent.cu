@@ -92,10 +92,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
             wgmma_wait_group<0>(sums);
             if (k > 0 && lane == 0)
                 mbarrier_arrive(&empty[stage == 0 ? STAGES - 1 : stage - 1]);
-            if (c_by_tma)
-                c.update(sums, alpha, beta, map_c, row, column);
-            else
-                update(sums, m, n, alpha, beta, C, ldc, row + thread / 32 * 16 + lane / 4, column + lane % 4 * 2);
+            c.update(sums, alpha, beta, map_c, {C, ldc, m, n}, c_by_tma, row, column);
         }
         cp_async_bulk_wait_group<0>();
     }
