@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,8 @@ from hpcmm.bench.journal import so_far
 from hpcmm.experiment import plan
 
 ON_CPU = """#include <unistd.h>
-void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
+void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C,
+            int ldc)
 {
     while (m > 8)
         usleep(1000);

@@ -170,7 +170,7 @@ class Watchdog:
     def expect(self, step: str, seconds: float, overdue: Callable[[float], str] | None = None) -> None:
         """Set the next step and the upper bound of its seconds.
 
-        ``overdue`` is called with the seconds when they are over. It returns what runs, for the message; empty if unknown.
+        ``overdue`` is called with the seconds when they are over. It returns what runs; empty if unknown.
         """
         seconds += self.patience
         with self._changed:
