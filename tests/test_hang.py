@@ -70,7 +70,7 @@ def test_a_kernel_that_never_ends_is_named_and_ends_the_job(request, tmp_path, d
     (batch,) = planned.batches
     output = tmp_path / "raw.h5"
     command = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.measure", "--plan", tmp_path / "plan.json"]
-    command += ["--batch", batch.name, "--output", output, "--patience", "1"]
+    command += ["--batch", batch.name, "--output", output, "--patience", "8"]  # enough for a point on a busy machine
     began = time.monotonic()
     done = subprocess.run(map(str, command), capture_output=True, text=True, timeout=600)
     assert done.returncode != 0 and time.monotonic() - began < 300
