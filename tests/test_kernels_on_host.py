@@ -56,10 +56,8 @@ SPARE_BARRIERS = {  # (<operation>/<variant>, n-th barrier) -> why it is not mis
 # Without these a race is reported, but no order gives a wrong result: lanes meet before they multiply, and have stored
 # by then.
 RACES_ONLY = {
-    *(("matmul/warpgroup", i) for i in (0, 1)),
     *(("matmul/stream_k", i) for i in (4, 5)),
     *(("matmul/mma_tiled", i) for i in (0, 1)),
-    ("matmul/mma_pipelined", 1),
 }
 # (<operation>/<variant>, architecture) -> bytes that may be spilled
 SPILLS = {("matmul/large_thread_tile", "sm_80"): 80}

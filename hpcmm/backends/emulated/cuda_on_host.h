@@ -79,7 +79,8 @@ const char *cuda_launch(void (*call)(void **), void **arguments, const Launch *,
 void cuda_access(const void *address, size_t size, Kind, void *place = __builtin_return_address(0));
 uint3 cuda_index(int which) __attribute__((const));  // const: it changes between threads only
 void cuda_block_barrier(int line);
-const uint64_t *cuda_warp_exchange(unsigned mask, uint64_t value);  // returns the values of all lanes in the mask
+// Returns the values of all lanes in the mask. `from`: the place in the kernel, if the caller is not inlined there.
+const uint64_t *cuda_warp_exchange(unsigned mask, uint64_t value, void *from = nullptr);
 void cuda_cp_async(void *target, const void *source, int bytes, int valid);
 void cuda_cp_async_commit_group();
 void cuda_cp_async_wait_group(int pending);
@@ -236,13 +237,13 @@ template <class... P> NOT_INSTRUMENTED int cuda_sizes(void (*)(P...), int *sizes
 thread_local char cuda_any_shared;  // its address locates this library's shared memory
 
 // Follows the kernel's source; `dynamic` is its extern __shared__ array or nullptr; blocks of a cluster in x, y and z follow.
-#define CUDA_ON_HOST(kernel, dynamic, ...)                                                                   \
-    extern "C" int parameter_sizes(int *sizes) { return cuda_sizes(kernel, sizes); }                         \
-    extern "C" NOT_INSTRUMENTED const char *launch(void **arguments, const Launch *launch)                   \
-    {                                                                                                        \
-        cuda_any_shared = 0;                                                                                 \
-        void (*const call)(void **) = [](void **each) NOT_INSTRUMENTED { cuda_call(kernel, each); };         \
-        return cuda_launch(call, arguments, launch, &cuda_any_shared, (char *)dynamic, uint3{__VA_ARGS__}); \
+#define CUDA_ON_HOST(kernel, dynamic, ...)                                                                          \
+    extern "C" int parameter_sizes(int *sizes) { return cuda_sizes(kernel, sizes); }                                \
+    static NOT_INSTRUMENTED void cuda_thread(void **arguments) { cuda_call(kernel, arguments); }                    \
+    extern "C" NOT_INSTRUMENTED const char *launch(void **arguments, const Launch *launch)                          \
+    {                                                                                                               \
+        cuda_any_shared = 0;                                                                                        \
+        return cuda_launch(cuda_thread, arguments, launch, &cuda_any_shared, (char *)dynamic, uint3{__VA_ARGS__});  \
     }
 
 #endif

@@ -35,6 +35,7 @@ struct Mbarrier {
     unsigned phase;           // phases that have ended
     bool fenced;              // visible to other blocks and to TMA
     int initialized_by, engine;
+    unsigned initialized;     // time
     Clock arrived, ended;     // of arrivals so far, and of those of the phases that have ended
 };
 struct Copy {  // a pending cp.async
@@ -615,8 +616,12 @@ void perform(const Copy &copy)
 Mbarrier *mbarrier_at(int block, size_t offset)
 {
     for (Mbarrier &each : mbarriers)
-        if (each.block == block && each.offset == offset)
+        if (each.block == block && each.offset == offset) {
+            if (!ordered(each.initialized, each.initialized_by))
+                fail("use of an mbarrier that no barrier orders after its initialization");
+            check_shared(block, offset, 8, ATOMIC);
             return &each;
+        }
     fail("no mbarrier was initialized at byte %td of shared memory of block %d of the cluster,",
          (intptr_t)(shared_begin + offset - cuda_dynamic_shared()), block);
     return nullptr;
@@ -775,9 +780,9 @@ void cuda_block_barrier(int line)
     wait(AT_BLOCK_BARRIER);
 }
 
-const uint64_t *cuda_warp_exchange(unsigned mask, uint64_t value)
+const uint64_t *cuda_warp_exchange(unsigned mask, uint64_t value, void *from)
 {
-    place = (uintptr_t)__builtin_return_address(0);
+    place = (uintptr_t)(from ? from : __builtin_return_address(0));
     if (!(mask >> current % WARP & 1))
         fail("the mask %08x of a warp barrier lacks the calling lane,", mask);
     thread[current].mask = mask;
@@ -898,7 +903,7 @@ void cuda_mbarrier_init(void *address, int arrivals)
     memset(&barrier, 0, sizeof barrier);
     barrier.block = loaded, barrier.offset = offset;
     barrier.arrivals = barrier.missing = arrivals;
-    barrier.initialized_by = current, barrier.engine = engine;
+    barrier.initialized_by = current, barrier.initialized = now++, barrier.engine = engine;
 }
 
 void cuda_fence_mbarrier_init()
@@ -913,7 +918,6 @@ void cuda_mbarrier_arrive(unsigned address, int bytes_more)
     int block;
     const size_t offset = locate(address, 8, block);
     Mbarrier &barrier = *mbarrier_at(block, offset);
-    check_shared(block, offset, 8, ATOMIC);
     if (block != block_of(current) && !barrier.fenced)
         fail("an mbarrier of another block is used without fence_mbarrier_init");
     if (bytes_more < 0)
@@ -935,7 +939,6 @@ void cuda_mbarrier_wait(void *address, int parity)
     Thread &t = thread[current];
     t.mbarrier = mbarrier_at(loaded, offset);
     t.parity = parity;
-    check_shared(loaded, offset, 8, ATOMIC);
     if (!ended(*t.mbarrier, parity))
         wait(AT_MBARRIER);
     join(t.seen, t.mbarrier->ended);
@@ -953,7 +956,6 @@ void cuda_tma_load(void *target, const TensorMap &map, int column, int row, void
         int located;
         locate(cuda_mapa(target, block), 1, located);  // the block still runs
         Mbarrier *const arrives_at = mbarrier_at(block, barrier_offset);
-        check_shared(block, barrier_offset, 8, ATOMIC);
         if (!arrives_at->fenced)
             fail("TMA uses an mbarrier without fence_mbarrier_init");
         check_shared(block, offset, map.box_rows * map.box_row_bytes, WRITE, arrives_at->engine);
