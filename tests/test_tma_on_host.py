@@ -182,9 +182,9 @@ def test_a_hang_is_reported_with_the_places_and_what_is_missing(build):
     stages = 2 * SMALL["warp_specialized"].depth * (128 + 64) * 2
     message = str(caught.value)
     assert re.search(
-        rf"thread \(0, 0, 0\) of block \(0, 0, 0\) waits for ever at the mbarrier at byte {stages + 16} of shared memory "
-        rf"in line {producer} for the end of a phase of parity 0: 0 phases have ended, and this one lacks 2 of 8 arrivals "
-        rf"and 0 bytes; thread \(128, 0, 0\) .* at byte {stages} of shared memory in line {consumer} ",
+        rf"thread \(0, 0, 0\) of block \(0, 0, 0\) waits for ever at the mbarrier at byte {stages + 16} of shared "
+        rf"memory in line {producer} for the end of a phase of parity 0: 0 phases have ended, and this one lacks 2 of "
+        rf"8 arrivals and 0 bytes; thread \(128, 0, 0\) .* at byte {stages} of shared memory in line {consumer} ",
         message,
     ), message
 

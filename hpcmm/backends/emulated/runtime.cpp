@@ -442,10 +442,28 @@ void check_cluster_end()
                      thread[warp].products, i / WARP, warp / WARP);
 }
 
+// Run the threads of a block that can run, `first` the first of them, each to its next wait. In random order some warps
+// pause. Return whether one can run.
+bool run_threads(int first)
+{
+    static int order[MOST_THREADS];
+    put_in_order(order, threads);
+    const unsigned running = launched->order == RANDOM ? random_below(1 << 24) : ~0u;  // by the number of a warp modulo 24
+    bool ready = false;
+    for (int i = 0; i < threads; ++i)
+        if (thread[first + order[i]].state == READY && !message[0]) {
+            ready = true;
+            if (running >> order[i] / WARP % 24 & 1)
+                resume(first + order[i]);
+        }
+    return ready;
+}
+
 // Run the blocks of a cluster to their ends. Return true if no error was found.
 bool run_cluster()
 {
-    static int order[MOST_THREADS], blocks[MOST_CLUSTER];
+    static int blocks[MOST_CLUSTER];
+    bool advanced;
     cluster_start = ++now;
     wide = block_count > 1;
     engines = mbarriers.count = loads.count = stores.count = products.count = 0;
@@ -468,20 +486,17 @@ bool run_cluster()
         for (int b = 0; b < block_count && !message[0]; ++b) {
             const int block = blocks[b], first = block * stride;
             load(block);
-            put_in_order(order, threads);
-            const unsigned running = launched->order == RANDOM ? random_below(1 << 24) : ~0u;  // warps, by their number modulo 24
-            for (int i = 0; i < threads; ++i)
-                if (thread[first + order[i]].state == READY && !message[0]) {
-                    progress = true;
-                    if (running >> order[i] / WARP % 24 & 1)
-                        resume(first + order[i]);
-                }
-            for (int i = first; i < first + threads; ++i)
-                if (thread[i].state == AT_WARP_BARRIER && release_warp(i))
-                    progress = true;
-            for (int id = 0; wide && id < MOST_NAMED; ++id)
-                progress = release_named(block, id) || progress;
-            progress = release_block(block) || progress;
+            // Another block's turn costs copies of shared memory: it comes when this one waits, or by chance.
+            do {
+                advanced = run_threads(first);
+                for (int i = first; i < first + threads; ++i)
+                    if (thread[i].state == AT_WARP_BARRIER && release_warp(i))
+                        advanced = true;
+                for (int id = 0; wide && id < MOST_NAMED; ++id)
+                    advanced = release_named(block, id) || advanced;
+                advanced = release_block(block) || advanced;
+                progress = progress || advanced;
+            } while (advanced && !message[0] && !(launched->order == RANDOM && random_below(16) == 0));
         }
         if (wide)
             progress = release_cluster() || progress;
