@@ -31,8 +31,8 @@ void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL 
 ON_GPU = """extern "C" __global__ void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B,
                                   int ldb, REAL beta, REAL *C, int ldc)
 {
-    while (m > 8 && *(volatile int *)&C[0] != 12345)
-        ;
+    for (long long start = clock64(); m > 8 && clock64() - start < 60000000000;)
+        ;  // half a minute: no process stays if the watchdog fails
     const int row = blockIdx.y * TILE + threadIdx.y, column = blockIdx.x * TILE + threadIdx.x;
     if (row >= m || column >= n)
         return;
