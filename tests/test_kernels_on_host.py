@@ -33,13 +33,14 @@ NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
     "spin": "reads the device's clock by inline PTX",
     "clock": "the same",
     "read": "has no result: it fills the L2 cache",
-    "matmul/split_k": "blocks of a cluster read each other's shared memory",
-    "matmul/skinny": "the same; another test runs its tiles with one part",
-    "matmul/split_k_dmma": "the same",
-    "matmul/stream_k_fma": "named barriers of part of a block",
+    **dict.fromkeys(
+        ("matmul/split_k", "matmul/skinny", "matmul/split_k_dmma"),
+        "the tile depends on the shape; other tests run tiles of it",
+    ),
+    "matmul/stream_k_fma": "without terms it reads what nothing has written, and drops it",
     **dict.fromkeys(
         ("matmul/tma", "matmul/warp_specialized", "matmul/persistent", "matmul/multicast"),
-        "TMA, and mbarriers at which threads wait for its bytes",
+        "large tiles; test_tma_on_host.py runs it with small ones",
     ),
     **dict.fromkeys(("matmul/tf32", "matmul/three_fp16"), "sources of two functions; test_parts.py runs them"),
     "sum/cooperative": "blocks wait for each other",
@@ -58,14 +59,9 @@ SPARE_BARRIERS = {  # (<operation>/<variant>, n-th barrier) -> why it is not mis
     ("matmul/stream_k_dmma", 3): "without it a block divides by what nothing has written, which ends the process",
     ("latency/cached", 0): "for the time, not for the result: L1 is filled before the chain is followed",
 }
-# Without these a race is reported, but no order gives a wrong result: lanes meet before they multiply, and have stored
-# by then.
-RACES_ONLY = {
-    *(("matmul/warpgroup", i) for i in (0, 1)),
-    *(("matmul/stream_k", i) for i in (4, 5)),
-    *(("matmul/mma_tiled", i) for i in (0, 1)),
-    ("matmul/mma_pipelined", 1),
-}
+# Without it a race is reported, but no order gives a wrong result: lanes meet before they multiply, and have stored by
+# then.
+RACES_ONLY = {("matmul/mma_tiled", 0)}
 # (<operation>/<variant>, architecture) -> bytes that may be spilled
 SPILLS = {("matmul/large_thread_tile", "sm_80"): 80}
 
@@ -447,6 +443,31 @@ def test_tiles_of_split_k_dmma_are_right_in_every_order_and_stay_in_bounds(build
         check_matmul(inputs, arrays, parameters, "float64")
         if shape == whole:
             results.add(arrays["C"].tobytes())
+    assert len(results) == 1
+
+
+PARTS = [
+    pytest.param("split_k", "float32", RUNG_OF["matmul/split_k"][1].geometry.choices[0].tile, 2, id="split_k"),
+    pytest.param("skinny", "float32", SKINNY.geometry["float32"].choices[4].tile, 2, id="skinny"),
+]
+
+
+@needs_compiler
+@pytest.mark.parametrize(("name", "dtype", "tile", "parts"), PARTS)
+def test_blocks_of_a_cluster_add_up_their_parts_in_every_order(build, name, dtype, tile, parts):
+    """Blocks read and write each other's shared memory."""
+    macros = {"REAL": {"float32": "float", "float64": "double"}[dtype], **tile.macros, "PARTS": parts}
+    kernel = build(source(f"matmul/{name}"), "matmul", tuple(f"-D{key}={value}" for key, value in macros.items()))
+    results = set()
+    for shape, order in itertools.product([(tile.rows + 1, tile.columns, 2 * tile.depth * tile.slices + 5)], ORDERS):
+        parameters = {"alpha": 1.5, "beta": 0.5}
+        task = task_of(f"matmul/{name}", dtype, None, shape, parameters)
+        inputs = task.operation.draw(np.random.default_rng(shape), task)
+        arrays = {key: on_device(array) for key, array in inputs.items()}
+        grid = (-(-shape[1] // tile.columns), -(-shape[0] // tile.rows), parts)
+        kernel(Launch(grid, (tile.threads,), task.operation.arguments(task, arrays)), order, True, 200 * 1024)
+        check_matmul(inputs, arrays, parameters, dtype)
+        results.add(arrays["C"].tobytes())
     assert len(results) == 1
 
 

@@ -120,6 +120,15 @@ __device__ inline void ldmatrix_x4_trans(unsigned (&x)[4], const void *row)
                  : "memory");
 }
 
+// Store four matrices to shared memory, with addresses and elements as ldmatrix_x4. Compute capability 9.0.
+__device__ inline void stmatrix_x4(void *row, const unsigned (&x)[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     (unsigned)__cvta_generic_to_shared(row)),
+                 "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+                 : "memory");
+}
+
 // c += a b, with a of 16 x 16, b of 16 x 8 and c of 16 x 8 elements. A register of a or b holds two elements, the first
 // one in its low half:
 //   a[0 .. 3]: rows g, g + 8, g, g + 8 in columns 2 t, 2 t + 1 (0, 1) and 2 t + 8, 2 t + 9 (2, 3)
@@ -276,6 +285,16 @@ __device__ inline void wgmma_mma_async_m64n192k16_f16(float (&c)[24][4], unsigne
 {
     asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %98, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {" REGISTERS_96 "}, "
+                 "%96, %97, scale_d, 1, 1, 0, 1;\n}"
+                 : FOUR_TO_96
+                 : "l"(a), "l"(b), "r"((int)scale_d));
+}
+
+__device__ inline void wgmma_mma_async_m64n192k16_bf16(float (&c)[24][4], unsigned long long a,
+                                                       unsigned long long b, bool scale_d)
+{
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %98, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" REGISTERS_96 "}, "
                  "%96, %97, scale_d, 1, 1, 0, 1;\n}"
                  : FOUR_TO_96
                  : "l"(a), "l"(b), "r"((int)scale_d));

@@ -456,9 +456,10 @@ LADDER = (  # the order here is the order of the rungs
         architecture="sm_90a",
         geometry=PersistentTma(
             (
-                TmaChoice(256, 3, 4, 15e-6, 0.68e-6, 0.2e-6),
-                TmaChoice(128, 6, 2, 7.7e-6, 0.365e-6, 0.3e-6),
-                TmaChoice(64, 8, 1, 5.8e-6, 0.245e-6, 0.1e-6),
+                TmaChoice(256, 3, 4, 5.31e-6, 0.642e-6, 2.03e-6),
+                TmaChoice(192, 4, 3, 5.43e-6, 0.481e-6, 1.70e-6),
+                TmaChoice(128, 5, 2, 5.33e-6, 0.324e-6, 1.38e-6),
+                TmaChoice(64, 8, 1, 5.26e-6, 0.251e-6, 0.71e-6),
             )
         ),
     ),
@@ -470,9 +471,10 @@ LADDER = (  # the order here is the order of the rungs
         architecture="sm_90a",
         geometry=PersistentTma(
             (
-                TmaChoice(256, 4, 2, 16e-6, 0.68e-6, 0.2e-6),
-                TmaChoice(128, 6, 2, 8.7e-6, 0.38e-6, 0.3e-6),
-                TmaChoice(64, 8, 1, 6.5e-6, 0.255e-6, 0.1e-6),
+                TmaChoice(256, 3, 4, 5.82e-6, 0.650e-6, 2.11e-6),
+                TmaChoice(192, 4, 3, 6.12e-6, 0.485e-6, 1.60e-6),
+                TmaChoice(128, 6, 2, 6.01e-6, 0.343e-6, 1.21e-6),
+                TmaChoice(64, 8, 1, 5.52e-6, 0.286e-6, 0.64e-6),
             ),
             cluster=2,
         ),

@@ -56,6 +56,8 @@ template <int J> __device__ void wgmma(float (&c)[J][4], unsigned long long a, u
         wgmma_mma_async_m64n128k16_bf16(c, a, b, scale_d);
     else if constexpr (J == 16)
         wgmma_mma_async_m64n128k16_f16(c, a, b, scale_d);
+    else if constexpr (J == 24 && BFLOAT16)
+        wgmma_mma_async_m64n192k16_bf16(c, a, b, scale_d);
     else if constexpr (J == 24)
         wgmma_mma_async_m64n192k16_f16(c, a, b, scale_d);
     else if constexpr (BFLOAT16)
