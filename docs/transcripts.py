@@ -26,9 +26,9 @@ MISTAKES = {
 }
 WITH_GPU = {
     "bench": ["hpcmm bench tiled.cu --against naive --output a.h5 --html a.html --sizes 2048"],
-    "mistakes": ["hpcmm bench wrong.cu endless.cu --sizes 512"],
+    "mistakes": ["hpcmm bench wrong.cu endless.cu tiled.cu --sizes 512"],
     "tune": ["hpcmm bench tiled.cu --tune TILE=8,16,32,64 --sizes 2048"],
-    "python": ["hpcmm bench triton_tile.py numba_cuda.py cuda_core.py --sizes 2048"],
+    "python": ["hpcmm bench triton_tile.py numba_product.py cuda_core.py --sizes 2048"],
     "code": ["hpcmm bench tiled.cu --sass tiled.sass --profile --sizes 2048"],
     "sanitize": ["hpcmm bench racy.cu beyond.cu --sanitize --sizes 512"],
     "grade": ["hpcmm new --course course", "hpcmm grade solutions --rubric course/rubric.yaml"],
