@@ -53,8 +53,11 @@ def test_a_transcript_says_where_it_was_recorded_and_has_its_commands(path):
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", sorted({path.stem for path in RECORDED} & {*transcripts.WITH_GPU}))
 def test_a_gpu_prints_what_the_transcript_shows(gpu, name, tmp_path):
-    found = transcripts.transcript(name, transcripts.prepared(tmp_path))
-    assert form(found) == form((transcripts.FOLDER / f"{name}.txt").read_text())
+    found, shown = transcripts.transcript(name, transcripts.prepared(tmp_path)), transcripts.FOLDER / f"{name}.txt"
+    found, shown = form(found), form(shown.read_text())
+    if name == "sanitize":  # whether a race gives a wrong result is chance
+        found, shown = ([line for line in each if re.search("memcheck|racecheck", line)] for each in (found, shown))
+    assert found == shown
 
 
 @pytest.mark.skipif(not backends.missing("cuda"), reason="this machine has a GPU")
