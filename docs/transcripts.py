@@ -37,7 +37,7 @@ WITH_GPU = {
 WITHOUT_GPU = {
     "cpu_tune": ["hpcmm bench by_rows.c --tune STEP=1,16,64 --sizes 256"],
     "cpu_python": ["hpcmm bench panels.py --sizes 256"],
-    "cpu_tools": ["hpcmm bench tiled.cu --sass tiled.sass", "hpcmm bench tiled.cu"],
+    "cpu_bench": ["hpcmm bench tiled.cu"],
     "cpu_check": ["hpcmm check --ranks 2 --directory check"],
 }
 COMMANDS = WITH_GPU | WITHOUT_GPU

@@ -285,7 +285,7 @@ def test_files_that_cannot_be_used_end_with_1(inside, arguments, message):
 @pytest.mark.skipif(not backends.missing("cuda"), reason="this machine has a GPU")
 def test_a_cuda_kernel_without_a_gpu_points_to_the_host(inside):
     done = inside("tiled.cu")
-    assert done.returncode == 1 and "--on-host verifies CUDA kernels on the CPU" in done.stderr
+    assert done.returncode == 1 and "this machine has no GPU; --on-host verifies CUDA kernels on the CPU" in done.stderr
 
 
 # --- the workflow --------------------------------------------------------------------------------------------------

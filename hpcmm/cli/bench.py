@@ -115,7 +115,8 @@ def run(arguments: argparse.Namespace) -> int:
         return on_host(arguments, chosen)
     device = chosen.kernels[0].device
     if missing := backends.missing(device):
-        raise HpcmmError(f"{missing}; --on-host verifies CUDA kernels on the CPU")
+        why = missing if backends.this_machine().count[device] else "this machine has no GPU"
+        raise HpcmmError(f"{why}; --on-host verifies CUDA kernels on the CPU")
     with tempfile.TemporaryDirectory(prefix="hpcmm-bench-") as name:
         return measured(arguments, chosen, Path(name))
 
