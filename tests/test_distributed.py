@@ -16,7 +16,7 @@ import timings
 from hypothesis import example, given
 from hypothesis import strategies as st
 from mpi4py import MPI
-from tasks import machine
+from tasks import machine, task
 
 from hpcmm import analysis, store
 from hpcmm.backends.cpu.device import CpuBackend
@@ -462,7 +462,7 @@ def test_memory_of_a_rank_for_vectors_counted_by_hand():
 def test_the_largest_need_is_the_sum_over_all_ranks(which, shape, ranks, in_host_memory):
     operation, algorithm = which
     shape = shape[: len(operation.dimensions)]
-    found = memory.largest_need(algorithm, operation, shape, "float64", ranks, in_host_memory)
+    found = memory.largest_need(algorithm, task(operation, shape, "float64"), ranks, in_host_memory)
     needs = [algorithm.need(operation, shape, ranks, rank) for rank in range(ranks)]
     if in_host_memory:
         assert found[1] == 0
@@ -477,9 +477,10 @@ def test_the_largest_need_counted_by_hand():
     # 64 GiB a matrix: the textbook's four ranks have a quarter of A and C, C twice, and all of B; rank 0 holds three
     # inputs, one of them twice, and the result, the others what they send and receive
     n, gib = 2**17, 2**30
-    need = memory.largest_need(ALGORITHMS["scatter"], MATMUL, (n, n, n), "float32", 4, False)
+    product = task(MATMUL, (n, n, n), "float32")
+    need = memory.largest_need(ALGORITHMS["scatter"], product, 4, False)
     assert need == ((5 * 64 + 3 * (3 * 16 + 64)) * gib, (3 * 16 + 64) * gib)
-    alone = memory.largest_need(ALGORITHMS["scatter"], MATMUL, (n, n, n), "float32", 1, True)
+    alone = memory.largest_need(ALGORITHMS["scatter"], product, 1, True)
     assert alone == ((5 + 4) * 64 * gib, 0)
 
 

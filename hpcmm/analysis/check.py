@@ -1,10 +1,10 @@
 """Compare each node or GPU of a run with its peers, and with a reference.
 
 All ranks do the same work at the same time, so their times are comparable. Times are logarithms here, so that
-differences are relative. Three things scatter: visits, which the ranks share or not, and devices of the same kind. The
-first is removed by comparing within a visit. The other two are estimated from the peers alone, by median and MAD, so
-that a slow device does not hide itself. A handful of peers knows its spread badly; the spreads of all measurements give
-it a prior, as in ``noise``.
+differences are relative. Times scatter for three reasons: states that all ranks of a visit share, states of a rank in a
+visit, and differences between devices of the same kind. Comparing within a visit removes the first. The other two are
+estimated from the peers alone, by median and MAD, so that a slow device does not hide itself. A few peers estimate
+their spread poorly, so the spreads of all measurements give it a prior, as in ``noise``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hpcmm.parallel.links import EXCHANGES, PATTERNS
 from hpcmm.parallel.vector_all_reduce import ALL_REDUCES
 
 FORMAT = "hpcmm check reference"
-PHASES = {"kernel": 0, "upload": 1, "download": 1}  # phase: whether it is one of end-to-end calls
+PHASES = {"kernel": 0, "upload": 1, "download": 1}  # phase: whether it belongs to end-to-end calls
 NORMAL = 1.4826  # standard deviation of a normal distribution over its MAD
 # ... for 2, 3, ... values (Croux and Rousseeuw, Computational Statistics 1, 1992), and in the limit n / (n - 0.8)
 SMALL = (1.196, 1.495, 1.363, 1.206, 1.200, 1.140, 1.129, 1.107)
@@ -112,7 +112,7 @@ class Check:
         return f"{len(self.subjects)} device{'s' * (len(self.subjects) != 1)}, {measured} measurements: {what}{wrong}"
 
     def plain(self) -> dict[str, Any]:
-        """Return all of it as values of JSON."""
+        """Return the whole check as values of JSON."""
 
         def finite(value: float) -> float | None:
             return float(value) if math.isfinite(value) else None
@@ -183,11 +183,11 @@ class Times:
         return np.median(self.logs - level, axis=1) + np.median(level)
 
     def spread(self, rank: int | None, shared: bool, pair: tuple[float, float]) -> tuple[float, float]:
-        """Return the variance of a rank's time by what its peers show, and its degrees of freedom.
+        """Return the variance of a rank's time, estimated from its peers, and its degrees of freedom.
 
-        Without a rank, the variance that all ranks show. ``shared``: whether the state that all ranks of a visit share
-        drops out of the comparison. ``pair``: variance between healthy devices, and its degrees of freedom, for two
-        devices, which show none.
+        Without a rank, the variance is estimated from all ranks. ``shared``: whether the state that all ranks of a
+        visit share drops out of the comparison. ``pair``: variance between healthy devices, and its degrees of freedom,
+        for two devices, which show none.
         """
         count = self.logs.shape[1]
         kept = np.arange(len(self.logs)) != rank
@@ -217,7 +217,7 @@ def check(columns: Columns, reference: Mapping[str, Any] | None = None) -> Check
     Raises
     ------
     CheckError
-        If the file does not say on which node each rank ran, or has several runs of different ranks.
+        If the file does not name the node of each rank, or has several runs of different ranks.
     """
     subjects = _subjects(columns)
     measured, broken = _times(columns, len(subjects))
@@ -262,7 +262,8 @@ def compared(
         )
         some = (freedoms > 0) & ~np.array([times.together for times in measured])
         prior = noise.Prior.of(levels[some], typical[some], freedoms[some])
-        prior = dataclasses.replace(prior, freedoms=np.minimum(prior.freedoms, some.sum()))  # few know it badly
+        # a few devices estimate it poorly
+        prior = dataclasses.replace(prior, freedoms=np.minimum(prior.freedoms, some.sum()))
         for times, each in zip(measured, spreads, strict=True):
             for subject, (variance, freedom) in zip(subjects, each, strict=True):
                 findings.append(

@@ -1,4 +1,4 @@
-"""Exchanges, between ranks or with a host, as OSU's benchmarks and nccl-tests state them: time and bandwidths."""
+"""Times and bandwidths of exchanges, between ranks or with a host, as defined by OSU's benchmarks and nccl-tests."""
 
 from __future__ import annotations
 

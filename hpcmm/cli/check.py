@@ -1,4 +1,4 @@
-"""``python -m hpcmm check``: is each node and GPU as fast as its peers?"""
+"""``python -m hpcmm check``: compare each node and GPU with its peers."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def add(commands: argparse._SubParsersAction) -> None:
         run,
         "Compare each node and GPU with its peers: products, memory, links. Names what is slow, by how much and how "
         "certainly.",
-        "Without TIMINGS it measures first, by the workflow of this folder, or of hpcmm if there is none. All other "
-        "options are those of Snakemake, as for run: hpcmm check --ranks 8 --cluster sbatch --jobs 1.",
+        "Without TIMINGS it measures first, with the workflow of this folder, or that of hpcmm if there is none. All "
+        "other options are those of Snakemake, as for run: hpcmm check --ranks 8 --cluster sbatch --jobs 1.",
         {
             1: "nothing can be compared, or another error",
             SLOW: "a device or link is slow, or a result is wrong or missing",
@@ -63,7 +63,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--directory", "-d", type=Path, metavar="DIR", help="folder to measure in (default: check/ and the time)"
     )
-    parser.add_argument("--reference", type=Path, metavar="FILE", help="compare with this file of a good machine, too")
+    parser.add_argument("--reference", type=Path, metavar="FILE", help="also compare with the times of a good machine")
     parser.add_argument(
         "--write-reference", type=Path, metavar="FILE", help="write the times of this machine to a file"
     )
@@ -72,7 +72,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         type=float,
         default=0,
         metavar="N",
-        help="then repeat products for N minutes and verify each; Ctrl-C ends them and keeps what was measured",
+        help="then repeat products for N minutes and verify each; Ctrl-C stops and keeps the measurements",
     )
     parser.add_argument("--json", action="store_true", help="print all findings as JSON instead of a table")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write the check as a page")
@@ -82,7 +82,7 @@ def add(commands: argparse._SubParsersAction) -> None:
 def config(ranks: int, minutes: float = 0) -> dict[str, Any]:
     """Return the experiment of a check: the same work on each rank, whatever their number.
 
-    Sizes are those of a rank, times the number of ranks; about a minute on a CPU. ``minutes`` are those of sustained
+    Sizes grow with the number of ranks; about a minute on a CPU. ``minutes`` are those of sustained
     products.
     """
 
@@ -193,7 +193,7 @@ def read_reference(path: Path) -> dict[str, Any]:
     Raises
     ------
     HpcmmError
-        If it is none.
+        If the file is not a reference.
     """
     from hpcmm.analysis import check
 

@@ -1,7 +1,7 @@
 """Exchanges alone: who receives from whom, over each transport.
 
-Rank 0 puts each received block where its sender had it in x. The result equals x only if every rank received the right
-bytes from the right rank.
+Rank 0 stores each received block at its position in x. The result equals x only if every rank received the right bytes
+from the right rank.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.schedules import block_rows
 from hpcmm.parallel.transports.base import Arrival
 
-# A clock tells a microsecond badly: messages are repeated until a repetition has this many bytes, at most so often.
+# Clocks are inaccurate at a microsecond: messages are repeated up to this number of bytes and this number of times.
 REPEATED_BYTES, MOST_ROUNDS = 1 << 16, 100
 
 MOST_OF_A_NODE = 8  # devices whose links are all measured, one direction of each in every pattern of a distance
@@ -80,7 +80,7 @@ def bus_factor(pattern: str, ranks: int) -> float:
 
 
 def rounds_of(nbytes: int) -> int:
-    """Return how often a message of so many bytes is sent in one repetition."""
+    """Return how often a message of this length is sent in one repetition."""
     return min(MOST_ROUNDS, max(1, REPEATED_BYTES // max(1, nbytes)))
 
 
@@ -94,7 +94,7 @@ def is_exchange(operation: Operation) -> bool:
 class Links(Distribution):
     """On each rank a part of x, and what it receives in an exchange over one transport.
 
-    ``pattern`` is a key of ``PATTERNS``, ``carrier`` one of ``TRANSPORTS``. The transport of the config does not count.
+    ``pattern`` is a key of ``PATTERNS``, ``carrier`` one of ``TRANSPORTS``. The transport of the config has no effect.
     """
 
     def __init__(self, *arguments, pattern: str, carrier: str, **options):
@@ -177,7 +177,7 @@ class Links(Distribution):
         return self.backend.seconds_alone(run, cold, self.arrays, QUEUE_SPINS) / self.rounds
 
     def fetch(self) -> None:
-        """Gather the received pieces on rank 0, each to the place that it had in x."""
+        """Gather the received pieces on rank 0, each at its position in x."""
         host = np.empty(self.y.shape, self.dtype)
         self.backend.copy(self.y, host)
         for rank, pieces in enumerate(self.pieces):
@@ -203,7 +203,7 @@ class Links(Distribution):
 
 
 def missing(comm, backend, carrier: str) -> str:
-    """Return why a transport does not work between these ranks; empty if it does. Collective."""
+    """Return the reason why a transport does not work between these ranks; empty if it works. Collective."""
     from hpcmm.parallel.transports.choice import TransportError, open_one
 
     try:

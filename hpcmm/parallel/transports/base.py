@@ -94,7 +94,7 @@ class Transport:
             self.backend.copy(host, result)
 
     def close(self) -> None:
-        """Release what the transport holds."""
+        """Release the resources of the transport."""
 
 
 def on_all_ranks(comm: MPI.Comm, action: Callable[[], Any]) -> Any:
