@@ -32,7 +32,7 @@ WITH_GPU = {
     "code": ["hpcmm bench tiled.cu --sass tiled.sass --profile --sizes 2048"],
     "sanitize": ["hpcmm bench racy.cu beyond.cu --sanitize --sizes 512"],
     "grade": ["hpcmm new --course course", "hpcmm grade solutions --rubric course/rubric.yaml"],
-    "check": ["hpcmm check --directory check --html check.html"],
+    "check": ["hpcmm check --config backends=cuda --directory check --html check.html"],
 }
 WITHOUT_GPU = {
     "cpu_tune": ["hpcmm bench by_rows.c --tune STEP=1,16,64 --sizes 256"],

@@ -31,7 +31,8 @@ def form(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", transcripts.COMMANDS)
-def test_the_commands_exist(name):
+def test_the_commands_exist_and_a_page_shows_them(name):
+    assert sum(f"\n<!-- transcript: {name} -->\n" in page.read_text() for page in DOCS.glob("*.md")) == 1
     for command in transcripts.COMMANDS[name]:
         program, *arguments = shlex.split(command)
         assert program == "hpcmm" and parser().parse_args(arguments).run
@@ -49,11 +50,17 @@ def test_a_transcript_says_where_it_was_recorded_and_has_its_commands(path):
     assert re.fullmatch(r"# (no GPU, \d+ cores|NVIDIA .+, driver [\d.]+)", machine)
     assert machine.startswith("# no GPU") is (path.stem in transcripts.WITHOUT_GPU)
     assert [line[2:] for line in lines if line.startswith("$ ")] == transcripts.COMMANDS[path.stem]
-    assert any(f"transcripts/{path.name}" in page.read_text() for page in DOCS.glob("*.md"))
+
+
+def recorded(names):
+    """Return those of the transcripts that are recorded; a whole check takes a minute."""
+    for name in sorted({path.stem for path in RECORDED} & {*names}):
+        long = name.endswith("check") and not ALL
+        yield pytest.param(name, marks=pytest.mark.skipif(long, reason="HPCMM_TEST_ALL=1 runs it"))
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", sorted({path.stem for path in RECORDED} & {*transcripts.WITH_GPU}))
+@pytest.mark.parametrize("name", recorded(transcripts.WITH_GPU))
 def test_a_gpu_prints_what_the_transcript_shows(gpu, name, tmp_path):
     found, shown = transcripts.transcript(name, transcripts.prepared(tmp_path)), transcripts.FOLDER / f"{name}.txt"
     found, shown = form(found), form(shown.read_text())
@@ -63,13 +70,7 @@ def test_a_gpu_prints_what_the_transcript_shows(gpu, name, tmp_path):
 
 
 @pytest.mark.skipif(not backends.missing("cuda"), reason="this machine has a GPU")
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.skipif(name == "cpu_check" and not ALL, reason="HPCMM_TEST_ALL=1 runs it"))
-        for name in sorted({path.stem for path in RECORDED} & {*transcripts.WITHOUT_GPU})
-    ],
-)
+@pytest.mark.parametrize("name", recorded(transcripts.WITHOUT_GPU))
 def test_a_machine_without_a_gpu_prints_what_the_transcript_shows(name, tmp_path):
     found = transcripts.transcript(name, transcripts.prepared(tmp_path))
     assert sorted(form(found)) == sorted(form((transcripts.FOLDER / f"{name}.txt").read_text()))
