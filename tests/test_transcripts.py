@@ -60,7 +60,7 @@ def recorded(names):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", recorded(transcripts.WITH_GPU))
+@pytest.mark.parametrize("name", [*recorded(transcripts.WITH_GPU)])
 def test_a_gpu_prints_what_the_transcript_shows(gpu, name, tmp_path):
     found, shown = transcripts.transcript(name, transcripts.prepared(tmp_path)), transcripts.FOLDER / f"{name}.txt"
     found, shown = form(found), form(shown.read_text())
@@ -70,7 +70,7 @@ def test_a_gpu_prints_what_the_transcript_shows(gpu, name, tmp_path):
 
 
 @pytest.mark.skipif(not backends.missing("cuda"), reason="this machine has a GPU")
-@pytest.mark.parametrize("name", recorded(transcripts.WITHOUT_GPU))
+@pytest.mark.parametrize("name", [*recorded(transcripts.WITHOUT_GPU)])
 def test_a_machine_without_a_gpu_prints_what_the_transcript_shows(name, tmp_path):
     found = transcripts.transcript(name, transcripts.prepared(tmp_path))
     assert sorted(form(found)) == sorted(form((transcripts.FOLDER / f"{name}.txt").read_text()))
