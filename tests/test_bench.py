@@ -20,6 +20,7 @@ from hpcmm.cli import bench as bench_command
 from hpcmm.cli.bench import SECONDS_BETWEEN_LOOKS, TIMING
 from hpcmm.cli.main import main, parser
 from hpcmm.experiment import extensions
+from hpcmm.jobs import trial
 from hpcmm.operations import OPERATIONS
 
 ROOT = Path(__file__).parents[1]
@@ -128,24 +129,35 @@ def test_wrong_kernels_fail_with_their_place_and_right_ones_are_still_timed(insi
         assert (
             own["shape"] == [24, 24, 24] and own["seconds"] > 0 and own["ratio_low"] < own["ratio"] < own["ratio_high"]
         )
-    done = inside("crash.c", "by_rows.c", "--sizes", 24, cwd=folder)  # the job ends before the last points of by_rows
+    done = inside("crash.c", cwd=folder)
+    assert done.returncode == 1 and "crash.c: FAIL 9x70x40 float32: the job crashed" in done.stdout
+
+
+def test_a_kernel_without_an_end_is_named_and_the_others_are_verified(inside, folder, monkeypatch):
+    monkeypatch.setattr(trial, "PATIENCE_SECONDS", 1)
+    monkeypatch.setitem(bench_command.VERIFYING, "max_seconds", 0.05)
+    good, loop = (folder / "by_rows.c").read_text(), "for (int i = 0; i < m; ++i) {"
+    assert loop in good
+    (folder / "endless.c").write_text(
+        good.replace(loop, f"{loop} while (m == 9 && ((const volatile REAL *)A)[0] < 9) {{}}")
+    )
+    done = inside("endless.c", "by_rows.c", "--sizes", 24, cwd=folder)
+    first, second, *table = done.stdout.splitlines()
+    assert re.fullmatch(r"endless.c: FAIL 9x70x40 float32: no end within \d+ s, its time limit", first)
+    assert second.startswith("by_rows.c: PASS at 22 points") and any(row.startswith("by_rows.c  24") for row in table)
     assert done.returncode == 1
-    lines = done.stdout.splitlines()
-    assert lines[0].startswith("crash.c: FAIL 9x70x40 float32: the job crashed")
-    assert lines[1].startswith("by_rows.c: PASS at 22 points") and "by_rows.c  24" in done.stdout
 
 
 def test_a_kernel_without_an_end_is_given_up_before_long(tmp_path, forgotten):
     from hpcmm.experiment.durations import point_seconds
     from hpcmm.experiment.plan import make
-    from hpcmm.jobs.trial import PATIENCE_SECONDS
 
     chosen = bench_command.choose(parser().parse_args(["bench", str(EXAMPLES / "tiled.cu")]))
     planned = make(
         bench_command.config_of(chosen, chosen.names, bench_command.VERIFYING, bench_command.verifying_sweeps(chosen))
     )
     longest = max(point_seconds(point, planned.measuring) for batch in planned.to_measure for point in batch.points)
-    assert longest + PATIENCE_SECONDS < 40
+    assert longest + trial.PATIENCE_SECONDS < 40
 
 
 def test_all_combinations_are_tried(inside, folder):
