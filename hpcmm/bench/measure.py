@@ -381,7 +381,7 @@ def measure_point(
             contender.measure_errors(problem.kinds)
     for contender in right:
         contender.verdict = contender.bits.judge(contender.spread.comm, contender.verdict)
-        if not visit and limits.max_repetitions > 1:  # with a single repetition, the point is only verified
+        if not visit and measuring.max_repetitions > 1:  # with a single repetition, the point is only verified
             contender.take_clock()
     return [contender.measurement() for contender in contenders]
 
