@@ -89,7 +89,9 @@ for size in (WORLD.size,) if BROKEN else range(1, WORLD.size + 1):
     comm = WORLD.Split(0 if WORLD.rank < size else MPI.UNDEFINED, WORLD.rank)
     if comm == MPI.COMM_NULL:
         continue
-    for name, (_, carrier) in EXCHANGES.items():
+    for name, (pattern, carrier) in EXCHANGES.items():
+        if pattern.startswith("distance_") and int(pattern.partition("_")[2]) >= comm.size:
+            continue  # a shorter distance is the same
         if links.TRANSPORTS[carrier] == VARIANT and not links.missing(comm, BACKEND, carrier):
             carriers |= {carrier} if size > 1 else set()
             for n, dtype in ((1, "float64"), (7, "int32"), (64, "float32"), (70_001, "float32"))[2 if BROKEN else 0 :]:
