@@ -35,7 +35,7 @@ CONFIG = {
         "max_repetitions": 6,
         "max_seconds": 0.05,
         "relative_interval": 0.05,
-        "cache": "cold",
+        "cache": "hot",
         "seed": 1,
     },
     "sweeps": {
