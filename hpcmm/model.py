@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from hpcmm.dtypes import ARITHMETICS, DTYPES, DType
 
 TEXTBOOK = "scatter"  # every operation has this algorithm; labels omit it
@@ -43,6 +45,18 @@ ENERGY = {
     "energy_runs": ("1", "kernels that ran in it"),
 }
 
+# Kinds of data on which the errors of a kernel are measured, in a pass of its own
+DATA = {
+    "uniform": "uniform in [-1, 1)",
+    "positive": "uniform in [0, 1)",
+    "graded": "of random sign, with logarithms of standard deviation 4",
+}
+ERRORS = {
+    f"{of}_{kind}": ("1", f"{what} error relative to the sum of magnitudes, on data {text} (NaN: no such pass)")
+    for kind, text in DATA.items()
+    for of, what in (("error", "largest"), ("rms", "root mean square"))
+}
+
 # State of a device during sustained products: unit and long name.
 VITALS = {
     "clock": ("Hz", "SM clock, or mean frequency of the cores"),
@@ -64,6 +78,7 @@ ERROR_COUNTERS = {
     "nvlink_data_errors": ("NVLink CRC errors of data", False),
     "nvlink_replays": ("NVLink replays", False),
     "nvlink_recoveries": ("NVLink recoveries", False),
+    "xid": ("Xid errors since the first reading", False),
 }
 
 # Recorded for a CUDA kernel beside its times: its resources, its first launch, the resident blocks per
@@ -87,6 +102,21 @@ RESOURCES = {
     "memory_bytes_per_second": ("B s-1", "memory bandwidth of the device, from its clock and bus width"),
 }
 
+# For what a warp waits between two instructions: name in the metrics of Nsight Compute, name for readers.
+STALLS = {
+    "barrier": "a barrier of the block",
+    "long_scoreboard": "global or local memory",
+    "short_scoreboard": "shared memory",
+    "mio_throttle": "the queue of shared memory",
+    "lg_throttle": "the queue of global memory",
+    "math_pipe_throttle": "a busy arithmetic unit",
+    "wait": "the fixed latency of an instruction",
+    "no_instruction": "the fetch of an instruction",
+    "branch_resolving": "a branch",
+    "membar": "a memory fence",
+    "not_selected": "the turn of other warps",
+}
+
 # Counters of Nsight Compute: unit, long name, and name of the metric.
 COUNTERS = {
     "occupancy": ("1", "theoretical occupancy", "sm__maximum_warps_per_active_cycle_pct"),
@@ -100,6 +130,25 @@ COUNTERS = {
         "active threads per instruction of a warp, of 32",
         "smsp__thread_inst_executed_per_inst_executed.ratio",
     ),
+    "predicated_on_threads": (
+        "1",
+        "active threads per instruction of a warp whose predicate is true, of 32",
+        "smsp__thread_inst_executed_pred_on_per_inst_executed.ratio",
+    ),
+    "instructions": ("1", "instructions of warps", "smsp__inst_executed.sum"),
+    "warp_cycles": (
+        "1",
+        "cycles of a warp per instruction issued",
+        "smsp__average_warp_latency_per_inst_issued.ratio",
+    ),
+    **{
+        f"stall_{name}": (
+            "1",
+            f"of these, cycles in which it waits for {what}",
+            f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio",
+        )
+        for name, what in STALLS.items()
+    },
     "global_load_bytes_per_second": (
         "B s-1",
         "global loads at the L1 cache",
@@ -189,16 +238,42 @@ class Boxes:
 
 
 @dataclass(frozen=True)
-class Launch:
-    """One kernel launch: grid, block, arguments, bytes of dynamic shared memory.
+class Workspace:
+    """An array that a kernel needs besides its operands.
 
-    Arguments are arrays, NumPy scalars and ``Boxes``.
+    Parameters
+    ----------
+    shape : tuple of int
+    dtype : str
+        Name of its NumPy type.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def placeholder(self) -> np.ndarray:
+        """An array of this shape and type without memory of its own."""
+        return np.broadcast_to(np.zeros((), self.dtype), self.shape)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch: grid, block, arguments, bytes of dynamic shared memory, and the function of the source.
+
+    Arguments are arrays, NumPy scalars and ``Boxes``. The function is named as the operation's folder of kernels if
+    ``function`` is empty.
     """
 
     grid: tuple[int, ...]
     block: tuple[int, ...]
     arguments: tuple[Any, ...]
     shared_bytes: int = 0
+    function: str = ""
 
 
 class Geometry:
@@ -208,8 +283,8 @@ class Geometry:
         """Return the compile-time constants that describe the launch to the source."""
         return {}
 
-    def workspace(self, task: Task) -> dict[str, int]:
-        """Return the number of elements of each workspace array, by name."""
+    def workspace(self, task: Task) -> dict[str, Workspace]:
+        """Return each array of the workspace, by name."""
         return {}
 
     def constant_memory(self, task: Task) -> dict[str, str]:
@@ -406,6 +481,8 @@ class Verdict:
         How the reference was computed; ``UNCHECKED`` for a point that no attempt could measure.
     where : str
         First wrong element, ``row:column: got - expected = difference``, or why there is no result; empty for a pass.
+    rms : float
+        Root mean square of the errors, in the same units; NaN if unknown.
     """
 
     passed: bool
@@ -413,6 +490,7 @@ class Verdict:
     bound: float
     reference: str
     where: str = ""
+    rms: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -683,6 +761,8 @@ class Measuring:
         Processes that measure the point, one after another. Repetitions and seconds are divided among them.
     energy : bool
         Whether the first visit also measures the energy of a kernel on one rank, in a pass of its own.
+    accuracy : bool
+        Whether the first visit also measures the errors of a kernel on each of ``DATA``, on one rank.
     """
 
     warmups: int
@@ -694,6 +774,7 @@ class Measuring:
     seed: int
     visits: int = 1
     energy: bool = False
+    accuracy: bool = False
 
 
 @dataclass(frozen=True)
@@ -732,7 +813,7 @@ class Measurement:
     the algorithm of a library that was chosen by trials. ``late_runs`` counts kernel runs that were repeated because
     the host queued them too late. ``clock`` is the SM clock while the kernel repeats [Hz], on the slowest rank; NaN if
     it was not taken.
-    ``energy`` is ``ENERGY``; empty where it was not measured.
+    ``energy`` is ``ENERGY`` and ``errors`` is ``ERRORS``; empty where they were not measured.
     ``pick`` names the rung and the tile that were picked for the shape, as in ``Task.pick``.
     """
 
@@ -751,6 +832,7 @@ class Measurement:
     energy: Mapping[str, float] = field(default_factory=dict)
     pick: str = ""
     clock: float = math.nan
+    errors: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def seen(tmp_path, *rows, sweep="size", **provenance):
     columns = store.read(timings.write(tmp_path / "timings.h5", {sweep: rows}, provenance))
     frame = analysis.measurements(columns)
     members = [series.points for series in analysis.series(frame)]
-    return findings.what_to_see(pd.concat(members))
+    return [each.text for each in findings.what_to_see(pd.concat(members))]
 
 
 def about(sentences, *words):
@@ -219,7 +219,8 @@ def test_every_sweep_of_the_config_has_findings(modelled):
         by_sweep.setdefault(series.sweep, []).append(series.points)
     for sweep, members in by_sweep.items():
         points = pd.concat(members)
-        sentences = findings.what_to_see(points)
+        found = findings.what_to_see(points)
+        sentences = [text for each in found for text in (each.text, *each.at.values())]
         levels = set(points["operation"]) <= {"latency", "bandwidth"}  # they have a table of the levels instead
         assert bool(sentences) != levels and not [text for text in sentences if "nan" in text], sweep
 

@@ -322,8 +322,8 @@ def launched(
     for operand, start in zip(operation.operands, starts, strict=False):
         array = arrays[operand.name]
         arrays[operand.name] = on_device(np.concatenate([np.zeros(start, dtype), array]))[start:]
-    for key, length in task.geometry.workspace(task).items():
-        arrays[key] = poison((length,), dtype)
+    for key, needed in task.geometry.workspace(task).items():
+        arrays[key] = poison(needed.shape, needed.dtype)
     for symbol, operand in task.geometry.constant_memory(task).items():
         kernel.fill(symbol, arrays[operand])
     for launch in task.geometry.launches(task, arrays, MULTIPROCESSORS):

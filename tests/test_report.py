@@ -38,6 +38,8 @@ PROVENANCE = {
 }
 OMITTED = [{"sweep": "size", "variant": "tiled_padded", "ranks": 2, "reason": "no CUDA device on this machine"}]
 VOID = {"meta", "link", "img", "br", "hr", "input"}
+# Tags whose begin also ends other tags: HTML does not need the end tags of cells and rows
+ENDS = {"td": {"td", "th"}, "th": {"td", "th"}, "tr": {"td", "th", "tr"}}
 
 
 class Page(HTMLParser):
@@ -55,11 +57,15 @@ class Page(HTMLParser):
         assert self.open == []
 
     def handle_starttag(self, tag, attributes):
+        while tag in ENDS and self.open[-1] in ENDS[tag]:  # end tags that HTML does not need
+            self.open.pop()
         self.tags.append((tag, dict(attributes)))
         if tag not in VOID:
             self.open.append(tag)
 
     def handle_endtag(self, tag):
+        while self.open[-1] != tag and self.open[-1] in ENDS["tr"]:
+            self.open.pop()
         assert self.open.pop() == tag
 
     def handle_data(self, data):
@@ -98,7 +104,7 @@ def unpacked(columns: dict) -> list[dict]:
 def cells(html: str) -> list[tuple[str, str]]:
     """Class and text of each table cell."""
     found = re.findall(
-        r'<(?:td|th scope="row")(?: class="([\w ]+)")?(?: data-device="\w+")?>(.*?)</t[dh]>', html, re.DOTALL
+        r"<(?:td|th scope=row)(?: class=(\w+))?(?: data-device=\"\w+\")?>(.*?)(?=<t[dhr][ >]|</tbody>)", html, re.DOTALL
     )
     return [(kind, " ".join(re.sub("<[^>]+>", " ", text).split())) for kind, text in found]
 

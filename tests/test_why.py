@@ -139,6 +139,40 @@ def test_a_slower_rung_with_the_same_accesses_is_not_explained(tmp_path):
     assert "both move 8.00 B through L1 and take 0 wavefronts" in steps.sentence(step)
 
 
+def waiting(cycles, **stalls):
+    """Counters of waiting, in cycles per instruction issued."""
+    return {"warp_cycles": cycles, **{f"stall_{name}": value for name, value in stalls.items()}}
+
+
+def test_a_longer_wait_is_the_reason_and_a_larger_share_of_a_shorter_time_is_not(tmp_path):
+    rows = [product("coalesced", 4e-3), product("register_1d", 2e-3), product("register_2d", 6e-3)]
+    profiles = [
+        counted("matmul", "coalesced", instructions=8 * WARPS, **waiting(10.0, long_scoreboard=5.0, barrier=1.0)),
+        counted("matmul", "register_1d", instructions=8 * WARPS, **waiting(5.0, long_scoreboard=0.5, barrier=0.6)),
+        counted("matmul", "register_2d", instructions=8 * WARPS, **waiting(15.0, long_scoreboard=1.5, barrier=9.0)),
+    ]
+    faster, slower = explained(tmp_path, rows, profiles)
+    text = steps.sentence(faster)
+    assert "Warps wait for global or local memory 10 % of their time instead of 50 %" in text
+    assert "barrier of the block 12 %" not in text.partition("Now")[0]  # 12 % of 2 ms is less than 10 % of 4 ms
+    text = steps.sentence(slower)
+    assert "slower. Warps wait for a barrier of the block 60 % of their time instead of 12 %" in text
+    assert "warps wait longest for a barrier of the block, 60 % of their time" in text
+
+
+def test_fewer_instructions_and_more_true_predicates_are_reasons(tmp_path):
+    rows = [product("coalesced", 2e-3), product("register_1d", 1e-3)]
+    profiles = [
+        counted("matmul", "coalesced", instructions=12 * WARPS, predicated_on_threads=16.0, active_threads=32.0),
+        counted("matmul", "register_1d", instructions=6 * WARPS, predicated_on_threads=31.0, active_threads=32.0),
+    ]
+    (step,) = explained(tmp_path, rows, profiles)
+    text = steps.sentence(step)
+    assert "31.0 of 32 threads have a true predicate per instruction of a warp instead of 16.0" in text
+    assert "a warp executes 6.00 instructions per 32 multiply-adds instead of 12.0" in text.lower()
+    assert "32.0 of 32 threads are active" not in text
+
+
 def test_without_counters_resources_explain_or_nothing_does(tmp_path):
     few, many = (kernel(HOPPER, (256, 1), 8, registers=32, **grid) for grid in ({"grid_x": 2**10}, {"grid_x": 2**9}))
     same = kernel(HOPPER, (256, 1), 8, registers=32, grid_x=2**9, grid_y=1)

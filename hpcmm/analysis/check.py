@@ -23,6 +23,7 @@ from hpcmm.analysis import Columns, noise, sustained
 from hpcmm.analysis.compare import ALPHA, MARGIN
 from hpcmm.model import HpcmmError
 from hpcmm.parallel.links import EXCHANGES, PATTERNS
+from hpcmm.parallel.vector_all_reduce import ALL_REDUCES
 
 FORMAT = "hpcmm check reference"
 PHASES = {"kernel": 0, "upload": 1, "download": 1}  # phase: whether it belongs to end-to-end calls
@@ -166,12 +167,14 @@ def robust_variance(values: np.ndarray) -> tuple[float, float]:
 class Times:
     """One measurement: the logarithm of the seconds of each rank (rows) in each visit (columns).
 
-    ``sources`` has the rank that each rank received from, for a measurement of links.
+    ``sources`` has the rank that each rank received from, for a measurement of links. ``together``: whether all ranks
+    wait for each other, so that their times do not show which of them is slow.
     """
 
     name: str
     logs: np.ndarray
     sources: tuple[int, ...] = ()
+    together: bool = False
 
     @property
     def centre(self) -> np.ndarray:
@@ -257,7 +260,7 @@ def compared(
         typical, freedoms = (
             np.array([times.spread(None, within_run, pairs[times.name]) for times in measured]).reshape(-1, 2).T
         )
-        some = freedoms > 0
+        some = (freedoms > 0) & ~np.array([times.together for times in measured])
         prior = noise.Prior.of(levels[some], typical[some], freedoms[some])
         # a few devices estimate it poorly
         prior = dataclasses.replace(prior, freedoms=np.minimum(prior.freedoms, some.sum()))
@@ -287,8 +290,10 @@ def _finding(
     others = np.delete(times.centre, rank)
     if against == "reference":
         standard, more = math.log(known[times.name]) if times.name in known else math.nan, 1.0
+    elif times.together or not len(others):
+        standard, more = math.nan, 0.0
     else:
-        standard, more = (float(np.median(others)), MEDIAN / len(others)) if len(others) else (math.nan, 0.0)
+        standard, more = float(np.median(others)), MEDIAN / len(others)
     if len(others) == 1:
         more = 1.0
     seconds, difference = math.exp(own), own - standard
@@ -344,7 +349,8 @@ def _times(columns: Columns, ranks: int) -> tuple[list[Times], list[str]]:
             table = np.log(part.pivot_table(index="rank", columns="visit", values=phase, aggfunc="median"))
             if len(table) == ranks and not table.isna().any(axis=None):
                 name_of_phase = name + ("" if phase == "kernel" else f", {phase}")
-                measured.append(Times(name_of_phase, table.to_numpy(float), _sources(row["algorithm"], ranks)))
+                sources, together = _exchange(row["algorithm"], ranks)
+                measured.append(Times(name_of_phase, table.to_numpy(float), sources, together))
     return measured, broken
 
 
@@ -353,8 +359,11 @@ def _name(row: Mapping[str, Any]) -> str:
     return f"{row['sweep']}: {row['label']} {shape} {row['dtype']}"
 
 
-def _sources(algorithm: str, ranks: int) -> tuple[int, ...]:
-    """Return the rank that each rank receives from, if each receives from one other rank."""
-    pieces = PATTERNS[EXCHANGES[algorithm][0]][0] if algorithm in EXCHANGES else None
-    received = [pieces([(0, ranks)] * ranks, rank) for rank in range(ranks)] if pieces and ranks > 1 else []
-    return tuple(each[0][0] for each in received) if all(len(each) == 1 for each in received) else ()
+def _exchange(algorithm: str, ranks: int) -> tuple[tuple[int, ...], bool]:
+    """Return the rank that each rank receives from, if it is one; and whether each receives from all."""
+    if ranks == 1 or algorithm not in EXCHANGES:
+        return (), ranks > 1 and algorithm in ALL_REDUCES
+    pieces = PATTERNS[EXCHANGES[algorithm][0]][0]
+    received = [pieces([(0, ranks)] * ranks, rank) for rank in range(ranks)]
+    one = all(len(each) == 1 for each in received)
+    return (tuple(each[0][0] for each in received) if one else ()), not one

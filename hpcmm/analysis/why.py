@@ -19,7 +19,7 @@ from hpcmm.analysis.tidy import Columns, gpus_of, mapping, points, profiles, row
 from hpcmm.analysis.views import largest
 from hpcmm.devices import DEVICES
 from hpcmm.dtypes import DTYPES
-from hpcmm.model import RESOURCES, Task, Variant
+from hpcmm.model import RESOURCES, STALLS, Task, Variant
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.operations.blocks import OverC
 
@@ -66,6 +66,7 @@ class Quantity:
     total, number : str
         ``total`` is the product of this quantity and ``number``. This quantity is a reason only if it changes
         ``total`` and changes more than ``number``: wider loads touch more sectors each, but there are fewer of them.
+        Without ``number`` it suffices that both change alike: a larger share of a shorter time is no longer wait.
     """
 
     name: str
@@ -102,7 +103,22 @@ QUANTITIES = (
     Quantity(
         "shared_accesses", "a thread accesses shared memory {} times per {work} instead of {}", unit="shared memory"
     ),
+    Quantity("instructions_per_work", "a warp executes {} instructions per 32 {work}s instead of {}"),
     Quantity("active_threads", "{} of 32 threads are active per instruction of a warp instead of {}", less=False),
+    Quantity(
+        "predicated_on_threads",
+        "{} of 32 threads have a true predicate per instruction of a warp instead of {}",
+        less=False,
+    ),
+    *(
+        Quantity(
+            f"stalled_{name}",
+            f"warps wait for {what} {{}} of their time instead of {{}}",
+            "percent",
+            total=f"waited_{name}",
+        )
+        for name, what in STALLS.items()
+    ),
     Quantity("elements_per_thread", "a thread takes {} elements instead of {}", "count", less=False),
     Quantity("launches", "launches per run: {} instead of {}", "count"),
     Quantity("local_bytes", "a thread spills {} to local memory instead of {}", "amount"),
@@ -237,6 +253,11 @@ class Known:
         wavefronts = counted["shared_pipe"] * clocks if accesses else 0.0
         found["shared_wavefronts"] = WARP * wavefronts / work
         found["shared_wavefronts_per_access"] = wavefronts / accesses if accesses else math.nan
+        found["instructions_per_work"] = WARP * counted["instructions"] / work or math.nan  # 0: not counted
+        cycles = counted["warp_cycles"] or math.nan
+        for name in STALLS:
+            found[f"stalled_{name}"] = counted[f"stall_{name}"] / cycles
+            found[f"waited_{name}"] = found[f"stalled_{name}"] * row["seconds"]
         return found
 
     def _profile(self, row: Row) -> Row | None:
@@ -348,6 +369,8 @@ def _verdict(ratio: float, low: float, high: float) -> Verdict:
 
 def _same(before: Row, after: Row, work: str) -> Evidence | None:
     names = ("load_bytes", "shared_wavefronts")
+    if math.isfinite(before["instructions_per_work"]) and math.isfinite(after["instructions_per_work"]):
+        return None  # the counts of instructions and waiting were compared, too
     if any(math.isnan(facts[name]) for facts in (before, after) for name in names):
         return None
     if any(abs(_logarithm(before[name], after[name])) > math.log1p(NOTABLE) for name in names):
@@ -378,10 +401,10 @@ def _changes(before: Row, after: Row, work: str, least: float) -> Iterator[_Chan
             continue
         if each.form == "percent" and abs(after[each.name] - before[each.name]) < SHARE:
             continue
-        if each.total:
-            total, number = (_logarithm(before[name], after[name]) for name in (each.total, each.number))
-            if change * total <= 0 or abs(number) > abs(change) / 2:
-                continue
+        if each.total and change * _logarithm(before[each.total], after[each.total]) <= 0:
+            continue
+        if each.number and abs(_logarithm(before[each.number], after[each.number])) > abs(change) / 2:
+            continue
         helps = (change < 0) == each.less
         use = (before if helps else after)[UNITS[each.unit]] if each.unit else math.nan
         numbers = ((after[each.name], each.form), (before[each.name], each.form))
@@ -430,8 +453,13 @@ def limit(row: Row, facts: Row) -> Evidence:
     if use[unit] >= BUSY:
         return Evidence(f"{unit} is busy {{}} of the time, more than any other unit counted", ((use[unit], "percent"),))
     numbers = tuple((share, "percent") for share in use.values())
+    waits = {what: facts[f"stalled_{name}"] for name, what in STALLS.items() if facts[f"stalled_{name}"] > 0}
     names = ", ".join(f"{name} {{}}" for name in use)
     if facts["sm"] >= BUSY:
         text = f"the busiest unit of the SM is busy {{}} of the time, and it is none of these: {names}"
         return Evidence(text, ((facts["sm"], "percent"), *numbers))
+    if waits:
+        most = max(waits, key=waits.__getitem__)
+        text = f"no counted unit is busy ({names}); warps wait longest for {most}, {{}} of their time"
+        return Evidence(text, (*numbers, (waits[most], "percent")))
     return Evidence(f"no counted unit is busy ({names}), so it waits; the counters do not show for what", numbers)

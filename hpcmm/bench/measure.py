@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import statistics
 import time
@@ -13,6 +14,7 @@ import numpy as np
 from hpcmm.backends.base import DeviceError
 from hpcmm.bench.bits import Bits, why_uncompared
 from hpcmm.bench.energy import energy_of, why_unreadable
+from hpcmm.bench.errors import Kinds, has_errors
 from hpcmm.bench.sanitizing import MARK_OF_POINT
 from hpcmm.interval import interval_rank
 from hpcmm.model import TEXTBOOK, Measurement, Measuring, Point, Prepared, Sample, Task, Variant, Verdict
@@ -101,6 +103,7 @@ class Contender:
         self.late_runs = 0
         self.clock = math.nan
         self.energy: Mapping[str, float] = {}
+        self.errors: Mapping[str, float] = {}
         self.beside: Contender | None = None
 
     def check(self, judge: Callable[[np.ndarray], Verdict] | None, measuring: Measuring) -> None:
@@ -169,6 +172,13 @@ class Contender:
             except DeviceError as error:  # the times of the point are complete
                 print(f"{self.point.name}: no energy of {self.variant.name}: {error}", flush=True)
 
+    def measure_errors(self, kinds: Kinds) -> None:
+        """Measure the errors of the kernel on each kind of data; on one rank."""
+        try:
+            self.errors = kinds.errors(self.spread.backend, self.task)
+        except DeviceError as error:  # such as too little memory for further arrays
+            print(f"{self.point.name}: no errors of {self.variant.name}: {error}", flush=True)
+
     def compare_bits(self) -> None:
         """Compare the checksum of the last result with that of the first one, if they must be equal."""
         if not self.bits.skipped:
@@ -226,6 +236,7 @@ class Contender:
             self.energy if self.verdict.passed else {},
             spread.pick(self.task),
             self.clock,
+            self.errors,
         )
 
 
@@ -245,6 +256,13 @@ class Problem:
         self.backend = backend
         self.place = comm, backend, task, self.inputs, point.page_locked, transport
         self.spreads: dict[str, Distribution] = {}
+        self.seed = seed
+
+    @functools.cached_property
+    def kinds(self) -> Kinds:
+        """The same problem with each kind of data."""
+        _, _, task, *_ = self.place
+        return Kinds(task, self.seed)
 
     def judge(self, task: Task) -> Callable[[np.ndarray], Verdict] | None:
         """Return the check of the results of a task, on rank 0; arithmetics that round inputs have another bound."""
@@ -358,6 +376,9 @@ def measure_point(
     if measuring.energy and not visit and point.ranks == 1 and "kernel" in measures:
         for contender in right:
             contender.measure_energy()
+    if measuring.accuracy and not visit and point.ranks == 1 and has_errors(contenders[0].task):
+        for contender in right:
+            contender.measure_errors(problem.kinds)
     for contender in right:
         contender.verdict = contender.bits.judge(contender.spread.comm, contender.verdict)
         if not visit:

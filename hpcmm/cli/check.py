@@ -24,8 +24,10 @@ from hpcmm.experiment.config import SCHEMA
 from hpcmm.jobs import collect
 from hpcmm.model import HpcmmError
 from hpcmm.parallel.host_links import DIRECTIONS
+from hpcmm.parallel.links import MOST_OF_A_NODE
 
 SLOW = 3  # exit status
+BETWEEN_GPUS = ["neighbours_nccl", "all_to_all_nccl", "all_reduce_nccl"]
 LONGEST = SCHEMA["$defs"]["size"]["maximum"]  # vector
 MOST_RANKS = 8  # without --ranks, on a machine without GPUs
 
@@ -84,9 +86,12 @@ def config(ranks: int, minutes: float = 0) -> dict[str, Any]:
     products.
     """
 
-    def matmul(device: str, variant: str, sizes: list[int]) -> dict[str, Any]:
+    def matmul(device: str, variant: str, sizes: list[int], dtypes: list[str]) -> dict[str, Any]:
         shapes = [[size * ranks, size, size] for size in sizes]
-        return {"operation": "matmul", "device": device, "variants": [variant], "shapes": shapes, "ranks": [ranks]}
+        return {"operation": "matmul", "device": device, "variants": [variant], "shapes": shapes} | {
+            "dtypes": dtypes,
+            "ranks": [ranks],
+        }
 
     def vectors(operation: str, variant: str, powers: list[int], **more: Any) -> dict[str, Any]:
         sizes = [size for size in (ranks * 2**power for power in powers) if size <= LONGEST]
@@ -94,17 +99,19 @@ def config(ranks: int, minutes: float = 0) -> dict[str, Any]:
             "ranks": [ranks]
         }
 
+    # each pair in both directions, by a transport in which a rank waits for its own link only
+    pairs = ["neighbours_peer", *(f"distance_{each}_peer" for each in range(2, min(ranks, MOST_OF_A_NODE)))]
+    between = [*pairs, *BETWEEN_GPUS] if ranks > 1 else []
     sweeps = {
-        "cpu_product": matmul("cpu", "numpy", [384, 512]),
+        "cpu_product": matmul("cpu", "numpy", [384, 512], ["float32", "float64"]),
         "cpu_memory": vectors("vector_add", "numpy", [20, 21, 22]),
         "cpu_links": vectors("links", "memcpy", [12, 16, 20], algorithms=["neighbours_mpi"]),
-        "gpu_product": matmul("cuda", "cublas", [2048, 4096]),
+        "gpu_product": matmul("cuda", "cublas", [2048, 4096], ["float32", "float64", "bfloat16"]),
         "gpu_memory": vectors("vector_add", "cupy", [22, 24, 26]),
-        "gpu_links": vectors("links", "device_copy", [12, 18, 24], algorithms=["neighbours_nccl", "all_to_all_nccl"]),
-        "gpu_host": vectors("links", "device_copy", [12, 18, 24], algorithms=list(DIRECTIONS)),
+        "gpu_links": vectors("links", "device_copy", [12, 18, 24], algorithms=[*between, *DIRECTIONS]),
     }
     if ranks == 1:
-        sweeps = {name: sweep for name, sweep in sweeps.items() if not name.endswith("links")}
+        del sweeps["cpu_links"]
     measuring = {"visits": 3, "min_repetitions": 9, "max_repetitions": 60, "max_seconds": 0.6, "cache": "hot"}
     experiment = {"scale": "quick", "backends": "auto", "measuring": measuring, "sweeps": sweeps}
     return experiment | {"sustain_minutes": minutes}

@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 from hpcmm.devices import DEVICES
-from hpcmm.model import TEXTBOOK, Measuring, Point, Task
+from hpcmm.model import DATA, TEXTBOOK, Measuring, Point, Task
 from hpcmm.operations import task_of
 from hpcmm.operations.accuracy import COMPONENTWISE_LIMIT
 
@@ -50,7 +50,11 @@ def point_seconds(point: Point, measuring: Measuring) -> float:
         seconds += call + (measuring.visits - 1) * short + 3 * (measuring.max_seconds + measuring.visits * short)
         if measuring.energy and point.ranks == 1:
             seconds += ENERGY_SECONDS + 4 * call
+        if measuring.accuracy and point.ranks == 1:
+            seconds += len(DATA) * (call + elements(task) * (DRAWING_SECONDS + CHECKING_SECONDS))
         seconds += 2 * elements(task) * CHECKING_SECONDS
+    if measuring.accuracy and point.ranks == 1:
+        seconds += len(DATA) * input_seconds(point)
     return seconds
 
 

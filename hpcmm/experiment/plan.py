@@ -24,7 +24,7 @@ from hpcmm.experiment.config import ConfigError, Sweep, validated
 from hpcmm.experiment.durations import STARTUP_SECONDS, input_seconds, point_seconds
 from hpcmm.experiment.fingerprint import digest, of_point, of_profile
 from hpcmm.model import TEXTBOOK, Batch, Measuring, Point, Variant, spread_name
-from hpcmm.operations import OPERATIONS
+from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.memory import GIB, largest_need
@@ -279,9 +279,7 @@ def too_large(planned: Plan, machine: Machine) -> dict[Point, str]:
         for point in batch.points:
             algorithm = algorithm_of(OPERATIONS[batch.operation], point.algorithm)
             in_host_memory = not DEVICES[batch.device].accelerator
-            needs = largest_need(
-                algorithm, OPERATIONS[batch.operation], point.shape, point.dtype, batch.ranks, in_host_memory
-            )
+            needs = largest_need(algorithm, task_of(point), batch.ranks, in_host_memory)
             for device, need in (("cpu", needs[0]), (batch.device, needs[1])):
                 has = machine.memory.get(device, need)
                 if need > has:

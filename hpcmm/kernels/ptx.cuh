@@ -300,6 +300,29 @@ template <int PENDING, int J> __device__ void wgmma_wait_group(float (&c)[J][4])
         asm volatile("wgmma.wait_group.sync.aligned %128;" : FOUR_TO_128 : "n"(PENDING) : "memory");
 }
 
+// Start c = a b + (scale_d ? c : 0) with int8 elements, a of 64 x 32 and b of 32 x 256, both in shared memory at matrix
+// descriptors and with their rows along k (K-major). c has int32 elements, which belong to the lanes as above; sums wrap.
+#define INT_4(j) "+r"(c[j][0]), "+r"(c[j][1]), "+r"(c[j][2]), "+r"(c[j][3])
+#define INT_16(j) INT_4(j), INT_4(j + 1), INT_4(j + 2), INT_4(j + 3)
+#define INT_TO_128                                                                                                   \
+    INT_16(0), INT_16(4), INT_16(8), INT_16(12), INT_16(16), INT_16(20), INT_16(24), INT_16(28)
+__device__ inline void wgmma_mma_async_m64n256k32_s8(int (&c)[32][4], unsigned long long a, unsigned long long b,
+                                                     bool scale_d)
+{
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %130, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8 {" REGISTERS_128 "}, %128, %129, scale_d;\n}"
+                 : INT_TO_128
+                 : "l"(a), "l"(b), "r"((int)scale_d));
+}
+
+template <int PENDING> __device__ void wgmma_wait_group(int (&c)[32][4])
+{
+    asm volatile("wgmma.wait_group.sync.aligned %128;" : INT_TO_128 : "n"(PENDING) : "memory");
+}
+
+#undef INT_TO_128
+#undef INT_16
+#undef INT_4
 #undef REGISTERS_128
 #undef REGISTERS_64
 #undef REGISTERS_32

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.model import Geometry, Launch, Operand, Operation, Task, Variant, Verdict
+from hpcmm.model import Geometry, Launch, Operand, Operation, Task, Variant, Verdict, Workspace
 from hpcmm.operations import accuracy
 from hpcmm.operations.vector_add import OverVector
 
@@ -49,9 +49,9 @@ class Chase(Geometry):
     def constant_memory(self, task: Task) -> dict[str, str]:
         return {"elements": "x"} if self.constant else {}
 
-    def workspace(self, task: Task) -> dict[str, int]:
+    def workspace(self, task: Task) -> dict[str, Workspace]:
         n = task.shape[0] if task.shape[0] <= L2_WARMED else 0
-        return {"pointers": 2 * n} if self.pointers else {}  # 8 bytes each
+        return {"pointers": Workspace((n,), "uint64")} if self.pointers else {}
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
         arguments = task.operation.arguments(task, arrays)

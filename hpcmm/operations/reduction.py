@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.model import Geometry, Launch, Operand, Operation, Task, Variant, Verdict
+from hpcmm.model import Geometry, Launch, Operand, Operation, Task, Variant, Verdict, Workspace
 from hpcmm.operations import accuracy
 
 
@@ -59,8 +59,9 @@ class Passes(Geometry):
                 break
         return counts
 
-    def workspace(self, task: Task) -> dict[str, int]:
-        return {f"partial{i}": count for i, count in enumerate(self.blocks(*task.shape)[:-1])}
+    def workspace(self, task: Task) -> dict[str, Workspace]:
+        counts = self.blocks(*task.shape)[:-1]
+        return {f"partial{i}": Workspace((count,), task.dtype) for i, count in enumerate(counts)}
 
     def dynamic_bytes(self, task: Task) -> int:
         """Return the dynamic shared memory of a block in bytes."""

@@ -23,6 +23,10 @@ from hpcmm.parallel.transports.base import Arrival
 # Clocks are inaccurate at a microsecond: messages are repeated up to this number of bytes and this number of times.
 REPEATED_BYTES, MOST_ROUNDS = 1 << 16, 100
 
+MOST_OF_A_NODE = 8  # devices whose links are all measured, one direction of each in every pattern of a distance
+# Transports for these: between host memories, and the one of GPUs in which a rank waits for its own link only
+OF_DISTANCES = ("mpi", "peer")
+
 # Transport: the variant in whose memory it moves arrays
 TRANSPORTS = {
     **dict.fromkeys(("mpi", "mpi_rma"), "memcpy"),
@@ -39,9 +43,9 @@ def pairs(blocks: Blocks, rank: int) -> list[Piece]:
     return [(partner, 0, blocks[partner][1])]
 
 
-def neighbours(blocks: Blocks, rank: int) -> list[Piece]:
-    """Each rank receives the part of the next one, in a ring."""
-    source = (rank + 1) % len(blocks)
+def neighbours(blocks: Blocks, rank: int, distance: int = 1) -> list[Piece]:
+    """Each rank receives the part of the next one, or of the one at a distance, in a ring."""
+    source = (rank + distance) % len(blocks)
     return [(source, 0, blocks[source][1])]
 
 
@@ -54,6 +58,13 @@ PATTERNS: dict[str, tuple[Callable[[Blocks, int], list[Piece]], str]] = {
     "pairs": (pairs, "ranks 2i and 2i + 1 swap their parts"),
     "neighbours": (neighbours, "each rank sends its part to the one before it"),
     "all_to_all": (all_to_all, "each rank sends a share of its part to every rank"),
+    **{
+        f"distance_{distance}": (
+            partial(neighbours, distance=distance),
+            f"each rank sends its part to the one {distance} before it",
+        )
+        for distance in range(2, MOST_OF_A_NODE)
+    },
 }
 
 
@@ -211,7 +222,11 @@ def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int, patt
 
 
 # Name of each algorithm: its pattern and transport
-EXCHANGES = {f"{pattern}_{carrier}": (pattern, carrier) for pattern in PATTERNS for carrier in TRANSPORTS}
+EXCHANGES = {
+    f"{pattern}_{carrier}": (pattern, carrier)
+    for pattern in PATTERNS
+    for carrier in (OF_DISTANCES if pattern.startswith("distance") else TRANSPORTS)
+}
 LINKS = tuple(
     Algorithm(
         name,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -102,17 +102,39 @@ class Ratio:
         return self.over()
 
 
-def what_to_see(rows: pd.DataFrame, chapter: str = "") -> list[str]:
+@dataclass(frozen=True)
+class Finding:
+    """A finding of a sweep.
+
+    Parameters
+    ----------
+    text : str
+        About the largest size, or all sizes.
+    device : str
+        The device that it is about; empty for all.
+    at : mapping
+        By size, the text about that size alone; without sizes of which there is nothing else to say.
+    """
+
+    text: str
+    device: str = ""
+    at: Mapping[str, str] = field(default_factory=dict)
+
+
+MOST_SIZES = 12  # sizes of a sweep that the switch of the page offers
+
+
+def what_to_see(rows: pd.DataFrame, chapter: str = "") -> list[Finding]:
     """Return the findings of one sweep that answer the question of a chapter; of all of them without one.
 
-    ``rows`` are its points, from ``analysis.measurements``.
+    ``rows`` are its points, from ``analysis.measurements``. Of several element types the first is described.
     """
     rows = rows.reset_index(drop=True)
     passed = rows[(rows["result"] == "PASS") & rows["seconds"].notna()]
     answers = ANSWERS.get(chapter, set().union(*ANSWERS.values()))
-    found = [failures(rows)]
+    found = [Finding(failures(rows))]
     if algorithms in answers:
-        found += [algorithms(rows[rows["result"] == "PASS"]), over_library(passed)]
+        found += [_finding(algorithms, rows[rows["result"] == "PASS"]), _finding(over_library, passed)]
     rungs = passed[passed["algorithm"] == TEXTBOOK]  # an algorithm uses a rung, mostly the library
     # the levels of memory are no steps of a ladder
     if not rungs.empty and not OPERATIONS[rungs["operation"].iloc[0]].cached:
@@ -120,11 +142,24 @@ def what_to_see(rows: pd.DataFrame, chapter: str = "") -> list[str]:
         for device in DEVICES:
             here = first[first["device"] == device]
             if not here.empty:
-                found += [each(here) for each in (best, reach, order) if each in answers]
-        found += [each(first) for each in (tiles, remainders, pitch, shapes, host_memory) if each in answers]
+                found += [_finding(each, here, device) for each in (best, reach, order) if each in answers]
+        found += [_finding(each, first) for each in (tiles, remainders, pitch, shapes, host_memory) if each in answers]
     if not passed.empty and ranks in answers:
-        found.append(ranks(passed))
-    return [sentence for sentence in found if sentence]
+        found.append(_finding(ranks, passed))
+    return [each for each in found if each.text]
+
+
+def _finding(answer: Callable[[pd.DataFrame], str], rows: pd.DataFrame, device: str = "") -> Finding:
+    """Ask a question about some rows, and about those of each size if the answer is about the largest one."""
+    text = answer(rows)
+    sizes = rows.drop_duplicates(list(dimensions()))
+    if not text or answer not in OF_ONE_SIZE or not 1 < len(sizes) <= MOST_SIZES:
+        return Finding(text, device)
+    at = {}
+    for size in analysis.row_dicts(sizes):
+        own = rows[(rows[list(dimensions())] == [size[name] for name in dimensions()]).all(axis=1)]
+        at[formats.size(size)] = answer(own)
+    return Finding(text, device, {size: other for size, other in at.items() if other and other != text})
 
 
 def _first_series(rows: pd.DataFrame) -> pd.DataFrame:
@@ -556,3 +591,5 @@ ANSWERS = {
     "transfers": {host_memory},
     "ranks": {algorithms, ranks},
 }
+# Findings about the largest size
+OF_ONE_SIZE = {best, order, tiles, host_memory, algorithms, over_library, ranks}

@@ -15,7 +15,7 @@ class Cell:
     """One cell of a table: its text, and a note in small print below it.
 
     ``kind`` is ``"text"``, ``"number"``, ``"fail"`` or ``"again"``. The last one repeats the text of the row above;
-    it becomes visible when the table is sorted or filtered.
+    the page shows it when the table is sorted or filtered.
     """
 
     text: str = ""
@@ -51,6 +51,12 @@ class Table:
         return tuple(
             not any(row[i].kind == "number" and row[i].text for row in self.rows) for i in range(len(self.head))
         )
+
+    @property
+    def shared(self) -> tuple[list[str], list[str]]:
+        """The distinct sizes and the distinct devices of the rows."""
+        sizes, devices = zip(*self.of_rows, strict=True) if self.of_rows else ((), ())
+        return list(dict.fromkeys(sizes)), list(dict.fromkeys(devices))
 
     @property
     def texts(self) -> list[list[str]]:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis import Series
+from hpcmm.analysis.scaling import base_columns
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.parallel import ALGORITHMS
@@ -32,15 +33,19 @@ from hpcmm.report.vega import (
 )
 
 HEIGHT = 190  # of a figure; three of them, each with a sentence, fit on one screen
+BAR = 28  # height of a bar whose label has two lines
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One question of the first screen: its title, a sentence, and figures of which the page shows one."""
+    """One question of the first screen: its title, and figures of which the page shows one, each with a sentence.
+
+    Without figures, ``headlines`` has the sentence alone.
+    """
 
     title: str
-    headline: Headline | None
     figures: Sequence[Figure]
+    headlines: Sequence[Headline | None]
 
 
 def panels(
@@ -59,23 +64,39 @@ def panels(
     styles : mapping
         By sweep, from ``vega.styles``.
     """
-    told = {headline.name: headline for headline in findings.headlines(frame, scaling)}
     rows = analysis.points(frame)
     rows = rows[(rows["operation"] == "matmul") & (rows["result"] == "PASS") & rows["seconds"].notna()]
     rows = rows[(rows["ranks"] == rows["ranks"].min()) & (rows["algorithm"] == TEXTBOOK)]
+
+    def told(name: str, figure: Figure | None = None, of: pd.DataFrame = frame) -> Headline | None:
+        """Return a headline about what a figure shows."""
+        about = [of, scaling]
+        for column in ("device", "dtype"):
+            if figure and getattr(figure, column):
+                about = [each[each[column] == getattr(figure, column)] for each in about]
+        return next((each for each in findings.headlines(*about) if each.name == name), None)
+
+    best = [(figure, told("Fastest product", figure, at)) for figure, at in _best_rungs(rows)]
     over_sizes = list(_over_sizes(series, styles))
+    over_ranks = [(figure, told("Scaling", figure)) for figure in _over_ranks(scaling, styles)]
     found = [
-        Panel("Best rung of each arithmetic", told.get("Fastest product"), list(_best_rungs(rows))),
-        Panel("Rate over size", over_sizes[0][1] if over_sizes else None, [figure for figure, _ in over_sizes]),
-        Panel("Scaling over ranks", told.get("Scaling"), list(_over_ranks(scaling, styles))),
+        Panel(title, [figure for figure, _ in pairs], [headline for _, headline in pairs] or [told(name)])
+        for title, name, pairs in (
+            ("Best rung of each arithmetic", "Fastest product", best),
+            ("Rate over size", "", over_sizes),
+            ("Scaling over ranks", "Scaling", over_ranks),
+        )
     ]
-    if not any(panel.figures for panel in found):  # a file without products
-        found.append(Panel("Fastest sum", told.get("Fastest sum"), []))
-    return [panel for panel in found if panel.figures or panel.headline]
+    if not any(each.figures for each in found):  # a file without products
+        found.append(Panel("Fastest sum", [], [told("Fastest sum")]))
+    return [each for each in found if each.figures or any(each.headlines)]
 
 
-def _best_rungs(rows: pd.DataFrame) -> Iterator[Figure]:
-    """Draw the rate of the fastest rung of each arithmetic beside that of the library, one figure for each device."""
+def _best_rungs(rows: pd.DataFrame) -> Iterator[tuple[Figure, pd.DataFrame]]:
+    """Draw the rate of the fastest rung of each arithmetic beside that of the library, one figure for each device.
+
+    Yield also the points that it was chosen from.
+    """
     accelerated = analysis.on_accelerator(rows)
     for device, on_device in rows.assign(first=~accelerated).sort_values("first", kind="stable").groupby(
         "device", sort=False
@@ -130,7 +151,11 @@ def _best_rungs(rows: pd.DataFrame) -> Iterator[Figure]:
         size, name = formats.size(best.iloc[0]), formats.device(device)
         caption = f"Size {size} on the {name}; in parentheses relative to the library"
         shown = {"name": "Rung", "arithmetic": "Arithmetic", "rate": rates.name}
-        yield Figure(f"best-{device}", caption, columns, layered(layers, HEIGHT), shown, device=device, group="best")
+        height = max(HEIGHT, BAR * len(columns["label"]))
+        yield (
+            Figure(f"best-{device}", caption, columns, layered(layers, height), shown, device=device, group="best"),
+            at,
+        )
 
 
 def _over_sizes(
@@ -138,9 +163,17 @@ def _over_sizes(
 ) -> Iterator[tuple[Figure, Headline]]:
     """Draw the fastest rung of each arithmetic and the library by size, for each type; GPUs first."""
     known = set()
-    for each in sorted(series, key=lambda each: not analysis.on_accelerator(each.points).any()):
+    dtypes = OPERATIONS["matmul"].dtypes
+    alone = [each for each in series if each.operation == "matmul" and each.ranks == 1]
+
+    def rank(each: Series) -> tuple:
+        """Accelerators first, types in their order, the most sizes first."""
         points = each.points
-        if each.operation != "matmul" or each.ranks > 1 or not formats.size_is_one_number(points):
+        return not analysis.on_accelerator(points).any(), dtypes.index(each.dtype), -points["n"].nunique()
+
+    for each in sorted(alone, key=rank):
+        points = each.points
+        if not formats.size_is_one_number(points):
             continue
         for device, here in sorted(
             points[(points["algorithm"] == TEXTBOOK) & (points["result"] == "PASS") & (points["tile"] == 0)].groupby(
@@ -182,8 +215,8 @@ def _over_ranks(scaling: pd.DataFrame, styles: Mapping[str, Mapping[str, Style]]
                     chosen[timed.loc[timed[prefix + "seconds"].idxmin(), "label"]] = prefix
         if not chosen:
             continue
-        base = most[figures.base_columns()].iloc[0]
-        here = here[(here[figures.base_columns()] == base).all(axis=1) & (here["sweep"] == most["sweep"].iloc[0])]
+        base = most[base_columns()].iloc[0]
+        here = here[(here[base_columns()] == base).all(axis=1) & (here["sweep"] == most["sweep"].iloc[0])]
         yield _speedup(here, chosen, styles[most["sweep"].iloc[0]], device, dtype)
 
 

@@ -1,7 +1,7 @@
 "use strict";
 // Draws figures, shows their values, shows what the switch selects, and sorts, filters and copies tables.
 
-let config = {}, figures = {};
+let config = {}, figures = {}, sentences = [];
 const rows = new Map();  // rows of each figure, unpacked once
 
 async function unzipped(id) {
@@ -10,7 +10,7 @@ async function unzipped(id) {
 }
 
 const unpacked = document.getElementById("figures") ? unzipped("figures").then(text => {
-  ({config, figures} = JSON.parse(text));
+  ({config, figures, sentences = []} = JSON.parse(text));
 }) : Promise.resolve();
 
 function rowsOf(id) {
@@ -181,6 +181,13 @@ function compare(one, other) {
   return typeof one === "number" ? -1 : 1;
 }
 
+// A cell that repeats the one above it is empty in the file.
+function repeatCells(table) {
+  for (const cell of table.querySelectorAll("td.again")) {
+    cell.textContent = cell.parentElement.previousElementSibling.cells[cell.cellIndex].firstChild?.textContent.trim();
+  }
+}
+
 function makeSortable(table) {
   const body = table.tBodies[0];
   if (!body || body.rows.length < 2) return;
@@ -266,15 +273,20 @@ function linkDefinitions(table) {
 }
 
 for (const table of document.querySelectorAll("table.data")) {
+  repeatCells(table);
   makeSortable(table);
   makeFilterable(table);
   makeCopyable(table);
   linkDefinitions(table);
 }
 
-// The switch: type, size and device, in figures and tables together.
+// The switch: type, size and device, in sentences, figures and tables together.
+function deviceOf(element) {
+  return element.dataset.device ?? element.closest("table")?.dataset.device;
+}
+
 function isChosen(element) {
-  const {size, device} = element.dataset;
+  const size = element.dataset.size, device = deviceOf(element);
   return (!choice.device || !device || device === choice.device) && (!choice.size || !size || size === choice.size);
 }
 
@@ -303,13 +315,20 @@ function applyChoice() {
   for (const sweep of document.querySelectorAll(".sweep")) {
     sweep.hidden = Boolean(choice.device) && !sweep.dataset.devices.split(" ").includes(choice.device);
   }
+  for (const line of document.querySelectorAll(".findings li")) {
+    line.hidden = !isChosen(line);
+    line.dataset.text ??= line.textContent;  // about the largest size
+    line.textContent = sentences[line.dataset.sentence]?.[choice.size] ?? line.dataset.text;
+  }
   for (const table of document.querySelectorAll(".sweep table.data")) {
     for (const cell of table.querySelectorAll("[data-device]:is(th, td)")) cell.hidden = !isChosen(cell);
     const rows = [...table.tBodies[0].rows];
     const some = rows.some(row => row.dataset.size === choice.size);
     // a size that the table does not have selects nothing in it
-    for (const row of rows) row.hidden = !isChosen(row) && (some || !choice.size || row.dataset.device !== choice.device);
+    for (const row of rows) row.hidden = !isChosen(row) && (some || !choice.size || deviceOf(row) !== choice.device);
     table.classList.toggle("moved", rows.some(row => row.hidden));
+    const folded = table.closest("details.table");
+    if (folded) folded.hidden = rows.length > 0 && rows.every(row => row.hidden);
   }
   for (const place of places) {
     const {figure, state, device} = place.dataset;

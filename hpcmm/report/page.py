@@ -20,14 +20,13 @@ from hpcmm.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.report import definitions, drawing, figures, formats, tables
 from hpcmm.report.chapters import CHAPTERS
-from hpcmm.report.findings import Headline
+from hpcmm.report.findings import MOST_SIZES, Finding, Headline
 from hpcmm.report.markup import Table
 from hpcmm.report.opening import Panel
 from hpcmm.report.vega import CONFIG, Figure
 
 # Provenance that differs between runs on one machine; the rest is the environment.
 OF_THE_RUN = ("utc", "arguments", "slurm", "counters", "counters_at_end")
-MOST_SIZES = 12  # sizes of a sweep that the switch offers
 
 
 @dataclass(frozen=True)
@@ -41,6 +40,7 @@ class Part:
     phases: Table | None
     activities: Table | None
     energy: Table | None
+    accuracy: Table | None
     why: Sequence[Mapping[str, str]] = ()
 
     @property
@@ -53,17 +53,17 @@ class Part:
         first = [self.sizes, self.ladder]
         if self.ladder and len(self.sizes.rows) == 1:
             first.reverse()
-        return [table for table in (*first, self.phases, self.activities, self.energy) if table]
+        return [table for table in (*first, self.phases, self.activities, self.energy, self.accuracy) if table]
 
 
 @dataclass(frozen=True)
 class SweepSection:
-    """The section of one sweep on the page, in its chapter."""
+    """The section of one sweep on the page, in its chapter; ``findings`` are by element type."""
 
     name: str
     chapter: str
     parts: Sequence[Part]
-    findings: Sequence[str]
+    findings: Mapping[str, Sequence[Finding]]
     scaling: Sequence[Table]
     efficiencies: Sequence[Figure]
 
@@ -174,6 +174,7 @@ def render(
     kinds = {
         "limits": limited,
         "energy": any(part.series.points["watts"].notna().any() for sweep in sweeps for part in sweep.parts),
+        "errors": any(part.accuracy for sweep in sweeps for part in sweep.parts),
         "rooflines": rooflines,
         "levels": levels,
         "scaling": any(sweep.scaling for sweep in sweeps),
@@ -218,6 +219,7 @@ def render(
         ladders=[operation for operation in OPERATIONS.values() if operation.name in {s.operation for s in sweeps}],
         timings=timings,
         embed=embedded.add,
+        say=embedded.say,
         embedded=embedded.text,
         vega=vega,
     )
@@ -228,6 +230,12 @@ class Embedded:
 
     def __init__(self):
         self.figures: dict[str, Any] = {}
+        self.sentences: list[Mapping[str, str]] = []
+
+    def say(self, finding: Finding) -> int:
+        """Add what a finding is about each size; return its number."""
+        self.sentences.append(finding.at)
+        return len(self.sentences) - 1
 
     def add(self, where: str, figure: Figure) -> str:
         """Add a figure of a part of the page; return its identity."""
@@ -237,7 +245,7 @@ class Embedded:
 
     def text(self) -> str:
         """Return all figures as compressed text."""
-        found = {"config": CONFIG, "figures": self.figures}
+        found = {"config": CONFIG, "figures": self.figures, "sentences": self.sentences}
         return drawing.compressed(json.dumps(found, allow_nan=False, separators=(",", ":"), ensure_ascii=False))
 
 

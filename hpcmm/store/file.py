@@ -32,7 +32,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from hpcmm.model import ENERGY, PHASES, RESOURCES, TEXTBOOK, HpcmmError
+from hpcmm.model import COUNTERS, ENERGY, ERRORS, PHASES, RESOURCES, TEXTBOOK, HpcmmError
 from hpcmm.store.schema import (
     FORMAT,
     GROUPS,
@@ -182,8 +182,8 @@ def _write_group(group: h5py.Group, columns: Mapping[str, Sequence], declared: M
 def read(path: Path) -> Groups:
     """Read all groups as columns; texts are str without control characters.
 
-    Files of earlier versions are supported. Missing columns get defaults: NaN for resources and energy, empty
-    fingerprints, ``TEXTBOOK`` as the algorithm, one visit, no profiles. Renamed variants get their present names.
+    Files of earlier versions are supported. Missing columns get defaults: NaN for resources, energy, errors and counters,
+    empty fingerprints, ``TEXTBOOK`` as the algorithm, one visit, no profiles. Renamed variants get their present names.
 
     Raises
     ------
@@ -280,13 +280,15 @@ def _groups(path: Path, image: bytes, length: int | None) -> Groups:
                 for group in GROUPS
             }
         rows, samples = row_count(groups["measurements"]), row_count(groups["samples"])
-        unknown = dict.fromkeys((*RESOURCES, *ENERGY, "clock"), np.full(rows, np.nan))
+        unknown = dict.fromkeys((*RESOURCES, *ENERGY, *ERRORS, "clock"), np.full(rows, np.nan))
         unknown |= dict.fromkeys(("fingerprint", "transport", "schedule", "pick"), np.full(rows, "", object))
         unknown |= dict.fromkeys(("algorithm", "contender_algorithm"), np.full(rows, TEXTBOOK, object))
         unknown["late_runs"] = np.full(rows, -1, "i4")
         phases = dict.fromkeys(PHASES, np.full(samples, np.nan)) | {"visit": np.zeros(samples, "i4")}
         groups["measurements"] = unknown | groups["measurements"]
         groups["samples"] = phases | groups["samples"]
+        counters = dict.fromkeys(COUNTERS, np.full(row_count(groups["profiles"]), np.nan))
+        groups["profiles"] = counters | groups["profiles"]
         for group in ("measurements", "profiles"):
             groups[group] |= _typed(group, groups[group])
         _check(groups)

@@ -24,9 +24,10 @@ OPTIONS = ("--std=c++17", "-lineinfo")  # of every kernel; a variant's own and i
 OPTIONS_OF_CUPY = ("-ftz=true",)  # that CuPy adds
 
 
-def kernel_of(task: Task) -> cupy.RawKernel:
-    """Return the compiled kernel of a task."""
-    return compile_kernel(task.operation, task.variant, tuple(task.macros.items()))[0]
+def kernel_of(task: Task, function: str = "") -> cupy.RawKernel:
+    """Return the compiled kernel of a task, or another function of its source."""
+    kernel, module = compile_kernel(task.operation, task.variant, tuple(task.macros.items()))
+    return module.get_function(function) if function else kernel
 
 
 def constant_of(task: Task, name: str) -> cupy.cuda.MemoryPointer:

@@ -23,6 +23,7 @@ from hpcmm.backends.cuda.compile import OPTIONS, OPTIONS_OF_CUPY, compile_ahead,
 from hpcmm.backends.cuda.links import NcclLink
 from hpcmm.backends.cuda.memory import Guarded, address, copy_rows, pitched_empty
 from hpcmm.backends.cuda.tensor_map import tensor_map
+from hpcmm.backends.cuda.xid import XidErrors
 from hpcmm.model import Boxes, Prepared, Task
 
 SPIN_NANOSECONDS = 150_000
@@ -321,18 +322,19 @@ class CudaBackend:
                 after=lambda: [copy_rows(guarded[name].array, arrays[name]) for name in results],
                 complaint=lambda: "; ".join(filter(None, (each.complaint(name) for name, each in guarded.items()))),
             )
-        kernel = kernel_of(task)
         constants = [
             (constant_of(task, name), arrays[operand]) for name, operand in task.geometry.constant_memory(task).items()
         ]
-        workspace = {
-            name: cupy.empty(length, task.element.storage) for name, length in task.geometry.workspace(task).items()
-        }
+        workspace = {name: self.empty(each.shape, each.dtype) for name, each in task.geometry.workspace(task).items()}
         launches = task.geometry.launches(task, {**arrays, **workspace}, self.multiprocessors)
-        kernel.max_dynamic_shared_size_bytes = max((launch.shared_bytes for launch in launches), default=0)
+        kernels_of_task = {function: kernel_of(task, function) for function in {launch.function for launch in launches}}
+        for function, kernel in kernels_of_task.items():
+            kernel.max_dynamic_shared_size_bytes = max(
+                launch.shared_bytes for launch in launches if launch.function == function
+            )
         calls = [
             (
-                *(launch.grid, launch.block),
+                *(kernels_of_task[launch.function], launch.grid, launch.block),
                 tuple(tensor_map(each) if isinstance(each, Boxes) else each for each in launch.arguments),
                 launch.shared_bytes,
             )
@@ -342,7 +344,7 @@ class CudaBackend:
         def run():
             for constant, array in constants:
                 constant.copy_from_device_async(array.data, array.nbytes)
-            for grid, block, arguments, shared_bytes in calls:
+            for kernel, grid, block, arguments, shared_bytes in calls:
                 kernel(grid, block, arguments, shared_mem=shared_bytes)
 
         return run
@@ -352,15 +354,19 @@ class CudaBackend:
         compile_ahead(tasks, self.index, threads)
 
     def resources(self, task: Task, arrays: Mapping[str, cupy.ndarray]) -> dict[str, float]:
-        """Return ``RESOURCES`` of a prepared task, for its first launch; empty for a library and a Python function."""
+        """Return ``RESOURCES`` of a prepared task; empty for a library and a Python function.
+
+        They are of its first launch, or of the first one that is named as the operation's kernels if there are several
+        functions.
+        """
         task = task.picked
         if not task.variant.compiled:
             return {}
-        workspace = dict.fromkeys(task.geometry.workspace(task))  # names without memory suffice for the geometry
+        workspace = {name: each.placeholder for name, each in task.geometry.workspace(task).items()}
         launches = task.geometry.launches(task, {**arrays, **workspace}, self.multiprocessors)
         if not launches:
             return {}
-        first = launches[0]
+        first = next(launch for launch in launches if not launch.function)
         kernel = kernel_of(task)
         resident = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
             kernel.kernel.ptr, math.prod(first.block), first.shared_bytes
@@ -479,7 +485,12 @@ class CudaBackend:
             raise DeviceError(f"NVML has no energy counter of {self.uuid}: {error}") from error
 
     def errors(self) -> dict[str, float]:
-        return {name: float(value) for name, value in readable(ERRORS, self._nvml).items()}
+        xid = {"xid": lambda gpu: self._xid_errors.count()}
+        return {name: float(value) for name, value in readable(ERRORS | xid, self._nvml).items()}
+
+    @functools.cached_property
+    def _xid_errors(self) -> XidErrors:
+        return XidErrors(self._nvml)
 
     def allocate_separately(self) -> None:
         """Allocate each further array separately, so that a sanitizer knows where it ends."""

@@ -74,6 +74,7 @@ def gemm_tf32(alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float, c: cu
 
 def gemm_fastest(
     seconds: Callable[[Callable[[], Any]], float],
+    dtype: str,
     alpha: float,
     a: cupy.ndarray,
     b: cupy.ndarray,
@@ -85,8 +86,8 @@ def gemm_fastest(
     Each is timed by ``seconds`` on the given arrays, with a separate result array. An algorithm that fails is left out.
     """
     if 0 in (*a.shape, *b.shape):
-        return Prepared(gemm(c.dtype.name, alpha, a, b, beta, c))  # cuBLASLt knows no empty matrices
-    product = cublaslt.Product(cupy.cuda.device.get_cublas_handle(), alpha, a, b, beta, c)
+        return Prepared(gemm(dtype, alpha, a, b, beta, c))  # cuBLASLt knows no empty matrices
+    product = cublaslt.Product(cupy.cuda.device.get_cublas_handle(), dtype, alpha, a, b, beta, c)
     scratch = cupy.empty((c.shape[0], c.strides[0] // c.itemsize), c.dtype)  # rows as far apart as those of C
     found = {}
     for number, proposal in enumerate(product.proposals):
@@ -96,7 +97,7 @@ def gemm_fastest(
         except DeviceError:
             continue
     if not found:
-        raise DeviceError(f"cuBLASLt proposes no algorithm for {a.shape} x {b.shape} in {c.dtype}")
+        raise DeviceError(f"cuBLASLt proposes no algorithm for {a.shape} x {b.shape} in {dtype}")
     best = min(found, key=found.get)
     chosen = product.proposals[best]
     choice = f"{cublaslt.name_of(chosen)}: proposal {best + 1} of {len(product.proposals)}"

@@ -3,17 +3,11 @@
 #define BOXES_CUH
 
 #include "matmul/sixteen_bit.cuh"
+#include "matmul/swizzled_rows.cuh"
 
-// A box in shared memory has rows of 64 elements: 128 bytes, one word in each of the 32 banks. Without a permutation,
-// the chunks of eight rows in one column would be in the same four banks. So chunk c of row r is stored at position c ^
-// (r % 8), the 128-byte swizzle of TMA and wgmma, which spreads the eight chunks over all banks. A box starts at a
-// multiple of 1024 bytes.
-constexpr int BOX_COLUMNS = 64, ROW_BYTES = 2 * BOX_COLUMNS;
-
-__device__ inline unsigned char *chunk_of(unsigned char *box, int row, int chunk)
-{
-    return box + row * ROW_BYTES + (chunk ^ row % 8) * (int)sizeof(Chunk);
-}
+// A box in shared memory has rows of 64 elements.
+constexpr int BOX_COLUMNS = 64;
+static_assert(ROW_BYTES == BOX_COLUMNS * sizeof(Element) && CHUNK_BYTES == sizeof(Chunk), "as the swizzle has them");
 
 // Copy a box with `threads` threads; elements outside the matrix are zero. Needed where rows are not a multiple of 16
 // bytes, which neither copies of 16 bytes nor TMA support.
@@ -51,15 +45,6 @@ __device__ void multiply_warp(float (&sums)[I][J][4], unsigned char *a, unsigned
     }
 }
 
-// The matrix descriptor (PTX ISA) of boxes with the 128-byte swizzle. A by rows: groups of 8 rows are 1024 bytes apart.
-// B by rows: the same, and boxes of 64 columns are `next_box` bytes apart.
-__device__ inline unsigned long long descriptor(const void *box, int next_box = 16)
-{
-    constexpr unsigned long long STRIDE_OFFSET = 8 * ROW_BYTES, SWIZZLE_128 = 1;
-    return (__cvta_generic_to_shared(box) & 0x3ffff) >> 4 | (unsigned long long)(next_box >> 4) << 16 |
-           STRIDE_OFFSET >> 4 << 32 | SWIZZLE_128 << 62;
-}
-
 // Start the product of a warpgroup: 64 x 16 elements of A by 16 x 8 J of B.
 template <int J> __device__ void wgmma(float (&c)[J][4], unsigned long long a, unsigned long long b)
 {
@@ -83,15 +68,6 @@ template <int J> __device__ void multiply(float (&c)[J][4], const unsigned char 
 #pragma unroll
     for (int p = 0; p < DEPTH; p += 16)
         wgmma(c, descriptor(a + 2 * p), descriptor(b + p * ROW_BYTES, DEPTH * ROW_BYTES));
-}
-
-// Rasterization order: return column x and row y of the i-th of `tile_rows` x `tile_columns` tiles of C. The order goes
-// down the columns of groups of GROUP_ROWS rows of tiles, which share tiles in the L2 cache.
-__device__ inline int2 rasterize(int i, int tile_rows, int tile_columns)
-{
-    const int group_tiles = GROUP_ROWS * tile_columns, first_row = i / group_tiles * GROUP_ROWS;
-    const int rows = min(GROUP_ROWS, tile_rows - first_row);
-    return make_int2(i % group_tiles / rows, first_row + i % group_tiles % rows);
 }
 
 #endif

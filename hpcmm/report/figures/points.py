@@ -1,0 +1,70 @@
+"""What the figures of a series share: their columns, tooltips and tables of values."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from hpcmm import analysis
+from hpcmm.analysis import Series
+from hpcmm.report import formats
+from hpcmm.report.vega import Spec, quantity, rounded
+
+RATIO = "isValid(datum.ratio) ? format(datum.ratio, '.3r') + '×' : ''"
+SECONDS = "isValid(datum.seconds) ? format(datum.seconds, '.3s') + 's' : ''"
+
+
+def described(series: Series) -> str:
+    """Say what a caption must: the element type, and the ranks if there are several."""
+    return series.dtype + (f" on {formats.ranks(series.ranks)}" if series.ranks > 1 else "")
+
+
+def columns_of(rows: pd.DataFrame, series: Series) -> dict[str, list]:
+    """Return the columns that all figures of a series share."""
+    unit = formats.rate_unit_of(series.points)
+    column, scale = unit.column, unit.scale
+    return {
+        "label": list(rows["label"]),
+        "device": list(rows["device"]),
+        "n": [int(n) for n in rows["n"]],
+        "size": [formats.size(row) for row in analysis.row_dicts(rows)],
+        "rate": rounded(rows[column] / scale),
+        "low": rounded(rows[column + "_low"] / scale),
+        "high": rounded(rows[column + "_high"] / scale),
+        "seconds": rounded(rows["seconds"]),
+        "ratio": rounded(rows["ratio"]),
+        "baseline": [int(each) for each in rows["baseline"]],
+        "library": [int(each != "rung") for each in rows["role"]],
+        "fraction": rounded(rows["fraction"]),
+        "ceiling": list(rows["ceiling"]),
+    }
+
+
+def tooltips(unit: str) -> list[Spec]:
+    return [
+        {"field": "label", "title": "variant"},
+        {"field": "size", "title": "size"},
+        quantity("rate", title=unit, format=",.3r"),
+        {"field": "interval", "title": "95 % interval"},
+        {"field": "time", "title": "time"},
+        {"field": "times", "title": "ratio to baseline"},
+        {"field": "part", "title": "of limit"},
+    ]
+
+
+def calculations() -> list[Spec]:
+    ends = "format(datum.low, ',.3r') + ' to ' + format(datum.high, ',.3r')"
+    return [
+        {"calculate": f"isValid(datum.low) ? {ends} : 'none: fewer than 6 repetitions'", "as": "interval"},
+        {"calculate": SECONDS, "as": "time"},
+        {"calculate": f"datum.baseline ? 'baseline' : {RATIO}", "as": "times"},
+        {"calculate": "isValid(datum.fraction) ? format(datum.fraction, '.0%') : 'unknown'", "as": "part"},
+    ]
+
+
+def titles_of(series: Series) -> dict[str, str]:
+    unit = formats.rate_unit_of(series.points).name
+    limit = {"fraction": "Of limit"} if series.points["fraction"].notna().any() else {}
+    return {
+        **{"label": "Variant", "size": formats.size_title(series.points), "rate": unit, "low": "from", "high": "to"},
+        **{"seconds": "Seconds", "ratio": "Ratio to baseline", **limit},
+    }
