@@ -49,14 +49,19 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     """Skip slow tests unless they are asked for, and order the modules for several processes (pytest-xdist).
 
-    The tests on a real Slurm mostly wait, so they come first and the others run beside them. Those of the workflow and
-    the wheel, which take long too, are not the last, when nothing is left to run beside them.
+    The tests on a real Slurm take the longest and mostly wait, so they come first and the others run beside them. Next
+    are the longest of the others. Those of the workflow and the wheel, which take long too, are not the last.
     """
     if not config.getoption("slow"):
         for item in items:
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="slow: make test-all (pytest --slow) runs it"))
-    place = {"test_slurm.py": "", "test_wheel.py": "test_page.py", "test_workflow.py": "test_page.py"}
+    place = {
+        "test_slurm.py": "",
+        "test_kernels_on_host.py": "a",
+        "test_wheel.py": "test_page.py",
+        "test_workflow.py": "test_page.py",
+    }
     items.sort(key=lambda item: place.get(item.path.name, item.path.name))
 
 
