@@ -199,7 +199,7 @@ void matmul(void)
 """
 
 
-def test_a_process_stands_still_between_requests(tmp_path):
+def test_a_process_is_stopped_between_requests(tmp_path):
     """A thread that a kernel leaves behind cannot work while the clock does not run."""
     (tmp_path / "busy.c").write_text(BUSY)
     library = sources.compiled(tmp_path / "busy.c", {}, tmp_path, 60)

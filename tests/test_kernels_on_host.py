@@ -963,7 +963,7 @@ def test_spills_warnings_and_errors_of_the_compiler_are_found():
 
 
 def test_every_kernel_is_tested():
-    """Each .cu file is a rung's or stands in NOT_ON_HOST, and nothing stands there that is gone."""
+    """Each .cu file belongs to a rung or is listed in NOT_ON_HOST, and every listed one exists."""
     files = {str(path.relative_to(kernels.FOLDER).with_suffix("")) for path in kernels.FOLDER.rglob("*.cu")}
     names = {*RUNG_OF, *NOT_ON_HOST}
     assert files == {str(path_of(name).relative_to(kernels.FOLDER).with_suffix("")) for name in names}

@@ -819,7 +819,7 @@ class Faltering(Workflow):
         self.path = os.pathsep.join([str(programs), os.environ["PATH"]])
 
     def begin(self) -> None:
-        """Start it, wait until its jobs are at work, and do to them what the fault asks for."""
+        """Start it, wait until its jobs run, and apply the fault to them."""
         arguments = [*WAYS[self.kind], *([] if self.fault.cancelling else ["--jobs", "1"]), "results/timings.h5"]
         if self.fault.program == "sbatch":
             self.falters.touch()
