@@ -711,7 +711,7 @@ def test_cuda_resources_of_reduction(gpu, operation, variant, dtype):
 
 
 def check_resources(variant: Variant, found: dict) -> None:
-    """A library tells nothing; the driver's count of blocks is what the arithmetic gives."""
+    """A library has no resources; the driver reports the number of blocks that the arithmetic gives."""
     if variant.library:
         assert found == {}
         return
