@@ -3,7 +3,8 @@
     python docs/published.py [TIMINGS]
 
 With TIMINGS, that file becomes the published run. Then the report, the figures, and the text between the marks
-``<!-- published: NAME -->`` and ``<!-- end -->`` are rewritten from results/reference/timings.h5.
+``<!-- published: NAME -->`` and ``<!-- end -->`` are rewritten from results/reference/timings.h5, and the names in the
+last column of docs/coverage.md.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+import covered
 import pandas as pd
 from tabulate import tabulate
 
@@ -57,6 +59,7 @@ def main(arguments: Sequence[str]) -> None:
                         shutil.copyfile(drawn, REFERENCE / f"{name}.svg")
     for path in pages():
         path.write_text(filled(path, columns), "utf-8")
+    covered.PAGE.write_text(covered.updated(covered.PAGE.read_text("utf-8"), columns), "utf-8")
     print(f"{REFERENCE}: {summary.line}")
 
 

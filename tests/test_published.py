@@ -11,9 +11,12 @@ from statistics import median
 import numpy as np
 import pytest
 import timings
+import yaml
 from timings import kernel_samples, measurement
 
 from hpcmm import analysis, store
+from hpcmm.experiment import plan
+from hpcmm.experiment.config import read_config
 from hpcmm.model import Point
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import formats
@@ -87,6 +90,7 @@ def test_publishing_writes_a_small_folder(done):
     kept = {path.name: path.stat().st_size for path in (done / "results" / "reference").iterdir()}
     assert set(kept) == {"timings.h5", "report.html", *(f"{name}.svg" for name in published.FIGURES)}
     assert sum(kept.values()) < 12e6
+    assert kept["report.html"] < 3e6
 
 
 def test_the_numbers_are_from_the_file(done, modelled):
@@ -195,3 +199,15 @@ def test_without_a_run_no_number_is_left(done, monkeypatch):
     monkeypatch.setattr(published, "ROOT", done)
     assert [published.filled(done / path.relative_to(ROOT), None) for path in PAGES] == empty
     assert not any("results/reference/ladder.svg" in text for text in empty)
+
+
+@pytest.mark.parametrize("path", sorted(published.REFERENCE.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_configs_of_the_published_run_are_of_sweeps_of_the_whole_config(path):
+    """They are checked like any config; a sweep of theirs has the operation and type of element of the whole one."""
+    whole = yaml.safe_load((ROOT / "config.yaml").read_text())["sweeps"]
+    planned = plan.make(read_config(path))
+    assert planned.batches
+    for name, sweep in planned.config["sweeps"].items():
+        if name != "energy":
+            assert name in whole and sweep["operation"] == whole[name]["operation"]
+            assert set(sweep.get("variants", ())) <= set(whole[name].get("variants", sweep.get("variants", ())))

@@ -111,12 +111,13 @@ def styles(points: pd.DataFrame) -> dict[str, Style]:
     """Choose colour, marker and dash of each label of a sweep, for all its figures.
 
     A pair of variant and algorithm has one colour. Its tile widths share the colour and differ in marker and dash.
-    The fastest pairs choose first, so that no two of them have one colour. Baselines have the colour of the text.
+    The pairs that lag least behind the fastest of their device choose first, so that no two that one figure shows have
+    one colour. Baselines have the colour of the text.
     """
-    size = [name for name in ("operation", "dtype", "ranks", *dimensions()) if name in points]
+    size = [name for name in ("operation", "dtype", "ranks", "device", *dimensions()) if name in points]
     seconds = points["seconds"].fillna(points["call_seconds"])
     lag = seconds / seconds.groupby([points[name] for name in size]).transform("min")
-    fastest = lag.fillna(math.inf).groupby([points["variant"], points["algorithm"]]).min().rank(method="first")
+    fastest = lag.fillna(math.inf).groupby([points["variant"], points["algorithm"]]).median().rank(method="first")
     order = [fastest[pair] for pair in zip(points["variant"], points["algorithm"], strict=True)]
     labels = points.assign(order=order).drop_duplicates("label").sort_values(["order", "place"], kind="stable")
     found: dict[str, Style] = {}
