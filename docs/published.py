@@ -25,6 +25,8 @@ from hpcmm import analysis, report, store
 from hpcmm.analysis import Columns
 from hpcmm.analysis.scaling import speedups
 from hpcmm.analysis.unmeasured import unmeasured
+from hpcmm.experiment import plan
+from hpcmm.experiment.config import read_config
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
@@ -102,8 +104,16 @@ def _source(columns: Columns, frame: pd.DataFrame) -> str:
     where = "; ".join(" and ".join(conditions[name]) for name in names if name in conditions)
     return (
         f"Published run: {where}.\n[Report](results/reference/report.html), "
-        f"[timings.h5](results/reference/timings.h5). {analysis.summary(columns, frame).line}."
+        f"[timings.h5](results/reference/timings.h5){_configs(columns)}. {analysis.summary(columns, frame).line}."
     )
+
+
+def _configs(columns: Columns) -> str:
+    """Return links to the configs beside the published file that one of its runs was made from."""
+    asked = [analysis.mapping(run["provenance"].get("config")).get("sweeps") for run in analysis.runs(columns)]
+    made = [path for path in REFERENCE.glob("*.yaml") if plan.make(read_config(path)).config["sweeps"] in asked]
+    links = (f", [{path.name}](results/reference/{path.name})" for path in sorted(made, key=lambda path: path.stem))
+    return "".join(links)
 
 
 # The sweeps that measure every rung of an operation
@@ -353,12 +363,13 @@ def _scaled(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of(frame: pd.DataFrame, sweeps: Sequence[str]) -> pd.DataFrame:
-    """Return the passed points of sweeps, each sweep on the machine with the most ranks, then with the most points."""
+    """Return the passed points of sweeps, each on the machine with the most ranks, then points, of each device."""
     rows = analysis.points(frame)
     rows = rows[rows["sweep"].isin(sweeps) & (rows["result"] == "PASS")]
-    kinds = rows.groupby(["sweep", "machine"], sort=False)["ranks"].agg(["max", "size"]).sort_values(["max", "size"])
-    chosen = kinds.reset_index().drop_duplicates("sweep", keep="last")
-    return rows.merge(chosen[["sweep", "machine"]])
+    keys = ["sweep", "device", "machine"]
+    kinds = rows.groupby(keys, sort=False)["ranks"].agg(["max", "size"]).sort_values(["max", "size"])
+    chosen = kinds.reset_index().drop_duplicates(["sweep", "device"], keep="last")
+    return rows.merge(chosen[keys])
 
 
 def _joined(rows: pd.DataFrame, rate: str, beside: str, unit: float = 1e9, form=formats.number) -> str:
