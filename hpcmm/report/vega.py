@@ -19,6 +19,7 @@ from hpcmm.report import formats
 PALETTE = ("#3b7dc4", "#d1602c", "#2f9462", "#b0569f", "#a07f00", "#d6506b", "#2492a8", "#8a6fd1")
 MARKERS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4])
+GREY = "#808080"  # of libraries that are no baseline
 LINE = "currentColor"  # the text colour of the page, light or dark, on screen and on paper
 
 CONFIG = {
@@ -112,7 +113,7 @@ def styles(points: pd.DataFrame) -> dict[str, Style]:
 
     A pair of variant and algorithm has one colour. Its tile widths share the colour and differ in marker and dash.
     The pairs that lag least behind the fastest of their device choose first, so that no two that one figure shows have
-    one colour. Baselines have the colour of the text.
+    one colour. Baselines have the colour of the text, other libraries are grey.
     """
     size = [name for name in ("operation", "dtype", "ranks", "device", *dimensions()) if name in points]
     seconds = points["seconds"].fillna(points["call_seconds"])
@@ -125,7 +126,10 @@ def styles(points: pd.DataFrame) -> dict[str, Style]:
     for baseline, rows in labels.groupby("baseline"):
         for i, row in enumerate(analysis.row_dicts(rows)):
             who = row["variant"], row["algorithm"]
-            hue = LINE if baseline else hues.setdefault(who, PALETTE[len(hues) % len(PALETTE)])
+            if row["role"] == "rung" and not baseline:
+                hue = hues.setdefault(who, PALETTE[len(hues) % len(PALETTE)])
+            else:
+                hue = LINE if baseline else GREY
             found[row["label"]] = Style(hue, MARKERS[i % len(MARKERS)], DASHES[i % len(DASHES)])
     return found
 
