@@ -134,6 +134,20 @@ def styles(points: pd.DataFrame) -> dict[str, Style]:
     return found
 
 
+def distinct(points: pd.DataFrame, style: Mapping[str, Style]) -> dict[str, Style]:
+    """Return the styles of the labels of one figure: of two variants with one colour, the later takes an unused one."""
+    labels = points.drop_duplicates("label").sort_values("place", kind="stable")
+    who = dict(zip(labels["label"], zip(labels["variant"], labels["algorithm"], strict=True), strict=True))
+    free = [hue for hue in PALETTE if hue not in {style[label].color for label in who}]
+    hues: dict[tuple[str, str], str] = {}
+    for label, pair in who.items():
+        hue = style[label].color
+        if pair not in hues and hue in PALETTE and hue in hues.values() and free:
+            hue = free.pop(0)
+        hues.setdefault(pair, hue)
+    return {label: style[label]._replace(color=hues[pair]) for label, pair in who.items()}
+
+
 def quantity(field: str, **more: Any) -> Spec:
     return {"field": field, "type": "quantitative", **more}
 
