@@ -1,8 +1,8 @@
-"""Record the transcripts that the pages for kernel writers and teachers show of a machine with a GPU.
+"""Record the transcripts that the pages show: of a machine with a GPU, and of one without.
 
 ``python docs/transcripts.py [NAME ...]`` runs the commands in a new folder with the example kernels and writes
-``docs/transcripts/NAME.txt``: the machine, then each command with its standard output. Tests compare the commands with
-the parser, and the form of the output with what the commands print.
+``docs/transcripts/NAME.txt``: the machine, then each command with its standard output, errors, and its exit status if
+that is not 0. Tests compare the commands with the parser, and the form of the output with what the commands print.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MISTAKES = {
     "beyond.cu": ("(row < m && column < n)", "(row <= m && column < n)"),
     "endless.cu": ("REAL sum = 0;", "REAL sum = 0;\n    while (*(const volatile REAL *)A < 9) {}"),
 }
-COMMANDS = {
+WITH_GPU = {
     "bench": ["hpcmm bench tiled.cu --against naive --output a.h5 --html a.html --sizes 2048"],
     "mistakes": ["hpcmm bench wrong.cu endless.cu --sizes 512"],
     "tune": ["hpcmm bench tiled.cu --tune TILE=8,16,32,64 --sizes 2048"],
@@ -32,12 +32,20 @@ COMMANDS = {
     "code": ["hpcmm bench tiled.cu --sass tiled.sass --profile --sizes 2048"],
     "sanitize": ["hpcmm bench racy.cu beyond.cu --sanitize --sizes 512"],
     "grade": ["hpcmm new --course course", "hpcmm grade solutions --rubric course/rubric.yaml"],
+    "check": ["hpcmm check --directory check --html check.html"],
 }
+WITHOUT_GPU = {
+    "cpu_tune": ["hpcmm bench by_rows.c --tune STEP=1,16,64 --sizes 256"],
+    "cpu_python": ["hpcmm bench panels.py --sizes 256"],
+    "cpu_tools": ["hpcmm bench tiled.cu --sass tiled.sass", "hpcmm bench tiled.cu"],
+    "cpu_check": ["hpcmm check --ranks 2 --directory check"],
+}
+COMMANDS = WITH_GPU | WITHOUT_GPU
 
 
 def main(names: Sequence[str]) -> None:
     FOLDER.mkdir(exist_ok=True)
-    for name in names or COMMANDS:
+    for name in names or (WITHOUT_GPU if gpu() is None else WITH_GPU):
         with tempfile.TemporaryDirectory() as folder:
             text = transcript(name, prepared(Path(folder)))
         (FOLDER / f"{name}.txt").write_text(text)
@@ -63,17 +71,27 @@ def transcript(name: str, folder: Path) -> str:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     for command in COMMANDS[name]:
         arguments = [sys.executable, "-m", *command.split()]
-        done = subprocess.run(arguments, stdout=subprocess.PIPE, text=True, cwd=folder, env=environment)
-        output = re.sub(re.escape(str(folder)) + "/?", "", done.stdout)
-        lines += [f"$ {command}", output.rstrip("\n")]
+        done = subprocess.run(arguments, capture_output=True, text=True, cwd=folder, env=environment)
+        print(done.stderr, end="", file=sys.stderr, flush=True)
+        output = done.stdout + "".join(re.findall(r"^hpcmm: error: .*\n", done.stderr, re.MULTILINE))
+        lines += [f"$ {command}", re.sub(re.escape(str(folder)) + "/?", "", output).rstrip("\n")]
+        lines += [f"(exit status {done.returncode})"] if done.returncode else []
     return "\n".join(lines) + "\n"
 
 
 def machine() -> str:
-    """Return the GPU, its driver and the compiler's version."""
+    """Return the GPU and its driver, or the number of cores of a machine without a GPU."""
+    return gpu() or f"no GPU, {len(os.sched_getaffinity(0))} cores"
+
+
+def gpu() -> str | None:
+    """Return the name of the GPU and its driver; None without a GPU."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    name, driver = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()[0].split(", ")
-    return f"{name}, driver {driver}"
+    try:
+        found = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return found[0].replace(", ", ", driver ") if found else None
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 ONE = 1 << 128  # probabilities are whole multiples of 2^-128
 
-_ranks: list[int] = []  # ranks of 0, 1, 2, ... repetitions, as far as they were needed
+_ranks: list[int] = []  # ranks of 0, 1, 2, ... repetitions computed so far
 
 
 def interval_rank(repetitions: int) -> int:
@@ -15,7 +15,7 @@ def interval_rank(repetitions: int) -> int:
     on the wrong side of the median with probability P(Bin(n, 1/2) < r), so r is the largest one for
     which twice that is at most 5 %; 0 if there is none, below 6 repetitions.
 
-    The first call with n repetitions takes time in proportion to n, about a second for a million; later ones take none.
+    The first call with n repetitions takes time in proportion to n, about a second for a million; the results are kept.
 
     >>> interval_rank(5), interval_rank(6), interval_rank(20), interval_rank(1_000_000)
     (0, 1, 6, 499020)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from hpcmm.dtypes import ARITHMETICS, DTYPES, DType
 
 TEXTBOOK = "scatter"  # every operation has this algorithm; labels omit it
@@ -43,6 +45,18 @@ ENERGY = {
     "energy_runs": ("1", "kernels that ran in it"),
 }
 
+# Kinds of data on which the errors of a kernel are measured, in a pass of its own
+DATA = {
+    "uniform": "uniform in [-1, 1)",
+    "positive": "uniform in [0, 1)",
+    "graded": "of random sign, with logarithms of standard deviation 4",
+}
+ERRORS = {
+    f"{of}_{kind}": ("1", f"{what} error relative to the sum of magnitudes, on data {text} (NaN: no such pass)")
+    for kind, text in DATA.items()
+    for of, what in (("error", "largest"), ("rms", "root mean square"))
+}
+
 # State of a device during sustained products: unit and long name.
 VITALS = {
     "clock": ("Hz", "SM clock, or mean frequency of the cores"),
@@ -64,6 +78,7 @@ ERROR_COUNTERS = {
     "nvlink_data_errors": ("NVLink CRC errors of data", False),
     "nvlink_replays": ("NVLink replays", False),
     "nvlink_recoveries": ("NVLink recoveries", False),
+    "xid": ("Xid errors since the first reading", False),
 }
 
 # Recorded for a CUDA kernel beside its times: its resources, its first launch, the resident blocks per
@@ -223,16 +238,42 @@ class Boxes:
 
 
 @dataclass(frozen=True)
-class Launch:
-    """One kernel launch: grid, block, arguments, bytes of dynamic shared memory.
+class Workspace:
+    """An array that a kernel needs besides its operands.
 
-    Arguments are arrays, NumPy scalars and ``Boxes``.
+    Parameters
+    ----------
+    shape : tuple of int
+    dtype : str
+        Name of its NumPy type.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def placeholder(self) -> np.ndarray:
+        """An array of this shape and type without memory of its own."""
+        return np.broadcast_to(np.zeros((), self.dtype), self.shape)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch: grid, block, arguments, bytes of dynamic shared memory, and the function of the source.
+
+    Arguments are arrays, NumPy scalars and ``Boxes``. The function is named as the operation's folder of kernels if
+    ``function`` is empty.
     """
 
     grid: tuple[int, ...]
     block: tuple[int, ...]
     arguments: tuple[Any, ...]
     shared_bytes: int = 0
+    function: str = ""
 
 
 class Geometry:
@@ -242,8 +283,8 @@ class Geometry:
         """Return the compile-time constants that describe the launch to the source."""
         return {}
 
-    def workspace(self, task: Task) -> dict[str, int]:
-        """Return the number of elements of each workspace array, by name."""
+    def workspace(self, task: Task) -> dict[str, Workspace]:
+        """Return each array of the workspace, by name."""
         return {}
 
     def constant_memory(self, task: Task) -> dict[str, str]:
@@ -282,7 +323,7 @@ class Picks:
 
 @dataclass(frozen=True)
 class Variant:
-    """One rung of a ladder: one kernel source file, one library call, or a choice among other rungs.
+    """One rung of a ladder: a kernel source file, a library call, or a choice among other rungs.
 
     Parameters
     ----------
@@ -291,15 +332,15 @@ class Variant:
     device : str
         Name of a record in ``hpcmm.devices``.
     change : str
-        What this rung does differently from the one below it.
+        The difference from the previous rung.
     source : str
         The documents that describe it.
     library : callable, optional
         Libraries only: ``library(backend, task, arrays)`` returns a callable that runs once. A library has no source
         file.
     context : bool
-        Whether a library is shown beside the baseline and the rungs for context: measured and verified like a rung, and
-        counted among neither.
+        Whether a library is shown for context: it is measured and verified like a rung, and counts neither as a rung
+        nor as a baseline.
     geometry : Geometry, or mapping of str to Geometry
         How a CUDA kernel is launched, for all types or by type.
     kernel : str
@@ -313,7 +354,7 @@ class Variant:
     tiles : tuple of int
         Widths of the square thread block that it can be compiled for; empty if it has no such parameter.
     dtypes : tuple of str
-        Supported types; empty for all types of the operation that are added up in themselves.
+        Supported types; empty for all types of the operation whose sums are of the same type.
     architecture : str
         Architecture that the code is compiled for, as NVRTC names it: ``"sm_80"`` runs from compute capability 8.0 on;
         ``"sm_90a"`` on 9.0 only. Empty if any GPU can run it.
@@ -380,7 +421,7 @@ class Variant:
         return self.geometry[dtype] if isinstance(self.geometry, Mapping) else self.geometry
 
     def unsuited_to(self, capability: str) -> str:
-        """Return why a GPU of a compute capability (``"90"``) cannot run it; empty if it can."""
+        """Return the reason why a GPU of a compute capability (``"90"``) cannot run it; empty if it can."""
         required = self.architecture.removeprefix("sm_").removesuffix("a")
         only = self.architecture.endswith("a")
         if not required or required == capability or (int(required) < int(capability) and not only):
@@ -408,8 +449,8 @@ class Prepared:
     """A variant bound to its arrays: call it to run once.
 
     ``before`` and ``after`` copy data on the device between the arrays and buffers of the variant. They are a phase of
-    the end-to-end call and not part of the kernel's time. ``complaint`` returns what the last run wrote where it must
-    not; empty if nothing. ``choice`` is the algorithm that a library took after trials.
+    the end-to-end call and not part of the kernel's time. ``complaint`` describes writes of the last run outside its
+    arrays; empty if there are none. ``choice`` is the algorithm that a library took after trials.
     """
 
     run: Callable[[], Any]
@@ -440,6 +481,8 @@ class Verdict:
         How the reference was computed; ``UNCHECKED`` for a point that no attempt could measure.
     where : str
         First wrong element, ``row:column: got - expected = difference``, or why there is no result; empty for a pass.
+    rms : float
+        Root mean square of the errors, in the same units; NaN if unknown.
     """
 
     passed: bool
@@ -447,6 +490,7 @@ class Verdict:
     bound: float
     reference: str
     where: str = ""
+    rms: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -509,11 +553,11 @@ class Operation:
     geometry: type[Geometry] | None = None
 
     def dtypes_of(self, variant: Variant) -> tuple[str, ...]:
-        """Return the types of a variant: its own, or all that are added up in themselves."""
+        """Return the types of a variant: its own, or all types whose sums are of the same type."""
         return variant.dtypes or tuple(each for each in self.dtypes if not DTYPES[each].accumulator)
 
     def dtypes_of_all(self, variants: Iterable[Variant]) -> tuple[str, ...]:
-        """Return the types of which some variant computes one; baselines count only if there is nothing else."""
+        """Return the types that some variant supports; baselines are used only if there are no other variants."""
         chosen = list(variants)
         rungs = [each for each in chosen if not each.library] or chosen
         return tuple(dtype for dtype in self.dtypes if any(dtype in self.dtypes_of(each) for each in rungs))
@@ -717,6 +761,8 @@ class Measuring:
         Processes that measure the point, one after another. Repetitions and seconds are divided among them.
     energy : bool
         Whether the first visit also measures the energy of a kernel on one rank, in a pass of its own.
+    accuracy : bool
+        Whether the first visit also measures the errors of a kernel on each of ``DATA``, on one rank.
     """
 
     warmups: int
@@ -728,6 +774,7 @@ class Measuring:
     seed: int
     visits: int = 1
     energy: bool = False
+    accuracy: bool = False
 
 
 @dataclass(frozen=True)
@@ -766,7 +813,7 @@ class Measurement:
     the algorithm of a library that was chosen by trials. ``late_runs`` counts kernel runs that were repeated because
     the host queued them too late. ``clock`` is the SM clock while the kernel repeats [Hz], on the slowest rank; NaN if
     it was not taken.
-    ``energy`` is ``ENERGY``; empty where it was not measured.
+    ``energy`` is ``ENERGY`` and ``errors`` is ``ERRORS``; empty where they were not measured.
     ``pick`` names the rung and the tile that were picked for the shape, as in ``Task.pick``.
     """
 
@@ -785,6 +832,7 @@ class Measurement:
     energy: Mapping[str, float] = field(default_factory=dict)
     pick: str = ""
     clock: float = math.nan
+    errors: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

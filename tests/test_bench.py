@@ -256,7 +256,7 @@ def test_wrong_arguments_end_with_2(inside, arguments, message):
     ("arguments", "message"),
     [
         (("none.c",), "none.c: No such file or directory"),
-        (("none.txt",), "none.txt: no kernel's file; allowed suffixes: .c, .cu, .py"),
+        (("none.txt",), "none.txt: not a kernel file; allowed suffixes: .c, .cu, .py"),
         (("by_rows.c", "--tune", "NONE=1"), "'NONE' is not allowed; allowed: STEP"),
     ],
 )
@@ -274,16 +274,28 @@ def test_a_cuda_kernel_without_a_gpu_points_to_the_host(inside):
 # --- the workflow --------------------------------------------------------------------------------------------------
 
 
-def test_a_kernel_of_a_config_runs_on_two_ranks_and_in_a_distributed_product(folder, mpiexec, forgotten):
+@pytest.mark.parametrize(
+    ("device", "variants", "dtype", "packages"),
+    [
+        ("cpu", ["./by_rows.c STEP=3", "panels.py"], "float64", ()),
+        pytest.param("cuda", ["tiled.cu", "triton_tile.py"], "float32", ("triton", "torch"), marks=pytest.mark.gpu),
+    ],
+)
+def test_a_kernel_of_a_config_runs_on_two_ranks_and_in_a_distributed_product(
+    folder, mpiexec, forgotten, device, variants, dtype, packages
+):
+    if backends.missing(device):
+        pytest.skip(backends.missing(device))
+    for package in packages:
+        pytest.importorskip(package)
     from hpcmm.experiment import plan
     from hpcmm.experiment.config import read_config
 
     measuring = {"visits": 1, "warmups": 0, "min_repetitions": 1, "max_repetitions": 2, "max_seconds": 0.05}
-    sweep = {"operation": "matmul", "variants": ["./by_rows.c STEP=3", "panels.py"], "algorithms": ["scatter", "ring"]}
-    sweep |= {"sizes": [33], "dtypes": ["float64"], "ranks": [2]}
-    (folder / "config.yaml").write_text(
-        yaml.safe_dump({"backends": "cpu", "measuring": measuring, "sweeps": {"a": sweep}})
-    )
+    sweep = {"operation": "matmul", "device": device, "variants": variants, "algorithms": ["scatter", "ring"]}
+    sweep |= {"sizes": [33], "dtypes": [dtype], "ranks": [2]} | ({"tiles": [16]} if device == "cuda" else {})
+    config = {"backends": device, "share_gpu": True, "measuring": measuring, "sweeps": {"a": sweep}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
     planned = plan.make(read_config(folder / "config.yaml"))
     planned.write(folder / "plan.json")
     (batch,) = planned.to_measure
@@ -296,5 +308,6 @@ def test_a_kernel_of_a_config_runs_on_two_ranks_and_in_a_distributed_product(fol
     found = {
         (rows["contender"][i], rows["contender_algorithm"][i]) for i in range(len(rows["ranks"])) if rows["passed"][i]
     }
-    assert found >= {(name, each) for name in ("by_rows.c STEP=3", "panels.py") for each in ("scatter", "ring")}
+    names = [name.removeprefix("./") for name in variants]
+    assert found >= {(name, each) for name in names for each in ("scatter", "ring")}
     assert rows["passed"].all() and {*rows["ranks"]} == {2}

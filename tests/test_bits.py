@@ -76,7 +76,7 @@ def test_one_changed_bit_in_one_repetition_fails(point):
     assert judged(None) == RIGHT
     found = judged(4)
     assert not found.passed
-    assert found.where == "other bits than the verified result in 1 of 6 repetitions: 4"
+    assert found.where == "bits differ from the verified result in 1 of 6 repetitions: 4"
 
 
 def test_a_verdict_names_a_few_repetitions_and_keeps_an_earlier_failure():

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +26,12 @@ from hpcmm.cli.main import main
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import validated
 from hpcmm.model import Point, Sample
+from hpcmm.report import check as shown
 
 PROGRAM = Path(__file__).parent / "mpi_programs" / "check.py"
 
 
-def run(path, seed, ranks=4, slow=None, link=None, uuids=True, visits=3, wrong=()):
+def run(path, seed, ranks=4, slow=None, link=None, uuids=True, visits=3, wrong=(), algorithms=("neighbours_nccl",)):
     """Write the file of a modelled check.
 
     ``slow`` maps a rank to its time over that of its peers, ``link`` a receiving rank. Visits share a state of 2 %;
@@ -38,9 +42,9 @@ def run(path, seed, ranks=4, slow=None, link=None, uuids=True, visits=3, wrong=(
     for name, operation, variant, algorithm in (
         ("gpu_product", "matmul", "cublas", "scatter"),
         ("gpu_memory", "vector_add", "cupy", "scatter"),
-        ("gpu_links", "links", "device_copy", "neighbours_nccl"),
+        *(("gpu_links", "links", "device_copy", algorithm) for algorithm in algorithms),
     ):
-        rows = []
+        rows = sweeps.setdefault(name, [])
         for size in (256, 512, 1024, 2048):
             shape, dtype = ((size,) * 3 if operation == "matmul" else (size,)), "float32"
             scalars = {"alpha": 1.5, "beta": 0.5} if operation == "matmul" else {}
@@ -59,7 +63,6 @@ def run(path, seed, ranks=4, slow=None, link=None, uuids=True, visits=3, wrong=(
                 rows.append(measurement(point, verdict=FAIL))
             else:
                 rows.append(measurement(point, samples=samples, algorithm=algorithm))
-        sweeps[name] = rows
     placed = [{"node": f"node{rank // 2}", "device": f"GPU-{rank}" if uuids else ""} for rank in range(ranks)]
     return timings.write(path / "timings.h5", sweeps, {"ranks": placed})
 
@@ -130,6 +133,34 @@ def test_a_slow_link_is_named_by_both_ends(tmp_path, capsys):
     }
     assert main(["check", str(path)]) == command.SLOW
     assert "slow links: node0 slot 0 GPU-0 to node1 slot 1 GPU-3" in capsys.readouterr().out
+
+
+def test_the_links_of_a_node_are_one_matrix(tmp_path):
+    """One pair of four GPUs is slow in one direction."""
+    path = run(tmp_path, 12, link={1: 1.6}, algorithms=("neighbours_peer", "distance_2_peer", "distance_3_peer"))
+    found = checked(path)
+    assert {(each.source.rank, each.subject.rank) for each in found.slow} == {(2, 1), (3, 1), (0, 1)}
+    assert named(found) == set()
+    links = {}
+    for each in found.findings:
+        if each.source:
+            links.setdefault(shown.chart_of(each), set()).add((each.source.rank, each.subject.rank))
+    pairs = {(source, to) for source in range(4) for to in range(4) if source != to}
+    assert len(links) == 4 and all(each == pairs for each in links.values())  # of four sizes
+    assert main(["check", str(path), "--html", str(tmp_path / "check.html")]) == command.SLOW
+    assert (tmp_path / "check.html").read_text().count('class="chart"') == 8 + 4
+
+
+def test_ranks_that_wait_for_each_other_are_not_compared(tmp_path):
+    """The healthy rank waits for the slow one, and measures a longer time."""
+    path = run(tmp_path, 13, link={0: 1.6}, algorithms=("all_to_all_nccl", "all_reduce_nccl"))
+    found = checked(path)
+    assert found.passed
+    waiting = [each for each in found.findings if each.measurement.startswith("gpu_links")]
+    assert len(waiting) == 2 * 4 * 4 and all(math.isnan(each.p) and each.source is None for each in waiting)
+    (tmp_path / "good").mkdir()
+    good = run(tmp_path / "good", 14, algorithms=("all_to_all_nccl", "all_reduce_nccl"))
+    assert not checked(path, checked(good).reference()).passed
 
 
 def test_a_single_device_has_no_peer_but_may_have_a_reference(tmp_path, capsys):
@@ -273,13 +304,33 @@ def test_a_node_kept_busy_by_another_process_is_named(mpiexec, tmp_path, capsys)
     assert "2 devices, 7 measurements: slow: node1 slot 0" in out, out
 
 
+FAULTY = """
+import cupy
+cupy.RawKernel('extern "C" __global__ void store(int *p) { *p = 1; }', "store")((1,), (1,), (cupy.uint64(64),))
+cupy.cuda.Device().synchronize()
+"""
+
+
+@pytest.mark.gpu
+def test_an_xid_error_that_another_process_causes_is_counted_cuda(gpu):
+    before = gpu.errors()
+    if "xid" not in before:
+        pytest.skip("NVML has no Xid events of this GPU")
+    done = subprocess.run([sys.executable, "-c", FAULTY], capture_output=True, text=True)
+    assert done.returncode and "illegal" in done.stderr.lower()
+    end = time.monotonic() + 30
+    while gpu.errors()["xid"] == before["xid"] and time.monotonic() < end:
+        time.sleep(0.1)
+    assert gpu.errors()["xid"] > before["xid"]
+
+
 @pytest.mark.gpu
 def test_one_gpu_has_no_peer_but_is_compared_with_a_reference_cuda(gpu, mpiexec, tmp_path, capsys):
     timings, reference = measured(mpiexec, tmp_path, 1, "cuda"), tmp_path / "reference.json"
     assert main(["check", str(timings), "--write-reference", str(reference)]) == 0
     assert f"node0 slot 0 {gpu.uuid} has no peer in this run" in capsys.readouterr().out
     good = json.loads(reference.read_text())
-    assert {name.split(":")[0] for name in good["seconds"]} == {"gpu_product", "gpu_memory", "gpu_host"}
+    assert {name.split(":")[0] for name in good["seconds"]} == {"gpu_product", "gpu_memory", "gpu_links"}
     assert main(["check", str(timings), "--reference", str(reference)]) == 0
     good["seconds"] = {name: seconds / 2 for name, seconds in good["seconds"].items()}
     reference.write_text(json.dumps(good))

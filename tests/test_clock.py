@@ -65,8 +65,10 @@ def test_the_clock_of_a_gpu_is_below_its_maximum_cuda(gpu):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("variant", "dtype"), [("cublaslt", "float32"), ("cublaslt", "float64"),
-                                                ("cublas_tf32", "float32")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("variant", "dtype"),
+    [*(("cublaslt", dtype) for dtype in ("float32", "float64", "float16", "bfloat16")), ("cublas_tf32", "float32")],
+)
 def test_a_library_for_context_is_measured_beside_the_baseline_cuda(gpu, variant, dtype):
     point = Point("matmul", variant, (200, 300, 100), dtype, 1, MATMUL.scalars)
     own, baseline = measured(gpu, point)

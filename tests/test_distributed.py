@@ -16,7 +16,7 @@ import timings
 from hypothesis import example, given
 from hypothesis import strategies as st
 from mpi4py import MPI
-from tasks import machine
+from tasks import machine, task
 
 from hpcmm import analysis, store
 from hpcmm.backends.cpu.device import CpuBackend
@@ -44,6 +44,7 @@ from hpcmm.parallel.schedules import (
 )
 from hpcmm.parallel.transports.base import Transport
 from hpcmm.parallel.transports.choice import candidates
+from hpcmm.parallel.vector_all_reduce import ALL_REDUCES
 
 PROGRAM = Path(__file__).parent / "mpi_programs" / "distributed.py"
 
@@ -51,7 +52,9 @@ PROGRAM = Path(__file__).parent / "mpi_programs" / "distributed.py"
 # --- records -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in {**links.EXCHANGES, **DIRECTIONS}])
+@pytest.mark.parametrize(
+    "name", [name for name in ALGORITHMS if name not in {*links.EXCHANGES, *ALL_REDUCES, *DIRECTIONS}]
+)
 def test_an_algorithms_run_memory_and_prediction_are_in_the_module_of_its_name(name):
     algorithm = ALGORITHMS[name]
     assert algorithm.name == name
@@ -68,7 +71,7 @@ def test_an_algorithms_run_memory_and_prediction_are_in_the_module_of_its_name(n
         ("minimum", ["scatter", "all_reduce"]),
         ("maximum", ["scatter", "all_reduce"]),
         ("vector_add", ["scatter"]),
-        ("links", ["scatter", *links.EXCHANGES, *DIRECTIONS]),
+        ("links", ["scatter", *links.EXCHANGES, *ALL_REDUCES, *DIRECTIONS]),
     ],
 )
 def test_an_algorithm_is_offered_to_the_operations_that_it_suits(operation, names):
@@ -459,7 +462,7 @@ def test_memory_of_a_rank_for_vectors_counted_by_hand():
 def test_the_largest_need_is_the_sum_over_all_ranks(which, shape, ranks, in_host_memory):
     operation, algorithm = which
     shape = shape[: len(operation.dimensions)]
-    found = memory.largest_need(algorithm, operation, shape, "float64", ranks, in_host_memory)
+    found = memory.largest_need(algorithm, task(operation, shape, "float64"), ranks, in_host_memory)
     needs = [algorithm.need(operation, shape, ranks, rank) for rank in range(ranks)]
     if in_host_memory:
         assert found[1] == 0
@@ -474,9 +477,10 @@ def test_the_largest_need_counted_by_hand():
     # 64 GiB a matrix: the textbook's four ranks have a quarter of A and C, C twice, and all of B; rank 0 holds three
     # inputs, one of them twice, and the result, the others what they send and receive
     n, gib = 2**17, 2**30
-    need = memory.largest_need(ALGORITHMS["scatter"], MATMUL, (n, n, n), "float32", 4, False)
+    product = task(MATMUL, (n, n, n), "float32")
+    need = memory.largest_need(ALGORITHMS["scatter"], product, 4, False)
     assert need == ((5 * 64 + 3 * (3 * 16 + 64)) * gib, (3 * 16 + 64) * gib)
-    alone = memory.largest_need(ALGORITHMS["scatter"], MATMUL, (n, n, n), "float32", 1, True)
+    alone = memory.largest_need(ALGORITHMS["scatter"], product, 1, True)
     assert alone == ((5 + 4) * 64 * gib, 0)
 
 

@@ -131,7 +131,7 @@ def test_a_line_that_no_job_writes_there_is_one_error(path, order):
         checksum = zlib.crc32(text, checksum)
         content += b"%08x %b\n" % (checksum, text)
     path.write_bytes(content)
-    with pytest.raises(StoreError, match=rf"cuda-r2-1\.journal: line {len(order)} is not what a job .*remove the file"):
+    with pytest.raises(StoreError, match=rf"cuda-r2-1\.journal: line {len(order)} was not written .*remove the file"):
         Journal(path, BATCH, HOST)
     assert path.read_bytes() == content
 

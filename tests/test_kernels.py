@@ -216,7 +216,7 @@ def check_vector_add(backend, variant: Variant, dtype: str, n: int, starts: tupl
 
 
 def check_latency(backend, variant: Variant, n: int, k: int, seed: int) -> None:
-    """Run a chase: it must end at the element that is reached step by step."""
+    """Chase pointers: the last element must be the one that is reached step by step."""
     chase = task(LATENCY, (n, k), "int32", variant=variant)
     x = LATENCY.draw(np.random.default_rng(seed), chase)["x"]
     assert sorted(x) == list(range(0, 4 * n, 4))

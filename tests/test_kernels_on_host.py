@@ -51,7 +51,7 @@ FAULTY = {  # <operation>/<variant> of a lesson -> the report that it must cause
 
 SPARE_BARRIERS = {  # (<operation>/<variant>, n-th barrier) -> why it is not missed
     ("matmul/stream_k", 0): "for other blocks, which here run when this one is done",
-    ("latency/cached", 0): "for the time, not for the result: L1 is filled before the chase",
+    ("latency/cached", 0): "for the time, not for the result: L1 is filled before the chain is followed",
 }
 # Without these a race is reported, but no order gives a wrong result: lanes meet before they multiply, and have stored
 # by then.
@@ -322,8 +322,8 @@ def launched(
     for operand, start in zip(operation.operands, starts, strict=False):
         array = arrays[operand.name]
         arrays[operand.name] = on_device(np.concatenate([np.zeros(start, dtype), array]))[start:]
-    for key, length in task.geometry.workspace(task).items():
-        arrays[key] = poison((length,), dtype)
+    for key, needed in task.geometry.workspace(task).items():
+        arrays[key] = poison(needed.shape, needed.dtype)
     for symbol, operand in task.geometry.constant_memory(task).items():
         kernel.fill(symbol, arrays[operand])
     for launch in task.geometry.launches(task, arrays, MULTIPROCESSORS):

@@ -777,6 +777,20 @@ def test_doctor_detects_singletons_of_another_mpi_launcher(tmp_path, variable):
     assert "pip install --no-binary mpi4py" in found["launcher"]["advice"]
 
 
+def test_doctor_warns_of_a_slurm_that_does_not_answer(tmp_path, monkeypatch):
+    """Runs on this machine do not need it; the process of a Slurm job does."""
+    for name, body in (("sbatch", "exit 1"), ("sinfo", "echo Unable to contact slurm controller >&2; exit 1")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    (alone,) = doctor.check_slurm()
+    assert alone.state == "warning" and "does not answer: sinfo: Unable to contact slurm controller" in alone.found
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    (within,) = doctor.check_slurm()
+    assert within.state == "error" and within.found == alone.found
+
+
 WITH_LAUNCHER = """
 import sys
 from hpcmm.cli import main as __main__

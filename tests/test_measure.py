@@ -431,7 +431,7 @@ def test_other_bits_in_one_repetition_fail_the_point(damage, tmp_path, visit):
     damage("serial", flip)
     groups = visit_all([POINTS["matmul"]], tmp_path, visits=visit + 1)
     assert list(groups["measurements"]["passed"]) == [0, 1]
-    assert groups["measurements"]["where"][0] == "other bits than the verified result in 1 of 4 repetitions: 0"
+    assert groups["measurements"]["where"][0] == "bits differ from the verified result in 1 of 4 repetitions: 0"
     assert set(groups["samples"]["measurement"]) == {1}
 
 

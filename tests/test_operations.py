@@ -427,10 +427,10 @@ def test_the_launches_of_a_sum_lead_from_the_input_to_the_total(n, block, per_th
     assert lengths[-1] == 1
     summing = task(SUM, (n,), "float64", variant=Variant("any", "cuda", "", geometry=passes))
     workspace = passes.workspace(summing)
-    assert list(workspace.values()) == lengths[:-1]
+    assert [each.shape for each in workspace.values()] == [(length,) for length in lengths[:-1]]
 
     x = np.arange(1, n + 1)
-    arrays = {"x": x, "result": np.zeros(1, int)} | {name: np.zeros(length, int) for name, length in workspace.items()}
+    arrays = {"x": x, "result": np.zeros(1, int)} | {name: np.zeros(each.shape, int) for name, each in workspace.items()}
     for launch in passes.launches(summing, arrays, 132):
         assert launch.block == (block,)
         source, length, target, identity_of_type = launch.arguments

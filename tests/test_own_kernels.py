@@ -118,7 +118,7 @@ def test_values_replace_those_of_the_head(tmp_path):
         ("shared_bytes: 300000", r"my.cu:4: shared_bytes: 300000 bytes .* allowed: at most 232448"),
         ("per_thread: 3", r"my.cu:4: per_thread: not a key of matmul on the GPU; allowed: block, cluster,"),
         ("tiles: [8]\nblock: 3", r"my.cu:4: tiles: not together with block"),
-        ("constants: {ROWS: 3}", r"my.cu:4: constants: ROWS is compiled in already"),
+        ("constants: {ROWS: 3}", r"my.cu:4: constants: ROWS is defined by hpcmm"),
         ("constants: {X: 1.5}", r"my.cu:4: constants.X: 1.5 is not allowed; allowed: a whole number"),
         ("constants: {N: 3}", r"my.cu:7: N is a constant of the head"),
         ("block: [3", r"my.cu:5: |my.cu:4: "),

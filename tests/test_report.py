@@ -613,6 +613,23 @@ def test_a_drawing_that_aborts_is_an_error_with_the_title():
         drawing.svgs([fine, aborts, fine])
 
 
+def test_the_script_of_a_page_is_kept_in_the_cache_and_made_again_if_it_is_damaged(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    drawing.script.cache_clear()
+    made = drawing.script()
+    assert "vegaEmbed" in gzip.decompress(base64.b64decode(made)).decode()
+    (kept,) = (tmp_path / "hpcmm").iterdir()
+    monkeypatch.setattr(drawing, "_run", lambda specs: pytest.fail("the script was made again"))
+    drawing.script.cache_clear()
+    assert drawing.script() == made
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    content = kept.read_bytes()
+    kept.write_bytes(content[:1000] + b"x" + content[1001:])
+    drawing.script.cache_clear()
+    assert drawing.script() == made and kept.read_bytes() == content
+
+
 @pytest.mark.parametrize(
     "provenance", [100_000 * '{"a":' + "1" + 100_000 * "}", "[" * 100_000, '{"host": ' + "9" * 5000 + "}"]
 )

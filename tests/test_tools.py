@@ -64,7 +64,7 @@ def test_a_right_kernel_has_nothing_to_report():
 @pytest.mark.parametrize("output", ["", "point: a\n", "========= COMPUTE-SANITIZER\nFatal: no device\n"])
 def test_output_without_a_sum_is_no_verdict(output):
     what = sanitizing.read("memcheck", output).what
-    assert what.startswith("did not come to an end") and output.strip().rpartition("\n")[2] in what
+    assert what.startswith("did not finish") and output.strip().rpartition("\n")[2] in what
 
 
 def test_the_lines_of_sanitizers():

@@ -1,4 +1,4 @@
-"""The transcripts of a machine with a GPU: their commands exist, and on a GPU they still print what the pages show."""
+"""The transcripts on the pages: their commands exist, and with and without a GPU they print what the pages show."""
 
 import re
 import shlex
@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
 import transcripts
 
+from hpcmm import backends
 from hpcmm.cli.main import parser
 
 DOCS = Path(transcripts.__file__).parent
@@ -18,7 +19,11 @@ RECORDED = sorted(transcripts.FOLDER.glob("*.txt"))
 
 def form(text: str) -> list[str]:
     """Return the commands, verdicts and heads of tables of a transcript, with their numbers masked."""
-    lines = [line for line in text.splitlines() if re.match(r"\$|kernel |counter |instructions |  \w+: |\S+: ", line)]
+    lines = [
+        line
+        for line in text.splitlines()
+        if re.match(r"\$|kernel |counter |instructions |  \w+: |\S+( [A-Z_]+=\d+)*: ", line)
+    ]
     lines = [re.sub(r"[\s\u2013-]+", " ", re.sub(r"\d[\d.,]*", "0", line)) for line in lines]
     return [re.match(r".*?(PASS|FAIL)|.*", line)[0] for line in lines]
 
@@ -39,13 +44,27 @@ def test_the_examples_with_a_mistake_can_be_made(tmp_path):
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
 def test_a_transcript_says_where_it_was_recorded_and_has_its_commands(path):
     machine, *lines = path.read_text().splitlines()
-    assert re.fullmatch(r"# NVIDIA .+, driver [\d.]+", machine)
+    assert re.fullmatch(r"# (no GPU, \d+ cores|NVIDIA .+, driver [\d.]+)", machine)
+    assert machine.startswith("# no GPU") is (path.stem in transcripts.WITHOUT_GPU)
     assert [line[2:] for line in lines if line.startswith("$ ")] == transcripts.COMMANDS[path.stem]
-    assert any(path.stem in page.read_text() for page in DOCS.glob("*.md"))
+    assert any(f"transcripts/{path.name}" in page.read_text() for page in DOCS.glob("*.md"))
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
-def test_a_gpu_prints_what_the_transcript_shows(gpu, path, tmp_path):
-    found = transcripts.transcript(path.stem, transcripts.prepared(tmp_path))
-    assert form(found) == form(path.read_text())
+@pytest.mark.parametrize("name", sorted({path.stem for path in RECORDED} & {*transcripts.WITH_GPU}))
+def test_a_gpu_prints_what_the_transcript_shows(gpu, name, tmp_path):
+    found = transcripts.transcript(name, transcripts.prepared(tmp_path))
+    assert form(found) == form((transcripts.FOLDER / f"{name}.txt").read_text())
+
+
+@pytest.mark.skipif(not backends.missing("cuda"), reason="this machine has a GPU")
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "cpu_check" else ())
+        for name in sorted({path.stem for path in RECORDED} & {*transcripts.WITHOUT_GPU})
+    ],
+)
+def test_a_machine_without_a_gpu_prints_what_the_transcript_shows(name, tmp_path):
+    found = transcripts.transcript(name, transcripts.prepared(tmp_path))
+    assert sorted(form(found)) == sorted(form((transcripts.FOLDER / f"{name}.txt").read_text()))

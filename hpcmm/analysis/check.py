@@ -1,10 +1,10 @@
 """Compare each node or GPU of a run with its peers, and with a reference.
 
 All ranks do the same work at the same time, so their times are comparable. Times are logarithms here, so that
-differences are relative. Three things scatter: visits, which the ranks share or not, and devices of the same kind. The
-first is removed by comparing within a visit. The other two are estimated from the peers alone, by median and MAD, so
-that a slow device does not hide itself. A handful of peers knows its spread badly; the spreads of all measurements give
-it a prior, as in ``noise``.
+differences are relative. Times scatter for three reasons: states that all ranks of a visit share, states of a rank in a
+visit, and differences between devices of the same kind. Comparing within a visit removes the first. The other two are
+estimated from the peers alone, by median and MAD, so that a slow device does not hide itself. A few peers estimate
+their spread poorly, so the spreads of all measurements give it a prior, as in ``noise``.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from hpcmm.analysis import Columns, noise, sustained
 from hpcmm.analysis.compare import ALPHA, MARGIN
 from hpcmm.model import HpcmmError
 from hpcmm.parallel.links import EXCHANGES, PATTERNS
+from hpcmm.parallel.vector_all_reduce import ALL_REDUCES
 
 FORMAT = "hpcmm check reference"
-PHASES = {"kernel": 0, "upload": 1, "download": 1}  # phase: whether it is one of end-to-end calls
+PHASES = {"kernel": 0, "upload": 1, "download": 1}  # phase: whether it belongs to end-to-end calls
 NORMAL = 1.4826  # standard deviation of a normal distribution over its MAD
 # ... for 2, 3, ... values (Croux and Rousseeuw, Computational Statistics 1, 1992), and in the limit n / (n - 0.8)
 SMALL = (1.196, 1.495, 1.363, 1.206, 1.200, 1.140, 1.129, 1.107)
@@ -111,7 +112,7 @@ class Check:
         return f"{len(self.subjects)} device{'s' * (len(self.subjects) != 1)}, {measured} measurements: {what}{wrong}"
 
     def plain(self) -> dict[str, Any]:
-        """Return all of it as values of JSON."""
+        """Return the whole check as values of JSON."""
 
         def finite(value: float) -> float | None:
             return float(value) if math.isfinite(value) else None
@@ -166,12 +167,14 @@ def robust_variance(values: np.ndarray) -> tuple[float, float]:
 class Times:
     """One measurement: the logarithm of the seconds of each rank (rows) in each visit (columns).
 
-    ``sources`` has the rank that each rank received from, for a measurement of links.
+    ``sources`` has the rank that each rank received from, for a measurement of links. ``together``: whether all ranks
+    wait for each other, so that their times do not show which of them is slow.
     """
 
     name: str
     logs: np.ndarray
     sources: tuple[int, ...] = ()
+    together: bool = False
 
     @property
     def centre(self) -> np.ndarray:
@@ -180,11 +183,11 @@ class Times:
         return np.median(self.logs - level, axis=1) + np.median(level)
 
     def spread(self, rank: int | None, shared: bool, pair: tuple[float, float]) -> tuple[float, float]:
-        """Return the variance of a rank's time by what its peers show, and its degrees of freedom.
+        """Return the variance of a rank's time, estimated from its peers, and its degrees of freedom.
 
-        Without a rank, the variance that all ranks show. ``shared``: whether the state that all ranks of a visit share
-        drops out of the comparison. ``pair``: variance between healthy devices, and its degrees of freedom, for two
-        devices, which show none.
+        Without a rank, the variance is estimated from all ranks. ``shared``: whether the state that all ranks of a
+        visit share drops out of the comparison. ``pair``: variance between healthy devices, and its degrees of freedom,
+        for two devices, which show none.
         """
         count = self.logs.shape[1]
         kept = np.arange(len(self.logs)) != rank
@@ -214,7 +217,7 @@ def check(columns: Columns, reference: Mapping[str, Any] | None = None) -> Check
     Raises
     ------
     CheckError
-        If the file does not say on which node each rank ran, or has several runs of different ranks.
+        If the file does not name the node of each rank, or has several runs of different ranks.
     """
     subjects = _subjects(columns)
     measured, broken = _times(columns, len(subjects))
@@ -257,9 +260,10 @@ def compared(
         typical, freedoms = (
             np.array([times.spread(None, within_run, pairs[times.name]) for times in measured]).reshape(-1, 2).T
         )
-        some = freedoms > 0
+        some = (freedoms > 0) & ~np.array([times.together for times in measured])
         prior = noise.Prior.of(levels[some], typical[some], freedoms[some])
-        prior = dataclasses.replace(prior, freedoms=np.minimum(prior.freedoms, some.sum()))  # few know it badly
+        # a few devices estimate it poorly
+        prior = dataclasses.replace(prior, freedoms=np.minimum(prior.freedoms, some.sum()))
         for times, each in zip(measured, spreads, strict=True):
             for subject, (variance, freedom) in zip(subjects, each, strict=True):
                 findings.append(
@@ -286,8 +290,10 @@ def _finding(
     others = np.delete(times.centre, rank)
     if against == "reference":
         standard, more = math.log(known[times.name]) if times.name in known else math.nan, 1.0
+    elif times.together or not len(others):
+        standard, more = math.nan, 0.0
     else:
-        standard, more = (float(np.median(others)), MEDIAN / len(others)) if len(others) else (math.nan, 0.0)
+        standard, more = float(np.median(others)), MEDIAN / len(others)
     if len(others) == 1:
         more = 1.0
     seconds, difference = math.exp(own), own - standard
@@ -343,7 +349,8 @@ def _times(columns: Columns, ranks: int) -> tuple[list[Times], list[str]]:
             table = np.log(part.pivot_table(index="rank", columns="visit", values=phase, aggfunc="median"))
             if len(table) == ranks and not table.isna().any(axis=None):
                 name_of_phase = name + ("" if phase == "kernel" else f", {phase}")
-                measured.append(Times(name_of_phase, table.to_numpy(float), _sources(row["algorithm"], ranks)))
+                sources, together = _exchange(row["algorithm"], ranks)
+                measured.append(Times(name_of_phase, table.to_numpy(float), sources, together))
     return measured, broken
 
 
@@ -352,8 +359,11 @@ def _name(row: Mapping[str, Any]) -> str:
     return f"{row['sweep']}: {row['label']} {shape} {row['dtype']}"
 
 
-def _sources(algorithm: str, ranks: int) -> tuple[int, ...]:
-    """Return the rank that each rank receives from, if each receives from one other rank."""
-    pieces = PATTERNS[EXCHANGES[algorithm][0]][0] if algorithm in EXCHANGES else None
-    received = [pieces([(0, ranks)] * ranks, rank) for rank in range(ranks)] if pieces and ranks > 1 else []
-    return tuple(each[0][0] for each in received) if all(len(each) == 1 for each in received) else ()
+def _exchange(algorithm: str, ranks: int) -> tuple[tuple[int, ...], bool]:
+    """Return the rank that each rank receives from, if it is one; and whether each receives from all."""
+    if ranks == 1 or algorithm not in EXCHANGES:
+        return (), ranks > 1 and algorithm in ALL_REDUCES
+    pieces = PATTERNS[EXCHANGES[algorithm][0]][0]
+    received = [pieces([(0, ranks)] * ranks, rank) for rank in range(ranks)]
+    one = all(len(each) == 1 for each in received)
+    return (tuple(each[0][0] for each in received) if one else ()), not one

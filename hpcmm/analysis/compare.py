@@ -23,8 +23,8 @@ from hpcmm.store import IDENTITY
 ALPHA = 0.005  # significance level: the largest share of unchanged points that is called faster or slower
 MARGIN = 0.01  # smaller changes are ignored
 WIDEST = math.log(100)  # half-width of the widest interval that is shown
-CONTROLS = 20  # least number of baselines in both files that can show how much the files differ by themselves
-LIBRARIES = ("driver", "CUDA runtime", "BLAS")  # with another one a baseline may have changed
+CONTROLS = 20  # least number of baselines in both files that can show how much unchanged points differ
+LIBRARIES = ("driver", "CUDA runtime", "BLAS")  # baselines may differ with the version
 
 SCOPES = {"kernel": "the kernel alone", "call": "end to end"}
 VERDICTS = ("broken", "slower", "ambiguous", "faster", "mended", "same", "FAIL")
@@ -118,11 +118,12 @@ def judged(ratio: float, low: float, high: float, p: float) -> Change:
 
 
 class Between:
-    """The standard deviation between files that unchanged points have beside the errors of their visits, by time.
+    """The standard deviation between files of unchanged points, in addition to the errors of their visits, by time.
 
     It makes the median of the standardized differences of the controls with the nearest times that of Student's t; 0 if
-    the errors suffice. These are a third of the controls, at least ``CONTROLS`` and at most ``noise.NEIGHBOURS``. It is
-    as in the random-effects model of meta-analysis (DerSimonian and Laird, *Control. Clin. Trials* 7, 1986).
+    the errors explain the differences. The nearest times are a third of the controls, at least ``CONTROLS`` and at most
+    ``noise.NEIGHBOURS``. This is the random-effects model of meta-analysis (DerSimonian and Laird, *Control. Clin.
+    Trials* 7, 1986).
 
     Parameters
     ----------
@@ -152,12 +153,12 @@ class Between:
 
 
 class Evidence:
-    """The visits of several files, and how much a point may differ between them by chance.
+    """The visits of several files, and the differences of a point between them that occur by chance.
 
-    The spread between visits is that of ``noise``, with one prior for all files. The baselines beside the variants
-    are controls: they did not change. Where they differ more than their visits explain, the error of a point gets the
-    spread between files that the controls of similar time show, and the intervals become as much wider as the largest
-    differences still ask for (an empirical null: Efron, J. Am. Stat. Assoc. 99, 2004).
+    The spread between visits is that of ``noise``, with one prior for all files. The baselines of the variants are
+    controls: they did not change. Where they differ more than their visits explain, the spread between files of the
+    controls of similar time is added to the error of a point, and the intervals are widened until they cover the
+    largest differences (an empirical null: Efron, J. Am. Stat. Assoc. 99, 2004).
 
     Parameters
     ----------
@@ -199,7 +200,7 @@ class Evidence:
         self._look_at_controls(frames, unchanged)
 
     def _look_at_controls(self, frames: Sequence[pd.DataFrame], unchanged: Sequence[tuple[int, int]]) -> None:
-        """Find how much more the baselines differ than their visits explain, on each device."""
+        """Find the part of the differences of baselines that their visits do not explain, on each device."""
         beside = [
             frame[(frame["baseline"] == 1) & ~analysis.is_own(frame) & ~frame["superseded"] & (frame["passed"] == 1)]
             for frame in frames
@@ -271,7 +272,7 @@ class Evidence:
         return judged(*(math.exp(each) for each in (log, log - width, log + width)), p)
 
     def spread(self, device: str) -> float:
-        """Return the median spread between visits on a device; NaN if nothing shows it."""
+        """Return the median spread between visits on a device; NaN if unknown."""
         prior = self.known.get(device)
         return float(np.median(np.sqrt(prior.variances))) if prior and prior.known else math.nan
 
@@ -282,8 +283,8 @@ class Evidence:
             spread, drift = self.spread(device), self.drift.get(device, math.nan)
             if math.isnan(spread):
                 found.append(
-                    f"{DEVICES[device].title}: one visit of each point, and nothing shows how visits differ: intervals "
-                    "hold repetitions only, and unchanged points may be called changed"
+                    f"{DEVICES[device].title}: one visit of each point, so the spread between visits is unknown: "
+                    "intervals cover repetitions only, and unchanged points may be called changed"
                 )
                 continue
             text = f"{DEVICES[device].title}: visits scatter by {100 * spread:.3g} % (median)"
@@ -350,7 +351,7 @@ def compare(before: Columns, after: Columns, scope: str = "kernel", anyway: bool
     kinds, notes = differences(before, after)
     if kinds and not anyway:
         raise ComparisonError(
-            f"these files differ in device or caches: {'; '.join(kinds)}; use --anyway to compare them nevertheless"
+            f"these files differ in device or caches: {'; '.join(kinds)}; use --anyway to compare them"
         )
     derived = [analysis.measurements(columns) for columns in (before, after)]
     slowest = [analysis.slowest_ranks(*pair) for pair in zip((before, after), derived, strict=True)]
@@ -389,7 +390,7 @@ def compare(before: Columns, after: Columns, scope: str = "kernel", anyway: bool
 
 
 def same_libraries(notes: Sequence[str]) -> bool:
-    """Return whether none of the ``differences`` is that of a library, so that baselines did not change."""
+    """Return whether no library is among the ``differences``, so that baselines did not change."""
     return not any(note.startswith(LIBRARIES) for note in notes)
 
 

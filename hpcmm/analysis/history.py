@@ -82,7 +82,7 @@ class History:
         return f"{len(self.trends)} points over {len(self.runs)} runs: {changed} changed"
 
     def plain(self) -> dict[str, Any]:
-        """Return all of it as values of JSON."""
+        """Return the history as values of JSON."""
         names = ("sweep", "operation", "variant", "algorithm", "setting", "dtype", "m", "n", "k", "tile", "memory")
         names += ("ranks", "device", "machine")
         return {
@@ -209,8 +209,8 @@ def _trend(entries: Iterator[tuple[int, Mapping]], evidence: Mapping[str, Eviden
 def steps_of(evidence: Evidence, rows: Sequence[int]) -> list[tuple[int, float, float, Change]]:
     """Find where the time of a point changes, by the test of ``compare`` between the runs before and after.
 
-    Binary segmentation: the runs are divided where the test is most certain, and then each part again. A division
-    that is not significant between the parts next to it in the end is removed. The level of ``compare`` is that of the
+    Binary segmentation: the runs are divided where the test is most certain, and then each part again. At the end, a
+    division that is not significant between its neighbouring parts is removed. The level of ``compare`` is that of the
     whole trend: it is divided among the places at which the trend may change.
 
     Parameters
@@ -233,7 +233,7 @@ def steps_of(evidence: Evidence, rows: Sequence[int]) -> list[tuple[int, float, 
     def between(first: int, middle: int, last: int) -> Change:
         before, after = rows[first:middle], rows[middle:last]
         found = evidence.change(before, after, share)
-        if found is None:  # nothing says how visits differ: a run is one value
+        if found is None:  # the spread between visits is unknown: a run is one value
             samples = [[math.exp(evidence.centre[row]) for row in part] for part in (before, after)]
             found = compare.change(*samples, share)
         return found

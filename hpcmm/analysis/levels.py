@@ -14,11 +14,11 @@ from hpcmm.dtypes import DTYPES
 from hpcmm.operations.memory import BANDWIDTH, COPY, LATENCY, SCALE, chased_bytes
 
 KIB, MIB = 2**10, 2**20
-# Elements that lie in a level for certain. The L1 cache of an SM has 128 KiB or more since compute capability 7.0. The
-# L2 caches of GPUs for data centres have 6 to 128 MiB.
+# Numbers of bytes that are certainly in a level. The L1 cache of an SM has 128 KiB or more since compute capability
+# 7.0. The L2 caches of GPUs for data centres have 6 to 128 MiB.
 L1_BYTES = 64 * KIB
 L2_BYTES = 512 * KIB, 4 * MIB
-CHASED_DRAM_BYTES = 64 * MIB  # enough for a chase that begins with empty caches and reads a small part of them
+CHASED_DRAM_BYTES = 64 * MIB  # for a chain that starts with empty caches and is read in small part
 READ_DRAM_BYTES = 512 * MIB  # read from end to end, with a small part of them in the L2 cache
 SMALL_CONSTANT = 2 * KIB  # first level of the constant caches
 
@@ -37,7 +37,7 @@ CEILINGS = ("L1 cache", "L2 cache", "DRAM")  # that a roofline shows
 
 
 def level_of(operation: str, variant: str, nbytes: int) -> str:
-    """Return the level of a GPU's memory that a point measures; empty if it is none for certain.
+    """Return the level of a GPU's memory that a point measures; empty if unknown.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def levels(frame: pd.DataFrame) -> pd.DataFrame:
     -------
     DataFrame
         One row for each machine, device and level, from the fastest points: ``level``, for a CPU empty;
-        ``latency_seconds``, of a step of a chase, with ``_low`` and ``_high``; ``latency_cycles``, at the clock of the
+        ``latency_seconds``, of a step of a chain, with ``_low`` and ``_high``; ``latency_cycles``, at the clock of the
         point; ``latency_bytes`` of its elements; ``bytes_per_second`` with ``_low`` and ``_high``,
         ``bandwidth_bytes``, and the names ``latency_variant`` and ``bandwidth_variant``. NaN and empty where unknown.
     """

@@ -1,4 +1,4 @@
-"""Exchanges, between ranks or with a host, as OSU's benchmarks and nccl-tests state them: time and bandwidths."""
+"""Times and bandwidths of exchanges, between ranks or with a host, as defined by OSU's benchmarks and nccl-tests."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from hpcmm import analysis
 from hpcmm.dtypes import DTYPES
 from hpcmm.parallel.host_links import DIRECTIONS
 from hpcmm.parallel.links import EXCHANGES, bus_factor, message_elements
+from hpcmm.parallel.vector_all_reduce import ALL_REDUCES, PATTERN
+from hpcmm.parallel.vector_all_reduce import bus_factor as all_reduce_factor
+
+BETWEEN_RANKS = (*EXCHANGES, *ALL_REDUCES)
 
 
 def exchanges(frame: pd.DataFrame) -> pd.DataFrame:
@@ -20,17 +24,22 @@ def exchanges(frame: pd.DataFrame) -> pd.DataFrame:
     -------
     DataFrame
         The columns of ``analysis.measurements`` and ``pattern``; ``message_bytes``, of the longest message between two
-        ranks; ``algorithm_bytes_per_second``: bytes of a rank's part, over the time of the slowest rank;
-        ``bus_bytes_per_second``: of these, the bytes that leave the rank. Both with ``_low`` and ``_high``.
+        ranks, or of the vectors that an all-reduce adds; ``algorithm_bytes_per_second``: bytes of a rank's part, or
+        of such a vector, over the time of the slowest rank; ``bus_bytes_per_second``: the bytes that leave a rank, by
+        the ring algorithm for an all-reduce. Both with ``_low`` and ``_high``.
     """
     rows = analysis.points(frame)
-    moves = (rows["algorithm"].isin(EXCHANGES) & (rows["ranks"] > 1)) | rows["algorithm"].isin(DIRECTIONS)
+    moves = (rows["algorithm"].isin(BETWEEN_RANKS) & (rows["ranks"] > 1)) | rows["algorithm"].isin(DIRECTIONS)
     rows = rows[moves & rows["seconds"].notna()].reset_index(drop=True)
     names = ["pattern", "message_bytes", "part_bytes", "factor"]
     found = []
     for row in analysis.row_dicts(rows[["algorithm", "n", "ranks", "dtype"]]):
-        pattern, _ = EXCHANGES.get(row["algorithm"], (row["algorithm"], ""))
         itemsize, ranks = DTYPES[row["dtype"]].itemsize, row["ranks"]
+        if row["algorithm"] in ALL_REDUCES:
+            whole = row["n"] * itemsize
+            found.append((PATTERN, whole, whole, all_reduce_factor(ranks)))
+            continue
+        pattern, _ = EXCHANGES.get(row["algorithm"], (row["algorithm"], ""))
         message = message_elements(pattern, row["n"], ranks) * itemsize
         found.append((pattern, message, row["n"] / ranks * itemsize, bus_factor(pattern, ranks)))
     rows = rows.join(pd.DataFrame(found, columns=names, index=rows.index))
@@ -38,6 +47,6 @@ def exchanges(frame: pd.DataFrame) -> pd.DataFrame:
         rate = rows["part_bytes"].to_numpy(float) / rows[f"seconds{other}"]
         rows[f"algorithm_bytes_per_second{end}"] = rate
         rows[f"bus_bytes_per_second{end}"] = rate * rows["factor"].to_numpy(float)
-    order = np.array([[*EXCHANGES, *DIRECTIONS].index(name) for name in rows["algorithm"]], int)
+    order = np.array([[*BETWEEN_RANKS, *DIRECTIONS].index(name) for name in rows["algorithm"]], int)
     rows = rows.assign(order=order).sort_values(["order", "ranks", "dtype", "message_bytes"], kind="stable")
     return rows.drop(columns=["order", "part_bytes", "factor"])

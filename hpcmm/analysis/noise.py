@@ -1,7 +1,7 @@
-"""The spread between visits: from few visits of a point and the many of all others to an interval.
+"""The spread between visits: intervals from the few visits of a point and the many visits of all others.
 
-Repetitions of one visit share the state of its process, so they say nothing of the next visit. The unit of evidence is
-a visit, which has one time. Three visits know their own spread badly, but a file has hundreds of
+Repetitions of one visit share the state of its process, so they do not predict the next visit. The unit of evidence is
+a visit, which has one time. Three visits estimate their own spread poorly, but a file has hundreds of
 triples. Their variances give a prior for each, and the moderated t statistic of Smyth (Stat. Appl. Genet. Mol. Biol. 3,
 2004, article 3) uses both. The prior depends on the time, as the trend of Law et al. (Genome Biology 15, 2014, R29):
 short kernels scatter more. All times are logarithms here, so that spreads are relative.
@@ -15,16 +15,16 @@ from functools import cache
 
 import numpy as np
 
-NEIGHBOURS = 60  # variances whose times are next to a time make its prior
-FEWEST = 8  # variances without which there is no prior
-LEAST = 1e-5  # spread below which two visits are the same: the clocks have no more digits
+NEIGHBOURS = 60  # a prior is made from this number of variances with the nearest times
+FEWEST = 8  # least number of variances for a prior
+LEAST = 1e-5  # smallest spread: the resolution of the clocks
 
 # Standard deviation of the median of 1, 2, 3, ... normal values over that of one (exact values of order statistics)
 MEDIAN_SPREAD = (1.0, 0.7071, 0.6698, 0.5460, 0.5356, 0.4634, 0.4587, 0.4095, 0.4076)
 
 
 def median_spread(visits: np.ndarray) -> np.ndarray:
-    """Return the standard deviation of the median of so many visits over that of one visit.
+    """Return the standard deviation of the median of some visits over that of one visit.
 
     >>> [round(float(each), 3) for each in median_spread(np.array([1, 3, 30]))]
     [1.0, 0.67, 0.224]
@@ -38,7 +38,7 @@ def median_spread(visits: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Prior:
-    """What the variances of a file say of that of any point, by its time.
+    """The prior of the variance of a point by its time, from all variances of a file.
 
     ``times`` are logarithms in rising order; ``variances`` and ``freedoms`` are the prior's variance of one visit and
     its degrees of freedom there.
@@ -87,7 +87,7 @@ class Prior:
         found[more] = 2 * inverse_trigamma(scatter[more])
         finite = np.minimum(found, 1e6) / 2
         fitted = np.exp(centre + digamma(finite) - np.log(finite))
-        # A state that is either on or off makes many variances vanish, and the mean of logarithms with them.
+        # With a state that is either on or off many variances are 0, and their logarithms have no mean.
         unbiased = np.maximum(variances, LEAST**2) / (1 - 2 / (9 * freedoms)) ** 3  # over the median of chi square
         windows = np.lib.stride_tricks.sliding_window_view(unbiased, min(count, NEIGHBOURS))
         return cls(times, np.maximum(fitted, np.median(windows, axis=1)[first]), found)
@@ -154,7 +154,7 @@ def inverse_trigamma(y: np.ndarray) -> np.ndarray:
 
 
 def outside(t: float, freedom: float) -> float:
-    """Return P(|T| > t) of Student's t with so many degrees of freedom, which need not be whole.
+    """Return P(|T| > t) of Student's t; the degrees of freedom need not be whole.
 
     >>> round(outside(12.706, 1), 4), round(outside(2.776, 4), 4), round(outside(1.96, math.inf), 4)
     (0.05, 0.05, 0.05)

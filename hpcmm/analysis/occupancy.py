@@ -19,7 +19,7 @@ from hpcmm.store import DIMENSIONS
 # Allocation on an SM: whole warps; registers in units of 256 from one of four partitions; shared memory in units of
 # 128 bytes (256 before compute capability 8.0, which changes little).
 WARP, PARTITIONS, REGISTER_UNIT, SHARED_UNIT = 32, 4, 256, 128
-# Resource that may limit the blocks per SM: the column with that limit
+# Resources that may limit the blocks per SM -> the column of the limit
 LIMITS = {name: f"limit_{name.replace(' ', '_')}" for name in ("threads", "registers", "shared memory", "blocks")}
 
 
@@ -109,7 +109,7 @@ def _staged(operation: Operation, row: Mapping[str, Any]) -> Staged | None:
 
 
 def occupancy_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what ``resources`` adds to the row of one kernel."""
+    """Return the columns that ``resources`` adds to the row of one kernel."""
     limits = block_limits(row)
     least = min(limits.values())
     found = {

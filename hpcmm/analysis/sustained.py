@@ -10,11 +10,11 @@ import pandas as pd
 from hpcmm.analysis.tidy import Columns
 from hpcmm.model import ERROR_COUNTERS
 
-PARTS = 3  # of the time, which are compared between devices like visits
+PARTS = 3  # of the time; they are compared between devices like visits
 
 
 def newest(columns: Columns, group: str) -> pd.DataFrame:
-    """Return the rows of a group that are of its last run."""
+    """Return the rows of a group that belong to its last run."""
     rows = pd.DataFrame(dict(columns[group]))
     return rows[rows["run"] == rows["run"].max()].reset_index(drop=True)
 

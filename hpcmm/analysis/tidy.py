@@ -26,7 +26,7 @@ Columns = Mapping[str, Mapping[str, np.ndarray]]
 DEPTH = 20  # provenance nested deeper is not read; runs write fewer than 10 levels
 MISSING = "missing"  # result of a point that failed to run in every attempt
 
-SHORT = 10  # empty pairs of CUDA events: in a shorter time the events themselves count
+SHORT = 10  # empty pairs of CUDA events: the events themselves affect shorter times
 
 # NVML throttle reasons that disturb a measurement. Idle (0x1) and clocks set by a user or the driver (0x2, 0x10, 0x100)
 # are conditions of the run.
@@ -106,7 +106,7 @@ def measurements(columns: Columns) -> pd.DataFrame:
           interval from ``noise``; with one visit, the median over repetitions and its interval; ``seconds_least`` and
           ``seconds_most``: the extreme repetitions;
         - ``visits``: their number; ``spread``: relative standard deviation between visits, of this point, moderated by
-          those of the file. NaN if there are no several visits of anything;
+          those of the file. NaN if nothing in the file has several visits;
         - ``pooled_seconds``, ``pooled_low``, ``pooled_high``, ``pooled_visits``: the same over all visits of the
           contender at this problem on this kind of machine, in any sweep or run, and next to any variant;
         - ``call_seconds`` and so on: the same end to end; ``call_scatter`` ... ``call_gather``: medians of its
@@ -216,7 +216,7 @@ def _describe(frame: pd.DataFrame, added: Sequence[str]) -> None:
 
 
 def _expected(row: Mapping[str, Any]) -> bool:
-    """Whether a contender cannot be right: its kernel needs sizes that the tile divides."""
+    """Whether a contender must fail: its kernel needs sizes that the tile divides."""
     variant = next((v for v in OPERATIONS[row["operation"]].ladder if v.name == row["contender"]), None)
     if variant is None or not variant.exact or not row["tile"]:
         return False
@@ -324,7 +324,7 @@ def _limit(columns: Columns, frame: pd.DataFrame) -> None:
 
 
 def _event_seconds(columns: Columns, frame: pd.DataFrame) -> np.ndarray:
-    """What an empty pair of events takes on the GPUs that each measurement ran on."""
+    """The time of an empty pair of events on the GPUs of each measurement."""
     found = []
     for run in runs(columns):
         costs = [gpu.get("empty_event_pair_seconds") for gpu in gpus_of(run["provenance"])]

@@ -1,4 +1,4 @@
-"""What the runs of a file should have measured by their own configs, and no run of the file has."""
+"""Points that the configs of a file's runs request, and that no run of the file measured."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hpcmm.store.schema import RENAMED
 
 
 def unmeasured(columns: Columns) -> list[dict[str, Any]]:
-    """Return rows for the group ``omitted``: what the config of a run asks for, and the file neither has nor omits.
+    """Return rows for the group ``omitted``: points that the config of a run requests and the file lacks.
 
     A merged file may hold single jobs of an experiment, whose other jobs no file lists as left out.
 

@@ -1,7 +1,7 @@
 """From the repetitions of a file to its visits, and from visits to medians, intervals and ratios.
 
-A visit is what one process measured of a contender at a point. Its time is the Hodges-Lehmann estimate of its
-repetitions, as a logarithm. ``noise`` has the statistics.
+A visit is the repetitions that one process measured of a contender at a point. Its time is the Hodges-Lehmann estimate
+of its repetitions, as a logarithm. ``noise`` has the statistics.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from hpcmm.analysis import noise
 from hpcmm.store import DIMENSIONS
 
 LEVEL = 0.95  # confidence of an interval
-NOISY = 0.05  # spread between visits above which no number stands alone
-PROBLEM = ("operation", *DIMENSIONS, "dtype", "ranks", "pinned")  # and what the operation adds
-FEWEST = 4  # repetitions from which one outlier does not move the Hodges-Lehmann estimate far
+NOISY = 0.05  # spread between visits above which a number needs a warning
+PROBLEM = ("operation", *DIMENSIONS, "dtype", "ranks", "pinned")  # and the columns of the operation
+FEWEST = 4  # with fewer repetitions one outlier moves the Hodges-Lehmann estimate far
 SAME = (*PROBLEM, "contender", "contender_algorithm", "rung")
 
 
@@ -42,8 +42,8 @@ def middles(rows: np.ndarray) -> np.ndarray:
 
     A value is also paired with itself.
 
-    Repetitions of short kernels alternate between two states (see docs/design.md). Their median is the state that the
-    larger number has, by chance; most means of pairs lie between both. A row of fewer than ``FEWEST`` values has its
+    Repetitions of short kernels alternate between two states (see docs/design.md). Their median is the state of
+    the majority, by chance; most means of pairs are between both. A row of fewer than ``FEWEST`` values has its
     median.
 
     >>> middles(np.array([[8.0, 8.0, 7.0, 7.0, 8.0, 8.0], [8.0, 7.0, 7.0, 8.0, 8.0, 9.0]])).tolist()
@@ -72,8 +72,8 @@ def alike(frame: pd.DataFrame, added: Sequence[str], *more: str) -> np.ndarray:
 def priors(frame: pd.DataFrame, visits: pd.DataFrame, groups: np.ndarray) -> dict[str, noise.Prior]:
     """Return the prior of each device, from the variances between visits that its measurements show.
 
-    A measurement with several visits has a variance of its own. Those with one visit are taken together where they
-    are of the same contender and problem: a baseline is measured beside each variant, and each time is a visit.
+    A measurement with several visits has a variance of its own. Those with one visit are combined if they
+    have the same contender and problem: a baseline is measured beside each variant, and each time is a visit.
     """
     own = gathered(visits["measurement"].to_numpy(), visits["log"].to_numpy(), len(frame))
     single = visits[own["count"].to_numpy()[visits["measurement"]] == 1]

@@ -1,7 +1,7 @@
-"""Why a rung of a ladder is faster or slower than the one before it: from counters, resources and arithmetic.
+"""Explain why a rung is faster or slower than the previous one, from counters, resources and arithmetic.
 
-Nothing here knows a rung. Every reason is a quantity that differs between both rungs of a step, with both numbers. What
-no quantity explains is reported as not known.
+This module knows no rung by name. Every reason is a quantity that differs between both rungs of a step, with both
+numbers. A step that no quantity explains is reported as not known.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.operations.blocks import OverC
 
 NEGLIGIBLE = 0.01  # a smaller change of the time needs no reason
-CLEAR = 0.1  # without an interval, a smaller change of the time is not told from noise
-NOTABLE = 0.1  # a quantity that differs by more is worth a word, even if the time is the same
+CLEAR = 0.1  # without an interval, a smaller change of the time is not distinguished from noise
+NOTABLE = 0.1  # a quantity that differs by more is named, even if the time is the same
 LEAST = 0.02  # a quantity that differs by less explains nothing
 SHARE = 0.05  # the same for the difference of two shares
 BUSY = 0.6  # share of its peak rate from which a unit is a likely limit
@@ -178,7 +178,7 @@ def work_of(operation: str) -> str:
 
 @dataclass(frozen=True)
 class Known:
-    """What a timings file knows of its kernels, by point and by rung."""
+    """The counters and resources of a timings file, by point and by rung."""
 
     resources: Mapping[tuple, Row]
     counters: Mapping[tuple, Row]
@@ -201,7 +201,7 @@ class Known:
         return cls(resources, counters, gpus, threads)
 
     def facts(self, row: Row) -> dict[str, Any]:
-        """Return the quantities of a point, and the use of each unit; NaN where the file does not say."""
+        """Return the quantities of a point, and the use of each unit; NaN if unknown."""
         found: dict[str, Any] = dict.fromkeys([each.name for each in QUANTITIES] + [*UNITS.values(), "sm"], math.nan)
         return found | self._of_resources(row) | self._of_counters(row) | self._of_limits(row)
 
@@ -280,7 +280,7 @@ class Known:
 
 
 def _counted_seconds(row: Row, counted: Row, work: int) -> float:
-    """Return how long the counted launch took, which no counter says; NaN if unknown.
+    """Return the time of the counted launch, which is no counter; NaN if unknown.
 
     A single launch took the time of the point. With several launches, the counted one is the first, which reads each
     input from DRAM once.

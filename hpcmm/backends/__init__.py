@@ -17,7 +17,7 @@ from hpcmm.model import Task
 
 
 def missing(device: str) -> str:
-    """Return why variants of a device cannot run on this machine; empty if they can."""
+    """Return the reason why variants of a device cannot run on this machine; empty if they can."""
     return presence.missing() if device == "cuda" else ""
 
 
@@ -28,12 +28,12 @@ def visible(device: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Machine:
-    """The devices of a machine, as far as a plan needs them. The default has no limits, as a cluster may have none.
+    """The devices of a machine, for plans. By default there are no limits, as for a cluster whose limits are unknown.
 
     Parameters
     ----------
     missing : mapping of str to str
-        By device, why its variants cannot run; empty if they can.
+        By device, the reason why its variants cannot run; empty if they can.
     count : mapping of str to int
         By device, the maximum number of ranks with one each: GPUs, or cores.
     memory : mapping of str to int

@@ -77,7 +77,7 @@ class Backend(Protocol):
         """Return a stream whose copies overlap with kernels of the main stream."""
 
     def mark(self, stream: Any = None) -> Any:
-        """Return a mark after the work that a stream has so far."""
+        """Return a mark after the work queued in a stream."""
 
     def wait(self, mark: Any, stream: Any = None) -> None:
         """Make a stream wait for the work before a mark."""
@@ -102,7 +102,7 @@ class Backend(Protocol):
         """Return the known ``model.RESOURCES`` of a prepared task."""
 
     def checksum(self, array: Any) -> int:
-        """Return the exclusive or of the bits of all elements, which any single changed element changes."""
+        """Return the exclusive or of the bits of all elements; any single changed element changes it."""
 
     # --- timing
     def seconds(self, run: Callable[[], Any]) -> float:
@@ -112,7 +112,7 @@ class Backend(Protocol):
         """Time one run on data in place, with empty caches if ``cold``."""
 
     def clock(self, run: Callable[[], Any], seconds: float) -> float:
-        """Return the clock of the device while a run of so many seconds repeats [Hz]; NaN if it has none to read."""
+        """Return the clock [Hz] of the device while a run of some seconds repeats; NaN if it cannot be read."""
 
     def state(self) -> dict[str, float]:
         """Return the known ``model.STATES`` of the device now."""
@@ -126,11 +126,11 @@ class Backend(Protocol):
         Raises
         ------
         DeviceError
-            If it cannot be read; the message says why.
+            If it cannot be read; the message has the reason.
         """
 
     def errors(self) -> dict[str, float]:
-        """Return ``model.ERROR_COUNTERS`` of the device since its counters began; without those it does not have."""
+        """Return the available ``model.ERROR_COUNTERS`` of the device, counted since their reset."""
 
     # --- description
     def describe(self) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Measuring: what the ranks of a job do, and what it keeps."""
+"""Measuring: the work of a job's ranks, and its journal."""

@@ -34,7 +34,7 @@ class Bits:
         self.changed: list[int] = []
 
     def look(self, checksum: int) -> None:
-        """Keep the first checksum, of the verified result, and compare each later one with it."""
+        """Keep the checksum of the verified result, which is the first, and compare each later one with it."""
         if self.skipped:
             return
         if self.expected is None:
@@ -45,10 +45,10 @@ class Bits:
         self.compared += 1
 
     def judge(self, comm, verdict: Verdict | None) -> Verdict | None:
-        """Return a verdict that fails if the bits changed on any rank. Collective; None where there is no verdict."""
+        """Return a verdict that fails if the bits changed on any rank; None without a verdict. Collective."""
         changed = sorted(set().union(*comm.allgather(self.changed)))
         if verdict is None or not verdict.passed or not changed:
             return verdict
         which = ", ".join(map(str, changed[:NAMED])) + (", ..." if len(changed) > NAMED else "")
-        where = f"other bits than the verified result in {len(changed)} of {self.compared} repetitions: {which}"
+        where = f"bits differ from the verified result in {len(changed)} of {self.compared} repetitions: {which}"
         return dataclasses.replace(verdict, passed=False, where=where)

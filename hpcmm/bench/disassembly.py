@@ -1,6 +1,6 @@
 """Disassemble a compiled kernel with nvdisasm, and count its instructions by class.
 
-The counts are of instructions in the code, not of executed ones. The inner loop is where a kernel spends its time: of
+The counts are those of instructions in the code, not of executed ones. A kernel spends its time in the inner loop: of
 the loops that contain no other, it is the one with the most floating-point and tensor instructions.
 """
 
@@ -19,8 +19,8 @@ from hpcmm.bench import tools
 PROGRAM = "nvdisasm"
 NOT_INSTALLED = tools.not_installed("The CUDA disassembler", PROGRAM)
 
-# Class of an instruction -> its names with the modifiers that matter; the first match counts. A leading U is of the
-# uniform datapath, which works for the whole warp at once.
+# Class of an instruction -> its names with the modifiers that matter; the first match counts. A leading U belongs to
+# the uniform datapath, which works for the whole warp at once.
 CLASSES = {
     "tensor": r"[HIDBQO]G?MMA|UTC\w*MMA",
     "float64": r"D(FMA|ADD|MUL|SETP|MNMX)",

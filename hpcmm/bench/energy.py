@@ -27,21 +27,21 @@ def why_unreadable(backend) -> str:
 def energy_of(backend, run: Callable[[], Any], seconds: float) -> dict[str, float]:
     """Repeat a kernel for a second or more; return ``model.ENERGY`` of the pass.
 
-    The counter changes some ten times a second. A pass begins and ends when it changes, so that energy and time belong
-    together. The next kernels are queued before the counter is read: the device never waits for it.
+    The counter changes some ten times a second. A pass begins and ends at a change, so energy and time refer to the
+    same interval. The next kernels are queued before the counter is read: the device never waits for it.
 
     Parameters
     ----------
     backend : CpuBackend or CudaBackend
     run : callable
-        It queues the kernel once.
+        Queues the kernel once.
     seconds : float
-        Of one kernel.
+        Duration of one kernel.
 
     Raises
     ------
     DeviceError
-        If the counter cannot be read, or stands still.
+        If the counter cannot be read, or does not change.
     """
     count = max(1, math.ceil(BATCH_SECONDS / seconds))
     queued, done = deque(), 0
@@ -63,7 +63,7 @@ def energy_of(backend, run: Callable[[], Any], seconds: float) -> dict[str, floa
         last = work()
         while (now := work()) == last:
             if time.perf_counter() - since > PASS_SECONDS + TICK_SECONDS + 2 * count * seconds:
-                raise DeviceError(f"the energy counter of {backend.uuid or 'the CPU'} stands still")
+                raise DeviceError(f"the energy counter of {backend.uuid or 'the CPU'} does not change")
         return now, time.perf_counter(), done
 
     first = tick(time.perf_counter())

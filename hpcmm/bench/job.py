@@ -34,7 +34,7 @@ class PointError(HpcmmError):
 
 
 def describe_ranks(comm, backend) -> dict[str, Any]:
-    """Gather the provenance of all ranks on rank 0; only rank 0 starts other programs for it."""
+    """Gather the provenance of all ranks on rank 0; only rank 0 runs other programs to collect it."""
     everyone = comm.gather((socket.gethostname(), world.node(), backend.describe()), root=0)
     if everyone is None:
         return {}
@@ -81,11 +81,11 @@ class Bench:
         }
 
     def impossible(self, point: Point) -> str:
-        """Return why these ranks cannot measure a point; empty if they can."""
+        """Return the reason why these ranks cannot measure a point; empty if they can."""
         return self.unsuited[point.variant] or self.absent[point.algorithm] or self.memory[point.key][0]
 
     def connect(self) -> None:
-        """Open communicators between the ranks that have no pending messages."""
+        """Open new communicators between the ranks, without pending messages."""
         self.ranks = world.duplicate(self.comm)
         self.carrier, self.others = None, ""
         if self.spread:
@@ -189,7 +189,7 @@ def measure_batch(
     predicted = [seconds for _, _, seconds in waiting]
     progress = Progress(batch, predicted, elsewhere or Elsewhere(), visit, measuring.visits)
     if journal and bench.carrier and bench.carrier.name:
-        progress.report(f"exchanges go by {bench.carrier.name}" + (f" ({bench.others})" if bench.others else ""))
+        progress.report(f"transport: {bench.carrier.name}" + (f" ({bench.others})" if bench.others else ""))
     if journal and why_no_energy:
         progress.report(f"no energy: {why_no_energy}")
     if journal and measured:
@@ -276,13 +276,13 @@ def journal_state(journal: Journal | None, measuring: Measuring) -> tuple | None
 
 
 def worth_another(measurement: Measurement, measuring: Measuring) -> bool:
-    """Whether a measurement gets more visits: its result is right, and no repetition took the whole time limit."""
+    """Whether a measurement gets more visits: its result is correct, and no repetition took the whole time limit."""
     seconds = [max(sample.seconds.values()) for sample in measurement.samples]
     return measurement.verdict.passed and max(seconds, default=math.inf) <= measuring.max_seconds
 
 
 def process_age() -> float:
-    """Return the seconds since this process started, by a clock that is never set."""
+    """Return the seconds since this process started, by the monotonic clock."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     started = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # field 22, starttime, counted from the boot
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started
@@ -313,10 +313,10 @@ def attempt(
     try:
         measurements = bench.measure(point, visit, verdicts)
     except Exception as error:
-        # the user can fix an HpcmmError; another error may come from the point itself
+        # the user can fix an HpcmmError; other errors may come from the point itself
         failure = world.describe_error(error), not isinstance(error, HpcmmError)
     except SystemExit:
-        if journal:  # Slurm ended the job; that is no fault of the point
+        if journal:  # Slurm ended the job; the point is not the cause
             journal.fail(point, "the job was ended from outside", counts=False)
         raise
     failures = world.gather_failures(comm, failure)

@@ -235,7 +235,7 @@ def recorded(path: Path, journal: bytes, batch: Batch) -> Recorded:
     Raises
     ------
     StoreError
-        If a complete line is not one that a job of this version writes there.
+        If a complete line was not written by a job of this version.
     """
     content = Recorded()
     for number, (checksum, line) in enumerate(whole_lines(journal), 1):
@@ -243,7 +243,7 @@ def recorded(path: Path, journal: bytes, batch: Batch) -> Recorded:
             content.add(json.loads(line), batch)
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise StoreError(
-                f"{path}: line {number} is not what a job of this version writes there; remove the file to "
+                f"{path}: line {number} was not written by a job of this version; remove the file to "
                 "measure its points again"
             ) from error
         content.length += len(b"%08x %b\n" % (checksum, line))
@@ -252,7 +252,7 @@ def recorded(path: Path, journal: bytes, batch: Batch) -> Recorded:
 
 
 def so_far(output: Path, batch: Batch) -> tuple[Groups, dict[str, str], int]:
-    """Return the results of a batch on disk, whether its job completed or not.
+    """Return the results of a batch on disk, also those of an incomplete job.
 
     The points with one visit or more are taken from the batch's file, else from its journal, else from kept files.
     Nothing is locked or changed: a job may be running.
@@ -344,7 +344,7 @@ def select_points(groups: Groups, fingerprints: Collection[str]) -> Groups:
 
 @dataclass(frozen=True)
 class Glance:
-    """The progress of a journal, for other processes than the one that writes it.
+    """The progress of a journal, for processes that do not write it.
 
     ``shares`` has, by fingerprint, the share of its visits that each point has; points in ``finished`` have all
     visits. ``started`` is the start of the last process, ``host`` and ``pid`` identify it, and ``recent`` are the
@@ -411,7 +411,7 @@ def glance(path: Path) -> Glance | None:
 
 
 def rehearse(folder: Path) -> None:
-    """Lock, write and read a file in a folder as a job does.
+    """Lock, write and read a file in a folder in the same way as a job.
 
     Raises
     ------

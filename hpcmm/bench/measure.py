@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import statistics
 import time
@@ -13,6 +14,7 @@ import numpy as np
 from hpcmm.backends.base import DeviceError
 from hpcmm.bench.bits import Bits, why_uncompared
 from hpcmm.bench.energy import energy_of, why_unreadable
+from hpcmm.bench.errors import Kinds, has_errors
 from hpcmm.bench.sanitizing import MARK_OF_POINT
 from hpcmm.interval import interval_rank
 from hpcmm.model import TEXTBOOK, Measurement, Measuring, Point, Prepared, Sample, Task, Variant, Verdict
@@ -33,8 +35,8 @@ def half_width(seconds: Sequence[float]) -> float:
 def settled(seconds: Sequence[float], beside: Sequence[float] | None, relative_interval: float) -> bool:
     """Whether the median, and its ratio to the median of the times ``beside`` it, are known to ``relative_interval``.
 
-    The half-width of the ratio is the root of the sum of squares of both. Times that take up no more than an equal
-    share of it are settled, too: further ones would help less than those of the other contender.
+    The half-width of the ratio is the root of the sum of squares of both. Times that contribute at most an equal share
+    to it are settled, too: more of them would help less than more repetitions of the other contender.
     """
     own = half_width(seconds)
     if beside is None:
@@ -45,8 +47,8 @@ def settled(seconds: Sequence[float], beside: Sequence[float] | None, relative_i
 def is_look(repetitions: int, least: int) -> bool:
     """Whether the stopping rule looks at the interval after so many repetitions.
 
-    It looks first after ``least`` repetitions, and then each time their number has grown by a tenth. Looking costs a
-    sort, and a rule that looks often stops on lucky samples.
+    It looks first after ``least`` repetitions, and then each time their number has grown by a tenth. Each look sorts
+    the times, and a rule that looks often stops early by chance.
 
     >>> [count for count in range(50) if is_look(count, 16)]
     [16, 17, 18, 19, 20, 22, 24, 26, 28, 30, 33, 36, 39, 42, 46]
@@ -101,6 +103,7 @@ class Contender:
         self.late_runs = 0
         self.clock = math.nan
         self.energy: Mapping[str, float] = {}
+        self.errors: Mapping[str, float] = {}
         self.beside: Contender | None = None
 
     def check(self, judge: Callable[[np.ndarray], Verdict] | None, measuring: Measuring) -> None:
@@ -166,8 +169,15 @@ class Contender:
         if not why_unreadable(backend):
             try:
                 self.energy = energy_of(backend, self.run, statistics.median(self.seconds[False]))
-            except DeviceError as error:  # the times of the point are whole
+            except DeviceError as error:  # the times of the point are complete
                 print(f"{self.point.name}: no energy of {self.variant.name}: {error}", flush=True)
+
+    def measure_errors(self, kinds: Kinds) -> None:
+        """Measure the errors of the kernel on each kind of data; on one rank."""
+        try:
+            self.errors = kinds.errors(self.spread.backend, self.task)
+        except DeviceError as error:  # such as too little memory for further arrays
+            print(f"{self.point.name}: no errors of {self.variant.name}: {error}", flush=True)
 
     def compare_bits(self) -> None:
         """Compare the checksum of the last result with that of the first one, if they must be equal."""
@@ -202,7 +212,7 @@ class Contender:
         return enough
 
     def take_clock(self) -> None:
-        """Take the clock of the device while the kernel repeats; none of these runs is timed."""
+        """Measure the clock of the device while the kernel repeats; these runs are not timed."""
         if times := self.seconds[False]:
             self.clock = self.spread.clock(self.run, statistics.median(times))
 
@@ -226,11 +236,12 @@ class Contender:
             self.energy if self.verdict.passed else {},
             spread.pick(self.task),
             self.clock,
+            self.errors,
         )
 
 
 class Problem:
-    """The inputs of points that differ only in the kernel, placed on all ranks, and the checks of their results.
+    """The inputs of points that differ only in the kernel, on all ranks, and the checks of their results.
 
     Without ``judged`` no result is verified: only the first visit of a point verifies.
     """
@@ -245,6 +256,13 @@ class Problem:
         self.backend = backend
         self.place = comm, backend, task, self.inputs, point.page_locked, transport
         self.spreads: dict[str, Distribution] = {}
+        self.seed = seed
+
+    @functools.cached_property
+    def kinds(self) -> Kinds:
+        """The same problem with each kind of data."""
+        _, _, task, *_ = self.place
+        return Kinds(task, self.seed)
 
     def judge(self, task: Task) -> Callable[[np.ndarray], Verdict] | None:
         """Return the check of the results of a task, on rank 0; arithmetics that round inputs have another bound."""
@@ -253,7 +271,7 @@ class Problem:
         return self.judges.get(task.input_roundoff)
 
     def spread(self, algorithms: Sequence[str]) -> dict[str, Distribution]:
-        """Place the problem for these algorithms together, and for no other."""
+        """Place the problem for these algorithms, and release what only other algorithms need."""
         for name in [name for name in self.spreads if name not in algorithms]:
             self.spreads.pop(name).close()
             self.backend.release()
@@ -269,7 +287,7 @@ class Problem:
 
     @staticmethod
     def key(point: Point) -> tuple:
-        """Return the key of a problem: equal for points that can share it."""
+        """Return the key of a problem; it is equal for points that can share it."""
         return point.operation, point.shape, point.dtype, point.page_locked, *sorted(point.scalars.items())
 
 
@@ -313,7 +331,7 @@ def measure_point(
     Returns
     -------
     list of Measurement
-        Of the point, then of the baseline unless the point is the baseline; samples are on rank 0 only.
+        That of the point, then that of the baseline unless the point is the baseline; samples are on rank 0 only.
     """
     cold, operation, limits = measuring.cache == "cold", problem.operation, of_visit(measuring)
     variant, measures = operation.variant(point.variant), algorithm_of(operation, point.algorithm).measures
@@ -358,6 +376,9 @@ def measure_point(
     if measuring.energy and not visit and point.ranks == 1 and "kernel" in measures:
         for contender in right:
             contender.measure_energy()
+    if measuring.accuracy and not visit and point.ranks == 1 and has_errors(contenders[0].task):
+        for contender in right:
+            contender.measure_errors(problem.kinds)
     for contender in right:
         contender.verdict = contender.bits.judge(contender.spread.comm, contender.verdict)
         if not visit:

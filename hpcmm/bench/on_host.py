@@ -15,12 +15,12 @@ from hpcmm.backends.base import DeviceError
 from hpcmm.backends.emulated.launch import ORDERS, HostKernel, KernelError, compile_kernel, on_device, poison
 from hpcmm.model import Task
 
-MULTIPROCESSORS = 3  # few, so that a kernel that divides work among them divides little of it
+MULTIPROCESSORS = 3  # few, so that little work is emulated
 
 
 @dataclass
 class Found:
-    """What was found of a kernel: the number of runs, the largest error over its bound, and the first mistake."""
+    """The result for a kernel: the number of runs, the largest error over its bound, and the first mistake."""
 
     runs: int = 0
     error_over_bound: float = 0.0
@@ -28,7 +28,7 @@ class Found:
 
 
 def verify(tasks: Iterable[Task], folder: Path) -> Found:
-    """Run a kernel for tasks that differ in shape, type, scalars or tile, until one is wrong.
+    """Run a kernel for tasks that differ in shape, type, scalars or tile, up to the first wrong result.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def verify(tasks: Iterable[Task], folder: Path) -> Found:
     Raises
     ------
     DeviceError
-        If the source does not compile for the host, or needs what does not exist there.
+        If the source does not compile for the host, or needs features that the host does not have.
     """
     found = Found()
     for task in tasks:
@@ -81,8 +81,8 @@ def run(kernel: HostKernel, task: Task, inputs: dict[str, np.ndarray], order: st
     for operand in task.operation.operands:
         if operand.role == "out":
             arrays[operand.name] = poison(tuple(lengths[each] for each in operand.dimensions), task.element.storage)
-    for name, length in task.geometry.workspace(task).items():
-        arrays[name] = poison((length,), task.element.storage)
+    for name, needed in task.geometry.workspace(task).items():
+        arrays[name] = poison(needed.shape, needed.dtype)
     for launch in task.geometry.launches(task, arrays, MULTIPROCESSORS):
         kernel(launch, order, dynamic_bytes=launch.shared_bytes)
     for operand in task.operation.operands:

@@ -1,4 +1,4 @@
-"""Where numbers come from: the state of the code, the machine and the job, as one JSON object."""
+"""Provenance: the state of the code, the machine and the job, as one JSON object."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ def text(path: str) -> str:
 
 
 def chosen(path: str) -> str:
-    """Return the marked one of several values in a file: ``"always [madvise] never"``."""
+    """Return the selected value in a file such as ``"always [madvise] never"``."""
     return text(path).partition("[")[2].partition("]")[0]
 
 
 def values(pattern: str) -> str:
-    """Return the different contents of all files that match a pattern."""
+    """Return the distinct contents of all files that match a pattern."""
     return ", ".join(sorted({path.read_text().strip() for path in ROOT.glob(pattern)}))
 
 

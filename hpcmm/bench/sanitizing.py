@@ -1,4 +1,4 @@
-"""Read what compute-sanitizer found of kernels.
+"""Read the findings of compute-sanitizer.
 
 It runs ``hpcmm.jobs.sanitized``, which launches the kernel of each point once, after a line with the name of the point.
 """
@@ -17,7 +17,7 @@ NOT_INSTALLED = tools.not_installed("Compute Sanitizer", PROGRAM)
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 MARK_OF_POINT = "point: "  # before the name of a point that runs
 LINE = re.compile(r"^========= ?(.*)")
-# Lines that no finding begins with: titles, sums, and what follows from a finding.
+# Lines that do not begin a finding: titles, sums, and consequences of a finding.
 OTHERS = ("COMPUTE-SANITIZER", "LEAK SUMMARY", "Target application", "Program hit")
 SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (.*)")
 ADDRESS = re.compile(r"\bat \S+\+0x[0-9a-f]+ ")  # of the instruction; the line of the source follows
@@ -26,15 +26,15 @@ PLACE = re.compile(r"\bin (\S+):(\d+)\b")
 
 @dataclass(frozen=True)
 class Report:
-    """What a tool said of a program.
+    """The verdict of a tool on a program.
 
     Parameters
     ----------
     tool : str
     summary : str
-        Its sum, such as ``"4 errors"``; empty if it did not get so far.
+        Its summary, such as ``"4 errors"``; empty if the tool printed none.
     what : str
-        The first finding on one line, or why there is no verdict; empty if there is nothing to report.
+        The first finding on one line, or the reason why there is no verdict; empty without a finding.
     file : str
     line : int
         Place of the finding in a source; empty and 0 if unknown.
@@ -58,7 +58,7 @@ def command(program: str, tool: str, watched: Sequence[str | Path]) -> list[str]
 def read(tool: str, output: str, late: str = "") -> Report:
     """Read the output of a program under a tool, with its own lines among the tool's.
 
-    Without a sum there is no verdict, because of ``late`` if that is given.
+    Without a summary there is no verdict, because of ``late`` if that is given.
     """
     point = where = summary = last = ""
     found: list[str] = []  # the lines of the first finding
@@ -76,7 +76,7 @@ def read(tool: str, output: str, late: str = "") -> Report:
             elif text[1].strip() and not text[1].startswith((" ", *OTHERS)) and not found:
                 taking, found, where = True, [text[1]], point
     if not found:
-        why = late or f"did not come to an end; its last line is: {last}"
+        why = late or f"did not finish; its last line is: {last}"
         return Report(tool, summary, "" if summary else why, point="" if summary else point)
     more = [each for each in found[1:] if not each.startswith(("Saved host", "Host Frame"))]
     race = more and more[0].startswith("and ")  # of a race, the first of many pairs

@@ -25,7 +25,7 @@ MOST_LINES = 40  # in longer plans, finished and waiting jobs are only counted
 class Job:
     """The progress of one batch.
 
-    ``done`` points are finished, and the others take at most ``seconds``. ``took`` is the time of the job so far, None
+    ``done`` points are finished, and the others take at most ``seconds``. ``took`` is the elapsed time of the job, None
     if unknown. ``at`` is the name of the last point that was begun. ``silent`` is the time since the last write of a
     job that ended early, None for other jobs.
     """

@@ -1,7 +1,7 @@
 """Sustained products on the device of each rank, all verified, with the state of the device over time.
 
 The ranks start together and then do not wait for each other: a slow device does not slow its peers. Each rank appends
-a line of JSON to a file of its own after each interval, so that a job that is ended leaves what it measured.
+a line of JSON to a file of its own after each interval, so that a job that is ended keeps its measurements.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ INTERVAL = 1.0  # seconds of one element type, after which a line is written
 class Product:
     """One product of the library, repeated on the same inputs.
 
-    With beta = 0 the inputs stay as they are, and C is filled with NaN before each product. The first result is
+    With beta = 0 the inputs do not change, and C is filled with NaN before each product. The first result is
     verified by the reference. Each later one must have the same bits; if the library does not promise this, a result
     with other bits is verified by the reference, too.
     """
@@ -62,7 +62,7 @@ class Product:
         return self.backend.seconds(self.run)
 
     def interval(self, seconds: float) -> dict[str, Any]:
-        """Repeat for some seconds, once at least; return what was counted."""
+        """Repeat for some seconds, at least once; return the counts."""
         end, products, wrong, busy = time.perf_counter() + seconds, 0, 0, 0.0
         while not products or time.perf_counter() < end:
             busy += self.once()
@@ -99,14 +99,15 @@ def sustain(
     output : Path
         HDF5 file; the lines of each rank are beside it until it is complete.
     stopped : callable
-        Asked after each interval whether this rank has to end early.
+        Called after each interval; returns whether this rank must end early.
     expect : callable
         Called with the name of the next step and the upper bound of its seconds.
 
     Returns
     -------
     bool
-        Whether no rank ended early. Otherwise there is no ``output``, and ``sustained.so_far`` has what was measured.
+        Whether no rank ended early. Otherwise there is no ``output``, and ``sustained.so_far`` returns the
+        measurements.
     """
     expect(f"{batch.name}: start-up", batch.seconds - seconds)
     local_rank = world.local_rank(comm, visible(batch.device))

@@ -1,4 +1,4 @@
-"""What the ranks of a job of sustained products wrote, as the groups of a file. It needs no MPI."""
+"""Read the lines that the ranks of sustained products wrote, as the groups of a file. It needs no MPI."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def lines_of(output: Path) -> list[Path]:
 
 
 def so_far(output: Path, batch: Batch) -> Groups | None:
-    """Return the groups of a job that was ended, from the lines of its ranks; None if there are none.
+    """Return the groups of a job that was ended, from the lines of its ranks; None without lines.
 
     A rank that was ended within a line leaves a part of it, which is dropped.
     """

@@ -16,5 +16,5 @@ def find(program: str) -> str | None:
 
 
 def not_installed(title: str, program: str) -> str:
-    """Return the message for a program that ``find`` does not find."""
+    """Return the message for a missing program."""
     return f"{title} is not installed ({program} is neither on PATH nor beside the CUDA toolkit)"

@@ -158,9 +158,9 @@ class Chosen:
     dtypes : list of str
     shapes : list of tuple of int
     asked : list of tuple of int
-        The shapes that the command line has.
+        The shapes from the command line.
     refused : mapping of str to str
-        By name of a kernel, why it is not tried.
+        By kernel name, the reason why it is not tried.
     """
 
     operation: Operation
@@ -179,7 +179,7 @@ class Chosen:
 
 
 def choose(arguments: argparse.Namespace) -> Chosen:
-    """Read the files and find out what to measure."""
+    """Read the files, and return what to measure."""
     names, refused = combinations(arguments)
     against = arguments.against or ""
     if kernels.is_file(against):
@@ -226,7 +226,7 @@ def combinations(arguments: argparse.Namespace) -> tuple[list[str], dict[str, st
     for file, values in itertools.product(dict.fromkeys(arguments.files), tried):
         path = Path(file).resolve()
         if not kernels.is_file(file):
-            raise KernelFileError(f"{file}: no kernel's file; allowed suffixes: {', '.join(kernels.SUFFIXES)}")
+            raise KernelFileError(f"{file}: not a kernel file; allowed suffixes: {', '.join(kernels.SUFFIXES)}")
         if path.suffix != own_kernels.PYTHON:
             try:
                 own_kernels.read(path, values)
@@ -254,7 +254,7 @@ def config_of(
     sweeps: Mapping[str, Any],
     profile: bool = False,
 ) -> dict:
-    """Return a config whose sweeps have these entries besides what all have."""
+    """Return a config whose sweeps have these entries and the common ones."""
     widths = sorted({tile for variant in chosen.kernels for tile in variant.tiles})
     whole = {"operation": chosen.operation.name, "variants": list(names), "dtypes": chosen.dtypes}
     whole |= {"tiles": widths} if widths else {}
@@ -269,7 +269,7 @@ def config_of(
 
 
 def verifying_sweeps(chosen: Chosen) -> dict[str, dict[str, Any]]:
-    """Return sweeps over ragged shapes; of a product also with beta = 0, which must not read C."""
+    """Return sweeps over ragged shapes; for a product also with beta = 0, where C must not be read."""
     shapes: dict[tuple[int, ...], None] = {}
     for variant, dtype in itertools.product(chosen.kernels, chosen.dtypes):
         for tile in variant.tiles or (0,):
@@ -389,7 +389,7 @@ def disassembled(arguments: argparse.Namespace, chosen: Chosen, right: Sequence[
 
 
 def uncompiled(chosen: Chosen) -> list[dict[str, Any]]:
-    """Compile the sources for the CPU; take those out that do not compile, and return the verdicts on them."""
+    """Compile the sources for the CPU; remove those that do not compile, and return their verdicts."""
     from hpcmm.backends.cpu.modules import compile_module
 
     found = []
@@ -418,7 +418,7 @@ def progress(line: str) -> None:
 
 
 def write(arguments: argparse.Namespace, timings: Path) -> None:
-    """Write the files that were asked for."""
+    """Write the requested files."""
     from hpcmm import report, store
 
     if arguments.output:
@@ -431,7 +431,7 @@ def write(arguments: argparse.Namespace, timings: Path) -> None:
 
 
 def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
-    """Verify CUDA kernels on the host, and print what was found."""
+    """Verify CUDA kernels on the host, and print the verdicts."""
     from hpcmm.backends.cpu.modules import cache
     from hpcmm.bench import verdicts
     from hpcmm.bench.on_host import verify
@@ -458,7 +458,7 @@ def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
 
 
 def tasks_on_host(chosen: Chosen, variant: Variant) -> Iterator[Task]:
-    """Yield what to run on the host: ragged shapes, or those that were asked for."""
+    """Yield the tasks to run on the host: at ragged shapes, or at the requested ones."""
     for entry in verifying_sweeps(chosen).values():
         scalars = {name: float(entry.get(name, value)) for name, value in chosen.operation.scalars.items()}
         for dtype, tile in itertools.product(chosen.dtypes, variant.tiles or (0,)):

@@ -1,4 +1,4 @@
-"""``python -m hpcmm check``: is each node and GPU as fast as its peers?"""
+"""``python -m hpcmm check``: compare each node and GPU with its peers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ from hpcmm.experiment.config import SCHEMA
 from hpcmm.jobs import collect
 from hpcmm.model import HpcmmError
 from hpcmm.parallel.host_links import DIRECTIONS
+from hpcmm.parallel.links import MOST_OF_A_NODE
 
 SLOW = 3  # exit status
+BETWEEN_GPUS = ["neighbours_nccl", "all_to_all_nccl", "all_reduce_nccl"]
 LONGEST = SCHEMA["$defs"]["size"]["maximum"]  # vector
 MOST_RANKS = 8  # without --ranks, on a machine without GPUs
 
@@ -37,8 +39,8 @@ def add(commands: argparse._SubParsersAction) -> None:
         run,
         "Compare each node and GPU with its peers: products, memory, links. Names what is slow, by how much and how "
         "certainly.",
-        "Without TIMINGS it measures first, by the workflow of this folder, or of hpcmm if there is none. All other "
-        "options are those of Snakemake, as for run: hpcmm check --ranks 8 --cluster sbatch --jobs 1.",
+        "Without TIMINGS it measures first, with the workflow of this folder, or that of hpcmm if there is none. All "
+        "other options are those of Snakemake, as for run: hpcmm check --ranks 8 --cluster sbatch --jobs 1.",
         {
             1: "nothing can be compared, or another error",
             SLOW: "a device or link is slow, or a result is wrong or missing",
@@ -61,7 +63,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--directory", "-d", type=Path, metavar="DIR", help="folder to measure in (default: check/ and the time)"
     )
-    parser.add_argument("--reference", type=Path, metavar="FILE", help="compare with this file of a good machine, too")
+    parser.add_argument("--reference", type=Path, metavar="FILE", help="also compare with the times of a good machine")
     parser.add_argument(
         "--write-reference", type=Path, metavar="FILE", help="write the times of this machine to a file"
     )
@@ -70,7 +72,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         type=float,
         default=0,
         metavar="N",
-        help="then repeat products for N minutes and verify each; Ctrl-C ends them and keeps what was measured",
+        help="then repeat products for N minutes and verify each; Ctrl-C stops and keeps the measurements",
     )
     parser.add_argument("--json", action="store_true", help="print all findings as JSON instead of a table")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write the check as a page")
@@ -80,13 +82,16 @@ def add(commands: argparse._SubParsersAction) -> None:
 def config(ranks: int, minutes: float = 0) -> dict[str, Any]:
     """Return the experiment of a check: the same work on each rank, whatever their number.
 
-    Sizes are those of a rank, times the number of ranks; about a minute on a CPU. ``minutes`` are those of sustained
+    Sizes grow with the number of ranks; about a minute on a CPU. ``minutes`` are those of sustained
     products.
     """
 
-    def matmul(device: str, variant: str, sizes: list[int]) -> dict[str, Any]:
+    def matmul(device: str, variant: str, sizes: list[int], dtypes: list[str]) -> dict[str, Any]:
         shapes = [[size * ranks, size, size] for size in sizes]
-        return {"operation": "matmul", "device": device, "variants": [variant], "shapes": shapes, "ranks": [ranks]}
+        return {"operation": "matmul", "device": device, "variants": [variant], "shapes": shapes} | {
+            "dtypes": dtypes,
+            "ranks": [ranks],
+        }
 
     def vectors(operation: str, variant: str, powers: list[int], **more: Any) -> dict[str, Any]:
         sizes = [size for size in (ranks * 2**power for power in powers) if size <= LONGEST]
@@ -94,17 +99,19 @@ def config(ranks: int, minutes: float = 0) -> dict[str, Any]:
             "ranks": [ranks]
         }
 
+    # each pair in both directions, by a transport in which a rank waits for its own link only
+    pairs = ["neighbours_peer", *(f"distance_{each}_peer" for each in range(2, min(ranks, MOST_OF_A_NODE)))]
+    between = [*pairs, *BETWEEN_GPUS] if ranks > 1 else []
     sweeps = {
-        "cpu_product": matmul("cpu", "numpy", [384, 512]),
+        "cpu_product": matmul("cpu", "numpy", [384, 512], ["float32", "float64"]),
         "cpu_memory": vectors("vector_add", "numpy", [20, 21, 22]),
         "cpu_links": vectors("links", "memcpy", [12, 16, 20], algorithms=["neighbours_mpi"]),
-        "gpu_product": matmul("cuda", "cublas", [2048, 4096]),
+        "gpu_product": matmul("cuda", "cublas", [2048, 4096], ["float32", "float64", "bfloat16"]),
         "gpu_memory": vectors("vector_add", "cupy", [22, 24, 26]),
-        "gpu_links": vectors("links", "device_copy", [12, 18, 24], algorithms=["neighbours_nccl", "all_to_all_nccl"]),
-        "gpu_host": vectors("links", "device_copy", [12, 18, 24], algorithms=list(DIRECTIONS)),
+        "gpu_links": vectors("links", "device_copy", [12, 18, 24], algorithms=[*between, *DIRECTIONS]),
     }
     if ranks == 1:
-        sweeps = {name: sweep for name, sweep in sweeps.items() if not name.endswith("links")}
+        del sweeps["cpu_links"]
     measuring = {"visits": 3, "min_repetitions": 9, "max_repetitions": 60, "max_seconds": 0.6, "cache": "hot"}
     experiment = {"scale": "quick", "backends": "auto", "measuring": measuring, "sweeps": sweeps}
     return experiment | {"sustain_minutes": minutes}
@@ -186,7 +193,7 @@ def read_reference(path: Path) -> dict[str, Any]:
     Raises
     ------
     HpcmmError
-        If it is none.
+        If the file is not a reference.
     """
     from hpcmm.analysis import check
 

@@ -1,4 +1,4 @@
-"""``python -m hpcmm doctor``: try everything that measuring needs on this machine, and advise on failures."""
+"""``python -m hpcmm doctor``: test everything that measuring needs on this machine, and advise on failures."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def combine(nodes: list[tuple[str, list[Check]]]) -> list[Check]:
-    """Combine the checks of several nodes: equal checks of all nodes once, others with the node's name."""
+    """Combine the checks of several nodes: checks equal on all nodes appear once, others with the node's name."""
     hosts_of: dict[Check, list[str]] = {}
     for host, checks in nodes:
         for check in checks:
@@ -239,7 +239,7 @@ SETTINGS: tuple[tuple[str, str, Callable[[Any], bool], str], ...] = (
 
 
 def check_machine() -> Iterator[Check]:
-    """Look for settings and neighbours that change times from run to run."""
+    """Look for settings and other load that change times from run to run."""
     about, before = provenance.read(provenance.SOURCES), provenance.read(provenance.COUNTERS)
     for name, key, harmless, advice in SETTINGS:
         if key in about:
@@ -334,7 +334,7 @@ def find_launcher() -> str:
 
 
 def attempt(*command: str) -> subprocess.CompletedProcess:
-    """Run a program without the environment of a launcher; a failure is only an exit status."""
+    """Run a program without the environment of a launcher; return the exit status of a failure."""
     environment = {name: value for name, value in os.environ.items() if not LAUNCHER_VARIABLES.match(name)}
     kept = {name: os.environ[name] for name in os.environ if name.startswith(("OMPI_ALLOW", "OMPI_MCA", "PRTE_"))}
     environment |= kept | launcher.environment(local=True)
@@ -431,7 +431,10 @@ def check_slurm() -> Iterator[Check]:
         return
     tried = attempt("sinfo", "--noheader", "--format", "%P|%D|%c|%G|%l|%a")
     if tried.returncode:
-        yield Check("Slurm", "error", f"sinfo: {one_line(tried.stderr)}", "check the controller: scontrol ping")
+        # Without --cluster a run needs no Slurm. A process of a Slurm job does.
+        state = "error" if "SLURM_JOB_ID" in os.environ else "warning"
+        hint = "only runs on a cluster need it; check the controller: scontrol ping"
+        yield Check("Slurm", state, f"installed, but it does not answer: sinfo: {one_line(tried.stderr)}", hint)
         return
     version = attempt("sinfo", "--version").stdout.strip()
     rows = [line.split("|") for line in tried.stdout.splitlines()]
@@ -506,7 +509,7 @@ def check_cores(ranks: list[tuple[str, set[int]]]) -> Check:
     found = ", ".join(f"{count} ranks on {cores} cores of {host}" for host, (count, cores) in counts.items())
     if all(count <= cores for count, cores in counts.values()):
         return Check("cores", "ok", found)
-    return Check("cores", "warning", found, "ranks wait for one another: start fewer a node, or bind none to one core")
+    return Check("cores", "warning", found, "ranks share cores: start fewer per node, or do not bind them to one core")
 
 
 def check_ranks(ranks: list[tuple[str, int, int]]) -> Check:

@@ -19,7 +19,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         run,
         "Write the points of a timings file for other programs: JSON, CSV, Prometheus' text format, or Bencher Metric "
         "Format.",
-        "Of a point that was measured several times, the newest measurement counts.",
+        "If a point was measured several times, the newest measurement is written.",
         {1: "a file that cannot be read or written, or another error"},
     )
     parser.add_argument("timings", metavar="TIMINGS", type=Path, help="HDF5 file of a job or an experiment")

@@ -1,4 +1,4 @@
-"""``hpcmm grade``: points for kernels that others wrote."""
+"""``hpcmm grade``: grade submitted kernels."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         "history",
         run,
         "Show the points that changed over many runs, and since which date and revision.",
-        "The order is that of the dates in the files. A change is decided by the test of compare.",
+        "Runs are ordered by the dates in the files. Changes are found by the test of compare.",
         {1: "files that have no history, or another error"},
     )
     parser.add_argument(

@@ -227,7 +227,7 @@ def launches_of(task: Task) -> list[tuple]:
     sizes = dict(zip(operation.dimensions, task.shape, strict=True))
     storage = task.element.storage
     arrays = {each.name: np.empty([sizes[name] for name in each.dimensions], storage) for each in operation.operands}
-    arrays |= {name: np.empty(count, storage) for name, count in task.geometry.workspace(task).items()}
+    arrays |= {name: each.placeholder for name, each in task.geometry.workspace(task).items()}
     launches = task.geometry.launches(task, arrays, MULTIPROCESSORS)
     return [(trimmed(each.grid), trimmed(each.block), each.shared_bytes, len(each.arguments)) for each in launches]
 

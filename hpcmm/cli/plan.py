@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
             ranks = ", ".join(str(ranks) for ranks in dict.fromkeys(row["ranks"] for row in members))
             print(f"  {sweep}, ranks {ranks}: {variants}: {reason}")
     if large := plan.too_large(planned, machine):
-        print("\nToo large for this machine; the jobs leave them out:")
+        print("\nToo large for this machine; not measured:")
         for reason, group in itertools.groupby(large, large.get):
             points = list(group)
             others = f" and {len(points) - 1} more" if len(points) > 1 else ""

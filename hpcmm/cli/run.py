@@ -23,7 +23,7 @@ from hpcmm.model import HpcmmError
 # Options that limit what runs at a time; without any of them the run takes all cores of this machine.
 AMOUNT = ("--cores", "-c", "--jobs", "-j", "--profile")
 ELSEWHERE = ("--cluster", "--executor", "-e", "--profile")  # their jobs print to files
-# With these options the user asked for the messages of Snakemake; they are shown.
+# With these options the messages of Snakemake are shown.
 QUESTIONS = (
     *("--dry-run", "--dryrun", "-n", "--help", "-h", "--version", "-v", "--summary", "-S", "--detailed-summary", "-D"),
     *("--dag", "--rulegraph", "--filegraph", "--d3dag", "--lint", "--list", "--list-rules", "-l", "--report"),
@@ -141,7 +141,7 @@ def follow(snakemake: Sequence[str], hidden: bool, results: Path | None) -> int:
 
 
 def ours(stream: TextIO) -> tuple[bool, list[str]]:
-    """Show the lines of hpcmm among the messages of Snakemake, with the indented lines that follow them.
+    """Show only the lines of hpcmm, and the indented lines that follow them, from the messages of Snakemake.
 
     Returns
     -------

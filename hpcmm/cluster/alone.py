@@ -1,4 +1,4 @@
-"""Run a command when no other measurement runs on this machine: ``python -m hpcmm.cluster.alone COMMAND...``
+"""Run a command as soon as no other measurement runs on this machine: ``python -m hpcmm.cluster.alone COMMAND...``
 
 There are two locks. The command inherits both open files, so the locks last as long as any of its processes:
 
@@ -29,7 +29,7 @@ SECONDS_BETWEEN_TRIES = 0.5
 
 
 class FolderError(Exception):
-    """There is no folder that only this user can write to."""
+    """No folder exists that only this user can write to."""
 
 
 def main(command: Sequence[str]) -> int:

@@ -123,7 +123,7 @@ def cancel_leftovers() -> None:
     Raises
     ------
     HpcmmError
-        If Slurm does not answer within the patience, or the jobs do not leave the queue.
+        If Slurm does not answer within the patience, or if the jobs do not leave the queue.
     """
     left = records.read()
     if not left:

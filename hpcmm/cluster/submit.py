@@ -167,9 +167,9 @@ def begin(record: Record) -> None:
 
 
 def submit_once(arguments: Sequence[str], token: str, text: bytes) -> tuple[str, Reply]:
-    """Submit a job once, however often sbatch must be called.
+    """Submit a job exactly once, even if sbatch is called several times.
 
-    After a failed call, the queue shows whether Slurm has the job: its comment has the token.
+    After a failed call, the queue shows whether Slurm has the job: the comment of the job has the token.
 
     Parameters
     ----------

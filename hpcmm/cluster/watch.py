@@ -26,7 +26,7 @@ from hpcmm.model import HpcmmError
 
 STATES = Path(".snakemake/hpcmm/states.json")  # for Snakemake's slurm executor: job -> state
 SECONDS_BETWEEN_CHECKS = 10
-CHECKS_UNTIL_OVER = 3  # in which accounting reports the end of a job that squeue does not list
+CHECKS_UNTIL_OVER = 3  # number of checks in which accounting must report the end of a job that squeue does not list
 # At its end, a workflow waits this long for a completing job, and for Slurm to know that a job is over.
 SECONDS_TO_CLEAR_UP, SECONDS_TO_KNOW = 60, 5
 # Reasons of waiting jobs that need no action of the user

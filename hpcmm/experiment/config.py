@@ -24,7 +24,7 @@ from hpcmm.parallel.algorithm import Algorithm
 SCHEMA = yaml.safe_load((Path(__file__).parent / "config.schema.yaml").read_text(encoding="utf-8"))
 SCALES = tuple(SCHEMA["properties"]["scale"]["enum"])
 SWITCHES = {"true": True, "false": False}  # Snakemake passes `--config profile=true` as text
-# Types of JSON Schema in the words of a YAML author
+# Types of JSON Schema in terms of YAML
 TYPES = {
     "array": "a list in brackets",
     "object": "keys with values",
@@ -68,7 +68,7 @@ def naming(path: str | Path) -> Iterator[None]:
 
 
 class Loader(yaml.SafeLoader):
-    """YAML 1.1 without its surprises.
+    """YAML 1.1 without its ambiguous forms.
 
     It refuses duplicate keys, recursive aliases, integers in base 60 and 8 (1:30 is 90, and 010 is 8), and aliases
     that expand to more than ``MOST_VALUES`` values.
@@ -180,7 +180,7 @@ def locate_files(config: Mapping[str, Any], path: str | Path) -> None:
 
 
 def kernel_places(config: Mapping[str, Any]) -> Iterator[tuple[list, int]]:
-    """Yield where the sweeps of a config name files as variants: a list, and an index of it."""
+    """Yield the places where the sweeps of a config name files as variants: a list and an index."""
     sweeps = config.get("sweeps")
     for entry in sweeps.values() if isinstance(sweeps, Mapping) else ():
         variants = entry.get("variants") if isinstance(entry, Mapping) else None
@@ -321,7 +321,7 @@ Validator = jsonschema.validators.extend(
 
 
 def schema_problems(error: jsonschema.ValidationError) -> list[str]:
-    """Describe an error of the schema in the words of a config's author: what is wrong, and what is allowed."""
+    """Describe an error of the schema for the author of a config: what is wrong, and what is allowed."""
     path = dotted(error.absolute_path)
     place = f"{path}: " if path else ""
     limit = error.validator_value
@@ -382,7 +382,7 @@ def read_sweep(name: str, entry: Mapping[str, Any]) -> Sweep:
     Raises
     ------
     ConfigError
-        With all unknown names and all names that do not go together.
+        With all unknown names and all names that cannot be combined.
     """
     place = f"sweeps.{name}"
     problems = name_problems(place, entry)
@@ -450,7 +450,7 @@ def combined_problems(
     algorithms: Sequence[Algorithm],
     dtypes: Sequence[str],
 ) -> list[str]:
-    """Return the problems of known names that do not go together."""
+    """Return the problems of known names that cannot be combined."""
     problems = []
     for algorithm, variant in itertools.product(algorithms, variants if "variants" in entry else ()):
         if not algorithm.variants and not algorithm.takes(variant):
@@ -462,7 +462,7 @@ def combined_problems(
     for algorithm in algorithms:
         if not any(map(algorithm.takes_type, dtypes)):
             problems.append(
-                f"{place}.algorithms: {algorithm.name} takes only types that are added up in themselves; "
+                f"{place}.algorithms: {algorithm.name} supports only types whose sums are of the same type; "
                 f"allowed in dtypes: {', '.join(filter(algorithm.takes_type, operation.dtypes))}"
             )
     for variant in variants if "variants" in entry else ():

@@ -6,12 +6,12 @@ import dataclasses
 import math
 
 from hpcmm.devices import DEVICES
-from hpcmm.model import TEXTBOOK, Measuring, Point, Task
+from hpcmm.model import DATA, TEXTBOOK, Measuring, Point, Task
 from hpcmm.operations import task_of
 from hpcmm.operations.accuracy import COMPONENTWISE_LIMIT
 
-# Upper bounds in seconds. A slow machine must not take longer, so these are cautious guesses; the length of jobs,
-# the time limit requested from a cluster and the deadline of a point follow from them.
+# Upper bounds in seconds. They must hold on a slow machine, so they are large; the length of jobs, the time limit
+# requested from a cluster and the deadline of a point follow from them.
 STARTUP_SECONDS = 30  # Python, MPI and the device, from a busy file system
 DRAWING_SECONDS = 1e-7  # per element: drawing it and computing its reference
 CHECKING_SECONDS = 1e-7  # per element and check
@@ -20,7 +20,7 @@ ENERGY_SECONDS = 5  # pass for energy: a second, and two waits for the counter
 COPIED_BYTES_PER_SECOND = 5e8  # from rank 0 to all and back
 SLOW_FLOPS_PER_SECOND = 1e8  # of a scalar loop on matrices larger than the caches
 
-# Expected times before any job of a results folder has finished; hpcmm.bench.pace learns from those that have.
+# Expected times before the first job of a results folder has finished; hpcmm.bench.pace learns from finished jobs.
 EXPECTED_SHARE = 0.1  # of the upper bound of a point
 EXPECTED_STARTUP_SECONDS = 3
 
@@ -50,7 +50,11 @@ def point_seconds(point: Point, measuring: Measuring) -> float:
         seconds += call + (measuring.visits - 1) * short + 3 * (measuring.max_seconds + measuring.visits * short)
         if measuring.energy and point.ranks == 1:
             seconds += ENERGY_SECONDS + 4 * call
+        if measuring.accuracy and point.ranks == 1:
+            seconds += len(DATA) * (call + elements(task) * (DRAWING_SECONDS + CHECKING_SECONDS))
         seconds += 2 * elements(task) * CHECKING_SECONDS
+    if measuring.accuracy and point.ranks == 1:
+        seconds += len(DATA) * input_seconds(point)
     return seconds
 
 

@@ -2,8 +2,8 @@
 
 A fingerprint covers the point, the settings of the measurement, the variant's record, its source with the headers, the
 code that prepares, launches, times and checks it, and the versions of the libraries used. Code is read as text and not
-imported, because planning needs neither MPI nor a GPU. Comments, docstrings, annotations and error messages do not
-count, nor does code that only describes a result or bounds its duration.
+imported, because planning needs neither MPI nor a GPU. Comments, docstrings, annotations and error messages have
+no effect, nor has code that only describes a result or bounds its duration.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hpcmm.parallel import ALGORITHMS
 from hpcmm.parallel.algorithm import Algorithm
 
 PACKAGE = Path(hpcmm.__file__).parent
-# The records of a point count, not the tables of all records. Records of results only carry data.
+# The records of a point are included, not the tables of all records. Records of results only carry data.
 TABLES = {"OPERATIONS", "ALGORITHMS", "DTYPES", "DEVICES", "LADDER"}
 RECORDS = "hpcmm.model"
 # No time depends on them.
@@ -62,7 +62,7 @@ def digest(value: Any) -> str:
 
 
 def forget() -> None:
-    """Clear the caches of what was read; sources may have changed since."""
+    """Clear the caches of sources, which may have changed."""
     for each in (_file_text, _definition, versions):
         each.cache_clear()
     _digests.clear()
@@ -79,9 +79,9 @@ def of_point(point: Point, measuring: Measuring, transport: str, share_gpu: bool
     point : Point
     measuring : Measuring
     transport : str
-        The config's choice; it counts for algorithms other than the textbook's.
+        The config's choice; used for algorithms other than the textbook's.
     share_gpu : bool
-        It counts for several ranks on GPUs.
+        Used for several ranks on GPUs.
     """
     task = task_of(point)
     device = DEVICES[task.variant.device]
@@ -142,7 +142,7 @@ def of_algorithm(algorithm: Algorithm) -> str:
 def of_source(operation: Operation, variant: Variant) -> str:
     """Return a digest of a variant's source and headers without comments; empty without a source of its own.
 
-    The instructions that ``HPCMM_SIMD`` selects count if the source reads the variable.
+    The value of ``HPCMM_SIMD`` is included if the source reads the variable.
     """
     if variant.library or variant.picks:
         return ""
@@ -308,6 +308,6 @@ class StripUntimed(ast.NodeTransformer):
 
 
 def of_profile(points: Iterable[Point], cache: str, seed: int) -> str:
-    """Return a digest that changes when a profile has to be taken again."""
+    """Return a digest that changes when a profile must be repeated."""
     points = list(points)
     return digest([[point.key for point in points], [of_task(task_of(point)) for point in points], cache, seed])

@@ -52,7 +52,7 @@ class KernelFileError(ConfigError):
 
 
 class LaunchError(KernelFileError):
-    """A kernel whose head describes a launch that no GPU can do."""
+    """A kernel whose head describes a launch that no GPU supports."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
     device = next((each for each in DEVICES.values() if each.suffix == path.suffix), None)
     if device is None:
         allowed = ", ".join(each.suffix for each in DEVICES.values())
-        raise KernelFileError(f"{path}: no kernel's file; allowed suffixes: {allowed} and {PYTHON}")
+        raise KernelFileError(f"{path}: not a kernel file; allowed suffixes: {allowed} and {PYTHON}")
     problems = Problems(path, lines)
     chosen = chosen_operation(head, text, problems)
     known_dtypes(head, chosen, problems)
@@ -169,7 +169,7 @@ def of_module(path: Path, module: Any) -> list[OwnKernel]:
 
 
 def record(name: str, path: Path, device: str, head: Mapping[str, Any]) -> Variant:
-    """Return the record of a variant without what depends on the kind of its file."""
+    """Return the fields of a variant's record that do not depend on the kind of its file."""
     dtypes = tuple(head.get("dtypes", ()))
     return Variant(
         name,
@@ -240,7 +240,7 @@ def head_of(text: str, path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     Raises
     ------
     KernelFileError
-        If it is not YAML, or not what the schema allows.
+        If it is not YAML, or not valid by the schema.
     """
     lines = leading_comments(text, path.suffix == PYTHON).splitlines()
     starts = [i for i, line in enumerate(lines) if line.strip().startswith(MARK)]
@@ -278,7 +278,7 @@ def head_of(text: str, path: Path) -> tuple[dict[str, Any], dict[str, int]]:
 
 
 def chosen_operation(head: Mapping[str, Any], text: str, problems: Problems) -> Operation:
-    """Return the operation of a head, else that whose function the text has."""
+    """Return the operation of a head, else the operation whose function is in the text."""
     known = with_kernels()
     if "operation" in head:
         if head["operation"] not in known:
@@ -301,7 +301,7 @@ def known_dtypes(head: Mapping[str, Any], operation: Operation, problems: Proble
 
 
 def apply(changes: Mapping[str, int], head: dict[str, Any], allowed: set[str], problems: Problems) -> None:
-    """Put changed values in place of those of a head."""
+    """Replace values of a head by changed ones."""
     constants = head["constants"] = dict(head.get("constants", {}))
     keys = {key.upper(): key for key in LAUNCHED if key in allowed}
     for name, value in changes.items():
@@ -323,7 +323,7 @@ def own_macros(head: Mapping[str, Any], operation: Operation, text: str, problem
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             problems.add("constants", f"name {not_allowed(name)}names of C macros")
         elif name in given:
-            problems.add("constants", f"{name} is compiled in already; use the key of that name, or rename it")
+            problems.add("constants", f"{name} is defined by hpcmm; use the key of that name, or rename it")
     for i, line in enumerate(text.splitlines(), 1):
         if (defined := re.match(r"\s*#\s*define\s+(\w+)", line)) and defined[1] in head["constants"]:
             problems.found.append(

@@ -24,12 +24,12 @@ from hpcmm.experiment.config import ConfigError, Sweep, validated
 from hpcmm.experiment.durations import STARTUP_SECONDS, input_seconds, point_seconds
 from hpcmm.experiment.fingerprint import digest, of_point, of_profile
 from hpcmm.model import TEXTBOOK, Batch, Measuring, Point, Variant, spread_name
-from hpcmm.operations import OPERATIONS
+from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.memory import GIB, largest_need
 
-SUSTAINED = "_sustained"  # beside the names of sweeps, none of which begins so
+SUSTAINED = "_sustained"  # no name of a sweep begins so
 SUSTAINED_DTYPES = ("float32", "float64")
 MOST_HOURS = 720  # upper limit of a point's expected time
 
@@ -128,7 +128,7 @@ class Plan:
         return profiled[operation]
 
     def profile_fingerprint(self, operation: str) -> str:
-        """Return a digest that changes when a profile has to be taken again."""
+        """Return a digest that changes when a profile must be repeated."""
         return of_profile(self.points_to_profile(operation), self.measuring.cache, self.measuring.seed)
 
     def unprofiled(self) -> list[dict[str, str]]:
@@ -244,7 +244,7 @@ def make(config: Mapping[str, Any], machine: Machine = ANY) -> Plan:
 
 
 def reason_to_leave_out(batch: Batch, backends: str, share_gpu: bool, machine: Machine) -> str:
-    """Return why a batch is not measured; empty if it is.
+    """Return the reason why a batch is not measured; empty if it is.
 
     ``backends`` selects the devices; ``machine`` determines which batches can run. More CPU ranks than cores can run,
     but share cores: only ``auto`` leaves them out.
@@ -279,9 +279,7 @@ def too_large(planned: Plan, machine: Machine) -> dict[Point, str]:
         for point in batch.points:
             algorithm = algorithm_of(OPERATIONS[batch.operation], point.algorithm)
             in_host_memory = not DEVICES[batch.device].accelerator
-            needs = largest_need(
-                algorithm, OPERATIONS[batch.operation], point.shape, point.dtype, batch.ranks, in_host_memory
-            )
+            needs = largest_need(algorithm, task_of(point), batch.ranks, in_host_memory)
             for device, need in (("cpu", needs[0]), (batch.device, needs[1])):
                 has = machine.memory.get(device, need)
                 if need > has:
@@ -396,7 +394,7 @@ def split(points: Sequence[Point], measuring: Measuring, longest: float) -> Iter
 
 
 def refuse_remainder(place: str, point: Point) -> NoReturn:
-    """Raise an error for a size at which the variant computes wrong results."""
+    """Raise an error for a size at which the results of the variant are wrong."""
     shape = "x".join(map(str, point.shape))
     raise ConfigError(
         f"{place}: {point.variant} needs sizes that its tile divides on each rank; {point.tile} does not divide "

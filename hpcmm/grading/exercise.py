@@ -152,9 +152,10 @@ class Emulated(Runner):
 def workspace(task: Task, begin: int) -> list[Guarded]:
     """Return the places of the arrays that a kernel needs besides its operands."""
     places = []
-    for name, count in task.geometry.workspace(task).items() if task.geometry else ():
+    for name, needed in task.geometry.workspace(task).items() if task.geometry else ():
         begin = -(-begin // memory.ALIGNMENT) * memory.ALIGNMENT
-        places.append(Guarded(name, begin, (count + 2 * memory.ELEMENTS,), (count,), task.element.storage.name))
+        (count,) = needed.shape
+        places.append(Guarded(name, begin, (count + 2 * memory.ELEMENTS,), (count,), needed.dtype))
         begin = places[-1].end
     return places
 

@@ -1,5 +1,5 @@
 // Read the cycle counter of each SM beside the global timer. Two launches around other work give the SM clock during
-// that work: cycles over nanoseconds of the same SM, because the counters of two SMs differ.
+// that work: cycles over nanoseconds of the same SM. The counters of different SMs differ.
 
 extern "C" __global__ void read_clocks(unsigned *taken, unsigned long long (*read)[2])
 {

@@ -1,4 +1,4 @@
-/* Empty the CPU caches, so that the next kernel finds its data in memory ("cold"). */
+/* Evict data from the CPU caches, so that the next kernel reads its data from memory ("cold"). */
 #include <omp.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -8,7 +8,7 @@
 
 enum { LINE = 64 };
 
-/* Drop an array from all caches. Returns 0 where this processor offers no way to do it. */
+/* Evict an array from all caches. Returns 0 if this processor has no instruction for it. */
 int evict(const void *array, size_t bytes)
 {
     const uintptr_t first = (uintptr_t)array & ~(uintptr_t)(LINE - 1), end = (uintptr_t)array + bytes;
@@ -28,9 +28,9 @@ int evict(const void *array, size_t bytes)
 #endif
 }
 
-/* Fill the caches with clean lines of a buffer that nothing else uses. This evicts what has no address that the caller
-   knows, such as the packing buffers of a BLAS. Every thread reads a part, as each core has caches of its own.
-   Returns the sum of the first bytes of all lines. */
+/* Fill the caches with clean lines of a buffer that nothing else uses. This also evicts data whose address the caller
+   does not know, such as the packing buffers of a BLAS. Every thread reads a part, because each core has its own
+   caches. Returns the sum of the first bytes of all lines. */
 uint64_t fill_caches(const unsigned char *buffer, size_t bytes, int threads)
 {
     uint64_t sum = 0;

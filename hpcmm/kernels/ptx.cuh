@@ -1,19 +1,19 @@
-// PTX instructions that CUDA C++ has no function for, one function each, named as in the PTX ISA.
+// One function for each PTX instruction that CUDA C++ does not provide, with the name in the PTX ISA.
 //
-// All PTX of the rungs is here. backends/emulated/cuda_on_host.h defines the same for a CPU, and this guard.
+// All PTX of the rungs is here. backends/emulated/cuda_on_host.h defines the same functions for a CPU, and this guard.
 #ifndef PTX_CUH
 #define PTX_CUH
 
 // ---- arithmetic ----
 
-// sum += term, also where the compiler could do without.
+// sum += term; the compiler does not remove it.
 __device__ inline void add_u32(unsigned &sum, unsigned term)
 {
     asm volatile("add.u32 %0, %0, %1;" : "+r"(sum) : "r"(term));
 }
 
-// Return a register of four of the bytes of low (0 to 3) and high (4 to 7), as the lowest four digits of the selector
-// say. __byte_perm clears the fourth bit of each digit first, in an instruction of its own.
+// Return four of the bytes of low (0 to 3) and high (4 to 7), selected by the lowest four digits of the selector.
+// __byte_perm clears the fourth bit of each digit first, which is another instruction.
 __device__ inline unsigned prmt_b32(unsigned low, unsigned high, unsigned selector)
 {
     unsigned chosen;
@@ -78,7 +78,7 @@ __device__ inline void mma_m16n8k8_f64(double (&c)[4], const double (&a)[4], con
 #endif
 }
 
-// The same with 16 terms, compute capability 9.0: a[4 .. 7] and b[2 .. 3] are as the others, 8 terms later.
+// The same with 16 terms, compute capability 9.0: a[4 .. 7] and b[2 .. 3] are the same elements 8 terms later.
 __device__ inline void mma_m16n8k16_f64(double (&c)[4], const double (&a)[8], const double (&b)[4])
 {
     asm("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7, %8, %9, %10, %11}, "
@@ -100,8 +100,9 @@ __device__ inline void mma_m16n8k8_tf32(float (&c)[4], const float (&a)[4], cons
 
 // ---- tensor cores: 16-bit elements, compute capability 8.0 ----
 
-// Load four matrices of 8 x 8 16-bit elements from shared memory. Lane i gives the address of row i % 8 of matrix i / 8,
-// 16 bytes. With g = lane / 4 and t = lane % 4, x[j] gets the elements in row g and columns 2 t, 2 t + 1 of matrix j.
+// Load four matrices of 8 x 8 16-bit elements from shared memory. Lane i gives the address of row i % 8 of matrix i /
+// 8, 16 bytes. With g = lane / 4 and t = lane % 4, x[j] gets the elements in row g and columns 2 t, 2 t + 1 of matrix
+// j.
 __device__ inline void ldmatrix_x4(unsigned (&x)[4], const void *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -299,6 +300,29 @@ template <int PENDING, int J> __device__ void wgmma_wait_group(float (&c)[J][4])
         asm volatile("wgmma.wait_group.sync.aligned %128;" : FOUR_TO_128 : "n"(PENDING) : "memory");
 }
 
+// Start c = a b + (scale_d ? c : 0) with int8 elements, a of 64 x 32 and b of 32 x 256, both in shared memory at matrix
+// descriptors and with their rows along k (K-major). c has int32 elements, which belong to the lanes as above; sums wrap.
+#define INT_4(j) "+r"(c[j][0]), "+r"(c[j][1]), "+r"(c[j][2]), "+r"(c[j][3])
+#define INT_16(j) INT_4(j), INT_4(j + 1), INT_4(j + 2), INT_4(j + 3)
+#define INT_TO_128                                                                                                   \
+    INT_16(0), INT_16(4), INT_16(8), INT_16(12), INT_16(16), INT_16(20), INT_16(24), INT_16(28)
+__device__ inline void wgmma_mma_async_m64n256k32_s8(int (&c)[32][4], unsigned long long a, unsigned long long b,
+                                                     bool scale_d)
+{
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %130, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8 {" REGISTERS_128 "}, %128, %129, scale_d;\n}"
+                 : INT_TO_128
+                 : "l"(a), "l"(b), "r"((int)scale_d));
+}
+
+template <int PENDING> __device__ void wgmma_wait_group(int (&c)[32][4])
+{
+    asm volatile("wgmma.wait_group.sync.aligned %128;" : INT_TO_128 : "n"(PENDING) : "memory");
+}
+
+#undef INT_TO_128
+#undef INT_16
+#undef INT_4
 #undef REGISTERS_128
 #undef REGISTERS_64
 #undef REGISTERS_32
@@ -307,7 +331,7 @@ template <int PENDING, int J> __device__ void wgmma_wait_group(float (&c)[J][4])
 #undef ACCUMULATORS
 #undef FOUR
 
-// Give registers of this warpgroup back, or take more: REGISTERS per thread from here on.
+// Release registers of this warpgroup, or request more: REGISTERS per thread from here on.
 template <int REGISTERS> __device__ void setmaxnreg_dec()
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
@@ -346,7 +370,7 @@ __device__ inline void barrier_sync(int id, int threads)
 
 // ---- prefetching, compute capability 8.0 ----
 
-// Bring the cache line at an address of global memory into the L2 cache.
+// Prefetch the cache line at an address of global memory into the L2 cache.
 __device__ inline void prefetch_global_L2(const void *address)
 {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
@@ -404,8 +428,8 @@ __device__ inline void ld_shared_cluster(double &x, unsigned address)
 
 // ---- mbarriers and the tensor memory accelerator (TMA), compute capability 9.0 ----
 //
-// A phase of an mbarrier ends when as many arrivals as it was initialized with, and all bytes that it expects, have
-// come. Phases are counted by their parity, from 0.
+// A phase of an mbarrier ends when the number of arrivals given at its initialization and all expected bytes have
+// arrived. A phase is identified by its parity, from 0.
 
 __device__ inline void mbarrier_init(unsigned long long *barrier, int arrivals)
 {
@@ -425,7 +449,7 @@ __device__ inline void mbarrier_arrive(unsigned long long *barrier)
                  : "memory");
 }
 
-// Arrive, and let this phase expect `bytes` more bytes.
+// Arrive, and add `bytes` to the bytes that this phase expects.
 __device__ inline void mbarrier_arrive_expect_tx(unsigned long long *barrier, int bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
@@ -468,8 +492,8 @@ __device__ inline void cp_async_bulk_tensor_shared_global(void *target, const Te
                  : "memory");
 }
 
-// The same to the same place in every block of the cluster whose bit is set in `ranks`; the bytes arrive at the mbarrier
-// of each.
+// The same, to the same address in every block of the cluster whose bit is set in `ranks`; the bytes arrive at the
+// mbarrier of each block.
 __device__ inline void cp_async_bulk_tensor_shared_global_multicast(void *target, const TensorMap &map, int column, int row,
                                                       unsigned long long *barrier, unsigned short ranks)
 {
@@ -487,14 +511,14 @@ __device__ inline void cp_async_bulk_tensor_global_shared(const TensorMap &map, 
                  : "memory");
 }
 
-// Bring a box into the L2 cache.
+// Prefetch a box into the L2 cache.
 __device__ inline void cp_async_bulk_prefetch_tensor(const TensorMap &map, int column, int row)
 {
     asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(&map), "r"(column), "r"(row)
                  : "memory");
 }
 
-// Bring a tensor map into the cache from which TMA reads it.
+// Prefetch a tensor map into the cache from which TMA reads it.
 __device__ inline void prefetch_tensormap(const TensorMap &map)
 {
     asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");

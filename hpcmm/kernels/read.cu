@@ -1,5 +1,5 @@
-// Read a buffer of zeros, which fills the L2 cache with clean lines. Lines that a memset left dirty are written back
-// here and not within the kernel that is timed next.
+// Read a buffer of zeros to fill the L2 cache with clean lines. Lines that a memset left dirty are written back here,
+// not during the kernel that is timed next.
 
 extern "C" __global__ void read_buffer(const uint4 *buffer, unsigned long long vectors, unsigned *found)
 {

@@ -14,7 +14,7 @@ OPERATIONS: dict[str, Operation] = {
 
 
 def with_kernels() -> dict[str, Operation]:
-    """Return the operations that have rungs of their own beside a library, so that kernels of users fit in.
+    """Return the operations that have rungs besides a library, to which kernels of users can be added.
 
     >>> list(with_kernels())
     ['matmul', 'sum', 'minimum', 'maximum', 'vector_add', 'copy', 'scale']

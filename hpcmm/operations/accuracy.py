@@ -89,7 +89,8 @@ def judge(got: np.ndarray, truth: np.ndarray, allowed: np.ndarray, bound: float,
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = np.where(allowed == 0, difference, difference / allowed * bound)
     error = float(np.max(relative)) if relative.size else 0.0
+    rms = float(np.sqrt(np.mean(np.square(relative)))) if relative.size else 0.0
     if right.all():
-        return Verdict(True, error, bound, reference)
+        return Verdict(True, error, bound, reference, rms=rms)
     index = tuple(int(i) for i in np.unravel_index(int(np.argmin(right)), got.shape))
-    return Verdict(False, error, bound, reference, describe(index, got[index], truth[index]))
+    return Verdict(False, error, bound, reference, describe(index, got[index], truth[index]), rms)

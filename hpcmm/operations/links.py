@@ -1,7 +1,7 @@
-"""y = x between ranks: each rank's part of y is what another rank holds of x. Algorithms say who receives from whom.
+"""y = x between ranks: each rank's part of y is another rank's part of x. The algorithm determines the ranks.
 
-The textbook algorithm moves nothing between the ranks: each copies its own part, which is the memory bandwidth that an
-exchange is compared with.
+The textbook algorithm moves nothing between the ranks: each copies its own part. Exchanges are compared with the
+memory bandwidth of this copy.
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ from hpcmm.operations.blocks import (
     WarpgroupRing,
 )
 from hpcmm.operations.picks import Fastest, Narrow, SharedTiles, Split, Waves
+from hpcmm.operations.residues import Residues
 
 SIXTEEN_BIT = ("float16", "bfloat16")
 EVERY = ("float32", "float64", *SIXTEEN_BIT)
@@ -55,7 +56,8 @@ def blas(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], An
 
 def blas_fastest(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
     """The same by the fastest algorithm that the library proposes, found by timing each."""
-    return backend.gemm_fastest(task.scalars["alpha"], arrays["A"], arrays["B"], task.scalars["beta"], arrays["C"])
+    alpha, beta = task.scalars["alpha"], task.scalars["beta"]
+    return backend.gemm_fastest(task.dtype, alpha, arrays["A"], arrays["B"], beta, arrays["C"])
 
 
 def blas_tf32(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
@@ -457,6 +459,25 @@ LADDER = (  # the order here is the order of the rungs
         ),
     ),
     Variant(
+        "ozaki_14",
+        "cuda",
+        "float64 from 14 products of int8 residues on tensor cores, rows and columns scaled (Ozaki scheme II)",
+        dtypes=("float64",),
+        architecture="sm_90a",
+        arithmetic={"float64": "14 int8 products"},
+        geometry=Residues(14),
+    ),
+    Variant(
+        "ozaki_15",
+        "cuda",
+        "the same with 15 products, for four more bits",
+        kernel="ozaki_14",
+        dtypes=("float64",),
+        architecture="sm_90a",
+        arithmetic={"float64": "15 int8 products"},
+        geometry=Residues(15),
+    ),
+    Variant(
         "best",
         "cuda",
         "runs the rung that is predicted to be fastest for the shape, in the arithmetic of the type",
@@ -500,7 +521,7 @@ LADDER = (  # the order here is the order of the rungs
         "cuda",
         "the fastest algorithm of cuBLASLt's heuristics",
         library=blas_fastest,
-        dtypes=("float32", "float64"),
+        dtypes=EVERY,
         deterministic=False,  # each process times the algorithms and may choose another one
         context=True,
     ),
@@ -687,7 +708,8 @@ def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndar
             (expected,), _ = transposed.elements([column])
             row = worst(got[:, column], expected)
             where = accuracy.describe((row, column), got[row, column], expected[row])
-        return Verdict(False, float(np.max([verdict.error for verdict in verdicts])), truth.bound, name, where)
+        error = float(np.max([verdict.error for verdict in verdicts]))
+        return Verdict(False, error, truth.bound, name, where, sampled.rms)
 
     return judge
 

@@ -1,4 +1,4 @@
-"""The levels of memory: their latency, by a chase, and their bandwidth, by reads, a copy and a scaled copy."""
+"""The levels of memory: their latency, by pointer chasing, and their bandwidth, by reads, a copy and a scaled copy."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.model import Geometry, Launch, Operand, Operation, Task, Variant, Verdict
+from hpcmm.model import Geometry, Launch, Operand, Operation, Task, Variant, Verdict, Workspace
 from hpcmm.operations import accuracy
 from hpcmm.operations.vector_add import OverVector
 
-REGISTERS = 8  # elements of a chase through registers: bytes of two of them
+REGISTERS = 8  # elements of a chain in registers: the bytes of two registers
 LANES = 32
 STATIC_SHARED = 48 * 1024 // 4  # elements in the static shared memory of a block
 CONSTANT = 64 * 1024 // 4  # elements in constant memory
-# Elements that a chase first brings into a cache, at most. They are pointers of 8 bytes: 256 KiB and 32 MiB
+# Maximum number of elements of a chain that are first read into a cache: pointers of 8 bytes, 256 KiB and 32 MiB
 L1_WARMED, L2_WARMED = 2**15, 2**22
 
 
@@ -27,7 +27,7 @@ class Chase(Geometry):
     Parameters
     ----------
     block : int
-        Threads per block; one warp follows the elements, and all of them read what comes first.
+        Threads per block; one warp follows the elements, and all threads read them once before.
     capacity : int
         Elements of an array in the source that holds them; 0 for none.
     constant : bool
@@ -49,9 +49,9 @@ class Chase(Geometry):
     def constant_memory(self, task: Task) -> dict[str, str]:
         return {"elements": "x"} if self.constant else {}
 
-    def workspace(self, task: Task) -> dict[str, int]:
+    def workspace(self, task: Task) -> dict[str, Workspace]:
         n = task.shape[0] if task.shape[0] <= L2_WARMED else 0
-        return {"pointers": 2 * n} if self.pointers else {}  # 8 bytes each
+        return {"pointers": Workspace((n,), "uint64")} if self.pointers else {}
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
         arguments = task.operation.arguments(task, arrays)
@@ -221,7 +221,7 @@ def draw_cycle(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
 
 
 def latency_reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:
-    """Return a function that checks the last element of a chase: it must be the one after k steps."""
+    """Return a function that checks the last element of a chain: it must be the element after k steps."""
     x, at = arrays["x"], 0
     for _ in range(task.shape[1] % task.shape[0]):  # a whole cycle leads back
         at = int(x[at // 4])
@@ -259,7 +259,7 @@ LATENCY = Operation(
 
 
 def chased_bytes(variant: str, n: int) -> int:
-    """Return the bytes that a latency rung chases: 8 per element if it chases pointers, else those of the elements."""
+    """Return the bytes of the chain of a latency rung: 8 per element for pointers, else those of the elements."""
     geometry = LATENCY.variant(variant).geometry
     return n * (8 if geometry and geometry.pointers and n <= L2_WARMED else 4)
 
@@ -329,7 +329,7 @@ def copy_arguments(task: Task, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def copying(name: str, apply: str, scalars: Mapping[str, float]) -> Operation:
-    """Return the record of copy or scale; ``apply`` is what a kernel writes instead of an element."""
+    """Return the record of copy or scale; ``apply`` is the expression that a kernel writes instead of an element."""
     return Operation(
         name=name,
         kernels="copy",

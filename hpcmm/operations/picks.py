@@ -1,4 +1,4 @@
-"""Which rung runs a product: the one with the shortest predicted time.
+"""Pick the rung of a product: the one with the shortest predicted time.
 
 The predictions use the shape and the type alone, so the same product always runs on the same rung. Their constants are
 fits to times of an H200, without the launch of the kernel.
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from hpcmm.model import Picks, Task
 from hpcmm.operations.blocks import MAX_NARROW, SMS
 
-BYTES_PER_SECOND = 4.6e12  # that reads of the memory reached
+BYTES_PER_SECOND = 4.6e12  # rate that reads of the memory reached
 
 
 class Model:
@@ -25,7 +25,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Waves(Model):
-    """Of a rung with one tile of C per block.
+    """The model of a rung with one tile of C per block.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Waves(Model):
 
 @dataclass(frozen=True)
 class SharedTiles(Model):
-    """Of a rung whose blocks divide the steps of tiles (stream-K).
+    """The model of a rung whose blocks divide the steps of tiles (stream-K).
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class SharedTiles(Model):
 
 @dataclass(frozen=True)
 class Split(Model):
-    """Of a rung that picks its own tile by such a prediction."""
+    """The model of a rung that picks its own tile by a prediction."""
 
     def seconds(self, task: Task) -> float:
         return max(task.geometry.seconds(task), task.bytes / BYTES_PER_SECOND)
@@ -88,7 +88,7 @@ class Split(Model):
 
 @dataclass(frozen=True)
 class Narrow(Model):
-    """Of a rung for few rows or columns, which reads the large operand once for each row of its tiles.
+    """The model of a rung for few rows or columns, which reads the large operand once for each row of tiles.
 
     Parameters
     ----------

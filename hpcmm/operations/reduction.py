@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.model import Geometry, Launch, Operand, Operation, Task, Variant, Verdict
+from hpcmm.model import Geometry, Launch, Operand, Operation, Task, Variant, Verdict, Workspace
 from hpcmm.operations import accuracy
 
 
@@ -59,8 +59,9 @@ class Passes(Geometry):
                 break
         return counts
 
-    def workspace(self, task: Task) -> dict[str, int]:
-        return {f"partial{i}": count for i, count in enumerate(self.blocks(*task.shape)[:-1])}
+    def workspace(self, task: Task) -> dict[str, Workspace]:
+        counts = self.blocks(*task.shape)[:-1]
+        return {f"partial{i}": Workspace((count,), task.dtype) for i, count in enumerate(counts)}
 
     def dynamic_bytes(self, task: Task) -> int:
         """Return the dynamic shared memory of a block in bytes."""
@@ -87,7 +88,7 @@ class OwnPasses(Passes):
     Raises
     ------
     ValueError
-        If the launches would never come to an end.
+        If the number of partial results does not decrease.
     """
 
     shared_bytes: int = 0
@@ -95,7 +96,7 @@ class OwnPasses(Passes):
 
     def __post_init__(self):
         if self.block * self.per_thread < 2 and not self.one_launch:
-            raise ValueError("a block of one element leaves as many results as elements; allowed: 2 elements or more")
+            raise ValueError("a block of one element never reduces the number of results; allowed: 2 elements or more")
 
     def macros(self, task: Task) -> dict[str, int]:
         return {**super().macros(task), **self.constants}

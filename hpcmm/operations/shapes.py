@@ -1,4 +1,4 @@
-"""Shapes at which kernels go wrong: single elements, thin, ragged in each dimension, around the size of a block."""
+"""Shapes at which kernels often fail: single elements, thin, ragged in each dimension, around the size of a block."""
 
 from __future__ import annotations
 

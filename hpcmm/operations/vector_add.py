@@ -106,7 +106,7 @@ def nbytes(task: Task) -> int:
 def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
     """Draw x and y uniform in [-1, 1), whose sums are rounded.
 
-    Sums of integers neither overflow nor equal the minimum of the type, which marks a missing result.
+    Sums of integers neither overflow nor equal the minimum of the type, the poison of outputs.
     """
     if task.element.is_integer:
         return {name: rng.integers(1 - 2**30, 2**30, task.shape, dtype=task.dtype) for name in "xy"}

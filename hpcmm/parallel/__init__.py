@@ -17,11 +17,16 @@ from hpcmm.parallel.ring import RING
 from hpcmm.parallel.scatter import SCATTER
 from hpcmm.parallel.staged import STAGED
 from hpcmm.parallel.summa import SUMMA
+from hpcmm.parallel.vector_all_reduce import VECTOR_ALL_REDUCES
 
 # Tables and figures use this order: the textbook algorithm first; each later product adds to the one before it.
 # To add an algorithm, add its record here.
 ALGORITHMS = {
-    each.name: each for each in (SCATTER, STAGED, RESIDENT, RING, SUMMA, CUBLASMP, ALL_REDUCE, *LINKS, *HOST_LINKS)
+    each.name: each
+    for each in (
+        *(SCATTER, STAGED, RESIDENT, RING, SUMMA, CUBLASMP, ALL_REDUCE),
+        *(*LINKS, *VECTOR_ALL_REDUCES, *HOST_LINKS),
+    )
 }
 
 

@@ -23,9 +23,9 @@ class Algorithm:
     Parameters
     ----------
     name : str
-        Config key, test id, HDF5 value and part of labels.
+        Key of the config, id of tests, value in HDF5 and part of labels.
     change : str
-        How it differs from the algorithm before it.
+        How it differs from the previous algorithm.
     distribution : type of Distribution
         The class that distributes the arrays and runs the algorithm.
     suits : callable
@@ -44,8 +44,8 @@ class Algorithm:
     variants : tuple of str
         The variants that can compute the ranks' parts; empty for no restriction.
     own_sums : bool
-        Whether it takes only types that are added up in themselves: it adds products of parts of the terms to C, which
-        a narrower type of C would round each time, or its library has no other types.
+        Whether it supports only types whose sums are of the same type: it adds products of parts of the terms to C, and
+        a narrower type of C would round each time; or its library supports no other types.
     transport : str
         The transport to try first; empty for the usual order.
     package : str
@@ -79,5 +79,5 @@ class Algorithm:
         return self.name == TEXTBOOK or not (variant.exact or variant.pitched)
 
     def takes_type(self, dtype: str) -> bool:
-        """Return whether it can distribute products of an element type."""
+        """Return whether the algorithm can distribute products of an element type."""
         return not (self.own_sums and DTYPES[dtype].accumulator)

@@ -105,7 +105,7 @@ def predict(operation: Operation, shape: Sequence[int], itemsize: int, ranks: in
 
 ALL_REDUCE = Algorithm(
     "all_reduce",
-    "for reductions: the vector stays on the devices in parts, and every device receives the result",
+    "for reductions: each device holds a part of the vector, and every device receives the result",
     distribution=AllReduce,
     suits=is_reduction,
     need=need,

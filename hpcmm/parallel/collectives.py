@@ -100,9 +100,10 @@ def reduce(comm: MPI.Comm, part: np.ndarray, result: np.ndarray | None, combinat
     comm.Reduce(part, result, op=getattr(mpi(), OPERATORS[combination]), root=0)
 
 
-def all_reduce(comm: MPI.Comm, array: np.ndarray, combination: str) -> None:
-    """Reduce all ranks' arrays to every rank, in place."""
-    comm.Allreduce(mpi().IN_PLACE, array, op=getattr(mpi(), OPERATORS[combination]))
+def all_reduce(comm: MPI.Comm, array: np.ndarray, result: np.ndarray, combination: str) -> None:
+    """Reduce all ranks' arrays to every rank's ``result``, which may be the array itself."""
+    send = mpi().IN_PLACE if result is array else array
+    comm.Allreduce(send, result, op=getattr(mpi(), OPERATORS[combination]))
 
 
 Block = tuple[tuple[int, int], tuple[int, int]]  # (first row, rows), (first column, columns) of a matrix

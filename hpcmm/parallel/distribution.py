@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 # Spin kernels launched before a timed run that communicates: the host needs longer to queue it than a single kernel.
 QUEUE_SPINS = 4
-# Runs of one repetition whose host was late, at most; each starts twice as many spin kernels as the previous one.
+# Maximum number of runs of one repetition if the host is late; each starts twice as many spin kernels as the previous
+# one.
 LATE_RUNS = 4
 
 
@@ -74,7 +75,7 @@ class Distribution:
         self.inputs = inputs or {}
         self.poison_value = no_result(problem.dtype, problem.operation.combination)
         self.result: dict[str, np.ndarray] = {}  # whole results, on rank 0
-        self.late_runs = 0  # that were done again because the host of some rank was late
+        self.late_runs = 0  # runs that were repeated because the host of some rank was late
 
     @property
     def transport_name(self) -> str:
@@ -101,7 +102,7 @@ class Distribution:
         raise NotImplementedError
 
     def clock(self, run: Callable[[], None], seconds: float) -> float:
-        """Return the clock of the slowest device while a kernel of so many seconds repeats [Hz]; NaN if unknown."""
+        """Return the clock [Hz] of the slowest device while a kernel of some seconds repeats; NaN if unknown."""
         return math.nan
 
     def fetch(self) -> None:

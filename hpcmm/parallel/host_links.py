@@ -30,7 +30,7 @@ DIRECTIONS: dict[str, tuple[Callable[[int], int], str]] = {
 class HostLinks(Distribution):
     """On each rank a part of x on one side of the link to its device, and y on the other side.
 
-    ``direction`` is a key of ``DIRECTIONS``. The transport of the config does not count.
+    ``direction`` is a key of ``DIRECTIONS``. The transport of the config has no effect.
     """
 
     transport_name = "host"

@@ -1,7 +1,7 @@
 """Exchanges alone: who receives from whom, over each transport.
 
-Rank 0 puts each received block where its sender had it in x. The result equals x only if every rank received the right
-bytes from the right rank.
+Rank 0 stores each received block at its position in x. The result equals x only if every rank received the right bytes
+from the right rank.
 """
 
 from __future__ import annotations
@@ -20,8 +20,12 @@ from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.schedules import block_rows
 from hpcmm.parallel.transports.base import Arrival
 
-# A clock tells a microsecond badly: messages are repeated until a repetition has this many bytes, at most so often.
+# Clocks are inaccurate at a microsecond: messages are repeated up to this number of bytes and this number of times.
 REPEATED_BYTES, MOST_ROUNDS = 1 << 16, 100
+
+MOST_OF_A_NODE = 8  # devices whose links are all measured, one direction of each in every pattern of a distance
+# Transports for these: between host memories, and the one of GPUs in which a rank waits for its own link only
+OF_DISTANCES = ("mpi", "peer")
 
 # Transport: the variant in whose memory it moves arrays
 TRANSPORTS = {
@@ -39,9 +43,9 @@ def pairs(blocks: Blocks, rank: int) -> list[Piece]:
     return [(partner, 0, blocks[partner][1])]
 
 
-def neighbours(blocks: Blocks, rank: int) -> list[Piece]:
-    """Each rank receives the part of the next one, in a ring."""
-    source = (rank + 1) % len(blocks)
+def neighbours(blocks: Blocks, rank: int, distance: int = 1) -> list[Piece]:
+    """Each rank receives the part of the next one, or of the one at a distance, in a ring."""
+    source = (rank + distance) % len(blocks)
     return [(source, 0, blocks[source][1])]
 
 
@@ -54,6 +58,13 @@ PATTERNS: dict[str, tuple[Callable[[Blocks, int], list[Piece]], str]] = {
     "pairs": (pairs, "ranks 2i and 2i + 1 swap their parts"),
     "neighbours": (neighbours, "each rank sends its part to the one before it"),
     "all_to_all": (all_to_all, "each rank sends a share of its part to every rank"),
+    **{
+        f"distance_{distance}": (
+            partial(neighbours, distance=distance),
+            f"each rank sends its part to the one {distance} before it",
+        )
+        for distance in range(2, MOST_OF_A_NODE)
+    },
 }
 
 
@@ -69,7 +80,7 @@ def bus_factor(pattern: str, ranks: int) -> float:
 
 
 def rounds_of(nbytes: int) -> int:
-    """Return how often a message of so many bytes is sent in one repetition."""
+    """Return how often a message of this length is sent in one repetition."""
     return min(MOST_ROUNDS, max(1, REPEATED_BYTES // max(1, nbytes)))
 
 
@@ -83,7 +94,7 @@ def is_exchange(operation: Operation) -> bool:
 class Links(Distribution):
     """On each rank a part of x, and what it receives in an exchange over one transport.
 
-    ``pattern`` is a key of ``PATTERNS``, ``carrier`` one of ``TRANSPORTS``. The transport of the config does not count.
+    ``pattern`` is a key of ``PATTERNS``, ``carrier`` one of ``TRANSPORTS``. The transport of the config has no effect.
     """
 
     def __init__(self, *arguments, pattern: str, carrier: str, **options):
@@ -166,7 +177,7 @@ class Links(Distribution):
         return self.backend.seconds_alone(run, cold, self.arrays, QUEUE_SPINS) / self.rounds
 
     def fetch(self) -> None:
-        """Gather the received pieces on rank 0, each to the place that it had in x."""
+        """Gather the received pieces on rank 0, each at its position in x."""
         host = np.empty(self.y.shape, self.dtype)
         self.backend.copy(self.y, host)
         for rank, pieces in enumerate(self.pieces):
@@ -192,7 +203,7 @@ class Links(Distribution):
 
 
 def missing(comm, backend, carrier: str) -> str:
-    """Return why a transport does not work between these ranks; empty if it does. Collective."""
+    """Return the reason why a transport does not work between these ranks; empty if it works. Collective."""
     from hpcmm.parallel.transports.choice import TransportError, open_one
 
     try:
@@ -211,7 +222,11 @@ def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int, patt
 
 
 # Name of each algorithm: its pattern and transport
-EXCHANGES = {f"{pattern}_{carrier}": (pattern, carrier) for pattern in PATTERNS for carrier in TRANSPORTS}
+EXCHANGES = {
+    f"{pattern}_{carrier}": (pattern, carrier)
+    for pattern in PATTERNS
+    for carrier in (OF_DISTANCES if pattern.startswith("distance") else TRANSPORTS)
+}
 LINKS = tuple(
     Algorithm(
         name,

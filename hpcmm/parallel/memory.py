@@ -9,14 +9,15 @@ import math
 import socket
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import psutil
 
 from hpcmm.dtypes import DTYPES
-from hpcmm.model import TEXTBOOK, Operation, Point
+from hpcmm.model import TEXTBOOK, Operation, Point, Task
+from hpcmm.operations import task_of
 from hpcmm.parallel.schedules import block_rows
 
 if TYPE_CHECKING:
@@ -78,18 +79,24 @@ def whole_elements(operation: Operation, shape: Sequence[int], rank: int) -> int
     return sum(inputs) + max(inputs) + results if rank == 0 else 0
 
 
-def largest_need(
-    algorithm: Algorithm, operation: Operation, shape: Sequence[int], dtype: str, ranks: int, in_host_memory: bool
-) -> tuple[int, int]:
-    """Return the peak memory of a problem with all ranks on one node.
+def workspace_bytes(task: Task, ranks: int, rank: int) -> int:
+    """Return the bytes of a kernel's workspace for a rank's block of rows of a task; its parts need no more."""
+    first, *others = task.shape
+    _, rows = block_rows(first, ranks)[rank]
+    if task.variant.library or not rows:
+        return 0
+    local = replace(task, shape=(rows, *others)).picked
+    return sum(each.nbytes for each in local.geometry.workspace(local).values()) if local.geometry else 0
+
+
+def largest_need(algorithm: Algorithm, task: Task, ranks: int, in_host_memory: bool) -> tuple[int, int]:
+    """Return the peak memory of a task with all ranks on one node.
 
     Parameters
     ----------
     algorithm : Algorithm
         An algorithm that suits the operation.
-    operation : Operation
-    shape : sequence of int
-    dtype : str
+    task : Task
     ranks : int
     in_host_memory : bool
         Whether the devices compute in the host's memory, as the backend states it.
@@ -105,13 +112,20 @@ def largest_need(
     --------
     >>> from hpcmm.operations.matmul import MATMUL
     >>> from hpcmm.parallel import ALGORITHMS
-    >>> [largest_need(ALGORITHMS[name], MATMUL, (64, 64, 64), "float64", 4, False) for name in ("ring", "summa")]
+    >>> task = Task(MATMUL, MATMUL.variant("naive"), (64, 64, 64), "float64", tile=16)
+    >>> [largest_need(ALGORITHMS[name], task, 4, False) for name in ("ring", "summa")]
     [(196608, 49152), (196608, 57344)]
     """
-    itemsize = DTYPES[dtype].itemsize
-    needs = [algorithm.need(operation, shape, ranks, rank) for rank in range(ranks)]
-    taken = [need.bytes(itemsize, in_host_memory) for need in needs]
+    taken = [rank_bytes(algorithm, task, ranks, rank, in_host_memory) for rank in range(ranks)]
     return sum(host for host, _ in taken), max(device for _, device in taken)
+
+
+def rank_bytes(algorithm: Algorithm, task: Task, ranks: int, rank: int, in_host_memory: bool) -> tuple[int, int]:
+    """Return the bytes of host memory and of device memory of a rank; the latter is 0 if the device is the host."""
+    need = algorithm.need(task.operation, task.shape, ranks, rank)
+    host, device = need.bytes(task.element.itemsize, in_host_memory)
+    extra = workspace_bytes(task, ranks, rank)
+    return (host + extra, device) if in_host_memory else (host, device + extra)
 
 
 def host_free() -> int:
@@ -138,10 +152,8 @@ def shortage(comm: MPI.Comm, backend, operation: Operation, point: Point, algori
     Collective; every rank returns the same.
     """
     itemsize = DTYPES[point.dtype].itemsize
-    needs = [
-        each.need(operation, point.shape, comm.size, comm.rank).bytes(itemsize, backend.in_host_memory)
-        for each in algorithms
-    ]
+    task = task_of(point)
+    needs = [rank_bytes(each, task, comm.size, comm.rank, backend.in_host_memory) for each in algorithms]
     # the whole arrays are drawn once for all
     shared = (len(needs) - 1) * whole_elements(operation, point.shape, comm.rank) * itemsize
     name = socket.gethostname()
@@ -198,4 +210,4 @@ def preflight(
 
 def memory_key(point: Point) -> tuple:
     """Return the properties of a point that determine its memory."""
-    return point.algorithm, point.shape, point.dtype
+    return point.algorithm, point.variant, point.shape, point.dtype

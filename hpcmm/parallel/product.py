@@ -40,7 +40,7 @@ class Scheduled(Distribution):
     """A product with several schedules; it times them and uses the fastest."""
 
     def schedules(self) -> dict[str, Any]:
-        """Return the schedules by name, the same on all ranks, the most promising first."""
+        """Return the schedules by name, the most promising first; they are the same on all ranks."""
         raise NotImplementedError
 
     def prepare_schedule(self, schedule: Any, task: Task) -> Any:

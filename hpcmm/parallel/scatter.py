@@ -103,7 +103,7 @@ class Scatter(Distribution):
         -------
         dict
             Seconds of each phase on this rank. A barrier follows each phase, so that no phase includes the wait for
-            a rank that is still in the phase before.
+            a rank that is still in the previous phase.
         """
         operands = self.operation.operands
         moves = not self.backend.in_host_memory
@@ -178,7 +178,7 @@ class Scatter(Distribution):
         self._poison_outputs()
 
     def kernel(self, run: Callable[[], None], cold: bool) -> float:
-        """Run once on arrays in place; do it again if the host of any rank was late in queueing it."""
+        """Run once on arrays in place; repeat it if the host of any rank queued it too late."""
         for spins in (2**i for i in range(LATE_RUNS)):
             seconds = self._kernel(run, cold, spins)
             if not self.comm.allreduce(int(self.backend.late)):

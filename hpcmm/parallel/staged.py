@@ -65,7 +65,7 @@ class SharedArrays:
             free = comm.bcast(filesystem.f_bavail * filesystem.f_frsize, root=0)
             if needed > 0.95 * free:
                 raise TransportError(f"{SHARED_MEMORY}: {needed / 2**30:.3g} GiB needed, {free / 2**30:.3g} GiB free")
-            for name, shape in shapes.items():  # all ranks get the window, or all raise
+            for name, shape in shapes.items():  # all ranks receive the window, or all raise an error
                 size = math.prod(shape) * np.dtype(dtype).itemsize if comm.rank == 0 else 0
                 window = on_all_ranks(comm, lambda size=size: MPI.Win.Allocate_shared(size, comm=node))
                 self.windows.append(window)

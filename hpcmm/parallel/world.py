@@ -29,11 +29,11 @@ def world() -> MPI.Comm:
     Raises
     ------
     LaunchError
-        If srun started this process as one of several tasks, and MPI does not see the others.
+        If srun started this process as one of several tasks, and MPI has one rank only.
     """
     comm = MPI.COMM_WORLD
     environment = os.environ
-    # These variables count only in a task of srun itself, not in an allocation or in a shell within a task.
+    # These variables are valid only in a task of srun itself, not in an allocation or in a shell within a task.
     started_by_srun = environment.get("SLURM_TASK_PID") == str(os.getpid())
     tasks = environment.get("SLURM_STEP_NUM_TASKS", "1") if started_by_srun else "1"
     if comm.size == 1 and tasks.isdecimal() and int(tasks) > 1:

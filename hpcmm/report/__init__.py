@@ -221,6 +221,7 @@ def _sweep(
             tables.phase_table(series),
             tables.activity_table(series, own_copies),
             tables.energy_table(series),
+            tables.accuracy_table(series),
             steps.rows(why.steps(series.points, whole.known)) if ladder and chapter == "ladder" else (),
         )
         for series, own_figures, own_copies, ladder in zip(
@@ -229,6 +230,7 @@ def _sweep(
     ]
     ladders = [analysis.ladder(part.series.points) for part in parts if part.ladder]
     calls = [analysis.phases(series.points) for series in members]
+    judged = [series.points[series.points["error_uniform"].notna()] for series in members]
     measured = [series.points[series.points["watts"].notna()] for series in members]
     points = pd.concat([series.points for series in members])
     sizes = [tables.size_table(series) for series in members]
@@ -237,6 +239,7 @@ def _sweep(
         ("ladder", [part.ladder for part in parts], ladders, tables.LADDER_COLUMNS),
         ("phases", [part.phases for part in parts], calls, tables.PHASE_COLUMNS),
         ("energy", [part.energy for part in parts], measured, tables.ENERGY_COLUMNS),
+        ("accuracy", [part.accuracy for part in parts], judged, tables.ERROR_COLUMNS),
         ("activities", [part.activities for part in parts], copies, tables.ACTIVITY_COLUMNS),
     ):
         if some := [table for table in shown if table]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 from hpcmm import store
@@ -54,6 +55,13 @@ def bars(findings: list[Finding], name: str, caption: str) -> Figure:
     return Figure(name, caption, columns, spec, shown)
 
 
+def chart_of(finding: Finding) -> str:
+    """Return the title of the figure of a finding: exchanges at all distances are one matrix."""
+    return (
+        re.sub(r"(neighbours|distance_\d+)_", "links_", finding.measurement) if finding.source else finding.measurement
+    )
+
+
 def heat_map(findings: list[Finding], name: str, caption: str) -> Figure:
     """Draw the speed of each measured link over that of the median link."""
     median = sorted(each.seconds for each in findings)[len(findings) // 2]
@@ -64,7 +72,10 @@ def heat_map(findings: list[Finding], name: str, caption: str) -> Figure:
         "verdict": ["slow" if each.slow else "" for each in findings],
     }
     shown = {"source": "From", "receiver": "To", "speed": "Speed over the median link", "verdict": "Verdict"}
-    order = {"type": "nominal", "sort": columns["receiver"]}  # that of the ranks, in both directions
+    order = {
+        "type": "nominal",
+        "sort": list(dict.fromkeys(columns["receiver"])),
+    }  # that of the ranks, in both directions
     place = {
         "x": {"field": "source", "title": "from", "axis": {"labelAngle": -40}, **order},
         "y": {"field": "receiver", "title": "to", **order},
@@ -88,8 +99,11 @@ def build(check: Check, about: str, target: Path) -> None:
         sheet.Count("wrong or missing", len(check.broken), "wrong"),
     ]
     devices, links = [], []
-    for i, name in enumerate(dict.fromkeys(each.measurement for each in check.findings), 1):
-        own = [each for each in check.findings if each.measurement == name and each.against == "peers"]
+    charts: dict[str, list[Finding]] = {}
+    for each in check.findings:
+        if each.against == "peers":
+            charts.setdefault(chart_of(each), []).append(each)
+    for i, (name, own) in enumerate(charts.items(), 1):
         if own[0].source:
             links.append(heat_map(own, f"link-{i}", name))
         elif math.isfinite(own[0].slowdown):

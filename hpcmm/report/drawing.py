@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import functools
 import gzip
+import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from importlib import metadata
 from pathlib import Path
 
+from hpcmm import store
+from hpcmm.backends.cpu.modules import cache
 from hpcmm.model import HpcmmError
 from hpcmm.text import printable
 
@@ -75,19 +81,30 @@ def _why(done: subprocess.CompletedProcess) -> str:
     return f"{how}: {why}" + ("; raise the limit: ulimit -v" if "out of memory" in why else "")
 
 
-@cache
+@functools.cache
 def script() -> str:
     """Return Vega, Vega-Lite and vega-embed as one script for an offline page, ``compressed`` to a third.
+
+    The renderer needs one or two seconds to make it, so the user's cache keeps it for this version of the renderer.
 
     Raises
     ------
     DrawingError
         If the renderer fails.
     """
-    done = _run([])  # takes one or two seconds
+    version = f"{metadata.version('vl-convert-python')}\0{RENDERER.read_text()}"
+    kept = cache() / f"vega-{hashlib.sha256(version.encode()).hexdigest()[:16]}.gz"
+    with contextlib.suppress(OSError, EOFError, zlib.error):
+        content = kept.read_bytes()
+        gzip.decompress(content)  # checks its checksum
+        return base64.b64encode(content).decode()
+    done = _run([])
     if done.returncode:
         raise DrawingError(f"the script that draws the figures cannot be made: {_why(done)}")
-    return compressed(done.stdout)
+    content = gzip.compress(done.stdout.encode(), mtime=0)
+    with contextlib.suppress(store.StoreError), store.replacing(kept) as path:
+        path.write_bytes(content)
+    return base64.b64encode(content).decode()
 
 
 def compressed(text: str) -> str:

@@ -40,6 +40,7 @@ class Part:
     phases: Table | None
     activities: Table | None
     energy: Table | None
+    accuracy: Table | None
     why: Sequence[Mapping[str, str]] = ()
 
     @property
@@ -52,7 +53,7 @@ class Part:
         first = [self.sizes, self.ladder]
         if self.ladder and len(self.sizes.rows) == 1:
             first.reverse()
-        return [table for table in (*first, self.phases, self.activities, self.energy) if table]
+        return [table for table in (*first, self.phases, self.activities, self.energy, self.accuracy) if table]
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,7 @@ def render(
     kinds = {
         "limits": limited,
         "energy": any(part.series.points["watts"].notna().any() for sweep in sweeps for part in sweep.parts),
+        "errors": any(part.accuracy for sweep in sweeps for part in sweep.parts),
         "rooflines": rooflines,
         "levels": levels,
         "scaling": any(sweep.scaling for sweep in sweeps),

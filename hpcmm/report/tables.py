@@ -15,7 +15,8 @@ from hpcmm import analysis
 from hpcmm.analysis import Series, compare, occupancy
 from hpcmm.analysis.scaling import base_columns
 from hpcmm.analysis.tidy import SHORT
-from hpcmm.model import COUNTERS, PHASES, RESOURCES, STALLS
+from hpcmm.dtypes import DTYPES
+from hpcmm.model import COUNTERS, DATA, ERRORS, PHASES, RESOURCES, STALLS
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.report.formats import (
     RATES,
@@ -219,6 +220,30 @@ def energy_table(series: Series) -> Table | None:
         f"{name} per W": lambda row: Cell(number(row[column] * 1e-9)),
     }
     return table(f"Energy, {conditions(series)}", points, columns, leading=2)
+
+
+def accuracy_table(series: Series) -> Table | None:
+    """Make the table of errors on each kind of data, in units of the unit roundoff; None without any."""
+    points = series.points[series.points["error_uniform"].notna()]
+    if points.empty:
+        return None
+    unit = DTYPES[series.dtype].unit_roundoff
+
+    def of(name: str) -> Column:
+        return lambda row: Cell(number(row[name] / unit))
+
+    columns: dict[str, Column] = {
+        size_title(points): of_size,
+        "Device": text("device"),
+        "Rung": text("label"),
+        "Arithmetic": lambda row: Cell(row["arithmetic"] or row["dtype"]),
+    }
+    columns |= {
+        f"{kind.capitalize()}, {title}": of(f"{name}_{kind}")
+        for kind in DATA
+        for name, title in (("error", "largest"), ("rms", "RMS"))
+    }
+    return table(f"Errors in units of u |A| |B|, {conditions(series)}", points, columns, leading=2)
 
 
 def phase_table(series: Series) -> Table | None:
@@ -596,6 +621,7 @@ DEFINED = {
     "SM clock": "clock",
     "Result": "pass",
     **dict.fromkeys(("Power, W", *(f"{name} per W" for _, name in RATES.values())), "energy"),
+    **{f"{kind.capitalize()}, {title}": "errors" for kind in DATA for title in ("largest", "RMS")},
     **dict.fromkeys((phase.capitalize() for phase in PHASES), "phase"),
     "End to end": "call",
     **dict.fromkeys(("Activity", "Share", "Sum", "Calls", "Mean", "Min", "Max"), "activity"),
@@ -625,6 +651,7 @@ POINT_COLUMNS = (
 ENERGY_COLUMNS = ("operation", "dtype", "ranks", *DIMENSIONS, "device", "label", "seconds", "flops_per_second")
 ENERGY_COLUMNS += ("bytes_per_second", "energy", "energy_seconds", "energy_runs", "watts", "flops_per_joule")
 ENERGY_COLUMNS += ("bytes_per_joule",)
+ERROR_COLUMNS = ("operation", "dtype", *DIMENSIONS, "device", "label", "arithmetic", *ERRORS)
 LADDER_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "result", "where", "seconds")
 LADDER_COLUMNS += ("flops_per_second", "bytes_per_second", "step", "cumulative", "ratio", "fraction", "ceiling")
 PHASE_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "call_seconds", "call_seconds_low")

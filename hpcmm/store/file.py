@@ -32,7 +32,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from hpcmm.model import COUNTERS, ENERGY, PHASES, RESOURCES, TEXTBOOK, HpcmmError
+from hpcmm.model import COUNTERS, ENERGY, ERRORS, PHASES, RESOURCES, TEXTBOOK, HpcmmError
 from hpcmm.store.schema import (
     FORMAT,
     GROUPS,
@@ -86,7 +86,7 @@ def require_writable(path: Path) -> None:
     Raises
     ------
     StoreError
-        If they cannot; the message has the path that prevents it.
+        If they cannot be created; the message has the path that prevents it.
     """
     while not os.path.lexists(path):
         path = path.parent
@@ -182,8 +182,8 @@ def _write_group(group: h5py.Group, columns: Mapping[str, Sequence], declared: M
 def read(path: Path) -> Groups:
     """Read all groups as columns; texts are str without control characters.
 
-    Files of earlier versions are supported. Missing columns get defaults: NaN for resources, energy and counters, empty
-    fingerprints, ``TEXTBOOK`` as the algorithm, one visit, no profiles. Renamed variants get their present names.
+    Files of earlier versions are supported. Missing columns get defaults: NaN for resources, energy, errors and counters,
+    empty fingerprints, ``TEXTBOOK`` as the algorithm, one visit, no profiles. Renamed variants get their present names.
 
     Raises
     ------
@@ -280,7 +280,7 @@ def _groups(path: Path, image: bytes, length: int | None) -> Groups:
                 for group in GROUPS
             }
         rows, samples = row_count(groups["measurements"]), row_count(groups["samples"])
-        unknown = dict.fromkeys((*RESOURCES, *ENERGY, "clock"), np.full(rows, np.nan))
+        unknown = dict.fromkeys((*RESOURCES, *ENERGY, *ERRORS, "clock"), np.full(rows, np.nan))
         unknown |= dict.fromkeys(("fingerprint", "transport", "schedule", "pick"), np.full(rows, "", object))
         unknown |= dict.fromkeys(("algorithm", "contender_algorithm"), np.full(rows, TEXTBOOK, object))
         unknown["late_runs"] = np.full(rows, -1, "i4")
@@ -366,7 +366,7 @@ def _values(column: h5py.Dataset) -> np.ndarray:
 
 
 def _check(groups: Groups) -> None:
-    """Refuse missing columns, and columns with other types, lengths or values than a run writes."""
+    """Refuse missing columns, and columns with types, lengths or values that a run does not write."""
     for group, columns in groups.items():
         if lacking := GROUPS[group].keys() - columns.keys():
             raise ValueError(f"{group} has no {min(lacking)}")

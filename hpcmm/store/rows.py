@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hpcmm.model import COUNTERS, ENERGY, PHASES, RESOURCES, STATES, Batch, Measurement, Point, Profile
+from hpcmm.model import COUNTERS, ENERGY, ERRORS, PHASES, RESOURCES, STATES, Batch, Measurement, Point, Profile
 from hpcmm.operations import OPERATIONS
 from hpcmm.store.file import write_groups
 from hpcmm.store.schema import DIMENSIONS, GROUPS, OMITTED, Groups, as_column
@@ -49,6 +49,7 @@ def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, 
         "late_runs": [m.late_runs for _, m in rows],
         "clock": [m.clock for _, m in rows],
         **{name: [m.energy.get(name, np.nan) for _, m in rows] for name in ENERGY},
+        **{name: [m.errors.get(name, np.nan) for _, m in rows] for name in ERRORS},
         **{name: [m.resources.get(name, np.nan) for _, m in rows] for name in RESOURCES},
         **scalar_columns(points),
     }

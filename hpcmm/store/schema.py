@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import h5py
 import numpy as np
 
-from hpcmm.model import COUNTERS, ENERGY, PHASES, RESOURCES, STATES, VITALS
+from hpcmm.model import COUNTERS, ENERGY, ERRORS, PHASES, RESOURCES, STATES, VITALS
 
 FORMAT = "hpcmm timings"
 SCHEMA_VERSION = 2
@@ -47,7 +47,7 @@ MEASUREMENTS = {
     "bytes": ("i8", "B", "compulsory memory traffic of one call"),
     "late_runs": ("i4", "1", "kernel runs that were repeated because the host queued them too late (-1: unknown)"),
     "clock": ("f8", "Hz", "SM clock while the kernel repeats (NaN: unknown)"),
-    **{name: ("f8", unit, text) for name, (unit, text) in ENERGY.items()},
+    **{name: ("f8", unit, text) for name, (unit, text) in (ENERGY | ERRORS).items()},
     **{name: ("f8", unit, f"{text} (NaN: no CUDA kernel of ours)") for name, (unit, text) in RESOURCES.items()},
 }
 SAMPLES = {

@@ -16,11 +16,14 @@ from hpcmm.model import Task
 from hpcmm.operations.links import LINKS
 from hpcmm.parallel import ALGORITHMS, links
 from hpcmm.parallel.host_links import DIRECTIONS
+from hpcmm.parallel.vector_all_reduce import ALL_REDUCES
 
 WORLD = MPI.COMM_WORLD
 DEVICE, BROKEN = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
 BACKEND = open_backend(DEVICE, threads=1, local_rank=WORLD.rank, share_gpu=True)
 VARIANT = {"cpu": "memcpy", "cuda": "device_copy"}[DEVICE]
+
+EXCHANGES = links.EXCHANGES | {name: ("all_reduce", carrier) for name, carrier in ALL_REDUCES.items()}
 
 
 def expected(pattern: str, x: np.ndarray, ranks: int, rank: int) -> np.ndarray:
@@ -28,13 +31,15 @@ def expected(pattern: str, x: np.ndarray, ranks: int, rank: int) -> np.ndarray:
     parts = np.array_split(x, ranks)
     if pattern == "pairs":
         return parts[rank] if rank == ranks - 1 and ranks % 2 else parts[rank + 1 - 2 * (rank % 2)]
-    if pattern == "neighbours":
-        return parts[(rank + 1) % ranks]
+    if pattern == "all_reduce":
+        return x
+    if pattern == "neighbours" or pattern.startswith("distance_"):
+        return parts[(rank + int(pattern.partition("_")[2] or 1)) % ranks]
     return np.concatenate([np.array_split(part, ranks)[rank] for part in parts])
 
 
 def exchanged(comm, name: str, n: int, dtype: str) -> None:
-    pattern, carrier = links.EXCHANGES[name]
+    pattern, carrier = EXCHANGES[name]
     task = Task(LINKS, LINKS.variant(VARIANT), (n,), dtype)
     inputs = LINKS.draw(np.random.default_rng(n), task)
     spread = ALGORITHMS[name].distribution(comm, BACKEND, task, inputs if comm.rank == 0 else None)
@@ -84,7 +89,7 @@ for size in (WORLD.size,) if BROKEN else range(1, WORLD.size + 1):
     comm = WORLD.Split(0 if WORLD.rank < size else MPI.UNDEFINED, WORLD.rank)
     if comm == MPI.COMM_NULL:
         continue
-    for name, (_, carrier) in links.EXCHANGES.items():
+    for name, (_, carrier) in EXCHANGES.items():
         if links.TRANSPORTS[carrier] == VARIANT and not links.missing(comm, BACKEND, carrier):
             carriers |= {carrier} if size > 1 else set()
             for n, dtype in ((1, "float64"), (7, "int32"), (64, "float32"), (70_001, "float32"))[2 if BROKEN else 0 :]:

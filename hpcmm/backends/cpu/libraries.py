@@ -1,4 +1,4 @@
-"""Calls of the BLAS that NumPy has, bound to their arrays: the baseline of a product."""
+"""Calls of NumPy's BLAS, bound to their arrays: the baseline of a product."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hpcmm.dtypes import DTYPES, DType
 
 ROW_MAJOR, NO_TRANSPOSE = 101, 111  # CBLAS_LAYOUT, CBLAS_TRANSPOSE
 TYPES = {"float32": ("s", ctypes.c_float), "float64": ("d", ctypes.c_double)}
-# Symbols of cblas_?gemm whose integers have 64 bits for certain: NumPy's wheels, other builds of OpenBLAS, MKL.
+# Symbols of cblas_?gemm whose integers certainly have 64 bits: NumPy's wheels, other builds of OpenBLAS, MKL.
 WIDE_SYMBOLS = ("scipy_cblas_{}gemm64_", "cblas_{}gemm64_", "cblas_{}gemm_64")
 NARROW_SYMBOLS = ("scipy_cblas_{}gemm", "cblas_{}gemm")
 
@@ -32,7 +32,7 @@ class Gemm:
 
 
 def blas_libraries() -> list[dict[str, Any]]:
-    """Return what threadpoolctl knows of the loaded BLAS libraries, NumPy's own first."""
+    """Return the records of threadpoolctl about the loaded BLAS libraries, NumPy's own first."""
     found = [each for each in threadpoolctl.threadpool_info() if each["user_api"] == "blas"]
     return sorted(found, key=lambda each: "numpy" not in each["filepath"])
 
@@ -67,7 +67,7 @@ def openblas_integer(library: ctypes.CDLL) -> Any:
 def gemm(dtype: str, alpha: float, a: np.ndarray, b: np.ndarray, beta: float, c: np.ndarray) -> Callable[[], Any]:
     """Bind row-major C = alpha A B + beta C in one call of BLAS.
 
-    NumPy's product and passes over C take its place where the BLAS offers no such call. A product with sums in a wider
+    If the BLAS offers no such call, NumPy's product and passes over C replace it. A product with sums in a wider
     type is computed in that type, and its result is rounded once.
     """
     if DTYPES[dtype].accumulator:

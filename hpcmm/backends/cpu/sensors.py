@@ -1,4 +1,4 @@
-"""Frequency, temperature, energy and memory errors of the host, as far as Linux shows them."""
+"""Frequency, temperature, energy and memory errors of the host, where Linux provides them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ EDAC = {"ecc_corrected": "ce_count", "ecc_uncorrected": "ue_count"}
 
 
 class Energy:
-    """The energy counters of RAPL, of all packages and their memory. They wrap; this one does not.
+    """The energy counters of RAPL, of all packages and their memory. They wrap; this sum does not.
 
-    It has to be read at least once in the time that a counter takes to wrap, a quarter of an hour or more.
+    It must be read at least once in the time that a counter takes to wrap, a quarter of an hour or more.
     """
 
     def __init__(self):
@@ -26,7 +26,7 @@ class Energy:
         self.wraps = 0  # in microjoules
 
     def joules(self) -> float:
-        """Return the energy of the host so far.
+        """Return the energy of the host.
 
         Raises
         ------

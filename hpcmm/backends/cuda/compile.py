@@ -24,9 +24,10 @@ OPTIONS = ("--std=c++17", "-lineinfo")  # of every kernel; a variant's own and i
 OPTIONS_OF_CUPY = ("-ftz=true",)  # that CuPy adds
 
 
-def kernel_of(task: Task) -> cupy.RawKernel:
-    """Return the compiled kernel of a task."""
-    return compile_kernel(task.operation, task.variant, tuple(task.macros.items()))[0]
+def kernel_of(task: Task, function: str = "") -> cupy.RawKernel:
+    """Return the compiled kernel of a task, or another function of its source."""
+    kernel, module = compile_kernel(task.operation, task.variant, tuple(task.macros.items()))
+    return module.get_function(function) if function else kernel
 
 
 def constant_of(task: Task, name: str) -> cupy.cuda.MemoryPointer:
@@ -59,7 +60,7 @@ def compile_kernel(
 def text_and_options(
     operation: Operation, variant: Variant, macros: tuple[tuple[str, Any], ...]
 ) -> tuple[str, tuple[str, ...]]:
-    """Return what NVRTC gets of a variant: the text, and the options without an architecture."""
+    """Return the input of NVRTC for a variant: the text, and the options without an architecture."""
     source = kernels.source(operation, variant)
     headers = hashlib.sha256(b"".join(header.read_bytes() for header in kernels.headers(source))).hexdigest()
     options = (*OPTIONS, f"-I{kernels.FOLDER}", *(f"-D{name}={value}" for name, value in macros))

@@ -1,4 +1,4 @@
-"""cuBLASLt through ctypes: a product by each algorithm that its heuristics propose. CuPy has no binding of it."""
+"""cuBLASLt through ctypes: a product by each algorithm that its heuristics propose. CuPy has no binding for it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import numpy as np
 from cuda.pathfinder import load_nvidia_dynamic_lib
 
 from hpcmm.backends.base import DeviceError
+from hpcmm.dtypes import DTYPES
 
 REQUESTED = 8  # proposals of the heuristics
 WORKSPACE_BYTES = 32 << 20  # as cuBLAS takes on Hopper
 ALIGNMENT = 256  # of addresses, as heuristics assume unless told otherwise
 # Values of enumerations in cublas_api.h, library_types.h and cublasLt.h
-COMPUTE = {"float32": 68, "float64": 70}  # CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F
-REAL = {"float32": 0, "float64": 1}  # CUDA_R_32F, CUDA_R_64F
+COMPUTE = {"float32": 68, "float64": 70}  # CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F, by the type of sums
+REAL = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # CUDA_R_32F, _64F, _16F, _16BF
 MAX_WORKSPACE_BYTES, MIN_ALIGNMENT = 1, (5, 6, 7, 8)  # cublasLtMatmulPreferenceAttributes_t; of A, B, C and D
 ALGORITHM = {"algorithm": 0, "tile": 1, "split": 2, "stages": 6}  # cublasLtMatmulAlgoConfigAttributes_t
 
@@ -80,21 +81,25 @@ def call(name: str, *arguments: Any) -> None:
 class Product:
     """Row-major C = alpha A B + beta C, as cuBLASLt's column-major C' = alpha B' A' + beta C'.
 
+    Sums and scalars have the accumulator type of ``dtype``.
+
     Attributes
     ----------
     proposals : list of Proposal
-        What the heuristics propose, the best guess first.
+        The proposals of the heuristics, the best one first.
     """
 
-    def __init__(self, handle: int, alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float, c: cupy.ndarray):
-        (m, k), n, kind = a.shape, b.shape[1], c.dtype.name
+    def __init__(
+        self, handle: int, dtype: str, alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float, c: cupy.ndarray
+    ):
+        (m, k), n, sums = a.shape, b.shape[1], DTYPES[dtype].sums
         self.handle, self.arrays = handle, (a, b, c)
-        self.scalars = np.array([alpha, beta], c.dtype)
+        self.scalars = np.array([alpha, beta], sums.storage)
         self.workspace = cupy.empty(WORKSPACE_BYTES, np.uint8)
         self.destroyers: list[tuple[str, c_void_p]] = []
-        self.description = self._created("cublasLtMatmulDesc", COMPUTE[kind], REAL[kind])
+        self.description = self._created("cublasLtMatmulDesc", COMPUTE[sums.name], REAL[sums.name])
         self.layouts = [
-            self._created("cublasLtMatrixLayout", REAL[kind], rows, columns, array.strides[0] // array.itemsize)
+            self._created("cublasLtMatrixLayout", REAL[dtype], rows, columns, array.strides[0] // array.itemsize)
             for array, rows, columns in ((b, n, k), (a, k, m), (c, n, m))
         ]
         self.proposals = self._proposals()

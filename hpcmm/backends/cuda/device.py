@@ -23,13 +23,14 @@ from hpcmm.backends.cuda.compile import OPTIONS, OPTIONS_OF_CUPY, compile_ahead,
 from hpcmm.backends.cuda.links import NcclLink
 from hpcmm.backends.cuda.memory import Guarded, address, copy_rows, pitched_empty
 from hpcmm.backends.cuda.tensor_map import tensor_map
+from hpcmm.backends.cuda.xid import XidErrors
 from hpcmm.model import Boxes, Prepared, Task
 
 SPIN_NANOSECONDS = 150_000
 READ_BLOCKS, READ_THREADS = 4, 512  # of an SM, and of a block that reads a buffer
 READ_BYTES = 16  # that a thread reads at a time
-CLOCK_SECONDS = 10e-3  # for which a run repeats while the SM clock is taken
-LEAST_SECONDS = 5e-6  # of a run then: the host queues none in less
+CLOCK_SECONDS = 10e-3  # for which a run repeats while the SM clock is measured
+LEAST_SECONDS = 5e-6  # least time of a run then: the host needs as long to queue it
 CLOCK_BLOCKS = 4  # of an SM, so that each has one
 MOST_SMS = 1024  # identifiers of SMs
 EMPTY_PAIRS = 21  # empty pairs of events; the provenance records the median of their times
@@ -38,7 +39,7 @@ IPC_BYTES = 2 << 20  # the driver puts smaller allocations into one block, which
 
 
 def compute_processes(count: int) -> list[int]:
-    """Return the number of compute processes on each GPU; 0 for one that does not say."""
+    """Return the number of compute processes on each GPU; 0 if NVML does not report it."""
     pynvml.nvmlInit()
     handles = [pynvml.nvmlDeviceGetHandleByPciBusId(cupy.cuda.Device(i).pci_bus_id) for i in range(count)]
     return [nvml_facts(handle).get("compute_processes", 0) for handle in handles]
@@ -72,8 +73,8 @@ def nvlinks(handle: Any) -> int:
     return links
 
 
-# What NVML says of a GPU and of the limits that somebody set: the key in the provenance, and how it is read. Power is
-# in W and clocks are in Hz. A key that a GPU, its driver or the permissions refuse is left out.
+# Properties of a GPU and limits that were set, from NVML: the key in the provenance, and how it is read. Power is
+# in W and clocks are in Hz. Keys that the GPU, its driver or the permissions do not provide are left out.
 NVML: dict[str, Callable[[Any], Any]] = {
     "power_limit": lambda gpu: pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu) * 1e-3,
     "default_power_limit": lambda gpu: pynvml.nvmlDeviceGetPowerManagementDefaultLimit(gpu) * 1e-3,
@@ -123,12 +124,12 @@ ERRORS: dict[str, Callable[[Any], int]] = {
 
 
 def nvml_facts(handle: Any) -> dict[str, Any]:
-    """Return what ``NVML`` has of a GPU, as far as it can be read."""
+    """Return the entries of ``NVML`` for a GPU that can be read."""
     return readable(NVML, handle)
 
 
 def readable(sources: Mapping[str, Callable[[Any], Any]], handle: Any) -> dict[str, Any]:
-    """Return the values that a GPU, its driver and the binding offer."""
+    """Return the values that a GPU, its driver and the binding provide."""
     found = {}
     for name, read in sources.items():
         with contextlib.suppress(pynvml.NVMLError, AttributeError):  # an older binding lacks some functions
@@ -209,7 +210,7 @@ class CudaBackend:
         return cupy.cuda.Stream(non_blocking=True)
 
     def mark(self, stream: cupy.cuda.Stream | None = None) -> cupy.cuda.Event:
-        """Return an event after the work that a stream, by default the main one, has so far."""
+        """Return an event after the work queued in a stream, by default the main one."""
         event = cupy.cuda.Event()
         event.record(stream)
         return event
@@ -321,18 +322,19 @@ class CudaBackend:
                 after=lambda: [copy_rows(guarded[name].array, arrays[name]) for name in results],
                 complaint=lambda: "; ".join(filter(None, (each.complaint(name) for name, each in guarded.items()))),
             )
-        kernel = kernel_of(task)
         constants = [
             (constant_of(task, name), arrays[operand]) for name, operand in task.geometry.constant_memory(task).items()
         ]
-        workspace = {
-            name: cupy.empty(length, task.element.storage) for name, length in task.geometry.workspace(task).items()
-        }
+        workspace = {name: self.empty(each.shape, each.dtype) for name, each in task.geometry.workspace(task).items()}
         launches = task.geometry.launches(task, {**arrays, **workspace}, self.multiprocessors)
-        kernel.max_dynamic_shared_size_bytes = max((launch.shared_bytes for launch in launches), default=0)
+        kernels_of_task = {function: kernel_of(task, function) for function in {launch.function for launch in launches}}
+        for function, kernel in kernels_of_task.items():
+            kernel.max_dynamic_shared_size_bytes = max(
+                launch.shared_bytes for launch in launches if launch.function == function
+            )
         calls = [
             (
-                *(launch.grid, launch.block),
+                *(kernels_of_task[launch.function], launch.grid, launch.block),
                 tuple(tensor_map(each) if isinstance(each, Boxes) else each for each in launch.arguments),
                 launch.shared_bytes,
             )
@@ -342,7 +344,7 @@ class CudaBackend:
         def run():
             for constant, array in constants:
                 constant.copy_from_device_async(array.data, array.nbytes)
-            for grid, block, arguments, shared_bytes in calls:
+            for kernel, grid, block, arguments, shared_bytes in calls:
                 kernel(grid, block, arguments, shared_mem=shared_bytes)
 
         return run
@@ -352,15 +354,19 @@ class CudaBackend:
         compile_ahead(tasks, self.index, threads)
 
     def resources(self, task: Task, arrays: Mapping[str, cupy.ndarray]) -> dict[str, float]:
-        """Return ``RESOURCES`` of a prepared task, for its first launch; empty for a library and a Python function."""
+        """Return ``RESOURCES`` of a prepared task; empty for a library and a Python function.
+
+        They are of its first launch, or of the first one that is named as the operation's kernels if there are several
+        functions.
+        """
         task = task.picked
         if not task.variant.compiled:
             return {}
-        workspace = dict.fromkeys(task.geometry.workspace(task))  # names without memory suffice for the geometry
+        workspace = {name: each.placeholder for name, each in task.geometry.workspace(task).items()}
         launches = task.geometry.launches(task, {**arrays, **workspace}, self.multiprocessors)
         if not launches:
             return {}
-        first = launches[0]
+        first = next(launch for launch in launches if not launch.function)
         kernel = kernel_of(task)
         resident = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
             kernel.kernel.ptr, math.prod(first.block), first.shared_bytes
@@ -409,9 +415,9 @@ class CudaBackend:
         return self.seconds(run)
 
     def clock(self, run: Callable[[], None], seconds: float) -> float:
-        """Return the SM clock [Hz] while a run of so many seconds repeats: the median over the SMs.
+        """Return the SM clock [Hz] while a run of some seconds repeats: the median over the SMs.
 
-        NVML does not show it: it reads the clock after a run. Here a small kernel reads the counters of each SM before
+        NVML cannot be used: it reads the clock after a run. Here a small kernel reads the counters of each SM before
         and after the runs, on the same stream.
         """
         first, last = (cupy.zeros((MOST_SMS, 2), np.uint64) for _ in range(2))
@@ -479,10 +485,15 @@ class CudaBackend:
             raise DeviceError(f"NVML has no energy counter of {self.uuid}: {error}") from error
 
     def errors(self) -> dict[str, float]:
-        return {name: float(value) for name, value in readable(ERRORS, self._nvml).items()}
+        xid = {"xid": lambda gpu: self._xid_errors.count()}
+        return {name: float(value) for name, value in readable(ERRORS | xid, self._nvml).items()}
+
+    @functools.cached_property
+    def _xid_errors(self) -> XidErrors:
+        return XidErrors(self._nvml)
 
     def allocate_separately(self) -> None:
-        """Allocate each further array by itself, so that a sanitizer knows where it ends."""
+        """Allocate each further array separately, so that a sanitizer knows where it ends."""
         cupy.cuda.set_allocator(None)
 
     def synchronize(self) -> None:

@@ -20,7 +20,7 @@ from hpcmm.model import Prepared
 
 REAL = {"float32": 0, "float64": 1}  # CUDA_R_32F, CUDA_R_64F
 TRIALS = 5  # timed runs of each algorithm that a heuristic proposes; the first one only loads its kernel
-TRIAL_SECONDS = 0.05  # beyond which an algorithm gets no further run
+TRIAL_SECONDS = 0.05  # beyond this time an algorithm is not run again
 GEMM = {"float32": cublas.sgemm, "float64": cublas.dgemm}
 # cudaDataType of 16-bit elements, for cublasGemmEx with sums in float32: CUDA_R_16F, CUDA_R_16BF
 GEMM_EX = {"float16": 2, "bfloat16": 14}
@@ -74,6 +74,7 @@ def gemm_tf32(alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float, c: cu
 
 def gemm_fastest(
     seconds: Callable[[Callable[[], Any]], float],
+    dtype: str,
     alpha: float,
     a: cupy.ndarray,
     b: cupy.ndarray,
@@ -82,11 +83,11 @@ def gemm_fastest(
 ) -> Prepared:
     """Bind the product by the fastest of the algorithms that cuBLASLt proposes for it.
 
-    Each is timed by ``seconds`` on the given arrays, with a result of its own. An algorithm that fails is left out.
+    Each is timed by ``seconds`` on the given arrays, with a separate result array. An algorithm that fails is left out.
     """
     if 0 in (*a.shape, *b.shape):
-        return Prepared(gemm(c.dtype.name, alpha, a, b, beta, c))  # cuBLASLt knows no empty matrices
-    product = cublaslt.Product(cupy.cuda.device.get_cublas_handle(), alpha, a, b, beta, c)
+        return Prepared(gemm(dtype, alpha, a, b, beta, c))  # cuBLASLt knows no empty matrices
+    product = cublaslt.Product(cupy.cuda.device.get_cublas_handle(), dtype, alpha, a, b, beta, c)
     scratch = cupy.empty((c.shape[0], c.strides[0] // c.itemsize), c.dtype)  # rows as far apart as those of C
     found = {}
     for number, proposal in enumerate(product.proposals):
@@ -96,7 +97,7 @@ def gemm_fastest(
         except DeviceError:
             continue
     if not found:
-        raise DeviceError(f"cuBLASLt proposes no algorithm for {a.shape} x {b.shape} in {c.dtype}")
+        raise DeviceError(f"cuBLASLt proposes no algorithm for {a.shape} x {b.shape} in {dtype}")
     best = min(found, key=found.get)
     chosen = product.proposals[best]
     choice = f"{cublaslt.name_of(chosen)}: proposal {best + 1} of {len(product.proposals)}"
@@ -134,7 +135,7 @@ def addition(x: cupy.ndarray, y: cupy.ndarray, z: cupy.ndarray) -> Callable[[], 
 def geam(x: cupy.ndarray, y: cupy.ndarray, z: cupy.ndarray) -> Callable[[], Any]:
     """Bind cuBLAS's sum of two matrices: the vectors in columns of equal length, as square as their length allows.
 
-    As one column the sum takes eight times as long as CuPy's (measured on an H200).
+    With one column the sum takes eight times as long as CuPy's (measured on an H200).
     """
     if x.size == 0:
         return lambda: None

@@ -25,12 +25,12 @@ class NcclLink:
                     transfer(array.data.ptr, array.nbytes, nccl.NCCL_UINT8, rank, stream.ptr)
         nccl.groupEnd()
 
-    def all_reduce(self, array: cupy.ndarray, combination: str) -> None:
-        """Enqueue an in-place all-reduce of the ranks' arrays on the main stream."""
+    def all_reduce(self, array: cupy.ndarray, result: cupy.ndarray, combination: str) -> None:
+        """Enqueue an all-reduce of the ranks' arrays on the main stream; ``result`` may be the array itself."""
         dtype = getattr(nccl, f"NCCL_{array.dtype.name.upper()}")
         how = {"sum": nccl.NCCL_SUM, "minimum": nccl.NCCL_MIN, "maximum": nccl.NCCL_MAX}[combination]
-        pointer = array.data.ptr
-        self.comm.allReduce(pointer, pointer, array.size, dtype, how, cupy.cuda.get_current_stream().ptr)
+        stream = cupy.cuda.get_current_stream().ptr
+        self.comm.allReduce(array.data.ptr, result.data.ptr, array.size, dtype, how, stream)
 
     def close(self) -> None:
         self.comm.destroy()

@@ -1,6 +1,6 @@
 """Compile a CUDA kernel for the host behind ``cuda_on_host.h``, and launch it there.
 
-The threads of a block run in several orders. The header lists what is an error, and what is not found.
+The threads of a block run in several orders. The header lists the errors that are found, and those that are not.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ import numpy as np
 
 from hpcmm import kernels
 from hpcmm.backends.base import DeviceError
-from hpcmm.model import HpcmmError, Launch
+from hpcmm.model import Boxes, HpcmmError, Launch
 
-HEADER = Path(__file__).with_name("cuda_on_host.h")
+FOLDER = Path(__file__).parent
+HEADER, RUNTIME = FOLDER / "cuda_on_host.h", FOLDER / "runtime.cpp"
+FILES = (HEADER, FOLDER / "ptx_on_host.h", RUNTIME)
 COMPILER = shutil.which("g++")
 WATCH = ("-fsanitize=thread,bounds,alignment,object-size", "-ftrivial-auto-var-init=pattern", "-nodefaultlibs")
-LINES = ("-g1", "-gdwarf-4")  # for addr2line; in version 5 it takes the file of some lines for another
+LINES = ("-g1", "-gdwarf-4")  # for addr2line, which confuses the files of some lines in version 5
 FLAGS = ("-std=c++17", "-w", "-fPIC", "-shared", "-fno-exceptions", "-U_FORTIFY_SOURCE", "-O2")
 ORDERS = ("ascending", "descending", "random")  # as `enum Order` of the header
-MARGIN = 1 << 20  # bytes around an array that belong to no other; untouched, they cost nothing
+MARGIN = 1 << 20  # unused bytes around an array; untouched memory costs nothing
 MOST_PARAMETERS = 64
+MAP_BYTES, MAP_ALIGNMENT = 128, 64  # of a tensor map
 PLACE = re.compile(r"@0x([0-9a-f]+)")  # in messages of the header: an address in the library
 
 
@@ -67,18 +70,17 @@ class HostKernel:
         self.sizes = sizes[: self.library.parameter_sizes(sizes)]
 
     def __call__(self, launch: Launch, order: str, checked: bool = True, dynamic_bytes: int = 0) -> None:
-        """Run one launch; without ``checked`` a misuse of shared memory shows in the results alone.
+        """Run one launch; without ``checked`` a misuse of shared memory affects only the results.
 
         Raises
         ------
         KernelError
-            With what is wrong, by which thread, and the line.
+            With the error, the thread, and the line.
         """
         arrays = [x for x in launch.arguments if isinstance(x, np.ndarray)]
-        values = [np.uintp(x.ctypes.data) if isinstance(x, np.ndarray) else x for x in launch.arguments]
+        values = [argument(x) for x in launch.arguments]
         if self.sizes != [value.nbytes for value in values]:
             raise KernelError(f"parameters of {self.sizes} bytes get arguments of {[v.nbytes for v in values]}")
-        values = [np.array(value) for value in values]
         bounds = [CArray(x.ctypes.data, x.ctypes.data + extent(x)) for x in arrays]
         message = self.library.launch(
             (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values)),
@@ -101,6 +103,23 @@ class HostKernel:
         ctypes.memmove(address, content.ctypes.data, content.nbytes)
 
 
+def argument(x: np.ndarray | np.generic | Boxes) -> np.ndarray:
+    """Return what a kernel gets for an argument of a launch: an address, a number or a tensor map."""
+    if isinstance(x, np.ndarray):
+        return np.array(x.ctypes.data, np.uintp)
+    if not isinstance(x, Boxes):
+        return np.array(x)
+    memory = np.zeros(MAP_BYTES + MAP_ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % MAP_ALIGNMENT
+    fields = memory[start : start + MAP_BYTES].view(np.uint64)  # as struct TensorMap of the header
+    matrix = x.matrix
+    if matrix.size and matrix.ctypes.data % 16 == 0 and matrix.strides[0] % 16 == 0:
+        row_bytes = matrix.shape[1] * matrix.itemsize
+        fields[:5] = matrix.ctypes.data, len(matrix), row_bytes, matrix.strides[0], matrix.itemsize
+        fields[5:7] = x.rows, x.columns * matrix.itemsize
+    return fields
+
+
 def located(message: str, library: Path, source: Path) -> str:
     """Return a message of the header with the line of the source in place of an address in the library."""
     return PLACE.sub(lambda place: line_of(place, library, source), message)
@@ -115,7 +134,7 @@ def line_of(place: re.Match, library: Path, source: Path) -> str:
         return "in an unknown line"
     for frame in frames:
         file, _, line = frame.partition(" (")[0].rpartition(":")
-        if line.isdecimal() and Path(file).name not in ("??", HEADER.name):
+        if line.isdecimal() and Path(file).name not in ("??", *(each.name for each in FILES)):
             return f"in line {line}" + (f" of {Path(file).name}" if Path(file).name != source.name else "")
     return "in an unknown line"
 
@@ -147,25 +166,27 @@ def compile_library(
     DeviceError
         If it does not compile, or there is no compiler.
     """
-    runtime = build(["-x", "c++", "-DCUDA_ON_HOST_RUNTIME", str(HEADER)], HEADER.read_text(), folder / "runtime")
+    own = "".join(file.read_text() for file in FILES)
+    runtime = build([str(RUNTIME)], own, folder / "runtime")
     texts = [file.read_text() for file in (source, *kernels.headers(source))]
     # an extern __shared__ array is defined here, at its largest; a launch says how much of it there is
     dynamic = re.search(r"extern\s+__shared__\s+(?:__align__\(\w+\)\s+)?(.*?)\b(\w+)\[\]", texts[0])
     definition = (
         "thread_local __align__(16) {0} {1}[MOST_SHARED / sizeof({0})];".format(*dynamic.groups()) if dynamic else ""
     )
+    cluster = re.search(r"__cluster_dims__\(([^()]*)\)", texts[0])
     text = (
         f'#include "{HEADER}"\n#include "{source.resolve()}"\n{definition}\n'
-        f"CUDA_ON_HOST({symbol}, {dynamic[2] if dynamic else 'nullptr'})\n"
+        f"CUDA_ON_HOST({symbol}, {dynamic[2] if dynamic else 'nullptr'}, {cluster[1] if cluster else 1})\n"
     )
     includes = [f"-I{kernels.FOLDER}", f"-I{source.parent}"]
     arguments = [*WATCH, *LINES, *includes, *options, "-x", "c++", "-", "-x", "none", str(runtime), "-lm", "-lc"]
-    content = "".join([text, HEADER.read_text(), *texts])
+    content = "".join([text, own, *texts])
     return build(arguments, content, folder / source.stem, text, seconds)
 
 
 def build(arguments: Sequence[str], content: str, stem: Path, text: str = "", seconds: float | None = None) -> Path:
-    """Return the library that g++ makes of a text, from ``stem`` and a key of all that it is made from."""
+    """Return the library that g++ builds from a text; its name has ``stem`` and a digest of all inputs."""
     if COMPILER is None:
         raise DeviceError("there is no C++ compiler: install g++ to run CUDA kernels on the host")
     key = hashlib.sha256("\0".join([COMPILER, *FLAGS, *arguments, content]).encode()).hexdigest()[:16]
@@ -189,7 +210,7 @@ def build(arguments: Sequence[str], content: str, stem: Path, text: str = "", se
 
 
 def on_device(content: np.ndarray) -> np.ndarray:
-    """Copy an array to memory that is aligned as the device's allocator aligns it, and far from any other."""
+    """Copy an array to memory with the alignment of the device's allocator, far from any other array."""
     memory = np.empty(2 * MARGIN + content.nbytes, np.uint8)
     start = MARGIN - memory.ctypes.data % 256
     array = memory[start : start + content.nbytes].view(content.dtype).reshape(content.shape)
@@ -198,7 +219,7 @@ def on_device(content: np.ndarray) -> np.ndarray:
 
 
 def poison(shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """Return an array of NaN, or of -1 where there is none."""
+    """Return an array of NaN, or of -1 for integers."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     return on_device(np.frombuffer(b"\xff" * size, dtype).reshape(shape))
 

@@ -1,9 +1,9 @@
-// Memory bandwidth, GPU rung: global memory by way of the L1 cache, 16 bytes per load.
+// Memory bandwidth, GPU rung: global memory through the L1 cache, 16 bytes per load.
 //
-// The passes over the elements, end to end, are divided into pieces, which the blocks take in turns. The number of
-// elements decides which level answers: L1 if they fit there, as every SM then keeps all of them, else L2, else DRAM.
-// Blocks of an SM read different pieces at a time, or else L1 would serve all of them from one load. Limit: the
-// bandwidth of that level.
+// The blocks divide the passes over the elements into pieces and take the pieces in turn. The number of elements
+// determines the level that serves the loads: L1 if they fit there, because every SM then caches all of them, otherwise
+// L2 or DRAM. The blocks of an SM read different pieces at a time; L1 would otherwise serve all of them from one load.
+// Limit: the bandwidth of that level.
 #include "bandwidth/total.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK) bandwidth(const int *x, unsigned n, unsigned k, int *result)

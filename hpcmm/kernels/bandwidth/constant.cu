@@ -1,7 +1,8 @@
 // Memory bandwidth, GPU rung: constant memory, all lanes of a warp at the same address.
 //
-// Passes are divided among the threads, so that the lanes of a warp go through the elements side by side: one read
-// serves all of them (a broadcast). The rate counts the bytes that threads get. Limit: one address per warp and read.
+// The passes are divided among the threads, so the lanes of a warp read the same element at the same time: one read
+// serves all of them (a broadcast). The rate counts the bytes that the threads receive. Limit: one address per warp and
+// read.
 #include "bandwidth/total.cuh"
 
 __constant__ int elements[CAPACITY];

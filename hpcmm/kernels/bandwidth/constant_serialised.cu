@@ -1,7 +1,7 @@
-// Memory bandwidth, GPU rung: constant memory, each lane of a warp at another address.
+// Memory bandwidth, GPU rung: constant memory, each lane of a warp at a different address.
 //
-// As constant, but each lane begins its pass at another element. Constant memory serves one address at a time, so that
-// a read of the warp takes 32 turns. Limit: the number of different addresses in a warp; shared memory, with 32 banks,
+// As constant, but each lane starts its pass at a different element. Constant memory serves one address at a time, so a
+// read of the warp is split into 32. Limit: the number of different addresses in a warp; shared memory, with 32 banks,
 // serves them at once.
 #include "bandwidth/total.cuh"
 

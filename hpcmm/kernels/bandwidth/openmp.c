@@ -1,8 +1,8 @@
-/* Memory bandwidth, CPU rung: all threads read the elements again and again.
+/* Memory bandwidth, CPU rung: all threads read the elements repeatedly.
 
-   Each thread reads a part of the elements, which therefore stay in its own cache if they fit. The sum is modulo 2^32,
-   and the compiler uses SIMD additions. The empty assembly makes it read memory in each pass. Limit: the bandwidth of
-   the level that holds the elements. */
+   Each thread reads its part of the elements, which stays in its own cache if it fits. The sum is modulo 2^32,
+   and the compiler uses SIMD additions. The empty assembly statement forces a read of memory in each pass. Limit: the
+   bandwidth of the level that holds the elements. */
 #include <stddef.h>
 
 void bandwidth(const int *x, unsigned n, unsigned k, int *result, int threads)

@@ -2,7 +2,7 @@
 //
 // Each thread holds PER_THREAD elements in registers and adds them up in every pass. The additions are volatile,
 // because the compiler would otherwise multiply one sum by the number of passes. Limit: an addition of three operands
-// reads two elements, and an SM starts 64 of them a clock; the registers themselves could give more.
+// reads two elements, and an SM starts 64 additions per clock; the register file itself has more bandwidth.
 #include "ptx.cuh"
 #include "bandwidth/total.cuh"
 

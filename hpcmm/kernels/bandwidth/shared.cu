@@ -1,8 +1,8 @@
 // Memory bandwidth, GPU rung: shared memory, 16 bytes per load.
 //
 // Each block copies the elements to shared memory and reads them in every pass. Neighbouring threads read neighbouring
-// vectors: a warp reads 512 bytes in four wavefronts, each of which touches all 32 banks once. Limit: 128 bytes per
-// clock and SM, four bytes from each bank.
+// vectors: a warp reads 512 bytes in four wavefronts, and each wavefront accesses all 32 banks once. Limit: 128 bytes
+// per clock and SM, four bytes from each bank.
 #include "bandwidth/total.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK) bandwidth(const int *x, unsigned n, unsigned k, int *result)

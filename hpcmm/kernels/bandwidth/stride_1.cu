@@ -1,9 +1,9 @@
-// Memory bandwidth, GPU rung: global memory by a stride, 4 bytes per load.
+// Memory bandwidth, GPU rung: global memory with a stride, 4 bytes per load.
 //
-// Neighbouring threads read elements that lie STRIDE apart; the elements between them are read later, when the whole
-// array has gone by. DRAM delivers bursts, and caches keep sectors of 32 bytes. A warp that uses a part of each burst
-// fetches all of it, so that the rate of the elements that are used falls in proportion to the stride, until each burst
-// holds a single one of them. Limit: the bandwidth of DRAM, of which 1 / STRIDE is used.
+// Neighbouring threads read elements STRIDE apart. The elements between them are read after a pass over the whole
+// array. DRAM delivers bursts, and caches hold sectors of 32 bytes. A warp that uses a part of each burst fetches all
+// of it. The rate of used elements therefore falls in proportion to the stride, until each burst holds one used
+// element. Limit: the bandwidth of DRAM, of which 1 / STRIDE is used.
 #include "bandwidth/total.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK) bandwidth(const int *x, unsigned n, unsigned k, int *result)

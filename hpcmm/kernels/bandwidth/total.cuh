@@ -1,7 +1,7 @@
 // The end of every rung: the sum over all threads of all blocks.
 //
-// Sums are modulo 2^32, so that their order does not matter. The block that draws the last ticket writes the result,
-// and resets the counters for the next launch.
+// Sums are modulo 2^32, so their order does not matter. The block that draws the last ticket writes the result and
+// resets the counters for the next launch.
 
 __device__ unsigned total, tickets;
 
@@ -22,7 +22,7 @@ __device__ void add_to_total(unsigned sum, int *result)
     }
 }
 
-// Passes that block `block` makes: from which one on, of k that all blocks divide. `block` = gridDim.x is the end.
+// Return the first pass of a block; the blocks divide k passes. For `block` = gridDim.x it is k.
 __device__ unsigned first_pass(unsigned block, unsigned k)
 {
     return (unsigned long long)k * block / gridDim.x;

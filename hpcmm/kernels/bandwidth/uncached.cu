@@ -1,7 +1,7 @@
-// Memory bandwidth, GPU rung: global memory past the L1 cache, 16 bytes per load.
+// Memory bandwidth, GPU rung: global memory without the L1 cache, 16 bytes per load.
 //
-// As cached, but the loads are cached in L2 only (ld.global.cg), however few elements there are. Limit: the bandwidth
-// of the L2 cache, and of the network between it and the SMs.
+// As cached, but the loads are cached in L2 only (ld.global.cg), for any number of elements. Limit: the bandwidth of
+// the L2 cache and of the network between it and the SMs.
 #include "bandwidth/total.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK) bandwidth(const int *x, unsigned n, unsigned k, int *result)

@@ -1,8 +1,8 @@
 // Vector copy, GPU rung: one thread copies one element.
 //
 // As in BabelStream, whose kernels copy and mul have 1024 threads per block. The macro APPLY is the identity for copy
-// and the product with a number for scale; a memory-bound kernel has time for either. Limit: a thread has one element
-// in flight and then ends. Source: BabelStream.
+// and the product with a number for scale; the product costs no time in a memory-bound kernel. Limit: a thread has one
+// element in flight and then ends. Source: BabelStream.
 
 extern "C" __global__ void __launch_bounds__(BLOCK) copy(const REAL *x, REAL *y, size_t n, REAL scale)
 {

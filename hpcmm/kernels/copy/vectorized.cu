@@ -1,8 +1,8 @@
 // Vector copy, GPU rung: 16 bytes per load and store, four vectors in flight per thread.
 //
-// A quarter of the instructions (half in float64) move the same bytes, and four loads are under way before the first
-// store. If x and y are not both at a multiple of 16 bytes, every element is copied alone. Limit: DRAM bandwidth, which
-// reads and writes share.
+// A quarter of the instructions (half in float64) move the same bytes, and four loads are in flight before the first
+// store. Unless x and y both start at a multiple of 16 bytes, the elements are copied one by one. Limit: DRAM
+// bandwidth, which reads and writes share.
 
 struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];

@@ -1,16 +1,17 @@
-// Memory latency, GPU rung: a chase through global memory by way of the L1 cache.
+// Memory latency, GPU rung: pointer chasing in global memory through the L1 cache.
 //
 // A first launch writes the elements as pointers, which leaves them in the L2 cache, and the block reads them into L1
-// if they fit: the length of the chase decides which level answers. A step is a load, whose address is the pointer that
-// was loaded before. The order is random, so that no prefetcher helps. Elements that do not fit into L2 are followed in
-// place, as byte offsets, because the pointers would leave a part of them there; a step is then an addition, too.
-// Limit: the latency of the level. A GPU hides it with other warps, and this kernel has none.
+// if they fit. The length of the chain determines the level that serves the loads. A step is one load, whose address is
+// the pointer that the previous load returned. The order is random, so no prefetcher helps. Elements that do not fit
+// into L2 are followed in place, as byte offsets, because writing the pointers would leave a part of them in L2; a step
+// then includes an addition. Limit: the latency of the level. A GPU hides it with other warps, and this kernel has
+// none.
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     latency(const int *x, unsigned n, unsigned k, int *result, const char **pointers)
 {
     const unsigned t = threadIdx.x;
-    if (gridDim.x > 1) {  // the launch before the chase
+    if (gridDim.x > 1) {  // the launch that writes the pointers
         for (unsigned i = blockIdx.x * BLOCK + t; i < n; i += gridDim.x * BLOCK)
             pointers[i] = (const char *)pointers + 2 * (size_t)x[i];
         return;

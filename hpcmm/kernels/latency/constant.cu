@@ -1,8 +1,9 @@
-// Memory latency, GPU rung: a chase through constant memory.
+// Memory latency, GPU rung: pointer chasing in constant memory.
 //
-// Constant memory is cached on the SM, in a small first level and a larger second one; the length of the chase decides
-// which one holds it. All lanes read the same address, which is what this memory is made for. Limit: 64 KB of constant
-// memory; a warp whose lanes read different addresses takes a turn for each (bandwidth/constant_serialised).
+// Constant memory is cached on the SM, in a small first level and a larger second one; the length of the chain
+// determines the level that holds it. All lanes read the same address, the access pattern that constant memory is made
+// for. Limit: 64 KB of constant memory; a warp whose lanes read different addresses needs one read for each
+// (bandwidth/constant_serialised).
 
 __constant__ int elements[CAPACITY];
 

@@ -1,9 +1,9 @@
-// Memory latency, GPU rung: a chase through registers, one instruction per step.
+// Memory latency, GPU rung: pointer chasing in registers, one instruction per step.
 //
-// The next elements of up to 8 elements are the 8 bytes of two registers. A byte permutation (PRMT) selects the byte
-// of the current element, so that each step is one instruction that depends on the last one. Only the lowest digit of
-// the selector counts: the bytes above it select bytes that nobody reads. Limit: registers have no address, so that
-// this is the latency of an arithmetic instruction whose operands and result are registers.
+// The successors of up to 8 elements are the 8 bytes of two registers. A byte permutation (PRMT) selects the byte of
+// the current element, so each step is one instruction that depends on the previous one. Only the lowest digit of the
+// selector is used: the bytes above it select bytes that are never read. Limit: registers cannot be addressed, so this
+// is the latency of an arithmetic instruction whose operands and result are registers.
 #include "ptx.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK) latency(const int *x, unsigned n, unsigned k, int *result)

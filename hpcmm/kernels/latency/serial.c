@@ -1,7 +1,7 @@
-/* Memory latency, CPU rung: a chase through memory on one thread.
+/* Memory latency, CPU rung: pointer chasing in memory on one thread.
 
-   Each element is the byte offset of the next one, so that a load waits for the one before it: neither out-of-order
-   execution nor a prefetcher helps. A first pass reads what the caches can hold. Limit: the latency of the level that
+   Each element is the byte offset of the next one, so a load waits for the previous load: neither out-of-order
+   execution nor a prefetcher helps. A first pass warms up the caches. Limit: the latency of the level that
    holds the elements. */
 
 void latency(const int *x, unsigned n, unsigned k, int *result, int threads)

@@ -1,8 +1,8 @@
-// Memory latency, GPU rung: a chase through shared memory.
+// Memory latency, GPU rung: pointer chasing in shared memory.
 //
-// The block copies the elements to shared memory; then one warp follows them. Elements are byte offsets, so that a
-// step is a load and nothing else: its address is the element that was loaded before. All lanes read the same address,
-// which is a broadcast. Limit: a block has at most 48 KB of static shared memory.
+// The block copies the elements to shared memory; then one warp follows them. Elements are byte offsets, so a step is a
+// single load: its address is the element that the previous load returned. All lanes read the same address, which is a
+// broadcast. Limit: a block has at most 48 KB of static shared memory.
 
 extern "C" __global__ void __launch_bounds__(BLOCK) latency(const int *x, unsigned n, unsigned k, int *result)
 {

@@ -1,8 +1,8 @@
-// Memory latency, GPU rung: a chase through the registers of a warp.
+// Memory latency, GPU rung: pointer chasing in the registers of a warp.
 //
-// Lane i holds the element after element i, for up to 32 elements. A shuffle fetches the register of the lane that the
-// last one named. Registers of other lanes can be indexed, for the price of a path through the memory pipeline.
-// Limit: a warp has 32 lanes.
+// Lane i holds the successor of element i, for up to 32 elements. Each shuffle reads the register of the lane that the
+// previous shuffle returned. Shuffles can index the registers of other lanes, but their data pass through the memory
+// pipeline. Limit: a warp has 32 lanes.
 
 extern "C" __global__ void __launch_bounds__(BLOCK) latency(const int *x, unsigned n, unsigned k, int *result)
 {

@@ -1,14 +1,14 @@
-// Memory latency, GPU rung: a chase through global memory past the L1 cache.
+// Memory latency, GPU rung: pointer chasing in global memory without the L1 cache.
 //
-// As cached, but the loads are cached in L2 only (ld.global.cg). The caches L1 of two SMs do not know of each other, so
-// that a program that waits for a flag of another block pays at least this much. The difference to cached shows what L1
-// saves. Limit: the way across the chip to the L2 cache.
+// As cached, but the loads are cached in L2 only (ld.global.cg). The L1 caches of two SMs are not coherent, so a
+// program that waits for a flag of another block pays at least this latency. The difference to cached is the saving by
+// L1. Limit: the path across the chip to the L2 cache.
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     latency(const int *x, unsigned n, unsigned k, int *result, const char **pointers)
 {
     const unsigned t = threadIdx.x;
-    if (gridDim.x > 1) {  // the launch before the chase
+    if (gridDim.x > 1) {  // the launch that writes the pointers
         for (unsigned i = blockIdx.x * BLOCK + t; i < n; i += gridDim.x * BLOCK)
             pointers[i] = (const char *)pointers + 2 * (size_t)x[i];
         return;

@@ -2,8 +2,8 @@
 //
 // Compared with warp_tiled:
 //   - cp.async copies from global to shared memory without passing through registers. The ring holds STAGES tiles: one
-//     is multiplied while the next ones arrive, and one barrier per tile suffices. A is transposed by the copies, which
-//     take one element each: cp.async copies as little as 4 or 8 bytes.
+//     is multiplied while the next ones arrive, and one barrier per tile is enough. The copies transpose A, and copy
+//     one element each: cp.async copies as little as 4 or 8 bytes.
 //   - Fragments are double buffered: those of step p + 1 are loaded from shared memory while step p multiplies.
 //   - Addresses are incremented, not recomputed, and bounds checks are few: most of the remaining instructions are
 //     arithmetic. Rows of A past the end are copies of the last row, because their sums are never stored. cp.async

@@ -1,6 +1,6 @@
 /* Matrix product, CPU rung: SIMD instructions by intrinsics, one thread.
 
-   What changes: SUMS vectors of a row of C are summed in registers while k runs. Each step multiplies
+   What changes: SUMS vectors of a row of C are accumulated in registers over k. Each step multiplies
    one element of A with SUMS vectors of a row of B.
    Why it is faster: one instruction does 4, 8 or 16 multiply-adds, several are in flight at once, and B
    is read along its rows instead of down its columns. The same columns of B are used for all rows of C

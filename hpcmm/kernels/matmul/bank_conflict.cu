@@ -1,7 +1,7 @@
 // Matrix product, GPU rung: tiles stored by columns in shared memory, with bank conflicts.
 //
 // Both tiles are stored transposed. A warp then writes its 32 elements with a stride of TILE words,
-// and reads those of B with the same stride: for TILE = 32 all 32 words are in one of the 32 banks, and
+// and reads the elements of B with the same stride: for TILE = 32 all 32 words are in one of the 32 banks, and
 // one access becomes 32 (16 at TILE = 16, in two rows of the block). This rung shows the difference to
 // conflict_free.
 // Source: 000, 001.

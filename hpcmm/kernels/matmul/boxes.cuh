@@ -1,21 +1,16 @@
-// What the rungs with 16-bit tiles in shared memory share: boxes of 128-byte rows with a swizzle, and their products.
+// Shared by the rungs with 16-bit tiles in shared memory: boxes of 128-byte rows with a swizzle, and their products.
 #ifndef BOXES_CUH
 #define BOXES_CUH
 
 #include "matmul/sixteen_bit.cuh"
+#include "matmul/swizzled_rows.cuh"
 
-// A box in shared memory has rows of 64 elements, 128 bytes: all 32 banks. Unpermuted, eight rows' chunks at one column
-// would be in the same four banks. So chunk c of row r is stored at place c ^ (r % 8), the 128-byte swizzle of TMA and
-// wgmma: the eight chunks are then in all banks. A box starts at a multiple of 1024 bytes.
-constexpr int BOX_COLUMNS = 64, ROW_BYTES = 2 * BOX_COLUMNS;
+// A box in shared memory has rows of 64 elements.
+constexpr int BOX_COLUMNS = 64;
+static_assert(ROW_BYTES == BOX_COLUMNS * sizeof(Element) && CHUNK_BYTES == sizeof(Chunk), "as the swizzle has them");
 
-__device__ inline unsigned char *chunk_of(unsigned char *box, int row, int chunk)
-{
-    return box + row * ROW_BYTES + (chunk ^ row % 8) * (int)sizeof(Chunk);
-}
-
-// Copy a box by `threads` threads, with zeros outside the matrix. For what copies of 16 bytes and TMA cannot take: rows
-// that are no multiple of 16 bytes.
+// Copy a box with `threads` threads; elements outside the matrix are zero. Needed where rows are not a multiple of 16
+// bytes, which neither copies of 16 bytes nor TMA support.
 __device__ inline void copy_box(unsigned char *box, int box_rows, const Matrix &from, int row, int column, int thread,
                                 int threads)
 {
@@ -24,8 +19,8 @@ __device__ inline void copy_box(unsigned char *box, int box_rows, const Matrix &
         *(Chunk *)chunk_of(box, i / 8, i % 8) = from.load(row + i / 8, column + i % 8 * 8);
 }
 
-// Multiply by mma.sync: add the products of a tile to a warp's 16 I x 8 J elements of C. `a`: the box of A; `b`: the boxes
-// of 64 columns of B, of DEPTH rows each.
+// Multiply by mma.sync: add the products of a tile to a warp's 16 I x 8 J elements of C. `a`: the box of A; `b`: the
+// boxes of 64 columns of B, of DEPTH rows each.
 template <int I, int J>
 __device__ void multiply_warp(float (&sums)[I][J][4], unsigned char *a, unsigned char *b, int row, int column)
 {
@@ -48,15 +43,6 @@ __device__ void multiply_warp(float (&sums)[I][J][4], unsigned char *a, unsigned
             for (int j = 0; j < J; ++j)
                 mma(sums[i][j], fragments_a[i], {fragments_b[j / 2][j % 2 * 2], fragments_b[j / 2][j % 2 * 2 + 1]});
     }
-}
-
-// The matrix descriptor (PTX ISA) of boxes with the 128-byte swizzle. A by rows: groups of 8 rows are 1024 bytes apart.
-// B by rows: groups of 8 rows likewise, and boxes of 64 columns `next_box` bytes apart.
-__device__ inline unsigned long long descriptor(const void *box, int next_box = 16)
-{
-    constexpr unsigned long long STRIDE_OFFSET = 8 * ROW_BYTES, SWIZZLE_128 = 1;
-    return (__cvta_generic_to_shared(box) & 0x3ffff) >> 4 | (unsigned long long)(next_box >> 4) << 16 |
-           STRIDE_OFFSET >> 4 << 32 | SWIZZLE_128 << 62;
 }
 
 // Start the product of a warpgroup: 64 x 16 elements of A by 16 x 8 J of B.
@@ -82,15 +68,6 @@ template <int J> __device__ void multiply(float (&c)[J][4], const unsigned char 
 #pragma unroll
     for (int p = 0; p < DEPTH; p += 16)
         wgmma(c, descriptor(a + 2 * p), descriptor(b + p * ROW_BYTES, DEPTH * ROW_BYTES));
-}
-
-// Rasterization order: return column x and row y of the i-th of `tile_rows` x `tile_columns` tiles of C. The order goes
-// down the columns of groups of GROUP_ROWS rows of tiles, which share tiles in the L2 cache.
-__device__ inline int2 rasterize(int i, int tile_rows, int tile_columns)
-{
-    const int group_tiles = GROUP_ROWS * tile_columns, first_row = i / group_tiles * GROUP_ROWS;
-    const int rows = min(GROUP_ROWS, tile_rows - first_row);
-    return make_int2(i % group_tiles / rows, first_row + i % group_tiles % rows);
 }
 
 #endif

@@ -15,18 +15,18 @@ struct BoxesOfC {
     int thread;                // of the consumer's 128
     int parity = 0;
 
-    // Start to read box q of a tile. One thread.
+    // Start to read box q of a tile. Called by one thread.
     __device__ void read(const TensorMap &map, int row, int column, int q)
     {
         mbarrier_arrive_expect_tx(&full[q % C_BOXES], C_BOX);
         cp_async_bulk_tensor_shared_global(boxes + q % C_BOXES * C_BOX, map, column + q * BOX_COLUMNS, row, &full[q % C_BOXES]);
     }
 
-    // Start to read a tile, as far as there are boxes; bring the rest into the L2 cache.
+    // Start to read a tile into the boxes; prefetch the part that does not fit into the L2 cache.
     __device__ void start(const TensorMap &map, int row, int column)
     {
         if (thread == 0) {
-            cp_async_bulk_wait_group_read<0>();  // the tile before has left the boxes
+            cp_async_bulk_wait_group_read<0>();  // TMA has read the previous tile from the boxes
             for (int q = 0; q < C_BOXES; ++q)
                 read(map, row, column, q);
             for (int q = C_BOXES; q < Q; ++q)

@@ -1,7 +1,7 @@
 // Matrix product, GPU rung: a warp always takes 32 neighbouring columns of one row.
 //
 // For any width of the tile of C, lanes 0 to 31 of a warp read 32 consecutive elements of B in one
-// transaction of 128 bytes (float32) and write 32 of C; all lanes read the same element of A. A square
+// transaction of 128 bytes (float32) and write 32 elements of C; all lanes read the same element of A. A square
 // block of width 8 or 16 uses only parts of such transactions. Limit: as in the naive rung, two loads
 // per multiply-add.
 // Source: 000, 004 unit 4.

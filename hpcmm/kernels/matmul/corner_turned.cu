@@ -1,10 +1,10 @@
-// Matrix product, GPU rung: shared memory turns an access by columns into one by rows.
+// Matrix product, GPU rung: corner turning, coalesced loads for an access by columns.
 //
 // Threads take rows and columns of C as in uncoalesced: neighbouring threads of a warp need neighbouring rows of A, and
-// write neighbouring rows of C. The block loads its tiles along the rows of memory, so that each load is coalesced, and
-// the threads then read shared memory by columns, which has no rows to keep to. The tile of C goes the same way back.
-// One element of padding in each row of a tile keeps the accesses by columns free of bank conflicts. Limit: one load of
-// shared memory per product and operand, as in the other tiled rungs.
+// write neighbouring rows of C. The block loads its tiles along the rows of memory, so each load is coalesced. The
+// threads then read shared memory by columns, where coalescing does not matter. The tile of C is written through shared
+// memory in the same way. Rows of a tile are padded by one element, so accesses by columns have no bank conflicts.
+// Limit: one load from shared memory per product and operand, as in the other tiled rungs.
 // Source: 004 unit 4 (corner turning), 000.
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)

@@ -7,8 +7,8 @@
 // The register banks determine the order of products. An FFMA reads three registers, and the register file of a quarter
 // of an SM delivers two per cycle, one of each parity. So each FFMA must find one operand in the reuse cache, which
 // holds the operands of the previous instruction in the same position, and the other two in registers of different
-// parity. The serpentine order achieves that: only one operand changes at a time, along a row of B with its mixed
-// parities. The compiler keeps this order with --ptxas-options=-O1; at -O3 it reorders the products.
+// parity. The serpentine order achieves this: only one operand changes at a time, along a row of B, whose registers
+// have mixed parities. The compiler keeps this order with --ptxas-options=-O1; at -O3 it reorders the products.
 #ifndef FMA_TILE_CUH
 #define FMA_TILE_CUH
 

@@ -1,10 +1,10 @@
-// Matrix product, GPU rung for 16-bit types: the next tiles arrive while this one is multiplied.
+// Matrix product, GPU rung for 16-bit types: the next tiles are copied while the current one is multiplied.
 //
-// Compared with mma_tiled, tiles arrive by cp.async in a ring of STAGES stages: copies of 16 bytes go from global to
-// shared memory without registers, and while a tile is multiplied, the copies of the next STAGES - 1 are under way. One
-// barrier a tile is left. Copies whose addresses are no multiples of 16 are ordinary loads and stores. Needs compute
-// capability 8.0. Limit: mma.sync takes its operands from registers, so each of them crosses shared memory twice as
-// often as a product of a warpgroup needs it.
+// Compared with mma_tiled, cp.async copies the tiles into a ring of STAGES stages, from global to shared memory and 16
+// bytes at a time, without passing through registers. While a tile is multiplied, the copies of the next STAGES - 1
+// tiles are in flight. One barrier per tile is enough. Rows that are not a multiple of 16 bytes use ordinary loads and
+// stores. Needs compute capability 8.0. Limit: mma.sync takes its operands from registers, so each operand is read from
+// shared memory twice as often as by a warpgroup's product.
 
 #include "matmul/boxes.cuh"
 
@@ -12,7 +12,7 @@ constexpr int I = WARP_ROWS / 16, J = WARP_COLUMNS / 8, WARPS_WIDE = COLUMNS / W
 constexpr int A_BYTES = ROWS * ROW_BYTES, STAGE_BYTES = A_BYTES + COLUMNS / BOX_COLUMNS * DEPTH * ROW_BYTES;
 static_assert(DEPTH == BOX_COLUMNS && ROWS == COLUMNS && BLOCK == ROWS / WARP_ROWS * WARPS_WIDE * 32, "a warp a tile");
 
-// Start the copies of a box: a thread copies chunk `thread % 8` of every 16th row. Past the ends they write zeros.
+// Start the copies of a box: a thread copies chunk `thread % 8` of every 16th row. Elements past the ends are zero.
 __device__ void load_box(unsigned char *box, int rows, const Matrix &from, int row, int column)
 {
     if (!aligned(from.elements, from.ld)) {
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 2)
     int stage = 0;
     for (int start = 0; start < k; start += DEPTH) {
         cp_async_wait_group<STAGES - 2>();
-        __syncthreads();  // this tile has arrived, and all warps have read the one before
+        __syncthreads();  // this tile has arrived, and all warps have read the previous one
         const int next = stage == 0 ? STAGES - 1 : stage - 1;
         load(shared + next * STAGE_BYTES, from_a, from_b, first_row, first_column, start + (STAGES - 1) * DEPTH);
         unsigned char *const tiles = shared + stage * STAGE_BYTES;

@@ -1,18 +1,18 @@
 // Matrix product, GPU rung for 16-bit types: tiles in shared memory, loaded by ldmatrix, without bank conflicts.
 //
-// Compared with warp_mma, the four warps of a block share tiles of A and B, so an element is loaded from global memory
-// once a block, 16 bytes at a time, and a warp has WARP_ROWS x WARP_COLUMNS of C: its fragments serve many products.
-// ldmatrix loads four 8 x 8 pieces of a tile at once, in the layout of the fragments. It reads rows of 16 bytes from
-// eight rows of a tile at a time; a swizzle of the 16-byte chunks puts these into different banks. B is stored by rows,
-// as in global memory, and ldmatrix.trans transposes it on the way. Needs compute capability 8.0. Limit: while a tile
-// is loaded, the tensor cores wait.
+// Compared with warp_mma, the four warps of a block share tiles of A and B. An element is loaded from global memory
+// once per block, 16 bytes at a time. A warp computes WARP_ROWS x WARP_COLUMNS elements of C, so each fragment is used
+// in several products. ldmatrix loads four 8 x 8 matrices of a tile at once, in the layout of the fragments. It reads
+// rows of 16 bytes from eight rows of a tile at a time; a swizzle of the 16-byte chunks places them in different banks.
+// B is stored by rows, as in global memory, and ldmatrix.trans transposes it. Needs compute capability 8.0. Limit: the
+// tensor cores are idle while a tile is loaded.
 
 #include "matmul/boxes.cuh"
 
 constexpr int I = WARP_ROWS / 16, J = WARP_COLUMNS / 8, WARPS_WIDE = COLUMNS / WARP_COLUMNS;
 static_assert(DEPTH == BOX_COLUMNS && ROWS == COLUMNS && BLOCK == ROWS / WARP_ROWS * WARPS_WIDE * 32, "a warp a tile");
 
-// Bring a box from global to shared memory: a thread copies chunk `thread % 8` of every 16th row.
+// Copy a box from global to shared memory: a thread copies chunk `thread % 8` of every 16th row.
 __device__ void store_box(unsigned char *box, int rows, const Matrix &from, int row, int column)
 {
     if (!aligned(from.elements, from.ld) || row + rows > from.rows || column + BOX_COLUMNS > from.columns) {
@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 2)
     const Matrix from_a = {A, lda, m, k}, from_b = {B, ldb, k, n};
     float sums[I][J][4] = {};
     for (int start = 0; start < k; start += DEPTH) {
-        __syncthreads();  // all warps have read the tiles before
+        __syncthreads();  // all warps have read the previous tiles
         store_box(tile_a, ROWS, from_a, first_row, start);
         for (int x = 0; x < COLUMNS; x += BOX_COLUMNS)
             store_box(tile_b + x * DEPTH * 2, DEPTH, from_b, start, first_column + x);

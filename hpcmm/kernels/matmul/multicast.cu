@@ -1,16 +1,16 @@
-// Matrix product, GPU rung for 16-bit types: two blocks load a tile of B once for both.
+// Matrix product, GPU rung for 16-bit types: the blocks of a cluster load a tile of B once for all of them.
 //
-// Compared with persistent, blocks run in clusters of CLUSTER on neighbouring multiprocessors, one below the other in
-// C, so they multiply the same columns of B. Each loads its part of a tile of B, and TMA writes it to the shared memory
-// of all of them (multicast): a third of the traffic between L2 and the multiprocessors is saved. A stage is empty only
-// when the consumers of all blocks have read it. Runs on compute capability 9.0 only. Limit: the blocks of a cluster
-// wait for each other. On an H200 this costs as much as the traffic saved, or more, up to a size of 8192.
+// Compared with persistent, blocks run in clusters of CLUSTER on neighbouring SMs, one below the other in C, so they
+// multiply the same columns of B. Each block loads its part of a tile of B, and TMA writes it to the shared memory of
+// all of them (multicast), which saves a third of the traffic between L2 and the SMs. A stage is empty only when the
+// consumers of all blocks have read it. Runs on compute capability 9.0 only. Limit: the blocks of a cluster wait for
+// each other. On an H200 this costs as much as the saved traffic, or more, up to a size of 8192.
 
 #include "matmul/boxes_of_c.cuh"
 
 constexpr int J = COLUMNS / 8, CONSUMERS = ROWS / 64;
 constexpr int A_BYTES = ROWS * ROW_BYTES, B_BOX = DEPTH * ROW_BYTES;
-constexpr int PART = DEPTH / CLUSTER;  // rows of a tile of B that a block loads for all
+constexpr int PART = DEPTH / CLUSTER;  // rows of a tile of B that each block loads for all
 constexpr int STAGE_BYTES = A_BYTES + COLUMNS / BOX_COLUMNS * B_BOX;
 static_assert(DEPTH == BOX_COLUMNS && CONSUMERS == 2 && BLOCK == 128 * (1 + CONSUMERS), "as setmaxnreg divides them");
 
@@ -25,7 +25,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BLO
     unsigned long long *const empty = full + STAGES, *const full_c = empty + STAGES;
     const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
     const bool by_tma = aligned(A, lda) && aligned(B, ldb);
-    const bool c_by_tma = aligned(C, ldc) && n % 8 == 0;  // TMA stores 16 bytes of a row or none
+    const bool c_by_tma = aligned(C, ldc) && n % 8 == 0;  // TMA stores whole 16-byte units of a row
     if (threadIdx.x == 0) {
         for (const TensorMap *map : {&map_a, &map_b, &map_c})
             prefetch_tensormap(*map);

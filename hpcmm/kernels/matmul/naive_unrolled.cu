@@ -1,8 +1,8 @@
 // Matrix product, GPU rung: the naive kernel with its k loop unrolled by a stride of 4.
 //
-// Four steps share one test and one increment of the loop, and a second loop computes the remainder.
-// Limit: the naive kernel waits for loads, not for loop instructions, and compilers unroll such a
-// loop by themselves, so the gain is small.
+// Four steps share one branch and one increment of the loop, and a second loop computes the remainder.
+// Limit: the naive kernel waits for loads, not for loop instructions, and compilers unroll such a loop
+// themselves, so the gain is small.
 // Source: 001.
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)

@@ -4,11 +4,11 @@
    two vectors of B and MR numbers of A for 2 MR vector multiply-adds, so multiply-add throughput is the
    bottleneck, not the loads. A and B are packed in the order of use: KC terms at a time, MC rows of
    alpha A in the outer cache and NC columns of B in L2. C is read and written once for every KC terms.
-   Each thread has its own block of C and its own copies: reading an input twice costs less than the
-   barriers that a shared copy would need.
+   Each thread has its own block of C and its own copies: reading an input twice takes less time than
+   the barriers that a shared copy would need.
    Why it is faster: the openmp rung loads or stores three times for each multiply-add and streams all
    of B for every row of C. Here an element of a copy is used NC or MC times before it leaves its cache.
-   Limit: the processor's multiply-adds. Narrow products pay for whole tiles and for copies used little.
+   Limit: multiply-add throughput. Narrow products compute parts of tiles in vain, and reuse copies little.
    Source: beyond the documents; Goto and van de Geijn, "Anatomy of high-performance matrix
    multiplication", ACM TOMS 34 (2008); Van Zee and van de Geijn, BLIS, ACM TOMS 41 (2015). */
 #include <omp.h>
@@ -18,12 +18,12 @@
 
 enum {
     KC = 4096 / sizeof(REAL), /* long, because every KC terms cost a pass over C */
-    NC = 128,                 /* KC x NC: half an L2 cache of 1 MiB */
+    NC = 128,                 /* KC x NC elements fill half of an L2 cache of 1 MiB */
     MC = 1032,                /* a multiple of every path's MR */
     LINE = 64 / sizeof(REAL), /* elements of a cache line */
-    ROW = KC + LINE,          /* a row of A's copy: a power of two would put a column into one cache set */
-    AHEAD = 4,                /* how many rows ahead of the copy B is prefetched */
-    APART = 16,               /* steps between prefetches of rows of C: all at once would delay the loads */
+    ROW = KC + LINE,          /* a row of A's copy; with a power of two, a column would be in one cache set */
+    AHEAD = 4,                /* B is prefetched this number of rows ahead of the copy */
+    APART = 16,               /* steps between prefetches of rows of C; all at once would delay the loads */
 };
 
 /* Each thread's copies; thread-local storage is allocated in the first call and freed with the thread. */

@@ -1,10 +1,10 @@
-// Matrix product, GPU rung for 16-bit types: blocks stay, and C comes and goes by TMA.
+// Matrix product, GPU rung for 16-bit types: persistent blocks, and C read and written by TMA.
 //
-// Compared with warp_specialized, there are only as many blocks as multiprocessors, and each computes tile after tile:
-// the producer loads the first tiles of A and B of the next tile of C while the consumers finish this one. C is read
-// and written by TMA, in boxes of 64 x 64 in shared memory: the old C is there before the last products are complete,
-// and the new one is written while the next tile is multiplied. Runs on compute capability 9.0 only. Limit: each block
-// reads all of its tiles of B from the L2 cache.
+// Compared with warp_specialized, there are only as many blocks as SMs, and each computes several tiles of C: the
+// producer loads the first tiles of A and B of the next tile of C while the consumers finish the current one. TMA reads
+// and writes C in boxes of 64 x 64 in shared memory: the old C arrives before the last products are complete, and the
+// new C is written while the next tile is multiplied. Runs on compute capability 9.0 only. Limit: each block reads all
+// of its tiles of B from the L2 cache.
 
 #include "matmul/boxes_of_c.cuh"
 
@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     unsigned long long *const empty = full + STAGES, *const full_c = empty + STAGES;
     const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
     const bool by_tma = aligned(A, lda) && aligned(B, ldb);
-    const bool c_by_tma = aligned(C, ldc) && n % 8 == 0;  // TMA stores 16 bytes of a row or none
+    const bool c_by_tma = aligned(C, ldc) && n % 8 == 0;  // TMA stores whole 16-byte units of a row
     if (threadIdx.x == 0) {
         for (const TensorMap *map : {&map_a, &map_b, &map_c})
             prefetch_tensormap(*map);

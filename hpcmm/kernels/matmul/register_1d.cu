@@ -1,8 +1,8 @@
 // Matrix product, GPU rung: each thread computes a column of elements in registers.
 //
-// A block computes ROWS x COLUMNS elements of C from tiles of depth DEPTH, and a thread PER_THREAD
+// A block computes ROWS x COLUMNS elements of C from tiles of depth DEPTH. A thread computes PER_THREAD
 // elements of one column, with the sums in registers. An element of B is loaded from shared memory once
-// for PER_THREAD multiply-adds, which now need little more than one load each instead of two.
+// for PER_THREAD multiply-adds, so a multiply-add needs little more than one load instead of two.
 // Limit: still one load of A per multiply-add.
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
             tile_b[i / COLUMNS][i % COLUMNS] = p < k && column < n ? B[(size_t)p * ldb + column] : REAL(0);
         }
         __syncthreads();
-#pragma unroll 4  // all 8 steps at once would need more registers than three blocks per SM leave
+#pragma unroll 4  // all 8 steps would need more registers than three blocks per SM have
         for (int p = 0; p < DEPTH; ++p) {
             const REAL b = tile_b[p][x];
 #pragma unroll

@@ -3,7 +3,7 @@
 // Each step of p loads a column of SIDE elements of A and a row of SIDE elements of B into registers and
 // adds their outer product: SIDE * SIDE multiply-adds from 2 SIDE loads, four per load for SIDE = 8. That
 // can keep the arithmetic units busy. Limit: elements are loaded singly, and a thread's elements of B are
-// adjacent, so that a warp's loads have bank conflicts.
+// adjacent, so the loads of a warp have bank conflicts.
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)

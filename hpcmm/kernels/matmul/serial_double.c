@@ -2,9 +2,9 @@
 
    What changes from the serial rung: products and sums are computed in double for any element type and
    rounded to it once. For float this is the host reference against which 004 checks its GPU: errors of
-   long sums stay below the rounding of the result. It is not faster: an addition in double costs as
-   much, and the conversions cost extra.
-   Limit: for double elements it is the serial rung, with the same results. Memory access as there.
+   long sums stay below the rounding of the result. It is not faster: an addition in double takes as
+   long, and the conversions cost extra.
+   Limit: the memory access is that of the serial rung. For double elements both rungs are the same.
    Source: 004. */
 #include <stddef.h>
 

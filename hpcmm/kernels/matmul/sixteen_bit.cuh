@@ -1,6 +1,6 @@
-// What the rungs for float16 and bfloat16 share: elements, matrices and the epilogue.
+// Shared by the rungs for float16 and bfloat16: elements, matrices and the epilogue.
 //
-// One source serves both types: BFLOAT16 is 1 or 0, and the types differ in the suffix of an instruction alone. Products
+// One source serves both types: BFLOAT16 is 1 or 0, and the types differ only in the suffix of an instruction. Products
 // and sums are float32.
 #ifndef SIXTEEN_BIT_CUH
 #define SIXTEEN_BIT_CUH
@@ -34,7 +34,7 @@ __device__ inline void mma(float (&c)[4], const unsigned (&a)[4], const unsigned
         mma_m16n8k16_f16(c, a, b);
 }
 
-// Whether the chunks of a matrix are at multiples of 16 bytes, as cp.async and TMA need them.
+// Return whether the chunks of a matrix are at multiples of 16 bytes, as cp.async and TMA require.
 __device__ inline bool aligned(const Element *matrix, int ld)
 {
     return ld % 8 == 0 && (size_t)matrix % sizeof(Chunk) == 0;
@@ -45,7 +45,7 @@ struct Matrix {
     const Element *elements;
     int ld, rows, columns;
 
-    // Load the elements (row, column) to (row, column + 7), zeros outside the matrix.
+    // Load the elements (row, column) to (row, column + 7); elements outside the matrix are zero.
     __device__ Chunk load(int row, int column) const
     {
         Chunk chunk = {};

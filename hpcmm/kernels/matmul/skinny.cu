@@ -1,7 +1,7 @@
 // Matrix product, GPU rung: for few rows or few columns of C, the large operand is read once at memory bandwidth.
 //
-// With at most 16 rows or columns, the products take less time than loading the large operand. So many loads must be in
-// flight, and no other unit may be busier than the memory:
+// With at most 16 rows or columns, the products take less time than loading the large operand. Therefore many loads
+// must be in flight, and no other unit may be busier than the memory:
 //   - Each slice, a warp or the whole block, has a ring of pipeline stages in shared memory, filled by cp.async. Loads
 //     in flight need no registers, so few warps suffice.
 //   - Split-K: the slices of a block and the PARTS blocks of a cluster divide the terms, because such a C has few
@@ -12,7 +12,7 @@
 //   - Few columns: A is the large operand, and loads are coalesced along its rows. LANE_TERMS lanes of a warp divide
 //     the terms. They add up by shuffles: in each step a lane sends half of its sums and keeps the other half.
 //   - In float64, from 8 rows or columns on, these reads of the small operand keep shared memory busier than the global
-//     memory. Tensor cores, which multiply float64 exactly as it is, read it once per warp (TENSOR, where faster).
+//     memory. Tensor cores, which multiply float64 without a split, read it once per warp (TENSOR, where it is faster).
 // Needs compute capability 9.0.
 
 #include "ptx.cuh"
@@ -23,7 +23,7 @@ constexpr int WIDTH = 16 / sizeof(REAL);  // elements in 16 bytes
 constexpr int WARP_COLUMNS = TENSOR ? (FEW_ROWS ? 128 : COLUMNS) : 32 / LANE_TERMS * THREAD_COLUMNS;
 constexpr int THREADS = BLOCK / SLICES;  // of a slice
 constexpr int TILE = ROWS * COLUMNS;
-// A is stored by rows, B by pairs or fours of rows, both padded so that the lanes that read at a time use all banks.
+// A is stored by rows, B by pairs or fours of rows, both padded so that lanes that read at the same time use all banks.
 constexpr int A_PITCH = DEPTH + (TENSOR && DEPTH % 16 == 0 ? 8 : 0);
 constexpr int B_PITCH = COLUMNS + (TENSOR && FEW_ROWS ? 2 : 0);
 constexpr int B_PADDING = TENSOR ? (FEW_ROWS ? 0 : 4) : LANE_TERMS > 1 && COLUMNS % 2 == 0 ? WIDTH : 0;
@@ -44,7 +44,7 @@ struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];
 };
 
-// Start the copy of N neighbouring elements. The first `count` exist; the others become zero.
+// Start the copy of N neighbouring elements. Elements from `count` on are outside the matrix and become zero.
 template <int N> __device__ void copy(REAL *target, const REAL *source, int count)
 {
     cp_async<N * sizeof(REAL)>(target, source, min(max(count, 0), N) * (int)sizeof(REAL));
@@ -158,7 +158,7 @@ struct Sums {
         }
     }
 
-    // Store them to the warp's part of a tile of C.
+    // Store the sums to the warp's part of a tile of C.
     __device__ void store(REAL *tile)
     {
         const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -236,10 +236,10 @@ struct Sums {
         }
     }
 
-    // Store them, added up over the lanes, to the warp's part of a tile of C.
+    // Add up the sums over the lanes, and store them to the warp's part of a tile of C.
     __device__ void store(REAL *tile)
     {
-        // A lane keeps KEPT sums in the end, the same ones as its COPIES - 1 neighbours.
+        // After the additions a lane keeps KEPT sums, the same ones as its COPIES - 1 neighbours.
         constexpr int KEPT = ELEMENTS < LANE_TERMS ? 1 : ELEMENTS / LANE_TERMS;
         constexpr int COPIES = ELEMENTS < LANE_TERMS ? LANE_TERMS / ELEMENTS : 1;
         const int first = reduce_lanes<ELEMENTS, LANE_TERMS / 2>(of);
@@ -287,7 +287,7 @@ extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK
     sync_slice();  // all threads have read the ring
     sums.store(ring + y * COLUMNS + x);
 
-    // Each block finally computes every PARTS-th part of the tile. C is read before the wait for the other blocks.
+    // Each block finally adds up every PARTS-th part of the tile. C is read before the wait for the other blocks.
     constexpr int SHARE = (TILE + BLOCK * PARTS - 1) / (BLOCK * PARTS);
     REAL before[SHARE] = {};
     if (beta != 0)

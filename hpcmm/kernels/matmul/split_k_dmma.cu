@@ -2,12 +2,12 @@
 //
 // As in split_k, the PARTS blocks of a cluster divide the terms of a tile, and so do the SLICES slices of each block.
 // Slices add up their sums through shared memory, blocks through distributed shared memory, in a fixed order. Compared
-// with tensor_core, tiles have many shapes, which the host chooses from; each slice waits only for its own loads.
+// with tensor_core, the host chooses among many shapes of tiles, and each slice waits only for its own loads.
 //
 // A warp computes WARP_ROWS x WARP_COLUMNS of the tile. It reads its operands 16 bytes at a time, twice as much as in
-// tensor_core. The terms of a product may be taken in any order, if A and B have the same: lane 4 g + t reads terms 2 t
-// and 2 t + 1 of each 8. So may the columns of B, if C has the same: two neighbouring columns go to the same column of
-// two products, so that a lane gets columns 2 t, 2 t + 1, 8 + 2 t and 9 + 2 t of each 16 columns of C. Needs compute
+// tensor_core. The order of terms is free if it is the same in A and B: lane 4 g + t reads terms 2 t and 2 t + 1 of
+// each 8. The order of columns is free if it is the same in B and C: two neighbouring columns go to the same column of
+// two products, so a lane computes columns 2 t, 2 t + 1, 8 + 2 t and 9 + 2 t of each 16 columns of C. Needs compute
 // capability 9.0.
 
 #include "ptx.cuh"
@@ -85,7 +85,7 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 2 if all a
     int lda, ldb;
     int terms, rows, columns;  // distances from there to the ends
     int a_term, b_row;         // their terms in the stage
-    int to_a, to_b, b_pair;    // their positions in the stage, in elements; that of B without its pair of columns
+    int to_a, to_b, b_pair;    // their positions in the stage, in elements; for B without the pair of columns
     int filled = 0, slot = 0;  // offsets of the stages to fill and to read next, in elements
     int x, y;                  // position of this warp's first element in the tile
     int a_lane, b_lane;        // offsets of this lane's first operands in a stage
@@ -180,7 +180,7 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 2 if all a
         operands.load(ring + slot + a_lane + p * ROWS, ring + slot + b_lane + p * COLUMNS);
     }
 
-    // Add the products of a step, in serpentine order: one operand of each product is that of the one before.
+    // Add the products of a step, in serpentine order: consecutive products share an operand.
     __device__ void multiply(const Operands &operands)
     {
 #pragma unroll

@@ -1,4 +1,4 @@
-// Matrix product, GPU rung: blocks divide the terms of a tile among them, so that none is idle.
+// Matrix product, GPU rung: blocks divide the terms of a tile among themselves, so none is idle.
 //
 // The blocks of warpgroup, one per SM, are idle if there are few tiles, or few in the last wave. Here every block
 // computes the same number of whole tiles and an equal share of all steps of the remaining tiles (stream-K; Osama,

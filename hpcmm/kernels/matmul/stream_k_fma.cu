@@ -1,4 +1,4 @@
-// Matrix product, GPU rung: persistent blocks divide the terms of tiles among them, and multiply on the FMA units.
+// Matrix product, GPU rung: persistent blocks divide the terms of tiles, and multiply on the FMA units.
 //
 // As large_thread_tile, with the tiles of split_k and the division of stream_k: there is one block per SM, and every
 // block computes the same number of whole tiles and an equal share of the steps of the remaining tiles. Of the blocks

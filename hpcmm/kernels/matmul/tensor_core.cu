@@ -1,9 +1,9 @@
-// Matrix product, GPU rung: the tensor cores multiply, one instruction for a whole warp.
+// Matrix product, GPU rung: products on tensor cores, by instructions of a whole warp.
 //
-// Compared with swizzled, a warp's tile of C consists of products 16 x 8 x 8 that its lanes compute together: each lane
-// holds its elements of A, B and C in registers. A is not transposed in shared memory, so aligned tiles are copied 16
-// bytes at a time. Blocks are smaller, which leaves less of the GPU idle in the last wave. Both types have the same
-// layout of fragments:
+// Compared with swizzled, a warp computes its tile of C by products of 16 x 8 x 8 elements: each lane holds its
+// elements of A, B and C in registers. A is not transposed in shared memory, so aligned tiles are copied 16 bytes at a
+// time. Blocks are smaller, which leaves less of the GPU idle in the last wave. Both types have the same layout of
+// fragments:
 //
 //   float64: IEEE arithmetic, at twice the rate of the FP64 units.
 //   float32: tensor cores read TF32, which keeps 11 of the 24 bits. Each element is split into two such parts,

@@ -1,9 +1,9 @@
-// Matrix product, GPU rung: the exact tiled kernel with a bounds check around it, which is not enough.
+// Matrix product, GPU rung: the exact tiled kernel inside a bounds check, which is not sufficient.
 //
-// The grid is rounded up, and threads outside C do nothing: no access is out of bounds any more. But these threads do
-// not load their elements of the tiles either, so that the others multiply what shared memory happens to hold. The
-// last k % TILE terms are missing, too. And the barriers stand in a branch that not all threads of a block take, which
-// CUDA does not allow. Correct for multiples of the tile only; tiled_padded and tiled_remainder are the two ways out.
+// The grid is rounded up, and threads outside C do nothing, so no access is out of bounds. But these threads do not
+// load their elements of the tiles either, and the other threads multiply uninitialized shared memory. The last k %
+// TILE terms are missing, too. And the barriers are inside a branch that not all threads of a block take, which CUDA
+// does not allow. Correct for multiples of the tile only; tiled_padded and tiled_remainder are the two solutions.
 // Source: 003 kernel11, the first attempt ("not enough").
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)

@@ -1,9 +1,9 @@
 // Matrix product, GPU rung: tiles staged in shared memory, but loaded by columns.
 //
-// As tiled_padded, but neighbouring threads of a warp load neighbouring rows of A and of B: each element is in another
-// sector of memory, and a load of a warp touches 32 sectors where 4 would do. The rows of the tiles are padded by one
-// element, so that these stores have no bank conflicts and only the loads differ. With tiles the loads are few, so the
-// loss is smaller than that of uncoalesced. Limit: a sector is fetched for each of its elements, unless L1 holds it.
+// As tiled_padded, but neighbouring threads of a warp load neighbouring rows of A and of B: each element is in a
+// different sector of memory, and a load of a warp accesses 32 sectors instead of 4. The rows of the tiles are padded
+// by one element, so these stores have no bank conflicts and only the loads differ. Tiling makes loads rare, so the
+// loss is smaller than in uncoalesced. Limit: a sector is fetched again for each of its elements, unless L1 holds it.
 // Source: 000, 004 unit 4.
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)

@@ -1,11 +1,11 @@
 // Matrix product, GPU rung for 16-bit types: the tensor memory accelerator copies the tiles.
 //
-// Compared with wgmma_shared, no thread computes addresses of copies: one thread hands the copy engine (TMA) a tensor
-// map, made by the host, and the coordinates of a box. TMA writes the box with the swizzle, zeros past the ends of the
-// matrix, and lets its bytes arrive at an mbarrier in shared memory, at which all threads wait. Each stage of the ring
-// has one. Rows that are no multiple of 16 bytes, which TMA cannot take, are copied by the threads. Runs on compute
-// capability 9.0 only. Limit: a block multiplies only after it has waited for its own copies and barrier; a second
-// block on the multiprocessor hides this in part.
+// Compared with wgmma_shared, no thread computes addresses of copies: one thread passes a tensor map, made by the host,
+// and the coordinates of a box to the copy engine (TMA). TMA writes the box with the swizzle, with zeros past the ends
+// of the matrix, and counts its bytes at an mbarrier in shared memory, at which all threads wait. Each stage of the
+// ring has one mbarrier. TMA requires rows of a multiple of 16 bytes; other rows are copied by the threads. Runs on
+// compute capability 9.0 only. Limit: a block multiplies only after it has waited for its own copies and barrier; a
+// second block on the SM hides this in part.
 
 #include "matmul/boxes.cuh"
 

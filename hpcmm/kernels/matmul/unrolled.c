@@ -4,7 +4,7 @@
    partial sum; a remainder loop adds the last k % STRIDE.
    Why it is faster: an addition waits for the previous one only within its partial sum, so several are
    in flight at once, and there are fewer branches.
-   Limit: B is still read down its columns. Where that misses the cache, the sums wait for memory and
+   Limit: B is still read down its columns. Where that misses the cache, the sums wait for memory, and
    unrolling gains little (001 measured no gain on a GPU).
    Source: 001. */
 #include <stddef.h>

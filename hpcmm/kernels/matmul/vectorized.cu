@@ -3,7 +3,7 @@
 // As register_2d, with two changes. Tiles are read from global memory 16 bytes at a time if rows are
 // aligned, with a quarter of the load instructions (half in float64). The tile of A is stored transposed,
 // so that a thread's column of A is contiguous in shared memory and is read 16 bytes at a time, like its
-// row of B. Limit: the lanes of a warp have few words of A and B in common.
+// row of B. Limit: the lanes of a warp share few words of A and B.
 
 struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];
@@ -21,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const int first_row = blockIdx.y * ROWS, first_column = blockIdx.x * COLUMNS;
     const bool aligned = lda % WIDTH == 0 && ldb % WIDTH == 0 && (size_t)A % 16 == 0 && (size_t)B % 16 == 0;
 
-    // WIDTH elements of row `row` from column `column` on, zero outside of rows x columns
+    // Return WIDTH elements of row `row` from column `column` on; elements outside rows x columns are zero.
     auto load = [aligned](const REAL *X, int ld, int row, int column, int rows, int columns) {
         Vector v = {};
         if (row >= rows)

@@ -1,19 +1,19 @@
 // Matrix product, GPU rung for 16-bit types: one warp multiplies on tensor cores.
 //
-// mma.sync is an instruction of a whole warp: its 32 lanes hold parts (fragments) of a 16 x 16 piece of A, a 16 x 8
-// piece of B and a 16 x 8 piece of C in their registers, and C += A B happens in one step of 2048 multiply-adds. The
-// PTX ISA says which lane holds which element. A register holds two 16-bit elements, neighbours in k: in A they are
-// neighbours in memory, in B they are in different rows.
+// mma.sync is an instruction of a whole warp: its 32 lanes hold fragments of a 16 x 16 matrix A, a 16 x 8 matrix B and
+// a 16 x 8 matrix C in their registers, and one instruction computes C += A B, 2048 multiply-adds. The PTX ISA defines
+// which lane holds which element. A register holds two 16-bit elements, neighbours in k. In A they are neighbours in
+// memory, in B they are in different rows.
 //
-// A block is one warp with ROWS x COLUMNS of C. Each lane loads its elements from global memory itself, two bytes at a
-// time. Needs compute capability 8.0. Limit: every element is loaded again by each block that needs it, two bytes at a
-// time.
+// A block is one warp and computes ROWS x COLUMNS elements of C. Each lane loads its elements from global memory, two
+// bytes at a time. Needs compute capability 8.0. Limit: every element is loaded again by each block that needs it, two
+// bytes at a time.
 
 #include "matmul/sixteen_bit.cuh"
 
 constexpr int I = ROWS / 16, J = COLUMNS / 8;
 
-// Two elements of a register; zero outside the matrix.
+// Return a register of two elements; elements outside the matrix are zero.
 __device__ unsigned pair(const Matrix &from, int row, int column, int next_row, int next_column)
 {
     const Element *const first = from.elements + (size_t)row * from.ld + column;

@@ -1,12 +1,12 @@
-// Matrix product, GPU rung for 16-bit types: a producer loads, two consumers multiply.
+// Matrix product, GPU rung for 16-bit types: warp specialization, one producer and two consumers.
 //
-// Compared with tma, the block has no common barrier in its mainloop. One warpgroup, the producer, starts copies; two,
-// the consumers, multiply, with 64 x COLUMNS of C each. Two mbarriers a stage connect them: `full`, at which the bytes
-// of a tile arrive, and `empty`, at which the consumers' warps arrive when they have multiplied it. So no role waits
-// for another before the ring is empty or full. The next product starts before the one before it is complete. A
-// consumer needs most registers of the multiprocessor for its sums: setmaxnreg takes them from the producer. Runs on
-// compute capability 9.0 only. Limit: while a block reads and writes C, and before its first tile arrives, the tensor
-// cores are idle.
+// Compared with tma, the mainloop has no barrier of the whole block. One warpgroup, the producer, starts copies; two
+// warpgroups, the consumers, multiply, with 64 x COLUMNS elements of C each. Two mbarriers per stage connect them:
+// `full`, at which the bytes of a tile arrive, and `empty`, at which the consumers' warps arrive after the products. So
+// the producer waits only if the ring is full, and a consumer only if it is empty. The next product starts before the
+// previous one is complete. The sums of a consumer need most registers of the SM; setmaxnreg moves registers from the
+// producer to the consumers. Runs on compute capability 9.0 only. Limit: while a block reads and writes C, and before
+// its first tile arrives, the tensor cores are idle.
 
 #include "matmul/boxes.cuh"
 
@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
             wgmma_fence();
             multiply(sums, shared + stage * STAGE_BYTES + row * ROW_BYTES, shared + stage * STAGE_BYTES + A_BYTES);
             wgmma_commit_group();
-            wgmma_wait_group<1>(sums);  // the products of the tile before are complete
+            wgmma_wait_group<1>(sums);  // the products of the previous tile are complete
             if (start > 0 && lane == 0)
                 mbarrier_arrive(&empty[stage == 0 ? STAGES - 1 : stage - 1]);
         }

@@ -4,7 +4,7 @@
 // 8 x 4 lanes. A lane's 8 x 8 elements are groups of 16 bytes spread over the warp's tile, so that in
 // each load the lanes of a warp read contiguous or identical words of shared memory: no bank conflicts,
 // and half the distinct words of the previous layout. Limit: between two barriers a block either loads or
-// computes, never both.
+// computes, but never both.
 
 struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];
@@ -25,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK)
     const int first_row = blockIdx.y * ROWS, first_column = blockIdx.x * COLUMNS;
     const bool aligned = lda % WIDTH == 0 && ldb % WIDTH == 0 && (size_t)A % 16 == 0 && (size_t)B % 16 == 0;
 
-    // WIDTH elements of row `row` from column `column` on, zero outside of rows x columns
+    // Return WIDTH elements of row `row` from column `column` on; elements outside rows x columns are zero.
     auto load = [aligned](const REAL *X, int ld, int row, int column, int rows, int columns) {
         Vector v = {};
         if (row >= rows)

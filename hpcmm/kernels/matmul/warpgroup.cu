@@ -3,10 +3,10 @@
 // Compared with tensor_core, the instructions are those of Hopper (wgmma): the four warps of a warpgroup multiply 64 x
 // 8 elements of A in registers by 8 x 128 of B in shared memory, into 64 x 128 sums, and are free for other work until
 // the products are complete. Shared-memory bandwidth is then the bottleneck. So shared memory holds only the TF32 parts
-// of B, split once for both warpgroups of a block. All else is loaded from global memory straight into registers: a
-// block reads no element of A twice. The order of a sum's terms is free, so each lane loads four neighbours of A, 16
-// bytes, and the rows of B are stored in the matching order. Tensor cores, which truncate, add DEPTH terms from zero;
-// the FP32 units, which round, add these products to the sums.
+// of B, split once for both warpgroups of a block. A is loaded from global memory into registers, because a block reads
+// no element of A twice. The order of a sum's terms is free, so each lane loads four neighbours of A, 16 bytes, and the
+// rows of B are stored in the matching order. Tensor cores, which truncate, add DEPTH terms starting from zero; the
+// FP32 units, which round, add these products to the sums.
 //
 // float32 only, by three products of TF32 parts. Runs on compute capability 9.0 only.
 

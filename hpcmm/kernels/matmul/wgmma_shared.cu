@@ -1,19 +1,19 @@
 // Matrix product, GPU rung for 16-bit types: a warpgroup multiplies both operands from shared memory.
 //
-// Compared with mma_pipelined, the products are those of Hopper: one wgmma multiplies 64 x 16 of A by 16 x COLUMNS of B
-// and reads both from shared memory itself. No ldmatrix, no fragments: registers hold sums only. A matrix descriptor
-// says where a tile starts and how its rows of 128 bytes are swizzled; the swizzle is the same as for ldmatrix, and B
-// may lie by rows. wgmma runs asynchronously, in another proxy than ordinary loads and stores: what these wrote to
-// shared memory needs a fence before it. Runs on compute capability 9.0 only. Limit: all threads compute addresses of
-// copies, and wait for a tile together.
+// Compared with mma_pipelined, the products use the instruction of Hopper: one wgmma multiplies 64 x 16 elements of A
+// by 16 x COLUMNS of B and reads both from shared memory. There are no ldmatrix and no fragments, so registers hold
+// only sums. A matrix descriptor contains the start of a tile and the swizzle of its rows of 128 bytes. The swizzle is
+// the same as for ldmatrix, and B may be stored by rows. wgmma runs asynchronously, in another proxy than ordinary
+// loads and stores, so their writes to shared memory need a fence before it. Runs on compute capability 9.0 only.
+// Limit: all threads compute addresses of copies, and wait for a tile together.
 
 #include "matmul/boxes.cuh"
 
-constexpr int I = ROWS / 64, J = COLUMNS / 8;  // a warpgroup has ROWS x COLUMNS of C
+constexpr int I = ROWS / 64, J = COLUMNS / 8;  // a warpgroup computes ROWS x COLUMNS of C
 constexpr int A_BYTES = ROWS * ROW_BYTES, STAGE_BYTES = A_BYTES + COLUMNS / BOX_COLUMNS * DEPTH * ROW_BYTES;
 static_assert(DEPTH == BOX_COLUMNS && ROWS == COLUMNS && BLOCK == 128, "one warpgroup, and rows of 128 bytes");
 
-// Start the copies of a box: a thread copies chunk `thread % 8` of every 16th row. Past the ends they write zeros.
+// Start the copies of a box: a thread copies chunk `thread % 8` of every 16th row. Elements past the ends are zero.
 __device__ void load_box(unsigned char *box, int rows, const Matrix &from, int row, int column)
 {
     if (!aligned(from.elements, from.ld)) {
@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 2)
     for (int start = 0; start < k; start += DEPTH) {
         cp_async_wait_group<STAGES - 2>();
         fence_proxy_async();
-        __syncthreads();  // this tile has arrived, and the products of the one before are complete
+        __syncthreads();  // this tile has arrived, and the products of the previous one are complete
         wgmma_fence();
 #pragma unroll
         for (int i = 0; i < I; ++i)

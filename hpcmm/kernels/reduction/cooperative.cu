@@ -1,10 +1,11 @@
 // Reduction, GPU rung: a barrier over the whole grid, in a cooperative launch.
 //
-// There is no barrier over blocks: a block that waits for one that has not started yet may wait forever, because it
-// occupies the SM that the other one needs. A cooperative launch starts only if all blocks are resident at the same
-// time. They can then wait for each other: each block writes its result, the barrier counts blocks until all are there,
-// and the first block combines the results. The alternatives are to end the launch (shuffle) and to let the last block
-// do the rest (one_launch), where nobody waits. Limit: the barrier, and a grid that is no larger than the GPU.
+// CUDA has no barrier over the blocks of an ordinary launch: a block that waits for a block that has not started may
+// wait forever, because it occupies the SM that the other block needs. A cooperative launch starts only if all blocks
+// are resident at the same time, so they can wait for each other. Each block writes its result, the barrier counts the
+// blocks until all have arrived, and the first block combines the results. The alternatives are to end the launch
+// (shuffle) and to let the last block combine the results (one_launch); neither needs a block that waits. Limit: the
+// barrier, and a grid that is no larger than the GPU.
 
 __device__ REAL block_results[MAX_BLOCKS];
 __device__ unsigned int arrived;
@@ -32,7 +33,7 @@ __device__ REAL block_reduction(REAL value, REAL identity)
     return t < 32 ? warp_reduction(t < BLOCK / 32 ? values[t] : identity) : identity;
 }
 
-// Wait until all threads of the grid are here. The last block resets the counter and begins the next generation.
+// Wait until all threads of the grid have arrived. The last block resets the counter and starts the next generation.
 __device__ void grid_barrier()
 {
     __syncthreads();

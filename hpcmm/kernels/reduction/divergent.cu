@@ -2,10 +2,10 @@
 //
 // A block combines its elements as a tree in shared memory: in step s each thread whose index is a
 // multiple of 2 s combines its element with the one at distance s. Each block writes one partial result,
-// and the host launches again over the partial results. Here and up to last_warp the block size is known
-// at run time only, as in 004: a compiler that knows it removes the modulo and unrolls the loop. Limit:
-// the active threads are scattered over all warps, so every warp stays active with fewer and fewer lanes,
-// and the modulo is a slow integer operation.
+// and the host launches the kernel again over the partial results. In this rung and up to last_warp the
+// block size is known at run time only, as in 004; a compiler that knows it removes the modulo and unrolls
+// the loop. Limit: the active threads are scattered over all warps, so every warp stays active with fewer
+// and fewer lanes, and the modulo is a slow integer operation.
 // Source: 004 unit 5, kernel 1.
 
 extern "C" __global__ void reduction(const REAL *x, size_t n, REAL *partial, REAL identity)

@@ -1,7 +1,7 @@
 // Reduction, GPU rung: the last warp's steps are unrolled.
 //
-// From 32 active threads on, only one warp is left, and it needs no barrier of the whole block. Its six
-// steps are unrolled, without loop or test. The original relies on the lanes of a warp running in lockstep,
+// With 32 or fewer active threads only one warp is left, and it needs no barrier of the whole block. Its
+// six steps are unrolled, without a loop or a branch. The original relies on the lanes of a warp running in lockstep,
 // which no GPU since Volta guarantees; here __syncwarp separates the reads of a step from its writes. A
 // block has at least 64 threads. Limit: the earlier steps are still a loop with barriers.
 // Source: 004 unit 5, kernel 5.

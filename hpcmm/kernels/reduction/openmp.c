@@ -1,9 +1,9 @@
 /* Reduction, CPU rung: one contiguous chunk per thread, partial results combined in order.
 
-   simd with a reduction clause lets the compiler keep several partial results per chunk, so that an
-   operation need not wait for the previous one. Over the threads, a reduction clause would leave the order
-   undefined, and with it the rounding of a sum. Here it is the order of the chunks, for any number of
-   threads that OpenMP starts. Limit: memory bandwidth. */
+   With simd and a reduction clause the compiler keeps several partial results per chunk, so an operation
+   does not wait for the previous one. Over the threads, a reduction clause would leave the order undefined,
+   and with it the rounding of a sum. Here the order is that of the chunks, for any number of threads that
+   OpenMP starts. Limit: memory bandwidth. */
 #include <stddef.h>
 
 void reduction(const REAL *x, size_t n, REAL *result, REAL identity, int threads)

@@ -1,8 +1,8 @@
 // Reduction, GPU rung: all steps unrolled for a block size known at compile time.
 //
 // Compared with last_warp, the block size is a compile-time constant: the loop over the larger steps is
-// unrolled too, and the compiler resolves the tests on BLOCK. Limit: two elements per thread are too little
-// work to hide the latency of their loads.
+// unrolled too, and the compiler removes the branches on BLOCK. Limit: two elements per thread are too few
+// to hide the latency of their loads.
 // Source: M. Harris, Optimizing Parallel Reduction in CUDA, kernel 6.
 
 __device__ void step(volatile REAL *values, int t, int s)

@@ -1,9 +1,9 @@
 // Vector sum, GPU rung: a branch that divides the first warp of each block.
 //
 // Threads 0, 1 and 2 take one path and all others the other one: `if (threadIdx.x > 2)`. Each path rotates the bits of
-// the sum around, to the left or to the right, which takes longer than the memory accesses. The first of the four
-// warps of a block has threads on both paths and runs one after the other, so that the block issues five paths instead
-// of four. Limit: the instructions of the paths.
+// the sum, to the left or to the right, which takes longer than the memory accesses. The first of the four warps of a
+// block has threads on both paths and runs the paths one after the other, so the block issues five paths instead of
+// four. Limit: the instructions of the paths.
 // Source: 004 unit 5.
 
 extern "C" __global__ void __launch_bounds__(BLOCK) vector_add(const REAL *x, const REAL *y, REAL *z, size_t n)
@@ -18,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) vector_add(const REAL *x, co
     } sum;
     sum.value = x[i] + y[i];
     if (threadIdx.x > 2) {
-#pragma unroll 1  // the compiler would find out that the last step restores the bits
+#pragma unroll 1  // unrolled, the compiler would see that the last step restores the bits
         for (int step = 0; step < STEPS; ++step)
             for (unsigned &word : sum.words)
                 word = word << 1 | word >> 31;

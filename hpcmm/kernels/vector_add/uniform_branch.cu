@@ -1,8 +1,8 @@
 // Vector sum, GPU rung: a branch that divides a block between warps.
 //
-// As divergent_branch, with `if (threadIdx.x / 32 > 2)`: all threads of a warp take the same path, and the four
-// warps of a block issue four paths instead of five. Threads of a block may take different paths for free; threads of a
-// warp may not. Limit: the instructions of the paths.
+// As divergent_branch, with `if (threadIdx.x / 32 > 2)`: all threads of a warp take the same path, and the four warps
+// of a block issue four paths instead of five. Different paths of two warps cost nothing; different paths within a warp
+// do. Limit: the instructions of the paths.
 // Source: 004 unit 5.
 
 extern "C" __global__ void __launch_bounds__(BLOCK) vector_add(const REAL *x, const REAL *y, REAL *z, size_t n)
@@ -17,7 +17,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) vector_add(const REAL *x, co
     } sum;
     sum.value = x[i] + y[i];
     if (threadIdx.x / 32 > 2) {
-#pragma unroll 1  // the compiler would find out that the last step restores the bits
+#pragma unroll 1  // unrolled, the compiler would see that the last step restores the bits
         for (int step = 0; step < STEPS; ++step)
             for (unsigned &word : sum.words)
                 word = word << 1 | word >> 31;

@@ -2,7 +2,7 @@
 //
 // A quarter of the instructions (half in float64) move the same bytes, and more bytes are in flight. If x, y
 // and z have the same offset from a 16-byte boundary, the first block adds the elements before the first
-// boundary and after the last one singly. Otherwise loads of 16 bytes cannot be aligned in all three, and
+// boundary and after the last one singly. Otherwise the accesses cannot be aligned in all three vectors, and
 // every element is added as in grid_stride. Limit: memory bandwidth.
 
 struct alignas(16) Vector {

@@ -77,17 +77,24 @@ class Transport:
     def wait(self, ticket) -> None:
         """Make the main stream wait until the exchange is complete in both directions."""
 
-    def all_reduce(self, array, combination: str) -> None:
-        """Reduce the ranks' arrays to every rank, in place, after the work in the main stream; for small arrays."""
+    def all_reduce(self, array, combination: str, result=None) -> None:
+        """Reduce the ranks' arrays to every rank's ``result``, by default in place, after the work in the main stream.
+
+        Arrays in device memory should be small: they go through host memory.
+        """
+        result = array if result is None else result
         if self.comm.size == 1:
-            return
-        host = np.empty(array.shape, array.dtype)
-        self.backend.copy(array, host)
-        all_reduce(self.comm, host, combination)
-        self.backend.copy(host, array)
+            result[...] = array
+        elif self.in_host_memory:
+            all_reduce(self.comm, array, result, combination)
+        else:
+            host = np.empty(array.shape, array.dtype)
+            self.backend.copy(array, host)
+            all_reduce(self.comm, host, host, combination)
+            self.backend.copy(host, result)
 
     def close(self) -> None:
-        """Release what the transport holds."""
+        """Release the resources of the transport."""
 
 
 def on_all_ranks(comm: MPI.Comm, action: Callable[[], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Choose the transport of these ranks: each is tested before it is used, and the chosen one is timed."""
+"""Choose the transport of these ranks: test each before it is used, and time the chosen one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def open_transport(comm: MPI.Comm, backend, wanted: str = "auto", first: str = "
     -------
     Transport
     str
-        Why the transports tried before it do not work; empty if it was the first.
+        The reasons why the transports tried before it do not work; empty if it was the first.
 
     Raises
     ------

@@ -34,8 +34,8 @@ class Nccl(Transport):
     def wait(self, ticket):
         self.backend.wait(ticket)
 
-    def all_reduce(self, array, combination):
-        self.link.all_reduce(array, combination)
+    def all_reduce(self, array, combination, result=None):
+        self.link.all_reduce(array, array if result is None else result, combination)
 
     def close(self):
         self.backend.synchronize()

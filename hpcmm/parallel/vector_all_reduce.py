@@ -1,0 +1,118 @@
+"""All-reduce of vectors among the devices, alone.
+
+Each rank holds a vector of the whole length: its own part of x, and zeros elsewhere. The sum of these vectors is x, on
+every rank. The result equals x only if every rank received the sum of all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from hpcmm.model import Operation, Task
+from hpcmm.parallel.algorithm import Algorithm
+from hpcmm.parallel.collectives import BlockRows, broadcast, reduce
+from hpcmm.parallel.distribution import QUEUE_SPINS, Distribution
+from hpcmm.parallel.links import TRANSPORTS, is_exchange, missing, rounds_of
+from hpcmm.parallel.memory import Need, whole_elements
+from hpcmm.parallel.schedules import block_rows
+
+PATTERN = "all_reduce"
+# Name of each algorithm: its transport, of those that reduce arrays where they are
+ALL_REDUCES = {f"{PATTERN}_{carrier}": carrier for carrier in ("mpi", "nccl")}
+
+
+def bus_factor(ranks: int) -> float:
+    """Return bus bandwidth over algorithm bandwidth, as nccl-tests define them for an all-reduce."""
+    return 2 * (ranks - 1) / ranks
+
+
+class VectorAllReduce(Distribution):
+    """On each rank a vector with its part of x, and the sum over all ranks.
+
+    ``carrier`` is a key of ``links.TRANSPORTS``. The transport of the config does not count.
+    """
+
+    def __init__(self, *arguments, carrier: str, **options):
+        super().__init__(*arguments, **options)
+        from hpcmm.parallel.transports.choice import open_one  # starts MPI
+
+        self.transport = open_one(self.comm, self.backend, carrier)
+        parts = BlockRows(self.comm, self.shape[0])
+        (source,), (self.target,) = (
+            [each.name for each in self.operation.operands if each.role == r] for r in ("in", "out")
+        )
+        whole = self.inputs.get(source)
+        own = np.empty(parts.rows, self.dtype) if whole is None else parts.part_of(whole)
+        parts.scatter(whole, own)
+        self.x, self.y = (self.backend.empty(self.shape, self.dtype) for _ in range(2))
+        self.x.fill(0)
+        if own.size:
+            self.backend.copy(own, self.x[parts.first : parts.first + parts.rows])
+        self.arrays = {source: self.x, self.target: self.y}
+        if self.comm.rank == 0:
+            self.result[self.target] = np.empty(self.shape, self.dtype)
+        self.rounds = rounds_of(self.x.nbytes)
+
+    def prepare(self, task: Task) -> Callable[[], None]:
+        def run() -> None:
+            for _ in range(self.rounds):
+                self.transport.all_reduce(self.x, "sum", self.y)
+
+        return run
+
+    def poison(self) -> None:
+        for array in (*self.result.values(), self.y):
+            array.fill(self.poison_value)
+
+    def call(self, run: Callable[[], None]) -> dict[str, float]:
+        """Run once and fetch the result; the time does not include the distribution of the inputs."""
+        seconds = self.kernel(run, cold=False)
+        self.fetch()
+        return {"kernel": seconds, "total": seconds}
+
+    def kernel(self, run: Callable[[], None], cold: bool) -> float:
+        """Run all rounds and return the seconds of one."""
+        self.y.fill(self.poison_value)
+        self.backend.synchronize()
+        self.comm.Barrier()
+        return self.backend.seconds_alone(run, cold, self.arrays, QUEUE_SPINS) / self.rounds
+
+    def fetch(self) -> None:
+        """Give rank 0 its own result, with poison wherever that of another rank differs."""
+        own = np.empty(self.shape, self.dtype)
+        self.backend.copy(self.y, own)
+        agreed = own.copy()
+        broadcast(self.comm, agreed)
+        differs = (own != agreed).view(np.uint8)
+        anywhere = np.empty_like(differs) if self.comm.rank == 0 else None
+        reduce(self.comm, differs, anywhere, "maximum")
+        if anywhere is not None:
+            own[anywhere > 0] = self.poison_value
+            self.result[self.target][...] = own
+
+    def close(self) -> None:
+        self.transport.close()
+
+
+def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:
+    """Return the memory of a rank: both vectors, and on the host the results that are compared."""
+    _, part = block_rows(shape[0], ranks)[rank]
+    return Need(2 * shape[0], part, whole_elements(operation, shape, rank) + 4 * shape[0])
+
+
+VECTOR_ALL_REDUCES = tuple(
+    Algorithm(
+        name,
+        f"exchange alone, over {carrier}: every rank receives the sum of the vectors of all ranks",
+        distribution=partial(VectorAllReduce, carrier=carrier),
+        suits=is_exchange,
+        need=need,
+        measures=("kernel",),
+        variants=(TRANSPORTS[carrier],),
+        missing=partial(missing, carrier=carrier),
+    )
+    for name, carrier in ALL_REDUCES.items()
+)
