@@ -14,7 +14,7 @@ from hpcmm.model import UNCHECKED
 from hpcmm.operations import OPERATIONS
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "coverage.md"
+PAGE = Path("docs", "coverage.md")
 VARIANTS = {f"{operation.kernels}/{variant.name}" for operation in OPERATIONS.values() for variant in operation.ladder}
 SWEEPS = set(yaml.safe_load((ROOT / "config.yaml").read_text())["sweeps"])
 COLUMNS = {f"{group}.{column}" for group, columns in store.GROUPS.items() for column in columns}

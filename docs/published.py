@@ -61,7 +61,8 @@ def main(arguments: Sequence[str]) -> None:
                         shutil.copyfile(drawn, REFERENCE / f"{name}.svg")
     for path in pages():
         path.write_text(filled(path, columns), "utf-8")
-    covered.PAGE.write_text(covered.updated(covered.PAGE.read_text("utf-8"), columns), "utf-8")
+    coverage = ROOT / covered.PAGE
+    coverage.write_text(covered.updated(coverage.read_text("utf-8"), columns), "utf-8")
     print(f"{REFERENCE}: {summary.line}")
 
 

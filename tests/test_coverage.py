@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 import covered  # noqa: E402
 from covered import COLUMNS, SWEEPS, VARIANTS, lines, named  # noqa: E402
 
-TEXT = covered.PAGE.read_text()
+TEXT = (ROOT / covered.PAGE).read_text()
 SHOWN = {
     f"{module.__name__.rpartition('.')[2]}.{name}"
     for module in (tables, figures, findings)

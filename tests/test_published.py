@@ -68,7 +68,7 @@ def test_every_rung_has_its_line():
 
 
 def copy_of_pages(root: Path) -> None:
-    for path in PAGES:
+    for path in (*PAGES, ROOT / published.covered.PAGE):
         copy = root / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
@@ -91,6 +91,12 @@ def test_publishing_writes_a_small_folder(done):
     assert set(kept) == {"timings.h5", "report.html", *(f"{name}.svg" for name in published.FIGURES)}
     assert sum(kept.values()) < 12e6
     assert kept["report.html"] < 3e6
+
+
+def test_publishing_renews_what_is_open(done):
+    lines = published.covered.lines((done / published.covered.PAGE).read_text())
+    still = {name for *_, still in lines for name in published.covered.named(still)}
+    assert "profiles.stall_barrier" in still and not {"matmul/best", "one_thread"} & still
 
 
 def test_the_numbers_are_from_the_file(done, modelled):
