@@ -14,7 +14,7 @@ from hpcmm import backends, store
 from hpcmm.bench import profiling, tools
 from hpcmm.bench.profiling import Kernel, ProfilerError
 from hpcmm.experiment import plan
-from hpcmm.model import COUNTERS, Point, Profile, Verdict
+from hpcmm.model import COUNTERS, STALLS, Point, Profile, Verdict
 
 ANSWER = Path(__file__).with_name("nsight_compute.csv").read_text()
 RIGHT = Verdict(True, 1e-8, 1e-7, "componentwise, float64")
@@ -38,7 +38,8 @@ def test_a_real_answer_is_read_in_plain_units():
     assert [kernel.name for kernel in kernels[:10]] == ["matmul"] * 10
     assert all("gemm" in kernel.name for kernel in kernels[10:]) and len(kernels) == 12
     assert [kernel.blocks for kernel in kernels] == [32] * 8 + [8] * 4
-    assert all(set(kernel.counters) == set(COUNTERS) for kernel in kernels)
+    later = {"predicated_on_threads", "instructions", "warp_cycles", *(f"stall_{name}" for name in STALLS)}
+    assert all(set(kernel.counters) == set(COUNTERS) - later for kernel in kernels)  # an earlier version asked for these
     naive, uncoalesced, tiled, conflict, ring, library = kernels[::2]
     assert naive.nanoseconds == 340544
     assert naive.counters["achieved_occupancy"] == pytest.approx(0.9359)
