@@ -104,6 +104,12 @@ def pages(site) -> dict[str, Html]:
     return {str(path.relative_to(site)): Html(path) for path in site.rglob("*.html") if "_static" not in path.parts}
 
 
+def test_the_published_report_links_to_the_pages_of_its_rungs(pages):
+    (report,) = (page for name, page in pages.items() if name.endswith("/report.html"))
+    links = {attributes.get("href") for tag, attributes in report.tags if tag == "a"}
+    assert {"../../rungs/matmul-naive.html", "../../rungs/reduction-strided.html"} <= links
+
+
 def test_every_link_leads_somewhere(site, pages):
     wrong = []
     for name, page in pages.items():
