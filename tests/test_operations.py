@@ -280,7 +280,7 @@ def long_product(shape: tuple[int, int, int]) -> tuple[dict, np.ndarray]:
     return arrays, (1.5 * (a @ b) + 0.5 * c).astype(np.float32)
 
 
-def test_a_term_lost_from_a_long_sum_is_found_whatever_signs_are_drawn(monkeypatch):
+def test_a_term_lost_from_a_long_sum_is_found_with_any_signs(monkeypatch):
     """Its errors are multiples of one row, so the signs that cancel in one row of C do in each.
 
     One column of signs would not find it with two of these seeds.

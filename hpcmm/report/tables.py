@@ -8,6 +8,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from hpcmm import analysis
@@ -74,7 +75,7 @@ def level_table(rows: pd.DataFrame, device: str) -> Table:
         )
 
     columns: dict[str, Column] = {
-        "Level": lambda row: words(row["level"] or f"{amount(max(row['latency_bytes'], row['bandwidth_bytes']))}"),
+        "Level": lambda row: words(row["level"] or amount(np.nanmax([row["latency_bytes"], row["bandwidth_bytes"]]))),
         "Latency, ns": known(
             "latency_seconds",
             lambda row: number(row["latency_seconds"] * 1e9, half_width(row, "latency_seconds") * 1e9),
@@ -202,7 +203,7 @@ def ladder_table(series: Series) -> Table | None:
 
 
 def energy_table(series: Series) -> Table | None:
-    """Make the table of points with energy: time, power, and rate over power; None without any."""
+    """Make the table of points with energy: time, clock, power, and rate over power; None without any."""
     points = series.points[series.points["watts"].notna()]
     if points.empty:
         return None
@@ -215,10 +216,14 @@ def energy_table(series: Series) -> Table | None:
         "Rung": text("label"),
         "Time": lambda row: Cell(duration(row["seconds"], half_width(row, "seconds"))),
         unit.name: lambda row: Cell(rate(row, unit=unit)),
+    }
+    if (points["clock"] > 0).any():
+        columns["SM clock"] = lambda row: Cell(clock(row))
+    columns |= {
         "Power, W": value("watts", number),
         f"{name} per W": lambda row: Cell(number(row[column] * 1e-9)),
     }
-    return table(f"Energy, {conditions(series)}", points, columns, leading=2)
+    return table(f"Clocks and energy, {conditions(series)}", points, columns, leading=2)
 
 
 def accuracy_table(series: Series) -> Table | None:
@@ -648,7 +653,7 @@ POINT_COLUMNS = (
     *("error", "bound", "reference", "arithmetic", "pick", "throttled", "event_seconds"),
 )
 ENERGY_COLUMNS = ("operation", "dtype", "ranks", *DIMENSIONS, "device", "label", "seconds", "flops_per_second")
-ENERGY_COLUMNS += ("bytes_per_second", "energy", "energy_seconds", "energy_runs", "watts", "flops_per_joule")
+ENERGY_COLUMNS += ("bytes_per_second", "clock", "energy", "energy_seconds", "energy_runs", "watts", "flops_per_joule")
 ENERGY_COLUMNS += ("bytes_per_joule",)
 ERROR_COLUMNS = ("operation", "dtype", *DIMENSIONS, "device", "label", "arithmetic", *ERRORS)
 LADDER_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "result", "where", "seconds")
