@@ -22,13 +22,13 @@ from hpcmm.backends.cpu import device as cpu_device
 from hpcmm.backends.cpu import modules
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.dtypes import DTYPES
-from hpcmm.model import RESOURCES, Operation, Variant
+from hpcmm.model import RESOURCES, Operation, Task, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.blocks import PersistentTma, Skinny, SplitK, StreamK, StreamKFma
-from hpcmm.operations.stream_k import StreamKDmma
 from hpcmm.operations.matmul import MATMUL, TILES
 from hpcmm.operations.memory import BANDWIDTH, COPY, LATENCY, SCALE
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM
+from hpcmm.operations.stream_k import StreamKDmma
 from hpcmm.operations.vector_add import VECTOR_ADD
 from hpcmm.report import page, tables
 

@@ -98,7 +98,8 @@ class Plan:
         """The points to profile with Nsight Compute, by operation; empty unless the config has ``profile: true``.
 
         These are the floating-point points of the sweep with the most GPU variants, on one GPU at its largest size, and
-        those of the next sweeps for variants that it lacks; integers only of rungs without other types. Of operations with the same kernels, the first is profiled.
+        those of the next sweeps for variants that it lacks; integers only of rungs without other types. Of operations
+        with the same kernels, the first is profiled.
         """
         found = {}
         for operation in OPERATIONS if self.config.get("profile") else ():
