@@ -182,20 +182,15 @@ def _write_group(group: h5py.Group, columns: Mapping[str, Sequence], declared: M
 def read(path: Path) -> Groups:
     """Read all groups as columns; texts are str without control characters.
 
-        Files of earlier versions are supported. Missing columns get defaults: NaN for resources, energy, errors and
-    <<<<<<< HEAD
-        counters, empty fingerprints, ``TEXTBOOK`` as the algorithm, one visit, no profiles. Renamed
-        variants get their present names.
-    =======
-        counters, empty fingerprints, ``TEXTBOOK`` as the algorithm, one visit, no profiles. Renamed variants get their
-        present names.
-    >>>>>>> main
+    Files of earlier versions are supported. Missing columns get defaults: NaN for resources, energy, errors and
+    counters, empty fingerprints, ``TEXTBOOK`` as the algorithm, one visit, no profiles. Renamed variants get their
+    present names.
 
-        Raises
-        ------
-        StoreError
-            If the file is missing, truncated, damaged, changed after it was written, not written by hpcmm, or of a newer
-            schema; if it refers to data in other files; or if it declares far more data than its size allows.
+    Raises
+    ------
+    StoreError
+        If the file is missing, truncated, damaged, changed after it was written, not written by hpcmm, or of a newer
+        schema; if it refers to data in other files; or if it declares far more data than its size allows.
     """
     content = _content(path)
     end = len(content) - len(SEAL) - 8
