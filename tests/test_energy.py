@@ -73,7 +73,7 @@ def test_a_pass_gives_the_power_of_a_busy_device(monkeypatch, seconds):
     assert found["energy"] / found["energy_runs"] == pytest.approx(300 * seconds, rel=0.03 if seconds < 0.1 else 0.3)
 
 
-def test_a_counter_that_stands_still_is_refused(monkeypatch):
+def test_a_counter_that_does_not_change_is_refused(monkeypatch):
     device = Device(1e-3, tick=1e9)
     monkeypatch.setattr(energy.time, "perf_counter", device.clock)
     with pytest.raises(DeviceError, match="GPU-0 does not change"):
@@ -168,7 +168,7 @@ def test_a_file_with_energy_has_its_table_and_figure_and_an_older_one_has_none(t
         point = Point("matmul", variant, (512,) * 3, "float32", 1)
         row = measurement(point, samples=kernel_samples([1e-3] * 7))
         pass_ = {"energy": joules, "energy_seconds": 1.5, "energy_runs": 1000.0}
-        rows.append(dataclasses.replace(row, energy=pass_))
+        rows.append(dataclasses.replace(row, energy=pass_, clock=joules * 2e6))
     other = measurement(Point("matmul", "naive", (256,) * 3, "float32", 1), samples=kernel_samples([1e-3] * 7))
     path = timings.write(tmp_path / "timings.h5", {"size": [*rows, other]})
     frame = analysis.measurements(store.read(path)).set_index(["n", "contender"])
@@ -179,7 +179,9 @@ def test_a_file_with_energy_has_its_table_and_figure_and_an_older_one_has_none(t
     with (tmp_path / "results/tables/size.energy.csv").open() as file:
         found = {row["label"]: row for row in csv.DictReader(file)}
     assert set(found) == {"naive", "cublas"} and float(found["naive"]["watts"]) == 200
+    assert float(found["cublas"]["clock"]) == 1.2e9
     page = (tmp_path / "results/report.html").read_text()
+    assert "Clocks and energy" in page and "0.60 GHz" in page and "1.20 GHz" in page
     assert "GFLOP/s per W" in page and "energy counter of the device" in page
     import h5py  # as a file of an earlier version
 

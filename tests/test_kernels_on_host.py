@@ -7,6 +7,7 @@ A new rung is tested as soon as its file and record exist. One that the header c
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import functools
 import itertools
 import json
@@ -26,19 +27,22 @@ from hpcmm.backends.emulated.launch import COMPILER, ORDERS, HostKernel, KernelE
 from hpcmm.dtypes import DTYPES
 from hpcmm.model import Launch, Task
 from hpcmm.operations import OPERATIONS, blocks
+from hpcmm.operations.stream_k import StreamKDmma
 
 NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
     "spin": "reads the device's clock by inline PTX",
     "clock": "the same",
     "read": "has no result: it fills the L2 cache",
-    "matmul/split_k": "blocks of a cluster read each other's shared memory",
-    "matmul/skinny": "the same; another test runs its tiles with one part",
-    "matmul/split_k_dmma": "the same",
-    "matmul/stream_k_fma": "named barriers of part of a block",
+    **dict.fromkeys(
+        ("matmul/split_k", "matmul/skinny", "matmul/split_k_dmma"),
+        "the tile depends on the shape; other tests run tiles of it",
+    ),
+    "matmul/stream_k_fma": "without terms it reads what nothing has written, and drops it",
     **dict.fromkeys(
         ("matmul/tma", "matmul/warp_specialized", "matmul/persistent", "matmul/multicast"),
-        "TMA, and mbarriers at which threads wait for its bytes",
+        "large tiles; test_tma_on_host.py runs it with small ones",
     ),
+    **dict.fromkeys(("matmul/tf32", "matmul/three_fp16"), "sources of two functions; test_parts.py runs them"),
     "sum/cooperative": "blocks wait for each other",
     "minimum/cooperative": "the same",
     "maximum/cooperative": "the same",
@@ -51,16 +55,13 @@ FAULTY = {  # <operation>/<variant> of a lesson -> the report that it must cause
 
 SPARE_BARRIERS = {  # (<operation>/<variant>, n-th barrier) -> why it is not missed
     ("matmul/stream_k", 0): "for other blocks, which here run when this one is done",
+    ("matmul/stream_k_dmma", 0): "the same",
+    ("matmul/stream_k_dmma", 3): "without it a block divides by what nothing has written, which ends the process",
     ("latency/cached", 0): "for the time, not for the result: L1 is filled before the chain is followed",
 }
-# Without these a race is reported, but no order gives a wrong result: lanes meet before they multiply, and have stored
-# by then.
-RACES_ONLY = {
-    *(("matmul/warpgroup", i) for i in (0, 1)),
-    *(("matmul/stream_k", i) for i in (4, 5)),
-    *(("matmul/mma_tiled", i) for i in (0, 1)),
-    ("matmul/mma_pipelined", 1),
-}
+# Without it a race is reported, but no order gives a wrong result: lanes meet before they multiply, and have stored by
+# then.
+RACES_ONLY = {("matmul/mma_tiled", 0)}
 # (<operation>/<variant>, architecture) -> bytes that may be spilled
 SPILLS = {("matmul/large_thread_tile", "sm_80"): 80}
 
@@ -70,6 +71,21 @@ CAPABILITIES = ("75", "80", "90")
 
 RUNGS = [(o, v) for o in OPERATIONS.values() for v in o.ladder if v.device == "cuda" and v.compiled]
 RUNG_OF = {f"{operation.name}/{variant.name}": (operation, variant) for operation, variant in RUNGS}
+
+
+class OneDmmaTile(StreamKDmma):
+    """The geometry of stream_k_dmma with its first tile; tiles are divided if they have few terms."""
+
+    def chosen(self, task):
+        return self.choices[0], bool(task.shape) and task.shape[2] <= 3 * self.choices[0].depth
+
+
+# A build has one tile, whatever the shape.
+operation, variant = RUNG_OF["matmul/stream_k_dmma"]
+RUNG_OF["matmul/stream_k_dmma"] = (
+    operation,
+    dataclasses.replace(variant, geometry=OneDmmaTile(variant.geometry.choices)),
+)
 BUILDS = [
     pytest.param(name, dtype, tile, id=f"{name}-{dtype}" + (f"-{tile}" if tile else ""))
     for name, (operation, variant) in RUNG_OF.items()
@@ -332,12 +348,17 @@ def launched(
 
 
 def complaints(
-    build, name: str, dtype: str, tile: int | None, *, text: str = "", checked: bool = True
+    build, name: str, dtype: str, tile: int | None, *, text: str = "", checked: bool = True, every_order: bool = False
 ) -> Iterator[str]:
-    """Reports about a rung, or about a text in its place, for all shapes in all orders."""
+    """Reports about a rung, or about a text in its place, for all shapes, each in one of the orders or in all.
+
+    A misuse of memory or of a barrier is reported in any order.
+    """
     operation, variant = RUNG_OF[name]
     kernel = build(text or source(name), operation.kernels, defines(name, dtype, tile))
-    for (shape, parameters), order in itertools.product(cases(operation, variant, dtype), ORDERS):
+    tried = cases(operation, variant, dtype)
+    turns = itertools.product(tried, ORDERS) if every_order else zip(tried, itertools.cycle(ORDERS), strict=False)
+    for (shape, parameters), order in turns:
         try:
             run(kernel, name, dtype, tile, shape, parameters, order, checked)
         except WrongResult as error:
@@ -352,7 +373,7 @@ def complaints(
 
 @needs_compiler
 @pytest.mark.parametrize(("name", "dtype", "tile"), HOST_BUILDS)
-def test_a_rung_is_right_in_every_order_and_stays_in_bounds(build, name, dtype, tile):
+def test_a_rung_is_right_and_stays_in_bounds(build, name, dtype, tile):
     assert list(complaints(build, name, dtype, tile)) == []
 
 
@@ -425,6 +446,57 @@ def test_tiles_of_split_k_dmma_are_right_in_every_order_and_stay_in_bounds(build
         grid = (-(-shape[1] // n), -(-shape[0] // m), 1)
         kernel(Launch(grid, (tile.threads,), task.operation.arguments(task, arrays)), order, True, tile.ring_bytes)
         check_matmul(inputs, arrays, parameters, "float64")
+        if shape == whole:
+            results.add(arrays["C"].tobytes())
+    assert len(results) == 1
+
+
+PARTS = [
+    pytest.param("split_k", "float32", RUNG_OF["matmul/split_k"][1].geometry.choices[0].tile, 2, id="split_k"),
+    pytest.param("skinny", "float32", SKINNY.geometry["float32"].choices[4].tile, 2, id="skinny"),
+]
+
+
+@needs_compiler
+@pytest.mark.parametrize(("name", "dtype", "tile", "parts"), PARTS)
+def test_blocks_of_a_cluster_add_up_their_parts_in_every_order(build, name, dtype, tile, parts):
+    """Blocks read and write each other's shared memory."""
+    macros = {"REAL": {"float32": "float", "float64": "double"}[dtype], **tile.macros, "PARTS": parts}
+    kernel = build(source(f"matmul/{name}"), "matmul", tuple(f"-D{key}={value}" for key, value in macros.items()))
+    results = set()
+    for shape, order in itertools.product([(tile.rows + 1, tile.columns, 2 * tile.depth * tile.slices + 5)], ORDERS):
+        parameters = {"alpha": 1.5, "beta": 0.5}
+        task = task_of(f"matmul/{name}", dtype, None, shape, parameters)
+        inputs = task.operation.draw(np.random.default_rng(shape), task)
+        arrays = {key: on_device(array) for key, array in inputs.items()}
+        grid = (-(-shape[1] // tile.columns), -(-shape[0] // tile.rows), parts)
+        kernel(Launch(grid, (tile.threads,), task.operation.arguments(task, arrays)), order, True, 200 * 1024)
+        check_matmul(inputs, arrays, parameters, dtype)
+        results.add(arrays["C"].tobytes())
+    assert len(results) == 1
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "choice",
+    RUNG_OF["matmul/stream_k_dmma"][1].geometry.choices,
+    ids=lambda choice: f"{choice.rows}x{choice.columns}-{choice.resident}",
+)
+def test_tiles_of_stream_k_dmma_are_right_in_every_order_and_stay_in_bounds(build, choice):
+    operation, variant = RUNG_OF["matmul/stream_k_dmma"]
+    variant = dataclasses.replace(variant, geometry=OneDmmaTile((choice,)))
+    macros = Task(operation, variant, (), "float64").macros
+    kernel = build(source("matmul/stream_k_dmma"), "matmul", tuple(f"-D{key}={value}" for key, value in macros.items()))
+    m, n, k = choice.rows, choice.columns, choice.depth
+    whole, even, odd = (m, n, 5 * k), (m + 2, n + 6, 2 * k + 4), (m - 1, n + 5, k + 7)
+    results = set()
+    for shape, order in itertools.product((whole, even, odd, (1, 2, 3), (m, n, 0)), ORDERS):
+        task = Task(operation, variant, shape, "float64", {"alpha": 1.5, "beta": 0.0 if shape == even else 0.5})
+        inputs = task.operation.draw(np.random.default_rng(shape), task)
+        arrays = {name: on_device(array) for name, array in inputs.items()}
+        for launch in variant.geometry.launches(task, arrays, MULTIPROCESSORS):
+            kernel(launch, order, True, launch.shared_bytes)
+        check_matmul(inputs, arrays, task.scalars, "float64")
         if shape == whole:
             results.add(arrays["C"].tobytes())
     assert len(results) == 1
@@ -506,7 +578,7 @@ def test_removing_any_barrier_of_any_rung_is_found(build, name, which):
         """Of all types, as one may be the only one that passes a barrier."""
         dtypes = RUNG_OF[name][0].dtypes_of(RUNG_OF[name][1])
         return itertools.chain.from_iterable(
-            complaints(build, name, each, tile, text=text, **options) for each in dtypes
+            complaints(build, name, each, tile, text=text, every_order=True, **options) for each in dtypes
         )
 
     assert any(report in each for each in said() for report in reports)
@@ -933,6 +1005,19 @@ def test_every_tile_of_split_k_compiles_without_spills(name, choice):
     assert resident * (tile.ring_bytes + exchanged + 1024) <= 228 * 1024  # shared memory of an SM
 
 
+@pytest.mark.parametrize("choice", RUNG_OF["matmul/stream_k_dmma"][1].geometry.choices, ids=str)
+def test_every_tile_of_stream_k_dmma_compiles_with_few_spills(choice):
+    operation, variant = RUNG_OF["matmul/stream_k_dmma"]
+    one = dataclasses.replace(variant, geometry=OneDmmaTile((choice,)))
+    macros = Task(operation, one, (), "float64").macros
+    takes = compiled(
+        source("matmul/stream_k_dmma"), "sm_90", tuple(f"-D{key}={value}" for key, value in macros.items())
+    )
+    assert takes["spill_stores"] <= (12 if choice.warp_columns == 64 else 0)
+    assert -(-takes["registers"] // 8) * 8 * choice.threads * choice.resident <= 65536
+    assert choice.resident * (choice.ring_bytes + 1024) <= 228 * 1024  # shared memory of an SM
+
+
 @pytest.mark.parametrize(("dtype", "tile"), SKINNY_TILES)
 def test_every_tile_of_skinny_compiles_without_spills(dtype, tile):
     choices = [choice for choice in SKINNY.geometry[dtype].choices if choice.tile == tile]
@@ -958,7 +1043,7 @@ def test_spills_warnings_and_errors_of_the_compiler_are_found():
 
 
 def test_every_kernel_is_tested():
-    """Each .cu file is a rung's or stands in NOT_ON_HOST, and nothing stands there that is gone."""
+    """Each .cu file belongs to a rung or is listed in NOT_ON_HOST, and every listed one exists."""
     files = {str(path.relative_to(kernels.FOLDER).with_suffix("")) for path in kernels.FOLDER.rglob("*.cu")}
     names = {*RUNG_OF, *NOT_ON_HOST}
     assert files == {str(path_of(name).relative_to(kernels.FOLDER).with_suffix("")) for name in names}

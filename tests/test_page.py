@@ -161,7 +161,7 @@ def test_no_text_of_a_figure_for_papers_is_truncated(visit, name):
     assert seen.page.eval_on_selector_all("svg", MISPLACED) == []
 
 
-def test_a_figure_is_drawn_once_it_comes_into_sight(visit):
+def test_a_figure_is_drawn_when_it_becomes_visible(visit):
     seen = visit(REFERENCE / "report.html")
     last = seen.page.locator("#clocks ~ .figures .chart").last
     last.scroll_into_view_if_needed()

@@ -63,4 +63,3 @@ class Kinds:
             verdict = self.judges[kind](result)
             found |= {f"error_{kind}": verdict.error, f"rms_{kind}": verdict.rms}
         return found
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 import socket
@@ -71,6 +72,7 @@ class Bench:
         self.spread = next((algorithm for algorithm in algorithms if algorithm.name != TEXTBOOK), None)
         self.problem: Problem | None = None
         self.placed: tuple | None = None
+        self.step = ""  # of the measurement of a point; empty outside of one
         self.connect()
         self.exchanges = exchange_times(self.carrier) if self.carrier else None
         self.memory = preflight(comm, backend, operation, batch.points, algorithms_of(operation))
@@ -101,7 +103,11 @@ class Bench:
             self.clear()
             self.problem = Problem(self.ranks, self.backend, point, self.measuring.seed, self.carrier, not visit)
             self.placed = key
-        return measure_point(self.problem, point, self.measuring, beside, visit, verdicts)
+        return measure_point(self.problem, point, self.measuring, beside, visit, verdicts, self.begin)
+
+    def begin(self, step: str) -> None:
+        """Note the step of a measurement, for the message if it does not end."""
+        self.step = step
 
     def clear(self) -> None:
         """Free the memory of the problem, before another one is allocated."""
@@ -128,7 +134,7 @@ def measure_batch(
     config: Mapping[str, Any],
     output: Path,
     transport: str = "auto",
-    expect: Callable[[str, float], None] = lambda doing, seconds: None,
+    expect: Callable[..., None] = lambda doing, seconds, overdue=None: None,
     elsewhere: Elsewhere | None = None,
     results: Path | None = None,
 ) -> list[str]:
@@ -156,7 +162,8 @@ def measure_batch(
     transport : str
         Transport of exchanges between the ranks.
     expect : callable
-        Called on every rank with the name of the next step and the upper bound of its seconds.
+        Called on every rank with the name of the next step, the upper bound of its seconds, and what to call when these
+        are over, as ``Watchdog.expect``.
     elsewhere : Elsewhere, optional
         Progress of the other jobs of the experiment. With it, the progress of the whole experiment is shown.
     results : Path, optional
@@ -204,7 +211,7 @@ def measure_batch(
 
     startup, timed, late_runs, missing = time.perf_counter() - began, 0.0, 0, []
     for point, fingerprint, predicted in waiting:
-        expect(f"{batch.name}: {point.name}", predicted)
+        expect(f"{batch.name}: {point.name}", predicted, functools.partial(record_overdue, bench, point, journal))
         tried, reason, last = attempts.get(fingerprint, ()), "", visit + 1 >= measuring.visits
         if impossible := bench.impossible(point):
             measurements = [unmeasured(point, f"not measured: {impossible}")]
@@ -249,6 +256,13 @@ def measure_batch(
     elif journal:
         journal.close()
     return missing
+
+
+def record_overdue(bench: Bench, point: Point, journal: Journal | None, seconds: float) -> str:
+    """Record in the journal that a point did not end in its time; return the step that it is in."""
+    if journal and bench.step:
+        journal.fail(point, f"{bench.step} did not end within {seconds:.0f} s", counts=True)
+    return bench.step
 
 
 def journal_state(journal: Journal | None, measuring: Measuring) -> tuple | None:
@@ -310,6 +324,7 @@ def attempt(
     if journal:
         journal.begin(point)
     comm.Barrier()  # the journal has the point before it can end the job
+    bench.begin("preparation")
     try:
         measurements = bench.measure(point, visit, verdicts)
     except Exception as error:
@@ -319,6 +334,8 @@ def attempt(
         if journal:  # Slurm ended the job; the point is not the cause
             journal.fail(point, "the job was ended from outside", counts=False)
         raise
+    finally:
+        bench.begin("")
     failures = world.gather_failures(comm, failure)
     failed = [rank for rank, each in enumerate(failures) if each]
     if not failed:

@@ -93,6 +93,7 @@ class Contender:
         self.algorithm, self.baseline, self.measures = algorithm, baseline, measures
         self.task = dataclasses.replace(task_of(point), variant=variant)
         self.run = spread.prepare(self.task)
+        self.launches = getattr(getattr(self.run, "run", self.run), "launches", "")  # for messages
         self.visit, self.verdict = visit, verdict
         self.bits = Bits(why_uncompared(variant, algorithm))
         self.samples: list[Sample] = []
@@ -309,6 +310,7 @@ def measure_point(
     beside: bool = True,
     visit: int = 0,
     verdicts: Mapping[tuple[str, str], Verdict] | None = None,
+    begin: Callable[[str], None] = lambda step: None,
 ) -> list[Measurement]:
     """Measure one visit of a point; its repetitions alternate with repetitions of its baseline.
 
@@ -327,6 +329,9 @@ def measure_point(
         Counted from 0.
     verdicts : mapping
         By contender and algorithm, the verdicts of the first visit, for later visits.
+    begin : callable
+        Called with each step: ``"timing of tiled (matmul, grid (4, 4), block (16, 16), 0 bytes of dynamic shared
+        memory)"``.
 
     Returns
     -------
@@ -349,7 +354,11 @@ def measure_point(
         if not visit or (each.name, name) in known
     ]
 
+    def step(name: str, contender: Contender) -> None:
+        begin(f"{name} of {contender.variant.name}" + (f" ({contender.launches})" if contender.launches else ""))
+
     for contender in contenders:
+        step("first call", contender)
         contender.check(problem.judge(contender.task), measuring)
     right = [contender for contender in contenders if contender.verdict.passed]
     if not contenders[0].verdict.passed:
@@ -359,11 +368,13 @@ def measure_point(
     if len(right) == 2:
         right[0].beside, right[1].beside = right[1], right[0]
     for contender in right:
+        step("warm-up", contender)
         contender.warm_up(limits)
     for end_to_end in [kind == "call" for kind in measures]:
         waiting = [contender for contender in right if not contender.done(end_to_end, limits)]
         while waiting:
             for contender in list(waiting):
+                step("timing", contender)
                 contender.repeat(end_to_end, cold)
                 if contender.done(end_to_end, limits):
                     waiting.remove(contender)
@@ -375,13 +386,16 @@ def measure_point(
             waiting.reverse()  # the order alternates, so that a drift of the clock affects both alike
     if measuring.energy and not visit and point.ranks == 1 and "kernel" in measures:
         for contender in right:
+            step("energy", contender)
             contender.measure_energy()
     if measuring.accuracy and not visit and point.ranks == 1 and has_errors(contenders[0].task):
         for contender in right:
+            step("errors", contender)
             contender.measure_errors(problem.kinds)
     for contender in right:
         contender.verdict = contender.bits.judge(contender.spread.comm, contender.verdict)
-        if not visit:
+        if not visit and measuring.max_repetitions > 1:  # with a single repetition, the point is only verified
+            step("clock", contender)
             contender.take_clock()
     return [contender.measurement() for contender in contenders]
 

@@ -120,6 +120,15 @@ __device__ inline void ldmatrix_x4_trans(unsigned (&x)[4], const void *row)
                  : "memory");
 }
 
+// Store four matrices to shared memory, with addresses and elements as ldmatrix_x4. Compute capability 9.0.
+__device__ inline void stmatrix_x4(void *row, const unsigned (&x)[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     (unsigned)__cvta_generic_to_shared(row)),
+                 "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+                 : "memory");
+}
+
 // c += a b, with a of 16 x 16, b of 16 x 8 and c of 16 x 8 elements. A register of a or b holds two elements, the first
 // one in its low half:
 //   a[0 .. 3]: rows g, g + 8, g, g + 8 in columns 2 t, 2 t + 1 (0, 1) and 2 t + 8, 2 t + 9 (2, 3)
@@ -208,9 +217,11 @@ __device__ inline void wgmma_commit_group()
 }
 
 // Start c = a b + (scale_d ? c : 0) with 16-bit elements, a of 64 x 16 and b of 16 x N, both in shared memory at matrix
-// descriptors, a by rows (K-major) and b by rows too (MN-major). c has 64 x N float32 elements, N = 64, 128 or 256, and
+// descriptors, a by rows (K-major) and b by rows too (MN-major). c has 64 x N float32 elements, N = 64 to 256, and
 // belongs to the lanes as above.
 #define FOUR_TO_32 FOUR(0), FOUR(1), FOUR(2), FOUR(3), FOUR(4), FOUR(5), FOUR(6), FOUR(7)
+#define FOUR_TO_96                                                                                                   \
+    ACCUMULATORS, FOUR(16), FOUR(17), FOUR(18), FOUR(19), FOUR(20), FOUR(21), FOUR(22), FOUR(23)
 #define FOUR_TO_128                                                                                                  \
     ACCUMULATORS, FOUR(16), FOUR(17), FOUR(18), FOUR(19), FOUR(20), FOUR(21), FOUR(22), FOUR(23), FOUR(24), FOUR(25), \
         FOUR(26), FOUR(27), FOUR(28), FOUR(29), FOUR(30), FOUR(31)
@@ -221,10 +232,12 @@ __device__ inline void wgmma_commit_group()
     REGISTERS_32 ", " \
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define REGISTERS_128 \
+#define REGISTERS_96 \
     REGISTERS_64 ", " \
     "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
-    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define REGISTERS_128 \
+    REGISTERS_96 ", " \
     "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
     "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 __device__ inline void wgmma_mma_async_m64n64k16_f16(float (&c)[8][4], unsigned long long a,
@@ -267,6 +280,26 @@ __device__ inline void wgmma_mma_async_m64n128k16_bf16(float (&c)[16][4], unsign
                  : "l"(a), "l"(b), "r"((int)scale_d));
 }
 
+__device__ inline void wgmma_mma_async_m64n192k16_f16(float (&c)[24][4], unsigned long long a,
+                                                      unsigned long long b, bool scale_d)
+{
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %98, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n192k16.f32.f16.f16 {" REGISTERS_96 "}, "
+                 "%96, %97, scale_d, 1, 1, 0, 1;\n}"
+                 : FOUR_TO_96
+                 : "l"(a), "l"(b), "r"((int)scale_d));
+}
+
+__device__ inline void wgmma_mma_async_m64n192k16_bf16(float (&c)[24][4], unsigned long long a,
+                                                       unsigned long long b, bool scale_d)
+{
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %98, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 {" REGISTERS_96 "}, "
+                 "%96, %97, scale_d, 1, 1, 0, 1;\n}"
+                 : FOUR_TO_96
+                 : "l"(a), "l"(b), "r"((int)scale_d));
+}
+
 __device__ inline void wgmma_mma_async_m64n256k16_f16(float (&c)[32][4], unsigned long long a,
                                                       unsigned long long b, bool scale_d)
 {
@@ -287,15 +320,49 @@ __device__ inline void wgmma_mma_async_m64n256k16_bf16(float (&c)[32][4], unsign
                  : "l"(a), "l"(b), "r"((int)scale_d));
 }
 
+// The same with TF32 elements, a of 64 x 8 and b of 8 x N, both with neighbours along k together (K-major).
+// N = 64, 128 or 256.
+__device__ inline void wgmma_mma_async_m64n64k8_tf32(float (&c)[8][4], unsigned long long a, unsigned long long b,
+                                                      bool scale_d)
+{
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {" REGISTERS_32 "}, "
+                 "%32, %33, scale_d, 1, 1;\n}"
+                 : FOUR_TO_32
+                 : "l"(a), "l"(b), "r"((int)scale_d));
+}
+
+__device__ inline void wgmma_mma_async_m64n128k8_tf32(float (&c)[16][4], unsigned long long a, unsigned long long b,
+                                                      bool scale_d)
+{
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %66, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {" REGISTERS_64 "}, "
+                 "%64, %65, scale_d, 1, 1;\n}"
+                 : ACCUMULATORS
+                 : "l"(a), "l"(b), "r"((int)scale_d));
+}
+
+__device__ inline void wgmma_mma_async_m64n256k8_tf32(float (&c)[32][4], unsigned long long a, unsigned long long b,
+                                                      bool scale_d)
+{
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %130, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32 {" REGISTERS_128 "}, "
+                 "%128, %129, scale_d, 1, 1;\n}"
+                 : FOUR_TO_128
+                 : "l"(a), "l"(b), "r"((int)scale_d));
+}
+
 // Wait until at most PENDING of this warpgroup's latest groups are incomplete. c is an operand so that the compiler
 // does not read the sums earlier.
 template <int PENDING, int J> __device__ void wgmma_wait_group(float (&c)[J][4])
 {
-    static_assert(J == 8 || J == 16 || J == 32, "as the products above");
+    static_assert(J == 8 || J == 16 || J == 24 || J == 32, "as the products above");
     if constexpr (J == 8)
         asm volatile("wgmma.wait_group.sync.aligned %32;" : FOUR_TO_32 : "n"(PENDING) : "memory");
     else if constexpr (J == 16)
         asm volatile("wgmma.wait_group.sync.aligned %64;" : ACCUMULATORS : "n"(PENDING) : "memory");
+    else if constexpr (J == 24)
+        asm volatile("wgmma.wait_group.sync.aligned %96;" : FOUR_TO_96 : "n"(PENDING) : "memory");
     else
         asm volatile("wgmma.wait_group.sync.aligned %128;" : FOUR_TO_128 : "n"(PENDING) : "memory");
 }
@@ -324,14 +391,24 @@ template <int PENDING> __device__ void wgmma_wait_group(int (&c)[32][4])
 #undef INT_16
 #undef INT_4
 #undef REGISTERS_128
+#undef REGISTERS_96
 #undef REGISTERS_64
 #undef REGISTERS_32
 #undef FOUR_TO_128
+#undef FOUR_TO_96
 #undef FOUR_TO_32
 #undef ACCUMULATORS
 #undef FOUR
 
 // Release registers of this warpgroup, or request more: REGISTERS per thread from here on.
+// threadIdx.x, read again at each call instead of kept in a register.
+__device__ inline int thread_index()
+{
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+}
+
 template <int REGISTERS> __device__ void setmaxnreg_dec()
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));

@@ -29,12 +29,15 @@ from hpcmm.operations.blocks import (
     StreamK,
     StreamKFma,
     TensorCoreRing,
+    Tf32,
+    ThreeFp16,
     TmaChoice,
     TmaRing,
     WarpgroupRing,
 )
 from hpcmm.operations.picks import Fastest, Narrow, SharedTiles, Split, Waves
 from hpcmm.operations.residues import Residues
+from hpcmm.operations.stream_k import DmmaChoice, StreamKDmma
 
 SIXTEEN_BIT = ("float16", "bfloat16")
 EVERY = ("float32", "float64", *SIXTEEN_BIT)
@@ -364,6 +367,22 @@ LADDER = (  # the order here is the order of the rungs
         ),
     ),
     Variant(
+        "stream_k_dmma",
+        "cuda",
+        "tensor_core in float64 with tiles of many shapes; blocks divide the terms of tiles where that saves time",
+        dtypes=("float64",),
+        architecture="sm_80",
+        geometry=StreamKDmma(
+            (
+                DmmaChoice(32, 64, 16, 32, 5, 3, 0.667, 1.40, 3.17e-6, 6.8e-6),
+                DmmaChoice(64, 64, 32, 32, 4, 3, 0.769, 1.06, 5.80e-6, 9.8e-6),
+                DmmaChoice(96, 64, 48, 32, 4, 2, 0.795, 1.00, 6.43e-6, 8.4e-6),
+                DmmaChoice(64, 128, 32, 32, 4, 1, 0.796, 1.00, 5.33e-6, 8.0e-6),
+                DmmaChoice(64, 128, 32, 64, 4, 2, 0.809, 1.04, 8.65e-6, 12.0e-6),
+            )
+        ),
+    ),
+    Variant(
         "warpgroup",
         "cuda",
         "warpgroups of Hopper start three TF32 products from shared memory, and load the next tile meanwhile",
@@ -437,9 +456,10 @@ LADDER = (  # the order here is the order of the rungs
         architecture="sm_90a",
         geometry=PersistentTma(
             (
-                TmaChoice(256, 3, 4, 15e-6, 0.68e-6, 0.2e-6),
-                TmaChoice(128, 6, 2, 7.7e-6, 0.365e-6, 0.3e-6),
-                TmaChoice(64, 8, 1, 5.8e-6, 0.245e-6, 0.1e-6),
+                TmaChoice(256, 3, 4, 5.31e-6, 0.642e-6, 2.03e-6),
+                TmaChoice(192, 4, 3, 5.43e-6, 0.481e-6, 1.70e-6),
+                TmaChoice(128, 5, 2, 5.33e-6, 0.324e-6, 1.38e-6),
+                TmaChoice(64, 8, 1, 5.26e-6, 0.251e-6, 0.71e-6),
             )
         ),
     ),
@@ -451,11 +471,43 @@ LADDER = (  # the order here is the order of the rungs
         architecture="sm_90a",
         geometry=PersistentTma(
             (
-                TmaChoice(256, 4, 2, 16e-6, 0.68e-6, 0.2e-6),
-                TmaChoice(128, 6, 2, 8.7e-6, 0.38e-6, 0.3e-6),
-                TmaChoice(64, 8, 1, 6.5e-6, 0.255e-6, 0.1e-6),
+                TmaChoice(256, 3, 4, 5.82e-6, 0.650e-6, 2.11e-6),
+                TmaChoice(192, 4, 3, 6.12e-6, 0.485e-6, 1.60e-6),
+                TmaChoice(128, 6, 2, 6.01e-6, 0.343e-6, 1.21e-6),
+                TmaChoice(64, 8, 1, 5.52e-6, 0.286e-6, 0.64e-6),
             ),
             cluster=2,
+        ),
+    ),
+    Variant(
+        "tf32",
+        "cuda",
+        "float32 rounded to TF32: TMA, producer and consumers; a first launch transposes B",
+        dtypes=("float32",),
+        architecture="sm_90a",
+        arithmetic={"float32": "TF32"},
+        context=True,
+        geometry=Tf32(
+            (
+                TmaChoice(256, 4, 0, 12e-6, 0.63e-6, 0.5e-6),
+                TmaChoice(128, 6, 0, 4e-6, 0.39e-6, 1e-6),
+                TmaChoice(64, 8, 0, 4e-6, 0.31e-6, 0.6e-6),
+            )
+        ),
+    ),
+    Variant(
+        "three_fp16",
+        "cuda",
+        "float32 split into two FP16 parts after scaling rows of A and columns of B, three products added",
+        dtypes=("float32",),
+        architecture="sm_90a",
+        arithmetic={"float32": "three FP16 products, rows and columns scaled"},
+        geometry=ThreeFp16(
+            (
+                TmaChoice(192, 4, 0, 14e-6, 0.74e-6, 2e-6),
+                TmaChoice(128, 7, 0, 7e-6, 0.533e-6, 2e-6),
+                TmaChoice(64, 9, 0, 10e-6, 0.32e-6, 1.5e-6),
+            )
         ),
     ),
     Variant(
@@ -491,8 +543,9 @@ LADDER = (  # the order here is the order of the rungs
                     "stream_k_fma": SharedTiles(204e9, 5.67e-6, 24.9e-6),
                 },
                 "float64": {
-                    "tensor_core": Waves(210e9, 5.42e-6, resident=2),
-                    "split_k_dmma": Split(),
+                    "tensor_core": Waves(210e9, 5.42e-6, resident=2, partial=1.3),
+                    "split_k_dmma": Split(overhead=3e-6),
+                    "stream_k_dmma": Split(),
                     "skinny": Narrow(5.45e12, 4.56e-6, max_rows=1),
                 },
             }

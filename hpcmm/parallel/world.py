@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from mpi4py import MPI
@@ -154,6 +154,7 @@ class Watchdog:
         self.rank, self.size, self.patience = comm.rank, comm.size, patience
         self._changed = threading.Condition()
         self._step, self._seconds, self._deadline = "", 0.0, float("inf")
+        self._overdue: Callable[[float], str] | None = None
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
 
     def __enter__(self) -> Watchdog:
@@ -166,11 +167,15 @@ class Watchdog:
             self._changed.notify()
         faulthandler.cancel_dump_traceback_later()
 
-    def expect(self, step: str, seconds: float) -> None:
-        """Set the next step and the upper bound of its seconds."""
+    def expect(self, step: str, seconds: float, overdue: Callable[[float], str] | None = None) -> None:
+        """Set the next step and the upper bound of its seconds.
+
+        ``overdue`` is called with the seconds when they are over. It returns what runs; empty if unknown.
+        """
         seconds += self.patience
         with self._changed:
             self._step, self._seconds, self._deadline = step, seconds, time.monotonic() + seconds
+            self._overdue = overdue
             self._changed.notify()
         # also works if a library never releases the GIL
         faulthandler.dump_traceback_later(seconds + 3 * self.GRACE, exit=True)
@@ -179,9 +184,11 @@ class Watchdog:
         with self._changed:
             while (left := self._deadline - time.monotonic()) > 0:
                 self._changed.wait(min(left, threading.TIMEOUT_MAX))
+        running = self._overdue(self._seconds) if self._overdue else ""
+        step = f"{self._step}: {running}" if running else self._step
         stack = "".join(traceback.format_stack(sys._current_frames()[threading.main_thread().ident]))
         print(
-            f"hpcmm: error: rank {self.rank} of {self.size} on {node()}: stuck in {self._step} for "
+            f"hpcmm: error: rank {self.rank} of {self.size} on {node()}: stuck in {step} for "
             f"{self._seconds:.0f} s; stack follows. A rank without a report is stopped or lost.\n{stack}",
             file=sys.stderr,
             flush=True,

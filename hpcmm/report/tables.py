@@ -203,7 +203,7 @@ def ladder_table(series: Series) -> Table | None:
 
 
 def energy_table(series: Series) -> Table | None:
-    """Make the table of points with energy: time, power, and rate over power; None without any."""
+    """Make the table of points with energy: time, clock, power, and rate over power; None without any."""
     points = series.points[series.points["watts"].notna()]
     if points.empty:
         return None
@@ -216,10 +216,14 @@ def energy_table(series: Series) -> Table | None:
         "Rung": text("label"),
         "Time": lambda row: Cell(duration(row["seconds"], half_width(row, "seconds"))),
         unit.name: lambda row: Cell(rate(row, unit=unit)),
+    }
+    if (points["clock"] > 0).any():
+        columns["SM clock"] = lambda row: Cell(clock(row))
+    columns |= {
         "Power, W": value("watts", number),
         f"{name} per W": lambda row: Cell(number(row[column] * 1e-9)),
     }
-    return table(f"Energy, {conditions(series)}", points, columns, leading=2)
+    return table(f"Clocks and energy, {conditions(series)}", points, columns, leading=2)
 
 
 def accuracy_table(series: Series) -> Table | None:
@@ -649,7 +653,7 @@ POINT_COLUMNS = (
     *("error", "bound", "reference", "arithmetic", "pick", "throttled", "event_seconds"),
 )
 ENERGY_COLUMNS = ("operation", "dtype", "ranks", *DIMENSIONS, "device", "label", "seconds", "flops_per_second")
-ENERGY_COLUMNS += ("bytes_per_second", "energy", "energy_seconds", "energy_runs", "watts", "flops_per_joule")
+ENERGY_COLUMNS += ("bytes_per_second", "clock", "energy", "energy_seconds", "energy_runs", "watts", "flops_per_joule")
 ENERGY_COLUMNS += ("bytes_per_joule",)
 ERROR_COLUMNS = ("operation", "dtype", *DIMENSIONS, "device", "label", "arithmetic", *ERRORS)
 LADDER_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "result", "where", "seconds")

@@ -182,8 +182,9 @@ def _write_group(group: h5py.Group, columns: Mapping[str, Sequence], declared: M
 def read(path: Path) -> Groups:
     """Read all groups as columns; texts are str without control characters.
 
-    Files of earlier versions are supported. Missing columns get defaults: NaN for resources, energy, errors and counters,
-    empty fingerprints, ``TEXTBOOK`` as the algorithm, one visit, no profiles. Renamed variants get their present names.
+    Files of earlier versions are supported. Missing columns get defaults: NaN for resources, energy, errors and
+    counters, empty fingerprints, ``TEXTBOOK`` as the algorithm, one visit, no profiles. Renamed variants get their
+    present names.
 
     Raises
     ------

@@ -347,6 +347,11 @@ class CudaBackend:
             for kernel, grid, block, arguments, shared_bytes in calls:
                 kernel(grid, block, arguments, shared_mem=shared_bytes)
 
+        run.launches = "; ".join(
+            f"{launch.function or task.operation.kernels}, grid {launch.grid}, block {launch.block}, "
+            f"{launch.shared_bytes} bytes of dynamic shared memory"
+            for launch in launches
+        )
         return run
 
     def compile_ahead(self, tasks: Iterable[Task], threads: int) -> None:

@@ -1,38 +1,45 @@
 // Run one CUDA kernel, with unchanged source, on the host and check every memory access.
 //
-// A kernel's file includes this header, then the kernel, then CUDA_ON_HOST(...). With g++'s
-// -fsanitize=thread every load and store becomes a call of __tsan_read4 and the like; -fsanitize=bounds,
-// alignment, object-size calls a handler on a violation. The sanitizers' libraries are not linked: this
-// header defines those functions, compiled once into a library with -DCUDA_ON_HOST_RUNTIME.
+// A kernel's file includes this header, then the kernel, then CUDA_ON_HOST(...). With g++'s -fsanitize=thread every load
+// and store becomes a call of __tsan_read4 and the like; -fsanitize=bounds, alignment, object-size calls a handler on a
+// violation. The sanitizers' libraries are not linked: runtime.cpp defines those functions. ptx_on_host.h has the
+// functions of hpcmm/kernels/ptx.cuh.
 //
-// The threads of a block are fibers of one host thread. Each runs to its next barrier or its end. The order
-// of threads is ascending, descending or random, in each phase between barriers, and so is the order of
-// blocks. Errors:
+// The threads of the blocks of a cluster are fibers of one host thread. Each runs to its next wait or its end. The order
+// of threads, of the blocks of a cluster and of clusters is ascending, descending or random; in random order, warps
+// pause at random. Errors:
 //   - an access outside the arrays of the launch, the shared memory and the thread's own stack;
 //   - an index past a dimension of an array with a declared size, a misaligned or null pointer;
 //   - a read of uninitialized shared memory (each block's is filled with 0xff: NaN, -1);
-//   - a race in shared memory: two threads access a byte, one of them writes, and no barrier orders them;
+//   - a race in shared memory: two accesses to a byte, one of them a write, that nothing orders;
 //   - a divergent barrier, which not all running threads reach, or which they reach at different lines;
 //   - a misaligned asynchronous copy, or one whose target is not shared memory;
+//   - a hang: no thread can run. The message has the line of each wait, and for an mbarrier what is missing;
 //   - no end after MOST_ACCESSES accesses.
-// A thread that has returned counts as present at every barrier, as on the device.
+// A thread that has returned counts as present at barriers of its block, its warp and its cluster, as on the device.
 //
-// The kernels' PTX is in hpcmm/kernels/ptx.cuh. This header defines the same functions for the CPU, and that file's
-// include guard, so that including it has no effect:
-//   cp_async                        copies at once in ascending order, at the wait in descending order, and at either
-//                                   time in random order
-//   mma_*, ldmatrix_*               synchronise the lanes of the warp; TF32 operands lose their last 13 bits, and
-//                                   float32 sums are truncated
-//   wgmma_mma_async_*               reads shared memory and completes at once: a missing wait goes unnoticed
-//   wgmma_*group, *fence*           have no effect
-//   barrier_cluster_*, mapa         are of clusters of one block
-//   barrier_sync                    ends the process: a barrier of part of a block is not modelled
+// Accesses are ordered by barriers of the block, of part of it, of a warp and of the cluster, and by mbarriers: what is
+// ordered before an arrival is ordered before what follows the wait. What works beside the threads is an engine, whose
+// accesses are checked like those of a thread: the copies that arrive at an mbarrier, the stores by TMA of a thread, and
+// the products of a warp. Each carries out its work at once in ascending order, as late as possible in descending order,
+// and at either time in random order: at the wait, or when nothing else can run.
+//   cp_async              copies by the thread itself; pending ones are lost without a wait
+//   mma_*, ldmatrix_*     synchronise the lanes of the warp; TF32 operands lose their last 13 bits, and float32 sums are
+//                         truncated
+//   mbarrier_*            an initialization that no barrier orders before a use, more arrivals than a phase takes, bytes
+//                         that differ from those expected are errors; TMA needs fence_mbarrier_init
+//   cp_async_bulk_*       boxes with the swizzle of 128, 64 or 32 bytes, as many as a row of the box has; zeros outside
+//                         the matrix, and 16 bytes that are not wholly inside are not stored. Multicast to a cluster
+//   wgmma_*               operands at matrix descriptors, or A in registers; every warp of a warpgroup has to start each
+//                         product. An error without wgmma_fence since the last wait, or without a wait at the end
+//   fence_proxy_async     an engine that reads what a thread has written without it is an error
+//   setmaxnreg_*          more registers than a multiprocessor has are an error
 //
-// Not detected: races in global memory and between blocks that none of these orders reveals (blocks run one after
-// the other, so no block may wait for another); violations of the memory model (fences do nothing); a race with a
-// reader that is not among the last two of a byte; a pointer that runs from one static shared array into the next;
-// uninitialized global memory, unless the caller fills it with NaN. Not modelled: inline PTX in a kernel, textures,
-// limits of registers and memory, fast-math, performance.
+// Not detected: races in global memory, and between blocks that none of these orders reveals (clusters run one after the
+// other, so none may wait for another); other violations of the memory model; a race with a reader that is not among the
+// last two of a byte; a pointer that runs from one static shared array into the next; uninitialized global memory, unless
+// the caller fills it with NaN; registers of a product that are used before it is complete, but by their values; a loop
+// without end that accesses no memory. Not modelled: inline PTX in a kernel, textures, fast-math, performance.
 #pragma once
 #define _GLIBCXX_INCLUDE_NEXT_C_HEADERS  // C's math.h alone: libstdc++'s takes longer than the kernel to compile
 #include <math.h>
@@ -79,7 +86,8 @@ const char *cuda_launch(void (*call)(void **), void **arguments, const Launch *,
 void cuda_access(const void *address, size_t size, Kind, void *place = __builtin_return_address(0));
 uint3 cuda_index(int which) __attribute__((const));  // const: it changes between threads only
 void cuda_block_barrier(int line);
-const uint64_t *cuda_warp_exchange(unsigned mask, uint64_t value);  // returns the values of all lanes in the mask
+// Returns the values of all lanes in the mask. `from`: the place in the kernel, if the caller is not inlined there.
+const uint64_t *cuda_warp_exchange(unsigned mask, uint64_t value, void *from = nullptr);
 void cuda_cp_async(void *target, const void *source, int bytes, int valid);
 void cuda_cp_async_commit_group();
 void cuda_cp_async_wait_group(int pending);
@@ -236,13 +244,13 @@ template <class... P> NOT_INSTRUMENTED int cuda_sizes(void (*)(P...), int *sizes
 thread_local char cuda_any_shared;  // its address locates this library's shared memory
 
 // Follows the kernel's source; `dynamic` is its extern __shared__ array or nullptr; blocks of a cluster in x, y and z follow.
-#define CUDA_ON_HOST(kernel, dynamic, ...)                                                                   \
-    extern "C" int parameter_sizes(int *sizes) { return cuda_sizes(kernel, sizes); }                         \
-    extern "C" NOT_INSTRUMENTED const char *launch(void **arguments, const Launch *launch)                   \
-    {                                                                                                        \
-        cuda_any_shared = 0;                                                                                 \
-        void (*const call)(void **) = [](void **each) NOT_INSTRUMENTED { cuda_call(kernel, each); };         \
-        return cuda_launch(call, arguments, launch, &cuda_any_shared, (char *)dynamic, uint3{__VA_ARGS__}); \
+#define CUDA_ON_HOST(kernel, dynamic, ...)                                                                          \
+    extern "C" int parameter_sizes(int *sizes) { return cuda_sizes(kernel, sizes); }                                \
+    static NOT_INSTRUMENTED void cuda_thread(void **arguments) { cuda_call(kernel, arguments); }                    \
+    extern "C" NOT_INSTRUMENTED const char *launch(void **arguments, const Launch *launch)                          \
+    {                                                                                                               \
+        cuda_any_shared = 0;                                                                                        \
+        return cuda_launch(cuda_thread, arguments, launch, &cuda_any_shared, (char *)dynamic, uint3{__VA_ARGS__});  \
     }
 
 #endif

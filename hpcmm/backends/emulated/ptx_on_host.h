@@ -283,11 +283,12 @@ template <class T, int N, CudaMajor A, CudaMajor B> NOT_INSTRUMENTED void cuda_m
 template <class T, int N, CudaMajor A, CudaMajor B>
 NOT_INSTRUMENTED __attribute__((noinline)) void cuda_wgmma(void *c, const void *registers, unsigned long long a, unsigned long long b, bool scale_d)
 {
+    void *const from = __builtin_return_address(0);
     struct Own {
         void *c;
         const void *registers;
     } const own = {c, registers};
-    const uint64_t *const lanes = cuda_warp_exchange(~0u, (uintptr_t)&own);
+    const uint64_t *const lanes = cuda_warp_exchange(~0u, (uintptr_t)&own, from);
     if (cuda_lane() == 0) {
         CudaWgmma w = {cuda_multiply<T, N, A, B>, {}, {}, registers != nullptr, a, b, scale_d, int(threadIdx.x / WARP % 4)};
         for (int lane = 0; lane < WARP; ++lane) {
@@ -295,9 +296,9 @@ NOT_INSTRUMENTED __attribute__((noinline)) void cuda_wgmma(void *c, const void *
             if (registers)
                 memcpy(w.registers[lane], ((const Own *)lanes[lane])->registers, sizeof w.registers[lane]);
         }
-        cuda_wgmma_mma_async(w, __builtin_return_address(0));
+        cuda_wgmma_mma_async(w, from);
     }
-    cuda_warp_exchange(~0u, 0);  // keeps `own` of a lane until lane 0 has read it
+    cuda_warp_exchange(~0u, 0, from);  // keeps `own` of a lane until lane 0 has read it
 }
 // A table of shapes and types: N columns, K terms, the suffix of the function, the element type, how A and B lie.
 #define CUDA_WGMMA(N, K, suffix, T, A, B)                                                                               \
@@ -317,10 +318,15 @@ NOT_INSTRUMENTED __attribute__((noinline)) void cuda_wgmma(void *c, const void *
     }
 CUDA_WGMMA(64, 16, f16, CudaF16, K_MAJOR, MN_MAJOR)
 CUDA_WGMMA(128, 16, f16, CudaF16, K_MAJOR, MN_MAJOR)
+CUDA_WGMMA(192, 16, f16, CudaF16, K_MAJOR, MN_MAJOR)
 CUDA_WGMMA(256, 16, f16, CudaF16, K_MAJOR, MN_MAJOR)
 CUDA_WGMMA(64, 16, bf16, CudaBf16, K_MAJOR, MN_MAJOR)
 CUDA_WGMMA(128, 16, bf16, CudaBf16, K_MAJOR, MN_MAJOR)
+CUDA_WGMMA(192, 16, bf16, CudaBf16, K_MAJOR, MN_MAJOR)
 CUDA_WGMMA(256, 16, bf16, CudaBf16, K_MAJOR, MN_MAJOR)
+CUDA_WGMMA(64, 8, tf32, CudaTf32, K_MAJOR, K_MAJOR)
+CUDA_WGMMA(128, 8, tf32, CudaTf32, K_MAJOR, K_MAJOR)
+CUDA_WGMMA(256, 8, tf32, CudaTf32, K_MAJOR, K_MAJOR)
 CUDA_WGMMA_REGISTERS(128, 8, tf32, CudaTf32, float, K_MAJOR)
 
 CUDA_PTX void wgmma_fence() { cuda_wgmma_fence(); }
@@ -339,6 +345,7 @@ CUDA_PTX void fence_proxy_async() { cuda_fence_proxy_async(); }
 
 CUDA_PTX void barrier_sync(int id, int threads) { cuda_named_barrier(id, threads); }
 CUDA_PTX void prefetch_global_L2(const void *) {}
+CUDA_PTX int thread_index() { return threadIdx.x; }
 CUDA_PTX void barrier_cluster_arrive() { cuda_barrier_cluster_arrive(); }
 CUDA_PTX void barrier_cluster_wait() { cuda_barrier_cluster_wait(); }
 CUDA_PTX unsigned mapa(const void *p, int rank) { return cuda_mapa(p, rank); }

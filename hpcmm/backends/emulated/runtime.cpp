@@ -35,6 +35,7 @@ struct Mbarrier {
     unsigned phase;           // phases that have ended
     bool fenced;              // visible to other blocks and to TMA
     int initialized_by, engine;
+    unsigned initialized;     // time
     Clock arrived, ended;     // of arrivals so far, and of those of the phases that have ended
 };
 struct Copy {  // a pending cp.async
@@ -129,10 +130,16 @@ int engines;
 unsigned cluster_phase;
 Clock cluster_arrived, cluster_ended;
 long accesses;
-unsigned random_state;
+uint64_t random_state;
 char message[2048];
 
-unsigned random_below(unsigned n) { return ((random_state = random_state * 1664525 + 1013904223) >> 8) % n; }
+// The high bits of 64, because low bits have short periods: with 2^10 numbers a round, such as those of a block of 1024
+// threads, some bits would be the same in every round, and a warp that they stop would never run.
+unsigned random_below(unsigned n)
+{
+    random_state = random_state * 6364136223846793005 + 1442695040888963407;
+    return (unsigned)(random_state >> 33) % n;
+}
 bool at_once() { return launched->order == ASCENDING || launched->order == RANDOM && random_below(2); }
 
 void put_in_order(int *list, int n)
@@ -441,10 +448,28 @@ void check_cluster_end()
                      thread[warp].products, i / WARP, warp / WARP);
 }
 
+// Run the threads of a block that can run, `first` the first of them, each to its next wait. In random order some warps
+// pause. Return whether one can run.
+bool run_threads(int first)
+{
+    static int order[MOST_THREADS];
+    put_in_order(order, threads);
+    const unsigned running = launched->order == RANDOM ? random_below(1 << 24) : ~0u;  // by the number of a warp modulo 24
+    bool ready = false;
+    for (int i = 0; i < threads; ++i)
+        if (thread[first + order[i]].state == READY && !message[0]) {
+            ready = true;
+            if (running >> order[i] / WARP % 24 & 1)
+                resume(first + order[i]);
+        }
+    return ready;
+}
+
 // Run the blocks of a cluster to their ends. Return true if no error was found.
 bool run_cluster()
 {
-    static int order[MOST_THREADS], blocks[MOST_CLUSTER];
+    static int blocks[MOST_CLUSTER];
+    bool advanced;
     cluster_start = ++now;
     wide = block_count > 1;
     engines = mbarriers.count = loads.count = stores.count = products.count = 0;
@@ -467,20 +492,17 @@ bool run_cluster()
         for (int b = 0; b < block_count && !message[0]; ++b) {
             const int block = blocks[b], first = block * stride;
             load(block);
-            put_in_order(order, threads);
-            const unsigned running = launched->order == RANDOM ? random_below(1 << 24) : ~0u;  // warps, by their number modulo 24
-            for (int i = 0; i < threads; ++i)
-                if (thread[first + order[i]].state == READY && !message[0]) {
-                    progress = true;
-                    if (running >> order[i] / WARP % 24 & 1)
-                        resume(first + order[i]);
-                }
-            for (int i = first; i < first + threads; ++i)
-                if (thread[i].state == AT_WARP_BARRIER && release_warp(i))
-                    progress = true;
-            for (int id = 0; wide && id < MOST_NAMED; ++id)
-                progress = release_named(block, id) || progress;
-            progress = release_block(block) || progress;
+            // Another block's turn costs copies of shared memory: it comes when this one waits, or by chance.
+            do {
+                advanced = run_threads(first);
+                for (int i = first; i < first + threads; ++i)
+                    if (thread[i].state == AT_WARP_BARRIER && release_warp(i))
+                        advanced = true;
+                for (int id = 0; wide && id < MOST_NAMED; ++id)
+                    advanced = release_named(block, id) || advanced;
+                advanced = release_block(block) || advanced;
+                progress = progress || advanced;
+            } while (advanced && !message[0] && !(launched->order == RANDOM && random_below(16) == 0));
         }
         if (wide)
             progress = release_cluster() || progress;
@@ -615,8 +637,12 @@ void perform(const Copy &copy)
 Mbarrier *mbarrier_at(int block, size_t offset)
 {
     for (Mbarrier &each : mbarriers)
-        if (each.block == block && each.offset == offset)
+        if (each.block == block && each.offset == offset) {
+            if (!ordered(each.initialized, each.initialized_by))
+                fail("use of an mbarrier that no barrier orders after its initialization");
+            check_shared(block, offset, 8, ATOMIC);
             return &each;
+        }
     fail("no mbarrier was initialized at byte %td of shared memory of block %d of the cluster,",
          (intptr_t)(shared_begin + offset - cuda_dynamic_shared()), block);
     return nullptr;
@@ -775,9 +801,9 @@ void cuda_block_barrier(int line)
     wait(AT_BLOCK_BARRIER);
 }
 
-const uint64_t *cuda_warp_exchange(unsigned mask, uint64_t value)
+const uint64_t *cuda_warp_exchange(unsigned mask, uint64_t value, void *from)
 {
-    place = (uintptr_t)__builtin_return_address(0);
+    place = (uintptr_t)(from ? from : __builtin_return_address(0));
     if (!(mask >> current % WARP & 1))
         fail("the mask %08x of a warp barrier lacks the calling lane,", mask);
     thread[current].mask = mask;
@@ -898,7 +924,7 @@ void cuda_mbarrier_init(void *address, int arrivals)
     memset(&barrier, 0, sizeof barrier);
     barrier.block = loaded, barrier.offset = offset;
     barrier.arrivals = barrier.missing = arrivals;
-    barrier.initialized_by = current, barrier.engine = engine;
+    barrier.initialized_by = current, barrier.initialized = now++, barrier.engine = engine;
 }
 
 void cuda_fence_mbarrier_init()
@@ -913,7 +939,6 @@ void cuda_mbarrier_arrive(unsigned address, int bytes_more)
     int block;
     const size_t offset = locate(address, 8, block);
     Mbarrier &barrier = *mbarrier_at(block, offset);
-    check_shared(block, offset, 8, ATOMIC);
     if (block != block_of(current) && !barrier.fenced)
         fail("an mbarrier of another block is used without fence_mbarrier_init");
     if (bytes_more < 0)
@@ -935,7 +960,6 @@ void cuda_mbarrier_wait(void *address, int parity)
     Thread &t = thread[current];
     t.mbarrier = mbarrier_at(loaded, offset);
     t.parity = parity;
-    check_shared(loaded, offset, 8, ATOMIC);
     if (!ended(*t.mbarrier, parity))
         wait(AT_MBARRIER);
     join(t.seen, t.mbarrier->ended);
@@ -953,7 +977,6 @@ void cuda_tma_load(void *target, const TensorMap &map, int column, int row, void
         int located;
         locate(cuda_mapa(target, block), 1, located);  // the block still runs
         Mbarrier *const arrives_at = mbarrier_at(block, barrier_offset);
-        check_shared(block, barrier_offset, 8, ATOMIC);
         if (!arrives_at->fenced)
             fail("TMA uses an mbarrier without fence_mbarrier_init");
         check_shared(block, offset, map.box_rows * map.box_row_bytes, WRITE, arrives_at->engine);

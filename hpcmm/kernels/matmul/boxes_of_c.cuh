@@ -34,46 +34,79 @@ struct BoxesOfC {
         }
     }
 
-    // C = alpha sums + beta C. `start` was called if beta is not 0; else C is not read.
-    __device__ void update(const float (&sums)[COLUMNS / 8][4], float alpha, float beta, const TensorMap &map, int row,
-                           int column)
+    // C = alpha sums + beta C; beta = 0: C is not read. `start` was called if TMA can take C and beta is not 0.
+    __device__ void update(const float (&sums)[COLUMNS / 8][4], float alpha, float beta, const TensorMap &map,
+                           const Matrix &c, bool by_tma, int row, int column)
     {
-        const int first = thread / 32 * 16 + thread % 32 / 4;
+        if (beta != 0)
+            update_boxes<true>(sums, alpha, beta, map, c, by_tma, row, column);
+        else
+            update_boxes<false>(sums, alpha, beta, map, c, by_tma, row, column);
+    }
+
+    template <bool READ>
+    __device__ void update_boxes(const float (&sums)[COLUMNS / 8][4], float alpha, float beta, const TensorMap &map,
+                                 const Matrix &c, bool by_tma, int row, int column)
+    {
+        const int lane = thread % 32, first = thread / 32 * 16 + lane % 16;
 #pragma unroll
         for (int q = 0; q < Q; ++q) {
             unsigned char *const box = boxes + q % C_BOXES * C_BOX;
-            if (beta != 0)
+            const int x = column + q * BOX_COLUMNS;
+            if (READ && by_tma)
                 mbarrier_wait(&full[q % C_BOXES], parity);
             else {
-                if (thread == 0)
+                if (by_tma && thread == 0)
                     cp_async_bulk_wait_group_read<C_BOXES - 1>();
                 barrier_sync(barrier, 128);  // the box is free
-            }
-#pragma unroll
-            for (int j = 0; j < 8; ++j)
-#pragma unroll
-                for (int h = 0; h < 2; ++h) {
-                    unsigned *const c = (unsigned *)chunk_of(box, first + 8 * h, j) + thread % 4;
-                    const float(&sum)[4] = sums[q * 8 + j];
-                    float x = alpha * sum[2 * h], y = alpha * sum[2 * h + 1];
-                    if (beta != 0) {
-                        x += beta * to_float(*c & 0xffff);
-                        y += beta * to_float(*c >> 16);
-                    }
-                    *c = to_pair(x, y);
+                if (READ) {
+                    copy_box(box, 64, c, row, x, thread, 128);
+                    barrier_sync(barrier, 128);
                 }
+            }
+            // A lane's part of a matrix of 8 x 8 elements is a pair of neighbours, for ldmatrix and stmatrix as for sums.
+            unsigned pairs[4][4] = {};
+#pragma unroll
+            for (int i = 0; READ && i < 4; ++i)
+                ldmatrix_x4(pairs[i], chunk_of(box, first, 2 * i + lane / 16));
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+#pragma unroll
+                for (int j = 0; j < 4; ++j) {
+                    const float *const pair = &sums[q * 8 + 2 * i + j / 2][j % 2 * 2];
+                    const unsigned old = pairs[i][j];
+                    pairs[i][j] = READ ? to_pair(alpha * pair[0] + beta * to_float(old & 0xffff),
+                                                 alpha * pair[1] + beta * to_float(old >> 16))
+                                       : to_pair(alpha * pair[0], alpha * pair[1]);
+                }
+                stmatrix_x4(chunk_of(box, first, 2 * i + lane / 16), pairs[i]);
+            }
             fence_proxy_async();
             barrier_sync(barrier, 128);
-            if (thread == 0) {
-                cp_async_bulk_tensor_global_shared(map, column + q * BOX_COLUMNS, row, box);
+            if (!by_tma)
+                store_box(box, c, row, x);
+            else if (thread == 0) {
+                cp_async_bulk_tensor_global_shared(map, x, row, box);
                 cp_async_bulk_commit_group();
-                if (beta != 0 && q + C_BOXES < Q) {
+                if (READ && q + C_BOXES < Q) {
                     cp_async_bulk_wait_group_read<0>();
                     read(map, row, column, q + C_BOXES);
                 }
             }
             if (q % C_BOXES == C_BOXES - 1)
                 parity ^= 1;
+        }
+    }
+
+    // Store a box by threads: TMA cannot take rows that are no multiple of 16 bytes.
+    __device__ void store_box(unsigned char *box, const Matrix &c, int row, int column)
+    {
+#pragma unroll 1
+        for (int i = thread; i < 64 * BOX_COLUMNS; i += 128) {
+            const int y = i / BOX_COLUMNS, x = i % BOX_COLUMNS;
+            if (row + y < c.rows && column + x < c.columns)
+                ((Element *)c.elements)[(size_t)(row + y) * c.ld + column + x].bits =
+                    ((const Chunk *)chunk_of(box, y, x / 8))->of[x % 8];
         }
     }
 };

@@ -23,8 +23,8 @@ __device__ void load_box(unsigned char *box, int rows, const Matrix &from, int r
     const int valid = max(0, min(8, from.columns - column - c * 8)) * (int)sizeof(Element);
 #pragma unroll
     for (int i = 0; i < rows; i += BLOCK / 8) {
-        const int last = max(0, from.rows - 1), inside = row + y + i <= last && valid;
-        const Element *const source = from.elements + (size_t)min(row + y + i, last) * from.ld + column + c * 8;
+        const bool inside = row + y + i < from.rows && valid;
+        const Element *const source = from.elements + (size_t)(row + y + i) * from.ld + column + c * 8;
         cp_async<16>(chunk_of(box, y + i, c), inside ? source : from.elements, inside ? valid : 0);
     }
 }

@@ -97,10 +97,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BLO
             wgmma_wait_group<0>(sums);
             if (k > 0 && lane < CLUSTER)
                 mbarrier_arrive_shared_cluster(mapa(&empty[stage == 0 ? STAGES - 1 : stage - 1], lane));
-            if (c_by_tma)
-                c.update(sums, alpha, beta, map_c, row, column);
-            else
-                update(sums, m, n, alpha, beta, C, ldc, row + thread / 32 * 16 + lane / 4, column + lane % 4 * 2);
+            c.update(sums, alpha, beta, map_c, {C, ldc, m, n}, c_by_tma, row, column);
         }
         cp_async_bulk_wait_group<0>();
     }

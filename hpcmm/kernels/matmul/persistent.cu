@@ -3,8 +3,9 @@
 // Compared with warp_specialized, there are only as many blocks as SMs, and each computes several tiles of C: the
 // producer loads the first tiles of A and B of the next tile of C while the consumers finish the current one. TMA reads
 // and writes C in boxes of 64 x 64 in shared memory: the old C arrives before the last products are complete, and the
-// new C is written while the next tile is multiplied. Runs on compute capability 9.0 only. Limit: each block reads all
-// of its tiles of B from the L2 cache.
+// new C is written while the next tile is multiplied. ldmatrix and stmatrix access the boxes: a lane's part of their
+// matrices is what it has of the sums. Runs on compute capability 9.0 only. Limit: each block reads all of its tiles of
+// B from the L2 cache.
 
 #include "matmul/boxes_of_c.cuh"
 
@@ -92,10 +93,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
             wgmma_wait_group<0>(sums);
             if (k > 0 && lane == 0)
                 mbarrier_arrive(&empty[stage == 0 ? STAGES - 1 : stage - 1]);
-            if (c_by_tma)
-                c.update(sums, alpha, beta, map_c, row, column);
-            else
-                update(sums, m, n, alpha, beta, C, ldc, row + thread / 32 * 16 + lane / 4, column + lane % 4 * 2);
+            c.update(sums, alpha, beta, map_c, {C, ldc, m, n}, c_by_tma, row, column);
         }
         cp_async_bulk_wait_group<0>();
     }

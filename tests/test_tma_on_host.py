@@ -1,0 +1,366 @@
+"""Rungs with mbarriers, TMA, warpgroups and clusters on the host, with small tiles, and the faults that are found."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_kernels_on_host import check_matmul
+
+from hpcmm import kernels
+from hpcmm.backends.emulated.launch import COMPILER, ORDERS, HostKernel, KernelError, compile_kernel, on_device, poison
+from hpcmm.dtypes import DTYPES
+from hpcmm.model import Boxes, Launch, Task
+from hpcmm.operations.blocks import PersistentTma, SixteenBit, TmaChoice, TmaRing
+from hpcmm.operations.matmul import MATMUL
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine")
+
+MULTIPROCESSORS = 2  # fewer than tiles, so that persistent blocks compute several
+SMALL = {  # as few columns and stages as the sources take
+    "wgmma_shared": SixteenBit(128, 64, 64, 64, stages=3, group_rows=2),
+    "tma": TmaRing(128, 64, 64, 64, stages=3, group_rows=2),
+    "warp_specialized": TmaRing(384, 128, 64, 64, stages=2, group_rows=2),
+    "persistent": PersistentTma((TmaChoice(128, 2, 1, 0, 0, 0),), group_rows=2),
+    "multicast": PersistentTma((TmaChoice(64, 2, 1, 0, 0, 0),), cluster=2, group_rows=2),
+}
+# m, n, k, alpha, beta: whole tiles, ragged in rows and terms, and rows that TMA cannot take: of A and B, and of C
+POINTS = [
+    ((128, 64, 192), 1.5, 0.5),
+    ((140, 136, 200), -0.75, 0.0),
+    ((130, 66, 70), 1.5, 0.5),
+    ((65, 130, 64), 1.0, 0.0),
+    ((9, 8, 0), 0.0, 2.0),
+]
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    """Compile a text once."""
+    folder, numbers = tmp_path_factory.mktemp("tma"), itertools.count()
+
+    @functools.cache
+    def build(text: str, symbol: str, macros: tuple[str, ...] = ()) -> HostKernel:
+        source = folder / f"{next(numbers)}.cu"
+        source.write_text(text)
+        return compile_kernel(source, symbol, macros, folder)
+
+    return build
+
+
+def task_of(name: str, dtype: str, shape: tuple[int, ...] = (), alpha: float = 1.0, beta: float = 0.0) -> Task:
+    variant = dataclasses.replace(MATMUL.variant(name), geometry=SMALL[name])
+    return Task(MATMUL, variant, shape, dtype, {"alpha": alpha, "beta": beta}, 0)
+
+
+def whole_source(name: str) -> str:
+    """Return the source of a rung with its headers in place, so that each line can be changed."""
+    path = kernels.FOLDER / "matmul" / f"{name}.cu"
+
+    def text_of(path: Path) -> str:
+        return re.sub(r'#include "(matmul/.*)"', lambda found: text_of(kernels.FOLDER / found[1]), path.read_text())
+
+    return text_of(path)
+
+
+def run(build, name: str, dtype: str, point, order: str, text: str = "") -> None:
+    """Run a rung, or a text in its place, at one point, and hold its result to the bound."""
+    shape, alpha, beta = point
+    task = task_of(name, dtype, shape, alpha, beta)
+    macros = {key: value for key, value in task_of(name, dtype).macros.items() if key not in ("REAL", "ACCUMULATOR")}
+    kernel = build(text or whole_source(name), "matmul", tuple(f"-D{key}={value}" for key, value in macros.items()))
+    inputs = MATMUL.draw(np.random.default_rng(shape), task)
+    arrays = {key: on_device(array) for key, array in inputs.items()}
+    for launch in task.geometry.launches(task, arrays, MULTIPROCESSORS):
+        kernel(launch, order, True, launch.shared_bytes)
+    check_matmul(inputs, arrays, task.scalars, dtype)
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_rung_is_right_in_every_order(build, name, dtype):
+    for point, order in itertools.product(POINTS if dtype == "bfloat16" else POINTS[:2], ORDERS):
+        run(build, name, dtype, point, order)
+
+
+HANG = "waits for ever at the mbarrier at byte"
+FAULTS = [  # rung, text, its replacement, what one of the orders reports
+    # parities
+    (
+        "tma",
+        "mbarrier_wait(&full[stage], parity)",
+        "mbarrier_wait(&full[stage], parity ^ 1)",
+        "race in shared memory|wrong",
+    ),
+    ("tma", "        parity ^= stage == 0;", "", "race in shared memory|wrong result"),
+    ("warp_specialized", "parity ^ 1);  // the stages", "parity);  // the stages", HANG),
+    # arrivals
+    ("warp_specialized", "if (start > 0 && lane == 0)", "if (start > 0 && lane == 0 && thread > 0)", HANG),
+    ("persistent", "if (k > 0 && lane == 0)", "if (false)", HANG),
+    ("multicast", "lane < CLUSTER)\n                mbarrier", "lane < 1)\n                mbarrier", HANG),
+    ("tma", "mbarrier_arrive(&full[s]);", "", HANG),
+    ("tma", "by_tma ? 1 : BLOCK", "by_tma ? 2 : BLOCK", HANG),
+    # bytes
+    ("tma", "expect_tx(&full[s], STAGE_BYTES)", "expect_tx(&full[s], STAGE_BYTES - B_BOX)", "expect_tx"),
+    ("tma", "expect_tx(&full[s], STAGE_BYTES)", "expect_tx(&full[s], STAGE_BYTES + 16)", f"{HANG}.* and 16 bytes"),
+    ("persistent", "expect_tx(&full[q % C_BOXES], C_BOX)", "expect_tx(&full[q % C_BOXES], C_BOX / 2)", "expect_tx"),
+    # descriptors, swizzles, coordinates
+    ("tma", "STRIDE_OFFSET = 8 * ROW_BYTES", "STRIDE_OFFSET = 4 * ROW_BYTES", "wrong result|nothing has written"),
+    ("persistent", "b + p * ROW_BYTES, DEPTH * ROW_BYTES", "b + p * ROW_BYTES, DEPTH * 64", "wrong result"),
+    ("tma", "SWIZZLE_128 = 1", "SWIZZLE_128 = 2", "race in shared memory|nothing has written"),
+    ("tma", "(chunk ^ row % 8)", "chunk", "wrong result"),  # of rows that threads copy
+    ("multicast", "start + rank * PART,", "start,", "wrong result"),
+    # fences and waits
+    ("tma", "        fence_mbarrier_init();\n", "", "without fence_mbarrier_init"),
+    ("tma", "            fence_proxy_async();\n", "", "without fence_proxy_async"),
+    ("wgmma_shared", "        fence_proxy_async();\n", "", "without fence_proxy_async"),
+    (
+        "persistent",
+        "            fence_proxy_async();\n            barrier_sync",
+        "            barrier_sync",
+        "without fence_proxy",
+    ),
+    ("tma", "        wgmma_fence();\n", "", "without wgmma_fence"),
+    ("tma", "        wgmma_commit_group();\n", "", "wrong result|before its products are complete"),
+    ("warp_specialized", "wgmma_wait_group<1>(sums)", "wgmma_wait_group<2>(sums)", "race in shared memory"),
+    ("warp_specialized", "        wgmma_wait_group<0>(sums);\n", "", "before its products are complete"),
+    ("tma", "__syncthreads();  // all warps'", "// all warps'", "race in shared memory"),
+    (
+        "tma",
+        "        fence_mbarrier_init();\n    }\n    __syncthreads();",
+        "        fence_mbarrier_init();\n    }",
+        "no mbarrier|race",
+    ),
+    ("persistent", "barrier_sync(barrier, 128);  // the box", "// the box", "race in shared memory"),
+    ("persistent", "cp_async_bulk_wait_group_read<C_BOXES - 1>();", "", "race in shared memory"),
+    ("persistent", "        cp_async_bulk_wait_group<0>();\n", "", "cp_async_bulk_wait_group is missing"),
+    # named barriers, clusters, registers
+    ("persistent", "consumer + 1, thread}", "1, thread}", "race in shared memory|wrong"),
+    ("multicast", "    barrier_cluster_arrive();  // no block", "    return;  // no block", "which has ended"),
+    (
+        "multicast",
+        "    barrier_cluster_arrive();\n    barrier_cluster_wait();\n\n",
+        "    __syncthreads();\n",
+        "no barrier orders|no mbarrier",
+    ),
+    ("warp_specialized", "setmaxnreg_inc<224>", "setmaxnreg_inc<240>", "more than 65536 registers"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"), FAULTS, ids=[f"{name}-{i}" for i, (name, *_) in enumerate(FAULTS)]
+)
+def test_a_fault_is_found(build, name, old, new, said):
+    text = whole_source(name)
+    assert text.count(old) == 1, f"{name}.cu or a header has changed: adapt this list"
+    found = []
+    for point, order in itertools.product(POINTS[:4], ORDERS):
+        try:
+            run(build, name, "bfloat16", point, order, text.replace(old, new))
+        except KernelError as error:
+            found.append(str(error))
+            if re.search(said, found[-1]):
+                return
+    raise AssertionError(found)
+
+
+def test_a_hang_is_reported_with_the_places_and_what_is_missing(build):
+    """The producer waits for consumers whose second warp does not arrive, and they wait for the producer."""
+    old, new = "if (start > 0 && lane == 0)", "if (start > 0 && lane == 0 && thread / 32 != 1)"
+    text = whole_source("warp_specialized").replace(old, new)
+    producer, consumer = (
+        1 + text[: text.index(f"mbarrier_wait(&{name}[stage]")].count("\n") for name in ("empty", "full")
+    )
+    with pytest.raises(KernelError) as caught:
+        run(build, "warp_specialized", "bfloat16", ((128, 64, 256), 1.0, 0.0), "ascending", text)
+    stages = 2 * SMALL["warp_specialized"].depth * (128 + 64) * 2
+    message = str(caught.value)
+    assert re.search(
+        rf"thread \(0, 0, 0\) of block \(0, 0, 0\) waits for ever at the mbarrier at byte {stages + 16} of shared "
+        rf"memory in line {producer} for the end of a phase of parity 0: 0 phases have ended, and this one lacks 2 of "
+        rf"8 arrivals and 0 bytes; thread \(128, 0, 0\) .* at byte {stages} of shared memory in line {consumer} ",
+        message,
+    ), message
+
+
+# ---- instructions by themselves ----
+
+PRODUCT = """#include "ptx.cuh"
+constexpr int SPAN = SPAN_BYTES, SWIZZLE = SPAN == 128 ? 1 : SPAN == 64 ? 2 : 3;
+__device__ unsigned long long descriptor(const void *box, int leading, int stride)
+{
+    return __cvta_generic_to_shared(box) >> 4 | (unsigned long long)(leading >> 4) << 16 |
+           (unsigned long long)(stride >> 4) << 32 | (unsigned long long)SWIZZLE << 62;
+}
+extern "C" __global__ void product(SUM *C, const __grid_constant__ TensorMap map_a,
+                                   const __grid_constant__ TensorMap map_b)
+{
+    extern __shared__ __align__(1024) unsigned char shared[];
+    unsigned char *const b = shared + 64 * SPAN;
+    unsigned long long *const full = (unsigned long long *)(b + B_BYTES);
+    if (threadIdx.x == 0) {
+        mbarrier_init(full, 1);
+        fence_mbarrier_init();
+        mbarrier_arrive_expect_tx(full, 64 * SPAN + B_BYTES);
+        cp_async_bulk_tensor_shared_global(shared, map_a, 0, 0, full);
+        for (int i = 0; i < B_BOXES; ++i)
+            cp_async_bulk_tensor_shared_global(b + i * (B_BYTES / B_BOXES), map_b, i * BOX_STEP, 0, full);
+    }
+    __syncthreads();
+    mbarrier_wait(full, 0);
+    SUM c[8][4];
+    wgmma_fence();
+    for (int p = 0; p < SPAN / 32; ++p)  // 32 bytes of terms each
+        MULTIPLY(c, descriptor(shared + 32 * p, 16, 8 * SPAN), descriptor(b + B_STEP * p, B_BYTES / B_BOXES, 8 * SPAN),
+                 p > 0);
+    wgmma_commit_group();
+    wgmma_wait_group<0>(c);
+    const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
+    for (int j = 0; j < 8; ++j)
+        for (int i = 0; i < 4; ++i)
+            C[(row + i / 2 * 8) * 64 + j * 8 + column + i % 2] = c[j][i];
+}
+"""
+# suffix of the instruction, element type of the library, terms of an instruction, bytes of a row of a box, B by rows
+PRODUCTS = [
+    ("f16", "float16", 16, 128, True),
+    ("bf16", "bfloat16", 16, 64, True),
+    ("f16", "float16", 16, 32, True),
+    ("bf16", "bfloat16", 16, 128, False),
+    ("f16", "float16", 16, 64, False),
+    ("tf32", "float32", 8, 128, False),
+    ("s8", "int8", 32, 128, False),
+    ("s8", "int8", 32, 32, False),
+]
+ELEMENTS = {"f16": "CudaF16", "bf16": "CudaBf16", "tf32": "CudaTf32", "s8": "CudaS8"}
+
+
+@pytest.mark.parametrize(("suffix", "dtype", "terms", "span", "by_rows"), PRODUCTS)
+def test_wgmma_multiplies_what_tma_has_swizzled(build, suffix, dtype, terms, span, by_rows):
+    """64 x k by k x 64, with k as many elements as a row of a box has; B by rows (MN-major) or by columns (K-major)."""
+    size = 32 // terms
+    k = span // size
+    rng = np.random.default_rng(span)
+    a, b = (rng.integers(-8, 8, shape) for shape in ((64, k), (k, 64)))
+    element = DTYPES.get(dtype)
+    stored = (lambda x: element.stored(x.astype(np.float32))) if element else (lambda x: x.astype(dtype))
+    sums = np.dtype("int32" if suffix == "s8" else "float32")
+    # by rows, boxes of `span` bytes lie beside each other, each with all terms
+    boxes = 64 * size // span if by_rows else 1
+    matrix = on_device(stored(b if by_rows else np.ascontiguousarray(b.T)))
+    macros = {
+        **{"SUM": "int" if suffix == "s8" else "float", "SPAN_BYTES": span, "B_BOXES": boxes, "MULTIPLY": "multiply"},
+        **{"B_BYTES": k * 64 * size, "BOX_STEP": span // size, "B_STEP": terms * span if by_rows else 32},
+    }
+    line = f"CUDA_WGMMA(64, {terms}, own_{suffix}, {ELEMENTS[suffix]}, K_MAJOR, {'MN' if by_rows else 'K'}_MAJOR)\n"
+    text = PRODUCT.replace(
+        "constexpr", f"{line}#define multiply wgmma_mma_async_m64n64k{terms}_own_{suffix}\nconstexpr", 1
+    )
+    kernel = build(text, "product", tuple(f"-D{key}={value}" for key, value in macros.items()))
+    result = poison((64, 64), sums.name)
+    arguments = (
+        result,
+        Boxes(on_device(stored(a)), 64, k, dtype),
+        Boxes(matrix, k if by_rows else 64, span // size, dtype),
+    )
+    for order in ORDERS:
+        result.fill(-1)
+        kernel(Launch((1,), (128,), arguments), order, dynamic_bytes=64 * span + k * 64 * size + 8)
+        np.testing.assert_array_equal(result, (a @ b).astype(sums))
+
+
+def run_body(build, body: str, order: str, cluster: int = 1, threads: int = 64) -> list[int]:
+    """Run the body of a kernel(int *out) on one cluster; return what it wrote."""
+    text = f'#include "ptx.cuh"\nextern "C" __global__ void __cluster_dims__({cluster}, 1, 1) planted(int *out)\n{{\n'
+    text += f"    const int t = threadIdx.x, rank = blockIdx.x;\n    {body}\n}}\n"
+    out = poison((cluster * threads,), "int32")
+    build(text, "planted")(Launch((cluster,), (threads,), (out,)), order, dynamic_bytes=256)
+    return out.tolist()
+
+
+WORKING: dict[str, tuple[int, str, Sequence[int]]] = {  # blocks of a cluster, body, result
+    "a named barrier of one warp each": (
+        1,
+        "__shared__ int s[64]; s[t] = t; barrier_sync(1 + t / 32, 32); out[t] = s[t ^ 1];",
+        [i ^ 1 for i in range(64)],
+    ),
+    "a cluster reads its shared memory": (
+        2,
+        "__shared__ float s[64]; s[t] = 100 * rank + t; barrier_cluster_arrive(); barrier_cluster_wait(); float x;"
+        "ld_shared_cluster(x, mapa(&s[63 - t], 1 - rank)); out[64 * rank + t] = x; barrier_cluster_arrive();"
+        "barrier_cluster_wait();",
+        [100 * (1 - i // 64) + 63 - i % 64 for i in range(128)],
+    ),
+    "mbarriers order two warps": (
+        1,
+        "__shared__ int s[32]; __shared__ unsigned long long full, empty; if (t == 0) { mbarrier_init(&full, 32);"
+        "mbarrier_init(&empty, 32); } __syncthreads(); for (int i = 0; i < 5; ++i) if (t < 32) {"
+        "mbarrier_wait(&empty, i % 2 ^ 1); s[t] = i * t; mbarrier_arrive(&full); } else { mbarrier_wait(&full, i % 2);"
+        "out[t] = s[63 - t]; mbarrier_arrive(&empty); }",
+        [-1] * 32 + [4 * (31 - i) for i in range(32)],
+    ),
+    "stmatrix reverses ldmatrix": (
+        1,
+        "extern __shared__ __align__(16) unsigned char s[]; if (t < 32) { for (int i = 0; i < 4; ++i) "
+        "((unsigned short *)s)[t * 4 + i] = t * 4 + i; __syncwarp(); unsigned x[4]; ldmatrix_x4(x, s + t % 16 * 16);"
+        "__syncwarp(); stmatrix_x4(s + t % 16 * 16, x); __syncwarp(); out[t] = ((unsigned short *)s)[t * 4];"
+        "out[t + 32] = x[1]; }",
+        [4 * i for i in range(32)] + [(64 + 2 * i) | (65 + 2 * i) << 16 for i in range(32)],
+    ),
+}
+BROKEN = {  # blocks of a cluster, body, report
+    "a named barrier that some never reach": (
+        1,
+        "if (t < 32) barrier_sync(3, 64);",
+        "named barrier 3 of 64 threads in line",
+    ),
+    "a named barrier of half a warp": (1, "barrier_sync(1, 16);", "of whole warps"),
+    "two counts at a named barrier": (1, "barrier_sync(1, t < 32 ? 32 : 64);", "of (32|64) and of|waits for ever"),
+    "another block before it has begun": (
+        2,
+        "__shared__ float s[64]; s[t] = t; float x; ld_shared_cluster(x, mapa(&s[t], 1 - rank)); out[t] = x;",
+        "race in shared memory|nothing has written",
+    ),
+    "a block that is not in the cluster": (
+        2,
+        "__shared__ float s; st_shared_cluster(mapa(&s, 2), 1.0f);",
+        "block 2 of a",
+    ),
+    "a cluster's barrier that a block does not reach": (
+        2,
+        "barrier_cluster_arrive(); if (rank == 0) { barrier_cluster_wait(); barrier_cluster_wait(); }",
+        "without an arrival",
+    ),
+    "an mbarrier that nobody initialized": (1, "__shared__ unsigned long long b; mbarrier_wait(&b, 0);", "no mbarrier"),
+    "an mbarrier initialized twice": (
+        1,
+        "__shared__ unsigned long long b; if (t < 2) mbarrier_init(&b, 1);",
+        "initialized twice",
+    ),
+    "an mbarrier in use before a barrier": (
+        1,
+        "__shared__ unsigned long long b; if (t == 0) mbarrier_init(&b, 64); mbarrier_arrive(&b);",
+        "no barrier orders after its initialization|no mbarrier",
+    ),
+    "registers that are no multiple of 8": (1, "setmaxnreg_dec<100>();", "multiples of 8"),
+}
+
+
+@pytest.mark.parametrize("name", WORKING)
+def test_an_instruction_works(build, name):
+    cluster, body, expected = WORKING[name]
+    assert [run_body(build, body, order, cluster) for order in ORDERS] == [list(expected)] * 3
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_fault_of_an_instruction_is_reported_in_every_order(build, name):
+    cluster, body, said = BROKEN[name]
+    for order in ORDERS:
+        with pytest.raises(KernelError, match=f"{order} order: .*({said})"):
+            run_body(build, body, order, cluster)
