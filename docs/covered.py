@@ -16,8 +16,12 @@ from hpcmm.operations import OPERATIONS
 ROOT = Path(__file__).parents[1]
 PAGE = Path("docs", "coverage.md")
 VARIANTS = {f"{operation.kernels}/{variant.name}" for operation in OPERATIONS.values() for variant in operation.ladder}
-SWEEPS = set(yaml.safe_load((ROOT / "config.yaml").read_text())["sweeps"])
 COLUMNS = {f"{group}.{column}" for group, columns in store.GROUPS.items() for column in columns}
+
+
+def sweeps() -> set[str]:
+    """Return the sweeps of config.yaml."""
+    return set(yaml.safe_load((ROOT / "config.yaml").read_text())["sweeps"])
 
 
 def named(text: str) -> list[str]:
@@ -56,11 +60,11 @@ def updated(text: str, columns: Columns) -> str:
 
     Words beside the names are kept: words after a colon with their name, other parts as they are.
     """
-    there = shown(columns)
+    there, known = shown(columns), VARIANTS | sweeps() | COLUMNS
 
     def line(match: re.Match) -> str:
         answered, still = match["answered"], match["open"]
-        needs = dict.fromkeys(name for name in named(answered) if name in VARIANTS | SWEEPS | COLUMNS)
+        needs = dict.fromkeys(name for name in named(answered) if name in known)
         lacking = [name for name in needs if name not in there]
         parts = []
         for part in filter(None, map(str.strip, still.split(";"))):
