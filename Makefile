@@ -49,7 +49,7 @@ reference: setup
 	python docs/published.py $(FILE)
 
 docs: setup
-	@python -m sphinx --fail-on-warning --keep-going --quiet docs docs/build
+	@python -m sphinx --fail-on-warning --keep-going --quiet --fresh-env --write-all docs docs/build
 	@echo 'documentation: $(CURDIR)/docs/build/index.html'
 
 # More than six processes would need too much memory of a GPU.

@@ -1,5 +1,6 @@
 """Sphinx builds the documentation site from the Markdown in this folder: ``make docs``."""
 
+import re
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -54,6 +55,17 @@ def repair(app, error):
         path.write_text("".join([first, *named]), "utf-8")
 
 
+def link_rungs(app, error):
+    """Link the rungs in the published report, a download, to their pages; a report elsewhere does not know the site."""
+    known = {path.stem for path in Path(app.outdir, "rungs").glob("*.html")}
+
+    def link(match):
+        return f'<a href="../../rungs/{match[1]}.html">' if match[1] in known else match[0]
+
+    for path in Path(app.outdir, "_downloads").glob("*/report.html"):
+        path.write_text(re.sub(r'<a data-page="([\w-]+)">', link, path.read_text("utf-8")), "utf-8")
+
+
 def write_rungs(app, config):
     """Write the pages of the rungs, which are not kept in the repository."""
     if (HERE / "rungs.md").exists():
@@ -65,3 +77,4 @@ def setup(app):
     app.connect("config-inited", write_rungs)
     app.connect("source-read", lambda app, page, source: source.__setitem__(0, generated.filled(source[0])))
     app.connect("build-finished", repair)
+    app.connect("build-finished", link_rungs)

@@ -519,7 +519,7 @@ def fragments() -> str:
 
 
 def three_products() -> str:
-    """A float32 is split into two TF32 parts; three products of parts are added."""
+    """A float32 is split into two parts of 11 bits; three products of parts are added."""
     parts = [words(WIDTH / 2, 18, "float32: 24 bits, of which a tensor core reads 11", size=14)]
     for name, y, colour in (("a", 30, BLUE), ("b", 66, ORANGE)):
         parts += [
@@ -533,6 +533,24 @@ def three_products() -> str:
         words(WIDTH / 2, 146, "small × small is below the rounding error of a long sum"),
     ]
     return drawing(158, "Each number is split into a big and a small part; three of four products are added.", *parts)
+
+
+def scaled_rows() -> str:
+    """Each row is multiplied by a power of two, so that its largest element fits FP16."""
+    parts = [words(WIDTH / 2, 18, "rows of A, drawn by the exponents of their elements", size=14)]
+    rows = (("2⁴⁰", 330, 60), ("2³", 150, 120), ("2⁻²⁰", 60, 30))
+    for i, (name, start, width) in enumerate(rows):
+        y = 34 + i * 34
+        parts += [cell(start, y, width, 22, BLUE), words(start + width + 8, y + 16, name, "start", 12)]
+    parts.append(words(WIDTH / 2, 152, "↓ each row times a power of two", size=13))
+    for i, (_, _, width) in enumerate(rows):
+        parts.append(cell(330 - width, 166 + i * 30, width, 22, BLUE))
+    parts += [
+        cell(140, 160, 190, 92, ORANGE, strong=False),
+        words(336, 212, "2¹⁵", "start", 12),
+        words(WIDTH / 2, 274, "all rows fill the range of FP16 (orange), whose largest number is 65,504"),
+    ]
+    return drawing(286, "Rows of A with different exponents are scaled so that each fills the range of FP16.", *parts)
 
 
 def warpgroup() -> str:
@@ -781,8 +799,10 @@ OF = {
     "matmul-skinny": [narrow_product],
     "matmul-stream_k_fma": [lambda: waves(False), lambda: waves(True)],
     "matmul-tensor_core": [fragments, three_products],
+    "matmul-stream_k_dmma": [lambda: waves(False), lambda: waves(True)],
     "matmul-warpgroup": [warpgroup, three_products],
     "matmul-stream_k": [lambda: waves(False), lambda: waves(True)],
+    "matmul-three_fp16": [scaled_rows, three_products],
     "reduction-divergent": [
         lambda: tree(interleaved, UP, "every 2 s-th thread combines: few lanes of each warp work"),
         launches,

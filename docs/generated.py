@@ -1,7 +1,8 @@
 """Parts of the site that are generated from the code at each build.
 
 A page includes a part by a line ``<!-- generated: NAME -->``. Parts that show the published run are written by
-``published.py`` and kept in the repository.
+``published.py`` and kept in the repository. A line ``<!-- transcript: NAME -->`` shows a transcript of
+``transcripts.py``, once it has been recorded.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import rungs
+import transcripts
 from tabulate import tabulate
 
 from hpcmm import store
@@ -23,10 +25,10 @@ from hpcmm.experiment.config import SCHEMA
 from hpcmm.grading import rubric as rubrics
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS, algorithms_of
-from hpcmm.parallel.links import LINKS
 from hpcmm.report import definitions, export, formats
 
 MARK = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+TRANSCRIPT = re.compile(r"^<!-- transcript: (\w+) -->$", re.MULTILINE)
 UNITS = {"1": "", "B s-1": "B/s", "degC": "°C"}  # as in the file -> as the page shows it
 TYPES = {"integer": "integer", "number": "number", "string": "name", "object": "mapping"}
 
@@ -37,9 +39,17 @@ def filled(text: str) -> str:
     Raises
     ------
     KeyError
-        If a mark names a part that does not exist.
+        If a mark names a part or a transcript that does not exist.
     """
+    text = TRANSCRIPT.sub(lambda mark: transcript(mark[1]), text)
     return MARK.sub(lambda mark: PARTS[mark[1]](), text)
+
+
+def transcript(name: str) -> str:
+    """Show a transcript; nothing if it has not been recorded."""
+    transcripts.COMMANDS[name]  # an unknown name is an error
+    recorded = (transcripts.FOLDER / f"{name}.txt").exists()
+    return f"```{{literalinclude}} transcripts/{name}.txt\n:language: text\n```" if recorded else ""
 
 
 def commands() -> str:
@@ -155,8 +165,8 @@ def names() -> str:
 def algorithms() -> str:
     """List the algorithms, with their changes and how they are timed, without the exchanges of ``links``."""
     timed = {"call": "end to end", "kernel": "on the devices"}
-    rows = []
-    for each in (each for each in ALGORITHMS.values() if each not in LINKS):
+    rows, (_, *exchanges) = [], algorithms_of(OPERATIONS["links"])
+    for each in (each for each in ALGORITHMS.values() if each not in exchanges):
         change = f"*baseline*: {each.change}" if each.package else each.change
         rows.append([f"`{each.name}`", change, ", ".join(timed[kind] for kind in each.measures)])
     return tabulate(rows, ["algorithm", "what changes", "timed"], tablefmt="pipe")

@@ -3,7 +3,8 @@
     python docs/published.py [TIMINGS]
 
 With TIMINGS, that file becomes the published run. Then the report, the figures, and the text between the marks
-``<!-- published: NAME -->`` and ``<!-- end -->`` are rewritten from results/reference/timings.h5.
+``<!-- published: NAME -->`` and ``<!-- end -->`` are rewritten from results/reference/timings.h5, and the names in the
+last column of docs/coverage.md.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+import covered
 import pandas as pd
 from tabulate import tabulate
 
@@ -23,6 +25,8 @@ from hpcmm import analysis, report, store
 from hpcmm.analysis import Columns
 from hpcmm.analysis.scaling import speedups
 from hpcmm.analysis.unmeasured import unmeasured
+from hpcmm.experiment import plan
+from hpcmm.experiment.config import read_config
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
@@ -57,6 +61,8 @@ def main(arguments: Sequence[str]) -> None:
                         shutil.copyfile(drawn, REFERENCE / f"{name}.svg")
     for path in pages():
         path.write_text(filled(path, columns), "utf-8")
+    coverage = ROOT / covered.PAGE
+    coverage.write_text(covered.updated(coverage.read_text("utf-8"), columns), "utf-8")
     print(f"{REFERENCE}: {summary.line}")
 
 
@@ -99,8 +105,16 @@ def _source(columns: Columns, frame: pd.DataFrame) -> str:
     where = "; ".join(" and ".join(conditions[name]) for name in names if name in conditions)
     return (
         f"Published run: {where}.\n[Report](results/reference/report.html), "
-        f"[timings.h5](results/reference/timings.h5). {analysis.summary(columns, frame).line}."
+        f"[timings.h5](results/reference/timings.h5){_configs(columns)}. {analysis.summary(columns, frame).line}."
     )
+
+
+def _configs(columns: Columns) -> str:
+    """Return links to the configs beside the published file that one of its runs was made from."""
+    asked = [analysis.mapping(run["provenance"].get("config")).get("sweeps") for run in analysis.runs(columns)]
+    made = [path for path in REFERENCE.glob("*.yaml") if plan.make(read_config(path)).config["sweeps"] in asked]
+    links = (f", [{path.name}](results/reference/{path.name})" for path in sorted(made, key=lambda path: path.stem))
+    return "".join(links)
 
 
 # The sweeps that measure every rung of an operation
@@ -350,12 +364,13 @@ def _scaled(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of(frame: pd.DataFrame, sweeps: Sequence[str]) -> pd.DataFrame:
-    """Return the passed points of sweeps, each sweep on the machine with the most ranks, then with the most points."""
+    """Return the passed points of sweeps, each on the machine with the most ranks, then points, of each device."""
     rows = analysis.points(frame)
     rows = rows[rows["sweep"].isin(sweeps) & (rows["result"] == "PASS")]
-    kinds = rows.groupby(["sweep", "machine"], sort=False)["ranks"].agg(["max", "size"]).sort_values(["max", "size"])
-    chosen = kinds.reset_index().drop_duplicates("sweep", keep="last")
-    return rows.merge(chosen[["sweep", "machine"]])
+    keys = ["sweep", "device", "machine"]
+    kinds = rows.groupby(keys, sort=False)["ranks"].agg(["max", "size"]).sort_values(["max", "size"])
+    chosen = kinds.reset_index().drop_duplicates(["sweep", "device"], keep="last")
+    return rows.merge(chosen[keys])
 
 
 def _joined(rows: pd.DataFrame, rate: str, beside: str, unit: float = 1e9, form=formats.number) -> str:

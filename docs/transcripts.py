@@ -26,18 +26,18 @@ MISTAKES = {
 }
 WITH_GPU = {
     "bench": ["hpcmm bench tiled.cu --against naive --output a.h5 --html a.html --sizes 2048"],
-    "mistakes": ["hpcmm bench wrong.cu endless.cu --sizes 512"],
+    "mistakes": ["hpcmm bench wrong.cu endless.cu tiled.cu --sizes 512"],
     "tune": ["hpcmm bench tiled.cu --tune TILE=8,16,32,64 --sizes 2048"],
-    "python": ["hpcmm bench triton_tile.py numba_cuda.py cuda_core.py --sizes 2048"],
+    "python": ["hpcmm bench triton_tile.py numba_product.py cuda_core.py --sizes 2048"],
     "code": ["hpcmm bench tiled.cu --sass tiled.sass --profile --sizes 2048"],
     "sanitize": ["hpcmm bench racy.cu beyond.cu --sanitize --sizes 512"],
     "grade": ["hpcmm new --course course", "hpcmm grade solutions --rubric course/rubric.yaml"],
-    "check": ["hpcmm check --directory check --html check.html"],
+    "check": ["hpcmm check --config backends=cuda --directory check --html check.html"],
 }
 WITHOUT_GPU = {
     "cpu_tune": ["hpcmm bench by_rows.c --tune STEP=1,16,64 --sizes 256"],
     "cpu_python": ["hpcmm bench panels.py --sizes 256"],
-    "cpu_tools": ["hpcmm bench tiled.cu --sass tiled.sass", "hpcmm bench tiled.cu"],
+    "cpu_bench": ["hpcmm bench tiled.cu"],
     "cpu_check": ["hpcmm check --ranks 2 --directory check"],
 }
 COMMANDS = WITH_GPU | WITHOUT_GPU

@@ -183,6 +183,7 @@ ARITHMETICS = {
     arithmetic.name: arithmetic
     for arithmetic in (
         Arithmetic("three TF32 products", tensor_units={"80": 512 / 3, "90": 1024 / 3}),
+        Arithmetic("three FP16 products, rows and columns scaled", tensor_units={"80": 1024 / 3, "90": 2048 / 3}),
         # 10 bits follow the first one; the hardware may drop the others without rounding
         Arithmetic("TF32", tensor_units={"80": 512, "90": 1024}, input_roundoff=2.0**-10),
     )

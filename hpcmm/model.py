@@ -339,8 +339,8 @@ class Variant:
         Libraries only: ``library(backend, task, arrays)`` returns a callable that runs once. A library has no source
         file.
     context : bool
-        Whether a library is shown for context: it is measured and verified like a rung, and counts neither as a rung
-        nor as a baseline.
+        Whether it is shown for context: it is measured and verified like a rung, and counts neither as a rung nor as a
+        baseline. So are further libraries, and a kernel whose results are less accurate than its type.
     geometry : Geometry, or mapping of str to Geometry
         How a CUDA kernel is launched, for all types or by type.
     kernel : str

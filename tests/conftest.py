@@ -1,8 +1,10 @@
 """What all tests share: hypothesis profiles, the GPU, and MPI jobs that leave no process behind."""
 
 import contextlib
+import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 from hpcmm import backends
+from hpcmm.backends.cpu import device
 from hpcmm.experiment import extensions
 from hpcmm.operations import OPERATIONS
 
@@ -28,6 +31,10 @@ for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
 os.environ.setdefault("OMPI_MCA_rmaps_base_oversubscribe", "1")
 os.environ.setdefault("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe")
 
+# A job in the background may have started with Ctrl-C ignored, which the programs of the tests would inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # HYPOTHESIS_PROFILE=few is for slow tools such as compute-sanitizer, many for a long search.
 settings.register_profile("few", deadline=None, max_examples=5, derandomize=True)
 settings.register_profile("usual", deadline=None, max_examples=100)
@@ -42,15 +49,28 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     """Skip slow tests unless they are asked for, and order the modules for several processes (pytest-xdist).
 
-    The tests on a real Slurm mostly wait, so they come first and the others run beside them. Those of the workflow and
-    the wheel, which take long too, are not the last, when nothing is left to run beside them.
+    The tests on a real Slurm take the longest and mostly wait, so they come first and the others run beside them. Next
+    are the longest of the others. Those of the workflow and the wheel, which take long too, are not the last.
     """
     if not config.getoption("slow"):
         for item in items:
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="slow: make test-all (pytest --slow) runs it"))
-    place = {"test_slurm.py": "", "test_wheel.py": "test_page.py", "test_workflow.py": "test_page.py"}
+    place = {
+        "test_slurm.py": "",
+        "test_kernels_on_host.py": "a",
+        "test_wheel.py": "test_page.py",
+        "test_workflow.py": "test_page.py",
+    }
     items.sort(key=lambda item: place.get(item.path.name, item.path.name))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def small_flush():
+    """Cold runs in this process flush with a small buffer: no result depends on its size, and reading takes time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device, "last_level_cache", lambda: 1 << 16)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -136,10 +156,14 @@ def forgotten(monkeypatch):
 
 @pytest.fixture(scope="session")
 def modelled(tmp_path_factory):
-    """A timings file of the whole experiment of config.yaml, with modelled times."""
+    """A timings file of the whole experiment of config.yaml, with modelled times; all test processes share it."""
     import modelled_run
 
-    return modelled_run.write(tmp_path_factory.mktemp("modelled") / "timings.h5")
+    base = tmp_path_factory.getbasetemp()
+    path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "modelled.h5"
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return path if path.exists() else modelled_run.write(path)
 
 
 def pytest_terminal_summary(terminalreporter):

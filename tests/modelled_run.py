@@ -28,7 +28,7 @@ from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.parallel import ALGORITHMS
 
 CONFIG = Path(__file__).parents[1] / "config.yaml"
-REPETITIONS = 12
+REPETITIONS = 8
 CLOCK = 1.7e9
 PEAK = {"cpu": 4e11, "cuda": 132 * 256 * CLOCK}
 BANDWIDTH = {"cpu": 5e10, "cuda": 4e12}

@@ -16,9 +16,11 @@ from conftest import kill
 
 from hpcmm import backends, store
 from hpcmm.backends.emulated.launch import COMPILER
+from hpcmm.cli import bench as bench_command
 from hpcmm.cli.bench import SECONDS_BETWEEN_LOOKS, TIMING
-from hpcmm.cli.main import main
+from hpcmm.cli.main import main, parser
 from hpcmm.experiment import extensions
+from hpcmm.jobs import trial
 from hpcmm.operations import OPERATIONS
 
 ROOT = Path(__file__).parents[1]
@@ -129,6 +131,33 @@ def test_wrong_kernels_fail_with_their_place_and_right_ones_are_still_timed(insi
         )
     done = inside("crash.c", cwd=folder)
     assert done.returncode == 1 and "crash.c: FAIL 9x70x40 float32: the job crashed" in done.stdout
+
+
+def test_a_kernel_without_an_end_is_named_and_the_others_are_verified(inside, folder, monkeypatch):
+    monkeypatch.setattr(trial, "PATIENCE_SECONDS", 1)
+    monkeypatch.setitem(bench_command.VERIFYING, "max_seconds", 0.05)
+    good, loop = (folder / "by_rows.c").read_text(), "for (int i = 0; i < m; ++i) {"
+    assert loop in good
+    (folder / "endless.c").write_text(
+        good.replace(loop, f"{loop} while (m == 9 && ((const volatile REAL *)A)[0] < 9) {{}}")
+    )
+    done = inside("endless.c", "by_rows.c", "--sizes", 24, cwd=folder)
+    first, second, *table = done.stdout.splitlines()
+    assert re.fullmatch(r"endless.c: FAIL 9x70x40 float32: no end within \d+ s, its time limit", first)
+    assert second.startswith("by_rows.c: PASS at 22 points") and any(row.startswith("by_rows.c  24") for row in table)
+    assert done.returncode == 1
+
+
+def test_a_kernel_without_an_end_is_given_up_before_long(tmp_path, forgotten):
+    from hpcmm.experiment.durations import point_seconds
+    from hpcmm.experiment.plan import make
+
+    chosen = bench_command.choose(parser().parse_args(["bench", str(EXAMPLES / "tiled.cu")]))
+    planned = make(
+        bench_command.config_of(chosen, chosen.names, bench_command.VERIFYING, bench_command.verifying_sweeps(chosen))
+    )
+    longest = max(point_seconds(point, planned.measuring) for batch in planned.to_measure for point in batch.points)
+    assert longest + trial.PATIENCE_SECONDS < 40
 
 
 def test_all_combinations_are_tried(inside, folder):
@@ -268,7 +297,7 @@ def test_files_that_cannot_be_used_end_with_1(inside, arguments, message):
 @pytest.mark.skipif(not backends.missing("cuda"), reason="this machine has a GPU")
 def test_a_cuda_kernel_without_a_gpu_points_to_the_host(inside):
     done = inside("tiled.cu")
-    assert done.returncode == 1 and "--on-host verifies CUDA kernels on the CPU" in done.stderr
+    assert done.returncode == 1 and "this machine has no GPU; --on-host verifies CUDA kernels on the CPU" in done.stderr
 
 
 # --- the workflow --------------------------------------------------------------------------------------------------

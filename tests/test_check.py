@@ -332,7 +332,7 @@ def test_one_gpu_has_no_peer_but_is_compared_with_a_reference_cuda(gpu, mpiexec,
     good = json.loads(reference.read_text())
     assert {name.split(":")[0] for name in good["seconds"]} == {"gpu_product", "gpu_memory", "gpu_links"}
     assert main(["check", str(timings), "--reference", str(reference)]) == 0
-    good["seconds"] = {name: seconds / 2 for name, seconds in good["seconds"].items()}
+    good["seconds"] = {name: seconds / 20 for name, seconds in good["seconds"].items()}  # other tests may use the GPU
     reference.write_text(json.dumps(good))
     assert main(["check", str(timings), "--reference", str(reference)]) == command.SLOW
     assert f"slow: node0 slot 0 {gpu.uuid}" in capsys.readouterr().out
@@ -340,6 +340,7 @@ def test_one_gpu_has_no_peer_but_is_compared_with_a_reference_cuda(gpu, mpiexec,
 
 @pytest.mark.gpu
 @pytest.mark.skipif(presence.count() < 2, reason="needs two GPUs")
+@pytest.mark.skipif(os.environ.get("HPCMM_TEST_ALL") != "1", reason="needs a quiet machine; HPCMM_TEST_ALL=1 runs it")
 @pytest.mark.parametrize("busy", [None, 1])
 def test_of_several_gpus_the_busy_one_is_named_cuda(mpiexec, tmp_path, capsys, busy):
     gpus = presence.count()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -31,9 +32,9 @@ class Clocked(CpuBackend):
         return self.clocks.pop(0)
 
 
-def measured(backend, point=POINT, **more):
+def measured(backend, point=POINT, limits=LIMITS, **more):
     problem = Problem(MPI.COMM_SELF, backend, point, seed=1)
-    return measure_point(problem, point, LIMITS, **more)
+    return measure_point(problem, point, limits, **more)
 
 
 def test_each_contender_has_the_clock_of_its_own_kernel_once():
@@ -46,6 +47,11 @@ def test_each_contender_has_the_clock_of_its_own_kernel_once():
     verdicts = {(each.contender, each.algorithm): each.verdict for each in found}
     later = measured(backend, visit=1, verdicts=verdicts)  # has no further clock to give
     assert len(backend.asked) == 2 and all(math.isnan(each.clock) for each in later)
+
+
+def test_a_point_that_is_only_verified_has_no_clock():
+    found = measured(Clocked([]), limits=dataclasses.replace(LIMITS, min_repetitions=1, max_repetitions=1))
+    assert all(each.verdict.passed and math.isnan(each.clock) for each in found)
 
 
 def test_a_cpu_has_no_clock():

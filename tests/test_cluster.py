@@ -386,7 +386,7 @@ def test_a_record_of_an_earlier_version_is_known_by_its_number(faltering, capfd)
     assert "cancelled jobs of a run that was killed: 12" in capfd.readouterr().err
 
 
-def test_a_workflow_goes_on_with_a_damaged_record(faltering, marked):
+def test_a_workflow_continues_with_a_damaged_record(faltering, marked):
     (records.FOLDER / "00").write_text("")
     faltering.queue("12|FAILED|None|n1|")
     check(watch.Watch())

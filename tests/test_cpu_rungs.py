@@ -12,7 +12,7 @@ import pytest
 from tasks import task
 
 from hpcmm import kernels
-from hpcmm.backends.cpu import libraries
+from hpcmm.backends.cpu import device, libraries
 from hpcmm.backends.cpu.device import CpuBackend, flush_bytes, last_level_cache
 from hpcmm.backends.cpu.modules import module_of
 from hpcmm.dtypes import DTYPES
@@ -297,6 +297,7 @@ def test_every_line_of_the_flush_buffer_is_read(threads, length):
 
 
 def test_a_cold_run_fills_the_caches_and_a_hot_run_does_not(monkeypatch):
+    monkeypatch.setattr(device, "last_level_cache", last_level_cache)
     backend, filled = CpuBackend(2), []
     assert flush_bytes(1 << 20, 2) == 2 << 20
     assert flush_bytes(1 << 30, 2) == 128 << 20

@@ -104,6 +104,12 @@ def pages(site) -> dict[str, Html]:
     return {str(path.relative_to(site)): Html(path) for path in site.rglob("*.html") if "_static" not in path.parts}
 
 
+def test_the_published_report_links_to_the_pages_of_its_rungs(pages):
+    (report,) = (page for name, page in pages.items() if name.endswith("/report.html"))
+    links = {attributes.get("href") for tag, attributes in report.tags if tag == "a"}
+    assert {"../../rungs/matmul-naive.html", "../../rungs/reduction-strided.html"} <= links
+
+
 def test_every_link_leads_somewhere(site, pages):
     wrong = []
     for name, page in pages.items():
@@ -135,7 +141,7 @@ def test_it_names_no_package_registry_and_no_path_of_this_machine(site, pages):
         assert str(ROOT) not in text and str(Path.home()) + "/" not in text, name
 
 
-def test_pictures_describe_themselves_and_take_the_colour_of_the_text():
+def test_pictures_have_a_label_and_the_colour_of_the_text():
     drawn = sorted((DOCS / "pictures").glob("*.svg"))
     shown = re.findall(r":file: pictures/(\S+)", "".join(path.read_text("utf-8") for path in DOCS.glob("*.md")))
     assert sorted(shown) == [path.name for path in drawn]
@@ -158,7 +164,7 @@ def test_every_rung_has_a_page(site, pages):
     assert len(names) == sum(variant.compiled for name in ladders for variant in OPERATIONS[name].ladder)
 
 
-def test_highlighted_lines_are_those_that_the_rung_before_does_not_have():
+def test_highlighted_lines_differ_from_the_previous_rung():
     (rung,) = [each for each in rungs.rungs() if each.page == "matmul-conflict_free"]
     text = "\n".join(rungs.source(rung))
     numbers = re.search(r":emphasize-lines: (\S+)", text)[1]
@@ -176,7 +182,7 @@ def test_the_limit_is_taken_from_the_head_of_a_source():
     assert idea[-1] == "*Source: 004 unit 5, kernel 2.*" and "Limit" not in "".join(idea)
 
 
-def test_drawings_describe_themselves_and_belong_to_a_rung():
+def test_drawings_have_a_label_and_belong_to_a_rung():
     pages = {rung.page for rung in rungs.rungs()}
     assert set(drawings.OF) <= pages
     for page in drawings.OF:

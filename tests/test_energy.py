@@ -73,7 +73,7 @@ def test_a_pass_gives_the_power_of_a_busy_device(monkeypatch, seconds):
     assert found["energy"] / found["energy_runs"] == pytest.approx(300 * seconds, rel=0.03 if seconds < 0.1 else 0.3)
 
 
-def test_a_counter_that_stands_still_is_refused(monkeypatch):
+def test_a_counter_that_does_not_change_is_refused(monkeypatch):
     device = Device(1e-3, tick=1e9)
     monkeypatch.setattr(energy.time, "perf_counter", device.clock)
     with pytest.raises(DeviceError, match="GPU-0 does not change"):

@@ -90,7 +90,9 @@ def test_a_file_with_errors_has_their_table_and_an_older_one_has_none(tmp_path):
     report.build(path, tmp_path / "results")
     with (tmp_path / "results/tables/size.accuracy.csv").open() as file:
         found = {row["label"]: row for row in csv.DictReader(file)}
-    assert float(found["ozaki_14"]["error_graded"]) == 2.0**-54 and found["ozaki_14"]["arithmetic"] == "14 int8 products"
+    assert (
+        float(found["ozaki_14"]["error_graded"]) == 2.0**-54 and found["ozaki_14"]["arithmetic"] == "14 int8 products"
+    )
     page = (tmp_path / "results/report.html").read_text()
     assert "Graded, RMS" in page and "Errors on three kinds of data" in page
     (text,) = (each.read_text() for each in (tmp_path / "results/tables").glob("size.accuracy.md"))

@@ -69,7 +69,7 @@ def test_steps_that_are_not_faster_are_named_and_have_a_reason(tmp_path):
     [([12.0] * 2, [1.0] * 10, True), ([1.5] * 2, [1.0] * 10, True), ([1.5] * 2, [1.0] * 2, False),
      ([5.0] * 2, [1.0] * 2, True), ([5.0, 0.9], [1.0] * 2, False)],
 )  # fmt: skip
-def test_few_repetitions_tell_a_large_step(tmp_path, slow, fast, known):
+def test_few_repetitions_show_a_large_step(tmp_path, slow, fast, known):
     rows = [
         measurement(product(name, tile=8), samples=kernel_samples(seconds))
         for name, seconds in (("naive", slow), ("tiled_padded", fast))

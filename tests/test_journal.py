@@ -320,7 +320,7 @@ def visited(point, visit, seconds):
     ]  # fmt: skip
 
 
-def test_a_journal_opened_again_goes_on_at_the_visit_it_had_reached(path):
+def test_a_reopened_journal_continues_at_the_visit_it_had_reached(path):
     first, second, third = BATCH.points
     for visit, points in ((0, BATCH.points), (1, (first,))):
         journal = Journal(path, BATCH, {"utc": f"2026-01-0{visit + 1}T00:00:00+00:00"})

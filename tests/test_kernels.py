@@ -25,6 +25,7 @@ from hpcmm.dtypes import DTYPES
 from hpcmm.model import RESOURCES, Operation, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.blocks import PersistentTma, Skinny, SplitK, StreamK, StreamKFma
+from hpcmm.operations.stream_k import StreamKDmma
 from hpcmm.operations.matmul import MATMUL, TILES
 from hpcmm.operations.memory import BANDWIDTH, COPY, LATENCY, SCALE
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM
@@ -300,15 +301,14 @@ def test_headers_are_found_through_each_other(monkeypatch, tmp_path):
 def test_ptx_is_in_one_header_under_the_names_of_its_isa():
     rungs = [path.name for path in kernels.FOLDER.glob("*/*.cu") if re.search(r"\basm\b", path.read_text())]
     assert rungs == []
-    wrapped = set()
+    wrapped: dict[str, str] = {}
     for function in (kernels.FOLDER / "ptx.cuh").read_text().split("__device__ ")[1:]:
         name = re.search(r"(\w+)\(", function)[1]
         for instruction in (instructions := re.findall(r'asm[^"]*"(?:\{.*"\s*")?([a-zA-Z.:_0-9]+)', function)):
             parts = iter(re.split("[._:]+", instruction))
             assert all(part in parts for part in name.split("_")), f"{name} wraps {instruction}"
-        assert instructions and wrapped.isdisjoint(instructions)
-        wrapped.update(instructions)
-    assert {"cp.async.commit_group", "wgmma.fence.sync.aligned", "fence.proxy.async.shared::cta"} < wrapped
+        assert instructions and all(wrapped.setdefault(each, name) == name for each in instructions)
+    assert {"cp.async.commit_group", "wgmma.fence.sync.aligned", "fence.proxy.async.shared::cta"} < wrapped.keys()
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=ident)
@@ -379,7 +379,8 @@ def test_a_cuda_rung_knows_its_launch_geometry(operation, variant):
                 [*(each.name for each in operation.operands), *launched.geometry.workspace(launched)]
             )
             arrays |= {name: np.empty((64, 64), DTYPES[dtype].storage) for name in arrays}
-            (launch, *_) = launched.geometry.launches(launched, arrays, 132)
+            launches = launched.geometry.launches(launched, arrays, 132)
+            launch = next(each for each in launches if not each.function)
             assert 32 <= math.prod(launch.block) <= 1024
             assert math.prod(launch.block) == (launched.macros.get("BLOCK") or tile**2 or launched.geometry.block)
     else:
@@ -479,6 +480,24 @@ def test_cuda_extreme(gpu, operation, variant, dtype, n):
         check_reduction(gpu, operation, variant, dtype, n, False, 1, extreme)
 
 
+def check_divided(gpu, product: Task, runs: int) -> None:
+    """The parts of a tile make the same sum in every run, whichever block is done last."""
+    inputs = MATMUL.draw(np.random.default_rng(1), product)
+    judge = MATMUL.reference(product, inputs)
+    guarded = {name: Guarded(gpu, array, UNTOUCHED) for name, array in inputs.items()}
+    arrays = {name: each.view for name, each in guarded.items()}
+    run = gpu.prepare(product, arrays)
+    results = set()
+    for _ in range(runs):
+        gpu.copy(inputs["C"], arrays["C"])
+        run_once(gpu, run)
+        got = guarded["C"].content()
+        verdict = judge(got)
+        assert verdict.passed, verdict.where
+        results.add(got.tobytes())
+    assert len(results) == 1
+
+
 # on 132 multiprocessors: parts of six tiles, of 156 and of 169; a whole tile each and parts of 192; no parts
 @pytest.mark.gpu
 @pytest.mark.parametrize(
@@ -488,22 +507,7 @@ def test_cuda_extreme(gpu, operation, variant, dtype, n):
     "variant", [v for v in MATMUL.ladder if isinstance(v.geometry, (StreamK, StreamKFma))], ids=ident
 )
 def test_cuda_tiles_are_divided(gpu, variant, shape):
-    """The parts of a tile make the same sum in every run, whichever block is done last."""
-    product = task(MATMUL, shape, variant=variant)
-    inputs = MATMUL.draw(np.random.default_rng(1), product)
-    judge = MATMUL.reference(product, inputs)
-    guarded = {name: Guarded(gpu, array, UNTOUCHED) for name, array in inputs.items()}
-    arrays = {name: each.view for name, each in guarded.items()}
-    run = gpu.prepare(product, arrays)
-    results = set()
-    for _ in range(20):
-        gpu.copy(inputs["C"], arrays["C"])
-        run_once(gpu, run)
-        got = guarded["C"].content()
-        verdict = judge(got)
-        assert verdict.passed, verdict.where
-        results.add(got.tobytes())
-    assert len(results) == 1
+    check_divided(gpu, task(MATMUL, shape, variant=variant), 20)
 
 
 class OneTile(SplitK):
@@ -525,6 +529,31 @@ def test_cuda_every_tile_of_split_k(gpu, variant, choice, parts, shape):
     (dtype,) = variant.dtypes
     for alpha, beta in ((1.5, 0.5), (-2.0, 0.0)):
         check_matmul(gpu, dataclasses.replace(variant, geometry=geometry), dtype, shape, alpha, beta, 1)
+
+
+class OneDmmaTile(StreamKDmma):
+    """The geometry of stream_k_dmma with one tile, divided, whatever the shape."""
+
+    def chosen(self, task):
+        (choice,) = self.choices
+        return choice, True
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(130, 202, 76), (101, 133, 641), (64, 128, 0)], ids=str)
+@pytest.mark.parametrize("choice", MATMUL.variant("stream_k_dmma").geometry.choices, ids=str)
+def test_cuda_every_tile_of_stream_k_dmma(gpu, choice, shape):
+    variant = dataclasses.replace(MATMUL.variant("stream_k_dmma"), geometry=OneDmmaTile((choice,)))
+    for alpha, beta in ((1.5, 0.5), (-2.0, 0.0)):
+        check_matmul(gpu, variant, "float64", shape, alpha, beta, 1)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(1537, 1500, 170), (1664, 1664, 200), (2300, 2304, 256)], ids=str)
+@pytest.mark.parametrize("choice", MATMUL.variant("stream_k_dmma").geometry.choices, ids=str)
+def test_cuda_tiles_of_stream_k_dmma_are_divided(gpu, choice, shape):
+    variant = dataclasses.replace(MATMUL.variant("stream_k_dmma"), geometry=OneDmmaTile((choice,)))
+    check_divided(gpu, task(MATMUL, shape, "float64", variant=variant), 5)
 
 
 class OneSkinnyTile(Skinny):
@@ -607,6 +636,51 @@ def test_cuda_sixteen_bit_views(gpu, variant, dtype, first, pitch):
     check_matmul(gpu, variant, dtype, (129, 257, 200), -2.0, 0.0, 1, first=first, pitch=pitch)
 
 
+OF_PARTS = [  # each width of tiles, whatever the shape
+    pytest.param(
+        dataclasses.replace(variant, geometry=dataclasses.replace(variant.geometry, choices=(choice,))),
+        id=f"{name}-{choice.columns}",
+    )
+    for name in ("tf32", "three_fp16")
+    for variant in [MATMUL.variant(name)]
+    for choice in variant.geometry.choices
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("first", "pitch"), [(0, 0), (4, 4), (3, 1), (1, 4)])
+@pytest.mark.parametrize("variant", OF_PARTS)
+def test_cuda_views_of_rungs_that_prepare_their_operands(gpu, variant, first, pitch):
+    """Rows at multiples of 16 bytes and others; tiles inside and at the ends of C; many terms, few and none."""
+    for shape in ((300, 520, 136), (131, 77, 201), (257, 385, 640), (70, 45, 16), (40, 24, 0)):
+        check_matmul(gpu, variant, "float32", shape, 1.5, 0.5, 1, first=first, pitch=pitch)
+    check_matmul(gpu, variant, "float32", (129, 257, 200), -2.0, 0.0, 1, first=first, pitch=pitch)
+
+
+@pytest.mark.gpu
+def test_cuda_rows_and_columns_of_any_size_are_scaled(gpu):
+    """Rows of A and columns of B of very different sizes, and with an infinity or NaN, which stay there."""
+    variant, shape = MATMUL.variant("three_fp16"), (200, 300, 130)
+    m, n, k = shape
+    rng = np.random.default_rng(1)
+    rows, columns = rng.integers(-60, 60, (m, 1)), rng.integers(-50, 60, (1, n))
+    a = np.ldexp(rng.uniform(-1, 1, (m, k)), rows).astype(np.float32)
+    b = np.ldexp(rng.uniform(-1, 1, (k, n)), columns).astype(np.float32)
+    a[5], b[:, 7] = 0, 0
+    truth, size = (f(a).astype(np.float64) @ f(b).astype(np.float64) for f in (np.positive, np.abs))
+    a[3, 4], a[9, 1], b[2, 11] = np.inf, np.nan, -np.inf
+    arrays = {name: gpu.empty(x.shape, "float32") for name, x in (("A", a), ("B", b), ("C", truth))}
+    gpu.copy(a, arrays["A"])
+    gpu.copy(b, arrays["B"])
+    run_once(gpu, gpu.prepare(task(MATMUL, shape, "float32", {"alpha": 1.0, "beta": 0.0}, variant), arrays))
+    got = np.empty((m, n), np.float32)
+    gpu.copy(arrays["C"], got)
+    lost = np.zeros((m, n), bool)
+    lost[[3, 9]] = lost[:, 11] = True
+    np.testing.assert_array_equal(np.isnan(got), lost)
+    assert np.all((abs(got - truth) <= (k + 2) * 2.0**-24 * size + 2.0**-126)[~lost])
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(("variant", "dtype", "tile"), of_device("cuda", MATMUL, tiles=True))
 def test_cuda_resources_of_matmul(gpu, variant, dtype, tile):
@@ -637,7 +711,7 @@ def test_cuda_resources_of_reduction(gpu, operation, variant, dtype):
 
 
 def check_resources(variant: Variant, found: dict) -> None:
-    """A library tells nothing; the driver's count of blocks is what the arithmetic gives."""
+    """A library has no resources; the driver reports the number of blocks that the arithmetic gives."""
     if variant.library:
         assert found == {}
         return

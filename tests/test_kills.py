@@ -52,7 +52,7 @@ def marked(token: str) -> list[psutil.Process]:
 
 @pytest.mark.skipif(not shutil.which("snakemake"), reason="snakemake is not on PATH")
 @pytest.mark.slow
-def test_every_point_is_measured_once_whatever_is_killed(tmp_path):
+def test_every_point_is_measured_once_after_any_kill(tmp_path):
     seed = int.from_bytes(os.urandom(4), "big")
     print(f"seed {seed}")  # pytest shows it with a failure
     chance, token = random.Random(seed), uuid.uuid4().hex

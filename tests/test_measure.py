@@ -234,7 +234,7 @@ def test_a_run_that_writes_outside_its_result_fails(monkeypatch):
     assert not first.verdict.passed and first.verdict.where == "3 elements written behind C" and not first.samples
 
 
-def test_a_baseline_stands_alone():
+def test_a_baseline_is_measured_alone():
     (only,) = measured(dataclasses.replace(POINTS["matmul"], variant="numpy"))
     assert only.baseline
     assert only.samples
@@ -771,7 +771,7 @@ def test_an_error_on_all_ranks_leaves_the_other_points(mpiexec, planned, tmp_pat
     assert list(store.read(tmp_path / "out.h5")["measurements"]["m"][::2]) == [4, 8, 12, 16]
 
 
-def test_a_point_that_kills_its_job_comes_last_and_is_missing_in_the_end(mpiexec, planned, tmp_path):
+def test_a_point_that_kills_its_job_is_tried_last_and_then_missing(mpiexec, planned, tmp_path):
     arguments = planned(ranks=2, sizes=(4, 12, 8))
     for before in (1, 2):  # the second job first measures what the first one could not come to
         done = mpiexec(2, RANK_FAILS, "kill", 2, *arguments)

@@ -268,7 +268,7 @@ def long_product(shape: tuple[int, int, int]) -> tuple[dict, np.ndarray]:
     return arrays, (1.5 * (a @ b) + 0.5 * c).astype(np.float32)
 
 
-def test_a_term_lost_from_a_long_sum_is_found_whatever_signs_are_drawn(monkeypatch):
+def test_a_term_lost_from_a_long_sum_is_found_with_any_signs(monkeypatch):
     """Its errors are multiples of one row, so the signs that cancel in one row of C do in each.
 
     One column of signs would not find it with two of these seeds.
@@ -430,7 +430,9 @@ def test_the_launches_of_a_sum_lead_from_the_input_to_the_total(n, block, per_th
     assert [each.shape for each in workspace.values()] == [(length,) for length in lengths[:-1]]
 
     x = np.arange(1, n + 1)
-    arrays = {"x": x, "result": np.zeros(1, int)} | {name: np.zeros(each.shape, int) for name, each in workspace.items()}
+    arrays = {"x": x, "result": np.zeros(1, int)} | {
+        name: np.zeros(each.shape, int) for name, each in workspace.items()
+    }
     for launch in passes.launches(summing, arrays, 132):
         assert launch.block == (block,)
         source, length, target, identity_of_type = launch.arguments

@@ -254,9 +254,15 @@ def test_the_fingerprint_covers_the_file_its_headers_and_its_values(tmp_path):
     assert digest() not in (first, second)
 
 
+def test_no_example_hides_a_package():
+    """Python looks in the current folder first: it would find ``numba_cuda.py`` there instead of the package."""
+    packages = {"cuda", "cupy", "llvmlite", "numba", "numba_cuda", "numpy", "torch", "triton", "cutlass"}
+    assert not packages & {path.stem for path in EXAMPLES.iterdir()}
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the packages
 @pytest.mark.parametrize(
-    ("name", "package"), [("numba_cuda", "numba.cuda"), ("triton_tile", "triton"), ("cuda_core", "cuda.core")]
+    ("name", "package"), [("numba_product", "numba.cuda"), ("triton_tile", "triton"), ("cuda_core", "cuda.core")]
 )
 def test_an_example_for_a_gpu_is_right(gpu, forgotten, name, package):
     """Without a GPU, or without its package, it is skipped."""

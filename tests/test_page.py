@@ -161,7 +161,7 @@ def test_no_text_of_a_figure_for_papers_is_truncated(visit, name):
     assert seen.page.eval_on_selector_all("svg", MISPLACED) == []
 
 
-def test_a_figure_is_drawn_once_it_comes_into_sight(visit):
+def test_a_figure_is_drawn_when_it_becomes_visible(visit):
     seen = visit(REFERENCE / "report.html")
     last = seen.page.locator("#clocks ~ .figures .chart").last
     last.scroll_into_view_if_needed()
@@ -340,13 +340,13 @@ def test_the_first_screen_has_three_figures_each_with_a_sentence(visit):
         drawn = section.locator("figure:visible svg")
         box = drawn.bounding_box()
         assert drawn.count() == 1 and box["y"] > 0 and box["y"] + box["height"] < 900
-        assert len(section.locator(".headline").inner_text()) > 40
+        assert len(section.locator(".headline:visible").inner_text()) > 40
     line = seen.page.locator(".machine")
     assert line.bounding_box()["height"] < 30 and "H200" in line.inner_text()
     assert seen.page.locator("[role=alert]").count() == 0, "failures that a sweep asks for are no alarm"
 
 
-def test_the_switch_changes_figures_and_tables_together(visit):
+def test_the_switch_changes_sentences_figures_and_tables_together(visit):
     seen = visit(REFERENCE / "report.html")
     chapter = seen.page.locator("section[aria-labelledby=sizes]")
     caption = chapter.locator("figure:visible figcaption").first
@@ -355,6 +355,11 @@ def test_the_switch_changes_figures_and_tables_together(visit):
         seen.page.locator(f"select[name={name}]").select_option(value)
     seen.page.wait_for_function(DRAWN, timeout=600_000)
     assert "float64" in caption.inner_text()
+    sentences = chapter.locator(".findings li:visible").all_inner_texts()
+    assert sentences[0].startswith("At 512 in float64 the fastest rung of the CPU is ")
+    assert not [text for text in sentences if "of the GPU" in text]
+    over_size = seen.page.locator(".panel-of-over-sizes figure:visible figcaption")
+    assert over_size.inner_text().startswith("float64 on the CPU")
     legend = chapter.locator("figure:visible .role-legend-label text").all_text_contents()
     assert "numpy" in legend and "cublas" not in legend
     seen.page.evaluate(OPEN_ALL)
@@ -362,6 +367,8 @@ def test_the_switch_changes_figures_and_tables_together(visit):
     assert "float64" in table.locator("caption").inner_text()
     assert table.locator("tbody tr:visible").count() == 1 and column(table, 1)[0] == "512"
     assert "cublas" not in table.locator("thead th:visible").all_inner_texts()
+    other = seen.page.locator("#sweep-shape ~ .panels table.data:visible").first  # it does not have this size
+    assert other.locator("tbody tr:visible").count() > 2
     assert "sweep-pitch" in seen.page.locator(".sweep[hidden] h3").evaluate_all("all => all.map(each => each.id)")
     assert seen.troubles == []
     again = visit(Path(seen.url.removeprefix("file://")))

@@ -75,6 +75,9 @@ def make(config=CONFIG, missing: str = "", gpus: int = 8) -> plan.Plan:
     return plan.make(config, machine(missing, gpus))
 
 
+MEASURING = make().measuring
+
+
 # --- refused configs ---------------------------------------------------------------------------------------------
 
 REFUSED = [
@@ -343,7 +346,7 @@ def test_the_default_length_is_from_the_schema():
 def test_more_work_more_time_or_more_repetitions_never_shorten_what_is_planned(operation, size, data):
     variant = data.draw(st.sampled_from(operation.ladder))
     dtype = data.draw(st.sampled_from(operation.dtypes))
-    measuring = make().measuring
+    measuring = MEASURING
 
     def seconds(size, measuring=measuring):
         shape = (size,) * len(operation.dimensions)
@@ -361,13 +364,15 @@ def test_more_work_more_time_or_more_repetitions_never_shorten_what_is_planned(o
 def test_more_visits_take_longer_but_share_the_repetitions(size, data):
     variant = data.draw(st.sampled_from(OPERATIONS["matmul"].ladder))
     point = plan.Point("matmul", variant.name, (size,) * 3, "float32", 1, dict(OPERATIONS["matmul"].scalars))
-    one, three = (dataclasses.replace(make().measuring, visits=visits) for visits in (1, 3))
+    one, three = (dataclasses.replace(MEASURING, visits=visits) for visits in (1, 3))
     assert point_seconds(point, one) < point_seconds(point, three)
     calls = 2 * 4 * 2 * one.max_seconds  # of two more visits: each of its calls up to the limit, for two contenders
     prepare = 2 * DEVICES[variant.device].prepare_seconds
     assert point_seconds(point, three) <= point_seconds(point, one) + calls + prepare + 1e-9
-    planned = make(changed(measuring__visits=3))
-    for batch in planned.batches:
+
+
+def test_a_job_of_three_visits_starts_three_times():
+    for batch in make(changed(measuring__visits=3)).batches:
         assert batch.seconds == pytest.approx(3 * STARTUP_SECONDS + sum(batch.predicted))
 
 
@@ -601,7 +606,7 @@ def configs(draw) -> dict:
     return config
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(config=configs(), gpus=st.integers(0, 2))
 def test_a_written_plan_is_read_unchanged(tmp_path, config, gpus):
     planned = make(config, "" if gpus else NO_GPU, gpus) if config["backends"] == "auto" else make(config)

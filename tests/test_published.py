@@ -11,9 +11,12 @@ from statistics import median
 import numpy as np
 import pytest
 import timings
+import yaml
 from timings import kernel_samples, measurement
 
 from hpcmm import analysis, store
+from hpcmm.experiment import plan
+from hpcmm.experiment.config import read_config
 from hpcmm.model import Point
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import formats
@@ -65,7 +68,7 @@ def test_every_rung_has_its_line():
 
 
 def copy_of_pages(root: Path) -> None:
-    for path in PAGES:
+    for path in (*PAGES, ROOT / published.covered.PAGE):
         copy = root / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
@@ -87,6 +90,13 @@ def test_publishing_writes_a_small_folder(done):
     kept = {path.name: path.stat().st_size for path in (done / "results" / "reference").iterdir()}
     assert set(kept) == {"timings.h5", "report.html", *(f"{name}.svg" for name in published.FIGURES)}
     assert sum(kept.values()) < 12e6
+    assert kept["report.html"] < 3e6
+
+
+def test_publishing_renews_what_is_open(done):
+    lines = published.covered.lines((done / published.covered.PAGE).read_text())
+    still = {name for *_, still in lines for name in published.covered.named(still)}
+    assert "profiles.stall_barrier" in still and not {"matmul/best", "one_thread"} & still
 
 
 def test_the_numbers_are_from_the_file(done, modelled):
@@ -195,3 +205,15 @@ def test_without_a_run_no_number_is_left(done, monkeypatch):
     monkeypatch.setattr(published, "ROOT", done)
     assert [published.filled(done / path.relative_to(ROOT), None) for path in PAGES] == empty
     assert not any("results/reference/ladder.svg" in text for text in empty)
+
+
+@pytest.mark.parametrize("path", sorted(published.REFERENCE.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_configs_of_the_published_run_are_of_sweeps_of_the_whole_config(path):
+    """They are checked like any config; a sweep of theirs has the operation and type of element of the whole one."""
+    whole = yaml.safe_load((ROOT / "config.yaml").read_text())["sweeps"]
+    planned = plan.make(read_config(path))
+    assert planned.batches
+    for name, sweep in planned.config["sweeps"].items():
+        if name not in ("energy", "links"):  # the whole config leaves them to those who ask for them
+            assert name in whole and sweep["operation"] == whole[name]["operation"]
+            assert set(sweep.get("variants", ())) <= set(whole[name].get("variants", sweep.get("variants", ())))

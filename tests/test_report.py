@@ -933,7 +933,8 @@ def test_profile_table_from_real_profiler_output(tmp_path):
     naive, _, uncoalesced, _, _, _, conflict, *_, library = profiling.kernels(answer)
     verdict = Verdict(True, 1e-8, 1e-7, "componentwise, float64")
     seen = [("cublas", library), ("naive", naive), ("uncoalesced", uncoalesced), ("bank_conflict", conflict)]
-    profiles = [Profile(product(name, 1024), verdict, kernel.name, 1, kernel.counters) for name, kernel in seen]
+    waits = {"warp_cycles": 10.0, "stall_barrier": 4.0, "stall_wait": 3.0, "stall_membar": 0.0}
+    profiles = [Profile(product(name, 1024), verdict, kernel.name, 1, kernel.counters | waits) for name, kernel in seen]
     profiles.append(Profile(product("tiled_exact", 1024, tile=16), FAIL))
     reasons = [{"operation": "sum", "reason": "no <ncu>"}]
     results = report.build(with_profile(tmp_path / "t.h5", profiles, reasons), tmp_path)[0].parent
@@ -944,6 +945,8 @@ def test_profile_table_from_real_profiler_output(tmp_path):
     assert [table[name]["Sectors per store"] for name in ("naive", "uncoalesced")] == ["4.00", "32.0"]
     assert table["naive"]["Achieved occupancy"] == "94 % (of 100 %)"
     assert table["naive"]["Global loads GB/s"] == "15,800"
+    assert table["naive"]["Waiting for"] == "a barrier of the block 40 %, the fixed latency of an instruction 30 %"
+    assert table["tiled_exact 16"]["Waiting for"] == ""
     assert table["naive"]["Wavefronts per shared load"] == ""
     assert table["bank_conflict"]["Wavefronts per shared load"] == "7.20"
     assert table["bank_conflict"]["Bank conflicts"] == "300,115,167"

@@ -45,9 +45,7 @@ def multiply(variant, a, b, c, alpha=1.0, beta=0.0, *, functions, order="random"
     """Run a rung, with the product of the layers by NumPy; return C and the workspace."""
     (m, k), n = a.shape, b.shape[1]
     product = task(MATMUL, (m, n, k), "float64", {"alpha": alpha, "beta": beta}, variant)
-    workspace = {
-        name: poison(each.shape, each.dtype) for name, each in product.geometry.workspace(product).items()
-    }
+    workspace = {name: poison(each.shape, each.dtype) for name, each in product.geometry.workspace(product).items()}
     arrays = {"A": on_device(a), "B": on_device(b), "C": on_device(c), **workspace}
     for launch in product.geometry.launches(product, arrays, 132):
         if launch.function:

@@ -126,7 +126,7 @@ def test_the_largest_product_is_predicted_from_the_most_ranks_that_it_was_measur
     assert last == [200, 2]
 
 
-def test_a_reduction_is_predicted_by_what_the_shortest_vector_takes_beyond_its_local_part(tmp_path):
+def test_an_all_reduce_is_predicted_from_the_shortest_vector_less_its_local_part(tmp_path):
     rows = []
     for n, beyond, passed in ((10, 2.0, False), (1000, 9.0, True), (4001, 7.0, True)):  # the shortest right one
         verdict = Verdict(passed, 1e-7, 1e-6, "exact", "")

@@ -29,7 +29,7 @@ def found(path):
     return {(row["sweep"], row["variant"], row["ranks"]): row["reason"] for row in unmeasured(store.read(path))}
 
 
-def test_what_a_config_asks_for_and_no_row_shows_is_listed(tmp_path):
+def test_points_of_a_config_without_a_row_are_listed(tmp_path):
     reasons = found(written(tmp_path / "a", "size", "naive"))
     assert set(reasons) == {("size", "uncoalesced", 1), ("other", "naive", 1), ("other", "naive", 2)}
     assert set(reasons.values()) == {"the config of revision 0123456 asks for it, and no merged file has it"}

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import functools
 import os
 import re
 import shutil
@@ -35,7 +36,7 @@ CONFIG = {
         "max_repetitions": 6,
         "max_seconds": 0.05,
         "relative_interval": 0.05,
-        "cache": "cold",
+        "cache": "hot",
         "seed": 1,
     },
     "sweeps": {
@@ -51,33 +52,53 @@ CONFIG = {
 }
 
 
+FOLDER = "it's my test"  # a name that a shell must have quoted
+
+
+def run_snakemake(version, folder, config, *arguments):
+    """Run a Snakemake on a config in a folder; return the finished process."""
+    file = folder / "experiment.yaml"
+    file.write_text(yaml.safe_dump(config))
+    command = [SNAKEMAKES[version], "--snakefile", ROOT / "Snakefile", "--directory", folder, "--configfile", file]
+    return subprocess.run(
+        [*command, "--cores", "2", *arguments],
+        env={k: v for k, v in os.environ.items() if k != "HPCMM_BACKENDS"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=600,
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Return the folder in which a Snakemake has run CONFIG: ``finished(version)``."""
+
+    @functools.cache
+    def of(version):
+        folder = tmp_path_factory.mktemp("finished") / FOLDER
+        folder.mkdir()
+        done = run_snakemake(version, folder, CONFIG)
+        assert done.returncode == 0, done.stdout
+        return folder
+
+    return of
+
+
 @pytest.fixture(params=sorted(SNAKEMAKES, reverse=True))
-def snakemake(request, tmp_path):
-    """Run Snakemake on a config in a folder of its own, ``run.folder``; returns the finished process."""
-    program = SNAKEMAKES[request.param]
-    if program is None:
+def snakemake(request, tmp_path, finished):
+    """Run Snakemake on a config in a folder of its own, ``run.folder``; returns the finished process.
+
+    ``run.start_finished()`` copies the folder of a finished run of CONFIG there.
+    """
+    if SNAKEMAKES[request.param] is None:
         pytest.skip(MISSING[request.param])
-    folder = tmp_path / "it's my test"  # a name that a shell must have quoted
+    folder = tmp_path / FOLDER
     folder.mkdir()
-
-    def run(config, *arguments):
-        file = folder / "experiment.yaml"
-        file.write_text(yaml.safe_dump(config))
-        command = [program, "--snakefile", ROOT / "Snakefile", "--directory", folder, "--configfile", file]
-        environment = {k: v for k, v in os.environ.items() if k != "HPCMM_BACKENDS"}
-        run = subprocess.run(
-            [*command, "--cores", "2", *arguments],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=600,
-        )
-        run.folder = folder
-        return run
-
+    run = functools.partial(run_snakemake, request.param, folder)
     run.version = request.param
     run.folder = folder
+    run.start_finished = lambda: shutil.copytree(finished(request.param), folder, symlinks=True, dirs_exist_ok=True)
     return run
 
 
@@ -114,9 +135,8 @@ def planned(output):
 
 
 def test_from_config_to_report_and_only_what_changed_again(snakemake):
-    first = snakemake(CONFIG)
-    assert first.returncode == 0, first.stdout
-    results = first.folder / "results"
+    snakemake.start_finished()
+    results = snakemake.folder / "results"
     batches = {"small/cpu-r1-1", "small/cpu-r2-1", "sum/cpu-r2-1"}
     for batch in batches:
         assert "PASS" in (results / "logs" / f"{batch}.log").read_text()
@@ -141,7 +161,7 @@ def test_from_config_to_report_and_only_what_changed_again(snakemake):
     if snakemake.version == "9":  # 7 loads what its report needs from the network
         packed = snakemake(CONFIG, "--report", "report.zip")
         assert packed.returncode == 0, packed.stdout
-        with zipfile.ZipFile(first.folder / "report.zip") as file:
+        with zipfile.ZipFile(snakemake.folder / "report.zip") as file:
             pages = [name for name in file.namelist() if name.endswith("/report.html")]
             assert [file.read(name).decode() for name in pages if "Benchmark report" in file.read(name).decode()] == [
                 page
@@ -153,8 +173,7 @@ def test_from_config_to_report_and_only_what_changed_again(snakemake):
 
 
 def test_a_new_variant_is_measured_and_the_others_are_kept(snakemake):
-    first = snakemake(CONFIG)
-    assert first.returncode == 0, first.stdout
+    snakemake.start_finished()
     results = snakemake.folder / "results"
     before = store.read(results / "timings.h5")
 
@@ -185,7 +204,7 @@ def test_a_wrong_config_is_refused_before_anything_runs(snakemake):
     assert run.returncode != 0
     said = "experiment.yaml: sweeps.small.dtypes: 'int32' is not allowed; allowed: float32, float64, float16, bfloat16"
     assert re.search(f"^hpcmm: error: .*{re.escape(said)}$", run.stdout, re.MULTILINE)
-    assert not (run.folder / "results").exists()
+    assert not (snakemake.folder / "results").exists()
 
 
 def test_a_config_file_without_sweeps_is_refused(snakemake):
@@ -205,8 +224,10 @@ def test_zero_cores_are_refused(snakemake):
     assert "hpcmm: error: --cores: 0 is not allowed; allowed: 1 or more, or all" in run.stdout
 
 
-@pytest.mark.parametrize("place", ["results", "results/raw", "results/raw/small"])
-@pytest.mark.parametrize("obstacle", ["a file", "a dangling link"])
+@pytest.mark.parametrize(
+    ("place", "obstacle"),
+    [("results", "a dangling link"), ("results/raw", "a file"), ("results/raw/small", "a dangling link")],
+)
 def test_an_unwritable_folder_is_reported_before_anything_runs(snakemake, place, obstacle):
     path = snakemake.folder / place
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -224,7 +245,7 @@ def test_cuda_without_a_gpu_is_refused_before_anything_runs(snakemake):
     run = snakemake(CONFIG | {"backends": "cuda"})
     assert run.returncode == 1
     assert "nothing is left to measure: no GPU on the machine that made the plan" in run.stdout
-    assert not (run.folder / "results").exists()
+    assert not (snakemake.folder / "results").exists()
 
 
 @contextlib.contextmanager

@@ -394,7 +394,7 @@ def measure_point(
             contender.measure_errors(problem.kinds)
     for contender in right:
         contender.verdict = contender.bits.judge(contender.spread.comm, contender.verdict)
-        if not visit:
+        if not visit and measuring.max_repetitions > 1:  # with a single repetition, the point is only verified
             step("clock", contender)
             contender.take_clock()
     return [contender.measurement() for contender in contenders]

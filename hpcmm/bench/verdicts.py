@@ -17,8 +17,7 @@ def verdict_of(operation: Operation, name: str, columns: Groups) -> dict[str, An
     rows = columns["measurements"]
     own = [i for i, (of, contender) in enumerate(zip(rows["variant"], rows["contender"], strict=True))
            if of == contender == name]  # fmt: skip
-    lacking = [why for of, why in zip(columns["omitted"]["variant"], columns["omitted"]["reason"], strict=True)
-               if of == name]  # fmt: skip
+    lacking = sorted(missing_points(name, columns), key=lambda why: not why.startswith(f"failed: {name} "))
     wrong = [i for i in own if not rows["passed"][i]]
     found = {"kernel": name, "passed": not (wrong or lacking), "points": len(own), "where": ""}
     found["error_over_bound"] = max(
@@ -32,6 +31,18 @@ def verdict_of(operation: Operation, name: str, columns: Groups) -> dict[str, An
     elif lacking:
         found["where"] = lacking[0].removeprefix("failed: ").removeprefix(f"{name} ")
     return found
+
+
+def missing_points(name: str, columns: Groups) -> list[str]:
+    """Return the reasons for which points of a kernel are missing."""
+    rows = columns["omitted"]
+    return [why for of, why in zip(rows["variant"], rows["reason"], strict=True) if of == name]
+
+
+def lost_to_others(name: str, columns: Groups) -> bool:
+    """Return whether points of a kernel are missing only because their job ended at a point of another kernel."""
+    lacking = missing_points(name, columns)
+    return bool(lacking) and not any(why.startswith(f"failed: {name} ") for why in lacking)
 
 
 def line_of(result: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,8 @@ WRONG, INTERRUPTED = 1, 130  # exit statuses
 MOST_COMBINATIONS = 500
 # Sizes that take some milliseconds, by the number of dimensions: on the host and on an accelerator
 SIZES = {False: {3: 512, 2: 2048, 1: 2**22}, True: {3: 4096, 2: 8192, 1: 2**26}}
-VERIFYING = {"warmups": 0, "min_repetitions": 1, "max_repetitions": 1, "max_seconds": 10, "cache": "hot", "visits": 1}
+# The expected time of a point decides when a kernel without an end is given up; it follows from max_seconds.
+VERIFYING = {"warmups": 0, "min_repetitions": 1, "max_repetitions": 1, "max_seconds": 2, "cache": "hot", "visits": 1}
 TIMING = {"visits": 3, "max_repetitions": 60, "max_seconds": 0.75}
 SECONDS_BETWEEN_LOOKS = 0.3
 
@@ -114,7 +115,8 @@ def run(arguments: argparse.Namespace) -> int:
         return on_host(arguments, chosen)
     device = chosen.kernels[0].device
     if missing := backends.missing(device):
-        raise HpcmmError(f"{missing}; --on-host verifies CUDA kernels on the CPU")
+        why = missing if backends.this_machine().count[device] else "this machine has no GPU"
+        raise HpcmmError(f"{why}; --on-host verifies CUDA kernels on the CPU")
     with tempfile.TemporaryDirectory(prefix="hpcmm-bench-") as name:
         return measured(arguments, chosen, Path(name))
 
@@ -283,7 +285,7 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
     """Verify all kernels, time the correct ones, and print both."""
     from hpcmm import store
     from hpcmm.bench import verdicts
-    from hpcmm.jobs import trial
+    from hpcmm.jobs import trial  # these import HDF5, which takes a while
 
     def say(text: str) -> None:
         if not arguments.json:
@@ -299,12 +301,7 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
             print(json.dumps({"operation": operation.name, "kernels": results}, indent=1))
         return WRONG
     device = chosen.kernels[0].device
-    (folder / "verify").mkdir()
-    verified = trial.measure(config_of(chosen, chosen.names, VERIFYING, sweeps), folder / "verify", alone=False)
-    columns = store.read(verified)
-    judged = [verdicts.verdict_of(operation, variant.name, columns) for variant in chosen.kernels]
-    for each in judged:
-        say(verdicts.line_of(each))
+    judged = verified(chosen, sweeps, folder, lambda verdict: say(verdicts.line_of(verdict)))
     right = [name for name, each in zip(chosen.names, judged, strict=True) if each["passed"]]
     results += judged
     from hpcmm import analysis  # with pandas, which takes a while to import
@@ -351,6 +348,34 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
     wrong = [each for each in results if not each["passed"]]
     lacking = found.get("profiles") == [] or any(each["what"] for each in found.get("sanitizers", ()))
     return WRONG if lacking or (wrong and not (arguments.tune and rows)) else 0
+
+
+def verified(
+    chosen: Chosen, sweeps: Mapping[str, Any], folder: Path, show: Callable[[dict[str, Any]], None]
+) -> list[dict[str, Any]]:
+    """Verify all kernels together, show each verdict when it is known, and return the verdicts.
+
+    A kernel that ends its job takes the points of others with it. These are verified again without it.
+    """
+    from hpcmm import store
+    from hpcmm.bench import verdicts
+    from hpcmm.jobs import trial
+
+    waiting = dict(zip(chosen.names, chosen.kernels, strict=True))
+    found: dict[str, dict[str, Any]] = {}
+    while waiting:
+        own = folder / f"verify-{len(found)}"
+        own.mkdir()
+        columns = store.read(trial.measure(config_of(chosen, list(waiting), VERIFYING, sweeps), own, alone=False))
+        lost = {name: each for name, each in waiting.items() if verdicts.lost_to_others(each.name, columns)}
+        if len(lost) == len(waiting):  # none of them is the cause
+            lost = {}
+        for name, variant in waiting.items():
+            if name not in lost:
+                found[name] = verdicts.verdict_of(chosen.operation, variant.name, columns)
+                show(found[name])
+        waiting = lost
+    return [found[name] for name in chosen.names]
 
 
 def sanitized(chosen: Chosen, sweeps: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:

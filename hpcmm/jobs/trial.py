@@ -18,7 +18,7 @@ from hpcmm.experiment import plan
 from hpcmm.jobs.collect import collect
 from hpcmm.model import Batch
 
-PATIENCE_SECONDS = 20  # beyond the expected time of a point
+PATIENCE_SECONDS = 15  # beyond the expected time of a point
 SANITIZING_SECONDS = 180.0  # of one kernel
 
 

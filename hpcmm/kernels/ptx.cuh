@@ -320,6 +320,38 @@ __device__ inline void wgmma_mma_async_m64n256k16_bf16(float (&c)[32][4], unsign
                  : "l"(a), "l"(b), "r"((int)scale_d));
 }
 
+// The same with TF32 elements, a of 64 x 8 and b of 8 x N, both with neighbours along k together (K-major).
+// N = 64, 128 or 256.
+__device__ inline void wgmma_mma_async_m64n64k8_tf32(float (&c)[8][4], unsigned long long a, unsigned long long b,
+                                                      bool scale_d)
+{
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {" REGISTERS_32 "}, "
+                 "%32, %33, scale_d, 1, 1;\n}"
+                 : FOUR_TO_32
+                 : "l"(a), "l"(b), "r"((int)scale_d));
+}
+
+__device__ inline void wgmma_mma_async_m64n128k8_tf32(float (&c)[16][4], unsigned long long a, unsigned long long b,
+                                                      bool scale_d)
+{
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %66, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {" REGISTERS_64 "}, "
+                 "%64, %65, scale_d, 1, 1;\n}"
+                 : ACCUMULATORS
+                 : "l"(a), "l"(b), "r"((int)scale_d));
+}
+
+__device__ inline void wgmma_mma_async_m64n256k8_tf32(float (&c)[32][4], unsigned long long a, unsigned long long b,
+                                                      bool scale_d)
+{
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %130, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32 {" REGISTERS_128 "}, "
+                 "%128, %129, scale_d, 1, 1;\n}"
+                 : FOUR_TO_128
+                 : "l"(a), "l"(b), "r"((int)scale_d));
+}
+
 // Wait until at most PENDING of this warpgroup's latest groups are incomplete. c is an operand so that the compiler
 // does not read the sums earlier.
 template <int PENDING, int J> __device__ void wgmma_wait_group(float (&c)[J][4])
@@ -369,6 +401,14 @@ template <int PENDING> __device__ void wgmma_wait_group(int (&c)[32][4])
 #undef FOUR
 
 // Release registers of this warpgroup, or request more: REGISTERS per thread from here on.
+// threadIdx.x, read again at each call instead of kept in a register.
+__device__ inline int thread_index()
+{
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+}
+
 template <int REGISTERS> __device__ void setmaxnreg_dec()
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));

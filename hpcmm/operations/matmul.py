@@ -29,12 +29,15 @@ from hpcmm.operations.blocks import (
     StreamK,
     StreamKFma,
     TensorCoreRing,
+    Tf32,
+    ThreeFp16,
     TmaChoice,
     TmaRing,
     WarpgroupRing,
 )
 from hpcmm.operations.picks import Fastest, Narrow, SharedTiles, Split, Waves
 from hpcmm.operations.residues import Residues
+from hpcmm.operations.stream_k import DmmaChoice, StreamKDmma
 
 SIXTEEN_BIT = ("float16", "bfloat16")
 EVERY = ("float32", "float64", *SIXTEEN_BIT)
@@ -364,6 +367,22 @@ LADDER = (  # the order here is the order of the rungs
         ),
     ),
     Variant(
+        "stream_k_dmma",
+        "cuda",
+        "tensor_core in float64 with tiles of many shapes; blocks divide the terms of tiles where that saves time",
+        dtypes=("float64",),
+        architecture="sm_80",
+        geometry=StreamKDmma(
+            (
+                DmmaChoice(32, 64, 16, 32, 5, 3, 0.667, 1.40, 3.17e-6, 6.8e-6),
+                DmmaChoice(64, 64, 32, 32, 4, 3, 0.769, 1.06, 5.80e-6, 9.8e-6),
+                DmmaChoice(96, 64, 48, 32, 4, 2, 0.795, 1.00, 6.43e-6, 8.4e-6),
+                DmmaChoice(64, 128, 32, 32, 4, 1, 0.796, 1.00, 5.33e-6, 8.0e-6),
+                DmmaChoice(64, 128, 32, 64, 4, 2, 0.809, 1.04, 8.65e-6, 12.0e-6),
+            )
+        ),
+    ),
+    Variant(
         "warpgroup",
         "cuda",
         "warpgroups of Hopper start three TF32 products from shared memory, and load the next tile meanwhile",
@@ -461,6 +480,37 @@ LADDER = (  # the order here is the order of the rungs
         ),
     ),
     Variant(
+        "tf32",
+        "cuda",
+        "float32 rounded to TF32: TMA, producer and consumers; a first launch transposes B",
+        dtypes=("float32",),
+        architecture="sm_90a",
+        arithmetic={"float32": "TF32"},
+        context=True,
+        geometry=Tf32(
+            (
+                TmaChoice(256, 4, 0, 12e-6, 0.63e-6, 0.5e-6),
+                TmaChoice(128, 6, 0, 4e-6, 0.39e-6, 1e-6),
+                TmaChoice(64, 8, 0, 4e-6, 0.31e-6, 0.6e-6),
+            )
+        ),
+    ),
+    Variant(
+        "three_fp16",
+        "cuda",
+        "float32 split into two FP16 parts after scaling rows of A and columns of B, three products added",
+        dtypes=("float32",),
+        architecture="sm_90a",
+        arithmetic={"float32": "three FP16 products, rows and columns scaled"},
+        geometry=ThreeFp16(
+            (
+                TmaChoice(192, 4, 0, 14e-6, 0.74e-6, 2e-6),
+                TmaChoice(128, 7, 0, 7e-6, 0.533e-6, 2e-6),
+                TmaChoice(64, 9, 0, 10e-6, 0.32e-6, 1.5e-6),
+            )
+        ),
+    ),
+    Variant(
         "ozaki_14",
         "cuda",
         "float64 from 14 products of int8 residues on tensor cores, rows and columns scaled (Ozaki scheme II)",
@@ -493,8 +543,9 @@ LADDER = (  # the order here is the order of the rungs
                     "stream_k_fma": SharedTiles(204e9, 5.67e-6, 24.9e-6),
                 },
                 "float64": {
-                    "tensor_core": Waves(210e9, 5.42e-6, resident=2),
-                    "split_k_dmma": Split(),
+                    "tensor_core": Waves(210e9, 5.42e-6, resident=2, partial=1.3),
+                    "split_k_dmma": Split(overhead=3e-6),
+                    "stream_k_dmma": Split(),
                     "skinny": Narrow(5.45e12, 4.56e-6, max_rows=1),
                 },
             }

@@ -35,17 +35,22 @@ class Waves(Model):
         Seconds of prologue and epilogue per wave.
     resident : int
         Blocks per SM.
+    partial : float
+        Time of a mainloop, relative to the others, if tiles at the edges of C are partial.
     """
 
     rate: float
     overhead: float
     resident: int = 1
+    partial: float = 1.0
 
     def seconds(self, task: Task) -> float:
+        m, n, k = task.shape
+        rows, columns = task.geometry.covered(task)
         blocks = math.prod(task.geometry.grid(task))
         waves, last = divmod(blocks, SMS * self.resident)
         of_sm = waves * self.resident + -(-last // SMS)  # blocks of the SM with the most
-        mainloop = of_sm * math.prod(task.geometry.covered(task)) * task.shape[2] / self.rate
+        mainloop = of_sm * rows * columns * k / self.rate * (self.partial if m % rows or n % columns else 1)
         return max(mainloop + (waves + (last > 0)) * self.overhead, task.bytes / BYTES_PER_SECOND)
 
 
@@ -80,10 +85,18 @@ class SharedTiles(Model):
 
 @dataclass(frozen=True)
 class Split(Model):
-    """The model of a rung that picks its own tile by a prediction."""
+    """Of a rung that chooses its own tile by a prediction of its geometry.
+
+    Parameters
+    ----------
+    overhead : float
+        Seconds that are missing in that prediction, whatever the tile.
+    """
+
+    overhead: float = 0.0
 
     def seconds(self, task: Task) -> float:
-        return max(task.geometry.seconds(task), task.bytes / BYTES_PER_SECOND)
+        return max(task.geometry.seconds(task) + self.overhead, task.bytes / BYTES_PER_SECOND)
 
 
 @dataclass(frozen=True)

@@ -89,9 +89,7 @@ class Residues(OverC):
             "RECIPROCALS": [round(2**RECIPROCAL_BITS / p) for p in moduli],
             "NEGATIVE_MODULI": [f"-{p}.f" for p in moduli],
             "INVERSE_MODULI": [f"1.f/{p}" for p in moduli],
-            **{
-                f"POWERS_{i}": [f"{centered(1 << DIGIT_BITS * i, p)}.f" for p in moduli] for i in (1, 2, 3)
-            },
+            **{f"POWERS_{i}": [f"{centered(1 << DIGIT_BITS * i, p)}.f" for p in moduli] for i in (1, 2, 3)},
             "WEIGHTS_HIGH": [pair[0].hex() for pair in pairs],
             "WEIGHTS_LOW": [pair[1].hex() for pair in pairs],
         }
@@ -144,7 +142,9 @@ class Residues(OverC):
         ring = self.stages * ((self.rows + self.columns) * self.depth + 16) + self.rows * self.columns
         return [
             Launch((high,), warps, (m, k, a, lda, scales_a), function="scale_rows"),
-            Launch((-(-task.shape[1] // COLUMNS),), (COLUMNS, COLUMNS), (n, k, b, ldb, scales_b), function="scale_columns"),
+            Launch(
+                (-(-task.shape[1] // COLUMNS),), (COLUMNS, COLUMNS), (n, k, b, ldb, scales_b), function="scale_columns"
+            ),
             *(
                 [
                     Launch(
@@ -163,9 +163,7 @@ class Residues(OverC):
                 if k
                 else []
             ),
-            Launch(
-                (min(self.count * tiles, multiprocessors),), (self.threads,), (m, columns, depth, *boxes), ring
-            ),
+            Launch((min(self.count * tiles, multiprocessors),), (self.threads,), (m, columns, depth, *boxes), ring),
             Launch(
                 (groups, high),
                 warps,

@@ -80,7 +80,7 @@ def heat_map(findings: list[Finding], name: str, caption: str) -> Figure:
         "x": {"field": "source", "title": "from", "axis": {"labelAngle": -40}, **order},
         "y": {"field": "receiver", "title": "to", **order},
     }
-    heat = quantity("speed", title="speed", scale={"range": list(HEAT[::-1])})
+    heat = quantity("speed", title="speed", scale={"range": list(HEAT[::-1]), "domainMin": 0})
     tooltip = [category(key, title=title) for key, title in shown.items()]
     layers = [
         {"mark": {"type": "rect"}, "encoding": {**place, "color": heat, "tooltip": tooltip}},

@@ -121,7 +121,7 @@ class Finding:
     at: Mapping[str, str] = field(default_factory=dict)
 
 
-MOST_SIZES = 12  # sizes of a sweep that the switch of the page offers
+MOST_SIZES = 16  # sizes of a sweep that the switch of the page offers
 
 
 def what_to_see(rows: pd.DataFrame, chapter: str = "") -> list[Finding]:

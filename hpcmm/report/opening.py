@@ -230,7 +230,8 @@ def _speedup(rows: pd.DataFrame, chosen: Mapping[str, str], style: Mapping, devi
         if ALGORITHMS[row["algorithm"]].package:  # the library has the colour of the text, nothing else has
             own[name] = own[name]._replace(color=LINE, strokeDash=[7, 4])
         elif own[name].color == LINE:
-            own[name] = own[name]._replace(color=PALETTE[1])
+            used = {each.color for each in own.values()}
+            own[name] = own[name]._replace(color=next(hue for hue in PALETTE if hue not in used))
         for row in analysis.row_dicts(rows[rows["label"] == label].sort_values("ranks")):
             if math.isfinite(row[prefix + "speedup"]):
                 for column, value in (("label", name), ("ranks", int(row["ranks"]))):

@@ -285,9 +285,14 @@ function deviceOf(element) {
   return element.dataset.device ?? element.closest("table")?.dataset.device;
 }
 
+function isOfDevice(element) {
+  const device = deviceOf(element);
+  return !choice.device || !device || device === choice.device;
+}
+
 function isChosen(element) {
-  const size = element.dataset.size, device = deviceOf(element);
-  return (!choice.device || !device || device === choice.device) && (!choice.size || !size || size === choice.size);
+  const size = element.dataset.size;
+  return isOfDevice(element) && (!choice.size || !size || size === choice.size);
 }
 
 // Of alternatives one is shown: that of the choice, or else the first.
@@ -325,7 +330,7 @@ function applyChoice() {
     const rows = [...table.tBodies[0].rows];
     const some = rows.some(row => row.dataset.size === choice.size);
     // a size that the table does not have selects nothing in it
-    for (const row of rows) row.hidden = !isChosen(row) && (some || !choice.size || deviceOf(row) !== choice.device);
+    for (const row of rows) row.hidden = !(some ? isChosen(row) : isOfDevice(row));
     table.classList.toggle("moved", rows.some(row => row.hidden));
     const folded = table.closest("details.table");
     if (folded) folded.hidden = rows.length > 0 && rows.every(row => row.hidden);

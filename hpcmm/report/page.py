@@ -18,7 +18,7 @@ from hpcmm.analysis import Series, Summary, compare, limits
 from hpcmm.analysis.compare import Comparison
 from hpcmm.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
-from hpcmm.report import definitions, drawing, figures, formats, tables
+from hpcmm.report import definitions, drawing, figures, formats, steps, tables
 from hpcmm.report.chapters import CHAPTERS
 from hpcmm.report.findings import MOST_SIZES, Finding, Headline
 from hpcmm.report.markup import Table
@@ -204,6 +204,7 @@ def render(
         choices=Choices.of(sweeps),
         device_title=formats.device,
         slug=slug,
+        page_of=steps.page_of,
         predicted=[each.name for sweep in sweeps for each in sweep.efficiencies if each.group == figures.PREDICTED],
         rooflines=rooflines,
         levels=levels,

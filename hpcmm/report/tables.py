@@ -8,6 +8,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from hpcmm import analysis
@@ -74,7 +75,7 @@ def level_table(rows: pd.DataFrame, device: str) -> Table:
         )
 
     columns: dict[str, Column] = {
-        "Level": lambda row: words(row["level"] or f"{amount(max(row['latency_bytes'], row['bandwidth_bytes']))}"),
+        "Level": lambda row: words(row["level"] or amount(np.nanmax([row["latency_bytes"], row["bandwidth_bytes"]]))),
         "Latency, ns": known(
             "latency_seconds",
             lambda row: number(row["latency_seconds"] * 1e9, half_width(row, "latency_seconds") * 1e9),

@@ -19,6 +19,7 @@ from hpcmm.report import formats
 PALETTE = ("#3b7dc4", "#d1602c", "#2f9462", "#b0569f", "#a07f00", "#d6506b", "#2492a8", "#8a6fd1")
 MARKERS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4])
+GREY = "#808080"  # of libraries that are no baseline
 LINE = "currentColor"  # the text colour of the page, light or dark, on screen and on paper
 
 CONFIG = {
@@ -111,12 +112,13 @@ def styles(points: pd.DataFrame) -> dict[str, Style]:
     """Choose colour, marker and dash of each label of a sweep, for all its figures.
 
     A pair of variant and algorithm has one colour. Its tile widths share the colour and differ in marker and dash.
-    The fastest pairs choose first, so that no two of them have one colour. Baselines have the colour of the text.
+    The pairs that lag least behind the fastest of their device choose first, so that no two that one figure shows have
+    one colour. Baselines have the colour of the text, other libraries are grey.
     """
-    size = [name for name in ("operation", "dtype", "ranks", *dimensions()) if name in points]
+    size = [name for name in ("operation", "dtype", "ranks", "device", *dimensions()) if name in points]
     seconds = points["seconds"].fillna(points["call_seconds"])
     lag = seconds / seconds.groupby([points[name] for name in size]).transform("min")
-    fastest = lag.fillna(math.inf).groupby([points["variant"], points["algorithm"]]).min().rank(method="first")
+    fastest = lag.fillna(math.inf).groupby([points["variant"], points["algorithm"]]).median().rank(method="first")
     order = [fastest[pair] for pair in zip(points["variant"], points["algorithm"], strict=True)]
     labels = points.assign(order=order).drop_duplicates("label").sort_values(["order", "place"], kind="stable")
     found: dict[str, Style] = {}
@@ -124,9 +126,26 @@ def styles(points: pd.DataFrame) -> dict[str, Style]:
     for baseline, rows in labels.groupby("baseline"):
         for i, row in enumerate(analysis.row_dicts(rows)):
             who = row["variant"], row["algorithm"]
-            hue = LINE if baseline else hues.setdefault(who, PALETTE[len(hues) % len(PALETTE)])
+            if row["role"] == "rung" and not baseline:
+                hue = hues.setdefault(who, PALETTE[len(hues) % len(PALETTE)])
+            else:
+                hue = LINE if baseline else GREY
             found[row["label"]] = Style(hue, MARKERS[i % len(MARKERS)], DASHES[i % len(DASHES)])
     return found
+
+
+def distinct(points: pd.DataFrame, style: Mapping[str, Style]) -> dict[str, Style]:
+    """Return the styles of the labels of one figure: of two variants with one colour, the later takes an unused one."""
+    labels = points.drop_duplicates("label").sort_values("place", kind="stable")
+    who = dict(zip(labels["label"], zip(labels["variant"], labels["algorithm"], strict=True), strict=True))
+    free = [hue for hue in PALETTE if hue not in {style[label].color for label in who}]
+    hues: dict[tuple[str, str], str] = {}
+    for label, pair in who.items():
+        hue = style[label].color
+        if pair not in hues and hue in PALETTE and hue in hues.values() and free:
+            hue = free.pop(0)
+        hues.setdefault(pair, hue)
+    return {label: style[label]._replace(color=hues[pair]) for label, pair in who.items()}
 
 
 def quantity(field: str, **more: Any) -> Spec:

@@ -44,7 +44,9 @@ try:
     config = check.config(COMM.size) | {"backends": DEVICE}
     config["measuring"] |= {"max_seconds": 0.06 if DEVICE == "cpu" else 0.3, "min_repetitions": 6}
     config["sweeps"].pop("cpu_links", None)  # both ends of a link wait for the slower one
-    config["sweeps"]["gpu_product"] |= {"shapes": [[4096 * COMM.size, 4096, 4096]], "dtypes": ["float32"]}
+    config["sweeps"]["gpu_product"] |= {"shapes": [[2048 * COMM.size, 2048, 2048]], "dtypes": ["float32", "bfloat16"]}
+    config["sweeps"]["gpu_memory"]["sizes"] = [2**24 * COMM.size]
+    config["sweeps"]["gpu_links"]["sizes"] = [2**22 * COMM.size]
     planned = plan.make(config, this_machine())
     for batch in planned.to_measure:
         for _ in range(planned.measuring.visits):

@@ -13,7 +13,7 @@ from hpcmm.model import Boxes
 
 BYTES, ALIGNMENT = 128, 64  # of a map
 # CUtensorMapDataType and other enumerations of cuda.h
-KINDS = {"uint8": 0, "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9}
+KINDS = {"uint8": 0, "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9, "tfloat32": 11}
 NO_INTERLEAVE, SWIZZLE_128B, L2_PROMOTION_256B, ZEROS_OUTSIDE = 0, 3, 3, 0
 
 

@@ -324,6 +324,9 @@ CUDA_WGMMA(64, 16, bf16, CudaBf16, K_MAJOR, MN_MAJOR)
 CUDA_WGMMA(128, 16, bf16, CudaBf16, K_MAJOR, MN_MAJOR)
 CUDA_WGMMA(192, 16, bf16, CudaBf16, K_MAJOR, MN_MAJOR)
 CUDA_WGMMA(256, 16, bf16, CudaBf16, K_MAJOR, MN_MAJOR)
+CUDA_WGMMA(64, 8, tf32, CudaTf32, K_MAJOR, K_MAJOR)
+CUDA_WGMMA(128, 8, tf32, CudaTf32, K_MAJOR, K_MAJOR)
+CUDA_WGMMA(256, 8, tf32, CudaTf32, K_MAJOR, K_MAJOR)
 CUDA_WGMMA_REGISTERS(128, 8, tf32, CudaTf32, float, K_MAJOR)
 
 CUDA_PTX void wgmma_fence() { cuda_wgmma_fence(); }
@@ -342,6 +345,7 @@ CUDA_PTX void fence_proxy_async() { cuda_fence_proxy_async(); }
 
 CUDA_PTX void barrier_sync(int id, int threads) { cuda_named_barrier(id, threads); }
 CUDA_PTX void prefetch_global_L2(const void *) {}
+CUDA_PTX int thread_index() { return threadIdx.x; }
 CUDA_PTX void barrier_cluster_arrive() { cuda_barrier_cluster_arrive(); }
 CUDA_PTX void barrier_cluster_wait() { cuda_barrier_cluster_wait(); }
 CUDA_PTX unsigned mapa(const void *p, int rank) { return cuda_mapa(p, rank); }

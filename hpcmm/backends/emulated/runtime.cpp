@@ -130,10 +130,16 @@ int engines;
 unsigned cluster_phase;
 Clock cluster_arrived, cluster_ended;
 long accesses;
-unsigned random_state;
+uint64_t random_state;
 char message[2048];
 
-unsigned random_below(unsigned n) { return ((random_state = random_state * 1664525 + 1013904223) >> 8) % n; }
+// The high bits of 64, because low bits have short periods: with 2^10 numbers a round, such as those of a block of 1024
+// threads, some bits would be the same in every round, and a warp that they stop would never run.
+unsigned random_below(unsigned n)
+{
+    random_state = random_state * 6364136223846793005 + 1442695040888963407;
+    return (unsigned)(random_state >> 33) % n;
+}
 bool at_once() { return launched->order == ASCENDING || launched->order == RANDOM && random_below(2); }
 
 void put_in_order(int *list, int n)

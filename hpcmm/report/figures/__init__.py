@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from hpcmm.analysis import Series
+from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.operations.memory import LATENCY
 from hpcmm.report.figures.energy import clocks, efficiencies
 from hpcmm.report.figures.ladder import ladders
@@ -24,8 +25,9 @@ __all__ = [
 
 def of_series(series: Series, style: Mapping[str, Style], chapter: str) -> list[Figure]:
     """Return the figures of one series that answer the question of a chapter of the page; see ``chapters``."""
-    if series.operation == LATENCY.name:
-        return []  # a latency is no rate: the table of the levels shows it
+    sizes = series.points.drop_duplicates(list(dimensions()))
+    if series.operation == LATENCY.name or (OPERATIONS[series.operation].cached and len(sizes) > 1):
+        return []  # a latency is no rate, and each size is one level of memory: their table shows them
     first: Sequence[Callable[[], Iterable[Figure]]]
     rates, bars = (lambda: rate_against_size(series, style)), (lambda: ladders(series))
     if chapter in ("ladder", "ranks"):

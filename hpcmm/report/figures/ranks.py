@@ -16,6 +16,7 @@ from hpcmm.report.vega import (
     Figure,
     Style,
     category,
+    distinct,
     dots,
     layered,
     quantity,
@@ -72,7 +73,7 @@ def _scaling(rows: pd.DataFrame, style: Mapping[str, Style], caption: str, name:
                 columns["speedup"].append(float(f"{row[prefix + 'speedup']:.5g}"))
     labels = list(dict.fromkeys(columns["series"]))
     x, y = ranks_axis(columns["ranks"]), quantity("efficiency", title="efficiency", axis={"format": ".0%"})
-    color, shape, _ = styled("series", labels, style)
+    color, shape, _ = styled("series", labels, distinct(rows, style))
     dashes = {what: dash for what, dash in (("kernel alone", [1, 0]), ("end to end", [4, 3])) if what in columns["of"]}
     dash = category("of", legend={"title": None}, scale={"domain": list(dashes), "range": list(dashes.values())})
     tooltip = [{"field": field, "title": shown[field].lower()} for field in ("series", "size", "of", "ranks")]
@@ -107,7 +108,8 @@ def predictions(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Fig
             "predicted": rounded(rows["work"] / rows["predicted_seconds"] / rates.scale),
             "rate": rounded(rows["work"] / rows["seconds"] / rates.scale),
         }
-        own = {shown: style[label] for shown, label in zip(columns["label"], rows["label"], strict=True)}
+        hues = distinct(rows, style)
+        own = {shown: hues[label] for shown, label in zip(columns["label"], rows["label"], strict=True)}
         color, shape, dash = styled("label", list(own), own, symbolStrokeWidth=0)
         x, log = ranks_axis(columns["ranks"]), {"title": unit, "scale": {"type": "log"}, "axis": tens_axis(0, 10)}
         tooltip = [{"field": "label", "title": "variant"}, {"field": "ranks"}]

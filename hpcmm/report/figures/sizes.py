@@ -18,6 +18,7 @@ from hpcmm.report.vega import (
     Spec,
     Style,
     category,
+    distinct,
     dots,
     layered,
     quantity,
@@ -48,6 +49,7 @@ def rate_against_size(series: Series, style: Mapping[str, Style], height: int = 
         return
     known = known.assign(low_known=known[column + "_low"].notna())
     labels = known.sort_values("place", kind="stable")["label"].unique()
+    style = distinct(known, style)
     color, shape, dash = styled("label", labels, style, symbolOpacity=1, symbolSize=70, symbolStrokeWidth=0)
     axis = rate_axis(known[column] / rates.scale, unit, zero=not multiples)
     rate, low, high = quantity("rate", **axis), quantity("low", **axis), {"field": "high"}

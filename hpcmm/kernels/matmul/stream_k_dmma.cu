@@ -1,0 +1,388 @@
+// Matrix product, GPU rung: tensor_core in float64, with tiles of many shapes, whose terms blocks may divide.
+//
+// Compared with tensor_core, there are five tiles: narrow ones give small products enough blocks, and wide ones read
+// less. The host picks one by the shape, and whether each block computes a whole tile. If not, the division is that of
+// stream_k_fma: as many blocks as fit on the SMs compute the same number of whole tiles and an equal share of the steps
+// of the remaining tiles. Of the blocks that share a tile, the last to finish adds up their sums in the order of the
+// blocks, so the result does not depend on which block that is. No block waits for another. Tiles at the edges of C
+// load as fast as the others: only rows and columns that exist are copied. Needs compute capability 8.0.
+
+#include "matmul/division.cuh"
+#include "ptx.cuh"
+
+constexpr int WIDTH = 16 / sizeof(REAL);                                  // elements in 16 bytes
+constexpr int MMA_ROWS = WARP_ROWS / 16, MMA_COLUMNS = WARP_COLUMNS / 8;  // products in a warp's tile
+// Rows in shared memory are padded: lanes that read at the same time access different banks.
+constexpr int A_PITCH = DEPTH + 4, B_PITCH = COLUMNS + 2 * WIDTH;
+constexpr int STAGE = ROWS * A_PITCH + DEPTH * B_PITCH;  // elements of a stage: a tile of A, then one of B
+constexpr int A_STEP = BLOCK * WIDTH / DEPTH, B_STEP = BLOCK * WIDTH / COLUMNS;  // rows that the block copies at once
+
+static_assert(ROWS * COLUMNS * 32 == BLOCK * WARP_ROWS * WARP_COLUMNS, "a block's warps cover its tile of C");
+static_assert(DEPTH % 16 == 0, "fragments of one step are loaded while another is multiplied");
+
+struct alignas(2 * sizeof(REAL)) Pair {
+    REAL of[2];
+};
+
+// The sums of a block's pieces: [0] of a tile whose first step it computes, [1] of another tile.
+__device__ __align__(16) REAL pieces[MAX_BLOCKS][2][ROWS * COLUMNS];
+// The number of blocks that have finished their piece of a tile; 0 between launches.
+__device__ unsigned int done[2 * MAX_BLOCKS];
+
+// The block's current piece. It is in shared memory, because the products need all registers.
+struct Current {
+    Piece piece;
+    int row, column;  // first row and column of its tile
+    int number;       // of the block's pieces
+};
+
+// Return the block's piece `number`, and its tile in rasterization order, which goes down the columns of groups of
+// GROUP_ROWS rows of tiles.
+__device__ Current locate(int number, const Division &division, int tile_rows, int tile_columns)
+{
+    const Piece piece = division.piece(number);
+    const int group_tiles = GROUP_ROWS * tile_columns, first_row = piece.tile / group_tiles * GROUP_ROWS;
+    const int rows = min(GROUP_ROWS, tile_rows - first_row), i = piece.tile % group_tiles;
+    return {piece, (first_row + i % rows) * ROWS, i / rows * COLUMNS, number};
+}
+
+// Load: copy tiles from global to shared memory. A thread copies WIDTH columns of A, in rows a_row, a_row + A_STEP,
+// ..., and WIDTH columns of B, in rows b_row, b_row + B_STEP, ... In the fast path, rows of A and columns of B past the
+// ends are set to zero once and not copied.
+struct Loader {
+    const REAL *a, *b;  // this thread's first elements of the next tile
+    int rows;           // rows from this thread's first row of A to the end
+    int terms;          // terms of the piece from the next tile on
+    int stage;          // offset of the stage that is filled next
+    bool fast;          // whether copies of 16 bytes are possible
+    bool has_columns;   // whether this thread's first column of B exists
+
+    static __device__ int a_row()
+    {
+        return threadIdx.x * WIDTH / DEPTH;
+    }
+    static __device__ int a_column()
+    {
+        return threadIdx.x * WIDTH % DEPTH;
+    }
+    static __device__ int b_row()
+    {
+        return threadIdx.x * WIDTH / COLUMNS;
+    }
+    static __device__ int b_column()
+    {
+        return threadIdx.x * WIDTH % COLUMNS;
+    }
+
+    // Go to the first term of a piece.
+    __device__ void seek(REAL *ring, const REAL *A, int lda, const REAL *B, int ldb, int m, int n, int k,
+                         const Current &current)
+    {
+        const int start = current.piece.from * DEPTH;
+        a = A + (size_t)(current.row + a_row()) * lda + start + a_column();
+        b = B + (size_t)(start + b_row()) * ldb + current.column + b_column();
+        rows = m - current.row - a_row();
+        has_columns = current.column + b_column() < n;
+        fast = (lda | ldb | n) % WIDTH == 0 && ((size_t)A | (size_t)B) % 16 == 0;
+        terms = min(k, current.piece.to * DEPTH) - start;
+        const bool few = terms < STAGES * DEPTH;  // some stages are not filled, but one of them is read
+        if (few || fast && (rows < ROWS || !has_columns))
+#pragma unroll 1
+            for (stage = 0; stage < STAGES * STAGE; stage += STAGE) {
+#pragma unroll 1
+                for (int i = 0; i < ROWS; i += A_STEP)
+                    if (few || i >= rows)
+                        *(Pair *)(to_a(ring) + i * A_PITCH) = {};
+#pragma unroll 1
+                for (int p = 0; p < DEPTH; p += B_STEP)
+                    if (few || !has_columns)
+                        *(Pair *)(to_b(ring) + p * B_PITCH) = {};
+            }
+        stage = 0;
+    }
+
+    // Where this thread's first elements go.
+    __device__ REAL *to_a(REAL *ring) const
+    {
+        return ring + stage + a_row() * A_PITCH + a_column();
+    }
+    __device__ REAL *to_b(REAL *ring) const
+    {
+        return ring + stage + ROWS * A_PITCH + b_row() * B_PITCH + b_column();
+    }
+
+    // Whether the copies of the next tile take the fast path.
+    __device__ bool whole() const
+    {
+        return fast && terms >= DEPTH;
+    }
+
+    // Start the copies of the next tile, if there is one, as one commit group. In a tile that is not `whole`, terms past
+    // the end are zero.
+    __device__ void load(bool whole, REAL *ring, const REAL *A, int lda, int ldb, int n, const Current &current)
+    {
+        REAL *const next_a = to_a(ring), *const next_b = to_b(ring);
+        if (whole) {
+#pragma unroll
+            for (int i = 0; i < ROWS; i += A_STEP)
+                if (i < rows)
+                    cp_async<16>(next_a + i * A_PITCH, a + (long long)i * lda);
+#pragma unroll
+            for (int p = 0; p < DEPTH; p += B_STEP)
+                if (has_columns)
+                    cp_async<16>(next_b + p * B_PITCH, b + (long long)p * ldb);
+        } else if (terms > 0) {
+#pragma unroll
+            for (int i = 0; i < ROWS; i += A_STEP)
+#pragma unroll
+                for (int e = 0; e < WIDTH; ++e) {
+                    const bool valid = i < rows && a_column() + e < terms;
+                    cp_async<sizeof(REAL)>(next_a + i * A_PITCH + e, valid ? a + (long long)i * lda + e : A,
+                                           valid ? sizeof(REAL) : 0);
+                }
+#pragma unroll
+            for (int p = 0; p < DEPTH; p += B_STEP)
+#pragma unroll
+                for (int e = 0; e < WIDTH; ++e) {
+                    const bool valid = b_row() + p < terms && current.column + b_column() + e < n;
+                    cp_async<sizeof(REAL)>(next_b + p * B_PITCH + e, valid ? b + (long long)p * ldb + e : A,
+                                           valid ? sizeof(REAL) : 0);
+                }
+        }
+        a += DEPTH;
+        b += (size_t)DEPTH * ldb;
+        terms -= DEPTH;
+        stage = stage == (STAGES - 1) * STAGE ? 0 : stage + STAGE;
+        cp_async_commit_group();
+    }
+};
+
+// Where a lane's elements are: y and x are the position of its warp's tile in the block's tile, g and t the numbers of
+// its group of four lanes and of the lane in the group.
+struct Lane {
+    int y, x, g, t;
+
+    __device__ Lane()
+    {
+        const int thread = thread_index(), warp = thread / 32;
+        y = warp / (COLUMNS / WARP_COLUMNS) * WARP_ROWS;
+        x = warp % (COLUMNS / WARP_COLUMNS) * WARP_COLUMNS;
+        g = thread % 32 / 4;
+        t = thread % 4;
+    }
+};
+
+// A lane's operands of one step of 8 terms, as the tensor cores take them (ptx.cuh).
+struct Fragments {
+    REAL a[MMA_ROWS][4], b[MMA_COLUMNS][2];
+
+    // Load terms p to p + 7 from shared memory; tile_a and tile_b are this lane's first elements of the tiles.
+    __device__ void load(const REAL *tile_a, const REAL *tile_b, int p)
+    {
+#pragma unroll
+        for (int i = 0; i < MMA_ROWS; ++i)
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+                a[i][e] = tile_a[(i * 16 + e % 2 * 8) * A_PITCH + p + e / 2 * 4];
+#pragma unroll
+        for (int j = 0; j < MMA_COLUMNS; ++j)
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+                b[j][e] = tile_b[(p + e * 4) * B_PITCH + j * 8];
+    }
+};
+
+// Row and column of element e of a lane's product i, j, relative to the lane's first element of C.
+__device__ int row_of(int i, int e)
+{
+    return i * 16 + e / 2 * 8;
+}
+__device__ int column_of(int j, int e)
+{
+    return j * 8 + e % 2;
+}
+
+// Call add(i, j) for each product of a warp's tile, in serpentine order: each operand is used twice in a row.
+template <class Add> __device__ void for_each_product(Add add)
+{
+#pragma unroll
+    for (int i = 0; i < MMA_ROWS; ++i)
+#pragma unroll
+        for (int j = 0; j < MMA_COLUMNS; ++j)
+            add(i, i % 2 ? MMA_COLUMNS - 1 - j : j);
+}
+
+// Multiply: add the products of one step.
+__device__ void multiply(REAL (&sums)[MMA_ROWS][MMA_COLUMNS][4], const Fragments &with)
+{
+    for_each_product([&](int i, int j) { mma_m16n8k8_f64(sums[i][j], with.a[i], with.b[j]); });
+}
+
+// Fix-up: publish the sums of a piece. The last block to finish a piece of this tile adds up the sums of all pieces and
+// returns true.
+__device__ bool fix_up(REAL (&sums)[MMA_ROWS][MMA_COLUMNS][4], const Piece &piece, const Division &division)
+{
+    const int tile = piece.tile - division.full_waves() * gridDim.x, thread = threadIdx.x;
+    const int first = division.block_of((long long)tile * division.steps);
+    const int last = division.block_of((long long)(tile + 1) * division.steps - 1);
+    Pair *const own = (Pair *)pieces[blockIdx.x][piece.from > 0] + thread;
+#pragma unroll
+    for (int i = 0; i < MMA_ROWS; ++i)
+#pragma unroll
+        for (int j = 0; j < MMA_COLUMNS; ++j)
+#pragma unroll
+            for (int h = 0; h < 2; ++h)
+                own[((i * MMA_COLUMNS + j) * 2 + h) * BLOCK] = {sums[i][j][2 * h], sums[i][j][2 * h + 1]};
+    __shared__ bool all;
+    __threadfence();  // the sums are visible before they are counted
+    __syncthreads();
+    if (thread == 0) {
+        all = atomicAdd(&done[tile], 1u) == last - first;
+        if (all)
+            done[tile] = 0;
+    }
+    __syncthreads();
+    if (!all)
+        return false;
+    __threadfence();
+    const bool two = last - first == 1;  // the order of two numbers does not change their sum
+    if (!two)
+#pragma unroll
+        for (int i = 0; i < MMA_ROWS; ++i)
+#pragma unroll
+            for (int j = 0; j < MMA_COLUMNS; ++j)
+#pragma unroll
+                for (int e = 0; e < 4; ++e)
+                    sums[i][j][e] = 0;
+#pragma unroll 1
+    for (int block = first; block <= last; ++block) {
+        if (two && block == blockIdx.x)
+            continue;
+        const Pair *const other = (const Pair *)pieces[block][block > first] + thread;
+#pragma unroll
+        for (int i = 0; i < MMA_ROWS; ++i)
+#pragma unroll
+            for (int j = 0; j < MMA_COLUMNS; ++j)
+#pragma unroll
+                for (int h = 0; h < 2; ++h) {
+                    const Pair sum = other[((i * MMA_COLUMNS + j) * 2 + h) * BLOCK];
+                    sums[i][j][2 * h] += sum.of[0];
+                    sums[i][j][2 * h + 1] += sum.of[1];
+                }
+    }
+    return true;
+}
+
+// Epilogue: C = alpha sums + beta C, for this lane's elements of the tile at `now`. C is read before it is written, two
+// rows of each product at a time. The compiler cannot reorder the accesses itself, because a store might alias the next
+// load. `pairs`: the block's tile is inside C, and neighbours can be accessed together.
+__device__ void epilogue(const REAL (&sums)[MMA_ROWS][MMA_COLUMNS][4], int m, int n, REAL alpha, REAL beta, REAL *C,
+                         int ldc, const Current &now, bool pairs)
+{
+    const Lane lane;
+    const int first_row = now.row + lane.y + lane.g, first_column = now.column + lane.x + 2 * lane.t;
+#pragma unroll
+    for (int i = 0; i < MMA_ROWS; ++i) {
+        Pair before[MMA_COLUMNS][2] = {};
+#pragma unroll
+        for (int j = 0; j < MMA_COLUMNS; ++j)
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                const int row = first_row + row_of(i, 2 * h);
+                const int column = first_column + column_of(j, 0);
+                const REAL *const source = C + (size_t)row * ldc + column;
+                if (beta != 0 && pairs)  // beta = 0: C is not read
+                    before[j][h] = *(const Pair *)source;
+                else
+#pragma unroll
+                    for (int e = 0; e < 2; ++e)
+                        if (beta != 0 && row < m && column + e < n)
+                            before[j][h].of[e] = source[e];
+            }
+#pragma unroll
+        for (int j = 0; j < MMA_COLUMNS; ++j)
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                const int row = first_row + row_of(i, 2 * h);
+                const int column = first_column + column_of(j, 0);
+                REAL *const target = C + (size_t)row * ldc + column;
+                Pair sum;
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                    sum.of[e] = alpha * sums[i][j][2 * h + e] + beta * before[j][h].of[e];
+                if (pairs)
+                    *(Pair *)target = sum;
+                else
+#pragma unroll
+                    for (int e = 0; e < 2; ++e)
+                        if (row < m && column + e < n)
+                            target[e] = sum.of[e];
+            }
+    }
+}
+
+// With several blocks on an SM, one multiplies while another waits at its barrier.
+extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
+    matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
+{
+    extern __shared__ __align__(16) unsigned char shared[];
+    REAL *const ring = (REAL *)shared;
+    __shared__ Current current;
+    auto division = [&] {
+        return Division{((m + ROWS - 1) / ROWS) * ((n + COLUMNS - 1) / COLUMNS), max(1, (k + DEPTH - 1) / DEPTH)};
+    };
+    Loader loader;
+    // Go to the next piece and start its prologue: the copies of all stages but one. Return false if there is none.
+    auto advance = [&](bool first) {
+        __syncthreads();  // all threads are done with the previous piece
+        if (threadIdx.x == 0)
+            current = locate(first ? 0 : current.number + 1, division(), (m + ROWS - 1) / ROWS,
+                             (n + COLUMNS - 1) / COLUMNS);
+        __syncthreads();
+        if (current.piece.to <= current.piece.from)
+            return false;
+        loader.seek(ring, A, lda, B, ldb, m, n, k, current);
+#pragma unroll 1
+        for (int stage = 0; stage < STAGES - 1; ++stage)
+            loader.load(loader.whole(), ring, A, lda, ldb, n, current);
+        return true;
+    };
+    bool more = advance(true);
+#pragma unroll 1
+    while (more) {
+        cp_async_wait_group<STAGES - 2>();
+        __syncthreads();
+        REAL sums[MMA_ROWS][MMA_COLUMNS][4] = {};
+        {
+            Fragments fragments[2];  // double buffer: this step and the next
+            const Lane lane;
+            const REAL *const lane_a = ring + (lane.y + lane.g) * A_PITCH + lane.t;
+            const REAL *const lane_b = ring + ROWS * A_PITCH + lane.t * B_PITCH + lane.x + lane.g;
+            fragments[0].load(lane_a, lane_b, 0);
+            int tile = 0;  // offset of the stage that is read
+            auto multiply_tile = [&](bool whole) {  // mainloop: multiply a tile and load another, `whole` or not
+#pragma unroll
+                for (int p = 0; p < DEPTH; p += 8) {
+                    if (p == DEPTH - 8) {
+                        cp_async_wait_group<STAGES - 3>();
+                        __syncthreads();  // the next tile has arrived, and all threads have read this one
+                        loader.load(whole, ring, A, lda, ldb, n, current);
+                        tile = loader.stage == (STAGES - 1) * STAGE ? 0 : loader.stage + STAGE;
+                    }
+                    fragments[(p / 8 + 1) % 2].load(lane_a + tile, lane_b + tile, (p + 8) % DEPTH);
+                    multiply(sums, fragments[p / 8 % 2]);
+                }
+            };
+            while (loader.whole())
+                multiply_tile(true);
+            while (loader.terms > -(STAGES - 1) * DEPTH)
+                multiply_tile(false);
+        }
+        const Current now = current;
+        more = advance(false);
+        if (now.piece.to - now.piece.from == division().steps || fix_up(sums, now.piece, division()))
+            epilogue(sums, m, n, alpha, beta, C, ldc, now,
+                     now.row + ROWS <= m && now.column + COLUMNS <= n && ldc % 2 == 0 &&
+                         (size_t)C % sizeof(Pair) == 0);
+    }
+}
