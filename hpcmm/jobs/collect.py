@@ -13,6 +13,7 @@ from hpcmm.experiment import plan
 from hpcmm.model import Batch, HpcmmError, spread_name
 from hpcmm.text import printable
 
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, epilog="Exit status: 0, or 1 if a job failed; the file then has all other points."
