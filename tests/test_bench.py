@@ -143,7 +143,7 @@ def test_a_kernel_without_an_end_is_named_and_the_others_are_verified(inside, fo
     )
     done = inside("endless.c", "by_rows.c", "--sizes", 24, cwd=folder)
     first, second, *table = done.stdout.splitlines()
-    assert re.fullmatch(r"endless.c: FAIL 9x70x40 float32: no end within \d+ s, its time limit", first)
+    assert re.fullmatch(r"endless.c: FAIL 9x70x40 float32: .* did not end within \d+ s", first)
     assert second.startswith("by_rows.c: PASS at 22 points") and any(row.startswith("by_rows.c  24") for row in table)
     assert done.returncode == 1
 

@@ -2,19 +2,16 @@
 
 import argparse
 import os
-import re
 import sys
 from pathlib import Path
 
 from hpcmm import store
 from hpcmm.bench import sustained
-from hpcmm.bench.journal import CUT_OFF, so_far
+from hpcmm.bench.journal import so_far
 from hpcmm.cluster.watch import first_errors
 from hpcmm.experiment import plan
 from hpcmm.model import Batch, HpcmmError, spread_name
 from hpcmm.text import printable
-
-STUCK = re.compile(r"stuck in \S+: (.*) for (\d+) s;")  # the line of ``world.Watchdog``
 
 
 def main() -> int:
@@ -100,16 +97,10 @@ def salvaged(results: Path, batch: Batch) -> tuple[list[store.Groups], dict[str,
     except store.StoreError as error:
         return [], dict.fromkeys(batch.fingerprints, str(error)), 0
     names = {fingerprint: point.name for fingerprint, point in zip(batch.fingerprints, batch.points, strict=True)}
-    why = why_it_ended(results, batch.name)
     if output.exists():
         ending = f"{output} was measured with other code or settings; delete it and run again"
     else:
-        ending = f"{batch.name}: {why}"
-    if stuck := STUCK.search(why):
-        point, seconds = stuck.groups()
-        for each, reason in failed.items():
-            if reason == CUT_OFF and names[each] == point:
-                failed[each] = f"no end within {seconds} s, its time limit"
+        ending = f"{batch.name}: {why_it_ended(results, batch.name)}"
     reasons = {each: f"{names[each]}: {reason}" if reason else ending for each, reason in failed.items()}
     return [groups], reasons, short
 
