@@ -348,6 +348,12 @@ BROKEN = {  # blocks of a cluster, body, report
         "__shared__ unsigned long long b; if (t == 0) mbarrier_init(&b, 64); mbarrier_arrive(&b);",
         "no barrier orders after its initialization|no mbarrier",
     ),
+    "a matrix loaded by part of a warp": (
+        1,
+        "__shared__ alignas(16) int s[64]; s[t] = t; __syncthreads(); if (t == 5) return; unsigned x[4]; "
+        "ldmatrix_x4(x, s); out[t] = x[0];",
+        "an instruction of a whole warp by part of one in line",
+    ),
     "registers that are no multiple of 8": (1, "setmaxnreg_dec<100>();", "multiples of 8"),
 }
 

@@ -15,6 +15,7 @@
 //   - a divergent barrier, which not all running threads reach, or which they reach at different lines;
 //   - a misaligned asynchronous copy, or one whose target is not shared memory;
 //   - a hang: no thread can run. The message has the line of each wait, and for an mbarrier what is missing;
+//   - an integer division by zero;
 //   - no end after MOST_ACCESSES accesses.
 // A thread that has returned counts as present at barriers of its block, its warp and its cluster, as on the device.
 //
@@ -88,6 +89,7 @@ uint3 cuda_index(int which) __attribute__((const));  // const: it changes betwee
 void cuda_block_barrier(int line);
 // Returns the values of all lanes in the mask. `from`: the place in the kernel, if the caller is not inlined there.
 const uint64_t *cuda_warp_exchange(unsigned mask, uint64_t value, void *from = nullptr);
+const uint64_t *cuda_whole_warp(const void *operands, void *from);  // the same for an address of each of 32 lanes
 void cuda_cp_async(void *target, const void *source, int bytes, int valid);
 void cuda_cp_async_commit_group();
 void cuda_cp_async_wait_group(int pending);

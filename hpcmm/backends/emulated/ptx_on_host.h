@@ -30,7 +30,7 @@ template <class T, class F>
 NOT_INSTRUMENTED void cuda_mma(T (&c)[4], const T (&a)[4], const T (&b)[2], F add)
 {
     const CudaFragments<T> own = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
-    const uint64_t *const lanes = cuda_warp_exchange(~0u, (uintptr_t)&own);
+    const uint64_t *const lanes = cuda_whole_warp(&own, __builtin_return_address(0));
     const int g = cuda_lane() / 4, t = cuda_lane() % 4;
     for (int i = 0; i < 4; ++i) {
         T row[8], column[8];
@@ -102,7 +102,7 @@ inline unsigned cvt_rn_bf16x2(float first, float second) { return cuda_to_bf16(f
 // Four 8 x 8 matrices from shared memory, the addresses of whose rows the lanes give.
 NOT_INSTRUMENTED inline void cuda_ldmatrix(unsigned (&x)[4], const void *row, bool transposed)
 {
-    const uint64_t *const rows = cuda_warp_exchange(~0u, (uintptr_t)row);
+    const uint64_t *const rows = cuda_whole_warp(row, __builtin_return_address(0));
     const int g = cuda_lane() / 4, t = cuda_lane() % 4;
     unsigned found[4];
     for (int j = 0; j < 4; ++j) {
@@ -124,7 +124,7 @@ inline void ldmatrix_x4_trans(unsigned (&x)[4], const void *row) { cuda_ldmatrix
 // The reverse: element (row g, columns 2 t and 2 t + 1) of matrix j is x[j] of a lane.
 NOT_INSTRUMENTED inline void stmatrix_x4(void *row, const unsigned (&x)[4])
 {
-    const uint64_t *const rows = cuda_warp_exchange(~0u, (uintptr_t)row);
+    const uint64_t *const rows = cuda_whole_warp(row, __builtin_return_address(0));
     for (int j = 0; j < 4; ++j) {
         char *const pair = (char *)rows[j * 8 + cuda_lane() / 4] + cuda_lane() % 4 * 4;
         cuda_access(pair, 4, WRITE);
@@ -148,7 +148,7 @@ template <class F>
 NOT_INSTRUMENTED void cuda_mma_16(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2], F number)
 {
     const CudaPairs own = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
-    const uint64_t *const lanes = cuda_warp_exchange(~0u, (uintptr_t)&own);
+    const uint64_t *const lanes = cuda_whole_warp(&own, __builtin_return_address(0));
     const int g = cuda_lane() / 4, t = cuda_lane() % 4;
     for (int i = 0; i < 4; ++i) {
         unsigned short row[16], column[16];
@@ -288,7 +288,7 @@ NOT_INSTRUMENTED __attribute__((noinline)) void cuda_wgmma(void *c, const void *
         void *c;
         const void *registers;
     } const own = {c, registers};
-    const uint64_t *const lanes = cuda_warp_exchange(~0u, (uintptr_t)&own, from);
+    const uint64_t *const lanes = cuda_whole_warp(&own, from);
     if (cuda_lane() == 0) {
         CudaWgmma w = {cuda_multiply<T, N, A, B>, {}, {}, registers != nullptr, a, b, scale_d, int(threadIdx.x / WARP % 4)};
         for (int lane = 0; lane < WARP; ++lane) {

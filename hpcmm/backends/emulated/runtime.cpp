@@ -5,6 +5,7 @@
 
 #include <link.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -740,6 +741,12 @@ void check_end()
             fail("the end of a thread before its products are complete: wgmma_wait_group is missing,");
 }
 
+void divided(int)  // a signal of the CPU; a GPU goes on with some number
+{
+    place = 0;
+    fail("integer division by zero");
+}
+
 // After a wait: the time before which what an engine has done is ordered, given the oldest that is under way.
 template <class T> void see_engine(T &under_way, int engine)
 {
@@ -810,6 +817,17 @@ const uint64_t *cuda_warp_exchange(unsigned mask, uint64_t value, void *from)
     thread[current].value = value;
     wait(AT_WARP_BARRIER);
     return thread[current].got;
+}
+
+const uint64_t *cuda_whole_warp(const void *operands, void *from)
+{
+    const uint64_t *const all = cuda_warp_exchange(~0u, (uintptr_t)operands, from);
+    for (int lane = 0; lane < WARP; ++lane)
+        if (all[lane] == ~(uint64_t)0) {
+            place = (uintptr_t)from;
+            fail("an instruction of a whole warp by part of one");
+        }
+    return all;
 }
 
 const char *cuda_dynamic_shared() { return dynamic_begin ? dynamic_begin : shared_begin; }
@@ -1034,9 +1052,6 @@ void cuda_wgmma_mma_async(const CudaWgmma &wgmma, void *from)
 {
     Thread &t = thread[current];
     place = (uintptr_t)from;
-    for (int lane = 0; lane < WARP; ++lane)
-        if (thread[current + lane].state == RETURNED)
-            fail("wgmma by part of a warp");
     if (!t.wgmma_fenced)
         fail("wgmma without wgmma_fence since the beginning or the last wgmma_wait_group");
     wide = true;
@@ -1112,6 +1127,10 @@ const char *cuda_launch(void (*call)(void **), void **arguments, const Launch *l
             parked[b] = (char *)mmap(nullptr, size, PROT_READ | PROT_WRITE, map, -1, 0);
     }
     loaded = 0;
+    struct sigaction own = {}, before;
+    own.sa_handler = divided;
+    own.sa_flags = SA_NODEFER;  // fail() does not return from the handler
+    sigaction(SIGFPE, &own, &before);
     const uint3 clusters = {grid.x / cluster.x, grid.y / cluster.y, grid.z / cluster.z};
     put_in_order(order, blocks / block_count);
     for (unsigned i = 0; i < blocks / block_count; ++i) {
@@ -1122,10 +1141,11 @@ const char *cuda_launch(void (*call)(void **), void **arguments, const Launch *l
         if (!run_cluster()) {
             for (Thread &t : thread)
                 t.has_stack = false;  // discards the state of the threads
-            return message;
+            break;
         }
     }
-    return nullptr;
+    sigaction(SIGFPE, &before, nullptr);
+    return message[0] ? message : nullptr;
 }
 
 // Hooks that g++ calls on each access ...
