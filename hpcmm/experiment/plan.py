@@ -18,7 +18,6 @@ from typing import Any, NoReturn
 
 from hpcmm.backends import ANY, Machine
 from hpcmm.devices import DEVICES
-from hpcmm.dtypes import DTYPES
 from hpcmm.experiment import extensions, fingerprint
 from hpcmm.experiment.config import ConfigError, Sweep, validated
 from hpcmm.experiment.durations import STARTUP_SECONDS, input_seconds, point_seconds
