@@ -98,7 +98,7 @@ FAULTS = [  # rung, text, its replacement, what one of the orders reports
         "mbarrier_wait(&full[stage], parity ^ 1)",
         "race in shared memory|wrong",
     ),
-    ("tma", "        parity ^= stage == 0;", "", "race in shared memory|wrong result"),
+    ("tma", "        parity ^= stage == 0;", "", f"{HANG}|race in shared memory|wrong result"),
     ("warp_specialized", "parity ^ 1);  // the stages", "parity);  // the stages", HANG),
     # arrivals
     ("warp_specialized", "if (start > 0 && lane == 0)", "if (start > 0 && lane == 0 && thread > 0)", HANG),

@@ -18,7 +18,6 @@ from typing import Any, NoReturn
 
 from hpcmm.backends import ANY, Machine
 from hpcmm.devices import DEVICES
-from hpcmm.dtypes import DTYPES
 from hpcmm.experiment import extensions, fingerprint
 from hpcmm.experiment.config import ConfigError, Sweep, validated
 from hpcmm.experiment.durations import STARTUP_SECONDS, input_seconds, point_seconds
@@ -98,8 +97,8 @@ class Plan:
         """The points to profile with Nsight Compute, by operation; empty unless the config has ``profile: true``.
 
         These are the floating-point points of the sweep with the most GPU variants, on one GPU at its largest size, and
-        those of the next sweeps for variants that it lacks; integers only of rungs without other types. Of operations
-        with the same kernels, the first is profiled.
+        those of the next sweeps for variants that it lacks; of products also those with integers. Of operations with
+        the same kernels, the first is profiled.
         """
         found = {}
         for operation in OPERATIONS if self.config.get("profile") else ():
@@ -368,11 +367,9 @@ def variant_points(sweep: Sweep, variant: Variant, algorithm: Algorithm, ranks: 
 
 
 def is_profiled(point: Point) -> bool:
-    """Return whether the type of a point is profiled: a floating-point type, if its variant has one."""
+    """Return whether the type of a point is profiled: a floating-point type, or any type of a product."""
     task = task_of(point)
-    return not task.element.is_integer or all(
-        DTYPES[each].is_integer for each in task.operation.dtypes_of(task.variant)
-    )
+    return not task.element.is_integer or task.operation.metric == "flops"
 
 
 def problem_of(point: Point) -> tuple:
