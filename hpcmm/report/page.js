@@ -326,7 +326,9 @@ function applyChoice() {
     line.textContent = sentences[line.dataset.sentence]?.[choice.size] ?? line.dataset.text;
   }
   for (const table of document.querySelectorAll(".sweep table.data")) {
-    for (const cell of table.querySelectorAll("[data-device]:is(th, td)")) cell.hidden = !isChosen(cell);
+    [...table.tHead.rows[0].cells].forEach((head, column) => {
+      if (head.dataset.device) for (const row of table.rows) row.cells[column].hidden = !isOfDevice(head);
+    });
     const rows = [...table.tBodies[0].rows];
     const some = rows.some(row => row.dataset.size === choice.size);
     // a size that the table does not have selects nothing in it
