@@ -75,7 +75,7 @@ def edit(monkeypatch, tmp_path):
         ("operations/reduction.py", r"n = max\(1, ", "n = max(2, ", {"sum"}),
         # inputs, judge, and the baseline beside a variant
         ("operations/matmul.py", r"^ROUNDINGS = 8", "ROUNDINGS = 9", PRODUCTS),
-        ("operations/accuracy.py", r"^SLICES = 3", "SLICES = 4", PRODUCTS),
+        ("operations/accuracy.py", r"^GUARD_BITS = 8", "GUARD_BITS = 9", PRODUCTS),
         (
             "backends/cpu/libraries.py",
             r"np.multiply\(c, beta, out=c\)",
