@@ -401,14 +401,6 @@ template <int PENDING> __device__ void wgmma_wait_group(int (&c)[32][4])
 #undef FOUR
 
 // Release registers of this warpgroup, or request more: REGISTERS per thread from here on.
-// threadIdx.x, read again at each call instead of kept in a register.
-__device__ inline int thread_index()
-{
-    int thread;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-    return thread;
-}
-
 template <int REGISTERS> __device__ void setmaxnreg_dec()
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));

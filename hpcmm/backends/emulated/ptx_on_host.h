@@ -346,7 +346,6 @@ CUDA_PTX void fence_proxy_async() { cuda_fence_proxy_async(); }
 
 CUDA_PTX void barrier_sync(int id, int threads) { cuda_named_barrier(id, threads); }
 CUDA_PTX void prefetch_global_L2(const void *) {}
-CUDA_PTX int thread_index() { return threadIdx.x; }
 CUDA_PTX void barrier_cluster_arrive() { cuda_barrier_cluster_arrive(); }
 CUDA_PTX void barrier_cluster_wait() { cuda_barrier_cluster_wait(); }
 CUDA_PTX unsigned mapa(const void *p, int rank) { return cuda_mapa(p, rank); }

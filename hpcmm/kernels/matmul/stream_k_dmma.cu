@@ -164,7 +164,7 @@ struct Lane {
 
     __device__ Lane()
     {
-        const int thread = thread_index(), warp = thread / 32;
+        const int thread = threadIdx.x, warp = thread / 32;
         y = warp / (COLUMNS / WARP_COLUMNS) * WARP_ROWS;
         x = warp % (COLUMNS / WARP_COLUMNS) * WARP_COLUMNS;
         g = thread % 32 / 4;
