@@ -684,7 +684,8 @@ def planned(tmp_path):
             "scale": "quick",
             "backends": backends,
             "job_minutes": 1000,
-            "measuring": dataclasses.asdict(QUICK) | measuring,
+            "measuring": {name: value for name, value in dataclasses.asdict(QUICK).items() if name != "accuracy"}
+            | measuring,  # accuracy belongs to a sweep
             "sweeps": {"size": entry | {"dtypes": ["float32"]}},
         }
         plan.make(config).write(tmp_path / "plan.json")

@@ -219,5 +219,6 @@ def test_the_machine_code_of_a_rung_is_that_which_runs(gpu):
 
 
 def test_the_finding_on_the_page_is_that_of_the_real_output():
-    page = (EXAMPLES.parents[1] / "docs" / "kernel-writers.md").read_text()
-    assert benched.sanitizer_line({"kernel": "racy.cu", **dataclasses.asdict(report("racy-racecheck"))}) in page
+    page = (EXAMPLES.parents[1] / "docs" / "transcripts" / "sanitize.txt").read_text()
+    line = benched.sanitizer_line({"kernel": "racy.cu", **dataclasses.asdict(report("racy-racecheck"))})
+    assert line.split(" (")[0] in page  # how many hazards are displayed differs from run to run

@@ -202,7 +202,8 @@ def times(columns):
 def test_a_wrong_config_is_refused_before_anything_runs(snakemake):
     run = snakemake(changed(dtypes=["int32"]))
     assert run.returncode != 0
-    said = "experiment.yaml: sweeps.small.dtypes: 'int32' is not allowed; allowed: float32, float64, float16, bfloat16"
+    allowed = "float32, float64, float16, bfloat16, int8"
+    said = f"experiment.yaml: sweeps.small.dtypes: 'int32' is not allowed; allowed: {allowed}"
     assert re.search(f"^hpcmm: error: .*{re.escape(said)}$", run.stdout, re.MULTILINE)
     assert not (snakemake.folder / "results").exists()
 
