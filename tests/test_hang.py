@@ -53,7 +53,7 @@ LAUNCH = r" \(matmul, grid \(1, 1\), block \(16, 16\), 0 bytes of dynamic shared
     ],
     ids=["cpu", "cuda"],
 )
-def test_a_kernel_that_never_ends_is_named_and_ends_the_job(request, tmp_path, device, name, text, launch):
+def test_a_kernel_that_never_ends_is_named_and_ends_the_job(request, forgotten, tmp_path, device, name, text, launch):
     if device == "cuda":
         request.getfixturevalue("gpu")
     (tmp_path / name).write_text(text)
