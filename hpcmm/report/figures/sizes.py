@@ -131,7 +131,7 @@ def _limit_layers(known: pd.DataFrame, x: Spec, axis: Spec) -> list[Spec]:
         {
             "name": "needs_fraction_2",
             "mark": {"type": "text", "align": "right", "dy": -8, "fontSize": 11},
-            "transform": [*median, last, {"calculate": "'limit of ' + datum.ceiling", "as": "name"}],
+            "transform": [*median, last, {"calculate": "'limit of ' + split(datum.ceiling, ',')[0]", "as": "name"}],
             "encoding": {"x": x, "y": y, "text": {"field": "name"}},
         },
     ]
