@@ -197,8 +197,9 @@ def _items(block: str, idea: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return text in which Markdown finds nothing to mark up."""
-    return re.sub(r"([\\`*_\[\]<>$|#{}])", r"\\\1", text)
+    """Return text in which Markdown finds nothing to mark up but code between backticks."""
+    parts = re.split(r"(`[^`\n]+`)", text)
+    return "".join(part if i % 2 else re.sub(r"([\\`*_\[\]<>$|#{}])", r"\\\1", part) for i, part in enumerate(parts))
 
 
 def divided(path: Path) -> tuple[list[str], list[str]]:
