@@ -585,7 +585,7 @@ def test_removing_any_barrier_of_any_rung_is_found(build, name, which):
         )
 
     assert any(report in each for each in said() for report in reports)
-    # the others where a rung follows, or divides by, what it has read
+    # instead of a wrong result, a rung may use a wrong pointer or divide by zero
     wrong = ("wrong result", "misaligned pointer", "division by zero", "part of one")
     assert any(text in each for each in said(checked=False) for text in wrong) == ((name, which) not in RACES_ONLY)
 

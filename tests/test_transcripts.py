@@ -54,7 +54,7 @@ def test_a_transcript_says_where_it_was_recorded_and_has_its_commands(path):
 
 
 def recorded(names):
-    """Return those of the transcripts that are recorded; a whole check takes a minute."""
+    """Return the names of the transcripts that are recorded. A whole check takes a minute."""
     for name in sorted({path.stem for path in RECORDED} & {*names}):
         long = name.endswith("check") and not ALL
         yield pytest.param(name, marks=pytest.mark.skipif(long, reason="HPCMM_TEST_ALL=1 runs it"))

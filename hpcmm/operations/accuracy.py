@@ -18,7 +18,7 @@ from hpcmm.model import Verdict
 
 # Maximum cost of a componentwise reference in multiply-adds; larger products are checked by Freivalds' method.
 COMPONENTWISE_LIMIT = 2**34
-GUARD_BITS = 8  # of a product of slices beyond those of float64
+GUARD_BITS = 8  # bits of the sum of the slices' products, beyond those of float64
 ROWS = 256  # rows of a matrix that a thread processes at a time
 
 
