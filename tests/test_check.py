@@ -25,7 +25,7 @@ from hpcmm.cli import check as command
 from hpcmm.cli.main import main
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import validated
-from hpcmm.model import Point, Sample
+from hpcmm.model import Point, Sample, spread_name
 from hpcmm.report import check as shown
 
 PROGRAM = Path(__file__).parent / "mpi_programs" / "check.py"
@@ -75,19 +75,24 @@ def named(found):
     return {each.subject.name for each in found.slow if not each.source}
 
 
-def modelled(seed, ranks, slow=None, reference=None):
-    """Compare modelled devices in ten measurements.
+def modelled(seed, ranks, slow=None, reference=None, jitter=0.0, links=0, hidden=0.0, measurements=10):
+    """Compare modelled devices in ten measurements, and in some of links.
 
     Visits share a state of 2 %. Each rank scatters by 0.1 to 2 % between visits. Healthy devices differ by 0.3 to 1 %.
+    ``slow`` maps a rank to its factor, which varies by ``jitter`` from visit to visit, as that of a shared GPU does.
+    Links of all ranks are 14 times as slow as they should be, and their times scatter by ``hidden``.
     """
     rng, measured = np.random.default_rng(seed), []
-    for i in range(10):
+    for i in range(measurements + links):
         devices = math.exp(rng.uniform(math.log(0.003), math.log(0.01))) * rng.standard_normal((ranks, 1))
         scatter = math.exp(rng.uniform(math.log(0.001), math.log(0.02))) * rng.standard_normal((ranks, 3))
         logs = rng.uniform(-9, -2) + 0.02 * rng.standard_normal(3) + devices + scatter
-        for rank, factor in (slow or {}).items():
-            logs[rank] += math.log(factor)
-        measured.append(check.Times(f"measurement {i}", logs))
+        if i >= measurements:
+            logs += math.log(14) + hidden * (rng.standard_normal(3) + rng.standard_normal((ranks, 3)))
+        else:
+            for rank, factor in (slow or {}).items():
+                logs[rank] += math.log(factor) + jitter * rng.standard_normal(3)
+        measured.append(check.Times(f"measurement {i}", logs, moves=i >= measurements))
     return check.compared([check.Subject(rank, f"node{rank}", 0, "") for rank in range(ranks)], measured, (), reference)
 
 
@@ -106,11 +111,28 @@ def test_a_slow_device_is_named_by_how_much(ranks, factor):
         assert found.slow[0].slowdown == pytest.approx(factor - 1, abs=0.2) and found.slow[0].p < 1e-4
 
 
+@pytest.mark.parametrize("ranks", [2, 3, 4, 8])
+def test_a_busy_device_does_not_hide_itself(ranks):
+    """Its times scatter, and so do the links of all devices; the times of its peers do not."""
+    for seed in range(10):
+        found = modelled(seed, ranks, {1: 3.0}, jitter=0.5, links=9, hidden=0.6)
+        assert named(found) == {"node1 slot 0"}
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_links_that_are_slow_on_all_devices_show_against_a_reference_only(ranks):
+    reference = modelled(1, 4, measurements=19).reference()
+    found = modelled(2, ranks, links=9)
+    assert found.slow == [] and any("what slows all devices alike is not found" in note for note in found.notes)
+    found = modelled(2, ranks, links=9, reference=reference | {"seconds": dict.fromkeys(reference["seconds"], 1e-6)})
+    assert "no device is slower" not in found.line and len(named(found)) == ranks
+
+
 def test_a_reference_of_several_devices_says_how_two_may_differ():
     reference = modelled(11, 8).reference()
     assert json.loads(json.dumps(reference))["spreads"].keys() == reference["seconds"].keys()
     assumed, shown = modelled(12, 2, {1: 1.15}), modelled(12, 2, {1: 1.15}, reference | {"seconds": {}})
-    assert assumed.slow == [] and any("5 % is assumed" in note for note in assumed.notes)
+    assert assumed.slow == [] and any("5 % is assumed, so no device below 1.28 times" in each for each in assumed.notes)
     assert named(shown) == {"node1 slot 0"} and shown.notes == ()
     for seed in range(20):
         assert modelled(seed, 2, reference=reference | {"seconds": {}}).slow == []
@@ -171,7 +193,9 @@ def test_a_single_device_has_no_peer_but_may_have_a_reference(tmp_path, capsys):
         alone = run(tmp_path / name, 5, ranks=1, slow={0: factor})
         capsys.readouterr()
         assert main(["check", str(alone)]) == 0
-        assert "has no peer in this run, and there is no reference" in capsys.readouterr().out
+        out = capsys.readouterr().out
+        assert "has no peer in this run, and there is no reference" in out
+        assert out.endswith("1 device, 12 measurements: compared with nothing\n")
         renamed = json.loads(reference.read_text())
         code = main(["check", str(alone), "--reference", str(reference), "--json"])
         found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
@@ -194,6 +218,27 @@ def test_wrong_results_fail_the_check(tmp_path, capsys):
     assert main(["check", str(path)]) == command.SLOW
     out = capsys.readouterr().out
     assert "gpu_product: cublas 512x512x512 float32: FAIL" in out and "1 wrong or missing" in out
+
+
+def test_what_was_measured_before_the_end_of_a_job_is_judged(tmp_path, capsys):
+    """Of the three planned points of a sweep one is there, with a single visit."""
+    path = run(tmp_path, 15, slow={2: 1.5})
+    groups = {name: dict(columns) for name, columns in store.read(path).items()}
+    measurements, samples = groups["measurements"], groups["samples"]
+    rows = (samples["measurement"] < 8) | (samples["measurement"] == 8) & (samples["visit"] == 0)
+    groups["measurements"] = {name: values[:9] for name, values in measurements.items()}
+    groups["samples"] = {name: values[rows] for name, values in samples.items()}
+    provenance = json.loads(groups["runs"]["provenance"][0]) | {"config": command.config(4)}
+    groups["runs"]["provenance"] = np.array([json.dumps(provenance)] * len(groups["runs"]["provenance"]), object)
+    variant, why = spread_name("device_copy", "neighbours_nccl"), "failed: gpu_links/cuda-r4-1: ended by SIGINT"
+    store.merge([], path, [{"sweep": "gpu_links", "variant": variant, "ranks": 4, "reason": why}], parts=[groups])
+    assert main(["check", str(path), "--json"]) == command.SLOW
+    found = json.loads(capsys.readouterr().out)
+    assert found["missing"] == 2 and {each["rank"] for each in found["findings"] if each["slow"]} == {2}
+    assert main(["check", str(path)]) == command.SLOW
+    lines = capsys.readouterr().out.splitlines()
+    assert f"gpu_links: {variant}: {why}" in lines and "gpu_links: 1 point with 1 of 3 visits" in lines
+    assert lines[-1] == "4 devices, 9 of 11 measurements: slow: node1 slot 0 GPU-2; 2 wrong or missing"
 
 
 def test_what_cannot_be_checked_is_refused(tmp_path, capsys):

@@ -9,7 +9,9 @@ their spread poorly, so the spreads of all measurements give it a prior, as in `
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,9 +21,10 @@ import numpy as np
 import pandas as pd
 
 from hpcmm import analysis
-from hpcmm.analysis import Columns, noise, sustained
+from hpcmm.analysis import Columns, noise, sustained, unmeasured
 from hpcmm.analysis.compare import ALPHA, MARGIN
-from hpcmm.model import HpcmmError
+from hpcmm.experiment.config import ConfigError
+from hpcmm.model import HpcmmError, spread_name
 from hpcmm.parallel.links import EXCHANGES, PATTERNS
 from hpcmm.parallel.vector_all_reduce import ALL_REDUCES
 
@@ -32,6 +35,8 @@ NORMAL = 1.4826  # standard deviation of a normal distribution over its MAD
 SMALL = (1.196, 1.495, 1.363, 1.206, 1.200, 1.140, 1.129, 1.107)
 EFFICIENCY = 0.37  # of the MAD: degrees of freedom over those of the standard deviation
 LONELY = 0.05  # spread of healthy devices that is assumed of two, where no reference of three or more shows it
+STANDARDS = {"peers": "its peers", "reference": "the reference"}
+FEW = 6  # least number of measurements of a kind whose spreads support each other
 MEDIAN = math.pi / 2  # variance of the median of many values over that of their mean
 
 
@@ -78,15 +83,16 @@ class Check:
     """The result of a check.
 
     ``findings`` has one entry per measurement, device and standard (peers or reference). ``broken`` names measurements
-    whose result is wrong or missing. ``notes`` are sentences about what could not be compared. ``intervals`` and
-    ``errors`` are from ``sustained``. ``spreads`` has, by measurement, how three or more devices differ: variance and
-    degrees of freedom.
+    whose result is wrong or missing. ``missing`` is the number of points without a result. ``notes`` are sentences
+    about what could not be compared. ``intervals`` and ``errors`` are from ``sustained``. ``spreads`` has, by
+    measurement, how three or more devices differ: variance and degrees of freedom.
     """
 
     subjects: tuple[Subject, ...]
     findings: tuple[Finding, ...]
     broken: tuple[str, ...]
     notes: tuple[str, ...]
+    missing: int = 0
     intervals: pd.DataFrame = field(default_factory=pd.DataFrame)
     errors: pd.DataFrame = field(default_factory=pd.DataFrame)
     spreads: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -106,10 +112,17 @@ class Check:
         named = dict.fromkeys(each.subject.name for each in self.slow if not each.source)
         links = dict.fromkeys(f"{each.source.name} to {each.subject.name}" for each in self.slow if each.source)
         measured = len({each.measurement for each in self.findings})
-        what = f"slow: {', '.join(named)}" if named else "no device is slow"
+        tested = {each.against for each in self.findings if math.isfinite(each.p)}
+        standards = [text for name, text in STANDARDS.items() if name in tested]
+        what = f"no device is slower than {' or '.join(standards)}" if standards else "compared with nothing"
+        what = f"slow: {', '.join(named)}" if named else what
         what += f"; slow links: {', '.join(links)}" if links else ""
         wrong = f"; {len(self.broken)} wrong or missing" if self.broken else ""
-        return f"{len(self.subjects)} device{'s' * (len(self.subjects) != 1)}, {measured} measurements: {what}{wrong}"
+        planned = f" of {measured + self.missing}" if self.missing else ""
+        return (
+            f"{len(self.subjects)} device{'s' * (len(self.subjects) != 1)}, {measured}{planned} measurements: "
+            f"{what}{wrong}"
+        )
 
     def plain(self) -> dict[str, Any]:
         """Return the whole check as values of JSON."""
@@ -142,6 +155,7 @@ class Check:
                 for row in analysis.row_dicts(self.errors)
             ],
             "broken": self.broken,
+            "missing": self.missing,
             "notes": self.notes,
         }
 
@@ -168,38 +182,42 @@ class Times:
     """One measurement: the logarithm of the seconds of each rank (rows) in each visit (columns).
 
     ``sources`` has the rank that each rank received from, for a measurement of links. ``together``: whether all ranks
-    wait for each other, so that their times do not show which of them is slow.
+    wait for each other, so that their times do not show which of them is slow. ``moves``: whether data leaves the
+    device; such times scatter more than those of a device alone.
     """
 
     name: str
     logs: np.ndarray
     sources: tuple[int, ...] = ()
     together: bool = False
+    moves: bool = False
 
-    @property
+    @functools.cached_property
     def centre(self) -> np.ndarray:
         """The time of each rank: the median over visits of its difference from all ranks, and their level."""
         level = np.median(self.logs, axis=0)
         return np.median(self.logs - level, axis=1) + np.median(level)
 
-    def spread(self, rank: int | None, shared: bool, pair: tuple[float, float]) -> tuple[float, float]:
-        """Return the variance of a rank's time, estimated from its peers, and its degrees of freedom.
+    def spread(self, rank: int, shared: bool, pair: tuple[float, float]) -> tuple[float, float]:
+        """Return the variance of a rank's time, estimated from its peers alone, and its degrees of freedom.
 
-        Without a rank, the variance is estimated from all ranks. ``shared``: whether the state that all ranks of a
-        visit share drops out of the comparison. ``pair``: variance between healthy devices, and its degrees of freedom,
-        for two devices, which show none.
+        ``shared``: whether the state that all ranks of a visit share drops out of the comparison. Of one peer it cannot
+        be separated. ``pair``: variance between healthy devices, and its degrees of freedom, for two devices, which
+        show none.
         """
-        count = self.logs.shape[1]
-        kept = np.arange(len(self.logs)) != rank
-        kept = kept if kept.any() else ~kept
-        inner = (self.logs - (np.median(self.logs, axis=0) if shared else 0.0))[kept]
+        alone, visits = len(self.logs) == 1, self.logs.shape[1]
+        peers = self.logs if alone else np.delete(self.logs, rank, axis=0)
         found = [(0.0, 0.0)]
-        if count > 1:
-            within = float(np.median(np.var(inner, axis=1, ddof=1)))
-            found.append((within * float(noise.median_spread(np.array(count))) ** 2, len(inner) * (count - 1.0)))
-        if len(self.logs) > 2:
-            found.append(robust_variance(self.centre[kept]))
-        if len(self.logs) == 2:
+        if visits > 1:
+            count = len(peers) - (shared and len(peers) > 1)  # one is the level of a visit
+            inner = peers - np.median(peers, axis=0) if count < len(peers) else peers
+            variances = np.var(inner, axis=1, ddof=1) * len(peers) / count
+            within = float(np.median(variances))
+            within /= noise.median_variance(visits - 1) if len(peers) > 2 else 1.0
+            found.append((within * float(noise.median_spread(np.array(visits))) ** 2, count * (visits - 1.0)))
+        if len(peers) > 1:
+            found.append(robust_variance(np.delete(self.centre, rank)))
+        elif not alone:
             found.append(pair)
         return max(found)
 
@@ -220,7 +238,7 @@ def check(columns: Columns, reference: Mapping[str, Any] | None = None) -> Check
         If the file does not name the node of each rank, or has several runs of different ranks.
     """
     subjects = _subjects(columns)
-    measured, broken = _times(columns, len(subjects))
+    measured, broken, missing = _times(columns, len(subjects))
     intervals, errors = sustained.intervals(columns), sustained.errors(columns)
     lasting = sustained.times(intervals, len(subjects))
     measured += [Times(name, np.log(seconds)) for name, seconds in lasting.items()]
@@ -228,7 +246,8 @@ def check(columns: Columns, reference: Mapping[str, Any] | None = None) -> Check
         raise CheckError(f"no point has {len(subjects)} ranks")
     faults, notes = sustained.faults(intervals, errors, [subject.name for subject in subjects])
     found = compared(subjects, measured, [*broken, *faults], reference)
-    return dataclasses.replace(found, notes=(*found.notes, *notes), intervals=intervals, errors=errors)
+    whole = {"notes": (*found.notes, *notes), "missing": missing, "intervals": intervals, "errors": errors}
+    return dataclasses.replace(found, **whole)
 
 
 def compared(
@@ -242,35 +261,51 @@ def compared(
     shown = dict((reference or {}).get("spreads", {}))  # by three or more devices of the reference
     pairs = {times.name: tuple(shown.get(times.name, (LONELY**2, 1e6))) for times in measured}
     shared = len(subjects) > 1
+    tests = sum(
+        len(subjects) * (shared and not times.together) + len(subjects) * (times.name in known) for times in measured
+    )
+    share = ALPHA / max(1, tests)  # of each test
     notes = []
     if not shared:
         notes.append(f"{subjects[0].name} has no peer in this run" + ("" if known else ", and there is no reference"))
     elif len(subjects) == 2 and not set(pairs) <= set(shown):
-        notes.append(f"one peer does not show how healthy devices differ; a spread of {100 * LONELY:.0f} % is assumed")
+        least = math.exp(noise.critical(2 * share, math.inf) * LONELY * math.sqrt(2))
+        notes.append(
+            f"one peer does not show how healthy devices differ; a spread of {100 * LONELY:.0f} % is assumed, "
+            f"so no device below {least:.2f} times the time of the other is named"
+        )
+    if shared and reference is None:
+        notes.append("without a reference, what slows all devices alike is not found")
     if known and (absent := sorted({times.name for times in measured} - set(known))):
         notes.append(f"not in the reference: {', '.join(absent)}")
-    share = ALPHA / max(1, len(subjects) * len(measured) * (shared + bool(known)))  # of each test
     findings = []
     for against in ["peers", *(["reference"] if known else [])]:
         within_run = against == "peers" and shared
-        spreads = [
-            [times.spread(rank, within_run, pairs[times.name]) for rank in range(len(subjects))] for times in measured
-        ]
-        levels = np.array([float(np.median(times.centre)) for times in measured])
-        typical, freedoms = (
-            np.array([times.spread(None, within_run, pairs[times.name]) for times in measured]).reshape(-1, 2).T
-        )
-        some = (freedoms > 0) & ~np.array([times.together for times in measured])
-        prior = noise.Prior.of(levels[some], typical[some], freedoms[some])
-        # a few devices estimate it poorly
-        prior = dataclasses.replace(prior, freedoms=np.minimum(prior.freedoms, some.sum()))
-        for times, each in zip(measured, spreads, strict=True):
-            for subject, (variance, freedom) in zip(subjects, each, strict=True):
+        for subject in subjects:
+            spreads = [times.spread(subject.rank, within_run, pairs[times.name]) for times in measured]
+            priors = {moves: _prior(measured, spreads, moves) for moves in {times.moves for times in measured}}
+            for times, (variance, freedom) in zip(measured, spreads, strict=True):
+                prior = priors[times.moves]
                 findings.append(
                     _finding(subjects, subject.rank, times, against, known, variance, freedom, prior, share)
                 )
+    order = {times.name: at for at, times in enumerate(measured)}
+    findings.sort(key=lambda each: (each.against == "reference", order[each.measurement], each.subject.rank))
     differ = {times.name: robust_variance(times.centre) for times in measured if len(subjects) > 2}
     return Check(tuple(subjects), tuple(findings), tuple(broken), tuple(notes), spreads=differ)
+
+
+def _prior(measured: Sequence[Times], spreads: Sequence[tuple[float, float]], moves: bool) -> noise.Prior:
+    """Return the prior of the measurements that move data, or of the others; of all if these are few."""
+    usable = [spread[1] > 0 and not times.together for times, spread in zip(measured, spreads, strict=True)]
+    some = [each and times.moves == moves for each, times in zip(usable, measured, strict=True)]
+    if sum(some) < FEW:
+        some = usable
+    levels = np.array([float(np.median(times.centre)) for times in measured])[some]
+    variances, freedoms = np.array(spreads).reshape(-1, 2)[some].T
+    prior = noise.Prior.of(levels, variances, freedoms, fewest=FEW)
+    # a few devices estimate it poorly
+    return dataclasses.replace(prior, freedoms=np.minimum(prior.freedoms, sum(some)))
 
 
 def _finding(
@@ -330,28 +365,58 @@ def _subjects(columns: Columns) -> tuple[Subject, ...]:
     )
 
 
-def _times(columns: Columns, ranks: int) -> tuple[list[Times], list[str]]:
-    """Return the measurements with as many ranks, and the names of those that are wrong or missing."""
+def _times(columns: Columns, ranks: int) -> tuple[list[Times], list[str], int]:
+    """Return the measurements with as many ranks, lines about wrong and missing ones, and the number of missing ones.
+
+    A job that ended early leaves points without a result, and others with fewer visits than planned.
+    """
     frame = analysis.points(analysis.measurements(columns))
     frame = frame[frame["ranks"] == ranks]
-    omitted = pd.DataFrame(dict(columns["omitted"]))
     samples = pd.DataFrame(dict(columns["samples"]))
+    omitted = pd.DataFrame(dict(columns["omitted"]))
     failed = omitted[(omitted["ranks"] == ranks) & omitted["reason"].str.startswith("failed: ")]
-    measured, broken = [], [f"{row['sweep']}: {row['variant']}: {row['reason']}" for row in analysis.row_dicts(failed)]
+    plans = [analysis.mapping(run["provenance"].get("config")) for run in analysis.runs(columns)]
+    measured, broken, short = [], [], collections.Counter()
+    broken += [f"{row['sweep']}: {row['variant']}: {row['reason']}" for row in analysis.row_dicts(failed)]
     for row in analysis.row_dicts(frame.assign(at=frame.index)):
         name = _name(row)
         if row["result"] != "PASS":
             broken.append(f"{name}: {row['result']} {row['where']}".strip())
             continue
         own = samples[samples["measurement"] == row["at"]]
+        visits, planned = own["visit"].nunique(), analysis.mapping(plans[row["run"]].get("measuring")).get("visits", 1)
+        if visits < planned:
+            short[row["sweep"], f"{visits} of {planned}"] += 1
         for phase, call in PHASES.items():
             part = own[own["call"] == call].dropna(subset=phase)
             table = np.log(part.pivot_table(index="rank", columns="visit", values=phase, aggfunc="median"))
-            if len(table) == ranks and not table.isna().any(axis=None):
+            table = table.dropna(axis=1)  # a visit in which a rank has no time
+            if len(table) == ranks and table.size:
                 name_of_phase = name + ("" if phase == "kernel" else f", {phase}")
                 sources, together = _exchange(row["algorithm"], ranks)
-                measured.append(Times(name_of_phase, table.to_numpy(float), sources, together))
-    return measured, broken
+                moves = row["operation"] == "links" or phase != "kernel"
+                measured.append(Times(name_of_phase, table.to_numpy(float), sources, together, moves))
+    broken += [
+        f"{sweep}: {count} point{'s' * (count > 1)} with {visits} visits" for (sweep, visits), count in short.items()
+    ]
+    return measured, broken, _missing(columns, failed)
+
+
+def _missing(columns: Columns, failed: pd.DataFrame) -> int:
+    """Return the number of points without a result; the rows of ``omitted`` are of variants."""
+    keys = set(failed[["sweep", "variant", "ranks"]].itertuples(index=False, name=None))
+    rows = columns["measurements"]
+    measured = {
+        (name, spread_name(variant, algorithm), int(ranks), *rest)
+        for name, variant, algorithm, ranks, *rest in zip(
+            *(rows[name] for name in ("sweep", "variant", "algorithm", "ranks", "m", "n", "k", "dtype")), strict=True
+        )
+    }
+    planned: collections.Counter = collections.Counter()
+    for _, found in unmeasured.plans(columns):
+        if not isinstance(found, ConfigError):
+            planned |= unmeasured.planned_points(found)
+    return sum(max(1, planned[key] - sum(each[:3] == key for each in measured)) for key in keys)
 
 
 def _name(row: Mapping[str, Any]) -> str:

@@ -36,6 +36,15 @@ def median_spread(visits: np.ndarray) -> np.ndarray:
     return np.where(visits > len(MEDIAN_SPREAD), many, known)
 
 
+def median_variance(freedoms: np.ndarray) -> np.ndarray:
+    """Return the median of an estimated variance over its mean (Wilson and Hilferty).
+
+    >>> [round(float(each), 2) for each in median_variance(np.array([2, 10]))]
+    [0.7, 0.93]
+    """
+    return (1 - 2 / (9 * freedoms)) ** 3
+
+
 @dataclass(frozen=True)
 class Prior:
     """The prior of the variance of a point by its time, from all variances of a file.
@@ -53,7 +62,7 @@ class Prior:
         return len(self.times) > 0
 
     @classmethod
-    def of(cls, times: np.ndarray, variances: np.ndarray, freedoms: np.ndarray) -> Prior:
+    def of(cls, times: np.ndarray, variances: np.ndarray, freedoms: np.ndarray, fewest: int = FEWEST) -> Prior:
         """Fit a scaled F distribution to the variances around each time, by the moments of their logarithms.
 
         Parameters
@@ -64,11 +73,13 @@ class Prior:
             Between the visits of one contender at one point.
         freedoms : ndarray
             Their degrees of freedom, 1 or more.
+        fewest : int
+            Least number of variances; with fewer the prior is not known.
         """
         order = np.argsort(times, kind="stable")
         times, variances, freedoms = times[order], variances[order], freedoms[order]
         count = len(times)
-        if count < FEWEST:
+        if count < fewest:
             return cls(*np.empty((3, 0)))
         half = freedoms / 2
         logs = np.log(np.maximum(variances, LEAST**2)) - digamma(half) + np.log(half)
@@ -88,7 +99,7 @@ class Prior:
         finite = np.minimum(found, 1e6) / 2
         fitted = np.exp(centre + digamma(finite) - np.log(finite))
         # With a state that is either on or off many variances are 0, and their logarithms have no mean.
-        unbiased = np.maximum(variances, LEAST**2) / (1 - 2 / (9 * freedoms)) ** 3  # over the median of chi square
+        unbiased = np.maximum(variances, LEAST**2) / median_variance(freedoms)
         windows = np.lib.stride_tricks.sliding_window_view(unbiased, min(count, NEIGHBOURS))
         return cls(times, np.maximum(fitted, np.median(windows, axis=1)[first]), found)
 

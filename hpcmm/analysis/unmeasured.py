@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -35,9 +37,24 @@ def unmeasured(columns: Columns) -> list[dict[str, Any]]:
     known = {(sweep, spread_name(variant, algorithm), int(ranks)) for sweep, variant, algorithm, ranks in measured}
     known |= set(zip(omitted["sweep"], omitted["variant"], map(int, omitted["ranks"]), strict=True))
     found: dict[tuple, str] = {}
+    for source, planned in plans(columns):
+        if isinstance(planned, ConfigError):
+            found.setdefault((source, "", 0), f"not compared with its results: {planned.problems[0]}")
+            continue
+        for key in planned_points(planned):
+            if key not in known:
+                found.setdefault(key, f"the {source} asks for it, and no merged file has it")
+    return [
+        {"sweep": sweep, "variant": variant, "ranks": ranks, "reason": reason}
+        for (sweep, variant, ranks), reason in found.items()
+    ]
+
+
+def plans(columns: Columns) -> Iterator[tuple[str, plan.Plan | ConfigError]]:
+    """Yield the revision of each different config of a file's runs, and its plan or why this version has none."""
     texts = set()
     every = runs(columns)
-    for run in np.unique(rows["run"]):  # a profile has a config too, but measures nothing
+    for run in np.unique(columns["measurements"]["run"]):  # a profile has a config too, but measures nothing
         provenance = every[run]["provenance"]
         config = mapping(provenance.get("config"))
         text = json.dumps(config, sort_keys=True)
@@ -50,16 +67,15 @@ def unmeasured(columns: Columns) -> list[dict[str, Any]]:
                 raise ConfigError("it has extensions")
             for old, new in RENAMED.items():
                 text = text.replace(json.dumps(old), json.dumps(new))
-            planned = plan.make(json.loads(text))
+            yield source, plan.make(json.loads(text))
         except ConfigError as error:
-            found.setdefault((source, "", 0), f"not compared with its results: {error.problems[0]}")
-            continue
-        for batch in planned.to_measure:
-            for point in batch.points:
-                key = (batch.sweep, spread_name(point.variant, point.algorithm), batch.ranks)
-                if key not in known:
-                    found.setdefault(key, f"the {source} asks for it, and no merged file has it")
-    return [
-        {"sweep": sweep, "variant": variant, "ranks": ranks, "reason": reason}
-        for (sweep, variant, ranks), reason in found.items()
-    ]
+            yield source, error
+
+
+def planned_points(planned: plan.Plan) -> Counter[tuple[str, str, int]]:
+    """Return the number of points of each sweep, variant (with its algorithm) and number of ranks."""
+    return Counter(
+        (batch.sweep, spread_name(point.variant, point.algorithm), batch.ranks)
+        for batch in planned.to_measure
+        for point in batch.points
+    )
