@@ -1,7 +1,8 @@
 """Program of a process that runs one kernel in native code; it imports the standard library only.
 
 The process has no NumPy and thus no BLAS, no environment and no open file but two pipes and the shared memory. It may
-write no file. It runs as ``python -I -S native.py SETUP`` with a JSON object:
+write no file. On the machines of ``SYSTEM_CALLS`` it can start no process and reach none, and open no file once the
+kernel is loaded. It runs as ``python -I -S native.py SETUP`` with a JSON object:
 
 ``requests``, ``replies``, ``memory``
     File descriptors.
@@ -30,6 +31,40 @@ import sys
 TYPES = {"i4": ctypes.c_int32, "i8": ctypes.c_int64, "u8": ctypes.c_uint64, "f4": ctypes.c_float, "f8": ctypes.c_double}
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
 CAPABILITIES = 0x20080522  # version 3 of the kernel's structure
+
+# Machine: the architecture in a filter, and the numbers of system calls that start a process or reach one of this user;
+# that do so unless their first argument is 0, this process; that start a thread; and that open a file.
+SYSTEM_CALLS = {
+    "x86_64": (
+        0xC000003E,
+        {"fork": 57, "vfork": 58, "execve": 59, "execveat": 322, "kill": 62, "tkill": 200, "tgkill": 234}
+        | {"rt_sigqueueinfo": 129, "rt_tgsigqueueinfo": 297, "ptrace": 101, "process_vm_readv": 310}
+        | {"process_vm_writev": 311, "setpriority": 141, "sched_setparam": 142, "sched_setscheduler": 144}
+        | {"sched_setattr": 314, "ioprio_set": 251, "migrate_pages": 256, "move_pages": 279}
+        | {"socket": 41, "pidfd_send_signal": 424, "io_uring_setup": 425, "pidfd_open": 434},
+        {"prlimit64": 302, "sched_setaffinity": 203},
+        {"clone": 56, "clone3": 435},
+        {"open": 2, "creat": 85, "openat": 257, "openat2": 437, "open_by_handle_at": 304},
+    ),
+    "aarch64": (
+        0xC00000B7,
+        {"execve": 221, "execveat": 281, "kill": 129, "tkill": 130, "tgkill": 131, "rt_sigqueueinfo": 138}
+        | {"rt_tgsigqueueinfo": 240, "ptrace": 117, "process_vm_readv": 270, "process_vm_writev": 271}
+        | {"setpriority": 140, "sched_setparam": 118, "sched_setscheduler": 119}
+        | {"sched_setattr": 274, "ioprio_set": 30, "migrate_pages": 238, "move_pages": 239, "socket": 198}
+        | {"pidfd_send_signal": 424, "io_uring_setup": 425, "pidfd_open": 434},
+        {"prlimit64": 261, "sched_setaffinity": 122},
+        {"clone": 220, "clone3": 435},
+        {"openat": 56, "openat2": 437, "open_by_handle_at": 265},
+    ),
+}
+OTHER_NUMBERS = 0x40000000  # x86-64 has a second set of system calls from here on
+CLONE_THREAD, NO_SUCH_CALL, NO_ACCESS = 0x10000, 38, 13
+PR_SET_SECCOMP, BY_FILTER = 22, 2
+# of a filter: load a word of the call, compare it, return
+LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16  # offsets in seccomp_data
+KILL, ERROR, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
 
 
 class Array(ctypes.Structure):  # this and Launch mirror the structures of cuda_on_host.h
@@ -63,6 +98,46 @@ def confine(address_space: int) -> None:
         resource.setrlimit(getattr(resource, f"RLIMIT_{kind}"), (limit, limit))
 
 
+class Instruction(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_uint16), ("then", ctypes.c_uint8), ("else_", ctypes.c_uint8), ("k", ctypes.c_uint32))
+
+
+class Filter(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.POINTER(Instruction)))
+
+
+def forbid(rules: list) -> None:
+    """Add a filter of system calls, where the system has filters; each rule is four numbers of an ``Instruction``."""
+    rules = [*rules, (RETURN, 0, 0, ALLOW)]
+    code = (Instruction * len(rules))(*(Instruction(*rule) for rule in rules))
+    ctypes.CDLL(None).prctl(PR_SET_SECCOMP, BY_FILTER, ctypes.byref(Filter(len(rules), code)), 0, 0)
+
+
+def stay_alone(machine: str) -> None:
+    """Start no process but threads, and reach no other one: no signal, no memory, no priority, no cores."""
+    architecture, calls, of_zero, threads, _ = SYSTEM_CALLS[machine]
+    rules = [(LOAD, 0, 0, ARCHITECTURE), (EQUAL, 1, 0, architecture), (RETURN, 0, 0, KILL), (LOAD, 0, 0, NUMBER)]
+    rules += [(AT_LEAST, 0, 1, OTHER_NUMBERS), (RETURN, 0, 0, KILL)]
+    for number in calls.values():
+        rules += [(EQUAL, 0, 1, number), (RETURN, 0, 0, KILL)]
+    # a filter cannot read the flags of clone3; the C library then takes clone
+    rules += [(EQUAL, 0, 1, threads["clone3"]), (RETURN, 0, 0, ERROR | NO_SUCH_CALL)]
+    rules += [(EQUAL, 0, 4, threads["clone"]), (LOAD, 0, 0, FIRST_ARGUMENT), (ANY_BIT, 1, 0, CLONE_THREAD)]
+    rules += [(RETURN, 0, 0, KILL), (RETURN, 0, 0, ALLOW)]
+    for number in of_zero.values():
+        rules += [(EQUAL, 0, 4, number), (LOAD, 0, 0, FIRST_ARGUMENT), (EQUAL, 1, 0, 0)]
+        rules += [(RETURN, 0, 0, KILL), (RETURN, 0, 0, ALLOW)]
+    forbid(rules)
+
+
+def open_nothing(machine: str) -> None:
+    """Open no file any more: no library, and nothing that this user may read."""
+    rules = [(LOAD, 0, 0, NUMBER)]
+    for number in SYSTEM_CALLS[machine][4].values():
+        rules += [(EQUAL, 0, 1, number), (RETURN, 0, 0, ERROR | NO_ACCESS)]
+    forbid(rules)
+
+
 def call(function, base: int, each: dict) -> str:
     """Call the function once; return the error of a launch."""
     values = [
@@ -93,6 +168,9 @@ def main() -> None:
     requests = os.fdopen(setup["requests"], "rb")
     die_with_parent()
     confine(setup["address_space"])
+    machine = os.uname().machine
+    if machine in SYSTEM_CALLS:
+        stay_alone(machine)
     try:
         library = ctypes.CDLL(setup["library"])
         function = getattr(library, setup["symbol"])
@@ -103,6 +181,8 @@ def main() -> None:
     if setup["symbol"] == "launch":
         found = (ctypes.c_int * 64)()
         sizes = found[: library.parameter_sizes(found)]
+    if machine in SYSTEM_CALLS:
+        open_nothing(machine)
     function.restype = ctypes.c_char_p if setup["symbol"] == "launch" else None
     os.write(setup["replies"], b'""\n')
     for line in requests:

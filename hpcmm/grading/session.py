@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import mmap
 import os
@@ -63,8 +64,9 @@ class Session:
         environment: Mapping[str, str],
     ):
         self.left = self.limit = seconds
-        file = os.memfd_create("hpcmm")
+        file = os.memfd_create("hpcmm", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(file, size)
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)  # memory that is gone would end this process
         self.memory = np.frombuffer(mmap.mmap(file, size), np.uint8)
         theirs, self.requests = os.pipe()
         self.replies, replies = os.pipe()
@@ -136,6 +138,8 @@ class Session:
             time.sleep(1e-4)
         if state.si_code == os.CLD_STOPPED:
             return
+        if state.si_status == signal.SIGSYS:
+            raise Refused("starts or reaches another process")
         how = (
             f"exit status {state.si_status}"
             if state.si_code == os.CLD_EXITED

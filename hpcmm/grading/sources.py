@@ -34,7 +34,9 @@ FUNCTIONS = re.compile(
 )
 EMULATION = re.compile(r"(cuda_\w+|__tsan_\w+|__ubsan_\w+|__cxa_\w+|__gxx_personality_v0|_Z\w+)(@.*)?")
 ASSEMBLY = re.compile(r"^\s*(#\s*APP\b|//\s*Start of user assembly|[#/]+\s*InlineAsm Start)", re.MULTILINE)
-AT_LOAD = re.compile(r"\.(preinit_array|init_array|fini_array|ctors|dtors)\b|gnu_indirect_function")
+AT_LOAD = re.compile(r"\.(preinit_array|init_array|fini_array|ctors|dtors|init|fini)\b|gnu_indirect_function")
+EXECUTABLE_STACK = re.compile(r'\.note\.GNU-stack,\s*"x')
+SECTION = re.compile(r'^\s*(?:\.section\s+([^,\s]+)(?:,\s*"(\w*)")?|\.(text|data|bss)\b)', re.MULTILINE)
 
 
 def check_includes(path: Path) -> None:
@@ -87,9 +89,29 @@ def compiled(source: Path, macros: Mapping[str, Any], folder: Path, seconds: flo
         raise Refused("has inline assembly")
     if AT_LOAD.search(text):
         raise Refused("runs code when it is loaded: a constructor or an ifunc")
+    if EXECUTABLE_STACK.search(text):
+        raise Refused("needs an executable stack: it takes the address of a nested function")
+    if data_in_code(text):
+        raise Refused("has data among its code")
     run([*shlex.split(command), *modules.FLAGS, "-o", str(library), str(assembly)], seconds, source)
     check_functions(library, FUNCTIONS.fullmatch)
     return library
+
+
+def data_in_code(text: str) -> bool:
+    """Return whether an assembly file puts data into an executable section: instructions that no compiler made.
+
+    >>> data_in_code(".section .text\\n.type code, @object\\n"), data_in_code(".data\\n.type code, @object\\n")
+    (True, False)
+    """
+    begins = [*SECTION.finditer(text)]
+    ends = [*(each.start() for each in begins[1:]), len(text)]
+    for begin, end in zip(begins, ends, strict=True):
+        name, flags, plain = begin.groups()
+        executable = plain == "text" or (name or "").startswith(".text") or "x" in (flags or "")
+        if executable and re.search(r"^\s*\.type\s.*[@%]object", text[begin.end() : end], re.MULTILINE):
+            return True
+    return False
 
 
 def of_emulation(name: str) -> re.Match | None:

@@ -1,4 +1,4 @@
-/* expected: wrong result */
+/* expected: wrong result|starts or reaches another process */
 #include "product.h"
 #include <unistd.h>
 

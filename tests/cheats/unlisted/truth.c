@@ -1,4 +1,4 @@
-/* expected: wrong result */
+/* expected: wrong result|starts or reaches another process */
 #include "product.h"
 #define _GNU_SOURCE
 #include <sys/uio.h>
