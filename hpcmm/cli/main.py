@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import os
 import sys
@@ -10,6 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hpcmm.text import printable
+
+COMMANDS = (
+    *("init", "plan", "run", "new", "bench", "grade", "status", "report", "merge", "compare", "check", "history"),
+    *("export", "doctor"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,7 +56,8 @@ def run(argv: Sequence[str] | None) -> int:
     from hpcmm.model import HpcmmError
 
     try:
-        outer = parser()
+        argv = sys.argv[1:] if argv is None else argv
+        outer = parser(argv)
         arguments, arguments.rest = outer.parse_known_args(argv)
         if arguments.rest and not getattr(arguments, "takes_rest", False):
             outer.error(f"unrecognized arguments: {' '.join(arguments.rest)}")
@@ -61,25 +68,9 @@ def run(argv: Sequence[str] | None) -> int:
     return code
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands; each sets ``run``."""
-    from hpcmm.cli import (
-        bench,
-        check,
-        compare,
-        doctor,
-        export,
-        grade,
-        history,
-        init,
-        merge,
-        new,
-        plan,
-        report,
-        run,
-        status,
-        version,
-    )
+def parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Return the parser of all commands, or of the one that the arguments begin with; each sets ``run``."""
+    from hpcmm.cli import version
 
     outer = argparse.ArgumentParser(
         prog="hpcmm" if Path(sys.argv[0]).name == "hpcmm" else "python -m hpcmm",
@@ -88,8 +79,9 @@ def parser() -> argparse.ArgumentParser:
     )
     version.add(outer)
     commands = outer.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (init, plan, run, new, bench, grade, status, report, merge, compare, check, history, export, doctor):
-        command.add(commands)
+    asked = [each for each in argv[:1] if each in COMMANDS]
+    for name in asked or COMMANDS:  # the others take a while to import
+        importlib.import_module(f"hpcmm.cli.{name}").add(commands)
     return outer
 
 
