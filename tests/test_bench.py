@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from conftest import kill
@@ -113,7 +114,9 @@ def test_wrong_kernels_fail_with_their_place_and_right_ones_are_still_timed(insi
         (folder / name).write_text(good.replace(old, new).replace(", options", ""))
     text = (folder / "panels.py").read_text()
     (folder / "late.py").write_text(text.replace("range(0, A", "range(1, A"))
-    names = ("by_rows.c", "ragged.c", "beta.c", "text.c", "panels.py", "late.py")
+    (folder / "import.py").write_text(text.replace("PANEL =", "np.row_stack_of_old\nPANEL ="))
+    (folder / "call.py").write_text(text.replace("    if beta", "    np.row_stack_of_old\n    if beta"))
+    names = ("by_rows.c", "ragged.c", "beta.c", "text.c", "panels.py", "late.py", "import.py", "call.py")
     done = inside(*names, "--sizes", 24, "--json", cwd=folder)
     assert done.returncode == 1, done.stderr
     found = json.loads(done.stdout)
@@ -124,6 +127,8 @@ def test_wrong_kernels_fail_with_their_place_and_right_ones_are_still_timed(insi
     assert re.match(place.format("1x1x1"), verdicts["late.py"]["where"])
     assert re.search(r"beta 0: 0:0: nan - ", verdicts["beta.c"]["where"])
     assert re.search(r"text.c:1\d:.*error: .c. undeclared", verdicts["text.c"]["where"])
+    why = f"AttributeError: module 'numpy' has no attribute 'row_stack_of_old' (numpy {np.__version__})"
+    assert verdicts["import.py"]["where"] == why and verdicts["call.py"]["where"] == f"1x1x1 float32: {why}"
     assert {each["kernel"] for each in found["points"]} == {"by_rows.c", "panels.py", "numpy"}
     for own in [each for each in found["points"] if each["own"]]:
         assert (

@@ -163,6 +163,8 @@ class Chosen:
         The shapes from the command line.
     refused : mapping of str to str
         By kernel name, the reason why it is not tried.
+    broken : list of dict
+        The verdicts on Python files that raise when they are imported.
     """
 
     operation: Operation
@@ -173,6 +175,7 @@ class Chosen:
     shapes: list[tuple[int, ...]]
     asked: list[tuple[int, ...]]
     refused: dict[str, str]
+    broken: list[dict[str, Any]]
 
     @property
     def title(self) -> str:
@@ -186,7 +189,9 @@ def choose(arguments: argparse.Namespace) -> Chosen:
     against = arguments.against or ""
     if kernels.is_file(against):
         against = str(Path(against).resolve())
-    extensions.load([*names, *([against] if kernels.is_file(against) else [])])
+    names, broken = loaded(names)
+    if kernels.is_file(against):
+        extensions.load([against])
     found = [{of: known_variant(operation, each) for of, operation in OPERATIONS.items()} for each in names]
     serving = [of for of in OPERATIONS if all(each[of] for each in found)]
     if not serving:
@@ -215,7 +220,7 @@ def choose(arguments: argparse.Namespace) -> Chosen:
             arguments.wrong(f"--shapes: {given} is not allowed; allowed: {'x'.join(operation.dimensions)}")
     asked = list(dict.fromkeys([*((size,) * count for size in arguments.sizes or ()), *(arguments.shapes or ())]))
     shapes = asked or [(SIZES[device.accelerator].get(count, 256),) * count]
-    return Chosen(operation, own, names, against, dtypes, shapes, asked, refused)
+    return Chosen(operation, own, names, against, dtypes, shapes, asked, refused, broken)
 
 
 def combinations(arguments: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
@@ -241,6 +246,26 @@ def combinations(arguments: argparse.Namespace) -> tuple[list[str], dict[str, st
     if not names:
         raise ConfigError("no combination is left to try:", *(f"{each}: {why}" for each, why in refused.items()))
     return names, refused
+
+
+def loaded(names: Sequence[str]) -> tuple[list[str], list[dict[str, Any]]]:
+    """Load kernels; return the names of those that can be imported, and the verdicts on the others.
+
+    Raises
+    ------
+    RaisedError
+        If there is no other.
+    """
+    found, errors = [], {}
+    for name in names:
+        try:
+            extensions.load([name])
+            found.append(name)
+        except extensions.RaisedError as error:
+            errors[name] = str(error)
+    if not found:
+        raise extensions.RaisedError("\n".join(errors.values()))
+    return found, [failed(Path(each).name, why.removeprefix(f"extension {each}: ")) for each, why in errors.items()]
 
 
 def known_variant(operation: Operation, name: str) -> Variant | None:
@@ -293,7 +318,7 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
 
     operation = chosen.operation
     sweeps = verifying_sweeps(chosen)
-    results = uncompiled(chosen)
+    results = [*chosen.broken, *uncompiled(chosen)]
     for each in results:
         say(verdicts.line_of(each))
     if not chosen.kernels:
@@ -437,8 +462,8 @@ def failed(name: str, why: str) -> dict[str, Any]:
 
 
 def progress(line: str) -> None:
-    """Show the progress of timing."""
-    if line.startswith("["):
+    """Show the progress of timing, and what it waits for."""
+    if line.startswith(("[", "hpcmm: waiting ")):
         print(line.replace("bench/", ""), file=sys.stderr, flush=True)
 
 

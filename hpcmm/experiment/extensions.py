@@ -41,6 +41,7 @@ from hpcmm.kernels import file_of, name_of
 from hpcmm.model import HpcmmError, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
+from hpcmm.text import described
 
 NAMES = ("OPERATIONS", "VARIANTS", "DTYPES", "ALGORITHMS", "FIGURES")
 SOURCES = tuple(device.suffix for device in DEVICES.values())  # of kernels
@@ -49,6 +50,10 @@ LOADED: dict[tuple[str, Path], ModuleType | OwnKernel] = {}  # in this process
 
 class ExtensionError(HpcmmError):
     """An extension cannot be loaded; the message names its file."""
+
+
+class RaisedError(ExtensionError):
+    """The code of an extension raised an error; the message has the versions of its packages."""
 
 
 def load_named(config: Mapping[str, Any]) -> None:
@@ -118,7 +123,7 @@ def imported(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:  # the author's code may raise anything
         del sys.modules[name]
-        raise ExtensionError(f"extension {path}: {type(error).__name__}: {error}") from error
+        raise RaisedError(f"extension {path}: {described(error)}") from error
     return module
 
 

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from mpi4py import MPI
 
 from hpcmm.model import HpcmmError
+from hpcmm.text import described
 
 PATIENCE_SECONDS = 10  # for which a failed rank waits for the others, which may fail as well
 
@@ -96,8 +97,8 @@ def describe_error(error: Exception) -> str:
     if not isinstance(error, HpcmmError):
         traceback.print_exception(error)
         sys.stderr.flush()
-    text = " ".join(str(error).split())
-    return text if isinstance(error, HpcmmError) else f"{type(error).__name__}: {text}"
+        return described(error)
+    return " ".join(str(error).split())
 
 
 def gather_failures(comm: MPI.Comm, failure: tuple[str, bool] | None) -> list[tuple[str, bool] | None]:
