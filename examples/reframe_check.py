@@ -4,6 +4,7 @@ reframe -c examples/reframe_check.py -r
 """
 
 import json
+import re
 from pathlib import Path
 
 import reframe as rfm
@@ -31,6 +32,6 @@ class HpcmmCheck(rfm.RunOnlyRegressionTest):
         for each in self.findings()["findings"]:
             seconds.setdefault(each["measurement"], []).append(each["seconds"])
         self.perf_variables = {
-            f"measurement_{i}": sn.make_performance_function(sn.defer(max(times)), "s")
-            for i, times in enumerate(seconds.values())
+            re.sub(r"\W+", "_", name): sn.make_performance_function(sn.defer(max(times)), "s")
+            for name, times in seconds.items()
         }

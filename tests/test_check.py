@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -117,6 +118,21 @@ def test_a_busy_device_does_not_hide_itself(ranks):
     for seed in range(10):
         found = modelled(seed, ranks, {1: 3.0}, jitter=0.5, links=9, hidden=0.6)
         assert named(found) == {"node1 slot 0"}
+
+
+@pytest.mark.parametrize(("scatter", "names"), [(1e-4, {"node1 slot 0"}), (0.8, set()), (math.nan, set())])
+def test_a_single_visit_is_judged_by_its_repetitions(scatter, names):
+    """On a loaded machine they scatter, or one of them takes all the time of the point and shows no spread."""
+    rng = np.random.default_rng(3)
+    measured = [
+        check.Times(f"measurement {i}", np.log([[1.0], [1.0 + 2 * (i < 3)]]) + 0.01 * rng.standard_normal((2, 1)))
+        for i in range(8)
+    ]
+    measured = [dataclasses.replace(each, scatter=(scatter, scatter)) for each in measured]
+    found = check.compared([check.Subject(rank, f"node{rank}", 0, "") for rank in range(2)], measured)
+    assert named(found) == names
+    assert any("8 measurements have one repetition" in note for note in found.notes) is math.isnan(scatter)
+    assert ("compared with nothing" in found.line) is math.isnan(scatter)
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpcmm import analysis
+from hpcmm import analysis, model
 from hpcmm.analysis import Columns, noise, sustained, unmeasured
 from hpcmm.analysis.compare import ALPHA, MARGIN
 from hpcmm.experiment.config import ConfigError
@@ -183,7 +183,8 @@ class Times:
 
     ``sources`` has the rank that each rank received from, for a measurement of links. ``together``: whether all ranks
     wait for each other, so that their times do not show which of them is slow. ``moves``: whether data leaves the
-    device; such times scatter more than those of a device alone.
+    device; such times scatter more than those of a device alone. ``scatter`` has the variance of the repetitions of
+    each rank, for a single visit, which shows no spread between visits; NaN for a single repetition.
     """
 
     name: str
@@ -191,6 +192,12 @@ class Times:
     sources: tuple[int, ...] = ()
     together: bool = False
     moves: bool = False
+    scatter: tuple[float, ...] = ()
+
+    @property
+    def comparable(self) -> bool:
+        """Whether the times show which rank is slow: not if ranks wait for each other, or have one time each."""
+        return not self.together and not np.isnan(self.scatter).any()
 
     @functools.cached_property
     def centre(self) -> np.ndarray:
@@ -215,6 +222,9 @@ class Times:
             within = float(np.median(variances))
             within /= noise.median_variance(visits - 1) if len(peers) > 2 else 1.0
             found.append((within * float(noise.median_spread(np.array(visits))) ** 2, count * (visits - 1.0)))
+        elif self.scatter:
+            scatter = [each for other, each in enumerate(self.scatter) if alone or other != rank]
+            found.append((float(np.median(scatter)), float(len(peers))))
         if len(peers) > 1:
             found.append(robust_variance(np.delete(self.centre, rank)))
         elif not alone:
@@ -262,7 +272,7 @@ def compared(
     pairs = {times.name: tuple(shown.get(times.name, (LONELY**2, 1e6))) for times in measured}
     shared = len(subjects) > 1
     tests = sum(
-        len(subjects) * (shared and not times.together) + len(subjects) * (times.name in known) for times in measured
+        len(subjects) * (shared and times.comparable) + len(subjects) * (times.name in known) for times in measured
     )
     share = ALPHA / max(1, tests)  # of each test
     notes = []
@@ -274,6 +284,8 @@ def compared(
             f"one peer does not show how healthy devices differ; a spread of {100 * LONELY:.0f} % is assumed, "
             f"so no device below {least:.2f} times the time of the other is named"
         )
+    if shared and (single := sum(not times.comparable and not times.together for times in measured)):
+        notes.append(f"{single} measurements have one repetition, which shows no spread: not compared with peers")
     if shared and reference is None:
         notes.append("without a reference, what slows all devices alike is not found")
     if known and (absent := sorted({times.name for times in measured} - set(known))):
@@ -297,7 +309,7 @@ def compared(
 
 def _prior(measured: Sequence[Times], spreads: Sequence[tuple[float, float]], moves: bool) -> noise.Prior:
     """Return the prior of the measurements that move data, or of the others; of all if these are few."""
-    usable = [spread[1] > 0 and not times.together for times, spread in zip(measured, spreads, strict=True)]
+    usable = [spread[1] > 0 and times.comparable for times, spread in zip(measured, spreads, strict=True)]
     some = [each and times.moves == moves for each, times in zip(usable, measured, strict=True)]
     if sum(some) < FEW:
         some = usable
@@ -325,7 +337,7 @@ def _finding(
     others = np.delete(times.centre, rank)
     if against == "reference":
         standard, more = math.log(known[times.name]) if times.name in known else math.nan, 1.0
-    elif times.together or not len(others):
+    elif not times.comparable or not len(others):
         standard, more = math.nan, 0.0
     else:
         standard, more = float(np.median(others)), MEDIAN / len(others)
@@ -384,9 +396,12 @@ def _times(columns: Columns, ranks: int) -> tuple[list[Times], list[str], int]:
             broken.append(f"{name}: {row['result']} {row['where']}".strip())
             continue
         own = samples[samples["measurement"] == row["at"]]
-        visits, planned = own["visit"].nunique(), analysis.mapping(plans[row["run"]].get("measuring")).get("visits", 1)
-        if visits < planned:
-            short[row["sweep"], f"{visits} of {planned}"] += 1
+        visits, planned = own["visit"].nunique(), analysis.mapping(plans[row["run"]].get("measuring"))
+        # a point with a repetition above the limit gets no further visit
+        if visits < planned.get("visits", 1) and own[list(model.PHASES)].max(axis=None) <= planned.get(
+            "max_seconds", 0
+        ):
+            short[row["sweep"], f"{visits} of {planned['visits']}"] += 1
         for phase, call in PHASES.items():
             part = own[own["call"] == call].dropna(subset=phase)
             table = np.log(part.pivot_table(index="rank", columns="visit", values=phase, aggfunc="median"))
@@ -395,7 +410,9 @@ def _times(columns: Columns, ranks: int) -> tuple[list[Times], list[str], int]:
                 name_of_phase = name + ("" if phase == "kernel" else f", {phase}")
                 sources, together = _exchange(row["algorithm"], ranks)
                 moves = row["operation"] == "links" or phase != "kernel"
-                measured.append(Times(name_of_phase, table.to_numpy(float), sources, together, moves))
+                scatter = part.groupby("rank")[phase].agg(lambda seconds: np.log(seconds).var())
+                scatter = tuple(scatter) if table.shape[1] == 1 else ()
+                measured.append(Times(name_of_phase, table.to_numpy(float), sources, together, moves, scatter))
     broken += [
         f"{sweep}: {count} point{'s' * (count > 1)} with {visits} visits" for (sweep, visits), count in short.items()
     ]
