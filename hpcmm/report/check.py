@@ -119,8 +119,7 @@ def build(check: Check, about: str, target: Path) -> None:
         tables = [sustained.table(check.intervals, names), sustained.errors_table(check.errors, names)]
         sections.append(sheet.Section("Sustained", [], sustained.figures(check.intervals, names), tables))
     sections.append(sheet.Section("All", [], [], [table(list(check.findings), "All measurements")]))
-    notes = [f"{check.line}.", *(f"{note[:1].upper()}{note[1:]}." for note in check.notes)]
-    notes += [f"{each}." for each in check.broken]
+    notes = [f"{check.line}.", *(f"{note}." for note in (*check.notes, *check.broken))]
     html = sheet.render("Check", about, counts, notes, sections)
     with store.replacing(target) as temporary:
         temporary.write_text(html, encoding="utf-8")

@@ -123,17 +123,18 @@ def table(rows: pd.DataFrame, names: Sequence[str]) -> Table:
 
 
 def errors_table(rows: pd.DataFrame, names: Sequence[str]) -> Table:
-    """Make the table of the counters of errors before and after."""
+    """Make the table of the counters of errors before and after; a device's unreadable ones share a row."""
 
     def value(number: float) -> Cell:
         return words("not readable") if np.isnan(number) else Cell(formats.whole(number))
 
-    lines = [
-        [
-            *(words(text) for text in (names[row["rank"]], row["title"])),
-            *(value(row[when]) for when in ("before", "after")),
-            Cell("grew", kind="fail") if row["grew"] else words(""),
-        ]
-        for row in analysis.row_dicts(rows)
-    ]
+    lines = []
+    for rank, own in rows.groupby("rank"):
+        unread = own[["before", "after"]].isna().all(axis=1)
+        for row in analysis.row_dicts(own[~unread]):
+            grew = Cell("grew", kind="fail") if row["grew"] else words("")
+            lines.append([words(names[rank]), words(row["title"]), value(row["before"]), value(row["after"]), grew])
+        if unread.any():
+            titles = ", ".join(own["title"][unread])
+            lines.append([words(names[rank]), words(titles), value(np.nan), value(np.nan), words("")])
     return Table("Counters of errors before and after", ("Device", "Counter", "Before", "After", ""), lines)
