@@ -135,6 +135,12 @@ def test_a_single_visit_is_judged_by_its_repetitions(scatter, names):
     assert ("compared with nothing" in found.line) is math.isnan(scatter)
 
 
+def test_a_burst_in_one_of_two_visits_names_no_device():
+    logs = [np.log([[2.31, 6.23], [2.24, 2.25]])] * 8
+    measured = [check.Times(f"measurement {i}", each) for i, each in enumerate(logs)]
+    assert check.compared([check.Subject(rank, f"node{rank}", 0, "") for rank in range(2)], measured).slow == []
+
+
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_links_that_are_slow_on_all_devices_show_against_a_reference_only(ranks):
     reference = modelled(1, 4, measurements=19).reference()

@@ -205,6 +205,11 @@ class Times:
         level = np.median(self.logs, axis=0)
         return np.median(self.logs - level, axis=1) + np.median(level)
 
+    def behind(self, rank: int) -> float:
+        """Return a rank's time over the median of its peers: the median over visits, of two visits the smaller one."""
+        differences = self.logs[rank] - np.median(np.delete(self.logs, rank, axis=0), axis=0)
+        return float(np.sort(differences)[(len(differences) - 1) // 2])
+
     def spread(self, rank: int, shared: bool, pair: tuple[float, float]) -> tuple[float, float]:
         """Return the variance of a rank's time, estimated from its peers alone, and its degrees of freedom.
 
@@ -336,14 +341,14 @@ def _finding(
     source = subjects[times.sources[rank]] if times.sources else None
     others = np.delete(times.centre, rank)
     if against == "reference":
-        standard, more = math.log(known[times.name]) if times.name in known else math.nan, 1.0
+        difference, more = own - math.log(known[times.name]) if times.name in known else math.nan, 1.0
     elif not times.comparable or not len(others):
-        standard, more = math.nan, 0.0
+        difference, more = math.nan, 0.0
     else:
-        standard, more = float(np.median(others)), MEDIAN / len(others)
+        difference, more = times.behind(rank), MEDIAN / len(others)
     if len(others) == 1:
         more = 1.0
-    seconds, difference = math.exp(own), own - standard
+    seconds = math.exp(own)
     (variance,), (freedom,) = prior.moderated(np.array([own]), np.array([variance]), np.array([float(freedom)]))
     if not (math.isfinite(difference) and freedom > 0 and variance > 0):
         slowdown = math.expm1(difference) if math.isfinite(difference) else math.nan
