@@ -22,8 +22,7 @@ from hpcmm.operations import OPERATIONS
 # All are read when the libraries are loaded: idle threads, and ranks of MPICH that wait, sleep instead of spinning.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
-os.environ.setdefault("MPIR_CVAR_CH4_PROGRESS_THROTTLE", "1")
-os.environ.setdefault("MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT", "100")
+os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
 # Open MPI, 4 and 5, refuses root and more ranks than cores unless told otherwise.
 for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
     os.environ.setdefault(name, "1")
