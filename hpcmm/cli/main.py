@@ -12,9 +12,22 @@ from pathlib import Path
 
 from hpcmm.text import printable
 
+# Modules of this package, in the order in which the help lists them
 COMMANDS = (
-    *("init", "plan", "run", "new", "bench", "grade", "status", "report", "merge", "compare", "check", "history"),
-    *("export", "doctor"),
+    "init",
+    "plan",
+    "run",
+    "new",
+    "bench",
+    "grade",
+    "status",
+    "report",
+    "merge",
+    "compare",
+    "check",
+    "history",
+    "export",
+    "doctor",
 )
 
 
@@ -57,7 +70,7 @@ def run(argv: Sequence[str] | None) -> int:
 
     try:
         argv = sys.argv[1:] if argv is None else argv
-        outer = parser(argv)
+        outer = parser(*argv[:1])
         arguments, arguments.rest = outer.parse_known_args(argv)
         if arguments.rest and not getattr(arguments, "takes_rest", False):
             outer.error(f"unrecognized arguments: {' '.join(arguments.rest)}")
@@ -68,8 +81,11 @@ def run(argv: Sequence[str] | None) -> int:
     return code
 
 
-def parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """Return the parser of all commands, or of the one that the arguments begin with; each sets ``run``."""
+def parser(command: str = "") -> argparse.ArgumentParser:
+    """Return the parser of one command, or of all commands if there is none of that name; each sets ``run``.
+
+    The other commands are not imported: that takes longer than many commands.
+    """
     from hpcmm.cli import version
 
     outer = argparse.ArgumentParser(
@@ -79,8 +95,7 @@ def parser(argv: Sequence[str] = ()) -> argparse.ArgumentParser:
     )
     version.add(outer)
     commands = outer.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    asked = [each for each in argv[:1] if each in COMMANDS]
-    for name in asked or COMMANDS:  # the others take a while to import
+    for name in [command] if command in COMMANDS else COMMANDS:
         importlib.import_module(f"hpcmm.cli.{name}").add(commands)
     return outer
 
