@@ -59,7 +59,7 @@ def test_steps_that_are_not_faster_are_named_and_have_a_reason(tmp_path):
     ]
     text = about(seen(tmp_path, *rows), "steps")
     assert text == (
-        "On the GPU at 64, 2 of 4 steps are significantly faster; slower: uncoalesced 8; "
+        "On the GPU at 64, 2 of 4 steps are significantly faster; significantly slower: uncoalesced 8; "
         "no significant difference: tiled_unrolled 8."
     )
 
@@ -140,7 +140,9 @@ def test_the_cost_of_a_remainder_and_the_peaks_at_multiples(tmp_path):
     rows = [timed(product("naive", n, tile=8), 2 * n**3 / (100e9 if n % 8 == 0 else 80e9)) for n in range(60, 78)]
     rows += [timed(product("naive", n, tile=32), 2 * n**3 / 100e9, WIDE) for n in (64, 65)]
     text = about(seen(tmp_path, *rows), "multiple")
-    assert "naive 8 0.800× (median of 2; range 0.800 to 0.800), peak at 2 of 2 multiples;" in text
+    assert (
+        "naive 8: 0.800× (median of 2; range 0.800 to 0.800), fastest within half a tile at 2 of 2 multiples;" in text
+    )
     assert "naive 32 1.00× (0.82 to 1.22, no significant difference)" in text
 
 
@@ -183,8 +185,18 @@ def test_more_ranks(tmp_path):
     rows = [timed(product("packed", ranks=ranks), seconds) for ranks, seconds in ((1, 4.0), (2, 2.5))]
     assert (
         about(seen(tmp_path, *rows), "ranks")
-        == "Speedup of 2 ranks over 1, packed at 64: kernel alone 1.60× (1.60 to 1.60)."
+        == "Speedup of 2 ranks over 1, packed at 64: local kernels without exchange 1.60× (1.60 to 1.60)."
     )
+
+
+def test_the_speedup_over_ranks_is_of_an_algorithm_that_exchanges(tmp_path):
+    rows = []
+    took = ((1, TEXTBOOK, 8.0), (2, TEXTBOOK, 4.0), (1, "ring", 8.0), (2, "ring", 5.0))
+    for ranks, algorithm, seconds in took:
+        point = Point("matmul", "cublas", (64, 64, 64), "float32", ranks, {"alpha": 1.5, "beta": 0.5}, algorithm)
+        rows.append(measurement(point, samples=kernel_samples([[seconds] * ranks] * 7)))
+    text = about(seen(tmp_path, *rows), "Speedup of 2 ranks")
+    assert text == "Speedup of 2 ranks over 1, cublas ring at 64: kernel alone 1.60× (1.60 to 1.60)."
 
 
 def test_the_length_with_half_of_the_highest_rate(tmp_path):
@@ -193,6 +205,14 @@ def test_the_length_with_half_of_the_highest_rate(tmp_path):
         timed(Point("sum", "sequential", (n,), "int32", 1), 4 * (n + 1) / rate / 1e9) for n, rate in lengths.items()
     ]
     assert about(seen(tmp_path, *rows), "half") == "sequential reaches half of its highest rate at n = 2²⁰."
+
+
+def test_a_rate_that_still_rises_is_compared_with_the_size_before(tmp_path):
+    lengths = {2**10: 1.0, 2**20: 30.0, 2**22: 100.0}
+    rows = [
+        timed(Point("sum", "sequential", (n,), "int32", 1), 4 * (n + 1) / rate / 1e9) for n, rate in lengths.items()
+    ]
+    assert about(seen(tmp_path, *rows), "of its rate") == "At n = 2²⁰, sequential reaches 30 % of its rate at 2²²."
 
 
 def test_no_times_give_no_findings(tmp_path):
@@ -232,8 +252,9 @@ def test_algorithms_are_compared_with_scatter(tmp_path):
         for name, time in ((algorithm, seconds), ("scatter", textbook)):
             samples = timings.call_samples([[{"total": time}]] * 7) if call else kernel_samples([time] * 7)
             rows.append(measurement(point, samples=samples, algorithm=name))
-    expected = "(float32, 8, 4 ranks): end to end cublas staged 20.0×; kernel alone cublas ring 0.500×."
-    assert about(seen(tmp_path, *rows), "Speedup over scatter").endswith(expected)
+    expected = "End-to-end speedup over scatter with the same variant (float32, 8, 4 ranks): cublas staged 20.0×. "
+    expected += "Speed relative to the local kernels of scatter, which exchange nothing (float32, 8, 4 ranks): "
+    assert about(seen(tmp_path, *rows), "speedup over scatter") == expected + "cublas ring 0.500×."
 
 
 def test_products_over_ranks_are_compared_with_the_library(tmp_path):

@@ -123,8 +123,9 @@ def test_a_change_without_effect_names_the_idle_unit(tmp_path):
     ]
     (step,) = explained(tmp_path, rows, profiles)
     assert step.verdict == "same"
-    assert "What changed has no effect: 80 % of the accesses to L2 hit instead of 50 % (DRAM is only 20 % busy)." in (
-        steps.sentence(step)
+    assert (
+        "Changes without significant effect: 80 % of the accesses to L2 hit instead of 50 % (DRAM is only 20 % busy)."
+        in (steps.sentence(step))
     )
 
 
@@ -154,7 +155,7 @@ def test_a_longer_wait_is_the_reason_and_a_larger_share_of_a_shorter_time_is_not
     faster, slower = explained(tmp_path, rows, profiles)
     text = steps.sentence(faster)
     assert "Warps wait for global or local memory 10 % of their time instead of 50 %" in text
-    assert "barrier" not in text.partition("Now")[0]  # 18 % of 2 ms are less than 10 % of 4 ms
+    assert "barrier" not in text.partition("No counted unit")[0]  # 18 % of 2 ms are less than 10 % of 4 ms
     text = steps.sentence(slower)
     assert "slower. Warps wait for a barrier of the block 60 % of their time instead of 18 %" in text
     assert "warps wait longest for a barrier of the block, 60 % of their time" in text
@@ -183,8 +184,10 @@ def test_without_counters_resources_explain_or_nothing_does(tmp_path):
         total("last_warp", 0.5e-3, resources=same),
     ]
     first, last = explained(tmp_path, rows)
-    assert first.source == "resources" and "A thread takes 8 elements instead of 4" in steps.sentence(first)
-    assert last.reasons == () and "the file lacks counters of a rung" in steps.sentence(last)
+    assert first.source == "resources" and "without counters: 8 elements per thread instead of 4." in steps.sentence(
+        first
+    )
+    assert last.reasons == () and "the file lacks counters of one rung" in steps.sentence(last)
 
 
 def test_a_processor_has_no_counters_but_threads(tmp_path):

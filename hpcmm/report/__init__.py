@@ -70,7 +70,8 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
         chapter = {
             name: chapters.chapter_of(pd.concat([each.points for each in members])) for name, members in sweeps.items()
         }
-        sweeps = {name: sweeps[name] for name in sorted(sweeps, key=lambda name: chapters.place(sweeps[name]))}
+        sweeps = chapters.in_order(sweeps)
+        machines = formats.machines(frame["machine"])
         drawn = {name: _figures(name, members, styles[name], chapter[name], folder) for name, members in sweeps.items()}
         drawings = [background.submit(drawing.svgs, list(folder.stills.values()))]  # the longest step begins first
         begun = len(folder.stills)
@@ -93,7 +94,7 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
         drawings.append(background.submit(drawing.svgs, list(folder.stills.values())[begun:]))
         runs = analysis.runs(columns)
         shown = [
-            _sweep(name, members, chapter[name], drawn[name], over_ranks[name], whole, folder)
+            _sweep(name, members, machines, chapter[name], drawn[name], over_ranks[name], whole, folder)
             for name, members in sweeps.items()
         ]
         occupied, device = _resources(whole.resources, page.gpus(runs), folder)
@@ -203,6 +204,7 @@ def _figures_over_ranks(name: str, whole: Experiment, style: Mapping[str, Style]
 def _sweep(
     name: str,
     members: Sequence[Series],
+    machines: Mapping[str, str],
     chapter: str,
     drawn: Sequence[Sequence[Figure]],
     over_ranks: Sequence[Figure],
@@ -258,7 +260,9 @@ def _sweep(
         scaled.append(exchanges.table(exchanged))
         folder.tabulate(f"{stem}.exchanges", scaled[-1:], tables.csv([exchanged], exchanges.COLUMNS))
     found = {dtype: findings.what_to_see(own, chapter) for dtype, own in points.groupby("dtype", sort=False)}
-    return SweepSection(name, chapter, parts, found, scaled, over_ranks)
+    title = chapters.title_of(name, points)
+    machine = machines[points["machine"].iloc[0]] if title != name else ""
+    return SweepSection(name, title, machine, chapter, parts, found, scaled, over_ranks)
 
 
 def _resources(

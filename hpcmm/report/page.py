@@ -58,9 +58,15 @@ class Part:
 
 @dataclass(frozen=True)
 class SweepSection:
-    """The section of one sweep on the page, in its chapter; ``findings`` are by element type."""
+    """The section of one sweep on the page, in its chapter.
+
+    ``title`` is its name in the config, ``machine`` the kind of machine if it was measured on several; ``findings`` are
+    by element type.
+    """
 
     name: str
+    title: str
+    machine: str
     chapter: str
     parts: Sequence[Part]
     findings: Mapping[str, Sequence[Finding]]
@@ -70,6 +76,11 @@ class SweepSection:
     @property
     def operation(self) -> str:
         return self.parts[0].series.operation
+
+    @property
+    def note(self) -> str:
+        """What stands after its title: the operation and the machine, where these say more."""
+        return ", ".join(filter(None, (self.operation if self.operation != self.title else "", self.machine)))
 
     @property
     def unit(self) -> str:

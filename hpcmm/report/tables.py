@@ -52,7 +52,7 @@ def table(caption: str, rows: pd.DataFrame, columns: Mapping[str, Column], leadi
     known = analysis.row_dicts(rows)
     lines = [[cell(row) for cell in columns.values()] for row in known]
     sized = set(dimensions()) <= set(rows)
-    of_rows = [(size(row) if sized else "", row.get("device", "")) for row in known]
+    of_rows = [(size(row) if sized else "", row.get("device", ""), row.get("dtype", "")) for row in known]
     return Table(caption, tuple(columns), grouped(lines, leading), of_rows)
 
 
@@ -149,7 +149,7 @@ def size_table(series: Series, most: int | None = None) -> Table:
         known = [_rate_cell(rows[label], unit) if label in rows else EMPTY for label in labels]
         lines.append([of_size(next(iter(rows.values()))), *known])
     caption = f"{unit.name}, {conditions(series)}{which}"
-    head, of_rows = (size_title(series.points), *labels), [(line[0].text, "") for line in lines]
+    head, of_rows = (size_title(series.points), *labels), [(line[0].text, "", "") for line in lines]
     devices = series.points.drop_duplicates("label").set_index("label")["device"]
     return Table(marked_caption(caption, points), head, lines, of_rows, ("", *(devices[label] for label in labels)))
 

@@ -42,6 +42,8 @@ CONFIG = {
 
 Spec = dict[str, Any]
 
+BESIDE = "beside"  # name of a layer of texts that lines may cross; it has a halo in the colour of the paper
+
 INTERVAL = {"type": "rule", "strokeWidth": 1.5, "opacity": 0.6}
 AT_ONE = {"mark": {"type": "rule", "opacity": 0.6}, "encoding": {"y": {"datum": 1}}}
 
@@ -91,8 +93,17 @@ def still(figure: Figure, titles: Sequence[str]) -> str:
     lines = [line for title in titles for line in textwrap.wrap(title, 90)]
     title = {"text": lines, "anchor": "start", "frame": "bounds", "fontWeight": "normal", "offset": 12}
     spec = figure.spec | {"width": 560, "padding": 24, "title": title, "data": {"name": "points"}}
+    if "layer" in spec:
+        spec["layer"] = [each for layer in spec["layer"] for each in (*_halo(layer), layer)]
     config = CONFIG | {"background": "white", "font": "Arial, Liberation Sans, Helvetica, sans-serif"}
     return json.dumps(spec | {"config": config, "datasets": {"points": figure.values}})
+
+
+def _halo(layer: Spec) -> list[Spec]:
+    if layer.get("name") != BESIDE:
+        return []
+    mark = layer["mark"] | {"stroke": "white", "strokeWidth": 4, "strokeJoin": "round"}
+    return [layer | {"name": BESIDE + "_halo", "mark": mark}]
 
 
 def rounded(values: Sequence[float], digits: int = 6) -> list[float | None]:

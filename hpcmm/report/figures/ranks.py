@@ -9,6 +9,7 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis.scaling import base_columns
+from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import formats
 from hpcmm.report.vega import (
@@ -42,6 +43,11 @@ def scalings(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure
         last = rows[rows["ranks"] == rows["ranks"].max()]
         at = last.loc[last[work].idxmax()]
         rows = rows[(rows[base_columns()] == at[base_columns()]).all(axis=1)]
+        if rows["ranks"].nunique() < 3:  # its table says more than two points
+            continue
+        alone = rows["algorithm"] == TEXTBOOK  # its kernel exchanges nothing, so it is no rival of the others
+        if not alone.all():
+            rows = rows.assign(**{name: rows[name].mask(alone) for name in ("speedup", "efficiency")})
         last = rows[rows["ranks"] == at["ranks"]]
         best = {
             label
