@@ -324,7 +324,7 @@ def test_a_headline_names_its_machine_if_there_are_several(tmp_path):
     assert findings.headlines(one, scaling.speedups(one))[0].text == text
     slower = one.assign(machine="S", pooled_seconds=2 * one["pooled_seconds"])
     both = pd.concat([slower, one.assign(machine="T")], ignore_index=True)
-    assert findings.headlines(both, scaling.speedups(both))[0].text == f"{text}; T"
+    assert findings.headlines(both, scaling.speedups(both))[0].text == f"{text}; machine with T"
 
 
 def test_a_headline_is_the_median_over_the_visits_of_all_sweeps(tmp_path):

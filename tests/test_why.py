@@ -196,7 +196,7 @@ def test_a_processor_has_no_counters_but_threads(tmp_path):
     assert "about the number of threads of a rank, 8" in steps.sentence(step)
     (tmp_path / "one").mkdir()
     (step,) = explained(tmp_path / "one", rows, gpus=[], cpu={"threads_per_rank": 64})
-    assert "The reason is not known: the file has neither counters nor resources" in steps.sentence(step)
+    assert "The reason is not known: this device has neither counters nor resources" in steps.sentence(step)
 
 
 def test_counters_of_a_type_of_the_same_size_are_named(tmp_path):

@@ -24,7 +24,7 @@ from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.operations.blocks import OverC
 
 NEGLIGIBLE = 0.01  # a smaller change of the time needs no reason
-CLEAR = 0.1  # without an interval, a smaller change of the time is not distinguished from noise
+CLEAR = 1.0  # without an interval, a change of the time by less than a factor of 2 is not told from noise
 NOTABLE = 0.1  # a quantity that differs by more is named, even if the time is the same
 LEAST = 0.02  # a quantity that differs by less explains nothing
 SHARE = 0.05  # the same for the difference of two shares
@@ -335,7 +335,7 @@ def _step(below: Row, rung: Row, known: Known) -> Step:
     reasons, despite = {"faster": (helping, hurting), "slower": (hurting, helping)}.get(verdict, (changed, []))
     units = _other_units(before, after, rung, below) if verdict in ("faster", "slower") else []
     threads = None if DEVICES[rung["device"]].accelerator else known.threads.get(rung["run"])
-    if threads and abs(math.log(ratio / threads)) < math.log(LIKE_THREADS):
+    if threads and verdict == "faster" and abs(math.log(ratio / threads)) < math.log(LIKE_THREADS):
         units.append(Evidence("the factor is about the number of threads of a rank, {}", ((threads, "count"),)))
     source = "counters" if "counted" in before and "counted" in after else "resources" if "threads" in after else ""
     return Step(

@@ -111,7 +111,7 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
             resources=occupied,
             device=device,
             profiles=_profiles(whole.profiles, folder),
-            unprofiled=analysis.unprofiled(columns),
+            unprofiled=analysis.unprofiled(columns) if analysis.on_accelerator(frame).any() else {},
             timings=printable(timings.name),
             vega=script.result() if folder.stills else "",
         )

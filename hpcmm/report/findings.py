@@ -198,7 +198,8 @@ def algorithms(rows: pd.DataFrame) -> str:
         (kind,) = ALGORITHMS[row["algorithm"]].measures
         ratio = row["ratio" if kind == "kernel" else "call_ratio"]
         if ratio > 0:
-            found[kind].append(f"{row['label']} {formats.times(ratio)}")
+            half = formats.half_width(row, "ratio" if kind == "kernel" else "call_ratio")
+            found[kind].append(f"{row['label']} {formats.times(ratio, half)}")
     where = f"({here['dtype'].iloc[0]}, {formats.size(here.iloc[0])}, {formats.ranks(here['ranks'].iloc[0])})"
     compared = {
         "call": f"End-to-end speedup over {TEXTBOOK} with the same variant {where}",
@@ -254,7 +255,7 @@ def best(rows: pd.DataFrame) -> str:
     row = ours.loc[ours["seconds"].idxmin()]
     at = f"At {formats.size(row)} in {row['dtype']} the fastest rung of the {formats.device(row['device'])}"
     if ours["variant"].nunique() == 1:
-        return f"{at.replace('fastest rung', 'only rung measured')} is {_reached(row)}."
+        return f"{at.replace('fastest rung of', 'only rung measured on')} is {_reached(row)}."
     text = f"{at} is {_reached(row)}."
     plain = ours[ours["arithmetic"] == ""]
     if row["arithmetic"] and not plain.empty:
@@ -304,7 +305,10 @@ def _ahead(best: pd.DataFrame) -> str:
 
 def _ratios(best: pd.DataFrame) -> str:
     """List the ratios to the baseline with their sizes; of many the first, the middle and the last."""
-    ratios = [f"{formats.times(row['ratio'])} at {formats.size(row)}" for row in analysis.row_dicts(best)]
+    ratios = [
+        f"{formats.times(row['ratio'], formats.half_width(row, 'ratio'))} at {formats.size(row)}"
+        for row in analysis.row_dicts(best)
+    ]
     return ", ".join(ratios if len(ratios) < 5 else [ratios[0], ratios[len(ratios) // 2], ratios[-1]])
 
 

@@ -113,17 +113,22 @@ def _best_rungs(rows: pd.DataFrame) -> Iterator[tuple[Figure, pd.DataFrame]]:
         rates = formats.rate_unit("matmul", best["flops_per_second"].max())
         columns: dict[str, list] = {name: [] for name in ("label", "name", "arithmetic", "rate", "library", "text")}
         for dtype, rungs in best.groupby("dtype", sort=False):
-            lines = [(row["rung"], row["arithmetic"] or dtype, row["flops_per_second"], row["ratio"], 0)
-                     for row in analysis.row_dicts(rungs)]  # fmt: skip
+            lines = [
+                (
+                    *(row["rung"], row["arithmetic"] or dtype, row["flops_per_second"], 0),
+                    formats.half_width(row, "flops_per_second"),
+                    f" ({formats.times(row['ratio'], formats.half_width(row, 'ratio'))})" if row["ratio"] > 0 else "",
+                )
+                for row in analysis.row_dicts(rungs)
+            ]
             # the rate of the library beside the fastest rung, so that the bars and their ratio agree
             row = next((row for row in analysis.row_dicts(rungs) if row["ratio"] > 0), None)
             if row is not None:
                 library = OPERATIONS["matmul"].baseline(device, dtype).name
-                lines.append((library, dtype, row["flops_per_second"] / row["ratio"], math.nan, 1))
-            for name, arithmetic, rate, ratio, is_library in lines:
-                text = formats.number(rate / rates.scale)
+                lines.append((library, dtype, row["flops_per_second"] / row["ratio"], 1, math.nan, ""))
+            for name, arithmetic, rate, is_library, half, ratio in lines:
                 label = f"{dtype} {name}" + (f": {arithmetic.partition(',')[0]}" if arithmetic != dtype else "")
-                text += f" ({formats.times(ratio)})" if ratio > 0 else ""
+                text = formats.number(rate / rates.scale, half / rates.scale) + ratio
                 line = (label, name, arithmetic, float(f"{rate / rates.scale:.6g}"), is_library, text)
                 for values, value in zip(columns.values(), line, strict=True):
                     values.append(value)

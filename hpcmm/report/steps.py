@@ -22,7 +22,7 @@ ELSEWHERE = "The difference is in instructions or in waiting; the file counts ne
 UNEXPLAINED = {
     "counters": "The reason is not known: no counter and no resource in the file differs in this direction.",
     "resources": "The reason is not known: the file lacks counters of one rung, and the resources do not explain it.",
-    "nothing": "The reason is not known: the file has neither counters nor resources for this device.",
+    "nothing": "The reason is not known: this device has neither counters nor resources.",
 }
 
 
@@ -44,7 +44,7 @@ def verdict(step: Step) -> str:
         if math.isfinite(step.low) and step.low <= 1 <= step.high:
             return findings.SAME
         return f"less than 1 % {'faster' if step.ratio > 1 else 'slower'}"
-    return "no interval: a difference below 10 % is not judged" if step.verdict == "unclear" else step.verdict
+    return "no interval: less than a factor of 2 is not judged" if step.verdict == "unclear" else step.verdict
 
 
 def reason(step: Step) -> str:

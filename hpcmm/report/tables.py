@@ -43,6 +43,7 @@ from hpcmm.store import DIMENSIONS
 from hpcmm.text import printable
 
 SHORT_MARK = "†"
+CONTRADICTING = 4  # measured ranks from which predictions of more ranks are shown
 Row = Mapping[str, Any]
 Column = Callable[[Row], Cell]
 
@@ -88,6 +89,8 @@ def level_table(rows: pd.DataFrame, device: str) -> Table:
         ),
         "Read by": of("bandwidth"),
     }
+    if rows["latency_cycles"].isna().all():  # the clock of a CPU is not known
+        del columns["Cycles"]
     return table(f"Levels of memory of the {device}", rows, columns)
 
 
@@ -340,7 +343,11 @@ def scaling_table(rows: pd.DataFrame) -> Table:
 
 
 def prediction_table(rows: pd.DataFrame) -> Table:
-    """Make the table of predicted and measured times of the largest problem, from ``scaling.predictions``."""
+    """Make the table of predicted and measured times of the largest problem, from ``scaling.predictions``.
+
+    It has other numbers of ranks than the measured ones only if these could contradict the model.
+    """
+    rows = rows[(rows["measured_ranks"] >= CONTRADICTING) | rows["seconds"].notna()]
     rows = rows[rows["work"] == rows.groupby(["device", "dtype"])["work"].transform("max")]
     rows = rows.sort_values(["device", "place", "dtype", "ranks", "seconds"], kind="stable")  # NaN is last
     rows = rows.drop_duplicates(["label", "dtype", "ranks"])

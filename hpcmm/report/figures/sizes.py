@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 
+import numpy as np
 import pandas as pd
 
 from hpcmm import analysis
@@ -52,6 +54,11 @@ def rate_against_size(series: Series, style: Mapping[str, Style], height: int = 
     style = distinct(known, style)
     color, shape, dash = styled("label", labels, style, symbolOpacity=1, symbolSize=70, symbolStrokeWidth=0)
     axis = rate_axis(known[column] / rates.scale, unit, zero=not multiples)
+    if known[column + "_high"].max() > 2 * known[column].max():  # of a noisy machine: they would flatten the curves
+        limit = (known[column] / known["fraction"]).max()
+        axis["scale"] = axis["scale"] | {"domainMax": float(np.fmax(2 * known[column].max(), limit)) / rates.scale}
+    if "log" in axis["scale"].values() and known[column + "_low"].min() < known[column].min() / 2:
+        axis["scale"] = axis["scale"] | {"domainMin": float(known[column].min()) / 2 / rates.scale}
     rate, low, high = quantity("rate", **axis), quantity("low", **axis), {"field": "high"}
     layers: list[Spec] = []
     if one_number:
@@ -76,7 +83,7 @@ def rate_against_size(series: Series, style: Mapping[str, Style], height: int = 
     marker = 60 if known["n"].nunique() <= 24 else 12  # a dense sweep's markers would hide its lines
     if known["low_known"].any():  # Vega warns about the extent of an empty layer
         enough = [{"filter": "isValid(datum.low)"}]
-        interval = {"mark": INTERVAL, "transform": enough, "encoding": ends | {"color": color}}
+        interval = {"mark": INTERVAL | {"clip": True}, "transform": enough, "encoding": ends | {"color": color}}
         layers.append(interval | {"name": "needs_low"})
     layers.append({
         "mark": dots(marker),
@@ -113,8 +120,11 @@ def _limit_layers(known: pd.DataFrame, x: Spec, axis: Spec) -> list[Spec]:
     """Draw the hardware limit of each arithmetic as a dotted line with its name."""
     if not known["fraction"].notna().any():
         return []
+    # a limit is named at the largest size; one that holds at smaller sizes only would be a line without a name
+    largest = known[(known["n"] == known["n"].max()) & known["fraction"].notna()]
+    named = json.dumps(sorted(set(largest["ceiling"])), ensure_ascii=False)
     median = [
-        {"filter": "isValid(datum.fraction)"},
+        {"filter": f"isValid(datum.fraction) && indexof({named}, datum.ceiling) >= 0"},
         {"calculate": "datum.rate / datum.fraction", "as": "limit"},
         {"aggregate": [{"op": "median", "field": "limit", "as": "limit"}], "groupby": ["n", "size", "ceiling"]},
     ]
@@ -131,7 +141,7 @@ def _limit_layers(known: pd.DataFrame, x: Spec, axis: Spec) -> list[Spec]:
         {
             "name": "needs_fraction_2",
             "mark": {"type": "text", "align": "right", "dy": -8, "fontSize": 11},
-            "transform": [*median, last, {"calculate": "'limit of ' + split(datum.ceiling, ',')[0]", "as": "name"}],
+            "transform": [*median, last, {"calculate": "'limit of ' + datum.ceiling", "as": "name"}],
             "encoding": {"x": x, "y": y, "text": {"field": "name"}},
         },
     ]
