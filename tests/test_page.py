@@ -18,6 +18,7 @@ from hpcmm import report, store
 from hpcmm.analysis import check, compare, history
 from hpcmm.model import Point
 from hpcmm.report import check as report_check
+from hpcmm.report import comparison
 from hpcmm.report import history as report_history
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -400,9 +401,13 @@ def test_a_comparison_sorts_and_has_no_serious_fault(visit, tmp_path):
         ]
         files.append(timings.write(tmp_path / name / f"{name}.h5", {evil: rows}, {"hpcmm": evil + name}))
     found = compare.compare(*map(store.read, files))
-    report.build_comparison(found, *files, "kernel", tmp_path / "compare.html")
+    comparison.build(found, *files, "kernel", tmp_path / "compare.html")
     seen = visit(tmp_path / "compare.html", offline=True)
-    table = seen.page.locator("table.data")
+    seen.draw_all()
+    assert seen.page.locator(".chart svg").count() == 1
+    assert seen.page.locator("nav .state").all_inner_texts() == ["1 slower", "1 faster"]
+    changes, table = seen.page.locator("table.data").all()
+    assert column(changes, 1) == ["slower", "faster"]
     assert column(table, 1) == ["slower", "faster", "same"]
     table.locator("thead th", has_text="Speed").locator("button").click()
     assert column(table, 9) == ["0.500×", "1.00×", "2.00×"]

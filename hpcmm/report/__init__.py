@@ -13,7 +13,6 @@ import pandas as pd
 
 from hpcmm import analysis, store
 from hpcmm.analysis import Series, Summary, links, occupancy, scaling, why
-from hpcmm.analysis.compare import Comparison
 from hpcmm.experiment import extensions
 from hpcmm.report import (
     chapters,
@@ -120,13 +119,6 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
             folder.write(name, svg)
     folder.write("report.html", html)
     return results / "report.html", summary
-
-
-def build_comparison(comparison: Comparison, before: Path, after: Path, phase: str, target: Path) -> None:
-    """Write the page of a comparison of two timings files."""
-    table = tables.comparison_table(comparison.rows)
-    html = page.render_comparison(comparison, table, printable(str(before)), printable(str(after)), phase)
-    Folder(target.parent).write(target.name, html)
 
 
 def build_grades(result: Mapping[str, Any], target: Path) -> None:

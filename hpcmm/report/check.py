@@ -108,7 +108,8 @@ def build(check: Check, about: str, target: Path) -> None:
             links.append(heat_map(own, f"link-{i}", name))
         elif math.isfinite(own[0].slowdown):
             devices.append(bars(own, f"device-{i}", name))
-    sections = [sheet.Section("Slow", [], [], [slow_table(check)])] if check.slow else []
+    states = [("fail", f"{len(check.slow)} slow")]
+    sections = [sheet.Section("Slow", [], [], [slow_table(check)], states=states)] if check.slow else []
     if devices:
         sections.append(sheet.Section("Devices", [], devices))
     if links:
@@ -118,7 +119,7 @@ def build(check: Check, about: str, target: Path) -> None:
         names = [subject.name for subject in check.subjects]
         tables = [sustained.table(check.intervals, names), sustained.errors_table(check.errors, names)]
         sections.append(sheet.Section("Sustained", [], sustained.figures(check.intervals, names), tables))
-    sections.append(sheet.Section("All", [], [], [table(list(check.findings), "All measurements")]))
+    sections.append(sheet.Section("All", folded=[table(list(check.findings), "All measurements")]))
     notes = [f"{check.line}.", *(f"{note}." for note in (*check.notes, *check.broken))]
     html = sheet.render("Check", about, counts, notes, sections)
     with store.replacing(target) as temporary:

@@ -160,11 +160,14 @@ def build(history: History, target: Path) -> None:
     sections = []
     if changed:
         figures = [figure(history, trend, f"trend-{i}") for i, trend in enumerate(largest, 1)]
-        sections.append(sheet.Section("Changes", [], figures, [changes_table(history)]))
+        states = [
+            ("fail" if kinds[v] == "wrong" else "pass", f"{verdicts.count(v)} {v}") for v in kinds if v in verdicts
+        ]
+        sections.append(sheet.Section("Changes", [], figures, [changes_table(history)], states=states))
     sections += [
-        sheet.Section("Points", [] if changed else ["No point changed."], [], [points_table(history)]),
+        sheet.Section("Points", [] if changed else ["No point changed."], folded=[points_table(history)]),
         sheet.Section("Runs", [], [], [runs_table(history)]),
-        sheet.Section("What counts as a change", definitions.of("history").text.split("\n\n")),
+        sheet.Section("What counts as a change", definition=definitions.of("history")),
     ]
     about = f"{len(history.runs)} runs, {date(history.runs[0])} to {date(history.runs[-1])} UTC"
     html = sheet.render("History", about, counts, notes, sections)

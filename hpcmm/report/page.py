@@ -14,8 +14,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
 from hpcmm import analysis
-from hpcmm.analysis import Series, Summary, compare, limits
-from hpcmm.analysis.compare import Comparison
+from hpcmm.analysis import Series, Summary, limits
 from hpcmm.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.report import definitions, drawing, figures, formats, steps, tables
@@ -294,19 +293,6 @@ def machine_line(conditions: Sequence[tuple[str, Sequence[str]]]) -> str:
     if revisions := known.get("Revision"):
         parts.append([f"revision {revisions[0][:7]}" if len(revisions) == 1 else f"{len(revisions)} revisions"])
     return " · ".join(" and ".join(part) for part in parts if part)
-
-
-def render_comparison(comparison: Comparison, table: Table, before: str, after: str, scope: str) -> str:
-    """Return the page of a comparison of two files; the paths are shown as the user gave them."""
-    return template("compare.html.j2").render(
-        comparison=comparison,
-        table=table,
-        before=before,
-        after=after,
-        scope=compare.SCOPES[scope],
-        defined=tables.DEFINED,
-        definition=definitions.of("verdict"),
-    )
 
 
 def render_grades(result: Mapping[str, Any], points: Table, submissions: Sequence[tuple[str, Table]]) -> str:
