@@ -373,6 +373,11 @@ def test_the_switch_changes_sentences_figures_and_tables_together(visit):
     assert other.locator("tbody tr:visible").count() > 2
     assert "sweep-pitch" in seen.page.locator(".sweep[hidden] h3").evaluate_all("all => all.map(each => each.id)")
     assert seen.troubles == []
+    seen.page.locator("select[name=size]").select_option("")
+    seen.page.locator("select[name=device]").select_option("")
+    scaling = seen.page.get_by_role("region", name="Scaling over ranks", exact=True).locator("table").first
+    variants = scaling.locator("tbody tr:visible").evaluate_all("all => all.map(row => row.cells[2].textContent)")
+    assert variants and all("float64" in text for text in variants), "rows of a table follow the type, too"
     again = visit(Path(seen.url.removeprefix("file://")))
     again.page.goto(seen.page.url)
     assert again.page.locator("select[name=type]").input_value() == "float64"

@@ -8,7 +8,7 @@ from hpcmm import store
 from hpcmm.analysis import compare, row_dicts
 from hpcmm.analysis.compare import Comparison
 from hpcmm.report import definitions, formats, sheet, tables
-from hpcmm.report.vega import AT_ONE, GREY, PALETTE, Figure, category, dots, layered, quantity, rounded
+from hpcmm.report.vega import AT_ONE, GREY, PALETTE, Figure, category, dots, layered, quantity, rate_axis, rounded
 from hpcmm.text import printable
 
 # Verdicts with a time, with their colours; the others are behind
@@ -35,9 +35,8 @@ def figure(comparison: Comparison) -> Figure | None:
     shown |= {"before": f"Before, {unit}", "after": f"After, {unit}", "ratio": "Speedup", "low": "from", "high": "to"}
     present = [verdict for verdict in HUES if verdict in columns["verdict"]]
     color = category("verdict", legend={"title": None}, scale={"domain": present, "range": [HUES[v] for v in present]})
-    log = {"type": "log", "nice": False, "padding": 12}
-    x = quantity("before", title=f"time before, {unit}", scale=log, axis={"format": ",~r", "labelOverlap": "greedy"})
-    y = {"title": "speedup", "scale": log, "axis": {"format": "~r", "tickCount": 6}}
+    x = quantity("before", **rate_axis(rows["before"] * scale, f"time before, {unit}", zero=False))
+    y = rate_axis(rows["ratio"], "speedup", zero=False)
     texts = {key: title for key, title in shown.items() if key not in ("low", "high")}
     tooltip = [category(key, title=title.lower()) for key, title in texts.items()]
     layers = [
