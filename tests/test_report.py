@@ -744,15 +744,22 @@ def spread(algorithm, n=64, dtype="float32", ranks=2):
 def test_each_type_has_predictions_of_its_largest_product(tmp_path):
     rows = []
     for dtype, n in (("float32", 64), ("float32", 128), ("float64", 64)):
-        rows += spread("resident", n, dtype)
+        rows += spread("resident", n, dtype, ranks=4)
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}, EXCHANGES), tmp_path)
     _, *lines = markdown_rows(tmp_path / "tables" / "size.predictions.md")
-    assert len(lines) == 10 and {line[4] for line in lines} == {"1", "2", "4", "8", "16"}
+    assert len(lines) == 12 and {line[4] for line in lines} == {"1", "2", "4", "8", "16", "32"}
     assert [(line[0], line[3], line[5]) for line in lines if line[5] != "predicted only"] == [
         ("", "", "128 s"),
         ("", "", "64.0 s"),
     ]
     assert [line[0] for line in lines if line[3]] == ["128", "64"]
+
+
+def test_two_measured_ranks_predict_no_others(tmp_path):
+    path = timings.write(tmp_path / "timings.h5", {"size": spread("resident")}, EXCHANGES)
+    report.build(path, tmp_path)
+    _, *lines = markdown_rows(tmp_path / "tables" / "size.predictions.md")
+    assert [line[4] for line in lines] == ["2"]
 
 
 def test_predictions_are_of_the_kernel_or_end_to_end(tmp_path):
@@ -770,7 +777,7 @@ def test_predictions_are_of_the_kernel_or_end_to_end(tmp_path):
 
 def test_a_label_has_the_same_style_in_all_figures_of_a_sweep(tmp_path):
     rows = []
-    for ranks in (1, 4):
+    for ranks in (1, 2, 4):
         for algorithm in ("staged", "resident", "ring", "summa"):  # the scaling figure shows the fastest only
             point = Point("matmul", "cublas", (64,) * 3, "float32", ranks, MATMUL, algorithm)
             phases = {"upload": 1.0, "kernel": 2.0, "download": 1.0, "total": 4.0}
@@ -1126,7 +1133,7 @@ def test_a_merged_file_is_shown_by_machine_with_the_newest_points(tmp_path):
     assert "The runs are from 2 kinds of machine." in text
     assert "2 points have one visit only: the interval holds how repetitions differ, not how visits do." in text
     assert "1 point was measured again by a later run on the same kind of machine. The newest is shown" in text
-    assert "size (Model T, 2 cores, H200) matmul" in text and "size (Model S, 2 cores, H200) matmul" in text
+    assert "size matmul, machine with Model T" in text and "size matmul, machine with Model S" in text
     shown = [f"{text} " for _, text in cells(html_of(made.parent))]
     assert any(cell.startswith("200 ") for cell in shown) and any(cell.startswith("300 ") for cell in shown)
     assert not any(cell.startswith("100 ") for cell in shown)
