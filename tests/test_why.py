@@ -20,6 +20,7 @@ from hpcmm.report import steps
 
 REFERENCE = Path(__file__).parents[1] / "results" / "reference" / "timings.h5"
 FLAT = (0.99, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.01)
+STEADY = tuple(1 + 1e-5 * i for i in range(9))
 WIDE = (0.9, 0.9, 0.95, 1.0, 1.0, 1.0, 1.05, 1.1, 1.1)
 N, SMS, CLOCK = 64, 4, 1e9
 GPU = {
@@ -172,6 +173,28 @@ def test_fewer_instructions_and_more_true_predicates_are_reasons(tmp_path):
     assert "31.0 of 32 threads have a true predicate per instruction of a warp instead of 16.0" in text
     assert "a warp executes 6.00 instructions per 32 multiply-adds instead of 12.0" in text.lower()
     assert "32.0 of 32 threads are active" not in text
+
+
+def test_a_rung_in_the_arithmetic_of_the_type_is_slower_for_it(tmp_path):
+    (step,) = explained(tmp_path, [product("three_fp16", 1e-3), product("best", 4e-3)])
+    assert "slower" in steps.effect(step)
+    assert "it computes with float32 arithmetic instead of three FP16 products" in steps.sentence(step).lower().replace(
+        "fp16", "FP16"
+    )
+
+
+def test_a_small_difference_is_named_by_its_significance(tmp_path):
+    small = [product("coalesced", 1e-3, STEADY), product("register_1d", 1.005e-3, STEADY)]
+    (step,) = explained(tmp_path, small)
+    assert (step.verdict, steps.verdict(step)) == ("same", "less than 1 % slower")
+    (tmp_path / "wide").mkdir()
+    (step,) = explained(tmp_path / "wide", [product("coalesced", 1e-3, WIDE), product("register_1d", 1.005e-3)])
+    assert (step.verdict, steps.verdict(step)) == ("same", "no significant difference")
+    (tmp_path / "few").mkdir()
+    (step,) = explained(tmp_path / "few", [product("coalesced", 1e-3, (1.0,)), product("register_1d", 1.5e-3, (1.0,))])
+    assert step.verdict == "unclear" and steps.effect(step).endswith(
+        "no interval: less than a factor of 2 is not judged"
+    )
 
 
 def test_without_counters_resources_explain_or_nothing_does(tmp_path):

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from hpcmm import analysis
@@ -214,6 +215,20 @@ def rate_axis(rates: pd.Series, unit: str, zero: bool = True) -> Spec:
         tens = tens_axis(math.floor(math.log10(rates.min())), math.ceil(math.log10(rates.max())) + 2)
         return {"title": unit, "axis": tens, "scale": {"type": "log"}}
     return {"title": unit, "scale": {"zero": zero}}
+
+
+def framed(axis: Spec, values: pd.Series, low: pd.Series, high: pd.Series, top: float = 0.0) -> Spec:
+    """Return an axis for values whose intervals on a noisy machine would flatten them.
+
+    Intervals are shown up to twice the largest value, and on a logarithmic axis down to half of the smallest one; their
+    mark must be clipped. ``top`` is shown in any case.
+    """
+    scale = dict(axis["scale"])
+    if high.max() > 2 * values.max():
+        scale["domainMax"] = float(np.fmax(2 * values.max(), top))
+    if scale.get("type") == "log" and low.min() < values.min() / 2:
+        scale["domainMin"] = float(values.min() / 2)
+    return axis | {"scale": scale}
 
 
 def tens_axis(first: int, end: int) -> Spec:

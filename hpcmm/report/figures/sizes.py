@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-import numpy as np
 import pandas as pd
 
 from hpcmm import analysis
@@ -22,6 +21,7 @@ from hpcmm.report.vega import (
     category,
     distinct,
     dots,
+    framed,
     layered,
     quantity,
     rate_axis,
@@ -54,11 +54,8 @@ def rate_against_size(series: Series, style: Mapping[str, Style], height: int = 
     style = distinct(known, style)
     color, shape, dash = styled("label", labels, style, symbolOpacity=1, symbolSize=70, symbolStrokeWidth=0)
     axis = rate_axis(known[column] / rates.scale, unit, zero=not multiples)
-    if known[column + "_high"].max() > 2 * known[column].max():  # of a noisy machine: they would flatten the curves
-        limit = (known[column] / known["fraction"]).max()
-        axis["scale"] = axis["scale"] | {"domainMax": float(np.fmax(2 * known[column].max(), limit)) / rates.scale}
-    if "log" in axis["scale"].values() and known[column + "_low"].min() < known[column].min() / 2:
-        axis["scale"] = axis["scale"] | {"domainMin": float(known[column].min()) / 2 / rates.scale}
+    limit = (known[column] / known["fraction"]).max()
+    axis = framed(axis, *(known[column + end] / rates.scale for end in ("", "_low", "_high")), limit / rates.scale)
     rate, low, high = quantity("rate", **axis), quantity("low", **axis), {"field": "high"}
     layers: list[Spec] = []
     if one_number:
