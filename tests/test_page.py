@@ -375,7 +375,8 @@ def test_the_switch_changes_sentences_figures_and_tables_together(visit):
     assert seen.troubles == []
     seen.page.locator("select[name=size]").select_option("")
     seen.page.locator("select[name=device]").select_option("")
-    scaling = seen.page.get_by_role("region", name="Scaling over ranks", exact=True).locator("table").first
+    regions = seen.page.locator(".sweep").get_by_role("region", name="Scaling over ranks", exact=True)
+    scaling = regions.locator("table").first
     variants = scaling.locator("tbody tr:visible").evaluate_all("all => all.map(row => row.cells[2].textContent)")
     assert variants and all("float64" in text for text in variants), "rows of a table follow the type, too"
     again = visit(Path(seen.url.removeprefix("file://")))
