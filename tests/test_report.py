@@ -1116,6 +1116,18 @@ def test_no_number_of_the_course_documents_is_in_the_package():
         assert figure not in source
 
 
+def test_sections_of_one_sweep_on_two_machines_follow_each_other(tmp_path):
+    paths = []
+    for model in "TS":
+        (tmp_path / model).mkdir()
+        sweeps = {name: [of_rate(product(n=n), 100.0)] for name, n in (("size", 64), ("other", 32))}
+        paths.append(timings.write(tmp_path / model / "t.h5", sweeps, {"cpu": {"model": model, "cores": 2}}))
+    store.merge(paths, tmp_path / "timings.h5")
+    made, _ = report.build(tmp_path / "timings.h5", tmp_path)
+    titles = re.findall(r'<h3 id="sweep-([a-z]+)', made.read_text("utf-8"))
+    assert titles in (["size", "size", "other", "other"], ["other", "other", "size", "size"])
+
+
 def test_a_merged_file_is_shown_by_machine_with_the_newest_points(tmp_path):
     gpu = {"gpus": [{"name": "H200"}]}
     runs = [

@@ -182,7 +182,13 @@ def size_title(points: pd.DataFrame) -> str:
 
 
 def machines(names: Iterable[str]) -> dict[str, str]:
-    """Return a short name of each kind of machine, what distinguishes it: ``"machine with 32 cores"``."""
+    """Return a short name of each kind of machine, from what distinguishes it.
+
+    Examples
+    --------
+    >>> machines(["CPU, 16 cores, GPU", "CPU, 32 cores, GPU"])["CPU, 32 cores, GPU"]
+    'machine with 32 cores'
+    """
     parts = {name: name.split(", ") for name in names}
     common = set.intersection(*map(set, parts.values())) if parts else set()
     own = {name: [part for part in each if part not in common] for name, each in parts.items()}
