@@ -73,7 +73,9 @@ def in_order(sweeps: Mapping[str, Sequence[Series]]) -> dict[str, Sequence[Serie
     """Sort sweeps by their place; those of one title, on several machines, follow each other."""
     places = {name: place(members) for name, members in sweeps.items()}
     titles = {name: title_of(name, members[0].points) for name, members in sweeps.items()}
-    first = {title: min(places[name] for name in sweeps if titles[name] == title) for title in titles.values()}
+    first: dict[str, tuple] = {}  # of each title; titles at the same place keep their order
+    for name in sorted(sweeps, key=places.__getitem__):
+        first.setdefault(titles[name], (places[name], len(first)))
     return {name: sweeps[name] for name in sorted(sweeps, key=lambda name: (first[titles[name]], places[name]))}
 
 
