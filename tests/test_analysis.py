@@ -441,6 +441,20 @@ def test_a_library_for_context_is_no_rung_and_no_baseline(tmp_path):
     assert findings.by_size(series.points).text.endswith("0.500× at 512")
 
 
+def test_the_headline_over_sizes_names_the_arithmetic_of_the_library_apart(tmp_path):
+    rows = []
+    for n in (128, 256, 512):
+        for name, seconds in (("naive", 2e-3), ("tensor_core", 0.5e-3)):
+            rows += [measurement(matmul(name, n=n), samples=lasting(seconds))]
+            rows += [measurement(matmul(name, n=n), "cublas", samples=lasting(1e-3))]
+    (series,) = analysis.series(limited(tmp_path, *rows))
+    found = findings.by_size(series.points)
+    assert found.text.startswith(
+        "sizes where the fastest rung is ahead of cublas: 2.00× at 128, 2.00× at 256, 2.00× at 512."
+    )
+    assert found.text.endswith("In float32 arithmetic 0 of 3: 0.500× at 128, 0.500× at 256, 0.500× at 512")
+
+
 def test_other_arithmetic_has_its_own_limit(tmp_path):
     pairs = itertools.product(("tensor_core", "swizzled"), ("float32", "float64"))
     points = [matmul(variant, n=512, dtype=dtype) for variant, dtype in pairs]

@@ -59,7 +59,7 @@ def test_steps_that_are_not_faster_are_named_and_have_a_reason(tmp_path):
     ]
     text = about(seen(tmp_path, *rows), "steps")
     assert text == (
-        "On the GPU at 64, 2 of 4 steps are significantly faster; slower: uncoalesced 8; "
+        "On the GPU at 64, 2 of 4 steps are significantly faster; significantly slower: uncoalesced 8; "
         "no significant difference: tiled_unrolled 8."
     )
 
@@ -89,9 +89,9 @@ def test_the_fastest_rung_with_its_ratio_to_baseline_and_limit(tmp_path):
         timed(product("naive", tile=8), seconds / 2, contender="cublas"),
         timed(product("naive", 32, tile=8), seconds),
     ]
-    text = about(seen(tmp_path, *rows, gpus=[gpu]), "fastest rung")
+    text = about(seen(tmp_path, *rows, gpus=[gpu]), "only rung")
     assert text == (
-        "At 64 in float32 the fastest rung of the GPU is naive 8: 128 GFLOP/s, "
+        "At 64 in float32 the only rung measured on the GPU is naive 8: 128 GFLOP/s, "
         "0.500× cublas (95 % CI 0.500 to 0.500), 50 % of the limit (float32 FMA units)."
     )
 
@@ -99,17 +99,18 @@ def test_the_fastest_rung_with_its_ratio_to_baseline_and_limit(tmp_path):
 def test_the_arithmetic_of_the_fastest_rung_is_named(tmp_path):
     gpu = {"compute_capability": "90", "multiprocessors": 1, "max_sm_clock": 1e9, "memory_bytes_per_second": 1e15}
     rows = {dtype: timed(product("tensor_core", dtype=dtype), 2 * 64**3 / 128e9) for dtype in ("float32", "float64")}
-    beginning = "At 64 in float{} the fastest rung of the GPU is tensor_core{}: 128 GFLOP/s"
-    assert about(seen(tmp_path, rows["float32"], gpus=[gpu]), "fastest rung") == (
-        beginning.format(32, " (three TF32 products)") + ", 19 % of the limit (three TF32 products on tensor cores)."
-    )
-    assert about(seen(tmp_path, rows["float64"], gpus=[gpu]), "fastest rung") == (
-        beginning.format(64, "") + ", 50 % of the limit (float64 tensor cores)."
+    beginning = "At 64 in float{} the {} is tensor_core{}: 128 GFLOP/s"
+    alone, fastest, three = "only rung measured on the GPU", "fastest rung of the GPU", " (three TF32 products)"
+    limit = ", 19 % of the limit (three TF32 products on tensor cores)."
+    assert about(seen(tmp_path, rows["float32"], gpus=[gpu]), alone) == beginning.format(32, alone, three) + limit
+    assert about(seen(tmp_path, rows["float64"], gpus=[gpu]), alone) == (
+        beginning.format(64, alone, "") + ", 50 % of the limit (float64 tensor cores)."
     )
     slower = timed(product("naive", tile=8), 2 * 64**3 / 64e9)
     assert about(seen(tmp_path, rows["float32"], slower, gpus=[gpu]), "fastest rung") == (
-        beginning.format(32, " (three TF32 products)") + ", 19 % of the limit (three TF32 products on tensor cores)."
-        " In float32 arithmetic the fastest rung is naive 8: 64.0 GFLOP/s, "
+        beginning.format(32, fastest, three)
+        + limit
+        + " In float32 arithmetic the fastest rung is naive 8: 64.0 GFLOP/s, "
         "25 % of the limit (float32 FMA units)."
     )
 
@@ -140,8 +141,10 @@ def test_the_cost_of_a_remainder_and_the_peaks_at_multiples(tmp_path):
     rows = [timed(product("naive", n, tile=8), 2 * n**3 / (100e9 if n % 8 == 0 else 80e9)) for n in range(60, 78)]
     rows += [timed(product("naive", n, tile=32), 2 * n**3 / 100e9, WIDE) for n in (64, 65)]
     text = about(seen(tmp_path, *rows), "multiple")
-    assert "naive 8 0.800× (median of 2; range 0.800 to 0.800), peak at 2 of 2 multiples;" in text
-    assert "naive 32 1.00× (0.82 to 1.22, no significant difference)" in text
+    assert (
+        "naive 8: 0.800× (median of 2; range 0.800 to 0.800), fastest within half a tile at 2 of 2 multiples;" in text
+    )
+    assert "naive 32: 1.00× (0.82 to 1.22, no significant difference)" in text
 
 
 def test_pitch(tmp_path):
@@ -183,8 +186,18 @@ def test_more_ranks(tmp_path):
     rows = [timed(product("packed", ranks=ranks), seconds) for ranks, seconds in ((1, 4.0), (2, 2.5))]
     assert (
         about(seen(tmp_path, *rows), "ranks")
-        == "Speedup of 2 ranks over 1, packed at 64: kernel alone 1.60× (1.60 to 1.60)."
+        == "Speedup of 2 ranks over 1, packed at 64: local kernels without exchange 1.60× (1.60 to 1.60)."
     )
+
+
+def test_the_speedup_over_ranks_is_of_an_algorithm_that_exchanges(tmp_path):
+    rows = []
+    took = ((1, TEXTBOOK, 8.0), (2, TEXTBOOK, 4.0), (1, "ring", 8.0), (2, "ring", 5.0))
+    for ranks, algorithm, seconds in took:
+        point = Point("matmul", "cublas", (64, 64, 64), "float32", ranks, {"alpha": 1.5, "beta": 0.5}, algorithm)
+        rows.append(measurement(point, samples=kernel_samples([[seconds] * ranks] * 7)))
+    text = about(seen(tmp_path, *rows), "Speedup of 2 ranks")
+    assert text == "Speedup of 2 ranks over 1, cublas ring at 64: kernel alone 1.60× (1.60 to 1.60)."
 
 
 def test_the_length_with_half_of_the_highest_rate(tmp_path):
@@ -193,6 +206,14 @@ def test_the_length_with_half_of_the_highest_rate(tmp_path):
         timed(Point("sum", "sequential", (n,), "int32", 1), 4 * (n + 1) / rate / 1e9) for n, rate in lengths.items()
     ]
     assert about(seen(tmp_path, *rows), "half") == "sequential reaches half of its highest rate at n = 2²⁰."
+
+
+def test_a_rate_that_still_rises_is_compared_with_the_size_before(tmp_path):
+    lengths = {2**10: 1.0, 2**20: 30.0, 2**22: 100.0}
+    rows = [
+        timed(Point("sum", "sequential", (n,), "int32", 1), 4 * (n + 1) / rate / 1e9) for n, rate in lengths.items()
+    ]
+    assert about(seen(tmp_path, *rows), "of its rate") == "At n = 2²⁰, sequential reaches 30 % of its rate at 2²²."
 
 
 def test_no_times_give_no_findings(tmp_path):
@@ -232,8 +253,9 @@ def test_algorithms_are_compared_with_scatter(tmp_path):
         for name, time in ((algorithm, seconds), ("scatter", textbook)):
             samples = timings.call_samples([[{"total": time}]] * 7) if call else kernel_samples([time] * 7)
             rows.append(measurement(point, samples=samples, algorithm=name))
-    expected = "(float32, 8, 4 ranks): end to end cublas staged 20.0×; kernel alone cublas ring 0.500×."
-    assert about(seen(tmp_path, *rows), "Speedup over scatter").endswith(expected)
+    expected = "End-to-end speedup over scatter with the same variant (float32, 8, 4 ranks): cublas staged 20.0×. "
+    expected += "Speed relative to the local kernels of scatter, which exchange nothing (float32, 8, 4 ranks): "
+    assert about(seen(tmp_path, *rows), "speedup over scatter") == expected + "cublas ring 0.500×."
 
 
 def test_products_over_ranks_are_compared_with_the_library(tmp_path):
@@ -265,7 +287,7 @@ def test_the_fastest_rung_is_no_algorithm_with_a_library_kernel(tmp_path):
     frame = analysis.measurements(columns)
     (headline,) = findings.headlines(frame, scaling.speedups(frame))
     assert headline.name == "Fastest product" and headline.text.startswith("naive on the GPU at 64 in float32")
-    assert "the fastest rung of the GPU is naive" in about(seen(tmp_path, *rows), "fastest rung")
+    assert "the only rung measured on the GPU is naive" in about(seen(tmp_path, *rows), "only rung")
 
 
 def test_the_headline_of_scaling_excludes_kernels_without_exchange(tmp_path):
@@ -303,7 +325,7 @@ def test_a_headline_names_its_machine_if_there_are_several(tmp_path):
     assert findings.headlines(one, scaling.speedups(one))[0].text == text
     slower = one.assign(machine="S", pooled_seconds=2 * one["pooled_seconds"])
     both = pd.concat([slower, one.assign(machine="T")], ignore_index=True)
-    assert findings.headlines(both, scaling.speedups(both))[0].text == f"{text}; T"
+    assert findings.headlines(both, scaling.speedups(both))[0].text == f"{text}; machine with T"
 
 
 def test_a_headline_is_the_median_over_the_visits_of_all_sweeps(tmp_path):

@@ -18,6 +18,7 @@ from hpcmm import report, store
 from hpcmm.analysis import check, compare, history
 from hpcmm.model import Point
 from hpcmm.report import check as report_check
+from hpcmm.report import comparison
 from hpcmm.report import history as report_history
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -372,6 +373,12 @@ def test_the_switch_changes_sentences_figures_and_tables_together(visit):
     assert other.locator("tbody tr:visible").count() > 2
     assert "sweep-pitch" in seen.page.locator(".sweep[hidden] h3").evaluate_all("all => all.map(each => each.id)")
     assert seen.troubles == []
+    seen.page.locator("select[name=size]").select_option("")
+    seen.page.locator("select[name=device]").select_option("")
+    regions = seen.page.locator(".sweep").get_by_role("region", name="Scaling over ranks", exact=True)
+    scaling = regions.locator("table").first
+    variants = scaling.locator("tbody tr:visible").evaluate_all("all => all.map(row => row.cells[2].textContent)")
+    assert variants and all("float64" in text for text in variants), "rows of a table follow the type, too"
     again = visit(Path(seen.url.removeprefix("file://")))
     again.page.goto(seen.page.url)
     assert again.page.locator("select[name=type]").input_value() == "float64"
@@ -400,9 +407,13 @@ def test_a_comparison_sorts_and_has_no_serious_fault(visit, tmp_path):
         ]
         files.append(timings.write(tmp_path / name / f"{name}.h5", {evil: rows}, {"hpcmm": evil + name}))
     found = compare.compare(*map(store.read, files))
-    report.build_comparison(found, *files, "kernel", tmp_path / "compare.html")
+    comparison.build(found, *files, "kernel", tmp_path / "compare.html")
     seen = visit(tmp_path / "compare.html", offline=True)
-    table = seen.page.locator("table.data")
+    seen.draw_all()
+    assert seen.page.locator(".chart svg").count() == 1
+    assert seen.page.locator("nav .state").all_inner_texts() == ["1 slower", "1 faster"]
+    changes, table = seen.page.locator("table.data").all()
+    assert column(changes, 1) == ["slower", "faster"]
     assert column(table, 1) == ["slower", "faster", "same"]
     table.locator("thead th", has_text="Speed").locator("button").click()
     assert column(table, 9) == ["0.500×", "1.00×", "2.00×"]

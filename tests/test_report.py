@@ -694,8 +694,8 @@ def test_scaling_figure_has_a_point_per_number_of_ranks(tmp_path):
     ("names", "shown"), [(["ring", "resident"], ""), (["ring", "resident", "summa"], " of the fastest variants")]
 )
 def test_scaling_figure_shows_the_fastest_variants(tmp_path, names, shown):
-    rows = [over_ranks(n, (8.0 + i) / n, algorithm=name) for i, name in enumerate(names) for n in (1, 2)]
-    rows += [over_ranks(n, 20.0 / n, algorithm="staged", calls=True) for n in (1, 2)]
+    rows = [over_ranks(n, (8.0 + i) / n, algorithm=name) for i, name in enumerate(names) for n in (1, 2, 4)]
+    rows += [over_ranks(n, 20.0 / n, algorithm="staged", calls=True) for n in (1, 2, 4)]
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
     found = Page(html_of(tmp_path))
     assert f"Strong scaling{shown} on the GPU, float32" in found.text
@@ -744,15 +744,22 @@ def spread(algorithm, n=64, dtype="float32", ranks=2):
 def test_each_type_has_predictions_of_its_largest_product(tmp_path):
     rows = []
     for dtype, n in (("float32", 64), ("float32", 128), ("float64", 64)):
-        rows += spread("resident", n, dtype)
+        rows += spread("resident", n, dtype, ranks=4)
     report.build(timings.write(tmp_path / "timings.h5", {"size": rows}, EXCHANGES), tmp_path)
     _, *lines = markdown_rows(tmp_path / "tables" / "size.predictions.md")
-    assert len(lines) == 10 and {line[4] for line in lines} == {"1", "2", "4", "8", "16"}
+    assert len(lines) == 12 and {line[4] for line in lines} == {"1", "2", "4", "8", "16", "32"}
     assert [(line[0], line[3], line[5]) for line in lines if line[5] != "predicted only"] == [
         ("", "", "128 s"),
         ("", "", "64.0 s"),
     ]
     assert [line[0] for line in lines if line[3]] == ["128", "64"]
+
+
+def test_two_measured_ranks_predict_no_others(tmp_path):
+    path = timings.write(tmp_path / "timings.h5", {"size": spread("resident")}, EXCHANGES)
+    report.build(path, tmp_path)
+    _, *lines = markdown_rows(tmp_path / "tables" / "size.predictions.md")
+    assert [line[4] for line in lines] == ["2"]
 
 
 def test_predictions_are_of_the_kernel_or_end_to_end(tmp_path):
@@ -770,7 +777,7 @@ def test_predictions_are_of_the_kernel_or_end_to_end(tmp_path):
 
 def test_a_label_has_the_same_style_in_all_figures_of_a_sweep(tmp_path):
     rows = []
-    for ranks in (1, 4):
+    for ranks in (1, 2, 4):
         for algorithm in ("staged", "resident", "ring", "summa"):  # the scaling figure shows the fastest only
             point = Point("matmul", "cublas", (64,) * 3, "float32", ranks, MATMUL, algorithm)
             phases = {"upload": 1.0, "kernel": 2.0, "download": 1.0, "total": 4.0}
@@ -949,7 +956,7 @@ def test_profile_table_from_real_profiler_output(tmp_path):
     assert table["naive"]["Wavefronts per shared load"] == ""
     assert table["bank_conflict"]["Wavefronts per shared load"] == "7.20"
     assert table["bank_conflict"]["Bank conflicts"] == "300,115,167"
-    assert table["cublas"]["Achieved occupancy"] == "6.23 % (of 12 %)"
+    assert table["cublas"]["Achieved occupancy"] == "6.2 % (of 12 %)"
     assert table["cublas"]["Type"] == "float32 (sm80_xmma_gemm_f32f32_f32f32_f3…)"  # the kernel that the library chose
     assert table["tiled_exact 16"]["Achieved occupancy"].startswith("FAIL (0:640")
     page_text = Page(html_of(results)).text
@@ -1109,6 +1116,18 @@ def test_no_number_of_the_course_documents_is_in_the_package():
         assert figure not in source
 
 
+def test_sections_of_one_sweep_on_two_machines_follow_each_other(tmp_path):
+    paths = []
+    for model in "TS":
+        (tmp_path / model).mkdir()
+        sweeps = {name: [of_rate(product(n=n), 100.0)] for name, n in (("size", 64), ("other", 32))}
+        paths.append(timings.write(tmp_path / model / "t.h5", sweeps, {"cpu": {"model": model, "cores": 2}}))
+    store.merge(paths, tmp_path / "timings.h5")
+    made, _ = report.build(tmp_path / "timings.h5", tmp_path)
+    titles = re.findall(r'<h3 id="sweep-([a-z]+)', made.read_text("utf-8"))
+    assert titles in (["size", "size", "other", "other"], ["other", "other", "size", "size"])
+
+
 def test_a_merged_file_is_shown_by_machine_with_the_newest_points(tmp_path):
     gpu = {"gpus": [{"name": "H200"}]}
     runs = [
@@ -1126,7 +1145,7 @@ def test_a_merged_file_is_shown_by_machine_with_the_newest_points(tmp_path):
     assert "The runs are from 2 kinds of machine." in text
     assert "2 points have one visit only: the interval holds how repetitions differ, not how visits do." in text
     assert "1 point was measured again by a later run on the same kind of machine. The newest is shown" in text
-    assert "size (Model T, 2 cores, H200) matmul" in text and "size (Model S, 2 cores, H200) matmul" in text
+    assert "size matmul, machine with Model T" in text and "size matmul, machine with Model S" in text
     shown = [f"{text} " for _, text in cells(html_of(made.parent))]
     assert any(cell.startswith("200 ") for cell in shown) and any(cell.startswith("300 ") for cell in shown)
     assert not any(cell.startswith("100 ") for cell in shown)

@@ -20,6 +20,7 @@ from hpcmm.report import steps
 
 REFERENCE = Path(__file__).parents[1] / "results" / "reference" / "timings.h5"
 FLAT = (0.99, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.01)
+STEADY = tuple(1 + 1e-5 * i for i in range(9))
 WIDE = (0.9, 0.9, 0.95, 1.0, 1.0, 1.0, 1.05, 1.1, 1.1)
 N, SMS, CLOCK = 64, 4, 1e9
 GPU = {
@@ -123,8 +124,9 @@ def test_a_change_without_effect_names_the_idle_unit(tmp_path):
     ]
     (step,) = explained(tmp_path, rows, profiles)
     assert step.verdict == "same"
-    assert "What changed has no effect: 80 % of the accesses to L2 hit instead of 50 % (DRAM is only 20 % busy)." in (
-        steps.sentence(step)
+    assert (
+        "Changes without significant effect: 80 % of the accesses to L2 hit instead of 50 % (DRAM is only 20 % busy)."
+        in (steps.sentence(step))
     )
 
 
@@ -154,7 +156,7 @@ def test_a_longer_wait_is_the_reason_and_a_larger_share_of_a_shorter_time_is_not
     faster, slower = explained(tmp_path, rows, profiles)
     text = steps.sentence(faster)
     assert "Warps wait for global or local memory 10 % of their time instead of 50 %" in text
-    assert "barrier" not in text.partition("Now")[0]  # 18 % of 2 ms are less than 10 % of 4 ms
+    assert "barrier" not in text.partition("No counted unit")[0]  # 18 % of 2 ms are less than 10 % of 4 ms
     text = steps.sentence(slower)
     assert "slower. Warps wait for a barrier of the block 60 % of their time instead of 18 %" in text
     assert "warps wait longest for a barrier of the block, 60 % of their time" in text
@@ -173,6 +175,28 @@ def test_fewer_instructions_and_more_true_predicates_are_reasons(tmp_path):
     assert "32.0 of 32 threads are active" not in text
 
 
+def test_a_rung_in_the_arithmetic_of_the_type_is_slower_for_it(tmp_path):
+    (step,) = explained(tmp_path, [product("three_fp16", 1e-3), product("best", 4e-3)])
+    assert "slower" in steps.effect(step)
+    assert "it computes with float32 arithmetic instead of three FP16 products" in steps.sentence(step).lower().replace(
+        "fp16", "FP16"
+    )
+
+
+def test_a_small_difference_is_named_by_its_significance(tmp_path):
+    small = [product("coalesced", 1e-3, STEADY), product("register_1d", 1.005e-3, STEADY)]
+    (step,) = explained(tmp_path, small)
+    assert (step.verdict, steps.verdict(step)) == ("same", "less than 1 % slower")
+    (tmp_path / "wide").mkdir()
+    (step,) = explained(tmp_path / "wide", [product("coalesced", 1e-3, WIDE), product("register_1d", 1.005e-3)])
+    assert (step.verdict, steps.verdict(step)) == ("same", "no significant difference")
+    (tmp_path / "few").mkdir()
+    (step,) = explained(tmp_path / "few", [product("coalesced", 1e-3, (1.0,)), product("register_1d", 1.5e-3, (1.0,))])
+    assert step.verdict == "unclear" and steps.effect(step).endswith(
+        "no interval: less than a factor of 2 is not judged"
+    )
+
+
 def test_without_counters_resources_explain_or_nothing_does(tmp_path):
     few, many = (kernel(HOPPER, (256, 1), 8, registers=32, **grid) for grid in ({"grid_x": 2**10}, {"grid_x": 2**9}))
     same = kernel(HOPPER, (256, 1), 8, registers=32, grid_x=2**9, grid_y=1)
@@ -183,8 +207,10 @@ def test_without_counters_resources_explain_or_nothing_does(tmp_path):
         total("last_warp", 0.5e-3, resources=same),
     ]
     first, last = explained(tmp_path, rows)
-    assert first.source == "resources" and "A thread takes 8 elements instead of 4" in steps.sentence(first)
-    assert last.reasons == () and "the file lacks counters of a rung" in steps.sentence(last)
+    assert first.source == "resources" and "without counters: 8 elements per thread instead of 4." in steps.sentence(
+        first
+    )
+    assert last.reasons == () and "the file lacks counters of one rung" in steps.sentence(last)
 
 
 def test_a_processor_has_no_counters_but_threads(tmp_path):
@@ -193,7 +219,7 @@ def test_a_processor_has_no_counters_but_threads(tmp_path):
     assert "about the number of threads of a rank, 8" in steps.sentence(step)
     (tmp_path / "one").mkdir()
     (step,) = explained(tmp_path / "one", rows, gpus=[], cpu={"threads_per_rank": 64})
-    assert "The reason is not known: the file has neither counters nor resources" in steps.sentence(step)
+    assert "The reason is not known: this device has neither counters nor resources" in steps.sentence(step)
 
 
 def test_counters_of_a_type_of_the_same_size_are_named(tmp_path):

@@ -310,7 +310,8 @@ def _limit(columns: Columns, frame: pd.DataFrame) -> None:
         flops, units, nbytes = limits.peaks(found_there, row["dtype"], row["arithmetic"])
         least = {}
         if OPERATIONS[row["operation"]].metric == "flops":
-            name = f"{row['arithmetic']} on {units}" if row["arithmetic"] else f"{row['dtype']} {units}"
+            other = row["arithmetic"].partition(",")[0]
+            name = f"{other} on {units}" if other else f"{row['dtype']} {units}"
             least[name] = row["flops"] / flops
         if not (
             hot[row["run"]] or OPERATIONS[row["operation"]].cached

@@ -24,7 +24,7 @@ from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.operations.blocks import OverC
 
 NEGLIGIBLE = 0.01  # a smaller change of the time needs no reason
-CLEAR = 0.1  # without an interval, a smaller change of the time is not distinguished from noise
+CLEAR = 1.0  # without an interval, a change of the time by less than a factor of 2 is not told from noise
 NOTABLE = 0.1  # a quantity that differs by more is named, even if the time is the same
 LEAST = 0.02  # a quantity that differs by less explains nothing
 SHARE = 0.05  # the same for the difference of two shares
@@ -119,11 +119,11 @@ QUANTITIES = (
         )
         for name, what in STALLS.items()
     ),
-    Quantity("elements_per_thread", "a thread takes {} elements instead of {}", "count", less=False),
+    Quantity("elements_per_thread", "{} elements per thread instead of {}", "count", less=False),
     Quantity("launches", "launches per run: {} instead of {}", "count"),
     Quantity("local_bytes", "a thread spills {} to local memory instead of {}", "amount"),
-    Quantity("warps", "{} of the warps that an SM can hold are active instead of {}", "percent", less=False),
-    Quantity("filled", "{} of the places for blocks are used over all waves instead of {}", "percent", less=False),
+    Quantity("warps", "occupancy is {} instead of {}", "percent", less=False),
+    Quantity("filled", "{} of the block slots are used over all waves instead of {}", "percent", less=False),
     Quantity("l2_hits", "{} of the accesses to L2 hit instead of {}", "percent", less=False, unit="DRAM"),
     Quantity("dram_bytes", "DRAM moves {} B per {work} instead of {} B", unit="DRAM"),
 )
@@ -333,9 +333,9 @@ def _step(below: Row, rung: Row, known: Known) -> Step:
         changed = [each for each in changed if each.use >= IDLE or math.isnan(each.use)]
     helping, hurting = ([each for each in changed if each.helps is helps] for helps in (True, False))
     reasons, despite = {"faster": (helping, hurting), "slower": (hurting, helping)}.get(verdict, (changed, []))
-    units = _other_units(before, after, rung, below) if verdict == "faster" else []
+    units = _other_units(before, after, rung, below) if verdict in ("faster", "slower") else []
     threads = None if DEVICES[rung["device"]].accelerator else known.threads.get(rung["run"])
-    if threads and abs(math.log(ratio / threads)) < math.log(LIKE_THREADS):
+    if threads and verdict == "faster" and abs(math.log(ratio / threads)) < math.log(LIKE_THREADS):
         units.append(Evidence("the factor is about the number of threads of a rank, {}", ((threads, "count"),)))
     source = "counters" if "counted" in before and "counted" in after else "resources" if "threads" in after else ""
     return Step(
@@ -434,8 +434,9 @@ def _logarithm(before: float, after: float) -> float:
 def _other_units(before: Row, after: Row, rung: Row, below: Row) -> list[Evidence]:
     """Say if only one of both rungs is faster than the FMA units can be, or computes in another arithmetic."""
     found = []
-    if rung["arithmetic"] and rung["arithmetic"] != below["arithmetic"]:
-        found.append(Evidence(f"it computes with {rung['arithmetic']}"))
+    own, other = (row["arithmetic"] or f"{row['dtype']} arithmetic" for row in (rung, below))
+    if own != other:
+        found.append(Evidence(f"it computes with {own}" + ("" if rung["arithmetic"] else f" instead of {other}")))
     if after["of_fma"] > 1 >= before["of_fma"]:
         text = "its rate is {} of what the FMA units can do at this clock, so tensor cores compute it"
         found.append(Evidence(text, ((after["of_fma"], "percent"),)))
@@ -456,10 +457,10 @@ def limit(row: Row, facts: Row) -> Evidence:
     waits = {what: facts[f"stalled_{name}"] for name, what in STALLS.items() if facts[f"stalled_{name}"] > 0}
     names = ", ".join(f"{name} {{}}" for name in use)
     if facts["sm"] >= BUSY:
-        text = f"the busiest unit of the SM is busy {{}} of the time, and it is none of these: {names}"
+        text = f"the busiest unit of the SM is busy {{}} of the time; the counters do not name it ({names})"
         return Evidence(text, ((facts["sm"], "percent"), *numbers))
     if waits:
         most = max(waits, key=waits.__getitem__)
         text = f"no counted unit is busy ({names}); warps wait longest for {most}, {{}} of their time"
         return Evidence(text, (*numbers, (waits[most], "percent")))
-    return Evidence(f"no counted unit is busy ({names}), so it waits; the counters do not show for what", numbers)
+    return Evidence(f"no counted unit is busy ({names}): the kernel waits, the counters do not show for what", numbers)

@@ -60,9 +60,9 @@ def share(text: str) -> float:
 
 def run(arguments: argparse.Namespace) -> int:
     extensions.load(arguments.extension)
-    from hpcmm import report, store  # pandas takes a while to import
+    from hpcmm import store  # pandas takes a while to import
     from hpcmm.analysis import compare
-    from hpcmm.report import markup, tables
+    from hpcmm.report import comparison, markup, tables
 
     files = [store.read(path) for path in (arguments.before, arguments.after)]
     found = compare.compare(*files, scope=arguments.of, anyway=arguments.anyway)
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"noise: {note}")
     print(found.line)
     if arguments.html:
-        report.build_comparison(found, arguments.before, arguments.after, arguments.of, arguments.html)
+        comparison.build(found, arguments.before, arguments.after, arguments.of, arguments.html)
         print(arguments.html)
     if arguments.fail_on_regression is None:
         return 0

@@ -13,7 +13,6 @@ import pandas as pd
 
 from hpcmm import analysis, store
 from hpcmm.analysis import Series, Summary, links, occupancy, scaling, why
-from hpcmm.analysis.compare import Comparison
 from hpcmm.experiment import extensions
 from hpcmm.report import (
     chapters,
@@ -72,7 +71,8 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
         chapter = {
             name: chapters.chapter_of(pd.concat([each.points for each in members])) for name, members in sweeps.items()
         }
-        sweeps = {name: sweeps[name] for name in sorted(sweeps, key=lambda name: chapters.place(sweeps[name]))}
+        sweeps = chapters.in_order(sweeps)
+        machines = formats.machines(frame["machine"])
         drawn = {name: _figures(name, members, styles[name], chapter[name], folder) for name, members in sweeps.items()}
         begun = len(folder.stills) if len(folder.stills) > FEW else 0
         drawings = [background.submit(drawing.svgs, list(folder.stills.values())[:begun])]  # the longest step
@@ -95,7 +95,7 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
         drawings.append(background.submit(drawing.svgs, list(folder.stills.values())[begun:]))
         runs = analysis.runs(columns)
         shown = [
-            _sweep(name, members, chapter[name], drawn[name], over_ranks[name], whole, folder)
+            _sweep(name, members, machines, chapter[name], drawn[name], over_ranks[name], whole, folder)
             for name, members in sweeps.items()
         ]
         occupied, device = _resources(whole.resources, page.gpus(runs), folder)
@@ -112,7 +112,7 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
             resources=occupied,
             device=device,
             profiles=_profiles(whole.profiles, folder),
-            unprofiled=analysis.unprofiled(columns),
+            unprofiled=analysis.unprofiled(columns) if analysis.on_accelerator(frame).any() else {},
             timings=printable(timings.name),
             vega=script.result() if folder.stills else "",
         )
@@ -121,13 +121,6 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
             folder.write(name, svg)
     folder.write("report.html", html)
     return results / "report.html", summary
-
-
-def build_comparison(comparison: Comparison, before: Path, after: Path, phase: str, target: Path) -> None:
-    """Write the page of a comparison of two timings files."""
-    table = tables.comparison_table(comparison.rows)
-    html = page.render_comparison(comparison, table, printable(str(before)), printable(str(after)), phase)
-    Folder(target.parent).write(target.name, html)
 
 
 def build_grades(result: Mapping[str, Any], target: Path) -> None:
@@ -205,6 +198,7 @@ def _figures_over_ranks(name: str, whole: Experiment, style: Mapping[str, Style]
 def _sweep(
     name: str,
     members: Sequence[Series],
+    machines: Mapping[str, str],
     chapter: str,
     drawn: Sequence[Sequence[Figure]],
     over_ranks: Sequence[Figure],
@@ -260,7 +254,9 @@ def _sweep(
         scaled.append(exchanges.table(exchanged))
         folder.tabulate(f"{stem}.exchanges", scaled[-1:], tables.csv([exchanged], exchanges.COLUMNS))
     found = {dtype: findings.what_to_see(own, chapter) for dtype, own in points.groupby("dtype", sort=False)}
-    return SweepSection(name, chapter, parts, found, scaled, over_ranks)
+    title = chapters.title_of(name, points)
+    machine = machines[points["machine"].iloc[0]] if title != name else ""
+    return SweepSection(name, title, machine, chapter, parts, found, scaled, over_ranks)
 
 
 def _resources(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -62,6 +62,21 @@ def chapter_of(points: pd.DataFrame) -> str:
     if points["expected"].any() or sizes >= DENSE or (sizes > 1 and (tiles > 1).any()):
         return "tiles"
     return "ladder" if sizes == 1 else "sizes"
+
+
+def title_of(name: str, points: pd.DataFrame) -> str:
+    """Return the name of a sweep in the config: without the machine that ``analysis.split_by_machine`` adds."""
+    return name.removesuffix(f" ({points['machine'].iloc[0]})")
+
+
+def in_order(sweeps: Mapping[str, Sequence[Series]]) -> dict[str, Sequence[Series]]:
+    """Sort sweeps by their place; those of one title, on several machines, follow each other."""
+    places = {name: place(members) for name, members in sweeps.items()}
+    titles = {name: title_of(name, members[0].points) for name, members in sweeps.items()}
+    first: dict[str, tuple] = {}  # of each title; titles at the same place keep their order
+    for name in sorted(sweeps, key=places.__getitem__):
+        first.setdefault(titles[name], (places[name], len(first)))
+    return {name: sweeps[name] for name in sorted(sweeps, key=lambda name: (first[titles[name]], places[name]))}
 
 
 def place(series: Sequence[Series]) -> tuple:

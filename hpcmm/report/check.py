@@ -13,6 +13,7 @@ from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.vega import PALETTE, Figure, category, layered, quantity, rounded
 
 HEAD = ("Node", "Slot", "UUID", "Measurement", "Received from", "Against", "Time", "Slower by", "Chance", "Verdict")
+LEAST = 10  # per cent that the axis of differences shows in each direction
 HEAT = ("#1f5fa8", "#eef3f9")  # fastest, slowest
 
 
@@ -48,7 +49,10 @@ def bars(findings: list[Finding], name: str, caption: str) -> Figure:
     }
     colour = {"scale": {"domain": ["not slow", "slow"], "range": [PALETTE[0], PALETTE[5]]}, "legend": None}
     y = {"field": "device", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 220}}
-    x = quantity("slower", title="slower than the median of the peers, %")
+    ends = [each for each in columns["slower"] if each is not None]
+    # a difference of a tenth of a percent must not look like one of a half
+    domain = {"domain": [min(-LEAST, *ends), max(LEAST, *ends)], "nice": True}
+    x = quantity("slower", title="slower than the median of the peers, %", scale=domain)
     shown = {"device": "Device", "slower": "Slower, %", "verdict": "Verdict"}
     bar = {"mark": {"type": "bar"}, "encoding": {"y": y, "x": x, "color": category("verdict", **colour)}}
     spec = layered([bar], max(60, 24 * len(findings)))
@@ -108,7 +112,8 @@ def build(check: Check, about: str, target: Path) -> None:
             links.append(heat_map(own, f"link-{i}", name))
         elif math.isfinite(own[0].slowdown):
             devices.append(bars(own, f"device-{i}", name))
-    sections = [sheet.Section("Slow", [], [], [slow_table(check)])] if check.slow else []
+    states = [("fail", f"{len(check.slow)} slow")]
+    sections = [sheet.Section("Slow", [], [], [slow_table(check)], states=states)] if check.slow else []
     if devices:
         sections.append(sheet.Section("Devices", [], devices))
     if links:
@@ -118,8 +123,8 @@ def build(check: Check, about: str, target: Path) -> None:
         names = [subject.name for subject in check.subjects]
         tables = [sustained.table(check.intervals, names), sustained.errors_table(check.errors, names)]
         sections.append(sheet.Section("Sustained", [], sustained.figures(check.intervals, names), tables))
-    sections.append(sheet.Section("All", [], [], [table(list(check.findings), "All measurements")]))
-    notes = [f"{check.line}.", *(f"{note}." for note in (*check.notes, *check.broken))]
+    sections.append(sheet.Section("All", folded=[table(list(check.findings), "All measurements")]))
+    notes = [f"{note[:1].upper()}{note[1:]}." for note in (check.line, *check.notes, *check.broken)]
     html = sheet.render("Check", about, counts, notes, sections)
     with store.replacing(target) as temporary:
         temporary.write_text(html, encoding="utf-8")

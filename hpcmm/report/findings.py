@@ -198,12 +198,15 @@ def algorithms(rows: pd.DataFrame) -> str:
         (kind,) = ALGORITHMS[row["algorithm"]].measures
         ratio = row["ratio" if kind == "kernel" else "call_ratio"]
         if ratio > 0:
-            found[kind].append(f"{row['label']} {formats.times(ratio)}")
-    texts = [f"{SCOPES[kind]} {', '.join(labels)}" for kind, labels in found.items() if labels]
-    if not texts:
-        return ""
-    where = f"{here['dtype'].iloc[0]}, {formats.size(here.iloc[0])}, {formats.ranks(here['ranks'].iloc[0])}"
-    return f"Speedup over {TEXTBOOK} with the same variant ({where}): {'; '.join(texts)}."
+            half = formats.half_width(row, "ratio" if kind == "kernel" else "call_ratio")
+            found[kind].append(f"{row['label']} {formats.times(ratio, half)}")
+    where = f"({here['dtype'].iloc[0]}, {formats.size(here.iloc[0])}, {formats.ranks(here['ranks'].iloc[0])})"
+    compared = {
+        "call": f"End-to-end speedup over {TEXTBOOK} with the same variant {where}",
+        # the kernel of TEXTBOOK exchanges nothing, so no algorithm is faster for its exchange
+        "kernel": f"Speed relative to the local kernels of {TEXTBOOK}, which exchange nothing {where}",
+    }
+    return " ".join(f"{compared[kind]}: {', '.join(labels)}." for kind, labels in found.items() if labels)
 
 
 def over_library(rows: pd.DataFrame) -> str:
@@ -251,6 +254,8 @@ def best(rows: pd.DataFrame) -> str:
         return ""
     row = ours.loc[ours["seconds"].idxmin()]
     at = f"At {formats.size(row)} in {row['dtype']} the fastest rung of the {formats.device(row['device'])}"
+    if ours["variant"].nunique() == 1:
+        return f"{at.replace('fastest rung of', 'only rung measured on')} is {_reached(row)}."
     text = f"{at} is {_reached(row)}."
     plain = ours[ours["arithmetic"] == ""]
     if row["arithmetic"] and not plain.empty:
@@ -284,11 +289,27 @@ def by_size(rows: pd.DataFrame) -> Headline:
     rungs = rows[(rows["role"] == "rung") & rows["ratio"].notna()]
     best = rungs.loc[rungs.groupby("n")["seconds"].idxmin()].sort_values("n")
     library = OPERATIONS["matmul"].baseline(best["device"].iloc[0], best["dtype"].iloc[0]).name
-    ahead, behind = int((best["ratio_low"] > 1).sum()), int((best["ratio_high"] < 1).sum())
-    ratios = [f"{formats.times(row['ratio'])} at {formats.size(row)}" for row in analysis.row_dicts(best)]
+    behind = int((best["ratio_high"] < 1).sum())
     text = f"sizes where the fastest rung is ahead of {library}" + (f", behind at {behind}" if behind else "")
-    shown = ratios if len(ratios) < 7 else [ratios[0], ratios[len(ratios) // 2], ratios[-1]]
-    return Headline("Rate over size", f"{ahead} of {len(best)}", f"{text}: {', '.join(shown)}")
+    text += f": {_ratios(best)}"
+    plain = rungs[rungs["arithmetic"] == ""]
+    if (best["arithmetic"] != "").any() and not plain.empty:  # faster, but not in the arithmetic of the library
+        own = plain.loc[plain.groupby("n")["seconds"].idxmin()].sort_values("n")
+        text += f". In {best['dtype'].iloc[0]} arithmetic {_ahead(own)}: {_ratios(own)}"
+    return Headline("Rate over size", _ahead(best), text)
+
+
+def _ahead(best: pd.DataFrame) -> str:
+    return f"{int((best['ratio_low'] > 1).sum())} of {len(best)}"
+
+
+def _ratios(best: pd.DataFrame) -> str:
+    """List the ratios to the baseline with their sizes; of many the first, the middle and the last."""
+    ratios = [
+        f"{formats.times(row['ratio'], formats.half_width(row, 'ratio'))} at {formats.size(row)}"
+        for row in analysis.row_dicts(best)
+    ]
+    return ", ".join(ratios if len(ratios) < 5 else [ratios[0], ratios[len(ratios) // 2], ratios[-1]])
 
 
 def reach(rows: pd.DataFrame) -> str:
@@ -303,8 +324,12 @@ def reach(rows: pd.DataFrame) -> str:
     label = ours.loc[ours["seconds"].idxmin(), "label"]
     own = rows[rows["label"] == label].sort_values("n")
     rates = own[formats.rate_of(operation)[0]]
-    enough = own[rates >= rates.max() / 2]
-    return f"{label} reaches half of its highest rate at n = {formats.size(enough.iloc[0])}."
+    enough = (rates >= rates.max() / 2).to_numpy().argmax()
+    if enough == len(own) - 1:  # the highest rate itself
+        before, last = (formats.size(own.iloc[i]) for i in (-2, -1))
+        share = formats.percent(rates.iloc[-2] / rates.iloc[-1])
+        return f"At n = {before}, {label} reaches {share} of its rate at {last}."
+    return f"{label} reaches half of its highest rate at n = {formats.size(own.iloc[enough])}."
 
 
 def order(rows: pd.DataFrame) -> str:
@@ -313,10 +338,11 @@ def order(rows: pd.DataFrame) -> str:
     if len(found) < 2:
         return ""
     few = "no interval (fewer than 6 repetitions)"
-    kinds: dict[str, list[str]] = {"slower": [], SAME: [], few: []}
+    slower = "significantly slower"
+    kinds: dict[str, list[str]] = {slower: [], SAME: [], few: []}
     for _, rung, ratio in found:
         if not ratio.faster:
-            kinds["slower" if ratio.slower else SAME if ratio.known else few].append(rung["rung"])
+            kinds[slower if ratio.slower else SAME if ratio.known else few].append(rung["rung"])
     place = f"On the {formats.device(found[0][1]['device'])} at {formats.size(found[0][1])},"
     faster = sum(ratio.faster for *_, ratio in found)
     if faster == len(found):
@@ -361,12 +387,12 @@ def remainders(rows: pd.DataFrame) -> str:
         falls = [_rate_ratio(at[n + 1], at[n]) for n in multiples if n + 1 in at]
         if not falls:
             continue
-        text = f"{label} {_spread(falls)}"
+        text = f"{label}: {_spread(falls)}"
         around = {n: range(n - tile // 2, n + tile // 2 + 1) for n in multiples}
         whole = {n: near for n, near in around.items() if all(each in at for each in near)}
         if whole:
             peaks = sum(max(near, key=lambda each: at[each]["flops_per_second"]) == n for n, near in whole.items())
-            text += f", peak at {peaks} of {len(whole)} multiples"
+            text += f", fastest within half a tile at {peaks} of {len(whole)} multiples"
         texts.append(text)
     if not texts:
         return ""
@@ -481,16 +507,23 @@ def ranks(rows: pd.DataFrame) -> str:
         first = _first_series(here)
         alike = (here["dtype"] == first["dtype"].iloc[0]) & (here["setting"] == first["setting"].iloc[0])
         most = analysis.largest(here[alike])
-        one = {row["label"]: row for row in analysis.row_dicts(analysis.largest(first))}
+        same = (first[list(dimensions())] == most[list(dimensions())].iloc[0]).all(axis=1)
+        one = {row["label"]: row for row in analysis.row_dicts(first[same])}
         last = most[(most["ranks"] == most["ranks"].max()) & (most["role"] == "rung") & most["label"].isin(list(one))]
         if last.empty or last["ranks"].iloc[0] == first["ranks"].iloc[0]:
             continue
+        exchanging = last[last["algorithm"] != TEXTBOOK]
+        last = last if exchanging.empty else exchanging
         row = last.loc[last["seconds"].idxmin()]
-        text = f"Speedup of {row['ranks']} ranks over {first['ranks'].iloc[0]}, {row['label']} at {formats.size(row)}: "
-        text += f"kernel alone {Ratio.of(row, one[row['label']])}"
+        found = []
         if math.isfinite(row["call_seconds"]):
-            text += f", end to end {Ratio.of(row, one[row['label']], 'call_seconds')}"
-        texts.append(text + ".")
+            found.append(f"end to end {Ratio.of(row, one[row['label']], 'call_seconds')}")
+        alone = f"kernel alone {Ratio.of(row, one[row['label']])}"
+        found.append(
+            alone if not exchanging.empty else f"local kernels without exchange {Ratio.of(row, one[row['label']])}"
+        )
+        where = f"{row['label']} at {formats.size(row)}"
+        texts.append(f"Speedup of {row['ranks']} ranks over {first['ranks'].iloc[0]}, {where}: {', '.join(found)}.")
     return " ".join(texts)
 
 
@@ -503,14 +536,16 @@ class Headline:
     text: str
 
 
-def headlines(frame: pd.DataFrame, scaling: pd.DataFrame) -> list[Headline]:
+def headlines(frame: pd.DataFrame, scaling: pd.DataFrame, machines: Mapping[str, str] | None = None) -> list[Headline]:
     """Return the fastest product, the highest bandwidth of a sum, and the efficiency on the most ranks.
 
     Each is a median over all visits of its point. It is withheld without an interval, or if the machine is too noisy.
+    ``machines`` are the names of several kinds of machine, from ``formats.machines``; without them, those of ``frame``.
     """
     rows = analysis.points(frame)
     rows = rows[(rows["result"] == "PASS") & rows["seconds"].notna() & (rows["role"] == "rung")]
-    several = frame["machine"].nunique() > 1
+    machines = machines or formats.machines(frame["machine"])
+    several = len(machines) > 1
     found = []
     for operation, name in (("matmul", "Fastest product"), ("sum", "Fastest sum")):
         own = rows[(rows["operation"] == operation) & (rows["algorithm"] == TEXTBOOK)]
@@ -523,7 +558,7 @@ def headlines(frame: pd.DataFrame, scaling: pd.DataFrame) -> list[Headline]:
         work = own[OPERATIONS[operation].metric]
         own = own.assign(**{column + end: work / own[f"pooled_{of_time}"] for end, of_time in ends})
         row = own.loc[own[column].idxmax()]
-        text = _headline_text(row) + (f"; {row['machine']}" if several else "")
+        text = _headline_text(row) + (f"; {machines[row['machine']]}" if several else "")
         found.append(_headline(name, formats.rate_text(row), text, row["pooled_low"], row["spread"]))
     if (most := _most_ranks(scaling)) is not None:
         prefix, what = most
@@ -534,7 +569,7 @@ def headlines(frame: pd.DataFrame, scaling: pd.DataFrame) -> list[Headline]:
         )
         if not prefix and math.isfinite(what["call_efficiency"]):
             text += f"; end to end {formats.percent(what['call_efficiency'])}"
-        text += f"; {what['machine']}" if several else ""
+        text += f"; {machines[what['machine']]}" if several else ""
         value = formats.percent(what[prefix + "efficiency"])
         found.append(_headline("Scaling", value, text, what[prefix + "efficiency_low"], what[prefix + "spread"]))
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
@@ -136,7 +136,7 @@ def percent(share: float) -> str:
     """Format a share, ``"68 %"`` or ``"0.42 %"``; empty for NaN."""
     if not math.isfinite(share):
         return ""
-    return f"{100 * share:.0f} %" if share >= 0.0995 else f"{number(100 * share)} %"
+    return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.2g} %"
 
 
 def rate(row: Mapping, prefix: str = "", unit: RateUnit | None = None) -> str:
@@ -179,6 +179,20 @@ def size_is_one_number(points: pd.DataFrame) -> bool:
 def size_title(points: pd.DataFrame) -> str:
     """Return the heading for a column of their sizes."""
     return "n" if size_is_one_number(points) else " × ".join(name for name in dimensions() if (points[name] > 0).any())
+
+
+def machines(names: Iterable[str]) -> dict[str, str]:
+    """Return a short name of each kind of machine, from what distinguishes it.
+
+    Examples
+    --------
+    >>> machines(["CPU, 16 cores, GPU", "CPU, 32 cores, GPU"])["CPU, 32 cores, GPU"]
+    'machine with 32 cores'
+    """
+    parts = {name: name.split(", ") for name in names}
+    common = set.intersection(*map(set, parts.values())) if parts else set()
+    own = {name: [part for part in each if part not in common] for name, each in parts.items()}
+    return {name: f"machine with {', '.join(each)}" if each else name for name, each in own.items()}
 
 
 def conditions(series: Series) -> str:

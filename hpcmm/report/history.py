@@ -4,25 +4,43 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from statistics import geometric_mean
+
+import pandas as pd
 
 from hpcmm import store
 from hpcmm.analysis.history import History, Run, Step, Trend
 from hpcmm.report import definitions, formats, sheet
 from hpcmm.report.markup import EMPTY, Cell, Table, words
-from hpcmm.report.vega import LINE, PALETTE, Figure, category, dots, layered, quantity, rounded
+from hpcmm.report.vega import (
+    INTERVAL,
+    LINE,
+    PALETTE,
+    Figure,
+    category,
+    dots,
+    framed,
+    layered,
+    quantity,
+    rate_axis,
+    rounded,
+)
 from hpcmm.text import printable
 
 MOST_FIGURES = 40  # of the trends with the largest changes; the table has all
 
-HEAD = ("Since", "Revision", "Change", "Sweep", "Variant", "Size", "Type", "Ranks", "Before", "After", "Speedup")
-HEAD += ("from", "to")
+HEAD = ("Since", "Change", "Speedup", "from", "to", "Sweep", "Variant", "Size", "Type", "Ranks", "Before", "After")
+HEAD += ("Revision",)
 
 
 def changes_table(history: History) -> Table:
     """Make the table of all changes, the newest first."""
     found = [(trend, step) for trend in history.trends for step in trend.steps]
     found.sort(key=lambda each: (-each[1].run, each[1].change.ratio))
-    rows = [[*_when(history.runs[step.run]), *_change(trend, step)] for trend, step in found]
+    rows = []
+    for trend, step in found:
+        since, revision = _when(history.runs[step.run])
+        rows.append([since, *_change(trend, step), revision])
     return Table("Changes; speedup of the runs after over the runs before", HEAD, rows)
 
 
@@ -34,12 +52,8 @@ def _change(trend: Trend, step: Step) -> list[Cell]:
     change = step.change
     cell = Cell(change.verdict, kind="fail" if change.verdict == "broken" else "text")
     times = [Cell(formats.duration(each)) for each in (step.before, step.after)]
-    return [
-        cell,
-        *_point(trend),
-        *times,
-        *(Cell(formats.times(each)) for each in (change.ratio, change.low, change.high)),
-    ]
+    speedup = [Cell(formats.times(each)) for each in (change.ratio, change.low, change.high)]
+    return [cell, *speedup, *_point(trend), *times]
 
 
 def _point(trend: Trend) -> list[Cell]:
@@ -90,7 +104,7 @@ def date(run: Run) -> str:
 def figure(history: History, trend: Trend, name: str) -> Figure:
     """Draw the times of a point over the runs, with intervals and the level between changes."""
     known = [seconds for seconds in trend.seconds if math.isfinite(seconds)]
-    unit, scale = formats.unit_of(min(known))
+    unit, scale = formats.unit_of(geometric_mean(known))
     steps = [step for step in trend.steps if math.isfinite(step.after)]
     levels = []
     for run in trend.runs:
@@ -106,7 +120,8 @@ def figure(history: History, trend: Trend, name: str) -> Figure:
         },
     }
     title = f"time, {unit}"
-    y = {"scale": {"zero": False}, "title": title}
+    times = pd.DataFrame({"seconds": trend.seconds, "low": trend.low, "high": trend.high}, dtype=float) * scale
+    y = framed(rate_axis(times["seconds"].dropna(), title, zero=False), *(times[name] for name in times))
     x = {
         "field": "run",
         "type": "ordinal",
@@ -123,7 +138,7 @@ def figure(history: History, trend: Trend, name: str) -> Figure:
                 "encoding": {"x": x, "y": quantity("level", **y)},
             },
             {
-                "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.6, "color": PALETTE[0]},
+                "mark": INTERVAL | {"color": PALETTE[0], "clip": True},
                 "encoding": {"x": x, "y": quantity("low", **y), "y2": {"field": "high"}},
             },
             {
@@ -160,11 +175,14 @@ def build(history: History, target: Path) -> None:
     sections = []
     if changed:
         figures = [figure(history, trend, f"trend-{i}") for i, trend in enumerate(largest, 1)]
-        sections.append(sheet.Section("Changes", [], figures, [changes_table(history)]))
+        states = [
+            ("fail" if kinds[v] == "wrong" else "pass", f"{verdicts.count(v)} {v}") for v in kinds if v in verdicts
+        ]
+        sections.append(sheet.Section("Changes", [], figures, [changes_table(history)], states=states))
     sections += [
-        sheet.Section("Points", [] if changed else ["No point changed."], [], [points_table(history)]),
+        sheet.Section("Points", [] if changed else ["No point changed."], folded=[points_table(history)]),
         sheet.Section("Runs", [], [], [runs_table(history)]),
-        sheet.Section("What counts as a change", definitions.of("history").text.split("\n\n")),
+        sheet.Section("What counts as a change", definition=definitions.of("history")),
     ]
     about = f"{len(history.runs)} runs, {date(history.runs[0])} to {date(history.runs[-1])} UTC"
     html = sheet.render("History", about, counts, notes, sections)

@@ -35,14 +35,14 @@ def words(text: str, note: str = "") -> Cell:
 class Table:
     """A table: caption, column heads, rows of cells.
 
-    ``of_rows`` has size and device of each row, and ``of_columns`` the device of each column, where they have one. The
-    page shows those of a size or device alone.
+    ``of_rows`` has size, device and element type of each row, and ``of_columns`` the device of each column, where they
+    have one. The page shows those of a size, device or type alone.
     """
 
     caption: str
     head: Sequence[str]
     rows: Sequence[Sequence[Cell]]
-    of_rows: Sequence[tuple[str, str]] = ()
+    of_rows: Sequence[tuple[str, str, str]] = ()
     of_columns: Sequence[str] = ()
 
     @property
@@ -53,10 +53,10 @@ class Table:
         )
 
     @property
-    def shared(self) -> tuple[list[str], list[str]]:
-        """The distinct sizes and the distinct devices of the rows."""
-        sizes, devices = zip(*self.of_rows, strict=True) if self.of_rows else ((), ())
-        return list(dict.fromkeys(sizes)), list(dict.fromkeys(devices))
+    def shared(self) -> tuple[list[str], ...]:
+        """The distinct sizes, devices and element types of the rows."""
+        each = zip(*self.of_rows, strict=True) if self.of_rows else ((), (), ())
+        return tuple(list(dict.fromkeys(values)) for values in each)
 
     @property
     def texts(self) -> list[list[str]]:

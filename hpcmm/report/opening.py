@@ -33,7 +33,7 @@ from hpcmm.report.vega import (
 )
 
 HEIGHT = 190  # of a figure; three of them, each with a sentence, fit on one screen
-BAR = 28  # height of a bar whose label has two lines
+BAR = 30  # height of a bar with its label above it
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,15 @@ def panels(
     rows = rows[(rows["operation"] == "matmul") & (rows["result"] == "PASS") & rows["seconds"].notna()]
     rows = rows[(rows["ranks"] == rows["ranks"].min()) & (rows["algorithm"] == TEXTBOOK)]
 
+    machines = formats.machines(frame["machine"])
+
     def told(name: str, figure: Figure | None = None, of: pd.DataFrame = frame) -> Headline | None:
         """Return a headline about what a figure shows."""
         about = [of, scaling]
         for column in ("device", "dtype"):
             if figure and getattr(figure, column):
                 about = [each[each[column] == getattr(figure, column)] for each in about]
-        return next((each for each in findings.headlines(*about) if each.name == name), None)
+        return next((each for each in findings.headlines(*about, machines) if each.name == name), None)
 
     best = [(figure, told("Fastest product", figure, at)) for figure, at in _best_rungs(rows)]
     over_sizes = list(_over_sizes(series, styles))
@@ -111,41 +113,50 @@ def _best_rungs(rows: pd.DataFrame) -> Iterator[tuple[Figure, pd.DataFrame]]:
         rates = formats.rate_unit("matmul", best["flops_per_second"].max())
         columns: dict[str, list] = {name: [] for name in ("label", "name", "arithmetic", "rate", "library", "text")}
         for dtype, rungs in best.groupby("dtype", sort=False):
-            lines = [(row["rung"], row["arithmetic"] or dtype, row["flops_per_second"], row["ratio"], 0)
-                     for row in analysis.row_dicts(rungs)]  # fmt: skip
+            lines = [
+                (
+                    *(row["rung"], row["arithmetic"] or dtype, row["flops_per_second"], 0),
+                    formats.half_width(row, "flops_per_second"),
+                    f" ({formats.times(row['ratio'], formats.half_width(row, 'ratio'))})" if row["ratio"] > 0 else "",
+                )
+                for row in analysis.row_dicts(rungs)
+            ]
             # the rate of the library beside the fastest rung, so that the bars and their ratio agree
             row = next((row for row in analysis.row_dicts(rungs) if row["ratio"] > 0), None)
             if row is not None:
                 library = OPERATIONS["matmul"].baseline(device, dtype).name
-                lines.append((library, dtype, row["flops_per_second"] / row["ratio"], math.nan, 1))
-            for name, arithmetic, rate, ratio, is_library in lines:
-                text = formats.number(rate / rates.scale)
-                label = f"{dtype} {name}" + (f"|in {arithmetic}" if arithmetic != dtype else "")
-                text += f" ({formats.times(ratio)})" if ratio > 0 else ""
+                lines.append((library, dtype, row["flops_per_second"] / row["ratio"], 1, math.nan, ""))
+            for name, arithmetic, rate, is_library, half, ratio in lines:
+                label = f"{dtype} {name}" + (f": {arithmetic.partition(',')[0]}" if arithmetic != dtype else "")
+                text = formats.number(rate / rates.scale, half / rates.scale) + ratio
                 line = (label, name, arithmetic, float(f"{rate / rates.scale:.6g}"), is_library, text)
                 for values, value in zip(columns.values(), line, strict=True):
                     values.append(value)
         if len(columns["label"]) < 2:
             continue
-        labels = {"labelLimit": 170, "labelExpr": "split(datum.label, '|')", "labelFontSize": 11}
-        y = category("label", sort=columns["label"], title=None, axis=labels)
+        y = category("label", sort=columns["label"], axis=None)
         needed = (
             f"{rate:.6g} * width / max(width - {text_width(text) - 12}, 40)"
             for rate, text in zip(columns["rate"], columns["text"], strict=True)
         )
         scale = {"domainMin": 0, "domainMax": {"expr": f"max({', '.join(needed)})"}, "nice": False}
-        x = quantity("rate", title=rates.name, scale=scale, axis={"tickCount": 3, "labelBound": True})
+        x = quantity("rate", title=rates.name, scale=scale, axis={"tickCount": 3, "labelBound": True, "grid": False})
         color = {"condition": {"test": "datum.library == 1", "value": LINE}, "value": PALETTE[0]}
         opacity = {"condition": {"test": "datum.library == 1", "value": 0.45}, "value": 1}
         tooltip = [{"field": name} for name in ("name", "arithmetic", "text")]
+        small = {"type": "text", "align": "left", "fontSize": 11}
         layers = [
             {
-                "mark": {"type": "bar", "height": {"band": 0.7}},
+                "mark": {"type": "bar", "height": BAR / 3, "yOffset": BAR / 4},
                 "encoding": {"x": x, "y": y, "color": color, "opacity": opacity, "tooltip": tooltip},
             },
             {
-                "mark": {"type": "text", "align": "left", "dx": 4, "fontSize": 11},
+                "mark": small | {"dx": 4, "dy": BAR / 4},
                 "encoding": {"x": quantity("rate"), "y": y, "text": {"field": "text"}},
+            },
+            {
+                "mark": small | {"dx": 2, "dy": -BAR / 6, "limit": {"expr": "width"}},
+                "encoding": {"x": {"value": 0}, "y": y, "text": {"field": "label"}},
             },
         ]
         size, name = formats.size(best.iloc[0]), formats.device(device)
@@ -199,10 +210,11 @@ def _over_sizes(
 def _over_ranks(scaling: pd.DataFrame, styles: Mapping[str, Mapping[str, Style]]) -> Iterator[Figure]:
     """Draw the speedup of the fastest algorithm and of the library over ranks, for each type."""
     rows = scaling[(scaling["operation"] == "matmul") & (scaling["kind"] == "strong")]
-    rows = rows[rows["ranks"].isin(rows.loc[rows["ranks"] > 1, "ranks"].unique()) | (rows["ranks"] == 1)]
     for (device, dtype), here in sorted(
         rows.groupby(["device", "dtype"], sort=False), key=lambda group: not analysis.on_accelerator(group[1]).any()
     ):
+        if here["ranks"].nunique() < 3:  # two points are a sentence
+            continue
         most = here[here["ranks"] == here["ranks"].max()]
         most = most[most["flops"] == most["flops"].max()]
         foreign = most["algorithm"].map(lambda name: bool(ALGORITHMS[name].package))

@@ -252,7 +252,7 @@ function makeFilterable(table) {
     let kept = 0;
     for (const row of body.rows) {
       const text = [...row.cells].map(cell => cell.textContent).join(" ").toLowerCase();
-      row.hidden = !isChosen(row) || !words.every(word => text.includes(word));
+      hide(row, "unfound", !words.every(word => text.includes(word)));
       kept += !row.hidden;
     }
     count.textContent = words.length ? `${kept} of ${body.rows.length} rows` : "";
@@ -290,9 +290,21 @@ function isOfDevice(element) {
   return !choice.device || !device || device === choice.device;
 }
 
-function isChosen(element) {
-  const size = element.dataset.size;
-  return isOfDevice(element) && (!choice.size || !size || size === choice.size);
+// The rows of a table that the switch selects. A type or size that the table does not have selects nothing in it.
+function selected(rows) {
+  let kept = rows.filter(isOfDevice);
+  for (const [name, wanted] of [["dtype", choice.type], ["size", choice.size]]) {
+    if (wanted && kept.some(row => row.dataset[name] === wanted)) {
+      kept = kept.filter(row => [undefined, wanted].includes(row.dataset[name]));
+    }
+  }
+  return new Set(kept);
+}
+
+// A row is hidden by the switch or by the words of its filter.
+function hide(row, reason, hidden) {
+  row[reason] = hidden;
+  row.hidden = Boolean(row.unselected || row.unfound);
 }
 
 // Of alternatives one is shown: that of the choice, or else the first.
@@ -321,18 +333,17 @@ function applyChoice() {
     sweep.hidden = Boolean(choice.device) && !sweep.dataset.devices.split(" ").includes(choice.device);
   }
   for (const line of document.querySelectorAll(".findings li")) {
-    line.hidden = !isChosen(line);
+    line.hidden = !isOfDevice(line);
     line.dataset.text ??= line.textContent;  // about the largest size
     line.textContent = sentences[line.dataset.sentence]?.[choice.size] ?? line.dataset.text;
   }
-  for (const table of document.querySelectorAll(".sweep table.data")) {
+  for (const table of document.querySelectorAll(".sweep table.data, .chosen table.data")) {
     [...table.tHead.rows[0].cells].forEach((head, column) => {
       if (head.dataset.device) for (const row of table.rows) row.cells[column].hidden = !isOfDevice(head);
     });
     const rows = [...table.tBodies[0].rows];
-    const some = rows.some(row => row.dataset.size === choice.size);
-    // a size that the table does not have selects nothing in it
-    for (const row of rows) row.hidden = !(some ? isChosen(row) : isOfDevice(row));
+    const kept = selected(rows);
+    for (const row of rows) hide(row, "unselected", !kept.has(row));
     table.classList.toggle("moved", rows.some(row => row.hidden));
     const folded = table.closest("details.table");
     if (folded) folded.hidden = rows.length > 0 && rows.every(row => row.hidden);
@@ -370,7 +381,7 @@ if (form) {
     unpacked.then(applyChoice);
   });
   read();
-  if ([...form.elements].some(field => field.selectedIndex)) unpacked.then(applyChoice);
+  unpacked.then(applyChoice);
 }
 
 // The navigation marks the section that is read.

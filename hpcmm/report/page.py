@@ -14,8 +14,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
 from hpcmm import analysis
-from hpcmm.analysis import Series, Summary, compare, limits
-from hpcmm.analysis.compare import Comparison
+from hpcmm.analysis import Series, Summary, limits
 from hpcmm.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.report import definitions, drawing, figures, formats, steps, tables
@@ -58,9 +57,15 @@ class Part:
 
 @dataclass(frozen=True)
 class SweepSection:
-    """The section of one sweep on the page, in its chapter; ``findings`` are by element type."""
+    """The section of one sweep on the page, in its chapter.
+
+    ``title`` is its name in the config, ``machine`` the kind of machine if it was measured on several; ``findings`` are
+    by element type.
+    """
 
     name: str
+    title: str
+    machine: str
     chapter: str
     parts: Sequence[Part]
     findings: Mapping[str, Sequence[Finding]]
@@ -70,6 +75,11 @@ class SweepSection:
     @property
     def operation(self) -> str:
         return self.parts[0].series.operation
+
+    @property
+    def note(self) -> str:
+        """What stands after its title: the operation and the machine, where these say more."""
+        return ", ".join(filter(None, (self.operation if self.operation != self.title else "", self.machine)))
 
     @property
     def unit(self) -> str:
@@ -283,19 +293,6 @@ def machine_line(conditions: Sequence[tuple[str, Sequence[str]]]) -> str:
     if revisions := known.get("Revision"):
         parts.append([f"revision {revisions[0][:7]}" if len(revisions) == 1 else f"{len(revisions)} revisions"])
     return " · ".join(" and ".join(part) for part in parts if part)
-
-
-def render_comparison(comparison: Comparison, table: Table, before: str, after: str, scope: str) -> str:
-    """Return the page of a comparison of two files; the paths are shown as the user gave them."""
-    return template("compare.html.j2").render(
-        comparison=comparison,
-        table=table,
-        before=before,
-        after=after,
-        scope=compare.SCOPES[scope],
-        defined=tables.DEFINED,
-        definition=definitions.of("verdict"),
-    )
 
 
 def render_grades(result: Mapping[str, Any], points: Table, submissions: Sequence[tuple[str, Table]]) -> str:

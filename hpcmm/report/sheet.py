@@ -1,23 +1,35 @@
-"""A page in the look of the report with counts, notes, figures and tables: for histories and checks."""
+"""A page in the look of the report with counts, notes, figures and tables: for comparisons, histories, checks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpcmm.report import drawing, page
+from hpcmm.report import drawing, page, tables
+from hpcmm.report.definitions import Definition
 from hpcmm.report.markup import Table
 from hpcmm.report.vega import Figure
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a sheet under its title: sentences, figures, tables."""
+    """A part of a sheet under its title: sentences, figures, tables.
+
+    ``folded`` are tables that a click opens; ``states`` stand in the navigation, as pairs of a CSS class and a text.
+    """
 
     title: str
     text: Sequence[str] = ()
     figures: Sequence[Figure] = ()
     tables: Sequence[Table] = ()
+    folded: Sequence[Table] = ()
+    definition: Definition | None = None
+    states: Sequence[tuple[str, str]] = ()
+
+    @property
+    def id(self) -> str:
+        """Its anchor."""
+        return page.slug(self.title.lower())
 
 
 @dataclass(frozen=True)
@@ -32,13 +44,15 @@ class Count:
 def render(title: str, about: str, counts: Sequence[Count], notes: Sequence[str], sections: Sequence[Section]) -> str:
     """Return the page, one offline HTML file; ``about`` is the line below its title."""
     embedded = page.Embedded()
+    known = {section.definition.id for section in sections if section.definition}
     return page.template("sheet.html.j2").render(
         title=title,
         about=about,
         counts=counts,
         notes=notes,
         sections=sections,
-        defined={},  # a sheet has no list of definitions to link to
+        # columns link to the definitions that the sheet has
+        defined={head: identity for head, identity in tables.DEFINED.items() if identity in known},
         embed=embedded.add,
         embedded=embedded.text,
         vega=drawing.script() if any(section.figures for section in sections) else "",

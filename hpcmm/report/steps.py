@@ -9,7 +9,7 @@ from typing import Any
 from hpcmm.analysis.why import Evidence, Step
 from hpcmm.devices import DEVICES
 from hpcmm.operations import OPERATIONS
-from hpcmm.report import formats
+from hpcmm.report import findings, formats
 
 
 def count(value: float) -> str:
@@ -18,17 +18,11 @@ def count(value: float) -> str:
 
 
 FORMS = {"number": formats.number, "percent": formats.percent, "count": count, "amount": formats.amount}
-VERDICTS = {
-    "faster": "faster",
-    "slower": "slower",
-    "same": "no difference",
-    "unclear": "no interval, and a difference too small to judge without one",
-}
 ELSEWHERE = "The difference is in instructions or in waiting; the file counts neither."
 UNEXPLAINED = {
     "counters": "The reason is not known: no counter and no resource in the file differs in this direction.",
-    "resources": "The reason is not known: the file lacks counters of a rung, and the resources do not explain it.",
-    "nothing": "The reason is not known: the file has neither counters nor resources for this device.",
+    "resources": "The reason is not known: the file lacks counters of one rung, and the resources do not explain it.",
+    "nothing": "The reason is not known: this device has neither counters nor resources.",
 }
 
 
@@ -41,7 +35,16 @@ def effect(step: Step) -> str:
     """Return the ratio of the times with its interval and the verdict, ``"1.10× (1.09 to 1.12), faster"``."""
     half = (step.high - step.low) / 2
     ends = f" ({formats.number(step.low, half)} to {formats.number(step.high, half)})" if math.isfinite(half) else ""
-    return f"{formats.times(step.ratio, half)}{ends}, {VERDICTS[step.verdict]}"
+    return f"{formats.times(step.ratio, half)}{ends}, {verdict(step)}"
+
+
+def verdict(step: Step) -> str:
+    """Return the verdict in words. A difference that is significant but below 1 % is called that."""
+    if step.verdict == "same":
+        if math.isfinite(step.low) and step.low <= 1 <= step.high:
+            return findings.SAME
+        return f"less than 1 % {'faster' if step.ratio > 1 else 'slower'}"
+    return "no interval: less than a factor of 2 is not judged" if step.verdict == "unclear" else step.verdict
 
 
 def reason(step: Step) -> str:
@@ -49,12 +52,12 @@ def reason(step: Step) -> str:
     reasons, despite = ("; ".join(map(clause, each)) for each in (step.reasons, step.despite))
     parts = []
     if step.source == "resources" and step.reasons:
-        parts.append("The file lacks counters of a rung. From the resources:")
+        parts.append("From the resources, without counters:")
     if step.counted:
         parts.append(f"By the counters of {step.counted}:")
     if step.verdict in ("faster", "slower"):
         if reasons:
-            parts.append(_sentence(reasons))
+            parts.append(f"{reasons}." if parts else _sentence(reasons))
         elif step.same:
             parts.append(f"The accesses to memory are the same: {clause(step.same)}. {ELSEWHERE}")
         else:
@@ -62,17 +65,17 @@ def reason(step: Step) -> str:
         if reasons and despite:
             parts.append(f"Against it: {despite}.")
     elif reasons:
-        parts.append(f"What changed has no effect: {reasons}.")
-    elif step.source == "nothing":
-        parts.append(UNEXPLAINED["nothing"])
-    else:
-        parts.append(f"No number in the {step.source} differs by more than 10 %.")
+        effect = "What changed: " if step.verdict == "unclear" else "Changes without significant effect: "
+        parts.append(f"{effect}{reasons}.")
+    elif step.source != "nothing":
+        parts.append(f"No {step.source.removesuffix('s')} differs by more than 10 %.")
     return " ".join(parts)
 
 
 def sentence(step: Step) -> str:
     """Return everything about a step."""
-    return f"{effect(step)}. {reason(step)}" + (f" Now {clause(step.limit)}." if step.source != "nothing" else "")
+    limit = _sentence(clause(step.limit)) if step.source != "nothing" else ""
+    return " ".join(filter(None, (f"{effect(step)}.", reason(step), limit)))
 
 
 def rows(steps: Sequence[Step]) -> list[dict[str, str]]:

@@ -43,6 +43,7 @@ from hpcmm.store import DIMENSIONS
 from hpcmm.text import printable
 
 SHORT_MARK = "†"
+CONTRADICTING = 4  # measured ranks from which predictions of more ranks are shown
 Row = Mapping[str, Any]
 Column = Callable[[Row], Cell]
 
@@ -52,7 +53,7 @@ def table(caption: str, rows: pd.DataFrame, columns: Mapping[str, Column], leadi
     known = analysis.row_dicts(rows)
     lines = [[cell(row) for cell in columns.values()] for row in known]
     sized = set(dimensions()) <= set(rows)
-    of_rows = [(size(row) if sized else "", row.get("device", "")) for row in known]
+    of_rows = [(size(row) if sized else "", row.get("device", ""), row.get("dtype", "")) for row in known]
     return Table(caption, tuple(columns), grouped(lines, leading), of_rows)
 
 
@@ -88,6 +89,8 @@ def level_table(rows: pd.DataFrame, device: str) -> Table:
         ),
         "Read by": of("bandwidth"),
     }
+    if rows["latency_cycles"].isna().all():  # the clock of a CPU is not known
+        del columns["Cycles"]
     return table(f"Levels of memory of the {device}", rows, columns)
 
 
@@ -149,7 +152,7 @@ def size_table(series: Series, most: int | None = None) -> Table:
         known = [_rate_cell(rows[label], unit) if label in rows else EMPTY for label in labels]
         lines.append([of_size(next(iter(rows.values()))), *known])
     caption = f"{unit.name}, {conditions(series)}{which}"
-    head, of_rows = (size_title(series.points), *labels), [(line[0].text, "") for line in lines]
+    head, of_rows = (size_title(series.points), *labels), [(line[0].text, "", "") for line in lines]
     devices = series.points.drop_duplicates("label").set_index("label")["device"]
     return Table(marked_caption(caption, points), head, lines, of_rows, ("", *(devices[label] for label in labels)))
 
@@ -340,7 +343,11 @@ def scaling_table(rows: pd.DataFrame) -> Table:
 
 
 def prediction_table(rows: pd.DataFrame) -> Table:
-    """Make the table of predicted and measured times of the largest problem, from ``scaling.predictions``."""
+    """Make the table of predicted and measured times of the largest problem, from ``scaling.predictions``.
+
+    It has other numbers of ranks than the measured ones only if these could contradict the model.
+    """
+    rows = rows[(rows["measured_ranks"] >= CONTRADICTING) | rows["seconds"].notna()]
     rows = rows[rows["work"] == rows.groupby(["device", "dtype"])["work"].transform("max")]
     rows = rows.sort_values(["device", "place", "dtype", "ranks", "seconds"], kind="stable")  # NaN is last
     rows = rows.drop_duplicates(["label", "dtype", "ranks"])

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from hpcmm import analysis
@@ -41,6 +42,8 @@ CONFIG = {
 }
 
 Spec = dict[str, Any]
+
+BESIDE = "beside"  # name of a layer of texts that lines may cross; it has a halo in the colour of the paper
 
 INTERVAL = {"type": "rule", "strokeWidth": 1.5, "opacity": 0.6}
 AT_ONE = {"mark": {"type": "rule", "opacity": 0.6}, "encoding": {"y": {"datum": 1}}}
@@ -91,8 +94,17 @@ def still(figure: Figure, titles: Sequence[str]) -> str:
     lines = [line for title in titles for line in textwrap.wrap(title, 90)]
     title = {"text": lines, "anchor": "start", "frame": "bounds", "fontWeight": "normal", "offset": 12}
     spec = figure.spec | {"width": 560, "padding": 24, "title": title, "data": {"name": "points"}}
+    if "layer" in spec:
+        spec["layer"] = [each for layer in spec["layer"] for each in (*_halo(layer), layer)]
     config = CONFIG | {"background": "white", "font": "Arial, Liberation Sans, Helvetica, sans-serif"}
     return json.dumps(spec | {"config": config, "datasets": {"points": figure.values}})
+
+
+def _halo(layer: Spec) -> list[Spec]:
+    if layer.get("name") != BESIDE:
+        return []
+    mark = layer["mark"] | {"stroke": "white", "strokeWidth": 4, "strokeJoin": "round"}
+    return [layer | {"name": BESIDE + "_halo", "mark": mark}]
 
 
 def rounded(values: Sequence[float], digits: int = 6) -> list[float | None]:
@@ -203,6 +215,20 @@ def rate_axis(rates: pd.Series, unit: str, zero: bool = True) -> Spec:
         tens = tens_axis(math.floor(math.log10(rates.min())), math.ceil(math.log10(rates.max())) + 2)
         return {"title": unit, "axis": tens, "scale": {"type": "log"}}
     return {"title": unit, "scale": {"zero": zero}}
+
+
+def framed(axis: Spec, values: pd.Series, low: pd.Series, high: pd.Series, top: float = 0.0) -> Spec:
+    """Return an axis for values whose intervals on a noisy machine would flatten them.
+
+    Intervals are shown up to twice the largest value, and on a logarithmic axis down to half of the smallest one; their
+    mark must be clipped. ``top`` is shown in any case.
+    """
+    scale = dict(axis["scale"])
+    if high.max() > 2 * values.max():
+        scale["domainMax"] = float(np.fmax(2 * values.max(), top))
+    if scale.get("type") == "log" and low.min() < values.min() / 2:
+        scale["domainMin"] = float(values.min() / 2)
+    return axis | {"scale": scale}
 
 
 def tens_axis(first: int, end: int) -> Spec:

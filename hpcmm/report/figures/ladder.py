@@ -12,7 +12,7 @@ from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.report import formats
 from hpcmm.report.figures.points import calculations, columns_of, described, titles_of, tooltips
-from hpcmm.report.vega import LINE, PALETTE, Figure, Spec, category, layered, quantity, rounded, text_width
+from hpcmm.report.vega import BESIDE, LINE, PALETTE, Figure, Spec, category, layered, quantity, rounded, text_width
 
 MOST_LADDERS = 8  # sizes of one ladder that can be chosen
 
@@ -66,7 +66,7 @@ def _ladder(series: Series, rows: pd.DataFrame, device: str, first: str) -> Figu
         "nice": False,
     }
     title = f"speed relative to {baseline}" if relative else rates.name
-    x = quantity("value", title=title, scale=domain, axis={"labelBound": True})
+    x = quantity("value", title=title, scale=domain, axis={"labelBound": True, "grid": False})
     color = {"condition": {"test": "datum.library == 1", "value": LINE}, "value": PALETTE[0]}
     opacity = {"condition": {"test": "datum.library == 1", "value": 0.45}, "value": 1}
     tooltip = [*tooltips(rates.name), {"field": "step", "title": "over the previous rung"}]
@@ -78,6 +78,7 @@ def _ladder(series: Series, rows: pd.DataFrame, device: str, first: str) -> Figu
             "encoding": {"x": x, "y": y, "color": color, "opacity": opacity, "tooltip": tooltip},
         },
         {
+            "name": BESIDE,
             "mark": {"type": "text", "align": "left", "dx": 5},
             "transform": [end],
             "encoding": {"x": quantity("end"), "y": y, "text": {"field": "text"}},
@@ -91,6 +92,7 @@ def _ladder(series: Series, rows: pd.DataFrame, device: str, first: str) -> Figu
         layers.insert(1, {"mark": {"type": "rule", "opacity": 0.35}, "encoding": {"x": {"datum": 1}}})
     size, name = formats.size(rows.iloc[0]), f"ladder-{device}"
     caption = f"{formats.device(device)} at {size}, {described(series)}: {title}"
+    caption += "; grey: for comparison, no rungs" if columns["library"].count(1) > sum(columns["baseline"]) else ""
     shown = titles_of(series) | {"step": "Step"}
     whole = layered(layers, 24 * len(rows) + 8)
     if size == first:

@@ -9,8 +9,10 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis.scaling import base_columns
+from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS
 from hpcmm.report import formats
+from hpcmm.report.tables import CONTRADICTING
 from hpcmm.report.vega import (
     AT_ONE,
     Figure,
@@ -42,6 +44,11 @@ def scalings(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure
         last = rows[rows["ranks"] == rows["ranks"].max()]
         at = last.loc[last[work].idxmax()]
         rows = rows[(rows[base_columns()] == at[base_columns()]).all(axis=1)]
+        if rows["ranks"].nunique() < 3:  # its table says more than two points
+            continue
+        alone = rows["algorithm"] == TEXTBOOK  # its kernel exchanges nothing, so it is no rival of the others
+        if not alone.all():
+            rows = rows.assign(**{name: rows[name].mask(alone) for name in ("speedup", "efficiency")})
         last = rows[rows["ranks"] == at["ranks"]]
         best = {
             label
@@ -91,11 +98,11 @@ def _scaling(rows: pd.DataFrame, style: Mapping[str, Style], caption: str, name:
 def predictions(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure]:
     """Draw predicted rates of the largest problem of a sweep over ranks, with the measured rates.
 
-    ``frame`` is from ``scaling.predictions``. Nothing is drawn for fewer than 4 measured ranks, which could
-    not contradict the model.
+    ``frame`` is from ``scaling.predictions``. Nothing is drawn for so few measured ranks that they could not
+    contradict the model.
     """
     for (device, dtype), rows in frame.groupby(["device", "dtype"], sort=False):
-        if rows["measured_ranks"].max() < 4:
+        if rows["measured_ranks"].max() < CONTRADICTING:
             continue
         rows = rows[rows["work"] == rows["work"].max()].sort_values(["place", "ranks", "seconds"])
         rows = rows.drop_duplicates(["label", "ranks"])

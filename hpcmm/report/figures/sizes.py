@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 
 import pandas as pd
@@ -20,6 +21,7 @@ from hpcmm.report.vega import (
     category,
     distinct,
     dots,
+    framed,
     layered,
     quantity,
     rate_axis,
@@ -52,6 +54,8 @@ def rate_against_size(series: Series, style: Mapping[str, Style], height: int = 
     style = distinct(known, style)
     color, shape, dash = styled("label", labels, style, symbolOpacity=1, symbolSize=70, symbolStrokeWidth=0)
     axis = rate_axis(known[column] / rates.scale, unit, zero=not multiples)
+    limit = (known[column] / known["fraction"]).max()
+    axis = framed(axis, *(known[column + end] / rates.scale for end in ("", "_low", "_high")), limit / rates.scale)
     rate, low, high = quantity("rate", **axis), quantity("low", **axis), {"field": "high"}
     layers: list[Spec] = []
     if one_number:
@@ -76,7 +80,7 @@ def rate_against_size(series: Series, style: Mapping[str, Style], height: int = 
     marker = 60 if known["n"].nunique() <= 24 else 12  # a dense sweep's markers would hide its lines
     if known["low_known"].any():  # Vega warns about the extent of an empty layer
         enough = [{"filter": "isValid(datum.low)"}]
-        interval = {"mark": INTERVAL, "transform": enough, "encoding": ends | {"color": color}}
+        interval = {"mark": INTERVAL | {"clip": True}, "transform": enough, "encoding": ends | {"color": color}}
         layers.append(interval | {"name": "needs_low"})
     layers.append({
         "mark": dots(marker),
@@ -113,8 +117,11 @@ def _limit_layers(known: pd.DataFrame, x: Spec, axis: Spec) -> list[Spec]:
     """Draw the hardware limit of each arithmetic as a dotted line with its name."""
     if not known["fraction"].notna().any():
         return []
+    # a limit is named at the largest size; one that holds at smaller sizes only would be a line without a name
+    largest = known[(known["n"] == known["n"].max()) & known["fraction"].notna()]
+    named = json.dumps(sorted(set(largest["ceiling"])), ensure_ascii=False)
     median = [
-        {"filter": "isValid(datum.fraction)"},
+        {"filter": f"isValid(datum.fraction) && indexof({named}, datum.ceiling) >= 0"},
         {"calculate": "datum.rate / datum.fraction", "as": "limit"},
         {"aggregate": [{"op": "median", "field": "limit", "as": "limit"}], "groupby": ["n", "size", "ceiling"]},
     ]
@@ -131,7 +138,7 @@ def _limit_layers(known: pd.DataFrame, x: Spec, axis: Spec) -> list[Spec]:
         {
             "name": "needs_fraction_2",
             "mark": {"type": "text", "align": "right", "dy": -8, "fontSize": 11},
-            "transform": [*median, last, {"calculate": "'limit of ' + split(datum.ceiling, ',')[0]", "as": "name"}],
+            "transform": [*median, last, {"calculate": "'limit of ' + datum.ceiling", "as": "name"}],
             "encoding": {"x": x, "y": y, "text": {"field": "name"}},
         },
     ]

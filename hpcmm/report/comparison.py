@@ -1,0 +1,88 @@
+"""A comparison of two timings files as a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hpcmm import store
+from hpcmm.analysis import compare, row_dicts
+from hpcmm.analysis.compare import Comparison
+from hpcmm.report import definitions, formats, sheet, tables
+from hpcmm.report.vega import AT_ONE, GREY, PALETTE, Figure, category, dots, layered, quantity, rate_axis, rounded
+from hpcmm.text import printable
+
+# Verdicts with a time, with their colours; the others are behind
+HUES = {"same": GREY, "ambiguous": GREY, "faster": PALETTE[2], "slower": PALETTE[5]}
+
+
+def figure(comparison: Comparison) -> Figure | None:
+    """Draw the speedup of each point over its time before; None for one or two points, which the table has."""
+    rows = comparison.rows[comparison.rows["verdict"].isin(list(HUES)) & (comparison.rows["ratio"] > 0)]
+    if len(rows) < 3:
+        return None
+    rows = rows.sort_values("verdict", key=lambda column: column.map(list(HUES).index), kind="stable")
+    unit, scale = formats.unit_of(rows["before"].median())
+    columns = {
+        "label": list(rows["label"]),
+        "sweep": list(rows["sweep"]),
+        "size": [formats.size(row) for row in row_dicts(rows)],
+        "dtype": list(rows["dtype"]),
+        "verdict": list(rows["verdict"]),
+        **{name: rounded(rows[name] * scale) for name in ("before", "after")},
+        **{name: rounded(rows[name]) for name in ("ratio", "low", "high")},
+    }
+    shown = {"label": "Variant", "sweep": "Sweep", "size": "Size", "dtype": "Type", "verdict": "Verdict"}
+    shown |= {"before": f"Before, {unit}", "after": f"After, {unit}", "ratio": "Speedup", "low": "from", "high": "to"}
+    present = [verdict for verdict in HUES if verdict in columns["verdict"]]
+    color = category("verdict", legend={"title": None}, scale={"domain": present, "range": [HUES[v] for v in present]})
+    x = quantity("before", **rate_axis(rows["before"] * scale, f"time before, {unit}", zero=False))
+    y = rate_axis(rows["ratio"], "speedup", zero=False)
+    texts = {key: title for key, title in shown.items() if key not in ("low", "high")}
+    tooltip = [category(key, title=title.lower()) for key, title in texts.items()]
+    layers = [
+        AT_ONE,
+        {
+            "mark": dots(45, 0.8),
+            "encoding": {"x": x, "y": quantity("ratio", **y), "color": color, "tooltip": tooltip},
+        },
+    ]
+    changed = rows["verdict"].isin(("faster", "slower"))
+    if (rows["low"].notna() & changed).any():  # intervals of all would hide the points
+        some = [{"filter": "datum.verdict == 'faster' || datum.verdict == 'slower'"}, {"filter": "isValid(datum.low)"}]
+        ends = {"x": x, "y": quantity("low", **y), "y2": {"field": "high"}, "color": color}
+        layers.append({"mark": {"type": "rule", "strokeWidth": 1.5}, "transform": some, "encoding": ends})
+    caption = "Speedup of each point over its time before; intervals of the faster and slower ones"
+    return Figure("speedups", caption, columns, layered(layers, 300), shown)
+
+
+def build(comparison: Comparison, before: Path, after: Path, scope: str, target: Path) -> None:
+    """Write the page of a comparison; the paths are shown as the user gave them."""
+    rows, counts = comparison.rows, comparison.counts
+    kinds = {"broken": "wrong", "slower": "wrong", "faster": "pass", "mended": "pass"}
+    shown = [sheet.Count("points in both", len(rows))]
+    shown += [sheet.Count(verdict, count, kinds.get(verdict, "")) for verdict, count in counts.items()]
+    shown += [sheet.Count("only before", comparison.missing), sheet.Count("only after", comparison.added)]
+    notes = [f"{note}." for note in comparison.noise]
+    notes += [f"Differs: {difference}." for difference in comparison.differences]
+    changed = rows[rows["verdict"].isin(list(kinds))]
+    states = [
+        ("fail" if kinds[verdict] == "wrong" else "pass", f"{count} {verdict}")
+        for verdict, count in counts.items()
+        if verdict in kinds
+    ]
+    drawn = figure(comparison)
+    sections = [
+        sheet.Section(
+            "Changes",
+            [] if len(changed) else ["No point changed significantly."],
+            [drawn] if drawn else [],
+            [tables.comparison_table(changed)] if len(changed) else [],
+            states=states,
+        ),
+        sheet.Section("Points", folded=[tables.comparison_table(rows)] if len(rows) else []),
+        sheet.Section("What counts as a change", definition=definitions.of("verdict")),
+    ]
+    about = f"{printable(str(after))} compared with {printable(str(before))}, {compare.SCOPES[scope]}"
+    html = sheet.render("Comparison", about, shown, notes, sections)
+    with store.replacing(target) as temporary:
+        temporary.write_text(html, encoding="utf-8")
