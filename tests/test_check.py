@@ -368,7 +368,7 @@ def test_sustained_products_are_planned_on_all_devices_of_a_kind(ranks):
 def test_a_node_kept_busy_by_another_process_is_named(mpiexec, tmp_path, capsys):
     assert main(["check", str(measured(mpiexec, tmp_path, 2, "cpu", 1))]) == command.SLOW
     out = capsys.readouterr().out
-    assert "2 devices, 7 measurements: slow: node1 slot 0" in out, out
+    assert "2 devices, 5 measurements: slow: node1 slot 0" in out, out
 
 
 FAULTY = """

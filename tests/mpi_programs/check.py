@@ -43,6 +43,8 @@ try:
         other.stdout.readline()
     config = check.config(COMM.size) | {"backends": DEVICE}
     config["measuring"] |= {"max_seconds": 0.3, "min_repetitions": 6}
+    # longer than the time that a core gives to one process
+    config["sweeps"]["cpu_product"]["shapes"] = [[768 * COMM.size, 768, 768]]
     config["sweeps"].pop("cpu_links", None)  # both ends of a link wait for the slower one
     config["sweeps"]["gpu_product"] |= {"shapes": [[2048 * COMM.size, 2048, 2048]], "dtypes": ["float32", "bfloat16"]}
     config["sweeps"]["gpu_memory"]["sizes"] = [2**24 * COMM.size]
