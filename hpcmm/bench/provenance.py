@@ -200,6 +200,17 @@ def installed() -> dict[str, str]:
     return dict(sorted(found.items(), key=lambda item: item[0].lower()))
 
 
+def command() -> list[str]:
+    """Return the program and arguments of this process, without the folder that the program has on this machine.
+
+    A program of this package is named by its path in it, ``"hpcmm/jobs/measure.py"``, and any other one by its file.
+    """
+    program = Path(sys.argv[0])
+    if program.resolve().is_relative_to(package()):
+        return [str(program.resolve().relative_to(package().parent)), *sys.argv[1:]]
+    return [program.name, *sys.argv[1:]]
+
+
 def collect() -> dict[str, Any]:
     """Return the provenance that this process can collect; the backends and MPI add their parts.
 
@@ -215,7 +226,7 @@ def collect() -> dict[str, Any]:
         "dirty": dirty,
         "source_sha256": source,
         **({"diff_sha256": diff} if diff else {}),
-        "arguments": sys.argv,
+        "arguments": command(),
         "python": platform.python_version(),
         "hpcmm": versions.get("hpcmm", ""),
         "packages": packages(),
