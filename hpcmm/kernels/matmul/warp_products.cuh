@@ -1,5 +1,5 @@
-// A warp's tile of C as products of 16 x 8 x 8 elements on tensor cores: tiles of A and B in shared memory, the elements
-// of each lane, the order of the products, and the epilogue.
+// A warp's tile of C as products of 16 x 8 x 8 elements on tensor cores: the layout of tiles of A and B in shared memory,
+// the elements of each lane, the order of the products, and the epilogue.
 #ifndef WARP_PRODUCTS_CUH
 #define WARP_PRODUCTS_CUH
 
@@ -57,8 +57,8 @@ template <class Add> __device__ void for_each_product(Add add)
             add(i, i % 2 ? MMA_COLUMNS - 1 - j : j);
 }
 
-// Epilogue: C = alpha sums + beta C, for a lane's elements of the block's tile at `first_row` and `first_column`. y and x
-// are the position of its warp's tile there, g and t the numbers of its group of four lanes and of the lane in the
+// Epilogue: C = alpha sums + beta C, for a lane's elements of the block's tile at `first_row` and `first_column`. y and
+// x are the position of its warp's tile there, g and t the numbers of its group of four lanes and of the lane in the
 // group. C is read before it is written, two rows of each product at a time. The compiler cannot reorder the accesses
 // itself, because a store might alias the next load. `pairs`: the block's tile is inside C, and neighbours can be
 // accessed together.
