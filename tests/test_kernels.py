@@ -24,11 +24,12 @@ from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.dtypes import DTYPES
 from hpcmm.model import RESOURCES, Operation, Task, Variant
 from hpcmm.operations import OPERATIONS
-from hpcmm.operations.blocks import PersistentTma, Skinny, SplitK, StreamK, StreamKFma
 from hpcmm.operations.matmul import MATMUL, TILES
 from hpcmm.operations.memory import BANDWIDTH, COPY, LATENCY, SCALE
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM
-from hpcmm.operations.stream_k import StreamKDmma
+from hpcmm.operations.split_k import Skinny, SplitK
+from hpcmm.operations.stream_k import StreamK, StreamKDmma, StreamKFma
+from hpcmm.operations.tma import PersistentTma
 from hpcmm.operations.vector_add import VECTOR_ADD
 from hpcmm.report import page, tables
 

@@ -15,15 +15,15 @@ from markupsafe import Markup, escape
 
 from hpcmm.analysis import check, compare, noise, visits
 from hpcmm.analysis.tidy import SHORT
-from hpcmm.operations import accuracy, matmul
+from hpcmm.operations import accuracy, truth
 from hpcmm.report import formats
 
 # Constants that the texts refer to by name
 CONSTANTS = {
     "componentwise_limit": "2" + f"{math.log2(accuracy.COMPONENTWISE_LIMIT):.0f}".translate(formats.SUPERSCRIPTS),
-    "sampled_rows": matmul.SAMPLED_ROWS,
-    "signs": matmul.SIGNS,
-    "roundings": matmul.ROUNDINGS,
+    "sampled_rows": truth.SAMPLED_ROWS,
+    "signs": truth.SIGNS,
+    "roundings": truth.ROUNDINGS,
     "short": SHORT,
     "confidence": f"{100 * (1 - compare.ALPHA):.1f}",
     "margin": f"{100 * compare.MARGIN:.0f}",
