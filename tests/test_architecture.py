@@ -20,6 +20,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 ORDER = [
     "dtypes",
     "devices",
+    "quantities",
     "model",
     "text",
     "interval",

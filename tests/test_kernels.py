@@ -22,15 +22,17 @@ from hpcmm.backends.cpu import device as cpu_device
 from hpcmm.backends.cpu import modules
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.dtypes import DTYPES
-from hpcmm.model import RESOURCES, Operation, Task, Variant
+from hpcmm.model import Operation, Task, Variant
 from hpcmm.operations import OPERATIONS
-from hpcmm.operations.matmul import MATMUL, TILES
+from hpcmm.operations.matmul import MATMUL
+from hpcmm.operations.matmul_ladder import TILES
 from hpcmm.operations.memory import BANDWIDTH, COPY, LATENCY, SCALE
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM
 from hpcmm.operations.split_k import Skinny, SplitK
 from hpcmm.operations.stream_k import StreamK, StreamKDmma, StreamKFma
 from hpcmm.operations.tma import PersistentTma
 from hpcmm.operations.vector_add import VECTOR_ADD
+from hpcmm.quantities import RESOURCES
 from hpcmm.report import page, tables
 
 EVERY = [(operation, variant) for operation in OPERATIONS.values() for variant in operation.ladder]

@@ -10,7 +10,8 @@ from tabulate import tabulate
 
 from hpcmm import analysis
 from hpcmm.analysis import occupancy
-from hpcmm.model import COUNTERS, Operation, Variant
+from hpcmm.model import Operation, Variant
+from hpcmm.quantities import COUNTERS
 from hpcmm.report import formats, tables
 
 NUMBERS = ("seconds", "seconds_low", "seconds_high", "ratio", "ratio_low", "ratio_high", "fraction", "visits")

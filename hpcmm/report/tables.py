@@ -16,8 +16,8 @@ from hpcmm.analysis import Series, compare, occupancy
 from hpcmm.analysis.scaling import base_columns
 from hpcmm.analysis.tidy import SHORT
 from hpcmm.dtypes import DTYPES
-from hpcmm.model import COUNTERS, DATA, ERRORS, PHASES, RESOURCES, STALLS
 from hpcmm.operations import OPERATIONS, dimensions
+from hpcmm.quantities import COUNTERS, DATA, ERRORS, PHASES, RESOURCES, STALLS
 from hpcmm.report.formats import (
     RATES,
     RateUnit,
