@@ -33,7 +33,7 @@ from hpcmm.operations.stream_k import StreamK, StreamKDmma, StreamKFma
 from hpcmm.operations.tma import PersistentTma
 from hpcmm.operations.vector_add import VECTOR_ADD
 from hpcmm.quantities import RESOURCES
-from hpcmm.report import page, tables
+from hpcmm.report import hardware, page
 
 EVERY = [(operation, variant) for operation in OPERATIONS.values() for variant in operation.ladder]
 RUNGS = [(operation, variant) for operation, variant in EVERY if not variant.library]
@@ -736,8 +736,8 @@ def test_a_gpu_describes_itself(gpu):
     described = gpu.describe()["gpu"]
     json.dumps(described)
     (shown,) = page.gpus([{"provenance": {"gpus": [described]}}])  # with what follows from it
-    assert {key for key, _, _ in tables.DEVICE_ROWS} <= shown.keys()
-    assert len(tables.device_table([shown]).rows) == len(tables.DEVICE_ROWS)
+    assert {key for key, _, _ in hardware.DEVICE_ROWS} <= shown.keys()
+    assert len(hardware.device_table([shown]).rows) == len(hardware.DEVICE_ROWS)
 
 
 @pytest.mark.gpu

@@ -18,6 +18,8 @@ from typing import Any
 
 import psutil
 
+from hpcmm.experiment.fingerprint import versions
+
 PACKAGES = ("numpy", "mpi4py", "h5py", "cupy-cuda12x", "cupy-cuda13x", "nvmath-python", "mpich", "openmpi", "snakemake")
 ROOT = Path("/")  # of the files below
 CPU = "sys/devices/system/cpu"
@@ -182,17 +184,6 @@ def cpu() -> dict[str, Any]:
     return {"model": model, "cores": psutil.cpu_count(logical=False), "logical_cores": psutil.cpu_count()}
 
 
-def packages() -> dict[str, str]:
-    """Return the versions of the installed ones among ``PACKAGES``."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
 def installed() -> dict[str, str]:
     """Return the versions of all installed packages."""
     read = (each.metadata for each in importlib.metadata.distributions())  # each is read once: it takes a millisecond
@@ -217,7 +208,7 @@ def collect() -> dict[str, Any]:
     The revision is the commit, or the hash of the sources where no commit is known.
     """
     commit, dirty = revision()
-    source, diff, versions = source_hash(), diff_hash(), installed()
+    source, diff, every = source_hash(), diff_hash(), installed()
     return {
         "utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "host": socket.gethostname(),
@@ -228,9 +219,9 @@ def collect() -> dict[str, Any]:
         **({"diff_sha256": diff} if diff else {}),
         "arguments": command(),
         "python": platform.python_version(),
-        "hpcmm": versions.get("hpcmm", ""),
-        "packages": packages(),
-        "installed": versions,
+        "hpcmm": every.get("hpcmm", ""),
+        "packages": versions(PACKAGES),
+        "installed": every,
         "cpu": cpu(),
         "machine": read(SOURCES),
         "counters": read(COUNTERS),

@@ -212,7 +212,7 @@ def render(
         clocks=clocks,
         resources=resources,
         device=device,
-        defined=tables.DEFINED,
+        defined=definitions.DEFINED,
         limited=limited,
         definitions=definitions.shown([kind for kind, things in kinds.items() if things]),
         profiles=profiles,
@@ -293,7 +293,7 @@ def render_comparison(comparison: Comparison, table: Table, before: str, after: 
         before=before,
         after=after,
         scope=compare.SCOPES[scope],
-        defined=tables.DEFINED,
+        defined=definitions.DEFINED,
         definition=definitions.of("verdict"),
     )
 
