@@ -56,10 +56,10 @@ def csv(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> str:
     last = DIMENSIONS[-1]
     others = [name for name in dimensions() if name not in DIMENSIONS]
     columns = [name for column in columns for name in ([column, *others] if column == last else [column])]
-    return plain(frame[[name for name in columns if name in frame]])
+    return written(frame[[name for name in columns if name in frame]])
 
 
-def plain(frame: pd.DataFrame) -> str:
+def written(frame: pd.DataFrame) -> str:
     """Return a table as CSV, its texts as cells that no spreadsheet evaluates."""
     texts = [name for name in frame if not pd.api.types.is_numeric_dtype(frame[name])]
     return frame.assign(**{name: frame[name].map(csv_cell) for name in texts}).to_csv(index=False, lineterminator="\n")

@@ -11,7 +11,7 @@ from hpcmm import analysis
 from hpcmm.analysis import occupancy
 from hpcmm.operations import OPERATIONS
 from hpcmm.quantities import STALLS
-from hpcmm.report.csv_files import plain
+from hpcmm.report.csv_files import written
 from hpcmm.report.formats import (
     amount,
     billions,
@@ -166,11 +166,11 @@ def device_table(gpus: Sequence[Mapping]) -> Table | None:
     return Table("GPU", ("Property", *(kind[0] for kind in kinds)), rows) if rows else None
 
 
-def deviceplain(gpus: Sequence[Mapping]) -> str:
+def device_csv(gpus: Sequence[Mapping]) -> str:
     """Return the same properties in plain units as CSV, one row per kind of GPU."""
     names = ["name", *(key for key, _, _ in DEVICE_ROWS)]
     rows = [{name: gpu[name] for name in names if name in gpu} for gpu in gpus]
-    return plain(pd.DataFrame([row for i, row in enumerate(rows) if row not in rows[:i]]))
+    return written(pd.DataFrame([row for i, row in enumerate(rows) if row not in rows[:i]]))
 
 
 def printed(value: object, form: Callable[..., str]) -> str:
