@@ -252,6 +252,13 @@ def source(rung: Rung) -> list[str]:
             "\n".join([f"```{{code-block}} {kind}", "", *gone, "```"]),
             "</details>",
         ]
+    for name in (each for each in shared if each != "ptx.cuh"):
+        lines = (kernels.FOLDER / name).read_text("utf-8").splitlines()
+        parts += [
+            f"<details><summary>{name}</summary>",
+            "\n".join([f"```{{code-block}} {kind}", "", *lines, "```"]),
+            "</details>",
+        ]
     return parts
 
 
