@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> None:
                     if drawn.exists():
                         shutil.copyfile(drawn, REFERENCE / f"{name}.svg")
     for path in pages():
-        path.write_text(filled(path, columns), "utf-8")
+        path.write_text(filled(path, columns, frame), "utf-8")
     coverage = ROOT / covered.PAGE
     coverage.write_text(covered.updated(coverage.read_text("utf-8"), columns), "utf-8")
     print(f"{REFERENCE}: {summary.line}")
@@ -71,10 +71,8 @@ def pages() -> list[Path]:
     return [path for path in (ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))) if MARKED.search(path.read_text())]
 
 
-def filled(path: Path, columns: Columns | None) -> str:
-    """Return a page with the text between its marks made from a timings file; without a file that text is empty."""
-    columns = columns or store.joined([])
-    frame = analysis.measurements(columns)
+def filled(path: Path, columns: Columns, frame: pd.DataFrame) -> str:
+    """Return a page with the text between its marks made from a timings file and its measurements."""
     above = "../" * (len(path.relative_to(ROOT).parts) - 1)
 
     def section(mark: re.Match) -> str:

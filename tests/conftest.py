@@ -22,8 +22,7 @@ from hpcmm.operations import OPERATIONS
 # All are read when the libraries are loaded: idle threads, and ranks of MPICH that wait, sleep instead of spinning.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
-os.environ.setdefault("MPIR_CVAR_CH4_PROGRESS_THROTTLE", "1")
-os.environ.setdefault("MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT", "100")
+os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
 # Open MPI, 4 and 5, refuses root and more ranks than cores unless told otherwise.
 for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
     os.environ.setdefault(name, "1")
@@ -46,23 +45,31 @@ def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="also run the tests that take long, as CI does")
 
 
-def pytest_collection_modifyitems(config, items):
-    """Skip slow tests unless they are asked for, and order the modules for several processes (pytest-xdist).
+# The modules that take longest, the longest first, so that none of them starts when the other processes are done. The
+# tests on a real Slurm mostly wait, and the others run beside them.
+LONGEST = (
+    "slurm",
+    "kernels_on_host",
+    "workflow",
+    "docs",
+    "main",
+    "published",
+    "wheel",
+    "bench",
+    "page",
+    "report",
+    "kills",
+)
 
-    The tests on a real Slurm take the longest and mostly wait, so they come first and the others run beside them. Next
-    are the longest of the others. Those of the workflow and the wheel, which take long too, are not the last.
-    """
+
+def pytest_collection_modifyitems(config, items):
+    """Skip slow tests unless they are asked for, and order the modules for several processes (pytest-xdist)."""
     if not config.getoption("slow"):
         for item in items:
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="slow: make test-all (pytest --slow) runs it"))
-    place = {
-        "test_slurm.py": "",
-        "test_kernels_on_host.py": "a",
-        "test_wheel.py": "test_page.py",
-        "test_workflow.py": "test_page.py",
-    }
-    items.sort(key=lambda item: place.get(item.path.name, item.path.name))
+    place = {f"test_{name}.py": i for i, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: (place.get(item.path.name, len(place)), item.path.name))
 
 
 @pytest.fixture(autouse=True, scope="session")

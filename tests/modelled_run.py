@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -154,14 +153,11 @@ def write(path: Path, config: Mapping[str, Any] | None = None, scale: str = "ful
     for batch in planned.to_measure:
         for point in batch.points:
             by_ranks.setdefault(point.ranks, {}).setdefault(batch.sweep, []).extend(measurements(point, rng))
-    with tempfile.TemporaryDirectory() as folder:
-        for ranks, sweeps in by_ranks.items():
-            gpus = [GPU | {"uuid": f"GPU-{rank}"} for rank in range(ranks)]
-            (Path(folder) / str(ranks)).mkdir()
-            exchanges = {"bytes": EXCHANGES, "seconds": [1e-5 + size / PEER for size in EXCHANGES]} if ranks > 1 else {}
-            own = PROVENANCE | {"gpus": gpus, "exchanges": exchanges}
-            parts.append(timings.write(Path(folder) / str(ranks) / "part.h5", sweeps, own))
-        store.merge(parts, path, planned.omitted())
+    for ranks, sweeps in by_ranks.items():
+        gpus = [GPU | {"uuid": f"GPU-{rank}"} for rank in range(ranks)]
+        exchanges = {"bytes": EXCHANGES, "seconds": [1e-5 + size / PEER for size in EXCHANGES]} if ranks > 1 else {}
+        parts += timings.batches(sweeps, PROVENANCE | {"gpus": gpus, "exchanges": exchanges})
+    store.merge([], path, planned.omitted(), parts=parts)
     return path
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import hpcmm
+from hpcmm.cli.main import COMMANDS
 
 PACKAGE = Path(hpcmm.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -157,6 +158,15 @@ def test_the_distributed_algorithms_are_imported_without_mpi_or_a_device():
     modules = [f"hpcmm.parallel.{each}" for each in own if each != "__init__"]
     loaded = loaded_by("hpcmm.parallel", *modules, "hpcmm.experiment.plan", "hpcmm.report")
     assert not {"mpi4py", "nvmath", "cupy", "pynvml"} & loaded
+
+
+def test_a_command_loads_no_other_one_and_what_checks_no_config_loads_no_validator():
+    program = "import sys; from hpcmm.cli.main import parser; parser('status'); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    others = {f"hpcmm.cli.{each}" for each in COMMANDS} - {"hpcmm.cli.status"}
+    assert "hpcmm.cli.status" in loaded and not others & loaded
+    assert not {"jsonschema", "pandas"} & (loaded | loaded_by("hpcmm.jobs.measure", "hpcmm.cluster.slurm"))
 
 
 def test_the_list_of_built_kernels_needs_only_the_build_requirements():

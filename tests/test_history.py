@@ -50,10 +50,8 @@ def night(folder, number, seed, factors=None, visits=3, wrong=(), sizes=SIZES, *
         rows.append(measurement(product(n), verdict=FAIL) if n in wrong else own)
         rows.append(timed(rng, product(n), seconds / 2, visits, "cublas"))
     utc = (datetime(2026, 1, 1, 3) + timedelta(days=number)).isoformat()
-    (folder / "parts").mkdir(exist_ok=True)
-    path = folder / "parts" / f"{number % 7}{number}.h5"  # not in the order of the dates
-    timings.write(path, {"size": rows}, {"utc": utc, "revision": f"r{number}", "host": "node1", **provenance})
-    return path.rename(folder / path.name)
+    path = folder / f"{number % 7}{number}.h5"  # not in the order of the dates
+    return timings.write(path, {"size": rows}, {"utc": utc, "revision": f"r{number}", "host": "node1", **provenance})
 
 
 def nights(folder, seed, count=7, since=99, factors=None, **how):

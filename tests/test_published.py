@@ -26,6 +26,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 import published  # noqa: E402
 
 PAGES = published.pages()
+EMPTY = store.joined([])
 
 
 def texts(root: Path) -> str:
@@ -35,9 +36,10 @@ def texts(root: Path) -> str:
 
 def test_the_pages_agree_with_the_published_run():
     file = published.REFERENCE / "timings.h5"
-    columns = store.read(file) if file.exists() else None  # without a file they must not show a number
+    columns = store.read(file) if file.exists() else EMPTY  # without a file they must not show a number
+    frame = analysis.measurements(columns)
     for path in PAGES:
-        assert published.filled(path, columns) == path.read_text("utf-8"), f"{path.name}: run make reference"
+        assert published.filled(path, columns, frame) == path.read_text("utf-8"), f"{path.name}: run make reference"
 
 
 def test_every_part_is_on_a_page():
@@ -153,15 +155,16 @@ def test_a_changed_number_is_found(done, monkeypatch):
     monkeypatch.setattr(published, "ROOT", done)
     columns = store.read(done / "results" / "reference" / "timings.h5")
     slower = columns | {"samples": columns["samples"] | {"kernel": columns["samples"]["kernel"] * 1.01}}
+    frame, slower_frame = analysis.measurements(columns), analysis.measurements(slower)
     for path in published.pages():
         wrong = text = path.read_text("utf-8")
         for section in list(published.MARKED.finditer(text))[::-1]:
             last = section.start() + re.search(r".*\d(?=\D*$)", section[0], re.DOTALL).end() - 1
             wrong = wrong[:last] + str((int(text[last]) + 1) % 10) + wrong[last + 1 :]
         path.write_text(wrong, "utf-8")
-        assert published.filled(path, columns) == text != wrong
+        assert published.filled(path, columns, frame) == text != wrong
         path.write_text(text, "utf-8")
-        assert published.filled(path, slower) != text
+        assert published.filled(path, slower, slower_frame) != text
 
 
 def test_the_published_file_can_be_published_again(tmp_path, monkeypatch):
@@ -177,7 +180,7 @@ def test_the_published_file_can_be_published_again(tmp_path, monkeypatch):
     published.main([str(timings.write(tmp_path / "timings.h5", {"ladder": rows}))])
     made = [tmp_path / "README.md", *(reference / name for name in ("report.html", "ladder.svg"))]
     first = [path.read_bytes() for path in made]
-    made[0].write_text(published.filled(made[0], None), "utf-8")
+    made[0].write_text(published.filled(made[0], EMPTY, analysis.measurements(EMPTY)), "utf-8")
     for path in made[1:]:
         path.unlink()
     published.main([])
@@ -201,9 +204,10 @@ def test_sweeps_of_several_revisions_are_listed(tmp_path):
 
 
 def test_without_a_run_no_number_is_left(done, monkeypatch):
-    empty = [published.filled(path, None) for path in PAGES]
+    frame = analysis.measurements(EMPTY)
+    empty = [published.filled(path, EMPTY, frame) for path in PAGES]
     monkeypatch.setattr(published, "ROOT", done)
-    assert [published.filled(done / path.relative_to(ROOT), None) for path in PAGES] == empty
+    assert [published.filled(done / path.relative_to(ROOT), EMPTY, frame) for path in PAGES] == empty
     assert not any("results/reference/ladder.svg" in text for text in empty)
 
 

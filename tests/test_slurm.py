@@ -39,11 +39,12 @@ ALL = os.environ.get("HPCMM_TEST_ALL") == "1"  # also what CI has no time for
 SNAKEMAKES = {"9": shutil.which("snakemake"), "7": os.environ.get("SNAKEMAKE_7")}
 
 DIRECT = ["--executor", "cluster-generic", "--cluster-generic-submit-cmd", "sbatch"]
+# after each job that is done the executor asks for the next only 40 s later, if it is not told otherwise
+SLURM_EXECUTOR = ["--executor", "slurm", "--slurm-init-seconds-before-status-checks", "5"]
 WAYS = {
     "9 literal": ["--cluster", "sbatch", "--jobs", "20"],
     "9 generic": [*DIRECT, "--jobs", "20"],
-    # after each job that is done the executor asks for the next only 40 s later, if it is not told otherwise
-    "9 slurm": ["--executor", "slurm", "--slurm-init-seconds-before-status-checks", "5", "--jobs", "20"],
+    "9 slurm": [*SLURM_EXECUTOR, "--jobs", "20"],
     "7 literal": ["--cluster", "sbatch", "--jobs", "20"],
     "7 own flags": ["--cluster", "sbatch --time=20 --exclusive", "--jobs", "20"],
 }
@@ -289,10 +290,10 @@ for hole in [(block(size), block(6000))[0] for size in range(128, 1025, 16) for 
 REQUESTS = {
     "9 literal": (["--cluster", "sbatch", "--jobs", "4"], SITE, {}),
     "9 generic": ([*DIRECT, "--jobs", "4"], SITE, {}),
-    "9 slurm": (["--executor", "slurm", "--jobs", "4"], SITE, {}),
+    "9 slurm": ([*SLURM_EXECUTOR, "--jobs", "4"], SITE, {}),
     "9 profile": (PROFILE, SITE, {}),
     "9 profile, literal": ([*PROFILE, "--cluster", "sbatch"], SITE, {}),
-    "9 profile, slurm": ([*PROFILE, "--executor", "slurm"], SRUN, {}),
+    "9 profile, slurm": ([*PROFILE, *SLURM_EXECUTOR], SRUN, {}),
     "9 own flags": (["--cluster=" + OWN, "--jobs", "1"], SITE, BY_HAND),
     "7 literal": (["--cluster", "sbatch", "--jobs", "4"], SITE, {}),
     "7 profile": (PROFILE, SITE, {}),

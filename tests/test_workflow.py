@@ -338,7 +338,7 @@ def test_run_shows_errors_of_snakemake_itself(hpcmm_run):
 
 def test_ctrl_c_ends_a_run_and_reports_unfinished_jobs(hpcmm_run):
     config = yaml.safe_load((hpcmm_run.folder / "config.yaml").read_text())
-    config["measuring"] |= {"max_seconds": 5, "min_repetitions": 1000, "max_repetitions": 100000}
+    config["measuring"] |= {"max_seconds": 2, "min_repetitions": 1000, "max_repetitions": 100000}
     config["sweeps"]["sum"]["sizes"] = [10_000_000]
     (hpcmm_run.folder / "config.yaml").write_text(yaml.safe_dump(config))
     process = hpcmm_run("--cores", "2")

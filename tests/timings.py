@@ -96,22 +96,26 @@ def write(
     omitted: Sequence[Mapping[str, Any]] = (),
 ) -> Path:
     """A merged timings file: each sweep's measurements, a batch for each device and rank count."""
+    store.merge([], path, omitted, parts=batches(sweeps, provenance))
+    return path
+
+
+def batches(
+    sweeps: Mapping[str, Sequence[Measurement]], provenance: Mapping[str, Any] | None = None
+) -> list[store.Groups]:
+    """The groups of each batch."""
     parts = []
     for sweep, rows in sweeps.items():
-        batches: dict[tuple, list[Measurement]] = {}
+        found: dict[tuple, list[Measurement]] = {}
         for row in rows:
             device = OPERATIONS[row.point.operation].variant(row.point.variant).device
-            batches.setdefault((row.point.operation, device, row.point.ranks), []).append(row)
-        for (operation, device, ranks), members in batches.items():
+            found.setdefault((row.point.operation, device, row.point.ranks), []).append(row)
+        for (operation, device, ranks), members in found.items():
             points = tuple({member.point.key: member.point for member in members}.values())
             fingerprints = tuple(point.key for point in points)
             batch = Batch(sweep, operation, device, ranks, 1, points, fingerprints, (1.0,) * len(points), 1.0, "")
-            parts.append(path.with_name(f"part{len(parts)}.h5"))
-            store.write_groups(
-                parts[-1], store.columns_of(batch, [dict(provenance or {})], [(0, member) for member in members])
-            )
-    store.merge(parts, path, omitted)
-    return path
+            parts.append(store.columns_of(batch, [dict(provenance or {})], [(0, member) for member in members]))
+    return parts
 
 
 def merged(folder: Path, *runs: tuple[Mapping[str, Any], Mapping[str, Sequence[Measurement]]]) -> dict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import os
 import sys
@@ -10,6 +11,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hpcmm.text import printable
+
+# Modules of this package, in the order in which the help lists them
+COMMANDS = (
+    "init",
+    "plan",
+    "run",
+    "new",
+    "bench",
+    "grade",
+    "status",
+    "report",
+    "merge",
+    "compare",
+    "check",
+    "history",
+    "export",
+    "doctor",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,7 +69,8 @@ def run(argv: Sequence[str] | None) -> int:
     from hpcmm.model import HpcmmError
 
     try:
-        outer = parser()
+        argv = sys.argv[1:] if argv is None else argv
+        outer = parser(*argv[:1])
         arguments, arguments.rest = outer.parse_known_args(argv)
         if arguments.rest and not getattr(arguments, "takes_rest", False):
             outer.error(f"unrecognized arguments: {' '.join(arguments.rest)}")
@@ -61,25 +81,12 @@ def run(argv: Sequence[str] | None) -> int:
     return code
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands; each sets ``run``."""
-    from hpcmm.cli import (
-        bench,
-        check,
-        compare,
-        doctor,
-        export,
-        grade,
-        history,
-        init,
-        merge,
-        new,
-        plan,
-        report,
-        run,
-        status,
-        version,
-    )
+def parser(command: str = "") -> argparse.ArgumentParser:
+    """Return the parser of one command, or of all commands if there is none of that name; each sets ``run``.
+
+    The other commands are not imported: that takes longer than many commands.
+    """
+    from hpcmm.cli import version
 
     outer = argparse.ArgumentParser(
         prog="hpcmm" if Path(sys.argv[0]).name == "hpcmm" else "python -m hpcmm",
@@ -88,8 +95,8 @@ def parser() -> argparse.ArgumentParser:
     )
     version.add(outer)
     commands = outer.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (init, plan, run, new, bench, grade, status, report, merge, compare, check, history, export, doctor):
-        command.add(commands)
+    for name in [command] if command in COMMANDS else COMMANDS:
+        importlib.import_module(f"hpcmm.cli.{name}").add(commands)
     return outer
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
@@ -10,9 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-import jsonschema
 import yaml
 
 from hpcmm.dtypes import DTYPES
@@ -21,6 +21,9 @@ from hpcmm.model import TEXTBOOK, HpcmmError, Operation, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import algorithms_of
 from hpcmm.parallel.algorithm import Algorithm
+
+if TYPE_CHECKING:
+    import jsonschema
 
 SCHEMA = yaml.safe_load((Path(__file__).parent / "config.schema.yaml").read_text(encoding="utf-8"))
 SCALES = tuple(SCHEMA["properties"]["scale"]["enum"])
@@ -224,7 +227,7 @@ def validated(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Swee
         scale = SCALES[0]  # the schema reports the unknown scale; other problems show at any scale
     found: list[tuple[tuple, str]] = []  # path and problem
     config = filled(at_scale(config, scale, (), found), SCHEMA, scale)
-    for error in Validator(SCHEMA).iter_errors(config):
+    for error in schema_errors(SCHEMA, config):
         found += [(tuple(error.absolute_path), problem) for problem in schema_problems(error)]
     problems = list(dict.fromkeys(problem for _, problem in found))
     wrong = {path[:length] for path, _ in found for length in (1, 2)}
@@ -296,29 +299,35 @@ def not_allowed(value: Any) -> str:
     return f"{short(value)} is not allowed; allowed: "
 
 
-def unique_items(validator: Any, wanted: bool, instance: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
-    """Check ``uniqueItems`` by the text of the items: jsonschema compares all pairs if they cannot be sorted."""
-    if wanted and validator.is_type(instance, "array"):
-        texts = [json.dumps(each, default=str) for each in instance]
-        seen: set[str] = set()
-        for text, each in zip(texts, instance, strict=True):
-            if text in seen:
-                yield jsonschema.ValidationError(f"{short(each)} appears twice")
-                return
-            seen.add(text)
+def schema_errors(schema: Mapping[str, Any], value: Any) -> Iterator[jsonschema.ValidationError]:
+    """Return what a schema finds wrong with a value from YAML."""
+    return validator()(schema).iter_errors(value)
 
 
-# JSON Schema accepts 64.0 as an integer, but Python refuses it as a length. YAML's .inf is refused, too.
-Validator = jsonschema.validators.extend(
-    jsonschema.Draft202012Validator,
-    validators={"uniqueItems": unique_items},
-    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
-        {
-            "integer": lambda _, value: type(value) is int,
-            "number": lambda _, value: type(value) in (int, float) and abs(value) <= sys.float_info.max,
-        }
-    ),
-)
+@functools.cache
+def validator() -> type[jsonschema.protocols.Validator]:
+    """Return the class of validators: they refuse 64.0 as an integer, as Python does as a length, and YAML's .inf."""
+    import jsonschema  # here, because it takes long to load, and jobs and most commands check no config
+
+    def unique_items(validator: Any, wanted: bool, instance: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
+        """Check ``uniqueItems`` by the text of the items: jsonschema compares all pairs if they cannot be sorted."""
+        if wanted and validator.is_type(instance, "array"):
+            texts = [json.dumps(each, default=str) for each in instance]
+            seen: set[str] = set()
+            for text, each in zip(texts, instance, strict=True):
+                if text in seen:
+                    yield jsonschema.ValidationError(f"{short(each)} appears twice")
+                    return
+                seen.add(text)
+
+    types = {
+        "integer": lambda _, value: type(value) is int,
+        "number": lambda _, value: type(value) in (int, float) and abs(value) <= sys.float_info.max,
+    }
+    draft = jsonschema.Draft202012Validator
+    return jsonschema.validators.extend(
+        draft, validators={"uniqueItems": unique_items}, type_checker=draft.TYPE_CHECKER.redefine_many(types)
+    )
 
 
 def schema_problems(error: jsonschema.ValidationError) -> list[str]:

@@ -63,7 +63,7 @@ def digest(value: Any) -> str:
 
 def forget() -> None:
     """Clear the caches of sources, which may have changed."""
-    for each in (_file_text, _definition, versions):
+    for each in (_file_text, _module, _definition, of_code, versions):
         each.cache_clear()
     _digests.clear()
 
@@ -123,7 +123,7 @@ def _of_task(operation: Operation, variant: Variant, element: DType) -> str:
         [dataclasses.asdict(operand) for operand in operation.operands],
         of_source(operation, variant),
         [without_comments(each.read_text()) for each in helpers],  # kernels that empty caches or keep a device busy
-        of_code(roots),
+        of_code(tuple(roots)),
     ]
     return digest(parts)
 
@@ -135,7 +135,7 @@ def of_algorithm(algorithm: Algorithm) -> str:
         folder = PACKAGE / "parallel" / "transports"
         modules = [f"hpcmm.parallel.transports.{path.stem}" for path in sorted(folder.glob("[a-z]*.py"))]
         transports = [(module, name) for module in modules for name in _module(module)[0]]
-        _digests[key] = of_code([defined(algorithm.distribution), *transports])
+        _digests[key] = of_code((defined(algorithm.distribution), *transports))
     return _digests[key]
 
 
@@ -154,6 +154,7 @@ def of_source(operation: Operation, variant: Variant) -> str:
     return digest([texts, chosen])
 
 
+@functools.cache
 def without_comments(source: str) -> str:
     """Return C or CUDA without comments, with each run of white space as one blank.
 
@@ -191,7 +192,8 @@ def bound(value: Callable | None) -> list:
 # --- code as text --------------------------------------------------------------------------------------------------
 
 
-def of_code(roots: Iterable[Name]) -> str:
+@functools.cache
+def of_code(roots: tuple[Name, ...]) -> str:
     """Return a digest of definitions and of everything in this package that they refer to by name."""
     found: dict[Name, str] = {}
     waiting = list(roots)
@@ -219,6 +221,7 @@ def _definition(module: str, name: str) -> tuple[str, tuple[Name, ...]]:
     return text, tuple(references)
 
 
+@functools.cache
 def _module(module: str) -> tuple[dict[str, tuple], dict[str, Name]]:
     """Return a module's definitions, and its imports from this package: name to (module, name or empty)."""
     definitions, imports = _parsed(_file_text(module))

@@ -21,7 +21,7 @@ import yaml
 
 from hpcmm.devices import DEVICES
 from hpcmm.dtypes import DTYPES
-from hpcmm.experiment.config import ConfigError, Loader, Validator, not_allowed, parse, schema_problems
+from hpcmm.experiment.config import ConfigError, Loader, not_allowed, parse, schema_errors, schema_problems
 from hpcmm.kernels import name_of
 from hpcmm.model import Geometry, Operation, Task, Variant
 from hpcmm.operations import OPERATIONS, with_kernels
@@ -265,7 +265,7 @@ def head_of(text: str, path: Path) -> tuple[dict[str, Any], dict[str, int]]:
         )
     places = {key.value: key.start_mark.line + 1 for key, _ in node.value[0][1].value}
     problems = Problems(path, places)
-    for error in Validator(SCHEMA).iter_errors(inner):
+    for error in schema_errors(SCHEMA, inner):
         for each in schema_problems(error):
             unknown = re.match(r"unknown key '([^']*)'", each)
             key = unknown[1] if unknown else str(error.absolute_path[0])

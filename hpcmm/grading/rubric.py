@@ -10,7 +10,15 @@ from typing import Any
 import yaml
 
 from hpcmm.devices import DEVICES, Device
-from hpcmm.experiment.config import ConfigError, Validator, naming, not_allowed, read_config, schema_problems, unknown
+from hpcmm.experiment.config import (
+    ConfigError,
+    naming,
+    not_allowed,
+    read_config,
+    schema_errors,
+    schema_problems,
+    unknown,
+)
 from hpcmm.model import Operation, Variant
 from hpcmm.operations import with_kernels
 
@@ -82,7 +90,7 @@ def read(path: Path) -> Rubric:
 
 def checked(given: Mapping[str, Any]) -> Rubric:
     """Check a rubric, and look up its names."""
-    found = [(tuple(error.absolute_path), error) for error in Validator(SCHEMA).iter_errors(given)]
+    found = [(tuple(error.absolute_path), error) for error in schema_errors(SCHEMA, given)]
     problems = list(dict.fromkeys(problem for _, error in found for problem in schema_problems(error)))
     wrong = {path[:2] for path, _ in found}
     default = {key: part["default"] for key, part in SCHEMA["properties"].items() if "default" in part}

@@ -36,6 +36,8 @@ from hpcmm.report.page import Part, SweepSection
 from hpcmm.report.vega import Figure, Style
 from hpcmm.text import printable
 
+FEW = 12  # figures: they wait for the others, because a renderer starts no faster than it draws so many
+
 
 def build(timings: Path, results: Path) -> tuple[Path, Summary]:
     """Make the whole report from a timings file alone.
@@ -74,8 +76,8 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
         }
         sweeps = {name: sweeps[name] for name in sorted(sweeps, key=lambda name: chapters.place(sweeps[name]))}
         drawn = {name: _figures(name, members, styles[name], chapter[name], folder) for name, members in sweeps.items()}
-        drawings = [background.submit(drawing.svgs, list(folder.stills.values()))]  # the longest step begins first
-        begun = len(folder.stills)
+        begun = len(folder.stills) if len(folder.stills) > FEW else 0
+        drawings = [background.submit(drawing.svgs, list(folder.stills.values())[:begun])]  # the longest step
         whole = Experiment(
             activities=analysis.activities(columns, frame),
             known=why.Known.of(columns, frame),
