@@ -22,7 +22,7 @@ from hpcmm.model import Operation, Task, Variant
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.operations.blocks import OverC
 from hpcmm.operations.reduction import Passes
-from hpcmm.report import formats, markup, steps, tables
+from hpcmm.report import formats, hardware, markup, steps, tables
 
 INSTRUCTIONS = Path(__file__).parent / "instructions.json"  # from tests/instruction_mix.py
 TITLES = {
@@ -252,6 +252,13 @@ def source(rung: Rung) -> list[str]:
             "\n".join([f"```{{code-block}} {kind}", "", *gone, "```"]),
             "</details>",
         ]
+    for name in (each for each in shared if each != "ptx.cuh"):
+        lines = (kernels.FOLDER / name).read_text("utf-8").splitlines()
+        parts += [
+            f"<details><summary>{name}</summary>",
+            "\n".join([f"```{{code-block}} {kind}", "", *lines, "```"]),
+            "</details>",
+        ]
     return parts
 
 
@@ -416,7 +423,7 @@ def measured(rung: Rung, run: Published) -> list[str]:
     if "counted" in facts:
         lines = [
             [name, *(column(each).text if "counted" in each else "" for each in both)]
-            for name, column in tables.COUNTER_COLUMNS.items()
+            for name, column in hardware.COUNTER_COLUMNS.items()
             if name != "Achieved occupancy"
         ]
         lines = [line for line in lines if any(line[1:])]

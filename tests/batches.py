@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 
 from hpcmm.bench.journal import Journal
-from hpcmm.model import PHASES, Batch, Measurement, Point, Sample, Verdict
+from hpcmm.model import Batch, Measurement, Point, Sample, Verdict
+from hpcmm.quantities import PHASES
 
 HOST = {"host": "here", "ranks": [{"node": "node0", "device": "GPU-0"}, {"node": "node0", "device": "GPU-1"}]}
 RIGHT = Verdict(True, 1e-8, 1e-7, "componentwise, float64")

@@ -21,6 +21,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 ORDER = [
     "dtypes",
     "devices",
+    "quantities",
     "model",
     "text",
     "interval",

@@ -23,7 +23,7 @@ from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.backends.cuda import presence
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import SCHEMA, ConfigError
-from hpcmm.model import PHASES, HpcmmError, Operand, Point, Task
+from hpcmm.model import HpcmmError, Operand, Point, Task
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.parallel import ALGORITHMS, algorithm_of, algorithms_of, cost, links, memory
@@ -45,6 +45,7 @@ from hpcmm.parallel.schedules import (
 from hpcmm.parallel.transports.base import Transport
 from hpcmm.parallel.transports.choice import candidates
 from hpcmm.parallel.vector_all_reduce import ALL_REDUCES
+from hpcmm.quantities import PHASES
 
 PROGRAM = Path(__file__).parent / "mpi_programs" / "distributed.py"
 

@@ -21,7 +21,8 @@ from hpcmm.backends.cpu import sensors
 from hpcmm.bench import energy
 from hpcmm.bench.job import measure_batch
 from hpcmm.experiment import plan
-from hpcmm.model import ENERGY, Measuring, Point
+from hpcmm.model import Measuring, Point
+from hpcmm.quantities import ENERGY
 
 
 class Device:

@@ -16,9 +16,10 @@ from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.bench.errors import Kinds, has_errors, of_kind
 from hpcmm.bench.job import measure_batch
 from hpcmm.experiment import plan
-from hpcmm.model import DATA, ERRORS, Measuring, Point
+from hpcmm.model import Measuring, Point
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
+from hpcmm.quantities import DATA, ERRORS
 
 
 def test_each_kind_of_data_is_as_it_is_described():

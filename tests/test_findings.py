@@ -13,6 +13,7 @@ from hpcmm import analysis, store
 from hpcmm.analysis import scaling
 from hpcmm.model import TEXTBOOK, Point
 from hpcmm.report import findings, formats
+from hpcmm.report.ratio import FEW, Ratio
 
 MATMUL = {"alpha": 1.5, "beta": 0.5}
 FLAT = (0.99, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.01)  # the interval of 9 values: the second to the eighth
@@ -77,7 +78,7 @@ def test_few_repetitions_show_a_large_step(tmp_path, slow, fast, known):
     times = analysis.row_dicts(
         analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows})))
     )
-    ratio = findings.Ratio.of(times[1], times[0])
+    ratio = Ratio.of(times[1], times[0])
     assert (ratio.known, ratio.faster) == (known, known)
 
 
@@ -229,7 +230,7 @@ def test_no_times_give_no_findings(tmp_path):
     ],
 )
 def test_an_interval_around_1_is_no_significant_difference(low, high, text):
-    assert findings.Ratio(1.2, low, high).over("naive", "95 % CI ") == text
+    assert Ratio(1.2, low, high).over("naive", "95 % CI ") == text
 
 
 def test_every_sweep_of_the_config_has_findings(modelled):
@@ -347,7 +348,7 @@ def test_a_headline_is_the_median_over_the_visits_of_all_sweeps(tmp_path):
         (0.04, 9, ""),
         (0.06, 9, "this machine is too noisy to tell: visits scatter by 6 %; "),
         (math.nan, 9, ""),
-        (math.nan, 5, f"{findings.FEW}; "),
+        (math.nan, 5, f"{FEW}; "),
     ],
 )
 def test_an_uncertain_headline_is_withheld(tmp_path, spread, repetitions, told):

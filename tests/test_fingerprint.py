@@ -70,11 +70,11 @@ def edit(monkeypatch, tmp_path):
         ("kernels/spin.cu", r"\Z", "static int other;", ALL - CPU),
         ("kernels/evict.c", r"\Z", "static int other;", CPU),
         # launch geometry
-        ("operations/blocks.py", r"^MIN_SAVED_STEPS = 4", "MIN_SAVED_STEPS = 5", {"stream_k"}),
+        ("operations/stream_k.py", r"^MIN_SAVED_STEPS = 4", "MIN_SAVED_STEPS = 5", {"stream_k"}),
         ("operations/blocks.py", r"itemsize \+ 16 \+", "itemsize + 32 +", {"large_thread_tile", "stream_k"}),
         ("operations/reduction.py", r"n = max\(1, ", "n = max(2, ", {"sum"}),
         # inputs, judge, and the baseline beside a variant
-        ("operations/matmul.py", r"^ROUNDINGS = 8", "ROUNDINGS = 9", PRODUCTS),
+        ("operations/truth.py", r"^ROUNDINGS = 8", "ROUNDINGS = 9", PRODUCTS),
         ("operations/accuracy.py", r"^GUARD_BITS = 8", "GUARD_BITS = 9", PRODUCTS),
         (
             "backends/cpu/libraries.py",
@@ -93,7 +93,7 @@ def edit(monkeypatch, tmp_path):
         ("parallel/transports/peer.py", r"self.copies = backend.stream\(\)", "self.copies = None", ALL),
         ("parallel/scatter.py", r"broadcast\(self.comm", "broadcast(self.ranks", ALL),
         # what decides neither a time nor a verdict
-        ("operations/matmul.py", r'"grid rounded up, bounds checks: any size"', '"any size"', set()),
+        ("operations/matmul_ladder.py", r'"grid rounded up, bounds checks: any size"', '"any size"', set()),
         ("operations/matmul.py", r'"""Return 2 m n k', '"""Count 2 m n k', set()),
         ("bench/measure.py", r"^def settled", "# a comment\ndef settled", set()),
         ("backends/cuda/device.py", r'"ecc": ', '"error_correction": ', set()),

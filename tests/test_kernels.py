@@ -22,15 +22,18 @@ from hpcmm.backends.cpu import device as cpu_device
 from hpcmm.backends.cpu import modules
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.dtypes import DTYPES
-from hpcmm.model import RESOURCES, Operation, Task, Variant
+from hpcmm.model import Operation, Task, Variant
 from hpcmm.operations import OPERATIONS
-from hpcmm.operations.blocks import PersistentTma, Skinny, SplitK, StreamK, StreamKFma
-from hpcmm.operations.matmul import MATMUL, TILES
+from hpcmm.operations.matmul import MATMUL
+from hpcmm.operations.matmul_ladder import TILES
 from hpcmm.operations.memory import BANDWIDTH, COPY, LATENCY, SCALE
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM
-from hpcmm.operations.stream_k import StreamKDmma
+from hpcmm.operations.split_k import Skinny, SplitK
+from hpcmm.operations.stream_k import StreamK, StreamKDmma, StreamKFma
+from hpcmm.operations.tma import PersistentTma
 from hpcmm.operations.vector_add import VECTOR_ADD
-from hpcmm.report import page, tables
+from hpcmm.quantities import RESOURCES
+from hpcmm.report import hardware, page
 
 EVERY = [(operation, variant) for operation in OPERATIONS.values() for variant in operation.ladder]
 RUNGS = [(operation, variant) for operation, variant in EVERY if not variant.library]
@@ -733,8 +736,8 @@ def test_a_gpu_describes_itself(gpu):
     described = gpu.describe()["gpu"]
     json.dumps(described)
     (shown,) = page.gpus([{"provenance": {"gpus": [described]}}])  # with what follows from it
-    assert {key for key, _, _ in tables.DEVICE_ROWS} <= shown.keys()
-    assert len(tables.device_table([shown]).rows) == len(tables.DEVICE_ROWS)
+    assert {key for key, _, _ in hardware.DEVICE_ROWS} <= shown.keys()
+    assert len(hardware.device_table([shown]).rows) == len(hardware.DEVICE_ROWS)
 
 
 @pytest.mark.gpu

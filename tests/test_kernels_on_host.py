@@ -26,7 +26,8 @@ from hpcmm import kernels
 from hpcmm.backends.emulated.launch import COMPILER, ORDERS, HostKernel, KernelError, compile_kernel, on_device, poison
 from hpcmm.dtypes import DTYPES
 from hpcmm.model import Launch, Task
-from hpcmm.operations import OPERATIONS, blocks
+from hpcmm.operations import OPERATIONS, stream_k
+from hpcmm.operations.split_k import SkinnyTile
 from hpcmm.operations.stream_k import StreamKDmma
 
 NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
@@ -164,8 +165,8 @@ def source(name: str) -> str:
 
 @pytest.fixture(autouse=True)
 def small_tiles_are_divided(monkeypatch):
-    monkeypatch.setattr(blocks, "MIN_SAVED_STEPS", 0)
-    monkeypatch.setattr(blocks, "MIN_STEPS", 1)
+    monkeypatch.setattr(stream_k, "MIN_SAVED_STEPS", 0)
+    monkeypatch.setattr(stream_k, "MIN_STEPS", 1)
 
 
 # ---- on the host ----
@@ -405,7 +406,7 @@ DMMA_TILES = [  # of one slice, or with slices of one warp
 ]
 
 
-def skinny_defines(dtype: str, tile: blocks.SkinnyTile, parts: int) -> tuple[str, ...]:
+def skinny_defines(dtype: str, tile: SkinnyTile, parts: int) -> tuple[str, ...]:
     macros = {"REAL": {"float32": "float", "float64": "double"}[dtype], **tile.macros, "PARTS": parts}
     return tuple(f"-D{name}={value}" for name, value in macros.items())
 

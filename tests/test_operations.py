@@ -13,10 +13,10 @@ from tasks import task, task_on
 
 from hpcmm.dtypes import DTYPES
 from hpcmm.model import Variant, Verdict
-from hpcmm.operations import OPERATIONS, accuracy, matmul
-from hpcmm.operations.blocks import MIN_SAVED_STEPS, MIN_STEPS, stream_k_blocks
+from hpcmm.operations import OPERATIONS, accuracy, truth
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM, Passes, identity
+from hpcmm.operations.stream_k import MIN_SAVED_STEPS, MIN_STEPS, stream_k_blocks
 from hpcmm.operations.vector_add import VECTOR_ADD
 
 PARAMETERS = {"alpha": 1.5, "beta": 0.5}
@@ -194,7 +194,7 @@ def test_a_single_nan_is_found(problem, wrong):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("alpha", "beta"), [(-1.5, 0.5), (2.0**-7, -5.0)])
 def test_one_element_is_wrong_beyond_the_bound_and_right_below(dtype, alpha, beta, method, monkeypatch):
-    monkeypatch.setattr(matmul, "SAMPLED_ROWS", 1)
+    monkeypatch.setattr(truth, "SAMPLED_ROWS", 1)
     parameters = {"alpha": alpha, "beta": beta}
     arrays = MATMUL.draw(np.random.default_rng(3), task(MATMUL, SHAPE, dtype, parameters))
     judge = MATMUL.reference(task_on(MATMUL, arrays, parameters), arrays)
@@ -236,7 +236,7 @@ def test_the_first_wrong_element_is_reported(problem, method):
 
 def test_two_swapped_elements_are_found(method, problem, monkeypatch):
     """Their row has the same sum, but not with signs."""
-    monkeypatch.setattr(matmul, "SAMPLED_ROWS", 1)
+    monkeypatch.setattr(truth, "SAMPLED_ROWS", 1)
     arrays, right, _ = problem
     judge = MATMUL.reference(task_on(MATMUL, arrays, PARAMETERS), arrays)
     for row in (22, 23):
@@ -297,7 +297,7 @@ def test_a_term_lost_from_a_long_sum_is_found_with_any_signs(monkeypatch):
 
 @pytest.mark.parametrize("width", [1, 128, 1024])
 def test_an_unwritten_element_is_found_in_a_row_that_is_not_sampled(width, method, monkeypatch):
-    monkeypatch.setattr(matmul, "SAMPLED_ROWS", 1)
+    monkeypatch.setattr(truth, "SAMPLED_ROWS", 1)
     arrays, right = long_product((2, 1024, 4096))
     judge = MATMUL.reference(task_on(MATMUL, arrays, PARAMETERS), arrays)
     assert judge(right).passed
@@ -313,7 +313,7 @@ def test_an_unwritten_element_is_found_in_a_row_that_is_not_sampled(width, metho
 @pytest.mark.parametrize("shape", [(1, 1, 1), (500, 1, 3), (100, 1, 1000), (30, 40, 300), (4, 3, 100_000)])
 def test_no_right_product_is_near_the_bound_of_sums_with_signs(shape, dtype, method, monkeypatch):
     """Summed one term after the other, in the order with the largest errors, with a fourth of the bound."""
-    monkeypatch.setattr(matmul, "ROUNDINGS", matmul.ROUNDINGS / 4)
+    monkeypatch.setattr(truth, "ROUNDINGS", truth.ROUNDINGS / 4)
     arrays = MATMUL.draw(np.random.default_rng(3), task(MATMUL, shape, dtype, PARAMETERS))
     real = np.dtype(dtype).type
     got = np.zeros(shape[:2], dtype)
@@ -327,7 +327,7 @@ def test_no_right_product_is_near_the_bound_of_sums_with_signs(shape, dtype, met
 def test_errors_in_one_column_of_long_sums_are_found(monkeypatch):
     """Neither is found by the sums of rows, in which it is as small as what rounding may cause."""
     seed_judges(monkeypatch, itertools.repeat(7))
-    monkeypatch.setattr(matmul, "SAMPLED_ROWS", 1)
+    monkeypatch.setattr(truth, "SAMPLED_ROWS", 1)
     monkeypatch.setattr(accuracy, "COMPONENTWISE_LIMIT", 0)
     (m, n, k), different, parameters = (1024, 1024, 16384), 64, {"alpha": 1.5, "beta": 0.125}
     product = task(MATMUL, (m, n, k), "float32", parameters)
@@ -337,7 +337,7 @@ def test_errors_in_one_column_of_long_sums_are_found(monkeypatch):
     right = (1.5 * (folded @ arrays["B"][:different].astype(float)) + 0.125 * arrays["C"]).astype(np.float32)
     judge = MATMUL.reference(product, arrays)
     assert judge(right).passed
-    _, allowed = matmul.Truth(product, arrays).row_sums(np.ones((n, 1)))
+    _, allowed = truth.Truth(product, arrays).row_sums(np.ones((n, 1)))
     term = int(np.argmin(abs(abs(arrays["B"][:different, 700]) - 0.08)))
     for lost in (0.125 * arrays["C"][:, 700], 1.5 * arrays["A"][:, term] * arrays["B"][term, 700]):
         assert np.all(abs(lost) < allowed[:, 0])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hpcmm.experiment import fingerprint
 from hpcmm.model import Task
 from hpcmm.operations import OPERATIONS
-from hpcmm.operations.blocks import SplitK
+from hpcmm.operations.split_k import SplitK
 
 MATMUL = OPERATIONS["matmul"]
 PICKING = [variant for variant in MATMUL.ladder if variant.picks]

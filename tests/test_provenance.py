@@ -4,6 +4,7 @@ import math
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,19 @@ def test_the_provenance_of_this_machine_has_no_empty_value():
         assert found[part] and all(value not in ("", None, {}) for value in found[part].values())
     assert set(found["packages"].items()) <= set(found["installed"].items())
     assert found["revision"]
+
+
+@pytest.mark.parametrize(
+    ("program", "stored"),
+    [
+        (str(Path(provenance.__file__).parents[1] / "jobs" / "measure.py"), "hpcmm/jobs/measure.py"),
+        ("/home/someone/venv/bin/hpcmm", "hpcmm"),
+        ("-c", "-c"),
+    ],
+)
+def test_the_command_is_stored_without_the_folder_of_the_program(program, stored, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [program, "--batch", "a/cpu-r1-1"])
+    assert provenance.collect()["arguments"] == [stored, "--batch", "a/cpu-r1-1"]
 
 
 def test_steal_between_two_readings():

@@ -21,8 +21,9 @@ from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurem
 
 from hpcmm import analysis, report, store
 from hpcmm.bench import profiling
-from hpcmm.model import COUNTERS, TEXTBOOK, UNCHECKED, Point, Profile, Verdict
-from hpcmm.report import drawing, figures, formats, markup, page, tables, vega
+from hpcmm.model import TEXTBOOK, UNCHECKED, Point, Profile, Verdict
+from hpcmm.quantities import COUNTERS
+from hpcmm.report import csv_files, drawing, figures, formats, hardware, markup, page, tables, vega
 
 COMMAND = [sys.executable, "-m", "hpcmm", "report"]
 MATMUL = {"alpha": 1.5, "beta": 0.5}
@@ -599,7 +600,7 @@ def test_control_characters_and_formulas_are_removed(tmp_path, monkeypatch):
 
 def test_negative_numbers_stay_numbers_in_csv():
     frame = pd.DataFrame({"label": ["-rf"], "result": [-1.5]})
-    assert tables.csv([frame], ("label", "result")) == "label,result\n'-rf,-1.5\n"
+    assert csv_files.csv([frame], ("label", "result")) == "label,result\n'-rf,-1.5\n"
 
 
 def test_a_drawing_that_aborts_is_an_error_with_the_title():
@@ -985,7 +986,7 @@ def test_a_file_without_profiles_has_a_reason_on_the_page(built):
 
 def test_invalid_gpu_properties_are_left_out():
     wrong = {"name": "X", "multiprocessors": 2, "compute_capability": 90, "memory_bytes": "much", "max_sm_clock": None}
-    table = tables.device_table([wrong])
+    table = hardware.device_table([wrong])
     assert [[cell.text for cell in row] for row in table.rows] == [["Multiprocessors (SM)", "2"]]
 
 

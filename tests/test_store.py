@@ -16,8 +16,9 @@ from batches import BATCH, HOST, batch_of, measured, stored, together
 
 from hpcmm import store
 from hpcmm.bench.journal import Journal
-from hpcmm.model import PHASES, RESOURCES, Point
+from hpcmm.model import Point
 from hpcmm.operations import OPERATIONS
+from hpcmm.quantities import PHASES, RESOURCES
 from hpcmm.store import StoreError
 
 PUBLISHED = Path(__file__).parents[1] / "results/reference/timings.h5"

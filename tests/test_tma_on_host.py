@@ -17,8 +17,9 @@ from hpcmm import kernels
 from hpcmm.backends.emulated.launch import COMPILER, ORDERS, HostKernel, KernelError, compile_kernel, on_device, poison
 from hpcmm.dtypes import DTYPES
 from hpcmm.model import Boxes, Launch, Task
-from hpcmm.operations.blocks import PersistentTma, SixteenBit, TmaChoice, TmaRing
+from hpcmm.operations.blocks import SixteenBit
 from hpcmm.operations.matmul import MATMUL
+from hpcmm.operations.tma import PersistentTma, TmaChoice, TmaRing
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine")
 

@@ -15,7 +15,8 @@ from timings import HOPPER, kernel, kernel_samples, measurement
 
 from hpcmm import analysis, store
 from hpcmm.analysis import why
-from hpcmm.model import COUNTERS, Point
+from hpcmm.model import Point
+from hpcmm.quantities import COUNTERS
 from hpcmm.report import steps
 
 REFERENCE = Path(__file__).parents[1] / "results" / "reference" / "timings.h5"

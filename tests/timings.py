@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm import store
-from hpcmm.model import RESOURCES, TEXTBOOK, Batch, Measurement, Point, Sample, Verdict
+from hpcmm.model import TEXTBOOK, Batch, Measurement, Point, Sample, Verdict
 from hpcmm.operations import OPERATIONS, task_of
+from hpcmm.quantities import RESOURCES
 
 PASS = Verdict(True, 1e-8, 1e-7, "componentwise, float64")
 FAIL = Verdict(False, 3.0, 1e-7, "componentwise, float64", "0:640: 0 - 1.5 = -1.5")

@@ -11,9 +11,10 @@ import pandas as pd
 
 from hpcmm.analysis import points, precisions, row_dicts
 from hpcmm.dtypes import DTYPES
-from hpcmm.model import RESOURCES, Operation, Task
+from hpcmm.model import Operation, Task
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.blocks import OverC, Staged
+from hpcmm.quantities import RESOURCES
 from hpcmm.store import DIMENSIONS
 
 # Allocation on an SM: whole warps; registers in units of 256 from one of four partitions; shared memory in units of

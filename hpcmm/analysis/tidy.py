@@ -15,9 +15,10 @@ import pandas as pd
 from hpcmm.analysis import limits, visits
 from hpcmm.devices import DEVICES
 from hpcmm.interval import interval_rank
-from hpcmm.model import COUNTERS, PHASES, TEXTBOOK, UNCHECKED, Point, spread_name
+from hpcmm.model import TEXTBOOK, UNCHECKED, Point, spread_name
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.parallel import ALGORITHMS, algorithms_of
+from hpcmm.quantities import COUNTERS, PHASES
 from hpcmm.store import IDENTITY, MEASUREMENTS, PROFILES, StoreError
 from hpcmm.text import printable
 

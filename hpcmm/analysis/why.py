@@ -19,9 +19,10 @@ from hpcmm.analysis.tidy import Columns, gpus_of, mapping, points, profiles, row
 from hpcmm.analysis.views import largest
 from hpcmm.devices import DEVICES
 from hpcmm.dtypes import DTYPES
-from hpcmm.model import RESOURCES, STALLS, Task, Variant
+from hpcmm.model import Task, Variant
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.operations.blocks import OverC
+from hpcmm.quantities import RESOURCES, STALLS
 
 NEGLIGIBLE = 0.01  # a smaller change of the time needs no reason
 CLEAR = 1.0  # without an interval, a change of the time by less than a factor of 2 is not told from noise

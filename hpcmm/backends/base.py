@@ -99,7 +99,7 @@ class Backend(Protocol):
         """Compile the kernels of tasks in parallel; errors are raised when the tasks are prepared."""
 
     def resources(self, task: Task, arrays: Mapping[str, Any]) -> dict[str, float]:
-        """Return the known ``model.RESOURCES`` of a prepared task."""
+        """Return the known ``quantities.RESOURCES`` of a prepared task."""
 
     def checksum(self, array: Any) -> int:
         """Return the exclusive or of the bits of all elements; any single changed element changes it."""
@@ -115,10 +115,10 @@ class Backend(Protocol):
         """Return the clock [Hz] of the device while a run of some seconds repeats; NaN if it cannot be read."""
 
     def state(self) -> dict[str, float]:
-        """Return the known ``model.STATES`` of the device now."""
+        """Return the known ``quantities.STATES`` of the device now."""
 
     def vitals(self) -> dict[str, float]:
-        """Return the known ``model.VITALS`` of the device now; reading them may take milliseconds."""
+        """Return the known ``quantities.VITALS`` of the device now; reading them may take milliseconds."""
 
     def energy(self) -> float:
         """Return the energy counter of the device in J.
@@ -130,7 +130,7 @@ class Backend(Protocol):
         """
 
     def errors(self) -> dict[str, float]:
-        """Return the available ``model.ERROR_COUNTERS`` of the device, counted since their reset."""
+        """Return the available ``quantities.ERROR_COUNTERS`` of the device, counted since their reset."""
 
     # --- description
     def describe(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def why_unreadable(backend) -> str:
 
 
 def energy_of(backend, run: Callable[[], Any], seconds: float) -> dict[str, float]:
-    """Repeat a kernel for a second or more; return ``model.ENERGY`` of the pass.
+    """Repeat a kernel for a second or more; return ``quantities.ENERGY`` of the pass.
 
     The counter changes some ten times a second. A pass begins and ends at a change, so energy and time refer to the
     same interval. The next kernels are queued before the counter is read: the device never waits for it.

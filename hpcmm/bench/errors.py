@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.model import DATA, Prepared, Task, Verdict
+from hpcmm.model import Prepared, Task, Verdict
+from hpcmm.quantities import DATA
 
 SIGMA = 4.0  # standard deviation of the logarithms of graded data
 
@@ -40,7 +41,7 @@ class Kinds:
             self.judges[kind] = task.operation.reference(task, self.inputs[kind])
 
     def errors(self, backend, task: Task) -> dict[str, float]:
-        """Run a task of the same problem on each kind of data; return ``model.ERRORS``."""
+        """Run a task of the same problem on each kind of data; return ``quantities.ERRORS``."""
         lengths = dict(zip(task.operation.dimensions, task.shape, strict=True))
         found = {}
         for kind, inputs in self.inputs.items():

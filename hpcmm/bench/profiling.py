@@ -21,7 +21,8 @@ from typing import Any
 
 from hpcmm import store
 from hpcmm.bench import tools
-from hpcmm.model import COUNTERS, HpcmmError, Point, Profile, Verdict
+from hpcmm.model import HpcmmError, Point, Profile, Verdict
+from hpcmm.quantities import COUNTERS
 
 PROGRAM = "ncu"
 NOT_INSTALLED = tools.not_installed("Nsight Compute", PROGRAM)

@@ -18,6 +18,8 @@ from typing import Any
 
 import psutil
 
+from hpcmm.experiment.fingerprint import versions
+
 PACKAGES = ("numpy", "mpi4py", "h5py", "cupy-cuda12x", "cupy-cuda13x", "nvmath-python", "mpich", "openmpi", "snakemake")
 ROOT = Path("/")  # of the files below
 CPU = "sys/devices/system/cpu"
@@ -182,22 +184,22 @@ def cpu() -> dict[str, Any]:
     return {"model": model, "cores": psutil.cpu_count(logical=False), "logical_cores": psutil.cpu_count()}
 
 
-def packages() -> dict[str, str]:
-    """Return the versions of the installed ones among ``PACKAGES``."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
 def installed() -> dict[str, str]:
     """Return the versions of all installed packages."""
     read = (each.metadata for each in importlib.metadata.distributions())  # each is read once: it takes a millisecond
     found = {str(about["Name"]): str(about["Version"]) for about in read}
     return dict(sorted(found.items(), key=lambda item: item[0].lower()))
+
+
+def command() -> list[str]:
+    """Return the program and arguments of this process, without the folder that the program has on this machine.
+
+    A program of this package is named by its path in it, ``"hpcmm/jobs/measure.py"``, and any other one by its file.
+    """
+    program = Path(sys.argv[0])
+    if program.resolve().is_relative_to(package()):
+        return [str(program.resolve().relative_to(package().parent)), *sys.argv[1:]]
+    return [program.name, *sys.argv[1:]]
 
 
 def collect() -> dict[str, Any]:
@@ -206,7 +208,7 @@ def collect() -> dict[str, Any]:
     The revision is the commit, or the hash of the sources where no commit is known.
     """
     commit, dirty = revision()
-    source, diff, versions = source_hash(), diff_hash(), installed()
+    source, diff, every = source_hash(), diff_hash(), installed()
     return {
         "utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "host": socket.gethostname(),
@@ -215,11 +217,11 @@ def collect() -> dict[str, Any]:
         "dirty": dirty,
         "source_sha256": source,
         **({"diff_sha256": diff} if diff else {}),
-        "arguments": sys.argv,
+        "arguments": command(),
         "python": platform.python_version(),
-        "hpcmm": versions.get("hpcmm", ""),
-        "packages": packages(),
-        "installed": versions,
+        "hpcmm": every.get("hpcmm", ""),
+        "packages": versions(PACKAGES),
+        "installed": every,
         "cpu": cpu(),
         "machine": read(SOURCES),
         "counters": read(COUNTERS),

@@ -6,9 +6,10 @@ import dataclasses
 import math
 
 from hpcmm.devices import DEVICES
-from hpcmm.model import DATA, TEXTBOOK, Measuring, Point, Task
+from hpcmm.model import TEXTBOOK, Measuring, Point, Task
 from hpcmm.operations import task_of
 from hpcmm.operations.accuracy import COMPONENTWISE_LIMIT
+from hpcmm.quantities import DATA
 
 # Upper bounds in seconds. They must hold on a slow machine, so they are large; the length of jobs, the time limit
 # requested from a cluster and the deadline of a point follow from them.

@@ -34,7 +34,7 @@ from hpcmm.parallel.algorithm import Algorithm
 PACKAGE = Path(hpcmm.__file__).parent
 # The records of a point are included, not the tables of all records. Records of results only carry data.
 TABLES = {"OPERATIONS", "ALGORITHMS", "DTYPES", "DEVICES", "LADDER"}
-RECORDS = "hpcmm.model"
+RECORDS = {"hpcmm.model", "hpcmm.quantities"}
 # No time depends on them.
 UNTIMED_FUNCTIONS = {"describe", "resources", "state", "survey", "simd_paths", "vitals", "errors"}
 # fields of a variant that no time depends on
@@ -199,7 +199,7 @@ def of_code(roots: tuple[Name, ...]) -> str:
     waiting = list(roots)
     while waiting:
         name = waiting.pop()
-        if name in found or name[0] == RECORDS or name[1] in TABLES | UNTIMED_FUNCTIONS:
+        if name in found or name[0] in RECORDS or name[1] in TABLES | UNTIMED_FUNCTIONS:
             continue
         found[name], references = _definition(*name)
         waiting += references

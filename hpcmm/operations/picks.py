@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from hpcmm.model import Picks, Task
-from hpcmm.operations.blocks import MAX_NARROW, SMS
+from hpcmm.operations.blocks import SMS
+from hpcmm.operations.split_k import MAX_NARROW
 
 BYTES_PER_SECOND = 4.6e12  # rate that reads of the memory reached
 

@@ -1,4 +1,4 @@
-"""Geometry of stream_k_dmma: tiles of float64 on the tensor cores, whole or divided among resident blocks."""
+"""Geometries of kernels whose resident blocks divide the terms of tiles (stream-K)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,82 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcmm.model import Launch, Task
-from hpcmm.operations.blocks import SMS, OverC, Staged
+from hpcmm.operations.blocks import SMS, ChosenTile, OverC, Staged, WarpgroupRing
+from hpcmm.operations.split_k import FmaTile
 
+MIN_SAVED_STEPS = 4  # minimum steps per block that dividing tiles must save, because the parts must be added up
+MIN_STEPS = 2  # minimum steps of a part of a tile
 FMA_PER_SECOND = 128 * 1.975e9  # of an SM's tensor cores in float64, at the clock of an H100 or H200
 UNALIGNED = 1.7  # time of a mainloop, relative to the others, if rows do not start at multiples of 16 bytes
+
+
+def stream_k_blocks(tiles: int, steps: int, most: int) -> int:
+    """Return the number of blocks for ``tiles`` tiles of ``steps`` steps each, if at most ``most`` are resident.
+
+    There is one block per tile if dividing tiles saves less than adding up the parts costs. Otherwise the blocks divide
+    the tiles so that no resident block is idle.
+    """
+    idle = -tiles % most  # idle blocks in the last wave if no tile is divided
+    if idle * steps <= MIN_SAVED_STEPS * most:
+        return tiles
+    return min(most, max(tiles, tiles * steps // MIN_STEPS))
+
+
+@dataclass(frozen=True)
+class StreamK(WarpgroupRing):
+    """Blocks that divide the terms of tiles if some blocks would be idle otherwise (stream-K).
+
+    ``max_blocks`` is the number of SMs that the workspace in the source suffices for.
+    """
+
+    max_blocks: int = 0
+
+    def macros(self, task: Task) -> dict[str, int]:
+        return {**super().macros(task), "MAX_BLOCKS": self.max_blocks}
+
+    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+        blocks = self.blocks(task, min(self.max_blocks, multiprocessors))
+        return [
+            Launch((blocks,), launch.block, launch.arguments, launch.shared_bytes)
+            for launch in super().launches(task, arrays, multiprocessors)
+        ]
+
+    def blocks(self, task: Task, most: int) -> int:
+        """Return the number of blocks, if at most ``most`` are resident."""
+        return stream_k_blocks(math.prod(self.grid(task)), -(-task.shape[2] // self.depth), most)
+
+
+@dataclass(frozen=True)
+class StreamKFma(OverC):
+    """Persistent blocks with tiles on the FMA units, which divide tiles if some blocks would be idle (stream-K).
+
+    The rasterization order goes through groups of ``group_rows`` rows of tiles, which share tiles in the L2 cache.
+    ``max_blocks`` is the number of SMs that the workspace in the source suffices for.
+    """
+
+    tile: FmaTile
+    group_rows: int
+    max_blocks: int
+
+    def macros(self, task: Task) -> dict[str, int]:
+        return {**self.tile.macros, "GROUP_ROWS": self.group_rows, "MAX_BLOCKS": self.max_blocks}
+
+    def covered(self, task: Task) -> tuple[int, int]:
+        return self.tile.rows, self.tile.columns
+
+    def staged(self, task: Task) -> Staged | None:
+        return Staged(self.tile.rows, self.tile.columns, self.tile.depth)
+
+    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+        grid = self.grid(task)
+        if not all(grid):
+            return []
+        blocks = self.blocks(task, min(self.max_blocks, multiprocessors))
+        return [Launch((blocks,), (self.tile.threads,), task.operation.arguments(task, arrays), self.tile.ring_bytes)]
+
+    def blocks(self, task: Task, most: int) -> int:
+        """Return the number of blocks, at most ``most``: one wave computes all tiles, whole or in parts."""
+        return min(most, stream_k_blocks(math.prod(self.grid(task)), -(-task.shape[2] // self.tile.depth), most))
 
 
 @dataclass(frozen=True)
@@ -88,7 +160,7 @@ class DmmaChoice:
 
 
 @dataclass(frozen=True)
-class StreamKDmma(OverC):
+class StreamKDmma(ChosenTile):
     """Tiles of float64 on the tensor cores, one per block or divided among resident blocks (stream-K).
 
     The constants of ``choices`` are a fit to the times of 25 shapes on an H200. Over these shapes, the chosen tile is
@@ -116,9 +188,8 @@ class StreamKDmma(OverC):
         choice, divided = self.chosen(task)
         return choice.seconds(task.shape, divided) if math.prod(task.shape) else 0.0
 
-    def pick(self, task: Task) -> str:
-        choice, divided = self.chosen(task)
-        return f"{choice.rows}x{choice.columns}" + ", divided" * divided
+    def division(self, tile: DmmaChoice, divided: int) -> str:
+        return "divided" if divided else ""
 
     def macros(self, task: Task) -> dict[str, int]:
         tile, _ = self.chosen(task)
@@ -127,14 +198,6 @@ class StreamKDmma(OverC):
             **{"WARP_COLUMNS": tile.warp_columns, "DEPTH": tile.depth, "STAGES": tile.stages, "BLOCK": tile.threads},
             **{"RESIDENT": tile.resident, "MAX_BLOCKS": tile.resident * SMS, "GROUP_ROWS": self.group_rows},
         }
-
-    def covered(self, task: Task) -> tuple[int, int]:
-        tile, _ = self.chosen(task)
-        return tile.rows, tile.columns
-
-    def staged(self, task: Task) -> Staged | None:
-        tile, _ = self.chosen(task)
-        return Staged(tile.rows, tile.columns, tile.depth)
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
         if not all(self.grid(task)):

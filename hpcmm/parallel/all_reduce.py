@@ -16,7 +16,7 @@ from hpcmm.model import Operation, Task
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import BlockRows
 from hpcmm.parallel.cost import Machine
-from hpcmm.parallel.distribution import QUEUE_SPINS, Distribution
+from hpcmm.parallel.distribution import OnDevices
 from hpcmm.parallel.memory import Need, local_elements, whole_elements
 from hpcmm.parallel.schedules import block_rows
 
@@ -32,7 +32,7 @@ def is_reduction(operation: Operation) -> bool:
     )
 
 
-class AllReduce(Distribution):
+class AllReduce(OnDevices):
     """On each device a part of each vector, and the result of the whole vectors."""
 
     def __init__(self, *arguments, **options):
@@ -46,12 +46,11 @@ class AllReduce(Distribution):
                 self.output_name, self.output = operand.name, backend.empty((), dtype)
                 self.arrays[operand.name] = self.output
                 continue
-            whole = self.inputs.get(operand.name)
-            part = np.empty(parts.rows, dtype) if whole is None else parts.part_of(whole)
-            parts.scatter(whole, part)
+            part = self.part_of(operand.name, parts)
             self.arrays[operand.name] = backend.empty(self.local_shape, dtype)
             if part.size:
                 backend.copy(part, self.arrays[operand.name])
+        self.received = (self.output,)
         if self.comm.rank == 0:
             self.result[self.output_name] = np.empty((), dtype)
 
@@ -67,22 +66,6 @@ class AllReduce(Distribution):
             self.transport.all_reduce(self.output, self.operation.combination)
 
         return run
-
-    def poison(self) -> None:
-        for array in (*self.result.values(), self.output):
-            array.fill(self.poison_value)
-
-    def call(self, run: Callable[[], None]) -> dict[str, float]:
-        """Run once and fetch the result; the time does not include the distribution of the inputs."""
-        seconds = self.kernel(run, cold=False)
-        self.fetch()
-        return {"kernel": seconds, "total": seconds}
-
-    def kernel(self, run: Callable[[], None], cold: bool) -> float:
-        self.output.fill(self.poison_value)
-        self.backend.synchronize()
-        self.comm.Barrier()
-        return self.backend.seconds_alone(run, cold, self.arrays, QUEUE_SPINS)
 
     def fetch(self) -> None:
         host = np.empty((), self.dtype)

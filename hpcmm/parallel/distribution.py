@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from hpcmm.parallel.transports.base import Transport
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+    from hpcmm.parallel.collectives import BlockRows
 
 # Spin kernels launched before a timed run that communicates: the host needs longer to queue it than a single kernel.
 QUEUE_SPINS = 4
@@ -130,3 +132,38 @@ class Distribution:
 
     def close(self) -> None:
         """Unshare and unregister the arrays; the object cannot be used afterwards."""
+
+
+class OnDevices(Distribution):
+    """Arrays that stay on the devices, where a run works on them: its end-to-end time is that of the kernel.
+
+    A subclass sets ``received``, the arrays that a run writes, and ``rounds`` if a run repeats its work.
+    """
+
+    received: Sequence[Any]
+    rounds = 1
+
+    def part_of(self, name: str, parts: BlockRows) -> np.ndarray:
+        """Distribute an input of rank 0 by block rows; return this rank's part, in host memory."""
+        whole = self.inputs.get(name)
+        part = np.empty(parts.rows, self.dtype) if whole is None else parts.part_of(whole)
+        parts.scatter(whole, part)
+        return part
+
+    def poison(self) -> None:
+        for array in (*self.result.values(), *self.received):
+            array.fill(self.poison_value)
+
+    def call(self, run: Callable[[], None]) -> dict[str, float]:
+        """Run once and fetch the result; the time does not include the distribution of the inputs."""
+        seconds = self.kernel(run, cold=False)
+        self.fetch()
+        return {"kernel": seconds, "total": seconds}
+
+    def kernel(self, run: Callable[[], None], cold: bool) -> float:
+        """Run all rounds and return the seconds of one."""
+        for array in self.received:
+            array.fill(self.poison_value)
+        self.backend.synchronize()
+        self.comm.Barrier()
+        return self.backend.seconds_alone(run, cold, self.arrays, QUEUE_SPINS) / self.rounds

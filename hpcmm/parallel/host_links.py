@@ -14,7 +14,7 @@ import numpy as np
 from hpcmm.model import Operation, Task
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import BlockRows
-from hpcmm.parallel.distribution import QUEUE_SPINS, Distribution
+from hpcmm.parallel.distribution import OnDevices
 from hpcmm.parallel.links import is_exchange, rounds_of
 from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.schedules import block_rows
@@ -27,7 +27,7 @@ DIRECTIONS: dict[str, tuple[Callable[[int], int], str]] = {
 }
 
 
-class HostLinks(Distribution):
+class HostLinks(OnDevices):
     """On each rank a part of x on one side of the link to its device, and y on the other side.
 
     ``direction`` is a key of ``DIRECTIONS``. The transport of the config has no effect.
@@ -42,10 +42,8 @@ class HostLinks(Distribution):
         (source,), (target,) = (
             [each.name for each in self.operation.operands if each.role == r] for r in ("in", "out")
         )
-        whole, count = self.inputs.get(source), self.parts.rows
-        part = np.empty(count, dtype) if whole is None else self.parts.part_of(whole)
-        self.parts.scatter(whole, part)
-        up = DIRECTIONS[direction][0](count)
+        part = self.part_of(source, self.parts)
+        up = DIRECTIONS[direction][0](len(part))
         (sent, self.uploaded), (self.downloaded, away) = (
             (backend.host_empty(x.shape, dtype, self.pinned), backend.empty(x.shape, dtype))
             for x in (part[:up], part[up:])
@@ -55,7 +53,7 @@ class HostLinks(Distribution):
             backend.copy(part[up:], away)
         ends = ((sent, self.uploaded), (away, self.downloaded))
         self.copies = [(source, to, backend.stream()) for source, to in ends if to.size]
-        self.arrays = {}
+        self.arrays, self.received = {}, [to for _, to, _ in self.copies]
         if self.comm.rank == 0:
             self.result[target] = np.empty(self.shape, dtype)
         self.rounds = rounds_of(max(count for _, count in self.parts.blocks) * np.dtype(dtype).itemsize)
@@ -70,24 +68,6 @@ class HostLinks(Distribution):
                 self.backend.wait(self.backend.mark(stream))
 
         return run
-
-    def poison(self) -> None:
-        for array in (*self.result.values(), *(target for _, target, _ in self.copies)):
-            array.fill(self.poison_value)
-
-    def call(self, run: Callable[[], None]) -> dict[str, float]:
-        """Run once and fetch the result; the time does not include the distribution of the inputs."""
-        seconds = self.kernel(run, cold=False)
-        self.fetch()
-        return {"kernel": seconds, "total": seconds}
-
-    def kernel(self, run: Callable[[], None], cold: bool) -> float:
-        """Run all rounds and return the seconds of one."""
-        for _, target, _ in self.copies:
-            target.fill(self.poison_value)
-        self.backend.synchronize()
-        self.comm.Barrier()
-        return self.backend.seconds_alone(run, cold, self.arrays, QUEUE_SPINS) / self.rounds
 
     def fetch(self) -> None:
         received, up = np.empty(self.parts.rows, self.dtype), self.uploaded.size

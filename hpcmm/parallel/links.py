@@ -15,7 +15,7 @@ import numpy as np
 from hpcmm.model import Operation, Task
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import BlockRows, message
-from hpcmm.parallel.distribution import QUEUE_SPINS, Distribution
+from hpcmm.parallel.distribution import OnDevices
 from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.schedules import block_rows
 from hpcmm.parallel.transports.base import Arrival
@@ -91,7 +91,7 @@ def is_exchange(operation: Operation) -> bool:
     ] and len(operation.dimensions) == 1
 
 
-class Links(Distribution):
+class Links(OnDevices):
     """On each rank a part of x, and what it receives in an exchange over one transport.
 
     ``pattern`` is a key of ``PATTERNS``, ``carrier`` one of ``TRANSPORTS``. The transport of the config has no effect.
@@ -108,12 +108,11 @@ class Links(Distribution):
         (source,), (target,) = (
             [each.name for each in self.operation.operands if each.role == r] for r in ("in", "out")
         )
-        whole = self.inputs.get(source)
-        own = np.empty(parts.rows, self.dtype) if whole is None else parts.part_of(whole)
-        parts.scatter(whole, own)
+        own = self.part_of(source, parts)
         length = max(1, sum(count for *_, count in self.pieces[comm.rank]))
         self.x = self.backend.shared_empty((max(1, parts.rows),), self.dtype)
         self.y = self.backend.empty((length,), self.dtype)
+        self.received = (self.y,)
         if own.size:
             self.backend.copy(own, self.x[: own.size])
         self.arrays = {source: self.x, target: self.y}
@@ -158,23 +157,6 @@ class Links(Distribution):
                 self.exchange()
 
         return run
-
-    def poison(self) -> None:
-        for array in (*self.result.values(), self.y):
-            array.fill(self.poison_value)
-
-    def call(self, run: Callable[[], None]) -> dict[str, float]:
-        """Run once and fetch the result; the time does not include the distribution of the inputs."""
-        seconds = self.kernel(run, cold=False)
-        self.fetch()
-        return {"kernel": seconds, "total": seconds}
-
-    def kernel(self, run: Callable[[], None], cold: bool) -> float:
-        """Run all rounds and return the seconds of one."""
-        self.y.fill(self.poison_value)
-        self.backend.synchronize()
-        self.comm.Barrier()
-        return self.backend.seconds_alone(run, cold, self.arrays, QUEUE_SPINS) / self.rounds
 
     def fetch(self) -> None:
         """Gather the received pieces on rank 0, each at its position in x."""

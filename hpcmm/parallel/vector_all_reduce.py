@@ -14,7 +14,7 @@ import numpy as np
 from hpcmm.model import Operation, Task
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import BlockRows, broadcast, reduce
-from hpcmm.parallel.distribution import QUEUE_SPINS, Distribution
+from hpcmm.parallel.distribution import OnDevices
 from hpcmm.parallel.links import TRANSPORTS, is_exchange, missing, rounds_of
 from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.schedules import block_rows
@@ -29,7 +29,7 @@ def bus_factor(ranks: int) -> float:
     return 2 * (ranks - 1) / ranks
 
 
-class VectorAllReduce(Distribution):
+class VectorAllReduce(OnDevices):
     """On each rank a vector with its part of x, and the sum over all ranks.
 
     ``carrier`` is a key of ``links.TRANSPORTS``. The transport of the config does not count.
@@ -44,14 +44,12 @@ class VectorAllReduce(Distribution):
         (source,), (self.target,) = (
             [each.name for each in self.operation.operands if each.role == r] for r in ("in", "out")
         )
-        whole = self.inputs.get(source)
-        own = np.empty(parts.rows, self.dtype) if whole is None else parts.part_of(whole)
-        parts.scatter(whole, own)
+        own = self.part_of(source, parts)
         self.x, self.y = (self.backend.empty(self.shape, self.dtype) for _ in range(2))
         self.x.fill(0)
         if own.size:
             self.backend.copy(own, self.x[parts.first : parts.first + parts.rows])
-        self.arrays = {source: self.x, self.target: self.y}
+        self.arrays, self.received = {source: self.x, self.target: self.y}, (self.y,)
         if self.comm.rank == 0:
             self.result[self.target] = np.empty(self.shape, self.dtype)
         self.rounds = rounds_of(self.x.nbytes)
@@ -62,23 +60,6 @@ class VectorAllReduce(Distribution):
                 self.transport.all_reduce(self.x, "sum", self.y)
 
         return run
-
-    def poison(self) -> None:
-        for array in (*self.result.values(), self.y):
-            array.fill(self.poison_value)
-
-    def call(self, run: Callable[[], None]) -> dict[str, float]:
-        """Run once and fetch the result; the time does not include the distribution of the inputs."""
-        seconds = self.kernel(run, cold=False)
-        self.fetch()
-        return {"kernel": seconds, "total": seconds}
-
-    def kernel(self, run: Callable[[], None], cold: bool) -> float:
-        """Run all rounds and return the seconds of one."""
-        self.y.fill(self.poison_value)
-        self.backend.synchronize()
-        self.comm.Barrier()
-        return self.backend.seconds_alone(run, cold, self.arrays, QUEUE_SPINS) / self.rounds
 
     def fetch(self) -> None:
         """Give rank 0 its own result, with poison wherever that of another rank differs."""

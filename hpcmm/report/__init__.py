@@ -16,11 +16,13 @@ from hpcmm.analysis import Series, Summary, links, occupancy, scaling, why
 from hpcmm.experiment import extensions
 from hpcmm.report import (
     chapters,
+    csv_files,
     drawing,
     exchanges,
     figures,
     findings,
     formats,
+    hardware,
     markup,
     opening,
     page,
@@ -230,29 +232,29 @@ def _sweep(
     measured = [series.points[series.points["watts"].notna()] for series in members]
     points = pd.concat([series.points for series in members])
     sizes = [tables.size_table(series) for series in members]
-    folder.tabulate(stem, [part.sizes for part in parts], tables.csv([points], tables.POINT_COLUMNS), whole=sizes)
+    folder.tabulate(stem, [part.sizes for part in parts], csv_files.csv([points], csv_files.POINT_COLUMNS), whole=sizes)
     for kind, shown, frames, columns in (
-        ("ladder", [part.ladder for part in parts], ladders, tables.LADDER_COLUMNS),
-        ("phases", [part.phases for part in parts], calls, tables.PHASE_COLUMNS),
-        ("energy", [part.energy for part in parts], measured, tables.ENERGY_COLUMNS),
-        ("accuracy", [part.accuracy for part in parts], judged, tables.ERROR_COLUMNS),
-        ("activities", [part.activities for part in parts], copies, tables.ACTIVITY_COLUMNS),
+        ("ladder", [part.ladder for part in parts], ladders, csv_files.LADDER_COLUMNS),
+        ("phases", [part.phases for part in parts], calls, csv_files.PHASE_COLUMNS),
+        ("energy", [part.energy for part in parts], measured, csv_files.ENERGY_COLUMNS),
+        ("accuracy", [part.accuracy for part in parts], judged, csv_files.ERROR_COLUMNS),
+        ("activities", [part.activities for part in parts], copies, csv_files.ACTIVITY_COLUMNS),
     ):
         if some := [table for table in shown if table]:
-            folder.tabulate(f"{stem}.{kind}", some, tables.csv(frames, columns))
+            folder.tabulate(f"{stem}.{kind}", some, csv_files.csv(frames, columns))
     scaled = []
     for kind, all_rows, tabulate, columns in (
-        ("scaling", whole.scaling, tables.scaling_table, tables.SCALING_COLUMNS),
-        ("predictions", whole.predictions, tables.prediction_table, tables.PREDICTION_COLUMNS),
+        ("scaling", whole.scaling, tables.scaling_table, csv_files.SCALING_COLUMNS),
+        ("predictions", whole.predictions, tables.prediction_table, csv_files.PREDICTION_COLUMNS),
     ):
         rows = all_rows[all_rows["sweep"] == name]
         if not rows.empty:
             scaled.append(tabulate(rows))
-            folder.tabulate(f"{stem}.{kind}", scaled[-1:], tables.csv([rows], columns))
+            folder.tabulate(f"{stem}.{kind}", scaled[-1:], csv_files.csv([rows], columns))
     exchanged = links.exchanges(points)
     if not exchanged.empty:
         scaled.append(exchanges.table(exchanged))
-        folder.tabulate(f"{stem}.exchanges", scaled[-1:], tables.csv([exchanged], exchanges.COLUMNS))
+        folder.tabulate(f"{stem}.exchanges", scaled[-1:], csv_files.csv([exchanged], exchanges.COLUMNS))
     found = {dtype: findings.what_to_see(own, chapter) for dtype, own in points.groupby("dtype", sort=False)}
     title = chapters.title_of(name, points)
     machine = machines[points["machine"].iloc[0]] if title != name else ""
@@ -266,13 +268,13 @@ def _resources(
     shown = []
     # A sweep name has no dot, so these files collide with no sweep.
     for operation, part in rows.groupby("operation", sort=False):
-        own = [tables.resource_table(on_gpu) for _, on_gpu in part.groupby("gpu", sort=False)]
-        csv = tables.csv([part.dropna(axis=1, how="all")], tables.RESOURCE_COLUMNS)
+        own = [hardware.resource_table(on_gpu) for _, on_gpu in part.groupby("gpu", sort=False)]
+        csv = csv_files.csv([part.dropna(axis=1, how="all")], csv_files.RESOURCE_COLUMNS)
         folder.tabulate(f"{operation}.resources", own, csv)
         shown += own
-    device = tables.device_table(gpus)
+    device = hardware.device_table(gpus)
     if device:
-        folder.tabulate("gpu.properties", [device], tables.device_csv(gpus))
+        folder.tabulate("gpu.properties", [device], hardware.device_csv(gpus))
     return shown, device
 
 
@@ -284,7 +286,7 @@ def _levels(rows: pd.DataFrame, folder: Folder) -> list[Table]:
         for (machine, device), own in rows.groupby(["machine", "device"], sort=False)
     ]
     # A sweep name has no dot, so these files collide with no sweep.
-    folder.tabulate("memory.levels", shown, tables.csv([rows], tables.LEVEL_COLUMNS))
+    folder.tabulate("memory.levels", shown, csv_files.csv([rows], csv_files.LEVEL_COLUMNS))
     return shown
 
 
@@ -292,7 +294,7 @@ def _profiles(rows: pd.DataFrame, folder: Folder) -> list[Table]:
     """Write the profile tables of each operation, and return them."""
     shown = []
     for operation, part in rows.groupby("operation", sort=False):
-        own = [tables.profile_table(on_gpu) for _, on_gpu in part.groupby("gpu", sort=False)]
-        folder.tabulate(f"{operation}.profile", own, tables.csv([part], tables.PROFILE_COLUMNS))
+        own = [hardware.profile_table(on_gpu) for _, on_gpu in part.groupby("gpu", sort=False)]
+        folder.tabulate(f"{operation}.profile", own, csv_files.csv([part], csv_files.PROFILE_COLUMNS))
         shown += own
     return shown

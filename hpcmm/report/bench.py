@@ -10,8 +10,9 @@ from tabulate import tabulate
 
 from hpcmm import analysis
 from hpcmm.analysis import occupancy
-from hpcmm.model import COUNTERS, Operation, Variant
-from hpcmm.report import formats, tables
+from hpcmm.model import Operation, Variant
+from hpcmm.quantities import COUNTERS
+from hpcmm.report import formats, hardware
 
 NUMBERS = ("seconds", "seconds_low", "seconds_high", "ratio", "ratio_low", "ratio_high", "fraction", "visits")
 RESOURCES = ("registers", "local_bytes", "shared_bytes", "dynamic_shared_bytes")
@@ -137,7 +138,7 @@ def profile_table(columns: analysis.Columns) -> str:
     rows = analysis.profiles(columns)
     if not len(rows):
         return ""
-    made = tables.profile_table(rows)
+    made = hardware.profile_table(rows)
     labels = [row["label"] for row in analysis.row_dicts(rows)]
     columns_of_kernels = zip(*(texts[1:] for texts in made.texts), strict=True)
     lines = [[name, *texts] for name, texts in zip(made.head[1:], columns_of_kernels, strict=True)]

@@ -15,15 +15,17 @@ from markupsafe import Markup, escape
 
 from hpcmm.analysis import check, compare, noise, visits
 from hpcmm.analysis.tidy import SHORT
-from hpcmm.operations import accuracy, matmul
+from hpcmm.operations import accuracy, truth
+from hpcmm.quantities import DATA, PHASES
 from hpcmm.report import formats
+from hpcmm.report.hardware import COUNTER_COLUMNS
 
 # Constants that the texts refer to by name
 CONSTANTS = {
     "componentwise_limit": "2" + f"{math.log2(accuracy.COMPONENTWISE_LIMIT):.0f}".translate(formats.SUPERSCRIPTS),
-    "sampled_rows": matmul.SAMPLED_ROWS,
-    "signs": matmul.SIGNS,
-    "roundings": matmul.ROUNDINGS,
+    "sampled_rows": truth.SAMPLED_ROWS,
+    "signs": truth.SIGNS,
+    "roundings": truth.ROUNDINGS,
     "short": SHORT,
     "confidence": f"{100 * (1 - compare.ALPHA):.1f}",
     "margin": f"{100 * compare.MARGIN:.0f}",
@@ -33,6 +35,37 @@ CONSTANTS = {
     "lonely": f"{100 * check.LONELY:.0f}",
     "noisy": f"{100 * visits.NOISY:.0f}",
     "fewest": visits.FEWEST,
+}
+
+# Column name: the id of its definition on the page
+DEFINED = {
+    **dict.fromkeys(("Time", "Kernel alone"), "kernel"),
+    **{
+        name + of: "rate"
+        for name in (*(name for _, name in formats.RATES.values()), "TFLOP/s")
+        for of in ("", ", kernel alone", ", end to end")
+    },
+    **dict.fromkeys(("Step", "Cumulative"), "step"),
+    "Ratio to baseline": "ratio",
+    "Of limit": "hardware-limit",
+    "SM clock": "clock",
+    "Result": "pass",
+    **dict.fromkeys(("Power, W", *(f"{name} per W" for _, name in formats.RATES.values())), "energy"),
+    **{f"{kind.capitalize()}, {title}": "errors" for kind in DATA for title in ("largest", "RMS")},
+    **dict.fromkeys((phase.capitalize() for phase in PHASES), "phase"),
+    "End to end": "call",
+    **dict.fromkeys(("Activity", "Share", "Sum", "Calls", "Mean", "Min", "Max"), "activity"),
+    **dict.fromkeys(("Registers", "Shared memory", "Local memory"), "registers"),
+    **dict.fromkeys(("Block", "Grid", "Blocks per SM", "Threads per SM", "Occupancy"), "occupancy"),
+    "Limited by": "limit",
+    **dict.fromkeys(
+        ("Loads per phase", "Operations per phase", "Pending loads per SM", "Operations per load"), "tile-phase"
+    ),
+    "GFLOP/s, bandwidth bound": "tile-phase",
+    **dict.fromkeys(COUNTER_COLUMNS, "profile"),
+    "Verdict": "verdict",
+    **dict.fromkeys(("Timed", "Predicted", "Predicted over measured"), "predicted"),
+    **dict.fromkeys(("Scaling", "Speedup", "Efficiency", "End-to-end speedup", "End-to-end efficiency"), "scaling"),
 }
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 from hpcmm import analysis
 from hpcmm.analysis import Columns
 from hpcmm.operations import OPERATIONS, dimensions
-from hpcmm.report import formats, tables
+from hpcmm.report import csv_files, formats
 from hpcmm.store import DIMENSIONS
 
 VERSION = 1  # of the columns: a column that is removed or changes its meaning raises it
@@ -92,7 +92,7 @@ def _points(columns: Columns) -> pd.DataFrame:
 
 
 def as_csv(points: pd.DataFrame) -> str:
-    return tables.csv([points], tuple(COLUMNS))
+    return csv_files.csv([points], tuple(COLUMNS))
 
 
 def as_json(points: pd.DataFrame) -> str:

@@ -222,7 +222,7 @@ def render(
         clocks=clocks,
         resources=resources,
         device=device,
-        defined=tables.DEFINED,
+        defined=definitions.DEFINED,
         limited=limited,
         definitions=definitions.shown([kind for kind, things in kinds.items() if things]),
         profiles=profiles,

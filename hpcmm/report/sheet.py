@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpcmm.report import drawing, page, tables
+from hpcmm.report import definitions, drawing, page
 from hpcmm.report.definitions import Definition
 from hpcmm.report.markup import Table
 from hpcmm.report.vega import Figure
@@ -52,7 +52,7 @@ def render(title: str, about: str, counts: Sequence[Count], notes: Sequence[str]
         notes=notes,
         sections=sections,
         # columns link to the definitions that the sheet has
-        defined={head: identity for head, identity in tables.DEFINED.items() if identity in known},
+        defined={head: identity for head, identity in definitions.DEFINED.items() if identity in known},
         embed=embedded.add,
         embedded=embedded.text,
         vega=drawing.script() if any(section.figures for section in sections) else "",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -12,18 +12,16 @@ import numpy as np
 import pandas as pd
 
 from hpcmm import analysis
-from hpcmm.analysis import Series, compare, occupancy
+from hpcmm.analysis import Series, compare
 from hpcmm.analysis.scaling import base_columns
 from hpcmm.analysis.tidy import SHORT
 from hpcmm.dtypes import DTYPES
-from hpcmm.model import COUNTERS, DATA, ERRORS, PHASES, RESOURCES, STALLS
 from hpcmm.operations import OPERATIONS, dimensions
+from hpcmm.quantities import DATA, PHASES
 from hpcmm.report.formats import (
-    RATES,
     RateUnit,
     amount,
     at_sizes,
-    billions,
     conditions,
     duration,
     ends,
@@ -38,8 +36,7 @@ from hpcmm.report.formats import (
     times,
     whole,
 )
-from hpcmm.report.markup import EMPTY, Cell, Table, csv_cell, grouped, words
-from hpcmm.store import DIMENSIONS
+from hpcmm.report.markup import EMPTY, Cell, Table, grouped, words
 from hpcmm.text import printable
 
 SHORT_MARK = "†"
@@ -55,13 +52,6 @@ def table(caption: str, rows: pd.DataFrame, columns: Mapping[str, Column], leadi
     sized = set(dimensions()) <= set(rows)
     of_rows = [(size(row) if sized else "", row.get("device", ""), row.get("dtype", "")) for row in known]
     return Table(caption, tuple(columns), grouped(lines, leading), of_rows)
-
-
-LEVEL_COLUMNS = (
-    *("machine", "device", "level", "latency_seconds", "latency_seconds_low", "latency_seconds_high"),
-    *("latency_cycles", "latency_bytes", "latency_variant", "bytes_per_second", "bytes_per_second_low"),
-    *("bytes_per_second_high", "bandwidth_bytes", "bandwidth_variant"),
-)
 
 
 def level_table(rows: pd.DataFrame, device: str) -> Table:
@@ -365,163 +355,6 @@ def prediction_table(rows: pd.DataFrame) -> Table:
     return table("Predicted by the cost model", rows, columns, leading=4)
 
 
-def resource_table(rows: pd.DataFrame) -> Table:
-    """Make the table of the resources of each kernel of one operation; ``rows`` are from ``occupancy.resources``."""
-
-    def shared_memory(row: Row) -> Cell:
-        dynamic = row["dynamic_shared_bytes"]
-        return Cell(amount(row["shared_bytes"] + dynamic), "dynamic" if dynamic else "")
-
-    def resident_blocks(row: Row) -> Cell:
-        computed = row["computed_blocks"]
-        return Cell(
-            whole(row["resident_blocks"]), f"computed: {computed}" if computed != row["resident_blocks"] else ""
-        )
-
-    columns: dict[str, Column] = {
-        "Variant": text("label"),
-        "Type": text("dtype"),
-        "Registers": value("registers", whole),
-        "Shared memory": shared_memory,
-        "Local memory": value("local_bytes", amount),
-        "Block": lambda row: Cell(f"{whole(row['block_x'])} × {whole(row['block_y'])}", row["pick"]),
-        "Grid": lambda row: Cell(f"{whole(row['grid_x'])} × {whole(row['grid_y'])}", size(row)),
-        "Blocks per SM": resident_blocks,
-        "Threads per SM": lambda row: Cell(whole(row["resident_blocks"] * row["block_x"] * row["block_y"])),
-        "Occupancy": lambda row: Cell(f"{100 * row['occupancy']:.0f} %"),
-        "Limited by": text("limited_by"),
-        **{
-            f"Block limit, {'hardware' if name == 'blocks' else name}": value(column, whole)
-            for name, column in occupancy.LIMITS.items()
-        },
-    }
-    if "phase_loads" in rows and rows["phase_loads"].notna().any():
-        columns |= {
-            "Loads per phase": value("phase_loads", whole),
-            "Operations per phase": value("phase_flops", whole),
-            "Pending loads per SM": value("pending_loads", whole),
-            "Operations per load": lambda row: Cell(number(row["phase_flops"] / row["phase_loads"])),
-            "GFLOP/s, bandwidth bound": value("bound_flops_per_second", billions),
-        }
-    return table(f"Resources and occupancy, {_operation_on(rows)}", rows, columns, leading=1)
-
-
-def _achieved_occupancy(row: Row) -> Cell:
-    if row["result"] == "FAIL":
-        return failed(row)
-    possible = percent(row["occupancy"])
-    return Cell(percent(row["achieved_occupancy"]), possible and f"of {possible}")
-
-
-def _stalls(row: Row) -> Cell:
-    """Give the two longest reasons to wait with their shares of the time of a warp."""
-    shares = {what: row[f"stall_{name}"] / (row["warp_cycles"] or math.nan) for name, what in STALLS.items()}
-    longest = sorted((what for what in shares if shares[what] > 0), key=lambda what: -shares[what])[:2]
-    return words(", ".join(f"{what} {percent(shares[what])}" for what in longest))
-
-
-# Columns of the profile table; a kernel that failed has only the first.
-COUNTER_COLUMNS: dict[str, Column] = {
-    "Achieved occupancy": _achieved_occupancy,
-    "Active threads per warp": value("active_threads", number),
-    "With a true predicate": value("predicated_on_threads", number),
-    "Waiting for": _stalls,
-    "Global loads GB/s": value("global_load_bytes_per_second", billions),
-    "Global stores GB/s": value("global_store_bytes_per_second", billions),
-    "Sectors per load": value("load_sectors", number),
-    "Sectors per store": value("store_sectors", number),
-    "Shared memory pipe": value("shared_pipe", percent),
-    "Wavefronts per shared load": value("shared_wavefronts_per_load", number),
-    "Wavefronts per shared store": value("shared_wavefronts_per_store", number),
-    "Bank conflicts": lambda row: Cell(whole(row["shared_load_conflicts"] + row["shared_store_conflicts"])),
-    "L2 hits": value("l2_hits", percent),
-    "DRAM reads GB/s": value("dram_read_bytes_per_second", billions),
-    "DRAM writes GB/s": value("dram_write_bytes_per_second", billions),
-    "FMA pipe": value("fma_pipe", percent),
-    "SM throughput": value("sm_throughput", percent),
-}
-
-
-def profile_table(rows: pd.DataFrame) -> Table:
-    """Make the table of profiler counters of one operation; ``rows`` are from ``analysis.profiles``."""
-    libraries = {variant.name for variant in OPERATIONS[rows["operation"].iloc[0]].ladder if variant.library}
-
-    def of_type(row: Row) -> Cell:
-        kernel = row["kernel"] if row["variant"] in libraries else ""  # only a library chooses a kernel
-        return words(row["dtype"], kernel if len(kernel) <= 32 else kernel[:31] + "…")
-
-    sizes = ", ".join(dict.fromkeys(size(row) for row in analysis.row_dicts(rows)))
-    caption = f"Profile, {_operation_on(rows)} at {sizes}"
-    return table(caption, rows, {"Variant": text("label"), "Type": of_type, **COUNTER_COLUMNS}, leading=1)
-
-
-def _operation_on(rows: pd.DataFrame) -> str:
-    """Return ``"matmul on NVIDIA H200"``; each kind of GPU has its own table."""
-    operation, gpu = rows[["operation", "gpu"]].iloc[0]
-    return f"{operation} on {gpu}" if gpu else operation
-
-
-# Properties of a GPU: key in the provenance, name for readers, format.
-DEVICE_ROWS = (
-    ("compute_capability", "Compute capability", lambda value: f"{value[:-1]}.{value[-1]}"),
-    ("multiprocessors", "Multiprocessors (SM)", str),
-    ("max_sm_clock", "Maximum SM clock", lambda value: f"{value / 1e6:,.0f} MHz"),
-    ("power_limit", "Power limit", lambda value: f"{value:,.0f} W"),
-    ("memory_bytes", "Memory", amount),
-    ("max_memory_clock", "Maximum memory clock", lambda value: f"{value / 1e6:,.0f} MHz"),
-    ("memory_bus_bits", "Memory bus width", lambda value: f"{value:,} bits"),
-    ("memory_bytes_per_second", "Memory bandwidth, from clock and width", lambda value: f"{value / 1e9:,.0f} GB/s"),
-    ("peak_float32", "Peak float32 rate at the maximum clock", lambda value: f"{value / 1e12:,.1f} TFLOP/s"),
-    ("peak_float64", "Peak float64 rate at the maximum clock", lambda value: f"{value / 1e12:,.1f} TFLOP/s"),
-    ("units_float64", "Fastest units for float64", str),
-    ("ecc", "Error correction", lambda value: "on" if value else "off"),
-    ("l2_bytes", "L2 cache", amount),
-    ("constant_bytes", "Constant memory", amount),
-    ("warp_size", "Threads per warp", str),
-    ("block_threads", "Maximum threads per block", "{:,}".format),
-    ("block_dimensions", "Maximum block dimensions, x × y × z", lambda value: " × ".join(map("{:,}".format, value))),
-    ("grid_dimensions", "Maximum grid dimensions, x × y × z", lambda value: " × ".join(map("{:,}".format, value))),
-    ("block_registers", "Maximum registers per block", "{:,}".format),
-    ("block_shared_bytes", "Maximum shared memory per block, default", amount),
-    ("block_shared_bytes_on_request", "Maximum shared memory per block, opt-in", amount),
-    ("sm_threads", "Maximum resident threads per SM", "{:,}".format),
-    ("sm_blocks", "Maximum resident blocks per SM", str),
-    ("sm_registers", "Registers per SM", "{:,}".format),
-    ("sm_shared_bytes", "Shared memory per SM", amount),
-    ("reserved_shared_bytes", "Reserved shared memory per block", amount),
-)
-
-
-def device_table(gpus: Sequence[Mapping]) -> Table | None:
-    """Make the table of GPU properties, one column per kind of GPU; None if the provenance has no GPU."""
-    kinds: list[tuple[str, ...]] = []
-    for gpu in gpus:
-        kind = (str(gpu.get("name", "GPU")), *(printed(gpu.get(key), form) for key, _, form in DEVICE_ROWS))
-        if kind not in kinds:
-            kinds.append(kind)
-    rows = [
-        [words(name), *(Cell(kind[i]) for kind in kinds)]
-        for i, (_, name, _) in enumerate(DEVICE_ROWS, 1)
-        if any(kind[i] for kind in kinds)
-    ]
-    return Table("GPU", ("Property", *(kind[0] for kind in kinds)), rows) if rows else None
-
-
-def device_csv(gpus: Sequence[Mapping]) -> str:
-    """Return the same properties in plain units as CSV, one row per kind of GPU."""
-    names = ["name", *(key for key, _, _ in DEVICE_ROWS)]
-    rows = [{name: gpu[name] for name in names if name in gpu} for gpu in gpus]
-    return _csv(pd.DataFrame([row for i, row in enumerate(rows) if row not in rows[:i]]))
-
-
-def printed(value: object, form: Callable[..., str]) -> str:
-    """Format a value of the provenance; empty if it is missing or of another type."""
-    try:
-        return form(value) if value is not None else ""
-    except (TypeError, ValueError, IndexError):
-        return ""
-
-
 def comparison_table(rows: pd.DataFrame) -> Table:
     """Make the table that compares two files point by point; ``rows`` are from ``compare.compare``."""
 
@@ -616,81 +449,3 @@ def omitted_table(frame: pd.DataFrame) -> Table:
         for (sweep, reason), group in frame.groupby(["sweep", "reason"], sort=False)
     ]
     return Table("Left out", ("Sweep", "Variants", "Ranks", "Reason"), rows)
-
-
-# Column name: the id of its definition on the page
-DEFINED = {
-    **dict.fromkeys(("Time", "Kernel alone"), "kernel"),
-    **{
-        name + of: "rate"
-        for name in (*(name for _, name in RATES.values()), "TFLOP/s")
-        for of in ("", ", kernel alone", ", end to end")
-    },
-    **dict.fromkeys(("Step", "Cumulative"), "step"),
-    "Ratio to baseline": "ratio",
-    "Of limit": "hardware-limit",
-    "SM clock": "clock",
-    "Result": "pass",
-    **dict.fromkeys(("Power, W", *(f"{name} per W" for _, name in RATES.values())), "energy"),
-    **{f"{kind.capitalize()}, {title}": "errors" for kind in DATA for title in ("largest", "RMS")},
-    **dict.fromkeys((phase.capitalize() for phase in PHASES), "phase"),
-    "End to end": "call",
-    **dict.fromkeys(("Activity", "Share", "Sum", "Calls", "Mean", "Min", "Max"), "activity"),
-    **dict.fromkeys(("Registers", "Shared memory", "Local memory"), "registers"),
-    **dict.fromkeys(("Block", "Grid", "Blocks per SM", "Threads per SM", "Occupancy"), "occupancy"),
-    "Limited by": "limit",
-    **dict.fromkeys(
-        ("Loads per phase", "Operations per phase", "Pending loads per SM", "Operations per load"), "tile-phase"
-    ),
-    "GFLOP/s, bandwidth bound": "tile-phase",
-    **dict.fromkeys(COUNTER_COLUMNS, "profile"),
-    "Verdict": "verdict",
-    **dict.fromkeys(("Timed", "Predicted", "Predicted over measured"), "predicted"),
-    **dict.fromkeys(("Scaling", "Speedup", "Efficiency", "End-to-end speedup", "End-to-end efficiency"), "scaling"),
-}
-
-# Columns of the CSV files in order, as far as the timings have them.
-POINT_COLUMNS = (
-    *("sweep", "operation", "setting", "dtype", "ranks", *DIMENSIONS, "device", "machine", "variant", "tile"),
-    *("label", "result", "where"),
-    *("seconds", "seconds_low", "seconds_high", "repetitions"),
-    *("flops_per_second", "flops_per_second_low", "flops_per_second_high"),
-    *("bytes_per_second", "bytes_per_second_low", "bytes_per_second_high"),
-    *("ratio", "ratio_low", "ratio_high", "fraction", "ceiling", "clock"),
-    *("error", "bound", "reference", "arithmetic", "pick", "throttled", "event_seconds"),
-)
-ENERGY_COLUMNS = ("operation", "dtype", "ranks", *DIMENSIONS, "device", "label", "seconds", "flops_per_second")
-ENERGY_COLUMNS += ("bytes_per_second", "clock", "energy", "energy_seconds", "energy_runs", "watts", "flops_per_joule")
-ENERGY_COLUMNS += ("bytes_per_joule",)
-ERROR_COLUMNS = ("operation", "dtype", *DIMENSIONS, "device", "label", "arithmetic", *ERRORS)
-LADDER_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "result", "where", "seconds")
-LADDER_COLUMNS += ("flops_per_second", "bytes_per_second", "step", "cumulative", "ratio", "fraction", "ceiling")
-PHASE_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "call_seconds", "call_seconds_low")
-PHASE_COLUMNS += ("call_seconds_high", "call_repetitions", *(f"call_{phase}" for phase in PHASES[:-1]))
-PHASE_COLUMNS += (*(f"share_{phase}" for phase in PHASES[:-1]), "seconds", "flops_per_second", "bytes_per_second")
-PHASE_COLUMNS += ("call_flops_per_second", "call_bytes_per_second", "call_ratio")
-ACTIVITY_COLUMNS = ("dtype", "ranks", *DIMENSIONS, "device", "label", "memory", "activity", "share", "total", "calls")
-ACTIVITY_COLUMNS += ("mean", "least", "most")
-SCALING_COLUMNS = ("kind", "setting", "dtype", *DIMENSIONS, "device", "label", "ranks", "seconds", "speedup")
-SCALING_COLUMNS += ("efficiency", "call_seconds", "call_speedup", "call_efficiency")
-PREDICTION_COLUMNS = ("operation", "dtype", *DIMENSIONS, "device", "label", "of", "measured_ranks", "ranks", "seconds")
-PREDICTION_COLUMNS += ("predicted_seconds",)
-RESOURCE_COLUMNS = ("operation", "gpu", "variant", "tile", "label", "dtype", *DIMENSIONS, "ranks", *RESOURCES)
-RESOURCE_COLUMNS += ("occupancy", *occupancy.LIMITS.values(), "limited_by", "computed_blocks", "phase_loads")
-RESOURCE_COLUMNS += ("phase_flops", "pending_loads", "bound_flops_per_second")
-PROFILE_COLUMNS = ("operation", "gpu", "variant", "tile", "label", "dtype", *DIMENSIONS, "result", "where", "kernel")
-PROFILE_COLUMNS += ("launches", *COUNTERS, "shared_wavefronts_per_load", "shared_wavefronts_per_store")
-
-
-def csv(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> str:
-    """Return CSV with one row per point, in plain units and with every digit; empty where there is no value."""
-    frame = pd.concat(frames)
-    last = DIMENSIONS[-1]
-    others = [name for name in dimensions() if name not in DIMENSIONS]
-    columns = [name for column in columns for name in ([column, *others] if column == last else [column])]
-    return _csv(frame[[name for name in columns if name in frame]])
-
-
-def _csv(frame: pd.DataFrame) -> str:
-    texts = [name for name in frame if not pd.api.types.is_numeric_dtype(frame[name])]
-    return frame.assign(**{name: frame[name].map(csv_cell) for name in texts}).to_csv(index=False, lineterminator="\n")

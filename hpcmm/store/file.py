@@ -32,7 +32,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from hpcmm.model import COUNTERS, ENERGY, ERRORS, PHASES, RESOURCES, TEXTBOOK, HpcmmError
+from hpcmm.model import TEXTBOOK, HpcmmError
+from hpcmm.quantities import COUNTERS, ENERGY, ERRORS, PHASES, RESOURCES
 from hpcmm.store.schema import (
     FORMAT,
     GROUPS,

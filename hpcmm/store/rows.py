@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hpcmm.model import COUNTERS, ENERGY, ERRORS, PHASES, RESOURCES, STATES, Batch, Measurement, Point, Profile
+from hpcmm.model import Batch, Measurement, Point, Profile
 from hpcmm.operations import OPERATIONS
+from hpcmm.quantities import COUNTERS, ENERGY, ERRORS, PHASES, RESOURCES, STATES
 from hpcmm.store.file import write_groups
 from hpcmm.store.schema import DIMENSIONS, GROUPS, OMITTED, Groups, as_column
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import h5py
 import numpy as np
 
-from hpcmm.model import COUNTERS, ENERGY, ERRORS, PHASES, RESOURCES, STATES, VITALS
+from hpcmm.quantities import COUNTERS, ENERGY, ERRORS, PHASES, RESOURCES, STATES, VITALS
 
 FORMAT = "hpcmm timings"
 SCHEMA_VERSION = 2

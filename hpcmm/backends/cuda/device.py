@@ -109,7 +109,7 @@ def ecc_errors(handle: Any, kind: int) -> int:
     return pynvml.nvmlDeviceGetTotalEccErrors(handle, kind, pynvml.NVML_AGGREGATE_ECC)
 
 
-# How NVML reads ``model.ERROR_COUNTERS``
+# How NVML reads ``quantities.ERROR_COUNTERS``
 ERRORS: dict[str, Callable[[Any], int]] = {
     "ecc_corrected": lambda gpu: ecc_errors(gpu, pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
     "ecc_uncorrected": lambda gpu: ecc_errors(gpu, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),

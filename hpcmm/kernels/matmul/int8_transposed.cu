@@ -6,6 +6,7 @@
 // so that each lane has four neighbouring sums, 16 bytes, and C needs no shared memory. Runs on compute capability 9.0
 // only. Limit: B is read and written once more, and at the power limit clocks fall.
 
+#include "matmul/ring.cuh"
 #include "matmul/swizzled_rows.cuh"
 #include "ptx.cuh"
 
@@ -65,45 +66,36 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
            const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b)
 {
     extern __shared__ __align__(1024) unsigned char shared[];
-    unsigned long long *const full = (unsigned long long *)(shared + STAGES * STAGE_BYTES), *const empty = full + STAGES;
+    Ring<STAGE_BYTES, CONSUMERS> ring(shared, shared + STAGES * STAGE_BYTES);
     const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
     const bool by_tma = lda % 16 == 0 && (size_t)A % 16 == 0;
     if (threadIdx.x == 0) {
         prefetch_tensormap(map_a);
         prefetch_tensormap(map_b);
-        for (int s = 0; s < STAGES; ++s) {
-            mbarrier_init(&full[s], by_tma ? 1 : 129);
-            mbarrier_init(&empty[s], CONSUMERS * 4);
-        }
-        fence_mbarrier_init();
+        ring.init(by_tma ? 1 : 129);
     }
     __syncthreads();
 
     const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (n + COLUMNS - 1) / COLUMNS;
     const int tiles = tile_rows * tile_columns;
-    int stage = 0, parity = 0;
-    const auto advance = [&] {
-        stage = stage == STAGES - 1 ? 0 : stage + 1;
-        parity ^= stage == 0;
-    };
     if (group == 0) {
         setmaxnreg_dec<40>();
         if (!by_tma || thread == 0)
             for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
                 const int2 tile = rasterize(i, tile_rows, tile_columns);
-                for (int p = 0; p < k; p += DEPTH, advance()) {
-                    mbarrier_wait(&empty[stage], parity ^ 1);
-                    unsigned char *const a = shared + stage * STAGE_BYTES, *const b = a + A_BYTES;
+                for (int p = 0; p < k; p += DEPTH, ring.advance()) {
+                    mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);
+                    unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
                     if (thread == 0) {
-                        mbarrier_arrive_expect_tx(&full[stage], by_tma ? STAGE_BYTES : STAGE_BYTES - A_BYTES);
+                        mbarrier_arrive_expect_tx(&ring.full[ring.stage], by_tma ? STAGE_BYTES : STAGE_BYTES - A_BYTES);
                         if (by_tma)
-                            cp_async_bulk_tensor_shared_global(a, map_a, p, tile.y * ROWS, &full[stage]);
-                        cp_async_bulk_tensor_shared_global(b, map_b, p, tile.x * COLUMNS, &full[stage]);
+                            cp_async_bulk_tensor_shared_global(a, map_a, p, tile.y * ROWS, &ring.full[ring.stage]);
+                        cp_async_bulk_tensor_shared_global(b, map_b, p, tile.x * COLUMNS, &ring.full[ring.stage]);
                     }
                     if (!by_tma) {
                         copy_box(a, A, lda, m, k, tile.y * ROWS, p, thread, 128);
                         fence_proxy_async();
-                        mbarrier_arrive(&full[stage]);
+                        mbarrier_arrive(&ring.full[ring.stage]);
                     }
                 }
             }
@@ -113,14 +105,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         const bool vectors = ldc % 4 == 0 && (size_t)C % 16 == 0;
         const auto release = [&](int s) {
             if (lane == 0)
-                mbarrier_arrive(&empty[s]);
+                mbarrier_arrive(&ring.empty[s]);
         };
         for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
             const int2 tile = rasterize(i, tile_rows, tile_columns);
             int sums[J][4] = {};
-            for (int p = 0; p < k; p += DEPTH, advance()) {
-                mbarrier_wait(&full[stage], parity);
-                unsigned char *const a = shared + stage * STAGE_BYTES, *const b = a + A_BYTES;
+            for (int p = 0; p < k; p += DEPTH, ring.advance()) {
+                mbarrier_wait(&ring.full[ring.stage], ring.parity);
+                unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
                 wgmma_fence();
 #pragma unroll
                 for (int q = 0; q < DEPTH; q += 32)
@@ -128,11 +120,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                 wgmma_commit_group();
                 wgmma_wait_group<1>(sums);
                 if (p > 0)
-                    release(stage == 0 ? STAGES - 1 : stage - 1);
+                    release(ring.previous());
             }
             wgmma_wait_group<0>(sums);
             if (k > 0)
-                release(stage == 0 ? STAGES - 1 : stage - 1);
+                release(ring.previous());
             const int row = tile.y * ROWS + consumer * 64 + thread / 32 * 16 + lane / 4;
             const int column = tile.x * COLUMNS + lane % 4 * 4;
 #pragma unroll

@@ -10,6 +10,7 @@
 // the norm of their row of A or column of B lose bits.
 
 #include "matmul/residues.cuh"
+#include "matmul/ring.cuh"
 #include "matmul/swizzled_rows.cuh"
 
 constexpr int J = COLUMNS / 8, CONSUMERS = ROWS / 64;
@@ -29,27 +30,17 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
 {
     extern __shared__ __align__(1024) unsigned char shared[];
     unsigned char *const boxes_c = shared + STAGES * STAGE_BYTES;  // [CONSUMERS][C_BOXES]
-    unsigned long long *const full = (unsigned long long *)(boxes_c + CONSUMERS * C_BOXES * C_BOX);
-    unsigned long long *const empty = full + STAGES;
+    Ring<STAGE_BYTES, CONSUMERS> ring(shared, boxes_c + CONSUMERS * C_BOXES * C_BOX);
     const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
     if (threadIdx.x == 0) {
         for (const TensorMap *map : {&map_a, &map_b, &map_c})
             prefetch_tensormap(*map);
-        for (int s = 0; s < STAGES; ++s) {
-            mbarrier_init(&full[s], 1);
-            mbarrier_init(&empty[s], CONSUMERS * 4);
-        }
-        fence_mbarrier_init();
+        ring.init(1);
     }
     __syncthreads();
 
     const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (columns + COLUMNS - 1) / COLUMNS;
     const int tiles = tile_rows * tile_columns;
-    int stage = 0, parity = 0;
-    const auto advance = [&] {
-        stage = stage == STAGES - 1 ? 0 : stage + 1;
-        parity ^= stage == 0;
-    };
     if (group == 0) {
         setmaxnreg_dec<40>();
         if (thread == 0)
@@ -57,12 +48,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                 const int layer = i / tiles;
                 const int2 tile = rasterize(i % tiles, tile_rows, tile_columns);
                 const int row = layer * m + tile.y * ROWS, column = layer * columns + tile.x * COLUMNS;
-                for (int p = 0; p < depth; p += DEPTH, advance()) {
-                    mbarrier_wait(&empty[stage], parity ^ 1);
-                    unsigned char *const a = shared + stage * STAGE_BYTES, *const b = a + A_BYTES;
-                    mbarrier_arrive_expect_tx(&full[stage], STAGE_BYTES);
-                    cp_async_bulk_tensor_shared_global(a, map_a, p, row, &full[stage]);
-                    cp_async_bulk_tensor_shared_global(b, map_b, p, column, &full[stage]);
+                for (int p = 0; p < depth; p += DEPTH, ring.advance()) {
+                    mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);
+                    unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
+                    mbarrier_arrive_expect_tx(&ring.full[ring.stage], STAGE_BYTES);
+                    cp_async_bulk_tensor_shared_global(a, map_a, p, row, &ring.full[ring.stage]);
+                    cp_async_bulk_tensor_shared_global(b, map_b, p, column, &ring.full[ring.stage]);
                 }
             }
     } else {
@@ -71,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         unsigned char *const boxes = boxes_c + consumer * C_BOXES * C_BOX;
         const auto release = [&](int s) {
             if (lane == 0)
-                mbarrier_arrive(&empty[s]);
+                mbarrier_arrive(&ring.empty[s]);
         };
         for (int i = blockIdx.x; i < LAYERS * tiles; i += gridDim.x) {
             const int layer = i / tiles;
@@ -80,9 +71,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
             int sums[J][4] = {};
             for (int first = 0; first < depth; first += EXACT_TERMS) {
                 const int last = min(depth, first + EXACT_TERMS);
-                for (int p = first; p < last; p += DEPTH, advance()) {
-                    mbarrier_wait(&full[stage], parity);
-                    unsigned char *const a = shared + stage * STAGE_BYTES, *const b = a + A_BYTES;
+                for (int p = first; p < last; p += DEPTH, ring.advance()) {
+                    mbarrier_wait(&ring.full[ring.stage], ring.parity);
+                    unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
                     wgmma_fence();
 #pragma unroll
                     for (int q = 0; q < DEPTH; q += 32)
@@ -90,10 +81,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                     wgmma_commit_group();
                     wgmma_wait_group<1>(sums);
                     if (p > first)
-                        release(stage == 0 ? STAGES - 1 : stage - 1);
+                        release(ring.previous());
                 }
                 wgmma_wait_group<0>(sums);
-                release(stage == 0 ? STAGES - 1 : stage - 1);
+                release(ring.previous());
                 // The quotient is off by less than 1 / modulus: the result is at least 0 and at most the modulus.
 #pragma unroll
                 for (int j = 0; j < J; ++j)

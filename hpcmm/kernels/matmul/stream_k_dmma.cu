@@ -8,21 +8,8 @@
 // load as fast as the others: only rows and columns that exist are copied. Needs compute capability 8.0.
 
 #include "matmul/division.cuh"
+#include "matmul/warp_products.cuh"
 #include "ptx.cuh"
-
-constexpr int WIDTH = 16 / sizeof(REAL);                                  // elements in 16 bytes
-constexpr int MMA_ROWS = WARP_ROWS / 16, MMA_COLUMNS = WARP_COLUMNS / 8;  // products in a warp's tile
-// Rows in shared memory are padded: lanes that read at the same time access different banks.
-constexpr int A_PITCH = DEPTH + 4, B_PITCH = COLUMNS + 2 * WIDTH;
-constexpr int STAGE = ROWS * A_PITCH + DEPTH * B_PITCH;  // elements of a stage: a tile of A, then one of B
-constexpr int A_STEP = BLOCK * WIDTH / DEPTH, B_STEP = BLOCK * WIDTH / COLUMNS;  // rows that the block copies at once
-
-static_assert(ROWS * COLUMNS * 32 == BLOCK * WARP_ROWS * WARP_COLUMNS, "a block's warps cover its tile of C");
-static_assert(DEPTH % 16 == 0, "fragments of one step are loaded while another is multiplied");
-
-struct alignas(2 * sizeof(REAL)) Pair {
-    REAL of[2];
-};
 
 // The sums of a block's pieces: [0] of a tile whose first step it computes, [1] of another tile.
 __device__ __align__(16) REAL pieces[MAX_BLOCKS][2][ROWS * COLUMNS];
@@ -172,46 +159,6 @@ struct Lane {
     }
 };
 
-// A lane's operands of one step of 8 terms, as the tensor cores take them (ptx.cuh).
-struct Fragments {
-    REAL a[MMA_ROWS][4], b[MMA_COLUMNS][2];
-
-    // Load terms p to p + 7 from shared memory; tile_a and tile_b are this lane's first elements of the tiles.
-    __device__ void load(const REAL *tile_a, const REAL *tile_b, int p)
-    {
-#pragma unroll
-        for (int i = 0; i < MMA_ROWS; ++i)
-#pragma unroll
-            for (int e = 0; e < 4; ++e)
-                a[i][e] = tile_a[(i * 16 + e % 2 * 8) * A_PITCH + p + e / 2 * 4];
-#pragma unroll
-        for (int j = 0; j < MMA_COLUMNS; ++j)
-#pragma unroll
-            for (int e = 0; e < 2; ++e)
-                b[j][e] = tile_b[(p + e * 4) * B_PITCH + j * 8];
-    }
-};
-
-// Row and column of element e of a lane's product i, j, relative to the lane's first element of C.
-__device__ int row_of(int i, int e)
-{
-    return i * 16 + e / 2 * 8;
-}
-__device__ int column_of(int j, int e)
-{
-    return j * 8 + e % 2;
-}
-
-// Call add(i, j) for each product of a warp's tile, in serpentine order: each operand is used twice in a row.
-template <class Add> __device__ void for_each_product(Add add)
-{
-#pragma unroll
-    for (int i = 0; i < MMA_ROWS; ++i)
-#pragma unroll
-        for (int j = 0; j < MMA_COLUMNS; ++j)
-            add(i, i % 2 ? MMA_COLUMNS - 1 - j : j);
-}
-
 // Multiply: add the products of one step.
 __device__ void multiply(REAL (&sums)[MMA_ROWS][MMA_COLUMNS][4], const Fragments &with)
 {
@@ -273,54 +220,6 @@ __device__ bool fix_up(REAL (&sums)[MMA_ROWS][MMA_COLUMNS][4], const Piece &piec
     return true;
 }
 
-// Epilogue: C = alpha sums + beta C, for this lane's elements of the tile at `now`. C is read before it is written, two
-// rows of each product at a time. The compiler cannot reorder the accesses itself, because a store might alias the next
-// load. `pairs`: the block's tile is inside C, and neighbours can be accessed together.
-__device__ void epilogue(const REAL (&sums)[MMA_ROWS][MMA_COLUMNS][4], int m, int n, REAL alpha, REAL beta, REAL *C,
-                         int ldc, const Current &now, bool pairs)
-{
-    const Lane lane;
-    const int first_row = now.row + lane.y + lane.g, first_column = now.column + lane.x + 2 * lane.t;
-#pragma unroll
-    for (int i = 0; i < MMA_ROWS; ++i) {
-        Pair before[MMA_COLUMNS][2] = {};
-#pragma unroll
-        for (int j = 0; j < MMA_COLUMNS; ++j)
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                const int row = first_row + row_of(i, 2 * h);
-                const int column = first_column + column_of(j, 0);
-                const REAL *const source = C + (size_t)row * ldc + column;
-                if (beta != 0 && pairs)  // beta = 0: C is not read
-                    before[j][h] = *(const Pair *)source;
-                else
-#pragma unroll
-                    for (int e = 0; e < 2; ++e)
-                        if (beta != 0 && row < m && column + e < n)
-                            before[j][h].of[e] = source[e];
-            }
-#pragma unroll
-        for (int j = 0; j < MMA_COLUMNS; ++j)
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                const int row = first_row + row_of(i, 2 * h);
-                const int column = first_column + column_of(j, 0);
-                REAL *const target = C + (size_t)row * ldc + column;
-                Pair sum;
-#pragma unroll
-                for (int e = 0; e < 2; ++e)
-                    sum.of[e] = alpha * sums[i][j][2 * h + e] + beta * before[j][h].of[e];
-                if (pairs)
-                    *(Pair *)target = sum;
-                else
-#pragma unroll
-                    for (int e = 0; e < 2; ++e)
-                        if (row < m && column + e < n)
-                            target[e] = sum.of[e];
-            }
-    }
-}
-
 // With several blocks on an SM, one multiplies while another waits at its barrier.
 extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc)
@@ -380,9 +279,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
         }
         const Current now = current;
         more = advance(false);
-        if (now.piece.to - now.piece.from == division().steps || fix_up(sums, now.piece, division()))
-            epilogue(sums, m, n, alpha, beta, C, ldc, now,
+        if (now.piece.to - now.piece.from == division().steps || fix_up(sums, now.piece, division())) {
+            const Lane lane;
+            epilogue(sums, m, n, alpha, beta, C, ldc, now.row, now.column, lane.y, lane.x, lane.g, lane.t,
                      now.row + ROWS <= m && now.column + COLUMNS <= n && ldc % 2 == 0 &&
                          (size_t)C % sizeof(Pair) == 0);
+        }
     }
 }

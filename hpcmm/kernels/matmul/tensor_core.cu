@@ -15,14 +15,8 @@
 //
 // Needs compute capability 8.0.
 
+#include "matmul/warp_products.cuh"
 #include "ptx.cuh"
-
-constexpr int WIDTH = 16 / sizeof(REAL);                       // elements in 16 bytes
-constexpr int MMA_ROWS = WARP_ROWS / 16, MMA_COLUMNS = WARP_COLUMNS / 8;  // products in a warp's tile
-// Rows in shared memory are padded: lanes that read at the same time access different banks.
-constexpr int A_PITCH = DEPTH + 4, B_PITCH = COLUMNS + 2 * WIDTH;
-constexpr int STAGE = ROWS * A_PITCH + DEPTH * B_PITCH;  // elements of a stage: a tile of A, then one of B
-constexpr int A_STEP = BLOCK * WIDTH / DEPTH, B_STEP = BLOCK * WIDTH / COLUMNS;  // rows that the block copies at once
 
 // Sums of up to SHORT_K terms do not use tensor cores. In longer sums of random numbers, no error above half the
 // rounding bound was observed.
@@ -32,13 +26,7 @@ constexpr int SHORT_K = sizeof(REAL) == 4 ? 16 : 0;
 // longer, and the copies are issued between them, after the barrier. In float32 early copies are faster.
 constexpr bool LOAD_FIRST = sizeof(REAL) == 4;
 
-static_assert(ROWS * COLUMNS * 32 == BLOCK * WARP_ROWS * WARP_COLUMNS, "a block's warps cover its tile of C");
-static_assert(DEPTH % 16 == 0, "fragments of one step are loaded while another is multiplied");
 static_assert(SHORT_K <= DEPTH, "a short sum has all its terms in the first tile");
-
-struct alignas(2 * sizeof(REAL)) Pair {
-    REAL of[2];
-};
 
 // Rasterization order: return column x and row y of the i-th of `tile_rows` x `tile_columns` tiles of C. The order goes
 // down the columns of groups of GROUP_ROWS rows of tiles.
@@ -113,36 +101,6 @@ struct Loader {
     }
 };
 
-// A lane's operands of one step of 8 terms, as the tensor cores take them (ptx.cuh).
-struct Fragments {
-    REAL a[MMA_ROWS][4], b[MMA_COLUMNS][2];
-
-    // Load terms p to p + 7 from shared memory; tile_a and tile_b are this lane's first elements of the tiles.
-    __device__ void load(const REAL *tile_a, const REAL *tile_b, int p)
-    {
-#pragma unroll
-        for (int i = 0; i < MMA_ROWS; ++i)
-#pragma unroll
-            for (int e = 0; e < 4; ++e)
-                a[i][e] = tile_a[(i * 16 + e % 2 * 8) * A_PITCH + p + e / 2 * 4];
-#pragma unroll
-        for (int j = 0; j < MMA_COLUMNS; ++j)
-#pragma unroll
-            for (int e = 0; e < 2; ++e)
-                b[j][e] = tile_b[(p + e * 4) * B_PITCH + j * 8];
-    }
-};
-
-// Row and column of element e of a lane's product i, j, relative to the lane's first element of C.
-__device__ int row_of(int i, int e)
-{
-    return i * 16 + e / 2 * 8;
-}
-__device__ int column_of(int j, int e)
-{
-    return j * 8 + e % 2;
-}
-
 // Split each x into big, the nearest TF32 number, and small, the exact remainder.
 template <int N> __device__ void split(const float (&x)[N], float (&big)[N], float (&small)[N])
 {
@@ -151,16 +109,6 @@ template <int N> __device__ void split(const float (&x)[N], float (&big)[N], flo
         big[i] = __uint_as_float((__float_as_uint(x[i]) + 0x1000) & 0xffffe000);
         small[i] = x[i] - big[i];
     }
-}
-
-// Call add(i, j) for each product of a warp's tile, in serpentine order: each operand is used twice in a row.
-template <class Add> __device__ void for_each_product(Add add)
-{
-#pragma unroll
-    for (int i = 0; i < MMA_ROWS; ++i)
-#pragma unroll
-        for (int j = 0; j < MMA_COLUMNS; ++j)
-            add(i, i % 2 ? MMA_COLUMNS - 1 - j : j);
 }
 
 // Multiply: add the products of one step.
@@ -210,53 +158,6 @@ __device__ void multiply_short(REAL (&sums)[MMA_ROWS][MMA_COLUMNS][4], const REA
             for (int e = 0; e < 4; ++e)
                 sums[i][j][e] += rows[row_of(i, e) * A_PITCH + p] * columns[p * B_PITCH + column_of(j, e)];
         });
-}
-
-// Epilogue: C = alpha sums + beta C, for this lane's elements of the warp's tile at row y and column x of the block's
-// tile. C is read before it is written, two rows of each product at a time. The compiler cannot reorder the accesses
-// itself, because a store might alias the next load. `pairs`: the block's tile is inside C, and neighbours can be
-// accessed together.
-__device__ void epilogue(const REAL (&sums)[MMA_ROWS][MMA_COLUMNS][4], int m, int n, REAL alpha, REAL beta, REAL *C,
-                         int ldc, int first_row, int first_column, int y, int x, int g, int t, bool pairs)
-{
-#pragma unroll
-    for (int i = 0; i < MMA_ROWS; ++i) {
-        Pair before[MMA_COLUMNS][2] = {};
-#pragma unroll
-        for (int j = 0; j < MMA_COLUMNS; ++j)
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                const int row = first_row + y + g + row_of(i, 2 * h);
-                const int column = first_column + x + 2 * t + column_of(j, 0);
-                const REAL *const source = C + (size_t)row * ldc + column;
-                if (beta != 0 && pairs)  // beta = 0: C is not read
-                    before[j][h] = *(const Pair *)source;
-                else
-#pragma unroll
-                    for (int e = 0; e < 2; ++e)
-                        if (beta != 0 && row < m && column + e < n)
-                            before[j][h].of[e] = source[e];
-            }
-#pragma unroll
-        for (int j = 0; j < MMA_COLUMNS; ++j)
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                const int row = first_row + y + g + row_of(i, 2 * h);
-                const int column = first_column + x + 2 * t + column_of(j, 0);
-                REAL *const target = C + (size_t)row * ldc + column;
-                Pair sum;
-#pragma unroll
-                for (int e = 0; e < 2; ++e)
-                    sum.of[e] = alpha * sums[i][j][2 * h + e] + beta * before[j][h].of[e];
-                if (pairs)
-                    *(Pair *)target = sum;
-                else
-#pragma unroll
-                    for (int e = 0; e < 2; ++e)
-                        if (row < m && column + e < n)
-                            target[e] = sum.of[e];
-            }
-    }
 }
 
 // With two blocks on an SM, one multiplies while the other waits at its barrier.

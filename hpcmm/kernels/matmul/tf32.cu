@@ -8,6 +8,7 @@
 // capability 9.0 only. Limit: the transpose reads and writes B once more.
 
 #include "matmul/pairs_of_c.cuh"
+#include "matmul/ring.cuh"
 #include "matmul/swizzled_rows.cuh"
 #include "matmul/tf32_transpose.cuh"
 #include "ptx.cuh"
@@ -44,46 +45,38 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
            int ldc, const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b)
 {
     extern __shared__ __align__(1024) unsigned char shared[];
-    unsigned long long *const full = (unsigned long long *)(shared + STAGES * STAGE_BYTES), *const empty = full + STAGES;
+    Ring<STAGE_BYTES, CONSUMERS> ring(shared, shared + STAGES * STAGE_BYTES);
     const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
     const bool a_by_tma = lda % 4 == 0 && (size_t)A % 16 == 0;
     if (threadIdx.x == 0) {
         prefetch_tensormap(map_a);
         prefetch_tensormap(map_b);
-        for (int s = 0; s < STAGES; ++s) {
-            mbarrier_init(&full[s], a_by_tma ? 1 : 128);
-            mbarrier_init(&empty[s], CONSUMERS * 4);
-        }
-        fence_mbarrier_init();
+        ring.init(a_by_tma ? 1 : 128);
     }
     __syncthreads();
 
     const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (n + COLUMNS - 1) / COLUMNS;
     const int tiles = tile_rows * tile_columns;
-    int stage = 0, parity = 0;
-    const auto advance = [&] {
-        stage = stage == STAGES - 1 ? 0 : stage + 1;
-        parity ^= stage == 0;
-    };
     if (group == 0) {
         setmaxnreg_dec<56>();
         if (!a_by_tma || thread == 0)
             for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
                 const int2 tile = rasterize(i, tile_rows, tile_columns);
-                for (int start = 0; start < k; start += DEPTH, advance()) {
-                    mbarrier_wait(&empty[stage], parity ^ 1);
-                    unsigned char *const a = shared + stage * STAGE_BYTES, *const b = a + A_BYTES;
+                for (int start = 0; start < k; start += DEPTH, ring.advance()) {
+                    mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);
+                    unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
                     if (!a_by_tma) {
                         copy_box_of_a(a, A, lda, m, k, tile.y * ROWS, start, thread, 128);
                         fence_proxy_async();
                     }
                     if (thread == 0) {
-                        mbarrier_arrive_expect_tx(&full[stage], a_by_tma ? STAGE_BYTES : STAGE_BYTES - A_BYTES);
+                        mbarrier_arrive_expect_tx(&ring.full[ring.stage],
+                                                  a_by_tma ? STAGE_BYTES : STAGE_BYTES - A_BYTES);
                         if (a_by_tma)
-                            cp_async_bulk_tensor_shared_global(a, map_a, start, tile.y * ROWS, &full[stage]);
-                        cp_async_bulk_tensor_shared_global(b, map_b, start, tile.x * COLUMNS, &full[stage]);
+                            cp_async_bulk_tensor_shared_global(a, map_a, start, tile.y * ROWS, &ring.full[ring.stage]);
+                        cp_async_bulk_tensor_shared_global(b, map_b, start, tile.x * COLUMNS, &ring.full[ring.stage]);
                     } else
-                        mbarrier_arrive(&full[stage]);
+                        mbarrier_arrive(&ring.full[ring.stage]);
                 }
             }
     } else {
@@ -93,9 +86,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
             const int2 tile = rasterize(i, tile_rows, tile_columns);
             float sums[J][4] = {};
-            for (int start = 0; start < k; start += DEPTH, advance()) {
-                mbarrier_wait(&full[stage], parity);
-                unsigned char *const a = shared + stage * STAGE_BYTES, *const b = a + A_BYTES;
+            for (int start = 0; start < k; start += DEPTH, ring.advance()) {
+                mbarrier_wait(&ring.full[ring.stage], ring.parity);
+                unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
                 wgmma_fence();
 #pragma unroll
                 for (int p = 0; p < DEPTH; p += 8)
@@ -103,11 +96,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                 wgmma_commit_group();
                 wgmma_wait_group<1>(sums);
                 if (start > 0 && lane == 0)
-                    mbarrier_arrive(&empty[stage == 0 ? STAGES - 1 : stage - 1]);
+                    mbarrier_arrive(&ring.empty[ring.previous()]);
             }
             wgmma_wait_group<0>(sums);
             if (k > 0 && lane == 0)
-                mbarrier_arrive(&empty[stage == 0 ? STAGES - 1 : stage - 1]);
+                mbarrier_arrive(&ring.empty[ring.previous()]);
             const bool whole = (tile.y + 1) * ROWS <= m && (tile.x + 1) * COLUMNS <= n && pairs;
             update_pairs(sums, m, n, alpha, beta, C, ldc, tile.y * ROWS + consumer * 64 + thread / 32 * 16 + lane / 4,
                          tile.x * COLUMNS + lane % 4 * 2, whole);

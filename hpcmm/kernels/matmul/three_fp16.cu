@@ -11,6 +11,7 @@
 #include "matmul/boxes.cuh"
 #include "matmul/fp16_parts.cuh"
 #include "matmul/pairs_of_c.cuh"
+#include "matmul/ring.cuh"
 
 constexpr int J = COLUMNS / 8, CONSUMERS = ROWS / 64;
 constexpr int A_BYTES = ROWS * ROW_BYTES, B_BOX = DEPTH * ROW_BYTES;
@@ -86,40 +87,31 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         return;
     }
     extern __shared__ __align__(1024) unsigned char shared[];
-    unsigned long long *const full = (unsigned long long *)(shared + STAGES * STAGE_BYTES), *const empty = full + STAGES;
+    Ring<STAGE_BYTES, CONSUMERS> ring(shared, shared + STAGES * STAGE_BYTES);
     const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
     if (threadIdx.x == 0) {
         prefetch_tensormap(map_a);
         prefetch_tensormap(map_b);
-        for (int s = 0; s < STAGES; ++s) {
-            mbarrier_init(&full[s], 1);
-            mbarrier_init(&empty[s], CONSUMERS * 4);
-        }
-        fence_mbarrier_init();
+        ring.init(1);
     }
     __syncthreads();
 
     const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (n + COLUMNS - 1) / COLUMNS;
     const int tiles = tile_rows * tile_columns, steps = (k + PART_TERMS - 1) / PART_TERMS;
-    int stage = 0, parity = 0;
-    const auto advance = [&] {
-        stage = stage == STAGES - 1 ? 0 : stage + 1;
-        parity ^= stage == 0;
-    };
     if (group == 0) {
         setmaxnreg_dec<24>();
         if (thread == 0)
             for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
                 const int2 tile = rasterize(i, tile_rows, tile_columns);
-                for (int step = 0; step < steps; ++step, advance()) {
-                    mbarrier_wait(&empty[stage], parity ^ 1);
-                    unsigned char *const a = shared + stage * STAGE_BYTES, *const b = a + A_BYTES;
-                    mbarrier_arrive_expect_tx(&full[stage], STAGE_BYTES);
-                    cp_async_bulk_tensor_shared_global(a, map_a, step * DEPTH, tile.y * ROWS, &full[stage]);
+                for (int step = 0; step < steps; ++step, ring.advance()) {
+                    mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);
+                    unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
+                    mbarrier_arrive_expect_tx(&ring.full[ring.stage], STAGE_BYTES);
+                    cp_async_bulk_tensor_shared_global(a, map_a, step * DEPTH, tile.y * ROWS, &ring.full[ring.stage]);
 #pragma unroll
                     for (int q = 0; q < COLUMNS / BOX_COLUMNS; ++q)
                         cp_async_bulk_tensor_shared_global(b + q * B_BOX, map_b, tile.x * COLUMNS + q * BOX_COLUMNS,
-                                                           step * DEPTH, &full[stage]);
+                                                           step * DEPTH, &ring.full[ring.stage]);
                 }
             }
     } else {
@@ -134,19 +126,19 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
             // The first sum of the second consumer has fewer steps, so that the two do not add at the same time.
             int end = CHUNK - consumer * (CHUNK / CONSUMERS);
             for (int first = 0; first < steps; first = end, end += CHUNK) {
-                for (int step = first; step < min(end, steps); ++step, advance()) {
-                    mbarrier_wait(&full[stage], parity);
-                    unsigned char *const a = shared + stage * STAGE_BYTES, *const b = a + A_BYTES;
+                for (int step = first; step < min(end, steps); ++step, ring.advance()) {
+                    mbarrier_wait(&ring.full[ring.stage], ring.parity);
+                    unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
                     wgmma_fence();
                     multiply_parts(products, a + consumer * 64 * ROW_BYTES, b, step == first);
                     wgmma_commit_group();
                     wgmma_wait_group<1>(products);
                     if (step > first && lane == 0)
-                        mbarrier_arrive(&empty[stage == 0 ? STAGES - 1 : stage - 1]);
+                        mbarrier_arrive(&ring.empty[ring.previous()]);
                 }
                 wgmma_wait_group<0>(products);
                 if (lane == 0)
-                    mbarrier_arrive(&empty[stage == 0 ? STAGES - 1 : stage - 1]);
+                    mbarrier_arrive(&ring.empty[ring.previous()]);
 #pragma unroll
                 for (int j = 0; j < J; ++j)
 #pragma unroll

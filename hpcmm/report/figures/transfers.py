@@ -11,8 +11,9 @@ import pandas as pd
 from hpcmm import analysis
 from hpcmm.analysis import Series
 from hpcmm.devices import DEVICES
-from hpcmm.model import PHASES, TEXTBOOK
+from hpcmm.model import TEXTBOOK
 from hpcmm.operations import dimensions
+from hpcmm.quantities import PHASES
 from hpcmm.report import formats
 from hpcmm.report.figures.points import SECONDS, described
 from hpcmm.report.vega import PALETTE, Figure, category, layered, quantity

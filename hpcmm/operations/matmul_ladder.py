@@ -1,0 +1,574 @@
+"""The ladder of the product: the record of each rung, and the libraries beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hpcmm.model import Task, Variant
+from hpcmm.operations.blocks import (
+    SMS,
+    Blocks,
+    Ring,
+    SixteenBit,
+    SquareBlocks,
+    TensorCoreRing,
+    WarpgroupRing,
+)
+from hpcmm.operations.picks import Fastest, Narrow, SharedTiles, Split, Waves
+from hpcmm.operations.residues import Residues
+from hpcmm.operations.split_k import DmmaTile, FmaTile, Skinny, SkinnyChoice, SkinnyTile, SplitChoice, SplitK
+from hpcmm.operations.stream_k import DmmaChoice, StreamK, StreamKDmma, StreamKFma
+from hpcmm.operations.tma import PersistentTma, Tf32, ThreeFp16, TmaChoice, TmaRing, TransposedInt8
+
+SIXTEEN_BIT = ("float16", "bfloat16")
+EVERY = ("float32", "float64", *SIXTEEN_BIT)
+TILES = (8, 16, 32)
+
+
+def blas(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
+    """C = alpha A B + beta C in one call of the device's BLAS."""
+    alpha, beta = task.scalars["alpha"], task.scalars["beta"]
+    return backend.gemm(task.dtype, alpha, arrays["A"], arrays["B"], beta, arrays["C"])
+
+
+def blas_fastest(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
+    """The same by the fastest algorithm that the library proposes, found by timing each."""
+    alpha, beta = task.scalars["alpha"], task.scalars["beta"]
+    return backend.gemm_fastest(task.dtype, alpha, arrays["A"], arrays["B"], beta, arrays["C"])
+
+
+def blas_tf32(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
+    """The same with inputs rounded to TF32."""
+    return backend.gemm_tf32(task.scalars["alpha"], arrays["A"], arrays["B"], task.scalars["beta"], arrays["C"])
+
+
+LADDER = (  # the order here is the order of the rungs
+    Variant("serial", "cpu", "triple loop on one thread", source="000, 004", slow=True),
+    Variant(
+        "serial_double", "cpu", "sums in double also for float; for double the same as serial", source="004", slow=True
+    ),
+    Variant(
+        "unrolled",
+        "cpu",
+        "k loop unrolled by four, with four partial sums and a remainder loop",
+        source="001",
+        slow=True,
+    ),
+    Variant("pthread", "cpu", "rows distributed over POSIX threads, the serial loop in each", source="000", slow=True),
+    Variant("avx", "cpu", "SIMD intrinsics on one thread: AVX-512, AVX2 or NEON, chosen at run time", source="000"),
+    Variant(
+        "openmp", "cpu", "rows distributed over OpenMP threads, inner loop over contiguous rows of B", source="000"
+    ),
+    Variant("packed", "cpu", "packed panels, register tiles and cache blocks, SIMD chosen at run time, all threads"),
+    Variant("numpy", "cpu", "NumPy's BLAS", dtypes=EVERY, library=blas, deterministic=False),
+    Variant(
+        "naive_unguarded",
+        "cuda",
+        "one thread computes one element of C, grid = n / block: multiples of the block only",
+        source="000, 003 kernel00",
+        tiles=TILES,
+        exact=True,
+        geometry=SquareBlocks(),
+    ),
+    Variant(
+        "naive",
+        "cuda",
+        "grid rounded up, bounds checks: any size",
+        source="003 kernel01, 004",
+        tiles=TILES,
+        geometry=SquareBlocks(),
+    ),
+    Variant(
+        "naive_unrolled",
+        "cuda",
+        "k loop unrolled by a stride, with a remainder",
+        source="001",
+        tiles=TILES,
+        geometry=SquareBlocks(),
+    ),
+    Variant(
+        "uncoalesced",
+        "cuda",
+        "a warp's threads take different rows",
+        source="000, 004 unit 4",
+        tiles=TILES,
+        geometry=SquareBlocks(),
+    ),
+    Variant(
+        "coalesced",
+        "cuda",
+        "a warp takes 32 neighbouring columns",
+        source="000, 004 unit 4",
+        geometry=Blocks(256, 8, 32),
+    ),
+    Variant(
+        "tiled_exact",
+        "cuda",
+        "tiles of A and B staged in shared memory, multiples of the tile only",
+        source="000, 002, 003 kernel10, 004 unit 3",
+        tiles=TILES,
+        exact=True,
+        geometry=SquareBlocks(tiled=True),
+    ),
+    Variant(
+        "tiled_overrun",
+        "cuda",
+        "the same kernel with the grid rounded up: it accesses memory outside the matrices",
+        source="003 kernel10 at 641",
+        kernel="tiled_exact",
+        tiles=TILES,
+        exact=True,
+        guard_rows=2 * TILES[-1],
+        geometry=SquareBlocks(tiled=True, rounded_up=True),
+    ),
+    Variant(
+        "tiled_guarded",
+        "cuda",
+        "a bounds check around the whole kernel: tiles keep elements that nobody loaded",
+        source="003 kernel11, first attempt",
+        tiles=TILES,
+        exact=True,
+        geometry=SquareBlocks(tiled=True, rounded_up=True),
+    ),
+    Variant(
+        "tiled_uncoalesced",
+        "cuda",
+        "tiles loaded by columns, the last one padded with zeros: any size",
+        source="000, 004 unit 4",
+        tiles=TILES,
+        geometry=SquareBlocks(tiled=True),
+    ),
+    Variant(
+        "corner_turned",
+        "cuda",
+        "threads by columns as uncoalesced, but shared memory makes each access one by rows",
+        source="000, 004 unit 4",
+        tiles=TILES,
+        geometry=SquareBlocks(tiled=True),
+    ),
+    Variant(
+        "tiled_padded",
+        "cuda",
+        "tiles loaded by rows, the last one padded with zeros: any size",
+        source="001",
+        tiles=TILES,
+        geometry=SquareBlocks(tiled=True),
+    ),
+    Variant(
+        "tiled_remainder",
+        "cuda",
+        "a separate loop for the last tile",
+        source="003 kernel11",
+        tiles=TILES,
+        geometry=SquareBlocks(tiled=True),
+    ),
+    Variant(
+        "bank_conflict",
+        "cuda",
+        "tiles stored by columns: bank conflicts",
+        source="000, 001",
+        tiles=TILES,
+        geometry=SquareBlocks(tiled=True),
+    ),
+    Variant(
+        "conflict_free",
+        "cuda",
+        "the same with padded rows",
+        source="000, 001",
+        tiles=TILES,
+        geometry=SquareBlocks(tiled=True),
+    ),
+    Variant(
+        "tiled_unrolled",
+        "cuda",
+        "the loop over a tile unrolled",
+        source="000, 001",
+        tiles=TILES,
+        geometry=SquareBlocks(tiled=True),
+    ),
+    # A, B and C are first copied on the device into pitched allocations; the copies are a separate phase. A warp then
+    # reads its row of a tile in the fewest transactions even if a width is not a power of two. The gain is small: a row
+    # of 32 float32 elements is 128 bytes, so at most one transaction in five is saved, and caches hide most of it.
+    Variant(
+        "pitched",
+        "cuda",
+        "tiled_padded on copies whose rows start at aligned addresses (pitched allocation)",
+        source="001",
+        kernel="tiled_padded",
+        tiles=TILES,
+        pitched=True,
+        geometry=SquareBlocks(tiled=True),
+    ),
+    Variant(
+        "register_1d",
+        "cuda",
+        "each thread computes a column of 8 elements in registers",
+        geometry=Blocks(512, 64, 64, 8),
+    ),
+    Variant(
+        "register_2d", "cuda", "each thread computes 8 x 8 elements in registers", geometry=Blocks(256, 128, 128, 8)
+    ),
+    Variant(
+        "vectorized", "cuda", "16 bytes per load, A transposed in shared memory", geometry=Blocks(256, 128, 128, 8)
+    ),
+    Variant("warp_tiled", "cuda", "the lanes of a warp share one tile of C", geometry=Blocks(256, 128, 128, 16)),
+    Variant(
+        "asynchronous",
+        "cuda",
+        "tiles arrive by cp.async in a ring of stages, operands in registers one step ahead",
+        architecture="sm_80",
+        geometry=Ring(256, 128, 128, 8, stages=3),
+    ),
+    Variant(
+        "swizzled",
+        "cuda",
+        "blocks go through C in groups of rows, to share tiles in the L2 cache",
+        architecture="sm_80",
+        geometry=Ring(256, 128, 128, 8, stages=3, group_rows=8),
+    ),
+    Variant(
+        "large_thread_tile",
+        "cuda",
+        "each thread computes 16 x 8 elements of float32, with fewer loads",
+        architecture="sm_80",
+        geometry={
+            "float32": Ring(256, 256, 128, 8, stages=4, group_rows=8),
+            "float64": Ring(256, 128, 128, 8, stages=4, group_rows=8),
+        },
+    ),
+    Variant(
+        "split_k",
+        "cuda",
+        "warps of a block and blocks of a cluster divide the terms of a tile, whose size depends on the shape",
+        dtypes=("float32",),
+        architecture="sm_90",
+        options=("--ptxas-options=-O1",),
+        geometry=SplitK(
+            (
+                SplitChoice(FmaTile(32, 32, 8, 8, 4, 4, 8, 4, 8), 4, 0.612, 0.71e-6),
+                SplitChoice(FmaTile(32, 64, 8, 8, 8, 4, 8, 4, 8), 4, 0.692, 1.68e-6),
+                SplitChoice(FmaTile(64, 32, 8, 8, 8, 8, 8, 4, 8), 4, 0.679, 1.91e-6),
+                SplitChoice(FmaTile(64, 64, 4, 8, 8, 4, 16, 4, 4), 4, 0.710, 1.91e-6),
+                SplitChoice(FmaTile(32, 128, 8, 8, 16, 4, 8, 4, 8), 4, 0.773, 2.80e-6),
+                SplitChoice(FmaTile(48, 96, 6, 6, 12, 4, 16, 3, 8), 4, 0.748, 2.34e-6),
+                SplitChoice(FmaTile(128, 64, 4, 8, 16, 8, 16, 3, 8), 4, 0.789, 3.95e-6),
+                SplitChoice(FmaTile(96, 96, 2, 6, 12, 4, 32, 3, 8), 4, 0.755, 2.49e-6),
+                SplitChoice(FmaTile(128, 128, 2, 8, 16, 8, 32, 3, 8), 1, 0.784, 7.05e-6),
+            )
+        ),
+    ),
+    Variant(
+        "skinny",
+        "cuda",
+        "for few rows or few columns of C: warps and a cluster divide the terms, and read the large operand once",
+        architecture="sm_90",
+        geometry={
+            "float32": Skinny(
+                (  # few rows, then few columns
+                    SkinnyChoice(SkinnyTile(2, 128, 2, 4, 1, 4, 16, 3, 2), 8, SMS, 8192),
+                    SkinnyChoice(SkinnyTile(1, 32, 1, 4, 4, 8, 32, 4, 1), 8, SMS),
+                    SkinnyChoice(SkinnyTile(2, 32, 2, 4, 4, 8, 32, 4, 1), 8, SMS),
+                    SkinnyChoice(SkinnyTile(4, 128, 4, 4, 1, 4, 16, 3, 2), 8, SMS, 8192),
+                    SkinnyChoice(SkinnyTile(4, 32, 4, 4, 4, 8, 32, 4, 1), 8, SMS),
+                    SkinnyChoice(SkinnyTile(8, 128, 8, 4, 1, 8, 8, 4, 1), 8, SMS, 8192),
+                    SkinnyChoice(SkinnyTile(8, 128, 8, 4, 1, 4, 8, 4, 3), 8, 2 * SMS),
+                    SkinnyChoice(SkinnyTile(16, 128, 16, 4, 1, 4, 16, 3, 2), 8, 2 * SMS, 16384),
+                    SkinnyChoice(SkinnyTile(16, 128, 16, 4, 1, 8, 8, 4, 1), 8, SMS, 8192),
+                    SkinnyChoice(SkinnyTile(16, 128, 16, 4, 1, 8, 8, 4, 1), 8, 2 * SMS),
+                    SkinnyChoice(SkinnyTile(32, 1, 4, 1, 32, 1, 256, 3, 2), 1, 4 * SMS),
+                    SkinnyChoice(SkinnyTile(32, 2, 4, 2, 32, 1, 256, 3, 2), 1, 4 * SMS),
+                    SkinnyChoice(SkinnyTile(64, 4, 8, 4, 32, 1, 128, 3, 2), 2, 4 * SMS),
+                    SkinnyChoice(SkinnyTile(64, 8, 8, 4, 16, 1, 128, 3, 2), 2, 4 * SMS),
+                    SkinnyChoice(SkinnyTile(64, 16, 8, 4, 8, 1, 64, 4, 2), 2, 4 * SMS),
+                )
+            ),
+            "float64": Skinny(
+                (
+                    SkinnyChoice(SkinnyTile(2, 128, 2, 4, 1, 4, 8, 3, 2), 8, SMS),
+                    SkinnyChoice(SkinnyTile(4, 128, 4, 4, 1, 4, 8, 3, 2), 8, SMS),
+                    SkinnyChoice(SkinnyTile(8, 128, 8, 4, 1, 8, 4, 4, 1), 8, SMS, 8192),
+                    SkinnyChoice(SkinnyTile(8, 128, 8, 4, 1, 2, 8, 3, 4, tensor=True), 8, SMS),
+                    SkinnyChoice(SkinnyTile(16, 128, 16, 4, 1, 8, 4, 4, 1), 8, SMS, 16384),
+                    SkinnyChoice(SkinnyTile(16, 128, 16, 4, 1, 4, 8, 3, 2, tensor=True), 8, SMS),
+                    SkinnyChoice(SkinnyTile(64, 1, 8, 1, 32, 1, 64, 3, 2), 2, 4 * SMS, 16384),
+                    SkinnyChoice(SkinnyTile(32, 1, 4, 1, 32, 1, 128, 3, 2), 1, 4 * SMS),
+                    SkinnyChoice(SkinnyTile(64, 2, 8, 2, 32, 1, 64, 3, 2), 2, 4 * SMS),
+                    SkinnyChoice(SkinnyTile(64, 4, 8, 4, 32, 1, 64, 3, 2), 2, 4 * SMS),
+                    SkinnyChoice(SkinnyTile(64, 8, 16, 4, 1, 1, 32, 4, 2, tensor=True), 2, 4 * SMS),
+                    SkinnyChoice(SkinnyTile(128, 16, 16, 4, 1, 1, 32, 3, 1, tensor=True), 2, 4 * SMS, 8192),
+                    SkinnyChoice(SkinnyTile(64, 16, 16, 4, 1, 1, 32, 4, 2, tensor=True), 2, 4 * SMS),
+                )
+            ),
+        },
+    ),
+    Variant(
+        "stream_k_fma",
+        "cuda",
+        "persistent blocks divide the terms of tiles where some would be idle; products ordered by register banks",
+        dtypes=("float32",),
+        architecture="sm_80",
+        options=("--ptxas-options=-O1",),
+        geometry=StreamKFma(FmaTile(128, 128, 2, 8, 16, 8, 32, 3, 8), group_rows=8, max_blocks=SMS),
+    ),
+    Variant(
+        "tensor_core",
+        "cuda",
+        "tensor cores: float64 as is, float32 split into two TF32 parts, three products added",
+        architecture="sm_80",
+        arithmetic={"float32": "three TF32 products"},
+        geometry=TensorCoreRing(128, 64, 128, 16, stages=4, group_rows=8, warp_rows=32, warp_columns=64),
+    ),
+    Variant(
+        "split_k_dmma",
+        "cuda",
+        "tensor cores in float64, with the terms of a tile divided as in split_k",
+        dtypes=("float64",),
+        architecture="sm_90",
+        geometry=SplitK(
+            (
+                SplitChoice(DmmaTile(16, 32, 8, 16, 32, 8, 8), 3, 0.350, 1.24e-6),
+                SplitChoice(DmmaTile(16, 64, 8, 16, 64, 8, 5), 4, 0.375, 1.79e-6),
+                SplitChoice(DmmaTile(32, 32, 8, 32, 32, 16, 3), 4, 0.559, 3.46e-6),
+                SplitChoice(DmmaTile(32, 64, 4, 32, 32, 16, 4), 4, 0.676, 2.35e-6),
+                SplitChoice(DmmaTile(32, 128, 2, 32, 32, 16, 4), 4, 0.698, 2.03e-6),
+                SplitChoice(DmmaTile(64, 64, 1, 32, 32, 16, 4, resident=2), 4, 0.666, 1.32e-6),
+                SplitChoice(DmmaTile(128, 32, 2, 32, 32, 16, 4), 4, 0.619, 3.34e-6),
+                SplitChoice(DmmaTile(48, 96, 2, 16, 48, 16, 4, ahead=0), 4, 0.667, 2.69e-6),
+                SplitChoice(DmmaTile(64, 128, 1, 32, 32, 16, 5), 4, 0.770, 9.20e-6),
+                SplitChoice(DmmaTile(128, 64, 1, 32, 32, 16, 5), 4, 0.701, 4.49e-6),
+                SplitChoice(DmmaTile(128, 96, 1, 32, 48, 16, 4), 4, 0.758, 3.95e-6),
+            )
+        ),
+    ),
+    Variant(
+        "stream_k_dmma",
+        "cuda",
+        "tensor_core in float64 with tiles of many shapes; blocks divide the terms of tiles where that saves time",
+        dtypes=("float64",),
+        architecture="sm_80",
+        geometry=StreamKDmma(
+            (
+                DmmaChoice(32, 64, 16, 32, 5, 3, 0.667, 1.40, 3.17e-6, 6.8e-6),
+                DmmaChoice(64, 64, 32, 32, 4, 3, 0.769, 1.06, 5.80e-6, 9.8e-6),
+                DmmaChoice(96, 64, 48, 32, 4, 2, 0.795, 1.00, 6.43e-6, 8.4e-6),
+                DmmaChoice(64, 128, 32, 32, 4, 1, 0.796, 1.00, 5.33e-6, 8.0e-6),
+                DmmaChoice(64, 128, 32, 64, 4, 2, 0.809, 1.04, 8.65e-6, 12.0e-6),
+            )
+        ),
+    ),
+    Variant(
+        "warpgroup",
+        "cuda",
+        "warpgroups of Hopper start three TF32 products from shared memory, and load the next tile meanwhile",
+        dtypes=("float32",),
+        architecture="sm_90a",
+        arithmetic={"float32": "three TF32 products"},
+        geometry=WarpgroupRing(256, 128, 128, 32, stages=2, group_rows=8),
+    ),
+    Variant(
+        "stream_k",
+        "cuda",
+        "blocks divide the terms of a tile among them where some would be idle",
+        dtypes=("float32",),
+        architecture="sm_90a",
+        arithmetic={"float32": "three TF32 products"},
+        geometry=StreamK(256, 128, 128, 32, stages=2, group_rows=8, max_blocks=SMS),
+    ),
+    Variant(
+        "warp_mma",
+        "cuda",
+        "16-bit types: one warp multiplies on tensor cores, with fragments loaded from global memory",
+        dtypes=SIXTEEN_BIT,
+        architecture="sm_80",
+        geometry=SixteenBit(32, 32, 32),
+    ),
+    Variant(
+        "mma_tiled",
+        "cuda",
+        "tiles in shared memory with a swizzle; ldmatrix loads fragments without bank conflicts",
+        dtypes=SIXTEEN_BIT,
+        architecture="sm_80",
+        geometry=SixteenBit(128, 128, 128, 64, group_rows=8, warp_rows=64, warp_columns=64),
+    ),
+    Variant(
+        "mma_pipelined",
+        "cuda",
+        "tiles arrive by cp.async in a ring of stages",
+        dtypes=SIXTEEN_BIT,
+        architecture="sm_80",
+        geometry=SixteenBit(128, 128, 128, 64, stages=3, group_rows=8, warp_rows=64, warp_columns=64),
+    ),
+    Variant(
+        "wgmma_shared",
+        "cuda",
+        "a warpgroup of Hopper multiplies both operands from shared memory",
+        dtypes=SIXTEEN_BIT,
+        architecture="sm_90a",
+        geometry=SixteenBit(128, 128, 128, 64, stages=3, group_rows=8),
+    ),
+    Variant(
+        "tma",
+        "cuda",
+        "the copy engine (TMA) loads tiles, which arrive at mbarriers",
+        dtypes=SIXTEEN_BIT,
+        architecture="sm_90a",
+        geometry=TmaRing(128, 128, 128, 64, stages=3, group_rows=8),
+    ),
+    Variant(
+        "warp_specialized",
+        "cuda",
+        "a producer warpgroup loads, two consumers multiply tiles of twice the size; setmaxnreg divides the registers",
+        dtypes=SIXTEEN_BIT,
+        architecture="sm_90a",
+        geometry=TmaRing(384, 128, 256, 64, stages=4, group_rows=8),
+    ),
+    Variant(
+        "persistent",
+        "cuda",
+        "blocks compute tile after tile, and C comes and goes by TMA",
+        dtypes=SIXTEEN_BIT,
+        architecture="sm_90a",
+        geometry=PersistentTma(
+            (
+                TmaChoice(256, 3, 4, 5.31e-6, 0.642e-6, 2.03e-6),
+                TmaChoice(192, 4, 3, 5.43e-6, 0.481e-6, 1.70e-6),
+                TmaChoice(128, 5, 2, 5.33e-6, 0.324e-6, 1.38e-6),
+                TmaChoice(64, 8, 1, 5.26e-6, 0.251e-6, 0.71e-6),
+            )
+        ),
+    ),
+    Variant(
+        "multicast",
+        "cuda",
+        "two blocks of a cluster load each tile of B once for both",
+        dtypes=SIXTEEN_BIT,
+        architecture="sm_90a",
+        geometry=PersistentTma(
+            (
+                TmaChoice(256, 3, 4, 5.82e-6, 0.650e-6, 2.11e-6),
+                TmaChoice(192, 4, 3, 6.12e-6, 0.485e-6, 1.60e-6),
+                TmaChoice(128, 6, 2, 6.01e-6, 0.343e-6, 1.21e-6),
+                TmaChoice(64, 8, 1, 5.52e-6, 0.286e-6, 0.64e-6),
+            ),
+            cluster=2,
+        ),
+    ),
+    Variant(
+        "tf32",
+        "cuda",
+        "float32 rounded to TF32: TMA, producer and consumers; a first launch transposes B",
+        dtypes=("float32",),
+        architecture="sm_90a",
+        arithmetic={"float32": "TF32"},
+        context=True,
+        geometry=Tf32(
+            (
+                TmaChoice(256, 4, 0, 12e-6, 0.63e-6, 0.5e-6),
+                TmaChoice(128, 6, 0, 4e-6, 0.39e-6, 1e-6),
+                TmaChoice(64, 8, 0, 4e-6, 0.31e-6, 0.6e-6),
+            )
+        ),
+    ),
+    Variant(
+        "three_fp16",
+        "cuda",
+        "float32 split into two FP16 parts after scaling rows of A and columns of B, three products added",
+        dtypes=("float32",),
+        architecture="sm_90a",
+        arithmetic={"float32": "three FP16 products, rows and columns scaled"},
+        geometry=ThreeFp16(
+            (
+                TmaChoice(192, 4, 0, 14e-6, 0.74e-6, 2e-6),
+                TmaChoice(128, 7, 0, 7e-6, 0.533e-6, 2e-6),
+                TmaChoice(64, 9, 0, 10e-6, 0.32e-6, 1.5e-6),
+            )
+        ),
+    ),
+    Variant(
+        "ozaki_14",
+        "cuda",
+        "float64 from 14 products of int8 residues on tensor cores, rows and columns scaled (Ozaki scheme II)",
+        dtypes=("float64",),
+        architecture="sm_90a",
+        arithmetic={"float64": "14 int8 products"},
+        geometry=Residues(14),
+    ),
+    Variant(
+        "ozaki_15",
+        "cuda",
+        "the same with 15 products, for four more bits",
+        kernel="ozaki_14",
+        dtypes=("float64",),
+        architecture="sm_90a",
+        arithmetic={"float64": "15 int8 products"},
+        geometry=Residues(15),
+    ),
+    Variant(
+        "int8_transposed",
+        "cuda",
+        "int8: persistent blocks with TMA, after a kernel that transposes B",
+        dtypes=("int8",),
+        architecture="sm_90a",
+        geometry=TransposedInt8(),
+    ),
+    Variant(
+        "best",
+        "cuda",
+        "runs the rung that is predicted to be fastest for the shape, in the arithmetic of the type",
+        architecture="sm_90",
+        picks=Fastest(
+            {
+                "float32": {
+                    "large_thread_tile": Waves(205e9, 8.71e-6),
+                    "split_k": Split(),
+                    "skinny": Narrow(4.38e12, 6.09e-6),
+                    "stream_k_fma": SharedTiles(204e9, 5.67e-6, 24.9e-6),
+                },
+                "float64": {
+                    "tensor_core": Waves(210e9, 5.42e-6, resident=2, partial=1.3),
+                    "split_k_dmma": Split(overhead=3e-6),
+                    "stream_k_dmma": Split(),
+                    "skinny": Narrow(5.45e12, 4.56e-6, max_rows=1),
+                },
+            }
+        ),
+    ),
+    Variant(
+        "best_three_tf32",
+        "cuda",
+        "the same among the rungs with three TF32 products",
+        dtypes=("float32",),
+        architecture="sm_90a",
+        arithmetic={"float32": "three TF32 products"},
+        picks=Fastest(
+            {
+                "float32": {
+                    "tensor_core": Waves(232e9, 4.27e-6, resident=2),
+                    "warpgroup": Waves(466e9, 6.29e-6),
+                    "stream_k": SharedTiles(439e9, 6.06e-6, 9.41e-6),
+                }
+            }
+        ),
+    ),
+    Variant("cublas", "cuda", "cuBLAS, without TF32", dtypes=(*EVERY, "int8"), source="001", library=blas),
+    Variant(
+        "cublaslt",
+        "cuda",
+        "the fastest algorithm of cuBLASLt's heuristics",
+        library=blas_fastest,
+        dtypes=EVERY,
+        deterministic=False,  # each process times the algorithms and may choose another one
+        context=True,
+    ),
+    Variant(
+        "cublas_tf32",
+        "cuda",
+        "cuBLAS with inputs rounded to TF32",
+        library=blas_tf32,
+        dtypes=("float32",),
+        architecture="sm_80",
+        arithmetic={"float32": "TF32"},
+        context=True,
+    ),
+)

@@ -1,0 +1,316 @@
+"""Geometries of kernels whose tiles are copied by TMA: rings, and persistent blocks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hpcmm.model import Boxes, Launch, Task, Workspace
+from hpcmm.operations.blocks import SMS, OverC, Ring, SixteenBit, Staged
+
+BOX = 64  # columns of a box of 16-bit elements that TMA copies; rows of a box of C
+GROUP = 128  # elements along each dimension of a tile that is transposed
+ROW_BYTES = 128  # of a row of a box
+
+
+@dataclass(frozen=True)
+class TmaRing(SixteenBit):
+    """Blocks whose tiles are copied by TMA; their kernels get tensor maps of A and B.
+
+    Two mbarriers of 8 bytes belong to each stage.
+    """
+
+    def shared_bytes(self, task: Task) -> int:
+        return self.stages * ((self.rows + self.columns) * ROW_BYTES + 16)
+
+    def boxes(self, task: Task, arrays: Mapping[str, Any]) -> tuple[Boxes, ...]:
+        """Return the matrices that TMA copies, with their boxes."""
+        return Boxes(arrays["A"], self.rows, BOX, task.dtype), Boxes(arrays["B"], self.depth, BOX, task.dtype)
+
+    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+        return [
+            replace(launch, arguments=(*launch.arguments, *self.boxes(task, arrays)))
+            for launch in super().launches(task, arrays, multiprocessors)
+        ]
+
+
+@dataclass(frozen=True)
+class TmaChoice:
+    """A width of tiles that ``PersistentTma`` can choose, with the constants of its time model.
+
+    Parameters
+    ----------
+    columns : int
+        Columns of a tile of C.
+    stages : int
+        Pipeline stages.
+    c_boxes : int
+        Boxes in shared memory through which C goes, for each consumer; 0 if it does not.
+    start : float
+        Seconds of a launch without products.
+    step : float
+        Seconds for the products of a stage.
+    end : float
+        Seconds per tile that the products of the next tile do not hide.
+    """
+
+    columns: int
+    stages: int
+    c_boxes: int
+    start: float
+    step: float
+    end: float
+
+
+@dataclass(frozen=True)
+class PersistentTma(OverC):
+    """Persistent blocks of a producer and two consumers, which also read and write C by TMA.
+
+    The width of tiles depends on the shape: narrow ones occupy more SMs. The constants of ``choices`` are a fit to the
+    times of 15 shapes on an H200. Over these, the chosen width is 0.6 % (``persistent``) and 1.1 % (``multicast``)
+    slower on average than the fastest one.
+
+    Parameters
+    ----------
+    choices : tuple of TmaChoice
+    cluster : int
+        Blocks of a cluster, one below the other in C; each copies its part of a tile of B for all.
+    group_rows : int
+        Rows of clusters' tiles in a group of the rasterization order.
+    """
+
+    choices: tuple[TmaChoice, ...]
+    cluster: int = 1
+    group_rows: int = 8
+    rows: int = 128
+    depth: int = 64
+
+    def chosen(self, task: Task) -> TmaChoice:
+        """Return the choice with the shortest predicted time on an H100 or H200."""
+        return min(self.choices, key=lambda each: self.seconds(each, task.shape)) if task.shape else self.choices[0]
+
+    def seconds(self, choice: TmaChoice, shape: tuple[int, int, int]) -> float:
+        """Return the predicted time: each wave of blocks computes a tile per SM."""
+        m, n, k = shape
+        tiles = -(-m // (self.rows * self.cluster)) * -(-n // choice.columns)
+        waves = -(-tiles // (SMS // self.cluster))
+        return choice.start + waves * (-(-k // self.depth) * choice.step + choice.end)
+
+    def ring(self, task: Task) -> TmaRing:
+        """Return the geometry of a block."""
+        choice = self.chosen(task)
+        return TmaRing(384, self.rows, choice.columns, self.depth, stages=choice.stages, group_rows=self.group_rows)
+
+    def macros(self, task: Task) -> dict[str, int]:
+        cluster = {"CLUSTER": self.cluster} if self.cluster > 1 else {}
+        return {**self.ring(task).macros(task), "C_BOXES": self.chosen(task).c_boxes, **cluster}
+
+    def covered(self, task: Task) -> tuple[int, int]:
+        return self.rows, self.chosen(task).columns
+
+    def staged(self, task: Task) -> Staged | None:
+        return self.ring(task).staged(task)
+
+    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+        columns, rows = self.grid(task)
+        tiles = columns * -(-rows // self.cluster)
+        if not tiles:
+            return []
+        ring = self.ring(task)
+        a, b = ring.boxes(task, arrays)
+        boxes = a, replace(b, rows=self.depth // self.cluster), Boxes(arrays["C"], BOX, BOX, task.dtype)
+        # a box of C has a barrier of 8 bytes
+        boxes_of_c = self.rows // BOX * self.chosen(task).c_boxes * (BOX * BOX * task.element.itemsize + 8)
+        return [
+            Launch(
+                (self.cluster * min(tiles, multiprocessors // self.cluster),),
+                (ring.threads,),
+                (*task.operation.arguments(task, arrays), *boxes),
+                ring.shared_bytes(task) + boxes_of_c,
+            )
+        ]
+
+
+def rounded_up(size: int, multiple: int) -> int:
+    """Return the least multiple that is not smaller.
+
+    >>> rounded_up(65, 32)
+    96
+    """
+    return -(-size // multiple) * multiple
+
+
+def even_blocks(tiles: int, most: int) -> int:
+    """Return the least number of blocks that compute so many tiles in as few waves as ``most`` blocks.
+
+    SMs without a block leave their power to the others. On an H200, TF32 at 8192 is 2 % faster on 128 SMs than on 132.
+
+    >>> even_blocks(512, 132), even_blocks(100, 132)
+    (128, 100)
+    """
+    return -(-tiles // -(-tiles // most))
+
+
+@dataclass(frozen=True)
+class ThreeFp16(PersistentTma):
+    """Persistent blocks that multiply the FP16 parts of A and B, after a launch that splits them.
+
+    Parameters
+    ----------
+    split_block : int
+        Threads of a block that splits.
+    split_columns, split_parts : int
+        Columns of B of a cluster, and its blocks, which divide the terms.
+    """
+
+    split_block: int = 256
+    split_columns: int = 32
+    split_parts: int = 8
+
+    @property
+    def terms(self) -> int:
+        """Terms of a stage, each as a high and a low part."""
+        return self.depth // 2
+
+    def seconds(self, choice: TmaChoice, shape: tuple[int, int, int]) -> float:
+        m, n, k = shape
+        return super().seconds(choice, (m, n, 2 * k))
+
+    def macros(self, task: Task) -> dict[str, int]:
+        return {
+            **self.ring(task).macros(task),
+            **{"PART_TERMS": self.terms, "SPLIT_BLOCK": self.split_block},
+            **{"SPLIT_COLUMNS": self.split_columns, "SPLIT_PARTS": self.split_parts},
+        }
+
+    def workspace(self, task: Task) -> dict[str, Workspace]:
+        m, n, k = task.shape
+        columns = 2 * rounded_up(k, self.terms)
+        return {
+            "parts_a": Workspace((m, columns), "float16"),
+            "parts_b": Workspace((columns, rounded_up(n, 8)), "float16"),
+            "inverse_a": Workspace((m, 2), "float32"),
+            "inverse_b": Workspace((rounded_up(n, self.chosen(task).columns), 2), "float32"),
+        }
+
+    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+        tiles = math.prod(self.grid(task))
+        if not tiles:
+            return []
+        m, n, k, _, a, lda, b, ldb, *_ = arguments = task.operation.arguments(task, arrays)
+        parts_a, parts_b, inverse_a, inverse_b = parts = [arrays[name] for name in self.workspace(task)]
+        row_threads = 32  # of a row of A; a thread splits 8 elements at a time
+        while row_threads < min(self.split_block, int(k) // 8):
+            row_threads *= 2
+        blocks_of_b = len(inverse_b) // self.split_columns * self.split_parts
+        blocks_of_a = rounded_up(-(-int(m) * row_threads // self.split_block), self.split_parts)
+        ring = self.ring(task)
+        boxes = Boxes(parts_a, self.rows, BOX, "float16"), Boxes(parts_b, self.depth, BOX, "float16")
+        return [
+            Launch(
+                (blocks_of_b + blocks_of_a,),
+                (self.split_block,),
+                (m, n, k, a, lda, b, ldb, *parts, np.int32(row_threads)),
+                function="split",
+            ),
+            Launch(
+                (even_blocks(tiles, multiprocessors),),
+                (ring.threads,),
+                (*arguments, *boxes, inverse_a, inverse_b),
+                ring.shared_bytes(task),
+            ),
+        ]
+
+
+@dataclass(frozen=True)
+class Tf32(PersistentTma):
+    """Persistent blocks that multiply float32 elements rounded to TF32, after launches that prepare A and B.
+
+    B is transposed. A is copied if its rows are no multiple of 16 bytes, because TMA takes no others.
+
+    Parameters
+    ----------
+    transposed, transpose_block : int
+        Rows and columns of the tile that a block transposes, and its threads.
+    """
+
+    depth: int = 32
+    transposed: int = 64
+    transpose_block: int = 256
+
+    def macros(self, task: Task) -> dict[str, int]:
+        transpose = {"TRANSPOSED": self.transposed, "TRANSPOSE_BLOCK": self.transpose_block}
+        return {**self.ring(task).macros(task), **transpose}
+
+    def workspace(self, task: Task) -> dict[str, Workspace]:
+        m, n, k = task.shape
+        pitch = rounded_up(k, 4)
+        copy = {"copy": Workspace((m, pitch), "float32")} if k < pitch else {}
+        return {"transpose": Workspace((n, pitch), "float32"), **copy}
+
+    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+        tiles = math.prod(self.grid(task))
+        if not tiles:
+            return []
+        m, n, k, alpha, a, lda, b, ldb, *rest = task.operation.arguments(task, arrays)
+        ring, transpose, block = self.ring(task), arrays["transpose"], (self.transpose_block,)
+        launches = []
+        if k:
+            grid = -(-int(n) // self.transposed), -(-int(k) // self.transposed)
+            launches.append(Launch(grid, block, (n, k, b, ldb, transpose), function="transpose_b"))
+        if "copy" in self.workspace(task):
+            launches.append(Launch((int(m),), block, (k, a, lda, arrays["copy"]), function="copy_a"))
+            a, lda = arrays["copy"], np.int32(rounded_up(int(k), 4))
+        boxes = Boxes(a, self.rows, self.depth, "tfloat32"), Boxes(transpose, ring.columns, self.depth, "float32")
+        arguments = m, n, k, alpha, a, lda, b, ldb, *rest, *boxes
+        blocks = (even_blocks(tiles, multiprocessors),)
+        return [*launches, Launch(blocks, (ring.threads,), arguments, ring.shared_bytes(task))]
+
+
+@dataclass(frozen=True)
+class TransposedInt8(Ring):
+    """Persistent blocks for int8, with a producer and two consumers, and a kernel before them that transposes B.
+
+    The transpose has rows of whole groups of ``GROUP`` terms, and whole groups of rows.
+    """
+
+    threads: int = 384
+    rows: int = 128
+    columns: int = 256
+    depth: int = 128
+    stages: int = 4
+    group_rows: int = 8
+
+    def shared_bytes(self, task: Task) -> int:
+        return self.stages * ((self.rows + self.columns) * self.depth + 16)
+
+    def groups(self, task: Task) -> tuple[int, int]:
+        """Return the number of groups along n and k."""
+        _, n, k = task.shape
+        return -(-n // GROUP), -(-max(k, 1) // GROUP)
+
+    def workspace(self, task: Task) -> dict[str, Workspace]:
+        columns, terms = self.groups(task)
+        return {"transposed": Workspace((columns * GROUP, terms * GROUP), "uint8")}
+
+    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+        tiles = math.prod(self.grid(task))
+        if not tiles:
+            return []
+        m, n, k, alpha, a, lda, b, ldb, beta, c, ldc = task.operation.arguments(task, arrays)
+        transposed = arrays["transposed"]
+        boxes = Boxes(a, self.rows, self.depth, "uint8"), Boxes(transposed, self.columns, self.depth, "uint8")
+        depth = np.int32(transposed.shape[1])
+        return [
+            Launch(self.groups(task), (32, 8), (n, k, depth, b, ldb, transposed), function="transpose"),
+            Launch(
+                (min(tiles, multiprocessors),),
+                (self.threads,),
+                (m, n, k, alpha, a, lda, beta, c, ldc, *boxes),
+                self.shared_bytes(task),
+            ),
+        ]

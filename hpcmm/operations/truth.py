@@ -1,0 +1,155 @@
+"""Reference products in higher precision, and the errors that rounding may cause."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from hpcmm.model import Task, Verdict
+from hpcmm.operations import accuracy
+
+SAMPLED_ROWS = 16  # rows that are checked componentwise if the product is too large to check all
+ROUNDINGS = 8  # in a long sum with signs, at most; the largest observed value is 1.2, for any k. See Truth.row_sums.
+SIGNS = 4  # per element of a row or column: in one sum alone, the parts of an error may cancel
+PANEL = 2048  # columns of B that are converted to higher precision at a time
+
+
+def scalars(task: Task) -> tuple[np.generic, np.generic]:
+    """Return alpha and beta in the type of the kernels' parameters."""
+    real = np.dtype(task.element.sums.name).type
+    return real(task.scalars["alpha"]), real(task.scalars["beta"])
+
+
+class Truth:
+    """Reference product in higher precision, and the errors that rounding may cause in the precision of the inputs."""
+
+    def __init__(self, task: Task, arrays: Mapping[str, np.ndarray]):
+        self.a, self.b, self.c = arrays["A"], arrays["B"], arrays["C"]
+        self.element, self.sums = task.element, task.element.sums
+        self.alpha, self.beta = map(float, scalars(task))
+        self.wide = np.dtype(task.element.truth).type
+        k = self.a.shape[1]
+        # products of two rounded inputs
+        self.inputs = (1 + task.input_roundoff) ** 2 - 1
+        self.bound = accuracy.gamma(k + 2, self.sums.unit_roundoff) + self.inputs
+        # sums in a wider type are rounded once more when they are stored
+        self.stored = self.element.unit_roundoff if self.sums is not self.element else 0.0
+        # kernels may flush subnormal numbers to zero, and a narrower stored type rounds them
+        self.underflow = 0.0 if self.sums.is_integer else (k + 2) * float(np.finfo(self.sums.name).tiny)
+        if self.stored:
+            self.underflow += self.element.smallest_subnormal
+
+    def elements(self, rows) -> tuple[np.ndarray, np.ndarray]:
+        """Return the elements of some rows of C and the error allowed in each; B is converted in panels.
+
+        The componentwise bound is ``gamma_{k+2} (|alpha| |A| |B| + |beta| |C|)`` (Higham, 3.13), plus a unit roundoff
+        of the result if sums are stored in a narrower type. If inputs are rounded before they are multiplied, the
+        relative error of a product of two of them is added to gamma.
+        """
+        alpha, beta, wide, n = self.alpha, self.beta, self.wide, self.b.shape[1]
+        truth, allowed = np.empty((2, len(rows), n), wide)
+        a, start = (
+            self.a[rows].astype(np.float64),
+            self.c[rows].astype(wide) if beta else np.zeros((len(rows), n), wide),
+        )
+
+        def widen(panel: slice) -> None:
+            b = self.b[:, panel].astype(np.float64)
+            product = a @ b if self.wide is np.float64 else accuracy.exact_product(a, b)
+            truth[:, panel] = alpha * product + beta * start[:, panel]
+            allowed[:, panel] = abs(alpha) * (np.abs(a) @ np.abs(b)) + abs(beta) * np.abs(start[:, panel])
+
+        if len(rows) > SAMPLED_ROWS:
+            for first in range(0, n, PANEL):  # serial: most of the time is in the products, which use all cores
+                widen(slice(first, first + PANEL))
+        else:
+            accuracy.in_threads(widen, n, PANEL // 8)
+        return truth, self.bound * allowed + self.stored * np.abs(truth) + self.underflow
+
+    def row_sums(self, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The sums of each row of C with each column of ``signs`` and the error allowed, which does not grow with k.
+
+        An element has the error ``sum_t d_t S_t`` of its partial sums S_t, with relative errors d_t uniform in
+        [-u, u]. Terms of random sign make S_t a random walk. The standard deviation of the error is then at most
+        u ||a_i|| ||b_j|| / sqrt(6), in the order with the largest errors, one term after the other (Higham and Mary,
+        *SIAM J. Sci. Comput.* 42, 2020). Signs that are independent of the errors make the error of a row of n
+        elements a random walk too. In units of u (|alpha| ||a_i|| ||B||_F + |beta| ||c_i||) it exceeds
+        (sqrt(2 L) + 0.7 L / sqrt(n)) / sqrt(6) with a probability of exp(-L); the second term is the long tail of a
+        product of two normal variables. L = 41 stands for one of 10^6 sums in 10^12 products and gives 3.7 and
+        12 / sqrt(n). ``ROUNDINGS`` (1 + 3 / sqrt(n)) is twice that.
+
+        Rounded inputs add the sum of their errors, which is at most their relative error times the same norms, and
+        1 + 3 / sqrt(n) for the signs.
+        """
+        sums = self.alpha * accuracy.row_sums(self.a, accuracy.row_sums(self.b, signs))
+        norms = abs(self.alpha) * accuracy.row_norms(self.a) * np.linalg.norm(accuracy.row_norms(self.b))
+        if self.beta:
+            sums += self.beta * accuracy.row_sums(self.c, signs)
+            norms += abs(self.beta) * accuracy.row_norms(self.c)
+        relative = ROUNDINGS * self.element.unit_roundoff + self.inputs
+        allowed = relative * (1 + 3 / math.sqrt(max(1, len(signs)))) * norms + len(signs) * self.underflow
+        return sums, allowed[:, None]
+
+
+def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:
+    """Return a function that checks a computed C (m x n); it keeps the inputs.
+
+    Up to ``accuracy.COMPONENTWISE_LIMIT`` multiply-adds, every element of a product is checked against its rounding
+    error bound; of larger products, ``SAMPLED_ROWS`` random rows are checked. This bound grows with k: from k = 8192
+    on, a lost term passes in float32. Freivalds' random products with signs, C s and s' C, therefore also check each
+    row and each column. An error that is small relative to its row is large relative to its column if many rows have
+    it. The verdict's reference contains the seed of the signs and rows.
+    """
+    element = task.element
+    arrays = {name: element.numbers(array) for name, array in arrays.items()}
+    truth = Truth(task, arrays)
+    transposed = Truth(task, {"A": arrays["B"].T, "B": arrays["A"].T, "C": arrays["C"].T})
+    (m, k), n, wide = truth.a.shape, truth.b.shape[1], np.dtype(truth.wide)
+    products = 2 if wide == np.float64 else 7
+    seed = int(np.random.default_rng().integers(2**32))
+    rng = np.random.default_rng(seed)
+    if everything := products * m * n * k <= accuracy.COMPONENTWISE_LIMIT:
+        rows, name = np.arange(m), f"componentwise, {wide.name}, signs of seed {seed}"
+    else:
+        rows = np.sort(rng.choice(m, min(m, SAMPLED_ROWS), replace=False))
+        name = f"Freivalds and {len(rows)} rows componentwise, {wide.name}, signs and rows of seed {seed}"
+    right, left = (rng.choice(np.array([-1, 1], wide), (length, SIGNS)) for length in (n, m))
+    elements, allowed = truth.elements(rows)
+    sums, column_sums = truth.row_sums(right), transposed.row_sums(left)
+
+    def judge(got: np.ndarray) -> Verdict:
+        got = element.numbers(got)
+        sampled = accuracy.judge(got if everything else got[rows], elements, allowed, truth.bound, name)
+        summed = accuracy.judge(accuracy.row_sums(got, right), *sums, truth.bound, name)
+        down = accuracy.judge(accuracy.row_sums(got.T, left), *column_sums, truth.bound, name)
+        verdicts = (sampled, summed, down)
+        if all(verdict.passed for verdict in verdicts) or (everything and not sampled.passed):
+            return sampled
+        # the worst element of the first wrong row, or of the first wrong column where no row is found wrong
+        found = [(rows, sampled), (np.arange(m), summed)]
+        if wrong := [int(index[first_index(verdict)]) for index, verdict in found if not verdict.passed]:
+            row = min(wrong)
+            (expected,), _ = truth.elements([row])
+            column = worst(got[row], expected)
+            where = accuracy.describe((row, column), got[row, column], expected[column])
+        else:
+            column = first_index(down)
+            (expected,), _ = transposed.elements([column])
+            row = worst(got[:, column], expected)
+            where = accuracy.describe((row, column), got[row, column], expected[row])
+        error = float(np.max([verdict.error for verdict in verdicts]))
+        return Verdict(False, error, truth.bound, name, where, sampled.rms)
+
+    return judge
+
+
+def first_index(verdict: Verdict) -> int:
+    """Return the first number of the index at which a verdict found an error."""
+    return int(verdict.where.split(":")[0])
+
+
+def worst(got: np.ndarray, expected: np.ndarray) -> int:
+    """Return the index of the element with the largest error, or of one that is no number."""
+    return int(np.argmax(np.nan_to_num(np.abs(got - expected), nan=np.inf)))

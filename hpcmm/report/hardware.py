@@ -1,0 +1,181 @@
+"""Tables of the GPUs and of what kernels take of them: resources, occupancy, counters, properties."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import pandas as pd
+
+from hpcmm import analysis
+from hpcmm.analysis import occupancy
+from hpcmm.operations import OPERATIONS
+from hpcmm.quantities import STALLS
+from hpcmm.report.csv_files import written
+from hpcmm.report.formats import (
+    amount,
+    billions,
+    number,
+    percent,
+    size,
+    whole,
+)
+from hpcmm.report.markup import Cell, Table, words
+from hpcmm.report.tables import Column, Row, failed, table, text, value
+
+
+def resource_table(rows: pd.DataFrame) -> Table:
+    """Make the table of the resources of each kernel of one operation; ``rows`` are from ``occupancy.resources``."""
+
+    def shared_memory(row: Row) -> Cell:
+        dynamic = row["dynamic_shared_bytes"]
+        return Cell(amount(row["shared_bytes"] + dynamic), "dynamic" if dynamic else "")
+
+    def resident_blocks(row: Row) -> Cell:
+        computed = row["computed_blocks"]
+        return Cell(
+            whole(row["resident_blocks"]), f"computed: {computed}" if computed != row["resident_blocks"] else ""
+        )
+
+    columns: dict[str, Column] = {
+        "Variant": text("label"),
+        "Type": text("dtype"),
+        "Registers": value("registers", whole),
+        "Shared memory": shared_memory,
+        "Local memory": value("local_bytes", amount),
+        "Block": lambda row: Cell(f"{whole(row['block_x'])} × {whole(row['block_y'])}", row["pick"]),
+        "Grid": lambda row: Cell(f"{whole(row['grid_x'])} × {whole(row['grid_y'])}", size(row)),
+        "Blocks per SM": resident_blocks,
+        "Threads per SM": lambda row: Cell(whole(row["resident_blocks"] * row["block_x"] * row["block_y"])),
+        "Occupancy": lambda row: Cell(f"{100 * row['occupancy']:.0f} %"),
+        "Limited by": text("limited_by"),
+        **{
+            f"Block limit, {'hardware' if name == 'blocks' else name}": value(column, whole)
+            for name, column in occupancy.LIMITS.items()
+        },
+    }
+    if "phase_loads" in rows and rows["phase_loads"].notna().any():
+        columns |= {
+            "Loads per phase": value("phase_loads", whole),
+            "Operations per phase": value("phase_flops", whole),
+            "Pending loads per SM": value("pending_loads", whole),
+            "Operations per load": lambda row: Cell(number(row["phase_flops"] / row["phase_loads"])),
+            "GFLOP/s, bandwidth bound": value("bound_flops_per_second", billions),
+        }
+    return table(f"Resources and occupancy, {_operation_on(rows)}", rows, columns, leading=1)
+
+
+def _achieved_occupancy(row: Row) -> Cell:
+    if row["result"] == "FAIL":
+        return failed(row)
+    possible = percent(row["occupancy"])
+    return Cell(percent(row["achieved_occupancy"]), possible and f"of {possible}")
+
+
+def _stalls(row: Row) -> Cell:
+    """Give the two longest reasons to wait with their shares of the time of a warp."""
+    shares = {what: row[f"stall_{name}"] / (row["warp_cycles"] or math.nan) for name, what in STALLS.items()}
+    longest = sorted((what for what in shares if shares[what] > 0), key=lambda what: -shares[what])[:2]
+    return words(", ".join(f"{what} {percent(shares[what])}" for what in longest))
+
+
+# Columns of the profile table; a kernel that failed has only the first.
+COUNTER_COLUMNS: dict[str, Column] = {
+    "Achieved occupancy": _achieved_occupancy,
+    "Active threads per warp": value("active_threads", number),
+    "With a true predicate": value("predicated_on_threads", number),
+    "Waiting for": _stalls,
+    "Global loads GB/s": value("global_load_bytes_per_second", billions),
+    "Global stores GB/s": value("global_store_bytes_per_second", billions),
+    "Sectors per load": value("load_sectors", number),
+    "Sectors per store": value("store_sectors", number),
+    "Shared memory pipe": value("shared_pipe", percent),
+    "Wavefronts per shared load": value("shared_wavefronts_per_load", number),
+    "Wavefronts per shared store": value("shared_wavefronts_per_store", number),
+    "Bank conflicts": lambda row: Cell(whole(row["shared_load_conflicts"] + row["shared_store_conflicts"])),
+    "L2 hits": value("l2_hits", percent),
+    "DRAM reads GB/s": value("dram_read_bytes_per_second", billions),
+    "DRAM writes GB/s": value("dram_write_bytes_per_second", billions),
+    "FMA pipe": value("fma_pipe", percent),
+    "SM throughput": value("sm_throughput", percent),
+}
+
+
+def profile_table(rows: pd.DataFrame) -> Table:
+    """Make the table of profiler counters of one operation; ``rows`` are from ``analysis.profiles``."""
+    libraries = {variant.name for variant in OPERATIONS[rows["operation"].iloc[0]].ladder if variant.library}
+
+    def of_type(row: Row) -> Cell:
+        kernel = row["kernel"] if row["variant"] in libraries else ""  # only a library chooses a kernel
+        return words(row["dtype"], kernel if len(kernel) <= 32 else kernel[:31] + "…")
+
+    sizes = ", ".join(dict.fromkeys(size(row) for row in analysis.row_dicts(rows)))
+    caption = f"Profile, {_operation_on(rows)} at {sizes}"
+    return table(caption, rows, {"Variant": text("label"), "Type": of_type, **COUNTER_COLUMNS}, leading=1)
+
+
+def _operation_on(rows: pd.DataFrame) -> str:
+    """Return ``"matmul on NVIDIA H200"``; each kind of GPU has its own table."""
+    operation, gpu = rows[["operation", "gpu"]].iloc[0]
+    return f"{operation} on {gpu}" if gpu else operation
+
+
+# Properties of a GPU: key in the provenance, name for readers, format.
+DEVICE_ROWS = (
+    ("compute_capability", "Compute capability", lambda value: f"{value[:-1]}.{value[-1]}"),
+    ("multiprocessors", "Multiprocessors (SM)", str),
+    ("max_sm_clock", "Maximum SM clock", lambda value: f"{value / 1e6:,.0f} MHz"),
+    ("power_limit", "Power limit", lambda value: f"{value:,.0f} W"),
+    ("memory_bytes", "Memory", amount),
+    ("max_memory_clock", "Maximum memory clock", lambda value: f"{value / 1e6:,.0f} MHz"),
+    ("memory_bus_bits", "Memory bus width", lambda value: f"{value:,} bits"),
+    ("memory_bytes_per_second", "Memory bandwidth, from clock and width", lambda value: f"{value / 1e9:,.0f} GB/s"),
+    ("peak_float32", "Peak float32 rate at the maximum clock", lambda value: f"{value / 1e12:,.1f} TFLOP/s"),
+    ("peak_float64", "Peak float64 rate at the maximum clock", lambda value: f"{value / 1e12:,.1f} TFLOP/s"),
+    ("units_float64", "Fastest units for float64", str),
+    ("ecc", "Error correction", lambda value: "on" if value else "off"),
+    ("l2_bytes", "L2 cache", amount),
+    ("constant_bytes", "Constant memory", amount),
+    ("warp_size", "Threads per warp", str),
+    ("block_threads", "Maximum threads per block", "{:,}".format),
+    ("block_dimensions", "Maximum block dimensions, x × y × z", lambda value: " × ".join(map("{:,}".format, value))),
+    ("grid_dimensions", "Maximum grid dimensions, x × y × z", lambda value: " × ".join(map("{:,}".format, value))),
+    ("block_registers", "Maximum registers per block", "{:,}".format),
+    ("block_shared_bytes", "Maximum shared memory per block, default", amount),
+    ("block_shared_bytes_on_request", "Maximum shared memory per block, opt-in", amount),
+    ("sm_threads", "Maximum resident threads per SM", "{:,}".format),
+    ("sm_blocks", "Maximum resident blocks per SM", str),
+    ("sm_registers", "Registers per SM", "{:,}".format),
+    ("sm_shared_bytes", "Shared memory per SM", amount),
+    ("reserved_shared_bytes", "Reserved shared memory per block", amount),
+)
+
+
+def device_table(gpus: Sequence[Mapping]) -> Table | None:
+    """Make the table of GPU properties, one column per kind of GPU; None if the provenance has no GPU."""
+    kinds: list[tuple[str, ...]] = []
+    for gpu in gpus:
+        kind = (str(gpu.get("name", "GPU")), *(printed(gpu.get(key), form) for key, _, form in DEVICE_ROWS))
+        if kind not in kinds:
+            kinds.append(kind)
+    rows = [
+        [words(name), *(Cell(kind[i]) for kind in kinds)]
+        for i, (_, name, _) in enumerate(DEVICE_ROWS, 1)
+        if any(kind[i] for kind in kinds)
+    ]
+    return Table("GPU", ("Property", *(kind[0] for kind in kinds)), rows) if rows else None
+
+
+def device_csv(gpus: Sequence[Mapping]) -> str:
+    """Return the same properties in plain units as CSV, one row per kind of GPU."""
+    names = ["name", *(key for key, _, _ in DEVICE_ROWS)]
+    rows = [{name: gpu[name] for name in names if name in gpu} for gpu in gpus]
+    return written(pd.DataFrame([row for i, row in enumerate(rows) if row not in rows[:i]]))
+
+
+def printed(value: object, form: Callable[..., str]) -> str:
+    """Format a value of the provenance; empty if it is missing or of another type."""
+    try:
+        return form(value) if value is not None else ""
+    except (TypeError, ValueError, IndexError):
+        return ""

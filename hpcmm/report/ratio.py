@@ -1,0 +1,88 @@
+"""The speed of one point relative to another, with its interval, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hpcmm.report import formats
+
+SAME = "no significant difference"
+FEW = "no interval: fewer than 6 repetitions"
+ENDS = (("_low", "_high"), ("_high", "_low"))  # of the slower and the faster time, for the ends of their ratio
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Speed of one point relative to another, with an interval.
+
+    The ends of the interval come from the 95 % intervals of both medians. It is therefore conservative: what it
+    excludes is excluded with more than 90 % confidence. If a median has no interval, the ends come from the extreme
+    repetitions, provided that these differ by more than a factor of 2, or would overlap in more than 95 % of cases if
+    both were equally fast; ``ranged`` marks this. Else the ends are NaN.
+    """
+
+    value: float
+    low: float
+    high: float
+    ranged: bool = False
+
+    @classmethod
+    def of(cls, fast: Row, slow: Row, seconds: str = "seconds") -> Ratio:
+        """Return the seconds of ``slow`` divided by those of ``fast``."""
+        value = slow[seconds] / fast[seconds]
+        low, high = (slow[seconds + one] / fast[seconds + other] for one, other in ENDS)
+        if math.isfinite(low):
+            return cls(value, low, high)
+        counts = [int(row.get(seconds.replace("seconds", "repetitions"), 0)) for row in (slow, fast)]
+        least, most = (slow.get(f"{seconds}_{one}", math.nan) / fast.get(f"{seconds}_{other}", math.nan)
+                       for one, other in (("least", "most"), ("most", "least")))  # fmt: skip
+        # the chance that all repetitions of one are faster than all of the other, if both are equally fast
+        clear = 2 / math.comb(sum(counts), counts[0]) < 0.05
+        if (clear and (least > 1 or most < 1)) or least > 2 or most < 1 / 2:
+            return cls(value, least, most, ranged=True)
+        return cls(value, low, high)
+
+    @property
+    def known(self) -> bool:
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
+    @property
+    def faster(self) -> bool:
+        return self.low > 1
+
+    @property
+    def slower(self) -> bool:
+        return self.high < 1
+
+    @property
+    def half(self) -> float:
+        """Half of the width of the interval; NaN if it is not known."""
+        return (self.high - self.low) / 2
+
+    @property
+    def ends(self) -> str:
+        """The interval, ``"1.39 to 1.41"``; empty if it is not known."""
+        return f"{formats.number(self.low, self.half)} to {formats.number(self.high, self.half)}" if self.known else ""
+
+    def over(self, name: str = "", level: str = "") -> str:
+        """Say how fast a point is, ``"1.40× naive (1.39 to 1.41)"``.
+
+        Parameters
+        ----------
+        name : str
+            What the point is compared with.
+        level : str
+            Text ahead of the interval, such as ``"95 % CI "``.
+        """
+        note = FEW if not self.known else f"repetitions: {self.ends}" if self.ranged else level + self.ends
+        if self.known and not (self.faster or self.slower):
+            note += f", {SAME}"
+        return f"{formats.times(self.value, self.half)} {name}".rstrip() + f" ({note})"
+
+    def __str__(self) -> str:
+        return self.over()
