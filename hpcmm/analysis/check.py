@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hpcmm import analysis, model
+from hpcmm import analysis, quantities
 from hpcmm.analysis import Columns, noise, sustained, unmeasured
 from hpcmm.analysis.compare import ALPHA, MARGIN
 from hpcmm.experiment.config import ConfigError
@@ -403,9 +403,8 @@ def _times(columns: Columns, ranks: int) -> tuple[list[Times], list[str], int]:
         own = samples[samples["measurement"] == row["at"]]
         visits, planned = own["visit"].nunique(), analysis.mapping(plans[row["run"]].get("measuring"))
         # a point with a repetition above the limit gets no further visit
-        if visits < planned.get("visits", 1) and own[list(model.PHASES)].max(axis=None) <= planned.get(
-            "max_seconds", 0
-        ):
+        longest = own[list(quantities.PHASES)].max(axis=None)
+        if visits < planned.get("visits", 1) and longest <= planned.get("max_seconds", 0):
             short[row["sweep"], f"{visits} of {planned['visits']}"] += 1
         for phase, call in PHASES.items():
             part = own[own["call"] == call].dropna(subset=phase)
