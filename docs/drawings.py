@@ -485,7 +485,7 @@ def waves(divided: bool) -> str:
             parts.append(cell(x + 240, y, 116, high, "currentColor", strong=False, text="idle"))
     end = 36 + blocks * (high + 6)
     text = (
-        "ten tiles on four blocks: the last two are divided, and nobody is idle"
+        "ten tiles on four blocks: the last two are divided, and no block is idle"
         if divided
         else "ten tiles on four blocks: in the last wave two blocks have no tile"
     )

@@ -178,7 +178,7 @@ def with_names(path, target, names):
 
 
 def test_a_file_with_former_names_of_variants_is_read_with_the_present_ones(tmp_path):
-    """All other texts and all numbers are those of the file."""
+    """Everything else is read unchanged."""
     groups = store.read(PUBLISHED)
     old = with_names(
         PUBLISHED, tmp_path / "old.h5", {present: former for former, present in store.schema.RENAMED.items()}

@@ -125,7 +125,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "tiled_guarded",
         "cuda",
-        "a bounds check around the whole kernel: tiles keep elements that nobody loaded",
+        "a bounds check around the whole kernel: tiles keep elements that no thread loaded",
         source="003 kernel11, first attempt",
         tiles=TILES,
         exact=True,
