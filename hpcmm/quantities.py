@@ -77,7 +77,7 @@ RESOURCES = {
     "memory_bytes_per_second": ("B s-1", "memory bandwidth of the device, from its clock and bus width"),
 }
 
-# For what a warp waits between two instructions: name in the metrics of Nsight Compute, name for readers.
+# Why a warp waits between two instructions: name in the metrics of Nsight Compute, name for readers.
 STALLS = {
     "barrier": "a barrier of the block",
     "long_scoreboard": "global or local memory",

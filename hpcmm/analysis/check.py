@@ -290,7 +290,8 @@ def compared(
             f"so no device below {least:.2f} times the time of the other is named"
         )
     if shared and (single := sum(not times.comparable and not times.together for times in measured)):
-        notes.append(f"{single} measurements have one repetition, which shows no spread: not compared with peers")
+        have = "measurement has" if single == 1 else "measurements have"
+        notes.append(f"{single} {have} one repetition, which shows no spread: not compared with peers")
     if shared and reference is None:
         notes.append("without a reference, what slows all devices alike is not found")
     if known and (absent := sorted({times.name for times in measured} - set(known))):

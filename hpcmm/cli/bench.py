@@ -249,12 +249,12 @@ def combinations(arguments: argparse.Namespace) -> tuple[list[str], dict[str, st
 
 
 def loaded(names: Sequence[str]) -> tuple[list[str], list[dict[str, Any]]]:
-    """Load kernels; return the names of those that can be imported, and the verdicts on the others.
+    """Load kernels; return the names of those that can be imported, and a verdict on each of the others.
 
     Raises
     ------
     RaisedError
-        If there is no other.
+        If none can be imported.
     """
     found, errors = [], {}
     for name in names:
@@ -462,7 +462,7 @@ def failed(name: str, why: str) -> dict[str, Any]:
 
 
 def progress(line: str) -> None:
-    """Show the progress of timing, and what it waits for."""
+    """Show the progress of timing, and which process it waits for."""
     if line.startswith(("[", "hpcmm: waiting ")):
         print(line.replace("bench/", ""), file=sys.stderr, flush=True)
 
