@@ -649,7 +649,7 @@ OF_PARTS = [  # each width of tiles, whatever the shape
         dataclasses.replace(variant, geometry=dataclasses.replace(variant.geometry, choices=(choice,))),
         id=f"{name}-{choice.columns}",
     )
-    for name in ("tf32", "three_fp16")
+    for name in ("tf32", "three_fp16", "int8_transposed")
     for variant in [MATMUL.variant(name)]
     for choice in variant.geometry.choices
 ]
@@ -660,9 +660,20 @@ OF_PARTS = [  # each width of tiles, whatever the shape
 @pytest.mark.parametrize("variant", OF_PARTS)
 def test_cuda_views_of_rungs_that_prepare_their_operands(gpu, variant, first, pitch):
     """Rows at multiples of 16 bytes and others; tiles inside and at the ends of C; many terms, few and none."""
+    (dtype,) = variant.dtypes
     for shape in ((300, 520, 136), (131, 77, 201), (257, 385, 640), (70, 45, 16), (40, 24, 0)):
-        check_matmul(gpu, variant, "float32", shape, 1.5, 0.5, 1, first=first, pitch=pitch)
-    check_matmul(gpu, variant, "float32", (129, 257, 200), -2.0, 0.0, 1, first=first, pitch=pitch)
+        check_matmul(gpu, variant, dtype, shape, 1.5, 0.5, 1, first=first, pitch=pitch)
+    check_matmul(gpu, variant, dtype, (129, 257, 200), -2.0, 0.0, 1, first=first, pitch=pitch)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(12, 20, 36), (5, 1028, 1500), (40, 2052, 1028)], ids=str)
+@pytest.mark.parametrize("variant", [MATMUL.variant(name) for name in ("cublas", "cublaslt")], ids=ident)
+def test_cuda_libraries_multiply_int8_after_a_transposition(gpu, variant, shape):
+    """Matrices that CuPy transposes and one that cuBLASLt does, whole ones and parts of wider ones."""
+    for first, pitch in ((0, 0), (16, 16)):
+        check_matmul(gpu, variant, "int8", shape, 2, 3, 1, first=first, pitch=pitch)
+        check_matmul(gpu, variant, "int8", shape, 1, 0, 1, first=first, pitch=pitch)
 
 
 @pytest.mark.gpu

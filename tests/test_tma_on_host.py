@@ -90,6 +90,21 @@ def test_a_rung_is_right_in_every_order(build, name, dtype):
         run(build, name, dtype, point, order)
 
 
+def test_blocks_are_no_more_than_their_waves_need():
+    """2048 tiles of 128 x 256 on 132 SMs take 16 waves, which 128 blocks compute as well."""
+    for name in ("persistent", "multicast", "int8_transposed"):
+        variant = MATMUL.variant(name)
+        (dtype,) = variant.dtypes[-1:]
+        (choice,) = (each for each in variant.geometry.choices if each.columns == 256)
+        geometry = dataclasses.replace(variant.geometry, choices=(choice,))
+        task = Task(
+            MATMUL, dataclasses.replace(variant, geometry=geometry), (8192,) * 3, dtype, {"alpha": 1, "beta": 0}, 0
+        )
+        arrays = {name: np.empty((8192, 8192), np.uint8) for name in ("A", "B", "C", "transposed")}
+        (launch,) = (each for each in geometry.launches(task, arrays, 132) if not each.function)
+        assert launch.grid == (128,)
+
+
 HANG = "waits for ever at the mbarrier at byte"
 FAULTS = [  # rung, text, its replacement, what one of the orders reports
     # parities

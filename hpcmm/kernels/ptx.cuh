@@ -367,12 +367,32 @@ template <int PENDING, int J> __device__ void wgmma_wait_group(float (&c)[J][4])
         asm volatile("wgmma.wait_group.sync.aligned %128;" : FOUR_TO_128 : "n"(PENDING) : "memory");
 }
 
-// Start c = a b + (scale_d ? c : 0) with int8 elements, a of 64 x 32 and b of 32 x 256, both in shared memory at matrix
+// Start c = a b + (scale_d ? c : 0) with int8 elements, a of 64 x 32 and b of 32 x N, both in shared memory at matrix
 // descriptors and with their rows along k (K-major). c has int32 elements, which belong to the lanes as above; sums wrap.
+// N = 64, 128 or 256.
 #define INT_4(j) "+r"(c[j][0]), "+r"(c[j][1]), "+r"(c[j][2]), "+r"(c[j][3])
 #define INT_16(j) INT_4(j), INT_4(j + 1), INT_4(j + 2), INT_4(j + 3)
-#define INT_TO_128                                                                                                   \
-    INT_16(0), INT_16(4), INT_16(8), INT_16(12), INT_16(16), INT_16(20), INT_16(24), INT_16(28)
+#define INT_TO_32 INT_16(0), INT_16(4)
+#define INT_TO_64 INT_TO_32, INT_16(8), INT_16(12)
+#define INT_TO_128 INT_TO_64, INT_16(16), INT_16(20), INT_16(24), INT_16(28)
+__device__ inline void wgmma_mma_async_m64n64k32_s8(int (&c)[8][4], unsigned long long a, unsigned long long b,
+                                                    bool scale_d)
+{
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 {" REGISTERS_32 "}, %32, %33, scale_d;\n}"
+                 : INT_TO_32
+                 : "l"(a), "l"(b), "r"((int)scale_d));
+}
+
+__device__ inline void wgmma_mma_async_m64n128k32_s8(int (&c)[16][4], unsigned long long a, unsigned long long b,
+                                                     bool scale_d)
+{
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %66, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 {" REGISTERS_64 "}, %64, %65, scale_d;\n}"
+                 : INT_TO_64
+                 : "l"(a), "l"(b), "r"((int)scale_d));
+}
+
 __device__ inline void wgmma_mma_async_m64n256k32_s8(int (&c)[32][4], unsigned long long a, unsigned long long b,
                                                      bool scale_d)
 {
@@ -382,12 +402,20 @@ __device__ inline void wgmma_mma_async_m64n256k32_s8(int (&c)[32][4], unsigned l
                  : "l"(a), "l"(b), "r"((int)scale_d));
 }
 
-template <int PENDING> __device__ void wgmma_wait_group(int (&c)[32][4])
+template <int PENDING, int J> __device__ void wgmma_wait_group(int (&c)[J][4])
 {
-    asm volatile("wgmma.wait_group.sync.aligned %128;" : INT_TO_128 : "n"(PENDING) : "memory");
+    static_assert(J == 8 || J == 16 || J == 32, "as the products above");
+    if constexpr (J == 8)
+        asm volatile("wgmma.wait_group.sync.aligned %32;" : INT_TO_32 : "n"(PENDING) : "memory");
+    else if constexpr (J == 16)
+        asm volatile("wgmma.wait_group.sync.aligned %64;" : INT_TO_64 : "n"(PENDING) : "memory");
+    else
+        asm volatile("wgmma.wait_group.sync.aligned %128;" : INT_TO_128 : "n"(PENDING) : "memory");
 }
 
 #undef INT_TO_128
+#undef INT_TO_64
+#undef INT_TO_32
 #undef INT_16
 #undef INT_4
 #undef REGISTERS_128

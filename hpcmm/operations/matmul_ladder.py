@@ -510,7 +510,13 @@ LADDER = (  # the order here is the order of the rungs
         "int8: persistent blocks with TMA, after a kernel that transposes B",
         dtypes=("int8",),
         architecture="sm_90a",
-        geometry=TransposedInt8(),
+        geometry=TransposedInt8(
+            (
+                TmaChoice(256, 4, 0, 5e-6, 0.65e-6, 3e-6),
+                TmaChoice(128, 7, 0, 4.2e-6, 0.33e-6, 1.8e-6),
+                TmaChoice(64, 9, 0, 4e-6, 0.235e-6, 0.6e-6),
+            )
+        ),
     ),
     Variant(
         "best",
@@ -557,7 +563,7 @@ LADDER = (  # the order here is the order of the rungs
         "cuda",
         "the fastest algorithm of cuBLASLt's heuristics",
         library=blas_fastest,
-        dtypes=EVERY,
+        dtypes=(*EVERY, "int8"),
         deterministic=False,  # each process times the algorithms and may choose another one
         context=True,
     ),

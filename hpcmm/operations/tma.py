@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hpcmm.model import Boxes, Launch, Task, Workspace
-from hpcmm.operations.blocks import SMS, OverC, Ring, SixteenBit, Staged
+from hpcmm.operations.blocks import SMS, OverC, SixteenBit, Staged
 
 BOX = 64  # columns of a box of 16-bit elements that TMA copies; rows of a box of C
 GROUP = 128  # elements along each dimension of a tile that is transposed
@@ -127,7 +127,7 @@ class PersistentTma(OverC):
         boxes_of_c = self.rows // BOX * self.chosen(task).c_boxes * (BOX * BOX * task.element.itemsize + 8)
         return [
             Launch(
-                (self.cluster * min(tiles, multiprocessors // self.cluster),),
+                (self.cluster * even_blocks(tiles, multiprocessors // self.cluster),),
                 (ring.threads,),
                 (*task.operation.arguments(task, arrays), *boxes),
                 ring.shared_bytes(task) + boxes_of_c,
@@ -272,21 +272,13 @@ class Tf32(PersistentTma):
 
 
 @dataclass(frozen=True)
-class TransposedInt8(Ring):
+class TransposedInt8(PersistentTma):
     """Persistent blocks for int8, with a producer and two consumers, and a kernel before them that transposes B.
 
     The transpose has rows of whole groups of ``GROUP`` terms, and whole groups of rows.
     """
 
-    threads: int = 384
-    rows: int = 128
-    columns: int = 256
     depth: int = 128
-    stages: int = 4
-    group_rows: int = 8
-
-    def shared_bytes(self, task: Task) -> int:
-        return self.stages * ((self.rows + self.columns) * self.depth + 16)
 
     def groups(self, task: Task) -> tuple[int, int]:
         """Return the number of groups along n and k."""
@@ -302,15 +294,15 @@ class TransposedInt8(Ring):
         if not tiles:
             return []
         m, n, k, alpha, a, lda, b, ldb, beta, c, ldc = task.operation.arguments(task, arrays)
-        transposed = arrays["transposed"]
-        boxes = Boxes(a, self.rows, self.depth, "uint8"), Boxes(transposed, self.columns, self.depth, "uint8")
+        transposed, ring = arrays["transposed"], self.ring(task)
+        boxes = Boxes(a, self.rows, self.depth, "uint8"), Boxes(transposed, ring.columns, self.depth, "uint8")
         depth = np.int32(transposed.shape[1])
         return [
             Launch(self.groups(task), (32, 8), (n, k, depth, b, ldb, transposed), function="transpose"),
             Launch(
-                (min(tiles, multiprocessors),),
-                (self.threads,),
+                (even_blocks(tiles, multiprocessors),),
+                (ring.threads,),
                 (m, n, k, alpha, a, lda, beta, c, ldc, *boxes),
-                self.shared_bytes(task),
+                ring.shared_bytes(task),
             ),
         ]

@@ -1,4 +1,7 @@
-"""cuBLASLt through ctypes: a product by each algorithm that its heuristics propose. CuPy has no binding for it."""
+"""cuBLASLt through ctypes: products by the algorithms that its heuristics propose, and transposition of int8 matrices.
+
+CuPy has no binding for it.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,14 @@ from hpcmm.dtypes import DTYPES
 REQUESTED = 8  # proposals of the heuristics
 WORKSPACE_BYTES = 32 << 20  # as cuBLAS takes on Hopper
 ALIGNMENT = 256  # of addresses, as heuristics assume unless told otherwise
+ROW_MULTIPLE = 16  # elements of a row of a transposed int8 matrix are a multiple of this
+LARGE = 1 << 21  # elements of a matrix from which cuBLASLt transposes faster than CuPy, on an H200
 # Values of enumerations in cublas_api.h, library_types.h and cublasLt.h
-COMPUTE = {"float32": 68, "float64": 70}  # CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_64F, by the type of sums
-REAL = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # CUDA_R_32F, _64F, _16F, _16BF
+COMPUTE = {"float32": 68, "float64": 70, "int32": 72}  # CUBLAS_COMPUTE_32F, _64F, _32I, by the type of sums
+# CUDA_R_32F, _64F, _16F, _8I, _32I, _16BF
+REAL = {"float32": 0, "float64": 1, "float16": 2, "int8": 3, "int32": 10, "bfloat16": 14}
 MAX_WORKSPACE_BYTES, MIN_ALIGNMENT = 1, (5, 6, 7, 8)  # cublasLtMatmulPreferenceAttributes_t; of A, B, C and D
+TRANSPOSE, TRANSA = 1, {"cublasLtMatmulDesc": 3, "cublasLtMatrixTransformDesc": 2}  # CUBLAS_OP_T; its attribute
 ALGORITHM = {"algorithm": 0, "tile": 1, "split": 2, "stages": 6}  # cublasLtMatmulAlgoConfigAttributes_t
 
 
@@ -59,6 +66,11 @@ SIGNATURES = {
     "cublasLtMatrixLayoutDestroy": (c_void_p,),
     "cublasLtMatmulDescDestroy": (c_void_p,),
     "cublasLtMatmulPreferenceDestroy": (c_void_p,),
+    "cublasLtMatmulDescSetAttribute": (c_void_p, c_int, c_void_p, c_size_t),
+    "cublasLtMatrixTransformDescCreate": (POINTER(c_void_p), c_int),
+    "cublasLtMatrixTransformDescSetAttribute": (c_void_p, c_int, c_void_p, c_size_t),
+    "cublasLtMatrixTransform": (c_void_p,) * 11,
+    "cublasLtMatrixTransformDescDestroy": (c_void_p,),
 }
 
 
@@ -78,31 +90,11 @@ def call(name: str, *arguments: Any) -> None:
         raise DeviceError(f"{name} failed with status {status} of cublasStatus_t")
 
 
-class Product:
-    """Row-major C = alpha A B + beta C, as cuBLASLt's column-major C' = alpha B' A' + beta C'.
+class Descriptors:
+    """Owner of cuBLASLt's descriptors, which it destroys at its end."""
 
-    Sums and scalars have the accumulator type of ``dtype``.
-
-    Attributes
-    ----------
-    proposals : list of Proposal
-        The proposals of the heuristics, the best one first.
-    """
-
-    def __init__(
-        self, handle: int, dtype: str, alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float, c: cupy.ndarray
-    ):
-        (m, k), n, sums = a.shape, b.shape[1], DTYPES[dtype].sums
-        self.handle, self.arrays = handle, (a, b, c)
-        self.scalars = np.array([alpha, beta], sums.storage)
-        self.workspace = cupy.empty(WORKSPACE_BYTES, np.uint8)
+    def __init__(self):
         self.destroyers: list[tuple[str, c_void_p]] = []
-        self.description = self._created("cublasLtMatmulDesc", COMPUTE[sums.name], REAL[sums.name])
-        self.layouts = [
-            self._created("cublasLtMatrixLayout", REAL[dtype], rows, columns, array.strides[0] // array.itemsize)
-            for array, rows, columns in ((b, n, k), (a, k, m), (c, n, m))
-        ]
-        self.proposals = self._proposals()
 
     def _created(self, kind: str, *arguments: int) -> c_void_p:
         created = c_void_p()
@@ -110,9 +102,93 @@ class Product:
         self.destroyers.append((f"{kind}Destroy", created))
         return created
 
+    def _layout(self, dtype: str, array: cupy.ndarray) -> c_void_p:
+        """Return the layout of a row-major matrix, as the column-major layout of its transpose."""
+        rows, columns = array.shape
+        return self._created("cublasLtMatrixLayout", REAL[dtype], columns, rows, array.strides[0] // array.itemsize)
+
+    def _transposing(self, kind: str, *arguments: int) -> c_void_p:
+        """Return a description of an operation that transposes its first matrix."""
+        description, value = self._created(kind, *arguments), c_int(TRANSPOSE)
+        call(f"{kind}SetAttribute", description, TRANSA[kind], byref(value), ctypes.sizeof(value))
+        return description
+
     def __del__(self):
         for name, created in self.destroyers:
             getattr(library(), name)(created)
+
+
+class Transposition(Descriptors):
+    """The transpose of a matrix of int8, by cuBLASLt, or by CuPy if the matrix is small.
+
+    Attributes
+    ----------
+    result : cupy.ndarray
+        The transpose; its rows are padded to a multiple of ``ROW_MULTIPLE`` elements.
+    """
+
+    def __init__(self, handle: int, b: cupy.ndarray):
+        super().__init__()
+        k, n = b.shape
+        self.handle, self.source = handle, b
+        self.result = cupy.empty((n, -(-k // ROW_MULTIPLE) * ROW_MULTIPLE), np.int8)[:, :k]
+        self.scalars = np.array([1, 0], np.float32)
+        self.description = self._transposing("cublasLtMatrixTransformDesc", REAL["float32"])
+        self.layouts = [self._layout("int8", array) for array in (b, self.result)]
+
+    def run(self) -> None:
+        """Enqueue the transposition."""
+        if self.source.size < LARGE:
+            cupy.copyto(self.result, self.source.T)
+            return
+        at = self.scalars.ctypes.data
+        source, result = self.layouts
+        call(
+            "cublasLtMatrixTransform",
+            *(self.handle, self.description, at, self.source.data.ptr, source, at + self.scalars.itemsize, None, None),
+            *(self.result.data.ptr, result, cupy.cuda.get_current_stream().ptr),
+        )
+
+
+def can_transpose(a: cupy.ndarray, b: cupy.ndarray, c: cupy.ndarray) -> bool:
+    """Return whether cuBLAS multiplies int8 matrices if B has been transposed.
+
+    Its documentation requires sizes n and k, steps between rows and addresses that are multiples of 4.
+    """
+    k, n = b.shape
+    steps = (array.strides[0] // array.itemsize for array in (a, c))
+    return k > 0 and all(each % 4 == 0 for each in (n, k, *steps, a.data.ptr, c.data.ptr))
+
+
+class Product(Descriptors):
+    """Row-major C = alpha A B + beta C, as cuBLASLt's column-major C' = alpha B' A' + beta C'.
+
+    Sums and scalars have the accumulator type of ``dtype``. In int8, B is transposed first if the library can multiply
+    it then.
+
+    Attributes
+    ----------
+    proposals : list of Proposal
+        The proposals of the heuristics, the best one first.
+    transposition : Transposition or None
+        The transposition of B.
+    """
+
+    def __init__(
+        self, handle: int, dtype: str, alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float, c: cupy.ndarray
+    ):
+        super().__init__()
+        sums = DTYPES[dtype].sums
+        self.transposition = Transposition(handle, b) if dtype == "int8" and can_transpose(a, b, c) else None
+        b = self.transposition.result if self.transposition else b
+        self.handle, self.arrays = handle, (a, b, c)
+        self.scalars = np.array([alpha, beta], sums.storage)
+        self.workspace = cupy.empty(WORKSPACE_BYTES, np.uint8)
+        describe = self._transposing if self.transposition else self._created
+        self.description = describe("cublasLtMatmulDesc", COMPUTE[sums.name], REAL[sums.name])
+        types = dtype, dtype, DTYPES[dtype].results.name
+        self.layouts = [self._layout(*each) for each in zip(types, (b, a, c), strict=True)]
+        self.proposals = self._proposals()
 
     def _proposals(self) -> list[Proposal]:
         preference = self._created("cublasLtMatmulPreference")
@@ -133,6 +209,8 @@ class Product:
 
     def run(self, proposal: Proposal, result: cupy.ndarray | None = None) -> None:
         """Enqueue the product by the algorithm of a proposal, into ``result`` instead of C if it is given."""
+        if self.transposition:
+            self.transposition.run()
         a, b, c = self.arrays
         at = self.scalars.ctypes.data
         b_layout, a_layout, c_layout = self.layouts

@@ -31,18 +31,27 @@ GEMM_EX = {
 
 
 def gemm(dtype: str, alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float, c: cupy.ndarray) -> Callable[[], Any]:
-    """Bind row-major C = alpha A B + beta C, as cuBLAS's column-major C' = alpha B' A' + beta C'."""
+    """Bind row-major C = alpha A B + beta C, as cuBLAS's column-major C' = alpha B' A' + beta C'.
+
+    In int8, B is transposed first, because cuBLAS then multiplies up to ten times as fast.
+    """
     (m, k), n = a.shape, b.shape[1]
     if m == 0:
         return lambda: None
     scalars = np.array([alpha, beta], DTYPES[dtype].sums.storage)
     at = scalars.ctypes.data, scalars.ctypes.data + scalars.itemsize
+    handle = cupy.cuda.device.get_cublas_handle()
+    transposition, operation = None, cublas.CUBLAS_OP_N
+    if dtype == "int8" and cublaslt.can_transpose(a, b, c):
+        transposition, operation = cublaslt.Transposition(handle, b), cublas.CUBLAS_OP_T
+        b = transposition.result
     pointers = [array.data.ptr for array in (a, b, c)]
     lda, ldb, ldc = (array.strides[0] // array.itemsize for array in (a, b, c))
-    handle = cupy.cuda.device.get_cublas_handle()
-    sizes = handle, cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_N, n, m, k
+    sizes = handle, operation, cublas.CUBLAS_OP_N, n, m, k
 
     def run():
+        if transposition:
+            transposition.run()
         if kinds := GEMM_EX.get(dtype):
             kind, result, sums = kinds
             cublas.gemmEx(

@@ -21,27 +21,60 @@ __device__ inline int row_of_column(int column)
     return column / 16 * 16 + column % 4 / 2 * 8 + column % 16 / 4 * 2 + column % 2;
 }
 
+// Load four neighbours of a row of B; elements outside B are 0. `words`: addresses of whole words are aligned.
+__device__ inline unsigned load_four(int n, int k, const signed char *B, int ldb, int row, int column, bool words)
+{
+    const signed char *const from = B + (size_t)row * ldb + column;
+    if (words && row < k && column + 3 < n)
+        return *(const unsigned *)from;
+    unsigned four = 0;
+#pragma unroll
+    for (int e = 0; e < 4; ++e)
+        if (row < k && column + e < n)
+            four |= (unsigned)(unsigned char)from[e] << 8 * e;
+    return four;
+}
+
 // transposed[row_of_column(j)][p] = B[p][j], with rows of `depth` elements: k rounded up to whole groups. Elements
-// outside B are 0.
+// outside B are 0. A lane transposes blocks of 4 x 4 elements in registers, so that all accesses are words.
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     transpose(int n, int k, int depth, const signed char *B, int ldb, unsigned *transposed)
 {
-    __shared__ unsigned char tile[GROUP][GROUP + 1];  // padded against bank conflicts
+    constexpr int WORDS = GROUP / 4, BLOCKS = WORDS / WARPS;
+    __shared__ unsigned tile[GROUP][WORDS];  // words of a row are rotated against bank conflicts
     const int first = blockIdx.y * GROUP, first_column = blockIdx.x * GROUP, lane = threadIdx.x;
-    for (int p = threadIdx.y; p < GROUP; p += WARPS)
+    const bool words = ldb % 4 == 0 && (size_t)B % 4 == 0;
+    unsigned rows[BLOCKS][4];
 #pragma unroll
-        for (int j = lane; j < GROUP; j += 32) {
-            const bool inside = first + p < k && first_column + j < n;
-            tile[p][j] = inside ? B[(size_t)(first + p) * ldb + first_column + j] : 0;
-        }
-    __syncthreads();
-    for (int j = threadIdx.y; j < GROUP; j += WARPS) {
-        unsigned word = 0;
+    for (int i = 0; i < BLOCKS; ++i)
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-            word |= (unsigned)tile[4 * lane + e][j] << 8 * e;
-        transposed[((size_t)row_of_column(first_column + j) * depth + first) / 4 + lane] = word;
+            rows[i][e] = load_four(n, k, B, ldb, first + 4 * (threadIdx.y * BLOCKS + i) + e, first_column + 4 * lane, words);
+#pragma unroll
+    for (int i = 0; i < BLOCKS; ++i) {
+        const unsigned low[2] = {prmt_b32(rows[i][0], rows[i][1], 0x5140), prmt_b32(rows[i][2], rows[i][3], 0x5140)};
+        const unsigned high[2] = {prmt_b32(rows[i][0], rows[i][1], 0x7362), prmt_b32(rows[i][2], rows[i][3], 0x7362)};
+        const int p = (threadIdx.y * BLOCKS + i + lane) % WORDS;
+        tile[4 * lane][p] = prmt_b32(low[0], low[1], 0x5410);
+        tile[4 * lane + 1][p] = prmt_b32(low[0], low[1], 0x7632);
+        tile[4 * lane + 2][p] = prmt_b32(high[0], high[1], 0x5410);
+        tile[4 * lane + 3][p] = prmt_b32(high[0], high[1], 0x7632);
     }
+    __syncthreads();
+#pragma unroll
+    for (int j = threadIdx.y; j < GROUP; j += WARPS)
+        transposed[((size_t)row_of_column(first_column + j) * depth + first) / 4 + lane] = tile[j][(lane + j / 4) % WORDS];
+}
+
+// Start the product of a warpgroup: 64 x 32 elements of A by 32 x 8 J of B's transpose.
+template <int J> __device__ void wgmma_s8(int (&c)[J][4], unsigned long long a, unsigned long long b)
+{
+    if constexpr (J == 8)
+        wgmma_mma_async_m64n64k32_s8(c, a, b, true);
+    else if constexpr (J == 16)
+        wgmma_mma_async_m64n128k32_s8(c, a, b, true);
+    else
+        wgmma_mma_async_m64n256k32_s8(c, a, b, true);
 }
 
 // Copy a box of A by `threads` threads, with zeros outside the matrix. For what TMA cannot take: rows that are no
@@ -116,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                 wgmma_fence();
 #pragma unroll
                 for (int q = 0; q < DEPTH; q += 32)
-                    wgmma_mma_async_m64n256k32_s8(sums, descriptor(a + consumer * 64 * ROW_BYTES + q), descriptor(b + q), true);
+                    wgmma_s8(sums, descriptor(a + consumer * 64 * ROW_BYTES + q), descriptor(b + q));
                 wgmma_commit_group();
                 wgmma_wait_group<1>(sums);
                 if (p > 0)
