@@ -105,6 +105,32 @@ def test_blocks_are_no_more_than_their_waves_need():
         assert launch.grid == (128,)
 
 
+@pytest.mark.parametrize("name", ["persistent", "multicast"])
+def test_four_boxes_of_c_are_filled_two_at_a_time(build, monkeypatch, name):
+    geometry = PersistentTma((TmaChoice(256, 2, 4, 0, 0, 0),), SMALL[name].cluster, group_rows=2)
+    monkeypatch.setitem(SMALL, name, geometry)
+    for point, order in zip([((140, 264, 200), 1.5, 0.5), *POINTS[1:3]], ORDERS, strict=True):
+        run(build, name, "bfloat16", point, order)
+
+
+def test_blocks_side_by_side_share_a_tile_of_a(build, monkeypatch):
+    geometry = PersistentTma((TmaChoice(64, 2, 1, 0, 0, 0, shares_a=True),), cluster=2, group_rows=2)
+    monkeypatch.setitem(SMALL, "multicast", geometry)
+    for point, order in itertools.product(POINTS, ORDERS):
+        run(build, "multicast", "bfloat16", point, order)
+    text = whole_source("multicast")
+    assert text.count("first_row + part, &full") == 1
+    with pytest.raises(KernelError, match="wrong result"):
+        run(
+            build,
+            "multicast",
+            "bfloat16",
+            POINTS[0],
+            ORDERS[0],
+            text.replace("first_row + part, &full", "first_row, &full"),
+        )
+
+
 HANG = "waits for ever at the mbarrier at byte"
 FAULTS = [  # rung, text, its replacement, what one of the orders reports
     # parities
@@ -131,7 +157,7 @@ FAULTS = [  # rung, text, its replacement, what one of the orders reports
     ("persistent", "b + p * ROW_BYTES, DEPTH * ROW_BYTES", "b + p * ROW_BYTES, DEPTH * 64", "wrong result"),
     ("tma", "SWIZZLE_128 = 1", "SWIZZLE_128 = 2", "race in shared memory|nothing has written"),
     ("tma", "(chunk ^ row % 8)", "chunk", "wrong result"),  # of rows that threads copy
-    ("multicast", "start + rank * PART,", "start,", "wrong result"),
+    ("multicast", "start + part, &full", "start, &full", "wrong result"),
     # fences and waits
     ("tma", "        fence_mbarrier_init();\n", "", "without fence_mbarrier_init"),
     ("tma", "            fence_proxy_async();\n", "", "without fence_proxy_async"),
@@ -154,8 +180,13 @@ FAULTS = [  # rung, text, its replacement, what one of the orders reports
         "no mbarrier|race",
     ),
     ("persistent", "barrier_sync(barrier, 128);  // the box", "// the box", "race in shared memory"),
-    ("persistent", "cp_async_bulk_wait_group_read<C_BOXES - 1>();", "", "race in shared memory"),
-    ("persistent", "        cp_async_bulk_wait_group<0>();\n", "", "cp_async_bulk_wait_group is missing"),
+    ("persistent", "cp_async_bulk_wait_group_read<C_BOXES / ROUND - 1>();", "", "race in shared memory"),
+    (
+        "persistent",
+        "cp_async_bulk_wait_group_read<0>();  // the block",
+        "// the block",
+        "cp_async_bulk_wait_group is missing",
+    ),
     # named barriers, clusters, registers
     ("persistent", "consumer + 1, thread}", "1, thread}", "race in shared memory|wrong"),
     ("multicast", "    barrier_cluster_arrive();  // no block", "    return;  // no block", "which has ended"),

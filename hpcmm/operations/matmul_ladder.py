@@ -441,7 +441,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "multicast",
         "cuda",
-        "two blocks of a cluster load each tile of B once for both",
+        "two blocks of a cluster load each tile of B, or of A, once for both",
         dtypes=SIXTEEN_BIT,
         architecture="sm_90a",
         geometry=PersistentTma(
@@ -450,6 +450,7 @@ LADDER = (  # the order here is the order of the rungs
                 TmaChoice(192, 4, 3, 6.12e-6, 0.485e-6, 1.60e-6),
                 TmaChoice(128, 6, 2, 6.01e-6, 0.343e-6, 1.21e-6),
                 TmaChoice(64, 8, 1, 5.52e-6, 0.286e-6, 0.64e-6),
+                TmaChoice(64, 8, 1, 6.86e-6, 0.225e-6, 0.64e-6, shares_a=True),
             ),
             cluster=2,
         ),

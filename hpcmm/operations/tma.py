@@ -56,6 +56,9 @@ class TmaChoice:
         Seconds for the products of a stage.
     end : float
         Seconds per tile that the products of the next tile do not hide.
+    shares_a : bool
+        Whether the blocks of a cluster lie side by side in C and share a tile of A, instead of one below the other with
+        a shared tile of B.
     """
 
     columns: int
@@ -64,6 +67,7 @@ class TmaChoice:
     start: float
     step: float
     end: float
+    shares_a: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,13 +76,13 @@ class PersistentTma(OverC):
 
     The width of tiles depends on the shape: narrow ones occupy more SMs. The constants of ``choices`` are a fit to the
     times of 15 shapes on an H200. Over these, the chosen width is 0.6 % (``persistent``) and 1.1 % (``multicast``)
-    slower on average than the fastest one.
+    slower on average than the fastest one. The constants of a choice that shares A are from three shapes.
 
     Parameters
     ----------
     choices : tuple of TmaChoice
     cluster : int
-        Blocks of a cluster, one below the other in C; each copies its part of a tile of B for all.
+        Blocks of a cluster; each copies its part of a tile of B or A for all.
     group_rows : int
         Rows of clusters' tiles in a group of the rasterization order.
     """
@@ -95,10 +99,15 @@ class PersistentTma(OverC):
 
     def seconds(self, choice: TmaChoice, shape: tuple[int, int, int]) -> float:
         """Return the predicted time: each wave of blocks computes a tile per SM."""
-        m, n, k = shape
-        tiles = -(-m // (self.rows * self.cluster)) * -(-n // choice.columns)
-        waves = -(-tiles // (SMS // self.cluster))
+        waves = -(-self.clusters(choice, shape) // (SMS // self.cluster))
+        _, _, k = shape
         return choice.start + waves * (-(-k // self.depth) * choice.step + choice.end)
+
+    def clusters(self, choice: TmaChoice, shape: tuple[int, int, int]) -> int:
+        """Return the number of tiles of C for each of which a cluster is needed, or a block without clusters."""
+        m, n, _ = shape
+        rows, columns = (1, self.cluster) if choice.shares_a else (self.cluster, 1)
+        return -(-m // (self.rows * rows)) * -(-n // (choice.columns * columns))
 
     def ring(self, task: Task) -> TmaRing:
         """Return the geometry of a block."""
@@ -106,8 +115,9 @@ class PersistentTma(OverC):
         return TmaRing(384, self.rows, choice.columns, self.depth, stages=choice.stages, group_rows=self.group_rows)
 
     def macros(self, task: Task) -> dict[str, int]:
-        cluster = {"CLUSTER": self.cluster} if self.cluster > 1 else {}
-        return {**self.ring(task).macros(task), "C_BOXES": self.chosen(task).c_boxes, **cluster}
+        choice = self.chosen(task)
+        cluster = {"CLUSTER": self.cluster, "SHARES_A": int(choice.shares_a)} if self.cluster > 1 else {}
+        return {**self.ring(task).macros(task), "C_BOXES": choice.c_boxes, **cluster}
 
     def covered(self, task: Task) -> tuple[int, int]:
         return self.rows, self.chosen(task).columns
@@ -116,18 +126,21 @@ class PersistentTma(OverC):
         return self.ring(task).staged(task)
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
-        columns, rows = self.grid(task)
-        tiles = columns * -(-rows // self.cluster)
-        if not tiles:
+        choice, ring = self.chosen(task), self.ring(task)
+        clusters = self.clusters(choice, task.shape)
+        if not clusters:
             return []
-        ring = self.ring(task)
         a, b = ring.boxes(task, arrays)
-        boxes = a, replace(b, rows=self.depth // self.cluster), Boxes(arrays["C"], BOX, BOX, task.dtype)
+        if choice.shares_a:
+            a = replace(a, rows=a.rows // self.cluster)
+        else:
+            b = replace(b, rows=b.rows // self.cluster)
+        boxes = a, b, Boxes(arrays["C"], BOX, BOX, task.dtype)
         # a box of C has a barrier of 8 bytes
-        boxes_of_c = self.rows // BOX * self.chosen(task).c_boxes * (BOX * BOX * task.element.itemsize + 8)
+        boxes_of_c = self.rows // BOX * choice.c_boxes * (BOX * BOX * task.element.itemsize + 8)
         return [
             Launch(
-                (self.cluster * even_blocks(tiles, multiprocessors // self.cluster),),
+                (self.cluster * even_blocks(clusters, multiprocessors // self.cluster),),
                 (ring.threads,),
                 (*task.operation.arguments(task, arrays), *boxes),
                 ring.shared_bytes(task) + boxes_of_c,

@@ -1,12 +1,13 @@
 // A consumer's part of C, 64 x COLUMNS elements, goes through C_BOXES boxes of 64 x 64 in shared memory: TMA reads the
-// old C and writes the new one.
+// old C and writes the new one, while the consumer fills the other half of the boxes.
 #ifndef BOXES_OF_C_CUH
 #define BOXES_OF_C_CUH
 
 #include "matmul/boxes.cuh"
 
 constexpr int C_BOX = 64 * ROW_BYTES, Q = COLUMNS / BOX_COLUMNS;  // bytes of a box; boxes of a tile
-static_assert(Q % C_BOXES == 0, "each box is used equally often");
+constexpr int ROUND = C_BOXES < 4 ? 1 : C_BOXES / 2;  // boxes that are filled between two barriers
+static_assert(Q % C_BOXES == 0 && C_BOXES % ROUND == 0, "each box is used equally often");
 
 struct BoxesOfC {
     unsigned char *boxes;
@@ -15,11 +16,16 @@ struct BoxesOfC {
     int thread;                // of the consumer's 128
     int parity = 0;
 
+    __device__ unsigned char *box(int q) const
+    {
+        return boxes + q % C_BOXES * C_BOX;
+    }
+
     // Start to read box q of a tile. Called by one thread.
     __device__ void read(const TensorMap &map, int row, int column, int q)
     {
         mbarrier_arrive_expect_tx(&full[q % C_BOXES], C_BOX);
-        cp_async_bulk_tensor_shared_global(boxes + q % C_BOXES * C_BOX, map, column + q * BOX_COLUMNS, row, &full[q % C_BOXES]);
+        cp_async_bulk_tensor_shared_global(box(q), map, column + q * BOX_COLUMNS, row, &full[q % C_BOXES]);
     }
 
     // Start to read a tile into the boxes; prefetch the part that does not fit into the L2 cache.
@@ -50,50 +56,57 @@ struct BoxesOfC {
     {
         const int lane = thread % 32, first = thread / 32 * 16 + lane % 16;
 #pragma unroll
-        for (int q = 0; q < Q; ++q) {
-            unsigned char *const box = boxes + q % C_BOXES * C_BOX;
-            const int x = column + q * BOX_COLUMNS;
-            if (READ && by_tma)
-                mbarrier_wait(&full[q % C_BOXES], parity);
-            else {
+        for (int round = 0; round < Q; round += ROUND) {
+            if (!READ || !by_tma) {
                 if (by_tma && thread == 0)
-                    cp_async_bulk_wait_group_read<C_BOXES - 1>();
-                barrier_sync(barrier, 128);  // the box is free
+                    cp_async_bulk_wait_group_read<C_BOXES / ROUND - 1>();
+                barrier_sync(barrier, 128);  // the boxes are free
                 if (READ) {
-                    copy_box(box, 64, c, row, x, thread, 128);
+                    for (int q = round; q < round + ROUND; ++q)
+                        copy_box(box(q), 64, c, row, column + q * BOX_COLUMNS, thread, 128);
                     barrier_sync(barrier, 128);
                 }
             }
-            // A lane's part of a matrix of 8 x 8 elements is a pair of neighbours, for ldmatrix and stmatrix as for sums.
-            unsigned pairs[4][4] = {};
 #pragma unroll
-            for (int i = 0; READ && i < 4; ++i)
-                ldmatrix_x4(pairs[i], chunk_of(box, first, 2 * i + lane / 16));
+            for (int q = round; q < round + ROUND; ++q) {
+                if (READ && by_tma)
+                    mbarrier_wait(&full[q % C_BOXES], parity);
+                // A lane's part of a matrix of 8 x 8 elements is a pair of neighbours, for ldmatrix and stmatrix as for
+                // sums.
+                unsigned pairs[4][4] = {};
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
+                for (int i = 0; READ && i < 4; ++i)
+                    ldmatrix_x4(pairs[i], chunk_of(box(q), first, 2 * i + lane / 16));
 #pragma unroll
-                for (int j = 0; j < 4; ++j) {
-                    const float *const pair = &sums[q * 8 + 2 * i + j / 2][j % 2 * 2];
-                    const unsigned old = pairs[i][j];
-                    pairs[i][j] = READ ? to_pair(alpha * pair[0] + beta * to_float(old & 0xffff),
-                                                 alpha * pair[1] + beta * to_float(old >> 16))
-                                       : to_pair(alpha * pair[0], alpha * pair[1]);
+                for (int i = 0; i < 4; ++i) {
+#pragma unroll
+                    for (int j = 0; j < 4; ++j) {
+                        const float *const pair = &sums[q * 8 + 2 * i + j / 2][j % 2 * 2];
+                        const unsigned old = pairs[i][j];
+                        pairs[i][j] = READ ? to_pair(alpha * pair[0] + beta * to_float(old & 0xffff),
+                                                     alpha * pair[1] + beta * to_float(old >> 16))
+                                           : to_pair(alpha * pair[0], alpha * pair[1]);
+                    }
+                    stmatrix_x4(chunk_of(box(q), first, 2 * i + lane / 16), pairs[i]);
                 }
-                stmatrix_x4(chunk_of(box, first, 2 * i + lane / 16), pairs[i]);
             }
             fence_proxy_async();
             barrier_sync(barrier, 128);
             if (!by_tma)
-                store_box(box, c, row, x);
+                for (int q = round; q < round + ROUND; ++q)
+                    store_box(box(q), c, row, column + q * BOX_COLUMNS);
             else if (thread == 0) {
-                cp_async_bulk_tensor_global_shared(map, x, row, box);
+#pragma unroll
+                for (int q = round; q < round + ROUND; ++q)
+                    cp_async_bulk_tensor_global_shared(map, column + q * BOX_COLUMNS, row, box(q));
                 cp_async_bulk_commit_group();
-                if (READ && q + C_BOXES < Q) {
+                if (READ && round + C_BOXES < Q) {
                     cp_async_bulk_wait_group_read<0>();
-                    read(map, row, column, q + C_BOXES);
+                    for (int q = round; q < round + ROUND; ++q)
+                        read(map, row, column, q + C_BOXES);
                 }
             }
-            if (q % C_BOXES == C_BOXES - 1)
+            if ((round + ROUND) % C_BOXES == 0)
                 parity ^= 1;
         }
     }

@@ -1,16 +1,18 @@
-// Matrix product, GPU rung for 16-bit types: the blocks of a cluster load a tile of B once for all of them.
+// Matrix product, GPU rung for 16-bit types: the blocks of a cluster load a tile of B, or of A, once for all of them.
 //
 // Compared with persistent, blocks run in clusters of CLUSTER on neighbouring SMs, one below the other in C, so they
 // multiply the same columns of B. Each block loads its part of a tile of B, and TMA writes it to the shared memory of
-// all of them (multicast), which saves a third of the traffic between L2 and the SMs. A stage is empty only when the
-// consumers of all blocks have read it. Runs on compute capability 9.0 only. Limit: the blocks of a cluster wait for
-// each other. On an H200 this costs as much as the saved traffic, or more, up to a size of 8192.
+// all of them (multicast), which saves a third of the traffic between L2 and the SMs. For a narrow C, where A is the
+// larger tile, the blocks lie beside each other and share A (SHARES_A). A stage is empty only when the consumers of all
+// blocks have read it. Runs on compute capability 9.0 only. Limit: the blocks of a cluster wait for each other. On an
+// H200 this costs as much as the saved traffic, or more, up to a size of 8192.
 
 #include "matmul/boxes_of_c.cuh"
 
 constexpr int J = COLUMNS / 8, CONSUMERS = ROWS / 64;
 constexpr int A_BYTES = ROWS * ROW_BYTES, B_BOX = DEPTH * ROW_BYTES;
-constexpr int PART = DEPTH / CLUSTER;  // rows of a tile of B that each block loads for all
+constexpr int PART = (SHARES_A ? ROWS : DEPTH) / CLUSTER;  // rows of a shared tile that each block loads for all
+constexpr int CLUSTER_ROWS = SHARES_A ? ROWS : CLUSTER * ROWS, CLUSTER_COLUMNS = SHARES_A ? CLUSTER * COLUMNS : COLUMNS;
 constexpr int STAGE_BYTES = A_BYTES + COLUMNS / BOX_COLUMNS * B_BOX;
 static_assert(DEPTH == BOX_COLUMNS && CONSUMERS == 2 && BLOCK == 128 * (1 + CONSUMERS), "as setmaxnreg divides them");
 
@@ -40,9 +42,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BLO
     barrier_cluster_arrive();
     barrier_cluster_wait();
 
-    // A tile of the cluster is CLUSTER tiles of its blocks, one below the other.
+    // A tile of the cluster is CLUSTER tiles of its blocks, one below the other or side by side.
     const int rank = blockIdx.x % CLUSTER, clusters = gridDim.x / CLUSTER;
-    const int tile_rows = (m + CLUSTER * ROWS - 1) / (CLUSTER * ROWS), tile_columns = (n + COLUMNS - 1) / COLUMNS;
+    const int down = SHARES_A ? 0 : rank * ROWS, right = SHARES_A ? rank * COLUMNS : 0;
+    const int tile_rows = (m + CLUSTER_ROWS - 1) / CLUSTER_ROWS;
+    const int tile_columns = (n + CLUSTER_COLUMNS - 1) / CLUSTER_COLUMNS;
     const int tiles = tile_rows * tile_columns;
     int stage = 0, parity = 0;
     const auto advance = [&] {
@@ -54,17 +58,29 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BLO
         if (!by_tma || thread == 0)
             for (int i = blockIdx.x / CLUSTER; i < tiles; i += clusters) {
                 const int2 tile = rasterize(i, tile_rows, tile_columns);
-                const int first_row = (tile.y * CLUSTER + rank) * ROWS, first_column = tile.x * COLUMNS;
+                const int first_row = tile.y * CLUSTER_ROWS + down, first_column = tile.x * CLUSTER_COLUMNS + right;
                 for (int start = 0; start < k; start += DEPTH, advance()) {
                     mbarrier_wait(&empty[stage], parity ^ 1);
                     unsigned char *const a = shared + stage * STAGE_BYTES, *const b = a + A_BYTES;
                     if (by_tma) {
                         mbarrier_arrive_expect_tx(&full[stage], STAGE_BYTES);
-                        cp_async_bulk_tensor_shared_global(a, map_a, start, first_row, &full[stage]);
+                        constexpr unsigned short ALL = (1 << CLUSTER) - 1;
+                        const int part = rank * PART;
+                        if (SHARES_A)
+                            cp_async_bulk_tensor_shared_global_multicast(a + part * ROW_BYTES, map_a, start,
+                                                                         first_row + part, &full[stage], ALL);
+                        else
+                            cp_async_bulk_tensor_shared_global(a, map_a, start, first_row, &full[stage]);
 #pragma unroll
-                        for (int q = 0; q < Q; ++q)
-                            cp_async_bulk_tensor_shared_global_multicast(b + q * B_BOX + rank * PART * ROW_BYTES, map_b, first_column + q * BOX_COLUMNS,
-                                                           start + rank * PART, &full[stage], (1 << CLUSTER) - 1);
+                        for (int q = 0; q < Q; ++q) {
+                            unsigned char *const box = b + q * B_BOX;
+                            const int x = first_column + q * BOX_COLUMNS;
+                            if (SHARES_A)
+                                cp_async_bulk_tensor_shared_global(box, map_b, x, start, &full[stage]);
+                            else
+                                cp_async_bulk_tensor_shared_global_multicast(box + part * ROW_BYTES, map_b, x,
+                                                                             start + part, &full[stage], ALL);
+                        }
                     } else {
                         copy_box(a, ROWS, {A, lda, m, k}, first_row, start, thread, 128);
                         for (int q = 0; q < Q; ++q)
@@ -80,7 +96,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BLO
         BoxesOfC c = {boxes_c + consumer * C_BOXES * C_BOX, full_c + consumer * C_BOXES, consumer + 1, thread};
         for (int i = blockIdx.x / CLUSTER; i < tiles; i += clusters) {
             const int2 tile = rasterize(i, tile_rows, tile_columns);
-            const int row = (tile.y * CLUSTER + rank) * ROWS + consumer * 64, column = tile.x * COLUMNS;
+            const int row = tile.y * CLUSTER_ROWS + down + consumer * 64, column = tile.x * CLUSTER_COLUMNS + right;
             if (c_by_tma && beta != 0)
                 c.start(map_c, row, column);
             float sums[J][4] = {};
@@ -99,7 +115,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BLO
                 mbarrier_arrive_shared_cluster(mapa(&empty[stage == 0 ? STAGES - 1 : stage - 1], lane));
             c.update(sums, alpha, beta, map_c, {C, ldc, m, n}, c_by_tma, row, column);
         }
-        cp_async_bulk_wait_group<0>();
+        cp_async_bulk_wait_group_read<0>();  // the block may end
     }
     barrier_cluster_arrive();  // no block ends while another one may still arrive at its mbarriers
     barrier_cluster_wait();

@@ -95,6 +95,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                 mbarrier_arrive(&empty[stage == 0 ? STAGES - 1 : stage - 1]);
             c.update(sums, alpha, beta, map_c, {C, ldc, m, n}, c_by_tma, row, column);
         }
-        cp_async_bulk_wait_group<0>();
+        cp_async_bulk_wait_group_read<0>();  // the block may end
     }
 }
