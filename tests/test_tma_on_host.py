@@ -109,8 +109,13 @@ def test_blocks_are_no_more_than_their_waves_need():
 def test_four_boxes_of_c_are_filled_two_at_a_time(build, monkeypatch, name):
     geometry = PersistentTma((TmaChoice(256, 2, 4, 0, 0, 0),), SMALL[name].cluster, group_rows=2)
     monkeypatch.setitem(SMALL, name, geometry)
-    for point, order in zip([((140, 264, 200), 1.5, 0.5), *POINTS[1:3]], ORDERS, strict=True):
-        run(build, name, "bfloat16", point, order)
+    shape = (140, 264, 200)
+    for beta, order in zip((0.5, 0.0, 0.0), ORDERS, strict=True):  # two tiles for each block
+        run(build, name, "bfloat16", (shape, 1.5, beta), order)
+    text, wait = whole_source(name), "C_BOXES / ROUND - 1>"
+    assert text.count(wait) == 1
+    with pytest.raises(KernelError, match="race in shared memory"):
+        run(build, name, "bfloat16", (shape, 1.5, 0.0), ORDERS[0], text.replace(wait, "C_BOXES / ROUND>"))
 
 
 def test_blocks_side_by_side_share_a_tile_of_a(build, monkeypatch):
