@@ -37,6 +37,8 @@ $(INSTALLED): $(SOURCES)
 	@echo '(extras: $(EXTRAS); details: .venv/install.log)'
 	@rm -f .venv/install.log
 	@.venv/bin/python -m pip install --quiet --progress-bar off --disable-pip-version-check --log .venv/install.log --editable '.[$(EXTRAS)]'
+# A run starts many processes, and with PYTHONDONTWRITEBYTECODE, as in many containers, each would compile hpcmm again.
+	@.venv/bin/python -m compileall -q hpcmm
 	@echo 'installed; . .venv/bin/activate makes the commands hpcmm and snakemake available in this shell'
 	@touch $@
 
