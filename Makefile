@@ -40,8 +40,8 @@ $(RUNNABLE) $(INSTALLED): $(SOURCES)
 	@test -e $(RUNNABLE) || { echo 'creating .venv with Python $(VERSION)'; $(PYTHON) -m venv --clear .venv; }
 	@echo 'installing hpcmm and its dependencies into .venv, and compiling the C kernels: one or two minutes the first time'
 	@echo '(extras: $(CHOSEN); details: .venv/install.log)'
-	@rm -f .venv/install.log
-	@.venv/bin/python -m pip install --quiet --progress-bar off --disable-pip-version-check --log .venv/install.log --editable '.[$(CHOSEN)]'
+	@.venv/bin/python -m pip install --progress-bar off --disable-pip-version-check --editable '.[$(CHOSEN)]' \
+	    >.venv/install.log 2>&1 || { tail -n 40 .venv/install.log >&2; exit 1; }
 # A run starts many processes, and with PYTHONDONTWRITEBYTECODE, as in many containers, each would compile hpcmm again.
 	@.venv/bin/python -m compileall -q hpcmm
 	@echo 'installed; . .venv/bin/activate makes the commands hpcmm and snakemake available in this shell'

@@ -407,7 +407,7 @@ def test_the_faults_of_a_lesson_are_reported(build, monkeypatch, name):
 
 SKINNY = RUNG_OF["matmul/skinny"][1]
 SKINNY_TILES = [
-    pytest.param(dtype, tile, id=f"{dtype}-{tile.rows}x{tile.columns}-{i}")
+    pytest.param(dtype, tile, id=f"{dtype}-{tile.rows}x{tile.columns}-{i}", marks=pytest.mark.slow if i % 4 else ())
     for dtype in SKINNY.geometry
     for i, tile in enumerate(dict.fromkeys(choice.tile for choice in SKINNY.geometry[dtype].choices))
 ]

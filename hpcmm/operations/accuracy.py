@@ -19,8 +19,7 @@ from hpcmm.model import Verdict
 # Maximum cost of a componentwise reference in multiply-adds; larger products are checked by Freivalds' method.
 COMPONENTWISE_LIMIT = 2**34
 GUARD_BITS = 8  # bits of the sum of the slices' products, beyond those of float64
-ROWS = 256  # rows of a matrix that a thread processes at a time, at least
-PART = 2**20  # elements of a matrix that a thread processes at a time, at least: starting threads takes longer than fewer
+ROWS, PART = 256, 2**20  # least rows and elements of a matrix for a thread: less work takes less time than its start
 
 
 def gamma(terms: int, u: float) -> float:
