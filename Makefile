@@ -8,7 +8,10 @@ comma := ,
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 # CuPy is built for one CUDA major version: the one that the driver supports
 CUDA := $(filter 12 13,$(shell nvidia-smi 2>/dev/null | sed -n 's/.*CUDA Version: *\([0-9]*\).*/\1/p'))
-EXTRAS := workflow,mpich,test,lint,docs$(if $(CUDA),$(comma)cuda$(CUDA))
+# What a run needs, and all that tests and documentation need, too. Each has a file that is newer than the last install.
+RUN_EXTRAS := workflow,mpich$(if $(CUDA),$(comma)cuda$(CUDA))
+EXTRAS := $(RUN_EXTRAS),test,lint,docs
+RUNNABLE := .venv/runnable-$(VERSION)
 INSTALLED := .venv/installed-$(VERSION)
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard snakemake_executor_plugin_cluster/*.py hpcmm/*/__init__.py hpcmm/kernels/*.c hpcmm/kernels/*/*.c)
 
@@ -17,7 +20,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 .PHONY: help setup run profile reference docs test test-all lint clean
 
 help:
-	@echo 'make run      set up, then run the experiment of config.yaml on this machine'
+	@echo 'make run      install what a run needs, then run the experiment of config.yaml on this machine'
 	@echo '              SCALE=full for the long sweeps; CORES=4 to use fewer cores; VERBOSE=1 for all messages'
 	@echo 'make profile  like make run; also profile each GPU variant with Nsight Compute, if it is installed'
 	@echo 'make docs     set up, then build the documentation into docs/build'
@@ -31,18 +34,22 @@ help:
 
 setup: $(INSTALLED)
 
-$(INSTALLED): $(SOURCES)
-	@test -e $@ || { echo 'creating .venv with Python $(VERSION)'; $(PYTHON) -m venv --clear .venv; }
+$(RUNNABLE): CHOSEN = $(RUN_EXTRAS)
+$(INSTALLED): CHOSEN = $(EXTRAS)
+$(RUNNABLE) $(INSTALLED): $(SOURCES)
+	@test -e $(RUNNABLE) || { echo 'creating .venv with Python $(VERSION)'; $(PYTHON) -m venv --clear .venv; }
 	@echo 'installing hpcmm and its dependencies into .venv, and compiling the C kernels: one or two minutes the first time'
-	@echo '(extras: $(EXTRAS); details: .venv/install.log)'
-	@rm -f .venv/install.log
-	@.venv/bin/python -m pip install --quiet --progress-bar off --disable-pip-version-check --log .venv/install.log --editable '.[$(EXTRAS)]'
+	@echo '(extras: $(CHOSEN); details: .venv/install.log)'
+	@.venv/bin/python -m pip install --progress-bar off --disable-pip-version-check --editable '.[$(CHOSEN)]' \
+	    >.venv/install.log 2>&1 || { tail -n 40 .venv/install.log >&2; exit 1; }
+# A run starts many processes, and with PYTHONDONTWRITEBYTECODE, as in many containers, each would compile hpcmm again.
+	@.venv/bin/python -m compileall -q hpcmm
 	@echo 'installed; . .venv/bin/activate makes the commands hpcmm and snakemake available in this shell'
-	@touch $@
+	@touch $(RUNNABLE) $@
 
 profile: PROFILE := profile=true
 run profile: CHANGES = $(strip $(if $(SCALE),scale=$(SCALE)) $(PROFILE))
-run profile: setup
+run profile: $(RUNNABLE)
 	@hpcmm run --cores $(CORES) $(if $(VERBOSE),--verbose) $(if $(CHANGES),--config $(CHANGES))
 
 reference: setup

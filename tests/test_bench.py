@@ -138,6 +138,7 @@ def test_wrong_kernels_fail_with_their_place_and_right_ones_are_still_timed(insi
     assert done.returncode == 1 and "crash.c: FAIL 9x70x40 float32: the job crashed" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_kernel_without_an_end_is_named_and_the_others_are_verified(inside, folder, monkeypatch):
     monkeypatch.setattr(trial, "PATIENCE_SECONDS", 1)
     monkeypatch.setitem(bench_command.VERIFYING, "max_seconds", 0.05)

@@ -205,7 +205,11 @@ def browser():
         browser.close()
 
 
-@pytest.mark.parametrize("name", [*PAGES, "rungs/matmul-bank_conflict", "rungs/reduction-first_add"])
+FEW = ("index", "ladder", "definitions", "rungs/matmul-bank_conflict")  # without --slow: one page of each kind
+SHOWN = [*PAGES, "rungs/matmul-bank_conflict", "rungs/reduction-first_add"]
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in FEW else pytest.mark.slow) for name in SHOWN])
 def test_a_browser_shows_it_without_faults(site, browser, name):
     from axe_playwright_python.sync_playwright import Axe
 

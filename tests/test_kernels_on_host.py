@@ -91,7 +91,11 @@ RUNG_OF["matmul/stream_k_dmma"] = (
     dataclasses.replace(variant, geometry=OneDmmaTile(variant.geometry.choices)),
 )
 BUILDS = [
-    pytest.param(name, dtype, tile, id=f"{name}-{dtype}" + (f"-{tile}" if tile else ""))
+    pytest.param(
+        *(name, dtype, tile),
+        id=f"{name}-{dtype}" + (f"-{tile}" if tile else ""),
+        marks=() if tile in (None, *variant.tiles[-1:]) else pytest.mark.slow,
+    )
     for name, (operation, variant) in RUNG_OF.items()
     for dtype in operation.dtypes_of(variant)
     for tile in variant.tiles or (None,)
@@ -403,7 +407,7 @@ def test_the_faults_of_a_lesson_are_reported(build, monkeypatch, name):
 
 SKINNY = RUNG_OF["matmul/skinny"][1]
 SKINNY_TILES = [
-    pytest.param(dtype, tile, id=f"{dtype}-{tile.rows}x{tile.columns}-{i}")
+    pytest.param(dtype, tile, id=f"{dtype}-{tile.rows}x{tile.columns}-{i}", marks=pytest.mark.slow if i % 4 else ())
     for dtype in SKINNY.geometry
     for i, tile in enumerate(dict.fromkeys(choice.tile for choice in SKINNY.geometry[dtype].choices))
 ]
@@ -581,6 +585,7 @@ BARRIERS = [
 
 
 @needs_compiler
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "which"), BARRIERS)
 def test_removing_any_barrier_of_any_rung_is_found(build, name, which):
     """Take one barrier away: it is reported, and without those checks some order gives a wrong result."""
@@ -725,6 +730,7 @@ MUTANTS = [  # rung, text, its replacement, the report
 
 
 @needs_compiler
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "old", "new", "said"), MUTANTS)
 def test_a_broken_rung_is_found(build, name, old, new, said):
     text = with_headers(name)
@@ -941,15 +947,17 @@ def compiled(text: str, architecture: str, constants: tuple[str, ...]) -> dict[s
 
 
 @pytest.fixture(scope="module", autouse=True)
-def compilations():
-    """Resources of each kernel on each architecture, compiled in the background of the tests above."""
+def compilations(request):
+    """Resources of each kernel, compiled in the background of the tests above; on each architecture if ``--slow``."""
+    slow = request.config.getoption("slow")
+    builds = [build for build in BUILDS + OTHERS if slow or not build.marks]
     with ThreadPoolExecutor(1) as pool:  # NVRTC does one at a time
         yield {
             (*build.values, architecture): pool.submit(
                 compiled, source(build.values[0]), architecture, (*defines(*build.values), *options_of(build.values[0]))
             )
-            for build in BUILDS + OTHERS
-            for architecture in architectures_of(build.values[0])
+            for build in builds
+            for architecture in architectures_of(build.values[0])[slice(None) if slow else slice(-1, None)]
         }
         pool.shutdown(cancel_futures=True)
 
@@ -967,6 +975,8 @@ def usage(tmp_path_factory):
 @pytest.mark.parametrize(("name", "dtype", "tile"), BUILDS + OTHERS)
 def test_a_kernel_compiles_for_every_architecture_without_spills(compilations, usage, name, dtype, tile):
     for architecture in architectures_of(name):
+        if (name, dtype, tile, architecture) not in compilations:
+            continue
         takes = dict(compilations[name, dtype, tile, architecture].result())
         takes.pop("instructions")
         usage.append({"kernel": name, "dtype": dtype, "tile": tile, "architecture": architecture, **takes})

@@ -324,6 +324,13 @@ def test_no_right_product_is_near_the_bound_of_sums_with_signs(shape, dtype, met
     ).passed
 
 
+@pytest.mark.parametrize("part", [1, 2000, 2**20])
+def test_sums_of_rows_do_not_depend_on_the_parts_of_threads(monkeypatch, part):
+    monkeypatch.setattr(accuracy, "PART", part)
+    x, weights = np.arange(-900.0, 900.0).reshape(600, 3), np.array([[1.0, -1.0], [2.0, 1.0], [4.0, 1.0]])
+    np.testing.assert_array_equal(accuracy.row_sums(x, weights), np.einsum("ij,jk", x, weights))
+
+
 def test_errors_in_one_column_of_long_sums_are_found(monkeypatch):
     """Neither is found by the sums of rows, in which it is as small as what rounding may cause."""
     seed_judges(monkeypatch, itertools.repeat(7))

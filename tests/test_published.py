@@ -88,6 +88,7 @@ def done(modelled, tmp_path_factory):
     return root
 
 
+@pytest.mark.slow
 def test_publishing_writes_a_small_folder(done):
     kept = {path.name: path.stat().st_size for path in (done / "results" / "reference").iterdir()}
     assert set(kept) == {"timings.h5", "report.html", *(f"{name}.svg" for name in published.FIGURES)}
@@ -95,12 +96,14 @@ def test_publishing_writes_a_small_folder(done):
     assert kept["report.html"] < 3e6
 
 
+@pytest.mark.slow
 def test_publishing_renews_what_is_open(done):
     lines = published.covered.lines((done / published.covered.PAGE).read_text())
     still = {name for *_, still in lines for name in published.covered.named(still)}
     assert "profiles.stall_barrier" in still and not {"matmul/best", "one_thread"} & still
 
 
+@pytest.mark.slow
 def test_the_numbers_are_from_the_file(done, modelled):
     text = texts(done)
     columns = store.read(modelled)
@@ -151,6 +154,7 @@ def test_the_numbers_are_from_the_file(done, modelled):
     assert [head.strip() for head in line.split("|")[4:-1]] == ["1 GPU", "2 GPUs", "4 GPUs", "8 GPUs"]
 
 
+@pytest.mark.slow
 def test_a_changed_number_is_found(done, monkeypatch):
     monkeypatch.setattr(published, "ROOT", done)
     columns = store.read(done / "results" / "reference" / "timings.h5")
@@ -203,6 +207,7 @@ def test_sweeps_of_several_revisions_are_listed(tmp_path):
     assert "3 points" in alone and "revisions" not in alone
 
 
+@pytest.mark.slow
 def test_without_a_run_no_number_is_left(done, monkeypatch):
     frame = analysis.measurements(EMPTY)
     empty = [published.filled(path, EMPTY, frame) for path in PAGES]

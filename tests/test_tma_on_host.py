@@ -205,6 +205,7 @@ FAULTS = [  # rung, text, its replacement, what one of the orders reports
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "old", "new", "said"), FAULTS, ids=[f"{name}-{i}" for i, (name, *_) in enumerate(FAULTS)]
 )

@@ -260,6 +260,7 @@ def locked(path):
         yield
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_is_named_in_the_report_of_the_others_and_tried_again(snakemake):
     results = snakemake.folder / "results"
     with locked(results / "raw" / "sum" / "cpu-r2-1.journal"):
@@ -338,6 +339,7 @@ def test_run_shows_errors_of_snakemake_itself(hpcmm_run):
     assert process.returncode == 1 and "MissingRuleException" in errors
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_run_and_reports_unfinished_jobs(hpcmm_run):
     config = yaml.safe_load((hpcmm_run.folder / "config.yaml").read_text())
     config["measuring"] |= {"max_seconds": 2, "min_repetitions": 1000, "max_repetitions": 100000}

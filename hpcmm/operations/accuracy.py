@@ -19,7 +19,7 @@ from hpcmm.model import Verdict
 # Maximum cost of a componentwise reference in multiply-adds; larger products are checked by Freivalds' method.
 COMPONENTWISE_LIMIT = 2**34
 GUARD_BITS = 8  # bits of the sum of the slices' products, beyond those of float64
-ROWS = 256  # rows of a matrix that a thread processes at a time
+ROWS, PART = 256, 2**20  # least rows and elements of a matrix for a thread: less work takes less time than its start
 
 
 def gamma(terms: int, u: float) -> float:
@@ -31,13 +31,17 @@ def gamma(terms: int, u: float) -> float:
 
 def in_threads(work: Callable[[slice], Any], length: int, step: int) -> list[Any]:
     """Call ``work`` on slices of ``step`` out of ``length``, on all cores: NumPy releases the interpreter's lock."""
+    parts = [slice(i, min(i + step, length)) for i in range(0, length, step)]
+    if len(parts) < 2:
+        return list(map(work, parts))
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        return list(threads.map(work, (slice(i, min(i + step, length)) for i in range(0, length, step))))
+        return list(threads.map(work, parts))
 
 
 def row_sums(x: np.ndarray, weights: np.ndarray, of: Callable[[np.ndarray], np.ndarray] = np.asarray) -> np.ndarray:
     """Return ``of(x) @ weights`` in the precision of ``weights``, which has one or more columns."""
-    parts = in_threads(lambda rows: of(x[rows].astype(weights.dtype)) @ weights, len(x), ROWS)
+    rows_of_part = max(ROWS, PART // max(1, x.shape[1]))
+    parts = in_threads(lambda rows: of(x[rows].astype(weights.dtype)) @ weights, len(x), rows_of_part)
     return np.concatenate(parts)
 
 
