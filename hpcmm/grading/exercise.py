@@ -76,6 +76,11 @@ class Grade:
     seconds: float = float("nan")
     seconds_against: float = float("nan")
 
+    @property
+    def native(self) -> bool:
+        """Whether the kernel runs on the CPU, as native code."""
+        return self.device != "cuda"
+
 
 class Runner:
     """A process in which a kernel runs on its shared memory."""
