@@ -21,6 +21,7 @@ import psutil
 from hpcmm.experiment.fingerprint import versions
 
 PACKAGES = ("numpy", "mpi4py", "h5py", "cupy-cuda12x", "cupy-cuda13x", "nvmath-python", "mpich", "openmpi", "snakemake")
+FIELD = re.compile(r"^(Name|Version): *(.*?) *$", re.MULTILINE)  # of a package's metadata
 ROOT = Path("/")  # of the files below
 CPU = "sys/devices/system/cpu"
 
@@ -186,8 +187,11 @@ def cpu() -> dict[str, Any]:
 
 def installed() -> dict[str, str]:
     """Return the versions of all installed packages."""
-    read = (each.metadata for each in importlib.metadata.distributions())  # each is read once: it takes a millisecond
-    found = {str(about["Name"]): str(about["Version"]) for about in read}
+    found = {}
+    for each in importlib.metadata.distributions():
+        head = (each.read_text("METADATA") or each.read_text("PKG-INFO") or "").partition("\n\n")[0]
+        fields = dict(FIELD.findall(head))  # ``each.metadata`` takes a millisecond, and there are hundreds
+        found[fields.get("Name", "")] = fields.get("Version", "")
     return dict(sorted(found.items(), key=lambda item: item[0].lower()))
 
 

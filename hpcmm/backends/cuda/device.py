@@ -14,11 +14,10 @@ import cupy
 import numpy as np
 import pynvml
 from cupy.cuda import nccl
-from cupy_backends.cuda.libs import cublas
 
 from hpcmm import kernels
 from hpcmm.backends.base import DeviceError
-from hpcmm.backends.cuda import libraries
+from hpcmm.backends.cuda import cublaslt, libraries
 from hpcmm.backends.cuda.compile import OPTIONS, OPTIONS_OF_CUPY, compile_ahead, constant_of, kernel_of
 from hpcmm.backends.cuda.links import NcclLink
 from hpcmm.backends.cuda.memory import Guarded, address, copy_rows, pitched_empty
@@ -542,7 +541,7 @@ class CudaBackend:
                 **self.limits,
                 "cuda_runtime": cupy.cuda.runtime.runtimeGetVersion(),
                 "nvrtc": ".".join(map(str, cupy.cuda.nvrtc.getVersion())),
-                "cublas": cublas.getVersion(cupy.cuda.device.get_cublas_handle()),
+                "cublas": cublaslt.version(),
                 "cupy": cupy.__version__,
                 "nvrtc_options": " ".join((*OPTIONS, *OPTIONS_OF_CUPY)),
                 **nvml_facts(self._nvml),
