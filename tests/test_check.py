@@ -332,7 +332,7 @@ def test_the_experiment_of_a_check_is_a_config_and_gives_each_rank_the_same(rank
 
 def measured(mpiexec, folder, ranks, *arguments):
     """The timings file of a check by ``mpi_programs/check.py``."""
-    done = mpiexec(ranks, PROGRAM, folder, *arguments, timeout=200)
+    done = mpiexec(ranks, PROGRAM, folder, *arguments, timeout=600)
     assert done.returncode == 0, done.stderr
     store.merge(sorted(folder.glob("*.h5")), folder / "timings.h5")
     return folder / "timings.h5"
