@@ -600,6 +600,11 @@ class Measuring:
     energy: bool = False
     accuracy: bool = False
 
+    @property
+    def only_verifies(self) -> bool:
+        """Whether points are verified only, in two runs each: not timed beside the library."""
+        return self.max_repetitions == 1
+
 
 @dataclass(frozen=True)
 class Sample:

@@ -135,6 +135,36 @@ def test_a_single_visit_is_judged_by_its_repetitions(scatter, names):
     assert ("compared with nothing" in found.line) is math.isnan(scatter)
 
 
+def single(seed, ranks, factor=1.0, bursts=0.1, count=8):
+    """Compare devices in measurements with one repetition; bursts of load fall on some of them."""
+    rng, measured = np.random.default_rng(seed), []
+    for i in range(count):
+        logs = rng.uniform(-9, -2) + 0.02 * rng.standard_normal((ranks, 1))
+        logs += (rng.random((ranks, 1)) < bursts) * np.abs(rng.normal(0.6, 0.3, (ranks, 1)))
+        logs[1] += math.log(factor)
+        measured.append(check.Times(f"measurement {i}", logs, scatter=(math.nan,) * ranks))
+    return check.compared([check.Subject(rank, f"node{rank}", 0, "") for rank in range(ranks)], measured)
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_single_repetitions_are_judged_together_with_three_or_more_peers(ranks):
+    found = [single(seed, ranks) for seed in range(50)]
+    assert [each.slow for each in found] == [[]] * 50 and "no device is slower" in found[0].line
+    assert (
+        found[0].notes[0].startswith("8 measurements have one repetition, which shows no spread: compared with peers")
+    )
+    assert found[0].reference()["seconds"].keys() == {f"measurement {i}" for i in range(8)}
+    slow = [each for seed in range(20) for each in single(seed, ranks, factor=3.0).slow]
+    assert len(slow) >= 14  # bursts on the peers hide it in some runs
+    assert all((each.subject.rank, each.measurement) == (1, check.JOINED) and each.slowdown > 0.5 for each in slow)
+
+
+@pytest.mark.parametrize(("ranks", "count"), [(3, 8), (4, 5)])
+def test_few_peers_or_few_single_repetitions_are_not_judged(ranks, count):
+    found = single(1, ranks, factor=3.0, count=count)
+    assert found.slow == [] and "not compared with peers" in found.notes[0] and "compared with nothing" in found.line
+
+
 def test_a_burst_in_one_of_two_visits_names_no_device():
     logs = [np.log([[2.31, 6.23], [2.24, 2.25]])] * 8
     measured = [check.Times(f"measurement {i}", each) for i, each in enumerate(logs)]
@@ -274,6 +304,15 @@ def test_what_cannot_be_checked_is_refused(tmp_path, capsys):
     assert "unknown options: --cores 2" in capsys.readouterr().err
 
 
+def test_values_of_options_of_snakemake_are_no_timings_file(tmp_path, monkeypatch, capsys):
+    given, seen = ["--cluster", "sbatch", "--config", "backends=cpu"], []
+    monkeypatch.setattr(command.workflow, "run", lambda options: seen.extend(options.rest) or 1)
+    assert main(["check", "--ranks", "2", *given, "--directory", str(tmp_path / "check")]) == 1
+    assert "nothing was measured" in capsys.readouterr().err and seen[-4:] == given
+    path = run(tmp_path, 16)
+    assert main(["check", "--html", str(tmp_path / "check.html"), str(path)]) == 0
+
+
 def test_the_page_names_what_is_slow(tmp_path):
     page = tmp_path / "check.html"
     assert main(["check", str(run(tmp_path, 9, slow={2: 1.5}, link={0: 1.5})), "--html", str(page)]) == command.SLOW
@@ -293,7 +332,7 @@ def test_the_experiment_of_a_check_is_a_config_and_gives_each_rank_the_same(rank
 
 def measured(mpiexec, folder, ranks, *arguments):
     """The timings file of a check by ``mpi_programs/check.py``."""
-    done = mpiexec(ranks, PROGRAM, folder, *arguments, timeout=200)
+    done = mpiexec(ranks, PROGRAM, folder, *arguments, timeout=600)
     assert done.returncode == 0, done.stderr
     store.merge(sorted(folder.glob("*.h5")), folder / "timings.h5")
     return folder / "timings.h5"

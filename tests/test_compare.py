@@ -324,6 +324,21 @@ def test_the_command_lists_changes(files):
     assert "128" in run(*files, "--all").stdout
 
 
+def test_the_command_lists_the_largest_changes_and_no_ambiguous_point(tmp_path):
+    factors = {n: 1.2 + 0.01 * n for n in range(1, 28)} | {28: 0.2}
+    before = [timed(product(n=n), 1.0) for n in (*factors, 500)] + [timed(product(n=999), 1.0, [0.8, 1.3] * 6)]
+    after = [timed(product(n=n), factor) for n, factor in factors.items()]
+    after += [measurement(product(n=500), verdict=FAIL), timed(product(n=999), 1.0, [0.9, 1.3] * 6)]
+    (tmp_path / "b").mkdir()
+    paths = written(tmp_path / "a.h5", *before), written(tmp_path / "b" / "b.h5", *after)
+    out = run(*paths).stdout
+    assert "30 points in both: 1 broken, 27 slower, 1 ambiguous, 1 faster" in out
+    rows = [line.split() for line in out.splitlines() if " size " in line]
+    assert [int(row[row.index("size") + 2]) for row in rows] == [500, *range(27, 9, -1), 28]
+    assert "these are the 20 largest of 29 changes" in out
+    assert "999" in run(*paths, "--all").stdout
+
+
 @pytest.mark.parametrize(("share", "status"), [("5%", 3), ("0.05", 3), ("19%", 3), ("21%", 0)])
 def test_the_exit_status_reports_regressions(files, share, status):
     assert run(*files, "--fail-on-regression", share).returncode == status

@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import importlib.metadata
 import os
 import re
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 from tasks import task
 
 from hpcmm import kernels
-from hpcmm.backends.cpu import device, libraries
+from hpcmm.backends.cpu import device, libraries, modules
 from hpcmm.backends.cpu.device import CpuBackend, flush_bytes, last_level_cache
 from hpcmm.backends.cpu.modules import module_of
 from hpcmm.dtypes import DTYPES
@@ -311,3 +312,11 @@ def test_a_cold_run_fills_the_caches_and_a_hot_run_does_not(monkeypatch):
         backend.seconds_alone(lambda: None, cold, {"x": np.ones(100)})
     assert filled == [about["flush_bytes"] // 64]
     assert backend._flush.nbytes == about["flush_bytes"]
+
+
+def test_a_checkout_that_is_not_installed_compiles_its_modules(monkeypatch):
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(modules.importlib.metadata, "distribution", missing)
+    assert modules.load("evict", kernels.FOLDER / "evict.c", {}) and modules.describe()["flags"]

@@ -4,6 +4,8 @@ import ctypes
 import json
 import re
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -30,6 +32,21 @@ needs_cplusplus = pytest.mark.skipif(
     bool(backends.missing("cuda")) and not launch.COMPILER, reason="neither a GPU nor g++ on this machine"
 )
 
+# Cheats that only the filter of system calls finds
+UNFILTERED = ("found_in_memory.c", "cores.c", "helper.c")
+
+
+def cheats(paths):
+    """Return the cheats as parameters; those that need the filter are skipped where the system has none."""
+    for path in paths:
+        needed = path.name in UNFILTERED and not session.filtered()
+        skipped = pytest.mark.skipif(needed, reason="this system accepts no filter of system calls")
+        yield pytest.param(path, id=name(path), marks=skipped)
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(CHEATS))
+
 
 def exercise_of(file: str, **more) -> rubric.Exercise:
     entry = {**ENTRY, "file": file, "seconds": 20, **more}
@@ -51,10 +68,6 @@ def limit(path: Path) -> dict[str, float]:
     return {"seconds": 1} if "longer than 1 s" in expected(path) else {}
 
 
-def name(path: Path) -> str:
-    return str(path.relative_to(CHEATS))
-
-
 def copied(path: Path, folder: Path) -> Path:
     """Copy a file beside the header that it includes."""
     for source in (path, CHEATS / "product.h"):
@@ -66,7 +79,7 @@ def copied(path: Path, folder: Path) -> Path:
 
 
 @needs_cplusplus
-@pytest.mark.parametrize("path", [path for path in FILES if path not in UNLISTED], ids=name)
+@pytest.mark.parametrize("path", [*cheats(path for path in FILES if path not in UNLISTED)])
 def test_no_cheat_passes(path):
     grade = graded(path, **limit(path))
     assert (grade.passed, grade.points) == (False, 0)
@@ -80,12 +93,50 @@ def test_a_cheat_that_calls_the_system_is_refused(path, tmp_path):
     assert re.search(r"calls \w+.*; allowed: memory and mathematical functions, POSIX threads, OpenMP", grade.why)
 
 
-@pytest.mark.parametrize("path", UNLISTED, ids=name)
+@pytest.mark.parametrize("path", [*cheats(UNLISTED)])
 def test_the_process_of_a_cheat_holds_without_the_list_of_functions(path, tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "FUNCTIONS", re.compile(".*", re.DOTALL))
     grade = graded(copied(path, tmp_path), **limit(path))
     assert (grade.passed, grade.points) == (False, 0)
     assert re.search(expected(path), grade.why)
+
+
+# Forbids this process and its children to add filters of system calls, as where Linux has none, and grades
+WITHOUT_FILTERS = """
+import ctypes, errno, os, sys
+from hpcmm.cli.main import main
+from hpcmm.grading import native
+prctl = {"x86_64": 157, "aarch64": 167}[os.uname().machine]
+ctypes.CDLL(None).prctl(native.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+rules = [(native.LOAD, 0, 0, native.NUMBER), (native.EQUAL, 0, 3, prctl), (native.LOAD, 0, 0, native.FIRST_ARGUMENT)]
+rules += [(native.EQUAL, 0, 1, native.PR_SET_SECCOMP), (native.RETURN, 0, 0, native.ERROR | errno.EINVAL)]
+native.forbid(rules)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.skipif(not session.filtered(), reason="this system accepts no filter of system calls")
+def test_a_result_states_that_the_filter_is_missing(tmp_path, asked, capsys):
+    outputs = [tmp_path / "grades.json", tmp_path / "grades.html"]
+    arguments = ["grade", str(SOLUTIONS), "--rubric", str(asked)]
+    arguments += ["--json", str(outputs[0]), "--html", str(outputs[1])]
+    done = subprocess.run([sys.executable, "-c", WITHOUT_FILTERS, *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    stated = "without the filter of system calls"
+    assert all(stated in text for text in (done.stdout, *(each.read_text() for each in outputs)))
+    assert main(arguments) == 0
+    assert not any(stated in text for text in (capsys.readouterr().out, *(each.read_text() for each in outputs)))
+
+
+def test_a_process_that_should_have_the_filter_runs_no_kernel_without_it(tmp_path, monkeypatch):
+    """The system may refuse the filter although it accepted it before."""
+    refusing = session.NATIVE.read_text().replace(
+        "PR_SET_SECCOMP, BY_FILTER = 22, 2", "PR_SET_SECCOMP, BY_FILTER = 22, 9"
+    )
+    (tmp_path / "native.py").write_text(refusing)
+    monkeypatch.setattr(session, "NATIVE", tmp_path / "native.py")
+    monkeypatch.setattr(session, "filtered", lambda: True)
+    assert graded(SOLUTIONS / "1_serial.c").why == "the process ended before the kernel returned: exit status 1"
 
 
 def test_a_spoiled_timer_gives_no_speed():
@@ -325,7 +376,7 @@ def asked(tmp_path) -> Path:
 
 def test_one_submission_and_the_exit_status(tmp_path, asked, capsys):
     assert main(["grade", str(SOLUTIONS), "--rubric", str(asked)]) == 0
-    assert capsys.readouterr().out == (
+    assert capsys.readouterr().out.startswith(
         "solutions\n  one: PASS 6 of 6\nsolutions: 6 of 6 points, 1 of 1 exercises right\n"
     )
     (tmp_path / "empty").mkdir()

@@ -34,6 +34,7 @@ NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
     "spin": "reads the device's clock by inline PTX",
     "clock": "the same",
     "read": "has no result: it fills the L2 cache",
+    "checksum": "has a test of its own",
     **dict.fromkeys(
         ("matmul/split_k", "matmul/skinny", "matmul/split_k_dmma"),
         "the tile depends on the shape; other tests run tiles of it",
@@ -916,6 +917,19 @@ def instructions(ptx: str) -> str:
     text = re.sub(r"//.*|\.(target|loc|file)\b.*|(?s:\.section.*)", "", ptx)
     text = re.sub(r"_Z\w+|\$\w+", "name", text)
     return "\n".join(line.strip() for line in text.splitlines() if line.strip())
+
+
+@needs_compiler
+@pytest.mark.parametrize("size", [0, 7, 8 * 3 * 64 + 5])
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_checksum_has_every_byte_once(build, size, order):
+    content = np.random.default_rng(size).integers(0, 256, size, np.uint8)
+    found = np.zeros(1, np.uint64)
+    launch = Launch((3,), (64,), (content, np.uint64(size), found))
+    build(source("checksum"), "checksum")(launch, order)
+    words = np.zeros(-(-size // 8) * 8, np.uint8)
+    words[:size] = content
+    assert found[0] == np.bitwise_xor.reduce(words.view(np.uint64), initial=0)
 
 
 @functools.cache

@@ -34,9 +34,11 @@ NORMAL = 1.4826  # standard deviation of a normal distribution over its MAD
 # ... for 2, 3, ... values (Croux and Rousseeuw, Computational Statistics 1, 1992), and in the limit n / (n - 0.8)
 SMALL = (1.196, 1.495, 1.363, 1.206, 1.200, 1.140, 1.129, 1.107)
 EFFICIENCY = 0.37  # of the MAD: degrees of freedom over those of the standard deviation
+JOINED = "one repetition each"
 LONELY = 0.05  # spread of healthy devices that is assumed of two, where no reference of three or more shows it
 STANDARDS = {"peers": "its peers", "reference": "the reference"}
 FEW = 6  # least number of measurements of a kind whose spreads support each other
+SINGLE, PEERS = 6, 3  # least number of measurements with one repetition, and of peers, to judge them together
 MEDIAN = math.pi / 2  # variance of the median of many values over that of their mean
 
 
@@ -163,7 +165,7 @@ class Check:
         """Return the median time of each measurement, and how the devices differ, for checks of other machines."""
         seconds: dict[str, list[float]] = {}
         for each in self.findings:
-            if each.against == "peers":
+            if each.against == "peers" and each.measurement != JOINED:
                 seconds.setdefault(each.measurement, []).append(each.seconds)
         medians = {name: float(np.median(each)) for name, each in seconds.items()}
         return {"format": FORMAT, "version": 1, "seconds": medians, "spreads": dict(self.spreads)}
@@ -184,7 +186,8 @@ class Times:
     ``sources`` has the rank that each rank received from, for a measurement of links. ``together``: whether all ranks
     wait for each other, so that their times do not show which of them is slow. ``moves``: whether data leaves the
     device; such times scatter more than those of a device alone. ``scatter`` has the variance of the repetitions of
-    each rank, for a single visit, which shows no spread between visits; NaN for a single repetition.
+    each rank, for a single visit, which shows no spread between visits; NaN for a single repetition. ``joined``:
+    whether its visits are measurements with one repetition.
     """
 
     name: str
@@ -193,11 +196,17 @@ class Times:
     together: bool = False
     moves: bool = False
     scatter: tuple[float, ...] = ()
+    joined: bool = False
+
+    @property
+    def single(self) -> bool:
+        """Whether a rank has one time only."""
+        return bool(np.isnan(self.scatter).any())
 
     @property
     def comparable(self) -> bool:
         """Whether the times show which rank is slow: not if ranks wait for each other, or have one time each."""
-        return not self.together and not np.isnan(self.scatter).any()
+        return not self.together and not self.single
 
     @functools.cached_property
     def centre(self) -> np.ndarray:
@@ -206,9 +215,12 @@ class Times:
         return np.median(self.logs - level, axis=1) + np.median(level)
 
     def behind(self, rank: int) -> float:
-        """Return a rank's time over the median of its peers: the median over visits, of two visits the smaller one."""
+        """Return a rank's time over the median of its peers: the median over visits, of two visits the smaller one.
+
+        Of joined measurements it is the lower quartile, as a burst of load may last for several of them.
+        """
         differences = self.logs[rank] - np.median(np.delete(self.logs, rank, axis=0), axis=0)
-        return float(np.sort(differences)[(len(differences) - 1) // 2])
+        return float(np.sort(differences)[(len(differences) - 1) // (4 if self.joined else 2)])
 
     def spread(self, rank: int, shared: bool, pair: tuple[float, float]) -> tuple[float, float]:
         """Return the variance of a rank's time, estimated from its peers alone, and its degrees of freedom.
@@ -272,6 +284,7 @@ def compared(
     reference: Mapping[str, Any] | None = None,
 ) -> Check:
     """Compare the devices in each measurement; the parameters are as in ``check`` and ``Check``."""
+    measured = [*measured, *_joined(measured)]
     known = dict((reference or {}).get("seconds", {}))
     shown = dict((reference or {}).get("spreads", {}))  # by three or more devices of the reference
     pairs = {times.name: tuple(shown.get(times.name, (LONELY**2, 1e6))) for times in measured}
@@ -289,9 +302,11 @@ def compared(
             f"one peer does not show how healthy devices differ; a spread of {100 * LONELY:.0f} % is assumed, "
             f"so no device below {least:.2f} times the time of the other is named"
         )
-    if shared and (single := sum(not times.comparable and not times.together for times in measured)):
+    if shared and (single := sum(times.single and not times.together for times in measured)):
         have = "measurement has" if single == 1 else "measurements have"
-        notes.append(f"{single} {have} one repetition, which shows no spread: not compared with peers")
+        joined = any(times.joined for times in measured)
+        how = "compared with peers together, as visits of one" if joined else "not compared with peers"
+        notes.append(f"{single} {have} one repetition, which shows no spread: {how}")
     if shared and reference is None:
         notes.append("without a reference, what slows all devices alike is not found")
     if known and (absent := sorted({times.name for times in measured} - set(known))):
@@ -311,6 +326,19 @@ def compared(
     findings.sort(key=lambda each: (each.against == "reference", order[each.measurement], each.subject.rank))
     differ = {times.name: robust_variance(times.centre) for times in measured if len(subjects) > 2}
     return Check(tuple(subjects), tuple(findings), tuple(broken), tuple(notes), spreads=differ)
+
+
+def _joined(measured: Sequence[Times]) -> list[Times]:
+    """Return the measurements with one repetition as one, of which each is a visit.
+
+    A burst of load in one repetition looks like a slow device, but a slow device is slow in all of them.
+    """
+    alone = [each for each in measured if each.single and not (each.together or each.moves or each.sources)]
+    if len(alone) < SINGLE or len(alone[0].logs) <= PEERS:
+        return []
+    levels = [float(np.median(each.logs)) for each in alone]
+    logs = np.hstack([each.logs - level for each, level in zip(alone, levels, strict=True)]) + np.mean(levels)
+    return [Times(JOINED, logs, joined=True)]
 
 
 def _prior(measured: Sequence[Times], spreads: Sequence[tuple[float, float]], moves: bool) -> noise.Prior:

@@ -28,6 +28,7 @@ LIBRARIES = ("driver", "CUDA runtime", "BLAS")  # baselines may differ with the 
 
 SCOPES = {"kernel": "the kernel alone", "call": "end to end"}
 VERDICTS = ("broken", "slower", "ambiguous", "faster", "mended", "same", "FAIL")
+UNCHANGED = ("same", "ambiguous")  # no difference, or none that is certain
 
 
 class ComparisonError(HpcmmError):
@@ -324,6 +325,13 @@ class Comparison:
         points = f"{len(self.rows)} point" + ("s" if len(self.rows) != 1 else "")
         counts = ", ".join(f"{count} {verdict}" for verdict, count in self.counts.items())
         return f"{points} in both{': ' if counts else ''}{counts}; {self.missing} only before, {self.added} only after"
+
+    @property
+    def changed(self) -> pd.DataFrame:
+        """The points that are wrong or differ: the newly wrong ones first, then the largest differences of time."""
+        rows = self.rows[~self.rows["verdict"].isin(UNCHANGED)]
+        strength = np.log(rows["ratio"].astype(float)).abs().where(rows["verdict"] != "broken", math.inf)
+        return rows.loc[strength.sort_values(ascending=False, kind="stable").index]
 
     def regressions(self, least: float) -> pd.DataFrame:
         """Return the points that are slower by more than ``least`` times the earlier time, or wrong now."""

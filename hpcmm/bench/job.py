@@ -10,6 +10,7 @@ import socket
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,12 @@ class PointError(HpcmmError):
     """A point that failed on some ranks only; the ranks are then in different states."""
 
 
-def describe_ranks(comm, backend) -> dict[str, Any]:
-    """Gather the provenance of all ranks on rank 0; only rank 0 runs other programs to collect it."""
+def describe_ranks(comm, backend, found: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Gather the provenance of all ranks on rank 0; ``found`` is that of ``provenance.collect`` on rank 0."""
     everyone = comm.gather((socket.gethostname(), world.node(), backend.describe()), root=0)
     if everyone is None:
         return {}
-    found = provenance.collect()
+    found = found or provenance.collect()
     found["cpu"] |= everyone[0][2].get("cpu", {})
     gpus = [described["gpu"] for *_, described in everyone if "gpu" in described]
     ranks = [{"node": node, "device": described.get("gpu", {}).get("uuid", "")} for _, node, described in everyone]
@@ -179,8 +180,10 @@ def measure_batch(
     began = time.perf_counter() - process_age()
     local_rank = world.local_rank(comm, visible(batch.device))
     threads = world.threads_per_rank(comm)
-    backend = open_backend(batch.device, threads, local_rank, share_gpu)
-    described = describe_ranks(comm, backend)
+    with ThreadPoolExecutor(1) as pool:  # git and the installed packages take as long as a GPU to open
+        collecting = pool.submit(provenance.collect) if comm.rank == 0 else None
+        backend = open_backend(batch.device, threads, local_rank, share_gpu)
+        described = describe_ranks(comm, backend, collecting.result() if collecting else None)
     bench = Bench(comm, backend, batch, measuring, transport)
     journal, why_no_energy = None, why_unreadable(backend) if measuring.energy else ""
     if comm.rank == 0:

@@ -343,8 +343,8 @@ def measure_point(
     names = dict.fromkeys((point.algorithm, TEXTBOOK) if beside else (point.algorithm,))
     spreads = problem.spread(list(names))
     if point.algorithm == TEXTBOOK:
-        variants = filter(None, dict.fromkeys((variant, operation.baseline(variant.device, point.dtype))))
-        pairs = [(TEXTBOOK, each, each.baseline) for each in variants]
+        library = None if measuring.only_verifies else operation.baseline(variant.device, point.dtype)
+        pairs = [(TEXTBOOK, each, each.baseline) for each in filter(None, dict.fromkeys((variant, library)))]
     else:
         pairs = [(name, variant, name == TEXTBOOK) for name in names]
     known = verdicts or {}
@@ -394,7 +394,7 @@ def measure_point(
             contender.measure_errors(problem.kinds)
     for contender in right:
         contender.verdict = contender.bits.judge(contender.spread.comm, contender.verdict)
-        if not visit and measuring.max_repetitions > 1:  # with a single repetition, the point is only verified
+        if not visit and not measuring.only_verifies:
             step("clock", contender)
             contender.take_clock()
     return [contender.measurement() for contender in contenders]

@@ -39,7 +39,8 @@ def add(commands: argparse._SubParsersAction) -> None:
         run,
         "Compare each node and GPU with its peers: products, memory, links. Names what is slow, by how much and how "
         "certainly.",
-        "Without TIMINGS it measures first, with the workflow of this folder, or that of hpcmm if there is none. All "
+        "hpcmm check TIMINGS compares the devices of an existing file, of a check or of another run on several ranks. "
+        "Without a file it measures first, with the workflow of this folder, or that of hpcmm if there is none. All "
         "other options are those of Snakemake, as for run: hpcmm check --ranks 8 --cluster sbatch --jobs 1.",
         {
             1: "nothing can be compared, or another error",
@@ -47,13 +48,6 @@ def add(commands: argparse._SubParsersAction) -> None:
         },
     )
     parser.allow_abbrev = False
-    parser.add_argument(
-        "timings",
-        metavar="TIMINGS",
-        type=Path,
-        nargs="?",
-        help="timings file of a check or of another run on several ranks",
-    )
     parser.add_argument(
         "--ranks",
         type=int,
@@ -76,7 +70,7 @@ def add(commands: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print all findings as JSON instead of a table")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write the check as a page")
-    parser.set_defaults(takes_rest=True)
+    parser.set_defaults(takes_rest=True)  # with TIMINGS: argparse would take a value of Snakemake's options for it
 
 
 def config(ranks: int, minutes: float = 0) -> dict[str, Any]:
@@ -162,9 +156,11 @@ def messages_to_stderr() -> Iterator[None]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.timings and arguments.rest:
-        raise HpcmmError(f"unknown options: {' '.join(arguments.rest)}; only a check that measures passes them on")
-    path = arguments.timings or measured(arguments)
+    file, *others = arguments.rest or [""]
+    existing = file and not file.startswith("-")
+    if existing and others:
+        raise HpcmmError(f"unknown options: {' '.join(others)}; only a check that measures passes them on")
+    path = Path(file) if existing else measured(arguments)
     from hpcmm.analysis import check  # pandas takes a while to import
     from hpcmm.report import check as shown
     from hpcmm.report import markup

@@ -9,6 +9,7 @@ from hpcmm.cli.arguments import add_extensions, command
 from hpcmm.experiment import extensions
 
 REGRESSION = 3  # exit status
+LISTED = 20  # changed points, without --all
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -39,7 +40,9 @@ def add(commands: argparse._SubParsersAction) -> None:
         metavar="SHARE",
         help="fail if a point is slower by more than this, such as 5%%",
     )
-    parser.add_argument("--all", action="store_true", help="also list points without a difference")
+    parser.add_argument(
+        "--all", action="store_true", help="list all points, also those without a significant difference"
+    )
     parser.add_argument(
         "--anyway", action="store_true", help="also compare files that differ in kind, such as in the GPU"
     )
@@ -66,9 +69,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     files = [store.read(path) for path in (arguments.before, arguments.after)]
     found = compare.compare(*files, scope=arguments.of, anyway=arguments.anyway)
-    rows = found.rows if arguments.all else found.rows[found.rows["verdict"] != "same"]
+    rows = found.rows if arguments.all else found.changed.head(LISTED)
     if not rows.empty:
         print(markup.plain(tables.comparison_table(rows)), end="\n\n")
+    if not arguments.all and len(found.changed) > LISTED:
+        print(f"these are the {LISTED} largest of {len(found.changed)} changes; --all and --html list all points")
     for difference in found.differences:
         print(f"differs: {difference}")
     for note in found.noise:

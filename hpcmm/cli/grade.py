@@ -76,6 +76,8 @@ def summary(result: dict[str, Any]) -> list[str]:
     ]
     if result["ungraded"]:
         lines.append(f"{result['ungraded']:g} points for speed were not given: this machine has no GPU")
+    if result["unfiltered"]:
+        lines.append(f"graded {result['unfiltered']}")
     return lines
 
 

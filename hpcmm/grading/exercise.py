@@ -59,6 +59,8 @@ class Grade:
         Rung or library beside which it was timed; empty if it was not.
     ratio, seconds, seconds_against : float
         Speed over that of ``against``, and the medians of both; NaN without.
+    native : bool
+        Whether the kernel runs on the CPU, as native code.
     """
 
     exercise: str
@@ -75,6 +77,7 @@ class Grade:
     ratio: float = float("nan")
     seconds: float = float("nan")
     seconds_against: float = float("nan")
+    native: bool = False
 
 
 class Runner:
@@ -184,7 +187,8 @@ def grade(path: Path, exercise: Exercise, rng: np.random.Generator) -> Grade:
     """Grade one file, which may be missing."""
     missing = backends.missing(exercise.device.name)
     device = f"{exercise.device.name}{', emulated' if missing else ''}"
-    found = Grade(exercise.name, exercise.file, device, False, "", 0.0, exercise.of)
+    native = bool(missing) or not exercise.device.accelerator
+    found = Grade(exercise.name, exercise.file, device, False, "", 0.0, exercise.of, native=native)
     if missing and exercise.speed:
         found = dataclasses.replace(found, ungraded=exercise.of - exercise.points)
     try:

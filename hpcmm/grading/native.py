@@ -1,8 +1,8 @@
 """Program of a process that runs one kernel in native code; it imports the standard library only.
 
 The process has no NumPy and thus no BLAS, no environment and no open file but two pipes and the shared memory. It may
-write no file. On the machines of ``SYSTEM_CALLS`` it can start no process and reach none, and open no file once the
-kernel is loaded. It runs as ``python -I -S native.py SETUP`` with a JSON object:
+write no file. With a filter of system calls it can start no process and reach none, and open no file once the kernel is
+loaded. It runs as ``python -I -S native.py SETUP`` with a JSON object:
 
 ``requests``, ``replies``, ``memory``
     File descriptors.
@@ -14,6 +14,10 @@ kernel is loaded. It runs as ``python -I -S native.py SETUP`` with a JSON object
     Function to call; ``"launch"`` is that of the host emulation of CUDA.
 ``address_space``
     Limit in bytes.
+``filtered``
+    Whether to install the filter; the process then runs no kernel without it.
+
+Without ``SETUP`` it installs the filter only; the exit status is 0 if the system accepted it.
 
 A request is a line of JSON: a list of calls, each ``{"arguments": [...]}``, and for a launch also ``grid``, ``block``,
 ``order``, ``dynamic_bytes`` and ``bounds``. An argument is ``["at", OFFSET]`` in the shared memory, or the code of a
@@ -107,10 +111,18 @@ class Filter(ctypes.Structure):
 
 
 def forbid(rules: list) -> None:
-    """Add a filter of system calls, where the system has filters; each rule is four numbers of an ``Instruction``."""
+    """Add a filter of system calls; each rule is four numbers of an ``Instruction``.
+
+    Raises
+    ------
+    OSError
+        If the system does not accept it.
+    """
     rules = [*rules, (RETURN, 0, 0, ALLOW)]
     code = (Instruction * len(rules))(*(Instruction(*rule) for rule in rules))
-    ctypes.CDLL(None).prctl(PR_SET_SECCOMP, BY_FILTER, ctypes.byref(Filter(len(rules), code)), 0, 0)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_SECCOMP, BY_FILTER, ctypes.byref(Filter(len(rules), code)), 0, 0):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def stay_alone(machine: str) -> None:
@@ -161,7 +173,22 @@ def call(function, base: int, each: dict) -> str:
     return error.decode(errors="replace") if error else ""
 
 
+def accepts_filter() -> bool:
+    """Return whether this machine has a filter, and the system accepted it for this process."""
+    machine = os.uname().machine
+    if machine not in SYSTEM_CALLS:
+        return False
+    ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    try:
+        stay_alone(machine)
+    except OSError:
+        return False
+    return True
+
+
 def main() -> None:
+    if len(sys.argv) == 1:
+        sys.exit(0 if accepts_filter() else 1)
     setup = json.loads(sys.argv[1])
     shared = mmap.mmap(setup["memory"], setup["bytes"])
     base = ctypes.addressof(ctypes.c_char.from_buffer(shared))
@@ -169,7 +196,7 @@ def main() -> None:
     die_with_parent()
     confine(setup["address_space"])
     machine = os.uname().machine
-    if machine in SYSTEM_CALLS:
+    if setup["filtered"]:
         stay_alone(machine)
     try:
         library = ctypes.CDLL(setup["library"])
@@ -181,7 +208,7 @@ def main() -> None:
     if setup["symbol"] == "launch":
         found = (ctypes.c_int * 64)()
         sizes = found[: library.parameter_sizes(found)]
-    if machine in SYSTEM_CALLS:
+    if setup["filtered"]:
         open_nothing(machine)
     function.restype = ctypes.c_char_p if setup["symbol"] == "launch" else None
     os.write(setup["replies"], b'""\n')

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import functools
 import json
 import mmap
 import os
@@ -163,10 +164,16 @@ class Session:
         self.close()
 
 
+@functools.cache
+def filtered() -> bool:
+    """Return whether the filter of system calls works here: on machines with a table of them, if Linux has filters."""
+    return subprocess.run([sys.executable, "-I", "-S", str(NATIVE)]).returncode == 0
+
+
 def native(library: Path, symbol: str, size: int, seconds: float, address_space: int, threads: int) -> Session:
     """Start a process that runs a kernel in native code."""
     program = [sys.executable, "-I", "-S", str(NATIVE)]
-    setup = {"library": str(library), "symbol": symbol, "address_space": address_space}
+    setup = {"library": str(library), "symbol": symbol, "address_space": address_space, "filtered": filtered()}
     environment = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive"}
     if path := os.environ.get("LD_LIBRARY_PATH"):  # Python and OpenMP may come from there
         environment["LD_LIBRARY_PATH"] = path

@@ -17,6 +17,11 @@ from hpcmm.grading.exercise import Grade
 from hpcmm.grading.rubric import Rubric
 from hpcmm.model import HpcmmError
 
+UNFILTERED = (
+    "without the filter of system calls, which this machine does not have: a kernel could start processes and read "
+    "files of this account"
+)
+
 
 @dataclass(frozen=True)
 class Submission:
@@ -71,6 +76,7 @@ def result(rubric: Rubric, grades: Sequence[tuple[Submission, Grade]]) -> dict[s
         "utc": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "of": sum(each.of for each in rubric.exercises),
         "ungraded": sum({grade.exercise: grade.ungraded for _, grade in grades}.values()),
+        "unfiltered": "" if session.filtered() or not any(grade.native for _, grade in grades) else UNFILTERED,
         "exercises": [each.name for each in rubric.exercises],
         "submissions": submissions,
     }

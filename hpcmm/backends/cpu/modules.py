@@ -41,12 +41,20 @@ def load(name: str, source: Path, macros: Mapping[str, Any], options: Sequence[s
         If the source cannot be compiled or the module cannot be loaded.
     """
     checksum = hashlib.sha256(source.read_bytes()).hexdigest()
-    built = Path(importlib.metadata.distribution("hpcmm").locate_file(f"hpcmm/kernels/{name}.so"))
+    built = build_folder() / f"{name}.so"
     if kernels.FOLDER in source.parents and built.exists():
         module = open_module(built, source)
         if (ctypes.c_char * 64).in_dll(module, "source_sha256").value.decode() == checksum:
             return module
     return open_module(compile_module(source, macros, options), source)
+
+
+def build_folder() -> Path:
+    """Return the folder of the modules of the build; a checkout that is not installed has none there."""
+    try:
+        return Path(importlib.metadata.distribution("hpcmm").locate_file("hpcmm/kernels"))
+    except importlib.metadata.PackageNotFoundError:
+        return kernels.FOLDER
 
 
 def open_module(path: Path, source: Path) -> ctypes.CDLL:
@@ -70,7 +78,7 @@ def compiler() -> tuple[str, str]:
 
 def describe() -> dict[str, Any]:
     """Return the provenance of the compilers: of the package's build, and of kernels compiled on this machine."""
-    built = Path(importlib.metadata.distribution("hpcmm").locate_file("hpcmm/kernels/evict.so"))
+    built = build_folder() / "evict.so"
     named = re.search(rb"(?:GCC: \(|clang version )[ -~]+", built.read_bytes()) if built.exists() else None
     found = {"built_by": named[0].decode() if named else "", "command": compiler()[0], "version": compiler()[1]}
     return {name: value for name, value in found.items() if value} | {"flags": " ".join(FLAGS)}

@@ -83,6 +83,13 @@ def library() -> ctypes.CDLL:
     return found
 
 
+def version() -> int:
+    """Return the version of cuBLASLt, which is that of cuBLAS; cuBLAS itself needs a handle for it."""
+    read = library().cublasLtGetVersion
+    read.argtypes, read.restype = (), c_size_t
+    return read()
+
+
 def call(name: str, *arguments: Any) -> None:
     """Call a function of cuBLASLt; raise an error if it fails."""
     status = getattr(library(), name)(*arguments)

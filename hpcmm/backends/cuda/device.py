@@ -14,11 +14,10 @@ import cupy
 import numpy as np
 import pynvml
 from cupy.cuda import nccl
-from cupy_backends.cuda.libs import cublas
 
 from hpcmm import kernels
 from hpcmm.backends.base import DeviceError
-from hpcmm.backends.cuda import libraries
+from hpcmm.backends.cuda import cublaslt, libraries
 from hpcmm.backends.cuda.compile import OPTIONS, OPTIONS_OF_CUPY, compile_ahead, constant_of, kernel_of
 from hpcmm.backends.cuda.links import NcclLink
 from hpcmm.backends.cuda.memory import Guarded, address, copy_rows, pitched_empty
@@ -34,7 +33,6 @@ LEAST_SECONDS = 5e-6  # least time of a run then: the host needs as long to queu
 CLOCK_BLOCKS = 4  # of an SM, so that each has one
 MOST_SMS = 1024  # identifiers of SMs
 EMPTY_PAIRS = 21  # empty pairs of events; the provenance records the median of their times
-XOR = cupy.ReductionKernel("T x", "T y", "x", "a ^ b", "y = a", "0", "hpcmm_xor")
 IPC_BYTES = 2 << 20  # the driver puts smaller allocations into one block, which would be mapped as a whole
 
 
@@ -158,6 +156,8 @@ class CudaBackend:
         vectors, found = np.uint64(self._clean.nbytes // READ_BYTES), cupy.zeros(1, np.uint32)
         grid = READ_BLOCKS * attributes["MultiProcessorCount"]
         self._read = functools.partial(read, (grid,), (READ_THREADS,), (self._clean, vectors, found))
+        checksum = cupy.RawModule(code=(kernels.FOLDER / "checksum.cu").read_text()).get_function("checksum")
+        self._checksum = functools.partial(checksum, (grid,), (READ_THREADS,))
         self._clocks = cupy.RawModule(code=(kernels.FOLDER / "clock.cu").read_text()).get_function("read_clocks")
         # double data rate: two transfers per clock cycle; the clock is in kHz, the width in bits
         bandwidth = 2 * attributes["MemoryClockRate"] * 1e3 * attributes["GlobalMemoryBusWidth"] / 8
@@ -391,7 +391,11 @@ class CudaBackend:
         }
 
     def checksum(self, array: cupy.ndarray) -> int:
-        return int(XOR(array.ravel().view(f"u{array.itemsize}")))
+        array, found = cupy.ascontiguousarray(array), cupy.zeros(1, np.uint64)
+        if array.data.ptr % found.itemsize:
+            array = array.copy()
+        self._checksum((array, np.uint64(array.nbytes), found))
+        return int(np.bitwise_xor.reduce(found.get().view(f"u{array.itemsize}")))
 
     def seconds(self, run: Callable[[], None]) -> float:
         """Run once and return the time between events around it."""
@@ -542,7 +546,7 @@ class CudaBackend:
                 **self.limits,
                 "cuda_runtime": cupy.cuda.runtime.runtimeGetVersion(),
                 "nvrtc": ".".join(map(str, cupy.cuda.nvrtc.getVersion())),
-                "cublas": cublas.getVersion(cupy.cuda.device.get_cublas_handle()),
+                "cublas": cublaslt.version(),
                 "cupy": cupy.__version__,
                 "nvrtc_options": " ".join((*OPTIONS, *OPTIONS_OF_CUPY)),
                 **nvml_facts(self._nvml),

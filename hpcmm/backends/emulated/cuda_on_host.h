@@ -227,6 +227,7 @@ template <class T> using Value = typename Plain<T>::type;
 template <class T> T atomicAdd(T *p, Value<T> v) { return cuda_atomic(p, [=](T old) { return old + v; }); }
 template <class T> T atomicMin(T *p, Value<T> v) { return cuda_atomic(p, [=](T old) { return min(old, v); }); }
 template <class T> T atomicMax(T *p, Value<T> v) { return cuda_atomic(p, [=](T old) { return max(old, v); }); }
+template <class T> T atomicXor(T *p, Value<T> v) { return cuda_atomic(p, [=](T old) { return old ^ v; }); }
 template <class T> T atomicExch(T *p, Value<T> v) { return cuda_atomic(p, [=](T) { return v; }); }
 template <class T> T atomicCAS(T *p, Value<T> expected, Value<T> v)
 {
