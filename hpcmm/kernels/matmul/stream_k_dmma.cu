@@ -33,16 +33,18 @@ __device__ Current locate(int number, const Division &division, int tile_rows, i
     return {piece, (first_row + i % rows) * ROWS, i / rows * COLUMNS, number};
 }
 
+constexpr int ROW_THREADS = BLOCK / DEPTH, C_STEP = ROW_THREADS * WIDTH;  // threads that copy a row of B, and columns
+static_assert(A_STEP % 8 == 0 && C_STEP % 8 == 0, "no bank conflicts");
+
 // Load: copy tiles from global to shared memory. A thread copies WIDTH columns of A, in rows a_row, a_row + A_STEP,
-// ..., and WIDTH columns of B, in rows b_row, b_row + B_STEP, ... In the fast path, rows of A and columns of B past the
-// ends are set to zero once and not copied.
+// ..., and WIDTH columns of B, from b_column, b_column + C_STEP, ... on. In the fast path, rows of A and columns of B
+// past the ends are set to zero once and not copied.
 struct Loader {
     const REAL *a, *b;  // this thread's first elements of the next tile
-    int rows;           // rows from this thread's first row of A to the end
+    int rows, columns;  // from this thread's first row of A and column of B to the end of the tile or the matrix
     int terms;          // terms of the piece from the next tile on
     int stage;          // offset of the stage that is filled next
     bool fast;          // whether copies of 16 bytes are possible
-    bool has_columns;   // whether this thread's first column of B exists
 
     static __device__ int a_row()
     {
@@ -54,11 +56,11 @@ struct Loader {
     }
     static __device__ int b_row()
     {
-        return threadIdx.x * WIDTH / COLUMNS;
+        return threadIdx.x / ROW_THREADS;
     }
     static __device__ int b_column()
     {
-        return threadIdx.x * WIDTH % COLUMNS;
+        return threadIdx.x % ROW_THREADS * WIDTH;
     }
 
     // Go to the first term of a piece.
@@ -68,22 +70,22 @@ struct Loader {
         const int start = current.piece.from * DEPTH;
         a = A + (size_t)(current.row + a_row()) * lda + start + a_column();
         b = B + (size_t)(start + b_row()) * ldb + current.column + b_column();
-        rows = m - current.row - a_row();
-        has_columns = current.column + b_column() < n;
+        rows = min(m - current.row, ROWS) - a_row();
+        columns = min(n - current.column, COLUMNS) - b_column();
         fast = (lda | ldb | n) % WIDTH == 0 && ((size_t)A | (size_t)B) % 16 == 0;
         terms = min(k, current.piece.to * DEPTH) - start;
         const bool few = terms < STAGES * DEPTH;  // some stages are not filled, but one of them is read
-        if (few || fast && (rows < ROWS || !has_columns))
+        if (few || fast && (rows < ROWS - a_row() || columns < COLUMNS - b_column()))
 #pragma unroll 1
             for (stage = 0; stage < STAGES * STAGE; stage += STAGE) {
 #pragma unroll 1
-                for (int i = 0; i < ROWS; i += A_STEP)
+                for (int i = 0; i < ROWS - a_row(); i += A_STEP)
                     if (few || i >= rows)
                         *(Pair *)(to_a(ring) + i * A_PITCH) = {};
 #pragma unroll 1
-                for (int p = 0; p < DEPTH; p += B_STEP)
-                    if (few || !has_columns)
-                        *(Pair *)(to_b(ring) + p * B_PITCH) = {};
+                for (int c = 0; c < COLUMNS - b_column(); c += C_STEP)
+                    if (few || c >= columns)
+                        *(Pair *)(to_b(ring) + c) = {};
             }
         stage = 0;
     }
@@ -115,25 +117,28 @@ struct Loader {
                 if (i < rows)
                     cp_async<16>(next_a + i * A_PITCH, a + (long long)i * lda);
 #pragma unroll
-            for (int p = 0; p < DEPTH; p += B_STEP)
-                if (has_columns)
-                    cp_async<16>(next_b + p * B_PITCH, b + (long long)p * ldb);
+            for (int c = 0; c < COLUMNS; c += C_STEP)
+                if (c < columns)
+                    cp_async<16>(next_b + c, b + c);
         } else if (terms > 0) {
 #pragma unroll
             for (int i = 0; i < ROWS; i += A_STEP)
 #pragma unroll
                 for (int e = 0; e < WIDTH; ++e) {
+                    if (ROWS % A_STEP != 0 && i >= ROWS - a_row())
+                        continue;
                     const bool valid = i < rows && a_column() + e < terms;
                     cp_async<sizeof(REAL)>(next_a + i * A_PITCH + e, valid ? a + (long long)i * lda + e : A,
                                            valid ? sizeof(REAL) : 0);
                 }
 #pragma unroll
-            for (int p = 0; p < DEPTH; p += B_STEP)
+            for (int c = 0; c < COLUMNS; c += C_STEP)
 #pragma unroll
                 for (int e = 0; e < WIDTH; ++e) {
-                    const bool valid = b_row() + p < terms && current.column + b_column() + e < n;
-                    cp_async<sizeof(REAL)>(next_b + p * B_PITCH + e, valid ? b + (long long)p * ldb + e : A,
-                                           valid ? sizeof(REAL) : 0);
+                    if (COLUMNS % C_STEP != 0 && c >= COLUMNS - b_column())
+                        continue;
+                    const bool valid = b_row() < terms && c + e < columns;
+                    cp_async<sizeof(REAL)>(next_b + c + e, valid ? b + c + e : A, valid ? sizeof(REAL) : 0);
                 }
         }
         a += DEPTH;
@@ -274,6 +279,16 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
             };
             while (loader.whole())
                 multiply_tile(true);
+#if PREFETCH
+            if (beta != 0)
+#pragma unroll 1
+                for (int line = threadIdx.x; line < ROWS * (COLUMNS / 16 + 1); line += BLOCK) {
+                    const int row = current.row + line / (COLUMNS / 16 + 1);
+                    const int column = current.column + line % (COLUMNS / 16 + 1) * 16;
+                    if (row < m && column < n)
+                        prefetch_global_L2(C + (size_t)row * ldc + column);
+                }
+#endif
             while (loader.terms > -(STAGES - 1) * DEPTH)
                 multiply_tile(false);
         }
