@@ -21,6 +21,7 @@ struct Current {
     Piece piece;
     int row, column;  // first row and column of its tile
     int number;       // of the block's pieces
+    bool last;        // no piece follows, which takes 64-bit divisions to find out if tiles are divided
 };
 
 // Return the block's piece `number`, and its tile in rasterization order, which goes down the columns of groups of
@@ -30,7 +31,8 @@ __device__ Current locate(int number, const Division &division, int tile_rows, i
     const Piece piece = division.piece(number);
     const int group_tiles = GROUP_ROWS * tile_columns, first_row = piece.tile / group_tiles * GROUP_ROWS;
     const int rows = min(GROUP_ROWS, tile_rows - first_row), i = piece.tile % group_tiles;
-    return {piece, (first_row + i % rows) * ROWS, i / rows * COLUMNS, number};
+    const bool last = division.tiles % gridDim.x == 0 && number + 1 >= division.full_waves();
+    return {piece, (first_row + i % rows) * ROWS, i / rows * COLUMNS, number, last};
 }
 
 constexpr int ROW_THREADS = BLOCK / DEPTH, C_STEP = ROW_THREADS * WIDTH;  // threads that copy a row of B, and columns
@@ -238,6 +240,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
     Loader loader;
     // Go to the next piece and start its prologue: the copies of all stages but one. Return false if there is none.
     auto advance = [&](bool first) {
+        if (!first && current.last)
+            return false;
         __syncthreads();  // all threads are done with the previous piece
         if (threadIdx.x == 0)
             current = locate(first ? 0 : current.number + 1, division(), (m + ROWS - 1) / ROWS,
