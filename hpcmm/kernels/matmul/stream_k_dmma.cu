@@ -1,11 +1,13 @@
 // Matrix product, GPU rung: tensor_core in float64, with tiles of many shapes, whose terms blocks may divide.
 //
-// Compared with tensor_core, there are five tiles: narrow ones give small products enough blocks, and wide ones read
-// less. The host picks one by the shape, and whether each block computes a whole tile. If not, the division is that of
+// Compared with tensor_core, there are many tiles: narrow ones give small products enough blocks, wide ones read less,
+// and widths between the powers of two fill the last wave: at 1152, 261 tiles of 128 x 40 fill 264 places. The host
+// picks one by the shape, and whether each block computes a whole tile. If not, the division is that of
 // stream_k_fma: as many blocks as fit on the SMs compute the same number of whole tiles and an equal share of the steps
 // of the remaining tiles. Of the blocks that share a tile, the last to finish adds up their sums in the order of the
 // blocks, so the result does not depend on which block that is. No block waits for another. Tiles at the edges of C
-// load as fast as the others: only rows and columns that exist are copied. Needs compute capability 8.0.
+// load as fast as the others: only rows and columns that exist are copied. While a block multiplies its last stages and
+// loads nothing else, its tile of C is prefetched into the L2 cache. Needs compute capability 8.0.
 
 #include "matmul/division.cuh"
 #include "matmul/warp_products.cuh"
@@ -35,6 +37,7 @@ __device__ Current locate(int number, const Division &division, int tile_rows, i
     return {piece, (first_row + i % rows) * ROWS, i / rows * COLUMNS, number, last};
 }
 
+constexpr int LINES = COLUMNS / 16 + 1;  // cache lines of 16 elements that a row of a tile of C may touch
 constexpr int ROW_THREADS = BLOCK / DEPTH, C_STEP = ROW_THREADS * WIDTH;  // threads that copy a row of B, and columns
 static_assert(A_STEP % 8 == 0 && C_STEP % 8 == 0, "no bank conflicts");
 
@@ -283,16 +286,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
             };
             while (loader.whole())
                 multiply_tile(true);
-#if PREFETCH
             if (beta != 0)
 #pragma unroll 1
-                for (int line = threadIdx.x; line < ROWS * (COLUMNS / 16 + 1); line += BLOCK) {
-                    const int row = current.row + line / (COLUMNS / 16 + 1);
-                    const int column = current.column + line % (COLUMNS / 16 + 1) * 16;
+                for (int i = threadIdx.x; i < ROWS * LINES; i += BLOCK) {
+                    const int row = current.row + i / LINES, column = current.column + i % LINES * 16;
                     if (row < m && column < n)
                         prefetch_global_L2(C + (size_t)row * ldc + column);
                 }
-#endif
             while (loader.terms > -(STAGES - 1) * DEPTH)
                 multiply_tile(false);
         }
