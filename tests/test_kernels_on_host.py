@@ -1054,7 +1054,7 @@ def test_every_tile_of_stream_k_dmma_compiles_with_few_spills(choice):
     takes = compiled(
         source("matmul/stream_k_dmma"), "sm_90", tuple(f"-D{key}={value}" for key, value in macros.items())
     )
-    assert takes["spill_stores"] <= (16 if choice.warp_columns == 64 else 0)
+    assert takes["spill_stores"] <= (16 if choice.warp_columns >= 56 else 0)
     assert -(-takes["registers"] // 8) * 8 * choice.threads * choice.resident <= 65536
     assert choice.resident * (choice.ring_bytes + 1024) <= 228 * 1024  # shared memory of an SM
 

@@ -349,11 +349,18 @@ LADDER = (  # the order here is the order of the rungs
         architecture="sm_80",
         geometry=StreamKDmma(
             (
-                DmmaChoice(32, 64, 16, 32, 5, 3, 0.667, 1.40, 3.17e-6, 6.8e-6),
-                DmmaChoice(64, 64, 32, 32, 4, 3, 0.769, 1.06, 5.80e-6, 9.8e-6),
-                DmmaChoice(96, 64, 48, 32, 4, 2, 0.795, 1.00, 6.43e-6, 8.4e-6),
-                DmmaChoice(64, 128, 32, 32, 4, 1, 0.796, 1.00, 5.33e-6, 8.0e-6),
-                DmmaChoice(64, 128, 32, 64, 4, 2, 0.809, 1.04, 8.65e-6, 12.0e-6),
+                DmmaChoice(32, 48, 16, 24, 5, 3, 0.690, 1.28, 5.7e-6, 4.2e-6),
+                DmmaChoice(32, 64, 16, 32, 5, 3, 0.665, 1.34, 3.23e-6, 8.2e-6),
+                DmmaChoice(64, 64, 16, 32, 5, 1, 0.780, 1.00, 3.13e-6, 16e-6),
+                DmmaChoice(64, 64, 32, 32, 5, 2, 0.797, 1.09, 4.31e-6, 9.7e-6),
+                DmmaChoice(64, 64, 32, 32, 4, 3, 0.805, 1.24, 3.21e-6, 14.3e-6),
+                DmmaChoice(64, 80, 16, 40, 5, 1, 0.840, 1.00, 6.9e-6, 8.6e-6),
+                DmmaChoice(128, 40, 32, 40, 4, 2, 0.790, 1.12, 5.3e-6, 13.4e-6),
+                DmmaChoice(64, 96, 32, 48, 5, 2, 0.906, 1.19, 5.57e-6, 31.2e-6),
+                DmmaChoice(128, 56, 32, 56, 4, 2, 0.862, 1.09, 6.41e-6, 15.2e-6),
+                DmmaChoice(64, 128, 32, 32, 4, 1, 0.863, 1.00, 4.59e-6, 9.7e-6),
+                DmmaChoice(64, 128, 32, 64, 4, 2, 0.917, 1.10, 5.88e-6, 19.6e-6),
+                DmmaChoice(128, 112, 32, 56, 4, 1, 0.930, 1.00, 7.15e-6, 29.2e-6),
             )
         ),
     ),
@@ -533,7 +540,7 @@ LADDER = (  # the order here is the order of the rungs
                     "stream_k_fma": SharedTiles(204e9, 5.67e-6, 24.9e-6),
                 },
                 "float64": {
-                    "tensor_core": Waves(210e9, 5.42e-6, resident=2, partial=1.3),
+                    "tensor_core": Waves(210e9, 6.2e-6, resident=2, partial=1.3),
                     "split_k_dmma": Split(overhead=3e-6),
                     "stream_k_dmma": Split(),
                     "skinny": Narrow(5.45e12, 4.56e-6, max_rows=1),

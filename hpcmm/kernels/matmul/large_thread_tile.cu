@@ -6,7 +6,8 @@
 //     its 8 warps hide each other's waits at barriers, and the ring holds one more tile. In float64 the registers
 //     suffice for 8 x 8 only.
 //   - Tiles inside A and B take a fast path without bounds checks.
-//   - C is read and written 16 bytes at a time.
+//   - C is read and written 16 bytes at a time. With few terms, a block first prefetches its tile of C into the L2
+//     cache. With many, the tile would be evicted before it is read.
 // Needs compute capability 8.0.
 
 #include "ptx.cuh"
@@ -18,6 +19,8 @@ constexpr int WARP_ROWS = LANE_ROWS * THREAD_ROWS, WARP_COLUMNS = LANE_COLUMNS *
 constexpr int PITCH = ROWS + WIDTH;  // of A's columns in shared memory, padded against bank conflicts of copies
 constexpr int STAGE = DEPTH * (PITCH + COLUMNS);  // elements of a stage: a tile of A by columns, then one of B by rows
 constexpr int A_STEP = BLOCK / DEPTH, B_STEP = BLOCK * WIDTH / COLUMNS;  // rows that the block copies at once
+constexpr int LINE = 128 / sizeof(REAL), LINES = COLUMNS / LINE;  // elements of a cache line, lines of a row of a tile
+constexpr int MOST_PREFETCHED_TERMS = 256;
 static_assert(ROWS * COLUMNS == BLOCK * THREAD_ROWS * THREAD_COLUMNS, "a block's threads cover its tile of C");
 
 struct alignas(16) Vector {
@@ -184,6 +187,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     Loader loader(m, n, k, A, lda, B, ldb, first_row, first_column, ring_a, ring_b);
     for (int stage = 0; stage < STAGES - 1; ++stage)  // prologue: all stages but one
         loader.load(loader.fast && loader.start + DEPTH <= k);
+
+    if (beta != 0 && k <= MOST_PREFETCHED_TERMS)
+#pragma unroll 1
+        for (int i = t; i < ROWS * LINES; i += BLOCK) {
+            const int row = first_row + i / LINES, column = first_column + i % LINES * LINE;
+            if (row < m && column < n)
+                prefetch_global_L2(C + (size_t)row * ldc + column);
+        }
 
     REAL sums[THREAD_ROWS][THREAD_COLUMNS] = {};
     Fragments fragments[2];  // double buffer: this step and the next

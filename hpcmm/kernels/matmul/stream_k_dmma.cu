@@ -1,11 +1,13 @@
 // Matrix product, GPU rung: tensor_core in float64, with tiles of many shapes, whose terms blocks may divide.
 //
-// Compared with tensor_core, there are five tiles: narrow ones give small products enough blocks, and wide ones read
-// less. The host picks one by the shape, and whether each block computes a whole tile. If not, the division is that of
+// Compared with tensor_core, there are many tiles: narrow ones give small products enough blocks, wide ones read less,
+// and widths between the powers of two fill the last wave: at 1152, 261 tiles of 128 x 40 fill 264 places. The host
+// picks one by the shape, and whether each block computes a whole tile. If not, the division is that of
 // stream_k_fma: as many blocks as fit on the SMs compute the same number of whole tiles and an equal share of the steps
 // of the remaining tiles. Of the blocks that share a tile, the last to finish adds up their sums in the order of the
 // blocks, so the result does not depend on which block that is. No block waits for another. Tiles at the edges of C
-// load as fast as the others: only rows and columns that exist are copied. Needs compute capability 8.0.
+// load as fast as the others: only rows and columns that exist are copied. While a block multiplies its last stages and
+// loads nothing else, its tile of C is prefetched into the L2 cache. Needs compute capability 8.0.
 
 #include "matmul/division.cuh"
 #include "matmul/warp_products.cuh"
@@ -21,6 +23,7 @@ struct Current {
     Piece piece;
     int row, column;  // first row and column of its tile
     int number;       // of the block's pieces
+    bool last;        // no piece follows, which takes 64-bit divisions to find out if tiles are divided
 };
 
 // Return the block's piece `number`, and its tile in rasterization order, which goes down the columns of groups of
@@ -30,19 +33,23 @@ __device__ Current locate(int number, const Division &division, int tile_rows, i
     const Piece piece = division.piece(number);
     const int group_tiles = GROUP_ROWS * tile_columns, first_row = piece.tile / group_tiles * GROUP_ROWS;
     const int rows = min(GROUP_ROWS, tile_rows - first_row), i = piece.tile % group_tiles;
-    return {piece, (first_row + i % rows) * ROWS, i / rows * COLUMNS, number};
+    const bool last = division.tiles % gridDim.x == 0 && number + 1 >= division.full_waves();
+    return {piece, (first_row + i % rows) * ROWS, i / rows * COLUMNS, number, last};
 }
 
+constexpr int LINES = COLUMNS / 16 + 1;  // cache lines of 16 elements that a row of a tile of C may touch
+constexpr int ROW_THREADS = BLOCK / DEPTH, C_STEP = ROW_THREADS * WIDTH;  // threads that copy a row of B, and columns
+static_assert(A_STEP % 8 == 0 && C_STEP % 8 == 0, "no bank conflicts");
+
 // Load: copy tiles from global to shared memory. A thread copies WIDTH columns of A, in rows a_row, a_row + A_STEP,
-// ..., and WIDTH columns of B, in rows b_row, b_row + B_STEP, ... In the fast path, rows of A and columns of B past the
-// ends are set to zero once and not copied.
+// ..., and WIDTH columns of B, from b_column, b_column + C_STEP, ... on. In the fast path, rows of A and columns of B
+// past the ends are set to zero once and not copied.
 struct Loader {
     const REAL *a, *b;  // this thread's first elements of the next tile
-    int rows;           // rows from this thread's first row of A to the end
+    int rows, columns;  // from this thread's first row of A and column of B to the end of the tile or the matrix
     int terms;          // terms of the piece from the next tile on
     int stage;          // offset of the stage that is filled next
     bool fast;          // whether copies of 16 bytes are possible
-    bool has_columns;   // whether this thread's first column of B exists
 
     static __device__ int a_row()
     {
@@ -54,11 +61,11 @@ struct Loader {
     }
     static __device__ int b_row()
     {
-        return threadIdx.x * WIDTH / COLUMNS;
+        return threadIdx.x / ROW_THREADS;
     }
     static __device__ int b_column()
     {
-        return threadIdx.x * WIDTH % COLUMNS;
+        return threadIdx.x % ROW_THREADS * WIDTH;
     }
 
     // Go to the first term of a piece.
@@ -68,22 +75,22 @@ struct Loader {
         const int start = current.piece.from * DEPTH;
         a = A + (size_t)(current.row + a_row()) * lda + start + a_column();
         b = B + (size_t)(start + b_row()) * ldb + current.column + b_column();
-        rows = m - current.row - a_row();
-        has_columns = current.column + b_column() < n;
+        rows = min(m - current.row, ROWS) - a_row();
+        columns = min(n - current.column, COLUMNS) - b_column();
         fast = (lda | ldb | n) % WIDTH == 0 && ((size_t)A | (size_t)B) % 16 == 0;
         terms = min(k, current.piece.to * DEPTH) - start;
         const bool few = terms < STAGES * DEPTH;  // some stages are not filled, but one of them is read
-        if (few || fast && (rows < ROWS || !has_columns))
+        if (few || fast && (rows < ROWS - a_row() || columns < COLUMNS - b_column()))
 #pragma unroll 1
             for (stage = 0; stage < STAGES * STAGE; stage += STAGE) {
 #pragma unroll 1
-                for (int i = 0; i < ROWS; i += A_STEP)
+                for (int i = 0; i < ROWS - a_row(); i += A_STEP)
                     if (few || i >= rows)
                         *(Pair *)(to_a(ring) + i * A_PITCH) = {};
 #pragma unroll 1
-                for (int p = 0; p < DEPTH; p += B_STEP)
-                    if (few || !has_columns)
-                        *(Pair *)(to_b(ring) + p * B_PITCH) = {};
+                for (int c = 0; c < COLUMNS - b_column(); c += C_STEP)
+                    if (few || c >= columns)
+                        *(Pair *)(to_b(ring) + c) = {};
             }
         stage = 0;
     }
@@ -115,25 +122,28 @@ struct Loader {
                 if (i < rows)
                     cp_async<16>(next_a + i * A_PITCH, a + (long long)i * lda);
 #pragma unroll
-            for (int p = 0; p < DEPTH; p += B_STEP)
-                if (has_columns)
-                    cp_async<16>(next_b + p * B_PITCH, b + (long long)p * ldb);
+            for (int c = 0; c < COLUMNS; c += C_STEP)
+                if (c < columns)
+                    cp_async<16>(next_b + c, b + c);
         } else if (terms > 0) {
 #pragma unroll
             for (int i = 0; i < ROWS; i += A_STEP)
 #pragma unroll
                 for (int e = 0; e < WIDTH; ++e) {
+                    if (ROWS % A_STEP != 0 && i >= ROWS - a_row())
+                        continue;
                     const bool valid = i < rows && a_column() + e < terms;
                     cp_async<sizeof(REAL)>(next_a + i * A_PITCH + e, valid ? a + (long long)i * lda + e : A,
                                            valid ? sizeof(REAL) : 0);
                 }
 #pragma unroll
-            for (int p = 0; p < DEPTH; p += B_STEP)
+            for (int c = 0; c < COLUMNS; c += C_STEP)
 #pragma unroll
                 for (int e = 0; e < WIDTH; ++e) {
-                    const bool valid = b_row() + p < terms && current.column + b_column() + e < n;
-                    cp_async<sizeof(REAL)>(next_b + p * B_PITCH + e, valid ? b + (long long)p * ldb + e : A,
-                                           valid ? sizeof(REAL) : 0);
+                    if (COLUMNS % C_STEP != 0 && c >= COLUMNS - b_column())
+                        continue;
+                    const bool valid = b_row() < terms && c + e < columns;
+                    cp_async<sizeof(REAL)>(next_b + c + e, valid ? b + c + e : A, valid ? sizeof(REAL) : 0);
                 }
         }
         a += DEPTH;
@@ -233,6 +243,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
     Loader loader;
     // Go to the next piece and start its prologue: the copies of all stages but one. Return false if there is none.
     auto advance = [&](bool first) {
+        if (!first && current.last)
+            return false;
         __syncthreads();  // all threads are done with the previous piece
         if (threadIdx.x == 0)
             current = locate(first ? 0 : current.number + 1, division(), (m + ROWS - 1) / ROWS,
@@ -274,6 +286,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
             };
             while (loader.whole())
                 multiply_tile(true);
+            if (beta != 0)
+#pragma unroll 1
+                for (int i = threadIdx.x; i < ROWS * LINES; i += BLOCK) {
+                    const int row = current.row + i / LINES, column = current.column + i % LINES * 16;
+                    if (row < m && column < n)
+                        prefetch_global_L2(C + (size_t)row * ldc + column);
+                }
             while (loader.terms > -(STAGES - 1) * DEPTH)
                 multiply_tile(false);
         }
