@@ -192,7 +192,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
 #pragma unroll 1
         for (int i = t; i < ROWS * LINES; i += BLOCK) {
             const int row = first_row + i / LINES, column = first_column + i % LINES * LINE;
-            if (row < m && column < n)
+            if (column < n && row < m)
                 prefetch_global_L2(C + (size_t)row * ldc + column);
         }
 
