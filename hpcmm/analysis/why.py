@@ -246,8 +246,9 @@ class Known:
         moved = counted["dram_read_bytes_per_second"] + counted["dram_write_bytes_per_second"]
         found["dram"] = moved / row["peak_bytes_per_second"]
         seconds = _counted_seconds(row, counted, work)
-        found["load_bytes"] = counted["global_load_bytes_per_second"] * seconds / work
-        found["load_requests"] = found["load_bytes"] * WARP / (SECTOR * counted["load_sectors"])
+        sectors = counted["load_sectors"] or math.nan  # 0: TMA loads all, which is not counted
+        found["load_bytes"] = counted["global_load_bytes_per_second"] * seconds / work if sectors > 0 else math.nan
+        found["load_requests"] = found["load_bytes"] * WARP / (SECTOR * sectors)
         found["dram_bytes"] = moved * seconds / work
         # one wavefront per SM and clock at most; counts by instruction omit accesses without an active thread
         clocks = seconds * counted["sm_clock"] * self._multiprocessors(row)
