@@ -54,10 +54,14 @@ def inputs_of(operation: str, dtype: str, shape, seed: int) -> dict[str, np.ndar
         return {"x": rng.integers(0, 2**23, shape).astype(dtype)}
     m, n, k = shape
     sizes = {"A": (m, k), "B": (k, n), "C": (m, n)}
+    if dtype == "int8":
+        types = {"A": np.int8, "B": np.int8, "C": np.int32}
+        return {name: rng.integers(-128, 128, each, types[name]) for name, each in sizes.items()}
     return {name: DTYPES[dtype].stored(rng.uniform(-1, 1, each)) for name, each in sizes.items()}
 
 
-def check(operation: str, dtype: str, inputs: dict[str, np.ndarray], result: np.ndarray) -> None:
+def check(task: Task, inputs: dict[str, np.ndarray], result: np.ndarray) -> None:
+    operation, dtype = task.operation.name, task.dtype
     if operation in REDUCTIONS:
         assert result == REDUCTIONS[operation](inputs["x"]), operation
         return
@@ -75,11 +79,17 @@ def check(operation: str, dtype: str, inputs: dict[str, np.ndarray], result: np.
         assert (result == truth).all(), f"wrong elements: {np.flatnonzero(result != truth)}"
         return
     element = DTYPES[dtype]
+    if dtype == "int8":  # alpha and beta are integers, too
+        a, b, c = (inputs[name].astype(np.int64) for name in "ABC")
+        truth = int(1.5) * (a @ b) + int(0.5) * c
+        assert (result == truth).all(), f"wrong rows: {np.flatnonzero((result != truth).any(axis=1))}"
+        return
     a, b, c = (element.numbers(inputs[name]).astype(np.longdouble) for name in "ABC")
     truth = 1.5 * np.einsum("ip,pj->ij", a, b) + 0.5 * c
     size = 1.5 * np.einsum("ip,pj->ij", abs(a), abs(b)) + 0.5 * abs(c)
     roundings = (a.shape[1] + 2) * UNIT_ROUNDOFF[element.accumulator or dtype]
     allowed = roundings / (1 - roundings) * size
+    allowed += ((1 + task.input_roundoff) ** 2 - 1) * size  # TF32 rounds the inputs
     if element.accumulator:  # and the sum is rounded once more
         allowed += UNIT_ROUNDOFF[dtype] * abs(truth) + 2.0**-25
     right = abs(element.numbers(result) - truth) <= allowed
@@ -110,14 +120,14 @@ def run(case) -> None:
             scatter.poison()
             seconds = scatter.call(kernel)
             if comm.rank == 0:
-                check(name, dtype, inputs, result())
+                check(task, inputs, result())
         scatter.save_inputs()
         for _ in range(2):  # as must the kernel alone
             scatter.poison()
             scatter.kernel(kernel, cold=True)
         scatter.fetch()
         if comm.rank == 0:
-            check(name, dtype, inputs, result())
+            check(task, inputs, result())
             assert all(before[key].tobytes() == inputs[key].tobytes() for key in before), "inputs were written"
         expected = {"scatter", "kernel", "gather", "total"} | ({"broadcast"} if name == "matmul" else set())
         expected |= {"upload", "download"} if DEVICE == "cuda" else set()

@@ -26,7 +26,9 @@ LARGE = 1 << 21  # elements of a matrix from which cuBLASLt transposes faster th
 COMPUTE = {"float32": 68, "float64": 70, "int32": 72}  # CUBLAS_COMPUTE_32F, _64F, _32I, by the type of sums
 # CUDA_R_32F, _64F, _16F, _8I, _32I, _16BF
 REAL = {"float32": 0, "float64": 1, "float16": 2, "int8": 3, "int32": 10, "bfloat16": 14}
-MAX_WORKSPACE_BYTES, MIN_ALIGNMENT = 1, (5, 6, 7, 8)  # cublasLtMatmulPreferenceAttributes_t; of A, B, C and D
+# cublasLtMatmulPreferenceAttributes_t; the alignments are of A, B, C and D
+MAX_WORKSPACE_BYTES, REDUCTION_SCHEMES, MIN_ALIGNMENT = 1, 3, (5, 6, 7, 8)
+IN_COMPUTE_TYPE = 2  # CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
 TRANSPOSE, TRANSA = 1, {"cublasLtMatmulDesc": 3, "cublasLtMatrixTransformDesc": 2}  # CUBLAS_OP_T; its attribute
 ALGORITHM = {"algorithm": 0, "tile": 1, "split": 2, "stages": 6}  # cublasLtMatmulAlgoConfigAttributes_t
 
@@ -195,12 +197,15 @@ class Product(Descriptors):
         self.description = describe("cublasLtMatmulDesc", COMPUTE[sums.name], REAL[sums.name])
         types = dtype, dtype, DTYPES[dtype].results.name
         self.layouts = [self._layout(*each) for each in zip(types, (b, a, c), strict=True)]
+        self.rounds = types[-1] != sums.name
         self.proposals = self._proposals()
 
     def _proposals(self) -> list[Proposal]:
         preference = self._created("cublasLtMatmulPreference")
         a, b, c = self.arrays
         limits = {MAX_WORKSPACE_BYTES: c_uint64(WORKSPACE_BYTES)}
+        if self.rounds:  # the other schemes of split-k round the parts of a sum to the type of C
+            limits[REDUCTION_SCHEMES] = c_uint32(IN_COMPUTE_TYPE)
         for attribute, array in zip(MIN_ALIGNMENT, (b, a, c, c), strict=True):
             limits[attribute] = c_uint32(min(ALIGNMENT, array.data.ptr & -array.data.ptr))
         for attribute, value in limits.items():
