@@ -14,6 +14,7 @@ from hpcmm.report.figures.points import calculations, columns_of, described, tit
 from hpcmm.report.vega import Figure, category, layered, quantity, rounded
 
 HEAT = ("#eef3f9", "#1f5fa8")  # slowest, fastest
+MOST_SIZES = 8  # of a map: more columns are too narrow for their numbers on a phone
 
 
 def tile_map(series: Series) -> Iterator[Figure]:
@@ -23,7 +24,7 @@ def tile_map(series: Series) -> Iterator[Figure]:
         return
     rows = points[points["tile"] > 0]
     sizes = rows.drop_duplicates(list(dimensions()))
-    if rows.groupby("variant")["tile"].nunique().max() in (0, 1) or not 2 <= len(sizes) <= 16 or rows.empty:
+    if rows.groupby("variant")["tile"].nunique().max() in (0, 1) or not 2 <= len(sizes) <= MOST_SIZES or rows.empty:
         return
     unit = formats.rate_unit_of(series.points).name
     columns = columns_of(rows, series)
