@@ -97,6 +97,16 @@ def test_wider_loads_are_not_called_uncoalesced(tmp_path):
     assert "sectors" not in text
 
 
+def test_a_kernel_that_loads_by_tma_alone_has_no_counted_loads(tmp_path):
+    rows = [product("tma", 1e-3, dtype="float16"), product("persistent", 0.5e-3, dtype="float16")]
+    profiles = [
+        counted("matmul", "tma", "float16", **loads(2, 4.0, 1e-3)),
+        counted("matmul", "persistent", "float16", load_sectors=0.0),
+    ]
+    (step,) = explained(tmp_path, rows, profiles)
+    assert step.verdict == "faster" and "oad" not in " ".join(map(str, step.reasons))
+
+
 def shared(wavefronts, accesses, seconds):
     """Counters of shared memory: both numbers per warp-wide multiply-add."""
     pipe = wavefronts * WARPS / (seconds * CLOCK * SMS)
