@@ -329,7 +329,7 @@ def compared(
 
 
 def _joined(measured: Sequence[Times]) -> list[Times]:
-    """Return the measurements with one repetition as one, of which each is a visit.
+    """Join the measurements with one repetition into one measurement; each of them is a visit of it.
 
     A burst of load in one repetition looks like a slow device, but a slow device is slow in all of them.
     """

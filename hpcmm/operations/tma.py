@@ -104,7 +104,7 @@ class PersistentTma(OverC):
         return choice.start + waves * (-(-k // self.depth) * choice.step + choice.end)
 
     def clusters(self, choice: TmaChoice, shape: tuple[int, int, int]) -> int:
-        """Return the number of tiles of C for each of which a cluster is needed, or a block without clusters."""
+        """Return the number of units of work: the tiles of C of a cluster, or of a block if there are no clusters."""
         m, n, _ = shape
         rows, columns = (1, self.cluster) if choice.shares_a else (self.cluster, 1)
         return -(-m // (self.rows * rows)) * -(-n // (choice.columns * columns))
