@@ -37,7 +37,7 @@ UNFILTERED = ("found_in_memory.c", "cores.c", "helper.c")
 
 
 def cheats(paths):
-    """Return the cheats as parameters; those that need the filter are skipped where the system has none."""
+    """Return the cheats as parameters. Without a filter of system calls, those that only it finds are skipped."""
     for path in paths:
         needed = path.name in UNFILTERED and not session.filtered()
         skipped = pytest.mark.skipif(needed, reason="this system accepts no filter of system calls")

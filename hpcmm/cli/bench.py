@@ -249,7 +249,7 @@ def combinations(arguments: argparse.Namespace) -> tuple[list[str], dict[str, st
 
 
 def loaded(names: Sequence[str]) -> tuple[list[str], list[dict[str, Any]]]:
-    """Load kernels; return the names of those that can be imported, and a verdict on each of the others.
+    """Load kernels; return the names of those that can be imported, and the failures of the others.
 
     Raises
     ------
