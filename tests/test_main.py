@@ -410,13 +410,22 @@ def test_unwritable_output_is_one_line(small, tmp_path, command, unbuffered):
 
 
 @pytest.mark.parametrize("command", ["plan", "report"])
-@pytest.mark.parametrize("megabytes", [60, 150, 250, 1000])
-def test_little_address_space_gives_a_result_or_one_line(small, tmp_path, command, megabytes):
-    line = f'ulimit -v {1024 * megabytes}; exec "$0" -m hpcmm "$@"'
-    arguments = ["sh", "-c", line, sys.executable, command, *CASES[command]]
-    done = subprocess.run(arguments, capture_output=True, text=True, cwd=tmp_path, env=ALONE, timeout=300)
+@pytest.mark.parametrize("megabytes", [60, 150, 500])
+def test_little_address_space_is_refused(small, tmp_path, command, megabytes):
+    assert f"{megabytes} MiB of address space are too few" in refused(limited(megabytes, command, tmp_path))
+
+
+@pytest.mark.parametrize("command", ["plan", "report"])
+def test_a_limited_address_space_gives_a_result_or_one_line(small, tmp_path, command):
+    done = limited(1000, command, tmp_path)
     assert done.returncode in (0, 1), done.stderr
     assert len(done.stderr.splitlines()) == done.returncode and "Traceback" not in done.stderr
+
+
+def limited(megabytes, command, folder) -> subprocess.CompletedProcess:
+    line = f'ulimit -v {1024 * megabytes}; exec "$0" -m hpcmm "$@"'
+    arguments = ["sh", "-c", line, sys.executable, command, *CASES[command]]
+    return subprocess.run(arguments, capture_output=True, text=True, cwd=folder, env=ALONE, timeout=300)
 
 
 # --- folders that cannot be written --------------------------------------------------------------------------------

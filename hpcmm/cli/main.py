@@ -6,6 +6,7 @@ import argparse
 import importlib
 import io
 import os
+import resource
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +31,9 @@ COMMANDS = (
     "doctor",
 )
 
+# With less, Python's own start fails in many ways, and may hang: a MemoryError inside an import is lost.
+ADDRESS_SPACE_MB = 512
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
@@ -41,6 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         with 2 for wrong arguments.
     """
     open_streams()
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and limit < ADDRESS_SPACE_MB << 20:
+        return failed(
+            f"{limit >> 20} MiB of address space are too few; raise the limit: ulimit -v {ADDRESS_SPACE_MB << 10}"
+        )
     try:
         return run(argv)
     except KeyboardInterrupt:
