@@ -1,4 +1,4 @@
-"""config.yaml -> plan -> one measuring job per batch -> one HDF5 file -> report."""
+"""config.yaml -> plan -> measuring jobs -> one HDF5 file per batch -> one for all -> report."""
 
 import os
 import shlex
@@ -11,8 +11,9 @@ from hpcmm import backends
 from hpcmm.experiment import extensions, plan
 from hpcmm.cluster import launcher, site, slurm
 from hpcmm.bench import status
+from hpcmm.experiment.fingerprint import digest
 from hpcmm.experiment.config import locate_files, merge_into, naming, read_config
-from hpcmm.model import HpcmmError
+from hpcmm.model import HpcmmError, Job
 from hpcmm.store import require_writable
 
 HERE = Path(workflow.basedir)
@@ -53,9 +54,12 @@ try:
         with naming(FILES[-1]):
             # the devices of this machine say nothing about a cluster, so auto means all devices of the config
             PLAN = plan.make(EXPERIMENT) if ON_CLUSTER else plan.make(EXPERIMENT, backends.this_machine())
-        JOBS = [*PLAN.to_measure, *PLAN.sustained]
-        for folder in [Path.cwd(), "results", *{"results/raw/{}".format(batch.sweep) for batch in JOBS}]:
+        BATCHES = [*PLAN.to_measure, *PLAN.sustained]
+        for folder in [Path.cwd(), "results", "results/jobs", *{"results/raw/{}".format(b.sweep) for b in BATCHES}]:
             require_writable(Path(folder))
+        for job in PLAN.jobs:  # without the file of a batch its job is not done
+            if not all(Path("results/raw/{}.h5".format(batch.name)).exists() for batch in job.batches):
+                Path("results/jobs/{}.done".format(job.name)).unlink(missing_ok=True)
         if ON_CLUSTER:
             os.environ.update(PATH=os.pathsep.join([str(HERE / "jobs" / "bin"), os.environ.get("PATH", "")]))
         else:
@@ -80,36 +84,40 @@ os.environ.update(
     HPCMM_SLURM_PATIENCE=str(SITE.slurm_patience),
 )
 TIMINGS = "results/timings.h5"
-MEASURED = ["results/raw/{}.h5".format(batch.name) for batch in PLAN.to_measure]
+MEASURED = ["results/jobs/{}.done".format(job.name) for job in PLAN.jobs]
 MEASURED += ["results/profiles/{}.h5".format(operation) for operation in PLAN.profiled]
 MEASURED += ["results/raw/{}.h5".format(batch.name) for batch in PLAN.sustained]
 # When a run that ended early wrote its report. Snakemake does not know of that report: it would keep it.
 PARTIAL = Path(".snakemake") / "hpcmm" / "partial"
 EXTENSIONS = ["--extension={}".format(path) for path in extensions.named(PLAN.config)]
-BATCHES = {batch.name: batch for batch in (*PLAN.batches, *PLAN.sustained)}
+JOBS = {job.name: job for job in (*PLAN.jobs, *(Job((batch,)) for batch in PLAN.sustained))}
 
 
-def batch_of(wildcards):
-    return BATCHES[wildcards.batch]
+def job_of(wildcards):
+    return JOBS[wildcards.job]
+
+
+def fingerprint_of(wildcards):
+    return digest([batch.fingerprint for batch in job_of(wildcards).batches])
 
 
 REQUESTED = {
     # for Snakemake's slurm executor, mpi means that the command itself starts its ranks
-    "mpi": lambda wildcards: SITE.launcher if batch_of(wildcards).ranks > 1 else "",
-    "tasks": lambda wildcards: batch_of(wildcards).ranks,
-    "nodes": lambda wildcards: SITE.nodes(batch_of(wildcards).ranks),
-    "gres": lambda wildcards: SITE.gres(batch_of(wildcards)),
-    "slurm_extra": lambda wildcards: SITE.extra(batch_of(wildcards).ranks),
+    "mpi": lambda wildcards: SITE.launcher if job_of(wildcards).ranks > 1 else "",
+    "tasks": lambda wildcards: job_of(wildcards).ranks,
+    "nodes": lambda wildcards: SITE.nodes(job_of(wildcards).ranks),
+    "gres": lambda wildcards: SITE.gres(job_of(wildcards)),
+    "slurm_extra": lambda wildcards: SITE.extra(job_of(wildcards).ranks),
     "tasks_per_gpu": 0,
-    "mem_mb": lambda wildcards: SITE.mem_mb(batch_of(wildcards)),
-    "runtime": lambda wildcards: SITE.minutes(batch_of(wildcards)),
+    "mem_mb": lambda wildcards: SITE.mem_mb(job_of(wildcards)),
+    "runtime": lambda wildcards: SITE.minutes(job_of(wildcards)),
 }
 
 
 # Run by the process that the user started, never by its jobs. The plan is not the output of a rule: otherwise any
-# change in it would run every job again. Each batch has its own fingerprint instead.
+# change in it would run every job again. Each job has a fingerprint of its points instead.
 onstart:
-    workflow.scheduler.keepgoing = True  # no batch needs another one
+    workflow.scheduler.keepgoing = True  # no job needs another one
     try:
         slurm.begin(ON_CLUSTER, workflow)
     except HpcmmError as error:
@@ -146,44 +154,47 @@ rule all:
         MEASURED,
 
 
+# The files of the batches are not outputs of the rule: Snakemake would remove them before the job, which keeps each one
+# that is complete. The job writes its output when all are.
 rule measure:
     output:
-        "results/raw/{batch}.h5",
+        "results/jobs/{job}.done",
     log:
-        "results/logs/{batch}.log",
+        "results/logs/{job}.log",
     wildcard_constraints:
-        batch="|".join(batch.name for batch in PLAN.batches),
+        job="|".join(job.name for job in PLAN.jobs),
     priority: 1  # before the sustained products
     threads: THREADS
     resources:
         **SITE.resources,
         **REQUESTED,
     params:
-        fingerprint=lambda wildcards: batch_of(wildcards).fingerprint,
-        visits=PLAN.measuring.visits,
+        fingerprint=fingerprint_of,
+        batches=lambda wildcards: [batch.name for batch in job_of(wildcards).batches],
+        failed="results/jobs/{job}.failed",
     shell:
-        '"$HPCMM_JOBS/with_modules" $HPCMM_ALONE "$HPCMM_JOBS/visits" {params.visits} {output} '
+        '"$HPCMM_JOBS/with_modules" $HPCMM_ALONE "$HPCMM_JOBS/visits" {output} {params.failed} '
         '$HPCMM_LAUNCHER -n {resources.tasks} "$HPCMM_PYTHON" -m mpi4py '
-        "-m hpcmm.jobs.measure --plan results/plan.json --batch {wildcards.batch} --patience $HPCMM_PATIENCE "
-        '--output {output} $HPCMM_WHOLE 2>&1 | "$HPCMM_JOBS/show" {log}'
+        "-m hpcmm.jobs.measure --results results --batch {params.batches} --patience $HPCMM_PATIENCE "
+        '--done {output} --failed {params.failed} $HPCMM_WHOLE 2>&1 | "$HPCMM_JOBS/show" {log}'
 
 
 rule sustain:
     output:
-        "results/raw/{batch}.h5",
+        "results/raw/{job}.h5",
     log:
-        "results/logs/{batch}.log",
+        "results/logs/{job}.log",
     wildcard_constraints:
-        batch="|".join(batch.name for batch in PLAN.sustained) or plan.SUSTAINED,  # not empty, which allows all
+        job="|".join(batch.name for batch in PLAN.sustained) or plan.SUSTAINED,  # not empty, which allows all
     threads: THREADS
     resources:
         **SITE.resources,
         **REQUESTED,
     params:
-        fingerprint=lambda wildcards: batch_of(wildcards).fingerprint,
+        fingerprint=fingerprint_of,
     shell:
         '"$HPCMM_JOBS/with_modules" $HPCMM_ALONE $HPCMM_LAUNCHER -n {resources.tasks} "$HPCMM_PYTHON" -m mpi4py '
-        "-m hpcmm.jobs.sustain --plan results/plan.json --batch {wildcards.batch} --patience $HPCMM_PATIENCE "
+        "-m hpcmm.jobs.sustain --plan results/plan.json --batch {wildcards.job} --patience $HPCMM_PATIENCE "
         '--output {output} 2>&1 | "$HPCMM_JOBS/show" {log}'
 
 

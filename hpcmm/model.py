@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -525,7 +526,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Batch:
-    """Points of one sweep on one device with one number of ranks: one job, one file.
+    """Points of one sweep on one device with one number of ranks: one file.
 
     Parameters
     ----------
@@ -539,9 +540,9 @@ class Batch:
     predicted : tuple of float
         Upper bound of the seconds for each point, including drawing and checking.
     seconds : float
-        Upper bound of the seconds for the job, including its start.
+        Upper bound of the seconds for a job of this batch alone, including its start.
     fingerprint : str
-        Fingerprint of all points together. If it changes, the job runs again.
+        Fingerprint of all points together. If it changes, the batch is measured again.
     accuracy : bool
         ``Measuring.accuracy`` of its points.
     """
@@ -561,6 +562,42 @@ class Batch:
     @property
     def name(self) -> str:
         return f"{self.sweep}/{self.device}-r{self.ranks}-{self.part}"
+
+    @property
+    def startup(self) -> float:
+        """Upper bound of the seconds before the points, in all its processes."""
+        return self.seconds - sum(self.predicted)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Batches on one device with one number of ranks that the same processes measure, one after another.
+
+    A job has the name of its first batch.
+    """
+
+    batches: tuple[Batch, ...]
+
+    @property
+    def name(self) -> str:
+        return self.batches[0].name
+
+    @property
+    def device(self) -> str:
+        return self.batches[0].device
+
+    @property
+    def ranks(self) -> int:
+        return self.batches[0].ranks
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        return tuple(itertools.chain.from_iterable(batch.points for batch in self.batches))
+
+    @property
+    def seconds(self) -> float:
+        """Upper bound of its seconds, including one start of its processes."""
+        return max(batch.startup for batch in self.batches) + sum(sum(batch.predicted) for batch in self.batches)
 
 
 @dataclass(frozen=True)

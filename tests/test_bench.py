@@ -334,10 +334,8 @@ def test_a_kernel_of_a_config_runs_on_two_ranks_and_in_a_distributed_product(
     planned = plan.make(read_config(folder / "config.yaml"))
     planned.write(folder / "plan.json")
     (batch,) = planned.to_measure
-    output = folder / "out.h5"
-    done = mpiexec(
-        2, "-m", "hpcmm.jobs.measure", "--plan", folder / "plan.json", "--batch", batch.name, "--output", output
-    )
+    output = folder / "raw" / f"{batch.name}.h5"
+    done = mpiexec(2, "-m", "hpcmm.jobs.measure", "--results", folder, "--batch", batch.name)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = store.read(output)["measurements"]
     found = {

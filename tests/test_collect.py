@@ -18,7 +18,7 @@ MEASURING = Measuring(1, 3, 6, 0.5, 0.05, "cold", 1)
 @pytest.fixture
 def planned(tmp_path) -> plan.Plan:
     """A plan of two jobs; the second one is complete."""
-    planned = plan.Plan((BATCH, OTHER), {}, MEASURING, False, "auto", {})
+    planned = plan.Plan((BATCH, OTHER), {}, MEASURING, False, "auto", {"job_minutes": 10})
     planned.write(tmp_path / "plan.json")
     stored(tmp_path / "raw" / f"{OTHER.name}.h5", OTHER)
     return planned
@@ -52,7 +52,8 @@ def test_a_job_that_never_started_is_omitted_and_the_others_make_a_report(planne
 def test_a_job_that_failed_is_omitted_with_the_error_of_its_log(planned, tmp_path):
     log = tmp_path / "logs" / f"{BATCH.name}.log"
     log.parent.mkdir(parents=True)
-    log.write_text("rank 0 on vm: CPU\nhpcmm: error: matmul-sweep/cuda-r2-1: no GPU here\nAbort(1)\n")
+    before = "rank 0 on vm: CPU\nhpcmm: error: other/cuda-r2-1: of another batch\n"
+    log.write_text(f"{before}hpcmm: error: matmul-sweep/cuda-r2-1: no GPU here\nAbort(1)\n")
     _, _, omitted = collected(planned, tmp_path)
     assert [reason for *_, reason in omitted] == ["failed: matmul-sweep/cuda-r2-1: no GPU here"]
 

@@ -242,10 +242,9 @@ def measured(mpiexec, folder: Path, entry: dict, transport: str) -> dict:
     config = {"scale": "quick", "backends": "cpu", "transport": transport, "measuring": MEASURING}
     plan.make(config | {"sweeps": {"spread": entry | {"ranks": [2]}}}, machine("no GPU", 0)).write(folder / "plan.json")
     name = "spread/cpu-r2-1"
-    arguments = ["--plan", folder / "plan.json", "--batch", name, "--output", folder / "out.h5"]
-    done = mpiexec(2, "-m", "hpcmm.jobs.measure", *arguments)
+    done = mpiexec(2, "-m", "hpcmm.jobs.measure", "--results", folder, "--batch", name)
     assert done.returncode == 0, done.stderr
-    return store.read(folder / "out.h5")
+    return store.read(folder / "raw" / f"{name}.h5")
 
 
 @pytest.mark.parametrize(

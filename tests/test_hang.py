@@ -68,9 +68,9 @@ def test_a_kernel_that_never_ends_is_named_and_ends_the_job(request, forgotten, 
     planned = plan.make(config, backends.this_machine())
     planned.write(tmp_path / "plan.json")
     (batch,) = planned.batches
-    output = tmp_path / "raw.h5"
-    command = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.measure", "--plan", tmp_path / "plan.json"]
-    command += ["--batch", batch.name, "--output", output, "--patience", "8"]  # enough for a point on a busy machine
+    output = tmp_path / "raw" / f"{batch.name}.h5"
+    command = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.measure", "--results", tmp_path]
+    command += ["--batch", batch.name, "--patience", "8"]  # enough for a point on a busy machine
     began = time.monotonic()
     done = subprocess.run(map(str, command), capture_output=True, text=True, timeout=600)
     assert done.returncode != 0 and time.monotonic() - began < 300

@@ -146,21 +146,18 @@ def table(output: str) -> list[list[str]]:
     return [re.split(r"\s{2,}", line.strip()) for line in lines[2 : lines.index("")]]
 
 
-def test_a_plan_shows_jobs_points_ranks_gpus_and_times(config, tmp_path):
+def test_a_plan_shows_points_ranks_gpus_jobs_and_times(config, tmp_path):
     done = hpcmm("plan", "--cluster", "--configfile", config, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     planned = plan.make(CONFIG)
     rows = table(done.stdout)
-    assert [row[:6] for row in rows[:-1]] == [
-        ["size", "cuda", "1", "1", "1", "4"],
-        ["size", "cuda", "2", "2", "1", "4"],
-    ]
+    assert [row[:5] for row in rows[:-1]] == [["size", "cuda", "1", "1", "4"], ["size", "cuda", "2", "2", "4"]]
     for row, batch in zip(rows, planned.to_measure, strict=False):
-        assert row[6] == row[7] == estimate(expected(batch), batch.seconds)
+        assert row[5] == estimate(expected(batch), batch.seconds)
     bounds = [batch.seconds for batch in planned.to_measure]
     times = list(map(expected, planned.to_measure))
-    longest, total = estimate(max(times), max(bounds)), estimate(sum(times), sum(bounds))
-    assert rows[-1] == ["all", "2", "8", longest, total]
+    assert rows[-1] == ["all", "8", estimate(sum(times), sum(bounds))]
+    assert f"\n2 jobs; the longest takes {estimate(max(times), max(bounds))}.\n" in done.stdout
     assert "Expected times follow from a default of 10% of the upper bounds." in done.stdout
     hours = sum(batch.ranks * batch.seconds for batch in planned.to_measure) / 3600
     assert f"{hours:.1f} GPU hours at most" in done.stdout
@@ -201,9 +198,8 @@ def test_a_plan_takes_overrides_as_snakemake_does(config, tmp_path):
     planned = plan.make(CONFIG | {"scale": "full", "backends": "cpu", "measuring": measuring}, machine(gpus=0))
     (of_one, of_two, all_of_them) = table(done.stdout)
     assert of_one[:2] == of_two[:2] == ["size", "cpu"]
-    assert all_of_them[1:3] == [str(len(planned.to_measure)), "400"]
-    bounds = [batch.seconds for batch in planned.to_measure]
-    assert all_of_them[4] == estimate(sum(map(expected, planned.to_measure)), sum(bounds))
+    bounds = [job.seconds for job in planned.jobs]
+    assert all_of_them[1:] == ["400", estimate(sum(map(expected, planned.to_measure)), sum(bounds))]
 
 
 def test_ten_thousand_points_over_many_ranks_are_planned_in_jobs(config):
@@ -217,7 +213,7 @@ def test_ten_thousand_points_over_many_ranks_are_planned_in_jobs(config):
     assert done.returncode == 0, done.stderr
     rows = table(done.stdout)
     assert [row[2] for row in rows[:-1]] == ["1", "2", "4", "8", "16", "32", "64"]
-    assert int(rows[-1][2]) == 7 * 399 * (3 + 1) > 10_000
+    assert int(rows[-1][1]) == 7 * 399 * (3 + 1) > 10_000
 
 
 def test_for_a_cluster_the_gpus_of_this_machine_do_not_matter(config):
@@ -269,7 +265,7 @@ def test_a_plan_needs_no_more_than_sweeps(tmp_path):
     path.write_text("sweeps: {mine: {operation: sum, variants: [serial], sizes: [1000]}}\n")
     done = hpcmm("plan", "--configfile", path)
     assert done.returncode == 0, done.stderr
-    assert table(done.stdout)[0][:6] == ["mine", "cpu", "1", "0", "1", "3"]
+    assert table(done.stdout)[0][:5] == ["mine", "cpu", "1", "0", "3"]
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -539,9 +535,7 @@ def running(tmp_path):
     plan.make(config, machine(gpus=0)).write(tmp_path / "results" / "plan.json")
 
     def start(mpi, batch="size/cpu-r1-1", ranks=1, program=("-m", "hpcmm.jobs.measure")):
-        output = tmp_path / "results" / "raw" / f"{batch}.h5"
-        arguments = ["--plan", tmp_path / "results" / "plan.json", "--batch", batch, "--output", output]
-        return mpi(ranks, *program, *arguments)
+        return mpi(ranks, *program, "--results", tmp_path / "results", "--batch", batch)
 
     return start
 
@@ -554,8 +548,8 @@ def status(folder: Path) -> list[str]:
 
 def test_status_follows_a_run_from_its_plan_to_its_end(running, mpi_job, mpiexec, tmp_path):
     total, first, second = status(tmp_path)
-    assert total.startswith("results: 0 of 8 points measured, 0 of 2 jobs done, ")
-    assert re.search(r" jobs done, about \d+ s \(at most \d+ s\) left, one job after another$", total)
+    assert total.startswith("results: 0 of 8 points measured, 0 of 2 batches done, ")
+    assert re.search(r" batches done, about \d+ s \(at most \d+ s\) left, one job after another$", total)
     assert re.fullmatch(r"size/cpu-r1-1 +0/6 +waiting, about \d+ s \(at most \d+ s\)", first)
     assert re.fullmatch(r"later/cpu-r2-1 +0/2 +waiting, about \d+ s \(at most \d+ s\)", second)
     planned = plan.read(tmp_path / "results" / "plan.json")
@@ -574,7 +568,7 @@ def test_status_follows_a_run_from_its_plan_to_its_end(running, mpi_job, mpiexec
     assert journal.read_bytes() == before, "looking changes nothing"
 
     total, first, _ = status(tmp_path)  # the job was killed just now
-    assert re.fullmatch(f"results: 2 of 8 .* 0 of 2 jobs done, no job is running; the rest takes {about}, .*", total)
+    assert re.fullmatch(f"results: 2 of 8 .* 0 of 2 batches done, no job is running; the rest takes {about}, .*", total)
     assert re.search(r" 2/6  stopped \d+ s ago at openmp 12x12x12 float32; start the run again", first)
     old = time.time() - 3600
     os.utime(journal, (old, old))
@@ -584,11 +578,11 @@ def test_status_follows_a_run_from_its_plan_to_its_end(running, mpi_job, mpiexec
     assert running(mpiexec).returncode == 0
     assert running(mpiexec, "later/cpu-r2-1", 2).returncode == 0
     total, first, second, together = status(tmp_path)
-    assert total == "results: 8 of 8 points measured, 2 of 2 jobs done"
+    assert total == "results: 8 of 8 points measured, 2 of 2 batches done"
     spent = r"([\d.]+) s in {}: ([\d.]+) s start-up, 0.0 s compiling, ([\d.]+) s timed, ([\d.]+) s other"
-    assert re.search(" 6/6  done, " + spent.format("1 process") + "$", first)
-    assert re.search(" 2/2  done, " + spent.format("1 process") + "$", second)
-    whole, *parts = map(float, re.fullmatch("all jobs: " + spent.format("2 processes"), together).groups())
+    assert re.search(" 6/6  done, " + spent.format("1 visit") + "$", first)
+    assert re.search(" 2/2  done, " + spent.format("1 visit") + "$", second)
+    whole, *parts = map(float, re.fullmatch("all batches: " + spent.format("2 visits"), together).groups())
     assert whole == pytest.approx(sum(parts), abs=0.3) and parts[0] > 0
     assert tool_status.ahead(tmp_path / "results", planned) == "hpcmm: all 8 points are measured"
     records = pace.learned(tmp_path / "results")
@@ -686,6 +680,25 @@ def test_status_counts_points_kept_from_an_earlier_job(running, mpiexec, tmp_pat
     journal.close()
     line = next(line for line in status(tmp_path) if line.startswith("later/"))
     assert "2/2" in line
+
+
+def test_status_of_a_batch_between_two_visits(running, tmp_path):
+    """The job visits its other batches, in a process that may not be the one that visited this batch."""
+    path = opened(tmp_path)
+    before = tool_status.look_at_all(tmp_path / "results", plan.read(tmp_path / "results" / "plan.json"))[0][0]
+    assert before.running and before.visited == 1
+    batch = plan.read(tmp_path / "results" / "plan.json").batch("size/cpu-r1-1")
+    journal = Journal(path, batch, {"utc": datetime.now(UTC).isoformat()})
+    for point in batch.points:
+        journal.append(point, [measurement(point, samples=kernel_samples([1.0]))], 2)
+    journal.end({})
+    journal.close()
+    states, _ = tool_status.look_at_all(tmp_path / "results", plan.read(tmp_path / "results" / "plan.json"))
+    assert not states[0].running and states[0].silent is None
+    assert re.search(" 0/6  waiting for its next visit, about .* left$", status(tmp_path)[1])
+    assert tool_status.elsewhere(
+        tmp_path / "results", plan.read(tmp_path / "results" / "plan.json"), states[1].batch
+    ).done == pytest.approx(2)
 
 
 def test_status_names_the_points_that_failed(running, mpiexec, tmp_path):

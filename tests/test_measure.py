@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 from hpcmm import store
 from hpcmm.backends.cpu.device import CpuBackend
-from hpcmm.bench.job import Progress, measure_batch, timed_seconds, unmeasured
+from hpcmm.bench.job import Process, Progress, measure_batch, timed_seconds, unmeasured
 from hpcmm.bench.job import line as line_of_progress
 from hpcmm.bench.journal import CUT_OFF, Journal, whole_lines
 from hpcmm.bench.measure import Contender, Problem, measure_point, run_for_profiler, settled
@@ -118,6 +118,10 @@ def test_the_time_of_looking_counts_toward_the_limit(monkeypatch):
     variant, baseline = measured(POINTS["matmul"], measuring)
     for each in (variant, baseline):
         assert 20 <= len(seconds_of(each, "kernel")) <= 40
+
+
+def alone() -> Process:
+    return Process(MPI.COMM_SELF, "cpu", False)
 
 
 def batch_of(points) -> Batch:
@@ -326,7 +330,7 @@ def test_a_failure_is_reported_and_stored_and_does_not_end_the_batch(damage, tmp
     with pytest.raises(IndexError):
         measured(small)
     points = (POINTS["matmul"], dataclasses.replace(POINTS["matmul"], shape=(6, 2, 3)))
-    assert measure_batch(MPI.COMM_SELF, batch_of(points), QUICK, False, {"a": 1}, tmp_path / "out.h5") == []
+    assert measure_batch(alone(), batch_of(points), QUICK, {"a": 1}, tmp_path / "out.h5") == []
     assert capsys.readouterr().out.count("FAIL: 4:0: ") == 2
     groups = store.read(tmp_path / "out.h5")
     assert list(groups["measurements"]["passed"]) == [0, 1, 0, 1]
@@ -340,7 +344,7 @@ def test_a_failure_is_reported_and_stored_and_does_not_end_the_batch(damage, tmp
 def test_a_clock_that_is_set_back_changes_no_duration(tmp_path, capsys, monkeypatch):
     clock = itertools.count(time.time(), -1e7)
     monkeypatch.setattr(time, "time", lambda: next(clock))
-    assert measure_batch(MPI.COMM_SELF, batch_of([POINTS["matmul"]]), QUICK, False, {}, tmp_path / "out.h5") == []
+    assert measure_batch(alone(), batch_of([POINTS["matmul"]]), QUICK, {}, tmp_path / "out.h5") == []
     found = re.search(r"done in (\S+) s: (\S+) s start-up, (\S+) s timed", capsys.readouterr().out)
     whole, startup, timed = map(float, found.groups())
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - psutil.Process().create_time() + psutil.boot_time()
@@ -396,7 +400,7 @@ def visit_all(points, tmp_path, measuring=THREE, visits=3):
     """Make visits as the processes of a job do, one after another."""
     for _ in range(visits):
         assert not (tmp_path / "out.h5").exists()
-        assert measure_batch(MPI.COMM_SELF, batch_of(points), measuring, False, {}, tmp_path / "out.h5") == []
+        assert measure_batch(alone(), batch_of(points), measuring, {}, tmp_path / "out.h5") == []
     return store.read(tmp_path / "out.h5")
 
 
@@ -469,7 +473,7 @@ def test_an_error_in_a_later_visit_leaves_the_point_the_visits_it_has(damage, tm
     points = [POINTS["matmul"], dataclasses.replace(POINTS["matmul"], variant="openmp")]
 
     def visit():
-        return measure_batch(MPI.COMM_SELF, batch_of(points), THREE, False, {}, tmp_path / "out.h5")
+        return measure_batch(alone(), batch_of(points), THREE, {}, tmp_path / "out.h5")
 
     assert visit() == []
     damage("serial", raises(MemoryError("no room")))
@@ -493,7 +497,7 @@ def measure(tmp_path):
     """Measure these points into ``out.h5``; returns what could not be measured."""
 
     def run(points) -> list[str]:
-        return measure_batch(MPI.COMM_SELF, batch_of(points), QUICK, False, {}, tmp_path / "out.h5")
+        return measure_batch(alone(), batch_of(points), QUICK, {}, tmp_path / "out.h5")
 
     return run
 
@@ -576,7 +580,7 @@ def test_a_new_source_measures_its_points_alone(measure, tmp_path, capsys):
     (tmp_path / "out.h5").unlink()
     capsys.readouterr()
     batch = dataclasses.replace(batch_of(OTHERS), fingerprints=("new", *batch_of(OTHERS).fingerprints[1:]))
-    assert measure_batch(MPI.COMM_SELF, batch, QUICK, False, {}, tmp_path / "out.h5") == []
+    assert measure_batch(alone(), batch, QUICK, {}, tmp_path / "out.h5") == []
     output = capsys.readouterr().out
     assert output.count(" PASS ") == 1 and "[3/3] size/cpu-r1-1 serial" in output
     after = store.read(tmp_path / "out.h5")
@@ -690,9 +694,8 @@ def planned(tmp_path):
         }
         plan.make(config).write(tmp_path / "plan.json")
         return [
-            *("--plan", tmp_path / "plan.json"),
+            *("--results", tmp_path),
             *("--batch", f"size/{device}-r{ranks}-1"),
-            *("--output", tmp_path / "out.h5"),
         ]
 
     return write
@@ -709,15 +712,15 @@ def test_a_job_writes_one_file_with_every_rank(mpiexec, planned, tmp_path):
     done = mpiexec(2, *MEASURE, *planned())
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(" PASS ") == 3
-    assert not (tmp_path / "out.journal").exists()
-    samples = store.read(tmp_path / "out.h5")["samples"]
+    assert not (tmp_path / "raw/size/cpu-r2-1.journal").exists()
+    samples = store.read(tmp_path / "raw/size/cpu-r2-1.h5")["samples"]
     np.testing.assert_array_equal(np.bincount(samples["rank"]), [3 * 2 * 2 * QUICK.max_repetitions] * 2)
 
 
 def test_a_killed_job_continues_after_its_last_finished_point(mpi_job, mpiexec, planned, tmp_path):
     sizes = (4, 8, 12, 16)
     arguments = planned(sizes=sizes)
-    journal, output = tmp_path / "out.journal", tmp_path / "out.h5"
+    journal, output = tmp_path / "raw/size/cpu-r2-1.journal", tmp_path / "raw/size/cpu-r2-1.h5"
     with mpi_job(2, RANK_FAILS, "stuck", 2, *arguments) as job:
         while len(finished(journal)) < 2 and job.poll() is None:
             time.sleep(0.01)
@@ -752,8 +755,8 @@ def test_an_error_on_one_rank_ends_all_of_them_with_that_error(mpiexec, planned,
     assert done.returncode != 0
     assert "rank 1: " in done.stderr and "rank 1 lost its way" in done.stderr
     assert ("Traceback" in done.stderr) is (kind == "RuntimeError")
-    assert not (tmp_path / "out.h5").exists()
-    assert len(finished(tmp_path / "out.journal")) == 2
+    assert not (tmp_path / "raw/size/cpu-r3-1.h5").exists()
+    assert len(finished(tmp_path / "raw/size/cpu-r3-1.journal")) == 2
 
 
 def test_an_error_on_all_ranks_leaves_the_other_points(mpiexec, planned, tmp_path):
@@ -765,11 +768,11 @@ def test_an_error_on_all_ranks_leaves_the_other_points(mpiexec, planned, tmp_pat
     assert told == ["hpcmm: error: size/cpu-r3-1: 1 of 4 points could not be measured:"]
     names = "; ".join(f"RuntimeError: rank {rank} lost its way" for rank in range(3))
     assert f"  serial 12x12x12 float32: {names}" in done.stderr
-    assert not (tmp_path / "out.h5").exists()
+    assert not (tmp_path / "raw/size/cpu-r3-1.h5").exists()
     done = mpiexec(3, *MEASURE, *arguments)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(" PASS ") == 1
-    assert list(store.read(tmp_path / "out.h5")["measurements"]["m"][::2]) == [4, 8, 12, 16]
+    assert list(store.read(tmp_path / "raw/size/cpu-r3-1.h5")["measurements"]["m"][::2]) == [4, 8, 12, 16]
 
 
 def test_a_point_that_kills_its_job_is_tried_last_and_then_missing(mpiexec, planned, tmp_path):
@@ -777,10 +780,10 @@ def test_a_point_that_kills_its_job_is_tried_last_and_then_missing(mpiexec, plan
     for before in (1, 2):  # the second job first measures what the first one could not come to
         done = mpiexec(2, RANK_FAILS, "kill", 2, *arguments)
         assert done.returncode != 0
-        assert len(finished(tmp_path / "out.journal")) == before
+        assert len(finished(tmp_path / "raw/size/cpu-r2-1.journal")) == before
     done = mpiexec(2, RANK_FAILS, "kill", 2, *arguments)
     assert done.returncode == 0, done.stderr
-    rows = store.read(tmp_path / "out.h5")["measurements"]
+    rows = store.read(tmp_path / "raw/size/cpu-r2-1.h5")["measurements"]
     assert list(rows["m"]) == [4, 4, 12, 8, 8]
     failed = rows["passed"] == 0
     assert list(rows["m"][failed]) == [12]
@@ -790,10 +793,9 @@ def test_a_point_that_kills_its_job_is_tried_last_and_then_missing(mpiexec, plan
 def test_a_point_too_large_for_memory_is_recorded_and_its_job_succeeds(mpiexec, planned, tmp_path):
     planned("numpy", sizes=(4, 180_000))  # 3 matrices of 121 GiB
     for batch in plan.read(tmp_path / "plan.json").to_measure:
-        arguments = ["--plan", tmp_path / "plan.json", "--batch", batch.name, "--output", tmp_path / f"{batch.part}.h5"]
-        done = mpiexec(2, *MEASURE, *arguments)
+        done = mpiexec(2, *MEASURE, "--results", tmp_path, "--batch", batch.name)
         assert done.returncode == 0, done.stderr
-    parts = [store.read(tmp_path / f"{part}.h5")["measurements"] for part in (1, 2)]
+    parts = [store.read(tmp_path / f"raw/size/cpu-r2-{part}.h5")["measurements"] for part in (1, 2)]
     assert [list(part["m"]) for part in parts] == [[4], [180_000]]
     assert [list(part["passed"]) for part in parts] == [[1], [0]]
     figures = r"not measured: needs \S+ GiB of host \S+, but \S+ GiB are free; no algorithm would fit"
@@ -819,7 +821,7 @@ def test_a_cuda_batch_without_a_gpu_is_refused(mpiexec, planned):
 def test_a_batch_that_is_measured_already_is_refused(mpiexec, planned, tmp_path):
     arguments = planned(ranks=1)
     batch = plan.read(tmp_path / "plan.json").batch("size/cpu-r1-1")
-    journal = Journal(tmp_path / "out.journal", batch, {})
+    journal = Journal(tmp_path / "raw/size/cpu-r1-1.journal", batch, {})
     assert "another process is measuring this batch" in refusal(mpiexec(1, *MEASURE, *arguments))
     journal.close()
 

@@ -113,6 +113,7 @@ class Workflow:
         for name in ("jobs", "profiles"):
             shutil.copytree(ROOT / name, folder / name)
         config = {"scale": "quick", "backends": "auto", "measuring": measuring, "sweeps": sweeps}
+        config["job_minutes"] = JOB_MINUTES
         (folder / "config.yaml").write_text(yaml.safe_dump(config))
         self.set_site(**site)
         self.process: subprocess.Popen | None = None
@@ -444,8 +445,9 @@ def test_a_submission_that_slurm_refuses_is_an_error_and_other_jobs_go_on(reques
     tell(case, way, f"sbatch: error: {REFUSED[case][2]}", seconds)
 
 
+JOB_MINUTES = 1.06  # enough for each sweep of these tests, but not for two in one job
 # Each point takes some tenths of a second, so that there is time to break something between two.
-POINTS = 12
+POINTS = 14
 SLOW = MEASURING | {"max_seconds": 0.1, "min_repetitions": 1000, "max_repetitions": 1000}
 
 
@@ -575,7 +577,7 @@ class Broken(Workflow):
 
     def noticed(self, sweep: str) -> float | None:
         """Seconds from the fault until Snakemake gave the job up, or until Slurm had it go on."""
-        after = [when for when, line in self.lines if when > self.broken[sweep] and f"results/raw/{sweep}/" in line]
+        after = [when for when, line in self.lines if when > self.broken[sweep] and f"results/jobs/{sweep}/" in line]
         when = self.resumed.get(sweep, after[0] if after else None)
         return when - self.broken[sweep] if when else None
 

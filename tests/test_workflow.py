@@ -130,17 +130,18 @@ def changed(**sweep):
 
 
 def planned(output):
-    """Batches that a dry run would measure."""
-    return set(re.findall(r"^\s*output: results/raw/(\S+)\.h5", output, re.MULTILINE))
+    """Jobs that a dry run would run."""
+    return set(re.findall(r"^\s*output: results/jobs/(\S+)\.done", output, re.MULTILINE))
 
 
 def test_from_config_to_report_and_only_what_changed_again(snakemake):
     snakemake.start_finished()
     results = snakemake.folder / "results"
-    batches = {"small/cpu-r1-1", "small/cpu-r2-1", "sum/cpu-r2-1"}
-    for batch in batches:
-        assert "PASS" in (results / "logs" / f"{batch}.log").read_text()
-        assert not (results / "raw" / f"{batch}.journal").exists()
+    for job, batches in {"small/cpu-r1-1": ["small/cpu-r1-1"], "small/cpu-r2-1": ["small/cpu-r2-1", "sum/cpu-r2-1"]}.items():
+        assert not (results / "jobs" / f"{job}.failed").exists()
+        for batch in batches:
+            assert re.search(f"{batch} .* PASS", (results / "logs" / f"{job}.log").read_text())
+            assert not (results / "raw" / f"{batch}.journal").exists()
 
     columns = store.read(results / "timings.h5")
     measured = set(zip(*(columns["measurements"][c] for c in ("sweep", "variant", "ranks")), strict=True))
@@ -171,7 +172,13 @@ def test_from_config_to_report_and_only_what_changed_again(snakemake):
 
     other = changed(ranks=[1, 2, 3])
     other["sweeps"]["sum"] = CONFIG["sweeps"]["sum"] | {"sizes": [1001]}
-    assert planned(snakemake(other, "--dry-run").stdout) == {"small/cpu-r3-1", "sum/cpu-r2-1"}
+    assert planned(snakemake(other, "--dry-run").stdout) == {"small/cpu-r3-1", "small/cpu-r2-1"}
+
+    (results / "raw" / "sum" / "cpu-r2-1.h5").unlink()
+    assert planned(snakemake(CONFIG, "--dry-run").stdout) == {"small/cpu-r2-1"}, "a job without the file of a batch"
+    restored = snakemake(CONFIG)
+    assert restored.returncode == 0 and " PASS " not in restored.stdout, "the points are kept"
+    assert (results / "raw" / "sum" / "cpu-r2-1.h5").exists()
 
 
 def test_a_new_variant_is_measured_and_the_others_are_kept(snakemake):
@@ -295,12 +302,12 @@ def test_run_shows_the_plan_and_one_progress_without_messages_of_snakemake(hpcmm
     output, errors = hpcmm_run("--cores", "2").communicate(timeout=600)
     ahead, *others = [line for line in errors.splitlines() if "removed files of killed ranks" not in line]
     times = r"about \d+ s \(at most \d+ (s|min)\), one job after another"
-    assert re.fullmatch(f"hpcmm: 11 points in 3 jobs to measure, {times}", ahead) and others == []
+    assert re.fullmatch(f"hpcmm: 11 points in 2 jobs to measure, {times}", ahead) and others == []
     lines = [line for line in output.splitlines() if not line.startswith("hpcmm: waiting for the measurement of ")]
     assert [re.fullmatch(PROGRESS, line)[1] for line in lines[:11]] == [str(i) for i in range(1, 12)]
     assert lines[11] == "results/report.html" and lines[12].startswith("11 points: 11 PASS")
     assert lines[13:] == [f"report: {hpcmm_run.folder / 'results' / 'report.html'}"]
-    log = (hpcmm_run.folder / "results" / "logs" / "sum" / "cpu-r2-1.log").read_text()
+    log = (hpcmm_run.folder / "results" / "logs" / "small" / "cpu-r2-1.log").read_text()
     assert "rank 1 on " in log and "planned: at most" in log, "the log has what the terminal has not"
 
     dry, said = hpcmm_run("--dry-run", "--forcerun", "report").communicate(timeout=600)
@@ -373,7 +380,7 @@ def test_an_operation_has_one_profiling_job_that_never_overlaps_a_measurement(sn
     outputs = set(re.findall(r"^\s*output: results/profiles/(\S+)\.h5", run.stdout, re.MULTILINE))
     assert outputs == {"matmul", "sum"}
     commands = re.findall(r"^.* -m hpcmm\.jobs\.(?:measure|profile) .*$", run.stdout, re.MULTILINE)
-    assert len(commands) == 5
+    assert len(commands) == 4
     assert all("$HPCMM_ALONE " in command for command in commands), commands
 
 

@@ -1,4 +1,4 @@
-"""Measure a batch in its own job, point by point. A point that fails does not end the job."""
+"""Measure the batches of a job, point by point. A point that fails does not end the job."""
 
 from __future__ import annotations
 
@@ -48,6 +48,27 @@ def describe_ranks(comm, backend, found: dict[str, Any] | None = None) -> dict[s
         print(f"rank {rank} on {each['node']}: {each['device'] or 'CPU'}", flush=True)
     hosts = sorted({host for host, *_ in everyone})
     return found | {"hosts": hosts, "ranks": ranks, "mpi": world.describe(comm), "gpus": gpus}
+
+
+class Process:
+    """A process of a job, one of its ranks, with the device that it opens once for all batches. Collective.
+
+    Attributes
+    ----------
+    described : dict
+        On rank 0, the provenance of all ranks.
+    free_since : float
+        Time at which the process began its next batch; at first, the start of the process.
+    """
+
+    def __init__(self, comm, device: str, share_gpu: bool):
+        self.free_since = time.perf_counter() - process_age()
+        self.comm, self.threads = comm, world.threads_per_rank(comm)
+        local_rank = world.local_rank(comm, visible(device))
+        with ThreadPoolExecutor(1) as pool:  # git and the installed packages take as long as a GPU to open
+            collecting = pool.submit(provenance.collect) if comm.rank == 0 else None
+            self.backend = open_backend(device, self.threads, local_rank, share_gpu)
+            self.described = describe_ranks(comm, self.backend, collecting.result() if collecting else None)
 
 
 class Bench:
@@ -121,17 +142,18 @@ class Bench:
         self.connect()
 
     def close(self) -> None:
+        """Free the memory of the problem, and the transport."""
         if self.problem:
             self.problem.close()
         if self.carrier:
             self.carrier.close()
+        self.clear()
 
 
 def measure_batch(
-    comm,
+    process: Process,
     batch: Batch,
     measuring: Measuring,
-    share_gpu: bool,
     config: Mapping[str, Any],
     output: Path,
     transport: str = "auto",
@@ -143,7 +165,7 @@ def measure_batch(
 
     A process makes the next visit of each point. The process that makes the last visit writes ``output``. A batch is
     thus measured by ``measuring.visits`` processes, one after another, and the visits of a point are one visit of the
-    whole batch apart.
+    whole job apart.
 
     Points with the same fingerprint are taken from the journal or from earlier files of the batch. A point in which an
     earlier job ended comes last. After ``ATTEMPTS`` failed attempts it is recorded as missing, with the reason; if it
@@ -151,11 +173,9 @@ def measure_batch(
 
     Parameters
     ----------
-    comm : MPI.Comm
+    process : Process
     batch : Batch
     measuring : Measuring
-    share_gpu : bool
-        Whether ranks may share a GPU.
     config : mapping
         The experiment's config, kept in the provenance.
     output : Path
@@ -166,9 +186,9 @@ def measure_batch(
         Called on every rank with the name of the next step, the upper bound of its seconds, and what to call when these
         are over, as ``Watchdog.expect``.
     elsewhere : Elsewhere, optional
-        Progress of the other jobs of the experiment. With it, the progress of the whole experiment is shown.
+        Progress of the other batches of the experiment. With it, the progress of the whole experiment is shown.
     results : Path, optional
-        Folder that records the time of the job, for expected times.
+        Folder that records the time of the visit, for expected times.
 
     Returns
     -------
@@ -177,13 +197,8 @@ def measure_batch(
         there is only the journal and no output.
     """
     expect(f"{batch.name}: start-up", STARTUP_SECONDS)
-    began = time.perf_counter() - process_age()
-    local_rank = world.local_rank(comm, visible(batch.device))
-    threads = world.threads_per_rank(comm)
-    with ThreadPoolExecutor(1) as pool:  # git and the installed packages take as long as a GPU to open
-        collecting = pool.submit(provenance.collect) if comm.rank == 0 else None
-        backend = open_backend(batch.device, threads, local_rank, share_gpu)
-        described = describe_ranks(comm, backend, collecting.result() if collecting else None)
+    comm, backend, began = process.comm, process.backend, process.free_since
+    described = process.described | provenance.moment()
     bench = Bench(comm, backend, batch, measuring, transport)
     journal, why_no_energy = None, why_unreadable(backend) if measuring.energy else ""
     if comm.rank == 0:
@@ -209,7 +224,7 @@ def measure_batch(
 
     able = [point for point, _, _ in waiting if not bench.impossible(point)]
     began_compiling = time.perf_counter()
-    bench.backend.compile_ahead((task_of(point) for point in able), threads)
+    bench.backend.compile_ahead((task_of(point) for point in able), process.threads)
     compiling = time.perf_counter() - began_compiling
 
     startup, timed, late_runs, missing = time.perf_counter() - began, 0.0, 0, []
@@ -258,6 +273,7 @@ def measure_batch(
         )
     elif journal:
         journal.close()
+    process.free_since = time.perf_counter()
     return missing
 
 
@@ -380,7 +396,8 @@ class Progress:
         later = self.visits - self.visit - 1
         left = pace * (sum(self.predicted[self.number :]) + later * sum(self.predicted)) + self.elsewhere.seconds
         total, waiting = len(self.batch.points), len(self.predicted)
-        number = total - waiting + (self.visit * waiting + self.number) // self.visits + self.elsewhere.done
+        visited = total - waiting + (self.visit * waiting + self.number) / self.visits + self.elsewhere.done
+        number = math.floor(visited + 1e-6)
         total += self.elsewhere.total
         place = f"[{number:{len(str(total))}}/{total}] {self.batch.name}"
         visit = f"visit {self.visit + 1} of {self.visits}, " if self.visits > 1 else ""

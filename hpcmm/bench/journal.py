@@ -32,8 +32,8 @@ class Journal:
     another kernel or to other settings, and are ignored. Each line begins with a CRC-32 that continues the one of the
     previous line. A truncated, damaged or misplaced line is dropped on opening, with all lines after it.
 
-    Complete files also have a link in the folder ``kept`` beside them, named by the fingerprint of the batch: a
-    workflow deletes its output before it runs the job again, and most of the points may be unchanged.
+    Complete files also have a link in the folder ``kept`` beside them, named by the fingerprint of the batch: another
+    plan replaces the file of the batch, and a later one may have the earlier points again.
 
     Parameters
     ----------
@@ -311,6 +311,14 @@ def whole_lines(journal: bytes) -> Iterator[tuple[int, bytes]]:
         yield checksum, text
 
 
+def is_complete(output: Path, batch: Batch) -> bool:
+    """Whether the HDF5 file of a batch has all its points, with the code and settings of the plan."""
+    try:
+        return set(read(output)["measurements"]["fingerprint"].astype(str)) == set(batch.fingerprints)
+    except StoreError:
+        return False
+
+
 def kept_file(output: Path, batch: Batch) -> Path:
     """Return the path in ``kept`` of a complete batch whose file is ``output``."""
     return output.parent / "kept" / f"{batch.device}-r{batch.ranks}-{batch.fingerprint[:16]}.h5"
@@ -349,7 +357,7 @@ class Glance:
     ``shares`` has, by fingerprint, the share of its visits that each point has; points in ``finished`` have all
     visits. ``started`` is the start of the last process, ``host`` and ``pid`` identify it, and ``recent`` are the
     shares that it added. ``begun`` is the key of the last point that was begun, in visit ``visit`` counted from 0.
-    ``changed`` is the time of the last write.
+    ``changed`` is the time of the last write. ``ended`` is whether the last process ended its visit.
     """
 
     finished: frozenset[str]
@@ -362,6 +370,7 @@ class Glance:
     changed: datetime
     host: str
     pid: int
+    ended: bool
 
 
 JSON_TEXT = rb'("(?:[^"\\]|\\.)*")'
@@ -373,7 +382,7 @@ JOURNAL_LINE = re.compile(
 
 def glance(path: Path) -> Glance | None:
     """Read a journal without a lock; None if there is no journal or it is empty."""
-    shares, recent, failed, begun, visit, started = {}, {}, {}, "", 0, None
+    shares, recent, failed, begun, visit, started, ended = {}, {}, {}, "", 0, None, False
     process: Mapping[str, Any] = {}
     try:
         changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
@@ -386,12 +395,13 @@ def glance(path: Path) -> Glance | None:
             try:
                 entry = json.loads(line)
                 if "ended" in entry:
+                    ended = True
                     continue
                 opened = datetime.fromisoformat(entry["provenance"]["utc"]), entry["process"]
                 shares.update(dict.fromkeys(entry["kept"], 1.0))
             except (LookupError, TypeError, ValueError, RecursionError):
                 break  # of another version; the job that opens it reports it
-            (started, process), recent, begun = opened, {}, ""
+            (started, process), recent, begun, ended = opened, {}, "", False
             continue
         kind, key, fingerprint = match[1].decode(), json.loads(match[2]), json.loads(match[3])
         if kind == "begun":
@@ -407,7 +417,8 @@ def glance(path: Path) -> Glance | None:
     if started is None:
         return None
     finished = frozenset(fingerprint for fingerprint, share in shares.items() if share == 1)
-    return Glance(finished, shares, recent, failed, begun, visit, started, changed, process["host"], process["pid"])
+    place = process["host"], process["pid"], ended
+    return Glance(finished, shares, recent, failed, begun, visit, started, changed, *place)
 
 
 def rehearse(folder: Path) -> None:

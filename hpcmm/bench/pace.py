@@ -11,13 +11,13 @@ from pathlib import Path
 from hpcmm.experiment.durations import EXPECTED_SHARE, EXPECTED_STARTUP_SECONDS, STARTUP_SECONDS
 from hpcmm.model import Batch
 
-LAUNCH_SECONDS = 1  # of a job before its first process notes the time, and after its last
+LAUNCH_SECONDS = 0.2  # of a visit of a batch: the share of what a job takes before and after its processes
 FILE = "paces.jsonl"  # in the results folder; without it the expected times are the defaults
 
 
 @dataclass(frozen=True)
 class Record:
-    """The time of one process of a job, which makes one visit of each point.
+    """The time of one visit of a batch.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class Record:
     seconds : float
         Measured seconds of these points.
     startup : float or None
-        Seconds before the first point; None if unknown.
+        Seconds before the first point, since the start of the process or the end of its batch before; None if unknown.
     compiling : float or None
         Of these, seconds for compiling kernels.
     timed : float or None
@@ -64,12 +64,12 @@ class Pace:
         return EXPECTED_SHARE
 
     def startup(self, batch: Batch) -> float:
-        """Return the expected seconds before the first point of a job."""
+        """Return the expected seconds before the first point of a visit."""
         known = [each.startup for each in self.records if each.device == batch.device and each.startup is not None]
         return LAUNCH_SECONDS + sum(known) / len(known) if known else EXPECTED_STARTUP_SECONDS
 
     def seconds(self, batch: Batch) -> float:
-        """Return the expected seconds of a whole job, at most its upper bound."""
+        """Return the expected seconds of all visits of a batch, at most their upper bound."""
         points = sum(batch.predicted)
         starts = max(1, round((batch.seconds - points) / STARTUP_SECONDS))  # one a visit
         return min(batch.seconds, starts * self.startup(batch) + self.share(batch) * points)
@@ -90,12 +90,12 @@ def learned(results: Path) -> list[Record]:
 
 
 def spent(records: Iterable[Record]) -> str:
-    """Return the total time of jobs and its parts, from the newest record of each visit; empty without records.
+    """Return the total time of visits and its parts, from the newest record of each visit; empty without records.
 
     >>> from dataclasses import replace
     >>> one = Record("a/cuda-r1-1", "matmul", "cuda", 60, 8.0, 2.5, 1.5, 3.0)
     >>> spent([one, replace(one, visit=1, compiling=0.0), replace(one, visit=1, seconds=4.0, compiling=0.0)])
-    '17.0 s in 2 processes: 3.5 s start-up, 1.5 s compiling, 6.0 s timed, 6.0 s other'
+    '17.0 s in 2 visits: 3.5 s start-up, 1.5 s compiling, 6.0 s timed, 6.0 s other'
     >>> spent([Record("a/cuda-r1-1", "matmul", "cuda", 60, 8.0)])
     ''
     """
@@ -104,9 +104,9 @@ def spent(records: Iterable[Record]) -> str:
         return ""
     compiling, timed = (sum(getattr(each, name) or 0 for each in newest) for name in ("compiling", "timed"))
     startup, seconds = sum(each.startup or 0 for each in newest), sum(each.seconds for each in newest)
-    processes = "1 process" if len(newest) == 1 else f"{len(newest)} processes"
+    visits = "1 visit" if len(newest) == 1 else f"{len(newest)} visits"
     return (
-        f"{startup + seconds:.1f} s in {processes}: {startup - compiling:.1f} s start-up, {compiling:.1f} s compiling, "
+        f"{startup + seconds:.1f} s in {visits}: {startup - compiling:.1f} s start-up, {compiling:.1f} s compiling, "
         f"{timed:.1f} s timed, {seconds - timed:.1f} s other"
     )
 

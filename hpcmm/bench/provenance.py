@@ -207,6 +207,11 @@ def command() -> list[str]:
     return [program.name, *sys.argv[1:]]
 
 
+def moment() -> dict[str, Any]:
+    """Return the time and the counters of the machine now."""
+    return {"utc": datetime.now(UTC).isoformat(timespec="seconds"), "counters": read(COUNTERS)}
+
+
 def collect() -> dict[str, Any]:
     """Return the provenance that this process can collect; the backends and MPI add their parts.
 
@@ -215,7 +220,7 @@ def collect() -> dict[str, Any]:
     commit, dirty = revision()
     source, diff, every = source_hash(), diff_hash() if dirty else "", installed()
     return {
-        "utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        **moment(),
         "host": socket.gethostname(),
         "system": platform.platform(),
         "revision": commit or f"sha256:{source}",
@@ -229,6 +234,5 @@ def collect() -> dict[str, Any]:
         "installed": every,
         "cpu": cpu(),
         "machine": read(SOURCES),
-        "counters": read(COUNTERS),
         "slurm": {key: value for key, value in os.environ.items() if key.startswith("SLURM_JOB")},
     }

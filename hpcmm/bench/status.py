@@ -18,26 +18,29 @@ from hpcmm.experiment import plan
 from hpcmm.experiment.durations import STARTUP_SECONDS, estimate, rounded_duration
 from hpcmm.model import Batch
 
-MOST_LINES = 40  # in longer plans, finished and waiting jobs are only counted
+MOST_LINES = 40  # in longer plans, finished and waiting batches are only counted
 
 
 @dataclass(frozen=True)
-class Job:
+class BatchState:
     """The progress of one batch.
 
-    ``done`` points are finished, and the others take at most ``seconds``. ``took`` is the elapsed time of the job, None
-    if unknown. ``at`` is the name of the last point that was begun. ``silent`` is the time since the last write of a
-    job that ended early, None for other jobs.
+    ``done`` points are finished, and the others take at most ``seconds``. ``visited`` counts each point by the share of
+    its visits that it has. ``took`` is the elapsed time of the last visit, None if unknown. ``at`` is the name of the
+    last point that was begun. ``silent`` is the time since the last write of a job that ended early, None for others. A
+    ``paused`` batch waits for its next visit, while the job visits its other batches.
     """
 
     batch: Batch
     done: int
     begun: bool
     seconds: float
+    visited: float
     took: Record | None = None
     at: str = ""
     failed: tuple[str, ...] = ()
     silent: float | None = None
+    paused: bool = False
 
     @property
     def complete(self) -> bool:
@@ -45,7 +48,7 @@ class Job:
 
     @property
     def running(self) -> bool:
-        return self.begun and self.silent is None
+        return self.begun and self.silent is None and not self.paused
 
     def expected(self, pace: Pace) -> float:
         """Return the expected seconds of the remaining points."""
@@ -56,12 +59,14 @@ class Job:
         return min(self.seconds, startup + own.share(self.batch) * self.seconds)
 
     def state(self, pace: Pace) -> str:
-        """Describe the state of the job."""
+        """Describe the state of the batch."""
         if self.complete:
             return "done"
         left = estimate(self.expected(pace), self.seconds)
         if not self.begun:
             return f"waiting, {left}"
+        if self.paused:
+            return f"waiting for its next visit, {left} left"
         if self.silent is not None:
             place = f" at {self.at}" if self.at else ""
             return f"stopped {rounded_duration(max(0, self.silent))} ago{place}; start the run again"
@@ -70,21 +75,21 @@ class Job:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """The progress of the other jobs of an experiment: finished points, all points, expected seconds of the rest."""
+    """The progress of the other batches: points, counted as ``visited``, all points, expected seconds of the rest."""
 
-    done: int = 0
+    done: float = 0
     total: int = 0
     seconds: float = 0.0
 
 
-def look_at_all(results: Path, planned: plan.Plan, now: datetime | None = None) -> tuple[list[Job], Pace]:
-    """Return the progress of each batch of a plan, and the pace of the jobs of this folder."""
-    jobs = [look(results, batch, now or datetime.now(UTC)) for batch in planned.to_measure]
-    return jobs, Pace([*learned(results), *(job.took for job in jobs if job.took)])
+def look_at_all(results: Path, planned: plan.Plan, now: datetime | None = None) -> tuple[list[BatchState], Pace]:
+    """Return the progress of each batch of a plan, and the pace of the batches of this folder."""
+    states = [look(results, batch, now or datetime.now(UTC)) for batch in planned.to_measure]
+    return states, Pace([*learned(results), *(state.took for state in states if state.took)])
 
 
 def text(results: Path, now: datetime | None = None) -> str:
-    """Return the progress of a run, one line per job.
+    """Return the progress of a run, one line per batch.
 
     Parameters
     ----------
@@ -94,74 +99,76 @@ def text(results: Path, now: datetime | None = None) -> str:
         By default the time of the call.
     """
     planned = plan.read(results / "plan.json")
-    jobs, pace = look_at_all(results, planned, now)
-    complete = sum(job.complete for job in jobs)
-    lines = [f"{results}: {progress(jobs, pace)}"]
-    width = max(len(job.batch.name) for job in jobs)
-    digits = max(len(str(len(job.batch.points))) for job in jobs)
+    states, pace = look_at_all(results, planned, now)
+    complete = sum(state.complete for state in states)
+    lines = [f"{results}: {progress(states, pace)}"]
+    width = max(len(state.batch.name) for state in states)
+    digits = max(len(str(len(state.batch.points))) for state in states)
     by_batch = defaultdict(list)
     for record in learned(results):
         by_batch[record.batch].append(record)
-    shown = jobs if len(jobs) <= MOST_LINES else [job for job in jobs if job.begun]
-    for job in shown:
-        place = f"{job.done:{digits}}/{len(job.batch.points):<{digits}}"
-        took = spent(by_batch[job.batch.name])
-        lines.append(f"{job.batch.name:{width}}  {place}  {job.state(pace)}" + (f", {took}" if took else ""))
-        lines += [f"    not measured: {each}" for each in job.failed]
-    if len(shown) < len(jobs):
-        lines.append(f"and {complete} done, {len(jobs) - len(shown) - complete} waiting")
+    shown = states if len(states) <= MOST_LINES else [state for state in states if state.begun]
+    for state in shown:
+        place = f"{state.done:{digits}}/{len(state.batch.points):<{digits}}"
+        took = spent(by_batch[state.batch.name])
+        lines.append(f"{state.batch.name:{width}}  {place}  {state.state(pace)}" + (f", {took}" if took else ""))
+        lines += [f"    not measured: {each}" for each in state.failed]
+    if len(shown) < len(states):
+        lines.append(f"and {complete} done, {len(states) - len(shown) - complete} waiting")
     if planned.left_out:
         lines.append(f"left out: {len(planned.omitted())} variants of sweeps; python -m hpcmm plan shows the reasons")
-    if took := spent(itertools.chain.from_iterable(by_batch[job.batch.name] for job in jobs)):
-        lines.append(f"all jobs: {took}")
-    if complete == len(jobs) and (results / "report.html").exists():
+    if took := spent(itertools.chain.from_iterable(by_batch[state.batch.name] for state in states)):
+        lines.append(f"all batches: {took}")
+    if complete == len(states) and (results / "report.html").exists():
         lines.append(f"report: {results / 'report.html'}")
     return "\n".join(lines)
 
 
-def progress(jobs: Sequence[Job], pace: Pace) -> str:
-    """Return the progress of all jobs together, in one line."""
-    done, total = sum(job.done for job in jobs), sum(len(job.batch.points) for job in jobs)
-    line = f"{done} of {total} points measured, {sum(job.complete for job in jobs)} of {len(jobs)} jobs done"
-    bound = sum(job.seconds for job in jobs)
+def progress(states: Sequence[BatchState], pace: Pace) -> str:
+    """Return the progress of all batches together, in one line."""
+    done, total = sum(state.done for state in states), sum(len(state.batch.points) for state in states)
+    line = f"{done} of {total} points measured, {sum(state.complete for state in states)} of {len(states)} batches done"
+    bound = sum(state.seconds for state in states)
     if not bound:
         return line
-    left = estimate(sum(job.expected(pace) for job in jobs), bound)
-    if any(job.running for job in jobs) or not any(job.silent is not None for job in jobs):
+    left = estimate(sum(state.expected(pace) for state in states), bound)
+    if any(state.running for state in states) or not any(state.silent is not None for state in states):
         return f"{line}, {left} left, one job after another"
     return f"{line}, no job is running; the rest takes {left}, one job after another"
 
 
 def ahead(results: Path, planned: plan.Plan) -> str:
     """Return the points, jobs and expected time of a run that begins, in one line."""
-    jobs, pace = look_at_all(results, planned)
-    open_jobs = [job for job in jobs if not job.complete]
-    points = sum(len(job.batch.points) - job.done for job in open_jobs)
-    done = sum(job.done for job in jobs)
+    states, pace = look_at_all(results, planned)
+    open_states = [state for state in states if not state.complete]
+    open_names = {state.batch.name for state in open_states}
+    jobs = sum(any(batch.name in open_names for batch in job.batches) for job in planned.jobs)
+    points = sum(len(state.batch.points) - state.done for state in open_states)
+    done = sum(state.done for state in states)
     kept = f"{done} of {done + points} points are measured; " if done else ""
     minutes = planned.config.get("sustain_minutes", 0)
     then = f"; products for {minutes:g} min" if minutes else ""
     if not points:
         return f"hpcmm: all {done} points are measured{then}"
-    left = estimate(sum(job.expected(pace) for job in open_jobs), sum(job.seconds for job in open_jobs))
-    jobs_left = "1 job" if len(open_jobs) == 1 else f"{len(open_jobs)} jobs"
-    order = "" if len(open_jobs) == 1 else ", one job after another"
+    left = estimate(sum(state.expected(pace) for state in open_states), sum(state.seconds for state in open_states))
+    jobs_left = "1 job" if jobs == 1 else f"{jobs} jobs"
+    order = "" if jobs == 1 else ", one job after another"
     return f"hpcmm: {kept}{points} points in {jobs_left} to measure, {left}{order}{then}"
 
 
 def elsewhere(results: Path, planned: plan.Plan, batch: Batch) -> Elsewhere:
-    """Return the progress of the jobs of all other batches."""
-    jobs, pace = look_at_all(results, planned)
-    others = [job for job in jobs if job.batch.name != batch.name]
+    """Return the progress of all other batches."""
+    states, pace = look_at_all(results, planned)
+    others = [state for state in states if state.batch.name != batch.name]
     return Elsewhere(
-        sum(job.done for job in others),
-        sum(len(job.batch.points) for job in others),
-        sum(job.expected(pace) for job in others),
+        sum(state.visited for state in others),
+        sum(len(state.batch.points) for state in others),
+        sum(state.expected(pace) for state in others),
     )
 
 
 def unfinished(planned: plan.Plan, results: Path) -> str:
-    """Return the jobs that an ended run did not finish, one line each; empty if there are none.
+    """Return the batches that an ended run did not finish, one line each; empty if there are none.
 
     A job that was killed, or crashed by a kernel, could not report its point.
     """
@@ -179,15 +186,15 @@ def unfinished(planned: plan.Plan, results: Path) -> str:
     return "\n".join([head, *lines]) if lines else ""
 
 
-def look(results: Path, batch: Batch, now: datetime) -> Job:
+def look(results: Path, batch: Batch, now: datetime) -> BatchState:
     """Return the progress of a batch, from its file and its journal."""
     output = results / "raw" / f"{batch.name}.h5"
     count = len(batch.points)
     if output.exists() and kept_file(output, batch).exists():
-        return Job(batch, count, False, 0)
+        return BatchState(batch, count, False, 0, count)
     seen = glance(output.with_suffix(".journal"))
     if seen is None:
-        return Job(batch, 0, False, batch.seconds)
+        return BatchState(batch, 0, False, batch.seconds, 0)
     points = dict(zip(batch.fingerprints, batch.points, strict=True))
     predicted = dict(zip(batch.fingerprints, batch.predicted, strict=True))
     names = {point.key: point.name for point in batch.points}
@@ -204,8 +211,10 @@ def look(results: Path, batch: Batch, now: datetime) -> Job:
         at += f" in visit {seen.visit + 1}"
     silent = (now - seen.changed).total_seconds()
     # a point takes at most its predicted time; the first one also waits for the start of the ranks
-    over = has_ended(seen) or silent > STARTUP_SECONDS + 2 * max(batch.predicted)
-    return Job(batch, len(finished), True, rest, took, at, failed, silent if over else None)
+    paused = seen.ended and not failed
+    over = not paused and (has_ended(seen) or silent > STARTUP_SECONDS + 2 * max(batch.predicted))
+    visited = sum(share for fingerprint, share in seen.shares.items() if fingerprint in points)
+    return BatchState(batch, len(finished), True, rest, visited, took, at, failed, silent if over else None, paused)
 
 
 def has_ended(seen: Glance) -> bool:

@@ -26,7 +26,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         commands,
         "plan",
         run,
-        "Show what a run would measure: its jobs, their expected times and upper bounds, and what it leaves out.",
+        "Show what a run would measure: its points and jobs, their expected and longest times, and what it leaves out.",
         "Expected times follow from the finished jobs of the results folder, upper bounds from the plan alone. "
         "Overrides are written as for Snakemake: python -m hpcmm plan --config scale=full backends=cuda.",
         {1: "a config that cannot be run, or another error"},
@@ -54,14 +54,19 @@ def run(arguments: argparse.Namespace) -> int:
     rows, records = [], learned(arguments.results)
     pace = Pace(records)
     for (sweep, device, ranks), group in itertools.groupby(planned.to_measure, lambda b: (b.sweep, b.device, b.ranks)):
-        rows.append([sweep, device, ranks, ranks if DEVICES[device].accelerator else 0, *amount(list(group), pace)])
-    rows.append(["all", "", "", "", *amount(planned.to_measure, pace)])
-    head = ["sweep", "device", "ranks", "GPUs", "jobs", "points", "longest job", "one after another"]
-    print(tabulate(rows, head, colalign=["left", "left", *["right"] * 6]))
-    on_gpus = sum(batch.ranks * batch.seconds for batch in planned.to_measure if DEVICES[batch.device].accelerator)
+        batches = list(group)
+        time = estimate(expected(batches, pace), sum(batch.seconds for batch in batches))
+        rows.append([sweep, device, ranks, ranks if DEVICES[device].accelerator else 0, points_of(batches), time])
+    times = [(expected(job.batches, pace), job.seconds) for job in planned.jobs]
+    rows.append(["all", "", "", "", points_of(planned.to_measure), estimate(*map(sum, zip(*times, strict=True)))])
+    head = ["sweep", "device", "ranks", "GPUs", "points", "time"]
+    print(tabulate(rows, head, colalign=["left", "left", *["right"] * 4]))
+    longest = estimate(*max(times, key=lambda time: time[1]))
+    print(f"\n{len(times)} job{'s' * (len(times) > 1)}; the longest takes {longest}.")
+    on_gpus = sum(job.ranks * job.seconds for job in planned.jobs if DEVICES[job.device].accelerator)
     default = f"a default of {EXPECTED_SHARE:.0%} of the upper bounds"
     basis = f"the finished jobs in {arguments.results}" if records else default
-    print(f"\nExpected times follow from {basis}." + (f" {on_gpus / 3600:.1f} GPU hours at most." if on_gpus else ""))
+    print(f"Expected times follow from {basis}." + (f" {on_gpus / 3600:.1f} GPU hours at most." if on_gpus else ""))
     if planned.left_out:
         print("\nLeft out:")
         for (sweep, reason), group in itertools.groupby(
@@ -80,12 +85,13 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def amount(batches: Sequence[Batch], pace: Pace) -> list[Any]:
-    """Return the number of jobs and of points, and the times of the longest job and of all jobs."""
-    bounds = [batch.seconds for batch in batches]
-    expected = [pace.seconds(batch) for batch in batches]
-    points = sum(len(batch.points) for batch in batches)
-    return [len(batches), points, estimate(max(expected), max(bounds)), estimate(sum(expected), sum(bounds))]
+def expected(batches: Sequence[Batch], pace: Pace) -> float:
+    """Return the expected seconds of batches, one after another."""
+    return sum(pace.seconds(batch) for batch in batches)
+
+
+def points_of(batches: Sequence[Batch]) -> int:
+    return sum(len(batch.points) for batch in batches)
 
 
 def overridden(path: Path, overrides: Sequence[str]) -> dict[str, Any]:

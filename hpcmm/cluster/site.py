@@ -1,4 +1,4 @@
-"""Settings of the cluster, and the resources that a batch requests there."""
+"""Settings of the cluster, and the resources that a job requests there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from hpcmm.cluster.commands import PATIENCE
 from hpcmm.devices import DEVICES
 from hpcmm.experiment.config import parse
-from hpcmm.model import Batch, HpcmmError
+from hpcmm.model import HpcmmError, Job
 from hpcmm.operations import task_of
 
 CHECKING_COPIES = 8
@@ -39,28 +39,28 @@ class Site:
     def ranks_on_first(self, ranks: int) -> int:
         return math.ceil(ranks / self.nodes(ranks))
 
-    def gres(self, batch: Batch) -> str:
-        """Return the GRES per node: one GPU per rank, the same on all nodes; empty for a CPU batch."""
-        return f"{self.gpu}:{self.ranks_on_first(batch.ranks)}" if DEVICES[batch.device].accelerator else ""
+    def gres(self, job: Job) -> str:
+        """Return the GRES per node: one GPU per rank, the same on all nodes; empty for a CPU job."""
+        return f"{self.gpu}:{self.ranks_on_first(job.ranks)}" if DEVICES[job.device].accelerator else ""
 
     def extra(self, ranks: int) -> str:
         """Return the option that spreads ranks evenly over the nodes, so that each has a GPU; empty for one node."""
         return f"--ntasks-per-node={self.ranks_on_first(ranks)}" if self.nodes(ranks) > 1 else ""
 
-    def mem_mb(self, batch: Batch) -> int:
+    def mem_mb(self, job: Job) -> int:
         """Return the memory of the first node in MB: every rank has a share and a copy of the broadcast arrays.
 
         Rank 0 also has the whole problem, its reference in higher precision, and the intermediate results.
         """
         if self.memory_mb:
             return self.memory_mb
-        largest = max(task_of(point).bytes for point in batch.points) // 10**6
-        ranks = self.ranks_on_first(batch.ranks)
-        return ranks * (DEVICES[batch.device].memory_mb + largest) + CHECKING_COPIES * largest
+        largest = max(task_of(point).bytes for point in job.points) // 10**6
+        ranks = self.ranks_on_first(job.ranks)
+        return ranks * (DEVICES[job.device].memory_mb + largest) + CHECKING_COPIES * largest
 
-    def minutes(self, batch: Batch) -> int:
+    def minutes(self, job: Job) -> int:
         """Return the time limit of a job in minutes; it includes the deadline of the last point."""
-        return math.ceil((batch.seconds + self.patience) / 60) + 1
+        return math.ceil((job.seconds + self.patience) / 60) + 1
 
     @property
     def resources(self) -> dict[str, str]:

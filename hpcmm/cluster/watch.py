@@ -178,8 +178,11 @@ class Watch:
         return left
 
 
-def first_errors(logs: Sequence[str]) -> list[str]:
-    """Return the first line of each log that reports an error: ours, Python's, the launcher's or Slurm's."""
+def first_errors(logs: Sequence[str], batch: str = "") -> list[str]:
+    """Return the first line of each log that reports an error: ours, Python's, the launcher's or Slurm's.
+
+    If one is about ``batch``, that one.
+    """
     error = re.compile(
         r"hpcmm: error:|\w*(Error|Interrupt)\b|\S*bash: line|ERROR:|YOUR APPLICATION TERMINATED|"
         r"srun: error|slurmstepd\S*: error"
@@ -188,7 +191,9 @@ def first_errors(logs: Sequence[str]) -> list[str]:
     for log in logs:
         with suppress(OSError):
             lines = Path(log).read_text(errors="replace").splitlines()
-            found |= dict.fromkeys([line.strip() for line in lines if error.match(line)][:1])
+            errors = [line.strip() for line in lines if error.match(line)]
+            about = [line for line in errors if batch and line.startswith(f"hpcmm: error: {batch}: ")]
+            found |= dict.fromkeys((about or errors)[:1])
     return list(found)
 
 

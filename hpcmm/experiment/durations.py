@@ -23,7 +23,7 @@ SLOW_FLOPS_PER_SECOND = 1e8  # of a scalar loop on matrices larger than the cach
 
 # Expected times before the first job of a results folder has finished; hpcmm.bench.pace learns from finished jobs.
 EXPECTED_SHARE = 0.1  # of the upper bound of a point
-EXPECTED_STARTUP_SECONDS = 3
+EXPECTED_STARTUP_SECONDS = 1  # of a visit of a batch: its share of the start of a process
 
 
 def input_seconds(point: Point) -> float:

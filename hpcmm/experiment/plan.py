@@ -7,6 +7,7 @@ reason.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.util
 import itertools
 import json
@@ -22,7 +23,7 @@ from hpcmm.experiment import extensions, fingerprint
 from hpcmm.experiment.config import ConfigError, Sweep, validated
 from hpcmm.experiment.durations import STARTUP_SECONDS, input_seconds, point_seconds
 from hpcmm.experiment.fingerprint import digest, of_point, of_profile
-from hpcmm.model import TEXTBOOK, Batch, Measuring, Point, Variant, spread_name
+from hpcmm.model import TEXTBOOK, Batch, Job, Measuring, Point, Variant, spread_name
 from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.algorithm import Algorithm
@@ -47,6 +48,21 @@ class Plan:
     @property
     def to_measure(self) -> list[Batch]:
         return [batch for batch in self.batches if batch.name not in self.left_out]
+
+    @functools.cached_property
+    def jobs(self) -> tuple[Job, ...]:
+        """The jobs: batches on one device with one number of ranks share one, up to ``job_minutes``.
+
+        The start of a process takes longer than many a batch. Batches with an optional package have jobs of their own.
+        """
+        groups: dict[tuple, list[list[Batch]]] = {}
+        for batch in self.to_measure:
+            packages = frozenset(algorithm.package for algorithm in algorithms_of_batch(batch))
+            jobs = groups.setdefault((batch.device, batch.ranks, packages), [[]])
+            if jobs[-1] and Job((*jobs[-1], batch)).seconds > 60 * self.config["job_minutes"]:
+                jobs.append([])
+            jobs[-1].append(batch)
+        return tuple(Job(tuple(members)) for jobs in groups.values() for members in jobs)
 
     def batch(self, name: str) -> Batch:
         for batch in (*self.batches, *self.sustained):
@@ -262,11 +278,16 @@ def reason_to_leave_out(batch: Batch, backends: str, share_gpu: bool, machine: M
             f"{batch.ranks} ranks need a core each and this machine has {count} "
             f"(backends: {batch.device} measures it anyway)"
         )
-    operation = OPERATIONS[batch.operation]
-    for algorithm in (algorithm_of(operation, name) for name in {point.algorithm for point in batch.points}):
+    for algorithm in algorithms_of_batch(batch):
         if algorithm.package and importlib.util.find_spec(algorithm.package) is None:
             return f"{algorithm.package} is not installed (extra {algorithm.name})"
     return ""
+
+
+def algorithms_of_batch(batch: Batch) -> list[Algorithm]:
+    """Return the algorithms of the points of a batch."""
+    operation = OPERATIONS[batch.operation]
+    return [algorithm_of(operation, name) for name in dict.fromkeys(point.algorithm for point in batch.points)]
 
 
 def too_large(planned: Plan, machine: Machine) -> dict[Point, str]:

@@ -31,7 +31,7 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def collect(planned: plan.Plan, results: Path, target: Path) -> list[str]:
+def collect(planned: plan.Plan, results: Path, target: Path, separate: bool = False) -> list[str]:
     """Write all finished points of a plan into one file; failed ones go into ``omitted`` with a reason.
 
     Finished points of a failed job are included. If anything failed, the file gets an older date than its inputs. The
@@ -41,9 +41,11 @@ def collect(planned: plan.Plan, results: Path, target: Path) -> list[str]:
     ----------
     planned : Plan
     results : Path
-        Folder with ``raw/``, ``profiles/`` and ``logs/``.
+        Folder with ``jobs/``, ``raw/``, ``profiles/`` and ``logs/``.
     target : Path
         HDF5 file to write.
+    separate : bool
+        Whether each batch had a job of its own, with a log of its name.
 
     Returns
     -------
@@ -51,11 +53,12 @@ def collect(planned: plan.Plan, results: Path, target: Path) -> list[str]:
         A line for each job that failed.
     """
     parts, omitted, unprofiled, failed = [], planned.omitted(), planned.unprofiled(), []
+    job_of = {batch.name: batch.name if separate else job.name for job in planned.jobs for batch in job.batches}
     for batch in planned.to_measure:
-        finished, reasons, short = salvaged(results, batch)
+        finished, reasons, short = salvaged(results, batch, job_of[batch.name])
         parts += finished
         if short and not reasons:
-            why = why_it_ended(results, batch.name)
+            why = why_it_ended(results, job_of[batch.name], batch.name)
             failed.append(f"{batch.name}: {short} of {len(batch.points)} points have fewer visits than planned: {why}")
         if reasons:
             reason = next(iter(reasons.values())).removeprefix(f"{batch.name}: ")
@@ -83,13 +86,14 @@ def collect(planned: plan.Plan, results: Path, target: Path) -> list[str]:
             failed.append(f"profile of {operation}: {reason}")
             unprofiled.append({"operation": operation, "reason": f"failed: {reason}"})
     store.merge([], target, omitted, unprofiled, parts=parts)
-    inputs = [path.stat().st_mtime for folder in ("raw", "profiles") for path in (results / folder).rglob("*.h5")]
+    inputs = [*results.glob("jobs/**/*.done"), *results.glob("raw/**/*.h5"), *results.glob("profiles/*.h5")]
     if failed and inputs:
-        os.utime(target, (min(inputs) - 1, min(inputs) - 1))
+        oldest = min(path.stat().st_mtime for path in inputs) - 1
+        os.utime(target, (oldest, oldest))
     return failed
 
 
-def salvaged(results: Path, batch: Batch) -> tuple[list[store.Groups], dict[str, str], int]:
+def salvaged(results: Path, batch: Batch, job: str) -> tuple[list[store.Groups], dict[str, str], int]:
     """Return the visited points of a batch, by fingerprint why others are missing, and how many lack visits."""
     output = results / "raw" / f"{batch.name}.h5"
     try:
@@ -100,17 +104,17 @@ def salvaged(results: Path, batch: Batch) -> tuple[list[store.Groups], dict[str,
     if output.exists():
         ending = f"{output} was measured with other code or settings; delete it and run again"
     else:
-        ending = f"{batch.name}: {why_it_ended(results, batch.name)}"
+        ending = f"{batch.name}: {why_it_ended(results, job, batch.name)}"
     reasons = {each: f"{names[each]}: {reason}" if reason else ending for each, reason in failed.items()}
     return [groups], reasons, short
 
 
-def why_it_ended(results: Path, name: str) -> str:
-    """Return the line of a job's log that says why it failed."""
-    log = results / "logs" / f"{name}.log"
+def why_it_ended(results: Path, job: str, name: str = "") -> str:
+    """Return the line of a job's log that says why it failed, or why its batch of this name failed."""
+    log = results / "logs" / f"{job}.log"
     if not log.exists() or log.stat().st_mtime < (results / "plan.json").stat().st_mtime:
         return "its job did not start"
-    errors = first_errors([str(log)])
+    errors = first_errors([str(log)], name)
     if not errors:
         lines = log.read_text(errors="replace").splitlines()
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")

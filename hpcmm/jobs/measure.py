@@ -1,6 +1,6 @@
-"""Measure one batch of a plan in one visit of each point.
+"""Measure one visit of each point of some batches.
 
-Run as ``mpiexec -n R python -m mpi4py -m hpcmm.jobs.measure ...``, once a visit: the last one writes the output.
+Run as ``mpiexec -n R python -m mpi4py -m hpcmm.jobs.measure ...``, once a visit: the last one writes the files.
 """
 
 import argparse
@@ -8,6 +8,7 @@ import dataclasses
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 # The variant and the baseline take turns in one process. Idle OpenMP threads must sleep at once instead of spinning on
@@ -15,19 +16,34 @@ from pathlib import Path
 # a short one its threads sleep within a call, and times become bimodal.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+from hpcmm import store
 from hpcmm.bench import status
-from hpcmm.bench.job import measure_batch
+from hpcmm.bench.job import Process, measure_batch
+from hpcmm.bench.journal import is_complete
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import ConfigError
-from hpcmm.model import HpcmmError
+from hpcmm.experiment.durations import STARTUP_SECONDS
+from hpcmm.model import Batch, HpcmmError
 from hpcmm.parallel import world
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--plan", type=Path, required=True, help="plan.json, as the workflow writes it")
-    parser.add_argument("--batch", required=True, help="name of the batch: <sweep>/<device>-r<ranks>-<part>")
-    parser.add_argument("--output", type=Path, required=True, help="HDF5 file to write")
+    parser.add_argument("--results", type=Path, required=True, help="folder with plan.json; batches are files in raw/")
+    parser.add_argument(
+        "--batch",
+        dest="batches",
+        nargs="+",
+        required=True,
+        metavar="NAME",
+        help="batches on one device with one number of ranks: <sweep>/<device>-r<ranks>-<part>",
+    )
+    parser.add_argument("--done", type=Path, help="file to write when all batches are complete")
+    parser.add_argument(
+        "--failed",
+        type=Path,
+        help="file with the batches that failed, one per line; they are left out, and further ones are added",
+    )
     parser.add_argument(
         "--patience",
         metavar="SECONDS",
@@ -38,44 +54,74 @@ def main() -> None:
     parser.add_argument(
         "--whole",
         action="store_true",
-        help="count the points of all jobs of the plan; no other job runs at the same time",
+        help="count the points of all batches of the plan; no other job runs at the same time",
     )
     arguments = parser.parse_args()
+    results, name = arguments.results, arguments.batches[0]
     try:
         comm = world.world()
         # Slurm sends SIGTERM before SIGKILL: rank 0 records it in the journal and ends the other ranks
         signal.signal(signal.SIGTERM, signal.SIG_IGN if comm.rank else lambda *_: sys.exit(143))
-        planned = plan.read(arguments.plan)
-        batch = planned.batch(arguments.batch)
-        if comm.size != batch.ranks:
-            raise ConfigError(f"batch {batch.name} needs {batch.ranks} ranks, but MPI started {comm.size}")
-        results = arguments.plan.parent
-        counted = arguments.whole and comm.rank == 0
-        elsewhere = status.elsewhere(results, planned, batch) if counted else None
+        planned = plan.read(results / "plan.json")
+        batches = [(each := planned.batch(name), results / "raw" / f"{each.name}.h5") for name in arguments.batches]
+        first, _ = batches[0]
+        if comm.size != first.ranks:
+            raise ConfigError(f"batch {first.name} needs {first.ranks} ranks, but MPI started {comm.size}")
+        failed, complete = comm.bcast(so_far(arguments.failed, batches) if comm.rank == 0 else None, root=0)
+        process = None
         with world.Watchdog(comm, arguments.patience) as watchdog:
-            missing = measure_batch(
-                comm,
-                batch,
-                dataclasses.replace(planned.measuring, accuracy=batch.accuracy),
-                planned.share_gpu,
-                planned.config,
-                arguments.output,
-                planned.transport,
-                watchdog.expect,
-                elsewhere,
-                results,
-            )
+            watchdog.expect(f"{name}: start-up", STARTUP_SECONDS)
+            for batch, output in batches:
+                if batch.name in failed or batch.name in complete:
+                    continue
+                name = batch.name
+                write_names(comm, arguments.failed, [*failed, name])  # until it has ended well
+                process = process or Process(comm, batch.device, planned.share_gpu)
+                counted = arguments.whole and comm.rank == 0
+                missing = measure_batch(
+                    process,
+                    batch,
+                    dataclasses.replace(planned.measuring, accuracy=batch.accuracy),
+                    planned.config,
+                    output,
+                    planned.transport,
+                    watchdog.expect,
+                    status.elsewhere(results, planned, batch) if counted else None,
+                    results,
+                )
+                if missing:
+                    failed.append(name)
+                    report(comm, batch, missing)
+                write_names(comm, arguments.failed, failed)
+        if comm.rank == 0 and arguments.done and all(is_complete(output, batch) for batch, output in batches):
+            store.make_folder(arguments.done.parent)
+            arguments.done.touch()
     except HpcmmError as error:
-        world.abort(f"{arguments.batch}: {error}")
-    if missing:
-        if comm.rank == 0:
-            points = "\n  ".join(missing)
-            print(
-                f"hpcmm: error: {batch.name}: {len(missing)} of {len(batch.points)} points could not be measured:\n"
-                f"  {points}\nThe other points are kept; run again to retry these.",
-                file=sys.stderr,
-            )
-        sys.exit(1)
+        world.abort(f"{name}: {error}")
+    sys.exit(1 if failed else 0)
+
+
+def so_far(failed: Path | None, batches: Sequence[tuple[Batch, Path]]) -> tuple[list[str], list[str]]:
+    """Return the names of the batches that failed in earlier visits, and of those that are complete."""
+    names = failed.read_text().splitlines() if failed and failed.exists() else []
+    return names, [batch.name for batch, output in batches if is_complete(output, batch)]
+
+
+def write_names(comm, path: Path | None, names: Sequence[str]) -> None:
+    if path and comm.rank == 0:
+        with store.replacing(path) as temporary:
+            temporary.write_text("".join(f"{name}\n" for name in names))
+
+
+def report(comm, batch: Batch, missing: Sequence[str]) -> None:
+    points = "\n  ".join(missing)
+    if comm.rank == 0:
+        print(
+            f"hpcmm: error: {batch.name}: {len(missing)} of {len(batch.points)} points could not be measured:\n"
+            f"  {points}\nThe other points are kept; run again to retry these.",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def measure(
     for operation in planned.profiled:
         finish([(f"profiles/{operation}", start(profiling(folder, operation), alone))], folder, show)
     target = folder / "timings.h5"
-    collect(planned, folder, target)
+    collect(planned, folder, target, separate=True)
     return target
 
 
@@ -64,16 +64,8 @@ def output(folder: Path, batch: Batch) -> Path:
 
 def measuring(folder: Path, batch: Batch) -> list[str]:
     """Return the command of a job that makes one visit of the points of a batch."""
-    command = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.measure", "--plan", str(folder / "plan.json")]
-    return [
-        *command,
-        "--batch",
-        batch.name,
-        "--output",
-        str(output(folder, batch)),
-        "--patience",
-        str(PATIENCE_SECONDS),
-    ]
+    command = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.measure", "--results", str(folder)]
+    return [*command, "--batch", batch.name, "--patience", str(PATIENCE_SECONDS)]
 
 
 def profiling(folder: Path, operation: str) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from mpi4py import MPI
 
 from hpcmm.backends import this_machine
-from hpcmm.bench.job import measure_batch
+from hpcmm.bench.job import Process, measure_batch
 from hpcmm.cli import check
 from hpcmm.experiment import plan
 
@@ -55,10 +55,11 @@ try:
     config["sweeps"]["gpu_memory"]["sizes"] = [2**24 * COMM.size]
     config["sweeps"]["gpu_links"]["sizes"] = [2**22 * COMM.size]
     planned = plan.make(config, this_machine())
+    process = Process(COMM, DEVICE, False)
     for batch in planned.to_measure:
         for _ in range(planned.measuring.visits):
             output = FOLDER / f"{batch.name.replace('/', '-')}.h5"
-            missing = measure_batch(COMM, batch, planned.measuring, False, planned.config, output)
+            missing = measure_batch(process, batch, planned.measuring, planned.config, output)
             assert missing == []
 finally:
     for other in others:
