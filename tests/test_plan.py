@@ -336,6 +336,33 @@ def test_jobs_are_divided_where_they_would_be_longer_than_stated(minutes):
                 assert part.seconds + needed > 60 * minutes
 
 
+@pytest.mark.parametrize("minutes", [0.1, 1, 2, 5, 60])
+def test_batches_share_a_job_up_to_its_length(minutes):
+    planned = make(changed(sweeps__size__sizes=[64, 128], backends="auto") | {"job_minutes": minutes})
+    assert sorted(batch.name for job in planned.jobs for batch in job.batches) == sorted(
+        batch.name for batch in planned.to_measure
+    )
+    assert len({job.name for job in planned.jobs}) == len(planned.jobs)
+    for job in planned.jobs:
+        assert {(batch.device, batch.ranks) for batch in job.batches} == {(job.device, job.ranks)}
+        assert job.seconds == pytest.approx(STARTUP_SECONDS + sum(sum(batch.predicted) for batch in job.batches))
+        assert len(job.batches) == 1 or job.seconds <= 60 * minutes
+    for job, following in itertools.pairwise(planned.jobs):  # none is shorter than it could be
+        if (job.device, job.ranks) == (following.device, following.ranks):
+            assert job.seconds + sum(following.batches[0].predicted) > 60 * minutes
+    assert any(len(job.batches) > 1 for job in planned.jobs) == (minutes >= 1)
+
+
+def test_an_optional_package_has_jobs_of_its_own(monkeypatch):
+    monkeypatch.setattr(plan.importlib.util, "find_spec", lambda name: True)
+    sweep = {"operation": "matmul", "variants": ["cublas"], "algorithms": ["scatter", "cublasmp"], "ranks": [2]}
+    planned = make({"job_minutes": 1000, "sweeps": {"one": sweep | {"sizes": [300]}, "two": sweep | {"sizes": [400]}}})
+    assert [[batch.name for batch in job.batches] for job in planned.jobs] == [
+        ["one/cuda-r2-1", "two/cuda-r2-1"],
+        ["one/cuda-r2-2", "two/cuda-r2-2"],
+    ]
+
+
 def test_the_default_length_is_from_the_schema():
     sizes = {"start": 64, "stop": 2048, "step": 64}
     planned = make(changed(sweeps__size__sizes=sizes))

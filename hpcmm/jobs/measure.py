@@ -68,7 +68,7 @@ def main() -> None:
         if comm.size != first.ranks:
             raise ConfigError(f"batch {first.name} needs {first.ranks} ranks, but MPI started {comm.size}")
         failed, complete = comm.bcast(so_far(arguments.failed, batches) if comm.rank == 0 else None, root=0)
-        process = None
+        process, before = None, len(failed)
         with world.Watchdog(comm, arguments.patience) as watchdog:
             watchdog.expect(f"{name}: start-up", STARTUP_SECONDS)
             for batch, output in batches:
@@ -98,7 +98,8 @@ def main() -> None:
             arguments.done.touch()
     except HpcmmError as error:
         world.abort(f"{name}: {error}")
-    sys.exit(1 if failed else 0)
+    # without work only the batches that failed before are left
+    sys.exit(1 if len(failed) > before or (failed and process is None) else 0)
 
 
 def so_far(failed: Path | None, batches: Sequence[tuple[Batch, Path]]) -> tuple[list[str], list[str]]:
