@@ -18,7 +18,7 @@ from hpcmm.operations.blocks import (
 from hpcmm.operations.picks import Fastest, Narrow, SharedTiles, Split, Waves
 from hpcmm.operations.residues import Residues
 from hpcmm.operations.split_k import DmmaTile, FmaTile, Skinny, SkinnyChoice, SkinnyTile, SplitChoice, SplitK
-from hpcmm.operations.stream_k import DmmaChoice, StreamK, StreamKDmma, StreamKFma
+from hpcmm.operations.stream_k import UNALIGNED, DmmaChoice, StreamK, StreamKDmma, StreamKFma
 from hpcmm.operations.tma import PersistentTma, Tf32, ThreeFp16, TmaChoice, TmaRing, TransposedInt8
 
 SIXTEEN_BIT = ("float16", "bfloat16")
@@ -540,12 +540,13 @@ LADDER = (  # the order here is the order of the rungs
                     "stream_k_fma": SharedTiles(204e9, 5.67e-6, 24.9e-6),
                 },
                 "float64": {
-                    "tensor_core": Waves(210e9, 6.2e-6, resident=2, partial=1.3),
+                    "tensor_core": Waves(234e9, 9.15e-6, resident=2, partial=1.13, unaligned=UNALIGNED, alone=1.15),
                     "split_k_dmma": Split(overhead=3e-6),
                     "stream_k_dmma": Split(),
                     "skinny": Narrow(5.45e12, 4.56e-6, max_rows=1),
                 },
-            }
+            },
+            sustained={"float64": 53.5e12},
         ),
     ),
     Variant(
