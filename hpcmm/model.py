@@ -326,7 +326,7 @@ class Operation:
     ladder : tuple of Variant
         In the order of the rungs; baselines, if there are any, follow them on each device, then libraries for context.
     metric : {"flops", "bytes"}
-        Whether its rate is reported in FLOP/s or in B/s.
+        What its rate counts: arithmetic operations or bytes.
     flops, bytes : callable
         Functions of a task: arithmetic operations, and compulsory memory traffic in bytes.
     draw : callable
@@ -378,6 +378,12 @@ class Operation:
         """Return the scalar arguments for a type: as given, else by default, which integers have as whole numbers."""
         default = {key: math.trunc(value) if DTYPES[dtype].is_integer else value for key, value in self.scalars.items()}
         return {key: float(given.get(key, value)) for key, value in default.items()}
+
+    def rate_unit(self, dtype: str) -> str:
+        """Return the unit of its rate for a type: B/s, FLOP/s, or OP/s for integers."""
+        if self.metric == "bytes":
+            return "B/s"
+        return "OP/s" if DTYPES[dtype].is_integer else "FLOP/s"
 
     def variant(self, name: str) -> Variant:
         return next(v for v in self.ladder if v.name == name)
