@@ -150,6 +150,8 @@ class Variant:
     library : callable, optional
         Libraries only: ``library(backend, task, arrays)`` returns a callable that runs once. A library has no source
         file.
+    workspace : callable, optional
+        Libraries only: ``workspace(task)`` returns each array that the call needs besides its operands, by name.
     context : bool
         Whether it is shown for context: it is measured and verified like a rung, and counts neither as a rung nor as a
         baseline. So are further libraries, and a kernel whose results are less accurate than its type.
@@ -199,6 +201,7 @@ class Variant:
     change: str
     source: str = ""
     library: Callable[[Any, Task, Mapping[str, Any]], Callable[[], Any]] | None = field(default=None, hash=False)
+    workspace: Callable[[Task], Mapping[str, Workspace]] | None = field(default=None, hash=False)
     geometry: Geometry | Mapping[str, Geometry] | None = field(default=None, hash=False)
     kernel: str = ""
     path: Path | None = None
@@ -450,6 +453,13 @@ class Task:
         picked = self.picked
         rung = picked.variant.name if self.variant.picks else ""
         return ", ".join(filter(None, (rung, picked.geometry.pick(picked) if picked.geometry else "")))
+
+    @property
+    def workspace(self) -> Mapping[str, Workspace]:
+        """Each array that a run needs besides the operands, by name."""
+        if self.variant.library:
+            return self.variant.workspace(self) if self.variant.workspace else {}
+        return self.geometry.workspace(self) if self.geometry else {}
 
     @property
     def macros(self) -> dict[str, str | int]:
