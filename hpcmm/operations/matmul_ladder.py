@@ -14,20 +14,13 @@ from hpcmm.operations.blocks import (
     SquareBlocks,
     TensorCoreRing,
     WarpgroupRing,
+    rounded_up,
 )
-from hpcmm.operations.picks import Fastest, Narrow, SharedTiles, Split, Waves
+from hpcmm.operations.picks import Fastest, Narrow, OwnPrediction, SharedTiles, Waves
 from hpcmm.operations.residues import Residues
 from hpcmm.operations.split_k import DmmaTile, FmaTile, Skinny, SkinnyChoice, SkinnyTile, SplitChoice, SplitK
 from hpcmm.operations.stream_k import UNALIGNED, DmmaChoice, StreamK, StreamKDmma, StreamKFma
-from hpcmm.operations.tma import (
-    PersistentTma,
-    Tf32,
-    ThreeFp16,
-    TmaChoice,
-    TmaRing,
-    TransposedInt8,
-    rounded_up,
-)
+from hpcmm.operations.tma import PersistentTma, Tf32, ThreeFp16, TmaChoice, TmaRing, TransposedInt8
 
 SIXTEEN_BIT = ("float16", "bfloat16")
 EVERY = ("float32", "float64", *SIXTEEN_BIT)
@@ -559,14 +552,14 @@ LADDER = (  # the order here is the order of the rungs
             {
                 "float32": {
                     "large_thread_tile": Waves(205e9, 8.71e-6),
-                    "split_k": Split(),
+                    "split_k": OwnPrediction(),
                     "skinny": Narrow(4.38e12, 6.09e-6),
                     "stream_k_fma": SharedTiles(204e9, 5.67e-6, 24.9e-6),
                 },
                 "float64": {
                     "tensor_core": Waves(234e9, 9.15e-6, resident=2, partial=1.13, unaligned=UNALIGNED, alone=1.15),
-                    "split_k_dmma": Split(overhead=3e-6),
-                    "stream_k_dmma": Split(),
+                    "split_k_dmma": OwnPrediction(overhead=3e-6),
+                    "stream_k_dmma": OwnPrediction(),
                     "skinny": Narrow(5.45e12, 4.56e-6, max_rows=1),
                 },
             },

@@ -95,13 +95,13 @@ class SharedTiles(Model):
 
 
 @dataclass(frozen=True)
-class Split(Model):
-    """Of a rung that chooses its own tile by a prediction of its geometry.
+class OwnPrediction(Model):
+    """The model of a rung whose geometry predicts its time, to choose a tile.
 
     Parameters
     ----------
     overhead : float
-        Seconds that are missing in that prediction, whatever the tile.
+        Seconds that the prediction lacks, for every tile.
     """
 
     overhead: float = 0.0

@@ -16,8 +16,8 @@ from cuda.pathfinder import load_nvidia_dynamic_lib
 
 from hpcmm.backends.base import DeviceError
 from hpcmm.dtypes import DTYPES
+from hpcmm.operations.blocks import rounded_up
 from hpcmm.operations.matmul_ladder import INT8_ROW, LIBRARY_WORKSPACE
-from hpcmm.operations.tma import rounded_up
 
 REQUESTED = 8  # proposals of the heuristics
 ALIGNMENT = 256  # of addresses, as heuristics assume unless told otherwise
