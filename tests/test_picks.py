@@ -46,8 +46,8 @@ def test_the_picked_rung_is_nearly_the_fastest_measured_one(variant, dtype):
         if picked in rungs:
             losses[shape] = rungs[picked] / min(rungs.values())
     assert len(losses) > 50
-    assert statistics.geometric_mean(losses.values()) < 1.005, losses
-    assert sum(loss > 1.05 for loss in losses.values()) <= 2, losses
+    assert statistics.geometric_mean(losses.values()) < 1.003, losses
+    assert sum(loss > 1.05 for loss in losses.values()) <= 1, losses
 
 
 @pytest.mark.parametrize("shape", [*((n, n, n) for n in (3072, 3200, 4096, 8192)), (128, 16384, 16384)])

@@ -576,7 +576,7 @@ LADDER = (  # the order here is the order of the rungs
         picks=Fastest(
             {
                 "float32": {
-                    "tensor_core": Waves(232e9, 4.27e-6, resident=2),
+                    "tensor_core": Waves(232e9, 4.7e-6, resident=2),
                     "warpgroup": Waves(466e9, 6.29e-6),
                     "stream_k": SharedTiles(439e9, 6.06e-6, 9.41e-6),
                 }
