@@ -153,7 +153,7 @@ def efficiency(frame: pd.DataFrame) -> str:
     row = rows.loc[rows["flops_per_second"].idxmax()]
     return (
         f"On {row['ranks']} GPUs, `{row['algorithm']}` with `{row['variant']}` multiplies matrices of size "
-        f"{formats.size(row)} at {formats.number(row['flops_per_second'] / 1e12)} TFLOP/s: "
+        f"{formats.size(row)} at {formats.rate_text(row)}: "
         f"{formats.percent(row['efficiency'])} strong scaling efficiency."
     )
 
@@ -183,9 +183,10 @@ def ladder(operation: str) -> Callable[[Columns, pd.DataFrame], str]:
         dtypes = [dtype for dtype in about.dtypes if (rows["dtype"] == dtype).any()]
         dtypes = dtypes if about.metric == "flops" else dtypes[:1]  # the metric is bytes: one type is enough
         steps = about.metric == "bytes"
-        unit = formats.rate_unit(operation, rows[formats.rate_of(operation)[0]].max())
+        highest = rows[formats.rate_column(operation)].max()
+        units = {dtype: formats.rate_unit(operation, dtype, highest) for dtype in dtypes}
         head = ["rung", "on", "what changes"]
-        for dtype in dtypes:
+        for dtype, unit in units.items():
             head += [f"{dtype} {unit.name}", *(["× first rung"] if steps else []), "× library"]
         cells = []
         for variant in about.ladder:
@@ -194,7 +195,7 @@ def ladder(operation: str) -> Callable[[Columns, pd.DataFrame], str]:
             line = [f"`{variant.name}`", formats.device(variant.device), name]
             for dtype in dtypes:
                 here = rows[(rows["dtype"] == dtype) & (rows["device"] == variant.device)]
-                line += _reached(here, variant.name, steps, unit)
+                line += _reached(here, variant.name, steps, units[dtype])
             cells.append(line)
         table = _table(head, cells)
         if not dtypes:
@@ -251,7 +252,7 @@ def steps(columns: Columns, frame: pd.DataFrame) -> str:
     rows = rows[(rows["device"] == "cuda") & (rows["dtype"] == "float32")]
     known = {row["variant"]: row for row in analysis.row_dicts(rows)}
     found = [known[name] for name in STEPS if name in known]
-    cells, unit = [], formats.rate_unit("matmul", rows["flops_per_second"].max())
+    cells, unit = [], formats.rate_unit("matmul", "float32", rows["flops_per_second"].max())
     for i, row in enumerate(found):
         gain = formats.number(found[i - 1]["seconds"] / row["seconds"]) if i else ""
         cells.append([f"`{row['variant']}`", formats.rate(row, unit=unit), gain, formats.number(row["ratio"])])
@@ -299,7 +300,7 @@ def tiles(columns: Columns, frame: pd.DataFrame) -> str:
         return ""
     rows = rows[(rows["dtype"] == "float32") & (rows["ranks"] == 1) & (rows["tile"] > 0)]
     rows = rows[rows["n"] == rows["n"].max()]
-    widths, unit = sorted(rows["tile"].unique()), formats.rate_unit("matmul", rows["flops_per_second"].max())
+    widths, unit = sorted(rows["tile"].unique()), formats.rate_unit("matmul", "float32", rows["flops_per_second"].max())
     cells = [
         [
             f"`{variant}`",

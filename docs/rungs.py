@@ -318,7 +318,7 @@ def _loads(task: Task, facts: Mapping[str, Any]) -> Iterator[str]:
         if math.isfinite(rate):
             yield (
                 f"Without caches, {formats.number(rate / 1e9)} GB/s / {formats.number(per_flop)} B per flop = "
-                f"{formats.number(rate / per_flop / 1e9)} GFLOP/s."
+                f"{formats.billions(rate / per_flop)} G{task.operation.rate_unit(task.dtype)}."
             )
     elif task.operation.cached:
         yield f"{task.bytes:,} B are read; the number of elements decides from which level of memory."

@@ -151,6 +151,8 @@ class Variant:
     library : callable, optional
         Libraries only: ``library(backend, task, arrays)`` returns a callable that runs once. A library has no source
         file.
+    workspace : callable, optional
+        Libraries only: ``workspace(task)`` returns each array that the call needs besides its operands, by name.
     context : bool
         Whether it is shown for context: it is measured and verified like a rung, and counts neither as a rung nor as a
         baseline. So are further libraries, and a kernel whose results are less accurate than its type.
@@ -200,6 +202,7 @@ class Variant:
     change: str
     source: str = ""
     library: Callable[[Any, Task, Mapping[str, Any]], Callable[[], Any]] | None = field(default=None, hash=False)
+    workspace: Callable[[Task], Mapping[str, Workspace]] | None = field(default=None, hash=False)
     geometry: Geometry | Mapping[str, Geometry] | None = field(default=None, hash=False)
     kernel: str = ""
     path: Path | None = None
@@ -327,7 +330,7 @@ class Operation:
     ladder : tuple of Variant
         In the order of the rungs; baselines, if there are any, follow them on each device, then libraries for context.
     metric : {"flops", "bytes"}
-        Whether its rate is reported in FLOP/s or in B/s.
+        What its rate counts: arithmetic operations or bytes.
     flops, bytes : callable
         Functions of a task: arithmetic operations, and compulsory memory traffic in bytes.
     draw : callable
@@ -379,6 +382,12 @@ class Operation:
         """Return the scalar arguments for a type: as given, else by default, which integers have as whole numbers."""
         default = {key: math.trunc(value) if DTYPES[dtype].is_integer else value for key, value in self.scalars.items()}
         return {key: float(given.get(key, value)) for key, value in default.items()}
+
+    def rate_unit(self, dtype: str) -> str:
+        """Return the unit of its rate for a type: B/s, FLOP/s, or OP/s for integers."""
+        if self.metric == "bytes":
+            return "B/s"
+        return "OP/s" if DTYPES[dtype].is_integer else "FLOP/s"
 
     def variant(self, name: str) -> Variant:
         return next(v for v in self.ladder if v.name == name)
@@ -445,6 +454,13 @@ class Task:
         picked = self.picked
         rung = picked.variant.name if self.variant.picks else ""
         return ", ".join(filter(None, (rung, picked.geometry.pick(picked) if picked.geometry else "")))
+
+    @property
+    def workspace(self) -> Mapping[str, Workspace]:
+        """Each array that a run needs besides the operands, by name."""
+        if self.variant.library:
+            return self.variant.workspace(self) if self.variant.workspace else {}
+        return self.geometry.workspace(self) if self.geometry else {}
 
     @property
     def macros(self) -> dict[str, str | int]:

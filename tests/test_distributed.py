@@ -497,6 +497,24 @@ def test_the_workspace_of_a_kernel_counts_in_the_memory_of_its_device():
     assert of_two == (5 * 8 // 2 + 2 * 14) * n * n + 4 * n + 2 * n
 
 
+def test_the_transpose_that_the_int8_library_needs_counts_beside_that_of_the_kernel():
+    m, n, k = 64, 512, 1000  # operands of 4 bytes an element; the kernel's transpose has groups of 32 or 128 elements
+    operands = 4 * (m * k + k * n + 2 * m * n)
+    library, lt = n * 1008, 32 * 2**20 + 4 * m * n
+
+    def device(variant: str, ranks: int = 1) -> int:
+        return memory.largest_need(
+            ALGORITHMS["scatter"], task(MATMUL, (m, n, k), "int8", variant=variant), ranks, False
+        )[1]
+
+    assert device("cublas") == operands + library
+    assert device("cublaslt") == operands + 2 * library + lt
+    assert device("int8_transposed") == operands + n * 1024 + library
+    assert device("cublas", 2) == 4 * (m * k // 2 + k * n + m * n) + library, "each rank has all of B"
+    native = task(MATMUL, (m, n, k), "float32", variant="cublas")
+    assert memory.largest_need(ALGORITHMS["scatter"], native, 1, False)[1] == operands
+
+
 def test_int8_products_have_results_of_four_bytes_and_the_textbook_algorithm_only():
     takes = [each.name for each in algorithms_of(MATMUL) if each.takes_type("int8")]
     assert takes == ["scatter"]

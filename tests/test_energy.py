@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import itertools
 import json
 import threading
 import time
@@ -193,3 +194,18 @@ def test_a_file_with_energy_has_its_table_and_figure_and_an_older_one_has_none(t
     assert np.isnan(store.read(path)["measurements"]["energy"]).all()
     report.build(path, tmp_path / "older")
     assert "GFLOP/s per W" not in (tmp_path / "older/report.html").read_text()
+
+
+def test_rates_of_integers_are_operations_in_every_table_and_figure(tmp_path):
+    rows = []
+    for n, variant in itertools.product((256, 512, 1024), ("int8_transposed", "cublas")):
+        point = Point("matmul", variant, (n,) * 3, "int8", 1, {"alpha": 1.0, "beta": 0.0})
+        pass_ = {"energy": 300.0, "energy_seconds": 1.5, "energy_runs": 1000.0}
+        row = measurement(point, samples=kernel_samples([1e-6 * n / 256] * 7))
+        rows.append(dataclasses.replace(row, energy=pass_, clock=1.5e9))
+    report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path / "results")
+    shown = {path.name: path.read_text("utf-8") for path in (tmp_path / "results").glob("tables/*.md")}
+    assert "TOP/s" in shown["size.md"] and "GOP/s per W" in shown["size.energy.md"]
+    drawings = {path.name: path.read_text("utf-8") for path in (tmp_path / "results").rglob("*.svg")}
+    assert any("TOP/s" in text for text in drawings.values())
+    assert not [name for name, text in (shown | drawings).items() if "FLOP/s" in text]

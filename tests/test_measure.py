@@ -627,6 +627,8 @@ def test_a_line_of_progress_has_the_rate_and_the_ratio_to_the_baseline():
     assert told(staged, *(("naive", algorithm, samples) for algorithm, samples in rows)) == (
         "naive staged 64x64x64 float32 PASS 131.1 GFLOP/s, 0.5 x naive scatter"
     )
+    integers = dataclasses.replace(product, variant="int8_transposed", dtype="int8")
+    assert told(integers, own) == "int8_transposed 64x64x64 int8 PASS 131.1 GOP/s"
     total = Point("sum", "serial", (999_999,), "float64", 1)
     assert told(total, ("serial", "", timings.kernel_samples([1e-3]))) == "serial 999999 float64 PASS 8 GB/s"
 

@@ -452,6 +452,17 @@ def test_inputs_of_a_sum_are_never_rounded_in_any_order(n, seed):
     assert set(abs(x)) <= set(range(1, 9))  # no zero, so that each lost element shows
 
 
+@pytest.mark.parametrize(("wrong", "where"), [(-7.5, "1: -7.5 - -7 = -0.5"), (np.nan, "1: nan - -7 = nan")])
+def test_a_result_that_must_be_equal_passes_with_infinities_and_fails_with_the_element(wrong, where):
+    expected = np.array([np.inf, -7, 0])
+    compare = accuracy.equal_to(expected, "by hand")
+    right = compare(expected.copy())
+    assert (right.passed, right.error, right.bound, right.reference) == (True, 0.0, 0.0, "by hand")
+    verdict = accuracy.equal_to(np.array([1.0, -7, 0]), "by hand")(np.array([1.0, wrong, 0]))
+    assert not verdict.passed and verdict.where == where
+    assert accuracy.equal_to(-(2**31), "by hand")(np.array(2**31 - 1, np.int32)).error == 2**32 - 1, "no overflow"
+
+
 @pytest.mark.parametrize("dtype", SUM.dtypes)
 def test_a_sum_must_be_equal(dtype):
     arrays = SUM.draw(np.random.default_rng(0), task(SUM, (100_000,), dtype, {}))

@@ -175,18 +175,25 @@ def test_an_interval_and_its_number_are_rounded_alike():
 
 
 @pytest.mark.parametrize(
-    ("operation", "rate", "text"),
-    [("matmul", 999e9, "999 GFLOP/s"), ("matmul", 1000e9, "1.00 TFLOP/s"), ("matmul", 54.23e12, "54.2 TFLOP/s"),
-     ("sum", 4.1e12, "4,100 GB/s")],
+    ("operation", "dtype", "rate", "text"),
+    [("matmul", "float32", 999e9, "999 GFLOP/s"), ("matmul", "float32", 1000e9, "1.00 TFLOP/s"),
+     ("matmul", "bfloat16", 54.23e12, "54.2 TFLOP/s"), ("matmul", "int8", 999e9, "999 GOP/s"),
+     ("matmul", "int8", 1.1e15, "1,100 TOP/s"), ("sum", "float32", 4.1e12, "4,100 GB/s"),
+     ("sum", "int32", 4.1e12, "4,100 GB/s")],
 )  # fmt: skip
-def test_rates_from_a_thousand_gigaflops_on_are_teraflops(operation, rate, text):
-    column = formats.rate_of(operation)[0]
-    assert formats.rate_text({"operation": operation, column: rate}) == text
-    small = {"operation": operation, column: 0.43e9}
-    beside = formats.rate_unit(operation, 2e12)
-    assert formats.rate(small, unit=beside) == {"TFLOP/s": "0.430 GFLOP/s", "GB/s": "0.430"}[beside.name]
-    assert formats.rate(small, unit=formats.rate_unit(operation, 2e9)) == "0.430"
-    points = pd.DataFrame({"operation": [operation] * 2, column: [1e9, rate], f"call_{column}": [math.nan, 1e9]})
+def test_rates_from_a_thousand_gigaflops_on_are_teraflops_and_those_of_integers_are_operations(
+    operation, dtype, rate, text
+):
+    column = formats.rate_column(operation)
+    of = {"operation": operation, "dtype": dtype}
+    assert formats.rate_text({**of, column: rate}) == text
+    small = {**of, column: 0.43e9}
+    beside = formats.rate_unit(operation, dtype, 2e12)
+    expected = {"TFLOP/s": "0.430 GFLOP/s", "TOP/s": "0.430 GOP/s", "GB/s": "0.430"}
+    assert formats.rate(small, unit=beside) == expected[beside.name]
+    assert formats.rate(small, unit=formats.rate_unit(operation, dtype, 2e9)) == "0.430"
+    points = pd.DataFrame({name: [each] * 2 for name, each in of.items()})
+    points = points.assign(**{column: [1e9, rate], f"call_{column}": [math.nan, 1e9]})
     assert formats.rate_unit_of(points).name == text.split()[1]
 
 
@@ -895,7 +902,7 @@ def test_resource_tables(tmp_path):
         "Operations per phase": "8,192",
         "Pending loads per SM": "4,096",
         "Operations per load": "16.0",
-        "GFLOP/s, bandwidth bound": "19,200",
+        "Bandwidth bound": "19.2 TFLOP/s",
     }
     assert second[:2] == ["", "float64"] and "computed: 6" in second[7] and second[9] == "62 %"
     assert third[3:5] == ["64 KiB (dynamic)", "16 B"] and third[7] == "2" and third[9] == "25 %"

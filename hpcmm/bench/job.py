@@ -429,7 +429,7 @@ def timed_seconds(measurement: Measurement) -> float:
 
 
 def line(operation: Operation, measurements: Sequence[Measurement]) -> str:
-    """Return one line of progress about a point: its rate in GFLOP/s or GB/s, and its ratio to the baseline."""
+    """Return one line of progress about a point: its rate in 10⁹ per second, and its ratio to the baseline."""
     point = measurements[0].point
     verdict = measurements[0].verdict
     if not verdict.passed:
@@ -443,8 +443,8 @@ def line(operation: Operation, measurements: Sequence[Measurement]) -> str:
                 seconds = sample.seconds["kernel" if kernel else "total"]
                 times[sample.repetition] = max(times.get(sample.repetition, 0), seconds)
         medians.append(statistics.median(times.values()) if times else math.nan)
-    work, unit = (measurements[0].flops, "GFLOP/s") if operation.metric == "flops" else (measurements[0].bytes, "GB/s")
-    text = f"{point.name} PASS {work / medians[0] / 1e9:.4g} {unit}"
+    work = measurements[0].flops if operation.metric == "flops" else measurements[0].bytes
+    text = f"{point.name} PASS {work / medians[0] / 1e9:.4g} G{operation.rate_unit(point.dtype)}"
     if len(measurements) > 1:
         baseline = measurements[1]
         beside = f"{medians[1] / medians[0]:.3g} x" if baseline.verdict.passed else "FAILED:"

@@ -77,7 +77,7 @@ def run(kernel: HostKernel, task: Task, inputs: dict[str, np.ndarray], order: st
     for operand in task.operation.operands:
         if operand.role == "out":
             arrays[operand.name] = poison(tuple(lengths[each] for each in operand.dimensions), task.storage(operand))
-    for name, needed in task.geometry.workspace(task).items():
+    for name, needed in task.workspace.items():
         arrays[name] = poison(needed.shape, needed.dtype)
     for launch in task.geometry.launches(task, arrays, MULTIPROCESSORS):
         kernel(launch, order, dynamic_bytes=launch.shared_bytes)

@@ -229,7 +229,7 @@ def launches_of(task: Task) -> list[tuple]:
         each.name: np.empty([sizes[name] for name in each.dimensions], task.storage(each))
         for each in operation.operands
     }
-    arrays |= {name: each.placeholder for name, each in task.geometry.workspace(task).items()}
+    arrays |= {name: each.placeholder for name, each in task.workspace.items()}
     launches = task.geometry.launches(task, arrays, MULTIPROCESSORS)
     return [(trimmed(each.grid), trimmed(each.block), each.shared_bytes, len(each.arguments)) for each in launches]
 

@@ -46,6 +46,7 @@ UNTIMED_FIELDS = {
     "slow",
     "path",
     "library",
+    "workspace",
     "geometry",
     "function",
     "context",

@@ -155,7 +155,7 @@ class Emulated(Runner):
 def workspace(task: Task, begin: int) -> list[Guarded]:
     """Return the places of the arrays that a kernel needs besides its operands."""
     places = []
-    for name, needed in task.geometry.workspace(task).items() if task.geometry else ():
+    for name, needed in task.workspace.items():
         begin = -(-begin // memory.ALIGNMENT) * memory.ALIGNMENT
         (count,) = needed.shape
         places.append(Guarded(name, begin, (count + 2 * memory.ELEMENTS,), (count,), needed.dtype))

@@ -93,6 +93,19 @@ def describe(index: tuple[int, ...], got, expected) -> str:
     return f"{place}{float(got):.9g} - {float(expected):.9g} = {float(got) - float(expected):.6g}"
 
 
+def equal_to(truth: np.ndarray | float, reference: str) -> Callable[[np.ndarray], Verdict]:
+    """Return a function that checks a result: it must equal ``truth`` at every element."""
+    truth = np.asarray(truth)
+
+    def compare(got: np.ndarray) -> Verdict:
+        if np.array_equal(got, truth):
+            return Verdict(True, 0.0, 0.0, reference, rms=0.0)
+        # in float64, because a difference of two int32 may overflow
+        return judge(np.asarray(got, np.float64), truth.astype(np.float64), np.zeros(()), 0.0, reference)
+
+    return compare
+
+
 def judge(got: np.ndarray, truth: np.ndarray, allowed: np.ndarray, bound: float, reference: str) -> Verdict:
     """Compare elementwise; ``allowed`` is the absolute error that ``bound`` permits at each element.
 

@@ -12,6 +12,15 @@ from hpcmm.model import Geometry, Launch, Task
 SMS = 132  # SMs of an H100 or H200
 
 
+def rounded_up(size: int, multiple: int) -> int:
+    """Return the least multiple that is not smaller.
+
+    >>> rounded_up(65, 32)
+    96
+    """
+    return -(-size // multiple) * multiple
+
+
 @dataclass(frozen=True)
 class Staged:
     """The tiles that a block stages at a time: ``rows`` x ``depth`` of A and ``depth`` x ``columns`` of B."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hpcmm.model import Task, Variant
+from hpcmm.model import Task, Variant, Workspace
 from hpcmm.operations.blocks import (
     SMS,
     Blocks,
@@ -14,16 +14,19 @@ from hpcmm.operations.blocks import (
     SquareBlocks,
     TensorCoreRing,
     WarpgroupRing,
+    rounded_up,
 )
-from hpcmm.operations.picks import Fastest, Narrow, SharedTiles, Split, Waves
+from hpcmm.operations.picks import Fastest, Narrow, OwnPrediction, SharedTiles, Waves
 from hpcmm.operations.residues import Residues
 from hpcmm.operations.split_k import DmmaTile, FmaTile, Skinny, SkinnyChoice, SkinnyTile, SplitChoice, SplitK
-from hpcmm.operations.stream_k import DmmaChoice, StreamK, StreamKDmma, StreamKFma
+from hpcmm.operations.stream_k import UNALIGNED, DmmaChoice, StreamK, StreamKDmma, StreamKFma
 from hpcmm.operations.tma import PersistentTma, Tf32, ThreeFp16, TmaChoice, TmaRing, TransposedInt8
 
 SIXTEEN_BIT = ("float16", "bfloat16")
 EVERY = ("float32", "float64", *SIXTEEN_BIT)
 TILES = (8, 16, 32)
+INT8_ROW = 16  # elements: rows of a transposed int8 matrix begin at multiples of it
+LIBRARY_WORKSPACE = 32 << 20  # bytes for cuBLASLt, as cuBLAS takes on Hopper
 
 
 def blas(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
@@ -36,6 +39,20 @@ def blas_fastest(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callabl
     """The same by the fastest algorithm that the library proposes, found by timing each."""
     alpha, beta = task.scalars["alpha"], task.scalars["beta"]
     return backend.gemm_fastest(task.dtype, alpha, arrays["A"], arrays["B"], beta, arrays["C"])
+
+
+def transpose_of_blas(task: Task) -> dict[str, Workspace]:
+    """Return the transpose of B in int8, without which cuBLAS is up to ten times as slow."""
+    _, n, k = task.shape
+    return {"transpose": Workspace((n, rounded_up(k, INT8_ROW)), "int8")} if task.dtype == "int8" else {}
+
+
+def workspace_of_fastest(task: Task) -> dict[str, Workspace]:
+    """Return the same, the workspace of the library, and the result of its trials."""
+    m, n, _ = task.shape
+    results = task.element.results.storage.name
+    own = {"library": Workspace((LIBRARY_WORKSPACE,), "uint8"), "trial": Workspace((m, n), results)}
+    return transpose_of_blas(task) | own
 
 
 def blas_tf32(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
@@ -535,17 +552,18 @@ LADDER = (  # the order here is the order of the rungs
             {
                 "float32": {
                     "large_thread_tile": Waves(205e9, 8.71e-6),
-                    "split_k": Split(),
+                    "split_k": OwnPrediction(),
                     "skinny": Narrow(4.38e12, 6.09e-6),
                     "stream_k_fma": SharedTiles(204e9, 5.67e-6, 24.9e-6),
                 },
                 "float64": {
-                    "tensor_core": Waves(210e9, 6.2e-6, resident=2, partial=1.3),
-                    "split_k_dmma": Split(overhead=3e-6),
-                    "stream_k_dmma": Split(),
+                    "tensor_core": Waves(234e9, 9.15e-6, resident=2, partial=1.13, unaligned=UNALIGNED, alone=1.15),
+                    "split_k_dmma": OwnPrediction(overhead=3e-6),
+                    "stream_k_dmma": OwnPrediction(),
                     "skinny": Narrow(5.45e12, 4.56e-6, max_rows=1),
                 },
-            }
+            },
+            sustained={"float64": 53.5e12},
         ),
     ),
     Variant(
@@ -558,19 +576,28 @@ LADDER = (  # the order here is the order of the rungs
         picks=Fastest(
             {
                 "float32": {
-                    "tensor_core": Waves(232e9, 4.27e-6, resident=2),
+                    "tensor_core": Waves(232e9, 4.7e-6, resident=2),
                     "warpgroup": Waves(466e9, 6.29e-6),
                     "stream_k": SharedTiles(439e9, 6.06e-6, 9.41e-6),
                 }
             }
         ),
     ),
-    Variant("cublas", "cuda", "cuBLAS, without TF32", dtypes=(*EVERY, "int8"), source="001", library=blas),
+    Variant(
+        "cublas",
+        "cuda",
+        "cuBLAS, without TF32",
+        dtypes=(*EVERY, "int8"),
+        source="001",
+        library=blas,
+        workspace=transpose_of_blas,
+    ),
     Variant(
         "cublaslt",
         "cuda",
         "the fastest algorithm of cuBLASLt's heuristics",
         library=blas_fastest,
+        workspace=workspace_of_fastest,
         dtypes=(*EVERY, "int8"),
         deterministic=False,  # each process times the algorithms and may choose another one
         context=True,

@@ -225,12 +225,7 @@ def latency_reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[
     x, at = arrays["x"], 0
     for _ in range(task.shape[1] % task.shape[0]):  # a whole cycle leads back
         at = int(x[at // 4])
-    return exactly(at, "the cycle, step by step")
-
-
-def exactly(truth: int, name: str) -> Callable[[np.ndarray], Verdict]:
-    """Return a function that checks an integer for equality."""
-    return lambda got: accuracy.judge(np.asarray(got, np.float64), np.array(float(truth)), np.zeros(()), 0.0, name)
+    return accuracy.equal_to(at, "the cycle, step by step")
 
 
 def element_arguments(task: Task, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -275,7 +270,7 @@ def draw_elements(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]
 def bandwidth_reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:
     """Return a function that checks the sum of all passes modulo 2^32."""
     total = int(arrays["x"].sum(dtype=np.int64)) * task.shape[1]
-    return exactly((total + 2**31) % 2**32 - 2**31, "exact sum, modulo 2^32")
+    return accuracy.equal_to((total + 2**31) % 2**32 - 2**31, "exact sum, modulo 2^32")
 
 
 def reads(task: Task) -> int:
@@ -313,13 +308,7 @@ def copy_reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np
     """Return a function that checks y: it must equal x, or the correctly rounded product, at every element."""
     truth = arrays["x"] * np.dtype(task.dtype).type(task.scalars.get("scale", 1))
     name = f"correctly rounded product, {truth.dtype}" if task.operation.scalars else "equal to x"
-
-    def judge(got: np.ndarray) -> Verdict:
-        if np.array_equal(got, truth):
-            return Verdict(True, 0.0, 0.0, name)
-        return accuracy.judge(got.astype(np.float64), truth.astype(np.float64), np.zeros(()), 0.0, name)
-
-    return judge
+    return accuracy.equal_to(truth, name)
 
 
 def copy_arguments(task: Task, arrays: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from hpcmm.model import Picks, Task
 from hpcmm.operations.blocks import SMS
@@ -38,21 +38,31 @@ class Waves(Model):
         Blocks per SM.
     partial : float
         Time of a mainloop, relative to the others, if tiles at the edges of C are partial.
+    unaligned : float
+        The same if rows of A or B do not start at multiples of 16 bytes.
+    alone : float
+        Time of a block that is alone on its SM, relative to its share of the time of ``resident`` blocks.
     """
 
     rate: float
     overhead: float
     resident: int = 1
     partial: float = 1.0
+    unaligned: float = 1.0
+    alone: float = 1.0
 
     def seconds(self, task: Task) -> float:
         m, n, k = task.shape
         rows, columns = task.geometry.covered(task)
         blocks = math.prod(task.geometry.grid(task))
-        waves, last = divmod(blocks, SMS * self.resident)
-        of_sm = waves * self.resident + -(-last // SMS)  # blocks of the SM with the most
-        mainloop = of_sm * rows * columns * k / self.rate * (self.partial if m % rows or n % columns else 1)
-        return max(mainloop + (waves + (last > 0)) * self.overhead, task.bytes / BYTES_PER_SECOND)
+        waves, rest = divmod(-(-blocks // SMS), self.resident)  # of the SM with the most blocks
+        of_sm = waves * self.resident + (max(rest, self.alone) if rest else 0)
+        mainloop = of_sm * rows * columns * k / self.rate
+        if n * task.element.itemsize % 16 or k * task.element.itemsize % 16:
+            mainloop *= self.unaligned
+        elif m % rows or n % columns:
+            mainloop *= self.partial
+        return max(mainloop + (waves + (rest > 0)) * self.overhead, task.bytes / BYTES_PER_SECOND)
 
 
 @dataclass(frozen=True)
@@ -85,13 +95,13 @@ class SharedTiles(Model):
 
 
 @dataclass(frozen=True)
-class Split(Model):
-    """Of a rung that chooses its own tile by a prediction of its geometry.
+class OwnPrediction(Model):
+    """The model of a rung whose geometry predicts its time, to choose a tile.
 
     Parameters
     ----------
     overhead : float
-        Seconds that are missing in that prediction, whatever the tile.
+        Seconds that the prediction lacks, for every tile.
     """
 
     overhead: float = 0.0
@@ -109,7 +119,7 @@ class Narrow(Model):
     bytes_per_second : float
         Rate of the loads of the large operand.
     overhead : float
-        Seconds besides these loads.
+        Seconds of prologue and epilogue per wave of blocks.
     max_rows, max_columns : int
         The rung is not picked for more rows and more columns of C.
     """
@@ -123,22 +133,27 @@ class Narrow(Model):
         m, n, k = task.shape
         if m > self.max_rows and n > self.max_columns:
             return math.inf
-        tile, _ = task.geometry.chosen(task)
+        tile, parts = task.geometry.chosen(task)
+        waves = -(-math.prod(task.geometry.grid(task)) * parts // (SMS * tile.resident))
         passes, large = (-(-m // tile.rows), n) if tile.few_rows else (-(-n // tile.columns), m)
-        return self.overhead + passes * large * k * task.element.itemsize / self.bytes_per_second
+        return waves * self.overhead + passes * large * k * task.element.itemsize / self.bytes_per_second
 
 
 @dataclass(frozen=True)
 class Fastest(Picks):
-    """Picks the rung with the shortest predicted time.
+    """Picks the rung with the shortest predicted time; of several, the first.
 
     Parameters
     ----------
     models : mapping of str to mapping of str to Model
         By element type and rung.
+    sustained : mapping of str to float
+        Operations per second at the power limit of the GPU, by element type. A rung that would be faster at the maximum
+        clock lowers the clock. Types without a value are not limited.
     """
 
     models: Mapping[str, Mapping[str, Model]]
+    sustained: Mapping[str, float] = field(default_factory=dict)
 
     def rungs(self, dtype: str) -> tuple[str, ...]:
         return tuple(self.models[dtype])
@@ -147,7 +162,8 @@ class Fastest(Picks):
         """Return the predicted seconds of each rung for a task."""
         models = self.models[task.dtype]
         tasks = {name: replace(task, variant=task.operation.variant(name)) for name in models}
-        return {name: model.seconds(tasks[name]) for name, model in models.items()}
+        least = task.flops / self.sustained.get(task.dtype, math.inf)
+        return {name: max(model.seconds(tasks[name]), least) for name, model in models.items()}
 
     def rung(self, task: Task) -> str:
         if not task.shape:

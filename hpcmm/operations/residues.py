@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hpcmm.model import Boxes, Launch, Task, Workspace
-from hpcmm.operations.blocks import OverC, Staged
+from hpcmm.operations.blocks import OverC, Staged, rounded_up
 
 # The largest numbers up to 256 without a common divisor, as long as their residues fit in int8
 MODULI = (256, 255, 253, 251, 247, 241, 239, 233, 229, 227, 223, 217, 211, 199, 197)
@@ -47,7 +47,7 @@ def weights(moduli: tuple[int, ...]) -> list[int]:
     return [product // p * pow(product // p, -1, p) for p in moduli]
 
 
-def split(number: int, moduli: tuple[int, ...]) -> tuple[float, float]:
+def high_and_low(number: int, moduli: tuple[int, ...]) -> tuple[float, float]:
     """Return a number below the product of moduli as the sum of two float64 numbers.
 
     The first has so few bits that the sum of its products with all residues is exact in float64. The second one is
@@ -82,8 +82,8 @@ class Residues(OverC):
 
     def macros(self, task: Task) -> dict[str, int | str]:
         moduli, product = self.moduli, math.prod(self.moduli)
-        pairs = [split(each, moduli) for each in weights(moduli)]
-        high, low = split(product, moduli)
+        pairs = [high_and_low(each, moduli) for each in weights(moduli)]
+        high, low = high_and_low(product, moduli)
         tables = {
             "MODULI": moduli,
             "RECIPROCALS": [round(2**RECIPROCAL_BITS / p) for p in moduli],
@@ -110,7 +110,7 @@ class Residues(OverC):
     def padded(self, task: Task) -> tuple[int, int, int]:
         """Return the rows of a layer of C, its columns, and the terms: rounded up to whole tiles and groups."""
         m, n, k = task.shape
-        return -(-m // self.rows) * self.rows, -(-n // GROUP) * GROUP, -(-max(k, 1) // GROUP) * GROUP
+        return rounded_up(m, self.rows), rounded_up(n, GROUP), rounded_up(max(k, 1), GROUP)
 
     def workspace(self, task: Task) -> dict[str, Workspace]:
         m, n, _ = task.shape

@@ -17,8 +17,7 @@ def ragged(operation: Operation, macros: Mapping[str, object]) -> list[tuple[int
     ----------
     operation : Operation
     macros : mapping
-        Those that the kernel is compiled with. Its block is known by ``TILE``, ``ROWS`` and ``COLUMNS``, or ``BLOCK``
-        and ``PER_THREAD``.
+        Macros of the kernel. ``TILE``, ``ROWS`` and ``COLUMNS``, or ``BLOCK`` and ``PER_THREAD`` give its block.
 
     Examples
     --------

@@ -9,6 +9,8 @@ from typing import Any
 from hpcmm.model import Launch, Task
 from hpcmm.operations.blocks import ChosenTile
 
+# Of an SM's FMA units in float32, and of its tensor cores in float64, at the clock of an H100 or H200
+FMA_PER_SECOND = 128 * 1.975e9
 MAX_NARROW = 16  # maximum number of rows or columns of a skinny tile
 # Blocks that ran at the same time on an H200, one per SM, by blocks per cluster: a cluster stays within a GPC. For
 # clusters of 3 and 4 blocks, 126 and 128 did not; numbers in between were not tried.
@@ -124,13 +126,13 @@ class SplitChoice:
     def seconds(self, shape: tuple[int, int, int], parts: int) -> float:
         """Return the predicted time on an H100 or H200, without the launch.
 
-        Blocks run in waves, each at 128 FMAs per clock and SM at 1.975 GHz. The exchange of a cluster costs 1 us.
+        Blocks run in waves. The exchange of a cluster costs 1 us.
         """
         m, n, k = shape
         blocks = -(-m // self.tile.rows) * -(-n // self.tile.columns) * parts
         terms = -(-k // self.tile.depth // parts) * self.tile.depth
         waves = -(-blocks // RESIDENT_BLOCKS[parts])
-        mainloop = self.tile.rows * self.tile.columns * terms / (128 * 1.975e9 * self.share)
+        mainloop = self.tile.rows * self.tile.columns * terms / (FMA_PER_SECOND * self.share)
         return waves * (mainloop + self.overhead) + 1e-6 * (parts > 1)
 
 
@@ -169,15 +171,15 @@ class SplitK(Clusters):
 
     def chosen(self, task: Task) -> tuple[FmaTile | DmmaTile, int]:
         """Return the tile and the number of parts with the shortest predicted time."""
-        every = self.able()
+        every = self.candidates()
         choice, parts = min(every, key=lambda each: each[0].seconds(task.shape, each[1])) if task.shape else every[0]
         return choice.tile, parts
 
     def seconds(self, task: Task) -> float:
         """Return the shortest predicted time, without the launch."""
-        return min(choice.seconds(task.shape, parts) for choice, parts in self.able())
+        return min(choice.seconds(task.shape, parts) for choice, parts in self.candidates())
 
-    def able(self) -> list[tuple[SplitChoice, int]]:
+    def candidates(self) -> list[tuple[SplitChoice, int]]:
         """Return each tile with each number of parts."""
         return [(choice, parts) for choice in self.choices for parts in range(1, choice.max_parts + 1)]
 

@@ -9,11 +9,10 @@ from typing import Any
 
 from hpcmm.model import Launch, Task
 from hpcmm.operations.blocks import SMS, ChosenTile, OverC, Staged, WarpgroupRing
-from hpcmm.operations.split_k import FmaTile
+from hpcmm.operations.split_k import FMA_PER_SECOND, FmaTile
 
 MIN_SAVED_STEPS = 4  # minimum steps per block that dividing tiles must save, because the parts must be added up
 MIN_STEPS = 2  # minimum steps of a part of a tile
-FMA_PER_SECOND = 128 * 1.975e9  # of an SM's tensor cores in float64, at the clock of an H100 or H200
 UNALIGNED = 1.7  # time of a mainloop, relative to the others, if rows do not start at multiples of 16 bytes
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hpcmm.model import Boxes, Launch, Task, Workspace
-from hpcmm.operations.blocks import SMS, OverC, SixteenBit, Staged
+from hpcmm.operations.blocks import SMS, OverC, SixteenBit, Staged, rounded_up
 
 BOX = 64  # columns of a box of 16-bit elements that TMA copies; rows of a box of C
 GROUP = 128  # elements along each dimension of a tile that is transposed
@@ -146,15 +146,6 @@ class PersistentTma(OverC):
                 ring.shared_bytes(task) + boxes_of_c,
             )
         ]
-
-
-def rounded_up(size: int, multiple: int) -> int:
-    """Return the least multiple that is not smaller.
-
-    >>> rounded_up(65, 32)
-    96
-    """
-    return -(-size // multiple) * multiple
 
 
 def even_blocks(tiles: int, most: int) -> int:

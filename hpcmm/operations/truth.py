@@ -69,7 +69,9 @@ class Truth:
         return truth, self.bound * allowed + self.stored * np.abs(truth) + self.underflow
 
     def row_sums(self, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The sums of each row of C with each column of ``signs`` and the error allowed, which does not grow with k.
+        """Return the sums of each row of C with each column of ``signs``, and the error allowed in each.
+
+        This error does not grow with k.
 
         An element has the error ``sum_t d_t S_t`` of its partial sums S_t, with relative errors d_t uniform in
         [-u, u]. Terms of random sign make S_t a random walk. The standard deviation of the error is then at most

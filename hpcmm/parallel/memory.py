@@ -79,13 +79,11 @@ def whole_elements(operation: Operation, shape: Sequence[int], rank: int) -> int
 
 
 def workspace_bytes(task: Task, ranks: int, rank: int) -> int:
-    """Return the bytes of a kernel's workspace for a rank's block of rows of a task; its parts need no more."""
+    """Return the bytes of a task's workspace for a rank's block of rows; its parts need no more."""
     first, *others = task.shape
     _, rows = block_rows(first, ranks)[rank]
-    if task.variant.library or not rows:
-        return 0
     local = replace(task, shape=(rows, *others)).picked
-    return sum(each.nbytes for each in local.geometry.workspace(local).values()) if local.geometry else 0
+    return sum(each.nbytes for each in local.workspace.values()) if rows else 0
 
 
 def largest_need(algorithm: Algorithm, task: Task, ranks: int, in_host_memory: bool) -> tuple[int, int]:
@@ -128,7 +126,10 @@ def rank_bytes(algorithm: Algorithm, task: Task, ranks: int, rank: int, in_host_
     """Return the bytes of host memory and of device memory of a rank; the latter is 0 if the device is the host."""
     need = algorithm.need(task.operation, task.shape, ranks, rank)
     host, device = need.bytes(itemsize_of(task), in_host_memory)
-    extra = workspace_bytes(task, ranks, rank)
+    variants = {task.variant}
+    if algorithm.name == TEXTBOOK:  # the library takes turns with the variant
+        variants |= {task.operation.baseline(task.variant.device, task.dtype) or task.variant}
+    extra = sum(workspace_bytes(replace(task, variant=each), ranks, rank) for each in variants)
     return (host + extra, device) if in_host_memory else (host, device + extra)
 
 

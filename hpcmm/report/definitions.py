@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 
 from hpcmm.analysis import check, compare, noise, visits
 from hpcmm.analysis.tidy import SHORT
-from hpcmm.operations import accuracy, truth
+from hpcmm.operations import OPERATIONS, accuracy, truth
 from hpcmm.quantities import DATA, PHASES
 from hpcmm.report import formats
 from hpcmm.report.hardware import COUNTER_COLUMNS
@@ -37,12 +37,14 @@ CONSTANTS = {
     "fewest": visits.FEWEST,
 }
 
+RATE_UNITS = {each.rate_unit(dtype) for each in OPERATIONS.values() for dtype in each.dtypes}
+
 # Column name: the id of its definition on the page
 DEFINED = {
     **dict.fromkeys(("Time", "Kernel alone"), "kernel"),
     **{
         name + of: "rate"
-        for name in (*(name for _, name in formats.RATES.values()), "TFLOP/s")
+        for name in (prefix + unit for prefix in "GT" for unit in RATE_UNITS)
         for of in ("", ", kernel alone", ", end to end")
     },
     **dict.fromkeys(("Step", "Cumulative"), "step"),
@@ -50,7 +52,7 @@ DEFINED = {
     "Of limit": "hardware-limit",
     "SM clock": "clock",
     "Result": "pass",
-    **dict.fromkeys(("Power, W", *(f"{name} per W" for _, name in formats.RATES.values())), "energy"),
+    **dict.fromkeys(("Power, W", *(f"G{unit} per W" for unit in RATE_UNITS)), "energy"),
     **{f"{kind.capitalize()}, {title}": "errors" for kind in DATA for title in ("largest", "RMS")},
     **dict.fromkeys((phase.capitalize() for phase in PHASES), "phase"),
     "End to end": "call",
@@ -61,7 +63,7 @@ DEFINED = {
     **dict.fromkeys(
         ("Loads per phase", "Operations per phase", "Pending loads per SM", "Operations per load"), "tile-phase"
     ),
-    "GFLOP/s, bandwidth bound": "tile-phase",
+    "Bandwidth bound": "tile-phase",
     **dict.fromkeys(COUNTER_COLUMNS, "profile"),
     "Verdict": "verdict",
     **dict.fromkeys(("Timed", "Predicted", "Predicted over measured"), "predicted"),

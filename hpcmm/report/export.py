@@ -118,8 +118,8 @@ def as_prometheus(points: pd.DataFrame) -> str:
     """Return gauges for the textfile collector of Prometheus' node exporter."""
     rows = []
     for row in analysis.row_dicts(points):
-        metric = formats.RATES[OPERATIONS[row["operation"]].metric][0]
-        rates = {column: row[column] if column == metric else math.nan for column, _ in formats.RATES.values()}
+        own = formats.rate_column(row["operation"])
+        rates = {name: row[name] if name == own else math.nan for name in ("flops_per_second", "bytes_per_second")}
         rows.append(row | rates | {"size": _shape(row), "timestamp": _timestamp(row["utc"])})
     lines = []
     for gauge, (column, text) in GAUGES.items():
@@ -152,7 +152,7 @@ def as_bencher(points: pd.DataFrame) -> str:
     for row in analysis.row_dicts(points[points["result"] == "PASS"]):
         parts = [row["operation"], row["label"], _shape(row), row["dtype"], formats.ranks(row["ranks"]), row["setting"]]
         name = ", ".join(filter(None, [f"{row['sweep']}: {parts[0]}", *parts[1:], row["machine"] if several else ""]))
-        rate, _ = formats.rate_of(row["operation"])
+        rate = formats.rate_column(row["operation"])
         measures = {
             "latency": _metric(row, "seconds", NANOSECONDS),
             rate.replace("_", "-"): _metric(row, rate),

@@ -248,7 +248,7 @@ def reach(rows: pd.DataFrame) -> str:
         return ""
     label = ours.loc[ours["seconds"].idxmin(), "label"]
     own = rows[rows["label"] == label].sort_values("n")
-    rates = own[formats.rate_of(operation)[0]]
+    rates = own[formats.rate_column(operation)]
     enough = (rates >= rates.max() / 2).to_numpy().argmax()
     if enough == len(own) - 1:  # the highest rate itself
         before, last = (formats.size(own.iloc[i]) for i in (-2, -1))
@@ -478,7 +478,7 @@ def headlines(frame: pd.DataFrame, scaling: pd.DataFrame, machines: Mapping[str,
             continue
         own = _on_accelerators_if_any(own)
         own = own[own["ranks"] == own["ranks"].min()]
-        column, _ = formats.rate_of(operation)
+        column = formats.rate_column(operation)
         ends = (("", "seconds"), ("_low", "high"), ("_high", "low"))
         work = own[OPERATIONS[operation].metric]
         own = own.assign(**{column + end: work / own[f"pooled_{of_time}"] for end, of_time in ends})

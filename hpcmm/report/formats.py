@@ -13,8 +13,7 @@ from hpcmm.analysis import Series
 from hpcmm.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
 
-# Metric of an operation: the column of its rate, and the printed unit, which is 10⁹ times that of the column
-RATES = {"flops": ("flops_per_second", "GFLOP/s"), "bytes": ("bytes_per_second", "GB/s")}
+GIGA = 1e9
 TERA = 1e12
 DIGITS = 3  # significant ones that are printed at most
 UNITS = (("s", 1.0), ("ms", 1e3), ("µs", 1e6), ("ns", 1e9))
@@ -22,9 +21,9 @@ RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹"
 SUPERSCRIPTS = str.maketrans("0123456789", RAISED)
 
 
-def rate_of(operation: str) -> tuple[str, str]:
-    """Return the column of an operation's rate, and the unit it is printed in."""
-    return RATES[OPERATIONS[operation].metric]
+def rate_column(operation: str) -> str:
+    """Return the column of an operation's rate."""
+    return f"{OPERATIONS[operation].metric}_per_second"
 
 
 @dataclass(frozen=True)
@@ -36,27 +35,27 @@ class RateUnit:
     scale: float
 
 
-def rate_unit(operation: str, largest: float = 0.0) -> RateUnit:
-    """Return the unit for rates up to ``largest`` per second: TFLOP/s from 1,000 GFLOP/s on."""
-    column, name = rate_of(operation)
-    if name == "GFLOP/s" and largest >= TERA:
-        return RateUnit(column, "TFLOP/s", TERA)
-    return RateUnit(column, name, 1e9)
+def rate_unit(operation: str, dtype: str, largest: float = 0.0) -> RateUnit:
+    """Return the unit for rates up to ``largest`` per second: TFLOP/s from 1,000 GFLOP/s on, but never TB/s."""
+    column, name = rate_column(operation), OPERATIONS[operation].rate_unit(dtype)
+    if OPERATIONS[operation].metric == "flops" and largest >= TERA:
+        return RateUnit(column, f"T{name}", TERA)
+    return RateUnit(column, f"G{name}", GIGA)
 
 
 def rate_unit_of(points: pd.DataFrame) -> RateUnit:
-    """Return the unit of all rates of one operation's points, which a table or figure shows together."""
-    operation = points["operation"].iloc[0]
-    column, _ = rate_of(operation)
+    """Return the unit of all rates of one operation and type, which a table or figure shows together."""
+    operation, dtype = points["operation"].iloc[0], points["dtype"].iloc[0]
+    column = rate_column(operation)
     known = [name for name in (column, f"call_{column}") if name in points]
-    return rate_unit(operation, points[known].max().max() if known else 0.0)
+    return rate_unit(operation, dtype, points[known].max().max() if known else 0.0)
 
 
 def rate_text(row: Mapping, prefix: str = "") -> str:
     """Format a rate with its own unit, ``"54.2 TFLOP/s"``, with the digits that its interval supports."""
-    column, _ = rate_of(row["operation"])
-    unit = rate_unit(row["operation"], row[prefix + column])
-    return f"{number(row[prefix + column] / unit.scale, half_width(row, prefix + column) / unit.scale)} {unit.name}"
+    column = prefix + rate_column(row["operation"])
+    unit = rate_unit(row["operation"], row["dtype"], row[column])
+    return f"{number(row[column] / unit.scale, half_width(row, column) / unit.scale)} {unit.name}"
 
 
 def half_width(row: Mapping, name: str) -> float:
@@ -140,11 +139,11 @@ def percent(share: float) -> str:
 
 
 def rate(row: Mapping, prefix: str = "", unit: RateUnit | None = None) -> str:
-    """Format a rate in a unit, by default the one of ``rate_of``, with the digits that its interval supports.
+    """Format a rate in a unit, by default 10⁹ per second, with the digits that its interval supports.
 
     A rate below 1 TFLOP/s in a table of TFLOP/s has its own unit, ``"0.430 GFLOP/s"``.
     """
-    unit = unit or rate_unit(row["operation"])
+    unit = unit or rate_unit(row["operation"], row["dtype"])
     column = prefix + unit.column
     if unit.scale == TERA and row[column] < TERA:
         return rate_text(row, prefix)

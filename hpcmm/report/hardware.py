@@ -17,6 +17,7 @@ from hpcmm.report.formats import (
     billions,
     number,
     percent,
+    rate_text,
     size,
     whole,
 )
@@ -60,7 +61,7 @@ def resource_table(rows: pd.DataFrame) -> Table:
             "Operations per phase": value("phase_flops", whole),
             "Pending loads per SM": value("pending_loads", whole),
             "Operations per load": lambda row: Cell(number(row["phase_flops"] / row["phase_loads"])),
-            "GFLOP/s, bandwidth bound": value("bound_flops_per_second", billions),
+            "Bandwidth bound": lambda row: Cell(rate_text(row, "bound_") if row["bound_flops_per_second"] > 0 else ""),
         }
     return table(f"Resources and occupancy, {_operation_on(rows)}", rows, columns, leading=1)
 

@@ -110,7 +110,10 @@ def _best_rungs(rows: pd.DataFrame) -> Iterator[tuple[Figure, pd.DataFrame]]:
         best = best.sort_values(["dtype", "seconds"], kind="stable")
         if best.empty:
             continue
-        rates = formats.rate_unit("matmul", best["flops_per_second"].max())
+        highest = best["flops_per_second"].max()
+        units = {dtype: formats.rate_unit("matmul", dtype, highest) for dtype in best["dtype"]}
+        per = next(iter(units.values())).scale
+        title = " and ".join(dict.fromkeys(unit.name for unit in units.values()))
         columns: dict[str, list] = {name: [] for name in ("label", "name", "arithmetic", "rate", "library", "text")}
         for dtype, rungs in best.groupby("dtype", sort=False):
             lines = [
@@ -128,8 +131,8 @@ def _best_rungs(rows: pd.DataFrame) -> Iterator[tuple[Figure, pd.DataFrame]]:
                 lines.append((library, dtype, row["flops_per_second"] / row["ratio"], 1, math.nan, ""))
             for name, arithmetic, rate, is_library, half, ratio in lines:
                 label = f"{dtype} {name}" + (f": {arithmetic.partition(',')[0]}" if arithmetic != dtype else "")
-                text = formats.number(rate / rates.scale, half / rates.scale) + ratio
-                line = (label, name, arithmetic, float(f"{rate / rates.scale:.6g}"), is_library, text)
+                text = formats.number(rate / per, half / per) + ratio
+                line = (label, name, arithmetic, float(f"{rate / per:.6g}"), is_library, text)
                 for values, value in zip(columns.values(), line, strict=True):
                     values.append(value)
         if len(columns["label"]) < 2:
@@ -140,7 +143,7 @@ def _best_rungs(rows: pd.DataFrame) -> Iterator[tuple[Figure, pd.DataFrame]]:
             for rate, text in zip(columns["rate"], columns["text"], strict=True)
         )
         scale = {"domainMin": 0, "domainMax": {"expr": f"max({', '.join(needed)})"}, "nice": False}
-        x = quantity("rate", title=rates.name, scale=scale, axis={"tickCount": 3, "labelBound": True, "grid": False})
+        x = quantity("rate", title=title, scale=scale, axis={"tickCount": 3, "labelBound": True, "grid": False})
         color = {"condition": {"test": "datum.library == 1", "value": LINE}, "value": PALETTE[0]}
         opacity = {"condition": {"test": "datum.library == 1", "value": 0.45}, "value": 1}
         tooltip = [{"field": name} for name in ("name", "arithmetic", "text")]
@@ -161,7 +164,7 @@ def _best_rungs(rows: pd.DataFrame) -> Iterator[tuple[Figure, pd.DataFrame]]:
         ]
         size, name = formats.size(best.iloc[0]), formats.device(device)
         caption = f"Size {size} on the {name}; in parentheses relative to the library"
-        shown = {"name": "Rung", "arithmetic": "Arithmetic", "rate": rates.name}
+        shown = {"name": "Rung", "arithmetic": "Arithmetic", "rate": title}
         height = max(HEIGHT, BAR * len(columns["label"]))
         yield (
             Figure(f"best-{device}", caption, columns, layered(layers, height), shown, device=device, group="best"),

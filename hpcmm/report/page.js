@@ -161,8 +161,8 @@ for (const details of document.querySelectorAll("details.values")) {
   details.addEventListener("toggle", () => { if (details.open) showValues(details); });
 }
 
-// GFLOP/s stands only beside a rate in a table whose unit is TFLOP/s.
-const scales = {"GFLOP/s": 1e-3, ns: 1e-9, "µs": 1e-6, ms: 1e-3, s: 1, B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30};
+// GFLOP/s and GOP/s stand only beside a rate in a table whose unit is TFLOP/s or TOP/s.
+const scales = {"GFLOP/s": 1e-3, "GOP/s": 1e-3, ns: 1e-9, "µs": 1e-6, ms: 1e-3, s: 1, B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30};
 const digits = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 
 // Sort keys: "8.05 ms" is 0.00805, "2²²" is 4194304, "128 × 64 × 32" the product, "0.85×" is 0.85, other text itself.

@@ -22,6 +22,7 @@ from hpcmm.report.formats import (
     RateUnit,
     amount,
     at_sizes,
+    billions,
     conditions,
     duration,
     ends,
@@ -29,7 +30,7 @@ from hpcmm.report.formats import (
     number,
     percent,
     rate,
-    rate_of,
+    rate_unit,
     rate_unit_of,
     size,
     size_title,
@@ -201,8 +202,7 @@ def energy_table(series: Series) -> Table | None:
     if points.empty:
         return None
     unit = rate_unit_of(points)
-    column, name = rate_of(series.operation)
-    column = column.replace("_per_second", "_per_joule")
+    column = unit.column.replace("_per_second", "_per_joule")
     columns: dict[str, Column] = {
         size_title(points): of_size,
         "Device": text("device"),
@@ -214,7 +214,7 @@ def energy_table(series: Series) -> Table | None:
         columns["SM clock"] = lambda row: Cell(clock(row))
     columns |= {
         "Power, W": value("watts", number),
-        f"{name} per W": lambda row: Cell(number(row[column] * 1e-9)),
+        f"{rate_unit(series.operation, series.dtype).name} per W": lambda row: Cell(billions(row[column])),
     }
     return table(f"Clocks and energy, {conditions(series)}", points, columns, leading=2)
 

@@ -16,11 +16,11 @@ from cuda.pathfinder import load_nvidia_dynamic_lib
 
 from hpcmm.backends.base import DeviceError
 from hpcmm.dtypes import DTYPES
+from hpcmm.operations.blocks import rounded_up
+from hpcmm.operations.matmul_ladder import INT8_ROW, LIBRARY_WORKSPACE
 
 REQUESTED = 8  # proposals of the heuristics
-WORKSPACE_BYTES = 32 << 20  # as cuBLAS takes on Hopper
 ALIGNMENT = 256  # of addresses, as heuristics assume unless told otherwise
-ROW_MULTIPLE = 16  # elements of a row of a transposed int8 matrix are a multiple of this
 LARGE = 1 << 21  # elements of a matrix from which cuBLASLt transposes faster than CuPy, on an H200
 # Values of enumerations in cublas_api.h, library_types.h and cublasLt.h
 COMPUTE = {"float32": 68, "float64": 70, "int32": 72}  # CUBLAS_COMPUTE_32F, _64F, _32I, by the type of sums
@@ -133,14 +133,14 @@ class Transposition(Descriptors):
     Attributes
     ----------
     result : cupy.ndarray
-        The transpose; its rows are padded to a multiple of ``ROW_MULTIPLE`` elements.
+        The transpose; its rows are padded to a multiple of ``INT8_ROW`` elements.
     """
 
     def __init__(self, handle: int, b: cupy.ndarray):
         super().__init__()
         k, n = b.shape
         self.handle, self.source = handle, b
-        self.result = cupy.empty((n, -(-k // ROW_MULTIPLE) * ROW_MULTIPLE), np.int8)[:, :k]
+        self.result = cupy.empty((n, rounded_up(k, INT8_ROW)), np.int8)[:, :k]
         self.scalars = np.array([1, 0], np.float32)
         self.description = self._transposing("cublasLtMatrixTransformDesc", REAL["float32"])
         self.layouts = [self._layout("int8", array) for array in (b, self.result)]
@@ -192,7 +192,7 @@ class Product(Descriptors):
         b = self.transposition.result if self.transposition else b
         self.handle, self.arrays = handle, (a, b, c)
         self.scalars = np.array([alpha, beta], sums.storage)
-        self.workspace = cupy.empty(WORKSPACE_BYTES, np.uint8)
+        self.workspace = cupy.empty(LIBRARY_WORKSPACE, np.uint8)
         describe = self._transposing if self.transposition else self._created
         self.description = describe("cublasLtMatmulDesc", COMPUTE[sums.name], REAL[sums.name])
         types = dtype, dtype, DTYPES[dtype].results.name
@@ -203,7 +203,7 @@ class Product(Descriptors):
     def _proposals(self) -> list[Proposal]:
         preference = self._created("cublasLtMatmulPreference")
         a, b, c = self.arrays
-        limits = {MAX_WORKSPACE_BYTES: c_uint64(WORKSPACE_BYTES)}
+        limits = {MAX_WORKSPACE_BYTES: c_uint64(LIBRARY_WORKSPACE)}
         if self.rounds:  # the other schemes of split-k round the parts of a sum to the type of C
             limits[REDUCTION_SCHEMES] = c_uint32(IN_COMPUTE_TYPE)
         for attribute, array in zip(MIN_ALIGNMENT, (b, a, c, c), strict=True):
@@ -230,7 +230,7 @@ class Product(Descriptors):
             "cublasLtMatmul",
             *(self.handle, self.description, at, b.data.ptr, b_layout, a.data.ptr, a_layout),
             *(at + self.scalars.itemsize, c.data.ptr, c_layout, (c if result is None else result).data.ptr, c_layout),
-            *(byref(proposal.algorithm), self.workspace.data.ptr, WORKSPACE_BYTES),
+            *(byref(proposal.algorithm), self.workspace.data.ptr, LIBRARY_WORKSPACE),
             cupy.cuda.get_current_stream().ptr,
         )
 

@@ -325,7 +325,7 @@ class CudaBackend:
         constants = [
             (constant_of(task, name), arrays[operand]) for name, operand in task.geometry.constant_memory(task).items()
         ]
-        workspace = {name: self.empty(each.shape, each.dtype) for name, each in task.geometry.workspace(task).items()}
+        workspace = {name: self.empty(each.shape, each.dtype) for name, each in task.workspace.items()}
         launches = task.geometry.launches(task, {**arrays, **workspace}, self.multiprocessors)
         kernels_of_task = {function: kernel_of(task, function) for function in {launch.function for launch in launches}}
         for function, kernel in kernels_of_task.items():
@@ -367,7 +367,7 @@ class CudaBackend:
         task = task.picked
         if not task.variant.compiled:
             return {}
-        workspace = {name: each.placeholder for name, each in task.geometry.workspace(task).items()}
+        workspace = {name: each.placeholder for name, each in task.workspace.items()}
         launches = task.geometry.launches(task, {**arrays, **workspace}, self.multiprocessors)
         if not launches:
             return {}

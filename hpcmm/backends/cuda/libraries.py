@@ -18,7 +18,6 @@ from hpcmm.backends.cuda import cublaslt
 from hpcmm.dtypes import DTYPES
 from hpcmm.model import Prepared
 
-REAL = {"float32": 0, "float64": 1}  # CUDA_R_32F, CUDA_R_64F
 TRIALS = 5  # timed runs of each algorithm that a heuristic proposes; the first one only loads its kernel
 TRIAL_SECONDS = 0.05  # beyond this time an algorithm is not run again
 GEMM = {"float32": cublas.sgemm, "float64": cublas.dgemm}
@@ -27,13 +26,23 @@ GEMM_EX = {
     "float16": (2, 2, cublas.CUBLAS_COMPUTE_32F),  # CUDA_R_16F
     "bfloat16": (14, 14, cublas.CUBLAS_COMPUTE_32F),  # CUDA_R_16BF
     "int8": (3, 10, cublas.CUBLAS_COMPUTE_32I),  # CUDA_R_8I, CUDA_R_32I
+    "tf32": (0, 0, cublas.CUBLAS_COMPUTE_32F_FAST_TF32),  # CUDA_R_32F
 }
 
 
-def gemm(dtype: str, alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float, c: cupy.ndarray) -> Callable[[], Any]:
+def gemm(
+    dtype: str,
+    alpha: float,
+    a: cupy.ndarray,
+    b: cupy.ndarray,
+    beta: float,
+    c: cupy.ndarray,
+    kinds: tuple[int, int, int] | None = None,
+) -> Callable[[], Any]:
     """Bind row-major C = alpha A B + beta C, as cuBLAS's column-major C' = alpha B' A' + beta C'.
 
-    In int8, B is transposed first, because cuBLAS then multiplies up to ten times as fast.
+    In int8, B is transposed first, because cuBLAS then multiplies up to ten times as fast. ``kinds`` is an entry of
+    ``GEMM_EX``, by default that of ``dtype``.
     """
     (m, k), n = a.shape, b.shape[1]
     if m == 0:
@@ -48,11 +57,12 @@ def gemm(dtype: str, alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float
     pointers = [array.data.ptr for array in (a, b, c)]
     lda, ldb, ldc = (array.strides[0] // array.itemsize for array in (a, b, c))
     sizes = handle, operation, cublas.CUBLAS_OP_N, n, m, k
+    kinds = kinds or GEMM_EX.get(dtype)
 
     def run():
         if transposition:
             transposition.run()
-        if kinds := GEMM_EX.get(dtype):
+        if kinds:
             kind, result, sums = kinds
             cublas.gemmEx(
                 *(*sizes, at[0], pointers[1], kind, ldb, pointers[0], kind, lda, at[1], pointers[2], result, ldc),
@@ -67,23 +77,7 @@ def gemm(dtype: str, alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float
 
 def gemm_tf32(alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float, c: cupy.ndarray) -> Callable[[], Any]:
     """Bind the same product with float32 inputs rounded to TF32, on tensor cores."""
-    (m, k), n = a.shape, b.shape[1]
-    if m == 0:
-        return lambda: None
-    scalars = np.array([alpha, beta], c.dtype)
-    at = scalars.ctypes.data, scalars.ctypes.data + scalars.itemsize
-    lda, ldb, ldc = (array.strides[0] // array.itemsize for array in (a, b, c))
-    handle, real = cupy.cuda.device.get_cublas_handle(), REAL[c.dtype.name]
-
-    def run():
-        cublas.gemmEx(
-            *(handle, cublas.CUBLAS_OP_N, cublas.CUBLAS_OP_N, n, m, k),
-            *(at[0], b.data.ptr, real, ldb, a.data.ptr, real, lda, at[1], c.data.ptr, real, ldc),
-            *(cublas.CUBLAS_COMPUTE_32F_FAST_TF32, cublas.CUBLAS_GEMM_DEFAULT),
-        )
-        return scalars
-
-    return run
+    return gemm("float32", alpha, a, b, beta, c, GEMM_EX["tf32"])
 
 
 def gemm_fastest(

@@ -23,23 +23,24 @@ def efficiencies(series: Series) -> Iterator[Figure]:
         size = analysis.largest(known).iloc[0]
         rows = known[(known[list(dimensions())] == size[list(dimensions())]).all(axis=1)]
         rows = rows.sort_values("place").drop_duplicates("label")
-        column, name = formats.rate_of(series.operation)
+        unit = formats.rate_unit(series.operation, series.dtype)
+        column, title = unit.column.replace("_per_second", "_per_joule"), f"{unit.name} per W"
         columns = {
             "label": list(rows["label"]),
-            "value": rounded(rows[column.replace("_per_second", "_per_joule")] * 1e-9),
+            "value": rounded(rows[column] / unit.scale),
             "watts": rounded(rows["watts"]),
             "baseline": [int(each) for each in rows["baseline"]],
         }
         color = {"condition": {"test": "datum.baseline == 1", "value": LINE}, "value": PALETTE[0]}
         encoding = {
-            "x": quantity("value", title=f"{name} per W"),
+            "x": quantity("value", title=title),
             "y": category("label", sort=columns["label"], title=None, axis={"labelLimit": 200}),
             "color": color,
             "opacity": {"condition": {"test": "datum.baseline == 1", "value": 0.45}, "value": 1},
         }
         spec = layered([{"mark": {"type": "bar", "height": {"band": 0.7}}, "encoding": encoding}], 24 * len(rows) + 8)
-        shown = {"label": "Rung", "value": f"{name} per W", "watts": "Power, W"}
-        caption = f"{formats.device(device)} at {formats.size(size)}, {described(series)}: {name} per W"
+        shown = {"label": "Rung", "value": title, "watts": "Power, W"}
+        caption = f"{formats.device(device)} at {formats.size(size)}, {described(series)}: {title}"
         yield Figure(f"energy-{device}", caption, columns, spec, shown, series.dtype, device)
 
 

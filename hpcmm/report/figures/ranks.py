@@ -107,7 +107,7 @@ def predictions(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Fig
         rows = rows[rows["work"] == rows["work"].max()].sort_values(["place", "ranks", "seconds"])
         rows = rows.drop_duplicates(["label", "ranks"])
         largest = (rows["work"] / rows[["seconds", "predicted_seconds"]].min(axis=1)).max()
-        rates = formats.rate_unit(rows["operation"].iloc[0], largest)
+        rates = formats.rate_unit(rows["operation"].iloc[0], dtype, largest)
         unit = rates.name
         columns = {
             "label": list(rows["label"].where(rows["of"] != "end to end", rows["label"] + ", end to end")),

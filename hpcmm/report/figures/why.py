@@ -33,7 +33,7 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
         rows = roof.rungs
         intensity = rows["flops"] / rows["bytes"]
         peak = max(flops for _, flops, _ in roof.ceilings)
-        unit = formats.rate_unit("matmul", max(peak, rows["flops_per_second"].max()))
+        unit = formats.rate_unit("matmul", roof.dtype, max(peak, rows["flops_per_second"].max()))
         columns = {
             "label": list(rows["label"]),
             "operation": list(rows["operation"]),
