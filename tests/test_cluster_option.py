@@ -67,4 +67,4 @@ def test_a_dry_run_without_jobs_plans_for_the_cluster(tmp_path):
     options = ["--snakefile", ROOT / "Snakefile", "--configfile", config, "--dry-run"]
     done = snakemake(tmp_path, *options, "--cluster", "sbatch")
     assert done.returncode == 0, done.stderr
-    assert SAID in done.stderr and "results/raw/mine/cuda-r1-1.h5" in done.stdout + done.stderr
+    assert SAID in done.stderr and "results/jobs/mine/cuda-r1-1.done" in done.stdout + done.stderr
