@@ -154,7 +154,7 @@ def test_planning_and_reading_load_neither_mpi_nor_cupy():
 
 def test_the_distributed_algorithms_are_imported_without_mpi_or_a_device():
     own = [each.stem for each in sorted((PACKAGE / "parallel").glob("*.py")) if each.stem not in STARTS_MPI]
-    assert {"scatter", "staged", "resident", "ring", "summa", "cublasmp", "all_reduce", "memory", "cost"} <= set(own)
+    assert {"scatter", "staged", "resident", "ring", "summa", "cublasmp", "all_reduce", "preflight", "cost"} <= set(own)
     modules = [f"hpcmm.parallel.{each}" for each in own if each != "__init__"]
     loaded = loaded_by("hpcmm.parallel", *modules, "hpcmm.experiment.plan", "hpcmm.report")
     assert not {"mpi4py", "nvmath", "cupy", "pynvml"} & loaded

@@ -26,7 +26,7 @@ from hpcmm.experiment.config import SCHEMA, ConfigError
 from hpcmm.model import HpcmmError, Operand, Point, Task
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
-from hpcmm.parallel import ALGORITHMS, algorithm_of, algorithms_of, cost, links, memory
+from hpcmm.parallel import ALGORITHMS, algorithm_of, algorithms_of, cost, links, memory, preflight
 from hpcmm.parallel.collectives import message
 from hpcmm.parallel.host_links import DIRECTIONS
 from hpcmm.parallel.schedules import (
@@ -190,7 +190,7 @@ def test_counts_of_messages_are_rows_however_many_elements_they_have():
 def test_a_matrix_of_more_than_2_31_elements(mpiexec, algorithm):
     terms, columns = 2**22 + 1, 513  # 8 GiB
     needed = 5 * 4 * terms * columns
-    if memory.host_free() < needed:
+    if preflight.host_free() < needed:
         pytest.skip(f"needs {needed / 2**30:.0f} GiB of memory")
     done = mpiexec(2, PROGRAM.parent / "large.py", algorithm, terms, columns, timeout=600)
     assert done.returncode == 0, done.stderr
@@ -396,21 +396,21 @@ def test_each_tiling_has_every_tile_once_and_none_too_small(rows, columns, ranks
 # --- memory ------------------------------------------------------------------------------------------------------
 
 
-def preflight(n: int, algorithm: str) -> tuple[str, bool]:
+def checked(n: int, algorithm: str) -> tuple[str, bool]:
     point = Point("matmul", "numpy", (n, n, n), "float64", 1, algorithm=algorithm)
-    return memory.preflight(MPI.COMM_SELF, CpuBackend(threads=1), MATMUL, [point], algorithms_of(MATMUL))[point.key]
+    return preflight.preflight(MPI.COMM_SELF, CpuBackend(threads=1), MATMUL, [point], algorithms_of(MATMUL))[point.key]
 
 
 def test_a_point_too_large_for_memory_is_reported_with_both_sizes(monkeypatch):
-    lacking, beside = preflight(2**20, "resident")
+    lacking, beside = checked(2**20, "resident")
     assert re.fullmatch(r"needs \S+ GiB of host \S+, but \S+ GiB are free; no algorithm would fit", lacking)
     assert not beside
-    assert preflight(64, "staged") == ("", True)
+    assert checked(64, "staged") == ("", True)
     bytes_of_summa = 8 * 64 * 64 * (4 + 4 + 1)
-    monkeypatch.setattr(memory, "host_free", lambda: bytes_of_summa / memory.USABLE + 1)
-    lacking, _ = preflight(64, "staged")
+    monkeypatch.setattr(preflight, "host_free", lambda: bytes_of_summa / preflight.USABLE + 1)
+    lacking, _ = checked(64, "staged")
     assert re.search("would fit: .*resident", lacking)
-    assert preflight(64, "resident") == ("", False)
+    assert checked(64, "resident") == ("", False)
 
 
 # Elements of A (10 x 7), B (7 x 6) and C (10 x 6): shares of rank 0 have 4 rows of A and C and 3 of B, those of rank 2
@@ -462,7 +462,7 @@ def test_memory_of_a_rank_for_vectors_counted_by_hand():
 def test_the_largest_need_is_the_sum_over_all_ranks(which, shape, ranks, in_host_memory):
     operation, algorithm = which
     shape = shape[: len(operation.dimensions)]
-    found = memory.largest_need(algorithm, task(operation, shape, "float64"), ranks, in_host_memory)
+    found = preflight.largest_need(algorithm, task(operation, shape, "float64"), ranks, in_host_memory)
     needs = [algorithm.need(operation, shape, ranks, rank) for rank in range(ranks)]
     if in_host_memory:
         assert found[1] == 0
@@ -478,22 +478,22 @@ def test_the_largest_need_counted_by_hand():
     # inputs, one of them twice, and the result, the others what they send and receive
     n, gib = 2**17, 2**30
     product = task(MATMUL, (n, n, n), "float32")
-    need = memory.largest_need(ALGORITHMS["scatter"], product, 4, False)
+    need = preflight.largest_need(ALGORITHMS["scatter"], product, 4, False)
     assert need == ((5 * 64 + 3 * (3 * 16 + 64)) * gib, (3 * 16 + 64) * gib)
-    alone = memory.largest_need(ALGORITHMS["scatter"], product, 1, True)
+    alone = preflight.largest_need(ALGORITHMS["scatter"], product, 1, True)
     assert alone == ((5 + 4) * 64 * gib, 0)
 
 
 def test_the_workspace_of_a_kernel_counts_in_the_memory_of_its_device():
     n = 512  # A, B, C and C once more in float64, and 14 bytes for each of their elements; scales of 4 bytes
     product = task(MATMUL, (n, n, n), "float64", variant="ozaki_14")
-    _, device = memory.largest_need(ALGORITHMS["scatter"], product, 1, False)
+    _, device = preflight.largest_need(ALGORITHMS["scatter"], product, 1, False)
     assert device == (4 * 8 + 3 * 14) * n * n + 2 * 4 * n
-    _, native = memory.largest_need(
+    _, native = preflight.largest_need(
         ALGORITHMS["scatter"], task(MATMUL, (n, n, n), "float64", variant="tensor_core"), 1, False
     )
     assert native == 4 * 8 * n * n
-    _, of_two = memory.largest_need(ALGORITHMS["scatter"], product, 2, False)  # half of A and C each
+    _, of_two = preflight.largest_need(ALGORITHMS["scatter"], product, 2, False)  # half of A and C each
     assert of_two == (5 * 8 // 2 + 2 * 14) * n * n + 4 * n + 2 * n
 
 
@@ -503,7 +503,7 @@ def test_the_transpose_that_the_int8_library_needs_counts_beside_that_of_the_ker
     library, lt = n * 1008, 32 * 2**20 + 4 * m * n
 
     def device(variant: str, ranks: int = 1) -> int:
-        return memory.largest_need(
+        return preflight.largest_need(
             ALGORITHMS["scatter"], task(MATMUL, (m, n, k), "int8", variant=variant), ranks, False
         )[1]
 
@@ -512,7 +512,7 @@ def test_the_transpose_that_the_int8_library_needs_counts_beside_that_of_the_ker
     assert device("int8_transposed") == operands + n * 1024 + library
     assert device("cublas", 2) == 4 * (m * k // 2 + k * n + m * n) + library, "each rank has all of B"
     native = task(MATMUL, (m, n, k), "float32", variant="cublas")
-    assert memory.largest_need(ALGORITHMS["scatter"], native, 1, False)[1] == operands
+    assert preflight.largest_need(ALGORITHMS["scatter"], native, 1, False)[1] == operands
 
 
 def test_int8_products_have_results_of_four_bytes_and_the_textbook_algorithm_only():
@@ -520,7 +520,7 @@ def test_int8_products_have_results_of_four_bytes_and_the_textbook_algorithm_onl
     assert takes == ["scatter"]
     product = task(MATMUL, (64, 64, 64), "int8", variant="cublas")
     assert MATMUL.bytes(product) == 2 * 64 * 64 + 2 * 4 * 64 * 64
-    assert memory.largest_need(ALGORITHMS["scatter"], product, 1, False)[1] >= (2 + 2 * 4) * 64 * 64
+    assert preflight.largest_need(ALGORITHMS["scatter"], product, 1, False)[1] >= (2 + 2 * 4) * 64 * 64
 
 
 @given(st.integers(1, 64), st.sampled_from([1024, 1000, 4097]))
@@ -548,9 +548,9 @@ def test_a_device_with_memory_of_its_own_is_held_against_it_and_against_the_host
     monkeypatch.setattr(CpuBackend, "in_host_memory", False)
     monkeypatch.setattr(CpuBackend, "uuid", "GPU-1", raising=False)
     monkeypatch.setattr(CpuBackend, "free_bytes", lambda self: device * needs["device"], raising=False)
-    monkeypatch.setattr(memory, "host_free", lambda: host * needs["host"])
+    monkeypatch.setattr(preflight, "host_free", lambda: host * needs["host"])
     point = Point("matmul", "numpy", (n, n, n), "float64", 1, algorithm="resident")
-    found = memory.preflight(MPI.COMM_SELF, backend, MATMUL, [point], algorithms_of(MATMUL))[point.key]
+    found = preflight.preflight(MPI.COMM_SELF, backend, MATMUL, [point], algorithms_of(MATMUL))[point.key]
     assert re.match(lacking or "$", found[0]) and found[1] is beside
 
 
@@ -562,10 +562,10 @@ def test_needs_on_a_host_add_up_and_the_smallest_free_memory_counts(monkeypatch)
         def allgather(places):
             return [places, [(name, free / 2, wanted) for name, free, wanted in places]]
 
-    monkeypatch.setattr(memory, "host_free", lambda: 3 * memory.GIB)
+    monkeypatch.setattr(preflight, "host_free", lambda: 3 * preflight.GIB)
     point = Point("sum", "numpy", (2**26,), "float64", 2)  # half a GiB, drawn and copied, and half of it on each
     backend, total = CpuBackend(threads=1), OPERATIONS["sum"]
-    found, _ = memory.preflight(Two(), backend, total, [point], algorithms_of(total))[point.key]
+    found, _ = preflight.preflight(Two(), backend, total, [point], algorithms_of(total))[point.key]
     assert re.match(r"needs 2.5 GiB of host \S+, but 1.5 GiB are free; no algorithm", found)
 
 
@@ -577,13 +577,13 @@ def test_free_memory_of_the_host_is_limited_by_control_groups(tmp_path, monkeypa
     for group, limit in limits.items():
         (tmp_path / "sys/fs/cgroup" / group / "memory.max").write_text(limit + "\n")
         (tmp_path / "sys/fs/cgroup" / group / "memory.current").write_text("400\n")
-    monkeypatch.setattr(memory, "Path", lambda path: tmp_path / path.lstrip("/"))
-    monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: SimpleNamespace(available=2**50))
-    assert memory.host_free() == free
+    monkeypatch.setattr(preflight, "Path", lambda path: tmp_path / path.lstrip("/"))
+    monkeypatch.setattr(preflight.psutil, "virtual_memory", lambda: SimpleNamespace(available=2**50))
+    assert preflight.host_free() == free
 
 
 def test_free_memory_of_the_host_is_no_more_than_the_system_has():
-    assert 0 < memory.host_free() < 2**50
+    assert 0 < preflight.host_free() < 2**50
 
 
 # --- plan --------------------------------------------------------------------------------------------------------

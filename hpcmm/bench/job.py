@@ -24,7 +24,7 @@ from hpcmm.experiment.durations import STARTUP_SECONDS, rounded_duration
 from hpcmm.model import TEXTBOOK, UNCHECKED, Batch, HpcmmError, Measurement, Measuring, Operation, Point, Verdict
 from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.parallel import algorithm_of, algorithms_of, world
-from hpcmm.parallel.memory import preflight
+from hpcmm.parallel.preflight import preflight
 from hpcmm.parallel.transports.choice import exchange_times, open_transport
 
 NOTABLE_STEAL = 0.01  # share of CPU time from which the log reports it

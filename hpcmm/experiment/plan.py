@@ -27,7 +27,7 @@ from hpcmm.model import TEXTBOOK, Batch, Job, Measuring, Point, Variant, spread_
 from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.algorithm import Algorithm
-from hpcmm.parallel.memory import GIB, largest_need
+from hpcmm.parallel.preflight import GIB, largest_need
 
 SUSTAINED = "_sustained"  # no name of a sweep begins so
 SUSTAINED_DTYPES = ("float32", "float64")

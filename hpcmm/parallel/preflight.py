@@ -1,0 +1,163 @@
+"""Host and device memory of points, computed and compared with the free memory before anything is allocated."""
+
+from __future__ import annotations
+
+import socket
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+import psutil
+
+from hpcmm.model import TEXTBOOK, Operation, Point, Task
+from hpcmm.operations import task_of
+from hpcmm.parallel.algorithm import Algorithm
+from hpcmm.parallel.memory import whole_elements
+from hpcmm.parallel.schedules import block_rows
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+USABLE = 0.95  # of the free memory; drivers and libraries allocate some later
+GIB = 2**30
+
+
+def workspace_bytes(task: Task, ranks: int, rank: int) -> int:
+    """Return the bytes of a task's workspace for a rank's block of rows; its parts need no more."""
+    first, *others = task.shape
+    _, rows = block_rows(first, ranks)[rank]
+    local = replace(task, shape=(rows, *others)).picked
+    return sum(each.nbytes for each in local.workspace.values()) if rows else 0
+
+
+def largest_need(algorithm: Algorithm, task: Task, ranks: int, in_host_memory: bool) -> tuple[int, int]:
+    """Return the peak memory of a task with all ranks on one node.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+        An algorithm that suits the operation.
+    task : Task
+    ranks : int
+    in_host_memory : bool
+        Whether the devices compute in the host's memory, as the backend states it.
+
+    Returns
+    -------
+    host : int
+        Bytes of host memory of all ranks together.
+    device : int
+        Largest number of bytes of device memory on a rank; 0 if the device is the host.
+
+    Examples
+    --------
+    >>> from hpcmm.operations.matmul import MATMUL
+    >>> from hpcmm.parallel import ALGORITHMS
+    >>> task = Task(MATMUL, MATMUL.variant("naive"), (64, 64, 64), "float64", tile=16)
+    >>> [largest_need(ALGORITHMS[name], task, 4, False) for name in ("ring", "summa")]
+    [(196608, 49152), (196608, 57344)]
+    """
+    taken = [rank_bytes(algorithm, task, ranks, rank, in_host_memory) for rank in range(ranks)]
+    return sum(host for host, _ in taken), max(device for _, device in taken)
+
+
+def itemsize_of(task: Task) -> int:
+    """Return the most bytes of an element of a task's operands."""
+    return max(task.element.itemsize, task.element.results.itemsize)
+
+
+def rank_bytes(algorithm: Algorithm, task: Task, ranks: int, rank: int, in_host_memory: bool) -> tuple[int, int]:
+    """Return the bytes of host memory and of device memory of a rank; the latter is 0 if the device is the host."""
+    need = algorithm.need(task.operation, task.shape, ranks, rank)
+    host, device = need.bytes(itemsize_of(task), in_host_memory)
+    variants = {task.variant}
+    if algorithm.name == TEXTBOOK:  # the library takes turns with the variant
+        variants |= {task.operation.baseline(task.variant.device, task.dtype) or task.variant}
+    extra = sum(workspace_bytes(replace(task, variant=each), ranks, rank) for each in variants)
+    return (host + extra, device) if in_host_memory else (host, device + extra)
+
+
+def host_free() -> int:
+    """Return the free bytes of host memory, within the limits of this process's control groups."""
+    free = psutil.virtual_memory().available
+    try:
+        cgroup = PurePosixPath(Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip())
+    except OSError:
+        return free
+    for group in (cgroup, *cgroup.parents):
+        folder = Path("/sys/fs/cgroup") / str(group).lstrip("/")
+        try:
+            limit, used = ((folder / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        except OSError:
+            continue
+        if limit != "max":
+            free = min(free, int(limit) - int(used))
+    return free
+
+
+def shortage(comm: MPI.Comm, backend, operation: Operation, point: Point, algorithms: Sequence[Algorithm]) -> str:
+    """Return which memory is too small for a point distributed by all ``algorithms`` at once; empty if none.
+
+    Collective; every rank returns the same.
+    """
+    task = task_of(point)
+    needs = [rank_bytes(each, task, comm.size, comm.rank, backend.in_host_memory) for each in algorithms]
+    # the whole arrays are drawn once for all
+    shared = (len(needs) - 1) * whole_elements(operation, point.shape, comm.rank) * itemsize_of(task)
+    name = socket.gethostname()
+    memories = [(f"host {name}", host_free(), sum(host for host, _ in needs) - shared)]
+    if not backend.in_host_memory:
+        memories.append((f"{backend.uuid} on {name}", backend.free_bytes(), sum(device for _, device in needs)))
+    free: dict[str, int] = {}
+    needed: dict[str, int] = defaultdict(int)
+    for each in comm.allgather(memories):
+        for memory, available, wanted in each:
+            free[memory] = min(free.get(memory, available), available)
+            needed[memory] += wanted
+    for memory, wanted in needed.items():
+        if wanted > USABLE * free[memory]:
+            return f"{wanted / GIB:.3g} GiB of {memory}, but {free[memory] / GIB:.3g} GiB are free"
+    return ""
+
+
+def preflight(
+    comm: MPI.Comm, backend, operation: Operation, points: Sequence[Point], algorithms: Sequence[Algorithm]
+) -> dict[str, tuple[str, bool]]:
+    """Compare the memory that points need with the free memory, before the first starts.
+
+    Collective; every rank returns the same.
+
+    Parameters
+    ----------
+    comm : MPI.Comm
+    backend : CpuBackend or CudaBackend
+    operation : Operation
+    points : sequence of Point
+    algorithms : sequence of Algorithm
+        All algorithms that suit the operation.
+
+    Returns
+    -------
+    dict
+        By each point's key: the missing memory and the algorithms that would fit (empty if the point fits), and
+        whether the textbook algorithm fits beside the point's own.
+    """
+    known = {algorithm.name: algorithm for algorithm in algorithms}
+    found: dict[tuple, tuple[str, bool]] = {}
+    for point in points:
+        if memory_key(point) in found:
+            continue
+        lacking = shortage(comm, backend, operation, point, [known[point.algorithm]])
+        if lacking:
+            fit = [each.name for each in algorithms if not shortage(comm, backend, operation, point, [each])]
+            lacking = f"needs {lacking}; " + (f"would fit: {', '.join(fit)}" if fit else "no algorithm would fit")
+        both = [known[name] for name in dict.fromkeys([point.algorithm, TEXTBOOK])]
+        found[memory_key(point)] = lacking, not lacking and not shortage(comm, backend, operation, point, both)
+    return {point.key: found[memory_key(point)] for point in points}
+
+
+def memory_key(point: Point) -> tuple:
+    """Return the properties of a point that determine its memory."""
+    return point.algorithm, point.variant, point.shape, point.dtype
