@@ -172,8 +172,9 @@ rule measure:
         fingerprint=fingerprint_of,
         batches=lambda wildcards: [batch.name for batch in job_of(wildcards).batches],
         failed="results/jobs/{job}.failed",
+        visits=PLAN.measuring.visits,
     shell:
-        '"$HPCMM_JOBS/with_modules" $HPCMM_ALONE "$HPCMM_JOBS/visits" {output} {params.failed} '
+        '"$HPCMM_JOBS/with_modules" $HPCMM_ALONE "$HPCMM_JOBS/visits" {params.visits} {output} {params.failed} '
         '$HPCMM_LAUNCHER -n {resources.tasks} "$HPCMM_PYTHON" -m mpi4py '
         "-m hpcmm.jobs.measure --results results --batch {params.batches} --patience $HPCMM_PATIENCE "
         '--done {output} --failed {params.failed} $HPCMM_WHOLE 2>&1 | "$HPCMM_JOBS/show" {log}'

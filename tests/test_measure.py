@@ -806,7 +806,7 @@ def test_a_batch_that_fails_does_not_stop_the_others_of_its_job(tmp_path, kind):
     done, failed = tmp_path / "done", tmp_path / "failed"
     arguments = ["--results", tmp_path, "--batch", *(batch.name for batch in job.batches)]
     arguments += ["--done", done, "--failed", failed]
-    command = [Path(__file__).parents[1] / "jobs" / "visits", done, failed]
+    command = [Path(__file__).parents[1] / "jobs" / "visits", "3", done, failed]
     command += [Path(sys.executable).with_name("mpiexec"), "-n", "2", sys.executable, "-m", "mpi4py"]
 
     def run(*program) -> subprocess.CompletedProcess:
