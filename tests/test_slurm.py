@@ -338,7 +338,8 @@ def requests(tmp_path_factory):
 
     def make(way):
         arguments, settings, _ = REQUESTS[way]
-        workflow = Workflow(tmp_path_factory.mktemp("way"), way, {"cpu": ON_CPU, "gpu": ON_GPU}, **settings)
+        sweeps = {"cpu": ON_CPU, "gpu": ON_GPU, "shared": ON_CPU | {"sizes": [2000]}}
+        workflow = Workflow(tmp_path_factory.mktemp("way"), way, sweeps, **settings)
         workflow.arguments = [*arguments, "--retries", "0"]
         workflow.environ = FOR_SRUN if settings is SRUN else {}
         return workflow
@@ -392,6 +393,14 @@ def test_the_jobs_agree_with_the_plan_for_a_cluster(requests, way):
     rows = [line.split()[:5] for line in shown.splitlines() if re.match("cpu|gpu", line)]
     assert rows == [["cpu", "cpu", "3", "0", "1"], ["gpu", "cuda", "2", "2", "1"]]
     assert [len(workflow.jobs(sweep)) for sweep, *_ in rows] == [1, 1]
+
+
+@pytest.mark.parametrize("way", REQUESTS)
+def test_batches_on_the_same_ranks_share_a_job(requests, way):
+    workflow = requests.of(way)
+    assert workflow.whole("cpu") and workflow.whole("shared") and workflow.jobs("shared") == []
+    log = (workflow.folder / "results/logs/cpu/cpu-r3-1.log").read_text()
+    assert len(re.findall(r"^rank \d on ", log, re.MULTILINE)) == 3, "one start of the processes"
 
 
 @pytest.mark.parametrize("way", [way for way in REQUESTS if "1" in REQUESTS[way][0]])
