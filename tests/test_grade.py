@@ -33,7 +33,7 @@ needs_cplusplus = pytest.mark.skipif(
 )
 
 # Cheats that only the filter of system calls finds
-UNFILTERED = ("found_in_memory.c", "cores.c", "helper.c")
+UNFILTERED = ("cores.c",)
 
 
 def cheats(paths):
@@ -99,6 +99,21 @@ def test_the_process_of_a_cheat_holds_without_the_list_of_functions(path, tmp_pa
     grade = graded(copied(path, tmp_path), **limit(path))
     assert (grade.passed, grade.points) == (False, 0)
     assert re.search(expected(path), grade.why)
+
+
+@pytest.mark.parametrize("cheat", ["found_in_memory.c", "unlisted/fork.c", "unlisted/helper.c", "unlisted/chain.c"])
+def test_no_process_of_a_cheat_outlives_its_session_without_the_filter(cheat, tmp_path, monkeypatch):
+    """Neither one in another session of Unix, nor one whose parent ended."""
+    program = shutil.copy(session.NATIVE, tmp_path)  # children have the same command line
+    monkeypatch.setattr(session, "NATIVE", Path(program))
+    monkeypatch.setattr(session, "filtered", lambda: False)
+    monkeypatch.setattr(sources, "FUNCTIONS", re.compile(".*", re.DOTALL))
+    grade = graded(copied(CHEATS / cheat, tmp_path))
+    assert (grade.passed, grade.points) == (False, 0)
+    assert re.search("starts or reaches another process", grade.why)
+    for _ in range(20):  # one look may miss a chain
+        commands = [each.info["cmdline"] or () for each in psutil.process_iter(["cmdline"])]
+        assert not [each for each in commands if program in each]
 
 
 # Forbids this process and its children to add filters of system calls, as where Linux has none, and grades
