@@ -116,6 +116,20 @@ def test_no_process_of_a_cheat_outlives_its_session_without_the_filter(cheat, tm
         assert not [each for each in commands if program in each]
 
 
+@needs_cplusplus
+@pytest.mark.parametrize("suffix", ["c", "cu"])
+def test_no_process_of_a_compiler_outlives_its_time_limit(suffix, tmp_path):
+    """The driver of gcc starts others, and an end of the driver does not end them."""
+    macros = "#define A0\n" + "".join(f"#define A{i + 1} A{i} A{i} A{i} A{i}\n" for i in range(20))
+    path = tmp_path / f"endless.{suffix}"
+    path.write_text(f"{macros}{'__global__ ' * (suffix == 'cu')}void matmul(int m) {{ A20 }}\n")
+    assert "took longer than 1 s to compile" in graded(path, seconds=1).why
+    until = time.monotonic() + 10
+    while left := [each for each in psutil.process_iter(["cmdline"]) if str(tmp_path) in str(each.info["cmdline"])]:
+        assert time.monotonic() < until, left
+        time.sleep(0.1)
+
+
 # Forbids this process and its children to add filters of system calls, as where Linux has none, and grades
 WITHOUT_FILTERS = """
 import ctypes, errno, os, sys
