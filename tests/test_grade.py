@@ -236,7 +236,7 @@ def test_a_file_that_is_none(tmp_path, content):
     grade = graded(path)
     assert not grade.passed
     assert grade.why.split(";")[0] in (
-        "is missing",
+        "a.c is missing",
         "is not a file of its own",
         "a.c: operation: the file has none of the functions matmul, reduction, vector_add, copy",
         "its head leaves out the element type float32",
@@ -421,17 +421,22 @@ def test_many_submissions_as_json_and_as_a_page(tmp_path, asked, capsys):
     shutil.copy(SOLUTIONS / "1_serial.c", folder / "anna")
     (folder / "<b>berta<" / "b>").mkdir(parents=True, exist_ok=True)
     (folder / "anna" / "grades.json").write_text("{}")
+    (folder / "dora").mkdir()
+    (folder / "dora" / "1_serial.c").write_text("void matmul(void) { first();\n    second(; <i> }\n")
     json_file, page = tmp_path / "grades.json", tmp_path / "grades.html"
     arguments = ["grade", str(folder), "--rubric", str(asked), "--json", str(json_file), "--html", str(page)]
     assert main(arguments) == 3
     assert "\x1b" not in capsys.readouterr().out
     result = json.loads(json_file.read_text())
     assert {each["name"]: each["points"] for each in result["submissions"]}["anna"] == 6
-    assert [each["points"] for each in result["submissions"]].count(0) == 2
+    assert [each["points"] for each in result["submissions"]].count(0) == 3
     text = page.read_text()
     assert "<b>berta" not in text and "&lt;b&gt;berta" in text
-    assert "C &amp; &lt;D&gt;" in text and "is missing" in text
+    assert "C &amp; &lt;D&gt;" in text and "1_serial.c is missing" in text
     assert not re.search(r"(src|href)=[\"']?http", text)
+    (error,) = re.findall(r"<pre tabindex=\"0\">(.*?)</pre>", text, re.DOTALL)
+    assert re.search(r"\n +2 \| +second\(; &lt;i&gt; \}\n", error)  # with the indentation of its marks
+    assert re.search(r"<strong>FAIL</strong> <small>does not compile:</small>", text)
 
 
 def test_all_operations_have_a_rung_to_be_compared_with():
