@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 from pathlib import Path
@@ -16,6 +17,7 @@ from timings import FAIL, kernel_samples, measurement
 
 from hpcmm import report, store
 from hpcmm.analysis import check, compare, history
+from hpcmm.grading.exercise import Grade
 from hpcmm.model import Point
 from hpcmm.report import check as report_check
 from hpcmm.report import comparison
@@ -271,12 +273,35 @@ def serious_faults(page: Page) -> list[tuple[str, str]]:
     return [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in ("serious", "critical")]
 
 
-# both widths and both schemes: what axe judges depends on one or the other
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
-def test_axe_finds_no_serious_fault(visit, small, scheme, width):
-    seen = visit(small, width=width, color_scheme=scheme)
-    seen.draw_all()
-    assert serious_faults(seen.page) == []
+def check_page(folder: Path) -> Path:
+    """The page of a check with a slow device and a slow link."""
+    path = test_check.run(folder, 1, slow={1: 1.5}, link={2: 1.5})
+    report_check.build(check.check(store.read(path)), path.name, folder / "check.html")
+    return folder / "check.html"
+
+
+def grades_page(folder: Path) -> Path:
+    """The page of grades with an error of several lines."""
+    wrong = Grade("two", "two.c", "cpu", False, "does not compile:\n  error", 0.0, 5.0)
+    right = Grade("one", "one.c", "cpu", True, "", 5.0, 5.0, against="serial", ratio=2.0)
+    each = {"name": "anna", "points": 5.0, "passed": 1, "exercises": [vars(right), vars(wrong)]}
+    result = {"title": "Sheet", "utc": "2026-01-01T00:00", "of": 10.0, "ungraded": 0.0, "unfiltered": ""}
+    report.build_grades(result | {"exercises": ["one", "two"], "submissions": [each]}, folder / "grades.html")
+    return folder / "grades.html"
+
+
+@pytest.mark.parametrize("build", [None, check_page, grades_page], ids=["report", "check", "grades"])
+def test_axe_finds_no_serious_fault(visit, small, tmp_path, build):
+    """In each width and scheme: a narrow page has other parts, and the contrast of each depends on the scheme."""
+    seen = visit(build(tmp_path) if build else small)
+    if build is grades_page:  # it has no figures
+        seen.page.evaluate(OPEN_ALL)
+    else:
+        seen.draw_all()
+    for width, scheme in itertools.product((1280, 400), ("light", "dark")):
+        seen.page.set_viewport_size({"width": width, "height": 900})
+        seen.page.emulate_media(color_scheme=scheme)
+        assert serious_faults(seen.page) == [], (width, scheme)
 
 
 @pytest.mark.slow
