@@ -5,6 +5,7 @@ import sys
 import traceback
 from types import ModuleType
 
+INSTALLED = re.compile(r"/(?:site|dist)-packages/(\w+)")  # the folder of a package
 ESCAPED = re.compile("[\udc80-\udcff]+")  # surrogates: bytes of a file name that the locale cannot decode
 
 
@@ -23,7 +24,10 @@ def printable(text: str) -> str:
 def described(error: BaseException) -> str:
     """Return an unexpected error in one line, with the versions of the packages that it comes from."""
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    names = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    names = [frame.f_globals.get("__name__", "") for frame in frames]
+    # a package may hold modules of another one: those of numba.cuda are in numba_cuda
+    names += [found[1] for frame in frames if (found := INSTALLED.search(frame.f_code.co_filename))]
     of = getattr(error, "obj", None)  # of an AttributeError
     names += [of.__name__ if isinstance(of, ModuleType) else "", getattr(error, "name", None) or ""]
     packages = {name.partition(".")[0] for name in names} - {"hpcmm", *sys.stdlib_module_names}

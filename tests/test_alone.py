@@ -1,11 +1,13 @@
 """One measurement at a time on a machine, and nothing that another user can do to it."""
 
 import contextlib
+import fcntl
 import os
 import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -84,6 +86,19 @@ def test_the_second_measurement_reports_which_one_it_waits_for(machine, runtime,
     first.kill()
     assert second.communicate(timeout=180) == ("began\n", "")
     assert second.returncode == 0
+
+
+def test_a_holder_that_has_not_written_its_pid_yet_is_not_named(machine):
+    folder = machine.folder / f"hpcmm-{os.getuid()}"
+    folder.mkdir(mode=0o700)
+    with (folder / "hpcmm.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        second = machine.start("echo", "began")
+        time.sleep(1 + 2 * alone.SECONDS_BETWEEN_TRIES)
+        file.write("7")
+        file.flush()
+        assert said(second) == "hpcmm: waiting for the measurement of PID 7"
+    assert second.communicate(timeout=180)[0] == "began\n"
 
 
 def test_the_lock_lasts_as_long_as_any_process_of_the_measurement(machine):

@@ -23,6 +23,7 @@ from hpcmm.cli.main import main, parser
 from hpcmm.experiment import extensions
 from hpcmm.jobs import trial
 from hpcmm.operations import OPERATIONS
+from hpcmm.report import bench as benched
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples" / "kernels"
@@ -344,3 +345,19 @@ def test_a_kernel_of_a_config_runs_on_two_ranks_and_in_a_distributed_product(
     names = [name.removeprefix("./") for name in variants]
     assert found >= {(name, each) for name in names for each in ("scatter", "ring")}
     assert rows["passed"].all() and {*rows["ranks"]} == {2}
+
+
+@pytest.mark.parametrize(("spread", "noisy"), [(0.3, True), (0.01, False), (None, False)])
+def test_a_machine_that_is_too_noisy_is_stated(spread, noisy):
+    row = {
+        "kernel": "a.c",
+        "size": "64",
+        "dtype": "float32",
+        "seconds": 1e-3,
+        "rate": "",
+        "own": True,
+        "spread": spread,
+    }
+    row |= dict.fromkeys(("fraction", "registers", "local_bytes", "occupancy"))
+    text = benched.table({"points": [row]}, "numpy", "", False)
+    assert ("visits scatter by 30 % (median); an idle machine gives narrower intervals" in text) is noisy

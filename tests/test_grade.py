@@ -33,7 +33,7 @@ needs_cplusplus = pytest.mark.skipif(
 )
 
 # Cheats that only the filter of system calls finds
-UNFILTERED = ("found_in_memory.c", "cores.c", "helper.c")
+UNFILTERED = ("cores.c",)
 
 
 def cheats(paths):
@@ -99,6 +99,35 @@ def test_the_process_of_a_cheat_holds_without_the_list_of_functions(path, tmp_pa
     grade = graded(copied(path, tmp_path), **limit(path))
     assert (grade.passed, grade.points) == (False, 0)
     assert re.search(expected(path), grade.why)
+
+
+@pytest.mark.parametrize("cheat", ["found_in_memory.c", "unlisted/fork.c", "unlisted/helper.c", "unlisted/chain.c"])
+def test_no_process_of_a_cheat_outlives_its_session_without_the_filter(cheat, tmp_path, monkeypatch):
+    """Neither one in another session of Unix, nor one whose parent ended."""
+    program = shutil.copy(session.NATIVE, tmp_path)  # children have the same command line
+    monkeypatch.setattr(session, "NATIVE", Path(program))
+    monkeypatch.setattr(session, "filtered", lambda: False)
+    monkeypatch.setattr(sources, "FUNCTIONS", re.compile(".*", re.DOTALL))
+    grade = graded(copied(CHEATS / cheat, tmp_path))
+    assert (grade.passed, grade.points) == (False, 0)
+    assert re.search("starts or reaches another process", grade.why)
+    for _ in range(20):  # one look may miss a chain
+        commands = [each.info["cmdline"] or () for each in psutil.process_iter(["cmdline"])]
+        assert not [each for each in commands if program in each]
+
+
+@needs_cplusplus
+@pytest.mark.parametrize("suffix", ["c", "cu"])
+def test_no_process_of_a_compiler_outlives_its_time_limit(suffix, tmp_path):
+    """The driver of gcc starts others, and an end of the driver does not end them."""
+    macros = "#define A0\n" + "".join(f"#define A{i + 1} A{i} A{i} A{i} A{i}\n" for i in range(20))
+    path = tmp_path / f"endless.{suffix}"
+    path.write_text(f"{macros}{'__global__ ' * (suffix == 'cu')}void matmul(int m) {{ A20 }}\n")
+    assert "took longer than 1 s to compile" in graded(path, seconds=1).why
+    until = time.monotonic() + 10
+    while left := [each for each in psutil.process_iter(["cmdline"]) if str(tmp_path) in str(each.info["cmdline"])]:
+        assert time.monotonic() < until, left
+        time.sleep(0.1)
 
 
 # Forbids this process and its children to add filters of system calls, as where Linux has none, and grades
@@ -207,7 +236,7 @@ def test_a_file_that_is_none(tmp_path, content):
     grade = graded(path)
     assert not grade.passed
     assert grade.why.split(";")[0] in (
-        "is missing",
+        "a.c is missing",
         "is not a file of its own",
         "a.c: operation: the file has none of the functions matmul, reduction, vector_add, copy",
         "its head leaves out the element type float32",
@@ -392,17 +421,22 @@ def test_many_submissions_as_json_and_as_a_page(tmp_path, asked, capsys):
     shutil.copy(SOLUTIONS / "1_serial.c", folder / "anna")
     (folder / "<b>berta<" / "b>").mkdir(parents=True, exist_ok=True)
     (folder / "anna" / "grades.json").write_text("{}")
+    (folder / "dora").mkdir()
+    (folder / "dora" / "1_serial.c").write_text("void matmul(void) { first();\n    second(; <i> }\n")
     json_file, page = tmp_path / "grades.json", tmp_path / "grades.html"
     arguments = ["grade", str(folder), "--rubric", str(asked), "--json", str(json_file), "--html", str(page)]
     assert main(arguments) == 3
     assert "\x1b" not in capsys.readouterr().out
     result = json.loads(json_file.read_text())
     assert {each["name"]: each["points"] for each in result["submissions"]}["anna"] == 6
-    assert [each["points"] for each in result["submissions"]].count(0) == 2
+    assert [each["points"] for each in result["submissions"]].count(0) == 3
     text = page.read_text()
     assert "<b>berta" not in text and "&lt;b&gt;berta" in text
-    assert "C &amp; &lt;D&gt;" in text and "is missing" in text
+    assert "C &amp; &lt;D&gt;" in text and "1_serial.c is missing" in text
     assert not re.search(r"(src|href)=[\"']?http", text)
+    (error,) = re.findall(r"<pre tabindex=\"0\">(.*?)</pre>", text, re.DOTALL)
+    assert re.search(r"\n +2 \| +second\(; &lt;i&gt; \}\n", error)  # with the indentation of its marks
+    assert re.search(r"<strong>FAIL</strong> <small>does not compile:</small>", text)
 
 
 def test_all_operations_have_a_rung_to_be_compared_with():

@@ -124,7 +124,13 @@ def test_json_has_all_points_and_no_constant_of_javascript(tmp_path, capsys):
     (change,) = by_size[64]["changes"]
     assert (change["run"], change["verdict"]) == (2, "slower") and change["low"] < 1 / 1.5 < change["high"]
     assert by_size[65]["results"] == ["FAIL"] * 4 and by_size[65]["seconds"] == [None] * 4
-    assert page.read_text().count('class="chart"') == 1
+    assert page.read_text().count('class="chart"') == page.read_text().count("The line in a figure") == 1
+
+
+def test_a_page_without_a_change_explains_no_figure(tmp_path):
+    page = tmp_path / "pages" / "history.html"
+    shown.build(followed(nights(tmp_path, 8, count=3)), page)
+    assert "No point changed" in page.read_text() and "The line in a figure" not in page.read_text()
 
 
 def test_other_machines_are_other_trends_and_a_changed_library_has_no_controls(tmp_path):

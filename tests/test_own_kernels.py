@@ -1,5 +1,7 @@
 """Kernels of users: the head of a file, its errors, and the variant that it makes."""
 
+import importlib.metadata
+import importlib.util
 import re
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from hpcmm.experiment.own_kernels import KernelFileError
 from hpcmm.kernels import file_of, name_of
 from hpcmm.model import Task
 from hpcmm.operations import OPERATIONS
+from hpcmm.text import described
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "kernels"
 MATMUL = 'extern "C" __global__ void matmul(int m) {}\n'
@@ -258,6 +261,18 @@ def test_no_example_hides_a_package():
     """Python looks in the current folder first: it would find ``numba_cuda.py`` there instead of the package."""
     packages = {"cuda", "cupy", "llvmlite", "numba", "numba_cuda", "numpy", "torch", "triton", "cutlass"}
     assert not packages & {path.stem for path in EXAMPLES.iterdir()}
+
+
+def test_an_error_names_the_package_that_holds_the_module(tmp_path):
+    """The modules ``numba.cuda`` are in the folder of ``numba_cuda``, which may be the one that is too old."""
+    path = tmp_path / "site-packages" / "h5py" / "of_another.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("import numpy\nnumpy.row_stack_of_old\n")
+    spec = importlib.util.spec_from_file_location("psutil.of_another", path)
+    with pytest.raises(AttributeError) as raised:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("h5py", "numpy", "psutil"))
+    assert described(raised.value).endswith(f"'row_stack_of_old' ({versions})")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the packages

@@ -1030,7 +1030,8 @@ def test_a_check_names_the_node_that_another_process_keeps_busy(tmp_path):
     options = ["--ranks", "2", "--cluster", "sbatch", "--jobs", "1", "--config", "backends=cpu", "--directory", "here"]
     loop = f"import os\nos.sched_setaffinity(0, {{{cores[2 % len(cores)]}}})\nwhile True: pass"
     # All jobs of a check need the same nodes. A node that still ends a job would be replaced by another one.
-    nodes = subprocess.check_output(["sinfo", "--noheader", "--partition=main", "--format=%n"], text=True).split()
+    found = ["sinfo", "--noheader", "--Node", "--partition=main", "--format=%N"]  # %n is the host, one for all
+    nodes = subprocess.check_output(found, text=True).split()
     if len(nodes) < 3:
         pytest.skip("this Slurm has too few nodes")
     others = "NodeName=" + ",".join(name for name in nodes if name not in ("n1", "n2"))

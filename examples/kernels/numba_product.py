@@ -1,4 +1,4 @@
-# Matrix product in Numba-CUDA: one thread per element of C. Needs numba-cuda and a GPU.
+# Matrix product in Numba-CUDA: one thread per element of C. Needs numba-cuda, NumPy before 2.5, and a GPU.
 #
 # hpcmm:
 #   device: cuda

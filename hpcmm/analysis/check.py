@@ -39,6 +39,7 @@ LONELY = 0.05  # spread of healthy devices that is assumed of two, where no refe
 STANDARDS = {"peers": "its peers", "reference": "the reference"}
 FEW = 6  # least number of measurements of a kind whose spreads support each other
 SINGLE, PEERS = 6, 3  # least number of measurements with one repetition, and of peers, to judge them together
+NOISY = 100.0  # a measurement that shows only larger slowdowns shows none
 MEDIAN = math.pi / 2  # variance of the median of many values over that of their mean
 
 
@@ -67,7 +68,7 @@ class Finding:
     ``source`` is the device that it received from, if the measurement is one of a link: either end may be the cause.
     ``slowdown`` is its time over that of its peers (or of the reference), less 1; NaN if it has none. ``p`` is the
     chance of such a difference without a cause, for this measurement alone. ``slow`` is the verdict, by the level of
-    the whole check.
+    the whole check, and ``least`` the slowdown from which on it is that; infinite if nothing is compared.
     """
 
     subject: Subject
@@ -78,6 +79,7 @@ class Finding:
     slowdown: float
     p: float
     slow: bool
+    least: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ class Check:
                 {"rank": each.subject.rank, "node": each.subject.node, "slot": each.subject.slot}
                 | {"uuid": each.subject.uuid, "measurement": each.measurement, "against": each.against}
                 | {"source": each.source.rank if each.source else None}
-                | {name: finite(getattr(each, name)) for name in ("seconds", "slowdown", "p")}
+                | {name: finite(getattr(each, name)) for name in ("seconds", "slowdown", "p", "least")}
                 | {"slow": each.slow}
                 for each in self.findings
             ],
@@ -297,18 +299,14 @@ def compared(
     if not shared:
         notes.append(f"{subjects[0].name} has no peer in this run" + ("" if known else ", and there is no reference"))
     elif len(subjects) == 2 and not set(pairs) <= set(shown):
-        least = math.exp(noise.critical(2 * share, math.inf) * LONELY * math.sqrt(2))
-        notes.append(
-            f"one peer does not show how healthy devices differ; a spread of {100 * LONELY:.0f} % is assumed, "
-            f"so no device below {least:.2f} times the time of the other is named"
-        )
+        notes.append(f"two devices do not show how healthy devices differ: a spread of {100 * LONELY:.0f} % is assumed")
     if shared and (single := sum(times.single and not times.together for times in measured)):
         have = "measurement has" if single == 1 else "measurements have"
         joined = any(times.joined for times in measured)
         how = "compared with peers together, as visits of one" if joined else "not compared with peers"
         notes.append(f"{single} {have} one repetition, which shows no spread: {how}")
     if shared and reference is None:
-        notes.append("without a reference, what slows all devices alike is not found")
+        notes.append("without a reference (--reference FILE), a slowdown of all devices is not found")
     if known and (absent := sorted({times.name for times in measured} - set(known))):
         notes.append(f"not in the reference: {', '.join(absent)}")
     findings = []
@@ -325,6 +323,7 @@ def compared(
     order = {times.name: at for at, times in enumerate(measured)}
     findings.sort(key=lambda each: (each.against == "reference", order[each.measurement], each.subject.rank))
     differ = {times.name: robust_variance(times.centre) for times in measured if len(subjects) > 2}
+    notes += _named_from(findings)
     return Check(tuple(subjects), tuple(findings), tuple(broken), tuple(notes), spreads=differ)
 
 
@@ -382,11 +381,35 @@ def _finding(
     if not (math.isfinite(difference) and freedom > 0 and variance > 0):
         slowdown = math.expm1(difference) if math.isfinite(difference) else math.nan
         return Finding(subject, times.name, source, against, seconds, slowdown, math.nan, False)
-    t = difference / math.sqrt(variance * (1 + more))
+    deviation = math.sqrt(variance * (1 + more))
+    t = difference / deviation
     p = noise.outside(abs(t), float(freedom)) / 2
     p = p if t > 0 else 1 - p
+    least = min(max(math.log(1 + MARGIN), deviation * _critical(2 * share, math.floor(10 * freedom) / 10)), 700.0)
     slow = p < share and difference > math.log(1 + MARGIN)
-    return Finding(subject, times.name, source, against, seconds, math.expm1(difference), p, slow)
+    return Finding(subject, times.name, source, against, seconds, math.expm1(difference), p, slow, math.expm1(least))
+
+
+_critical = functools.cache(noise.critical)
+
+
+def _named_from(findings: Sequence[Finding]) -> list[str]:
+    """Return how slow a device must be to be named: by sweep, the median of the devices where it is smallest."""
+    notes = []
+    for standard, text in STANDARDS.items():
+        sweeps: dict[str, dict[str, list[float]]] = {}
+        for each in findings:
+            if each.against == standard and math.isfinite(each.least):
+                own = sweeps.setdefault(each.measurement.partition(":")[0], {})
+                own.setdefault(each.measurement, []).append(1 + each.least)
+        least = {sweep: min(map(np.median, own.values())) for sweep, own in sweeps.items()}
+        shown = [f"{sweep} {factor:.3g}" for sweep, factor in least.items() if factor < NOISY]
+        noisy = [sweep for sweep, factor in least.items() if factor >= NOISY]
+        if shown:
+            notes.append(f"slow is a device that takes this many times as long as {text} or more: {', '.join(shown)}")
+        if noisy:
+            notes.append(f"times scatter too much for a comparison with {text}: {', '.join(noisy)}")
+    return notes
 
 
 def _subjects(columns: Columns) -> tuple[Subject, ...]:

@@ -97,7 +97,8 @@ def wait_for_own(file: int) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         except BlockingIOError:
-            reported = report(f"PID {os.pread(file, 20, 0).decode(errors='replace')}", reported)
+            if holder := os.pread(file, 20, 0).decode(errors="replace"):  # it may not have written it yet
+                reported = report(f"PID {holder}", reported)
             time.sleep(SECONDS_BETWEEN_TRIES)
     os.ftruncate(file, 0)
     os.pwrite(file, str(os.getpid()).encode(), 0)

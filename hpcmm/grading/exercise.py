@@ -216,7 +216,7 @@ def admitted(path: Path, exercise: Exercise) -> tuple[Path, Variant]:
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise Refused("is not a file of its own")
     if not path.exists():
-        raise Refused("is missing")
+        raise Refused(f"{path.name} is missing")
     path = path.resolve()
     sources.check_includes(path)
     try:
@@ -346,7 +346,7 @@ def judged(
     got = next(place for place in places if place.name == result.name).of(after)
     verdict = task.operation.reference(task, inputs)(got)
     if not verdict.passed:
-        raise Refused(f"wrong result {where}: {verdict.where}")
+        raise Refused(f"wrong result {where}: {verdict.where} (element: result - reference = difference)")
     return verdict.error, verdict.bound, seconds
 
 

@@ -17,14 +17,18 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import psutil
+
+from hpcmm.model import HpcmmError
 
 NATIVE = Path(__file__).with_name("native.py")
 STOP_SECONDS = 10.0
 MOST_REPLY = 1 << 16  # bytes
-PR_GET_DUMPABLE, PR_SET_DUMPABLE = 3, 4
+PR_GET_DUMPABLE, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 3, 4, 36
+NOT_ALONE = "starts or reaches another process"
 
 
 class Refused(Exception):
@@ -56,6 +60,8 @@ class Session:
     environment : mapping of str to str
     """
 
+    GROUP: ClassVar[dict[str, Any]] = {"process_group": 0}  # signals reach all of the group
+
     def __init__(
         self,
         program: Sequence[str],
@@ -81,7 +87,7 @@ class Session:
             pass_fds=(theirs, replies, file),
             env=dict(environment),
             cwd=self.folder.name,
-            start_new_session=True,
+            **self.GROUP,
         )
         for each in (theirs, replies, file):
             os.close(each)
@@ -140,7 +146,7 @@ class Session:
         if state.si_code == os.CLD_STOPPED:
             return
         if state.si_status == signal.SIGSYS:
-            raise Refused("starts or reaches another process")
+            raise Refused(NOT_ALONE)
         how = (
             f"exit status {state.si_status}"
             if state.si_code == os.CLD_EXITED
@@ -148,11 +154,14 @@ class Session:
         )
         raise Refused(f"the process ended before the kernel returned: {how}")
 
-    def close(self) -> None:
+    def _end(self) -> None:
         """End the process and all of its group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+
+    def close(self) -> None:
+        self._end()
         for each in (self.requests, self.replies):
             os.close(each)
         self.folder.cleanup()
@@ -162,6 +171,49 @@ class Session:
 
     def __exit__(self, *_) -> None:
         self.close()
+
+
+class Untrusted(Session):
+    """A session whose process may start others, if the system has no filter of its calls.
+
+    The grader adopts each descendant whose parent ends, and thus finds daemons too. The session of Unix distinguishes
+    them from a trusted process: a process can create a session, but not enter that of the grader.
+    """
+
+    GROUP: ClassVar[dict[str, Any]] = {"start_new_session": True}
+
+    def __init__(self, *arguments):
+        self.before = [each.pid for each in psutil.Process().children()]
+        adopt_orphans(True)
+        super().__init__(*arguments)
+
+    def _stop(self) -> None:
+        super()._stop()
+        if not filtered() and (self._adopted() or psutil.Process(self.process.pid).children()):
+            raise Refused(NOT_ALONE)
+
+    def _adopted(self) -> list[int]:
+        """Return the descendants that are children of this process; one that ended stays until this process waits."""
+        own = {*self.before, self.process.pid}
+        children = (each.pid for each in psutil.Process().children())
+        return [each for each in children if each not in own and os.getsid(each) != os.getsid(0)]
+
+    def _end(self) -> None:
+        """End the process and all of its descendants: the children of one that ends are adopted."""
+        super()._end()
+        until = time.perf_counter() + STOP_SECONDS
+        while adopted := self._adopted():
+            for each in adopted:
+                os.kill(each, signal.SIGKILL)
+                os.waitpid(each, os.WNOHANG)
+            if time.perf_counter() > until:
+                raise HpcmmError(f"processes of a submission cannot be ended: {', '.join(map(str, adopted))}")
+        adopt_orphans(False)
+
+
+def adopt_orphans(adopt: bool) -> None:
+    """Set whether this process becomes the parent of descendants whose parents end."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)
 
 
 @functools.cache
@@ -177,7 +229,7 @@ def native(library: Path, symbol: str, size: int, seconds: float, address_space:
     environment = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive"}
     if path := os.environ.get("LD_LIBRARY_PATH"):  # Python and OpenMP may come from there
         environment["LD_LIBRARY_PATH"] = path
-    return Session(program, size, setup, seconds, environment)
+    return Untrusted(program, size, setup, seconds, environment)
 
 
 def trusted(setup: Mapping[str, Any], size: int, seconds: float) -> Session:

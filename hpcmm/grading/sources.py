@@ -140,7 +140,7 @@ def run(command: Sequence[str], seconds: float, source: Path) -> str:
         raise HpcmmError(f"{command[0]} is missing on this machine: install gcc and binutils")
     limited = ["sh", "-c", f'ulimit -v {COMPILER_KB}; exec "$@"', "sh", *command]
     try:
-        done = subprocess.run(limited, capture_output=True, text=True, errors="replace", timeout=seconds)
+        done = modules.run_compiler(limited, seconds=seconds)
     except subprocess.TimeoutExpired:
         raise Refused(f"took longer than {seconds:g} s to compile") from None
     if done.returncode:

@@ -18,8 +18,8 @@ from hpcmm.grading.rubric import Rubric
 from hpcmm.model import HpcmmError
 
 UNFILTERED = (
-    "without the filter of system calls, which this machine does not have: a kernel could start processes and read "
-    "files of this account"
+    "without the filter of system calls, which this machine does not have: a kernel could reach other processes and "
+    "read files of this account"
 )
 
 

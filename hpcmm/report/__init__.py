@@ -127,8 +127,12 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
 
 def build_grades(result: Mapping[str, Any], target: Path) -> None:
     """Write the page of the grades of many submissions."""
-    each = [(printable(one["name"]), tables.exercises_table(one)) for one in result["submissions"]]
-    Folder(target.parent).write(target.name, page.render_grades(result, tables.grades_table(result), each))
+    submissions = []
+    for each in result["submissions"]:
+        lines = {grade["exercise"]: grade["why"].splitlines() for grade in each["exercises"]}
+        errors = {name: "\n".join(map(printable, why)) for name, why in lines.items() if len(why) > 1}
+        submissions.append((printable(each["name"]), tables.exercises_table(each), errors))
+    Folder(target.parent).write(target.name, page.render_grades(result, tables.grades_table(result), submissions))
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tabulate import tabulate
 
 from hpcmm import analysis
-from hpcmm.analysis import occupancy
+from hpcmm.analysis import occupancy, visits
 from hpcmm.model import Operation, Variant
 from hpcmm.quantities import COUNTERS
 from hpcmm.report import formats, hardware
 
-NUMBERS = ("seconds", "seconds_low", "seconds_high", "ratio", "ratio_low", "ratio_high", "fraction", "visits")
+NUMBERS = ("seconds", "seconds_low", "seconds_high", "ratio", "ratio_low", "ratio_high", "fraction", "visits", "spread")
 RESOURCES = ("registers", "local_bytes", "shared_bytes", "dynamic_shared_bytes")
 
 
@@ -85,6 +86,12 @@ def table(found: Mapping[str, Any], library: str, other: str, tuned: bool) -> st
     texts = []
     if rows:
         texts.append(f"\n{tabulate(lines, headers='keys', disable_numparse=True)}")
+    spreads = [row["spread"] for row in rows if row["spread"] is not None]
+    if spreads and (spread := statistics.median(spreads)) > visits.NOISY:
+        texts.append(
+            f"\nthis machine is too noisy to tell small differences: visits scatter by {100 * spread:.3g} % (median); "
+            "an idle machine gives narrower intervals"
+        )
     if tuned:
         for name, why in found["not_tried"].items():
             texts.append(f"{name}: not tried: {why}")

@@ -84,7 +84,7 @@ def heat_map(findings: list[Finding], name: str, caption: str) -> Figure:
         "x": {"field": "source", "title": "from", "axis": {"labelAngle": -40}, **order},
         "y": {"field": "receiver", "title": "to", **order},
     }
-    heat = quantity("speed", title="speed", scale={"range": list(HEAT[::-1]), "domainMin": 0})
+    heat = quantity("speed", title="speed over the median link", scale={"range": list(HEAT[::-1]), "domainMin": 0})
     tooltip = [category(key, title=title) for key, title in shown.items()]
     layers = [
         {"mark": {"type": "rect"}, "encoding": {**place, "color": heat, "tooltip": tooltip}},
@@ -123,7 +123,8 @@ def build(check: Check, about: str, target: Path) -> None:
         names = [subject.name for subject in check.subjects]
         tables = [sustained.table(check.intervals, names), sustained.errors_table(check.errors, names)]
         sections.append(sheet.Section("Sustained", [], sustained.figures(check.intervals, names), tables))
-    sections.append(sheet.Section("All", folded=[table(list(check.findings), "All measurements")]))
+    folded = [table(list(check.findings), "All measurements")]
+    sections.append(sheet.Section("All measurements", folded=folded))
     notes = [f"{note[:1].upper()}{note[1:]}." for note in (check.line, *check.notes, *check.broken)]
     html = sheet.render("Check", about, counts, notes, sections)
     with store.replacing(target) as temporary:

@@ -167,7 +167,8 @@ def build(history: History, target: Path) -> None:
     counts = [sheet.Count("runs", len(history.runs)), sheet.Count("points", len(history.trends))]
     counts += [sheet.Count(verdict, verdicts.count(verdict), kind) for verdict, kind in kinds.items()]
     notes = [f"{note}." for note in history.noise]
-    notes.append("The line in a figure is the level between changes. Bars are the 95 % intervals of the medians.")
+    if drawn:
+        notes.append("The line in a figure is the level between changes. Bars are the 95 % intervals of the medians.")
     if len(largest) < len(drawn):
         notes.append(
             f"The {len(largest)} points with the largest changes of {len(drawn)} are drawn; the table has all."

@@ -295,7 +295,9 @@ def machine_line(conditions: Sequence[tuple[str, Sequence[str]]]) -> str:
     return " · ".join(" and ".join(part) for part in parts if part)
 
 
-def render_grades(result: Mapping[str, Any], points: Table, submissions: Sequence[tuple[str, Table]]) -> str:
+def render_grades(
+    result: Mapping[str, Any], points: Table, submissions: Sequence[tuple[str, Table, Mapping[str, str]]]
+) -> str:
     """Return the page of the grades of many submissions.
 
     Parameters
@@ -304,8 +306,8 @@ def render_grades(result: Mapping[str, Any], points: Table, submissions: Sequenc
         As ``grading.submissions.result`` returns it.
     points : Table
         One row per submission.
-    submissions : sequence of (str, Table)
-        The name of each, and its exercises.
+    submissions : sequence of (str, Table, mapping of str to str)
+        The name of each, its exercises, and by exercise the errors of several lines.
     """
     return template("grades.html.j2").render(result=result, points=points, submissions=submissions, defined={})
 

@@ -391,24 +391,23 @@ def grades_table(result: Mapping[str, Any]) -> Table:
 
 
 def exercises_table(submission: Mapping[str, Any]) -> Table:
-    """Make the table of the exercises of one submission."""
+    """Make the table of the exercises of one submission; of several lines that say why, it has the first."""
 
     def verdict(grade: Mapping[str, Any]) -> Cell:
-        why = "\n".join(map(printable, grade["why"].splitlines()))
-        return words("PASS") if grade["passed"] else Cell("FAIL", why, "fail")
+        return words("PASS") if grade["passed"] else Cell("FAIL", printable(grade["why"].partition("\n")[0]), "fail")
 
     def shown(value: float | None, form: Callable[[float], str]) -> Cell:
         return EMPTY if value is None else Cell(form(value))
 
     rows = [
         [
-            *(words(grade["exercise"]), Cell(f"{grade['points']:g}"), Cell(f"{grade['of']:g}")),
-            *(words(grade["device"]), verdict(grade), shown(grade["ratio"], times), words(grade["against"])),
+            *(words(grade["exercise"]), verdict(grade), Cell(f"{grade['points']:g}"), Cell(f"{grade['of']:g}")),
+            *(words(grade["device"]), shown(grade["ratio"], times), words(grade["against"])),
             *(shown(grade[key], duration) for key in ("seconds", "seconds_against")),
         ]
         for grade in submission["exercises"]
     ]
-    head = ["Exercise", "Points", "of", "Device", "Verdict", "Speedup", "over", "Time", "its time"]
+    head = ["Exercise", "Verdict", "Points", "Of", "Device", "Speedup", "Over", "Time", "Time of the other"]
     return Table(f"Exercises of {printable(submission['name'])}", head, rows)
 
 

@@ -12,6 +12,7 @@ import platform
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -108,6 +109,23 @@ def compile_module(source: Path, macros: Mapping[str, Any], further: Sequence[st
     finally:
         temporary.unlink(missing_ok=True)
     return target
+
+
+def run_compiler(command: Sequence[str], text: str = "", seconds: float | None = None) -> subprocess.CompletedProcess:
+    """Run a compiler; at its time limit and at an interrupt, end it with all processes that it started.
+
+    Raises
+    ------
+    subprocess.TimeoutExpired
+    """
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, errors="replace", process_group=0, **pipes) as process:
+        try:
+            output, errors = process.communicate(text, timeout=seconds)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 def cache() -> Path:

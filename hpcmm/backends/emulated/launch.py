@@ -21,6 +21,7 @@ import numpy as np
 
 from hpcmm import kernels
 from hpcmm.backends.base import DeviceError
+from hpcmm.backends.cpu import modules
 from hpcmm.model import Boxes, HpcmmError, Launch
 
 FOLDER = Path(__file__).parent
@@ -200,7 +201,7 @@ def build(arguments: Sequence[str], content: str, stem: Path, text: str = "", se
     os.close(handle)
     try:
         command = [COMPILER, *FLAGS, *arguments, "-o", name]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=seconds)
+        done = modules.run_compiler(command, text, seconds)
         if done.returncode:
             raise DeviceError(f"g++, for the host: {done.stderr.strip()}")
         Path(name).replace(target)  # atomic, because several processes may compile it at once
