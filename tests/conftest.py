@@ -2,6 +2,8 @@
 
 import contextlib
 import fcntl
+import functools
+import json
 import os
 import shutil
 import signal
@@ -174,6 +176,27 @@ def modelled(tmp_path_factory):
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return path if path.exists() else modelled_run.write(path)
+
+
+@pytest.fixture(scope="module")
+def drawn_here():
+    """Draw the figures of a module's reports in this process: a renderer of its own takes half a second to start."""
+    import vl_convert
+
+    from hpcmm.report import drawing, renderer
+
+    rendered, draw = drawing._run, functools.partial(vl_convert.vegalite_to_svg, vl_version=renderer.VEGA_LITE)
+    with pytest.MonkeyPatch.context() as patch:  # read with the first drawing; a browser needs other fonts
+        patch.setenv("FONTCONFIG_FILE", str(drawing.FONTS))
+        draw({"mark": "text", "encoding": {"text": {"value": "a"}}})
+
+    def run(specs):
+        lines = [f"{json.dumps(draw(spec))}\n" for spec in specs]
+        return subprocess.CompletedProcess([], 0, "".join(lines), "") if lines else rendered(specs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drawing, "_run", run)
+        yield
 
 
 def pytest_terminal_summary(terminalreporter):

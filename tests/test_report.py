@@ -25,7 +25,10 @@ from hpcmm.model import TEXTBOOK, UNCHECKED, Point, Profile, Verdict
 from hpcmm.quantities import COUNTERS
 from hpcmm.report import csv_files, drawing, figures, formats, hardware, markup, page, tables, vega
 
+pytestmark = pytest.mark.usefixtures("drawn_here")
+
 COMMAND = [sys.executable, "-m", "hpcmm", "report"]
+RENDERED = drawing._run  # in a process of its own
 MATMUL = {"alpha": 1.5, "beta": 0.5}
 PROVENANCE = {
     "utc": "2026-03-01T10:00:00Z",
@@ -603,8 +606,9 @@ def test_negative_numbers_stay_numbers_in_csv():
     assert csv_files.csv([frame], ("label", "result")) == "label,result\n'-rf,-1.5\n"
 
 
-def test_a_drawing_that_aborts_is_an_error_with_the_title():
+def test_a_drawing_that_aborts_is_an_error_with_the_title(monkeypatch):
     """A control character aborts the renderer; the store would have removed it."""
+    monkeypatch.setattr(drawing, "_run", RENDERED)
     spec = {"data": {"values": [{"a": 1}]}, "mark": "text", "encoding": {"x": {"field": "a"}}}
     fine = json.dumps(spec | {"title": {"text": ["fine"]}})
     aborts = json.dumps(spec | {"title": {"text": ["at one", "size \x1b[2J"]}})
