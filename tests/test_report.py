@@ -636,12 +636,12 @@ def test_the_script_of_a_page_is_kept_in_the_cache_and_made_again_if_it_is_damag
 @pytest.mark.parametrize(
     "provenance", [100_000 * '{"a":' + "1" + 100_000 * "}", "[" * 100_000, '{"host": ' + "9" * 5000 + "}"]
 )
-def test_provenance_nested_too_deeply_is_ignored(tmp_path, provenance):
+def test_provenance_nested_too_deeply_is_ignored(command, tmp_path, provenance):
     path = timings.write(tmp_path / "timings.h5", {"size": [of_rate(product("cublas"), 1.0)]})
     groups = store.read(path)
     groups["runs"]["provenance"][:] = provenance
     store.write_groups(path, groups)
-    done = run_job(path, "--results", tmp_path / "out")
+    done = command("report", path, "--results", tmp_path / "out")
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -1001,13 +1001,10 @@ def test_amounts_have_a_fitting_unit(size, text):
     assert formats.amount(size) == text
 
 
-def run_job(*arguments):
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
-
-
 def test_command_prints_the_path_of_the_page_and_a_summary(tmp_path):
     path = timings.write(tmp_path / "timings.h5", {"size": [of_rate(product("cublas"), 1.0)]})
-    done = run_job(path, "--results", tmp_path / "out")
+    arguments = [*COMMAND, path, "--results", tmp_path / "out"]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     page_path, line = done.stdout.splitlines()
     assert page_path == str(tmp_path / "out" / "report.html") and Path(page_path).exists()
@@ -1043,10 +1040,10 @@ def truncated(path):
     ],
     ids=["missing", "header", "text", "folder", "truncated", "foreign", "newer"],
 )
-def test_command_reports_an_unusable_file_in_one_line(tmp_path, make, text):
+def test_command_reports_an_unusable_file_in_one_line(command, tmp_path, make, text):
     path = tmp_path / "timings.h5"
     make(path)
-    done = run_job(path, "--results", tmp_path / "out")
+    done = command("report", path, "--results", tmp_path / "out")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"hpcmm: error: {path}: ") and text in done.stderr
     assert len(done.stderr.splitlines()) == 1 and not (tmp_path / "out").exists()
