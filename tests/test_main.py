@@ -100,8 +100,8 @@ def test_every_command_has_a_module():
 
 
 @pytest.mark.parametrize("arguments", [(), ("measure",), ("plan", "--colour"), ("merge", "a.h5"), ("report",)])
-def test_wrong_arguments_give_status_2_and_the_usage(arguments):
-    done = hpcmm(*arguments)
+def test_wrong_arguments_give_status_2_and_the_usage(command, arguments):
+    done = command(*arguments)
     assert done.returncode == 2
     assert done.stderr.startswith("usage: python -m hpcmm") and not done.stdout
 
@@ -388,8 +388,16 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("command", CASES)
-@pytest.mark.parametrize("streams", [">&-", ">&- 2>&- <&-"])
+def in_turns(*values: str) -> list:
+    """Return test parameters: each command with each value, without ``--slow`` with one of them."""
+    return [
+        pytest.param(command, value, marks=() if j == i % len(values) else pytest.mark.slow)
+        for i, command in enumerate(CASES)
+        for j, value in enumerate(values)
+    ]
+
+
+@pytest.mark.parametrize(("command", "streams"), in_turns(">&-", ">&- 2>&- <&-"))
 def test_closed_streams_are_no_error(small, tmp_path, command, streams):
     """Files of the command must not get their numbers either: what other programs print would go into them."""
     line = f'exec "$0" -m hpcmm "$@" {streams}'
@@ -400,8 +408,7 @@ def test_closed_streams_are_no_error(small, tmp_path, command, streams):
         assert len(store.read(tmp_path / "merged.h5")["measurements"]["run"]) == 1
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("command", CASES)
+@pytest.mark.parametrize(("command", "unbuffered"), in_turns("", "1"))
 def test_unwritable_output_is_one_line(small, tmp_path, command, unbuffered):
     arguments = ["sh", "-c", 'exec "$0" -m hpcmm "$@" >/dev/full', sys.executable, command, *CASES[command]]
     environment = ALONE | {"PYTHONUNBUFFERED": unbuffered}
