@@ -272,7 +272,7 @@ def serious_faults(page: Page) -> list[tuple[str, str]]:
 
 
 # both widths and both schemes: what axe judges depends on one or the other
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [pytest.param(1280, "light", marks=pytest.mark.slow), (400, "dark")])
 def test_axe_finds_no_serious_fault(visit, small, scheme, width):
     seen = visit(small, width=width, color_scheme=scheme)
     seen.draw_all()
