@@ -96,16 +96,15 @@ RUNG_OF["matmul/stream_k_dmma"] = (
 def is_representative(name: str, dtype: str, tile: int | None) -> bool:
     """Whether a build is tested without ``--slow``.
 
-    Operations that share a source take turns with its types. A tile of threads has its largest size and first type, and
-    so has a kernel that is only compiled.
+    Operations that share a source take turns with its types. A tile of threads has its largest size and first type. A
+    kernel that is only compiled has its first type.
     """
     operation, variant = RUNG_OF[name]
     dtypes = operation.dtypes_of(variant)
-    if tile is not None or name in NOT_ON_HOST:
-        return (dtype, tile) == (dtypes[0], variant.tiles[-1] if variant.tiles else None)
     sharing = [other.name for other in OPERATIONS.values() if other.kernels == operation.kernels]
-    turn = (sharing.index(operation.name) + 1) % len(dtypes)
-    return len(sharing) == 1 or dtype == dtypes[turn]
+    if len(sharing) > 1:
+        return dtype == dtypes[(sharing.index(operation.name) + 1) % len(dtypes)]
+    return tile in (None, *variant.tiles[-1:]) and (dtype == dtypes[0] or (tile is None and name not in NOT_ON_HOST))
 
 
 def some(values: Iterable, step: int = 4) -> list:
