@@ -2,6 +2,8 @@
 
 import contextlib
 import fcntl
+import functools
+import json
 import os
 import shutil
 import signal
@@ -16,6 +18,7 @@ from hypothesis import settings
 
 from hpcmm import backends
 from hpcmm.backends.cpu import device
+from hpcmm.cli import main
 from hpcmm.experiment import extensions
 from hpcmm.operations import OPERATIONS
 
@@ -36,13 +39,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # HYPOTHESIS_PROFILE=few is for slow tools such as compute-sanitizer, many for a long search.
 settings.register_profile("few", deadline=None, max_examples=5, derandomize=True)
-settings.register_profile("usual", deadline=None, max_examples=100)
+settings.register_profile("usual", deadline=None, max_examples=25)
+settings.register_profile("slow", deadline=None, max_examples=100)
 settings.register_profile("many", deadline=None, max_examples=1000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
 
 
 def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="also run the tests that take long, as CI does")
+
+
+def pytest_configure(config):
+    usual = "slow" if config.getoption("slow") else "usual"
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", usual))  # read where a module decorates its tests
 
 
 # The modules that take longest, the longest first, so that none of them starts when the other processes are done. The
@@ -66,11 +74,16 @@ LONGEST = (
 
 
 def pytest_collection_modifyitems(config, items):
-    """Skip slow tests unless they are asked for, and order the modules for several processes (pytest-xdist)."""
-    if not config.getoption("slow"):
-        for item in items:
-            if item.get_closest_marker("slow"):
-                item.add_marker(pytest.mark.skip(reason="slow: make test-all (pytest --slow) runs it"))
+    """Skip tests whose GPU is missing, and slow tests unless they are asked for.
+
+    The modules are ordered for several processes (pytest-xdist).
+    """
+    missing = backends.missing("cuda")  # here, because a fixture that skips takes as long as a short test
+    for item in items:
+        if missing and (item.get_closest_marker("gpu") or "gpu" in getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.skip(reason=missing))
+        if item.get_closest_marker("slow") and not config.getoption("slow"):
+            item.add_marker(pytest.mark.skip(reason="slow: make test-all (pytest --slow) runs it"))
     place = {f"test_{name}.py": i for i, name in enumerate(LONGEST)}
     items.sort(key=lambda item: (place.get(item.path.name, len(place)), item.path.name))
 
@@ -85,10 +98,7 @@ def small_flush():
 
 @pytest.fixture(scope="session")
 def gpu():
-    """The backend of the first GPU."""
-    missing = backends.missing("cuda")
-    if missing:
-        pytest.skip(missing)
+    """The backend of the first GPU; without one, its tests are skipped."""
     import cupy
 
     cupy.cuda.set_allocator(None)  # no pool: compute-sanitizer then knows where each array ends
@@ -156,6 +166,25 @@ def mpiexec():
 
 
 @pytest.fixture
+def command(capfd):
+    """Run a command of hpcmm in this process: ``command(name, *arguments, folder=None)``.
+
+    Its status and output are those of a process, whose start takes longer than most commands.
+    """
+
+    def run(*arguments, folder: Path | None = None) -> subprocess.CompletedProcess:
+        capfd.readouterr()
+        with contextlib.chdir(folder or Path.cwd()):
+            try:
+                code = main.main(list(map(str, arguments)))
+            except SystemExit as end:  # of argparse
+                code = end.code
+        return subprocess.CompletedProcess(arguments, code, *capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture
 def forgotten(monkeypatch):
     """Remove the kernels and extensions that a test loads."""
     monkeypatch.setattr(extensions, "LOADED", {})
@@ -174,6 +203,27 @@ def modelled(tmp_path_factory):
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return path if path.exists() else modelled_run.write(path)
+
+
+@pytest.fixture(scope="module")
+def drawn_here():
+    """Draw the figures of a module's reports in this process: a renderer of its own takes half a second to start."""
+    import vl_convert
+
+    from hpcmm.report import drawing, renderer
+
+    rendered, draw = drawing._run, functools.partial(vl_convert.vegalite_to_svg, vl_version=renderer.VEGA_LITE)
+    with pytest.MonkeyPatch.context() as patch:  # read with the first drawing; a browser needs other fonts
+        patch.setenv("FONTCONFIG_FILE", str(drawing.FONTS))
+        draw({"mark": "text", "encoding": {"text": {"value": "a"}}})
+
+    def run(specs):
+        lines = [f"{json.dumps(draw(spec))}\n" for spec in specs]
+        return subprocess.CompletedProcess([], 0, "".join(lines), "") if lines else rendered(specs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drawing, "_run", run)
+        yield
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -72,6 +72,7 @@ def folder(tmp_path):
 # --- the page for kernel writers -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_transcript_of_a_cpu_kernel_is_what_the_command_prints(tmp_path):
     transcript = next(each for each in TRANSCRIPTS if "on-host" not in each)
     command, _, printed = transcript.partition("\n")

@@ -51,6 +51,7 @@ def test_without_the_option_nothing_is_rewritten_or_printed(monkeypatch, capsys)
     assert sys.argv is arguments and capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_another_workflow_has_the_errors_and_the_output_of_snakemake_itself(tmp_path):
     (tmp_path / "Snakefile").write_text(OTHER)
     refused = snakemake(tmp_path, "--cluster", "sbatch", "--jobs", "1", "--dry-run")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -303,11 +301,6 @@ def test_other_software_is_listed_and_compared(tmp_path):
 # --- the command -------------------------------------------------------------------------------------------------
 
 
-def run(*arguments):
-    command = [sys.executable, "-m", "hpcmm", "compare", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 @pytest.fixture
 def files(tmp_path):
     (tmp_path / "b").mkdir()
@@ -316,47 +309,50 @@ def files(tmp_path):
     return before, after
 
 
-def test_the_command_lists_changes(files):
-    done = run(*files)
+def test_the_command_lists_changes(command, files):
+    done = command("compare", *files)
     assert (done.returncode, done.stderr) == (0, "")
     assert "2 points in both: 1 slower, 1 same; 0 only before, 0 only after" in done.stdout
     assert "slower" in done.stdout and "128" not in done.stdout
-    assert "128" in run(*files, "--all").stdout
+    assert "128" in command("compare", *files, "--all").stdout
 
 
-def test_the_command_lists_the_largest_changes_and_no_ambiguous_point(tmp_path):
+def test_the_command_lists_the_largest_changes_and_no_ambiguous_point(command, tmp_path):
     factors = {n: 1.2 + 0.01 * n for n in range(1, 28)} | {28: 0.2}
     before = [timed(product(n=n), 1.0) for n in (*factors, 500)] + [timed(product(n=999), 1.0, [0.8, 1.3] * 6)]
     after = [timed(product(n=n), factor) for n, factor in factors.items()]
     after += [measurement(product(n=500), verdict=FAIL), timed(product(n=999), 1.0, [0.9, 1.3] * 6)]
     (tmp_path / "b").mkdir()
     paths = written(tmp_path / "a.h5", *before), written(tmp_path / "b" / "b.h5", *after)
-    out = run(*paths).stdout
+    out = command("compare", *paths).stdout
     assert "30 points in both: 1 broken, 27 slower, 1 ambiguous, 1 faster" in out
     rows = [line.split() for line in out.splitlines() if " size " in line]
     assert [int(row[row.index("size") + 2]) for row in rows] == [500, *range(27, 9, -1), 28]
     assert "these are the 20 largest of 29 changes" in out
-    assert "999" in run(*paths, "--all").stdout
+    assert "999" in command("compare", *paths, "--all").stdout
 
 
 @pytest.mark.parametrize(("share", "status"), [("5%", 3), ("0.05", 3), ("19%", 3), ("21%", 0)])
-def test_the_exit_status_reports_regressions(files, share, status):
-    assert run(*files, "--fail-on-regression", share).returncode == status
+def test_the_exit_status_reports_regressions(command, files, share, status):
+    assert command("compare", *files, "--fail-on-regression", share).returncode == status
 
 
-def test_a_file_is_the_same_as_itself(files):
-    done = run(files[0], files[0], "--fail-on-regression", "0%")
+def test_a_file_is_the_same_as_itself(command, files):
+    done = command("compare", files[0], files[0], "--fail-on-regression", "0%")
     assert done.returncode == 0 and "2 points in both: 2 same" in done.stdout
 
 
-def test_the_command_reports_errors_in_one_line(files, tmp_path):
-    assert run(files[0], tmp_path / "none.h5").stderr == f"hpcmm: error: {tmp_path / 'none.h5'}: no such file\n"
-    done = run(*files, "--fail-on-regression", "much")
+def test_the_command_reports_errors_in_one_line(command, files, tmp_path):
+    assert (
+        command("compare", files[0], tmp_path / "none.h5").stderr
+        == f"hpcmm: error: {tmp_path / 'none.h5'}: no such file\n"
+    )
+    done = command("compare", *files, "--fail-on-regression", "much")
     assert done.returncode == 2 and "'much' is not allowed; allowed: a share such as 5% or 0.05" in done.stderr
 
 
-def test_the_page_has_the_same_table(files, tmp_path):
-    done = run(*files, "--html", tmp_path / "out" / "compare.html")
+def test_the_page_has_the_same_table(command, files, tmp_path):
+    done = command("compare", *files, "--html", tmp_path / "out" / "compare.html")
     assert done.returncode == 0
     html = (tmp_path / "out" / "compare.html").read_text("utf-8")
     assert "<strong>" not in html and ">slower<" in html and ">same<" in html

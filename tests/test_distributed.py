@@ -248,7 +248,12 @@ def measured(mpiexec, folder: Path, entry: dict, transport: str) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "phases"), [("staged", {"kernel", "total"}), ("resident", {"kernel"}), ("summa", {"kernel"})]
+    ("algorithm", "phases"),
+    [
+        ("staged", {"kernel", "total"}),
+        pytest.param("resident", {"kernel"}, marks=pytest.mark.slow),
+        pytest.param("summa", {"kernel"}, marks=pytest.mark.slow),
+    ],
 )
 def test_a_product_is_measured_beside_the_textbook_and_records_its_transport(mpiexec, tmp_path, algorithm, phases):
     entry = {"operation": "matmul", "variants": ["numpy"], "sizes": [30, 41], "algorithms": [algorithm]}
@@ -321,7 +326,7 @@ def test_between_cuts_at_powers_of_two_shares_lie_together(size):
             assert len(consecutive(order[:power])) == len(consecutive(order[power : 2 * power] or [0])) == 1
 
 
-@pytest.mark.parametrize("ranks", [1, 3, 4])
+@pytest.mark.parametrize("ranks", [3, *(pytest.param(ranks, marks=pytest.mark.slow) for ranks in (1, 4))])
 def test_all_ranks_take_the_schedule_that_is_the_fastest_on_the_slowest(mpiexec, ranks):
     done = mpiexec(ranks, PROGRAM.parent / "choice.py", timeout=600)
     assert done.returncode == 0, done.stderr

@@ -66,7 +66,9 @@ def steps(found):
     return [(trend.point["n"], step.run, step.change.verdict) for trend in found.trends for step in trend.steps]
 
 
-@pytest.mark.parametrize("kind", simulated_runs.KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow if i else ()) for i, kind in enumerate(simulated_runs.KINDS)]
+)
 def test_simulated_runs(kind):
     def found(seed, factor):
         rng = np.random.default_rng(seed)

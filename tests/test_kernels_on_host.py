@@ -13,7 +13,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
@@ -91,11 +91,34 @@ RUNG_OF["matmul/stream_k_dmma"] = (
     operation,
     dataclasses.replace(variant, geometry=OneDmmaTile(variant.geometry.choices)),
 )
+
+
+def is_representative(name: str, dtype: str, tile: int | None) -> bool:
+    """Whether a build is tested without ``--slow``.
+
+    Operations that share a source take turns with its types. A tile of threads has its largest size and first type. A
+    kernel that is only compiled has its first type.
+    """
+    operation, variant = RUNG_OF[name]
+    dtypes = operation.dtypes_of(variant)
+    sharing = [other.name for other in OPERATIONS.values() if other.kernels == operation.kernels]
+    if len(sharing) > 1:
+        return dtype == dtypes[(sharing.index(operation.name) + 1) % len(dtypes)]
+    return tile in (None, *variant.tiles[-1:]) and (dtype == dtypes[0] or (tile is None and name not in NOT_ON_HOST))
+
+
+def some(values: Iterable, step: int = 4) -> list:
+    """Mark all but each ``step``-th of test parameters as slow."""
+    return [
+        pytest.param(value, id=str(value), marks=pytest.mark.slow if i % step else ()) for i, value in enumerate(values)
+    ]
+
+
 BUILDS = [
     pytest.param(
         *(name, dtype, tile),
         id=f"{name}-{dtype}" + (f"-{tile}" if tile else ""),
-        marks=() if tile in (None, *variant.tiles[-1:]) else pytest.mark.slow,
+        marks=() if is_representative(name, dtype, tile) else pytest.mark.slow,
     )
     for name, (operation, variant) in RUNG_OF.items()
     for dtype in operation.dtypes_of(variant)
@@ -449,7 +472,7 @@ def test_every_tile_of_skinny_is_right_in_every_order_and_stays_in_bounds(build,
 
 
 @needs_compiler
-@pytest.mark.parametrize("tile", DMMA_TILES, ids=str)
+@pytest.mark.parametrize("tile", some(DMMA_TILES))
 def test_tiles_of_split_k_dmma_are_right_in_every_order_and_stay_in_bounds(build, tile):
     """Tiles with one slice, and with slices of one warp: others need barriers of part of a block."""
     macros = {"REAL": "double", **tile.macros, "PARTS": 1}
@@ -496,11 +519,7 @@ def test_blocks_of_a_cluster_add_up_their_parts_in_every_order(build, name, dtyp
 
 
 @needs_compiler
-@pytest.mark.parametrize(
-    "choice",
-    RUNG_OF["matmul/stream_k_dmma"][1].geometry.choices,
-    ids=lambda choice: f"{choice.rows}x{choice.columns}-{choice.resident}",
-)
+@pytest.mark.parametrize("choice", some(RUNG_OF["matmul/stream_k_dmma"][1].geometry.choices))
 def test_tiles_of_stream_k_dmma_are_right_in_every_order_and_stay_in_bounds(build, choice):
     operation, variant = RUNG_OF["matmul/stream_k_dmma"]
     variant = dataclasses.replace(variant, geometry=OneDmmaTile((choice,)))
@@ -1028,11 +1047,10 @@ def test_the_rungs_of_a_step_compile_to_different_code(compilations, before, aft
 @pytest.mark.parametrize(
     ("name", "choice"),
     [
-        (name, choice)
+        pytest.param(name, *choice.values, id=f"{name}-{choice.id}", marks=choice.marks)
         for name in ("matmul/split_k", "matmul/split_k_dmma")
-        for choice in RUNG_OF[name][1].geometry.choices
+        for choice in some(RUNG_OF[name][1].geometry.choices)
     ],
-    ids=str,
 )
 def test_every_tile_of_split_k_compiles_without_spills(name, choice):
     tile, parts = choice.tile, choice.max_parts
@@ -1046,7 +1064,7 @@ def test_every_tile_of_split_k_compiles_without_spills(name, choice):
     assert resident * (tile.ring_bytes + exchanged + 1024) <= 228 * 1024  # shared memory of an SM
 
 
-@pytest.mark.parametrize("choice", RUNG_OF["matmul/stream_k_dmma"][1].geometry.choices, ids=str)
+@pytest.mark.parametrize("choice", some(RUNG_OF["matmul/stream_k_dmma"][1].geometry.choices))
 def test_every_tile_of_stream_k_dmma_compiles_with_few_spills(choice):
     operation, variant = RUNG_OF["matmul/stream_k_dmma"]
     one = dataclasses.replace(variant, geometry=OneDmmaTile((choice,)))

@@ -100,8 +100,8 @@ def test_every_command_has_a_module():
 
 
 @pytest.mark.parametrize("arguments", [(), ("measure",), ("plan", "--colour"), ("merge", "a.h5"), ("report",)])
-def test_wrong_arguments_give_status_2_and_the_usage(arguments):
-    done = hpcmm(*arguments)
+def test_wrong_arguments_give_status_2_and_the_usage(command, arguments):
+    done = command(*arguments)
     assert done.returncode == 2
     assert done.stderr.startswith("usage: python -m hpcmm") and not done.stdout
 
@@ -146,8 +146,8 @@ def table(output: str) -> list[list[str]]:
     return [re.split(r"\s{2,}", line.strip()) for line in lines[2 : lines.index("")]]
 
 
-def test_a_plan_shows_points_ranks_gpus_jobs_and_times(config, tmp_path):
-    done = hpcmm("plan", "--cluster", "--configfile", config, folder=tmp_path)
+def test_a_plan_shows_points_ranks_gpus_jobs_and_times(command, config, tmp_path):
+    done = command("plan", "--cluster", "--configfile", config, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     planned = plan.make(CONFIG)
     rows = table(done.stdout)
@@ -169,7 +169,7 @@ def expected(batch) -> float:
     return EXPECTED_STARTUP_SECONDS + 0.1 * sum(batch.predicted)
 
 
-def test_expected_times_are_learned_from_finished_jobs(config, tmp_path):
+def test_expected_times_are_learned_from_finished_jobs(command, config, tmp_path):
     planned = plan.make(CONFIG)
     one, two = planned.to_measure
     bound = sum(one.predicted)
@@ -183,16 +183,16 @@ def test_expected_times_are_learned_from_finished_jobs(config, tmp_path):
     found = pace.Pace(pace.learned(results))
     assert found.seconds(one) == pytest.approx(4.0 + pace.LAUNCH_SECONDS + 0.3 * bound)
     assert found.seconds(dataclasses.replace(two, operation="sum")) == found.seconds(two), "the device decides"
-    text = hpcmm("plan", "--cluster", "--configfile", config, folder=tmp_path).stdout
+    text = command("plan", "--cluster", "--configfile", config, folder=tmp_path).stdout
     assert estimate(found.seconds(one), one.seconds) in text and "the finished jobs in results." in text
     slow = pace.Pace([pace.Record("before", one.operation, one.device, 1.0, 50.0, 900.0)])
     assert slow.seconds(one) == one.seconds, "never above the upper bound"
 
 
-def test_a_plan_takes_overrides_as_snakemake_does(config, tmp_path):
+def test_a_plan_takes_overrides_as_snakemake_does(command, config, tmp_path):
     override = "measuring={max_seconds: 5, warmups: 0}"
     options = ["--config-file", config, "--config", "scale=full", "backends=cpu", override]
-    done = hpcmm("plan", *options, folder=tmp_path)
+    done = command("plan", *options, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     measuring = CONFIG["measuring"] | {"max_seconds": 5, "warmups": 0}
     planned = plan.make(CONFIG | {"scale": "full", "backends": "cpu", "measuring": measuring}, machine(gpus=0))
@@ -202,14 +202,15 @@ def test_a_plan_takes_overrides_as_snakemake_does(config, tmp_path):
     assert all_of_them[1:] == ["400", estimate(sum(map(expected, planned.to_measure)), sum(bounds))]
 
 
-def test_ten_thousand_points_over_many_ranks_are_planned_in_jobs(config):
+def test_ten_thousand_points_over_many_ranks_are_planned_in_jobs(command, config, monkeypatch):
+    monkeypatch.setattr(plan, "largest_need", lambda *_: pytest.fail("the memory of the cluster is not known"))
     sizes = {"full": {"start": 16, "stop": 3200, "step": 8}}
     changes = {
         "scale": "full",
         "sweeps": {"size": {"sizes": sizes, "ranks": [1, 2, 4, 8, 16, 32, 64], "tiles": [8, 16, 32]}},
     }
     overrides = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
-    done = hpcmm("plan", "--cluster", "--configfile", config, "--config", *overrides)
+    done = command("plan", "--cluster", "--configfile", config, "--config", *overrides)
     assert done.returncode == 0, done.stderr
     rows = table(done.stdout)
     assert [row[2] for row in rows[:-1]] == ["1", "2", "4", "8", "16", "32", "64"]
@@ -235,35 +236,35 @@ def test_for_a_cluster_the_gpus_of_this_machine_do_not_matter(config):
         ("sweeps={size: {sizes: [10000000]}}", "at most 720 h a point"),
     ],
 )
-def test_a_plan_refuses_a_wrong_override(config, override, named):
-    done = hpcmm("plan", "--configfile", config, "--config", override)
+def test_a_plan_refuses_a_wrong_override(command, config, override, named):
+    done = command("plan", "--configfile", config, "--config", override)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert done.stderr.startswith("hpcmm: error: ") and named in done.stderr
 
 
-def test_a_plan_names_the_config_that_it_cannot_read(tmp_path):
-    assert "none.yaml" in refused(hpcmm("plan", "--configfile", tmp_path / "none.yaml"))
+def test_a_plan_names_the_config_that_it_cannot_read(command, tmp_path):
+    assert "none.yaml" in refused(command("plan", "--configfile", tmp_path / "none.yaml"))
     (tmp_path / "list.yaml").write_text("[1, 2]")
     assert "list.yaml: [1, 2] is not allowed; allowed: keys with values" in refused(
-        hpcmm("plan", "--configfile", tmp_path / "list.yaml")
+        command("plan", "--configfile", tmp_path / "list.yaml")
     )
-    assert refused(hpcmm("plan", "--configfile", tmp_path)) == f"{tmp_path}: Is a directory"
-    assert refused(hpcmm("plan", "--configfile", sys.executable)) == f"{sys.executable}: not a text file in UTF-8"
+    assert refused(command("plan", "--configfile", tmp_path)) == f"{tmp_path}: Is a directory"
+    assert refused(command("plan", "--configfile", sys.executable)) == f"{sys.executable}: not a text file in UTF-8"
 
 
-def test_a_plan_lists_all_errors_of_a_config_with_its_file(tmp_path):
+def test_a_plan_lists_all_errors_of_a_config_with_its_file(command, tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("scale: huge\nmeasuring: {max_seconds: -1}\nsweeps: {-rf: {operation: sum}}\n")
-    done = hpcmm("plan", "--configfile", path)
+    done = command("plan", "--configfile", path)
     assert done.returncode == 1 and not done.stdout
     lines = done.stderr.removeprefix("hpcmm: error: ").splitlines()
     assert len(lines) == 4 and all(line.startswith(f"{path}: ") for line in lines)
 
 
-def test_a_plan_needs_no_more_than_sweeps(tmp_path):
+def test_a_plan_needs_no_more_than_sweeps(command, tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("sweeps: {mine: {operation: sum, variants: [serial], sizes: [1000]}}\n")
-    done = hpcmm("plan", "--configfile", path)
+    done = command("plan", "--configfile", path)
     assert done.returncode == 0, done.stderr
     assert table(done.stdout)[0][:5] == ["mine", "cpu", "1", "0", "3"]
 
@@ -314,9 +315,9 @@ def run_of(path: Path, host: str) -> Path:
     return timings.write(path, {"size": rows}, {"host": host})
 
 
-def test_merge_keeps_runs_apart_and_takes_each_once(tmp_path):
+def test_merge_keeps_runs_apart_and_takes_each_once(command, tmp_path):
     a, b = run_of(tmp_path / "a.h5", "left"), run_of(tmp_path / "b.h5", "right")
-    done = hpcmm("merge", a, b, a, "-o", tmp_path / "all.h5")
+    done = command("merge", a, b, a, "-o", tmp_path / "all.h5")
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{tmp_path / 'all.h5'}: 2 points of 2 runs; duplicates left out: 1\n"
     groups = store.read(tmp_path / "all.h5")
@@ -327,19 +328,19 @@ def test_merge_keeps_runs_apart_and_takes_each_once(tmp_path):
     assert summary.points + summary.superseded == 2, "the report counts points alike"
 
 
-def test_merge_overwrites_no_file(tmp_path):
+def test_merge_overwrites_no_file(command, tmp_path):
     a = run_of(tmp_path / "a.h5", "left")
     before = a.read_bytes()
-    assert "a.h5: exists already" in refused(hpcmm("merge", a, a, "-o", a))
+    assert "a.h5: exists already" in refused(command("merge", a, a, "-o", a))
     assert a.read_bytes() == before
 
 
-def test_merge_refuses_damaged_files_and_other_files(tmp_path):
+def test_merge_refuses_damaged_files_and_other_files(command, tmp_path):
     a = run_of(tmp_path / "a.h5", "left")
     (tmp_path / "cut.h5").write_bytes(a.read_bytes()[:-50])
     (tmp_path / "text.h5").write_text("no HDF5 at all")
     for name in ("cut.h5", "text.h5", "none.h5"):
-        assert name in refused(hpcmm("merge", a, tmp_path / name, "-o", tmp_path / "all.h5"))
+        assert name in refused(command("merge", a, tmp_path / name, "-o", tmp_path / "all.h5"))
     assert not (tmp_path / "all.h5").exists()
 
 
@@ -371,8 +372,8 @@ def test_a_report_on_a_file_name_that_is_not_unicode(small, tmp_path):
     assert "a\ufffd.h5" in (tmp_path / "out" / "report.html").read_text("utf-8")
 
 
-def test_control_characters_of_a_name_do_not_reach_the_terminal(tmp_path):
-    assert refused(hpcmm("report", tmp_path / "none\x1b[31m.h5")) == f"{tmp_path}/none[31m.h5: no such file"
+def test_control_characters_of_a_name_do_not_reach_the_terminal(command, tmp_path):
+    assert refused(command("report", tmp_path / "none\x1b[31m.h5")) == f"{tmp_path}/none[31m.h5: no such file"
 
 
 CASES = {
@@ -384,8 +385,16 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("command", CASES)
-@pytest.mark.parametrize("streams", [">&-", ">&- 2>&- <&-"])
+def in_turns(*values: str) -> list:
+    """Return test parameters: each command with each value, without ``--slow`` with one of them."""
+    return [
+        pytest.param(command, value, marks=() if j == i % len(values) else pytest.mark.slow)
+        for i, command in enumerate(CASES)
+        for j, value in enumerate(values)
+    ]
+
+
+@pytest.mark.parametrize(("command", "streams"), in_turns(">&-", ">&- 2>&- <&-"))
 def test_closed_streams_are_no_error(small, tmp_path, command, streams):
     """Files of the command must not get their numbers either: what other programs print would go into them."""
     line = f'exec "$0" -m hpcmm "$@" {streams}'
@@ -396,8 +405,7 @@ def test_closed_streams_are_no_error(small, tmp_path, command, streams):
         assert len(store.read(tmp_path / "merged.h5")["measurements"]["run"]) == 1
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("command", CASES)
+@pytest.mark.parametrize(("command", "unbuffered"), in_turns("", "1"))
 def test_unwritable_output_is_one_line(small, tmp_path, command, unbuffered):
     arguments = ["sh", "-c", 'exec "$0" -m hpcmm "$@" >/dev/full', sys.executable, command, *CASES[command]]
     environment = ALONE | {"PYTHONUNBUFFERED": unbuffered}
@@ -540,14 +548,20 @@ def running(tmp_path):
     return start
 
 
-def status(folder: Path) -> list[str]:
-    done = hpcmm("status", folder=folder)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+@pytest.fixture
+def status(command, tmp_path):
+    """Return the lines of the status of the run in this folder: ``status()``."""
+
+    def lines() -> list[str]:
+        done = command("status", folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    return lines
 
 
-def test_status_follows_a_run_from_its_plan_to_its_end(running, mpi_job, mpiexec, tmp_path):
-    total, first, second = status(tmp_path)
+def test_status_follows_a_run_from_its_plan_to_its_end(status, running, mpi_job, mpiexec, tmp_path):
+    total, first, second = status()
     assert total.startswith("results: 0 of 8 points measured, 0 of 2 batches done, ")
     assert re.search(r" batches done, about \d+ s \(at most \d+ s\) left, one job after another$", total)
     assert re.fullmatch(r"size/cpu-r1-1 +0/6 +waiting, about \d+ s \(at most \d+ s\)", first)
@@ -562,22 +576,22 @@ def test_status_follows_a_run_from_its_plan_to_its_end(running, mpi_job, mpiexec
         while job.poll() is None and not (journal.exists() and b"12, 12, 12" in journal.read_bytes()):
             time.sleep(0.01)
         before = journal.read_bytes()
-        _, first, _ = status(tmp_path)
+        _, first, _ = status()
     about = r"about .+ \(at most .+\)"
     assert re.fullmatch(f"size/cpu-r1-1 +2/6 +measuring openmp 12x12x12 float32, {about} left", first)
     assert journal.read_bytes() == before, "looking changes nothing"
 
-    total, first, _ = status(tmp_path)  # the job was killed just now
+    total, first, _ = status()  # the job was killed just now
     assert re.fullmatch(f"results: 2 of 8 .* 0 of 2 batches done, no job is running; the rest takes {about}, .*", total)
     assert re.search(r" 2/6  stopped \d+ s ago at openmp 12x12x12 float32; start the run again", first)
     old = time.time() - 3600
     os.utime(journal, (old, old))
-    _, first, _ = status(tmp_path)
+    _, first, _ = status()
     assert first.endswith(" 2/6  stopped 60 min ago at openmp 12x12x12 float32; start the run again")
 
     assert running(mpiexec).returncode == 0
     assert running(mpiexec, "later/cpu-r2-1", 2).returncode == 0
-    total, first, second, together = status(tmp_path)
+    total, first, second, together = status()
     assert total == "results: 8 of 8 points measured, 2 of 2 batches done"
     spent = r"([\d.]+) s in {}: ([\d.]+) s start-up, 0.0 s compiling, ([\d.]+) s timed, ([\d.]+) s other"
     assert re.search(" 6/6  done, " + spent.format("1 visit") + "$", first)
@@ -654,7 +668,7 @@ def test_status_stops_at_an_unknown_line(running, tmp_path):
         assert seen[0].split(", about")[0] == before[0].split(", about")[0] and len(seen) == len(before)
 
 
-def test_status_of_many_jobs_lists_the_running_ones(tmp_path):
+def test_status_of_many_jobs_lists_the_running_ones(status, tmp_path):
     sizes = {"start": 64, "stop": 640, "step": 8}
     sweep = CONFIG["sweeps"]["size"] | {"ranks": [1, 2, 4, 8], "sizes": sizes}
     planned = plan.make(CONFIG | {"backends": "cpu", "job_minutes": 1, "sweeps": {"size": sweep}}, machine(gpus=0))
@@ -663,12 +677,12 @@ def test_status_of_many_jobs_lists_the_running_ones(tmp_path):
     batch = planned.to_measure[3]
     path = tmp_path / "results" / "raw" / f"{batch.name}.journal"
     Journal(path, batch, {"utc": "2026-01-01T00:00:00+00:00"}).close()
-    _, one, others, _ = status(tmp_path)
+    _, one, others, _ = status()
     assert one.startswith(f"{batch.name} ") and one.endswith(" starting")
     assert others == f"and 0 done, {len(planned.to_measure) - 1} waiting"
 
 
-def test_status_counts_points_kept_from_an_earlier_job(running, mpiexec, tmp_path):
+def test_status_counts_points_kept_from_an_earlier_job(status, running, mpiexec, tmp_path):
     assert running(mpiexec, "later/cpu-r2-1", 2).returncode == 0
     output = tmp_path / "results" / "raw" / "later" / "cpu-r2-1.h5"
     output.unlink()
@@ -678,48 +692,47 @@ def test_status_counts_points_kept_from_an_earlier_job(running, mpiexec, tmp_pat
     assert batch == other
     journal = Journal(output.with_suffix(".journal"), batch, {"utc": "2026-01-01T00:00:00+00:00"})
     journal.close()
-    line = next(line for line in status(tmp_path) if line.startswith("later/"))
+    line = next(line for line in status() if line.startswith("later/"))
     assert "2/2" in line
 
 
-def test_status_of_a_batch_between_two_visits(running, tmp_path):
+def test_status_of_a_batch_between_two_visits(status, running, tmp_path):
     """The job visits its other batches, in a process that may not be the one that visited this batch."""
+    results = tmp_path / "results"
+    planned = plan.read(results / "plan.json")
     path = opened(tmp_path)
-    before = tool_status.look_at_all(tmp_path / "results", plan.read(tmp_path / "results" / "plan.json"))[0][0]
+    (before, other), _ = tool_status.look_at_all(results, planned)
     assert before.running and before.visited == 1
-    batch = plan.read(tmp_path / "results" / "plan.json").batch("size/cpu-r1-1")
-    journal = Journal(path, batch, {"utc": datetime.now(UTC).isoformat()})
-    for point in batch.points:
+    journal = Journal(path, before.batch, {"utc": datetime.now(UTC).isoformat()})
+    for point in before.batch.points[1:]:
         journal.append(point, [measurement(point, samples=kernel_samples([1.0]))], 2)
     journal.end({})
     journal.close()
-    states, _ = tool_status.look_at_all(tmp_path / "results", plan.read(tmp_path / "results" / "plan.json"))
-    assert not states[0].running and states[0].silent is None
-    assert re.search(" 0/6  waiting for its next visit, about .* left$", status(tmp_path)[1])
-    assert tool_status.elsewhere(
-        tmp_path / "results", plan.read(tmp_path / "results" / "plan.json"), states[1].batch
-    ).done == pytest.approx(2)
+    (after, _), _ = tool_status.look_at_all(results, planned)
+    assert not after.running and after.silent is None
+    assert re.search(" 1/6  waiting for its next visit, about .* left$", status()[1])
+    assert tool_status.elsewhere(results, planned, other.batch).done == pytest.approx(1 + 5 / 3)
 
 
-def test_status_names_the_points_that_failed(running, mpiexec, tmp_path):
+def test_status_names_the_points_that_failed(status, running, mpiexec, tmp_path):
     batch = plan.read(tmp_path / "results" / "plan.json").batch("later/cpu-r2-1")
     path = tmp_path / "results" / "raw" / "later" / "cpu-r2-1.journal"
     journal = Journal(path, batch, {"utc": "2026-01-01T00:00:00+00:00"})
     journal.begin(batch.points[0])
     journal.fail(batch.points[0], 'MemoryError: no "room"', counts=True)
     journal.close()
-    lines = status(tmp_path)
+    lines = status()
     assert '    not measured: openmp 7x7x7 float32: MemoryError: no "room"' in lines
 
 
-def test_an_unwritable_folder_is_reported_in_one_line(tmp_path):
+def test_an_unwritable_folder_is_reported_in_one_line(command, tmp_path):
     rows = [measurement(Point("sum", "serial", (8,), "int32", 1), samples=kernel_samples([1.0]))]
     timings.write(tmp_path / "timings.h5", {"size": rows})
     (tmp_path / "taken").write_text("a file")
-    said = refused(hpcmm("report", tmp_path / "timings.h5", "--results", tmp_path / "taken"))
+    said = refused(command("report", tmp_path / "timings.h5", "--results", tmp_path / "taken"))
     assert said == f"{tmp_path / 'taken'}/tables: cannot be created: Not a directory"
     (tmp_path / "results" / "report.html").mkdir(parents=True)
-    said = refused(hpcmm("report", tmp_path / "timings.h5", "--results", tmp_path / "results"))
+    said = refused(command("report", tmp_path / "timings.h5", "--results", tmp_path / "results"))
     assert said.endswith("results/report.html: cannot be written: Is a directory")
 
 
@@ -740,11 +753,11 @@ def test_an_unfinished_run_reports_the_point_in_which_a_job_ended(running, tmp_p
     assert line == f"    later/cpu-r2-1: 0 of 2 points, ended in {batch.points[1].name}"
 
 
-def test_status_without_a_run_is_an_error(tmp_path):
-    assert "plan.json: no such file; a run writes it" in refused(hpcmm("status", folder=tmp_path))
+def test_status_without_a_run_is_an_error(command, tmp_path):
+    assert "plan.json: no such file; a run writes it" in refused(command("status", folder=tmp_path))
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "plan.json").write_text('{"batches": [{"sweep": "size", "variant": "serial"}]}')
-    assert "not a plan of this version" in refused(hpcmm("status", folder=tmp_path))
+    assert "not a plan of this version" in refused(command("status", folder=tmp_path))
 
 
 # --- doctor ------------------------------------------------------------------------------------------------------

@@ -151,6 +151,7 @@ def masked(text: str) -> str:
     return text
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not backends.missing("cuda"), reason="the transcripts are of a machine without a GPU")
 @pytest.mark.skipif(not launch.COMPILER or not modules.compiler()[0], reason="no gcc and g++ on this machine")
 def test_the_transcripts_for_teachers(tmp_path, monkeypatch, capsys):

@@ -25,7 +25,10 @@ from hpcmm.model import TEXTBOOK, UNCHECKED, Point, Profile, Verdict
 from hpcmm.quantities import COUNTERS
 from hpcmm.report import csv_files, drawing, figures, formats, hardware, markup, page, tables, vega
 
+pytestmark = pytest.mark.usefixtures("drawn_here")
+
 COMMAND = [sys.executable, "-m", "hpcmm", "report"]
+RENDERED = drawing._run  # in a process of its own
 MATMUL = {"alpha": 1.5, "beta": 0.5}
 PROVENANCE = {
     "utc": "2026-03-01T10:00:00Z",
@@ -610,8 +613,9 @@ def test_negative_numbers_stay_numbers_in_csv():
     assert csv_files.csv([frame], ("label", "result")) == "label,result\n'-rf,-1.5\n"
 
 
-def test_a_drawing_that_aborts_is_an_error_with_the_title():
+def test_a_drawing_that_aborts_is_an_error_with_the_title(monkeypatch):
     """A control character aborts the renderer; the store would have removed it."""
+    monkeypatch.setattr(drawing, "_run", RENDERED)
     spec = {"data": {"values": [{"a": 1}]}, "mark": "text", "encoding": {"x": {"field": "a"}}}
     fine = json.dumps(spec | {"title": {"text": ["fine"]}})
     aborts = json.dumps(spec | {"title": {"text": ["at one", "size \x1b[2J"]}})
@@ -639,12 +643,12 @@ def test_the_script_of_a_page_is_kept_in_the_cache_and_made_again_if_it_is_damag
 @pytest.mark.parametrize(
     "provenance", [100_000 * '{"a":' + "1" + 100_000 * "}", "[" * 100_000, '{"host": ' + "9" * 5000 + "}"]
 )
-def test_provenance_nested_too_deeply_is_ignored(tmp_path, provenance):
+def test_provenance_nested_too_deeply_is_ignored(command, tmp_path, provenance):
     path = timings.write(tmp_path / "timings.h5", {"size": [of_rate(product("cublas"), 1.0)]})
     groups = store.read(path)
     groups["runs"]["provenance"][:] = provenance
     store.write_groups(path, groups)
-    done = run_job(path, "--results", tmp_path / "out")
+    done = command("report", path, "--results", tmp_path / "out")
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -1004,13 +1008,10 @@ def test_amounts_have_a_fitting_unit(size, text):
     assert formats.amount(size) == text
 
 
-def run_job(*arguments):
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
-
-
 def test_command_prints_the_path_of_the_page_and_a_summary(tmp_path):
     path = timings.write(tmp_path / "timings.h5", {"size": [of_rate(product("cublas"), 1.0)]})
-    done = run_job(path, "--results", tmp_path / "out")
+    arguments = [*COMMAND, path, "--results", tmp_path / "out"]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     page_path, line = done.stdout.splitlines()
     assert page_path == str(tmp_path / "out" / "report.html") and Path(page_path).exists()
@@ -1046,10 +1047,10 @@ def truncated(path):
     ],
     ids=["missing", "header", "text", "folder", "truncated", "foreign", "newer"],
 )
-def test_command_reports_an_unusable_file_in_one_line(tmp_path, make, text):
+def test_command_reports_an_unusable_file_in_one_line(command, tmp_path, make, text):
     path = tmp_path / "timings.h5"
     make(path)
-    done = run_job(path, "--results", tmp_path / "out")
+    done = command("report", path, "--results", tmp_path / "out")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"hpcmm: error: {path}: ") and text in done.stderr
     assert len(done.stderr.splitlines()) == 1 and not (tmp_path / "out").exists()

@@ -248,8 +248,8 @@ def test_a_file_that_hangs_hdf5_is_an_error(tmp_path, monkeypatch):
     heap = content.index(b"GCOL")
     content[heap + 16 : heap + 32] = bytes(16)  # a free object of length 0, on which HDF5 hangs
     path.write_bytes(content)
-    monkeypatch.setattr(store.file, "READ_SECONDS", 3)
-    with pytest.raises(StoreError, match=r"a\.h5: damaged \(HDF5 did not finish reading it within 3 s\); .*delete it"):
+    monkeypatch.setattr(store.file, "READ_SECONDS", 1)
+    with pytest.raises(StoreError, match=r"a\.h5: damaged \(HDF5 did not finish reading it within 1 s\); .*delete it"):
         store.read(path)
 
 
@@ -483,9 +483,10 @@ def test_a_file_without_one_of_its_groups_is_an_error(tmp_path):
 # --- merged files ------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def merged(tmp_path):
+@pytest.fixture(scope="module")
+def merged(tmp_path_factory):
     """Three batches in one file: with a tile, without one, and of an operation without parameters."""
+    tmp_path = tmp_path_factory.mktemp("merged")
     batches = [BATCH, batch_of([64], "cublas", alpha=1.5), batch_of([1000, 2000], "cub", "sum")]
     parts = [stored(tmp_path / f"{i}" / "part.h5", batch, host=f"node{i}") for i, batch in enumerate(batches)]
     omitted = [{"sweep": "size", "variant": "naive", "ranks": 4, "reason": "no GPU"}]
@@ -526,7 +527,7 @@ def test_omitted_rows_are_in_the_merged_file(merged):
 
 def test_merging_a_file_with_itself_adds_nothing(merged, tmp_path):
     before = store.read(merged)
-    store.merge([merged, merged, tmp_path / "1" / "part.h5", merged], tmp_path / "again.h5")
+    store.merge([merged, merged, merged.parent / "1" / "part.h5", merged], tmp_path / "again.h5")
     after = store.read(tmp_path / "again.h5")
     for group, columns in before.items():
         for name, values in columns.items():
@@ -584,10 +585,17 @@ def test_a_merge_names_the_damaged_file(tmp_path):
     assert not (tmp_path / "all.h5").exists()
 
 
+@pytest.fixture(scope="module")
+def opened(merged, tmp_path_factory):
+    """Two files, each with its number of measurements and its groups."""
+    one = stored(tmp_path_factory.mktemp("one") / "one.h5")
+    return [(path, count, store.read(path)) for path, count in ((merged, 12), (one, 6))]
+
+
 @pytest.mark.parametrize("group", store.GROUPS)
-def test_xarray_and_pandas_open_a_file(tmp_path, merged, group):
-    for path, count in ((merged, 12), (stored(tmp_path / "one.h5"), 6)):
-        expected = store.read(path)[group]
+def test_xarray_and_pandas_open_a_file(opened, group):
+    for path, count, groups in opened:
+        expected = groups[group]
         with xarray.open_dataset(path, group=group, engine="h5netcdf") as dataset:
             index = f"{group.removesuffix('s')}_index"
             assert set(dataset.data_vars) == set(expected)

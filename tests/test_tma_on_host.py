@@ -84,7 +84,7 @@ def run(build, name: str, dtype: str, point, order: str, text: str = "") -> None
 
 
 @pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("float16", marks=pytest.mark.slow)])
 def test_a_rung_is_right_in_every_order(build, name, dtype):
     for point, order in itertools.product(POINTS if dtype == "bfloat16" else POINTS[:2], ORDERS):
         run(build, name, dtype, point, order)

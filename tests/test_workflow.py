@@ -181,6 +181,7 @@ def test_from_config_to_report_and_only_what_changed_again(snakemake):
     assert (results / "raw" / "sum" / "cpu-r2-1.h5").exists()
 
 
+@pytest.mark.slow
 def test_a_new_variant_is_measured_and_the_others_are_kept(snakemake):
     snakemake.start_finished()
     results = snakemake.folder / "results"
@@ -217,17 +218,20 @@ def test_a_wrong_config_is_refused_before_anything_runs(snakemake):
     assert not (snakemake.folder / "results").exists()
 
 
+@pytest.mark.slow
 def test_a_config_file_without_sweeps_is_refused(snakemake):
     run = snakemake({name: value for name, value in CONFIG.items() if name != "sweeps"}, "--dry-run")
     assert run.returncode != 0
     assert re.search(r"^hpcmm: error: .*experiment\.yaml: key 'sweeps' is missing", run.stdout, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_a_config_needs_no_more_than_sweeps(snakemake):
     run = snakemake({"sweeps": {"sum": {"operation": "sum", "variants": ["serial"], "sizes": [1000]}}}, "--dry-run")
     assert run.returncode == 0, run.stdout
 
 
+@pytest.mark.slow
 def test_zero_cores_are_refused(snakemake):
     run = snakemake(CONFIG, "--cores", "0")
     assert run.returncode != 0
@@ -236,7 +240,11 @@ def test_zero_cores_are_refused(snakemake):
 
 @pytest.mark.parametrize(
     ("place", "obstacle"),
-    [("results", "a dangling link"), ("results/raw", "a file"), ("results/raw/small", "a dangling link")],
+    [
+        ("results", "a dangling link"),
+        pytest.param("results/raw", "a file", marks=pytest.mark.slow),
+        pytest.param("results/raw/small", "a dangling link", marks=pytest.mark.slow),
+    ],
 )
 def test_an_unwritable_folder_is_reported_before_anything_runs(snakemake, place, obstacle):
     path = snakemake.folder / place
@@ -310,8 +318,11 @@ def test_run_shows_the_plan_and_one_progress_without_messages_of_snakemake(hpcmm
     log = (hpcmm_run.folder / "results" / "logs" / "small" / "cpu-r2-1.log").read_text()
     assert "rank 1 on " in log and "planned: at most" in log, "the log has what the terminal has not"
 
-    dry, said = hpcmm_run("--dry-run", "--forcerun", "report").communicate(timeout=600)
-    assert "rule report:" in dry + said, "a dry run shows what Snakemake would do"
+
+@pytest.mark.slow
+def test_a_dry_run_shows_what_snakemake_would_do(hpcmm_run):
+    output, errors = hpcmm_run("--dry-run").communicate(timeout=600)
+    assert "rule report:" in output + errors
 
 
 def test_run_shows_one_sentence_for_a_failed_job(hpcmm_run):
@@ -384,6 +395,7 @@ def test_an_operation_has_one_profiling_job_that_never_overlaps_a_measurement(sn
     assert all("$HPCMM_ALONE " in command for command in commands), commands
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SNAKEMAKES["9"], reason=MISSING["9"])
 def test_a_python_path_with_special_characters_is_refused_only_on_a_cluster(tmp_path):
     config = tmp_path / "experiment.yaml"

@@ -296,7 +296,7 @@ def too_large(planned: Plan, machine: Machine) -> dict[Point, str]:
     A job checks the free memory itself and leaves these points out; this function reports them in advance.
     """
     found = {}
-    for batch in planned.to_measure:
+    for batch in planned.to_measure if machine.memory else ():
         for point in batch.points:
             algorithm = algorithm_of(OPERATIONS[batch.operation], point.algorithm)
             in_host_memory = not DEVICES[batch.device].accelerator

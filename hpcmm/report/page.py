@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -312,7 +313,9 @@ def render_grades(
     return template("grades.html.j2").render(result=result, points=points, submissions=submissions, defined={})
 
 
+@functools.cache
 def template(name: str) -> Template:
+    """Return a template of this folder. Compiling one takes longer than rendering it."""
     folder = files(__package__)
     environment = Environment(
         loader=FunctionLoader(lambda name: folder.joinpath(name).read_text("utf-8")),

@@ -50,6 +50,7 @@ def load(name: str, source: Path, macros: Mapping[str, Any], options: Sequence[s
     return open_module(compile_module(source, macros, options), source)
 
 
+@functools.cache
 def build_folder() -> Path:
     """Return the folder of the modules of the build; a checkout that is not installed has none there."""
     try:
