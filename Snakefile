@@ -13,7 +13,8 @@ from hpcmm.cluster import launcher, site, slurm
 from hpcmm.bench import status
 from hpcmm.experiment.fingerprint import digest
 from hpcmm.experiment.config import locate_files, merge_into, naming, read_config
-from hpcmm.model import HpcmmError, Job
+from hpcmm.measurement import Job
+from hpcmm.model import HpcmmError
 from hpcmm.store import require_writable
 
 HERE = Path(workflow.basedir)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 
 from hpcmm.bench.journal import Journal
-from hpcmm.model import Batch, Measurement, Point, Sample, Verdict
+from hpcmm.measurement import Batch, Measurement, Point, Sample
+from hpcmm.model import Verdict
 from hpcmm.quantities import PHASES
 
 HOST = {"host": "here", "ranks": [{"node": "node0", "device": "GPU-0"}, {"node": "node0", "device": "GPU-1"}]}

@@ -22,7 +22,8 @@ from tasks import machine
 from hpcmm import store
 from hpcmm.dtypes import DTYPES
 from hpcmm.experiment import plan
-from hpcmm.model import Measurement, Point, Sample, Variant
+from hpcmm.measurement import Measurement, Point, Sample
+from hpcmm.model import Variant
 from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.parallel import ALGORITHMS
 

@@ -16,7 +16,8 @@ from timings import FAIL, call_samples, kernel_samples, measurement, merged
 
 from hpcmm import analysis, store
 from hpcmm.interval import interval_rank
-from hpcmm.model import UNCHECKED, Point, Sample, Verdict
+from hpcmm.measurement import Point, Sample
+from hpcmm.model import UNCHECKED, Verdict
 from hpcmm.report import findings, tables
 
 MATMUL = {"alpha": 1.5, "beta": 0.5}

@@ -23,6 +23,7 @@ ORDER = [
     "devices",
     "quantities",
     "model",
+    "measurement",
     "text",
     "interval",
     "kernels",

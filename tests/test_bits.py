@@ -7,7 +7,8 @@ from mpi4py import MPI
 from hpcmm.backends.cpu.device import CHECKSUM_BYTES, CpuBackend
 from hpcmm.bench.bits import Bits, why_uncompared
 from hpcmm.bench.measure import Problem
-from hpcmm.model import TEXTBOOK, Point, Verdict
+from hpcmm.measurement import Point
+from hpcmm.model import TEXTBOOK, Verdict
 from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.operations.matmul import MATMUL
 

@@ -27,7 +27,8 @@ from hpcmm.cli import check as command
 from hpcmm.cli.main import main
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import validated
-from hpcmm.model import Point, Sample, spread_name
+from hpcmm.measurement import Point, Sample
+from hpcmm.model import spread_name
 from hpcmm.report import check as shown
 
 PROGRAM = Path(__file__).parent / "mpi_programs" / "check.py"

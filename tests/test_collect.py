@@ -9,7 +9,7 @@ from hpcmm import report, store
 from hpcmm.bench.journal import CUT_OFF, Journal
 from hpcmm.experiment import plan
 from hpcmm.jobs.collect import collect
-from hpcmm.model import Measuring
+from hpcmm.measurement import Measuring
 
 OTHER = dataclasses.replace(batch_of([1000, 2000], "cub", "sum"), device="cuda")
 MEASURING = Measuring(1, 3, 6, 0.5, 0.05, "cold", 1)

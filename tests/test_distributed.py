@@ -23,7 +23,8 @@ from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.backends.cuda import presence
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import SCHEMA, ConfigError
-from hpcmm.model import HpcmmError, Operand, Point, Task
+from hpcmm.measurement import Point
+from hpcmm.model import HpcmmError, Operand, Task
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.parallel import ALGORITHMS, algorithm_of, algorithms_of, cost, links, memory, preflight

@@ -27,7 +27,7 @@ import rungs
 from hpcmm.cli.main import parser
 from hpcmm.experiment.config import SCHEMA, validated
 from hpcmm.experiment.extensions import load_named
-from hpcmm.model import Point
+from hpcmm.measurement import Point
 from hpcmm.operations import OPERATIONS
 
 ROOT = Path(__file__).parents[1]

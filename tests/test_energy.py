@@ -22,7 +22,7 @@ from hpcmm.backends.cpu import sensors
 from hpcmm.bench import energy
 from hpcmm.bench.job import Process, measure_batch
 from hpcmm.experiment import plan
-from hpcmm.model import Measuring, Point
+from hpcmm.measurement import Measuring, Point
 from hpcmm.quantities import ENERGY
 
 

@@ -16,7 +16,7 @@ from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.bench.errors import Kinds, has_errors, of_kind
 from hpcmm.bench.job import Process, measure_batch
 from hpcmm.experiment import plan
-from hpcmm.model import Measuring, Point
+from hpcmm.measurement import Measuring, Point
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.quantities import DATA, ERRORS

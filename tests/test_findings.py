@@ -11,7 +11,8 @@ from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurem
 
 from hpcmm import analysis, store
 from hpcmm.analysis import scaling
-from hpcmm.model import TEXTBOOK, Point
+from hpcmm.measurement import Point
+from hpcmm.model import TEXTBOOK
 from hpcmm.report import findings, formats
 from hpcmm.report.ratio import FEW, Ratio
 

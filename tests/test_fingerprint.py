@@ -8,7 +8,7 @@ import pytest
 
 from hpcmm import kernels
 from hpcmm.experiment import fingerprint, plan
-from hpcmm.model import Point
+from hpcmm.measurement import Point
 from hpcmm.operations import OPERATIONS, blocks
 
 MEASURING = plan.Measuring(1, 3, 6, 0.1, 0.05, "cold", 1)

@@ -9,7 +9,7 @@ from timings import kernel_samples, measurement
 
 from hpcmm import analysis, report, store
 from hpcmm.experiment import plan
-from hpcmm.model import Point
+from hpcmm.measurement import Point
 from hpcmm.operations import OPERATIONS
 
 GPU = {"name": "NVIDIA H200", "uuid": "a", "compute_capability": "90", "multiprocessors": 132, "max_sm_clock": 2e9} | {

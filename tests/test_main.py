@@ -36,7 +36,7 @@ from hpcmm.cluster import slurm
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import merge_into
 from hpcmm.experiment.durations import EXPECTED_STARTUP_SECONDS, estimate
-from hpcmm.model import Point
+from hpcmm.measurement import Point
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = Path(__file__).parent / "mpi_programs"

@@ -23,7 +23,8 @@ from hpcmm.bench.journal import CUT_OFF, Journal, whole_lines
 from hpcmm.bench.measure import Contender, Problem, measure_point, run_for_profiler, settled
 from hpcmm.bench.status import Elsewhere
 from hpcmm.experiment import plan
-from hpcmm.model import Batch, HpcmmError, Measuring, Point, Prepared
+from hpcmm.measurement import Batch, Measuring, Point
+from hpcmm.model import HpcmmError, Prepared
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
 

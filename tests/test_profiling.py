@@ -17,7 +17,8 @@ from hpcmm import backends, store
 from hpcmm.bench import profiling, tools
 from hpcmm.bench.profiling import Kernel, ProfilerError
 from hpcmm.experiment import plan
-from hpcmm.model import Point, Profile, Verdict
+from hpcmm.measurement import Point, Profile
+from hpcmm.model import Verdict
 from hpcmm.quantities import COUNTERS, STALLS
 
 ANSWER = Path(__file__).with_name("nsight_compute.csv").read_text()

@@ -21,7 +21,8 @@ from timings import FAIL, HOPPER, call_samples, kernel, kernel_samples, measurem
 
 from hpcmm import analysis, report, store
 from hpcmm.bench import profiling
-from hpcmm.model import TEXTBOOK, UNCHECKED, Point, Profile, Verdict
+from hpcmm.measurement import Point, Profile
+from hpcmm.model import TEXTBOOK, UNCHECKED, Verdict
 from hpcmm.quantities import COUNTERS
 from hpcmm.report import csv_files, drawing, figures, formats, hardware, markup, page, tables, vega
 

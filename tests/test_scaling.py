@@ -8,7 +8,8 @@ from timings import call_samples, kernel_samples, measurement, merged
 
 from hpcmm import analysis, store
 from hpcmm.analysis import scaling
-from hpcmm.model import TEXTBOOK, Point, Verdict
+from hpcmm.measurement import Point
+from hpcmm.model import TEXTBOOK, Verdict
 
 
 def product(ranks, shape=(64, 64, 64), variant="naive", algorithm=TEXTBOOK):

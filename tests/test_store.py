@@ -16,7 +16,7 @@ from batches import BATCH, HOST, batch_of, measured, stored, together
 
 from hpcmm import store
 from hpcmm.bench.journal import Journal
-from hpcmm.model import Point
+from hpcmm.measurement import Point
 from hpcmm.operations import OPERATIONS
 from hpcmm.quantities import PHASES, RESOURCES
 from hpcmm.store import StoreError

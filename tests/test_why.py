@@ -15,7 +15,7 @@ from timings import HOPPER, kernel, kernel_samples, measurement
 
 from hpcmm import analysis, store
 from hpcmm.analysis import why
-from hpcmm.model import Point
+from hpcmm.measurement import Point
 from hpcmm.quantities import COUNTERS
 from hpcmm.report import steps
 

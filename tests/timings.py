@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm import store
-from hpcmm.model import TEXTBOOK, Batch, Measurement, Point, Sample, Verdict
+from hpcmm.measurement import Batch, Measurement, Point, Sample
+from hpcmm.model import TEXTBOOK, Verdict
 from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.quantities import RESOURCES
 

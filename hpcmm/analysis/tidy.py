@@ -15,7 +15,8 @@ import pandas as pd
 from hpcmm.analysis import limits, visits
 from hpcmm.devices import DEVICES
 from hpcmm.interval import interval_rank
-from hpcmm.model import TEXTBOOK, UNCHECKED, Point, spread_name
+from hpcmm.measurement import Point
+from hpcmm.model import TEXTBOOK, UNCHECKED, spread_name
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.parallel import ALGORITHMS, algorithms_of
 from hpcmm.quantities import COUNTERS, PHASES

@@ -21,7 +21,8 @@ from hpcmm.bench.journal import Journal
 from hpcmm.bench.measure import Problem, measure_point
 from hpcmm.bench.status import Elsewhere
 from hpcmm.experiment.durations import STARTUP_SECONDS, rounded_duration
-from hpcmm.model import TEXTBOOK, UNCHECKED, Batch, HpcmmError, Measurement, Measuring, Operation, Point, Verdict
+from hpcmm.measurement import Batch, Measurement, Measuring, Point
+from hpcmm.model import TEXTBOOK, UNCHECKED, HpcmmError, Operation, Verdict
 from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.parallel import algorithm_of, algorithms_of, world
 from hpcmm.parallel.preflight import preflight

@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from hpcmm.model import UNCHECKED, Batch, Measurement, Point, Sample, Verdict
+from hpcmm.measurement import Batch, Measurement, Point, Sample
+from hpcmm.model import UNCHECKED, Verdict
 from hpcmm.store import Groups, StoreError, columns_of, joined, make_folder, read, replacing, select, write_groups
 
 CUT_OFF = "the job crashed, was killed, or ran out of memory or time"

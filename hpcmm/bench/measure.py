@@ -17,7 +17,8 @@ from hpcmm.bench.energy import energy_of, why_unreadable
 from hpcmm.bench.errors import Kinds, has_errors
 from hpcmm.bench.sanitizing import MARK_OF_POINT
 from hpcmm.interval import interval_rank
-from hpcmm.model import TEXTBOOK, Measurement, Measuring, Point, Prepared, Sample, Task, Variant, Verdict
+from hpcmm.measurement import Measurement, Measuring, Point, Sample
+from hpcmm.model import TEXTBOOK, Prepared, Task, Variant, Verdict
 from hpcmm.operations import task_of
 from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.distribution import Distribution

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hpcmm.experiment.durations import EXPECTED_SHARE, EXPECTED_STARTUP_SECONDS, STARTUP_SECONDS
-from hpcmm.model import Batch
+from hpcmm.measurement import Batch
 
 LAUNCH_SECONDS = 0.2  # of a visit of a batch: the share of what a job takes before and after its processes
 FILE = "paces.jsonl"  # in the results folder; without it the expected times are the defaults

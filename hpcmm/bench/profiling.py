@@ -21,7 +21,8 @@ from typing import Any
 
 from hpcmm import store
 from hpcmm.bench import tools
-from hpcmm.model import HpcmmError, Point, Profile, Verdict
+from hpcmm.measurement import Point, Profile
+from hpcmm.model import HpcmmError, Verdict
 from hpcmm.quantities import COUNTERS
 
 PROGRAM = "ncu"

@@ -16,7 +16,7 @@ from hpcmm.bench.journal import Glance, glance, kept_file
 from hpcmm.bench.pace import Pace, Record, learned, spent
 from hpcmm.experiment import plan
 from hpcmm.experiment.durations import STARTUP_SECONDS, estimate, rounded_duration
-from hpcmm.model import Batch
+from hpcmm.measurement import Batch
 
 MOST_LINES = 40  # in longer plans, finished and waiting batches are only counted
 

@@ -20,7 +20,7 @@ from hpcmm.backends import open_backend, visible
 from hpcmm.bench.job import describe_ranks
 from hpcmm.bench.measure import draw_inputs
 from hpcmm.bench.sustained import groups_of, lines_of
-from hpcmm.model import Batch, Point
+from hpcmm.measurement import Batch, Point
 from hpcmm.operations import task_of
 from hpcmm.parallel import world
 from hpcmm.store import make_folder, write_groups

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcmm.model import Batch
+from hpcmm.measurement import Batch
 from hpcmm.quantities import ERROR_COUNTERS, VITALS
 from hpcmm.store import GROUPS, Groups, as_column, joined
 

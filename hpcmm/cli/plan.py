@@ -18,7 +18,7 @@ from hpcmm.devices import DEVICES
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import ConfigError, merge_into, naming, parse, read_config
 from hpcmm.experiment.durations import EXPECTED_SHARE, estimate
-from hpcmm.model import Batch
+from hpcmm.measurement import Batch
 
 
 def add(commands: argparse._SubParsersAction) -> None:

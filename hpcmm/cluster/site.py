@@ -10,7 +10,8 @@ from pathlib import Path
 from hpcmm.cluster.commands import PATIENCE
 from hpcmm.devices import DEVICES
 from hpcmm.experiment.config import parse
-from hpcmm.model import HpcmmError, Job
+from hpcmm.measurement import Job
+from hpcmm.model import HpcmmError
 from hpcmm.operations import task_of
 
 CHECKING_COPIES = 8

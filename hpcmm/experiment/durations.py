@@ -6,7 +6,8 @@ import dataclasses
 import math
 
 from hpcmm.devices import DEVICES
-from hpcmm.model import TEXTBOOK, Measuring, Point, Task
+from hpcmm.measurement import Measuring, Point
+from hpcmm.model import TEXTBOOK, Task
 from hpcmm.operations import task_of
 from hpcmm.operations.accuracy import COMPONENTWISE_LIMIT
 from hpcmm.quantities import DATA

@@ -26,7 +26,8 @@ import hpcmm
 from hpcmm import kernels
 from hpcmm.devices import DEVICES
 from hpcmm.dtypes import DType
-from hpcmm.model import TEXTBOOK, Measuring, Operation, Point, Task, Variant
+from hpcmm.measurement import Measuring, Point
+from hpcmm.model import TEXTBOOK, Operation, Task, Variant
 from hpcmm.operations import task_of
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.parallel.algorithm import Algorithm
@@ -34,7 +35,7 @@ from hpcmm.parallel.algorithm import Algorithm
 PACKAGE = Path(hpcmm.__file__).parent
 # The records of a point are included, not the tables of all records. Records of results only carry data.
 TABLES = {"OPERATIONS", "ALGORITHMS", "DTYPES", "DEVICES", "LADDER"}
-RECORDS = {"hpcmm.model", "hpcmm.quantities"}
+RECORDS = {"hpcmm.model", "hpcmm.measurement", "hpcmm.quantities"}
 # No time depends on them.
 UNTIMED_FUNCTIONS = {"describe", "resources", "state", "survey", "simd_paths", "vitals", "errors"}
 # fields of a variant that no time depends on

@@ -23,7 +23,8 @@ from hpcmm.experiment import extensions, fingerprint
 from hpcmm.experiment.config import ConfigError, Sweep, validated
 from hpcmm.experiment.durations import STARTUP_SECONDS, input_seconds, point_seconds
 from hpcmm.experiment.fingerprint import digest, of_point, of_profile
-from hpcmm.model import TEXTBOOK, Batch, Job, Measuring, Point, Variant, spread_name
+from hpcmm.measurement import Batch, Job, Measuring, Point
+from hpcmm.model import TEXTBOOK, Variant, spread_name
 from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.algorithm import Algorithm

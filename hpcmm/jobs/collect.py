@@ -10,7 +10,8 @@ from hpcmm.bench import sustained
 from hpcmm.bench.journal import so_far
 from hpcmm.cluster.watch import first_errors
 from hpcmm.experiment import plan
-from hpcmm.model import Batch, HpcmmError, spread_name
+from hpcmm.measurement import Batch
+from hpcmm.model import HpcmmError, spread_name
 from hpcmm.text import printable
 
 

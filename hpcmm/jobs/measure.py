@@ -23,7 +23,8 @@ from hpcmm.bench.journal import is_complete
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import ConfigError
 from hpcmm.experiment.durations import STARTUP_SECONDS
-from hpcmm.model import Batch, HpcmmError
+from hpcmm.measurement import Batch
+from hpcmm.model import HpcmmError
 from hpcmm.parallel import world
 
 

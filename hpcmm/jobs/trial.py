@@ -16,7 +16,7 @@ from hpcmm.bench import sanitizing
 from hpcmm.cluster.launcher import environment
 from hpcmm.experiment import plan
 from hpcmm.jobs.collect import collect
-from hpcmm.model import Batch
+from hpcmm.measurement import Batch
 
 PATIENCE_SECONDS = 15  # beyond the expected time of a point
 SANITIZING_SECONDS = 180.0  # of one kernel

@@ -1,6 +1,7 @@
 """The operations, each a record in a module of its own."""
 
-from hpcmm.model import Operation, Point, Task
+from hpcmm.measurement import Point
+from hpcmm.model import Operation, Task
 from hpcmm.operations.links import LINKS
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.memory import BANDWIDTH, COPY, LATENCY, SCALE

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hpcmm.model import Batch, Measurement, Point, Profile
+from hpcmm.measurement import Batch, Measurement, Point, Profile
 from hpcmm.operations import OPERATIONS
 from hpcmm.quantities import COUNTERS, ENERGY, ERRORS, PHASES, RESOURCES, STATES
 from hpcmm.store.file import write_groups

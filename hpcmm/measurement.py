@@ -1,0 +1,272 @@
+"""What is measured: points, batches and jobs of a plan, and their samples."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hpcmm.model import TEXTBOOK, Verdict, spread_name
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point to measure: a variant at one shape, element type, set of scalars and number of ranks.
+
+    Parameters
+    ----------
+    operation, variant, dtype, algorithm : str
+        Names of records. ``algorithm`` distributes the work over the ranks.
+    shape : tuple of int
+    ranks : int
+    scalars : mapping of str to float
+        The operation's scalar arguments.
+    tile : int
+        Width of the square thread block; 0 if the variant has none.
+    pinned : bool or None
+        Whether host memory is page-locked; None if its sweep does not set it, which means page-locked.
+    """
+
+    operation: str
+    variant: str
+    shape: tuple[int, ...]
+    dtype: str
+    ranks: int
+    scalars: Mapping[str, float] = field(default_factory=dict, hash=False)
+    algorithm: str = TEXTBOOK
+    tile: int = 0
+    pinned: bool | None = None
+
+    @property
+    def key(self) -> str:
+        """Canonical text that identifies the point in journals."""
+        return json.dumps(
+            [
+                *(self.operation, self.variant, self.algorithm, self.shape, self.dtype, self.ranks),
+                *(dict(self.scalars), self.tile, self.pinned),
+            ],
+            sort_keys=True,
+        )
+
+    @property
+    def name(self) -> str:
+        """Label of the point, without operation and ranks."""
+        tile = f" tile {self.tile}" if self.tile else ""
+        memory = {True: " pinned", False: " pageable", None: ""}[self.pinned]
+        spread = spread_name(self.variant, self.algorithm)
+        return f"{spread} {'x'.join(map(str, self.shape))} {self.dtype}{tile}{memory}"
+
+    @property
+    def divides_into_tiles(self) -> bool:
+        """Whether the tile divides every dimension, on every rank."""
+        tile, (first, *_) = self.tile, self.shape
+        return all(size % tile == 0 for size in self.shape) and first % (tile * self.ranks) == 0
+
+    @property
+    def page_locked(self) -> bool:
+        """Whether its host memory is page-locked."""
+        return self.pinned is not False
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Points of one sweep on one device with one number of ranks: one file.
+
+    Parameters
+    ----------
+    part : int
+        Number of the part, from 1: points that would exceed the time limit of a job are divided into parts.
+    points : tuple of Point
+        Points with the same inputs are adjacent.
+    fingerprints : tuple of str
+        One per point. It changes with the point, the record or source of its variant, and the code that measures. The
+        point is then measured again.
+    predicted : tuple of float
+        Upper bound of the seconds for each point, including drawing and checking.
+    seconds : float
+        Upper bound of the seconds for a job of this batch alone, including its start.
+    fingerprint : str
+        Fingerprint of all points together. If it changes, the batch is measured again.
+    accuracy : bool
+        ``Measuring.accuracy`` of its points.
+    """
+
+    sweep: str
+    operation: str
+    device: str
+    ranks: int
+    part: int
+    points: tuple[Point, ...]
+    fingerprints: tuple[str, ...]
+    predicted: tuple[float, ...]
+    seconds: float
+    fingerprint: str
+    accuracy: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.sweep}/{self.device}-r{self.ranks}-{self.part}"
+
+    @property
+    def startup(self) -> float:
+        """Upper bound of the seconds before the points, in all its processes."""
+        return self.seconds - sum(self.predicted)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Batches on one device with one number of ranks that the same processes measure, one after another.
+
+    A job has the name of its first batch.
+    """
+
+    batches: tuple[Batch, ...]
+
+    @property
+    def name(self) -> str:
+        return self.batches[0].name
+
+    @property
+    def device(self) -> str:
+        return self.batches[0].device
+
+    @property
+    def ranks(self) -> int:
+        return self.batches[0].ranks
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        return tuple(itertools.chain.from_iterable(batch.points for batch in self.batches))
+
+    @property
+    def seconds(self) -> float:
+        """Upper bound of its seconds, including one start of its processes."""
+        return max(batch.startup for batch in self.batches) + sum(sum(batch.predicted) for batch in self.batches)
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """How a point is measured.
+
+    Parameters
+    ----------
+    warmups : int
+        Untimed repetitions at the start.
+    min_repetitions, max_repetitions : int
+        Within these limits, repeat until ``relative_interval`` is reached.
+    relative_interval : float
+        Half-width of the ~95 % interval of the ratio to the baseline, or of the median without one, over its value.
+    max_seconds : float
+        Time limit of each contender's repetitions at a point. It takes precedence over ``min_repetitions``.
+    cache : {"cold", "hot"}
+        Whether caches are flushed before each timed kernel (cold).
+    seed : int
+        Seed of the random inputs.
+    visits : int
+        Processes that measure the point, one after another. Repetitions and seconds are divided among them.
+    energy : bool
+        Whether the first visit also measures the energy of a kernel on one rank, in a pass of its own.
+    accuracy : bool
+        Whether the first visit also measures the errors of a kernel on each of ``DATA``, on one rank.
+    """
+
+    warmups: int
+    min_repetitions: int
+    max_repetitions: int
+    max_seconds: float
+    relative_interval: float
+    cache: Literal["cold", "hot"]
+    seed: int
+    visits: int = 1
+    energy: bool = False
+    accuracy: bool = False
+
+    @property
+    def only_verifies(self) -> bool:
+        """Whether points are verified only, in two runs each: not timed beside the library."""
+        return self.max_repetitions == 1
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Raw times of one repetition on one rank.
+
+    Parameters
+    ----------
+    repetition : int
+        Counted from 0 over all visits, separately for end-to-end calls and for the kernel alone.
+    rank : int
+    call : bool
+        True for the end-to-end call with its transfers, False for the kernel alone on data in place.
+    seconds : mapping of str to float
+        Seconds of each of ``PHASES`` that took place.
+    state : mapping of str to float
+        State of the device right after it, some of ``STATES``; empty for a CPU.
+    visit : int
+        Counted from 0. Repetitions of one visit are of one process and share its state.
+    """
+
+    repetition: int
+    rank: int
+    call: bool
+    seconds: Mapping[str, float]
+    state: Mapping[str, float] = field(default_factory=dict)
+    visit: int = 0
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Results of one contender (the variant, or the baseline beside it) at one point.
+
+    ``resources`` are some of ``RESOURCES``, as on rank 0; empty for libraries and for a CPU. ``algorithm`` is the
+    contender's, ``transport`` the transport of its exchanges between ranks, and ``schedule`` the order of its work or
+    the algorithm of a library that was chosen by trials. ``late_runs`` counts kernel runs that were repeated because
+    the host queued them too late. ``clock`` is the SM clock while the kernel repeats [Hz], on the slowest rank; NaN if
+    it was not taken.
+    ``energy`` is ``ENERGY`` and ``errors`` is ``ERRORS``; empty where they were not measured.
+    ``pick`` names the rung and the tile that were picked for the shape, as in ``Task.pick``.
+    """
+
+    point: Point
+    contender: str
+    baseline: bool
+    verdict: Verdict
+    flops: int
+    bytes: int
+    samples: tuple[Sample, ...] = ()
+    resources: Mapping[str, float] = field(default_factory=dict)
+    algorithm: str = TEXTBOOK
+    transport: str = ""
+    schedule: str = ""
+    late_runs: int = 0
+    energy: Mapping[str, float] = field(default_factory=dict)
+    pick: str = ""
+    clock: float = math.nan
+    errors: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Profiler counters of one run of a point's kernel; not a time measurement.
+
+    Parameters
+    ----------
+    point : Point
+    verdict : Verdict
+        Verdict on the result of the profiled run.
+    kernel : str
+        Name of the longest kernel of the run; empty for a failed check.
+    launches : int
+        Number of kernels that the run launched.
+    counters : mapping of str to float
+        Some of ``COUNTERS``, for that kernel.
+    """
+
+    point: Point
+    verdict: Verdict
+    kernel: str = ""
+    launches: int = 0
+    counters: Mapping[str, float] = field(default_factory=dict)
