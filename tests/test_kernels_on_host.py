@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -983,7 +984,9 @@ def compiled(text: str, architecture: str, constants: tuple[str, ...]) -> dict[s
 def compilations(request):
     """Resources of each kernel, compiled in the background of the tests above; on each architecture if ``--slow``."""
     slow = request.config.getoption("slow")
-    builds = [build for build in BUILDS + OTHERS if slow or not build.marks]
+    # not for a selection of tests (pytest -k) that needs none of them
+    needed = any("compilations" in signature(item.function).parameters for item in request.session.items)
+    builds = [build for build in BUILDS + OTHERS if needed and (slow or not build.marks)]
     with ThreadPoolExecutor(1) as pool:  # NVRTC does one at a time
         yield {
             (*build.values, architecture): pool.submit(
