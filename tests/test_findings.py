@@ -234,6 +234,7 @@ def test_an_interval_around_1_is_no_significant_difference(low, high, text):
     assert Ratio(1.2, low, high).over("naive", "95 % CI ") == text
 
 
+@pytest.mark.slow
 def test_every_sweep_of_the_config_has_findings(modelled):
     columns = store.read(modelled)
     frame = analysis.measurements(columns)

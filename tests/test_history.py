@@ -88,7 +88,7 @@ def test_simulated_runs(kind):
     assert np.mean([each == [4] for each in changed[120:180]]) > 0.95  # the points of 1 ms
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_unchanged_runs_have_no_change(tmp_path, seed):
     assert steps(followed(nights(tmp_path, seed, count=4))) == []
 

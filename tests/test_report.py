@@ -625,20 +625,24 @@ def test_a_drawing_that_aborts_is_an_error_with_the_title(monkeypatch):
 
 
 def test_the_script_of_a_page_is_kept_in_the_cache_and_made_again_if_it_is_damaged(tmp_path, monkeypatch):
+    rendered, runs = RENDERED([]), []
+
+    def run(specs):
+        runs.append(specs)
+        return rendered
+
+    monkeypatch.setattr(drawing, "_run", run)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     drawing.script.cache_clear()
     made = drawing.script()
     assert "vegaEmbed" in gzip.decompress(base64.b64decode(made)).decode()
     (kept,) = (tmp_path / "hpcmm").iterdir()
-    monkeypatch.setattr(drawing, "_run", lambda specs: pytest.fail("the script was made again"))
     drawing.script.cache_clear()
-    assert drawing.script() == made
-    monkeypatch.undo()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert drawing.script() == made and runs == [[]]
     content = kept.read_bytes()
     kept.write_bytes(content[:1000] + b"x" + content[1001:])
     drawing.script.cache_clear()
-    assert drawing.script() == made and kept.read_bytes() == content
+    assert drawing.script() == made and kept.read_bytes() == content and runs == [[], []]
 
 
 @pytest.mark.parametrize(
