@@ -205,7 +205,7 @@ assert process.memory_info().rss - before < 10e6, "calls leave memory behind"
 """
 
 
-@pytest.mark.parametrize("name", ["pthread", "openmp", "packed"])
+@pytest.mark.parametrize("name", ["pthread", pytest.param("openmp", marks=pytest.mark.slow), "packed"])
 def test_no_more_threads_than_requested_and_no_leftovers(name):
     # malloc gives back what is as large as the copies, instead of keeping some for threads to come
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "1000000"}

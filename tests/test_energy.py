@@ -164,6 +164,7 @@ def test_a_gpu_takes_more_for_a_product_than_for_nothing_cuda(gpu):
     assert 50 < watts < 1500 and found["energy_runs"] > 100
 
 
+@pytest.mark.usefixtures("drawn_here")
 def test_a_file_with_energy_has_its_table_and_figure_and_an_older_one_has_none(tmp_path):
     rows = []
     for variant, joules in (("naive", 300.0), ("cublas", 600.0)):

@@ -83,6 +83,7 @@ def test_a_batch_with_accuracy_has_the_errors_of_both_contenders(tmp_path):
                 assert (rows[name] <= rows["bound"]).all()
 
 
+@pytest.mark.usefixtures("drawn_here")
 def test_a_file_with_errors_has_their_table_and_an_older_one_has_none(tmp_path):
     rows = []
     for variant, units in (("naive", 3.0), ("ozaki_14", 0.5)):

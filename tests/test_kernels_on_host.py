@@ -94,18 +94,41 @@ RUNG_OF["matmul/stream_k_dmma"] = (
 )
 
 
+def path_of(name: str) -> Path:
+    """The source of a rung, which several operations may share, or of a kernel that is none."""
+    if name not in RUNG_OF:
+        return kernels.FOLDER / f"{name}.cu"
+    operation, variant = RUNG_OF[name]
+    return kernels.source(operation, variant)
+
+
+def source(name: str) -> str:
+    return path_of(name).read_text()
+
+
+def with_headers(name: str) -> str:
+    """The source of a rung with the text of the headers of its operation in place of their includes."""
+    return re.sub(
+        r'^#include "(\w+/.+)"$',
+        lambda found: (kernels.FOLDER / found[1]).read_text(),
+        source(name),
+        flags=re.MULTILINE,
+    )
+
+
 def is_representative(name: str, dtype: str, tile: int | None) -> bool:
     """Whether a build is tested without ``--slow``.
 
-    Operations that share a source take turns with its types. A tile of threads has its largest size and first type. A
-    kernel that is only compiled has its first type.
+    Operations that share a source take turns with its types. Another build has the largest tile and the first type. A
+    source that runs here and has code of its own for ``double`` or for 16 bits is tested in all types.
     """
     operation, variant = RUNG_OF[name]
     dtypes = operation.dtypes_of(variant)
     sharing = [other.name for other in OPERATIONS.values() if other.kernels == operation.kernels]
     if len(sharing) > 1:
         return dtype == dtypes[(sharing.index(operation.name) + 1) % len(dtypes)]
-    return tile in (None, *variant.tiles[-1:]) and (dtype == dtypes[0] or (tile is None and name not in NOT_ON_HOST))
+    own_code = name not in NOT_ON_HOST and (DTYPES[dtype].accumulator or re.search(r"\bdouble\b", with_headers(name)))
+    return tile in (None, *variant.tiles[-1:]) and bool(dtype == dtypes[0] or own_code)
 
 
 def some(values: Iterable, step: int = 4) -> list:
@@ -178,28 +201,6 @@ def architectures_of(name: str) -> list[str]:
     if variant.architecture.endswith("a"):
         return [variant.architecture]
     return [f"sm_{capability}" for capability in CAPABILITIES if not variant.unsuited_to(capability)]
-
-
-def path_of(name: str) -> Path:
-    """The source of a rung, which several operations may share, or of a kernel that is none."""
-    if name not in RUNG_OF:
-        return kernels.FOLDER / f"{name}.cu"
-    operation, variant = RUNG_OF[name]
-    return kernels.source(operation, variant)
-
-
-def source(name: str) -> str:
-    return path_of(name).read_text()
-
-
-def with_headers(name: str) -> str:
-    """The source of a rung with the text of the headers of its operation in place of their includes."""
-    return re.sub(
-        r'^#include "(\w+/.+)"$',
-        lambda found: (kernels.FOLDER / found[1]).read_text(),
-        source(name),
-        flags=re.MULTILINE,
-    )
 
 
 @pytest.fixture(autouse=True)

@@ -105,7 +105,7 @@ def test_blocks_are_no_more_than_their_waves_need():
         assert launch.grid == (128,)
 
 
-@pytest.mark.parametrize("name", ["persistent", "multicast"])
+@pytest.mark.parametrize("name", ["persistent", pytest.param("multicast", marks=pytest.mark.slow)])
 def test_four_boxes_of_c_are_filled_two_at_a_time(build, monkeypatch, name):
     geometry = PersistentTma((TmaChoice(256, 2, 4, 0, 0, 0),), SMALL[name].cluster, group_rows=2)
     monkeypatch.setitem(SMALL, name, geometry)
