@@ -40,10 +40,11 @@ $(RUNNABLE) $(INSTALLED): $(SOURCES)
 	@test -e $(RUNNABLE) || { echo 'creating .venv with Python $(VERSION)'; $(PYTHON) -m venv --clear .venv; }
 	@echo 'installing hpcmm and its dependencies into .venv, and compiling the C kernels: one or two minutes the first time'
 	@echo '(extras: $(CHOSEN); details: .venv/install.log)'
-	@.venv/bin/python -m pip install --progress-bar off --disable-pip-version-check --editable '.[$(CHOSEN)]' \
-	    >.venv/install.log 2>&1 || { tail -n 40 .venv/install.log >&2; exit 1; }
-# A run starts many processes, and with PYTHONDONTWRITEBYTECODE, as in many containers, each would compile hpcmm again.
-	@.venv/bin/python -m compileall -q hpcmm
+	@.venv/bin/python -m pip install --progress-bar off --disable-pip-version-check --no-compile \
+	    --editable '.[$(CHOSEN)]' >.venv/install.log 2>&1 || { tail -n 40 .venv/install.log >&2; exit 1; }
+# A run starts several processes, and with PYTHONDONTWRITEBYTECODE, as in many containers, each would compile everything
+# again. pip compiles on one core, and also the tests of packages. Some packages have files that are no Python.
+	@.venv/bin/python -m compileall -q -j 0 -x '/tests?/' .venv/lib hpcmm >/dev/null || true
 	@echo 'installed; . .venv/bin/activate makes the commands hpcmm and snakemake available in this shell'
 	@touch $(RUNNABLE) $@
 
