@@ -1,4 +1,4 @@
-"""What is measured: points, batches and jobs of a plan, and their samples."""
+"""Records of points, batches, jobs, samples and measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of what is computed: operations, variants, tasks, and verdicts on their results."""
+"""Records of operations, variants, tasks and verdicts."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def described(error: BaseException) -> str:
     text = f"{type(error).__name__}: {' '.join(str(error).split())}"
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     names = [frame.f_globals.get("__name__", "") for frame in frames]
-    # a package may hold modules of another one: those of numba.cuda are in numba_cuda
+    # the modules of numba.cuda are installed in numba_cuda
     names += [found[1] for frame in frames if (found := INSTALLED.search(frame.f_code.co_filename))]
     of = getattr(error, "obj", None)  # of an AttributeError
     names += [of.__name__ if isinstance(of, ModuleType) else "", getattr(error, "name", None) or ""]

@@ -11,7 +11,7 @@ from pathlib import Path
 from hpcmm.experiment.durations import EXPECTED_SHARE, EXPECTED_STARTUP_SECONDS, STARTUP_SECONDS
 from hpcmm.measurement import Batch
 
-LAUNCH_SECONDS = 0.2  # of a visit of a batch: the share of what a job takes before and after its processes
+LAUNCH_SECONDS = 0.2  # per visit of a batch, before the first process of a job and after the last
 FILE = "paces.jsonl"  # in the results folder; without it the expected times are the defaults
 
 

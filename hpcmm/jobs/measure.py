@@ -104,7 +104,7 @@ def main() -> None:
 
 
 def so_far(failed: Path | None, batches: Sequence[tuple[Batch, Path]]) -> tuple[list[str], list[str]]:
-    """Return the names of the batches that failed in earlier visits, and of those that are complete."""
+    """Return the names of the failed batches and of the complete ones."""
     names = failed.read_text().splitlines() if failed and failed.exists() else []
     return names, [batch.name for batch, output in batches if is_complete(output, batch)]
 
