@@ -79,7 +79,7 @@ def test_the_transcript_of_a_cpu_kernel_is_what_the_command_prints(tmp_path):
     done = bench(*command.split()[3:], "--output", tmp_path / "timings.h5", "--html", tmp_path / "page.html")
     assert done.returncode == 0, done.stderr
     for text in (done.stdout, printed):
-        verdict, _, table = text.partition("\n\n")
+        verdict, table, *_ = text.split("\n\n")  # then a note, on a noisy machine
         assert re.fullmatch(r"by_rows.c: PASS at 22 points, largest error 0.\d+ of the rounding bound", verdict)
         head, _, *lines = table.splitlines()
         assert re.split(r"\s{2,}", head) == HEAD

@@ -77,26 +77,29 @@ def test_every_point_is_measured_once_after_any_kill(tmp_path):
                     status = run.wait(chance.uniform(0, 9) if count < KILLS else LIMIT)
                 except subprocess.TimeoutExpired:
                     assert count < KILLS, log.read_text()
-                    if victims := marked(token):
-                        # jobs are at work for the smaller part of the time, and Snakemake always is
-                        in_job = [process for process in victims if process.pid != run.pid]
-                        victim = chance.choice(in_job if in_job and chance.random() < 0.8 else victims)
-                        try:
-                            name = victim.name()
-                            victim.kill()
-                        except psutil.NoSuchProcess:
-                            continue
-                        finally:
-                            # what is left of the run ends by itself, or goes on beside the next start
-                            if victim.pid != run.pid and chance.random() < 0.5:
-                                run.kill()
-                            run.wait(LIMIT)
-                        killed[name] = killed.get(name, 0) + 1
-                        count += 1
+                    # a run that was just started has no mark yet, and one that just ended none any more
+                    victims = marked(token) or [psutil.Process(run.pid)]
+                    # jobs are at work for the smaller part of the time, and Snakemake always is
+                    in_job = [process for process in victims if process.pid != run.pid]
+                    victim = chance.choice(in_job if in_job and chance.random() < 0.8 else victims)
+                    try:
+                        name = victim.name()
+                        victim.kill()
+                    except psutil.NoSuchProcess:
+                        continue
+                    finally:
+                        # what is left of the run ends by itself, or goes on beside the next start
+                        if victim.pid != run.pid and chance.random() < 0.5:
+                            run.kill()
+                        run.wait(LIMIT)
+                    killed[name] = killed.get(name, 0) + 1
+                    count += 1
                     continue
                 if status == 0:
                     break
                 assert "Traceback" not in log.read_text(), log.read_text()
+                if "LockException" in log.read_text():  # killed between Snakemake's lock and the first line of ours
+                    subprocess.run([*command, "--unlock"], check=True, capture_output=True)
             columns = store.read(results / "timings.h5")
             own = columns["measurements"]["contender"] == columns["measurements"]["variant"]
             fingerprints = columns["measurements"]["fingerprint"][own]

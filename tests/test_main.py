@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import io
 import json
 import os
 import re
@@ -604,23 +605,24 @@ def test_status_follows_a_run_from_its_plan_to_its_end(status, running, mpi_job,
     assert all(record.startup > 0 and record.seconds > 0 and record.predicted > 0 for record in records)
 
 
-def test_a_run_whose_jobs_print_elsewhere_reports_its_progress_when_it_changes(running, tmp_path, monkeypatch, capsys):
+def test_a_run_whose_jobs_print_elsewhere_reports_its_progress_when_it_changes(running, tmp_path, monkeypatch):
+    printed = io.StringIO()  # what is printed while capsys is read is lost
+    monkeypatch.setattr(sys, "stderr", printed)
     monkeypatch.setattr(cli_run, "SECONDS_BETWEEN_REPORTS", 0.01)
     over = threading.Event()
     thread = threading.Thread(target=cli_run.report, args=(tmp_path / "results", over))
     thread.start()
     (tmp_path / "results" / "plan.json").touch()  # a run writes it when it starts
     try:
-        printed = ""
-        while "hpcmm: 0 of 8 points" not in printed:
-            printed += capsys.readouterr().err
+        while "hpcmm: 0 of 8 points" not in printed.getvalue():
+            time.sleep(0.01)
         opened(tmp_path)
-        while "hpcmm: 1 of 8 points" not in printed:
-            printed += capsys.readouterr().err
+        while "hpcmm: 1 of 8 points" not in printed.getvalue():
+            time.sleep(0.01)
     finally:
         over.set()
         thread.join()
-    lines = (printed + capsys.readouterr().err).splitlines()
+    lines = printed.getvalue().splitlines()
     assert len(lines) == len(set(lines)) and all("one job after another" in line for line in lines)
 
 

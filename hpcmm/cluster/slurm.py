@@ -43,7 +43,8 @@ def clear_after_kill() -> None:
     if host != socket.gethostname():
         return
     with contextlib.suppress(psutil.NoSuchProcess):
-        if str(psutil.Process(int(process)).create_time()) == started:
+        workflow = psutil.Process(int(process))
+        if str(workflow.create_time()) == started and workflow.status() != psutil.STATUS_ZOMBIE:
             return
     for folder in ("locks", "incomplete"):
         shutil.rmtree(Path(".snakemake", folder), ignore_errors=True)
