@@ -116,6 +116,28 @@ def check(watching: watch.Watch, times: int = 1) -> None:
 # --- calls that are not answered ---------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("state", ["alive", "dead", "zombie"])
+def test_the_locks_of_a_dead_workflow_are_removed(tmp_path, monkeypatch, state):
+    """A zombie is dead: its parent has not waited for it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["snakemake"])
+    locks = tmp_path / ".snakemake" / "locks"
+    locks.mkdir(parents=True)
+    with subprocess.Popen(["sleep", "100"]) as workflow:
+        process = psutil.Process(workflow.pid)
+        slurm.RUN.parent.mkdir(parents=True)
+        slurm.RUN.write_text(f"{socket.gethostname()} {workflow.pid} {process.create_time()}\n")
+        if state != "alive":
+            workflow.kill()
+        if state == "dead":
+            workflow.wait()
+        while state == "zombie" and process.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.01)
+        slurm.clear_after_kill()
+        workflow.kill()
+    assert locks.exists() == (state == "alive")
+
+
 def test_a_hung_program_is_ended_with_its_children(faltering):
     faltering.before("squeue", "sleep 4321")
     with pytest.raises(commands.NoAnswer, match="squeue: timed out"):

@@ -88,7 +88,7 @@ def test_every_point_is_measured_once_after_any_kill(tmp_path):
                     except psutil.NoSuchProcess:
                         continue
                     finally:
-                        # what is left of the run ends by itself, or goes on beside the next start
+                        # the other processes of the run end, or they continue beside the next run
                         if victim.pid != run.pid and chance.random() < 0.5:
                             run.kill()
                         run.wait(LIMIT)

@@ -606,7 +606,7 @@ def test_status_follows_a_run_from_its_plan_to_its_end(status, running, mpi_job,
 
 
 def test_a_run_whose_jobs_print_elsewhere_reports_its_progress_when_it_changes(running, tmp_path, monkeypatch):
-    printed = io.StringIO()  # what is printed while capsys is read is lost
+    printed = io.StringIO()  # capsys loses text that a thread prints while capsys is read
     monkeypatch.setattr(sys, "stderr", printed)
     monkeypatch.setattr(cli_run, "SECONDS_BETWEEN_REPORTS", 0.01)
     over = threading.Event()
