@@ -90,6 +90,22 @@ def test_the_error_is_the_largest_ratio_to_the_bound():
     assert accuracy.judge(np.zeros(0), np.zeros(0), np.zeros(0), 1e-3, "none") == Verdict(True, 0.0, 1e-3, "none")
 
 
+@pytest.mark.parametrize("part", [1, 5, 12, 10**6])
+def test_parts_of_a_result_give_the_verdict_of_the_whole(monkeypatch, part):
+    monkeypatch.setattr(accuracy, "COMPARED", part)
+    truth, allowed = np.arange(28.0).reshape(7, 4), np.full((7, 4), 0.1)
+    got = truth + 0.02 * np.random.default_rng(1).uniform(-1, 1, truth.shape)
+    verdict = accuracy.judge(got, truth, allowed, 1e-3, "by hand")
+    relative = abs(got - truth) / 0.1 * 1e-3
+    assert verdict.passed and verdict.error == pytest.approx(relative.max())
+    assert verdict.rms == pytest.approx(np.sqrt(np.mean(relative**2)))
+    got[4, 2] = np.nan
+    got[6, 1] += 1
+    assert accuracy.judge(got, truth, allowed, 1e-3, "by hand").where.startswith("4:2: nan - 18")
+    got[2, 3] = 0
+    assert accuracy.judge(got, truth, allowed, 1e-3, "by hand").where == "2:3: 0 - 11 = -11"
+
+
 # --- the judge of a product --------------------------------------------------------------------------------------
 
 

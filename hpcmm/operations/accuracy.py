@@ -7,6 +7,7 @@ and 3.5. The higher precision is float64 for float32; for float64 it is a produc
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from hpcmm.model import Verdict
 # Maximum cost of a componentwise reference in multiply-adds; larger products are checked by Freivalds' method.
 COMPONENTWISE_LIMIT = 2**34
 GUARD_BITS = 8  # bits of the sum of the slices' products, beyond those of float64
+COMPARED = 2**16  # elements that are compared at a time, in the caches
 ROWS, PART = 256, 2**20  # least rows and elements of a matrix for a thread: less work takes less time than its start
 
 
@@ -111,13 +113,25 @@ def judge(got: np.ndarray, truth: np.ndarray, allowed: np.ndarray, bound: float,
 
     Where ``allowed`` is zero, the absolute error is reported.
     """
-    difference = np.abs(got - truth)
-    right = difference <= allowed  # False for NaN
-    with np.errstate(divide="ignore", invalid="ignore"):
-        relative = np.where(allowed == 0, difference, difference / allowed * bound)
-    error = float(np.max(relative)) if relative.size else 0.0
-    rms = float(np.sqrt(np.mean(np.square(relative)))) if relative.size else 0.0
-    if right.all():
+    shape = got.shape
+    got, truth, allowed = map(np.atleast_1d, np.broadcast_arrays(got, truth, allowed))
+    row = math.prod(got.shape[1:])
+
+    def compare(rows: slice) -> tuple[float, float, int]:
+        """Return the largest error of some rows, the sum of squares, and the first wrong element or ``got.size``."""
+        # the difference in the precision of the truth; float64 holds the rest, and takes less time
+        difference, limit = (each.astype(np.float64) for each in (np.abs(got[rows] - truth[rows]), allowed[rows]))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            relative = np.where(limit == 0, difference, difference / limit * bound)
+        right = difference <= limit  # False for NaN
+        first = got.size if right.all() else rows.start * row + int(np.argmin(right))
+        return np.max(relative, initial=0.0), np.sum(np.square(relative)), first
+
+    compared = in_threads(compare, len(got), max(1, COMPARED // max(1, row)))
+    errors, squares, wrong = zip(*compared, strict=True) if compared else ((0.0,), (0.0,), (0,))
+    error, rms, first = float(np.max(errors)), math.sqrt(np.sum(squares) / max(1, got.size)), min(wrong)
+    if first == got.size:
         return Verdict(True, error, bound, reference, rms=rms)
-    index = tuple(int(i) for i in np.unravel_index(int(np.argmin(right)), got.shape))
-    return Verdict(False, error, bound, reference, describe(index, got[index], truth[index]), rms)
+    index = tuple(int(i) for i in np.unravel_index(first, shape))
+    at = index or (0,)
+    return Verdict(False, error, bound, reference, describe(index, got[at], truth[at]), rms)
