@@ -351,12 +351,16 @@ def judged(
 
 
 def times(own: Runner, exercise: Exercise, variant: Variant, speed: Speed, rng: np.random.Generator) -> dict[str, Any]:
-    """Time a kernel and the rung or library in turns, each run on inputs drawn anew and judged."""
+    """Time a kernel and the rung or library in turns.
+
+    Each run of the kernel is on inputs drawn anew, and judged. Of the rung or library only the first run is judged, and
+    the others are on the same inputs, because a judge takes longer than all else here.
+    """
     operation = exercise.operation
     task = Task(operation, variant, speed.shape, speed.dtype, operation.scalars, first_tile(variant))
     beside = dataclasses.replace(task, variant=speed.against, tile=max(speed.against.tiles, default=0))
-    seconds: tuple[list[float], list[float]] = ([], [])
     limit = exercise.seconds * (speed.repetitions + 1) + START_SECONDS
+    mine, theirs = [], []
     with contextlib.ExitStack() as stack:
         try:
             yardstick = stack.enter_context(
@@ -364,19 +368,20 @@ def times(own: Runner, exercise: Exercise, variant: Variant, speed: Speed, rng: 
             )
         except Refused as refused:
             raise HpcmmError(f"{exercise.name}: {speed.against.name} cannot run: {refused}") from None
-        for _ in range(speed.repetitions + 1):  # the first one warms up
+        for turn in range(speed.repetitions + 1):  # the first one warms up
             inputs = operation.draw(rng, task)
-            for runs, each, mine in ((own, task, 0), (yardstick, beside, 1)):
-                try:
-                    seconds[mine].append(judged(runs, each, inputs, rng, pitched=False)[2])
-                except Refused as refused:
-                    if runs is own:
-                        raise
-                    raise HpcmmError(f"{exercise.name}: {speed.against.name} {refused}") from None
-    mine, theirs = (statistics.median(each[1:]) for each in seconds)
+            mine.append(judged(own, task, inputs, rng, pitched=False)[2])
+            try:
+                if turn == 0:
+                    theirs.append(judged(yardstick, beside, inputs, rng, pitched=False)[2])
+                else:
+                    theirs.append(yardstick.run(beside, memory.layout(beside, rng, pitched=False)))
+            except Refused as refused:
+                raise HpcmmError(f"{exercise.name}: {speed.against.name} {refused}") from None
+    seconds, seconds_against = statistics.median(mine[1:]), statistics.median(theirs[1:])
     return {
         "against": speed.against.name,
-        "ratio": theirs / mine,
-        "seconds": mine,
-        "seconds_against": theirs,
+        "ratio": seconds_against / seconds,
+        "seconds": seconds,
+        "seconds_against": seconds_against,
     }

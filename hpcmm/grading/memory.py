@@ -104,14 +104,16 @@ def fill(memory: np.ndarray, places: Sequence[Guarded], task: Task, inputs: Mapp
 
 
 def trespass(before: np.ndarray, after: np.ndarray, places: Sequence[Guarded], task: Task) -> str:
-    """Return which write was not allowed; empty if only outputs changed."""
-    expected = before.copy()
+    """Return which write was not allowed; empty if only outputs changed. The outputs are copied into ``before``."""
     for place in places:
         if next(each.role for each in task.operation.operands if each.name == place.name) != "in":
-            place.of(expected)[...] = place.of(after)
-    wrong = np.flatnonzero(expected != after)
-    if not wrong.size:
+            place.of(before)[...] = place.of(after)
+    words = len(before) // 8 * 8  # eight bytes at a time take less memory
+    if np.array_equal(before[:words].view(np.uint64), after[:words].view(np.uint64)) and np.array_equal(
+        before[words:], after[words:]
+    ):
         return ""
+    wrong = np.flatnonzero(before != after)
     for place in places:
         if place.begin <= wrong[0] < place.end:
             element = (int(wrong[0]) - place.begin) // np.dtype(place.dtype).itemsize
