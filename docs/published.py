@@ -394,7 +394,7 @@ def _table(head: Sequence[str], cells: Sequence[Sequence[object]]) -> str:
 def levels(columns: Columns, frame: pd.DataFrame) -> str:
     """Return the levels of memory of each device, with their latency and bandwidth."""
     rows = analysis.levels(frame)
-    groups = rows.groupby(["machine", "device"], sort=False)
+    groups = rows.groupby(["owner", "device"], sort=False)
     return "\n\n".join(
         markup.markdown([tables.level_table(own, formats.device(device))]) for (_, device), own in groups
     )

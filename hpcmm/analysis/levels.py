@@ -14,9 +14,10 @@ from hpcmm.dtypes import DTYPES
 from hpcmm.operations.memory import BANDWIDTH, COPY, LATENCY, SCALE, chased_bytes
 
 KIB, MIB = 2**10, 2**20
-# Numbers of bytes that are certainly in a level. The L1 cache of an SM has 128 KiB or more since compute capability
-# 7.0. The L2 caches of GPUs for data centres have 6 to 128 MiB.
-L1_BYTES = 64 * KIB
+# Numbers of bytes that are certainly in a level. L1 and shared memory are one array of an SM; without shared memory,
+# L1 has at least as many bytes as shared memory has at most. The L2 caches of GPUs for data centres have 6 to 128 MiB.
+L1_BYTES = 64 * KIB  # where the bytes of shared memory are unknown
+PIECE_BYTES = 64 * KIB  # that a block reads at a time; it reads shorter vectors one element at a time, which is slow
 L2_BYTES = 512 * KIB, 4 * MIB
 CHASED_DRAM_BYTES = 64 * MIB  # for a chain that starts with empty caches and is read in small part
 READ_DRAM_BYTES = 512 * MIB  # read from end to end, with a small part of them in the L2 cache
@@ -36,7 +37,7 @@ ORDER = (
 CEILINGS = ("L1 cache", "L2 cache", "DRAM")  # that a roofline shows
 
 
-def level_of(operation: str, variant: str, nbytes: int) -> str:
+def level_of(operation: str, variant: str, nbytes: int, l1_bytes: float = L1_BYTES) -> str:
     """Return the level of a GPU's memory that a point measures; empty if unknown.
 
     Parameters
@@ -44,10 +45,14 @@ def level_of(operation: str, variant: str, nbytes: int) -> str:
     operation, variant : str
     nbytes : int
         Bytes of the elements in that level.
+    l1_bytes : float
+        Bytes that certainly fit into the L1 cache of an SM.
 
     Examples
     --------
     >>> level_of("latency", "cached", 4096), level_of("latency", "uncached", 4096)
+    ('L1 cache', '')
+    >>> level_of("bandwidth", "cached", 2**16), level_of("bandwidth", "cached", 2**15)
     ('L1 cache', '')
     >>> level_of("bandwidth", "uncached", 2**21), level_of("bandwidth", "stride_8", 2**30)
     ('L2 cache', 'DRAM, neighbours 8 elements apart')
@@ -61,8 +66,8 @@ def level_of(operation: str, variant: str, nbytes: int) -> str:
     if nbytes >= (CHASED_DRAM_BYTES if operation == LATENCY.name else READ_DRAM_BYTES):
         stride = variant.removeprefix("stride_")
         return "DRAM" if stride in (variant, "1") else f"DRAM, neighbours {stride} elements apart"
-    if variant == "cached" and nbytes <= L1_BYTES:
-        return "L1 cache"
+    if variant == "cached" and nbytes <= l1_bytes:
+        return "L1 cache" if operation == LATENCY.name or nbytes >= PIECE_BYTES else ""
     return "L2 cache" if variant == "uncached" and L2_BYTES[0] <= nbytes <= L2_BYTES[1] else ""
 
 
@@ -77,9 +82,9 @@ def levels(frame: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row for each machine, device and level, from the fastest points: ``level``, for a CPU empty;
-        ``latency_seconds``, of a step of a chain, with ``_low`` and ``_high``; ``latency_cycles``, at the clock of the
-        point; ``latency_bytes`` of its elements; ``bytes_per_second`` with ``_low`` and ``_high``,
+        One row for each model of a GPU, or machine of a CPU, and level, from the fastest points: ``owner``, the model or
+        the machine; ``level``, for a CPU empty; ``latency_seconds``, of a step of a chain, with ``_low`` and ``_high``;
+        ``latency_cycles``, at the clock of the point; ``latency_bytes`` of its elements; ``bytes_per_second`` with ``_low`` and ``_high``,
         ``bandwidth_bytes``, and the names ``latency_variant`` and ``bandwidth_variant``. NaN and empty where unknown.
     """
     rows = points(frame)
@@ -92,18 +97,17 @@ def levels(frame: pd.DataFrame) -> pd.DataFrame:
         if not level and row["accelerated"]:
             continue
         place = ORDER.index(level) if level in ORDER else len(ORDER) + nbytes + _stride(row["variant"])
-        key = (row["machine"], row["device"], level or nbytes)
-        known = found.setdefault(
-            key, {"machine": row["machine"], "device": row["device"], "level": level, "place": place}
-        )
+        owner = row["gpu"] if row["accelerated"] else row["machine"]
+        whose = {"owner": owner, "device": row["device"], "level": level, "place": place}
+        known = found.setdefault((owner, row["device"], level or nbytes), whose)
         for name, value in _measured(row, nbytes):
             known.update(value if _better(known.get(name), value[name], name) else {})
     names = ("latency_seconds", "latency_cycles", "latency_bytes", "bytes_per_second", "bandwidth_bytes")
     ends = [f"{name}_{end}" for name in ("latency_seconds", "bytes_per_second") for end in ("low", "high")]
-    texts = ["machine", "device", "level", "latency_variant", "bandwidth_variant"]
+    texts = ["owner", "device", "level", "latency_variant", "bandwidth_variant"]
     table = pd.DataFrame(list(found.values()), columns=[*texts, "place", *names, *ends])
     table[texts] = table[texts].fillna("")
-    return table.sort_values(["machine", "device", "place"], kind="stable").reset_index(drop=True)
+    return table.sort_values(["owner", "device", "place"], kind="stable").reset_index(drop=True)
 
 
 def _placed(row: Mapping[str, Any]) -> tuple[str, int]:
@@ -112,7 +116,9 @@ def _placed(row: Mapping[str, Any]) -> tuple[str, int]:
     nbytes = chased_bytes(row["variant"], n) if chased else n * DTYPES[row["dtype"]].itemsize
     if not row["accelerated"]:
         return "", nbytes
-    return level_of(row["operation"], row["variant"], nbytes), nbytes
+    shared = row["sm_shared_bytes"]
+    l1_bytes = shared if shared > 0 else L1_BYTES  # NaN where unknown
+    return level_of(row["operation"], row["variant"], nbytes, l1_bytes), nbytes
 
 
 def _stride(variant: str) -> int:
@@ -146,8 +152,8 @@ def _better(known: float | None, value: float, name: str) -> bool:
     return value > known if name == "bytes_per_second" else value < known
 
 
-def ceilings(table: pd.DataFrame, machine: str, device: str) -> list[tuple[str, float]]:
-    """Return the measured bandwidths [B/s] that a roofline shows, by level: rows of ``levels``."""
-    own = table[(table["machine"] == machine) & (table["device"] == device) & table["level"].isin(CEILINGS)]
-    own = own[np.isfinite(own["bytes_per_second"].astype(float))]
-    return [(f"{row['level']}, measured", row["bytes_per_second"]) for row in row_dicts(own)]
+def ceilings(table: pd.DataFrame, gpu: str) -> list[tuple[str, float]]:
+    """Return the measured bandwidths [B/s] that a roofline of a GPU model shows, by level: from rows of ``levels``."""
+    own = table[(table["owner"] == gpu) & table["level"].isin(CEILINGS)].sort_values("place", kind="stable")
+    highest = own["bytes_per_second"].astype(float).groupby(own["level"], sort=False).max()
+    return [(f"{level}, measured", rate) for level, rate in highest.items() if np.isfinite(rate)]

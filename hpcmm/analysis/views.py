@@ -129,7 +129,7 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Roof]:
     measured = levels(frame)
     frame = frame[~frame["operation"].map({name: operation.cached for name, operation in OPERATIONS.items()})]
     metric = frame["operation"].map({name: operation.metric for name, operation in OPERATIONS.items()})
-    for (device, machine), on_device in frame.groupby(["device", "machine"], sort=False):
+    for (device, machine, gpu), on_device in frame.groupby(["device", "machine", "gpu"], sort=False):
         on_device = on_device[on_device["ranks"] == 1]
         bandwidth = on_device.loc[metric == "bytes", "bytes_per_second"].max()
         for dtype in dict.fromkeys(on_device.loc[metric == "flops", "dtype"]):
@@ -146,7 +146,7 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Roof]:
             known = [each for each in peaks if np.isfinite(each[1]) and np.isfinite(each[2])]
             if known:
                 most = max(flops for _, flops, _ in known)
-                known += [(level, most, rate) for level, rate in ceilings(measured, machine, device)]
+                known += [(level, most, rate) for level, rate in ceilings(measured, gpu)]
                 if np.isfinite(bandwidth):
                     known.append(("highest rates of this run", products["flops_per_second"].max(), bandwidth))
                 yield Roof(

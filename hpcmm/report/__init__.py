@@ -284,10 +284,10 @@ def _resources(
 
 def _levels(rows: pd.DataFrame, folder: Folder) -> list[Table]:
     """Write the tables of the levels of memory, and return them."""
-    several = rows["machine"].nunique() > 1
+    several = rows.groupby("device")["owner"].nunique()
     shown = [
-        tables.level_table(own, formats.device(device) + (f", {machine}" if several else ""))
-        for (machine, device), own in rows.groupby(["machine", "device"], sort=False)
+        tables.level_table(own, formats.device(device) + (f", {owner}" if several[device] > 1 else ""))
+        for (owner, device), own in rows.groupby(["owner", "device"], sort=False)
     ]
     # A sweep name has no dot, so these files collide with no sweep.
     folder.tabulate("memory.levels", shown, csv_files.csv([rows], csv_files.LEVEL_COLUMNS))

@@ -14,7 +14,7 @@ from hpcmm.store import DIMENSIONS
 
 # Columns in order, as far as the timings have them.
 LEVEL_COLUMNS = (
-    *("machine", "device", "level", "latency_seconds", "latency_seconds_low", "latency_seconds_high"),
+    *("owner", "device", "level", "latency_seconds", "latency_seconds_low", "latency_seconds_high"),
     *("latency_cycles", "latency_bytes", "latency_variant", "bytes_per_second", "bytes_per_second_low"),
     *("bytes_per_second_high", "bandwidth_bytes", "bandwidth_variant"),
 )
