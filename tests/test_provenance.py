@@ -51,8 +51,10 @@ def server(tmp_path, monkeypatch):
 def test_the_machine_is_read_from_the_files_of_the_kernel(server, monkeypatch):
     server()
     monkeypatch.setenv("OMP_PLACES", "cores")
+    monkeypatch.setenv("HPCMM_JOBS", "/home/somebody/jobs")  # affects no measurement
     found = provenance.read(provenance.SOURCES)
-    assert found.pop("variables")["OMP_PLACES"] == "cores"
+    variables = found.pop("variables")
+    assert variables["OMP_PLACES"] == "cores" and "HPCMM_JOBS" not in variables
     assert found == {
         "governor": "performance, powersave",
         "most_kilohertz": "3900000",
