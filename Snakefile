@@ -65,7 +65,7 @@ try:
             os.environ.update(PATH=os.pathsep.join([str(HERE / "jobs" / "bin"), os.environ.get("PATH", "")]))
         else:
             slurm.leave_allocation()
-        slurm.clear_after_kill()
+        slurm.claim()
 except HpcmmError as error:
     sys.exit("hpcmm: error: {}".format(error))
 
