@@ -166,12 +166,13 @@ def run(arguments: argparse.Namespace) -> int:
     from hpcmm.report import markup
 
     reference = read_reference(arguments.reference) if arguments.reference else None
-    found = check.check(store.read(path), reference)
+    columns = store.read(path)
+    found = check.check(columns, reference)
     if arguments.write_reference:
         with store.replacing(arguments.write_reference) as temporary:
             temporary.write_text(json.dumps(found.reference(), indent=1) + "\n", encoding="utf-8")
     if arguments.html:
-        shown.build(found, str(path), arguments.html)
+        shown.build(found, columns, str(path), arguments.html)
     if arguments.json:
         print(json.dumps(found.plain(), indent=1, allow_nan=False))
     else:
