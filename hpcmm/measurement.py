@@ -7,9 +7,12 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from hpcmm.model import TEXTBOOK, Verdict, spread_name
+
+FILE = "raw/{}.h5"  # of a batch, by its name, in the folder of the results
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,10 @@ class Batch:
     @property
     def name(self) -> str:
         return f"{self.sweep}/{self.device}-r{self.ranks}-{self.part}"
+
+    def file(self, results: Path) -> Path:
+        """Return the path of its measurements in the folder of the results."""
+        return results / FILE.format(self.name)
 
     @property
     def startup(self) -> float:

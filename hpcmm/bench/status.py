@@ -174,7 +174,7 @@ def unfinished(planned: plan.Plan, results: Path) -> str:
     """
     lines = []
     for batch in planned.to_measure:
-        seen = glance(results / "raw" / f"{batch.name}.journal")
+        seen = glance(batch.file(results).with_suffix(".journal"))
         if seen:
             points = dict(zip(batch.fingerprints, batch.points, strict=True))
             text = f"    {batch.name}: {len(seen.finished & points.keys())} of {len(points)} points"
@@ -188,7 +188,7 @@ def unfinished(planned: plan.Plan, results: Path) -> str:
 
 def look(results: Path, batch: Batch, now: datetime) -> BatchState:
     """Return the progress of a batch, from its file and its journal."""
-    output = results / "raw" / f"{batch.name}.h5"
+    output = batch.file(results)
     count = len(batch.points)
     if output.exists() and kept_file(output, batch).exists():
         return BatchState(batch, count, False, 0, count)

@@ -32,9 +32,9 @@ watch = Watch()
 
 
 def claim() -> None:
-    """Clean up after a killed workflow, and claim the folder from before Snakemake locks it to the exit of this process.
+    """Clean up after a killed workflow, and claim the folder until this process exits.
 
-    If this process is killed while the folder is locked, the next one recognizes the locks of a dead workflow.
+    This comes before the lock of Snakemake: the next workflow recognizes the locks of a killed one at any moment.
     """
     clear_after_kill()
     if is_dry_run():
