@@ -149,9 +149,15 @@ class Job:
         return tuple(itertools.chain.from_iterable(batch.points for batch in self.batches))
 
     @property
+    def bounds(self) -> tuple[float, ...]:
+        """Upper bound of the seconds of each batch: its points, and an equal share of the starts of the processes."""
+        share = max(batch.startup for batch in self.batches) / len(self.batches)
+        return tuple(share + sum(batch.predicted) for batch in self.batches)
+
+    @property
     def seconds(self) -> float:
-        """Upper bound of its seconds, including one start of its processes."""
-        return max(batch.startup for batch in self.batches) + sum(sum(batch.predicted) for batch in self.batches)
+        """Upper bound of its seconds, including the starts of its processes."""
+        return sum(self.bounds)
 
 
 @dataclass(frozen=True)
