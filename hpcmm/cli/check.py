@@ -97,7 +97,8 @@ def config(ranks: int, minutes: float = 0) -> dict[str, Any]:
     pairs = ["neighbours_peer", *(f"distance_{each}_peer" for each in range(2, min(ranks, MOST_OF_A_NODE)))]
     between = [*pairs, *BETWEEN_GPUS] if ranks > 1 else []
     sweeps = {
-        "cpu_product": matmul("cpu", "numpy", [384, 512], ["float32", "float64"]),
+        # The larger ones last longer than a time slice. In a shorter product a process with half of a core seems fast.
+        "cpu_product": matmul("cpu", "numpy", [512, 768, 1024], ["float32", "float64"]),
         "cpu_memory": vectors("vector_add", "numpy", [20, 21, 22]),
         "cpu_links": vectors("links", "memcpy", [12, 16, 20], algorithms=["neighbours_mpi"]),
         "gpu_product": matmul("cuda", "cublas", [2048, 4096], ["float32", "float64", "bfloat16"]),
