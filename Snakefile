@@ -13,11 +13,15 @@ from hpcmm.cluster import launcher, site, slurm
 from hpcmm.bench import status
 from hpcmm.experiment.fingerprint import digest
 from hpcmm.experiment.config import locate_files, merge_into, naming, read_config
-from hpcmm.measurement import Job
+from hpcmm.measurement import FILE, Job
 from hpcmm.model import HpcmmError
 from hpcmm.store import require_writable
 
 HERE = Path(workflow.basedir)
+RESULTS = Path("results")
+DONE = "results/jobs/{job}.done"
+RAW = "results/" + FILE.format("{job}")
+PROFILE = "results/profiles/{operation}.h5"
 
 # Snakemake 7 and 9 differ in how they mark a process that runs one job, and jobs that go to a cluster.
 if hasattr(workflow, "run_local"):
@@ -37,7 +41,7 @@ try:
     SITE = site.read(HERE / "profiles" / "slurm" / "site.yaml")
     if IN_JOB:
         # a job follows the plan, even if its node has other devices
-        PLAN = plan.read(Path("results/plan.json"))
+        PLAN = plan.read(RESULTS / "plan.json")
         slurm.enter_job()
     else:
         if ON_CLUSTER and shlex.quote(sys.executable) != sys.executable:
@@ -56,16 +60,16 @@ try:
             # the devices of this machine say nothing about a cluster, so auto means all devices of the config
             PLAN = plan.make(EXPERIMENT) if ON_CLUSTER else plan.make(EXPERIMENT, backends.this_machine())
         BATCHES = [*PLAN.to_measure, *PLAN.sustained]
-        for folder in [Path.cwd(), "results", "results/jobs", *{"results/raw/{}".format(b.sweep) for b in BATCHES}]:
-            require_writable(Path(folder))
+        for folder in [Path.cwd(), RESULTS, RESULTS / "jobs", *{batch.file(RESULTS).parent for batch in BATCHES}]:
+            require_writable(folder)
         for job in PLAN.jobs:  # without the file of a batch its job is not done
-            if not all(Path("results/raw/{}.h5".format(batch.name)).exists() for batch in job.batches):
-                Path("results/jobs/{}.done".format(job.name)).unlink(missing_ok=True)
+            if not all(batch.file(RESULTS).exists() for batch in job.batches):
+                Path(DONE.format(job=job.name)).unlink(missing_ok=True)
         if ON_CLUSTER:
             os.environ.update(PATH=os.pathsep.join([str(HERE / "jobs" / "bin"), os.environ.get("PATH", "")]))
         else:
             slurm.leave_allocation()
-        slurm.clear_after_kill()
+        slurm.claim()
 except HpcmmError as error:
     sys.exit("hpcmm: error: {}".format(error))
 
@@ -85,9 +89,9 @@ os.environ.update(
     HPCMM_SLURM_PATIENCE=str(SITE.slurm_patience),
 )
 TIMINGS = "results/timings.h5"
-MEASURED = ["results/jobs/{}.done".format(job.name) for job in PLAN.jobs]
-MEASURED += ["results/profiles/{}.h5".format(operation) for operation in PLAN.profiled]
-MEASURED += ["results/raw/{}.h5".format(batch.name) for batch in PLAN.sustained]
+MEASURED = expand(DONE, job=[job.name for job in PLAN.jobs])
+MEASURED += expand(PROFILE, operation=PLAN.profiled)
+MEASURED += expand(RAW, job=[batch.name for batch in PLAN.sustained])
 # When a run that ended early wrote its report. Snakemake does not know of that report: it would keep it.
 PARTIAL = Path(".snakemake") / "hpcmm" / "partial"
 EXTENSIONS = ["--extension={}".format(path) for path in extensions.named(PLAN.config)]
@@ -123,8 +127,8 @@ onstart:
         slurm.begin(ON_CLUSTER, workflow)
     except HpcmmError as error:
         sys.exit("hpcmm: error: {}".format(error))
-    PLAN.write(Path("results/plan.json"))
-    print(status.ahead(Path("results"), PLAN), file=sys.stderr, flush=True)
+    PLAN.write(RESULTS / "plan.json")
+    print(status.ahead(RESULTS, PLAN), file=sys.stderr, flush=True)
 
 
 onsuccess:
@@ -133,7 +137,7 @@ onsuccess:
 
 onerror:
     slurm.end()
-    print(status.unfinished(PLAN, Path("results")), file=sys.stderr, flush=True)
+    print(status.unfinished(PLAN, RESULTS), file=sys.stderr, flush=True)
     # A rule runs only if all its inputs exist. After a failed job, the results are therefore collected and reported
     # here. The file and the report name the failed jobs; the next run tries them again.
     subprocess.run([sys.executable, "-m", "hpcmm.jobs.collect", "--results", "results", "--output", TIMINGS])
@@ -159,7 +163,7 @@ rule all:
 # that is complete. The job writes its output when all are.
 rule measure:
     output:
-        "results/jobs/{job}.done",
+        DONE,
     log:
         "results/logs/{job}.log",
     wildcard_constraints:
@@ -183,7 +187,7 @@ rule measure:
 
 rule sustain:
     output:
-        "results/raw/{job}.h5",
+        RAW,
     log:
         "results/logs/{job}.log",
     wildcard_constraints:
@@ -202,7 +206,7 @@ rule sustain:
 
 rule profile:
     output:
-        "results/profiles/{operation}.h5",
+        PROFILE,
     log:
         "results/logs/profiles/{operation}.log",
     threads: THREADS

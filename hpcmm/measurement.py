@@ -7,9 +7,12 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from hpcmm.model import TEXTBOOK, Verdict, spread_name
+
+FILE = "raw/{}.h5"  # of a batch, by its name, in the folder of the results
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,10 @@ class Batch:
     def name(self) -> str:
         return f"{self.sweep}/{self.device}-r{self.ranks}-{self.part}"
 
+    def file(self, results: Path) -> Path:
+        """Return the path of its measurements in the folder of the results."""
+        return results / FILE.format(self.name)
+
     @property
     def startup(self) -> float:
         """Upper bound of the seconds before the points, in all its processes."""
@@ -142,9 +149,15 @@ class Job:
         return tuple(itertools.chain.from_iterable(batch.points for batch in self.batches))
 
     @property
+    def bounds(self) -> tuple[float, ...]:
+        """Upper bound of the seconds of each batch: its points, and an equal share of the starts of the processes."""
+        share = max(batch.startup for batch in self.batches) / len(self.batches)
+        return tuple(share + sum(batch.predicted) for batch in self.batches)
+
+    @property
     def seconds(self) -> float:
-        """Upper bound of its seconds, including one start of its processes."""
-        return max(batch.startup for batch in self.batches) + sum(sum(batch.predicted) for batch in self.batches)
+        """Upper bound of its seconds, including the starts of its processes."""
+        return sum(self.bounds)
 
 
 @dataclass(frozen=True)

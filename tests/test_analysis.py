@@ -18,7 +18,7 @@ from hpcmm import analysis, store
 from hpcmm.interval import interval_rank
 from hpcmm.measurement import Point, Sample
 from hpcmm.model import UNCHECKED, Verdict
-from hpcmm.report import findings, tables
+from hpcmm.report import findings, headlines, tables
 
 MATMUL = {"alpha": 1.5, "beta": 0.5}
 
@@ -439,7 +439,7 @@ def test_a_library_for_context_is_no_rung_and_no_baseline(tmp_path):
     ladder = analysis.ladder(series.points).set_index("variant")
     assert ladder["step"].dropna().to_dict() == {"large_thread_tile": 2.0}
     assert "fastest rung of the GPU is large_thread_tile" in findings.best(series.points)
-    assert findings.by_size(series.points).text.endswith("0.500× at 512")
+    assert headlines.by_size(series.points).text.endswith("0.500× at 512")
 
 
 def test_the_headline_over_sizes_names_the_arithmetic_of_the_library_apart(tmp_path):
@@ -449,7 +449,7 @@ def test_the_headline_over_sizes_names_the_arithmetic_of_the_library_apart(tmp_p
             rows += [measurement(matmul(name, n=n), samples=lasting(seconds))]
             rows += [measurement(matmul(name, n=n), "cublas", samples=lasting(1e-3))]
     (series,) = analysis.series(limited(tmp_path, *rows))
-    found = findings.by_size(series.points)
+    found = headlines.by_size(series.points)
     assert found.text.startswith(
         "sizes where the fastest rung is ahead of cublas: 2.00× at 128, 2.00× at 256, 2.00× at 512."
     )

@@ -18,6 +18,7 @@ from conftest import kill
 from hpcmm import backends, store
 from hpcmm.backends.emulated.launch import COMPILER
 from hpcmm.cli import bench as bench_command
+from hpcmm.cli import selection
 from hpcmm.cli.bench import SECONDS_BETWEEN_LOOKS, TIMING
 from hpcmm.cli.main import main, parser
 from hpcmm.experiment import extensions
@@ -160,9 +161,9 @@ def test_a_kernel_without_an_end_is_given_up_before_long(tmp_path, forgotten):
     from hpcmm.experiment.durations import point_seconds
     from hpcmm.experiment.plan import make
 
-    chosen = bench_command.choose(parser().parse_args(["bench", str(EXAMPLES / "tiled.cu")]))
+    chosen = selection.choose(parser().parse_args(["bench", str(EXAMPLES / "tiled.cu")]))
     planned = make(
-        bench_command.config_of(chosen, chosen.names, bench_command.VERIFYING, bench_command.verifying_sweeps(chosen))
+        selection.config_of(chosen, chosen.names, bench_command.VERIFYING, selection.verifying_sweeps(chosen))
     )
     longest = max(point_seconds(point, planned.measuring) for batch in planned.to_measure for point in batch.points)
     assert longest + trial.PATIENCE_SECONDS < 40

@@ -67,7 +67,8 @@ def run(path, seed, ranks=4, slow=None, link=None, uuids=True, visits=3, wrong=(
             else:
                 rows.append(measurement(point, samples=samples, algorithm=algorithm))
     placed = [{"node": f"node{rank // 2}", "device": f"GPU-{rank}" if uuids else ""} for rank in range(ranks)]
-    return timings.write(path / "timings.h5", sweeps, {"ranks": placed})
+    measured = {"utc": "2026-11-22T09:30:00+00:00", "cpu": {"model": "A CPU", "cores": 8}, "ranks": placed}
+    return timings.write(path / "timings.h5", sweeps, measured)
 
 
 def checked(path, reference=None):
@@ -335,6 +336,8 @@ def test_the_page_names_what_is_slow(tmp_path):
     assert main(["check", str(run(tmp_path, 9, slow={2: 1.5}, link={0: 1.5})), "--html", str(page)]) == command.SLOW
     text = page.read_text()
     assert text.count('class="chart"') == 12 and "node1 slot 0 GPU-2" in text and "Links" in text
+    first = f'<p class="machine">A CPU, 8 cores · 2026-11-22 · {tmp_path / "timings.h5"}</p>'
+    assert first in text
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8, 64])

@@ -4,6 +4,7 @@ The programs are scripts in the place of Slurm's: a queue in a file, and faults 
 ``tests/test_slurm.py`` does the same to a real Slurm.
 """
 
+import atexit
 import contextlib
 import os
 import re
@@ -136,6 +137,34 @@ def test_the_locks_of_a_dead_workflow_are_removed(tmp_path, monkeypatch, state):
         slurm.clear_after_kill()
         workflow.kill()
     assert locks.exists() == (state == "alive")
+
+
+@pytest.mark.parametrize("argument", ["--cores", "--dry-run"])
+def test_a_workflow_claims_its_folder_but_a_dry_run_does_not(tmp_path, monkeypatch, argument):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["snakemake", argument])
+    monkeypatch.setattr(atexit, "register", lambda *_: None)
+    slurm.claim()
+    assert slurm.RUN.exists() == (argument == "--cores")
+
+
+def test_a_folder_is_released_only_by_the_process_that_claimed_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["snakemake"])
+    monkeypatch.setattr(atexit, "register", lambda *_: None)
+    claimed = tmp_path / slurm.RUN
+    claimed.parent.mkdir(parents=True)
+    claimed.write_text(f"{socket.gethostname()} {os.getppid()} {psutil.Process(os.getppid()).create_time()}\n")
+    slurm.claim()
+    monkeypatch.chdir("/")
+    slurm.release(tmp_path)
+    assert claimed.read_text().split()[1] == str(os.getppid())
+    claimed.unlink()
+    monkeypatch.chdir(tmp_path)
+    slurm.claim()
+    monkeypatch.chdir("/")
+    slurm.release(tmp_path)
+    assert not claimed.exists()
 
 
 def test_a_hung_program_is_ended_with_its_children(faltering):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hpcmm import store
-from hpcmm.report import figures, findings, hardware, tables
+from hpcmm.report import figures, findings, hardware, headlines, tables
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -17,7 +17,7 @@ TEXT = (ROOT / covered.PAGE).read_text()
 SWEEPS = covered.sweeps()
 SHOWN = {
     f"{module.__name__.rpartition('.')[2]}.{name}"
-    for module in (tables, hardware, figures, findings)
+    for module in (tables, hardware, figures, findings, headlines)
     for name, value in vars(module).items()
     if getattr(value, "__module__", "").startswith(module.__name__)
 }

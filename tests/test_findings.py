@@ -13,7 +13,7 @@ from hpcmm import analysis, store
 from hpcmm.analysis import scaling
 from hpcmm.measurement import Point
 from hpcmm.model import TEXTBOOK
-from hpcmm.report import findings, formats
+from hpcmm.report import findings, formats, headlines
 from hpcmm.report.ratio import FEW, Ratio
 
 MATMUL = {"alpha": 1.5, "beta": 0.5}
@@ -288,7 +288,7 @@ def test_the_fastest_rung_is_no_algorithm_with_a_library_kernel(tmp_path):
     rows = [timed(product("naive"), 4.0), timed(library, 1.0)]
     columns = store.read(timings.write(tmp_path / "timings.h5", {"size": rows}))
     frame = analysis.measurements(columns)
-    (headline,) = findings.headlines(frame, scaling.speedups(frame))
+    (headline,) = headlines.headlines(frame, scaling.speedups(frame))
     assert headline.name == "Fastest product" and headline.text.startswith("naive on the GPU at 64 in float32")
     assert "the only rung measured on the GPU is naive" in about(seen(tmp_path, *rows), "only rung")
 
@@ -299,7 +299,7 @@ def test_the_headline_of_scaling_excludes_kernels_without_exchange(tmp_path):
         point = Point("matmul", "cublas", (64, 64, 64), "float32", ranks, {"alpha": 1.5, "beta": 0.5}, algorithm)
         rows.append(measurement(point, samples=kernel_samples([[seconds] * ranks] * 7)))
     frame = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows})))
-    headline = findings.headlines(frame, scaling.speedups(frame))[-1]
+    headline = headlines.headlines(frame, scaling.speedups(frame))[-1]
     assert headline.value == "80 %" and "cublas ring on 2 ranks" in headline.text
 
 
@@ -316,7 +316,7 @@ def test_the_headline_of_scaling_has_the_fastest_strong_scaling(tmp_path):
     frame = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows})))
     gains = scaling.speedups(frame)
     assert {"strong", "memory-constrained"} <= set(gains["kind"])
-    headline = findings.headlines(frame, gains)[-1]
+    headline = headlines.headlines(frame, gains)[-1]
     assert headline.value == "80 %" and "tensor_core ring on 2 ranks at 64 in float32" in headline.text
     assert headline.text.startswith("strong scaling efficiency of ")
 
@@ -325,10 +325,10 @@ def test_a_headline_names_its_machine_if_there_are_several(tmp_path):
     path = timings.write(tmp_path / "timings.h5", {"size": [timed(product("naive"), 4.0)]})
     one = analysis.measurements(store.read(path))
     text = "naive on the GPU at 64 in float32"
-    assert findings.headlines(one, scaling.speedups(one))[0].text == text
+    assert headlines.headlines(one, scaling.speedups(one))[0].text == text
     slower = one.assign(machine="S", pooled_seconds=2 * one["pooled_seconds"])
     both = pd.concat([slower, one.assign(machine="T")], ignore_index=True)
-    assert findings.headlines(both, scaling.speedups(both))[0].text == f"{text}; machine with T"
+    assert headlines.headlines(both, scaling.speedups(both))[0].text == f"{text}; machine with T"
 
 
 def test_a_headline_is_the_median_over_the_visits_of_all_sweeps(tmp_path):
@@ -337,7 +337,7 @@ def test_a_headline_is_the_median_over_the_visits_of_all_sweeps(tmp_path):
     frame = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", sweeps)))
     assert list(frame["pooled_seconds"]) == pytest.approx([2.0] * 3)
     steady = frame.assign(spread=0.01)
-    (headline,) = findings.headlines(steady, scaling.speedups(steady))
+    (headline,) = headlines.headlines(steady, scaling.speedups(steady))
     row = steady.iloc[0]
     ends = {"_low": "high", "": "seconds", "_high": "low"}
     median = {f"flops_per_second{end}": 2 * 64**3 / row[f"pooled_{of_time}"] for end, of_time in ends.items()}
@@ -364,7 +364,7 @@ def test_an_uncertain_headline_is_withheld(tmp_path, spread, repetitions, told):
     rows.append(measurement(product(), samples=kernel_samples([9.0] * repetitions)))
     frame = analysis.measurements(store.read(timings.write(tmp_path / "timings.h5", {"size": rows})))
     frame = frame.assign(spread=spread)
-    found = findings.headlines(frame, scaling.speedups(frame))
+    found = headlines.headlines(frame, scaling.speedups(frame))
     assert [each.name for each in found] == ["Fastest product", "Scaling"]
     for each in found:
-        assert (each.value == findings.WITHHELD) is bool(told) and each.text.startswith(told)
+        assert (each.value == headlines.WITHHELD) is bool(told) and each.text.startswith(told)

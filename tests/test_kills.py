@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import shutil
 import subprocess
 import time
@@ -97,9 +98,7 @@ def test_every_point_is_measured_once_after_any_kill(tmp_path):
                     continue
                 if status == 0:
                     break
-                assert "Traceback" not in log.read_text(), log.read_text()
-                if "LockException" in log.read_text():  # killed between Snakemake's lock and the first line of ours
-                    subprocess.run([*command, "--unlock"], check=True, capture_output=True)
+                assert not re.search("Traceback|LockException", log.read_text()), log.read_text()
             columns = store.read(results / "timings.h5")
             own = columns["measurements"]["contender"] == columns["measurements"]["variant"]
             fingerprints = columns["measurements"]["fingerprint"][own]

@@ -28,15 +28,15 @@ from timings import kernel_samples, measurement
 from hpcmm import analysis, backends, store
 from hpcmm.bench import journal, pace
 from hpcmm.bench import status as tool_status
-from hpcmm.bench.journal import Journal
+from hpcmm.bench.journal import Journal, kept_file
 from hpcmm.cli import doctor
 from hpcmm.cli import main as cli_main
 from hpcmm.cli import run as cli_run
 from hpcmm.cli.doctor import SECONDS, SIZE_VARIABLES, Check, check_ranks, combine
 from hpcmm.cluster import slurm
 from hpcmm.experiment import plan
-from hpcmm.experiment.config import merge_into
-from hpcmm.experiment.durations import EXPECTED_STARTUP_SECONDS, estimate
+from hpcmm.experiment.config import merge_into, read_config
+from hpcmm.experiment.durations import EXPECTED_STARTUP_SECONDS, STARTUP_SECONDS, estimate
 from hpcmm.measurement import Point
 
 ROOT = Path(__file__).parents[1]
@@ -603,6 +603,31 @@ def test_status_follows_a_run_from_its_plan_to_its_end(status, running, mpi_job,
     records = pace.learned(tmp_path / "results")
     assert [record.batch for record in records] == ["size/cpu-r1-1", "later/cpu-r2-1"]
     assert all(record.startup > 0 and record.seconds > 0 and record.predicted > 0 for record in records)
+
+
+def test_batches_that_share_a_job_start_its_processes_once(command, tmp_path):
+    """In the plan and in the status, also if some of its batches were measured before."""
+    sweep = CONFIG["sweeps"]["size"] | {"variants": ["numpy"], "ranks": [1]}
+    file = tmp_path / "experiment.yaml"
+    file.write_text(
+        yaml.safe_dump(CONFIG | {"backends": "cpu", "sweeps": {"one": sweep, "two": sweep, "three": sweep}})
+    )
+    rows = table(command("plan", "--configfile", file, folder=tmp_path).stdout)
+    *bounds, whole = (int(re.search(r"at most (\d+) s", row[-1])[1]) for row in rows)
+    assert whole == pytest.approx(sum(bounds), abs=2) and whole > STARTUP_SECONDS
+
+    planned, results = plan.make(read_config(file), machine(gpus=0)), tmp_path / "results"
+    (job,) = planned.jobs
+    for kept in range(3):
+        states, _ = tool_status.look_at_all(results, planned)
+        left = sum(sum(batch.predicted) for batch in job.batches[kept:])
+        assert sum(state.seconds for state in states) == pytest.approx(STARTUP_SECONDS + left)
+        output = job.batches[kept].file(results)
+        for path in (output, kept_file(output, job.batches[kept])):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+    states, _ = tool_status.look_at_all(results, planned)
+    assert [state.seconds for state in states] == [0, 0, 0]
 
 
 def test_a_run_whose_jobs_print_elsewhere_reports_its_progress_when_it_changes(running, tmp_path, monkeypatch):

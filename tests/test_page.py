@@ -464,7 +464,8 @@ def test_a_sheet_draws_its_figures_and_has_no_serious_fault(visit, tmp_path, kin
         report_history.build(history.history({path.name: store.read(path) for path in paths}), target)
     else:
         path = test_check.run(tmp_path, 1, slow={1: 1.5}, link={2: 1.5})
-        report_check.build(check.check(store.read(path)), path.name, target)
+        columns = store.read(path)
+        report_check.build(check.check(columns), columns, path.name, target)
     seen = visit(target, offline=True)
     seen.draw_all()
     assert seen.page.locator(".chart svg").count() == {"history": 1, "check": 12}[kind]

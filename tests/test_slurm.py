@@ -1036,8 +1036,8 @@ def test_a_check_names_the_node_that_another_process_keeps_busy(tmp_path):
         pytest.skip("this Slurm has too few nodes")
     others = "NodeName=" + ",".join(name for name in nodes if name not in ("n1", "n2"))
     scontrol("update", others, "State=DRAIN", "Reason=a check of two nodes")
-    # On the core of node n2. They take six sevenths of it: the jobs are nicer.
-    loops = [subprocess.Popen([sys.executable, "-c", loop]) for _ in range(2)]
+    # On the core of node n2. Linux may divide it among sessions, so each has its own. Else the jobs are nicer.
+    loops = [subprocess.Popen([sys.executable, "-c", loop], start_new_session=True) for _ in range(2)]
     try:
         code = workflow.run("check", *options, timeout=900, PYTHONPATH=str(tmp_path / "python"))
     finally:

@@ -19,6 +19,7 @@ import yaml
 from hpcmm import backends, store
 from hpcmm.bench import status
 from hpcmm.cli import init
+from hpcmm.cluster import slurm
 
 pytestmark = pytest.mark.timeout(1500)  # each starts Snakemake several times
 
@@ -341,6 +342,36 @@ def test_run_shows_one_sentence_for_a_failed_job(hpcmm_run):
         assert noise not in output + errors
     lines = [re.fullmatch(PROGRESS, line)[1] for line in output.splitlines() if line.startswith("[")]
     assert lines == [str(i) for i in range(1, 9)], "the others go on"
+
+
+KILLED = """
+import os, runpy, signal
+from hpcmm.cluster import slurm
+begin, end, kill = slurm.begin, slurm.end, lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+slurm.{hook} = {calls}
+runpy.run_module("snakemake", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(("hook", "calls"), [("begin", "kill"), ("end", "lambda: (end(), kill())")])
+def test_a_workflow_killed_while_snakemake_holds_its_locks_needs_no_unlock(snakemake, hook, calls):
+    """Before the first line of ours in the run that is locked, and after the last one."""
+    config = CONFIG | {"sweeps": {"sum": CONFIG["sweeps"]["sum"]}}
+    (snakemake.folder / "experiment.yaml").write_text(yaml.safe_dump(config))
+    arguments = ["--snakefile", ROOT / "Snakefile", "--configfile", "experiment.yaml", "--cores", "2"]
+    python = Path(SNAKEMAKES[snakemake.version]).with_name("python")
+    killed = subprocess.run(
+        [python, "-c", KILLED.format(hook=hook, calls=calls), *arguments],
+        cwd=snakemake.folder,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert list((snakemake.folder / ".snakemake" / "locks").iterdir())
+    again = snakemake(config)
+    assert again.returncode == 0, again.stdout
+    assert not (snakemake.folder / slurm.RUN).exists()
 
 
 @pytest.mark.parametrize("kind", ["missing", "binary", "folder"])

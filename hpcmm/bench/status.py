@@ -6,7 +6,7 @@ import itertools
 import socket
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from hpcmm.bench.journal import Glance, glance, kept_file
 from hpcmm.bench.pace import Pace, Record, learned, spent
 from hpcmm.experiment import plan
 from hpcmm.experiment.durations import STARTUP_SECONDS, estimate, rounded_duration
-from hpcmm.measurement import Batch
+from hpcmm.measurement import Batch, Job
 
 MOST_LINES = 40  # in longer plans, finished and waiting batches are only counted
 
@@ -25,10 +25,11 @@ MOST_LINES = 40  # in longer plans, finished and waiting batches are only counte
 class BatchState:
     """The progress of one batch.
 
-    ``done`` points are finished, and the others take at most ``seconds``. ``visited`` counts each point by the share of
-    its visits that it has. ``took`` is the elapsed time of the last visit, None if unknown. ``at`` is the name of the
-    last point that was begun. ``silent`` is the time since the last write of a job that ended early, None for others. A
-    ``paused`` batch waits for its next visit, while the job visits its other batches.
+    ``done`` points are finished, and the others take at most ``seconds``. In a batch that waits these include its share
+    of the starts of its job. ``visited`` counts each point by the share of its visits that it has. ``took`` is the
+    elapsed time of the last visit, None if unknown. ``at`` is the name of the last point that was begun. ``silent`` is
+    the time since the last write of a job that ended early, None for others. A ``paused`` batch waits for its next
+    visit, while the job visits its other batches.
     """
 
     batch: Batch
@@ -45,6 +46,10 @@ class BatchState:
     @property
     def complete(self) -> bool:
         return self.done == len(self.batch.points) and not self.begun
+
+    @property
+    def waiting(self) -> bool:
+        return not self.begun and not self.complete
 
     @property
     def running(self) -> bool:
@@ -84,8 +89,13 @@ class Elsewhere:
 
 def look_at_all(results: Path, planned: plan.Plan, now: datetime | None = None) -> tuple[list[BatchState], Pace]:
     """Return the progress of each batch of a plan, and the pace of the batches of this folder."""
-    states = [look(results, batch, now or datetime.now(UTC)) for batch in planned.to_measure]
-    return states, Pace([*learned(results), *(state.took for state in states if state.took)])
+    states = {batch.name: look(results, batch, now or datetime.now(UTC)) for batch in planned.to_measure}
+    for job in planned.jobs:
+        if waiting := tuple(batch for batch in job.batches if states[batch.name].waiting):
+            for batch, bound in zip(waiting, Job(waiting).bounds, strict=True):
+                states[batch.name] = replace(states[batch.name], seconds=bound)
+    pace = Pace([*learned(results), *(state.took for state in states.values() if state.took)])
+    return list(states.values()), pace
 
 
 def text(results: Path, now: datetime | None = None) -> str:
@@ -174,7 +184,7 @@ def unfinished(planned: plan.Plan, results: Path) -> str:
     """
     lines = []
     for batch in planned.to_measure:
-        seen = glance(results / "raw" / f"{batch.name}.journal")
+        seen = glance(batch.file(results).with_suffix(".journal"))
         if seen:
             points = dict(zip(batch.fingerprints, batch.points, strict=True))
             text = f"    {batch.name}: {len(seen.finished & points.keys())} of {len(points)} points"
@@ -188,7 +198,7 @@ def unfinished(planned: plan.Plan, results: Path) -> str:
 
 def look(results: Path, batch: Batch, now: datetime) -> BatchState:
     """Return the progress of a batch, from its file and its journal."""
-    output = results / "raw" / f"{batch.name}.h5"
+    output = batch.file(results)
     count = len(batch.points)
     if output.exists() and kept_file(output, batch).exists():
         return BatchState(batch, count, False, 0, count)

@@ -12,7 +12,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +19,12 @@ from hpcmm import backends, kernels
 from hpcmm.backends.base import DeviceError
 from hpcmm.bench import disassembly, sanitizing, tools
 from hpcmm.cli.arguments import command
+from hpcmm.cli.selection import Chosen, choose, config_of, verifying_sweeps
 from hpcmm.devices import DEVICES
-from hpcmm.experiment import extensions, own_kernels
-from hpcmm.experiment.config import ConfigError, of_file
-from hpcmm.experiment.own_kernels import KernelFileError
-from hpcmm.model import HpcmmError, Operation, Task, Variant
-from hpcmm.operations import OPERATIONS
-from hpcmm.operations.shapes import ragged
+from hpcmm.experiment import own_kernels
+from hpcmm.model import HpcmmError, Task, Variant
 
 WRONG, INTERRUPTED = 1, 130  # exit statuses
-MOST_COMBINATIONS = 500
-# Sizes that take some milliseconds, by the number of dimensions: on the host and on an accelerator
-SIZES = {False: {3: 512, 2: 2048, 1: 2**22}, True: {3: 4096, 2: 8192, 1: 2**26}}
 # The expected time of a point decides when a kernel without an end is given up; it follows from max_seconds.
 VERIFYING = {"warmups": 0, "min_repetitions": 1, "max_repetitions": 1, "max_seconds": 2, "cache": "hot", "visits": 1}
 TIMING = {"visits": 3, "max_repetitions": 60, "max_seconds": 0.75}
@@ -142,170 +135,6 @@ def is_cuda(variant: Variant) -> bool:
     return variant.compiled and DEVICES[variant.device].accelerator
 
 
-# --- what is measured ----------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Chosen:
-    """What a command measures.
-
-    Parameters
-    ----------
-    operation : Operation
-    kernels : list of Variant
-    names : list of str
-        What a config calls each of the kernels.
-    against : str
-        What a config calls the variant to compare with; empty for none.
-    dtypes : list of str
-    shapes : list of tuple of int
-    asked : list of tuple of int
-        The shapes from the command line.
-    refused : mapping of str to str
-        By kernel name, the reason why it is not tried.
-    broken : list of dict
-        The verdicts on Python files that raise when they are imported.
-    """
-
-    operation: Operation
-    kernels: list[Variant]
-    names: list[str]
-    against: str
-    dtypes: list[str]
-    shapes: list[tuple[int, ...]]
-    asked: list[tuple[int, ...]]
-    refused: dict[str, str]
-    broken: list[dict[str, Any]]
-
-    @property
-    def title(self) -> str:
-        """Name of the variant to compare with."""
-        return of_file(self.operation, self.against) if kernels.is_file(self.against) else self.against
-
-
-def choose(arguments: argparse.Namespace) -> Chosen:
-    """Read the files, and return what to measure."""
-    names, refused = combinations(arguments)
-    against = arguments.against or ""
-    if kernels.is_file(against):
-        against = str(Path(against).resolve())
-    names, broken = loaded(names)
-    if kernels.is_file(against):
-        extensions.load([against])
-    found = [{of: known_variant(operation, each) for of, operation in OPERATIONS.items()} for each in names]
-    serving = [of for of in OPERATIONS if all(each[of] for each in found)]
-    if not serving:
-        arguments.wrong("the files are of different operations; bench them one by one")
-    if arguments.operation and arguments.operation not in serving:
-        arguments.wrong(f"--operation: {arguments.operation!r} is not allowed; allowed: {', '.join(serving)}")
-    operation = OPERATIONS[arguments.operation or serving[0]]
-    own = [each[operation.name] for each in found]
-    if len({each.device for each in own}) > 1:
-        arguments.wrong("the files are of different devices; bench them one by one")
-    device = DEVICES[own[0].device]
-    rungs = [each.name for each in operation.ladder if each.device == device.name]
-    if against and (of_file(operation, against) if kernels.is_file(against) else against) not in rungs:
-        arguments.wrong(f"--against: {against!r} is not allowed; allowed: a {device.suffix} file, {', '.join(rungs)}")
-    common = [each for each in operation.dtypes if all(each in operation.dtypes_of(variant) for variant in own)]
-    if not common:
-        arguments.wrong("the files have no element type in common; bench them one by one")
-    for each in arguments.dtype or ():
-        if each not in common:
-            arguments.wrong(f"--dtype: {each!r} is not allowed; allowed: {', '.join(common)}")
-    dtypes = arguments.dtype or (["float32"] if "float32" in common else common[:1])
-    count = len(operation.dimensions)
-    for each in arguments.shapes or ():
-        if len(each) != count:
-            given = "x".join(map(str, each))
-            arguments.wrong(f"--shapes: {given} is not allowed; allowed: {'x'.join(operation.dimensions)}")
-    asked = list(dict.fromkeys([*((size,) * count for size in arguments.sizes or ()), *(arguments.shapes or ())]))
-    shapes = asked or [(SIZES[device.accelerator].get(count, 256),) * count]
-    return Chosen(operation, own, names, against, dtypes, shapes, asked, refused, broken)
-
-
-def combinations(arguments: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
-    """Return the names of the kernels to try, and by name why others are not."""
-    tuned = dict(arguments.tune)
-    tried = [dict(zip(tuned, values, strict=True)) for values in itertools.product(*tuned.values())]
-    if len(tried) > MOST_COMBINATIONS:
-        arguments.wrong(f"--tune: {len(tried)} combinations; allowed: at most {MOST_COMBINATIONS}")
-    names, refused = [], {}
-    for file, values in itertools.product(dict.fromkeys(arguments.files), tried):
-        path = Path(file).resolve()
-        if not kernels.is_file(file):
-            raise KernelFileError(f"{file}: not a kernel file; allowed suffixes: {', '.join(kernels.SUFFIXES)}")
-        if path.suffix != own_kernels.PYTHON:
-            try:
-                own_kernels.read(path, values)
-            except own_kernels.LaunchError as error:
-                if not values:
-                    raise
-                refused[kernels.name_of(path, values)] = error.problems[0].removeprefix(f"{path}: ")
-                continue
-        names.append(str(path.with_name(kernels.name_of(path, values))))
-    if not names:
-        raise ConfigError("no combination is left to try:", *(f"{each}: {why}" for each, why in refused.items()))
-    return names, refused
-
-
-def loaded(names: Sequence[str]) -> tuple[list[str], list[dict[str, Any]]]:
-    """Load kernels; return the names of those that can be imported, and the failures of the others.
-
-    Raises
-    ------
-    RaisedError
-        If none can be imported.
-    """
-    found, errors = [], {}
-    for name in names:
-        try:
-            extensions.load([name])
-            found.append(name)
-        except extensions.RaisedError as error:
-            errors[name] = str(error)
-    if not found:
-        raise extensions.RaisedError("\n".join(errors.values()))
-    return found, [failed(Path(each).name, why.removeprefix(f"extension {each}: ")) for each, why in errors.items()]
-
-
-def known_variant(operation: Operation, name: str) -> Variant | None:
-    """Return the variant of a file in an operation, if it has one."""
-    own = of_file(operation, name)
-    return next((variant for variant in operation.ladder if variant.name == own and variant.path), None)
-
-
-def config_of(
-    chosen: Chosen,
-    names: Sequence[str],
-    measuring: Mapping[str, Any],
-    sweeps: Mapping[str, Any],
-    profile: bool = False,
-) -> dict:
-    """Return a config whose sweeps have these entries and the common ones."""
-    widths = sorted({tile for variant in chosen.kernels for tile in variant.tiles})
-    whole = {"operation": chosen.operation.name, "variants": list(names), "dtypes": chosen.dtypes}
-    whole |= {"tiles": widths} if widths else {}
-    return {
-        "scale": "quick",
-        "backends": chosen.kernels[0].device,
-        "job_minutes": 525600,
-        "measuring": dict(measuring),
-        "profile": profile,
-        "sweeps": {name: whole | entry for name, entry in sweeps.items()},
-    }
-
-
-def verifying_sweeps(chosen: Chosen) -> dict[str, dict[str, Any]]:
-    """Return sweeps over ragged shapes; for a product also with beta = 0, where C must not be read."""
-    shapes: dict[tuple[int, ...], None] = {}
-    for variant, dtype in itertools.product(chosen.kernels, chosen.dtypes):
-        for tile in variant.tiles or (0,):
-            task = Task(chosen.operation, variant, (), dtype, chosen.operation.scalars, tile)
-            shapes |= dict.fromkeys(ragged(chosen.operation, task.macros))
-    entry = {"shapes": [list(each) for each in shapes]}
-    return {"ragged": entry} | ({"ragged-beta-0": entry | {"beta": 0}} if "beta" in chosen.operation.scalars else {})
-
-
 def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int:
     """Verify all kernels, time the correct ones, and print both."""
     from hpcmm import store
@@ -318,7 +147,7 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
 
     operation = chosen.operation
     sweeps = verifying_sweeps(chosen)
-    results = [*chosen.broken, *uncompiled(chosen)]
+    results = [failed(Path(path).name, why) for path, why in chosen.broken.items()] + uncompiled(chosen)
     for each in results:
         say(verdicts.line_of(each))
     if not chosen.kernels:

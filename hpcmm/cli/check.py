@@ -97,7 +97,8 @@ def config(ranks: int, minutes: float = 0) -> dict[str, Any]:
     pairs = ["neighbours_peer", *(f"distance_{each}_peer" for each in range(2, min(ranks, MOST_OF_A_NODE)))]
     between = [*pairs, *BETWEEN_GPUS] if ranks > 1 else []
     sweeps = {
-        "cpu_product": matmul("cpu", "numpy", [384, 512], ["float32", "float64"]),
+        # The larger ones last longer than a time slice. In a shorter product a process with half of a core seems fast.
+        "cpu_product": matmul("cpu", "numpy", [512, 768, 1024], ["float32", "float64"]),
         "cpu_memory": vectors("vector_add", "numpy", [20, 21, 22]),
         "cpu_links": vectors("links", "memcpy", [12, 16, 20], algorithms=["neighbours_mpi"]),
         "gpu_product": matmul("cuda", "cublas", [2048, 4096], ["float32", "float64", "bfloat16"]),
@@ -166,12 +167,13 @@ def run(arguments: argparse.Namespace) -> int:
     from hpcmm.report import markup
 
     reference = read_reference(arguments.reference) if arguments.reference else None
-    found = check.check(store.read(path), reference)
+    columns = store.read(path)
+    found = check.check(columns, reference)
     if arguments.write_reference:
         with store.replacing(arguments.write_reference) as temporary:
             temporary.write_text(json.dumps(found.reference(), indent=1) + "\n", encoding="utf-8")
     if arguments.html:
-        shown.build(found, str(path), arguments.html)
+        shown.build(found, columns, str(path), arguments.html)
     if arguments.json:
         print(json.dumps(found.plain(), indent=1, allow_nan=False))
     else:

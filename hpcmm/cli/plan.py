@@ -53,9 +53,10 @@ def run(arguments: argparse.Namespace) -> int:
         planned = plan.make(config, machine)
     rows, records = [], learned(arguments.results)
     pace = Pace(records)
+    bounds = {batch.name: bound for job in planned.jobs for batch, bound in zip(job.batches, job.bounds, strict=True)}
     for (sweep, device, ranks), group in itertools.groupby(planned.to_measure, lambda b: (b.sweep, b.device, b.ranks)):
         batches = list(group)
-        time = estimate(expected(batches, pace), sum(batch.seconds for batch in batches))
+        time = estimate(expected(batches, pace), sum(bounds[batch.name] for batch in batches))
         rows.append([sweep, device, ranks, ranks if DEVICES[device].accelerator else 0, points_of(batches), time])
     times = [(expected(job.batches, pace), job.seconds) for job in planned.jobs]
     rows.append(["all", "", "", "", points_of(planned.to_measure), estimate(*map(sum, zip(*times, strict=True)))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -30,6 +31,35 @@ OF_ALLOCATION = re.compile(r"SLURM(?!_CONF$|_CLUSTERS$)")
 watch = Watch()
 
 
+def claim() -> None:
+    """Clean up after a killed workflow, and claim the folder until this process exits.
+
+    This comes before the lock of Snakemake: the next workflow recognizes the locks of a killed one at any moment.
+    """
+    clear_after_kill()
+    if is_dry_run():
+        return
+    RUN.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError), RUN.open("x") as file:  # of a workflow that runs; Snakemake reports it
+        file.write(this_process())
+    atexit.register(release, Path.cwd())
+
+
+def release(folder: Path) -> None:
+    """Release a folder, unless it belongs to another process or jobs are left in the queue."""
+    with contextlib.suppress(FileNotFoundError), contextlib.chdir(folder):
+        if RUN.read_text() == this_process() and not records.read():
+            RUN.unlink()
+
+
+def this_process() -> str:
+    return f"{socket.gethostname()} {os.getpid()} {psutil.Process().create_time()}\n"
+
+
+def is_dry_run() -> bool:
+    return any(re.fullmatch("--dry-?run|-[a-z]*n[a-z]*", argument) for argument in sys.argv)
+
+
 def clear_after_kill() -> None:
     """Clean up after a workflow that was killed on this machine, before Snakemake inspects the folder.
 
@@ -48,7 +78,7 @@ def clear_after_kill() -> None:
             return
     for folder in ("locks", "incomplete"):
         shutil.rmtree(Path(".snakemake", folder), ignore_errors=True)
-    if not any(re.fullmatch("--dry-?run|-[a-z]*n[a-z]*", argument) for argument in sys.argv):
+    if not is_dry_run():
         cancel_leftovers()
         RUN.unlink(missing_ok=True)
 
@@ -65,17 +95,13 @@ def begin(on_cluster: bool, workflow: Any) -> None:
             settings.status_command = "squeue"
             settings.init_seconds_before_status_checks = SECONDS_BETWEEN_CHECKS
         watch.start()
-    RUN.parent.mkdir(parents=True, exist_ok=True)
-    RUN.write_text(f"{socket.gethostname()} {os.getpid()} {psutil.Process().create_time()}\n")
+    RUN.write_text(this_process())  # another process may have claimed the folder, but not locked it
 
 
 def end() -> None:
     """End a workflow: report the end of its last jobs, which Slurm may know later than Snakemake."""
-    left = watch.settle()
-    if left:
+    if left := watch.settle():
         report(f"still in the queue: {', '.join(left)}; the next start in this folder cancels them")
-    else:
-        RUN.unlink(missing_ok=True)
 
 
 def clear_memory() -> None:

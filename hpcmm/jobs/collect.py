@@ -69,7 +69,7 @@ def collect(planned: plan.Plan, results: Path, target: Path, separate: bool = Fa
                 variant, reason = spread_name(point.variant, point.algorithm), f"failed: {reasons[fingerprint]}"
                 omitted.append({"sweep": batch.sweep, "variant": variant, "ranks": batch.ranks, "reason": reason})
     for batch in planned.sustained:
-        path = results / "raw" / f"{batch.name}.h5"
+        path = batch.file(results)
         found = store.read(path) if path.exists() else sustained.so_far(path, batch)
         parts += [found] if found else []
         if not path.exists():
@@ -96,7 +96,7 @@ def collect(planned: plan.Plan, results: Path, target: Path, separate: bool = Fa
 
 def salvaged(results: Path, batch: Batch, job: str) -> tuple[list[store.Groups], dict[str, str], int]:
     """Return the visited points of a batch, by fingerprint why others are missing, and how many lack visits."""
-    output = results / "raw" / f"{batch.name}.h5"
+    output = batch.file(results)
     try:
         groups, failed, short = so_far(output, batch)
     except store.StoreError as error:

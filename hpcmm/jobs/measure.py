@@ -64,7 +64,7 @@ def main() -> None:
         # Slurm sends SIGTERM before SIGKILL: rank 0 records it in the journal and ends the other ranks
         signal.signal(signal.SIGTERM, signal.SIG_IGN if comm.rank else lambda *_: sys.exit(143))
         planned = plan.read(results / "plan.json")
-        batches = [(each := planned.batch(name), results / "raw" / f"{each.name}.h5") for name in arguments.batches]
+        batches = [(each := planned.batch(name), each.file(results)) for name in arguments.batches]
         first, _ = batches[0]
         if comm.size != first.ranks:
             raise ConfigError(f"batch {first.name} needs {first.ranks} ranks, but MPI started {comm.size}")

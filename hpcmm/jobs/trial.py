@@ -48,7 +48,7 @@ def measure(
     planned = plan.make(config, backends.this_machine())
     planned.write(folder / "plan.json")
     for _ in range(planned.measuring.visits):
-        waiting = [each for each in planned.to_measure if not output(folder, each).exists()]
+        waiting = [each for each in planned.to_measure if not each.file(folder).exists()]
         for batches in [[each] for each in waiting] if alone else [waiting]:
             finish([(each.name, start(measuring(folder, each), alone)) for each in batches], folder, show)
     for operation in planned.profiled:
@@ -56,10 +56,6 @@ def measure(
     target = folder / "timings.h5"
     collect(planned, folder, target, separate=True)
     return target
-
-
-def output(folder: Path, batch: Batch) -> Path:
-    return folder / "raw" / f"{batch.name}.h5"
 
 
 def measuring(folder: Path, batch: Batch) -> list[str]:

@@ -23,6 +23,7 @@ from hpcmm.report import (
     findings,
     formats,
     hardware,
+    headlines,
     markup,
     opening,
     page,
@@ -104,7 +105,7 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
         html = page.render(
             summary=summary,
             panels=panels,
-            headlines=findings.headlines(frame, whole.scaling),
+            headlines=headlines.headlines(frame, whole.scaling),
             runs=runs,
             sweeps=shown,
             rooflines=rooflines,

@@ -6,9 +6,9 @@ import math
 import re
 from pathlib import Path
 
-from hpcmm import store
+from hpcmm import analysis, store
 from hpcmm.analysis.check import Check, Finding
-from hpcmm.report import formats, sheet, sustained
+from hpcmm.report import formats, page, sheet, sustained
 from hpcmm.report.markup import Cell, Table, words
 from hpcmm.report.vega import PALETTE, Figure, category, layered, quantity, rounded
 
@@ -93,8 +93,18 @@ def heat_map(findings: list[Finding], name: str, caption: str) -> Figure:
     return Figure(name, caption, columns, layered(layers, max(120, 30 * len(findings))), shown)
 
 
-def build(check: Check, about: str, target: Path) -> None:
-    """Write the page of a check."""
+def build(check: Check, columns: analysis.Columns, timings: str, target: Path) -> None:
+    """Write the page of a check.
+
+    Parameters
+    ----------
+    check : Check
+    columns : mapping
+        Those that were checked: the page begins with their machine and date.
+    timings : str
+        Name of the file that they are from.
+    target : Path
+    """
     slow = {each.subject.rank for each in check.slow if not each.source}
     counts = [
         sheet.Count("devices", len(check.subjects)),
@@ -126,6 +136,8 @@ def build(check: Check, about: str, target: Path) -> None:
     folded = [table(list(check.findings), "All measurements")]
     sections.append(sheet.Section("All measurements", folded=folded))
     notes = [f"{note[:1].upper()}{note[1:]}." for note in (check.line, *check.notes, *check.broken)]
+    machine = page.machine_line(page.conditions(analysis.runs(columns)))
+    about = f"{machine} · {timings}" if machine else timings
     html = sheet.render("Check", about, counts, notes, sections)
     with store.replacing(target) as temporary:
         temporary.write_text(html, encoding="utf-8")

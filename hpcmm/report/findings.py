@@ -12,17 +12,13 @@ from typing import Any
 import pandas as pd
 
 from hpcmm import analysis
-from hpcmm.analysis import visits
 from hpcmm.devices import DEVICES
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import formats
-from hpcmm.report.ratio import FEW, SAME, Ratio
+from hpcmm.report.ratio import SAME, Ratio
 from hpcmm.store import DIMENSIONS
-
-WITHHELD = "withheld"  # the value of a headline that the measurements cannot carry
-SCOPES = {"call": "end to end", "kernel": "kernel alone"}
 
 Row = Mapping[str, Any]
 
@@ -190,10 +186,10 @@ def best(rows: pd.DataFrame) -> str:
 
 def _reached(row: pd.Series) -> str:
     """Give a rung with its rate, its ratio to the baseline and its fraction of the limit."""
-    return f"{_rung(row)}: {', '.join([formats.rate_text(row), *_relative(row)])}"
+    return f"{name_of(row)}: {', '.join([formats.rate_text(row), *relative(row)])}"
 
 
-def _relative(row: Row) -> list[str]:
+def relative(row: Row) -> list[str]:
     """Give the ratio to the baseline and the fraction of the limit, as far as they are known."""
     found = []
     if math.isfinite(row["ratio"]):
@@ -204,37 +200,9 @@ def _relative(row: Row) -> list[str]:
     return found
 
 
-def _rung(row: Row) -> str:
+def name_of(row: Row) -> str:
     """Name a rung, with its arithmetic if its element type has another: ``"tensor_core (three TF32 products)"``."""
     return row["rung"] + (f" ({row['arithmetic']})" if row["arithmetic"] else "")
-
-
-def by_size(rows: pd.DataFrame) -> Headline:
-    """Compare the fastest rung at each size with the library; ``rows`` are of one device and type."""
-    rungs = rows[(rows["role"] == "rung") & rows["ratio"].notna()]
-    best = rungs.loc[rungs.groupby("n")["seconds"].idxmin()].sort_values("n")
-    library = OPERATIONS["matmul"].baseline(best["device"].iloc[0], best["dtype"].iloc[0]).name
-    behind = int((best["ratio_high"] < 1).sum())
-    text = f"sizes where the fastest rung is ahead of {library}" + (f", behind at {behind}" if behind else "")
-    text += f": {_ratios(best)}"
-    plain = rungs[rungs["arithmetic"] == ""]
-    if (best["arithmetic"] != "").any() and not plain.empty:  # faster, but not in the arithmetic of the library
-        own = plain.loc[plain.groupby("n")["seconds"].idxmin()].sort_values("n")
-        text += f". In {best['dtype'].iloc[0]} arithmetic {_ahead(own)}: {_ratios(own)}"
-    return Headline("Rate over size", _ahead(best), text)
-
-
-def _ahead(best: pd.DataFrame) -> str:
-    return f"{int((best['ratio_low'] > 1).sum())} of {len(best)}"
-
-
-def _ratios(best: pd.DataFrame) -> str:
-    """List the ratios to the baseline with their sizes; of many the first, the middle and the last."""
-    ratios = [
-        f"{formats.times(row['ratio'], formats.half_width(row, 'ratio'))} at {formats.size(row)}"
-        for row in analysis.row_dicts(best)
-    ]
-    return ", ".join(ratios if len(ratios) < 5 else [ratios[0], ratios[len(ratios) // 2], ratios[-1]])
 
 
 def reach(rows: pd.DataFrame) -> str:
@@ -450,95 +418,6 @@ def ranks(rows: pd.DataFrame) -> str:
         where = f"{row['label']} at {formats.size(row)}"
         texts.append(f"Speedup of {row['ranks']} ranks over {first['ranks'].iloc[0]}, {where}: {', '.join(found)}.")
     return " ".join(texts)
-
-
-@dataclass(frozen=True)
-class Headline:
-    """A finding at the top of the report: a title, a number, and what was measured."""
-
-    name: str
-    value: str
-    text: str
-
-
-def headlines(frame: pd.DataFrame, scaling: pd.DataFrame, machines: Mapping[str, str] | None = None) -> list[Headline]:
-    """Return the fastest product, the highest bandwidth of a sum, and the efficiency on the most ranks.
-
-    Each is a median over all visits of its point. It is withheld without an interval, or if the machine is too noisy.
-    ``machines`` are the names of several kinds of machine, from ``formats.machines``; without them, those of ``frame``.
-    """
-    rows = analysis.points(frame)
-    rows = rows[(rows["result"] == "PASS") & rows["seconds"].notna() & (rows["role"] == "rung")]
-    machines = machines or formats.machines(frame["machine"])
-    several = len(machines) > 1
-    found = []
-    for operation, name in (("matmul", "Fastest product"), ("sum", "Fastest sum")):
-        own = rows[(rows["operation"] == operation) & (rows["algorithm"] == TEXTBOOK)]
-        if own.empty:
-            continue
-        own = _on_accelerators_if_any(own)
-        own = own[own["ranks"] == own["ranks"].min()]
-        column = formats.rate_column(operation)
-        ends = (("", "seconds"), ("_low", "high"), ("_high", "low"))
-        work = own[OPERATIONS[operation].metric]
-        own = own.assign(**{column + end: work / own[f"pooled_{of_time}"] for end, of_time in ends})
-        row = own.loc[own[column].idxmax()]
-        text = _headline_text(row) + (f"; {machines[row['machine']]}" if several else "")
-        found.append(_headline(name, formats.rate_text(row), text, row["pooled_low"], row["spread"]))
-    if (most := _most_ranks(scaling)) is not None:
-        prefix, what = most
-        of = "end to end" if prefix else "the kernel alone"
-        text = (
-            f"{what['kind']} scaling efficiency of {what['label']} on {what['ranks']} ranks at {formats.size(what)} "
-            f"in {what['dtype']}, {of}, relative to the fastest on one rank"
-        )
-        if not prefix and math.isfinite(what["call_efficiency"]):
-            text += f"; end to end {formats.percent(what['call_efficiency'])}"
-        text += f"; {machines[what['machine']]}" if several else ""
-        value = formats.percent(what[prefix + "efficiency"])
-        found.append(_headline("Scaling", value, text, what[prefix + "efficiency_low"], what[prefix + "spread"]))
-    return found
-
-
-def _headline(name: str, value: str, text: str, low: float, spread: float) -> Headline:
-    """A headline, or why it is withheld: ``low`` is the end of its interval, ``spread`` that between visits."""
-    if not math.isfinite(low) and not spread > visits.NOISY:
-        return Headline(name, WITHHELD, f"{FEW}; {text}")
-    if spread > visits.NOISY:
-        return Headline(
-            name, WITHHELD, f"this machine is too noisy to tell: visits scatter by {100 * spread:.3g} %; {text}"
-        )
-    return Headline(name, value, text)
-
-
-def _on_accelerators_if_any(rows: pd.DataFrame) -> pd.DataFrame:
-    accelerated = analysis.on_accelerator(rows)
-    return rows[accelerated] if accelerated.any() else rows
-
-
-def _headline_text(row: Row) -> str:
-    where = f"on the {formats.device(row['device'])} at {formats.size(row)}"
-    return "; ".join([f"{_rung(row)} {where} in {row['dtype']}", *_relative(row)])
-
-
-def _most_ranks(scaling: pd.DataFrame) -> tuple[str, Row] | None:
-    """Return the fastest point of the largest size on the most ranks: of the kernel alone, or else end to end.
-
-    Strong scaling is preferred. Algorithms of a library are excluded, and so are the kernels alone of
-    ``TEXTBOOK``, which exchange nothing.
-    """
-    foreign = [algorithm.name for algorithm in ALGORITHMS.values() if algorithm.package]
-    last = scaling[(scaling["operation"] == "matmul") & ~scaling["algorithm"].isin(foreign)]
-    last = last[last["ranks"] == last["ranks"].max()]
-    last = _on_accelerators_if_any(last)
-    if (last["kind"] == "strong").any():
-        last = last[last["kind"] == "strong"]
-    last = last[last["flops"] == last["flops"].max()]
-    for prefix in ("", "call_"):
-        known = last[last[prefix + "efficiency"].notna() & ((prefix != "") | (last["algorithm"] != TEXTBOOK))]
-        if not known.empty:
-            return prefix, known.loc[known[prefix + "seconds"].idxmin()]
-    return None
 
 
 # Which findings answer the question of a chapter

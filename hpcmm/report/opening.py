@@ -15,8 +15,8 @@ from hpcmm.analysis.scaling import base_columns
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.parallel import ALGORITHMS
-from hpcmm.report import figures, findings, formats
-from hpcmm.report.findings import Headline
+from hpcmm.report import figures, formats
+from hpcmm.report.headlines import Headline, by_size, headlines
 from hpcmm.report.vega import (
     LINE,
     PALETTE,
@@ -76,7 +76,7 @@ def panels(
         for column in ("device", "dtype"):
             if figure and getattr(figure, column):
                 about = [each[each[column] == getattr(figure, column)] for each in about]
-        return next((each for each in findings.headlines(*about, machines) if each.name == name), None)
+        return next((each for each in headlines(*about, machines) if each.name == name), None)
 
     best = [(figure, told("Fastest product", figure, at)) for figure, at in _best_rungs(rows)]
     over_sizes = list(_over_sizes(series, styles))
@@ -207,7 +207,7 @@ def _over_sizes(
                 caption = f"{each.dtype} on the {formats.device(device)}, kernel alone"
                 name = f"over-sizes-{device}-{each.dtype}"
                 drawn = replace(figure, name=name, caption=caption, device=device, group="over-sizes")
-                yield drawn, findings.by_size(here)
+                yield drawn, by_size(here)
 
 
 def _over_ranks(scaling: pd.DataFrame, styles: Mapping[str, Mapping[str, Style]]) -> Iterator[Figure]:

@@ -20,7 +20,8 @@ from hpcmm.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.report import definitions, drawing, figures, formats, steps, tables
 from hpcmm.report.chapters import CHAPTERS
-from hpcmm.report.findings import MOST_SIZES, Finding, Headline
+from hpcmm.report.findings import MOST_SIZES, Finding
+from hpcmm.report.headlines import Headline
 from hpcmm.report.markup import Table
 from hpcmm.report.opening import Panel
 from hpcmm.report.vega import CONFIG, Figure
