@@ -119,6 +119,11 @@ REQUESTED = {
 }
 
 
+# The watchdog of the ranks starts with the first of their code. An mpiexec whose ranks do not get that far, because one
+# was killed, ends by itself after twice the upper bound of the job.
+LIMIT = "MPIEXEC_TIMEOUT=$((120 * {resources.runtime})) "
+
+
 # Run by the process that the user started, never by its jobs. The plan is not the output of a rule: otherwise any
 # change in it would run every job again. Each job has a fingerprint of its points instead.
 onstart:
@@ -179,7 +184,8 @@ rule measure:
         failed="results/jobs/{job}.failed",
         visits=PLAN.measuring.visits,
     shell:
-        '"$HPCMM_JOBS/with_modules" $HPCMM_ALONE "$HPCMM_JOBS/visits" {params.visits} {output} {params.failed} '
+        LIMIT
+        + '"$HPCMM_JOBS/with_modules" $HPCMM_ALONE "$HPCMM_JOBS/visits" {params.visits} {output} {params.failed} '
         '$HPCMM_LAUNCHER -n {resources.tasks} "$HPCMM_PYTHON" -m mpi4py '
         "-m hpcmm.jobs.measure --results results --batch {params.batches} --patience $HPCMM_PATIENCE "
         '--done {output} --failed {params.failed} $HPCMM_WHOLE 2>&1 | "$HPCMM_JOBS/show" {log}'
@@ -199,7 +205,8 @@ rule sustain:
     params:
         fingerprint=fingerprint_of,
     shell:
-        '"$HPCMM_JOBS/with_modules" $HPCMM_ALONE $HPCMM_LAUNCHER -n {resources.tasks} "$HPCMM_PYTHON" -m mpi4py '
+        LIMIT
+        + '"$HPCMM_JOBS/with_modules" $HPCMM_ALONE $HPCMM_LAUNCHER -n {resources.tasks} "$HPCMM_PYTHON" -m mpi4py '
         "-m hpcmm.jobs.sustain --plan results/plan.json --batch {wildcards.job} --patience $HPCMM_PATIENCE "
         '--output {output} 2>&1 | "$HPCMM_JOBS/show" {log}'
 
