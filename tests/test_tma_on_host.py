@@ -19,6 +19,7 @@ from hpcmm.dtypes import DTYPES
 from hpcmm.model import Boxes, Launch, Task
 from hpcmm.operations.blocks import SixteenBit
 from hpcmm.operations.matmul import MATMUL
+from hpcmm.operations.split_k_wgmma import SplitWgmma, WgmmaChoice, WgmmaTile
 from hpcmm.operations.tma import PersistentTma, TmaChoice, TmaRing
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine")
@@ -30,6 +31,7 @@ SMALL = {  # as few columns and stages as the sources take
     "warp_specialized": TmaRing(384, 128, 64, 64, stages=2, group_rows=2),
     "persistent": PersistentTma((TmaChoice(128, 2, 1, 0, 0, 0),), group_rows=2),
     "multicast": PersistentTma((TmaChoice(64, 2, 1, 0, 0, 0),), cluster=2, group_rows=2),
+    "split_k_wgmma": SplitWgmma((WgmmaChoice(WgmmaTile(64, 64, 2), (2,), 0, 0),), group_rows=2),
 }
 # m, n, k, alpha, beta: whole tiles, ragged in rows and terms, and rows that TMA cannot take: of A and B, and of C
 POINTS = [
@@ -75,10 +77,12 @@ def run(build, name: str, dtype: str, point, order: str, text: str = "") -> None
     shape, alpha, beta = point
     task = task_of(name, dtype, shape, alpha, beta)
     macros = {key: value for key, value in task_of(name, dtype).macros.items() if key not in ("REAL", "ACCUMULATOR")}
-    kernel = build(text or whole_source(name), "matmul", tuple(f"-D{key}={value}" for key, value in macros.items()))
+    constants = tuple(f"-D{key}={value}" for key, value in macros.items())
     inputs = MATMUL.draw(np.random.default_rng(shape), task)
     arrays = {key: on_device(array) for key, array in inputs.items()}
+    arrays |= {key: poison(each.shape, each.dtype) for key, each in task.workspace.items()}
     for launch in task.geometry.launches(task, arrays, MULTIPROCESSORS):
+        kernel = build(text or whole_source(name), launch.function or "matmul", constants)
         kernel(launch, order, True, launch.shared_bytes)
     check_matmul(inputs, arrays, task.scalars, dtype)
 

@@ -19,6 +19,7 @@ from hpcmm.operations.blocks import (
 from hpcmm.operations.picks import Fastest, Narrow, OwnPrediction, SharedTiles, Waves
 from hpcmm.operations.residues import Residues
 from hpcmm.operations.split_k import DmmaTile, FmaTile, Skinny, SkinnyChoice, SkinnyTile, SplitChoice, SplitK
+from hpcmm.operations.split_k_wgmma import SplitWgmma, WgmmaChoice, WgmmaTile
 from hpcmm.operations.stream_k import UNALIGNED, DmmaChoice, StreamK, StreamKDmma, StreamKFma
 from hpcmm.operations.tma import PersistentTma, Tf32, ThreeFp16, TmaChoice, TmaRing, TransposedInt8
 
@@ -477,6 +478,24 @@ LADDER = (  # the order here is the order of the rungs
                 TmaChoice(64, 8, 1, 6.86e-6, 0.225e-6, 0.64e-6, shares_a=True),
             ),
             cluster=2,
+        ),
+    ),
+    Variant(
+        "split_k_wgmma",
+        "cuda",
+        "blocks of a cluster divide the terms of a tile, whose size depends on the shape; rows that TMA cannot take are copied",
+        dtypes=SIXTEEN_BIT,
+        architecture="sm_90a",
+        geometry=SplitWgmma(
+            (
+                WgmmaChoice(WgmmaTile(64, 64, 12), (1, 2, 4), 0.17e-6, 1.0e-6),
+                WgmmaChoice(WgmmaTile(64, 128, 8), (1, 2, 4), 0.25e-6, 1.1e-6),
+                WgmmaChoice(WgmmaTile(64, 256, 5), (1, 2, 4), 0.42e-6, 1.5e-6),
+                WgmmaChoice(WgmmaTile(128, 64, 8), (1, 2, 4), 0.25e-6, 1.1e-6),
+                WgmmaChoice(WgmmaTile(128, 128, 6), (1, 2, 4), 0.32e-6, 1.4e-6),
+                WgmmaChoice(WgmmaTile(128, 192, 5), (1, 2, 4), 0.45e-6, 1.7e-6),
+                WgmmaChoice(WgmmaTile(128, 256, 4), (1, 2, 4), 0.58e-6, 2.0e-6),
+            )
         ),
     ),
     Variant(

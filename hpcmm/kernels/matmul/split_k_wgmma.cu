@@ -1,0 +1,269 @@
+// Matrix product, GPU rung for 16-bit types: the terms of a tile of C are split among the blocks of a cluster.
+//
+// Compared with multicast, blocks are not persistent, and the PARTS blocks of a cluster divide the terms of a tile, so
+// that a small or narrow C occupies all SMs with large tiles, which need fewer bytes per product. A block loads its
+// first stages before any other thread has started. Blocks write their sums to their own shared memory, in place of the
+// stages, and each reads a share of the rows from all of them, through distributed shared memory and in a fixed order.
+// TMA takes only rows of a multiple of 16 bytes: `copy` writes other operands to a workspace with such rows, once for
+// all tiles. Runs on compute capability 9.0 only. Limit: the products of a tile do not hide the end of the previous one.
+
+#include "matmul/boxes.cuh"
+#include "matmul/ring.cuh"
+
+constexpr int J = COLUMNS / 8, CONSUMERS = ROWS / 64, THREADS = 128 * CONSUMERS, Q = COLUMNS / BOX_COLUMNS;
+constexpr int A_BYTES = ROWS * ROW_BYTES, B_BOX = DEPTH * ROW_BYTES, STAGE_BYTES = A_BYTES + Q * B_BOX;
+constexpr int SHARE = ROWS / PARTS;  // rows of the tile that a block adds up
+constexpr int PITCH = COLUMNS + 8;   // of rows of sums; avoids bank conflicts
+constexpr int WARP_BOX = 16 * ROW_BYTES;
+static_assert(DEPTH == BOX_COLUMNS && BLOCK == THREADS + 32, "consumers, and a warp that loads");
+static_assert(PARTS == 1 || ROWS * PITCH * 4 <= STAGES * STAGE_BYTES, "sums take the place of the stages");
+
+struct alignas(8) Four {  // neighbours
+    unsigned short of[4];
+};
+
+// Copy chunk i of a matrix to rows of whole chunks, at multiples of 16 bytes.
+__device__ inline void copy_chunk(const Matrix &from, Element *to, unsigned i)
+{
+    const unsigned per_row = (from.columns + 7) / 8;
+    const int row = i / per_row, column = i % per_row * 8;
+    const Element *const first = from.elements + (size_t)row * from.ld + column;
+    const int shift = (size_t)first % sizeof(Chunk) / sizeof(Element);
+    if (column < shift || column - shift + 16 > from.columns) {
+        ((Chunk *)to)[i] = from.load(row, column);
+        return;
+    }
+    const uint4 low = ((const uint4 *)(first - shift))[0], high = ((const uint4 *)(first - shift))[1];
+    unsigned words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+    for (int w = 0; w < 6; ++w)
+        words[w] = shift & 4 ? words[w + 2] : words[w];
+#pragma unroll
+    for (int w = 0; w < 5; ++w)
+        words[w] = shift & 2 ? words[w + 1] : words[w];
+#pragma unroll
+    for (int w = 0; w < 4; ++w)
+        words[w] = shift & 1 ? prmt_b32(words[w], words[w + 1], 0x5432) : words[w];
+    ((uint4 *)to)[i] = make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+// Copy A (rows_a x columns_a) and B to rows of whole chunks; no rows: the matrix needs no copy.
+extern "C" __global__ void __launch_bounds__(COPY_BLOCK)
+    copy(int rows_a, int columns_a, const Element *A, int lda, Element *copy_a, int rows_b, int columns_b,
+         const Element *B, int ldb, Element *copy_b)
+{
+    const unsigned chunks_a = rows_a * ((columns_a + 7u) / 8), chunks_b = rows_b * ((columns_b + 7u) / 8);
+    const unsigned i = blockIdx.x * COPY_BLOCK + threadIdx.x;
+    if (i < chunks_a)
+        copy_chunk({A, lda, rows_a, columns_a}, copy_a, i);
+    else if (i - chunks_a < chunks_b)
+        copy_chunk({B, ldb, rows_b, columns_b}, copy_b, i - chunks_a);
+}
+
+// C, row-major.
+struct Result {
+    Element *elements;
+    int ld, rows, columns;
+
+    // Return whether N neighbours from (row, column) on are inside C and at a multiple of their size.
+    template <class T> __device__ bool whole(int row, int column) const
+    {
+        constexpr int N = sizeof(T) / sizeof(Element);
+        return row < rows && column + N <= columns && ld % N == 0 && (size_t)elements % sizeof(T) == 0;
+    }
+
+    // Load neighbours from (row, column) on; elements outside C are zero.
+    template <class T> __device__ T load(int row, int column) const
+    {
+        const Element *const from = elements + (size_t)row * ld + column;
+        if (whole<T>(row, column))
+            return *(const T *)from;
+        T x = {};
+#pragma unroll
+        for (int e = 0; e < sizeof(T) / sizeof(Element); ++e)
+            if (row < rows && column + e < columns)
+                x.of[e] = from[e].bits;
+        return x;
+    }
+
+    template <class T> __device__ void store(int row, int column, const T &x) const
+    {
+        Element *const to = elements + (size_t)row * ld + column;
+        if (whole<T>(row, column))
+            *(T *)to = x;
+        else
+#pragma unroll
+            for (int e = 0; e < sizeof(T) / sizeof(Element); ++e)
+                if (row < rows && column + e < columns)
+                    to[e].bits = x.of[e];
+    }
+};
+
+// C = alpha sums + beta C in a warp's 16 rows, which go through a box of 16 x 64 elements so that a lane stores 16 bytes.
+template <bool READ>
+__device__ void update_rows(const float (&sums)[J][4], float alpha, float beta, const Result &c, unsigned char *box,
+                            int row, int column)
+{
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int q = 0; q < Q; ++q) {
+        if (READ) {
+#pragma unroll
+            for (int i = lane; i < 128; i += 32)
+                *(Chunk *)chunk_of(box, i / 8, i % 8) = c.load<Chunk>(row + i / 8, column + q * BOX_COLUMNS + i % 8 * 8);
+            __syncwarp();
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            unsigned char *const chunk = chunk_of(box, lane % 16, 2 * i + lane / 16);
+            unsigned pairs[4] = {};
+            if (READ)
+                ldmatrix_x4(pairs, chunk);
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                const float *const pair = &sums[q * 8 + 2 * i + j / 2][j % 2 * 2];
+                pairs[j] = READ ? to_pair(alpha * pair[0] + beta * to_float(pairs[j] & 0xffff),
+                                          alpha * pair[1] + beta * to_float(pairs[j] >> 16))
+                                : to_pair(alpha * pair[0], alpha * pair[1]);
+            }
+            stmatrix_x4(chunk, pairs);
+        }
+        __syncwarp();
+#pragma unroll
+        for (int i = lane; i < 128; i += 32)
+            c.store(row + i / 8, column + q * BOX_COLUMNS + i % 8 * 8, *(const Chunk *)chunk_of(box, i / 8, i % 8));
+        __syncwarp();
+    }
+}
+
+extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK, RESIDENT)
+    matmul(int m, int n, int k, float alpha, const Element *A, int lda, const Element *B, int ldb, float beta,
+           Element *C, int ldc, const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b)
+{
+    extern __shared__ __align__(1024) unsigned char shared[];
+    unsigned char *const boxes = shared + STAGES * STAGE_BYTES;  // [4 CONSUMERS] for C, if no other block has terms
+    Ring<STAGE_BYTES, CONSUMERS> ring(shared, boxes + (PARTS == 1 ? 4 * CONSUMERS * WARP_BOX : 0));
+    const int thread = threadIdx.x, lane = thread % 32, rank = blockIdx.z;
+    const int2 tile = rasterize(blockIdx.x, (m + ROWS - 1) / ROWS, (n + COLUMNS - 1) / COLUMNS);
+    const int first_row = tile.y * ROWS, first_column = tile.x * COLUMNS;
+    const int stages = (k + DEPTH - 1) / DEPTH;
+    const int from = (long long)stages * rank / PARTS, to = (long long)stages * (rank + 1) / PARTS;
+    const bool by_tma = aligned(A, lda) && aligned(B, ldb);
+    const bool loads = thread >= THREADS;
+    const Result c = {C, ldc, m, n};
+
+    const auto load = [&](int step) {
+        unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
+        const int start = step * DEPTH;
+        if (by_tma) {
+            unsigned long long *const full = &ring.full[ring.stage];
+            mbarrier_arrive_expect_tx(full, STAGE_BYTES);
+            cp_async_bulk_tensor_shared_global(a, map_a, start, first_row, full);
+#pragma unroll
+            for (int q = 0; q < Q; ++q)
+                cp_async_bulk_tensor_shared_global(b + q * B_BOX, map_b, first_column + q * BOX_COLUMNS, start, full);
+        } else {
+            copy_box(a, ROWS, {A, lda, m, k}, first_row, start, lane, 32);
+            for (int q = 0; q < Q; ++q)
+                copy_box(b + q * B_BOX, DEPTH, {B, ldb, k, n}, start, first_column + q * BOX_COLUMNS, lane, 32);
+            fence_proxy_async();
+            mbarrier_arrive(&ring.full[ring.stage]);
+        }
+        ring.advance();
+    };
+    int step = from;
+    if (thread == THREADS) {
+        ring.init(by_tma ? 1 : 32);
+        if (by_tma)
+            for (; step < min(from + STAGES, to); ++step)
+                load(step);
+    }
+    __syncthreads();
+
+    float sums[J][4] = {};
+    if (loads) {
+        if (!by_tma || lane == 0)
+            for (; step < to; ++step) {
+                mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);
+                load(step);
+            }
+        __syncwarp();
+        if (beta != 0)
+            for (int i = lane; i < SHARE * Q; i += 32) {
+                const int row = first_row + rank * SHARE + i / Q, column = first_column + i % Q * BOX_COLUMNS;
+                if (row < m && column < n)
+                    prefetch_global_L2(C + (size_t)row * ldc + column);
+            }
+    } else {
+        for (; step < to; ++step, ring.advance()) {
+            mbarrier_wait(&ring.full[ring.stage], ring.parity);
+            unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
+            wgmma_fence();
+            multiply(sums, a + thread / 128 * 64 * ROW_BYTES, b);
+            wgmma_commit_group();
+            wgmma_wait_group<1>(sums);
+            if (step > from && lane == 0)
+                mbarrier_arrive(&ring.empty[ring.previous()]);
+        }
+        wgmma_wait_group<0>(sums);
+    }
+
+    if constexpr (PARTS == 1) {
+        if (loads)
+            return;
+        unsigned char *const box = boxes + thread / 32 * WARP_BOX;
+        if (beta != 0)
+            update_rows<true>(sums, alpha, beta, c, box, first_row + thread / 32 * 16, first_column);
+        else
+            update_rows<false>(sums, alpha, beta, c, box, first_row + thread / 32 * 16, first_column);
+    } else {
+        float *const exchange = (float *)shared;  // [ROWS][PITCH]
+        if (!loads) {
+            barrier_sync(1, THREADS);  // the products of all consumers are complete
+            float *const own = exchange + (thread / 32 * 16 + lane / 4) * PITCH + lane % 4 * 2;
+#pragma unroll
+            for (int j = 0; j < J; ++j)
+#pragma unroll
+                for (int h = 0; h < 2; ++h)
+                    *(float2 *)(own + 8 * h * PITCH + 8 * j) = make_float2(sums[j][2 * h], sums[j][2 * h + 1]);
+        }
+        barrier_cluster_arrive();
+        barrier_cluster_wait();
+        constexpr int FOURS = SHARE * COLUMNS / 4, COUNT = (FOURS + THREADS - 1) / THREADS;
+        float4 totals[COUNT];
+        if (!loads)
+#pragma unroll
+            for (int i = 0; i < COUNT; ++i) {
+                const int at = thread + i * THREADS, row = rank * SHARE + at / (COLUMNS / 4);
+                float *const four = exchange + row * PITCH + at % (COLUMNS / 4) * 4;
+                if (FOURS % THREADS != 0 && at >= FOURS)
+                    break;
+                totals[i] = ld_shared_cluster_v4(mapa(four, 0));
+#pragma unroll
+                for (int p = 1; p < PARTS; ++p) {
+                    const float4 part = ld_shared_cluster_v4(mapa(four, p));
+                    totals[i] = make_float4(totals[i].x + part.x, totals[i].y + part.y, totals[i].z + part.z, totals[i].w + part.w);
+                }
+            }
+        barrier_cluster_arrive();  // this block has read the sums of the others
+        if (!loads)
+#pragma unroll
+            for (int i = 0; i < COUNT; ++i) {
+                const int at = thread + i * THREADS, row = first_row + rank * SHARE + at / (COLUMNS / 4);
+                const int column = first_column + at % (COLUMNS / 4) * 4;
+                if (FOURS % THREADS != 0 && at >= FOURS)
+                    break;
+                const float of[4] = {totals[i].x, totals[i].y, totals[i].z, totals[i].w};
+                const Four old = beta != 0 ? c.load<Four>(row, column) : Four{};
+                Four four;
+#pragma unroll
+                for (int e = 0; e < 4; e += 2) {
+                    const unsigned pair = to_pair(alpha * of[e] + (beta != 0 ? beta * to_float(old.of[e]) : 0),
+                                                  alpha * of[e + 1] + (beta != 0 ? beta * to_float(old.of[e + 1]) : 0));
+                    four.of[e] = pair, four.of[e + 1] = pair >> 16;
+                }
+                c.store(row, column, four);
+            }
+        barrier_cluster_wait();  // no block ends while another one may still read its sums
+    }
+}
