@@ -12,7 +12,7 @@
 
 constexpr int J = COLUMNS / 8, CONSUMERS = ROWS / 64, THREADS = 128 * CONSUMERS, Q = COLUMNS / BOX_COLUMNS;
 constexpr int A_BYTES = ROWS * ROW_BYTES, B_BOX = DEPTH * ROW_BYTES, STAGE_BYTES = A_BYTES + Q * B_BOX;
-constexpr int SHARE = ROWS / PARTS;  // rows of the tile that a block adds up
+constexpr int SHARE = (ROWS + PARTS - 1) / PARTS;  // rows of the tile that a block adds up
 constexpr int PITCH = COLUMNS + 8;   // of rows of sums; avoids bank conflicts
 constexpr int WARP_BOX = 16 * ROW_BYTES;
 static_assert(DEPTH == BOX_COLUMNS && BLOCK == THREADS + 32, "consumers, and a warp that loads");
@@ -60,57 +60,38 @@ extern "C" __global__ void __launch_bounds__(COPY_BLOCK)
         copy_chunk({B, ldb, rows_b, columns_b}, copy_b, i - chunks_a);
 }
 
-// C, row-major.
-struct Result {
-    Element *elements;
-    int ld, rows, columns;
-
-    // Return whether N neighbours from (row, column) on are inside C and at a multiple of their size.
-    template <class T> __device__ bool whole(int row, int column) const
-    {
-        constexpr int N = sizeof(T) / sizeof(Element);
-        return row < rows && column + N <= columns && ld % N == 0 && (size_t)elements % sizeof(T) == 0;
+// Call move(y, x) for the elements of 16 x 64 that are inside C from (row, column) on: N neighbours at (y, x) each, and
+// 32 lanes together.
+template <int N, int UNROLL, class Move>
+__device__ inline void for_each(const Matrix &c, int row, int column, const Move &move)
+{
+#pragma unroll UNROLL
+    for (int i = threadIdx.x % 32; i < 16 * BOX_COLUMNS / N; i += 32) {
+        const int y = i / (BOX_COLUMNS / N), x = i % (BOX_COLUMNS / N) * N;
+        if (row + y < c.rows && column + x < c.columns)
+            move(y, x);
     }
+}
 
-    // Load neighbours from (row, column) on; elements outside C are zero.
-    template <class T> __device__ T load(int row, int column) const
-    {
-        const Element *const from = elements + (size_t)row * ld + column;
-        if (whole<T>(row, column))
-            return *(const T *)from;
-        T x = {};
-#pragma unroll
-        for (int e = 0; e < sizeof(T) / sizeof(Element); ++e)
-            if (row < rows && column + e < columns)
-                x.of[e] = from[e].bits;
-        return x;
-    }
-
-    template <class T> __device__ void store(int row, int column, const T &x) const
-    {
-        Element *const to = elements + (size_t)row * ld + column;
-        if (whole<T>(row, column))
-            *(T *)to = x;
-        else
-#pragma unroll
-            for (int e = 0; e < sizeof(T) / sizeof(Element); ++e)
-                if (row < rows && column + e < columns)
-                    to[e].bits = x.of[e];
-    }
-};
-
-// C = alpha sums + beta C in a warp's 16 rows, which go through a box of 16 x 64 elements so that a lane stores 16 bytes.
-template <bool READ>
-__device__ void update_rows(const float (&sums)[J][4], float alpha, float beta, const Result &c, unsigned char *box,
+// C = alpha sums + beta C in a warp's 16 rows, through a box of 16 x 64 elements in shared memory, so that lanes access
+// neighbours in C. `VECTORS`: rows of C are whole chunks at multiples of 16 bytes.
+template <bool READ, bool VECTORS>
+__device__ void update_rows(const float (&sums)[J][4], float alpha, float beta, const Matrix &c, unsigned char *box,
                             int row, int column)
 {
+    constexpr int N = VECTORS ? 8 : 1, UNROLL = VECTORS ? 4 : 2;
     const int lane = threadIdx.x % 32;
+    Element *to = (Element *)c.elements + (size_t)row * c.ld + column;
 #pragma unroll
-    for (int q = 0; q < Q; ++q) {
+    for (int q = 0; q < Q; ++q, column += BOX_COLUMNS, to += BOX_COLUMNS) {
         if (READ) {
-#pragma unroll
-            for (int i = lane; i < 128; i += 32)
-                *(Chunk *)chunk_of(box, i / 8, i % 8) = c.load<Chunk>(row + i / 8, column + q * BOX_COLUMNS + i % 8 * 8);
+            for_each<N, UNROLL>(c, row, column, [&](int y, int x) {
+                Chunk *const chunk = (Chunk *)chunk_of(box, y, x / 8);
+                if (VECTORS)
+                    *chunk = *(const Chunk *)(to + (size_t)y * c.ld + x);
+                else
+                    chunk->of[x % 8] = to[(size_t)y * c.ld + x].bits;
+            });
             __syncwarp();
         }
 #pragma unroll
@@ -129,9 +110,13 @@ __device__ void update_rows(const float (&sums)[J][4], float alpha, float beta, 
             stmatrix_x4(chunk, pairs);
         }
         __syncwarp();
-#pragma unroll
-        for (int i = lane; i < 128; i += 32)
-            c.store(row + i / 8, column + q * BOX_COLUMNS + i % 8 * 8, *(const Chunk *)chunk_of(box, i / 8, i % 8));
+        for_each<N, UNROLL>(c, row, column, [&](int y, int x) {
+            const Chunk *const chunk = (const Chunk *)chunk_of(box, y, x / 8);
+            if (VECTORS)
+                *(Chunk *)(to + (size_t)y * c.ld + x) = *chunk;
+            else
+                to[(size_t)y * c.ld + x].bits = chunk->of[x % 8];
+        });
         __syncwarp();
     }
 }
@@ -150,7 +135,8 @@ extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK
     const int from = (long long)stages * rank / PARTS, to = (long long)stages * (rank + 1) / PARTS;
     const bool by_tma = aligned(A, lda) && aligned(B, ldb);
     const bool loads = thread >= THREADS;
-    const Result c = {C, ldc, m, n};
+    const Matrix c = {C, ldc, m, n};
+    const bool vectors = aligned(C, ldc) && n % 8 == 0;
 
     const auto load = [&](int step) {
         unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
@@ -190,9 +176,9 @@ extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK
         __syncwarp();
         if (beta != 0)
             for (int i = lane; i < SHARE * Q; i += 32) {
-                const int row = first_row + rank * SHARE + i / Q, column = first_column + i % Q * BOX_COLUMNS;
-                if (row < m && column < n)
-                    prefetch_global_L2(C + (size_t)row * ldc + column);
+                const int row = rank * SHARE + i / Q, column = first_column + i % Q * BOX_COLUMNS;
+                if (row < ROWS && first_row + row < m && column < n)
+                    prefetch_global_L2(C + (size_t)(first_row + row) * ldc + column);
             }
     } else {
         for (; step < to; ++step, ring.advance()) {
@@ -212,10 +198,15 @@ extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK
         if (loads)
             return;
         unsigned char *const box = boxes + thread / 32 * WARP_BOX;
-        if (beta != 0)
-            update_rows<true>(sums, alpha, beta, c, box, first_row + thread / 32 * 16, first_column);
+        const int row = first_row + thread / 32 * 16;
+        if (vectors && beta != 0)
+            update_rows<true, true>(sums, alpha, beta, c, box, row, first_column);
+        else if (vectors)
+            update_rows<false, true>(sums, alpha, beta, c, box, row, first_column);
+        else if (beta != 0)
+            update_rows<true, false>(sums, alpha, beta, c, box, row, first_column);
         else
-            update_rows<false>(sums, alpha, beta, c, box, first_row + thread / 32 * 16, first_column);
+            update_rows<false, false>(sums, alpha, beta, c, box, row, first_column);
     } else {
         float *const exchange = (float *)shared;  // [ROWS][PITCH]
         if (!loads) {
@@ -229,40 +220,55 @@ extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK
         }
         barrier_cluster_arrive();
         barrier_cluster_wait();
-        constexpr int FOURS = SHARE * COLUMNS / 4, COUNT = (FOURS + THREADS - 1) / THREADS;
+        constexpr int FOURS = SHARE * (COLUMNS / 4), COUNT = (FOURS + THREADS - 1) / THREADS;
+        const int first = loads ? ROWS * (COLUMNS / 4) : rank * FOURS + thread;  // of this thread
+        const int end = min(rank * FOURS + FOURS, ROWS * (COLUMNS / 4));
         float4 totals[COUNT];
-        if (!loads)
 #pragma unroll
-            for (int i = 0; i < COUNT; ++i) {
-                const int at = thread + i * THREADS, row = rank * SHARE + at / (COLUMNS / 4);
-                float *const four = exchange + row * PITCH + at % (COLUMNS / 4) * 4;
-                if (FOURS % THREADS != 0 && at >= FOURS)
-                    break;
+        for (int i = 0; i < COUNT; ++i)
+            if (first + i * THREADS < end) {
+                const int at = first + i * THREADS;
+                float *const four = exchange + at / (COLUMNS / 4) * PITCH + at % (COLUMNS / 4) * 4;
                 totals[i] = ld_shared_cluster_v4(mapa(four, 0));
 #pragma unroll
                 for (int p = 1; p < PARTS; ++p) {
                     const float4 part = ld_shared_cluster_v4(mapa(four, p));
-                    totals[i] = make_float4(totals[i].x + part.x, totals[i].y + part.y, totals[i].z + part.z, totals[i].w + part.w);
+                    totals[i] = make_float4(totals[i].x + part.x, totals[i].y + part.y, totals[i].z + part.z,
+                                            totals[i].w + part.w);
                 }
             }
-        barrier_cluster_arrive();  // this block has read the sums of the others
-        if (!loads)
+        barrier_cluster_arrive();  // this thread has read the sums of the others
 #pragma unroll
-            for (int i = 0; i < COUNT; ++i) {
-                const int at = thread + i * THREADS, row = first_row + rank * SHARE + at / (COLUMNS / 4);
-                const int column = first_column + at % (COLUMNS / 4) * 4;
-                if (FOURS % THREADS != 0 && at >= FOURS)
-                    break;
+        for (int i = 0; i < COUNT; ++i)
+            if (first + i * THREADS < end) {
+                const int at = first + i * THREADS;
+                const int row = first_row + at / (COLUMNS / 4), column = first_column + at % (COLUMNS / 4) * 4;
+                if (row >= m || column >= n)
+                    continue;
+                Element *const to = C + (size_t)row * ldc + column;
+                Four four = {};
+                if (vectors && beta != 0)
+                    four = *(const Four *)to;
+                else if (beta != 0)
+#pragma unroll
+                    for (int e = 0; e < 4; ++e)
+                        four.of[e] = column + e < n ? to[e].bits : 0;
                 const float of[4] = {totals[i].x, totals[i].y, totals[i].z, totals[i].w};
-                const Four old = beta != 0 ? c.load<Four>(row, column) : Four{};
-                Four four;
 #pragma unroll
                 for (int e = 0; e < 4; e += 2) {
-                    const unsigned pair = to_pair(alpha * of[e] + (beta != 0 ? beta * to_float(old.of[e]) : 0),
-                                                  alpha * of[e + 1] + (beta != 0 ? beta * to_float(old.of[e + 1]) : 0));
+                    const float first = alpha * of[e], second = alpha * of[e + 1];
+                    const unsigned pair = beta == 0 ? to_pair(first, second)
+                                                    : to_pair(first + beta * to_float(four.of[e]),
+                                                              second + beta * to_float(four.of[e + 1]));
                     four.of[e] = pair, four.of[e + 1] = pair >> 16;
                 }
-                c.store(row, column, four);
+                if (vectors)
+                    *(Four *)to = four;
+                else
+#pragma unroll
+                    for (int e = 0; e < 4; ++e)
+                        if (column + e < n)
+                            to[e].bits = four.of[e];
             }
         barrier_cluster_wait();  // no block ends while another one may still read its sums
     }
