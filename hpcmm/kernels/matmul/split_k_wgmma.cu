@@ -60,16 +60,14 @@ extern "C" __global__ void __launch_bounds__(COPY_BLOCK)
         copy_chunk({B, ldb, rows_b, columns_b}, copy_b, i - chunks_a);
 }
 
-// Call move(y, x) for the elements of 16 x 64 that are inside C from (row, column) on: N neighbours at (y, x) each, and
-// 32 lanes together.
+// Call move(y, x, inside) for N neighbours at (y, x) each of 16 x 64 elements from (row, column) on, with 32 lanes.
 template <int N, int UNROLL, class Move>
 __device__ inline void for_each(const Matrix &c, int row, int column, const Move &move)
 {
 #pragma unroll UNROLL
     for (int i = threadIdx.x % 32; i < 16 * BOX_COLUMNS / N; i += 32) {
         const int y = i / (BOX_COLUMNS / N), x = i % (BOX_COLUMNS / N) * N;
-        if (row + y < c.rows && column + x < c.columns)
-            move(y, x);
+        move(y, x, row + y < c.rows && column + x < c.columns);
     }
 }
 
@@ -85,12 +83,12 @@ __device__ void update_rows(const float (&sums)[J][4], float alpha, float beta, 
 #pragma unroll
     for (int q = 0; q < Q; ++q, column += BOX_COLUMNS, to += BOX_COLUMNS) {
         if (READ) {
-            for_each<N, UNROLL>(c, row, column, [&](int y, int x) {
+            for_each<N, UNROLL>(c, row, column, [&](int y, int x, bool inside) {
                 Chunk *const chunk = (Chunk *)chunk_of(box, y, x / 8);
                 if (VECTORS)
-                    *chunk = *(const Chunk *)(to + (size_t)y * c.ld + x);
+                    *chunk = inside ? *(const Chunk *)(to + (size_t)y * c.ld + x) : Chunk{};
                 else
-                    chunk->of[x % 8] = to[(size_t)y * c.ld + x].bits;
+                    chunk->of[x % 8] = inside ? to[(size_t)y * c.ld + x].bits : 0;
             });
             __syncwarp();
         }
@@ -110,11 +108,11 @@ __device__ void update_rows(const float (&sums)[J][4], float alpha, float beta, 
             stmatrix_x4(chunk, pairs);
         }
         __syncwarp();
-        for_each<N, UNROLL>(c, row, column, [&](int y, int x) {
+        for_each<N, UNROLL>(c, row, column, [&](int y, int x, bool inside) {
             const Chunk *const chunk = (const Chunk *)chunk_of(box, y, x / 8);
-            if (VECTORS)
+            if (VECTORS && inside)
                 *(Chunk *)(to + (size_t)y * c.ld + x) = *chunk;
-            else
+            else if (inside)
                 to[(size_t)y * c.ld + x].bits = chunk->of[x % 8];
         });
         __syncwarp();
