@@ -10,7 +10,7 @@ import numpy as np
 
 from hpcmm.model import Boxes, Launch, Task, Workspace
 from hpcmm.operations.blocks import SMS, ChosenTile, rounded_up
-from hpcmm.operations.tma import BOX, ROW_BYTES
+from hpcmm.operations.tma import BOX, ROW_BYTES, even_blocks
 
 BYTES_PER_SECOND = 4.4e12  # rate at which cold matrices arrive
 CHUNK = 8  # elements of 16 bytes, of which TMA requires a whole number per row
@@ -32,15 +32,18 @@ class WgmmaTile:
     resident: int = 1
     depth: int = BOX
 
-    @property
-    def threads(self) -> int:
-        return 2 * self.rows + 32
+    def threads(self, parts: int) -> int:
+        """Return the threads of a block.
 
-    @property
-    def macros(self) -> dict[str, int]:
+        The largest tile, with several in turn, needs more registers than each of these threads gets. There a whole
+        warpgroup loads, which gives registers to the others.
+        """
+        return 2 * self.rows + (128 if parts == 1 and self.rows * self.columns == 128 * 256 else 32)
+
+    def macros(self, parts: int) -> dict[str, int]:
         return {
             **{"ROWS": self.rows, "COLUMNS": self.columns, "DEPTH": self.depth, "STAGES": self.stages},
-            **{"RESIDENT": self.resident, "BLOCK": self.threads},
+            **{"RESIDENT": self.resident, "PARTS": parts, "BLOCK": self.threads(parts)},
         }
 
     def shared_bytes(self, parts: int) -> int:
@@ -108,8 +111,8 @@ class SplitWgmma(ChosenTile):
 
     def macros(self, task: Task) -> dict[str, int]:
         tile, parts = self.chosen(task)
-        own = {"PARTS": parts, "GROUP_ROWS": self.group_rows, "COPY_BLOCK": self.copy_block}
-        return {**tile.macros, **own, "BFLOAT16": int(task.dtype == "bfloat16")}
+        own = {"GROUP_ROWS": self.group_rows, "COPY_BLOCK": self.copy_block}
+        return {**tile.macros(parts), **own, "BFLOAT16": int(task.dtype == "bfloat16")}
 
     def workspace(self, task: Task) -> dict[str, Workspace]:
         m, n, k = task.shape
@@ -139,5 +142,6 @@ class SplitWgmma(ChosenTile):
             lda, ldb = (np.int32(each.strides[0] // each.itemsize) for each in (a, b))
         boxes = Boxes(a, tile.rows, BOX, task.dtype), Boxes(b, tile.depth, BOX, task.dtype)
         arguments = m, n, k, alpha, a, lda, b, ldb, *rest, *boxes
-        grid = rows * columns, 1, parts
-        return [*launches, Launch(grid, (tile.threads,), arguments, tile.shared_bytes(parts))]
+        tiles = rows * columns
+        grid = even_blocks(tiles, multiprocessors * tile.resident) if parts == 1 else tiles, 1, parts
+        return [*launches, Launch(grid, (tile.threads(parts),), arguments, tile.shared_bytes(parts))]

@@ -15,7 +15,8 @@ constexpr int A_BYTES = ROWS * ROW_BYTES, B_BOX = DEPTH * ROW_BYTES, STAGE_BYTES
 constexpr int SHARE = (ROWS + PARTS - 1) / PARTS;  // rows of the tile that a block adds up
 constexpr int PITCH = COLUMNS + 8;   // of rows of sums; avoids bank conflicts
 constexpr int WARP_BOX = 16 * ROW_BYTES;
-static_assert(DEPTH == BOX_COLUMNS && BLOCK == THREADS + 32, "consumers, and a warp that loads");
+constexpr bool DIVIDED = BLOCK == THREADS + 128;  // setmaxnreg divides the registers, among whole warpgroups
+static_assert(DEPTH == BOX_COLUMNS && (DIVIDED ? ROWS == 128 : BLOCK == THREADS + 32), "consumers, and a warp that loads");
 static_assert(PARTS == 1 || ROWS * PITCH * 4 <= STAGES * STAGE_BYTES, "sums take the place of the stages");
 
 struct alignas(8) Four {  // neighbours
@@ -127,85 +128,109 @@ extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK
     unsigned char *const boxes = shared + STAGES * STAGE_BYTES;  // [4 CONSUMERS] for C, if no other block has terms
     Ring<STAGE_BYTES, CONSUMERS> ring(shared, boxes + (PARTS == 1 ? 4 * CONSUMERS * WARP_BOX : 0));
     const int thread = threadIdx.x, lane = thread % 32, rank = blockIdx.z;
-    const int2 tile = rasterize(blockIdx.x, (m + ROWS - 1) / ROWS, (n + COLUMNS - 1) / COLUMNS);
-    const int first_row = tile.y * ROWS, first_column = tile.x * COLUMNS;
+    const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (n + COLUMNS - 1) / COLUMNS;
+    const int tiles = tile_rows * tile_columns;  // with several parts, a cluster for each
+    const auto corner = [&](int i) {
+        const int2 tile = rasterize(i, tile_rows, tile_columns);
+        return make_int2(tile.x * COLUMNS, tile.y * ROWS);
+    };
     const int stages = (k + DEPTH - 1) / DEPTH;
     const int from = (long long)stages * rank / PARTS, to = (long long)stages * (rank + 1) / PARTS;
-    const bool by_tma = aligned(A, lda) && aligned(B, ldb);
+    const bool by_tma = aligned(A, lda) && aligned(B, ldb), vectors = aligned(C, ldc) && n % 8 == 0;
     const bool loads = thread >= THREADS;
     const Matrix c = {C, ldc, m, n};
-    const bool vectors = aligned(C, ldc) && n % 8 == 0;
+    int i = blockIdx.x;
+    int2 at = corner(i);  // column and row
 
-    const auto load = [&](int step) {
+    int step = from;  // of the producer
+    const auto load = [&] {
         unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
         const int start = step * DEPTH;
         if (by_tma) {
             unsigned long long *const full = &ring.full[ring.stage];
             mbarrier_arrive_expect_tx(full, STAGE_BYTES);
-            cp_async_bulk_tensor_shared_global(a, map_a, start, first_row, full);
+            cp_async_bulk_tensor_shared_global(a, map_a, start, at.y, full);
 #pragma unroll
             for (int q = 0; q < Q; ++q)
-                cp_async_bulk_tensor_shared_global(b + q * B_BOX, map_b, first_column + q * BOX_COLUMNS, start, full);
+                cp_async_bulk_tensor_shared_global(b + q * B_BOX, map_b, at.x + q * BOX_COLUMNS, start, full);
         } else {
-            copy_box(a, ROWS, {A, lda, m, k}, first_row, start, lane, 32);
+            copy_box(a, ROWS, {A, lda, m, k}, at.y, start, lane, 32);
             for (int q = 0; q < Q; ++q)
-                copy_box(b + q * B_BOX, DEPTH, {B, ldb, k, n}, start, first_column + q * BOX_COLUMNS, lane, 32);
+                copy_box(b + q * B_BOX, DEPTH, {B, ldb, k, n}, start, at.x + q * BOX_COLUMNS, lane, 32);
             fence_proxy_async();
             mbarrier_arrive(&ring.full[ring.stage]);
         }
         ring.advance();
+        if (++step == to) {
+            step = from;
+            i += gridDim.x;
+            if (i < tiles)
+                at = corner(i);
+        }
     };
-    int step = from;
     if (thread == THREADS) {
         ring.init(by_tma ? 1 : 32);
-        if (by_tma)
-            for (; step < min(from + STAGES, to); ++step)
-                load(step);
+        for (int s = 0; by_tma && s < STAGES && i < tiles && from < to; ++s)
+            load();  // before the other threads have started
     }
     __syncthreads();
 
     float sums[J][4] = {};
     if (loads) {
-        if (!by_tma || lane == 0)
-            for (; step < to; ++step) {
+        if (DIVIDED)
+            setmaxnreg_dec<40>();
+        if (thread < THREADS + (by_tma ? 1 : 32) && from < to)
+            while (i < tiles) {
                 mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);
-                load(step);
+                load();
             }
         __syncwarp();
-        if (beta != 0)
-            for (int i = lane; i < SHARE * Q; i += 32) {
-                const int row = rank * SHARE + i / Q, column = first_column + i % Q * BOX_COLUMNS;
-                if (row < ROWS && first_row + row < m && column < n)
-                    prefetch_global_L2(C + (size_t)(first_row + row) * ldc + column);
-            }
     } else {
-        for (; step < to; ++step, ring.advance()) {
-            mbarrier_wait(&ring.full[ring.stage], ring.parity);
-            unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
-            wgmma_fence();
-            multiply(sums, a + thread / 128 * 64 * ROW_BYTES, b);
-            wgmma_commit_group();
-            wgmma_wait_group<1>(sums);
-            if (step > from && lane == 0)
+        if (DIVIDED)
+            setmaxnreg_inc<232>();
+        for (; i < tiles; i += gridDim.x) {
+            at = corner(i);
+            if (beta != 0)
+                for (int line = thread; line < SHARE * Q; line += THREADS) {
+                    const int row = rank * SHARE + line / Q, column = at.x + line % Q * BOX_COLUMNS;
+                    if (row < ROWS && at.y + row < m && column < n)
+                        prefetch_global_L2(C + (size_t)(at.y + row) * ldc + column);
+                }
+            for (int step = from; step < to; ++step, ring.advance()) {
+                mbarrier_wait(&ring.full[ring.stage], ring.parity);
+                unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
+                wgmma_fence();
+                multiply(sums, a + thread / 128 * 64 * ROW_BYTES, b);
+                wgmma_commit_group();
+                wgmma_wait_group<1>(sums);
+                if (step > from && lane == 0)
+                    mbarrier_arrive(&ring.empty[ring.previous()]);
+            }
+            wgmma_wait_group<0>(sums);
+            if constexpr (PARTS > 1)
+                break;
+            if (from < to && lane == 0)
                 mbarrier_arrive(&ring.empty[ring.previous()]);
+            unsigned char *const box = boxes + thread / 32 * WARP_BOX;
+            const int row = at.y + thread / 32 * 16;
+            if (vectors && beta != 0)
+                update_rows<true, true>(sums, alpha, beta, c, box, row, at.x);
+            else if (vectors)
+                update_rows<false, true>(sums, alpha, beta, c, box, row, at.x);
+            else if (beta != 0)
+                update_rows<true, false>(sums, alpha, beta, c, box, row, at.x);
+            else
+                update_rows<false, false>(sums, alpha, beta, c, box, row, at.x);
+#pragma unroll
+            for (int j = 0; j < J; ++j)
+#pragma unroll
+                for (int e = 0; e < 4; ++e)
+                    sums[j][e] = 0;
         }
-        wgmma_wait_group<0>(sums);
     }
 
-    if constexpr (PARTS == 1) {
-        if (loads)
-            return;
-        unsigned char *const box = boxes + thread / 32 * WARP_BOX;
-        const int row = first_row + thread / 32 * 16;
-        if (vectors && beta != 0)
-            update_rows<true, true>(sums, alpha, beta, c, box, row, first_column);
-        else if (vectors)
-            update_rows<false, true>(sums, alpha, beta, c, box, row, first_column);
-        else if (beta != 0)
-            update_rows<true, false>(sums, alpha, beta, c, box, row, first_column);
-        else
-            update_rows<false, false>(sums, alpha, beta, c, box, row, first_column);
-    } else {
+    if constexpr (PARTS > 1) {
+        at = corner(blockIdx.x);
         float *const exchange = (float *)shared;  // [ROWS][PITCH]
         if (!loads) {
             barrier_sync(1, THREADS);  // the products of all consumers are complete
@@ -225,8 +250,8 @@ extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK
 #pragma unroll
         for (int i = 0; i < COUNT; ++i)
             if (first + i * THREADS < end) {
-                const int at = first + i * THREADS;
-                float *const four = exchange + at / (COLUMNS / 4) * PITCH + at % (COLUMNS / 4) * 4;
+                const int share = first + i * THREADS;
+                float *const four = exchange + share / (COLUMNS / 4) * PITCH + share % (COLUMNS / 4) * 4;
                 totals[i] = ld_shared_cluster_v4(mapa(four, 0));
 #pragma unroll
                 for (int p = 1; p < PARTS; ++p) {
@@ -239,8 +264,8 @@ extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK
 #pragma unroll
         for (int i = 0; i < COUNT; ++i)
             if (first + i * THREADS < end) {
-                const int at = first + i * THREADS;
-                const int row = first_row + at / (COLUMNS / 4), column = first_column + at % (COLUMNS / 4) * 4;
+                const int share = first + i * THREADS;
+                const int row = at.y + share / (COLUMNS / 4), column = at.x + share % (COLUMNS / 4) * 4;
                 if (row >= m || column >= n)
                     continue;
                 Element *const to = C + (size_t)row * ldc + column;
@@ -254,10 +279,10 @@ extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK
                 const float of[4] = {totals[i].x, totals[i].y, totals[i].z, totals[i].w};
 #pragma unroll
                 for (int e = 0; e < 4; e += 2) {
-                    const float first = alpha * of[e], second = alpha * of[e + 1];
-                    const unsigned pair = beta == 0 ? to_pair(first, second)
-                                                    : to_pair(first + beta * to_float(four.of[e]),
-                                                              second + beta * to_float(four.of[e + 1]));
+                    const float low = alpha * of[e], high = alpha * of[e + 1];
+                    const unsigned pair = beta == 0 ? to_pair(low, high)
+                                                    : to_pair(low + beta * to_float(four.of[e]),
+                                                              high + beta * to_float(four.of[e + 1]));
                     four.of[e] = pair, four.of[e + 1] = pair >> 16;
                 }
                 if (vectors)
