@@ -483,7 +483,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "split_k_wgmma",
         "cuda",
-        "blocks of a cluster divide the terms of a tile, whose size depends on the shape; rows that TMA cannot take are copied",
+        "the blocks of a cluster divide the terms of a tile; a first launch aligns rows that TMA cannot take",
         dtypes=SIXTEEN_BIT,
         architecture="sm_90a",
         geometry=SplitWgmma(
