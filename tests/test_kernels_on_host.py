@@ -1068,6 +1068,23 @@ def test_every_tile_of_split_k_compiles_without_spills(name, choice):
     assert resident * (tile.ring_bytes + exchanged + 1024) <= 228 * 1024  # shared memory of an SM
 
 
+WGMMA = RUNG_OF["matmul/split_k_wgmma"][1].geometry
+
+
+@pytest.mark.parametrize("division", some([(each.tile, parts) for each in WGMMA.choices for parts in each.parts], 5))
+def test_every_tile_of_split_k_wgmma_compiles_without_spills(division):
+    tile, parts = division
+    macros = {"BFLOAT16": 1, "GROUP_ROWS": WGMMA.group_rows, "COPY_BLOCK": WGMMA.copy_block, **tile.macros(parts)}
+    takes = compiled(
+        source("matmul/split_k_wgmma"), "sm_90a", tuple(f"-D{key}={value}" for key, value in macros.items())
+    )
+    assert takes["spill_stores"] == takes["spill_loads"] == 0
+    threads = -(-tile.threads(parts) // 128) * 128  # a quarter of the SM has the same registers as the others
+    assert -(-takes["registers"] // 8) * 8 * threads * tile.resident <= 65536
+    assert tile.shared_bytes(parts) <= 227 * 1024
+    assert tile.resident * (tile.shared_bytes(parts) + 1024) <= 228 * 1024  # shared memory of an SM
+
+
 @pytest.mark.parametrize("choice", some(RUNG_OF["matmul/stream_k_dmma"][1].geometry.choices))
 def test_every_tile_of_stream_k_dmma_compiles_with_few_spills(choice):
     operation, variant = RUNG_OF["matmul/stream_k_dmma"]
