@@ -16,7 +16,7 @@ from hpcmm.operations.blocks import (
     WarpgroupRing,
     rounded_up,
 )
-from hpcmm.operations.picks import Fastest, Narrow, OwnPrediction, SharedTiles, Waves
+from hpcmm.operations.picks import Fastest, Narrow, OwnPrediction, PersistentTiles, SharedTiles, Waves
 from hpcmm.operations.residues import Residues
 from hpcmm.operations.split_k import DmmaTile, FmaTile, Skinny, SkinnyChoice, SkinnyTile, SplitChoice, SplitK
 from hpcmm.operations.split_k_wgmma import SplitWgmma, WgmmaChoice, WgmmaTile
@@ -488,13 +488,12 @@ LADDER = (  # the order here is the order of the rungs
         architecture="sm_90a",
         geometry=SplitWgmma(
             (
-                WgmmaChoice(WgmmaTile(64, 64, 12), (1, 2, 4), 0.17e-6, 1.0e-6),
-                WgmmaChoice(WgmmaTile(64, 128, 8), (1, 2, 4), 0.25e-6, 1.1e-6),
-                WgmmaChoice(WgmmaTile(64, 256, 5), (1, 2, 4), 0.42e-6, 1.5e-6),
-                WgmmaChoice(WgmmaTile(128, 64, 8), (1, 2, 4), 0.25e-6, 1.1e-6),
-                WgmmaChoice(WgmmaTile(128, 128, 6), (1, 2, 4), 0.32e-6, 1.4e-6),
-                WgmmaChoice(WgmmaTile(128, 192, 5), (1, 2, 4), 0.45e-6, 1.7e-6),
-                WgmmaChoice(WgmmaTile(128, 256, 4), (1, 2, 4), 0.58e-6, 2.0e-6),
+                WgmmaChoice(WgmmaTile(64, 64, 12), (1, 2, 4, 8), 0.205e-6, 0.58e-6),
+                WgmmaChoice(WgmmaTile(64, 128, 8), (1, 2, 4, 8), 0.282e-6, 0.45e-6),
+                WgmmaChoice(WgmmaTile(128, 64, 8), (1, 2, 4, 8), 0.277e-6, 0.73e-6),
+                WgmmaChoice(WgmmaTile(128, 128, 6), (1, 2, 4, 8), 0.365e-6, 0.86e-6),
+                WgmmaChoice(WgmmaTile(128, 192, 5), (1,), 0.49e-6, 1.47e-6),
+                WgmmaChoice(WgmmaTile(128, 256, 4), (1,), 0.678e-6, 1.49e-6),
             )
         ),
     ),
@@ -566,6 +565,7 @@ LADDER = (  # the order here is the order of the rungs
         "best",
         "cuda",
         "runs the rung that is predicted to be fastest for the shape, in the arithmetic of the type",
+        dtypes=EVERY,
         architecture="sm_90",
         picks=Fastest(
             {
@@ -581,6 +581,14 @@ LADDER = (  # the order here is the order of the rungs
                     "stream_k_dmma": OwnPrediction(),
                     "skinny": Narrow(5.45e12, 4.56e-6, max_rows=1),
                 },
+                **dict.fromkeys(
+                    SIXTEEN_BIT,
+                    {
+                        "persistent": PersistentTiles(part_lines=1.4, later=0.6),
+                        "multicast": PersistentTiles(later=0.6),
+                        "split_k_wgmma": OwnPrediction(),
+                    },
+                ),
             },
             sustained={"float64": 53.5e12},
         ),

@@ -12,24 +12,42 @@ from hpcmm.model import Boxes, Launch, Task, Workspace
 from hpcmm.operations.blocks import SMS, ChosenTile, rounded_up
 from hpcmm.operations.tma import BOX, ROW_BYTES, even_blocks
 
-BYTES_PER_SECOND = 4.4e12  # rate at which cold matrices arrive
 CHUNK = 8  # elements of 16 bytes, of which TMA requires a whole number per row
+LINE = 64  # elements of a line of the L2 cache
 WARP_BOX = 16 * ROW_BYTES  # of C, for each warp of the consumers
-# Blocks that run at the same time, at one per SM, by blocks per cluster: a cluster stays within a GPC.
-RESIDENT_BLOCKS = {1: SMS, 2: SMS, 3: 108, 4: 128, 6: 108, 8: 128}
+
+# Constants of the time model: a fit to times of an H200
+RESIDENT_BLOCKS = {1: SMS, 2: SMS, 4: 120, 8: 120}  # at one per SM, by blocks per cluster, which stays within a GPC
+START = 5.74e-6  # seconds of a launch without products
+BYTES_PER_SECOND = 4.22e12  # rate at which a cold matrix arrives that one block reads
+SHARED_READS = 1.43  # time of a cold matrix that several blocks read, relative to one block
+PART_LINES = 1.31  # time of products, relative to others, if rows are no multiple of a line
+EXCHANGE = 1.03e-6  # seconds of the barriers of a cluster
+EXCHANGED_BYTES_PER_SECOND = 41e9  # rate at which the blocks of a cluster write and read the sums of a tile
+COLUMN = 12e-9  # seconds for a column of a tile whose elements are stored one by one
+
+
+def whole_lines(shape: tuple[int, int, int]) -> bool:
+    """Return whether the rows of A and B, or of their copies, are multiples of a line of the L2 cache."""
+    _, n, k = shape
+    return not any(rounded_up(columns, CHUNK) % LINE for columns in (n, k))
+
+
+def arrival(shape: tuple[int, int, int], rows: int, columns: int) -> float:
+    """Return the seconds in which cold matrices A and B arrive, for tiles of C; copies are in the L2 cache."""
+    m, n, k = shape
+    a = 0 if k % CHUNK else m * k * (SHARED_READS if n > columns else 1)
+    b = 0 if n % CHUNK else k * n * (SHARED_READS if m > rows else 1)
+    return 2 * (a + b) / BYTES_PER_SECOND
 
 
 @dataclass(frozen=True)
 class WgmmaTile:
-    """A tile of C, with one consumer warpgroup for 64 rows, and a warp that loads.
-
-    Registers are limited so that ``resident`` blocks fit on an SM.
-    """
+    """A tile of C, with one consumer warpgroup for 64 rows, and a warp that loads."""
 
     rows: int
     columns: int
     stages: int
-    resident: int = 1
     depth: int = BOX
 
     def threads(self, parts: int) -> int:
@@ -43,7 +61,7 @@ class WgmmaTile:
     def macros(self, parts: int) -> dict[str, int]:
         return {
             **{"ROWS": self.rows, "COLUMNS": self.columns, "DEPTH": self.depth, "STAGES": self.stages},
-            **{"RESIDENT": self.resident, "PARTS": parts, "BLOCK": self.threads(parts)},
+            **{"PARTS": parts, "BLOCK": self.threads(parts)},
         }
 
     def shared_bytes(self, parts: int) -> int:
@@ -73,14 +91,15 @@ class WgmmaChoice:
     end: float
 
     def seconds(self, shape: tuple[int, int, int], parts: int) -> float:
-        """Return the predicted time on an H100 or H200, without what all choices have in common."""
+        """Return the predicted time on an H100 or H200, without a copy of unaligned rows."""
         m, n, k = shape
         tile = self.tile
-        blocks = -(-m // tile.rows) * -(-n // tile.columns) * parts
-        waves = -(-blocks // RESIDENT_BLOCKS[parts])
-        mainloop = -(-k // tile.depth // parts) * self.step
-        exchange = 1e-6 + tile.rows * tile.columns * 4 / 80e9 if parts > 1 else 0
-        return max(waves * mainloop, 2 * (m * k + k * n) / BYTES_PER_SECOND) + waves * (self.end + exchange)
+        waves = -(-(-(-m // tile.rows) * -(-n // tile.columns) * parts) // RESIDENT_BLOCKS[parts])
+        steps = -(-(-(-k // tile.depth)) // parts)
+        mainloop = waves * steps * self.step * (1 if whole_lines(shape) else PART_LINES)
+        exchange = EXCHANGE + tile.rows * tile.columns * 4 / EXCHANGED_BYTES_PER_SECOND if parts > 1 else 0
+        stores = tile.columns / parts * COLUMN if n % CHUNK else 0
+        return START + max(mainloop, arrival(shape, tile.rows, tile.columns)) + waves * (self.end + exchange + stores)
 
 
 @dataclass(frozen=True)
@@ -102,9 +121,19 @@ class SplitWgmma(ChosenTile):
 
     def chosen(self, task: Task) -> tuple[WgmmaTile, int]:
         """Return the tile and the number of parts with the shortest predicted time."""
-        every = [(choice, parts) for choice in self.choices for parts in choice.parts]
-        choice, parts = min(every, key=lambda each: each[0].seconds(task.shape, each[1])) if task.shape else every[0]
+        if not task.shape:
+            return self.choices[0].tile, self.choices[0].parts[0]
+        _, choice, parts = self.fastest(task)
         return choice.tile, parts
+
+    def seconds(self, task: Task) -> float:
+        """Return the shortest predicted time."""
+        return self.fastest(task)[0]
+
+    def fastest(self, task: Task) -> tuple[float, WgmmaChoice, int]:
+        """Return the shortest predicted time, with the choice and the number of parts."""
+        every = [(choice.seconds(task.shape, parts), choice, parts) for choice in self.choices for parts in choice.parts]
+        return min(every, key=lambda each: each[0])
 
     def division(self, tile: WgmmaTile, divided: int) -> str:
         return f"parts {divided}"
@@ -143,5 +172,5 @@ class SplitWgmma(ChosenTile):
         boxes = Boxes(a, tile.rows, BOX, task.dtype), Boxes(b, tile.depth, BOX, task.dtype)
         arguments = m, n, k, alpha, a, lda, b, ldb, *rest, *boxes
         tiles = rows * columns
-        grid = even_blocks(tiles, multiprocessors * tile.resident) if parts == 1 else tiles, 1, parts
+        grid = even_blocks(tiles, multiprocessors) if parts == 1 else tiles, 1, parts
         return [*launches, Launch(grid, (tile.threads(parts),), arguments, tile.shared_bytes(parts))]
