@@ -396,9 +396,9 @@ class Operation:
         A variant that picks needs a GPU that can run every rung that it picks from.
         """
         rungs = variant.picks.rungs(dtype) if variant.picks else ()
-        reasons = (self.variant(name).unsuited_to(capability) for name in rungs)
-        among = next((f"of the rungs of {variant.name}, {reason}" for reason in reasons if reason), "")
-        return variant.unsuited_to(capability) or among
+        reasons = [self.variant(name).unsuited_to(capability) for name in rungs]
+        found = next((f"{variant.name}: {reason}" for reason in reasons if reason), "")
+        return variant.unsuited_to(capability) or found
 
     def baseline(self, device: str, dtype: str) -> Variant | None:
         """Return the baseline of a device and type; None if no library does the same."""

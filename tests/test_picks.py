@@ -153,7 +153,7 @@ def test_a_variant_picks_among_the_rungs_of_its_arithmetic_that_its_gpu_can_run(
     [
         ("bfloat16", "90", ""),
         ("float32", "120", ""),
-        ("bfloat16", "120", "of the rungs of best, persistent needs a GPU of compute capability 9.0; this one has 12.0"),
+        ("bfloat16", "120", "best: persistent needs a GPU of compute capability 9.0; this one has 12.0"),
         ("bfloat16", "80", "best needs a GPU of compute capability 9.0 or later; this one has 8.0"),
     ],
 )

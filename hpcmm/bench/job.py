@@ -100,12 +100,10 @@ class Bench:
         self.exchanges = exchange_times(self.carrier) if self.carrier else None
         self.memory = preflight(comm, backend, operation, batch.points, algorithms_of(operation))
         self.absent = {each.name: each.missing(comm, backend) if each.missing else "" for each in algorithms}
-        self.unsuited = {
-            (name, dtype): next(
-                filter(None, comm.allgather(operation.unsuited_to(operation.variant(name), dtype, backend.capability))), ""
-            )
-            for name, dtype in dict.fromkeys((point.variant, point.dtype) for point in batch.points)
-        }
+        self.unsuited = {}
+        for name, dtype in dict.fromkeys((point.variant, point.dtype) for point in batch.points):
+            reason = operation.unsuited_to(operation.variant(name), dtype, backend.capability)
+            self.unsuited[name, dtype] = next(filter(None, comm.allgather(reason)), "")
 
     def impossible(self, point: Point) -> str:
         """Return the reason why these ranks cannot measure a point; empty if they can."""

@@ -581,14 +581,14 @@ LADDER = (  # the order here is the order of the rungs
                     "stream_k_dmma": OwnPrediction(),
                     "skinny": Narrow(5.45e12, 4.56e-6, max_rows=1),
                 },
-                **dict.fromkeys(
-                    SIXTEEN_BIT,
-                    {
+                **{
+                    dtype: {
                         "persistent": PersistentTiles(part_lines=1.4, later=0.6),
                         "multicast": PersistentTiles(later=0.6),
                         "split_k_wgmma": OwnPrediction(),
-                    },
-                ),
+                    }
+                    for dtype in SIXTEEN_BIT
+                },
             },
             sustained={"float64": 53.5e12},
         ),

@@ -95,7 +95,7 @@ class WgmmaChoice:
         m, n, k = shape
         tile = self.tile
         waves = -(-(-(-m // tile.rows) * -(-n // tile.columns) * parts) // RESIDENT_BLOCKS[parts])
-        steps = -(-(-(-k // tile.depth)) // parts)
+        steps = -(-k // tile.depth // parts)
         mainloop = waves * steps * self.step * (1 if whole_lines(shape) else PART_LINES)
         exchange = EXCHANGE + tile.rows * tile.columns * 4 / EXCHANGED_BYTES_PER_SECOND if parts > 1 else 0
         stores = tile.columns / parts * COLUMN if n % CHUNK else 0
@@ -132,8 +132,10 @@ class SplitWgmma(ChosenTile):
 
     def fastest(self, task: Task) -> tuple[float, WgmmaChoice, int]:
         """Return the shortest predicted time, with the choice and the number of parts."""
-        every = [(choice.seconds(task.shape, parts), choice, parts) for choice in self.choices for parts in choice.parts]
-        return min(every, key=lambda each: each[0])
+        every = [(choice, parts) for choice in self.choices for parts in choice.parts]
+        return min(
+            ((choice.seconds(task.shape, parts), choice, parts) for choice, parts in every), key=lambda each: each[0]
+        )
 
     def division(self, tile: WgmmaTile, divided: int) -> str:
         return f"parts {divided}"

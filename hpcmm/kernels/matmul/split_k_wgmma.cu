@@ -1,11 +1,12 @@
 // Matrix product, GPU rung for 16-bit types: the terms of a tile of C are split among the blocks of a cluster.
 //
-// Compared with multicast, blocks are not persistent, and the PARTS blocks of a cluster divide the terms of a tile, so
-// that a small or narrow C occupies all SMs with large tiles, which need fewer bytes per product. A block loads its
-// first stages before any other thread has started. Blocks write their sums to their own shared memory, in place of the
-// stages, and each reads a share of the rows from all of them, through distributed shared memory and in a fixed order.
+// Compared with multicast, the PARTS blocks of a cluster divide the terms of a tile instead of sharing B, so that a
+// narrow C with many terms occupies all SMs. A block loads its first stages before any other thread has started. Blocks
+// write their sums to their own shared memory, in place of the stages, and each reads a share of the rows from all of
+// them, through distributed shared memory and in a fixed order. With one part, blocks compute tile after tile.
 // TMA takes only rows of a multiple of 16 bytes: `copy` writes other operands to a workspace with such rows, once for
-// all tiles. Runs on compute capability 9.0 only. Limit: the products of a tile do not hide the end of the previous one.
+// all tiles. Runs on compute capability 9.0 only. Limit: threads store C, and the products of a tile do not hide the
+// end of the previous one, so persistent is faster if all SMs have a tile and TMA takes the rows.
 
 #include "matmul/boxes.cuh"
 #include "matmul/ring.cuh"
@@ -16,7 +17,7 @@ constexpr int SHARE = (ROWS + PARTS - 1) / PARTS;  // rows of the tile that a bl
 constexpr int PITCH = COLUMNS + 8;   // of rows of sums; avoids bank conflicts
 constexpr int WARP_BOX = 16 * ROW_BYTES;
 constexpr bool DIVIDED = BLOCK == THREADS + 128;  // setmaxnreg divides the registers, among whole warpgroups
-static_assert(DEPTH == BOX_COLUMNS && (DIVIDED ? ROWS == 128 : BLOCK == THREADS + 32), "consumers, and a warp that loads");
+static_assert(DEPTH == BOX_COLUMNS && (DIVIDED ? ROWS == 128 : BLOCK == THREADS + 32), "a warp loads");
 static_assert(PARTS == 1 || ROWS * PITCH * 4 <= STAGES * STAGE_BYTES, "sums take the place of the stages");
 
 struct alignas(8) Four {  // neighbours
