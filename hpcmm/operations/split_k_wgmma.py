@@ -15,9 +15,9 @@ from hpcmm.operations.tma import BOX, ROW_BYTES, even_blocks
 CHUNK = 8  # elements of 16 bytes, of which TMA requires a whole number per row
 LINE = 64  # elements of a line of the L2 cache
 WARP_BOX = 16 * ROW_BYTES  # of C, for each warp of the consumers
-
-# Constants of the time model: a fit to times of an H200
-RESIDENT_BLOCKS = {1: SMS, 2: SMS, 4: 120, 8: 120}  # at one per SM, by blocks per cluster, which stays within a GPC
+# Blocks that run at the same time, at one per SM, by blocks per cluster: a cluster stays within a GPC
+RESIDENT_BLOCKS = {1: SMS, 2: SMS, 3: 117, 4: 120, 6: 102, 8: 120}
+# The rest of the time model: a fit to times of an H200
 START = 5.74e-6  # seconds of a launch without products
 BYTES_PER_SECOND = 4.22e12  # rate at which a cold matrix arrives that one block reads
 SHARED_READS = 1.43  # time of a cold matrix that several blocks read, relative to one block
