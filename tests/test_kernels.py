@@ -29,6 +29,7 @@ from hpcmm.operations.matmul_ladder import TILES
 from hpcmm.operations.memory import BANDWIDTH, COPY, LATENCY, SCALE
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM
 from hpcmm.operations.split_k import Skinny, SplitK
+from hpcmm.operations.split_k_wgmma import SplitWgmma
 from hpcmm.operations.stream_k import StreamK, StreamKDmma, StreamKFma
 from hpcmm.operations.tma import PersistentTma
 from hpcmm.operations.vector_add import VECTOR_ADD
@@ -448,7 +449,10 @@ def test_cpu_copy(cpu, operation, variant, dtype, n, starts, seed):
 def suited(request):
     """Skip what the GPU cannot run."""
     if {"gpu", "variant"} <= set(request.fixturenames):
-        reason = request.getfixturevalue("variant").unsuited_to(request.getfixturevalue("gpu").capability)
+        variant, capability = request.getfixturevalue("variant"), request.getfixturevalue("gpu").capability
+        reason = variant.unsuited_to(capability)
+        if variant.picks:
+            reason = MATMUL.unsuited_to(variant, request.getfixturevalue("dtype"), capability)
         if reason:
             pytest.skip(reason)
 
@@ -621,15 +625,24 @@ class OneWidth(PersistentTma):
         return choice
 
 
+def geometries(geometry) -> list:
+    """Return the geometry of a 16-bit rung with each of its tiles and numbers of parts, whatever the shape."""
+    if isinstance(geometry, PersistentTma):
+        return [OneWidth((choice,), geometry.cluster) for choice in geometry.choices]
+    if isinstance(geometry, SplitWgmma):
+        return [
+            dataclasses.replace(geometry, choices=(dataclasses.replace(choice, parts=(parts,)),))
+            for choice in geometry.choices
+            for parts in choice.parts
+        ]
+    return [geometry]
+
+
 SIXTEEN_BIT_RUNGS = [
     pytest.param(dataclasses.replace(variant, geometry=geometry), id=f"{variant.name}-{i}")
     for variant in MATMUL.ladder
     if variant.dtypes == ("float16", "bfloat16")
-    for i, geometry in enumerate(
-        [OneWidth((choice,), variant.geometry.cluster) for choice in variant.geometry.choices]
-        if isinstance(variant.geometry, PersistentTma)
-        else [variant.geometry]
-    )
+    for i, geometry in enumerate(geometries(variant.geometry))
 ]
 
 

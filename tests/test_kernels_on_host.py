@@ -42,7 +42,7 @@ NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
     ),
     "matmul/stream_k_fma": "without terms it reads what nothing has written, and drops it",
     **dict.fromkeys(
-        ("matmul/tma", "matmul/warp_specialized", "matmul/persistent", "matmul/multicast"),
+        ("matmul/tma", "matmul/warp_specialized", "matmul/persistent", "matmul/multicast", "matmul/split_k_wgmma"),
         "large tiles; test_tma_on_host.py runs it with small ones",
     ),
     **dict.fromkeys(("matmul/tf32", "matmul/three_fp16"), "sources of two functions; test_parts.py runs them"),
@@ -1066,6 +1066,22 @@ def test_every_tile_of_split_k_compiles_without_spills(name, choice):
     assert -(-takes["registers"] // 8) * 8 * tile.threads * resident <= 65536
     exchanged = parts * -(-tile.vectors // parts) * tile.threads * 16 if parts > 1 else 0
     assert resident * (tile.ring_bytes + exchanged + 1024) <= 228 * 1024  # shared memory of an SM
+
+
+WGMMA = RUNG_OF["matmul/split_k_wgmma"][1].geometry
+
+
+@pytest.mark.parametrize("division", some([(each.tile, parts) for each in WGMMA.choices for parts in each.parts], 5))
+def test_every_tile_of_split_k_wgmma_compiles_without_spills(division):
+    tile, parts = division
+    macros = {"BFLOAT16": 1, "GROUP_ROWS": WGMMA.group_rows, "COPY_BLOCK": WGMMA.copy_block, **tile.macros(parts)}
+    takes = compiled(
+        source("matmul/split_k_wgmma"), "sm_90a", tuple(f"-D{key}={value}" for key, value in macros.items())
+    )
+    assert takes["spill_stores"] == takes["spill_loads"] == 0
+    threads = -(-tile.threads(parts) // 128) * 128  # a quarter of the SM has the same registers as the others
+    assert -(-takes["registers"] // 8) * 8 * threads <= 65536
+    assert tile.shared_bytes(parts) <= 227 * 1024
 
 
 @pytest.mark.parametrize("choice", some(RUNG_OF["matmul/stream_k_dmma"][1].geometry.choices))

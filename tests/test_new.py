@@ -24,7 +24,7 @@ TESTS = Path(__file__).parent
 SOLUTIONS, PAGE = TESTS / "solutions", TESTS.parent / "docs" / "teachers.md"
 COPIED = [pytest.param(*each, id=f"{each[0].name}-{each[1].name}") for each in new.rungs()]
 NOT_COPIED = {"naive_unguarded", "tiled_exact", "pitched", "split_k", "skinny", "stream_k_fma", "stream_k"}
-NOT_COPIED |= {"tma", "warp_specialized", "persistent", "multicast"}  # their kernels get tensor maps
+NOT_COPIED |= {"tma", "warp_specialized", "persistent", "multicast", "split_k_wgmma"}  # their kernels get tensor maps
 NOT_COPIED |= {
     "tf32",
     "three_fp16",

@@ -19,10 +19,12 @@ from hpcmm.dtypes import DTYPES
 from hpcmm.model import Boxes, Launch, Task
 from hpcmm.operations.blocks import SixteenBit
 from hpcmm.operations.matmul import MATMUL
+from hpcmm.operations.split_k_wgmma import SplitWgmma, WgmmaChoice, WgmmaTile
 from hpcmm.operations.tma import PersistentTma, TmaChoice, TmaRing
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine")
 
+NAN_BITS = 0x7FFF  # in both 16-bit types
 MULTIPROCESSORS = 2  # fewer than tiles, so that persistent blocks compute several
 SMALL = {  # as few columns and stages as the sources take
     "wgmma_shared": SixteenBit(128, 64, 64, 64, stages=3, group_rows=2),
@@ -30,6 +32,7 @@ SMALL = {  # as few columns and stages as the sources take
     "warp_specialized": TmaRing(384, 128, 64, 64, stages=2, group_rows=2),
     "persistent": PersistentTma((TmaChoice(128, 2, 1, 0, 0, 0),), group_rows=2),
     "multicast": PersistentTma((TmaChoice(64, 2, 1, 0, 0, 0),), cluster=2, group_rows=2),
+    "split_k_wgmma": SplitWgmma((WgmmaChoice(WgmmaTile(64, 64, 2), (2,), 0, 0),), group_rows=2),
 }
 # m, n, k, alpha, beta: whole tiles, ragged in rows and terms, and rows that TMA cannot take: of A and B, and of C
 POINTS = [
@@ -70,17 +73,24 @@ def whole_source(name: str) -> str:
     return text_of(path)
 
 
-def run(build, name: str, dtype: str, point, order: str, text: str = "") -> None:
-    """Run a rung, or a text in its place, at one point, and hold its result to the bound."""
+def run(build, name: str, dtype: str, point, order: str, text: str = "", pitch: int = 0) -> dict[str, np.ndarray]:
+    """Run a rung, or a text in its place, at one point, hold its result to the bound, and return all arrays.
+
+    Rows of the operands are ``pitch`` elements, which are NaN, longer.
+    """
     shape, alpha, beta = point
     task = task_of(name, dtype, shape, alpha, beta)
     macros = {key: value for key, value in task_of(name, dtype).macros.items() if key not in ("REAL", "ACCUMULATOR")}
-    kernel = build(text or whole_source(name), "matmul", tuple(f"-D{key}={value}" for key, value in macros.items()))
+    constants = tuple(f"-D{key}={value}" for key, value in macros.items())
     inputs = MATMUL.draw(np.random.default_rng(shape), task)
-    arrays = {key: on_device(array) for key, array in inputs.items()}
+    wide = {key: np.pad(array, ((0, 0), (0, pitch)), constant_values=NAN_BITS) for key, array in inputs.items()}
+    arrays = {key: on_device(array)[:, : array.shape[1] - pitch] for key, array in wide.items()}
+    arrays |= {key: poison(each.shape, each.dtype) for key, each in task.workspace.items()}
     for launch in task.geometry.launches(task, arrays, MULTIPROCESSORS):
+        kernel = build(text or whole_source(name), launch.function or "matmul", constants)
         kernel(launch, order, True, launch.shared_bytes)
     check_matmul(inputs, arrays, task.scalars, dtype)
+    return arrays
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -134,6 +144,48 @@ def test_blocks_side_by_side_share_a_tile_of_a(build, monkeypatch):
             ORDERS[0],
             text.replace("first_row + part, &full", "first_row, &full"),
         )
+
+
+# tile, parts: several tiles per block, two consumers, parts that do not divide the rows, more blocks than steps
+SPLITS = [
+    (WgmmaTile(64, 64, 2), 1),
+    (WgmmaTile(128, 64, 3), 3),
+    (WgmmaTile(64, 128, 3), 8),
+    pytest.param(WgmmaTile(128, 192, 3), 1, marks=pytest.mark.slow),
+    pytest.param(WgmmaTile(128, 128, 3), 2, marks=pytest.mark.slow),
+    pytest.param(WgmmaTile(64, 256, 2), 6, marks=pytest.mark.slow),
+    pytest.param(WgmmaTile(128, 256, 2), 1, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("tile", "parts"), SPLITS)
+def test_blocks_of_a_cluster_divide_the_terms_of_a_tile(build, monkeypatch, tile, parts):
+    geometry = SplitWgmma((WgmmaChoice(tile, (parts,), 0, 0),), group_rows=2)
+    monkeypatch.setitem(SMALL, "split_k_wgmma", geometry)
+    orders = ORDERS if tile.rows * tile.columns <= 128 * 64 else ORDERS[:1]
+    for point, order in itertools.product([*POINTS, ((70, 200, 328), 1.5, 0.5)], orders):
+        run(build, "split_k_wgmma", "bfloat16", point, order)
+
+
+def test_a_stage_that_is_not_waited_for_is_found(build, monkeypatch):
+    tile, parts = SPLITS[0]
+    monkeypatch.setitem(SMALL, "split_k_wgmma", SplitWgmma((WgmmaChoice(tile, (parts,), 0, 0),), group_rows=2))
+    text, wait = whole_source("split_k_wgmma"), "mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);"
+    assert text.count(wait) == 1
+    with pytest.raises(KernelError, match="race in shared memory"):
+        run(build, "split_k_wgmma", "bfloat16", POINTS[0], ORDERS[0], text.replace(wait, ""))
+
+
+@pytest.mark.parametrize("pitch", [1, 8])
+def test_rows_need_not_start_at_multiples_of_16_bytes(build, monkeypatch, pitch):
+    """A workspace follows from the shape alone, so threads load what has another leading dimension."""
+    for shape in ((70, 64, 136), (70, 66, 130)):
+        run(build, "split_k_wgmma", "bfloat16", (shape, 1.5, 0.5), ORDERS[0], pitch=pitch)
+
+
+def test_a_split_product_has_the_same_bits_in_every_order(build):
+    results = {run(build, "split_k_wgmma", "bfloat16", POINTS[0], order)["C"].tobytes() for order in ORDERS}
+    assert len(results) == 1
 
 
 HANG = "waits for ever at the mbarrier at byte"
@@ -202,6 +254,23 @@ FAULTS = [  # rung, text, its replacement, what one of the orders reports
         "no barrier orders|no mbarrier",
     ),
     ("warp_specialized", "setmaxnreg_inc<224>", "setmaxnreg_inc<240>", "more than 65536 registers"),
+    # parts of a tile
+    ("split_k_wgmma", "ld_shared_cluster_v4(mapa(four, p))", "ld_shared_cluster_v4(mapa(four, 0))", "wrong result"),
+    ("split_k_wgmma", "            barrier_sync(1, THREADS);", "            // ", "race in shared memory"),
+    (
+        "split_k_wgmma",
+        "        barrier_cluster_arrive();\n        barrier_cluster_wait();\n",
+        "        __syncthreads();\n",
+        "no barrier orders|race|nothing has written",
+    ),
+    (
+        "split_k_wgmma",
+        "        barrier_cluster_wait();  // no block ends",
+        "        return;  // no block ends",
+        "which has ended",
+    ),
+    ("split_k_wgmma", "shift & 2 ? words[w + 1]", "shift & 2 ? words[w + 2]", "wrong result"),
+    ("split_k_wgmma", "column < shift || column - shift + 16 > from.columns", "column < shift", "out of bounds"),
 ]
 
 

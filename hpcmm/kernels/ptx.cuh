@@ -523,6 +523,17 @@ __device__ inline void ld_shared_cluster(double &x, unsigned address)
     asm volatile("ld.shared::cluster.f64 %0, [%1];" : "=d"(x) : "r"(address) : "memory");
 }
 
+// The same for 16 bytes.
+__device__ inline float4 ld_shared_cluster_v4(unsigned address)
+{
+    float4 x;
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "r"(address)
+                 : "memory");
+    return x;
+}
+
 // ---- mbarriers and the tensor memory accelerator (TMA), compute capability 9.0 ----
 //
 // A phase of an mbarrier ends when the number of arrivals given at its initialization and all expected bytes have

@@ -16,9 +16,10 @@ from hpcmm.operations.blocks import (
     WarpgroupRing,
     rounded_up,
 )
-from hpcmm.operations.picks import Fastest, Narrow, OwnPrediction, SharedTiles, Waves
+from hpcmm.operations.picks import Fastest, Narrow, OwnPrediction, PersistentTiles, SharedTiles, Waves
 from hpcmm.operations.residues import Residues
 from hpcmm.operations.split_k import DmmaTile, FmaTile, Skinny, SkinnyChoice, SkinnyTile, SplitChoice, SplitK
+from hpcmm.operations.split_k_wgmma import SplitWgmma, WgmmaChoice, WgmmaTile
 from hpcmm.operations.stream_k import UNALIGNED, DmmaChoice, StreamK, StreamKDmma, StreamKFma
 from hpcmm.operations.tma import PersistentTma, Tf32, ThreeFp16, TmaChoice, TmaRing, TransposedInt8
 
@@ -480,6 +481,23 @@ LADDER = (  # the order here is the order of the rungs
         ),
     ),
     Variant(
+        "split_k_wgmma",
+        "cuda",
+        "the blocks of a cluster divide the terms of a tile; a first launch aligns rows that TMA cannot take",
+        dtypes=SIXTEEN_BIT,
+        architecture="sm_90a",
+        geometry=SplitWgmma(
+            (
+                WgmmaChoice(WgmmaTile(64, 64, 12), (1, 2, 4, 8), 0.205e-6, 0.58e-6),
+                WgmmaChoice(WgmmaTile(64, 128, 8), (1, 2, 4, 8), 0.282e-6, 0.45e-6),
+                WgmmaChoice(WgmmaTile(128, 64, 8), (1, 2, 4, 8), 0.277e-6, 0.73e-6),
+                WgmmaChoice(WgmmaTile(128, 128, 6), (1, 2, 4, 8), 0.365e-6, 0.86e-6),
+                WgmmaChoice(WgmmaTile(128, 192, 5), (1,), 0.49e-6, 1.47e-6),
+                WgmmaChoice(WgmmaTile(128, 256, 4), (1,), 0.678e-6, 1.49e-6),
+            )
+        ),
+    ),
+    Variant(
         "tf32",
         "cuda",
         "float32 rounded to TF32: TMA, producer and consumers; a first launch transposes B",
@@ -547,6 +565,7 @@ LADDER = (  # the order here is the order of the rungs
         "best",
         "cuda",
         "runs the rung that is predicted to be fastest for the shape, in the arithmetic of the type",
+        dtypes=EVERY,
         architecture="sm_90",
         picks=Fastest(
             {
@@ -561,6 +580,14 @@ LADDER = (  # the order here is the order of the rungs
                     "split_k_dmma": OwnPrediction(overhead=3e-6),
                     "stream_k_dmma": OwnPrediction(),
                     "skinny": Narrow(5.45e12, 4.56e-6, max_rows=1),
+                },
+                **{
+                    dtype: {
+                        "persistent": PersistentTiles(part_lines=1.4, later=0.6),
+                        "multicast": PersistentTiles(later=0.6),
+                        "split_k_wgmma": OwnPrediction(),
+                    }
+                    for dtype in SIXTEEN_BIT
                 },
             },
             sustained={"float64": 53.5e12},

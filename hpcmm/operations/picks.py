@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from hpcmm.model import Picks, Task
 from hpcmm.operations.blocks import SMS
 from hpcmm.operations.split_k import MAX_NARROW
+from hpcmm.operations.split_k_wgmma import CHUNK, arrival, whole_lines
 
 BYTES_PER_SECOND = 4.6e12  # rate that reads of the memory reached
 
@@ -108,6 +109,44 @@ class OwnPrediction(Model):
 
     def seconds(self, task: Task) -> float:
         return max(task.geometry.seconds(task) + self.overhead, task.bytes / BYTES_PER_SECOND)
+
+
+@dataclass(frozen=True)
+class PersistentTiles(Model):
+    """The model of a 16-bit rung of persistent blocks: the constants that choose the width, and what they leave out.
+
+    These are the arrival of cold matrices, and parts of tiles outside C, whose loads take longer than the others. The
+    rung is not picked if TMA cannot take the rows.
+
+    Parameters
+    ----------
+    part_lines : float
+        Time of the products, relative to others, if rows are no multiple of a line of the L2 cache.
+    later : float
+        Time at the end of each tile but the first, relative to the first.
+    """
+
+    part_lines: float = 1.0
+    later: float = 1.0
+
+    def seconds(self, task: Task) -> float:
+        m, n, k = task.shape
+        if n % CHUNK or k % CHUNK:
+            return math.inf
+        geometry = task.geometry
+        choice = geometry.chosen(task)
+        clusters = geometry.clusters(choice, task.shape)
+        if not clusters:
+            return choice.start
+        rows, columns = geometry.rows, choice.columns
+        outside = 1 - m * n / (clusters * geometry.cluster * rows * columns)
+        waves = -(-clusters // (SMS // geometry.cluster))
+        mainloop = waves * -(-k // geometry.depth) * choice.step * (1 + outside)
+        if not whole_lines(task.shape):
+            mainloop *= self.part_lines
+        rows, columns = (rows, columns * geometry.cluster) if choice.shares_a else (rows * geometry.cluster, columns)
+        ends = (1 + (waves - 1) * self.later) * choice.end
+        return choice.start + max(mainloop, arrival(task.shape, rows, columns)) + ends
 
 
 @dataclass(frozen=True)

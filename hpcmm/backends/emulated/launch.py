@@ -178,7 +178,8 @@ def compile_library(
     definition = (
         "thread_local __align__(16) {0} {1}[MOST_SHARED / sizeof({0})];".format(*dynamic.groups()) if dynamic else ""
     )
-    cluster = re.search(r"__cluster_dims__\(([^()]*)\)", texts[0])
+    head = re.search(rf"__global__((?:(?!__global__).)*?)\b{symbol}\(", texts[0], re.DOTALL)
+    cluster = re.search(r"__cluster_dims__\(([^()]*)\)", head[1]) if head else None
     text = (
         f'#include "{HEADER}"\n#include "{source.resolve()}"\n{definition}\n'
         f"CUDA_ON_HOST({symbol}, {dynamic[2] if dynamic else 'nullptr'}, {cluster[1] if cluster else 1})\n"

@@ -354,6 +354,12 @@ CUDA_PTX unsigned mapa(const void *p, int rank) { return cuda_mapa(p, rank); }
 template <class T> CUDA_PTX void ld_shared_cluster(T &x, unsigned address) { cuda_shared_cluster(address, &x, sizeof x, READ); }
 template <class T> CUDA_PTX void st_shared_cluster(unsigned address, T x) { cuda_shared_cluster(address, &x, sizeof x, WRITE); }
 CUDA_PTX void st_shared_cluster_v4(unsigned address, float4 x) { cuda_shared_cluster(address, &x, sizeof x, WRITE); }
+CUDA_PTX float4 ld_shared_cluster_v4(unsigned address)
+{
+    float4 x;
+    cuda_shared_cluster(address, &x, sizeof x, READ);
+    return x;
+}
 CUDA_PTX float4 ld_shared_v4(unsigned address) { return *(const float4 *)(cuda_dynamic_shared() + address); }
 
 // ---- mbarriers and TMA ----

@@ -442,11 +442,12 @@ void check_cluster_end()
             fail("the mbarrier at byte %td of shared memory of block %d ends with %ld bytes missing: they differ from those "
                  "of expect_tx",
                  (intptr_t)(shared_begin + each.offset - cuda_dynamic_shared()), each.block, each.bytes);
-    for (int i = 0; i < block_count * stride && !message[0]; i += 4 * WARP)
-        for (int warp = i; warp < i + 4 * WARP && warp < block_count * stride; warp += WARP)
-            if (thread[warp].products != thread[i].products && !message[0])
-                fail("%d and %d products of a warpgroup by warps %d and %d: all four have to start each", thread[i].products,
-                     thread[warp].products, i / WARP, warp / WARP);
+    for (int warp = 0; warp < block_count * stride && !message[0]; warp += WARP) {
+        const int i = warp - warp % stride % (4 * WARP);  // the first thread of the warpgroup
+        if (thread[warp].products != thread[i].products)
+            fail("%d and %d products of a warpgroup by warps %d and %d: all four have to start each", thread[i].products,
+                 thread[warp].products, i / WARP, warp / WARP);
+    }
 }
 
 // Run the threads of a block that can run, `first` the first of them, each to its next wait. In random order some warps
