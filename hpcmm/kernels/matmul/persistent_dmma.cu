@@ -1,0 +1,372 @@
+// Matrix product, GPU rung for float64: a warp that loads by TMA, and warps that only multiply.
+//
+// Compared with stream_k_dmma, a producer copies the tiles of A and B by TMA, and the consumers compute no addresses of
+// global memory and share no barrier: each warp waits only for the stage that it reads. Blocks are persistent: the
+// producer loads the first stages of the next tile of C while the consumers write the current one. The host picks the
+// tile by the shape. If the warps of a small tile were small too, they would read each operand more often; so SLICES
+// slices of warps, each of which covers the tile, take turns at the stages and add up their sums in shared memory.
+//
+// TMA stores tiles with a swizzle. The order of terms is free if it is the same in A and B: lane 4 g + t reads terms
+// 2 t and 2 t + 1 of each 8, 16 bytes at a time. The order of columns is free if it is the same in B and C: two
+// neighbouring columns go to the same column of two products. So is the order of the rows in A and C: g stands for row
+// g / 2 + g % 2 * 4 of 8, so that lanes that read at the same time access different banks. Runs on compute capability
+// 9.0 only.
+
+#include "matmul/swizzled_rows.cuh"
+#include "ptx.cuh"
+
+struct alignas(2 * sizeof(REAL)) Pair {
+    REAL of[2];
+};
+
+constexpr int I = WARP_ROWS / 16, J = WARP_COLUMNS / 8;                        // products in a warp's tile
+constexpr int QUADS = J / 2;                                                   // pairs of them, of 16 columns
+constexpr int ROW_WARPS = COLUMNS / WARP_COLUMNS;                              // warps side by side
+constexpr int SLICE_WARPS = ROWS / WARP_ROWS * ROW_WARPS, WARPS = SLICES * SLICE_WARPS;
+constexpr int BOX_COLUMNS = ROW_BYTES / sizeof(REAL), BOX_BYTES = DEPTH * ROW_BYTES;  // of a box of B
+constexpr int BOXES = (COLUMNS + BOX_COLUMNS - 1) / BOX_COLUMNS, A_BYTES = ROWS * ROW_BYTES;
+constexpr int STAGE_BYTES = A_BYTES + BOXES * BOX_BYTES;
+constexpr int LAG = 2;  // stages whose copies are under way if TMA cannot take the matrices
+static_assert(DEPTH == BOX_COLUMNS && BLOCK == 128 + 32 * WARPS && WARPS % 4 == 0, "as the roles are divided");
+static_assert(ROWS % WARP_ROWS == 0 && COLUMNS % WARP_COLUMNS == 0, "whole parts");
+static_assert(WARP_ROWS % 16 == 0 && WARP_COLUMNS % 8 == 0 && DEPTH % (8 * (1 + AHEAD)) == 0, "whole products");
+static_assert(STAGES % SLICES == 0, "one slice reads all stages at a place, so that it sees every phase of its mbarriers");
+static_assert(STAGES > LAG && 2 * I % SLICES == 0, "slices share rows");
+
+// A ring of stages: a box of A, ROWS x DEPTH, and COLUMNS / 16 boxes of B, DEPTH x 16. Stages are numbered from 0 on.
+struct Ring {
+    unsigned char *stages;
+    unsigned long long *full, *empty;  // mbarriers: the stage has arrived; all warps of a slice have read it
+    unsigned number;                   // of the current stage, and its place in the ring
+    int place, parity = 0;
+
+    __device__ Ring(unsigned char *stages, unsigned char *mbarriers, int first)
+        : stages(stages), full((unsigned long long *)mbarriers), empty(full + STAGES), number(first), place(first)
+    {
+    }
+    __device__ void advance(int by)
+    {
+        number += by;
+        place += by;
+        if (place >= STAGES) {
+            place -= STAGES;
+            parity ^= 1;
+        }
+    }
+};
+
+// A and B, whose tiles the producer copies.
+struct Operands {
+    int m, n, k, lda, ldb;
+    const REAL *A, *B;
+};
+
+// Start the copies of a stage of single elements, by 128 threads, where TMA does not take rows. Elements outside the
+// matrices are zero.
+__device__ void copy_stage(unsigned char *stage, const Operands &from, int row, int column, int start)
+{
+    const int thread = threadIdx.x % 128;
+    const auto copy = [&](unsigned char *box, int y, int x, const REAL *source, bool inside) {
+        REAL *const target = (REAL *)chunk_of(box, y, x / 2) + x % 2;
+        cp_async<sizeof(REAL)>(target, inside ? source : from.A, inside ? sizeof(REAL) : 0);
+    };
+    const int term = thread % DEPTH;
+    const REAL *a = from.A + (size_t)(row + thread / DEPTH) * from.lda + start + term;
+#pragma unroll 2
+    for (int y = thread / DEPTH; y < ROWS; y += 128 / DEPTH, a += (size_t)(128 / DEPTH) * from.lda)
+        copy(stage, y, term, a, row + y < from.m && start + term < from.k);
+#pragma unroll 2
+    for (int i = thread; i < DEPTH * COLUMNS; i += 128) {
+        const int p = i / COLUMNS, x = i % COLUMNS;
+        copy(stage + A_BYTES + x / BOX_COLUMNS * BOX_BYTES, p, x % BOX_COLUMNS,
+             from.B + (size_t)(start + p) * from.ldb + column + x, start + p < from.k && column + x < from.n);
+    }
+}
+
+// The part of a warp: its products and where their operands are in a stage.
+struct Warp {
+    int slice, y, x, odd_x;  // its slice; its first row, and its first columns of quads and of the odd product
+    int a[DEPTH / 8];        // the lane's first bytes of A, by groups of 8 terms
+    int b[2], odd[2];        // its first bytes of B by rows 2 t and 2 t + 1: of the quads, and of the odd product
+
+    __device__ Warp(int warp)
+    {
+        const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, row = row_of_group(), part = warp % ROW_WARPS;
+        slice = warp / SLICE_WARPS;
+        y = warp % SLICE_WARPS / ROW_WARPS * WARP_ROWS;
+        x = part * QUADS * 16;
+        odd_x = ROW_WARPS * QUADS * 16 + part * 8;
+        for (int s = 0; s < DEPTH / 8; ++s)
+            a[s] = (y + row) * ROW_BYTES + ((4 * s + t) ^ row) * CHUNK_BYTES;
+        for (int e = 0; e < 2; ++e) {
+            const int first = A_BYTES + (2 * t + e) * ROW_BYTES, odd_chunk = odd_x % 16 / 2 + g / 2;
+            b[e] = first + x / 16 * BOX_BYTES + (g ^ (2 * t + e)) * CHUNK_BYTES;
+            odd[e] = first + odd_x / 16 * BOX_BYTES + (odd_chunk ^ (2 * t + e)) * CHUNK_BYTES + g % 2 * (int)sizeof(REAL);
+        }
+    }
+    static __device__ int row_of_group()
+    {
+        const int g = threadIdx.x % 32 / 4;
+        return g / 2 + g % 2 * 4;
+    }
+};
+
+// A lane's operands of 8 terms.
+struct Fragments {
+    REAL a[I][4], b[J][2];
+
+    // Load the terms of group s of a stage.
+    __device__ void load(const unsigned char *stage, const Warp &warp, int s)
+    {
+#pragma unroll
+        for (int j = 0; j < QUADS; ++j)
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+                const Pair columns = *(const Pair *)(stage + warp.b[e] + j * BOX_BYTES + s * 8 * ROW_BYTES);
+                b[2 * j][e] = columns.of[0];
+                b[2 * j + 1][e] = columns.of[1];
+            }
+        if (J % 2)
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+                b[J - 1][e] = *(const REAL *)(stage + warp.odd[e] + s * 8 * ROW_BYTES);
+#pragma unroll
+        for (int i = 0; i < I; ++i)
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                const Pair terms = *(const Pair *)(stage + warp.a[s] + (i * 16 + h * 8) * ROW_BYTES);
+                a[i][h] = terms.of[0];
+                a[i][2 + h] = terms.of[1];
+            }
+    }
+};
+
+// Add the products of 8 terms, in serpentine order: consecutive products share an operand.
+__device__ void multiply(REAL (&sums)[I][J][4], const Fragments &with)
+{
+#pragma unroll
+    for (int i = 0; i < I; ++i)
+#pragma unroll
+        for (int j = 0; j < J; ++j) {
+            const int c = i % 2 ? J - 1 - j : j;
+            mma_m16n8k8_f64(sums[i][c], with.a[i], with.b[c]);
+        }
+}
+
+// A lane has J pairs of neighbours in each of its 2 I rows. Return pair j of row r, and its column in the warp's tile.
+__device__ Pair pair_of(const REAL (&sums)[I][J][4], int r, int j)
+{
+    const int i = r / 2, h = r % 2 * 2;
+    if (j == J - 1 && J % 2)
+        return {sums[i][j][h], sums[i][j][h + 1]};
+    return {sums[i][j / 2 * 2][h + j % 2], sums[i][j / 2 * 2 + (J > 1)][h + j % 2]};
+}
+
+// Multiply the slice's stages before stage `end`, up to which the tile goes.
+__device__ void multiply_stages(REAL (&sums)[I][J][4], Ring &ring, const Warp &warp, unsigned end)
+{
+    if (ring.number >= end)
+        return;
+    const auto release = [&](int place) {
+        __syncwarp();  // all lanes have read the stage
+        const int lane = threadIdx.x % 32;
+        if (CLUSTER == 1 && lane == 0)
+            mbarrier_arrive(&ring.empty[place]);
+        if (CLUSTER > 1 && lane < CLUSTER)
+            mbarrier_arrive_shared_cluster(mapa(&ring.empty[place], lane));
+    };
+    Fragments fragments[1 + AHEAD];
+    mbarrier_wait(&ring.full[ring.place], ring.parity);
+    if (AHEAD)
+        fragments[0].load(ring.stages + ring.place * STAGE_BYTES, warp, 0);
+#pragma unroll 1
+    while (ring.number < end) {
+        const int place = ring.place;
+        const unsigned char *const stage = ring.stages + place * STAGE_BYTES;
+#pragma unroll
+        for (int s = 0; s < DEPTH / 8; ++s) {
+            if (!AHEAD)
+                fragments[0].load(stage, warp, s);
+            else if (s + 1 < DEPTH / 8)
+                fragments[(s + 1) % 2].load(stage, warp, s + 1);
+            if (s == DEPTH / 8 - 1) {
+                release(place);
+                ring.advance(SLICES);
+                if (ring.number < end) {
+                    mbarrier_wait(&ring.full[ring.place], ring.parity);
+                    if (AHEAD)
+                        fragments[0].load(ring.stages + ring.place * STAGE_BYTES, warp, 0);
+                }
+            }
+            multiply(sums, fragments[AHEAD ? s % 2 : 0]);
+        }
+    }
+}
+
+// Epilogue: C = alpha sums + beta C for the tile at `first_row` and `first_column`. Of each SLICES rows of a lane, every
+// slice adds up the sums of one, which go through `exchange`. beta = 0: C is not read.
+__device__ void epilogue(const REAL (&sums)[I][J][4], const Warp &warp, Pair *exchange, int m, int n, REAL alpha,
+                         REAL beta, REAL *C, int ldc, int first_row, int first_column)
+{
+    constexpr int THREADS = SLICE_WARPS * 32;
+    Pair *const own = exchange + (threadIdx.x - 128) % THREADS;
+    if (SLICES > 1) {
+        barrier_sync(1, WARPS * 32);  // the sums of the previous tile have been read
+#pragma unroll
+        for (int r = 0; r < 2 * I; ++r)
+#pragma unroll
+            for (int j = 0; j < J; ++j) {
+                const int owner = r % SLICES;
+                const Pair sum = pair_of(sums, r, j);
+                if (warp.slice != owner)
+                    own[((r * J + j) * (SLICES - 1) + warp.slice - (warp.slice > owner)) * THREADS] = sum;
+            }
+        barrier_sync(1, WARPS * 32);
+    }
+    const int t = threadIdx.x % 4;
+    const bool vectors = ldc % 2 == 0 && (size_t)C % sizeof(Pair) == 0;
+#pragma unroll
+    for (int part = 0; part < 2 * I; part += SLICES) {
+        const int r = part + (SLICES > 1 ? warp.slice : 0);
+        const int row = first_row + warp.y + r / 2 * 16 + r % 2 * 8 + Warp::row_of_group();
+        REAL *const target = C + (size_t)row * ldc;
+        const auto column_of = [&](int j) {
+            const bool odd = J % 2 && j == J - 1;
+            return first_column + (odd ? warp.odd_x + 2 * t : warp.x + j / 2 * 16 + j % 2 * 2 + 4 * t);
+        };
+        Pair before[J] = {};
+#pragma unroll
+        for (int j = 0; j < J; ++j) {
+            const int column = column_of(j);
+            if (beta != 0 && row < m && vectors && column + 1 < n)
+                before[j] = *(const Pair *)(target + column);
+            else
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                    if (beta != 0 && row < m && column + e < n)
+                        before[j].of[e] = target[column + e];
+        }
+#pragma unroll
+        for (int j = 0; j < J; ++j) {
+            const int column = column_of(j);
+            Pair sum = pair_of(sums, part, j);
+#pragma unroll
+            for (int s = 1; s < SLICES; ++s) {
+                const Pair mine = pair_of(sums, part + s, j);
+                sum = {warp.slice == s ? mine.of[0] : sum.of[0], warp.slice == s ? mine.of[1] : sum.of[1]};
+            }
+#pragma unroll
+            for (int s = 0; s < SLICES - 1; ++s) {
+                const Pair other = own[((r * J + j) * (SLICES - 1) + s) * THREADS];
+                sum.of[0] += other.of[0];
+                sum.of[1] += other.of[1];
+            }
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+                sum.of[e] = alpha * sum.of[e] + beta * before[j].of[e];
+            if (row < m && vectors && column + 1 < n)
+                *(Pair *)(target + column) = sum;
+            else
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                    if (row < m && column + e < n)
+                        target[column + e] = sum.of[e];
+        }
+    }
+}
+
+extern "C" __global__ void
+#if CLUSTER > 1
+__cluster_dims__(CLUSTER, 1, 1)
+#endif
+    __launch_bounds__(BLOCK, RESIDENT)
+    matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc,
+           const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b)
+{
+    extern __shared__ __align__(1024) unsigned char shared[];
+    unsigned char *const exchange = shared + STAGES * STAGE_BYTES;
+    const bool produces = threadIdx.x < 128;
+    const int warp_number = threadIdx.x / 32 - 4;  // of the consumers
+    Ring ring(shared, exchange + (SLICES - 1) * ROWS * COLUMNS * sizeof(REAL),
+              produces ? 0 : warp_number / SLICE_WARPS);
+    const bool by_tma = (lda | ldb) % 2 == 0 && ((size_t)A | (size_t)B) % 16 == 0;
+    if (threadIdx.x == 0) {
+        prefetch_tensormap(map_a);
+        prefetch_tensormap(map_b);
+        for (int s = 0; s < STAGES; ++s) {
+            mbarrier_init(&ring.full[s], by_tma ? 1 : 128);
+            mbarrier_init(&ring.empty[s], CLUSTER * SLICE_WARPS);
+        }
+        fence_mbarrier_init();
+    }
+    if (CLUSTER > 1) {
+        barrier_cluster_arrive();
+        barrier_cluster_wait();
+    } else
+        __syncthreads();
+
+    // The tiles of a cluster's blocks are one below the other.
+    const int rank = blockIdx.x % CLUSTER, clusters = gridDim.x / CLUSTER;
+    const int tile_rows = (m + CLUSTER * ROWS - 1) / (CLUSTER * ROWS), tile_columns = (n + COLUMNS - 1) / COLUMNS;
+    const int tiles = tile_rows * tile_columns, steps = (k + DEPTH - 1) / DEPTH;
+    if (produces) {
+        setmaxnreg_dec<40>();
+        int pending = 0;
+        const auto arrive = [&] { mbarrier_arrive(&ring.full[(ring.number - pending--) % STAGES]); };
+        if (!by_tma || threadIdx.x == 0)
+#pragma unroll 1
+            for (int i = blockIdx.x / CLUSTER; i < tiles; i += clusters) {
+                const int2 tile = rasterize(i, tile_rows, tile_columns);
+                const int row = (tile.y * CLUSTER + rank) * ROWS, column = tile.x * COLUMNS;
+#pragma unroll 1
+                for (int start = 0; start < k; start += DEPTH) {
+                    mbarrier_wait(&ring.empty[ring.place], ring.parity ^ 1);
+                    unsigned char *const a = ring.stages + ring.place * STAGE_BYTES;
+                    unsigned long long *const full = &ring.full[ring.place];
+                    if (by_tma) {
+                        mbarrier_arrive_expect_tx(full, STAGE_BYTES);
+                        cp_async_bulk_tensor_shared_global(a, map_a, start, row, full);
+#pragma unroll
+                        for (int q = 0; q < BOXES; ++q) {
+                            unsigned char *const b = a + A_BYTES + q * BOX_BYTES;
+                            const int x = column + q * BOX_COLUMNS;
+                            if (CLUSTER == 1)
+                                cp_async_bulk_tensor_shared_global(b, map_b, x, start, full);
+                            else if (q % CLUSTER == rank)
+                                cp_async_bulk_tensor_shared_global_multicast(b, map_b, x, start, full,
+                                                                             (1 << CLUSTER) - 1);
+                        }
+                    } else {
+                        copy_stage(a, {m, n, k, lda, ldb, A, B}, row, column, start);
+                        cp_async_commit_group();
+                        if (pending == LAG) {
+                            cp_async_wait_group<LAG>();
+                            arrive();
+                        }
+                        ++pending;
+                    }
+                    ring.advance(1);
+                }
+            }
+        cp_async_wait_group<0>();
+        while (pending > 0)
+            arrive();
+    } else {
+        setmaxnreg_inc<CONSUMER_REGISTERS>();
+        const Warp warp(warp_number);
+        unsigned end = 0;
+#pragma unroll 1
+        for (int i = blockIdx.x / CLUSTER; i < tiles; i += clusters) {
+            const int2 tile = rasterize(i, tile_rows, tile_columns);
+            REAL sums[I][J][4] = {};
+            end += steps;
+            multiply_stages(sums, ring, warp, end);
+            epilogue(sums, warp, (Pair *)exchange, m, n, alpha, beta, C, ldc,
+                     (tile.y * CLUSTER + rank) * ROWS, tile.x * COLUMNS);
+        }
+    }
+    if (CLUSTER > 1) {  // no block ends while another one may still arrive at its mbarriers
+        barrier_cluster_arrive();
+        barrier_cluster_wait();
+    }
+}
