@@ -20,7 +20,7 @@ from hpcmm.operations.picks import Fastest, Narrow, OwnPrediction, SharedTiles, 
 from hpcmm.operations.residues import Residues
 from hpcmm.operations.split_k import DmmaTile, FmaTile, Skinny, SkinnyChoice, SkinnyTile, SplitChoice, SplitK
 from hpcmm.operations.stream_k import UNALIGNED, DmmaChoice, StreamK, StreamKDmma, StreamKFma
-from hpcmm.operations.tma import PersistentTma, Tf32, ThreeFp16, TmaChoice, TmaRing, TransposedInt8
+from hpcmm.operations.tma import DmmaRing, PersistentDmma, PersistentTma, Tf32, ThreeFp16, TmaChoice, TmaRing, TransposedInt8
 
 SIXTEEN_BIT = ("float16", "bfloat16")
 EVERY = ("float32", "float64", *SIXTEEN_BIT)
@@ -378,6 +378,32 @@ LADDER = (  # the order here is the order of the rungs
                 DmmaChoice(64, 128, 32, 32, 4, 1, 0.863, 1.00, 4.59e-6, 9.7e-6),
                 DmmaChoice(64, 128, 32, 64, 4, 2, 0.917, 1.10, 5.88e-6, 19.6e-6),
                 DmmaChoice(128, 112, 32, 56, 4, 1, 0.930, 1.00, 7.15e-6, 29.2e-6),
+            )
+        ),
+    ),
+    Variant(
+        "persistent_dmma",
+        "cuda",
+        "float64 on tensor cores: persistent blocks whose producer copies by TMA, and tiles of many shapes",
+        dtypes=("float64",),
+        architecture="sm_90a",
+        geometry=PersistentDmma(
+            (
+                DmmaRing(128, 128, 32, 64, 1, 6, 0.95, 5e-6),
+                DmmaRing(144, 128, 72, 32, 1, 6, 0.95, 5e-6),
+                DmmaRing(112, 128, 56, 32, 1, 6, 0.95, 5e-6),
+                DmmaRing(96, 128, 48, 32, 1, 8, 0.94, 5e-6),
+                DmmaRing(128, 96, 32, 48, 1, 8, 0.94, 5e-6),
+                DmmaRing(64, 128, 64, 32, 2, 6, 0.93, 5e-6),
+                DmmaRing(112, 96, 56, 48, 2, 4, 0.93, 5e-6),
+                DmmaRing(96, 96, 48, 48, 2, 6, 0.93, 5e-6),
+                DmmaRing(112, 64, 56, 32, 2, 6, 0.90, 5e-6),
+                DmmaRing(104, 64, 104, 16, 2, 8, 0.87, 5e-6),
+                DmmaRing(64, 64, 32, 32, 2, 10, 0.85, 5e-6),
+                DmmaRing(56, 64, 56, 32, 4, 8, 0.85, 5e-6),
+                DmmaRing(48, 96, 24, 48, 2, 10, 0.85, 5e-6),
+                DmmaRing(64, 32, 32, 32, 4, 12, 0.75, 5e-6),
+                DmmaRing(48, 32, 48, 16, 4, 16, 0.70, 5e-6),
             )
         ),
     ),

@@ -6,11 +6,12 @@
 // tile by the shape. If the warps of a small tile were small too, they would read each operand more often; so SLICES
 // slices of warps, each of which covers the tile, take turns at the stages and add up their sums in shared memory.
 //
-// TMA stores tiles with a swizzle. The order of terms is free if it is the same in A and B: lane 4 g + t reads terms
-// 2 t and 2 t + 1 of each 8, 16 bytes at a time. The order of columns is free if it is the same in B and C: two
-// neighbouring columns go to the same column of two products. So is the order of the rows in A and C: g stands for row
-// g / 2 + g % 2 * 4 of 8, so that lanes that read at the same time access different banks. Runs on compute capability
-// 9.0 only.
+// A lane reads its operands 16 bytes at a time. So that these are neighbouring registers of an instruction, the rung
+// computes the transpose of C: the instruction's first operand is the transpose of B, the second one that of A. The order
+// of terms is free if it is the same in A and B: lane 4 g + t reads terms 2 t and 2 t + 1 of each 8. So is the order of
+// columns in B and C: 2 g and 2 g + 1 of each 16 are rows g and g + 8 of the first operand. And that of rows in A and C:
+// g stands for row g / 2 + g % 2 * 4 of each 8, so that with TMA's swizzle lanes that read at the same time access
+// different banks. Runs on compute capability 9.0 only.
 
 #include "matmul/swizzled_rows.cuh"
 #include "ptx.cuh"
@@ -19,19 +20,18 @@ struct alignas(2 * sizeof(REAL)) Pair {
     REAL of[2];
 };
 
-constexpr int I = WARP_ROWS / 16, J = WARP_COLUMNS / 8;                        // products in a warp's tile
-constexpr int QUADS = J / 2;                                                   // pairs of them, of 16 columns
+constexpr int I = WARP_ROWS / 8, J = WARP_COLUMNS / 16;  // products in a warp's tile, of 8 rows and 16 columns of C
 constexpr int ROW_WARPS = COLUMNS / WARP_COLUMNS;                              // warps side by side
 constexpr int SLICE_WARPS = ROWS / WARP_ROWS * ROW_WARPS, WARPS = SLICES * SLICE_WARPS;
 constexpr int BOX_COLUMNS = ROW_BYTES / sizeof(REAL), BOX_BYTES = DEPTH * ROW_BYTES;  // of a box of B
-constexpr int BOXES = (COLUMNS + BOX_COLUMNS - 1) / BOX_COLUMNS, A_BYTES = ROWS * ROW_BYTES;
+constexpr int BOXES = COLUMNS / BOX_COLUMNS, A_BYTES = ROWS * ROW_BYTES;
 constexpr int STAGE_BYTES = A_BYTES + BOXES * BOX_BYTES;
 constexpr int LAG = 2;  // stages whose copies are under way if TMA cannot take the matrices
 static_assert(DEPTH == BOX_COLUMNS && BLOCK == 128 + 32 * WARPS && WARPS % 4 == 0, "as the roles are divided");
 static_assert(ROWS % WARP_ROWS == 0 && COLUMNS % WARP_COLUMNS == 0, "whole parts");
-static_assert(WARP_ROWS % 16 == 0 && WARP_COLUMNS % 8 == 0 && DEPTH % (8 * (1 + AHEAD)) == 0, "whole products");
+static_assert(WARP_ROWS % 8 == 0 && WARP_COLUMNS % 16 == 0 && DEPTH % (8 * (1 + AHEAD)) == 0, "whole products");
 static_assert(STAGES % SLICES == 0, "one slice reads all stages at a place, so that it sees every phase of its mbarriers");
-static_assert(STAGES > LAG && 2 * I % SLICES == 0, "slices share rows");
+static_assert(STAGES > LAG, "an arrival is not of the stage that is filled");
 
 // A ring of stages: a box of A, ROWS x DEPTH, and COLUMNS / 16 boxes of B, DEPTH x 16. Stages are numbered from 0 on.
 struct Ring {
@@ -83,61 +83,45 @@ __device__ void copy_stage(unsigned char *stage, const Operands &from, int row, 
     }
 }
 
-// The part of a warp: its products and where their operands are in a stage.
+// The part of a warp: its slice, its first row and column of the tile, and where a lane's operands are in a stage.
 struct Warp {
-    int slice, y, x, odd_x;  // its slice; its first row, and its first columns of quads and of the odd product
-    int a[DEPTH / 8];        // the lane's first bytes of A, by groups of 8 terms
-    int b[2], odd[2];        // its first bytes of B by rows 2 t and 2 t + 1: of the quads, and of the odd product
+    int slice, y, x;
+    int a[DEPTH / 8], b[2];  // first bytes of A, by groups of 8 terms, and of B, by rows 2 t and 2 t + 1
 
     __device__ Warp(int warp)
     {
-        const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, row = row_of_group(), part = warp % ROW_WARPS;
+        const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, row = g / 2 + g % 2 * 4;
         slice = warp / SLICE_WARPS;
         y = warp % SLICE_WARPS / ROW_WARPS * WARP_ROWS;
-        x = part * QUADS * 16;
-        odd_x = ROW_WARPS * QUADS * 16 + part * 8;
+        x = warp % ROW_WARPS * WARP_COLUMNS;
         for (int s = 0; s < DEPTH / 8; ++s)
             a[s] = (y + row) * ROW_BYTES + ((4 * s + t) ^ row) * CHUNK_BYTES;
-        for (int e = 0; e < 2; ++e) {
-            const int first = A_BYTES + (2 * t + e) * ROW_BYTES, odd_chunk = odd_x % 16 / 2 + g / 2;
-            b[e] = first + x / 16 * BOX_BYTES + (g ^ (2 * t + e)) * CHUNK_BYTES;
-            odd[e] = first + odd_x / 16 * BOX_BYTES + (odd_chunk ^ (2 * t + e)) * CHUNK_BYTES + g % 2 * (int)sizeof(REAL);
-        }
-    }
-    static __device__ int row_of_group()
-    {
-        const int g = threadIdx.x % 32 / 4;
-        return g / 2 + g % 2 * 4;
+        for (int e = 0; e < 2; ++e)
+            b[e] = A_BYTES + x / BOX_COLUMNS * BOX_BYTES + (2 * t + e) * ROW_BYTES + (g ^ (2 * t + e)) * CHUNK_BYTES;
     }
 };
 
-// A lane's operands of 8 terms.
+// A lane's operands of 8 terms: in `a` two terms of a row of A, in `b` two columns of two rows of B.
 struct Fragments {
-    REAL a[I][4], b[J][2];
+    REAL a[I][2], b[J][4];
 
     // Load the terms of group s of a stage.
     __device__ void load(const unsigned char *stage, const Warp &warp, int s)
     {
 #pragma unroll
-        for (int j = 0; j < QUADS; ++j)
+        for (int j = 0; j < J; ++j)
 #pragma unroll
             for (int e = 0; e < 2; ++e) {
                 const Pair columns = *(const Pair *)(stage + warp.b[e] + j * BOX_BYTES + s * 8 * ROW_BYTES);
-                b[2 * j][e] = columns.of[0];
-                b[2 * j + 1][e] = columns.of[1];
+                b[j][2 * e] = columns.of[0];
+                b[j][2 * e + 1] = columns.of[1];
             }
-        if (J % 2)
 #pragma unroll
-            for (int e = 0; e < 2; ++e)
-                b[J - 1][e] = *(const REAL *)(stage + warp.odd[e] + s * 8 * ROW_BYTES);
-#pragma unroll
-        for (int i = 0; i < I; ++i)
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                const Pair terms = *(const Pair *)(stage + warp.a[s] + (i * 16 + h * 8) * ROW_BYTES);
-                a[i][h] = terms.of[0];
-                a[i][2 + h] = terms.of[1];
-            }
+        for (int i = 0; i < I; ++i) {
+            const Pair terms = *(const Pair *)(stage + warp.a[s] + i * 8 * ROW_BYTES);
+            a[i][0] = terms.of[0];
+            a[i][1] = terms.of[1];
+        }
     }
 };
 
@@ -145,21 +129,18 @@ struct Fragments {
 __device__ void multiply(REAL (&sums)[I][J][4], const Fragments &with)
 {
 #pragma unroll
-    for (int i = 0; i < I; ++i)
+    for (int j = 0; j < J; ++j)
 #pragma unroll
-        for (int j = 0; j < J; ++j) {
-            const int c = i % 2 ? J - 1 - j : j;
-            mma_m16n8k8_f64(sums[i][c], with.a[i], with.b[c]);
+        for (int i = 0; i < I; ++i) {
+            const int r = j % 2 ? I - 1 - i : i;
+            mma_m16n8k8_f64(sums[r][j], with.b[j], with.a[r]);
         }
 }
 
-// A lane has J pairs of neighbours in each of its 2 I rows. Return pair j of row r, and its column in the warp's tile.
+// A lane has 2 I rows of C: t and t + 4 of each 8. Return its two neighbours of product j in row r of them.
 __device__ Pair pair_of(const REAL (&sums)[I][J][4], int r, int j)
 {
-    const int i = r / 2, h = r % 2 * 2;
-    if (j == J - 1 && J % 2)
-        return {sums[i][j][h], sums[i][j][h + 1]};
-    return {sums[i][j / 2 * 2][h + j % 2], sums[i][j / 2 * 2 + (J > 1)][h + j % 2]};
+    return {sums[r / 2][j][r % 2], sums[r / 2][j][r % 2 + 2]};
 }
 
 // Multiply the slice's stages before stage `end`, up to which the tile goes.
@@ -223,21 +204,17 @@ __device__ void epilogue(const REAL (&sums)[I][J][4], const Warp &warp, Pair *ex
             }
         barrier_sync(1, WARPS * 32);
     }
-    const int t = threadIdx.x % 4;
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     const bool vectors = ldc % 2 == 0 && (size_t)C % sizeof(Pair) == 0;
 #pragma unroll
     for (int part = 0; part < 2 * I; part += SLICES) {
         const int r = part + (SLICES > 1 ? warp.slice : 0);
-        const int row = first_row + warp.y + r / 2 * 16 + r % 2 * 8 + Warp::row_of_group();
+        const int row = r < 2 * I ? first_row + warp.y + r / 2 * 8 + r % 2 * 4 + t : m;
         REAL *const target = C + (size_t)row * ldc;
-        const auto column_of = [&](int j) {
-            const bool odd = J % 2 && j == J - 1;
-            return first_column + (odd ? warp.odd_x + 2 * t : warp.x + j / 2 * 16 + j % 2 * 2 + 4 * t);
-        };
         Pair before[J] = {};
 #pragma unroll
         for (int j = 0; j < J; ++j) {
-            const int column = column_of(j);
+            const int column = first_column + warp.x + j * 16 + 2 * g;
             if (beta != 0 && row < m && vectors && column + 1 < n)
                 before[j] = *(const Pair *)(target + column);
             else
@@ -248,16 +225,16 @@ __device__ void epilogue(const REAL (&sums)[I][J][4], const Warp &warp, Pair *ex
         }
 #pragma unroll
         for (int j = 0; j < J; ++j) {
-            const int column = column_of(j);
+            const int column = first_column + warp.x + j * 16 + 2 * g;
             Pair sum = pair_of(sums, part, j);
 #pragma unroll
             for (int s = 1; s < SLICES; ++s) {
-                const Pair mine = pair_of(sums, part + s, j);
+                const Pair mine = pair_of(sums, min(part + s, 2 * I - 1), j);
                 sum = {warp.slice == s ? mine.of[0] : sum.of[0], warp.slice == s ? mine.of[1] : sum.of[1]};
             }
 #pragma unroll
             for (int s = 0; s < SLICES - 1; ++s) {
-                const Pair other = own[((r * J + j) * (SLICES - 1) + s) * THREADS];
+                const Pair other = own[((min(r, 2 * I - 1) * J + j) * (SLICES - 1) + s) * THREADS];
                 sum.of[0] += other.of[0];
                 sum.of[1] += other.of[1];
             }
