@@ -20,7 +20,16 @@ from hpcmm.operations.picks import Fastest, Narrow, OwnPrediction, SharedTiles, 
 from hpcmm.operations.residues import Residues
 from hpcmm.operations.split_k import DmmaTile, FmaTile, Skinny, SkinnyChoice, SkinnyTile, SplitChoice, SplitK
 from hpcmm.operations.stream_k import UNALIGNED, DmmaChoice, StreamK, StreamKDmma, StreamKFma
-from hpcmm.operations.tma import DmmaRing, PersistentDmma, PersistentTma, Tf32, ThreeFp16, TmaChoice, TmaRing, TransposedInt8
+from hpcmm.operations.tma import (
+    DmmaRing,
+    PersistentDmma,
+    PersistentTma,
+    Tf32,
+    ThreeFp16,
+    TmaChoice,
+    TmaRing,
+    TransposedInt8,
+)
 
 SIXTEEN_BIT = ("float16", "bfloat16")
 EVERY = ("float32", "float64", *SIXTEEN_BIT)
@@ -389,21 +398,21 @@ LADDER = (  # the order here is the order of the rungs
         architecture="sm_90a",
         geometry=PersistentDmma(
             (
-                DmmaRing(128, 128, 32, 64, 1, 6, 0.95, 5e-6),
-                DmmaRing(144, 128, 72, 32, 1, 6, 0.95, 5e-6),
-                DmmaRing(112, 128, 56, 32, 1, 6, 0.95, 5e-6),
-                DmmaRing(96, 128, 48, 32, 1, 8, 0.94, 5e-6),
-                DmmaRing(128, 96, 32, 48, 1, 8, 0.94, 5e-6),
-                DmmaRing(64, 128, 64, 32, 2, 6, 0.93, 5e-6),
-                DmmaRing(112, 96, 56, 48, 2, 4, 0.93, 5e-6),
-                DmmaRing(96, 96, 48, 48, 2, 6, 0.93, 5e-6),
-                DmmaRing(112, 64, 56, 32, 2, 6, 0.90, 5e-6),
-                DmmaRing(104, 64, 104, 16, 2, 8, 0.87, 5e-6),
-                DmmaRing(64, 64, 32, 32, 2, 10, 0.85, 5e-6),
-                DmmaRing(56, 64, 56, 32, 4, 8, 0.85, 5e-6),
-                DmmaRing(48, 96, 24, 48, 2, 10, 0.85, 5e-6),
-                DmmaRing(64, 32, 32, 32, 4, 12, 0.75, 5e-6),
-                DmmaRing(48, 32, 48, 16, 4, 16, 0.70, 5e-6),
+                DmmaRing(128, 128, 32, 64, 1, 6, 0.95, 2.5e-6),
+                DmmaRing(144, 128, 72, 32, 1, 6, 0.95, 2.5e-6),
+                DmmaRing(112, 128, 56, 32, 1, 6, 0.95, 2.5e-6),
+                DmmaRing(96, 128, 48, 32, 1, 8, 0.94, 2.5e-6),
+                DmmaRing(128, 96, 32, 48, 1, 8, 0.94, 2.5e-6),
+                DmmaRing(64, 128, 64, 32, 2, 6, 0.93, 2.5e-6),
+                DmmaRing(112, 96, 56, 48, 2, 4, 0.93, 2.5e-6),
+                DmmaRing(96, 96, 48, 48, 2, 6, 0.93, 2.5e-6),
+                DmmaRing(112, 64, 56, 32, 2, 6, 0.90, 2.5e-6),
+                DmmaRing(104, 64, 104, 16, 2, 8, 0.87, 2.5e-6),
+                DmmaRing(64, 64, 32, 32, 2, 10, 0.85, 2.5e-6),
+                DmmaRing(56, 64, 56, 32, 4, 8, 0.85, 2.5e-6),
+                DmmaRing(48, 96, 24, 48, 2, 10, 0.85, 2.5e-6),
+                DmmaRing(64, 32, 32, 32, 4, 12, 0.75, 2.5e-6),
+                DmmaRing(48, 32, 48, 16, 4, 16, 0.70, 2.5e-6),
             )
         ),
     ),

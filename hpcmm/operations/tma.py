@@ -18,6 +18,8 @@ GROUP = 128  # elements along each dimension of a tile that is transposed
 ROW_BYTES = 128  # of a row of a box
 REGISTERS = 65536  # of an SM
 PRODUCER_REGISTERS = 40  # per thread, of the producer of a block in float64
+START = 3e-6  # seconds of a launch in float64 that no wave of tiles takes
+UNALIGNED = 1.3  # time of a mainloop in float64, relative to the others, if TMA cannot take rows
 
 
 @dataclass(frozen=True)
@@ -387,10 +389,7 @@ class DmmaRing:
         tile = self.resident * self.rows * self.columns * terms / (FMA_PER_SECOND * self.share)
         if shape[1] % 2 or shape[2] % 2:
             tile *= UNALIGNED
-        return waves * (tile + self.overhead)
-
-
-UNALIGNED = 1.3  # time of a mainloop, relative to the others, if TMA cannot take rows
+        return START + waves * (tile + self.overhead)
 
 
 @dataclass(frozen=True)
