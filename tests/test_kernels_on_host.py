@@ -42,7 +42,7 @@ NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
     ),
     "matmul/stream_k_fma": "without terms it reads what nothing has written, and drops it",
     **dict.fromkeys(
-        ("matmul/tma", "matmul/warp_specialized", "matmul/persistent", "matmul/multicast"),
+        ("matmul/tma", "matmul/warp_specialized", "matmul/persistent", "matmul/multicast", "matmul/persistent_dmma"),
         "large tiles; test_tma_on_host.py runs it with small ones",
     ),
     **dict.fromkeys(("matmul/tf32", "matmul/three_fp16"), "sources of two functions; test_parts.py runs them"),
