@@ -1081,6 +1081,19 @@ def test_every_tile_of_stream_k_dmma_compiles_with_few_spills(choice):
     assert choice.resident * (choice.ring_bytes + 1024) <= 228 * 1024  # shared memory of an SM
 
 
+@pytest.mark.parametrize("choice", some(RUNG_OF["matmul/persistent_dmma"][1].geometry.choices))
+def test_every_tile_of_persistent_dmma_compiles_with_few_spills(choice):
+    """The spills are those of the producer where TMA takes no rows, and few of sums that leave no other registers."""
+    operation, variant = RUNG_OF["matmul/persistent_dmma"]
+    one = dataclasses.replace(variant, geometry=dataclasses.replace(variant.geometry, choices=(choice,)))
+    macros = Task(operation, one, (), "float64").macros
+    takes = compiled(
+        source("matmul/persistent_dmma"), "sm_90a", tuple(f"-D{key}={value}" for key, value in macros.items())
+    )
+    assert takes["spill_stores"] <= (160 if choice.warp_rows * choice.warp_columns > 2304 else 64)
+    assert choice.resident * (choice.shared_bytes + 1024) <= 228 * 1024  # shared memory of an SM
+
+
 @pytest.mark.parametrize(("dtype", "tile"), SKINNY_TILES)
 def test_every_tile_of_skinny_compiles_without_spills(dtype, tile):
     choices = [choice for choice in SKINNY.geometry[dtype].choices if choice.tile == tile]
