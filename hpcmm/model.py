@@ -390,6 +390,16 @@ class Operation:
     def variant(self, name: str) -> Variant:
         return next(v for v in self.ladder if v.name == name)
 
+    def unsuited_to(self, variant: Variant, dtype: str, capability: str) -> str:
+        """Return the reason why a GPU cannot run a variant for a type; empty if it can.
+
+        A variant that picks needs a GPU that can run every rung that it picks from.
+        """
+        rungs = variant.picks.rungs(dtype) if variant.picks else ()
+        reasons = [self.variant(name).unsuited_to(capability) for name in rungs]
+        found = next((f"{variant.name}: {reason}" for reason in reasons if reason), "")
+        return variant.unsuited_to(capability) or found
+
     def baseline(self, device: str, dtype: str) -> Variant | None:
         """Return the baseline of a device and type; None if no library does the same."""
         found = (v for v in self.ladder if v.baseline and v.device == device and dtype in self.dtypes_of(v))

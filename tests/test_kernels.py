@@ -448,7 +448,10 @@ def test_cpu_copy(cpu, operation, variant, dtype, n, starts, seed):
 def suited(request):
     """Skip what the GPU cannot run."""
     if {"gpu", "variant"} <= set(request.fixturenames):
-        reason = request.getfixturevalue("variant").unsuited_to(request.getfixturevalue("gpu").capability)
+        variant, capability = request.getfixturevalue("variant"), request.getfixturevalue("gpu").capability
+        reason = variant.unsuited_to(capability)
+        if variant.picks:
+            reason = MATMUL.unsuited_to(variant, request.getfixturevalue("dtype"), capability)
         if reason:
             pytest.skip(reason)
 

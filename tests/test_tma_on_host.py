@@ -136,11 +136,11 @@ def test_blocks_side_by_side_share_a_tile_of_a(build, monkeypatch):
         )
 
 
-DMMA_TILES = [  # with one slice, two and four, rows that slices share unevenly, and clusters
+DMMA_TILES = [  # with one slice, two and four, and rows that slices share unevenly
     DmmaRing(64, 64, 32, 32, 1, 3, 1, 0),
-    DmmaRing(64, 64, 32, 32, 1, 4, 1, 0, cluster=2, ahead=1),
+    DmmaRing(64, 64, 32, 32, 1, 4, 1, 0, ahead=True),
     DmmaRing(48, 96, 24, 48, 2, 4, 1, 0),
-    DmmaRing(24, 64, 24, 32, 4, 4, 1, 0, cluster=2),
+    DmmaRing(24, 64, 24, 32, 4, 4, 1, 0),
 ]
 
 
@@ -172,9 +172,8 @@ DMMA_FAULTS = [
     ("((4 * s + t) ^ row)", "(4 * s + t)", "wrong result"),
     ("cp_async_wait_group<LAG>();", "", "race|wrong result|nothing has written"),
     ("cp_async_wait_group<0>();", "", "race|wrong result|nothing has written"),
-    ("CLUSTER * SLICE_WARPS);", "SLICE_WARPS);", "race|arrives"),
+    ("s], SLICE_WARPS);", "s], 1);", "race|arrives"),
     ("        __syncwarp();  // all lanes", "        // all lanes", "race"),
-    ("CLUSTER > 1) {  // no block", "false) {  // no block", "has ended"),
     ("STAGES % SLICES == 0, ", "true, ", "race"),
     ("barrier_sync(1, WARPS * 32);  // the sums", "// the sums", "race"),
 ]

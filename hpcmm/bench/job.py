@@ -100,14 +100,14 @@ class Bench:
         self.exchanges = exchange_times(self.carrier) if self.carrier else None
         self.memory = preflight(comm, backend, operation, batch.points, algorithms_of(operation))
         self.absent = {each.name: each.missing(comm, backend) if each.missing else "" for each in algorithms}
-        self.unsuited = {
-            name: next(filter(None, comm.allgather(operation.variant(name).unsuited_to(backend.capability))), "")
-            for name in dict.fromkeys(point.variant for point in batch.points)
-        }
+        self.unsuited = {}
+        for name, dtype in dict.fromkeys((point.variant, point.dtype) for point in batch.points):
+            reason = operation.unsuited_to(operation.variant(name), dtype, backend.capability)
+            self.unsuited[name, dtype] = next(filter(None, comm.allgather(reason)), "")
 
     def impossible(self, point: Point) -> str:
         """Return the reason why these ranks cannot measure a point; empty if they can."""
-        return self.unsuited[point.variant] or self.absent[point.algorithm] or self.memory[point.key][0]
+        return self.unsuited[point.variant, point.dtype] or self.absent[point.algorithm] or self.memory[point.key][0]
 
     def connect(self) -> None:
         """Open new communicators between the ranks, without pending messages."""

@@ -18,8 +18,7 @@ GROUP = 128  # elements along each dimension of a tile that is transposed
 ROW_BYTES = 128  # of a row of a box
 REGISTERS = 65536  # of an SM
 PRODUCER_REGISTERS = 40  # per thread, of the producer of a block in float64
-START = 3e-6  # seconds of a launch in float64 that no wave of tiles takes
-UNALIGNED = 1.3  # time of a mainloop in float64, relative to the others, if TMA cannot take rows
+UNALIGNED = 1.96  # time of a mainloop in float64, relative to the others, if TMA cannot take rows
 
 
 @dataclass(frozen=True)
@@ -334,13 +333,9 @@ class DmmaRing:
     share : float
         Share of the peak rate of the tensor cores that the mainloop reaches.
     overhead : float
-        Seconds per wave of blocks that the mainloop does not take.
-    cluster : int
-        Blocks of a cluster, one below the other, that share tiles of B.
-    resident : int
-        Blocks per SM.
-    ahead : int
-        1 to load operands a step before they are used.
+        Seconds per wave of tiles that the mainloop does not take.
+    ahead : bool
+        Whether warps load operands a step before they multiply them.
     """
 
     rows: int
@@ -351,9 +346,7 @@ class DmmaRing:
     stages: int
     share: float
     overhead: float
-    cluster: int = 1
-    resident: int = 1
-    ahead: int = 0
+    ahead: bool = False
     depth: int = 16
 
     @property
@@ -368,8 +361,7 @@ class DmmaRing:
     @property
     def consumer_registers(self) -> int:
         """Registers per thread that multiplies: what the producer leaves, a multiple of 8."""
-        of_block = REGISTERS // self.resident - 128 * PRODUCER_REGISTERS
-        return min(248, of_block // (32 * self.warps) // 8 * 8)
+        return min(248, (REGISTERS - 128 * PRODUCER_REGISTERS) // (32 * self.warps) // 8 * 8)
 
     @property
     def shared_bytes(self) -> int:
@@ -377,19 +369,16 @@ class DmmaRing:
         boxes = rounded_up(self.columns, 16) * self.depth * 8
         return self.stages * (self.rows * ROW_BYTES + boxes + 16) + (self.slices - 1) * self.rows * self.columns * 8
 
-    def units(self, shape: tuple[int, int, int]) -> int:
-        """Return the number of clusters' tiles."""
+    def tiles(self, shape: tuple[int, int, int]) -> int:
         m, n, _ = shape
-        return -(-m // (self.rows * self.cluster)) * -(-n // self.columns)
+        return -(-m // self.rows) * -(-n // self.columns)
 
     def seconds(self, shape: tuple[int, int, int]) -> float:
-        """Return the predicted time on an H100 or H200, without the launch."""
-        waves = -(-self.units(shape) // (SMS * self.resident // self.cluster))
-        terms = rounded_up(shape[2], self.depth)
-        tile = self.resident * self.rows * self.columns * terms / (FMA_PER_SECOND * self.share)
+        """Return the predicted time on an H100 or H200, without what every tile takes."""
+        mainloop = self.rows * self.columns * rounded_up(shape[2], self.depth) / (FMA_PER_SECOND * self.share)
         if shape[1] % 2 or shape[2] % 2:
-            tile *= UNALIGNED
-        return START + waves * (tile + self.overhead)
+            mainloop *= UNALIGNED
+        return -(-self.tiles(shape) // SMS) * (mainloop + self.overhead)
 
 
 @dataclass(frozen=True)
@@ -400,7 +389,7 @@ class PersistentDmma(ChosenTile):
     ----------
     choices : tuple of DmmaRing
     group_rows : int
-        Rows of clusters' tiles in a group of the rasterization order.
+        Rows of tiles in a group of the rasterization order.
     """
 
     choices: tuple[DmmaRing, ...]
@@ -424,16 +413,15 @@ class PersistentDmma(ChosenTile):
         return {
             **{"ROWS": tile.rows, "COLUMNS": tile.columns, "WARP_ROWS": tile.warp_rows},
             **{"WARP_COLUMNS": tile.warp_columns, "DEPTH": tile.depth, "STAGES": tile.stages, "SLICES": tile.slices},
-            **{"AHEAD": tile.ahead, "CLUSTER": tile.cluster, "RESIDENT": tile.resident, "BLOCK": tile.threads},
-            **{"CONSUMER_REGISTERS": tile.consumer_registers, "GROUP_ROWS": self.group_rows},
+            **{"AHEAD": int(tile.ahead), "BLOCK": tile.threads, "CONSUMER_REGISTERS": tile.consumer_registers},
+            **{"GROUP_ROWS": self.group_rows},
         }
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
         tile, _ = self.chosen(task)
-        units = tile.units(task.shape)
-        if not units:
+        tiles = tile.tiles(task.shape)
+        if not tiles:
             return []
         boxes = Boxes(arrays["A"], tile.rows, tile.depth, "float64"), Boxes(arrays["B"], tile.depth, 16, "float64")
-        clusters = even_blocks(units, multiprocessors * tile.resident // tile.cluster)
         arguments = (*task.operation.arguments(task, arrays), *boxes)
-        return [Launch((tile.cluster * clusters,), (tile.threads,), arguments, tile.shared_bytes)]
+        return [Launch((even_blocks(tiles, multiprocessors),), (tile.threads,), arguments, tile.shared_bytes)]

@@ -34,9 +34,10 @@ EVERY = [
     for variant in operation.ladder
     if operation.name not in ("latency", "bandwidth")  # on one rank
     and variant.device == DEVICE
-    and not (variant.exact or variant.context or variant.unsuited_to(BACKEND.capability))
+    and not (variant.exact or variant.context)
     for dtype in operation.dtypes_of(variant)
-    if not (variant.library and dtype == "int8")  # cuBLAS takes only rows of a multiple of 4 elements
+    if not operation.unsuited_to(variant, dtype, BACKEND.capability)
+    and not (variant.library and dtype == "int8")  # cuBLAS takes only rows of a multiple of 4 elements
 ]
 UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
 REDUCTIONS = {"sum": math.fsum, "minimum": min, "maximum": max}

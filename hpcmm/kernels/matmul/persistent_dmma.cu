@@ -148,14 +148,6 @@ __device__ void multiply_stages(REAL (&sums)[I][J][4], Ring &ring, const Warp &w
 {
     if (ring.number >= end)
         return;
-    const auto release = [&](int place) {
-        __syncwarp();  // all lanes have read the stage
-        const int lane = threadIdx.x % 32;
-        if (CLUSTER == 1 && lane == 0)
-            mbarrier_arrive(&ring.empty[place]);
-        if (CLUSTER > 1 && lane < CLUSTER)
-            mbarrier_arrive_shared_cluster(mapa(&ring.empty[place], lane));
-    };
     Fragments fragments[1 + AHEAD];
     mbarrier_wait(&ring.full[ring.place], ring.parity);
     if (AHEAD)
@@ -171,7 +163,9 @@ __device__ void multiply_stages(REAL (&sums)[I][J][4], Ring &ring, const Warp &w
             else if (s + 1 < DEPTH / 8)
                 fragments[(s + 1) % 2].load(stage, warp, s + 1);
             if (s == DEPTH / 8 - 1) {
-                release(place);
+                __syncwarp();  // all lanes have read the stage
+                if (threadIdx.x % 32 == 0)
+                    mbarrier_arrive(&ring.empty[place]);
                 ring.advance(SLICES);
                 if (ring.number < end) {
                     mbarrier_wait(&ring.full[ring.place], ring.parity);
@@ -252,11 +246,7 @@ __device__ void epilogue(const REAL (&sums)[I][J][4], const Warp &warp, Pair *ex
     }
 }
 
-extern "C" __global__ void
-#if CLUSTER > 1
-__cluster_dims__(CLUSTER, 1, 1)
-#endif
-    __launch_bounds__(BLOCK, RESIDENT)
+extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc,
            const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b)
 {
@@ -272,19 +262,13 @@ __cluster_dims__(CLUSTER, 1, 1)
         prefetch_tensormap(map_b);
         for (int s = 0; s < STAGES; ++s) {
             mbarrier_init(&ring.full[s], by_tma ? 1 : 128);
-            mbarrier_init(&ring.empty[s], CLUSTER * SLICE_WARPS);
+            mbarrier_init(&ring.empty[s], SLICE_WARPS);
         }
         fence_mbarrier_init();
     }
-    if (CLUSTER > 1) {
-        barrier_cluster_arrive();
-        barrier_cluster_wait();
-    } else
-        __syncthreads();
+    __syncthreads();
 
-    // The tiles of a cluster's blocks are one below the other.
-    const int rank = blockIdx.x % CLUSTER, clusters = gridDim.x / CLUSTER;
-    const int tile_rows = (m + CLUSTER * ROWS - 1) / (CLUSTER * ROWS), tile_columns = (n + COLUMNS - 1) / COLUMNS;
+    const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (n + COLUMNS - 1) / COLUMNS;
     const int tiles = tile_rows * tile_columns, steps = (k + DEPTH - 1) / DEPTH;
     if (produces) {
         setmaxnreg_dec<40>();
@@ -292,9 +276,9 @@ __cluster_dims__(CLUSTER, 1, 1)
         const auto arrive = [&] { mbarrier_arrive(&ring.full[(ring.number - pending--) % STAGES]); };
         if (!by_tma || threadIdx.x == 0)
 #pragma unroll 1
-            for (int i = blockIdx.x / CLUSTER; i < tiles; i += clusters) {
+            for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
                 const int2 tile = rasterize(i, tile_rows, tile_columns);
-                const int row = (tile.y * CLUSTER + rank) * ROWS, column = tile.x * COLUMNS;
+                const int row = tile.y * ROWS, column = tile.x * COLUMNS;
 #pragma unroll 1
                 for (int start = 0; start < k; start += DEPTH) {
                     mbarrier_wait(&ring.empty[ring.place], ring.parity ^ 1);
@@ -306,12 +290,7 @@ __cluster_dims__(CLUSTER, 1, 1)
 #pragma unroll
                         for (int q = 0; q < BOXES; ++q) {
                             unsigned char *const b = a + A_BYTES + q * BOX_BYTES;
-                            const int x = column + q * BOX_COLUMNS;
-                            if (CLUSTER == 1)
-                                cp_async_bulk_tensor_shared_global(b, map_b, x, start, full);
-                            else if (q % CLUSTER == rank)
-                                cp_async_bulk_tensor_shared_global_multicast(b, map_b, x, start, full,
-                                                                             (1 << CLUSTER) - 1);
+                            cp_async_bulk_tensor_shared_global(b, map_b, column + q * BOX_COLUMNS, start, full);
                         }
                     } else {
                         copy_stage(a, {m, n, k, lda, ldb, A, B}, row, column, start);
@@ -333,17 +312,12 @@ __cluster_dims__(CLUSTER, 1, 1)
         const Warp warp(warp_number);
         unsigned end = 0;
 #pragma unroll 1
-        for (int i = blockIdx.x / CLUSTER; i < tiles; i += clusters) {
+        for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
             const int2 tile = rasterize(i, tile_rows, tile_columns);
             REAL sums[I][J][4] = {};
             end += steps;
             multiply_stages(sums, ring, warp, end);
-            epilogue(sums, warp, (Pair *)exchange, m, n, alpha, beta, C, ldc,
-                     (tile.y * CLUSTER + rank) * ROWS, tile.x * COLUMNS);
+            epilogue(sums, warp, (Pair *)exchange, m, n, alpha, beta, C, ldc, tile.y * ROWS, tile.x * COLUMNS);
         }
-    }
-    if (CLUSTER > 1) {  // no block ends while another one may still arrive at its mbarriers
-        barrier_cluster_arrive();
-        barrier_cluster_wait();
     }
 }
