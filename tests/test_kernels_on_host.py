@@ -69,7 +69,7 @@ SPARE_BARRIERS = {  # (<operation>/<variant>, n-th barrier) -> why it is not mis
 # then.
 RACES_ONLY = {("matmul/mma_tiled", 0)}
 # (<operation>/<variant>, architecture) -> bytes that may be spilled
-SPILLS = {("matmul/large_thread_tile", "sm_80"): 80}
+SPILLS = {("matmul/large_thread_tile", "sm_80"): 80, ("matmul/persistent_dmma", "sm_90a"): 20}
 
 INCLUDES = f"-I{kernels.FOLDER}"
 MULTIPROCESSORS = 3  # few, so that blocks have more than one tile, and parts of some, however small these are
@@ -1090,8 +1090,8 @@ def test_every_tile_of_persistent_dmma_compiles_with_few_spills(choice):
     takes = compiled(
         source("matmul/persistent_dmma"), "sm_90a", tuple(f"-D{key}={value}" for key, value in macros.items())
     )
-    assert takes["spill_stores"] <= (160 if choice.warp_rows * choice.warp_columns > 2304 else 64)
-    assert choice.resident * (choice.shared_bytes + 1024) <= 228 * 1024  # shared memory of an SM
+    assert takes["spill_stores"] <= 64
+    assert choice.shared_bytes + 1024 <= 228 * 1024  # shared memory of an SM
 
 
 @pytest.mark.parametrize(("dtype", "tile"), SKINNY_TILES)

@@ -385,6 +385,9 @@ class DmmaRing:
 class PersistentDmma(ChosenTile):
     """Persistent blocks of float64, whose producer copies by TMA; the tile depends on the shape.
 
+    The constants of ``choices`` are a fit to times on an H200. Over 70 shapes, the chosen tile is 0.9 % slower on
+    average than the fastest measured one, and 30 % at 4097, where TMA cannot take rows.
+
     Parameters
     ----------
     choices : tuple of DmmaRing
