@@ -568,6 +568,16 @@ def test_cuda_tiles_of_stream_k_dmma_are_divided(gpu, choice, shape):
     check_divided(gpu, task(MATMUL, shape, "float64", variant=variant), 5)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(130, 202, 76), (1001, 133, 641), (2600, 2500, 48), (64, 128, 0)], ids=str)
+@pytest.mark.parametrize("choice", MATMUL.variant("persistent_dmma").geometry.choices, ids=str)
+def test_cuda_every_tile_of_persistent_dmma(gpu, choice, shape):
+    rung = MATMUL.variant("persistent_dmma")
+    variant = dataclasses.replace(rung, geometry=dataclasses.replace(rung.geometry, choices=(choice,)))
+    for alpha, beta in ((1.5, 0.5), (-2.0, 0.0)):
+        check_matmul(gpu, variant, "float64", shape, alpha, beta, 1)
+
+
 class OneSkinnyTile(Skinny):
     """The geometry of skinny with a tile and its most parts, whatever the shape."""
 

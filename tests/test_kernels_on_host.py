@@ -42,7 +42,10 @@ NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
     ),
     "matmul/stream_k_fma": "without terms it reads what nothing has written, and drops it",
     **dict.fromkeys(
-        ("matmul/tma", "matmul/warp_specialized", "matmul/persistent", "matmul/multicast", "matmul/split_k_wgmma"),
+        (
+            *("matmul/tma", "matmul/warp_specialized", "matmul/persistent", "matmul/multicast"),
+            *("matmul/split_k_wgmma", "matmul/persistent_dmma"),
+        ),
         "large tiles; test_tma_on_host.py runs it with small ones",
     ),
     **dict.fromkeys(("matmul/tf32", "matmul/three_fp16"), "sources of two functions; test_parts.py runs them"),
@@ -69,7 +72,7 @@ SPARE_BARRIERS = {  # (<operation>/<variant>, n-th barrier) -> why it is not mis
 # then.
 RACES_ONLY = {("matmul/mma_tiled", 0)}
 # (<operation>/<variant>, architecture) -> bytes that may be spilled
-SPILLS = {("matmul/large_thread_tile", "sm_80"): 80}
+SPILLS = {("matmul/large_thread_tile", "sm_80"): 80, ("matmul/persistent_dmma", "sm_90a"): 20}
 
 INCLUDES = f"-I{kernels.FOLDER}"
 MULTIPROCESSORS = 3  # few, so that blocks have more than one tile, and parts of some, however small these are
@@ -1095,6 +1098,19 @@ def test_every_tile_of_stream_k_dmma_compiles_with_few_spills(choice):
     assert takes["spill_stores"] <= (16 if choice.warp_columns >= 56 else 0)
     assert -(-takes["registers"] // 8) * 8 * choice.threads * choice.resident <= 65536
     assert choice.resident * (choice.ring_bytes + 1024) <= 228 * 1024  # shared memory of an SM
+
+
+@pytest.mark.parametrize("choice", some(RUNG_OF["matmul/persistent_dmma"][1].geometry.choices))
+def test_every_tile_of_persistent_dmma_compiles_with_few_spills(choice):
+    """The spills are those of the producer where TMA takes no rows, and few of sums that leave no other registers."""
+    operation, variant = RUNG_OF["matmul/persistent_dmma"]
+    one = dataclasses.replace(variant, geometry=dataclasses.replace(variant.geometry, choices=(choice,)))
+    macros = Task(operation, one, (), "float64").macros
+    takes = compiled(
+        source("matmul/persistent_dmma"), "sm_90a", tuple(f"-D{key}={value}" for key, value in macros.items())
+    )
+    assert takes["spill_stores"] <= 64
+    assert choice.shared_bytes + 1024 <= 228 * 1024  # shared memory of an SM
 
 
 @pytest.mark.parametrize(("dtype", "tile"), SKINNY_TILES)

@@ -32,7 +32,7 @@ NOT_COPIED |= {
     "ozaki_15",
     "int8_transposed",
 }  # the same, after a launch of another function
-NOT_COPIED |= {"tiled_overrun", "cooperative", "split_k_dmma", "stream_k_dmma"}
+NOT_COPIED |= {"tiled_overrun", "cooperative", "split_k_dmma", "stream_k_dmma", "persistent_dmma"}
 
 
 @pytest.mark.parametrize(("operation", "variant"), COPIED)

@@ -61,8 +61,8 @@ def test_the_picked_rung_is_nearly_the_fastest_measured_one(variant, dtype):
         if picked in rungs:
             losses[shape] = rungs[picked] / min(rungs.values())
     assert len(losses) > (20 if sixteen_bit else 50)
-    assert statistics.geometric_mean(losses.values()) < (1.005 if sixteen_bit else 1.003), losses
-    assert sum(loss > 1.05 for loss in losses.values()) <= 1, losses
+    assert statistics.geometric_mean(losses.values()) < 1.005, losses
+    assert sum(loss > 1.05 for loss in losses.values()) <= (1 if sixteen_bit else 2), losses
 
 
 def test_the_tile_of_split_k_wgmma_is_nearly_the_fastest_measured_one():
@@ -97,9 +97,31 @@ def test_power_limits_a_large_product_in_float64_so_the_rung_that_divides_no_til
     assert task(MATMUL.variant("best"), shape, "float64").picked.variant.name == "tensor_core"
 
 
-@pytest.mark.parametrize("shape", [(2500, 2500, 2500), (128, 8192, 8192), (8192, 128, 8192), (64, 16384, 16384)])
-def test_a_rung_that_fills_all_sms_is_picked_for_a_product_in_float64_below_the_power_limit(shape):
-    assert task(MATMUL.variant("best"), shape, "float64").picked.variant.name == "stream_k_dmma"
+@pytest.mark.parametrize(
+    ("shape", "rung"),
+    [
+        ((1920, 1920, 1920), "stream_k_dmma"),
+        ((2500, 2500, 2500), "persistent_dmma"),
+        ((2560, 2560, 2560), "stream_k_dmma"),
+        ((8192, 8192, 128), "persistent_dmma"),
+        ((64, 16384, 16384), "split_k_dmma"),
+    ],
+)
+def test_a_rung_that_fills_all_sms_is_picked_for_a_product_in_float64_below_the_power_limit(shape, rung):
+    assert task(MATMUL.variant("best"), shape, "float64").picked.variant.name == rung
+
+
+@pytest.mark.parametrize("shape", [(768, 768, 768), (1536, 1536, 1536), (8192, 8192, 32), (16, 8192, 8192)])
+def test_the_pick_does_not_depend_on_beta(shape):
+    asked = task(MATMUL.variant("best"), shape, "float64")
+    assert asked.pick == dataclasses.replace(asked, scalars={"alpha": 1.0, "beta": 0.0}).pick
+
+
+def test_a_gpu_that_cannot_run_every_rung_of_float64_is_refused():
+    reason = "best: persistent_dmma needs a GPU of compute capability 9.0; this one has 10.0"
+    assert MATMUL.unsuited_to(MATMUL.variant("best"), "float64", "100") == reason
+    assert MATMUL.unsuited_to(MATMUL.variant("best"), "float64", "90") == ""
+    assert MATMUL.unsuited_to(MATMUL.variant("best"), "float32", "100") == ""
 
 
 def test_a_rung_for_few_rows_is_not_picked_if_its_blocks_need_two_waves():

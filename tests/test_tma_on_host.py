@@ -20,7 +20,7 @@ from hpcmm.model import Boxes, Launch, Task
 from hpcmm.operations.blocks import SixteenBit
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.split_k_wgmma import SplitWgmma, WgmmaChoice, WgmmaTile
-from hpcmm.operations.tma import PersistentTma, TmaChoice, TmaRing
+from hpcmm.operations.tma import DmmaRing, PersistentDmma, PersistentTma, TmaChoice, TmaRing
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine")
 
@@ -186,6 +186,67 @@ def test_rows_need_not_start_at_multiples_of_16_bytes(build, monkeypatch, pitch)
 def test_a_split_product_has_the_same_bits_in_every_order(build):
     results = {run(build, "split_k_wgmma", "bfloat16", POINTS[0], order)["C"].tobytes() for order in ORDERS}
     assert len(results) == 1
+
+
+DMMA_TILES = [  # with one slice, two and four, and rows that slices share unevenly
+    DmmaRing(64, 64, 32, 32, 1, 3, 1, 0),
+    DmmaRing(64, 64, 32, 32, 1, 4, 1, 0, ahead=True),
+    DmmaRing(48, 96, 24, 48, 2, 4, 1, 0),
+    DmmaRing(24, 64, 24, 32, 4, 4, 1, 0),
+]
+
+
+def run_dmma(build, tile: DmmaRing, shape, beta: float, order: str, pad: int = 0, text: str = "") -> bytes:
+    """Run persistent_dmma with a tile on matrices with ``pad`` more columns, hold C to the bound and return it."""
+    variant = dataclasses.replace(MATMUL.variant("persistent_dmma"), geometry=PersistentDmma((tile,), group_rows=2))
+    task = Task(MATMUL, variant, shape, "float64", {"alpha": 1.5, "beta": beta}, 0)
+    macros = tuple(f"-D{key}={value}" for key, value in task.macros.items())
+    kernel = build(text or whole_source("persistent_dmma"), "matmul", macros)
+    inputs = MATMUL.draw(np.random.default_rng(shape), task)
+    arrays = {key: on_device(np.pad(x, ((0, 0), (0, pad))))[:, : x.shape[1]] for key, x in inputs.items()}
+    for launch in variant.geometry.launches(task, arrays, MULTIPROCESSORS):
+        kernel(launch, order, True, launch.shared_bytes)
+    check_matmul(inputs, arrays, task.scalars, "float64")
+    return arrays["C"].tobytes()
+
+
+@pytest.mark.parametrize("tile", DMMA_TILES, ids=str)
+def test_persistent_dmma_is_right_in_every_order(build, tile):
+    m, n, k = tile.rows, tile.columns, tile.depth
+    for shape, beta in [((2 * m, 2 * n, 5 * k), 0.5), ((m + 9, n + 6, 2 * k + 4), 0.0), ((m + 1, n + 3, k + 1), 0.5)]:
+        assert len({run_dmma(build, tile, shape, beta, order) for order in ORDERS}) == 1
+    for shape, pad in [((1, 2, 3), 0), ((m, n, 0), 0), ((m - 3, n, 4 * k), 1), ((m + 5, n, 3 * k), 2)]:
+        run_dmma(build, tile, shape, 0.5, ORDERS[0], pad)
+
+
+DMMA_FAULTS = [
+    ("ring.advance(SLICES);", "ring.advance(1);", "wrong result|race|waits for ever"),
+    ("((4 * s + t) ^ row)", "(4 * s + t)", "wrong result"),
+    ("cp_async_wait_group<LAG>();", "", "race|wrong result|nothing has written"),
+    ("cp_async_wait_group<0>();", "", "race|wrong result|nothing has written"),
+    ("s], SLICE_WARPS);", "s], 1);", "race|arrives"),
+    ("        __syncwarp();  // all lanes", "        // all lanes", "race"),
+    ("STAGES % SLICES == 0, ", "true, ", "race"),
+    ("barrier_sync(1, WARPS * 32);  // the sums", "// the sums", "race"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("old", "new", "said"), DMMA_FAULTS, ids=[old[:24] for old, *_ in DMMA_FAULTS])
+def test_a_fault_of_persistent_dmma_is_found(build, old, new, said):
+    text = whole_source("persistent_dmma")
+    assert text.count(old) == 1
+    tiles = [dataclasses.replace(tile, stages=5) if "STAGES" in old else tile for tile in DMMA_TILES[1:]]
+    found = []
+    for tile, pad, stages, order in itertools.product(tiles, (0, 1), (12, 2), ORDERS):
+        try:
+            shape = 4 * tile.rows, 2 * tile.columns, stages * tile.depth
+            run_dmma(build, tile, shape, 0.5, order, pad, text.replace(old, new))
+        except (KernelError, AssertionError) as error:
+            found.append(str(error))
+            if re.search(said, found[-1]):
+                return
+    raise AssertionError(found)
 
 
 HANG = "waits for ever at the mbarrier at byte"

@@ -137,7 +137,19 @@ SOURCES: dict[str, Callable[[], Any]] = {
     "variables": lambda: {key: value for key, value in os.environ.items() if key.startswith(VARIABLES)},
 }
 # Variables that affect threads of libraries, instructions of kernels and visible GPUs
-VARIABLES = ("OMP_", "GOMP_", "KMP_", "OPENBLAS_", "MKL_", "BLIS_", "HPCMM_SIMD", "CUDA_", "NVIDIA_TF32", "CUPY_", "NCCL_")
+VARIABLES = (
+    "OMP_",
+    "GOMP_",
+    "KMP_",
+    "OPENBLAS_",
+    "MKL_",
+    "BLIS_",
+    "HPCMM_SIMD",
+    "CUDA_",
+    "NVIDIA_TF32",
+    "CUPY_",
+    "NCCL_",
+)
 
 # Counters that grow while a job runs; the difference of two readings describes the time between them
 COUNTERS: dict[str, Callable[[], Any]] = {

@@ -21,7 +21,16 @@ from hpcmm.operations.residues import Residues
 from hpcmm.operations.split_k import DmmaTile, FmaTile, Skinny, SkinnyChoice, SkinnyTile, SplitChoice, SplitK
 from hpcmm.operations.split_k_wgmma import SplitWgmma, WgmmaChoice, WgmmaTile
 from hpcmm.operations.stream_k import UNALIGNED, DmmaChoice, StreamK, StreamKDmma, StreamKFma
-from hpcmm.operations.tma import PersistentTma, Tf32, ThreeFp16, TmaChoice, TmaRing, TransposedInt8
+from hpcmm.operations.tma import (
+    DmmaRing,
+    PersistentDmma,
+    PersistentTma,
+    Tf32,
+    ThreeFp16,
+    TmaChoice,
+    TmaRing,
+    TransposedInt8,
+)
 
 SIXTEEN_BIT = ("float16", "bfloat16")
 EVERY = ("float32", "float64", *SIXTEEN_BIT)
@@ -345,18 +354,19 @@ LADDER = (  # the order here is the order of the rungs
         architecture="sm_90",
         geometry=SplitK(
             (
-                SplitChoice(DmmaTile(16, 32, 8, 16, 32, 8, 8), 3, 0.350, 1.24e-6),
-                SplitChoice(DmmaTile(16, 64, 8, 16, 64, 8, 5), 4, 0.375, 1.79e-6),
+                SplitChoice(DmmaTile(16, 32, 8, 16, 32, 8, 8), 3, 0.350, 1.09e-6),
+                SplitChoice(DmmaTile(16, 64, 8, 16, 64, 8, 5), 4, 0.390, 1.24e-6),
                 SplitChoice(DmmaTile(32, 32, 8, 32, 32, 16, 3), 4, 0.559, 3.46e-6),
-                SplitChoice(DmmaTile(32, 64, 4, 32, 32, 16, 4), 4, 0.676, 2.35e-6),
-                SplitChoice(DmmaTile(32, 128, 2, 32, 32, 16, 4), 4, 0.698, 2.03e-6),
-                SplitChoice(DmmaTile(64, 64, 1, 32, 32, 16, 4, resident=2), 4, 0.666, 1.32e-6),
+                SplitChoice(DmmaTile(32, 64, 4, 32, 32, 16, 4), 4, 0.716, 2.12e-6),
+                SplitChoice(DmmaTile(32, 128, 2, 32, 32, 16, 4), 4, 0.765, 2.41e-6),
+                SplitChoice(DmmaTile(64, 64, 1, 32, 32, 16, 4, resident=2), 4, 0.826, 2.15e-6, alone=1.17),
                 SplitChoice(DmmaTile(128, 32, 2, 32, 32, 16, 4), 4, 0.619, 3.34e-6),
-                SplitChoice(DmmaTile(48, 96, 2, 16, 48, 16, 4, ahead=0), 4, 0.667, 2.69e-6),
-                SplitChoice(DmmaTile(64, 128, 1, 32, 32, 16, 5), 4, 0.770, 9.20e-6),
-                SplitChoice(DmmaTile(128, 64, 1, 32, 32, 16, 5), 4, 0.701, 4.49e-6),
-                SplitChoice(DmmaTile(128, 96, 1, 32, 48, 16, 4), 4, 0.758, 3.95e-6),
-            )
+                SplitChoice(DmmaTile(48, 96, 2, 16, 48, 16, 4, ahead=0), 4, 0.790, 3.60e-6),
+                SplitChoice(DmmaTile(64, 128, 1, 32, 32, 16, 5), 4, 0.874, 4.40e-6),
+                SplitChoice(DmmaTile(128, 64, 1, 32, 32, 16, 5), 4, 0.835, 3.65e-6),
+                SplitChoice(DmmaTile(128, 96, 1, 32, 48, 16, 4), 4, 0.858, 5.04e-6),
+            ),
+            unaligned=1.12,
         ),
     ),
     Variant(
@@ -367,18 +377,41 @@ LADDER = (  # the order here is the order of the rungs
         architecture="sm_80",
         geometry=StreamKDmma(
             (
-                DmmaChoice(32, 48, 16, 24, 5, 3, 0.690, 1.28, 5.7e-6, 4.2e-6),
-                DmmaChoice(32, 64, 16, 32, 5, 3, 0.665, 1.34, 3.23e-6, 8.2e-6),
-                DmmaChoice(64, 64, 16, 32, 5, 1, 0.780, 1.00, 3.13e-6, 16e-6),
-                DmmaChoice(64, 64, 32, 32, 5, 2, 0.797, 1.09, 4.31e-6, 9.7e-6),
-                DmmaChoice(64, 64, 32, 32, 4, 3, 0.805, 1.24, 3.21e-6, 14.3e-6),
-                DmmaChoice(64, 80, 16, 40, 5, 1, 0.840, 1.00, 6.9e-6, 8.6e-6),
-                DmmaChoice(128, 40, 32, 40, 4, 2, 0.790, 1.12, 5.3e-6, 13.4e-6),
-                DmmaChoice(64, 96, 32, 48, 5, 2, 0.906, 1.19, 5.57e-6, 31.2e-6),
-                DmmaChoice(128, 56, 32, 56, 4, 2, 0.862, 1.09, 6.41e-6, 15.2e-6),
-                DmmaChoice(64, 128, 32, 32, 4, 1, 0.863, 1.00, 4.59e-6, 9.7e-6),
-                DmmaChoice(64, 128, 32, 64, 4, 2, 0.917, 1.10, 5.88e-6, 19.6e-6),
-                DmmaChoice(128, 112, 32, 56, 4, 1, 0.930, 1.00, 7.15e-6, 29.2e-6),
+                DmmaChoice(32, 48, 16, 24, 5, 3, 0.733, 1.33, 5.10e-6, 4.2e-6),
+                DmmaChoice(32, 64, 16, 32, 5, 3, 0.680, 1.39, 3.38e-6, 8.9e-6),
+                DmmaChoice(64, 64, 16, 32, 5, 1, 0.749, 1.00, 3.13e-6, 16.0e-6),
+                DmmaChoice(64, 64, 32, 32, 5, 2, 0.797, 1.06, 4.16e-6, 9.7e-6),
+                DmmaChoice(64, 64, 32, 32, 4, 3, 0.778, 1.24, 2.66e-6, 10.9e-6),
+                DmmaChoice(64, 80, 16, 40, 5, 1, 0.794, 1.00, 4.50e-6, 14.0e-6),
+                DmmaChoice(128, 40, 32, 40, 4, 2, 0.790, 1.12, 4.30e-6, 13.4e-6),
+                DmmaChoice(64, 96, 32, 48, 5, 2, 0.880, 1.09, 6.27e-6, 35.2e-6),
+                DmmaChoice(128, 56, 32, 56, 4, 2, 0.869, 1.04, 6.81e-6, 15.2e-6),
+                DmmaChoice(64, 128, 32, 32, 4, 1, 0.897, 1.00, 4.89e-6, 12.4e-6),
+                DmmaChoice(64, 128, 32, 64, 4, 2, 0.899, 1.05, 4.63e-6, 25.7e-6),
+                DmmaChoice(128, 112, 32, 56, 4, 1, 0.958, 1.00, 8.15e-6, 22.4e-6),
+            )
+        ),
+    ),
+    Variant(
+        "persistent_dmma",
+        "cuda",
+        "float64 on tensor cores: persistent blocks whose producer copies by TMA, and tiles of many shapes",
+        dtypes=("float64",),
+        architecture="sm_90a",
+        geometry=PersistentDmma(
+            (
+                DmmaRing(144, 128, 72, 32, 1, 6, 0.952, 3.96e-6),
+                DmmaRing(128, 128, 32, 64, 1, 6, 0.944, 3.40e-6, ahead=True),
+                DmmaRing(112, 128, 56, 32, 1, 6, 0.964, 3.26e-6, ahead=True),
+                DmmaRing(128, 96, 32, 48, 1, 8, 0.910, 2.63e-6),
+                DmmaRing(64, 128, 64, 32, 2, 6, 0.937, 2.74e-6),
+                DmmaRing(112, 64, 56, 32, 2, 6, 0.924, 3.48e-6, ahead=True),
+                DmmaRing(104, 64, 104, 16, 2, 8, 0.866, 2.70e-6),
+                DmmaRing(64, 64, 32, 32, 2, 10, 0.812, 0.90e-6, ahead=True),
+                DmmaRing(56, 64, 56, 32, 4, 8, 0.808, 0.92e-6),
+                DmmaRing(48, 96, 24, 48, 2, 10, 0.827, 0.90e-6),
+                DmmaRing(64, 32, 32, 32, 4, 12, 0.615, 0.90e-6),
+                DmmaRing(48, 32, 48, 16, 4, 16, 0.607, 0.90e-6),
             )
         ),
     ),
@@ -576,10 +609,11 @@ LADDER = (  # the order here is the order of the rungs
                     "stream_k_fma": SharedTiles(204e9, 5.67e-6, 24.9e-6),
                 },
                 "float64": {
-                    "tensor_core": Waves(234e9, 9.15e-6, resident=2, partial=1.13, unaligned=UNALIGNED, alone=1.15),
-                    "split_k_dmma": OwnPrediction(overhead=3e-6),
-                    "stream_k_dmma": OwnPrediction(),
-                    "skinny": Narrow(5.45e12, 4.56e-6, max_rows=1),
+                    "tensor_core": Waves(234e9, 7.30e-6, resident=2, partial=1.07, unaligned=UNALIGNED, alone=1.10),
+                    "split_k_dmma": OwnPrediction(overhead=3.6e-6),
+                    "stream_k_dmma": OwnPrediction(overhead=1.0e-6),
+                    "persistent_dmma": OwnPrediction(overhead=5.8e-6),
+                    "skinny": Narrow(5.45e12, 4.3e-6, max_rows=1),
                 },
                 **{
                     dtype: {
@@ -590,7 +624,7 @@ LADDER = (  # the order here is the order of the rungs
                     for dtype in SIXTEEN_BIT
                 },
             },
-            sustained={"float64": 53.5e12},
+            sustained={"float64": 55e12},
         ),
     ),
     Variant(

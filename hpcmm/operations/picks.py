@@ -108,7 +108,8 @@ class OwnPrediction(Model):
     overhead: float = 0.0
 
     def seconds(self, task: Task) -> float:
-        return max(task.geometry.seconds(task) + self.overhead, task.bytes / BYTES_PER_SECOND)
+        seconds, least = task.geometry.seconds(task) + self.overhead, task.bytes / BYTES_PER_SECOND
+        return max(seconds, least + 0.01 * (seconds - least))  # of two that memory limits, the smaller prediction
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from hpcmm.model import Launch, Task
 from hpcmm.operations.blocks import ChosenTile
@@ -35,6 +35,7 @@ class FmaTile:
     depth: int
     stages: int
     unroll: int
+    resident: ClassVar[int] = 1  # blocks per SM
 
     @property
     def threads(self) -> int:
@@ -116,24 +117,31 @@ class SplitChoice:
         Share of the peak rate of the FMA units or tensor cores that the mainloop reaches.
     overhead : float
         Seconds of prologue and epilogue per wave of blocks.
+    alone : float
+        Time of a block that is alone on its SM, relative to its share of the time of the blocks that fit on an SM.
     """
 
     tile: FmaTile | DmmaTile
     max_parts: int
     share: float
     overhead: float
+    alone: float = 1.0
 
-    def seconds(self, shape: tuple[int, int, int], parts: int) -> float:
+    def seconds(self, shape: tuple[int, int, int], parts: int, unaligned: float = 1.0) -> float:
         """Return the predicted time on an H100 or H200, without the launch.
 
-        Blocks run in waves. The exchange of a cluster costs 1 us.
+        Blocks run in waves. The exchange of a cluster costs 1 us. ``unaligned`` is the time of a mainloop if n or k is
+        odd, relative to the others.
         """
         m, n, k = shape
         blocks = -(-m // self.tile.rows) * -(-n // self.tile.columns) * parts
         terms = -(-k // self.tile.depth // parts) * self.tile.depth
-        waves = -(-blocks // RESIDENT_BLOCKS[parts])
+        waves, rest = divmod(-(-blocks // RESIDENT_BLOCKS[parts]), self.tile.resident)  # of the SM with the most blocks
+        of_sm = waves * self.tile.resident + (max(rest, self.alone) if rest else 0)
         mainloop = self.tile.rows * self.tile.columns * terms / (FMA_PER_SECOND * self.share)
-        return waves * (mainloop + self.overhead) + 1e-6 * (parts > 1)
+        if n % 2 or k % 2:
+            mainloop *= unaligned
+        return of_sm * mainloop + (waves + (rest > 0)) * self.overhead + 1e-6 * (parts > 1)
 
 
 class Clusters(ChosenTile):
@@ -163,21 +171,30 @@ class Clusters(ChosenTile):
 class SplitK(Clusters):
     """Tiles whose terms are divided among the blocks of a cluster (split-K); tile and parts depend on the shape.
 
-    The constants of ``choices`` are a fit to the times of 53 shapes on an H200. Over these shapes, the chosen tile is
-    0.6 % slower on average than the fastest one.
+    The constants of ``choices`` are a fit to times on an H200. In float32, over 53 shapes, the chosen tile is 0.6 %
+    slower on average than the fastest one.
+
+    Parameters
+    ----------
+    choices : tuple of SplitChoice
+    unaligned : float
+        Time of a mainloop if n or k is odd, relative to the others.
     """
 
     choices: tuple[SplitChoice, ...]
+    unaligned: float = 1.0
 
     def chosen(self, task: Task) -> tuple[FmaTile | DmmaTile, int]:
         """Return the tile and the number of parts with the shortest predicted time."""
         every = self.candidates()
-        choice, parts = min(every, key=lambda each: each[0].seconds(task.shape, each[1])) if task.shape else every[0]
+        if not task.shape:
+            return every[0][0].tile, every[0][1]
+        choice, parts = min(every, key=lambda each: each[0].seconds(task.shape, each[1], self.unaligned))
         return choice.tile, parts
 
     def seconds(self, task: Task) -> float:
         """Return the shortest predicted time, without the launch."""
-        return min(choice.seconds(task.shape, parts) for choice, parts in self.candidates())
+        return min(choice.seconds(task.shape, parts, self.unaligned) for choice, parts in self.candidates())
 
     def candidates(self) -> list[tuple[SplitChoice, int]]:
         """Return each tile with each number of parts."""

@@ -5,10 +5,10 @@
 // with tensor_core, the host chooses among many shapes of tiles, and each slice waits only for its own loads.
 //
 // A warp computes WARP_ROWS x WARP_COLUMNS of the tile. It reads its operands 16 bytes at a time, twice as much as in
-// tensor_core. The order of terms is free if it is the same in A and B: lane 4 g + t reads terms 2 t and 2 t + 1 of
-// each 8. The order of columns is free if it is the same in B and C: two neighbouring columns go to the same column of
-// two products, so a lane computes columns 2 t, 2 t + 1, 8 + 2 t and 9 + 2 t of each 16 columns of C. Needs compute
-// capability 9.0.
+// tensor_core. So that these are neighbouring registers of an instruction, it computes the transpose of C: the
+// instruction's first operand is the transpose of B, the second one that of A. The order of terms is free if it is the
+// same in A and B: lane 4 g + t reads terms 2 t and 2 t + 1 of each 8. The order of columns is free if it is the same in
+// B and C: two neighbouring columns of 16 are rows g and g + 8 of the first operand. Needs compute capability 9.0.
 
 #include "ptx.cuh"
 
@@ -24,13 +24,13 @@ constexpr __device__ int common_divisor(int a, int b)
 constexpr int GROUP_ROWS = 8;
 constexpr int THREADS = BLOCK / SLICES;          // threads of a slice
 constexpr int STAGE = (ROWS + COLUMNS) * DEPTH;  // elements of a stage: A by groups of 8 terms, then rows of B
-constexpr int MMA_ROWS = WARP_ROWS / 16, MMA_COLUMNS = WARP_COLUMNS / 16;  // a warp's tile in units of 16 x 16
-constexpr int FRAGMENTS = MMA_ROWS * MMA_COLUMNS * 4;                      // pairs of neighbours in C per thread
+constexpr int MMA_ROWS = WARP_ROWS / 8, MMA_COLUMNS = WARP_COLUMNS / 16;   // a warp's tile in products of 8 x 16
+constexpr int FRAGMENTS = MMA_ROWS * MMA_COLUMNS * 2;                      // pairs of neighbours in C per thread
 constexpr int OWN_FRAGMENTS = FRAGMENTS / SLICES;                          // of these, added up by this thread
 constexpr int SHARE = (OWN_FRAGMENTS + PARTS - 1) / PARTS;                 // of these, added up by this block
 constexpr int PASS_FRAGMENTS = SHARE < 8 ? SHARE : 8;                      // of these, read from C at a time
 static_assert(ROWS * COLUMNS * 32 == THREADS * WARP_ROWS * WARP_COLUMNS, "a slice's warps cover the tile");
-static_assert(DEPTH % STEP == 0 && STEP % 8 == 0 && WARP_ROWS % 16 == 0 && WARP_COLUMNS % 16 == 0, "whole products");
+static_assert(DEPTH % STEP == 0 && STEP % 8 == 0 && WARP_ROWS % 8 == 0 && WARP_COLUMNS % 16 == 0, "whole products");
 static_assert(FRAGMENTS % SLICES == 0 && (SLICES == 1 || STAGES * STAGE >= ROWS * COLUMNS),
               "the sums fit into the rings");
 
@@ -45,7 +45,7 @@ __device__ int2 rasterize(int i, unsigned tile_rows, unsigned tile_columns)
 
 // A lane's operands of a step of STEP terms.
 struct Operands {
-    REAL a[MMA_ROWS][STEP / 2], b[2 * MMA_COLUMNS][STEP / 4];
+    REAL a[MMA_ROWS][STEP / 4], b[MMA_COLUMNS][STEP / 2];
 
     // `tile_a` and `tile_b` are the lane's first elements of the step.
     __device__ void load(const REAL *tile_a, const REAL *tile_b)
@@ -53,20 +53,18 @@ struct Operands {
 #pragma unroll
         for (int s = 0; s < STEP / 8; ++s) {
 #pragma unroll
-            for (int i = 0; i < MMA_ROWS; ++i)
-#pragma unroll
-                for (int h = 0; h < 2; ++h) {
-                    const Pair terms = *(const Pair *)(tile_a + s * ROWS * 8 + (i * 16 + h * 8) * 8);
-                    a[i][4 * s + h] = terms.of[0];
-                    a[i][4 * s + 2 + h] = terms.of[1];
-                }
+            for (int i = 0; i < MMA_ROWS; ++i) {
+                const Pair terms = *(const Pair *)(tile_a + s * ROWS * 8 + i * 8 * 8);
+                a[i][2 * s] = terms.of[0];
+                a[i][2 * s + 1] = terms.of[1];
+            }
 #pragma unroll
             for (int j = 0; j < MMA_COLUMNS; ++j)
 #pragma unroll
                 for (int e = 0; e < 2; ++e) {
                     const Pair columns = *(const Pair *)(tile_b + (s * 8 + e) * COLUMNS + j * 16);
-                    b[2 * j][2 * s + e] = columns.of[0];
-                    b[2 * j + 1][2 * s + e] = columns.of[1];
+                    b[j][4 * s + 2 * e] = columns.of[0];
+                    b[j][4 * s + 2 * e + 1] = columns.of[1];
                 }
         }
     }
@@ -89,7 +87,7 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 2 if all a
     int filled = 0, slot = 0;  // offsets of the stages to fill and to read next, in elements
     int x, y;                  // position of this warp's first element in the tile
     int a_lane, b_lane;        // offsets of this lane's first operands in a stage
-    REAL sums[MMA_ROWS][2 * MMA_COLUMNS][4] = {};
+    REAL sums[MMA_ROWS][MMA_COLUMNS][4] = {};
 
     static __device__ int slice()
     {
@@ -184,14 +182,14 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 2 if all a
     __device__ void multiply(const Operands &operands)
     {
 #pragma unroll
-        for (int i = 0; i < MMA_ROWS; ++i)
+        for (int j = 0; j < MMA_COLUMNS; ++j)
 #pragma unroll
-            for (int j = 0; j < 2 * MMA_COLUMNS; ++j) {
-                const int c = i % 2 ? 2 * MMA_COLUMNS - 1 - j : j;
+            for (int i = 0; i < MMA_ROWS; ++i) {
+                const int r = j % 2 ? MMA_ROWS - 1 - i : i;
 #if STEP == 16
-                mma_m16n8k16_f64(sums[i][c], operands.a[i], operands.b[c]);
+                mma_m16n8k16_f64(sums[r][j], operands.b[j], operands.a[r]);
 #else
-                mma_m16n8k8_f64(sums[i][c], operands.a[i], operands.b[c]);
+                mma_m16n8k8_f64(sums[r][j], operands.b[j], operands.a[r]);
 #endif
             }
     }
@@ -237,8 +235,8 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 2 if all a
     // Return fragment f.
     __device__ Pair pair(int f) const
     {
-        const int i = f / (4 * MMA_COLUMNS), j = f / 4 % MMA_COLUMNS * 2;
-        return {sums[i][j][f % 4], sums[i][j + 1][f % 4]};
+        const int i = f / (2 * MMA_COLUMNS), j = f / 2 % MMA_COLUMNS;
+        return {sums[i][j][f % 2], sums[i][j][f % 2 + 2]};
     }
 
     // Add up the sums of all slices, in order. The threads that compute the same elements in all slices divide the
@@ -274,12 +272,13 @@ template <int E> struct Tile {  // E: elements per asynchronous copy, 2 if all a
     __device__ int row_of(int f) const
     {
         const int fragment = slice() * OWN_FRAGMENTS + f;
-        return y + threadIdx.x % 32 / 4 + fragment / (4 * MMA_COLUMNS) * 16 + fragment / 2 % 2 * 8;
+        return y + fragment / (2 * MMA_COLUMNS) * 8 + threadIdx.x % 4 * 2 + fragment % 2;
     }
     __device__ int column_of(int f) const
     {
         const int fragment = slice() * OWN_FRAGMENTS + f;
-        return x + threadIdx.x % 4 * 2 + fragment / 4 % MMA_COLUMNS * 16 + fragment % 2 * 8;
+        const int g = threadIdx.x % 32 / 4;
+        return x + fragment / 2 % MMA_COLUMNS * 16 + (g / 2 + g % 2 * 4) * 2;
     }
 };
 

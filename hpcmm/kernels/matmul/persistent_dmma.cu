@@ -1,0 +1,323 @@
+// Matrix product, GPU rung for float64: a warp that loads by TMA, and warps that only multiply.
+//
+// Compared with stream_k_dmma, a producer copies the tiles of A and B by TMA, and the consumers compute no addresses of
+// global memory and share no barrier: each warp waits only for the stage that it reads. Blocks are persistent: the
+// producer loads the first stages of the next tile of C while the consumers write the current one. The host picks the
+// tile by the shape. If the warps of a small tile were small too, they would read each operand more often; so SLICES
+// slices of warps, each of which covers the tile, take turns at the stages and add up their sums in shared memory.
+//
+// A lane reads its operands 16 bytes at a time. So that these are neighbouring registers of an instruction, the rung
+// computes the transpose of C: the instruction's first operand is the transpose of B, the second one that of A. The order
+// of terms is free if it is the same in A and B: lane 4 g + t reads terms 2 t and 2 t + 1 of each 8. So is the order of
+// columns in B and C: 2 g and 2 g + 1 of each 16 are rows g and g + 8 of the first operand. And that of rows in A and C:
+// g stands for row g / 2 + g % 2 * 4 of each 8, so that with TMA's swizzle lanes that read at the same time access
+// different banks. Runs on compute capability 9.0 only.
+
+#include "matmul/swizzled_rows.cuh"
+#include "ptx.cuh"
+
+struct alignas(2 * sizeof(REAL)) Pair {
+    REAL of[2];
+};
+
+constexpr int I = WARP_ROWS / 8, J = WARP_COLUMNS / 16;  // products in a warp's tile, of 8 rows and 16 columns of C
+constexpr int ROW_WARPS = COLUMNS / WARP_COLUMNS;                              // warps side by side
+constexpr int SLICE_WARPS = ROWS / WARP_ROWS * ROW_WARPS, WARPS = SLICES * SLICE_WARPS;
+constexpr int BOX_COLUMNS = ROW_BYTES / sizeof(REAL), BOX_BYTES = DEPTH * ROW_BYTES;  // of a box of B
+constexpr int BOXES = COLUMNS / BOX_COLUMNS, A_BYTES = ROWS * ROW_BYTES;
+constexpr int STAGE_BYTES = A_BYTES + BOXES * BOX_BYTES;
+constexpr int LAG = 2;  // stages whose copies are under way if TMA cannot take the matrices
+static_assert(DEPTH == BOX_COLUMNS && BLOCK == 128 + 32 * WARPS && WARPS % 4 == 0, "as the roles are divided");
+static_assert(ROWS % WARP_ROWS == 0 && COLUMNS % WARP_COLUMNS == 0, "whole parts");
+static_assert(WARP_ROWS % 8 == 0 && WARP_COLUMNS % 16 == 0 && DEPTH % (8 * (1 + AHEAD)) == 0, "whole products");
+static_assert(STAGES % SLICES == 0, "one slice reads all stages at a place, so that it sees every phase of its mbarriers");
+static_assert(STAGES > LAG, "an arrival is not of the stage that is filled");
+
+// A ring of stages: a box of A, ROWS x DEPTH, and COLUMNS / 16 boxes of B, DEPTH x 16. Stages are numbered from 0 on.
+struct Ring {
+    unsigned char *stages;
+    unsigned long long *full, *empty;  // mbarriers: the stage has arrived; all warps of a slice have read it
+    unsigned number;                   // of the current stage, and its place in the ring
+    int place, parity = 0;
+
+    __device__ Ring(unsigned char *stages, unsigned char *mbarriers, int first)
+        : stages(stages), full((unsigned long long *)mbarriers), empty(full + STAGES), number(first), place(first)
+    {
+    }
+    __device__ void advance(int by)
+    {
+        number += by;
+        place += by;
+        if (place >= STAGES) {
+            place -= STAGES;
+            parity ^= 1;
+        }
+    }
+};
+
+// A and B, whose tiles the producer copies.
+struct Operands {
+    int m, n, k, lda, ldb;
+    const REAL *A, *B;
+};
+
+// Start the copies of a stage of single elements, by 128 threads, where TMA does not take rows. Elements outside the
+// matrices are zero.
+__device__ void copy_stage(unsigned char *stage, const Operands &from, int row, int column, int start)
+{
+    const int thread = threadIdx.x % 128;
+    const auto copy = [&](unsigned char *box, int y, int x, const REAL *source, bool inside) {
+        REAL *const target = (REAL *)chunk_of(box, y, x / 2) + x % 2;
+        cp_async<sizeof(REAL)>(target, inside ? source : from.A, inside ? sizeof(REAL) : 0);
+    };
+    const int term = thread % DEPTH;
+    const REAL *a = from.A + (size_t)(row + thread / DEPTH) * from.lda + start + term;
+#pragma unroll 2
+    for (int y = thread / DEPTH; y < ROWS; y += 128 / DEPTH, a += (size_t)(128 / DEPTH) * from.lda)
+        copy(stage, y, term, a, row + y < from.m && start + term < from.k);
+#pragma unroll 2
+    for (int i = thread; i < DEPTH * COLUMNS; i += 128) {
+        const int p = i / COLUMNS, x = i % COLUMNS;
+        copy(stage + A_BYTES + x / BOX_COLUMNS * BOX_BYTES, p, x % BOX_COLUMNS,
+             from.B + (size_t)(start + p) * from.ldb + column + x, start + p < from.k && column + x < from.n);
+    }
+}
+
+// The part of a warp: its slice, its first row and column of the tile, and where a lane's operands are in a stage.
+struct Warp {
+    int slice, y, x;
+    int a[DEPTH / 8], b[2];  // first bytes of A, by groups of 8 terms, and of B, by rows 2 t and 2 t + 1
+
+    __device__ Warp(int warp)
+    {
+        const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, row = g / 2 + g % 2 * 4;
+        slice = warp / SLICE_WARPS;
+        y = warp % SLICE_WARPS / ROW_WARPS * WARP_ROWS;
+        x = warp % ROW_WARPS * WARP_COLUMNS;
+        for (int s = 0; s < DEPTH / 8; ++s)
+            a[s] = (y + row) * ROW_BYTES + ((4 * s + t) ^ row) * CHUNK_BYTES;
+        for (int e = 0; e < 2; ++e)
+            b[e] = A_BYTES + x / BOX_COLUMNS * BOX_BYTES + (2 * t + e) * ROW_BYTES + (g ^ (2 * t + e)) * CHUNK_BYTES;
+    }
+};
+
+// A lane's operands of 8 terms: in `a` two terms of a row of A, in `b` two columns of two rows of B.
+struct Fragments {
+    REAL a[I][2], b[J][4];
+
+    // Load the terms of group s of a stage.
+    __device__ void load(const unsigned char *stage, const Warp &warp, int s)
+    {
+#pragma unroll
+        for (int j = 0; j < J; ++j)
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+                const Pair columns = *(const Pair *)(stage + warp.b[e] + j * BOX_BYTES + s * 8 * ROW_BYTES);
+                b[j][2 * e] = columns.of[0];
+                b[j][2 * e + 1] = columns.of[1];
+            }
+#pragma unroll
+        for (int i = 0; i < I; ++i) {
+            const Pair terms = *(const Pair *)(stage + warp.a[s] + i * 8 * ROW_BYTES);
+            a[i][0] = terms.of[0];
+            a[i][1] = terms.of[1];
+        }
+    }
+};
+
+// Add the products of 8 terms, in serpentine order: consecutive products share an operand.
+__device__ void multiply(REAL (&sums)[I][J][4], const Fragments &with)
+{
+#pragma unroll
+    for (int j = 0; j < J; ++j)
+#pragma unroll
+        for (int i = 0; i < I; ++i) {
+            const int r = j % 2 ? I - 1 - i : i;
+            mma_m16n8k8_f64(sums[r][j], with.b[j], with.a[r]);
+        }
+}
+
+// A lane has 2 I rows of C: t and t + 4 of each 8. Return its two neighbours of product j in row r of them.
+__device__ Pair pair_of(const REAL (&sums)[I][J][4], int r, int j)
+{
+    return {sums[r / 2][j][r % 2], sums[r / 2][j][r % 2 + 2]};
+}
+
+// Multiply the slice's stages before stage `end`, up to which the tile goes.
+__device__ void multiply_stages(REAL (&sums)[I][J][4], Ring &ring, const Warp &warp, unsigned end)
+{
+    if (ring.number >= end)
+        return;
+    Fragments fragments[1 + AHEAD];
+    mbarrier_wait(&ring.full[ring.place], ring.parity);
+    if (AHEAD)
+        fragments[0].load(ring.stages + ring.place * STAGE_BYTES, warp, 0);
+#pragma unroll 1
+    while (ring.number < end) {
+        const int place = ring.place;
+        const unsigned char *const stage = ring.stages + place * STAGE_BYTES;
+#pragma unroll
+        for (int s = 0; s < DEPTH / 8; ++s) {
+            if (!AHEAD)
+                fragments[0].load(stage, warp, s);
+            else if (s + 1 < DEPTH / 8)
+                fragments[(s + 1) % 2].load(stage, warp, s + 1);
+            if (s == DEPTH / 8 - 1) {
+                __syncwarp();  // all lanes have read the stage
+                if (threadIdx.x % 32 == 0)
+                    mbarrier_arrive(&ring.empty[place]);
+                ring.advance(SLICES);
+                if (ring.number < end) {
+                    mbarrier_wait(&ring.full[ring.place], ring.parity);
+                    if (AHEAD)
+                        fragments[0].load(ring.stages + ring.place * STAGE_BYTES, warp, 0);
+                }
+            }
+            multiply(sums, fragments[AHEAD ? s % 2 : 0]);
+        }
+    }
+}
+
+// Epilogue: C = alpha sums + beta C for the tile at `first_row` and `first_column`. Of each SLICES rows of a lane, every
+// slice adds up the sums of one, which go through `exchange`. beta = 0: C is not read.
+__device__ void epilogue(const REAL (&sums)[I][J][4], const Warp &warp, Pair *exchange, int m, int n, REAL alpha,
+                         REAL beta, REAL *C, int ldc, int first_row, int first_column)
+{
+    constexpr int THREADS = SLICE_WARPS * 32;
+    Pair *const own = exchange + (threadIdx.x - 128) % THREADS;
+    if (SLICES > 1) {
+        barrier_sync(1, WARPS * 32);  // the sums of the previous tile have been read
+#pragma unroll
+        for (int r = 0; r < 2 * I; ++r)
+#pragma unroll
+            for (int j = 0; j < J; ++j) {
+                const int owner = r % SLICES;
+                const Pair sum = pair_of(sums, r, j);
+                if (warp.slice != owner)
+                    own[((r * J + j) * (SLICES - 1) + warp.slice - (warp.slice > owner)) * THREADS] = sum;
+            }
+        barrier_sync(1, WARPS * 32);
+    }
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const bool vectors = ldc % 2 == 0 && (size_t)C % sizeof(Pair) == 0;
+#pragma unroll
+    for (int part = 0; part < 2 * I; part += SLICES) {
+        const int r = part + (SLICES > 1 ? warp.slice : 0);
+        const int row = r < 2 * I ? first_row + warp.y + r / 2 * 8 + r % 2 * 4 + t : m;
+        REAL *const target = C + (size_t)row * ldc;
+        Pair before[J] = {};
+#pragma unroll
+        for (int j = 0; j < J; ++j) {
+            const int column = first_column + warp.x + j * 16 + 2 * g;
+            if (beta != 0 && row < m && vectors && column + 1 < n)
+                before[j] = *(const Pair *)(target + column);
+            else
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                    if (beta != 0 && row < m && column + e < n)
+                        before[j].of[e] = target[column + e];
+        }
+#pragma unroll
+        for (int j = 0; j < J; ++j) {
+            const int column = first_column + warp.x + j * 16 + 2 * g;
+            Pair sum = pair_of(sums, part, j);
+#pragma unroll
+            for (int s = 1; s < SLICES; ++s) {
+                const Pair mine = pair_of(sums, min(part + s, 2 * I - 1), j);
+                sum = {warp.slice == s ? mine.of[0] : sum.of[0], warp.slice == s ? mine.of[1] : sum.of[1]};
+            }
+#pragma unroll
+            for (int s = 0; s < SLICES - 1; ++s) {
+                const Pair other = own[((min(r, 2 * I - 1) * J + j) * (SLICES - 1) + s) * THREADS];
+                sum.of[0] += other.of[0];
+                sum.of[1] += other.of[1];
+            }
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+                sum.of[e] = alpha * sum.of[e] + beta * before[j].of[e];
+            if (row < m && vectors && column + 1 < n)
+                *(Pair *)(target + column) = sum;
+            else
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                    if (row < m && column + e < n)
+                        target[column + e] = sum.of[e];
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK, 1)
+    matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc,
+           const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b)
+{
+    extern __shared__ __align__(1024) unsigned char shared[];
+    unsigned char *const exchange = shared + STAGES * STAGE_BYTES;
+    const bool produces = threadIdx.x < 128;
+    const int warp_number = threadIdx.x / 32 - 4;  // of the consumers
+    Ring ring(shared, exchange + (SLICES - 1) * ROWS * COLUMNS * sizeof(REAL),
+              produces ? 0 : warp_number / SLICE_WARPS);
+    const bool by_tma = (lda | ldb) % 2 == 0 && ((size_t)A | (size_t)B) % 16 == 0;
+    if (threadIdx.x == 0) {
+        prefetch_tensormap(map_a);
+        prefetch_tensormap(map_b);
+        for (int s = 0; s < STAGES; ++s) {
+            mbarrier_init(&ring.full[s], by_tma ? 1 : 128);
+            mbarrier_init(&ring.empty[s], SLICE_WARPS);
+        }
+        fence_mbarrier_init();
+    }
+    __syncthreads();
+
+    const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (n + COLUMNS - 1) / COLUMNS;
+    const int tiles = tile_rows * tile_columns, steps = (k + DEPTH - 1) / DEPTH;
+    if (produces) {
+        setmaxnreg_dec<40>();
+        int pending = 0;
+        const auto arrive = [&] { mbarrier_arrive(&ring.full[(ring.number - pending--) % STAGES]); };
+        if (!by_tma || threadIdx.x == 0)
+#pragma unroll 1
+            for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
+                const int2 tile = rasterize(i, tile_rows, tile_columns);
+                const int row = tile.y * ROWS, column = tile.x * COLUMNS;
+#pragma unroll 1
+                for (int start = 0; start < k; start += DEPTH) {
+                    mbarrier_wait(&ring.empty[ring.place], ring.parity ^ 1);
+                    unsigned char *const a = ring.stages + ring.place * STAGE_BYTES;
+                    unsigned long long *const full = &ring.full[ring.place];
+                    if (by_tma) {
+                        mbarrier_arrive_expect_tx(full, STAGE_BYTES);
+                        cp_async_bulk_tensor_shared_global(a, map_a, start, row, full);
+#pragma unroll
+                        for (int q = 0; q < BOXES; ++q) {
+                            unsigned char *const b = a + A_BYTES + q * BOX_BYTES;
+                            cp_async_bulk_tensor_shared_global(b, map_b, column + q * BOX_COLUMNS, start, full);
+                        }
+                    } else {
+                        copy_stage(a, {m, n, k, lda, ldb, A, B}, row, column, start);
+                        cp_async_commit_group();
+                        if (pending == LAG) {
+                            cp_async_wait_group<LAG>();
+                            arrive();
+                        }
+                        ++pending;
+                    }
+                    ring.advance(1);
+                }
+            }
+        cp_async_wait_group<0>();
+        while (pending > 0)
+            arrive();
+    } else {
+        setmaxnreg_inc<CONSUMER_REGISTERS>();
+        const Warp warp(warp_number);
+        unsigned end = 0;
+#pragma unroll 1
+        for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
+            const int2 tile = rasterize(i, tile_rows, tile_columns);
+            REAL sums[I][J][4] = {};
+            end += steps;
+            multiply_stages(sums, ring, warp, end);
+            epilogue(sums, warp, (Pair *)exchange, m, n, alpha, beta, C, ldc, tile.y * ROWS, tile.x * COLUMNS);
+        }
+    }
+}
