@@ -82,10 +82,11 @@ def levels(frame: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row for each model of a GPU, or machine of a CPU, and level, from the fastest points: ``owner``, the model or
-        the machine; ``level``, for a CPU empty; ``latency_seconds``, of a step of a chain, with ``_low`` and ``_high``;
-        ``latency_cycles``, at the clock of the point; ``latency_bytes`` of its elements; ``bytes_per_second`` with ``_low`` and ``_high``,
-        ``bandwidth_bytes``, and the names ``latency_variant`` and ``bandwidth_variant``. NaN and empty where unknown.
+        One row for each model of a GPU, or machine of a CPU, and level, from the fastest points: ``owner``, the model
+        or the machine; ``level``, for a CPU empty; ``latency_seconds``, of a step of a chain, with ``_low`` and
+        ``_high``; ``latency_cycles``, at the clock of the point; ``latency_bytes`` of its elements;
+        ``bytes_per_second`` with ``_low`` and ``_high``, ``bandwidth_bytes``, and the names ``latency_variant`` and
+        ``bandwidth_variant``. NaN and empty where unknown.
     """
     rows = points(frame)
     rows = rows[rows["operation"].isin([each.name for each in (LATENCY, BANDWIDTH, COPY, SCALE)])]
