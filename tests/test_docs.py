@@ -42,6 +42,7 @@ AXE = {"resultTypes": ["violations"], "preload": False}  # a page in a file may 
 # Messages of other programs in the page on troubleshooting
 FOREIGN = (
     "Config file is not valid JSON or YAML`, or a traceback of Snakemake about it",
+    "APPLICATION TIMED OUT",
     "mpi/pmi2: invalid client request",
     "Directory cannot be locked",
     "Not profiled: ... ERR_NVGPUCTRPERM",
