@@ -20,7 +20,7 @@ from hpcmm.store import require_writable
 HERE = Path(workflow.basedir)
 RESULTS = Path("results")
 DONE = "results/jobs/{job}.done"
-RAW = "results/" + FILE.format("{job}")
+RAW = str(Path("results", FILE.format("{job}")))
 PROFILE = "results/profiles/{operation}.h5"
 
 # Snakemake 7 and 9 differ in how they mark a process that runs one job, and jobs that go to a cluster.
@@ -119,11 +119,6 @@ REQUESTED = {
 }
 
 
-# The watchdog of the ranks starts with the first of their code. An mpiexec whose ranks do not get that far, because one
-# was killed, ends by itself after twice the upper bound of the job.
-LIMIT = "MPIEXEC_TIMEOUT=$((120 * {resources.runtime})) "
-
-
 # Run by the process that the user started, never by its jobs. The plan is not the output of a rule: otherwise any
 # change in it would run every job again. Each job has a fingerprint of its points instead.
 onstart:
@@ -164,6 +159,9 @@ rule all:
         MEASURED,
 
 
+# The watchdog of the ranks starts with their first code. An mpiexec whose ranks do not get that far, because one was
+# killed, ends by itself after twice the upper bound of the job.
+#
 # The files of the batches are not outputs of the rule: Snakemake would remove them before the job, which keeps each one
 # that is complete. The job writes its output when all are.
 rule measure:
@@ -184,8 +182,8 @@ rule measure:
         failed="results/jobs/{job}.failed",
         visits=PLAN.measuring.visits,
     shell:
-        LIMIT
-        + '"$HPCMM_JOBS/with_modules" $HPCMM_ALONE "$HPCMM_JOBS/visits" {params.visits} {output} {params.failed} '
+        'MPIEXEC_TIMEOUT=$((2 * 60 * {resources.runtime})) "$HPCMM_JOBS/with_modules" $HPCMM_ALONE '
+        '"$HPCMM_JOBS/visits" {params.visits} {output} {params.failed} '
         '$HPCMM_LAUNCHER -n {resources.tasks} "$HPCMM_PYTHON" -m mpi4py '
         "-m hpcmm.jobs.measure --results results --batch {params.batches} --patience $HPCMM_PATIENCE "
         '--done {output} --failed {params.failed} $HPCMM_WHOLE 2>&1 | "$HPCMM_JOBS/show" {log}'
@@ -205,8 +203,8 @@ rule sustain:
     params:
         fingerprint=fingerprint_of,
     shell:
-        LIMIT
-        + '"$HPCMM_JOBS/with_modules" $HPCMM_ALONE $HPCMM_LAUNCHER -n {resources.tasks} "$HPCMM_PYTHON" -m mpi4py '
+        'MPIEXEC_TIMEOUT=$((2 * 60 * {resources.runtime})) "$HPCMM_JOBS/with_modules" $HPCMM_ALONE '
+        '$HPCMM_LAUNCHER -n {resources.tasks} "$HPCMM_PYTHON" -m mpi4py '
         "-m hpcmm.jobs.sustain --plan results/plan.json --batch {wildcards.job} --patience $HPCMM_PATIENCE "
         '--output {output} 2>&1 | "$HPCMM_JOBS/show" {log}'
 
