@@ -97,7 +97,8 @@ def test_every_command_has_help(command, capsys):
 
 def test_every_command_has_a_module():
     folder = ROOT / "hpcmm" / "cli"
-    assert {path.stem for path in folder.glob("*.py")} == {*COMMANDS, "main", "arguments", "version", "__init__"}
+    shared = {"main", "arguments", "selection", "version", "__init__"}
+    assert {path.stem for path in folder.glob("*.py")} == {*COMMANDS, *shared}
 
 
 @pytest.mark.parametrize("arguments", [(), ("measure",), ("plan", "--colour"), ("merge", "a.h5"), ("report",)])
