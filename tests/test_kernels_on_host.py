@@ -1102,7 +1102,7 @@ def test_every_tile_of_stream_k_dmma_compiles_with_few_spills(choice):
 
 @pytest.mark.parametrize("choice", some(RUNG_OF["matmul/persistent_dmma"][1].geometry.choices))
 def test_every_tile_of_persistent_dmma_compiles_with_few_spills(choice):
-    """The spills are those of the producer where TMA takes no rows, and few of sums that leave no other registers."""
+    """Spills are in the copies of single elements, and a few in the main loop of the largest tiles."""
     operation, variant = RUNG_OF["matmul/persistent_dmma"]
     one = dataclasses.replace(variant, geometry=dataclasses.replace(variant.geometry, choices=(choice,)))
     macros = Task(operation, one, (), "float64").macros

@@ -42,7 +42,7 @@ def times(dtype: str, table: str = "rung_times.csv") -> Times:
 
 
 def times_16_bit() -> Times:
-    """The same for 16-bit types, of which bfloat16 was measured; split_k_wgmma has the tile that it takes."""
+    """Return the measured times of bfloat16, with that of the picked tile as the time of ``split_k_wgmma``."""
     found = times("bfloat16", "rung_times_16_bit.csv")
     for shape, measured in found:
         asked = task(SPLIT_WGMMA, shape, "bfloat16")
