@@ -107,8 +107,8 @@ def test_the_process_of_a_cheat_holds_without_the_list_of_functions(path, tmp_pa
 def test_no_process_of_a_cheat_outlives_its_session_without_the_filter(cheat, tmp_path, monkeypatch):
     """Neither one in another session of Unix, nor one whose parent ended."""
     adopt = session.adopt_orphans
-    # A list of all processes may miss a chain of short ones. This process adopts them and does not wait for them, so they
-    # remain visible after their end.
+    # A list of all processes may miss a chain of short ones. This process adopts them and does not wait for them, so
+    # they remain visible after their end.
     monkeypatch.setattr(session, "adopt_orphans", lambda _: adopt(True))
     monkeypatch.setattr(session, "filtered", lambda: False)
     monkeypatch.setattr(sources, "FUNCTIONS", re.compile(".*", re.DOTALL))

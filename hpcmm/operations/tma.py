@@ -360,7 +360,7 @@ class DmmaRing:
 
     @property
     def consumer_registers(self) -> int:
-        """Registers per consumer thread: an equal share of those left by the producer, rounded down to a multiple of 8."""
+        """Registers per consumer thread: an equal share of what the producer leaves, in multiples of 8."""
         return min(248, (REGISTERS - 128 * PRODUCER_REGISTERS) // (32 * self.warps) // 8 * 8)
 
     @property
