@@ -429,13 +429,13 @@ def chunks(threads: int) -> str:
 # --- terms and tiles divided among blocks ---------------------------------------------------------------------------
 
 
-def split_terms() -> str:
-    """The blocks of a cluster, and the warps of a block, divide the terms of a tile."""
+def split_terms(slices: bool = True) -> str:
+    """The blocks of a cluster, and with slices the warps of a block, too, divide the terms of a tile."""
     x, width, colours = 60, 100, (BLUE, ORANGE, GREEN, "currentColor")
     parts = [words(WIDTH / 2, 18, "the k terms of one tile of C", size=14)]
     for block in range(4):
         left = x + block * width
-        parts += [cell(left + i * 24, 28, 22, 22, colours[block], strong=i % 2 == 0) for i in range(4)]
+        parts += [cell(left + i * 24, 28, 22, 22, colours[block], not slices or i % 2 == 0) for i in range(4)]
         parts += [
             line(left + 47, 50, left + 47, 80),
             cell(left + 8, 80, 78, 28, colours[block], text=f"block {block}"),
@@ -443,9 +443,10 @@ def split_terms() -> str:
         ]
     parts += [
         cell(190, 146, 140, 28, GREEN, text="tile of C"),
-        words(WIDTH / 2, 196, "the blocks of a cluster add up their sums through each other's shared memory,"),
-        words(WIDTH / 2, 216, "the slices of a block (light and dark) through their own"),
+        words(WIDTH / 2, 196, "the blocks of a cluster add up their sums through each other's shared memory"),
     ]
+    if slices:
+        parts.append(words(WIDTH / 2, 216, "and the slices of a block (light and dark) through their own"))
     label = "Four blocks of a cluster compute a quarter of the terms of the same tile each, and add up their sums."
     return drawing(228, label, *parts)
 
@@ -492,30 +493,120 @@ def waves(divided: bool) -> str:
     return drawing(end + 36, text.capitalize() + ".", *parts, words(WIDTH / 2, end + 18, text))
 
 
-def fragments() -> str:
+def fragments(terms: int = 8) -> str:
     """A tensor core multiplies fragments that all lanes of a warp hold together."""
-    size = 9
+    size, high = 9, 9 * (terms - 8) / 2  # of B beyond 8 terms, above and below the middle
     parts = [words(WIDTH / 2, 18, "one instruction of a warp", size=14)]
     for i in range(16):
-        parts += [cell(40 + j * size, 40 + i * size, size, size, BLUE, strong=(i + j) % 2 == 0) for j in range(8)]
-        parts += [cell(350 + j * size, 40 + i * size, size, size, GREEN, strong=(i + j) % 2 == 0) for j in range(8)]
+        parts += [cell(30 + j * size, 40 + i * size, size, size, BLUE, strong=(i + j) % 2 == 0) for j in range(terms)]
+        parts += [cell(380 + j * size, 40 + i * size, size, size, GREEN, strong=(i + j) % 2 == 0) for j in range(8)]
     parts += [
-        cell(200 + j * size, 76 + i * size, size, size, ORANGE, strong=(i + j) % 2 == 0)
-        for i in range(8)
+        cell(230 + j * size, 76 - high + i * size, size, size, ORANGE, strong=(i + j) % 2 == 0)
+        for i in range(terms)
         for j in range(8)
     ]
     parts += [
-        words(156, 118, "×", size=18),
-        words(310, 118, "+ →", size=16),
-        words(76, 206, "A: 16 × 8"),
-        words(236, 206, "B: 8 × 8"),
-        words(386, 206, "C: 16 × 8"),
-        words(WIDTH / 2, 234, "1,024 multiply-adds; each lane holds 4 elements of A, 2 of B and 4 of C"),
+        words(116 + terms * size / 2, 118, "×", size=18),
+        words(340, 118, "+ →", size=16),
+        words(30 + terms * size / 2, 206, f"A: 16 × {terms}"),
+        words(266, 206, f"B: {terms} × 8"),
+        words(416, 206, "C: 16 × 8"),
+        words(
+            WIDTH / 2,
+            234,
+            f"{128 * terms:,} multiply-adds; each lane holds {terms // 2} elements of A, {terms // 4} of B and 4 of C",
+        ),
     ]
     label = (
-        "A tensor core multiplies 16 by 8 elements of A by 8 by 8 of B, which the lanes of a warp hold in registers."
+        f"A tensor core multiplies 16 by {terms} elements of A by {terms} by 8 of B, which the lanes of a warp hold in "
+        "registers."
     )
     return drawing(246, label, *parts)
+
+
+def swizzle() -> str:
+    """Chunks of 16 bytes of eight rows of shared memory: with a swizzle, a column of them lies in all banks."""
+    size, parts = 22, []
+    for left, name, swizzled in ((40, "rows as they are", False), (304, "place = chunk ^ row", True)):
+        parts.append(words(left + 4 * size, 18, name, size=14))
+        for row in range(8):
+            for place in range(8):
+                chunk = place ^ row if swizzled else place
+                colour, strong = (ORANGE, True) if chunk == 0 else (BLUE, False)
+                parts.append(cell(left + place * size, 28 + row * size, size, size, colour, strong, str(chunk)))
+    parts += [
+        words(40 + 4 * size, 224, "chunks 0 lie in four banks:"),
+        words(40 + 4 * size, 242, "eight accesses, one by one"),
+        words(304 + 4 * size, 224, "chunks 0 lie in all 32 banks:"),
+        words(304 + 4 * size, 242, "one access for all eight rows"),
+    ]
+    label = "Eight rows of eight chunks of 16 bytes; with a swizzle, chunk 0 of each row lies in other banks."
+    return drawing(254, label, *parts)
+
+
+def producer() -> str:
+    """A producer fills pipeline stages, and consumers multiply them; two mbarriers per stage order both."""
+    x, step, parts = 110, 64, [words(WIDTH / 2, 18, "pipeline of three stages, over time", size=14)]
+    for row, (name, colour, begin) in enumerate((("producer", BLUE, 0), ("consumers", GREEN, 1))):
+        y = 30 + row * 66
+        parts.append(words(12, y + 20, name, "start"))
+        for i in range(6 - begin):
+            text = f"{'load' if row == 0 else 'mul'} {i % 3}"
+            parts.append(cell(x + (i + begin) * step, y, step - 4, 30, colour, strong=i % 2 == 0, text=text))
+    for i in range(5):
+        parts.append(line(x + (i + 1) * step - 6, 60, x + (i + 1) * step + 4, 96))
+        if i < 3:
+            parts.append(line(x + (i + 2) * step - 4, 96, x + (i + 3) * step + 4, 60, dashed=True))
+    parts += [
+        words(WIDTH / 2, 152, "solid: the mbarrier &quot;full&quot; of a stage, when all its bytes have arrived"),
+        words(WIDTH / 2, 172, "dashed: its mbarrier &quot;empty&quot;, when all consumers have read it"),
+    ]
+    label = "A producer loads pipeline stages while consumers multiply earlier ones; mbarriers order them per stage."
+    return drawing(184, label, *parts)
+
+
+def tile_after_tile() -> str:
+    """Persistent blocks: the loads of the next tile of C run while the current one is written."""
+    x, parts = 110, [words(WIDTH / 2, 18, "one block computes several tiles of C, over time", size=14)]
+    for row, (name, starts) in enumerate((("producer", (0, 130, 260)), ("consumers", (20, 150, 280)))):
+        y = 30 + row * 44
+        parts.append(words(12, y + 20, name, "start"))
+        for i, start in enumerate(starts):
+            colour = (BLUE, ORANGE, GREEN)[i]
+            if row == 0:
+                parts.append(cell(x + start, y, 126, 30, colour, strong=False, text=f"load tile {i}"))
+            else:
+                parts += [
+                    cell(x + start, y, 94, 30, colour, text=f"products {i}"),
+                    cell(x + start + 94, y, 32, 30, colour, strong=False, text="C"),
+                ]
+    parts.append(words(WIDTH / 2, 130, "while C of a tile is written, the first stages of the next tile arrive"))
+    return drawing(142, "A persistent block loads the next tile of C while it finishes the current one.", *parts)
+
+
+def shared_tile() -> str:
+    """The blocks of a cluster load a part of B each, and TMA writes it into the shared memory of all."""
+    parts = [words(WIDTH / 2, 18, "two blocks of a cluster, with the same columns of C", size=14)]
+    parts += [
+        cell(190, 32, 70, 30, ORANGE, text="B, part 0"),
+        cell(262, 32, 70, 30, ORANGE, strong=False, text="B, part 1"),
+    ]
+    for block, left in enumerate((40, 300)):
+        parts += [
+            cell(left, 104, 180, 70, "currentColor", strong=False),
+            cell(left + 10, 112, 52, 30, BLUE, text=f"A {block}"),
+            cell(left + 66, 112, 52, 30, ORANGE, text="B 0"),
+            cell(left + 122, 112, 52, 30, ORANGE, strong=False, text="B 1"),
+            words(left + 90, 162, f"shared memory of block {block}", size=12),
+            line(225, 62, left + 92, 112),
+            line(297, 62, left + 148, 112, dashed=True),
+        ]
+    parts += [
+        words(WIDTH / 2, 198, "block 0 loads part 0 and block 1 part 1; TMA writes each part to both blocks,"),
+        words(WIDTH / 2, 216, "so that B is read from the L2 cache once for both"),
+    ]
+    label = "Each of two blocks of a cluster loads half of the tile of B, which arrives in the shared memory of both."
+    return drawing(228, label, *parts)
 
 
 def three_products() -> str:
@@ -845,7 +936,19 @@ OF = {
     "matmul-skinny": [narrow_product],
     "matmul-stream_k_fma": [lambda: waves(False), lambda: waves(True)],
     "matmul-tensor_core": [fragments, three_products],
+    "matmul-split_k_dmma": [split_terms],
     "matmul-stream_k_dmma": [lambda: waves(False), lambda: waves(True)],
+    "matmul-persistent_dmma": [producer, tile_after_tile],
+    "matmul-warp_mma": [lambda: fragments(16)],
+    "matmul-mma_tiled": [swizzle],
+    "matmul-mma_pipelined": [kept("pipeline")],
+    "matmul-wgmma_shared": [swizzle],
+    "matmul-tma": [swizzle],
+    "matmul-warp_specialized": [producer],
+    "matmul-persistent": [tile_after_tile],
+    "matmul-multicast": [shared_tile],
+    "matmul-split_k_wgmma": [lambda: split_terms(slices=False)],
+    "matmul-tf32": [producer],
     "matmul-warpgroup": [warpgroup, three_products],
     "matmul-int8_transposed": [transposed],
     "matmul-ozaki_14": [residues],
