@@ -7,10 +7,11 @@ import timings
 from tasks import machine
 from timings import kernel_samples, measurement
 
-from hpcmm import analysis, report, store
+from hpcmm import analysis, kernels, report, store
 from hpcmm.experiment import plan
 from hpcmm.measurement import Point
 from hpcmm.operations import OPERATIONS
+from hpcmm.operations.memory import PIECE_BYTES
 
 GPU = {"name": "NVIDIA H200", "uuid": "a", "compute_capability": "90", "multiprocessors": 132, "max_sm_clock": 2e9} | {
     "memory_bytes_per_second": 4.8e12
@@ -89,6 +90,13 @@ def test_the_report_has_the_table(file, tmp_path):
     table = (tmp_path / "results/tables/memory.levels.md").read_text("utf-8")
     assert "| shared memory" in table and "shared, 2 KiB" in table and "cached, 1 GiB" in table
     assert (tmp_path / "results/tables/memory.levels.csv").is_file()
+
+
+def test_the_piece_of_a_block_is_that_of_the_sources():
+    for name in ("cached", "uncached"):
+        source = kernels.FOLDER / "bandwidth" / f"{name}.cu"
+        assert "IN_FLIGHT = 8, PIECE = IN_FLIGHT * BLOCK;" in source.read_text("utf-8")
+    assert PIECE_BYTES == 8 * 16 * 512
 
 
 def test_points_that_do_not_fit_are_not_planned():

@@ -11,13 +11,12 @@ import pandas as pd
 
 from hpcmm.analysis.tidy import on_accelerator, points, row_dicts
 from hpcmm.dtypes import DTYPES
-from hpcmm.operations.memory import BANDWIDTH, COPY, LATENCY, SCALE, chased_bytes
+from hpcmm.operations.memory import BANDWIDTH, COPY, LATENCY, PIECE_BYTES, SCALE, chased_bytes
 
 KIB, MIB = 2**10, 2**20
 # Numbers of bytes that are certainly in a level. L1 and shared memory are one array of an SM; without shared memory,
 # L1 has at least as many bytes as shared memory has at most. The L2 caches of GPUs for data centres have 6 to 128 MiB.
 L1_BYTES = 64 * KIB  # where the bytes of shared memory are unknown
-PIECE_BYTES = 64 * KIB  # that a block reads at a time; it reads shorter vectors one element at a time, which is slow
 L2_BYTES = 512 * KIB, 4 * MIB
 CHASED_DRAM_BYTES = 64 * MIB  # for a chain that starts with empty caches and is read in small part
 READ_DRAM_BYTES = 512 * MIB  # read from end to end, with a small part of them in the L2 cache

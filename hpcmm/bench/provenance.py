@@ -138,17 +138,8 @@ SOURCES: dict[str, Callable[[], Any]] = {
 }
 # Variables that affect threads of libraries, instructions of kernels and visible GPUs
 VARIABLES = (
-    "OMP_",
-    "GOMP_",
-    "KMP_",
-    "OPENBLAS_",
-    "MKL_",
-    "BLIS_",
-    "HPCMM_SIMD",
-    "CUDA_",
-    "NVIDIA_TF32",
-    "CUPY_",
-    "NCCL_",
+    *("OMP_", "GOMP_", "KMP_", "OPENBLAS_", "MKL_", "BLIS_", "HPCMM_SIMD"),
+    *("CUDA_", "NVIDIA_TF32", "CUPY_", "NCCL_"),
 )
 
 # Counters that grow while a job runs; the difference of two readings describes the time between them

@@ -26,7 +26,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         commands,
         "plan",
         run,
-        "Show the points and jobs of a run with their expected times and upper bounds, and what it leaves out.",
+        "Show the points and jobs of a run, their expected times and upper bounds, and the points that are left out.",
         "Expected times follow from the finished jobs of the results folder, upper bounds from the plan alone. "
         "Overrides are written as for Snakemake: python -m hpcmm plan --config scale=full backends=cuda.",
         {1: "a config that cannot be run, or another error"},

@@ -127,7 +127,7 @@ def combinations(arguments: argparse.Namespace) -> tuple[list[str], dict[str, st
 
 
 def loaded(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Load kernels; return the names of those that can be imported, and by path the errors of the others.
+    """Load kernels; return the names of those that can be imported, and the errors of the others by path.
 
     Raises
     ------

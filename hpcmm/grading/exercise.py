@@ -353,13 +353,14 @@ def judged(
 def times(own: Runner, exercise: Exercise, variant: Variant, speed: Speed, rng: np.random.Generator) -> dict[str, Any]:
     """Time a kernel and the rung or library in turns.
 
-    Each run of the kernel is on inputs drawn anew, and judged. Of the rung or library only the first run is judged, and
-    the others are on the same inputs, because a judge takes longer than all else here.
+    Each run of the kernel is on inputs drawn anew, and judged. Of the rung or library only the first run is judged, as
+    this takes most of the time; its other runs are on the arrays that it left.
     """
     operation = exercise.operation
     task = Task(operation, variant, speed.shape, speed.dtype, operation.scalars, first_tile(variant))
     beside = dataclasses.replace(task, variant=speed.against, tile=max(speed.against.tiles, default=0))
     limit = exercise.seconds * (speed.repetitions + 1) + START_SECONDS
+    places = memory.layout(beside, rng, pitched=False)
     mine, theirs = [], []
     with contextlib.ExitStack() as stack:
         try:
@@ -375,7 +376,7 @@ def times(own: Runner, exercise: Exercise, variant: Variant, speed: Speed, rng: 
                 if turn == 0:
                     theirs.append(judged(yardstick, beside, inputs, rng, pitched=False)[2])
                 else:
-                    theirs.append(yardstick.run(beside, memory.layout(beside, rng, pitched=False)))
+                    theirs.append(yardstick.run(beside, places))
             except Refused as refused:
                 raise HpcmmError(f"{exercise.name}: {speed.against.name} {refused}") from None
     seconds, seconds_against = statistics.median(mine[1:]), statistics.median(theirs[1:])

@@ -20,7 +20,6 @@ from hpcmm.model import Verdict
 # Maximum cost of a componentwise reference in multiply-adds; larger products are checked by Freivalds' method.
 COMPONENTWISE_LIMIT = 2**34
 GUARD_BITS = 8  # bits of the sum of the slices' products, beyond those of float64
-COMPARED = 2**16  # elements that are compared at a time, in the caches
 ROWS, PART = 256, 2**20  # least rows and elements of a matrix for a thread: less work takes less time than its start
 
 
@@ -127,7 +126,7 @@ def judge(got: np.ndarray, truth: np.ndarray, allowed: np.ndarray, bound: float,
         first = got.size if right.all() else rows.start * row + int(np.argmin(right))
         return np.max(relative, initial=0.0), np.sum(np.square(relative)), first
 
-    compared = in_threads(compare, len(got), max(1, COMPARED // max(1, row)))
+    compared = in_threads(compare, len(got), max(ROWS, PART // max(1, row)))
     errors, squares, wrong = zip(*compared, strict=True) if compared else ((0.0,), (0.0,), (0,))
     error, rms, first = float(np.max(errors)), math.sqrt(np.sum(squares) / max(1, got.size)), min(wrong)
     if first == got.size:

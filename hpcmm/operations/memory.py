@@ -129,6 +129,10 @@ LATENCY_LADDER = (  # the order here is the order of the rungs: from the fastest
     Variant("uncached", "cuda", "global memory past L1: L2 or DRAM, by length", geometry=Chase(1024, pointers=True)),
 )
 
+# A block of `cached` and `uncached` has eight loads of 16 bytes per thread in flight. It reads shorter vectors one
+# element at a time, which is slow.
+PIECE_BYTES = 8 * 16 * Reads.block
+
 BANDWIDTH_LADDER = (
     Variant("openmp", "cpu", "each thread reads a part, in every pass"),
     Variant(

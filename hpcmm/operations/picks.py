@@ -114,10 +114,10 @@ class OwnPrediction(Model):
 
 @dataclass(frozen=True)
 class PersistentTiles(Model):
-    """The model of a 16-bit rung of persistent blocks: the constants that choose the width, and what they leave out.
+    """The model of a 16-bit rung of persistent blocks.
 
-    These are the arrival of cold matrices, and parts of tiles outside C, whose loads take longer than the others. The
-    rung is not picked if TMA cannot take the rows.
+    It extends the model that chooses the width of the tile by the arrival of cold matrices, and by the parts of tiles
+    outside C, whose loads take longer. The rung is not picked if TMA cannot take the rows.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ from hpcmm.model import Boxes, Launch, Task, Workspace
 from hpcmm.operations.blocks import SMS, ChosenTile, rounded_up
 from hpcmm.operations.tma import BOX, ROW_BYTES, even_blocks
 
-CHUNK = 8  # elements of 16 bytes, of which TMA requires a whole number per row
+CHUNK = 8  # elements in 16 bytes; TMA requires rows of a multiple of 16 bytes
 LINE = 64  # elements of a line of the L2 cache
 WARP_BOX = 16 * ROW_BYTES  # of C, for each warp of the consumers
 # Blocks that run at the same time, at one per SM, by blocks per cluster: a cluster stays within a GPC
