@@ -1,5 +1,5 @@
-// Exclusive or of all bytes of a buffer, by their place in a word of 64 bits. CuPy's reductions compile for seconds, once
-// for each block size that they take.
+// Exclusive or of the 64-bit words of a buffer. The reductions of CuPy take seconds to compile, once for each block
+// size.
 
 extern "C" __global__ void checksum(const unsigned char *buffer, unsigned long long bytes, unsigned long long *result)
 {

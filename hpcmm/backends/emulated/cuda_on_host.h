@@ -16,14 +16,14 @@
 //   - a misaligned asynchronous copy, or one whose target is not shared memory;
 //   - a hang: no thread can run. The message has the line of each wait, and for an mbarrier what is missing;
 //   - an integer division by zero;
-//   - no end after MOST_ACCESSES accesses.
+//   - a kernel that does not end within MOST_ACCESSES accesses.
 // A thread that has returned counts as present at barriers of its block, its warp and its cluster, as on the device.
 //
-// Accesses are ordered by barriers of the block, of part of it, of a warp and of the cluster, and by mbarriers: what is
-// ordered before an arrival is ordered before what follows the wait. What works beside the threads is an engine, whose
-// accesses are checked like those of a thread: the copies that arrive at an mbarrier, the stores by TMA of a thread, and
-// the products of a warp. Each carries out its work at once in ascending order, as late as possible in descending order,
-// and at either time in random order: at the wait, or when nothing else can run.
+// Accesses are ordered by barriers of the block, of part of it, of a warp and of the cluster, and by mbarriers:
+// accesses before an arrival are ordered before accesses after the wait. Hardware that works beside the threads is
+// modelled as an engine, whose accesses are checked like those of a thread: the copies that arrive at an mbarrier, the
+// stores by TMA of a thread, and the products of a warp. An engine does its work at once in ascending order, as late as
+// possible in descending order (at the wait, or when nothing else can run), and at either time in random order.
 //   cp_async              copies by the thread itself; pending ones are lost without a wait
 //   mma_*, ldmatrix_*     synchronise the lanes of the warp; TF32 operands lose their last 13 bits, and float32 sums are
 //                         truncated
@@ -38,9 +38,10 @@
 //
 // Not detected: races in global memory, and between blocks that none of these orders reveals (clusters run one after the
 // other, so none may wait for another); other violations of the memory model; a race with a reader that is not among the
-// last two of a byte; a pointer that runs from one static shared array into the next; uninitialized global memory, unless
-// the caller fills it with NaN; registers of a product that are used before it is complete, but by their values; a loop
-// without end that accesses no memory. Not modelled: inline PTX in a kernel, textures, fast-math, performance.
+// last two of a byte; a pointer that runs from one static shared array into the next; uninitialized global memory,
+// unless the caller fills it with NaN; registers of a product that are used before it is complete, except by wrong
+// values; an endless loop that accesses no memory. Not modelled: inline PTX in a kernel, textures, fast-math,
+// performance.
 #pragma once
 #define _GLIBCXX_INCLUDE_NEXT_C_HEADERS  // C's math.h alone: libstdc++'s takes longer than the kernel to compile
 #include <math.h>

@@ -1,4 +1,5 @@
-// The functions of hpcmm/kernels/ptx.cuh for the CPU, under the same names; cuda_on_host.h has what they are checked for.
+// The functions of hpcmm/kernels/ptx.cuh for the CPU, under the same names; cuda_on_host.h lists the errors that they
+// report.
 //
 // A further instruction is a function here beside the one in ptx.cuh; a further shape or type of wgmma is a line of the
 // table of CUDA_WGMMA below, and a further element type a structure as CudaF16.

@@ -2,7 +2,8 @@
 //
 // The blocks divide the passes over the elements into pieces and take the pieces in turn. The number of elements
 // determines the level that serves the loads: L1 if they fit there, because every SM then caches all of them, otherwise
-// L2 or DRAM. The blocks of an SM read different pieces at a time; L1 would otherwise serve all of them from one load.
+// L2 or DRAM. The blocks of an SM read different pieces at the same time; otherwise L1 would serve all of them from one
+// load.
 // Limit: the bandwidth of that level.
 #include "bandwidth/total.cuh"
 

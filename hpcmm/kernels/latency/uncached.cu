@@ -1,8 +1,8 @@
 // Memory latency, GPU rung: pointer chasing in global memory without the L1 cache.
 //
 // As cached, but the loads are cached in L2 only (ld.global.cg). The L1 caches of two SMs are not coherent, so a
-// program that waits for a flag of another block pays at least this latency. The difference to cached is the saving by
-// L1. Limit: the path across the chip to the L2 cache.
+// program that waits for a flag of another block pays at least this latency. The difference from cached is what L1
+// saves. Limit: the path across the chip to the L2 cache.
 
 extern "C" __global__ void __launch_bounds__(BLOCK)
     latency(const int *x, unsigned n, unsigned k, int *result, const char **pointers)

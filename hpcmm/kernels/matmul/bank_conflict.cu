@@ -1,9 +1,8 @@
 // Matrix product, GPU rung: tiles stored by columns in shared memory, with bank conflicts.
 //
 // Both tiles are stored transposed. A warp then writes its 32 elements with a stride of TILE words,
-// and reads the elements of B with the same stride: for TILE = 32 all 32 words are in one of the 32 banks, and
-// one access becomes 32 (16 at TILE = 16, in two rows of the block). This rung shows the difference to
-// conflict_free.
+// and reads the elements of B with the same stride. For TILE = 32 all 32 words are in the same bank, and one access is
+// split into 32 (into 8 at TILE = 16 in float32). Limit: bank conflicts, which conflict_free removes.
 // Source: 000, 001.
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)

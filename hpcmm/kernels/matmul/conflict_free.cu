@@ -1,8 +1,9 @@
 // Matrix product, GPU rung: tiles stored by columns again, but each row padded by one element.
 //
 // As bank_conflict, but a row in shared memory has TILE + 1 words. The stride of a column then has no
-// common factor with the 32 banks, so the 32 elements that a warp accesses are in 32 banks, and there
-// are no conflicts. Tiles stored by rows, as in tiled_padded, need no padding.
+// common factor with the 32 banks, so the 32 elements that a warp accesses are in 32 banks, and there are no conflicts.
+// Tiles stored by rows, as in tiled_padded, need no padding. Limit: each multiply-add still costs two loads from shared
+// memory.
 // Source: 000, 001.
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)

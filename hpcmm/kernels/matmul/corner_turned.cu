@@ -4,7 +4,7 @@
 // write neighbouring rows of C. The block loads its tiles along the rows of memory, so each load is coalesced. The
 // threads then read shared memory by columns, where coalescing does not matter. The tile of C is written through shared
 // memory in the same way. Rows of a tile are padded by one element, so accesses by columns have no bank conflicts.
-// Limit: one load from shared memory per product and operand, as in the other tiled rungs.
+// Limit: each multiply-add still costs two loads from shared memory.
 // Source: 004 unit 4 (corner turning), 000.
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)

@@ -1,12 +1,12 @@
-// How A and B become pairs of FP16 matrices: scaled by powers of two, then split into high and low parts.
+// A and B as pairs of FP16 matrices: scaled by powers of two, then split into high and low parts.
 //
 // FP16 has the 11 bits of TF32 at twice its rate, but a small range. So each row of A and each column of B is multiplied
 // by the power of two that brings its largest element into [2^14, 2^15). A scaled x is high + low, both rounded to
 // nearest: elements down to 2^-16 of the largest keep 22 bits or more, and smaller ones an absolute error of 2^-40 of the
-// largest. An infinity or NaN makes NaN of its row or column.
+// largest. An infinity or NaN turns its row or column into NaN.
 //
-// PART_TERMS high parts are followed by the PART_TERMS low parts of the same terms, along k in both matrices, and the last terms
-// are padded with zeros. So one box of 2 PART_TERMS terms brings both, and rows are multiples of 16 bytes.
+// Along k, PART_TERMS high parts are followed by the PART_TERMS low parts of the same terms, in both matrices. The last
+// terms are padded with zeros. So one box of 2 PART_TERMS terms has both parts, and rows are multiples of 16 bytes.
 #ifndef FP16_PARTS_CUH
 #define FP16_PARTS_CUH
 

@@ -1,10 +1,10 @@
-// Matrix product, GPU rung for int8: persistent blocks with TMA, after B has been transposed.
+// Matrix product, GPU rung for int8: persistent blocks with TMA, after a kernel that transposes B.
 //
-// Compared with persistent, elements are int8 and sums int32, which is exact, and tensor cores multiply them at twice the
-// rate. wgmma takes 8-bit operands only with their rows along k. Rows of A are, rows of B are not: a kernel before the
-// product writes the transpose of B to a workspace, once for all tiles of C. It may choose the order of columns: it does
-// so that each lane has four neighbouring sums, 16 bytes, and C needs no shared memory. Runs on compute capability 9.0
-// only. Limit: B is read and written once more, and at the power limit clocks fall.
+// Compared with persistent, elements are int8 and sums int32. Products are exact, and tensor cores compute them at
+// twice the rate. wgmma takes 8-bit operands only with their rows along k. Rows of A run along k, rows of B do not: a
+// first kernel writes the transpose of B to a workspace, once for all tiles of C. It orders the columns such that each
+// lane has four neighbouring sums, 16 bytes, so C needs no shared memory. Runs on compute capability 9.0 only. Limit: B
+// is read and written once more, and at the power limit the clock falls.
 
 #include "matmul/ring.cuh"
 #include "matmul/swizzled_rows.cuh"
@@ -15,7 +15,7 @@ constexpr int A_BYTES = ROWS * ROW_BYTES, STAGE_BYTES = A_BYTES + COLUMNS * ROW_
 constexpr int GROUP = 128, WARPS = 8;  // of transpose: elements of a tile each way, warps of a block
 static_assert(DEPTH == ROW_BYTES && CONSUMERS == 2 && BLOCK == 128 * (1 + CONSUMERS), "as setmaxnreg divides them");
 
-// The row of the transpose that has a column of B: such that four neighbouring columns of C are in one lane.
+// Return the row of the transpose that holds a column of B. One lane gets four neighbouring columns of C.
 __device__ inline int row_of_column(int column)
 {
     return column / 16 * 16 + column % 4 / 2 * 8 + column % 16 / 4 * 2 + column % 2;
@@ -77,8 +77,8 @@ template <int J> __device__ void wgmma_s8(int (&c)[J][4], unsigned long long a, 
         wgmma_mma_async_m64n256k32_s8(c, a, b, true);
 }
 
-// Copy a box of A by `threads` threads, with zeros outside the matrix. For what TMA cannot take: rows that are no
-// multiple of 16 bytes.
+// Copy a box of A by `threads` threads, with zeros outside the matrix. TMA cannot take rows that are not a multiple of
+// 16 bytes.
 __device__ inline void copy_box(unsigned char *box, const signed char *A, int lda, int m, int k, int row, int start,
                                 int thread, int threads)
 {

@@ -2,8 +2,8 @@
 //
 // The grid is rounded up, and a bounds check excludes the surplus threads. Neighbouring threads of a
 // warp take neighbouring columns, so reads of B and writes of C are coalesced and the element of A
-// is broadcast. Limit: every row of A is read n times and every column of B m times; each multiply-
-// add costs two loads, so cache bandwidth is the bottleneck, not arithmetic.
+// is broadcast. Limit: every row of A is read n times and every column of B m times; each multiply-add costs two loads,
+// so cache bandwidth is the bottleneck, not arithmetic.
 // Source: 003 kernel01, 004 unit 2.
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)

@@ -1,8 +1,8 @@
 // Matrix product, GPU rung: one thread computes one element of C, without bounds checks.
 //
 // The grid is N / block, rounded down, so sizes that are not multiples of the block lose their last
-// rows and columns: at N = 641 with blocks of 32 the element 0:640 is never written. Most first kernels
-// are written this way. Limit: multiples of the block only.
+// rows and columns: at N = 641 with blocks of 32 the element (0, 640) is never written. Most first kernels are written
+// this way. Limit: correct for multiples of the block only.
 // Source: 000 initial code, 003 kernel00.
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)

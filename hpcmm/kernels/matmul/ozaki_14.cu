@@ -3,11 +3,11 @@
 // Compared with tensor_core, no float64 number is multiplied. Rows of A and columns of B are scaled and rounded to
 // integers, and these are replaced by their residues modulo LAYERS small numbers, which are int8. Tensor cores multiply
 // int8 thirty times as fast as float64, and exactly, so LAYERS products cost less than one in float64. residues.cuh has
-// the kernels before and after; this one computes all products of residues in one launch. It is persistent (see there):
-// a producer loads tiles by TMA, and two consumers multiply them by wgmma, which takes 8-bit operands only with their
-// rows along k: so B was transposed. The epilogue reduces the int32 sums modulo the modulus, and writes bytes. Runs on
-// compute capability 9.0 only. Limit: the rate of int8 products at the power limit. Elements that are much smaller than
-// the norm of their row of A or column of B lose bits.
+// the kernels before and after; this one computes all products of residues in one launch. Its blocks are persistent, as
+// in the rung persistent: a producer loads tiles by TMA, and two consumers multiply them by wgmma. wgmma takes 8-bit
+// operands only with their rows along k, so the residues of B are stored transposed. The epilogue reduces the int32
+// sums modulo the modulus, and writes bytes. Runs on compute capability 9.0 only. Limit: the rate of int8 products at
+// the power limit. Elements that are much smaller than the norm of their row of A or column of B lose bits.
 
 #include "matmul/residues.cuh"
 #include "matmul/ring.cuh"

@@ -8,7 +8,7 @@
    the barriers that a shared copy would need.
    Why it is faster: the openmp rung loads or stores three times for each multiply-add and streams all
    of B for every row of C. Here an element of a copy is used NC or MC times before it leaves its cache.
-   Limit: multiply-add throughput. Narrow products compute parts of tiles in vain, and reuse copies little.
+   Limit: multiply-add throughput. Narrow products waste parts of tiles, and use each copy only a few times.
    Source: beyond the documents; Goto and van de Geijn, "Anatomy of high-performance matrix
    multiplication", ACM TOMS 34 (2008); Van Zee and van de Geijn, BLIS, ACM TOMS 41 (2015). */
 #include <omp.h>

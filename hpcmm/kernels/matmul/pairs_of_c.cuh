@@ -7,8 +7,8 @@ struct alignas(8) PairOfC {
 };
 
 // Update a lane's J x 2 pairs: rows `row` and `row + 8`, columns `column` + 8 j and the next one. `whole`: all pairs of the
-// warpgroup are inside C and at multiples of 8 bytes. beta = 0: C is not read. A part of C is loaded before any of it is
-// stored, because only few threads share an SM.
+// warpgroup are inside C and at multiples of 8 bytes. beta = 0: C is not read. A part of C is loaded before any of it
+// is stored: few threads share an SM, so each needs several loads in flight.
 template <int J>
 __device__ void update_pairs(const float (&sums)[J][4], int m, int n, float alpha, float beta, float *C, int ldc,
                              int row, int column, bool whole)

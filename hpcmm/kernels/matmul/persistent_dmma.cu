@@ -3,15 +3,17 @@
 // Compared with stream_k_dmma, a producer copies the tiles of A and B by TMA, and the consumers compute no addresses of
 // global memory and share no barrier: each warp waits only for the stage that it reads. Blocks are persistent: the
 // producer loads the first stages of the next tile of C while the consumers write the current one. The host picks the
-// tile by the shape. If the warps of a small tile were small too, they would read each operand more often; so SLICES
-// slices of warps, each of which covers the tile, take turns at the stages and add up their sums in shared memory.
+// tile by the shape. Smaller tiles per warp would read each operand more often. So the warps of a small tile form
+// SLICES slices: each slice covers the whole tile, the slices take turns at the stages, and they add up their sums in
+// shared memory.
 //
-// A lane reads its operands 16 bytes at a time. So that these are neighbouring registers of an instruction, the rung
-// computes the transpose of C: the instruction's first operand is the transpose of B, the second one that of A. The order
-// of terms is free if it is the same in A and B: lane 4 g + t reads terms 2 t and 2 t + 1 of each 8. So is the order of
-// columns in B and C: 2 g and 2 g + 1 of each 16 are rows g and g + 8 of the first operand. And that of rows in A and C:
-// g stands for row g / 2 + g % 2 * 4 of each 8, so that with TMA's swizzle lanes that read at the same time access
-// different banks. Runs on compute capability 9.0 only.
+// A lane reads its operands 16 bytes at a time. For these to be neighbouring registers of an instruction, the rung
+// computes the transpose of C: the instruction's first operand is the transpose of B, the second one that of A. The
+// order of terms is free if it is the same in A and B: lane 4 g + t reads terms 2 t and 2 t + 1 of each 8. So is the
+// order of columns in B and C: 2 g and 2 g + 1 of each 16 are rows g and g + 8 of the first operand. And that of rows
+// in A and C: g stands for row g / 2 + g % 2 * 4 of each 8, so that with TMA's swizzle lanes that read at the same time
+// access different banks. Runs on compute capability 9.0 only. Limit: the power limit for large products. Rows that TMA
+// cannot take are copied by the producer, element by element.
 
 #include "matmul/swizzled_rows.cuh"
 #include "ptx.cuh"

@@ -1,12 +1,13 @@
-// float64 matrices as integers modulo small numbers, and back: what surrounds the int8 products of ozaki_14.
+// float64 matrices as integers modulo small numbers, and back: the kernels before and after the int8 products of
+// ozaki_14.
 //
-// A row of A and a column of B are scaled by a power of two and rounded to integers. An integer of up to 59 bits is known
-// by its residues modulo MODULI, each of them an int8. The integers of A B are below half the product P of MODULI in
-// magnitude, so they follow from their residues by the Chinese remainder theorem. Layers of residues, one per modulus,
-// follow each other in memory.
+// A row of A and a column of B are scaled by a power of two and rounded to integers. An integer of up to 59 bits is
+// represented by its residues modulo MODULI, each of them an int8. The integers of A B are below half the product P of
+// MODULI in magnitude, so they follow from their residues by the Chinese remainder theorem. Layers of residues, one per
+// modulus, follow each other in memory.
 //
-// Orders of elements: within groups of 128, neighbouring lanes read neighbouring elements, and each writes the residues
-// of four of them as one word. So byte 4 i + e of a group belongs to element i + 32 e.
+// Order of elements: within groups of 128, neighbouring lanes read neighbouring elements, and each lane writes the
+// residues of its four elements as one word. So byte 4 i + e of a group belongs to element i + 32 e.
 #ifndef RESIDUES_CUH
 #define RESIDUES_CUH
 
@@ -179,8 +180,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     }
 }
 
-// The row of a layer of B that has a column of B: such that an accumulator of wgmma has four neighbouring bytes of a
-// layer of C.
+// Return the row of a layer of B that holds a column of B. An accumulator of wgmma then has four neighbouring bytes of
+// a layer of C.
 __device__ inline int row_of_column(int column)
 {
     const int i = column % 32, e = column % GROUP / 32;

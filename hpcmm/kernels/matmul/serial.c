@@ -1,7 +1,8 @@
 /* Matrix product, CPU rung: the triple loop of the textbook, one thread.
 
    Every element of C is a dot product of a row of A and a column of B. The column is read with a
-   stride of a whole row, so each step accesses another cache line; there is no blocking for reuse.
+   stride of a whole row, so each step accesses another cache line; there is no blocking for reuse. Limit: cache misses
+   of these reads, and additions that wait for the previous one.
    Source: 000, 004 unit 2. */
 #include <stddef.h>
 

@@ -11,15 +11,15 @@
 //     words of A.
 //   - Few columns: A is the large operand, and loads are coalesced along its rows. LANE_TERMS lanes of a warp divide
 //     the terms. They add up by shuffles: in each step a lane sends half of its sums and keeps the other half.
-//   - In float64, from 8 rows or columns on, these reads of the small operand keep shared memory busier than the global
+//   - In float64, from 8 rows or columns on, these reads of the small operand keep shared memory busier than global
 //     memory. Tensor cores, which multiply float64 without a split, read it once per warp (TENSOR, where it is faster).
-// Needs compute capability 9.0.
+// Needs compute capability 9.0. Limit: the memory bandwidth for the large operand.
 
 #include "ptx.cuh"
 
 constexpr bool FEW_ROWS = ROWS < COLUMNS;
 constexpr int WIDTH = 16 / sizeof(REAL);  // elements in 16 bytes
-// A warp computes WARP_ROWS x WARP_COLUMNS elements of C; on the FMA units, a lane computes THREAD_COLUMNS of a row.
+// A warp computes WARP_ROWS x WARP_COLUMNS elements of C; on FMA units, a lane computes THREAD_COLUMNS of each row.
 constexpr int WARP_COLUMNS = TENSOR ? (FEW_ROWS ? 128 : COLUMNS) : 32 / LANE_TERMS * THREAD_COLUMNS;
 constexpr int THREADS = BLOCK / SLICES;  // of a slice
 constexpr int TILE = ROWS * COLUMNS;

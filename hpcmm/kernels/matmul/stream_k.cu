@@ -1,11 +1,12 @@
-// Matrix product, GPU rung: blocks divide the terms of a tile among themselves, so none is idle.
+// Matrix product, GPU rung: blocks divide the terms of a tile, so no SM is idle.
 //
 // The blocks of warpgroup, one per SM, are idle if there are few tiles, or few in the last wave. Here every block
 // computes the same number of whole tiles and an equal share of all steps of the remaining tiles (stream-K; Osama,
 // Merrill, Cecka, Garland and Owens, PPoPP 2023). Of the blocks that share a tile, the last to finish adds up their
 // sums in the order of the blocks, so the result does not depend on which block that is. No block waits for another.
 //
-// float32 only, by three products of TF32 parts. Runs on compute capability 9.0 only.
+// float32 only, by three products of TF32 parts. Runs on compute capability 9.0 only. Limit: each block splits its
+// tiles into TF32 parts again, and tensor cores multiply TF32 at half the rate of FP16.
 
 #include "ptx.cuh"
 

@@ -1,13 +1,14 @@
-// Matrix product, GPU rung: tensor_core in float64, with tiles of many shapes, whose terms blocks may divide.
+// Matrix product, GPU rung: tensor_core in float64, with tiles of many shapes. Blocks may divide the terms of a tile.
 //
 // Compared with tensor_core, there are many tiles: narrow ones give small products enough blocks, wide ones read less,
-// and widths between the powers of two fill the last wave: at 1152, 261 tiles of 128 x 40 fill 264 places. The host
-// picks one by the shape, and whether each block computes a whole tile. If not, the division is that of
-// stream_k_fma: as many blocks as fit on the SMs compute the same number of whole tiles and an equal share of the steps
-// of the remaining tiles. Of the blocks that share a tile, the last to finish adds up their sums in the order of the
-// blocks, so the result does not depend on which block that is. No block waits for another. Tiles at the edges of C
+// and widths between the powers of two fill the last wave: at 1152, there are 261 tiles of 128 x 40 for 264 resident
+// blocks. The host picks one by the shape, and whether each block computes a whole tile. If not, the division is that
+// of stream_k_fma: as many blocks as fit on the SMs compute the same number of whole tiles and an equal share of the
+// steps of the remaining tiles. Of the blocks that share a tile, the last to finish adds up their sums in the order of
+// the blocks, so the result does not depend on which block that is. No block waits for another. Tiles at the edges of C
 // load as fast as the others: only rows and columns that exist are copied. While a block multiplies its last stages and
-// loads nothing else, its tile of C is prefetched into the L2 cache. Needs compute capability 8.0.
+// loads nothing else, its tile of C is prefetched into the L2 cache. Needs compute capability 8.0. Limit: all warps
+// copy tiles, and wait at a barrier of the block for each tile.
 
 #include "matmul/division.cuh"
 #include "matmul/warp_products.cuh"

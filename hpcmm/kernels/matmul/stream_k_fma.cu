@@ -4,7 +4,7 @@
 // block computes the same number of whole tiles and an equal share of the steps of the remaining tiles. Of the blocks
 // that share a tile, the last to finish adds up their sums in the order of the blocks, so the result does not depend on
 // which block that is. No block waits for another. The loads of the next tile's first stages, and of C if it is read,
-// start before a tile is finished. Needs compute capability 8.0.
+// start before a tile is finished. Needs compute capability 8.0. Limit: the rate of the FMA units.
 
 #include "matmul/division.cuh"
 #include "matmul/fma_tile.cuh"

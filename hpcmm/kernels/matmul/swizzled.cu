@@ -3,7 +3,7 @@
 // Compared with asynchronous, blocks compute the tiles of C in another rasterization order ("swizzled"): they go down
 // the columns of groups of GROUP_ROWS rows of tiles, not along whole rows. The resident blocks then cover a nearly
 // square part of C. They read fewer different rows of A and columns of B, and more of their tiles come from L2.
-// Needs compute capability 8.0.
+// Needs compute capability 8.0. Limit: loads from shared memory, 16 elements per thread for 64 products.
 
 #include "ptx.cuh"
 

@@ -1,11 +1,11 @@
 // Matrix product, GPU rung for float32: one product of TF32, which rounds A and B to 11 bits.
 //
-// It is the ladder's last rung for 16-bit types, persistent, with elements of 32 bits: a producer loads by TMA, two
-// consumers multiply, and blocks compute tile after tile. Tensor cores multiply elements of 16 bits by rows or by
-// columns, but those of TF32 only with neighbours along k together. A is stored so, B is not. A first launch writes the
-// transpose of B, rounded, to a workspace; TMA rounds A on its way to shared memory. If k is no multiple of 4, A is
-// copied to rows that TMA can take. The result is held to the bound of TF32, not to that of float32. Runs on compute
-// capability 9.0 only. Limit: the transpose reads and writes B once more.
+// As persistent, with elements of 32 bits: a producer loads by TMA, two consumers multiply, and blocks compute tile
+// after tile. wgmma takes 16-bit operands by rows or by columns, but TF32 operands only with neighbours along k side by
+// side in memory. A is stored in this order, B is not. So a first launch writes the transpose of B, rounded, to a
+// workspace; TMA rounds A on its way to shared memory. If k is not a multiple of 4, A is copied to rows that TMA can
+// take. The result is checked against the error bound of TF32, not of float32. Runs on compute capability 9.0 only.
+// Limit: the transpose reads and writes B once more.
 
 #include "matmul/pairs_of_c.cuh"
 #include "matmul/ring.cuh"

@@ -1,4 +1,4 @@
-// How A and B become matrices with neighbours along k together, in rows of a multiple of 16 bytes, rounded to TF32.
+// Copies of A and of the transpose of B for TF32: neighbours along k side by side, in rows of a multiple of 16 bytes.
 #ifndef TF32_TRANSPOSE_CUH
 #define TF32_TRANSPOSE_CUH
 

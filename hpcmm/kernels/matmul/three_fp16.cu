@@ -1,12 +1,13 @@
 // Matrix product, GPU rung for float32: three products of FP16 parts.
 //
 // Compared with stream_k, A and B are split into FP16 parts instead of TF32 ones, which tensor cores multiply at twice
-// the rate, and once for all tiles of C: a first launch writes the parts to a workspace. FP16 has few exponents, so each
-// row of A and each column of B is scaled by a power of two before. The product is persistent, as that of 16-bit types,
-// with a producer and two consumers. Tensor cores truncate their sums, so a consumer lets them add CHUNK steps from zero,
-// and then adds these products to its sums, rounded. The consumers do this at different times: one multiplies while the
-// other one adds. The epilogue undoes the scaling. Runs on compute capability 9.0 only. Limit: elements that are much
-// smaller than the largest one of their row of A or column of B lose bits. The split takes a seventh of the time at 4096.
+// the rate. They are split once for all tiles of C: a first launch writes the parts to a workspace. The range of FP16
+// is small, so each row of A and each column of B is first scaled by a power of two. The blocks of the second launch
+// are persistent, as in the rung persistent, with a producer and two consumers. Tensor cores truncate their sums, so a
+// consumer lets them add CHUNK steps from zero, and then adds the result to its sums, with rounding. The consumers do
+// this at different times: one multiplies while the other one adds. The epilogue undoes the scaling. Runs on compute
+// capability 9.0 only. Limit: elements that are much smaller than the largest one of their row of A or column of B lose
+// bits. The split takes a seventh of the time at 4096.
 
 #include "matmul/boxes.cuh"
 #include "matmul/fp16_parts.cuh"

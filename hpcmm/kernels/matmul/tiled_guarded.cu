@@ -3,7 +3,7 @@
 // The grid is rounded up, and threads outside C do nothing, so no access is out of bounds. But these threads do not
 // load their elements of the tiles either, and the other threads multiply uninitialized shared memory. The last k %
 // TILE terms are missing, too. And the barriers are inside a branch that not all threads of a block take, which CUDA
-// does not allow. Correct for multiples of the tile only; tiled_padded and tiled_remainder are the two solutions.
+// does not allow. Limit: correct for multiples of the tile only; tiled_padded and tiled_remainder are two solutions.
 // Source: 003 kernel11, the first attempt ("not enough").
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)

@@ -1,9 +1,9 @@
 // Matrix product, GPU rung: tiles staged in shared memory, with a separate loop for the last tile.
 //
-// The alternative for a k that is not a multiple of TILE: full phases run without a bounds check on k,
-// and a last phase adds only the k % TILE remaining products, so the rest of the tiles is never read.
-// Rows and columns are clamped to the last one instead of being checked: surplus threads load valid
-// elements and do not write.
+// The alternative to padding, for a k that is not a multiple of TILE: full phases run without a bounds check on k, and
+// a last phase adds only the k % TILE remaining products. The rest of its tiles is never read. Rows and columns are
+// clamped to the last one instead of being checked: surplus threads load valid elements and do not write. Limit: each
+// multiply-add still costs two loads from shared memory.
 // Source: 003 kernel11.
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)

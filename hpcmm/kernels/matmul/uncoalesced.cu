@@ -1,8 +1,8 @@
-// Matrix product, GPU rung: the naive kernel with rows and columns of the block exchanged.
+// Matrix product, GPU rung: the naive kernel with the thread indices exchanged.
 //
 // Neighbouring threads of a warp take neighbouring rows. A warp's reads of A and its writes of C then
-// have a stride of a whole row: every element needs its own memory transaction, while the coalesced rung
-// needs one per warp. This rung shows the difference.
+// have a stride of a whole row: every element needs its own memory transaction, while the coalesced rung needs one per
+// warp. Limit: the number of memory transactions.
 // Source: 000, 004 unit 4.
 
 extern "C" __global__ void __launch_bounds__(TILE *TILE)

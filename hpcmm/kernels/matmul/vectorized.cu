@@ -3,7 +3,7 @@
 // As register_2d, with two changes. Tiles are read from global memory 16 bytes at a time if rows are
 // aligned, with a quarter of the load instructions (half in float64). The tile of A is stored transposed,
 // so that a thread's column of A is contiguous in shared memory and is read 16 bytes at a time, like its
-// row of B. Limit: the lanes of a warp share few words of A and B.
+// row of B. Limit: few lanes of a warp read the same words of A and B, so each load fetches many distinct words.
 
 struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];

@@ -8,7 +8,8 @@
 // rows of B are stored in the matching order. Tensor cores, which truncate, add DEPTH terms starting from zero; the
 // FP32 units, which round, add these products to the sums.
 //
-// float32 only, by three products of TF32 parts. Runs on compute capability 9.0 only.
+// float32 only, by three products of TF32 parts. Runs on compute capability 9.0 only. Limit: there is one block per SM,
+// and SMs are idle if C has few tiles, or few in the last wave.
 
 #include "ptx.cuh"
 

@@ -4,7 +4,8 @@
 // their results to global memory, and the block that draws the last ticket combines them in the order of
 // their index: no second launch, and the same rounding in every run, because neither the number of blocks
 // nor any order depends on which block finishes first. That block resets the ticket counter for the next
-// launch. The first block also combines the elements before the first 16-byte boundary and after the last.
+// launch. The first block also combines the elements before the first 16-byte boundary and after the last. Limit:
+// memory bandwidth, and for few elements the latency of the launch.
 
 struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];

@@ -1,8 +1,8 @@
 // Vector sum, GPU rung: a branch that divides a block between warps.
 //
 // As divergent_branch, with `if (threadIdx.x / 32 > 2)`: all threads of a warp take the same path, and the four warps
-// of a block issue four paths instead of five. Different paths of two warps cost nothing; different paths within a warp
-// do. Limit: the instructions of the paths.
+// of a block issue four paths instead of five. Different paths in different warps cost nothing; different paths within
+// a warp cost time. Limit: the instructions of the paths.
 // Source: 004 unit 5.
 
 extern "C" __global__ void __launch_bounds__(BLOCK) vector_add(const REAL *x, const REAL *y, REAL *z, size_t n)

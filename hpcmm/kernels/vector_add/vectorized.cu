@@ -1,9 +1,9 @@
 // Vector sum, GPU rung: 16 bytes per load and store.
 //
-// A quarter of the instructions (half in float64) move the same bytes, and more bytes are in flight. If x, y
-// and z have the same offset from a 16-byte boundary, the first block adds the elements before the first
-// boundary and after the last one singly. Otherwise the accesses cannot be aligned in all three vectors, and
-// every element is added as in grid_stride. Limit: memory bandwidth.
+// A quarter of the instructions (half in float64) move the same bytes, and more bytes are in flight. If x, y and z have
+// the same offset from a 16-byte boundary, the first block adds the elements before the first boundary and after the
+// last one, one at a time. Otherwise the accesses cannot be aligned in all three vectors, and every element is added as
+// in grid_stride. Limit: memory bandwidth.
 
 struct alignas(16) Vector {
     REAL of[16 / sizeof(REAL)];
