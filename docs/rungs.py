@@ -158,8 +158,8 @@ def _guarded(rung: Rung) -> Iterator[str]:
     rows = rung.variant.guard_rows
     if rows:
         yield (
-            f"It runs on copies of the matrices with {rows} rows of a number behind each one. What the kernel reads "
-            "there makes its result wrong, and what it writes there is found."
+            f"It runs on copies of the matrices with {rows} guard rows behind each one. A guard element that the "
+            "kernel reads makes its result wrong, and a write to a guard row is detected."
         )
 
 

@@ -343,7 +343,7 @@ class Operation:
     combination : {"sum", "minimum", "maximum"}
         How ``combined`` operands are reduced over the ranks.
     cached : bool
-        Whether its bytes may come from any level of memory, so that the bandwidth of DRAM is no limit.
+        Whether its bytes may come from any level of memory, so that the bandwidth of DRAM is not a limit.
     geometry : type of Geometry, optional
         How the CUDA kernel of a user's file is launched. Its fields are keys of the file's head, besides ``constants``.
     """
@@ -377,7 +377,7 @@ class Operation:
         return tuple(dtype for dtype in self.dtypes if any(dtype in self.dtypes_of(each) for each in rungs))
 
     def scalars_of(self, dtype: str, given: Mapping[str, float]) -> dict[str, float]:
-        """Return the scalar arguments for a type: as given, else by default, which integers have as whole numbers."""
+        """Return the scalar arguments for a type: as given, else the defaults, truncated for integer types."""
         default = {key: math.trunc(value) if DTYPES[dtype].is_integer else value for key, value in self.scalars.items()}
         return {key: float(given.get(key, value)) for key, value in default.items()}
 

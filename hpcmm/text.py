@@ -36,7 +36,7 @@ def described(error: BaseException) -> str:
 
 
 def version(package: str) -> str:
-    """Return the version of an imported or installed package; empty if it says none."""
+    """Return the version of an imported or installed package; empty if unknown."""
     import importlib.metadata  # takes a while
 
     if known := getattr(sys.modules.get(package), "__version__", None):

@@ -197,10 +197,8 @@ def test_a_folder_of_another_user_is_refused_at_once(machine, put):
     done = machine.start("echo", "began")
     output, errors = done.communicate(timeout=180)
     assert (done.returncode, output) == (1, "")
-    assert (
-        errors
-        == f"hpcmm: error: {folder}: {reason}; remove it, or set TMPDIR to a folder of your own on this machine\n"
-    )
+    advice = "remove it, or set TMPDIR to a folder on this machine that only you can write to"
+    assert errors == f"hpcmm: error: {folder}: {reason}; {advice}\n"
 
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "folder"])

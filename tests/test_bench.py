@@ -282,7 +282,7 @@ def test_a_saved_file_is_run_again_until_ctrl_c(folder):
         (("by_rows.c", "--shapes", "3x4"), "--shapes: 3x4 is not allowed; allowed: mxnxk"),
         (("by_rows.c", "--operation", "sum"), "--operation: 'sum' is not allowed; allowed: matmul"),
         (("by_rows.c", "tiled.cu"), "the files are of different devices"),
-        (("by_rows.c", "--on-host"), "--on-host: by_rows.c is no CUDA source"),
+        (("by_rows.c", "--on-host"), "--on-host: by_rows.c is not a CUDA source"),
     ],
 )
 def test_wrong_arguments_end_with_2(inside, arguments, message):

@@ -91,7 +91,7 @@ def zone(root, name, kind, value, most=1000):
 
 def test_rapl_counts_packages_and_memory_and_does_not_wrap(tmp_path, monkeypatch):
     monkeypatch.setattr(sensors, "ROOT", tmp_path)
-    with pytest.raises(DeviceError, match="has no package of RAPL"):
+    with pytest.raises(DeviceError, match="has no RAPL package"):
         sensors.Energy().joules()
     for values in ((100, 7, 50, 10), (900, 8, 60, 11), (50, 9, 70, 12)):
         names = ("intel-rapl:0", "package-0"), ("intel-rapl:0:0", "core"), ("intel-rapl:1", "package-1")
@@ -145,7 +145,7 @@ def test_the_reason_is_kept_where_no_counter_can_be_read(tmp_path, monkeypatch, 
     monkeypatch.setattr(sensors, "ROOT", tmp_path)
     rows, provenance = measured(tmp_path)
     assert np.isnan(rows["energy"]).all() and (rows["passed"] == 1).all()
-    assert provenance["energy"] == "no energy counter of the CPU: /sys/class/powercap has no package of RAPL"
+    assert provenance["energy"] == "no energy counter of the CPU: /sys/class/powercap has no RAPL package"
     assert f"no energy: {provenance['energy']}" in capsys.readouterr().out
     (tmp_path / "off").mkdir()
     rows, provenance = measured(tmp_path / "off", energy=False)

@@ -125,7 +125,7 @@ def test_failures_come_first(tmp_path):
     ]
     first = seen(tmp_path, *rows)[0]
     assert first == (
-        "FAIL at 641: naive_unguarded 32 and tiled_exact 32, as the sweep asks: without bounds checks the tile must "
+        "FAIL at 641: naive_unguarded 32 and tiled_exact 32, as expected: without bounds checks the tile must "
         "divide the size. First wrong element of naive_unguarded 32: 0:640."
     )
 
@@ -350,7 +350,7 @@ def test_a_headline_is_the_median_over_the_visits_of_all_sweeps(tmp_path):
     ("spread", "repetitions", "told"),
     [
         (0.04, 9, ""),
-        (0.06, 9, "this machine is too noisy to tell: visits scatter by 6 %; "),
+        (0.06, 9, "this machine is too noisy: visits scatter by 6 %; "),
         (math.nan, 9, ""),
         (math.nan, 5, f"{FEW}; "),
     ],

@@ -421,7 +421,7 @@ def asked(tmp_path) -> Path:
 def test_one_submission_and_the_exit_status(tmp_path, asked, capsys):
     assert main(["grade", str(SOLUTIONS), "--rubric", str(asked)]) == 0
     assert capsys.readouterr().out.startswith(
-        "solutions\n  one: PASS 6 of 6\nsolutions: 6 of 6 points, 1 of 1 exercises right\n"
+        "solutions\n  one: PASS 6 of 6\nsolutions: 6 of 6 points, 1 of 1 exercises correct\n"
     )
     (tmp_path / "empty").mkdir()
     assert main(["grade", str(tmp_path / "empty"), "--rubric", str(asked)]) == 1

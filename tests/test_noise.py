@@ -106,7 +106,7 @@ def test_a_machine_whose_runs_differ_is_called_noisy_and_nothing_changed():
             found += [evidence.change([i], [i + evidence.offsets[1]]).verdict for i in range(330)]
             if unchanged:
                 (note,) = evidence.notes()
-                assert "too noisy to tell" in note and "the unchanged baselines differ by 3" in note
+                assert "too noisy to detect" in note and "the unchanged baselines differ by 3" in note
     assert simulated_runs.called(called).mean() <= compare.ALPHA
     assert simulated_runs.called(blindly).mean() > 0.5
 

@@ -1159,7 +1159,7 @@ def test_a_merged_file_is_shown_by_machine_with_the_newest_points(tmp_path):
     made, _ = report.build(tmp_path / "timings.h5", tmp_path)
     text = Page(html_of(made.parent)).text
     assert "The runs are from 2 kinds of machine." in text
-    assert "2 points have one visit only: the interval holds how repetitions differ, not how visits do." in text
+    assert "2 points have one visit only: the interval includes the spread of repetitions, but not" in text
     assert "1 point was measured again by a later run on the same kind of machine. The newest is shown" in text
     assert "size matmul, machine with Model T" in text and "size matmul, machine with Model S" in text
     shown = [f"{text} " for _, text in cells(html_of(made.parent))]

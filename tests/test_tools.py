@@ -195,7 +195,7 @@ def test_a_file_that_is_no_machine_code(tmp_path):
 @pytest.mark.parametrize("option", ["--sanitize", "--profile", "--sass=-"])
 def test_these_options_are_for_cuda_sources_on_a_gpu(option, capsys, forgotten):
     for more, message in (
-        ([str(EXAMPLES / "by_rows.c")], "by_rows.c is no CUDA source"),
+        ([str(EXAMPLES / "by_rows.c")], "by_rows.c is not a CUDA source"),
         ([str(EXAMPLES / "tiled.cu"), "--on-host"], "not with --on-host"),
     ):
         with pytest.raises(SystemExit) as end:

@@ -32,7 +32,7 @@ def found(path):
 def test_points_of_a_config_without_a_row_are_listed(tmp_path):
     reasons = found(written(tmp_path / "a", "size", "naive"))
     assert set(reasons) == {("size", "uncoalesced", 1), ("other", "naive", 1), ("other", "naive", 2)}
-    assert set(reasons.values()) == {"the config of revision 0123456 asks for it, and no merged file has it"}
+    assert set(reasons.values()) == {"the config of revision 0123456 requests it, and no merged file has it"}
 
 
 def test_what_the_file_omits_is_not_listed_twice(tmp_path):

@@ -39,7 +39,7 @@ LONELY = 0.05  # spread of healthy devices that is assumed of two, where no refe
 STANDARDS = {"peers": "its peers", "reference": "the reference"}
 FEW = 6  # least number of measurements of a kind whose spreads support each other
 SINGLE, PEERS = 6, 3  # least number of measurements with one repetition, and of peers, to judge them together
-NOISY = 100.0  # a measurement that shows only larger slowdowns shows none
+NOISY = 100.0  # a measurement that could show larger slowdowns only is reported as too noisy
 MEDIAN = math.pi / 2  # variance of the median of many values over that of their mean
 
 
@@ -67,8 +67,8 @@ class Finding:
 
     ``source`` is the device that it received from, if the measurement is one of a link: either end may be the cause.
     ``slowdown`` is its time over that of its peers (or of the reference), less 1; NaN if it has none. ``p`` is the
-    chance of such a difference without a cause, for this measurement alone. ``slow`` is the verdict, by the level of
-    the whole check, and ``least`` the slowdown from which on it is that; infinite if nothing is compared.
+    probability of such a difference by chance, for this measurement alone. ``slow`` is the verdict, at the level of the
+    whole check. ``least`` is the smallest slowdown that would be called slow; infinite if nothing is compared.
     """
 
     subject: Subject
@@ -88,8 +88,8 @@ class Check:
 
     ``findings`` has one entry per measurement, device and standard (peers or reference). ``broken`` names measurements
     whose result is wrong or missing. ``missing`` is the number of points without a result. ``notes`` are sentences
-    about what could not be compared. ``intervals`` and ``errors`` are from ``sustained``. ``spreads`` has, by
-    measurement, how three or more devices differ: variance and degrees of freedom.
+    about measurements that could not be compared. ``intervals`` and ``errors`` are from ``sustained``. ``spreads`` has,
+    by measurement, how three or more devices differ: variance and degrees of freedom.
     """
 
     subjects: tuple[Subject, ...]
@@ -219,7 +219,7 @@ class Times:
     def behind(self, rank: int) -> float:
         """Return a rank's time over the median of its peers: the median over visits, of two visits the smaller one.
 
-        Of joined measurements it is the lower quartile, as a burst of load may last for several of them.
+        For joined measurements it is the lower quartile, because a burst of load may last for several of them.
         """
         differences = self.logs[rank] - np.median(np.delete(self.logs, rank, axis=0), axis=0)
         return float(np.sort(differences)[(len(differences) - 1) // (4 if self.joined else 2)])
@@ -227,9 +227,9 @@ class Times:
     def spread(self, rank: int, shared: bool, pair: tuple[float, float]) -> tuple[float, float]:
         """Return the variance of a rank's time, estimated from its peers alone, and its degrees of freedom.
 
-        ``shared``: whether the state that all ranks of a visit share drops out of the comparison. Of one peer it cannot
-        be separated. ``pair``: variance between healthy devices, and its degrees of freedom, for two devices, which
-        show none.
+        ``shared``: whether the state that all ranks of a visit share drops out of the comparison. With one peer it
+        cannot be separated. ``pair``: variance between healthy devices, and its degrees of freedom, for two devices,
+        which show none.
         """
         alone, visits = len(self.logs) == 1, self.logs.shape[1]
         peers = self.logs if alone else np.delete(self.logs, rank, axis=0)
@@ -299,12 +299,14 @@ def compared(
     if not shared:
         notes.append(f"{subjects[0].name} has no peer in this run" + ("" if known else ", and there is no reference"))
     elif len(subjects) == 2 and not set(pairs) <= set(shown):
-        notes.append(f"two devices do not show how healthy devices differ: a spread of {100 * LONELY:.0f} % is assumed")
+        notes.append(
+            f"two devices do not show how far healthy devices differ: a spread of {100 * LONELY:.0f} % is assumed"
+        )
     if shared and (single := sum(times.single and not times.together for times in measured)):
         have = "measurement has" if single == 1 else "measurements have"
         joined = any(times.joined for times in measured)
-        how = "compared with peers together, as visits of one" if joined else "not compared with peers"
-        notes.append(f"{single} {have} one repetition, which shows no spread: {how}")
+        how = "compared together, as visits of one measurement" if joined else "not compared with peers"
+        notes.append(f"{single} {have} one repetition, so their spread is unknown: {how}")
     if shared and reference is None:
         notes.append("without a reference (--reference FILE), a slowdown of all devices is not found")
     if known and (absent := sorted({times.name for times in measured} - set(known))):
@@ -406,7 +408,9 @@ def _named_from(findings: Sequence[Finding]) -> list[str]:
         shown = [f"{sweep} {factor:.3g}" for sweep, factor in least.items() if factor < NOISY]
         noisy = [sweep for sweep, factor in least.items() if factor >= NOISY]
         if shown:
-            notes.append(f"slow is a device that takes this many times as long as {text} or more: {', '.join(shown)}")
+            notes.append(
+                f"a device is called slow if it takes at least this many times as long as {text}: {', '.join(shown)}"
+            )
         if noisy:
             notes.append(f"times scatter too much for a comparison with {text}: {', '.join(noisy)}")
     return notes

@@ -62,8 +62,8 @@ class Change:
 
     ``ratio`` is how many times as fast the second is (Hodges and Lehmann's estimate: the median of the
     quotients of all pairs, of an even number the geometric mean of the two in the middle), between ``low``
-    and ``high`` with confidence 1 - ``ALPHA``; NaN if the samples are too small for that. ``p`` is of the
-    Mann-Whitney test that neither is faster, two-sided.
+    and ``high`` with confidence 1 - ``ALPHA``; NaN if the samples are too small for that. ``p`` is that of the
+    two-sided Mann-Whitney test.
     """
 
     ratio: float
@@ -292,7 +292,7 @@ class Evidence:
             if not math.isnan(drift):
                 text += f"; the unchanged baselines differ by {100 * drift:.2g} % between the files"
             if max(spread, 0.0 if math.isnan(drift) else drift) > visits.NOISY:
-                text += f"; above {100 * visits.NOISY:.0f} % this machine is too noisy to tell small changes"
+                text += f"; above {100 * visits.NOISY:.0f} % this machine is too noisy to detect small changes"
             found.append(text)
         return found
 
@@ -387,7 +387,7 @@ def compare(before: Columns, after: Columns, scope: str = "kernel", anyway: bool
         else:
             result = change(first, second)
             at = row["at_before"], row["at"] + evidence[of].offsets[1]
-            if result.p < 1 or result.verdict != "same":  # not the very same samples
+            if result.p < 1 or result.verdict != "same":  # not identical samples
                 result = evidence[of].change(*([each] for each in at)) or result
             ends = (evidence[of].centre[each] for each in at)
             found.append(vars(result) | dict(zip(("before", "after"), map(math.exp, ends), strict=True)))

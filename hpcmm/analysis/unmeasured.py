@@ -43,7 +43,7 @@ def unmeasured(columns: Columns) -> list[dict[str, Any]]:
             continue
         for key in planned_points(planned):
             if key not in known:
-                found.setdefault(key, f"the {source} asks for it, and no merged file has it")
+                found.setdefault(key, f"the {source} requests it, and no merged file has it")
     return [
         {"sweep": sweep, "variant": variant, "ranks": ranks, "reason": reason}
         for (sweep, variant, ranks), reason in found.items()

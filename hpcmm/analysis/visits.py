@@ -188,7 +188,7 @@ def _interval(
 
 
 def _baselines(frame: pd.DataFrame, problem: np.ndarray, beside: np.ndarray) -> dict[str, np.ndarray]:
-    """Number the baselines of each problem in a run; a row that is no baseline gets the number of its partner."""
+    """Number the baselines of each problem in a run; a row that is not a baseline gets the number of its partner."""
     pairs = pd.Series(list(zip(problem, frame["contender"], frame["contender_algorithm"], strict=True)))
     numbers, _ = pd.factorize(pairs)
     points = frame.groupby(["run", "sweep", "variant", "algorithm", "tile", "pinned"], dropna=False).ngroup().to_numpy()

@@ -25,7 +25,7 @@ from hpcmm.operations.blocks import OverC
 from hpcmm.quantities import RESOURCES, STALLS
 
 NEGLIGIBLE = 0.01  # a smaller change of the time needs no reason
-CLEAR = 1.0  # without an interval, a change of the time by less than a factor of 2 is not told from noise
+CLEAR = 1.0  # without an interval, a change of the time by less than a factor of 2 is not distinguished from noise
 NOTABLE = 0.1  # a quantity that differs by more is named, even if the time is the same
 LEAST = 0.02  # a quantity that differs by less explains nothing
 SHARE = 0.05  # the same for the difference of two shares
@@ -61,7 +61,7 @@ class Quantity:
     form : str
         How the numbers are formatted.
     less : bool
-        Whether less of it is faster.
+        Whether a smaller value is faster.
     unit : str
         The unit of the hardware that it loads, a key of ``UNITS``; empty if unknown.
     total, number : str
@@ -282,7 +282,7 @@ class Known:
 
 
 def _counted_seconds(row: Row, counted: Row, work: int) -> float:
-    """Return the time of the counted launch, which is no counter; NaN if unknown.
+    """Return the time of the counted launch, which the profiler does not measure; NaN if unknown.
 
     A single launch took the time of the point. With several launches, the counted one is the first, which reads each
     input from DRAM once.
@@ -434,7 +434,7 @@ def _logarithm(before: float, after: float) -> float:
 
 
 def _other_units(before: Row, after: Row, rung: Row, below: Row) -> list[Evidence]:
-    """Say if only one of both rungs is faster than the FMA units can be, or computes in another arithmetic."""
+    """Report if only one of both rungs is faster than the FMA units can be, or computes in another arithmetic."""
     found = []
     own, other = (row["arithmetic"] or f"{row['dtype']} arithmetic" for row in (rung, below))
     if own != other:
@@ -465,4 +465,6 @@ def limit(row: Row, facts: Row) -> Evidence:
         most = max(waits, key=waits.__getitem__)
         text = f"no counted unit is busy ({names}); warps wait longest for {most}, {{}} of their time"
         return Evidence(text, (*numbers, (waits[most], "percent")))
-    return Evidence(f"no counted unit is busy ({names}): the kernel waits, the counters do not show for what", numbers)
+    return Evidence(
+        f"no counted unit is busy ({names}): the kernel waits, but the counters do not show for what", numbers
+    )

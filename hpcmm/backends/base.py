@@ -1,4 +1,4 @@
-"""Interface of a backend, by which the suite uses a device."""
+"""Interface of a backend, through which the package uses a device."""
 
 from __future__ import annotations
 

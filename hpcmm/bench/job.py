@@ -259,7 +259,7 @@ def measure_batch(
         journal.end(counters)
         stolen = provenance.stolen(described.get("counters", {}), counters)
         if stolen >= NOTABLE_STEAL:
-            progress.report(f"a hypervisor gave {stolen:.0%} of the CPU time of this machine to others")
+            progress.report(f"the hypervisor gave {stolen:.0%} of the CPU time of this machine to other guests")
         if late_runs:
             progress.report(f"{late_runs} kernel runs were repeated because the host queued them too late")
     if journal and not missing:

@@ -64,7 +64,7 @@ def verify(tasks: Iterable[Task], folder: Path) -> Found:
             found.error_over_bound = max(found.error_over_bound, verdict.error / verdict.bound if verdict.bound else 0)
             results.add(result.tobytes())
         if len(results) > 1 and task.variant.deterministic:
-            found.where = f"{place}: the bits of the result depend on the order of threads; if so intended, set "
+            found.where = f"{place}: the bits of the result depend on the order of threads; if this is intended, set "
             found.where += "deterministic: false"
             return found
     return found

@@ -112,6 +112,6 @@ def spent(records: Iterable[Record]) -> str:
 
 
 def record(results: Path, took: Record) -> None:
-    """Append the time of a job. An unwritable folder is no error: only estimates depend on it."""
+    """Append the time of a job. An unwritable folder is not an error: only estimates depend on it."""
     with suppress(OSError), (results / FILE).open("a", encoding="utf-8") as file:
         file.write(json.dumps(asdict(took)) + "\n")

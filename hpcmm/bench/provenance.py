@@ -151,7 +151,7 @@ COUNTERS: dict[str, Callable[[], Any]] = {
 
 
 def stolen(before: Mapping[str, Any], after: Mapping[str, Any]) -> float:
-    """Return the share of CPU time between two readings that a hypervisor gave to others; NaN if unknown."""
+    """Return the share of CPU time between two readings that the hypervisor gave to other guests; NaN if unknown."""
     try:
         spent = {key: after["cpu_times"][key] - before["cpu_times"][key] for key in ("busy_seconds", "steal_seconds")}
     except KeyError:

@@ -58,7 +58,7 @@ def command(program: str, tool: str, watched: Sequence[str | Path]) -> list[str]
 def read(tool: str, output: str, late: str = "") -> Report:
     """Read the output of a program under a tool, with its own lines among the tool's.
 
-    Without a summary there is no verdict, because of ``late`` if that is given.
+    Without a summary there is no verdict; the reason is then ``late``, if it is given.
     """
     point = where = summary = last = ""
     found: list[str] = []  # the lines of the first finding

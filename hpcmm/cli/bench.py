@@ -38,9 +38,9 @@ def add(commands: argparse._SubParsersAction) -> None:
         run,
         "Verify kernels from files at ragged shapes, and time them beside the library.",
         "Languages: C (.c), CUDA (.cu), Python (.py). The first comment of a file may set its launch parameters.",
-        {0: "all results are right", 1: "a wrong result, a kernel that does not compile, or another error"},
+        {0: "all results are correct", 1: "a wrong result, a kernel that does not compile, or another error"},
     )
-    parser.add_argument("files", metavar="FILE", nargs="+", help="kernel, of one operation and device")
+    parser.add_argument("files", metavar="FILE", nargs="+", help="kernels, all of one operation and device")
     parser.add_argument("--operation", metavar="NAME", help="operation, if the kernels are of several")
     parser.add_argument("--against", metavar="RUNG|FILE", help="also time this variant, and show the ratio to it")
     parser.add_argument(
@@ -83,7 +83,7 @@ def add(commands: argparse._SubParsersAction) -> None:
 
 def positive(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) <= own_kernels.MOST:
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: a whole number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: an integer of at least 1")
     return int(text)
 
 
@@ -124,7 +124,7 @@ def require_tools(arguments: argparse.Namespace, chosen: Chosen) -> None:
             continue
         for variant in chosen.kernels:
             if not is_cuda(variant):
-                arguments.wrong(f"{option}: {variant.name} is no CUDA source")
+                arguments.wrong(f"{option}: {variant.name} is not a CUDA source")
         if arguments.on_host:
             arguments.wrong(f"{option}: not with --on-host; it needs a GPU")
         if tools.find(module.PROGRAM) is None:
@@ -185,7 +185,7 @@ def measured(arguments: argparse.Namespace, chosen: Chosen, folder: Path) -> int
         rows = benched.timed_rows(operation, chosen.kernels, chosen.title, analysis.measurements(columns))
         write(arguments, timings)
     elif arguments.output or arguments.html:
-        print("hpcmm: no result is right, so there are no times to write", file=sys.stderr)
+        print("hpcmm: no kernel is correct, so there are no times to write", file=sys.stderr)
     found = {"operation": operation.name, "device": device, "kernels": results, **found}
     found |= {"points": rows, "not_tried": chosen.refused}
     if arguments.profile and right:
@@ -209,7 +209,7 @@ def verified(
 ) -> list[dict[str, Any]]:
     """Verify all kernels together, show each verdict when it is known, and return the verdicts.
 
-    A kernel that ends its job takes the points of others with it. These are verified again without it.
+    A kernel that ends its job also ends the points of other kernels. These are verified again without it.
     """
     from hpcmm import store
     from hpcmm.bench import verdicts
@@ -321,7 +321,7 @@ def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
             print(f"{name}: not tried: {why}")
     for variant in chosen.kernels:
         if not is_cuda(variant):
-            arguments.wrong(f"--on-host: {variant.name} is no CUDA source")
+            arguments.wrong(f"--on-host: {variant.name} is not a CUDA source")
         try:
             found = verify(tasks_on_host(chosen, variant), cache())
             result = {"kernel": variant.name, "passed": not found.where, "points": found.runs, "where": found.where}

@@ -37,8 +37,8 @@ def add(commands: argparse._SubParsersAction) -> None:
         commands,
         "check",
         run,
-        "Compare each node and GPU with its peers: products, memory, links. Names what is slow, by how much and how "
-        "certainly.",
+        "Compare each node and GPU with its peers: products, memory, links. Reports slow devices and links, with the "
+        "slowdown and the probability of such a difference by chance.",
         "hpcmm check TIMINGS compares the devices of an existing file, of a check or of another run on several ranks. "
         "Without a file it measures first, with the workflow of this folder, or that of hpcmm if there is none. All "
         "other options are those of Snakemake, as for run: hpcmm check --ranks 8 --cluster sbatch --jobs 1.",
@@ -205,5 +205,5 @@ def read_reference(path: Path) -> dict[str, Any]:
     spreads = found.get("spreads", {})  # earlier versions wrote none
     pairs = spreads.values() if isinstance(spreads, dict) else [None]
     if not all(isinstance(each, list) and len(each) == 2 and min(each, default=0) >= 0 for each in pairs):
-        raise HpcmmError(f"{path}: spreads: not as hpcmm writes them; write the reference again")
+        raise HpcmmError(f"{path}: spreads: not in the form that hpcmm writes; write the reference again")
     return found

@@ -111,6 +111,7 @@ def combine(nodes: list[tuple[str, list[Check]]]) -> list[Check]:
 
 
 def as_text(checks: list[Check]) -> str:
+    """Return the checks as a table with advice, and the number of errors and warnings."""
     width = max(len(check.name) for check in checks)
     lines = []
     for check in checks:
@@ -215,13 +216,13 @@ SETTINGS: tuple[tuple[str, str, Callable[[Any], bool], str], ...] = (
         "CPU governor",
         "governor",
         lambda found: found == "performance",
-        "clocks follow the load: cpupower frequency-set -g performance",
+        "clocks vary with the load: cpupower frequency-set -g performance",
     ),
     (
         "CPU turbo",
         "turbo",
         lambda found: not found,
-        "clocks follow temperature and idle cores: repeat runs, set intel_pstate/no_turbo to 1, or cpufreq/boost to 0",
+        "clocks vary with temperature and load: repeat runs, set intel_pstate/no_turbo to 1, or cpufreq/boost to 0",
     ),
     (
         "huge pages",
@@ -257,12 +258,12 @@ def check_machine() -> Iterator[Check]:
     if "load_average" in before:
         cores, load = len(os.sched_getaffinity(0)), before["load_average"]
         fine = load < BUSY * cores
-        advice = "other processes run here: end them, or take a node of your own"
+        advice = "other processes run here: end them, or use another node"
         yield Check("load", "ok" if fine else "warning", f"{load:.2g} on {cores} cores", "" if fine else advice)
 
 
 def check_gpu_settings(gpus: Sequence[Mapping[str, Any]], processes: Sequence[int]) -> Iterator[Check]:
-    """Look for limits of GPUs and for their other users; ``processes`` are those from before this program's own."""
+    """Look for power limits of GPUs and other processes on them; ``processes`` were counted before this one's."""
     for i, (gpu, others) in enumerate(zip(gpus, processes, strict=True)):
         limit, default = gpu.get("power_limit"), gpu.get("default_power_limit")
         if limit and default:
@@ -275,14 +276,14 @@ def check_gpu_settings(gpus: Sequence[Mapping[str, Any]], processes: Sequence[in
                 "" if fine else advice,
             )
         if others:
-            advice = "they share the GPU with measurements: end them, or take another GPU by CUDA_VISIBLE_DEVICES"
+            advice = "they share the GPU with measurements: end them, or select another GPU with CUDA_VISIBLE_DEVICES"
             yield Check(f"GPU {i} processes", "warning", f"{others} other compute processes", advice)
         if gpu.get("persistence") is False:
             advice = f"the driver unloads between jobs, and clocks start low: nvidia-smi -i {i} -pm 1"
             yield Check(f"GPU {i} persistence", "warning", "off", advice)
         if gpu.get("mig"):
             advice = (
-                "the instance has a part of the SMs, the memory and its bandwidth; hardware limits are those of the GPU"
+                "an instance has a part of the SMs and of the memory bandwidth; hardware limits are of the whole GPU"
             )
             yield Check(f"GPU {i} MIG", "warning", "on", advice)
 
@@ -325,7 +326,12 @@ def check_launcher(advice: str) -> Check:
     if tried.returncode == 0 and sizes == ["1", "1"]:
         return Check("launcher", "error", f"{mpiexec} starts 2 processes, and each is rank 0 of 1", advice)
     why = one_line((tried.stderr or tried.stdout)[-300:]) or f"exit status {tried.returncode}"
-    return Check("launcher", "error", f"{mpiexec} -n 2 failed: {why}", "run it by hand; login nodes may forbid it")
+    return Check(
+        "launcher",
+        "error",
+        f"{mpiexec} -n 2 failed: {why}",
+        "run it yourself to see its messages; login nodes may forbid it",
+    )
 
 
 def find_launcher() -> str:
@@ -372,7 +378,9 @@ def check_gpus() -> Iterator[Check]:
         return
     if importlib.util.find_spec("cupy") is None:
         found = f"{presence.count()} GPUs, but CuPy is not installed"
-        yield Check("GPUs", "error", found, "pip install 'hpcmm[cuda13]' or 'hpcmm[cuda12]', by the driver's CUDA")
+        yield Check(
+            "GPUs", "error", found, "pip install 'hpcmm[cuda13]' or 'hpcmm[cuda12]', for the driver's CUDA version"
+        )
         return
     from hpcmm.backends.cuda import device as cuda
 
@@ -421,7 +429,7 @@ def check_device_memory(comm) -> Iterator[Check]:
         "CUDA-aware MPI",
         "warning",
         f"no: {ranks} from device memory, exit status {tried.returncode} {one_line(why[:200])}".strip(),
-        "not required; data goes through host memory. MPI from a wheel is never CUDA-aware, a cluster's may be",
+        "not required; data goes through host memory. MPI from a wheel is never CUDA-aware, that of a cluster may be",
     )
 
 

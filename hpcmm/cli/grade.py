@@ -25,9 +25,9 @@ def add(commands: argparse._SubParsersAction) -> None:
         "its speed as a ratio to a rung or the library. Without a GPU, CUDA kernels are emulated on the CPU and get no "
         "points for speed.",
         {
-            0: "every exercise is right",
+            0: "every exercise is correct",
             1: "a rubric with errors, or another error",
-            NOT_RIGHT: "an exercise is not right",
+            NOT_RIGHT: "an exercise is not correct",
         },
     )
     parser.add_argument("folder", metavar="DIR", type=Path, help="folder of a submission, or of folders of submissions")
@@ -71,7 +71,7 @@ def summary(result: dict[str, Any]) -> list[str]:
     """Return the sums of points, and why points are missing."""
     lines = [
         f"{printable(each['name'])}: {each['points']:g} of {result['of']:g} points, "
-        f"{each['passed']} of {len(result['exercises'])} exercises right"
+        f"{each['passed']} of {len(result['exercises'])} exercises correct"
         for each in result["submissions"]
     ]
     if result["ungraded"]:
@@ -82,7 +82,7 @@ def summary(result: dict[str, Any]) -> list[str]:
 
 
 def write(arguments: argparse.Namespace, result: dict[str, Any]) -> None:
-    """Write the files that were asked for."""
+    """Write the requested files."""
     from hpcmm import report  # takes a while to import
 
     if arguments.json:

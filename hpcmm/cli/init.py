@@ -22,7 +22,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         run,
         "Write a working folder: config.yaml to edit, and the workflow that runs it.",
         "In the folder: hpcmm run, or snakemake --cores all, or on a cluster snakemake --cluster sbatch --jobs 4, "
-        "after an edit of profiles/slurm/site.yaml. Results appear in the subfolder results/.",
+        "after profiles/slurm/site.yaml has been edited. Results appear in the subfolder results/.",
         {1: "a file exists already, or another error"},
     )
     parser.add_argument("folder", metavar="DIR", type=Path, help="folder to write; it may exist, the files must not")

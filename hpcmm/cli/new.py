@@ -27,7 +27,7 @@ from hpcmm.operations import shapes, with_kernels
 COURSE = Path(hpcmm.grading.__file__).parent / "course"
 README = "README.md"
 LARGE = (1000, 4096)  # sizes at which launches are compared, besides ragged shapes
-MULTIPROCESSORS = 132  # of a GPU for which launches are compared; any will do
+MULTIPROCESSORS = 132  # of a GPU for which launches are compared; the number does not matter
 
 
 def add(commands: argparse._SubParsersAction) -> None:
@@ -100,6 +100,7 @@ def write_kernel(name: str, like: str, folder: Path) -> None:
 
 
 def refuse_existing(paths: list[Path]) -> None:
+    """Raise an error if one of these files exists."""
     present = [str(each) for each in paths if each.exists() or each.is_symlink()]
     if present:
         raise HpcmmError(f"exists already: {', '.join(present)}; give another name, or remove it")
@@ -127,8 +128,8 @@ def rungs() -> Iterator[tuple[Operation, Variant]]:
 def text_of(name: str, operation: Operation, variant: Variant, needed: bool = True) -> str:
     """Return the text of a copy of a rung, with its head.
 
-    A head can describe a grid of equal blocks. Of another launch it raises an error, or returns an empty text if the
-    rung is not ``needed``.
+    A head can describe a grid of equal blocks. Any other launch raises an error, or gives an empty text if the rung is
+    not ``needed``.
     """
     lines = [f"{name}: starts as {variant.name}.", "", own_kernels.MARK]
     lines += [f"  {key}: {written(value)}" for key, value in head_of(operation, variant).items()]

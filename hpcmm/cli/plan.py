@@ -1,4 +1,4 @@
-"""``python -m hpcmm plan``: what a run would measure."""
+"""``python -m hpcmm plan``: the points and jobs of a run."""
 
 from __future__ import annotations
 

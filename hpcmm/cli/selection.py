@@ -1,4 +1,4 @@
-"""What a command line of ``hpcmm bench`` selects: kernels, element types and shapes, as an experiment."""
+"""The selection of a command line of ``hpcmm bench``: kernels, element types and shapes, as an experiment."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Chosen:
     operation : Operation
     kernels : list of Variant
     names : list of str
-        What a config calls each of the kernels.
+        The name of each kernel in a config.
     against : str
-        What a config calls the variant to compare with; empty for none.
+        The name in a config of the variant to compare with; empty for none.
     dtypes : list of str
     shapes : list of tuple of int
     asked : list of tuple of int

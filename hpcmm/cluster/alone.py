@@ -62,7 +62,9 @@ def own_folder() -> Path:
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     if reason := why_not_own(folder):
-        raise FolderError(f"{folder}: {reason}; remove it, or set TMPDIR to a folder of your own on this machine")
+        raise FolderError(
+            f"{folder}: {reason}; remove it, or set TMPDIR to a folder on this machine that only you can write to"
+        )
     return folder
 
 

@@ -78,7 +78,7 @@ def accounted(jobs: Iterable[str]) -> dict[str, str]:
 
 
 def cancel(jobs: Iterable[str]) -> None:
-    """Cancel jobs. A job that has already ended is no error; whether a job ended follows from its state.
+    """Cancel jobs. A job that has already ended is not an error; whether a job ended follows from its state.
 
     Raises
     ------

@@ -47,6 +47,7 @@ def new_token() -> str:
 
 
 def write(record: Record) -> None:
+    """Write a record, replacing its file at once."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     temporary = FOLDER / f".{record.token}"
     content = dataclasses.asdict(record)

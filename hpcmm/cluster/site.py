@@ -100,6 +100,6 @@ def read(path: Path) -> Site:
         if value is not None and (
             type(value) is not known[key] or (known[key] is int and value < least) or (known[key] is list and not texts)
         ):
-            allowed = {str: "a text", int: f"a whole number, not below {least}", list: "a list of texts"}[known[key]]
+            allowed = {str: "a string", int: f"an integer of at least {least}", list: "a list of strings"}[known[key]]
             raise HpcmmError(f"{path}: {key}: {value!r}; allowed: {allowed}")
     return Site(**{key: value for key, value in entries.items() if value not in (None, "")})

@@ -53,10 +53,12 @@ def release(folder: Path) -> None:
 
 
 def this_process() -> str:
+    """Return host, PID and start time of this process, as in ``RUN``."""
     return f"{socket.gethostname()} {os.getpid()} {psutil.Process().create_time()}\n"
 
 
 def is_dry_run() -> bool:
+    """Return whether the command line has an option for a dry run."""
     return any(re.fullmatch("--dry-?run|-[a-z]*n[a-z]*", argument) for argument in sys.argv)
 
 

@@ -85,6 +85,7 @@ def options(properties: Mapping[str, Any], given: Sequence[str]) -> list[str]:
 
 
 def job_name(properties: Mapping[str, Any]) -> str:
+    """Return the name of a job in Slurm: its rule and wildcards."""
     rule = properties.get("rule") or properties.get("groupid") or "snakejob"
     return "-".join([rule, *map(str, properties.get("wildcards", {}).values())]).replace("/", "-")
 

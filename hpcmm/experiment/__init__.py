@@ -1,1 +1,1 @@
-"""From config.yaml to a plan: what to measure, how long it may take, and when to measure it again."""
+"""From config.yaml to a plan: the points to measure, their upper bounds in time, and when to measure them again."""

@@ -33,7 +33,7 @@ TYPES = {
     "array": "a list in brackets",
     "object": "keys with values",
     "boolean": "true or false",
-    "integer": "a whole number",
+    "integer": "an integer",
     "number": "a number, such as 0.001",
     "string": "a name",
 }
@@ -300,13 +300,13 @@ def not_allowed(value: Any) -> str:
 
 
 def schema_errors(schema: Mapping[str, Any], value: Any) -> Iterator[jsonschema.ValidationError]:
-    """Return what a schema finds wrong with a value from YAML."""
+    """Return the errors that a schema finds in a value from YAML."""
     return validator()(schema).iter_errors(value)
 
 
 @functools.cache
 def validator() -> type[jsonschema.protocols.Validator]:
-    """Return the class of validators: they refuse 64.0 as an integer, as Python does as a length, and YAML's .inf."""
+    """Return the class of validators: they refuse 64.0 as an integer, and YAML's .inf."""
     import jsonschema  # here, because it takes long to load, and jobs and most commands check no config
 
     def unique_items(validator: Any, wanted: bool, instance: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
@@ -348,9 +348,9 @@ def schema_problems(error: jsonschema.ValidationError) -> list[str]:
         case "enum":
             return [value + ", ".join(map(str, limit))]
         case "type":
-            return [value + ("text; write it in quotes" if name else TYPES[limit])]
+            return [value + ("a string; write it in quotes" if name else TYPES[limit])]
         case "pattern":
-            return [value + "letters, digits, '-' and '_', first a letter or digit"]
+            return [value + "letters, digits, '-' and '_', beginning with a letter or digit"]
         case "not":
             return [value + f"all but the scales, {', '.join(SCALES)}"]
         case "maxLength":
@@ -414,7 +414,7 @@ def read_sweep(name: str, entry: Mapping[str, Any]) -> Sweep:
     for dtype in dtypes:
         if dtype in DTYPES and DTYPES[dtype].is_integer:
             problems += [
-                f"{place}.{key}: {value:g} is no whole number, which {dtype} needs; allowed: whole numbers"
+                f"{place}.{key}: {value:g} is not an integer; allowed for {dtype}: integers"
                 for key, value in scalars.items()
                 if not value.is_integer()
             ]

@@ -289,12 +289,13 @@ def chosen_operation(head: Mapping[str, Any], text: str, problems: Problems) -> 
         if re.search(rf"\b{operation.kernels}\s*\(", text):
             return operation
     functions = ", ".join(dict.fromkeys(each.kernels for each in known.values()))
-    problems.add("operation", f"the file has none of the functions {functions}; name its function so")
+    problems.add("operation", f"the file has none of the functions {functions}; rename its function to one of these")
     problems.check()
     raise AssertionError  # check raises
 
 
 def known_dtypes(head: Mapping[str, Any], operation: Operation, problems: Problems) -> None:
+    """Report element types of a head that the operation does not have."""
     for each in head.get("dtypes", ()):
         if each not in operation.dtypes:
             problems.add("dtypes", f"{not_allowed(each)}{', '.join(operation.dtypes)}")
@@ -358,7 +359,7 @@ def launched(operation: Operation, head: Mapping[str, Any], itemsize: int, probl
             found = tuple(number(each, known) for each in (given if several else [given]))
         except ValueError:
             names = ", ".join(known)
-            one = "a whole number, or + - * / % and parentheses over " + names
+            one = "an integer, or an expression of + - * / % and parentheses over " + names
             problems.add(key, f"{not_allowed(given)}{one}{', or a list of up to three' if key in LISTS else ''}")
             continue
         least = 0 if key in ("shared_bytes", "max_blocks") else 1
@@ -414,6 +415,7 @@ def number(given: Any, known: Mapping[str, int]) -> int:
 
 
 def value_of(node: ast.expr, known: Mapping[str, int]) -> int:
+    """Return the value of a parsed expression of integers and known names; raise a ValueError for any other."""
     match node:
         case ast.Constant(value=int(value)) if type(value) is int and abs(value) <= MOST:
             return value

@@ -318,7 +318,7 @@ def too_long(place: str, batches: Sequence[Batch]) -> list[str]:
         return []
     return [
         f"{place}: {point.name} may take {seconds / 3600:,.0f} h; allowed: at most {MOST_HOURS} h a point; "
-        "take a smaller size, or leave out this variant"
+        "use a smaller size, or leave out this variant"
     ]
 
 

@@ -31,7 +31,7 @@ from hpcmm.model import HpcmmError, Task, Variant
 
 RUNS = 3  # per shape; the inputs of a random one of the later runs are drawn anew, the others repeat
 SCALARS = (1.5, 0.0, -0.75, 1.0)  # each scalar argument takes these in turn
-MULTIPROCESSORS = 3  # of the GPU that the host emulation claims to be
+MULTIPROCESSORS = 3  # of the emulated GPU
 MULTIPLE = 32  # every dimension of one shape is a multiple of it
 START_SECONDS = 60.0  # a process of the package may take this long to start and to compile
 
@@ -46,9 +46,9 @@ class Grade:
     device : str
         ``"cpu"``, ``"cuda"`` or ``"cuda, emulated"``.
     passed : bool
-        Whether every result is right.
+        Whether every result is correct.
     why : str
-        Why it is not; empty for a pass.
+        The reason why it is not; empty for a pass.
     points, of : float
         Points, and those that can be reached.
     ungraded : float
@@ -339,7 +339,7 @@ def judged(
         seconds = own.run(task, places)
     except Refused as refused:
         raise Refused(f"{refused} {where}") from None
-    after = used.copy()  # the process stands still
+    after = used.copy()  # the process is stopped
     if wrong := memory.trespass(before, after, places, task):
         raise Refused(f"{wrong} {where}")
     result = next(each for each in task.operation.operands if each.role != "in")

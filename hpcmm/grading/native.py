@@ -89,7 +89,7 @@ class Launch(ctypes.Structure):
 
 
 def die_with_parent() -> None:
-    """Be killed when the grader ends, however that happens: a stopped process would stay."""
+    """Make Linux kill this process when the grader ends in any way: a stopped process would stay."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
@@ -159,7 +159,7 @@ def call(function, base: int, each: dict) -> str:
         function(*values)
         return ""
     if (sizes := [ctypes.sizeof(value) for value in values]) != each["sizes"]:
-        return f"parameters of {each['sizes']} bytes get arguments of {sizes}"
+        return f"parameters of {each['sizes']} bytes receive arguments of {sizes} bytes"
     bounds = [Array(base + begin, base + end) for begin, end in each["bounds"]]
     error = function(
         (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values)),

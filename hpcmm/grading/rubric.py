@@ -28,7 +28,7 @@ LIBRARY = "library"
 
 @dataclass(frozen=True)
 class Speed:
-    """Points for speed: the yardstick, what is timed, and the points from each ratio on."""
+    """Points for speed: the rung or library to compare with, the problem to time, and the points from each ratio on."""
 
     against: Variant
     shape: tuple[int, ...]

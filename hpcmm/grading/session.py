@@ -1,4 +1,4 @@
-"""The process of a kernel: it runs while this one's clock runs, and stands still at all other times."""
+"""The process of a kernel: it runs while this one's clock runs, and is stopped at all other times."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Reply(NamedTuple):
 class Session:
     """A process with shared memory that answers requests.
 
-    It is stopped between requests. A kernel that leaves a thread behind gains nothing: whatever is not in the shared
-    memory when the reply arrives does not count, and the next inputs are written while the process stands still.
+    It is stopped between requests. A kernel that leaves a thread behind gains nothing: only the contents of the shared
+    memory when the reply arrives count, and the next inputs are written while the process is stopped.
 
     Parameters
     ----------

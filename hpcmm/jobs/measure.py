@@ -110,12 +110,14 @@ def so_far(failed: Path | None, batches: Sequence[tuple[Batch, Path]]) -> tuple[
 
 
 def write_names(comm, path: Path | None, names: Sequence[str]) -> None:
+    """Write the names of failed batches on rank 0, one per line."""
     if path and comm.rank == 0:
         with store.replacing(path) as temporary:
             temporary.write_text("".join(f"{name}\n" for name in names))
 
 
 def report(comm, batch: Batch, missing: Sequence[str]) -> None:
+    """Print the points of a batch that could not be measured, on rank 0."""
     points = "\n  ".join(missing)
     if comm.rank == 0:
         print(

@@ -1,6 +1,6 @@
 """Repeat products on the devices of all ranks for some minutes, and verify each.
 
-Run as ``mpiexec -n R python -m mpi4py -m hpcmm.jobs.sustain ...``. A job that is ended keeps what it measured.
+Run as ``mpiexec -n R python -m mpi4py -m hpcmm.jobs.sustain ...``. A job that is ended keeps its measurements.
 """
 
 import argparse

@@ -117,7 +117,7 @@ def sanitized(config: Mapping[str, Any], folder: Path, program: str) -> list[san
 
 
 def finish(jobs: Iterable[tuple[str, subprocess.Popen]], folder: Path, show: Callable[[str], None]) -> None:
-    """Wait for jobs; keep what they print as the workflow does, and say which signal ended one."""
+    """Wait for jobs; keep their output in the logs of the workflow, and report the signal that ended one."""
     for name, job in jobs:
         path = folder / "logs" / f"{name}.log"
         path.parent.mkdir(parents=True, exist_ok=True)

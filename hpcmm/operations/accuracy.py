@@ -54,7 +54,7 @@ def row_norms(x: np.ndarray) -> np.ndarray:
 def exact_slices(x: np.ndarray, axis: int, bits: int, count: int) -> list[np.ndarray]:
     """Split ``x`` into ``count`` float64 slices of ``bits`` bits on a common grid along ``axis``.
 
-    They sum to ``x`` but for what is smaller than the last bit of the last slice.
+    They sum to ``x``, except for a remainder below the last bit of the last slice.
     """
     largest = np.abs(x).max(axis=axis, keepdims=True)
     unit = np.ldexp(1.0, np.frexp(largest)[1])

@@ -122,7 +122,7 @@ class PersistentTiles(Model):
     Parameters
     ----------
     part_lines : float
-        Time of the products, relative to others, if rows are no multiple of a line of the L2 cache.
+        Time of the products, relative to others, if rows are not a multiple of a line of the L2 cache.
     later : float
         Time at the end of each tile but the first, relative to the first.
     """

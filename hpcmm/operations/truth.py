@@ -153,5 +153,5 @@ def first_index(verdict: Verdict) -> int:
 
 
 def worst(got: np.ndarray, expected: np.ndarray) -> int:
-    """Return the index of the element with the largest error, or of one that is no number."""
+    """Return the index of the element with the largest error, or of one that is NaN."""
     return int(np.argmax(np.nan_to_num(np.abs(got - expected), nan=np.inf)))

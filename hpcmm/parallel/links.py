@@ -1,4 +1,4 @@
-"""Exchanges alone: who receives from whom, over each transport.
+"""Exchanges alone: patterns of sources and destinations, over each transport.
 
 Rank 0 stores each received block at its position in x. The result equals x only if every rank received the right bytes
 from the right rank.

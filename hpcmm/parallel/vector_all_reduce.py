@@ -32,7 +32,7 @@ def bus_factor(ranks: int) -> float:
 class VectorAllReduce(OnDevices):
     """On each rank a vector with its part of x, and the sum over all ranks.
 
-    ``carrier`` is a key of ``links.TRANSPORTS``. The transport of the config does not count.
+    ``carrier`` is a key of ``links.TRANSPORTS``. The transport of the config has no effect.
     """
 
     def __init__(self, *arguments, carrier: str, **options):

@@ -138,7 +138,7 @@ def build_grades(result: Mapping[str, Any], target: Path) -> None:
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is derived over all sweeps, by ``analysis``, ``why`` and ``scaling``."""
+    """The results over all sweeps, from ``analysis``, ``why`` and ``scaling``."""
 
     activities: pd.DataFrame
     known: why.Known

@@ -1,4 +1,4 @@
-"""What ``hpcmm bench`` found: verdicts and times, as JSON and for a reader."""
+"""The results of ``hpcmm bench``: verdicts and times, as JSON and as text."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def timed_rows(operation: Operation, own: Sequence[Variant], other: str, frame: 
 
 
 def quotient(name: str, over: Mapping[str, Any], under: Mapping[str, Any]) -> dict[str, float]:
-    """Return the ratio of two times, and its interval from theirs, which are taken for independent."""
+    """Return the ratio of two times, and its interval from their intervals, assuming independent errors."""
     ratio = over["seconds"] / under["seconds"]
     widths = [math.log(each["seconds_high"] / each["seconds_low"]) / 2 for each in (over, under)]
     return {name: ratio, f"{name}_low": ratio * math.exp(-math.hypot(*widths)),
@@ -89,7 +89,7 @@ def table(found: Mapping[str, Any], library: str, other: str, tuned: bool) -> st
     spreads = [row["spread"] for row in rows if row["spread"] is not None]
     if spreads and (spread := statistics.median(spreads)) > visits.NOISY:
         texts.append(
-            f"\nthis machine is too noisy to tell small differences: visits scatter by {100 * spread:.3g} % (median); "
+            f"\nthis machine is too noisy for small differences: visits scatter by {100 * spread:.3g} % (median); "
             "an idle machine gives narrower intervals"
         )
     if tuned:

@@ -18,7 +18,7 @@ HEAT = ("#1f5fa8", "#eef3f9")  # fastest, slowest
 
 
 def table(findings: list[Finding], caption: str) -> Table:
-    """Make a table of findings: the device, what was measured, by how much it is slower, and how certainly."""
+    """Make a table of findings: the device, the measurement, the slowdown and its probability."""
     rows = []
     for each in findings:
         subject = each.subject
@@ -37,7 +37,7 @@ def table(findings: list[Finding], caption: str) -> Table:
 
 
 def slow_table(check: Check) -> Table:
-    return table(check.slow, "Slow; the chance is that of such a difference without a cause")
+    return table(check.slow, "Slow devices; the chance is the probability of such a difference without a cause")
 
 
 def bars(findings: list[Finding], name: str, caption: str) -> Figure:

@@ -34,7 +34,7 @@ class Finding:
     device : str
         The device that it is about; empty for all.
     at : mapping
-        By size, the text about that size alone; without sizes of which there is nothing else to say.
+        By size, the text about that size alone; without sizes that have no text of their own.
     """
 
     text: str
@@ -71,7 +71,7 @@ def what_to_see(rows: pd.DataFrame, chapter: str = "") -> list[Finding]:
 
 
 def _finding(answer: Callable[[pd.DataFrame], str], rows: pd.DataFrame, device: str = "") -> Finding:
-    """Ask a question about some rows, and about those of each size if the answer is about the largest one."""
+    """Apply a function to some rows, and to those of each size if its text is about the largest one."""
     text = answer(rows)
     sizes = rows.drop_duplicates(list(dimensions()))
     if not text or answer not in OF_ONE_SIZE or not 1 < len(sizes) <= MOST_SIZES:
@@ -162,7 +162,7 @@ def failures(rows: pd.DataFrame) -> str:
         labels = _listed(part.sort_values("place")["label"])
         first = part.iloc[0]
         where = f"First wrong element of {first['label']}: {first['where'].partition(': ')[0]}."
-        why = ", as the sweep asks: without bounds checks the tile must divide the size" if expected else ""
+        why = ", as expected: without bounds checks the tile must divide the size" if expected else ""
         texts.append(f"FAIL at {sizes}: {labels}{why}. {where}")
     return " ".join(texts)
 

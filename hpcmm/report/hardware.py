@@ -1,4 +1,4 @@
-"""Tables of the GPUs and of what kernels take of them: resources, occupancy, counters, properties."""
+"""Tables of the GPUs and of their use by kernels: resources, occupancy, counters, properties."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import findings, formats
 from hpcmm.report.ratio import FEW
 
-WITHHELD = "withheld"  # the value of a headline that the measurements cannot carry
+WITHHELD = "withheld"  # the value of a headline that the measurements do not support
 
 Row = Mapping[str, Any]
 
@@ -103,9 +103,7 @@ def _headline(name: str, value: str, text: str, low: float, spread: float) -> He
     if not math.isfinite(low) and not spread > visits.NOISY:
         return Headline(name, WITHHELD, f"{FEW}; {text}")
     if spread > visits.NOISY:
-        return Headline(
-            name, WITHHELD, f"this machine is too noisy to tell: visits scatter by {100 * spread:.3g} %; {text}"
-        )
+        return Headline(name, WITHHELD, f"this machine is too noisy: visits scatter by {100 * spread:.3g} %; {text}")
     return Headline(name, value, text)
 
 

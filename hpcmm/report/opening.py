@@ -1,4 +1,4 @@
-"""The first screen of the page: what is fastest, beside the library, over sizes and over ranks."""
+"""The first screen of the page: the fastest rungs beside the library, over sizes and over ranks."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class SweepSection:
 
     @property
     def note(self) -> str:
-        """What stands after its title: the operation and the machine, where these say more."""
+        """The text after its title: the operation and the machine, unless the title names them."""
         return ", ".join(filter(None, (self.operation if self.operation != self.title else "", self.machine)))
 
     @property
@@ -102,7 +102,7 @@ class SweepSection:
 
 @dataclass(frozen=True)
 class Choices:
-    """What the switch of the page offers: element types, devices, and sizes by the kind of problem.
+    """The choices of the switch of the page: element types, devices, and sizes by the kind of problem.
 
     The first type is shown at first: that of the most points.
     """
@@ -275,7 +275,7 @@ def unique(name: str, taken: Mapping[str, Any]) -> str:
 def states(summary: Summary, sweeps: Sequence[SweepSection]) -> dict[str, list[tuple[str, str]]]:
     """Return the states of each chapter for the navigation, as pairs of a CSS class and a text.
 
-    Failures that a sweep asks for are no fault of its chapter.
+    Failures that a sweep expects do not mark its chapter.
     """
     found: dict[str, list[tuple[str, str]]] = {}
     for chapter in {sweep.chapter for sweep in sweeps}:

@@ -1,4 +1,4 @@
-"""Sentences that say why each rung of a ladder is faster or slower than the one before it."""
+"""Sentences that explain why each rung of a ladder is faster or slower than the one before it."""
 
 from __future__ import annotations
 

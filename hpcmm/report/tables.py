@@ -391,7 +391,7 @@ def grades_table(result: Mapping[str, Any]) -> Table:
 
 
 def exercises_table(submission: Mapping[str, Any]) -> Table:
-    """Make the table of the exercises of one submission; of several lines that say why, it has the first."""
+    """Make the table of the exercises of one submission; of a message of several lines, it has the first."""
 
     def verdict(grade: Mapping[str, Any]) -> Cell:
         return words("PASS") if grade["passed"] else Cell("FAIL", printable(grade["why"].partition("\n")[0]), "fail")

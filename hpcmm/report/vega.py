@@ -20,7 +20,7 @@ from hpcmm.report import formats
 PALETTE = ("#3b7dc4", "#d1602c", "#2f9462", "#b0569f", "#a07f00", "#d6506b", "#2492a8", "#8a6fd1")
 MARKERS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4])
-GREY = "#808080"  # of libraries that are no baseline
+GREY = "#808080"  # of libraries other than the baseline
 LINE = "currentColor"  # the text colour of the page, light or dark, on screen and on paper
 
 CONFIG = {

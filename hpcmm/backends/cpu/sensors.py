@@ -35,7 +35,7 @@ class Energy:
         """
         zones = [zone for zone in sorted((ROOT / POWERCAP).glob("*-rapl:*")) if counts(zone)]
         if not zones:
-            raise DeviceError(f"no energy counter of the CPU: /{POWERCAP} has no package of RAPL")
+            raise DeviceError(f"no energy counter of the CPU: /{POWERCAP} has no RAPL package")
         try:
             now = {zone: int((zone / "energy_uj").read_text()) for zone in zones}
             for zone, value in now.items():

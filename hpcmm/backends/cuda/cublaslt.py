@@ -20,7 +20,7 @@ from hpcmm.operations.blocks import rounded_up
 from hpcmm.operations.matmul_ladder import INT8_ROW, LIBRARY_WORKSPACE
 
 REQUESTED = 8  # proposals of the heuristics
-ALIGNMENT = 256  # of addresses, as heuristics assume unless told otherwise
+ALIGNMENT = 256  # of addresses, which heuristics assume by default
 LARGE = 1 << 21  # elements of a matrix from which cuBLASLt transposes faster than CuPy, on an H200
 # Values of enumerations in cublas_api.h, library_types.h and cublasLt.h
 COMPUTE = {"float32": 68, "float64": 70, "int32": 72}  # CUBLAS_COMPUTE_32F, _64F, _32I, by the type of sums

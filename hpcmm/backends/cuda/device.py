@@ -491,7 +491,7 @@ class CudaBackend:
         try:
             return pynvml.nvmlDeviceGetTotalEnergyConsumption(self._nvml) * 1e-3
         except pynvml.NVMLError as error:
-            raise DeviceError(f"NVML has no energy counter of {self.uuid}: {error}") from error
+            raise DeviceError(f"NVML has no energy counter for {self.uuid}: {error}") from error
 
     def errors(self) -> dict[str, float]:
         xid = {"xid": lambda gpu: self._xid_errors.count()}

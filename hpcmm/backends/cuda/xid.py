@@ -20,7 +20,7 @@ class XidErrors:
     Raises
     ------
     pynvml.NVMLError
-        If NVML has no such events of this GPU.
+        If NVML has no such events for this GPU.
     """
 
     def __init__(self, handle: Any):

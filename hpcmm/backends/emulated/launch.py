@@ -84,7 +84,9 @@ class HostKernel:
         ]
         values = [argument(x) for x in launch.arguments]
         if self.sizes != [value.nbytes for value in values]:
-            raise KernelError(f"parameters of {self.sizes} bytes get arguments of {[v.nbytes for v in values]}")
+            raise KernelError(
+                f"parameters of {self.sizes} bytes receive arguments of {[v.nbytes for v in values]} bytes"
+            )
         bounds = [CArray(x.ctypes.data, x.ctypes.data + extent(x)) for x in arrays]
         message = self.library.launch(
             (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values)),
@@ -108,7 +110,7 @@ class HostKernel:
 
 
 def argument(x: np.ndarray | np.generic | Boxes) -> np.ndarray:
-    """Return what a kernel gets for an argument of a launch: an address, a number or a tensor map."""
+    """Return the value that a kernel receives for an argument of a launch: an address, a number or a tensor map."""
     if isinstance(x, np.ndarray):
         return np.array(x.ctypes.data, np.uintp)
     if not isinstance(x, Boxes):
@@ -173,7 +175,7 @@ def compile_library(
     own = "".join(file.read_text() for file in FILES)
     runtime = build([str(RUNTIME)], own, folder / "runtime")
     texts = [file.read_text() for file in (source, *kernels.headers(source))]
-    # an extern __shared__ array is defined here, at its largest; a launch says how much of it there is
+    # an extern __shared__ array is defined here, at its largest; a launch sets how much of it may be used
     dynamic = re.search(r"extern\s+__shared__\s+(?:__align__\(\w+\)\s+)?(.*?)\b(\w+)\[\]", texts[0])
     definition = (
         "thread_local __align__(16) {0} {1}[MOST_SHARED / sizeof({0})];".format(*dynamic.groups()) if dynamic else ""

@@ -27,7 +27,7 @@ def of_series(series: Series, style: Mapping[str, Style], chapter: str) -> list[
     """Return the figures of one series that answer the question of a chapter of the page; see ``chapters``."""
     sizes = series.points.drop_duplicates(list(dimensions()))
     if series.operation == LATENCY.name or (OPERATIONS[series.operation].cached and len(sizes) > 1):
-        return []  # a latency is no rate, and each size is one level of memory: their table shows them
+        return []  # a latency is not a rate, and each size is one level of memory: their table shows them
     first: Sequence[Callable[[], Iterable[Figure]]]
     rates, bars = (lambda: rate_against_size(series, style)), (lambda: ladders(series))
     if chapter in ("ladder", "ranks"):

@@ -50,7 +50,7 @@ def clocks(frame: pd.DataFrame) -> Iterator[Figure]:
     quantities |= {"temperature": ("temperature, °C", 1.0), "power": ("power, W", 1.0)}
     for hue, (name, (title, unit)) in zip(PALETTE, quantities.items(), strict=False):
         rows = frame[frame[name].notna()]
-        if rows[name].nunique() < 2:  # what never changed is no figure
+        if rows[name].nunique() < 2:  # a constant is not drawn
             continue
         columns = {"sample": [int(each) for each in rows["sample"]], "sweep": list(rows["sweep"])}
         columns["value"] = rounded(rows[name] * unit)

@@ -1,4 +1,4 @@
-"""What the figures of a series share: their columns, tooltips and tables of values."""
+"""Shared parts of the figures of a series: their columns, tooltips and tables of values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECONDS = "isValid(datum.seconds) ? format(datum.seconds, '.3s') + 's' : ''"
 
 
 def described(series: Series) -> str:
-    """Say what a caption must: the element type, and the ranks if there are several."""
+    """Return the text that every caption has: the element type, and the ranks if there are several."""
     return series.dtype + (f" on {formats.ranks(series.ranks)}" if series.ranks > 1 else "")
 
 

@@ -44,9 +44,9 @@ def scalings(frame: pd.DataFrame, style: Mapping[str, Style]) -> Iterator[Figure
         last = rows[rows["ranks"] == rows["ranks"].max()]
         at = last.loc[last[work].idxmax()]
         rows = rows[(rows[base_columns()] == at[base_columns()]).all(axis=1)]
-        if rows["ranks"].nunique() < 3:  # its table says more than two points
+        if rows["ranks"].nunique() < 3:  # its table shows more than two points
             continue
-        alone = rows["algorithm"] == TEXTBOOK  # its kernel exchanges nothing, so it is no rival of the others
+        alone = rows["algorithm"] == TEXTBOOK  # its kernel exchanges nothing, so it is not comparable with the others
         if not alone.all():
             rows = rows.assign(**{name: rows[name].mask(alone) for name in ("speedup", "efficiency")})
         last = rows[rows["ranks"] == at["ranks"]]

@@ -29,14 +29,14 @@ from hpcmm.report.vega import (
     styled,
 )
 
-LINES = 7  # of rungs in a figure; more cannot be told apart
+LINES = 7  # of rungs in a figure; more cannot be distinguished
 
 
 def rate_against_size(series: Series, style: Mapping[str, Style], height: int = 340) -> Iterator[Figure]:
     """Draw GFLOP/s or GB/s of the kernel alone with 95 % intervals, the baselines and the hardware limits.
 
     Baselines are thick dashed lines in the colour of the text, above the others. Of many rungs the fastest are shown.
-    Nothing is drawn for one or two sizes, which are no curve.
+    Nothing is drawn for one or two sizes, which do not make a curve.
     """
     rates = formats.rate_unit_of(series.points)
     column, unit = rates.column, rates.name
