@@ -200,10 +200,10 @@ def activities(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
 class Summary:
     """Counts of points by result.
 
-    ``failures`` and ``throttlings`` are rows of ``measurements``, including baselines. ``alarms`` are the failures
-    that no sweep asks for. ``missing`` are the points that
-    could not be measured. ``omitted`` has a row for each (sweep, variant, ranks) that was planned and left out.
-    ``superseded`` counts the points that a later run measured again, ``single`` those with one visit.
+    ``failures`` and ``throttlings`` are rows of ``measurements``, including baselines. ``alarms`` are the failures that
+    no sweep expects. ``missing`` are the points that could not be measured. ``omitted`` has a row for each (sweep,
+    variant, ranks) that was planned and left out. ``superseded`` counts the points that a later run measured again,
+    ``single`` those with one visit.
     """
 
     points: int

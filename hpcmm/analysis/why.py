@@ -142,7 +142,7 @@ class Step:
         Seconds of ``below`` over those of ``rung``, and the extreme quotients of both intervals; NaN without them.
     verdict : str
     reasons, despite : tuple of Evidence
-        Quantities that explain the verdict, and those that speak against it. For ``"same"``, quantities that changed
+        Quantities that explain the verdict, and quantities that contradict it. For ``"same"``, quantities that changed
         without effect.
     source : str
         What the reasons come from: ``"counters"``, ``"resources"`` or ``"nothing"``.
@@ -414,7 +414,7 @@ def _changes(before: Row, after: Row, work: str, least: float) -> Iterator[_Chan
 
 
 def _shown(changes: Sequence[_Change], most: int) -> Iterator[Evidence]:
-    """Yield the clauses of the first changes; the first one of each unit says so if that unit is not busy."""
+    """Yield the clauses of the first changes; the first clause of each unit notes it if that unit is not busy."""
     units = set()
     for each in changes[:most]:
         text, numbers = each.text, each.numbers

@@ -1,7 +1,7 @@
 """Disassemble a compiled kernel with nvdisasm, and count its instructions by class.
 
-The counts are those of instructions in the code, not of executed ones. A kernel spends its time in the inner loop: of
-the loops that contain no other, it is the one with the most floating-point and tensor instructions.
+The counts are of instructions in the code, not of executed ones. A kernel spends its time in the inner loop: the loop
+with the most floating-point and tensor instructions among those that contain no other loop.
 """
 
 from __future__ import annotations

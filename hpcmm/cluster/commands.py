@@ -116,7 +116,7 @@ def call(program: str, *arguments: str, text: bytes = b"") -> Reply:
 
 
 class Silence:
-    """How long a program has not answered, and what was reported about it."""
+    """The time since a program last answered, and the reports about it."""
 
     def __init__(self):
         self.since: float | None = None

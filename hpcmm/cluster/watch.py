@@ -117,7 +117,7 @@ class Watch:
             queue.cancel([job])
             self.finish(record, State(f"unknown to Slurm for {time.monotonic() - since:.0f} s", listed=False))
         elif not state.final and time.monotonic() - since >= CHECKS_UNTIL_OVER * SECONDS_BETWEEN_CHECKS:
-            about = f"sacct says {state.name}" if state.name else "sacct does not know it"
+            about = f"sacct reports {state.name}" if state.name else "sacct does not know it"
             self.report_once(record, "unlisted", f"is not listed by squeue, and {about}; it does not count as over")
 
     def finish(self, record: Record, state: State) -> None:

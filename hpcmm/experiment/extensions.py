@@ -1,4 +1,4 @@
-"""Extensions: files from outside the package that add to what it can measure and show.
+"""Extensions: files from outside the package that add operations, kernels, types, algorithms and figures.
 
 A C or CUDA file is a kernel, with its record in its first comment (``own_kernels``). So is a Python file that defines a
 function with the name of an operation.
@@ -98,7 +98,7 @@ def load_kernel(kernel: OwnKernel) -> OwnKernel:
 
 
 def load_module(path: Path) -> ModuleType:
-    """Add what a Python file defines."""
+    """Add the definitions of a Python file."""
     module = imported(path)
     own = [] if any(hasattr(module, each) for each in NAMES) else own_kernels.of_module(path, module)
     if not own and not any(hasattr(module, each) for each in NAMES):

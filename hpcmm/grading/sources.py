@@ -74,7 +74,7 @@ def compiled(source: Path, macros: Mapping[str, Any], folder: Path, seconds: flo
     Raises
     ------
     Refused
-        If it does not compile, has inline assembly, runs code when it is loaded, or calls what is not allowed.
+        If it does not compile, has inline assembly, runs code when it is loaded, or calls a forbidden function.
     HpcmmError
         If there is no C compiler.
     """

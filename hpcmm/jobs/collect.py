@@ -111,7 +111,7 @@ def salvaged(results: Path, batch: Batch, job: str) -> tuple[list[store.Groups],
 
 
 def why_it_ended(results: Path, job: str, name: str = "") -> str:
-    """Return the line of a job's log that says why it failed, or why its batch of this name failed."""
+    """Return the line of a job's log with the reason why it failed, or why its batch of this name failed."""
     log = results / "logs" / f"{job}.log"
     if not log.exists() or log.stat().st_mtime < (results / "plan.json").stat().st_mtime:
         return "its job did not start"

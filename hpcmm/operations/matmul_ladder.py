@@ -152,7 +152,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "tiled_guarded",
         "cuda",
-        "a bounds check around the whole kernel: tiles keep elements that no thread loaded",
+        "a bounds check around the whole kernel: tiles have elements that no thread loaded",
         source="003 kernel11, first attempt",
         tiles=TILES,
         exact=True,
@@ -169,7 +169,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "corner_turned",
         "cuda",
-        "threads by columns as uncoalesced, but shared memory makes each access one by rows",
+        "threads by columns as in uncoalesced; shared memory turns each access into one by rows",
         source="000, 004 unit 4",
         tiles=TILES,
         geometry=SquareBlocks(tiled=True),
@@ -243,14 +243,14 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "asynchronous",
         "cuda",
-        "tiles arrive by cp.async in a ring of stages, operands in registers one step ahead",
+        "tiles arrive by cp.async in a ring of stages; operands are loaded one step ahead",
         architecture="sm_80",
         geometry=Ring(256, 128, 128, 8, stages=3),
     ),
     Variant(
         "swizzled",
         "cuda",
-        "blocks go through C in groups of rows, to share tiles in the L2 cache",
+        "blocks traverse C in groups of rows of tiles, to share tiles in the L2 cache",
         architecture="sm_80",
         geometry=Ring(256, 128, 128, 8, stages=3, group_rows=8),
     ),
@@ -332,7 +332,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "stream_k_fma",
         "cuda",
-        "persistent blocks divide the terms of tiles where some would be idle; products ordered by register banks",
+        "persistent blocks divide the terms of tiles if SMs would be idle; products ordered by register banks",
         dtypes=("float32",),
         architecture="sm_80",
         options=("--ptxas-options=-O1",),
@@ -372,7 +372,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "stream_k_dmma",
         "cuda",
-        "tensor_core in float64 with tiles of many shapes; blocks divide the terms of tiles where that saves time",
+        "tensor_core in float64 with tiles of many shapes; blocks divide the terms of tiles if that saves time",
         dtypes=("float64",),
         architecture="sm_80",
         geometry=StreamKDmma(
@@ -427,7 +427,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "stream_k",
         "cuda",
-        "blocks divide the terms of a tile among them where some would be idle",
+        "blocks divide the terms of a tile if SMs would be idle",
         dtypes=("float32",),
         architecture="sm_90a",
         arithmetic={"float32": "three TF32 products"},
@@ -484,7 +484,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "persistent",
         "cuda",
-        "blocks compute tile after tile, and C comes and goes by TMA",
+        "blocks compute tile after tile, and TMA reads and writes C",
         dtypes=SIXTEEN_BIT,
         architecture="sm_90a",
         geometry=PersistentTma(

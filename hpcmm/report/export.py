@@ -104,7 +104,7 @@ def as_json(points: pd.DataFrame) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value for JSON: no number of NumPy, and None for what is not finite."""
+    """Return a value for JSON: a plain number instead of NumPy's, and None if it is not finite."""
     value = value.item() if hasattr(value, "item") else value
     return None if isinstance(value, float) and not math.isfinite(value) else value
 

@@ -212,7 +212,7 @@ def spread(rows: pd.DataFrame, most: int) -> pd.DataFrame:
 
 
 def at_sizes(rows: pd.DataFrame, most: int) -> tuple[pd.DataFrame, str]:
-    """Return the rows at no more than ``most`` sizes, and a text that says so if sizes were dropped."""
+    """Return the rows at no more than ``most`` sizes, and a text about the sizes that were dropped, if any."""
     sizes = rows[list(dimensions())].drop_duplicates()
     some = spread(sizes, most)
     if len(some) == len(sizes):

@@ -246,7 +246,7 @@ class Embedded:
         self.sentences: list[Mapping[str, str]] = []
 
     def say(self, finding: Finding) -> int:
-        """Add what a finding is about each size; return its number."""
+        """Add the texts of a finding by size; return its number."""
         self.sentences.append(finding.at)
         return len(self.sentences) - 1
 

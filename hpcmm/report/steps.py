@@ -98,7 +98,7 @@ def page_of(operation: str, variant: str, device: str) -> str:
 
 
 def change(row: Mapping[str, Any]) -> str:
-    """Return what the record of a rung says that it changes; empty for a rung that was removed since."""
+    """Return the change in the record of a rung; empty for a rung that was removed since."""
     ladder = OPERATIONS[row["operation"]].ladder
     return next((variant.change for variant in ladder if variant.name == row["variant"]), "")
 

@@ -1,8 +1,8 @@
 /* 2. The same on SIMD units.
 
    Task: exchange the two inner loops, so that the innermost one runs along rows of B and C.
-   Hints: a row of C is a sum of rows of B. The compiler makes SIMD instructions of a loop over contiguous elements
-   if it knows that nothing overlaps: restrict says so. Threads are the next step: "#pragma omp parallel for" with
+   Hints: a row of C is a sum of rows of B. The compiler vectorizes a loop over contiguous elements if it knows that
+   the arrays do not overlap, which restrict states. Threads are the next step: "#pragma omp parallel for" with
    num_threads(threads).
 
    hpcmm:

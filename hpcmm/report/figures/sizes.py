@@ -99,7 +99,7 @@ def rate_against_size(series: Series, style: Mapping[str, Style], height: int = 
 
 
 def _fastest(known: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Return the rows of the libraries and of at most ``LINES`` rungs, and a text that says so.
+    """Return the rows of the libraries and of at most ``LINES`` rungs, and a text about the rungs left out.
 
     These are the rungs that lag least behind the fastest of their device, in the median over sizes.
     """
