@@ -8,6 +8,7 @@
 //   - Addresses are incremented, not recomputed, and bounds checks are few: most of the remaining instructions are
 //     arithmetic. Rows of A past the end are copies of the last row, because their sums are never stored. cp.async
 //     itself writes zeros for elements past the ends of n and k.
+//
 // Needs compute capability 8.0. Limit: blocks that run at the same time cover whole rows of tiles of C, so they share
 // few tiles in the L2 cache.
 

@@ -8,6 +8,7 @@
 //   - Tiles inside A and B take a fast path without bounds checks.
 //   - C is read and written 16 bytes at a time. With few terms, a block first prefetches its tile of C into the L2
 //     cache. With many, the tile would be evicted before it is read.
+//
 // Needs compute capability 8.0. Limit: a tile is computed by one block, so SMs are idle if C has few tiles, or few in
 // the last wave.
 

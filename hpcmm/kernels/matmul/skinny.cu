@@ -13,6 +13,7 @@
 //     the terms. They add up by shuffles: in each step a lane sends half of its sums and keeps the other half.
 //   - In float64, from 8 rows or columns on, these reads of the small operand keep shared memory busier than global
 //     memory. Tensor cores, which multiply float64 without a split, read it once per warp (TENSOR, where it is faster).
+//
 // Needs compute capability 9.0. Limit: the memory bandwidth for the large operand.
 
 #include "ptx.cuh"

@@ -5,13 +5,13 @@
 // time. Blocks are smaller, which leaves less of the GPU idle in the last wave. Both types have the same layout of
 // fragments:
 //
-//   float64: IEEE arithmetic, at twice the rate of the FP64 units.
-//   float32: tensor cores read TF32, which keeps 11 of the 24 bits. Each element is split into two such parts,
-//   x = big + small, and a b = small big + big small + big big: three products at a multiple of the FP32 units' rate
-//   (Ootomo and Yokota, Int. J. High Perform. Comput. Appl. 36, 2022). The product small small is dropped, and so is
-//   the last bit of a small part with 12 bits: up to 2^-21 |a b| of either sign. That is no more than the rounding
-//   error of a long sum, but too much for a short one, which therefore does not use tensor cores. Infinite elements,
-//   and elements that round to infinity, give NaN. Below 5e-35 the small part is lost, because it is subnormal.
+//   - float64: IEEE arithmetic, at twice the rate of the FP64 units.
+//   - float32: tensor cores read TF32, which keeps 11 of the 24 bits. Each element is split into two such parts, x =
+//     big + small, and a b = small big + big small + big big: three products at a multiple of the FP32 units' rate
+//     (Ootomo and Yokota, Int. J. High Perform. Comput. Appl. 36, 2022). The product small small is dropped, and so is
+//     the last bit of a small part with 12 bits: up to 2^-21 |a b| of either sign. That is no more than the rounding
+//     error of a long sum, but too much for a short one, which therefore does not use tensor cores. Infinite elements,
+//     and elements that round to infinity, give NaN. Below 5e-35 the small part is lost, because it is subnormal.
 //
 // Needs compute capability 8.0. Limit: all warps of a block wait at a barrier for each tile, and SMs are idle if C has
 // few tiles, or few in the last wave.
