@@ -93,7 +93,6 @@ def test_the_error_is_the_largest_ratio_to_the_bound():
 @pytest.mark.parametrize("part", [1, 5, 12, 10**6])
 def test_parts_of_a_result_give_the_verdict_of_the_whole(monkeypatch, part):
     monkeypatch.setattr(accuracy, "PART", part)
-    monkeypatch.setattr(accuracy, "ROWS", 1)
     truth, allowed = np.arange(28.0).reshape(7, 4), np.full((7, 4), 0.1)
     got = truth + 0.02 * np.random.default_rng(1).uniform(-1, 1, truth.shape)
     verdict = accuracy.judge(got, truth, allowed, 1e-3, "by hand")

@@ -7,6 +7,7 @@ and 3.5. The higher precision is float64 for float32; for float64 it is a produc
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from hpcmm.model import Verdict
 # Maximum cost of a componentwise reference in multiply-adds; larger products are checked by Freivalds' method.
 COMPONENTWISE_LIMIT = 2**34
 GUARD_BITS = 8  # bits of the sum of the slices' products, beyond those of float64
-ROWS, PART = 256, 2**20  # least rows and elements of a matrix for a thread: less work takes less time than its start
+PART = 2**16  # least elements of a matrix for a thread: less work takes less time than a call
 
 
 def gamma(terms: int, u: float) -> float:
@@ -30,19 +31,31 @@ def gamma(terms: int, u: float) -> float:
     return terms * u / (1 - terms * u)
 
 
+@functools.cache
+def threads(count: int) -> ThreadPoolExecutor:
+    """Return threads that wait for work until the process ends: to start them takes a millisecond each."""
+    return ThreadPoolExecutor(count)
+
+
 def in_threads(work: Callable[[slice], Any], length: int, step: int) -> list[Any]:
-    """Call ``work`` on slices of ``step`` out of ``length``, on all cores: NumPy releases the interpreter's lock."""
+    """Call ``work`` on slices of ``step`` out of ``length``, on all cores: NumPy releases the interpreter's lock.
+
+    ``work`` must not call this function: it would wait for a thread that waits for it.
+    """
     parts = [slice(i, min(i + step, length)) for i in range(0, length, step)]
     if len(parts) < 2:
         return list(map(work, parts))
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        return list(threads.map(work, parts))
+    return list(threads(len(os.sched_getaffinity(0))).map(work, parts))
+
+
+def rows_of_part(columns: int) -> int:
+    """Return the rows of a matrix that a thread takes at a time."""
+    return max(1, PART // max(1, columns))
 
 
 def row_sums(x: np.ndarray, weights: np.ndarray, of: Callable[[np.ndarray], np.ndarray] = np.asarray) -> np.ndarray:
     """Return ``of(x) @ weights`` in the precision of ``weights``, which has one or more columns."""
-    rows_of_part = max(ROWS, PART // max(1, x.shape[1]))
-    parts = in_threads(lambda rows: of(x[rows].astype(weights.dtype)) @ weights, len(x), rows_of_part)
+    parts = in_threads(lambda rows: of(x[rows].astype(weights.dtype)) @ weights, len(x), rows_of_part(x.shape[1]))
     return np.concatenate(parts)
 
 
@@ -126,7 +139,7 @@ def judge(got: np.ndarray, truth: np.ndarray, allowed: np.ndarray, bound: float,
         first = got.size if right.all() else rows.start * row + int(np.argmin(right))
         return np.max(relative, initial=0.0), np.sum(np.square(relative)), first
 
-    compared = in_threads(compare, len(got), max(ROWS, PART // max(1, row)))
+    compared = in_threads(compare, len(got), rows_of_part(row))
     errors, squares, wrong = zip(*compared, strict=True) if compared else ((0.0,), (0.0,), (0,))
     error, rms, first = float(np.max(errors)), math.sqrt(np.sum(squares) / max(1, got.size)), min(wrong)
     if first == got.size:

@@ -15,6 +15,7 @@ from hpcmm.operations.matmul_ladder import EVERY, LADDER
 from hpcmm.operations.truth import reference, scalars
 
 LARGEST_C = 2**16  # of the integers in C before a product
+ROWS_OF_STREAM = 256  # of a matrix that one stream of random numbers fills
 
 OPERANDS = (
     Operand("A", ("m", "k"), "rows", "in"),
@@ -54,10 +55,10 @@ def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
 
 def draw_into(x: np.ndarray, rng: np.random.Generator, element: DType) -> None:
     """Fill a matrix from one stream per group of rows, so that the values do not depend on the number of threads."""
-    streams = rng.spawn(-(-len(x) // accuracy.ROWS))
+    streams = rng.spawn(-(-len(x) // ROWS_OF_STREAM))
 
     def fill(rows: slice) -> None:
-        stream = streams[rows.start // accuracy.ROWS]
+        stream = streams[rows.start // ROWS_OF_STREAM]
         if element.is_integer:
             most = min(np.iinfo(x.dtype).max + 1, LARGEST_C)
             x[rows] = stream.integers(-most, most, x[rows].shape, x.dtype)
@@ -69,7 +70,7 @@ def draw_into(x: np.ndarray, rng: np.random.Generator, element: DType) -> None:
         if drawn.dtype != x.dtype:
             x[rows] = element.stored(drawn)
 
-    accuracy.in_threads(fill, len(x), accuracy.ROWS)
+    accuracy.in_threads(fill, len(x), ROWS_OF_STREAM)
 
 
 def arguments(task: Task, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
