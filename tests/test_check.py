@@ -150,7 +150,7 @@ def test_a_single_visit_is_judged_by_its_repetitions(scatter, names):
     found = check.compared([check.Subject(rank, f"node{rank}", 0, "") for rank in range(2)], measured)
     assert named(found) == names
     assert any("8 measurements have one repetition" in note for note in found.notes) is math.isnan(scatter)
-    assert ("compared with nothing" in found.line) is math.isnan(scatter)
+    assert ("nothing to compare with" in found.line) is math.isnan(scatter)
 
 
 def single(seed, ranks, factor=1.0, bursts=0.1, count=8):
@@ -178,7 +178,7 @@ def test_single_repetitions_are_judged_together_with_three_or_more_peers(ranks):
 @pytest.mark.parametrize(("ranks", "count"), [(3, 8), (4, 5)])
 def test_few_peers_or_few_single_repetitions_are_not_judged(ranks, count):
     found = single(1, ranks, factor=3.0, count=count)
-    assert found.slow == [] and "not compared with peers" in found.notes[0] and "compared with nothing" in found.line
+    assert found.slow == [] and "not compared with peers" in found.notes[0] and "nothing to compare with" in found.line
 
 
 def test_a_burst_in_one_of_two_visits_names_no_device():
@@ -263,7 +263,7 @@ def test_a_single_device_has_no_peer_but_may_have_a_reference(tmp_path, capsys):
         assert main(["check", str(alone)]) == 0
         out = capsys.readouterr().out
         assert "has no peer in this run, and there is no reference" in out
-        assert out.endswith("1 device, 12 measurements: compared with nothing\n")
+        assert out.endswith("1 device, 12 measurements: nothing to compare with\n")
         renamed = json.loads(reference.read_text())
         code = main(["check", str(alone), "--reference", str(reference), "--json"])
         found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)

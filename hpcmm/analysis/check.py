@@ -118,7 +118,7 @@ class Check:
         measured = len({each.measurement for each in self.findings})
         tested = {each.against for each in self.findings if math.isfinite(each.p)}
         standards = [text for name, text in STANDARDS.items() if name in tested]
-        what = f"no device is slower than {' or '.join(standards)}" if standards else "compared with nothing"
+        what = f"no device is slower than {' or '.join(standards)}" if standards else "nothing to compare with"
         what = f"slow: {', '.join(named)}" if named else what
         what += f"; slow links: {', '.join(links)}" if links else ""
         wrong = f"; {len(self.broken)} wrong or missing" if self.broken else ""

@@ -135,7 +135,11 @@ def build(check: Check, columns: analysis.Columns, timings: str, target: Path) -
         sections.append(sheet.Section("Sustained", [], sustained.figures(check.intervals, names), tables))
     folded = [table(list(check.findings), "All measurements")]
     sections.append(sheet.Section("All measurements", folded=folded))
-    notes = [f"{note[:1].upper()}{note[1:]}." for note in (check.line, *check.notes, *check.broken)]
+    names = tuple(subject.name for subject in check.subjects)  # of hosts: kept as they are
+    notes = [
+        f"{note}." if note.startswith(names) else f"{note[:1].upper()}{note[1:]}."
+        for note in (check.line, *check.notes, *check.broken)
+    ]
     machine = page.machine_line(page.conditions(analysis.runs(columns)))
     about = f"{machine} · {timings}" if machine else timings
     html = sheet.render("Check", about, counts, notes, sections)
