@@ -2,7 +2,8 @@
 
 PYTHON ?= python3
 CORES ?= all
-PROCESSES ?= auto
+# one more than cores, because some tests mostly wait: for jobs, and for the lock of measurements
+PROCESSES ?= $(shell expr $$(nproc) + 1)
 
 comma := ,
 VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')

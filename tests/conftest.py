@@ -59,19 +59,29 @@ LONGEST = (
     "slurm",
     "kernels_on_host",
     "workflow",
-    "main",
-    "docs",
-    "report",
     "page",
+    "docs",
+    "tma_on_host",
+    "report",
+    "main",
+    "cluster",
+    "published",
+    "distributed",
     "bench",
     "check",
-    "store",
-    "distributed",
-    "tma_on_host",
-    "published",
-    "measure",
-    "wheel",
     "kills",
+    "parallel",
+    "findings",
+    "history",
+    "compare",
+    "analysis",
+    "store",
+    "alone",
+    "wheel",
+    "grade",
+    "residues",
+    "why",
+    "measure",
 )
 
 
@@ -205,6 +215,22 @@ def modelled(tmp_path_factory):
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return path if path.exists() else modelled_run.write(path)
+
+
+# It is closed after each module, because a process can have one Playwright only.
+@pytest.fixture(scope="module")
+def browser():
+    """Debian's Chromium; without one, its tests are skipped."""
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        pytest.skip("no Chromium on this machine (Debian's package is chromium)")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # a container's root has no user namespaces, which the sandbox needs
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="module")

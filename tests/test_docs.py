@@ -34,7 +34,6 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(path.stem for path in DOCS.glob("*.md"))
 TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 # Both widths and both schemes, of one page of each kind: what axe judges depends on one or the other, and it takes most
 # of the time. Another page has one of them.
 JUDGED = ((1280, "light"), (400, "dark"))
@@ -192,19 +191,6 @@ def test_drawings_have_a_label_and_belong_to_a_rung():
             root = ElementTree.fromstring(text)
             assert root.get("role") == "img" and len(root.get("aria-label")) > 50
             assert "currentColor" in text and " id=" not in text
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine (Debian's package is chromium)")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        # a container's root has no user namespaces, which the sandbox needs
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 FEW = ("index", "ladder", "definitions", "rungs/matmul-bank_conflict")  # without --slow: one page of each kind

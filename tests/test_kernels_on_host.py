@@ -856,6 +856,10 @@ BROKEN = {
         "race",
     ),
     "unwritten shared memory": ("__shared__ int s[65]; s[t] = t; __syncthreads(); out[t] = s[t + 1];", "nothing has"),
+    "unwritten shared memory in the second half of an access": (
+        "alignas(8) __shared__ int s[128]; s[2 * t] = t; out[t] = *(volatile long long *)&s[2 * t];",
+        "nothing has",
+    ),
     "another block's shared memory": (
         "__shared__ int s[64]; if (blockIdx.x == 0) s[t] = t; __syncthreads(); out[t] = s[t];",
         "nothing has",

@@ -173,7 +173,7 @@ def compile_library(
         If it does not compile, or there is no compiler.
     """
     own = "".join(file.read_text() for file in FILES)
-    runtime = build([str(RUNTIME)], own, folder / "runtime")
+    runtime = build(["-O3", str(RUNTIME)], own, folder / "runtime")  # compiled once, and runs at every access
     texts = [file.read_text() for file in (source, *kernels.headers(source))]
     # an extern __shared__ array is defined here, at its largest; a launch sets how much of it may be used
     dynamic = re.search(r"extern\s+__shared__\s+(?:__align__\(\w+\)\s+)?(.*?)\b(\w+)\[\]", texts[0])
