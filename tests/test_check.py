@@ -395,7 +395,7 @@ def test_a_wrong_product_names_its_device(mpiexec, tmp_path, capsys, device):
 
 
 def test_what_an_ended_job_measured_is_kept(mpiexec, tmp_path, capsys):
-    path = lasting(mpiexec, tmp_path, 2, "cpu", 1.5, "ended")
+    path = lasting(mpiexec, tmp_path, 2, "cpu", 3, "ended")
     main(["check", str(path)])
     ranks = store.read(path)["sustained"]["rank"]
     kept = (ranks == 1).sum()
