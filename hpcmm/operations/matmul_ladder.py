@@ -493,6 +493,7 @@ LADDER = (  # the order here is the order of the rungs
                 TmaChoice(192, 4, 3, 5.43e-6, 0.481e-6, 1.70e-6),
                 TmaChoice(128, 5, 2, 5.33e-6, 0.324e-6, 1.38e-6),
                 TmaChoice(64, 8, 1, 5.26e-6, 0.251e-6, 0.71e-6),
+                TmaChoice(64, 12, 1, 4.95e-6, 0.224e-6, 0.60e-6, rows=64),
             )
         ),
     ),
