@@ -1,9 +1,9 @@
 // Matrix product, GPU rung for 16-bit types: the terms of a tile of C are split among the blocks of a cluster.
 //
 // Compared with multicast, the PARTS blocks of a cluster divide the terms of a tile instead of sharing B, so that a
-// narrow C with many terms occupies all SMs. A block loads its first EARLY stages before any other thread has started. Blocks
-// write their sums to their own shared memory, in place of the stages, and each reads a share of the rows from all of
-// them, through distributed shared memory and in a fixed order. With one part, blocks compute tile after tile.
+// narrow C with many terms occupies all SMs. A block loads its first EARLY stages before any other thread has started.
+// Blocks write their sums to their own shared memory, in place of the stages, and each reads a share of the rows from
+// all of them, through distributed shared memory and in a fixed order. With one part, blocks compute tile after tile.
 // TMA takes only rows of a multiple of 16 bytes: `copy` writes other operands to a workspace with such rows, once for
 // all tiles. Runs on compute capability 9.0 only. Limit: threads store C, and the products of a tile do not hide the
 // end of the previous one, so persistent is faster if all SMs have a tile and TMA takes the rows.
@@ -192,8 +192,10 @@ extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK
     } else {
         if (DIVIDED)
             setmaxnreg_inc<232>();
-        Ring<STAGE_BYTES, CONSUMERS> ring(shared, mbarriers);  // its state is uniform, as only one thread advances the other
-        const int consumer = __shfl_sync(~0u, thread / 128, 0);  // likewise
+        // Uniform in a warp, as the compiler can see, so that descriptors are in uniform registers. The ring of the
+        // producer is advanced by one thread.
+        Ring<STAGE_BYTES, CONSUMERS> ring(shared, mbarriers);
+        const int consumer = __shfl_sync(~0u, thread / 128, 0);
         for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
             const int2 at = corner(i);
             if (beta != 0)
