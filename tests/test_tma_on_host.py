@@ -282,7 +282,8 @@ FAULTS = [  # rung, text, its replacement, what one of the orders reports
     ("persistent", "expect_tx(&full[q % C_BOXES], C_BOX)", "expect_tx(&full[q % C_BOXES], C_BOX / 2)", "expect_tx"),
     # descriptors, swizzles, coordinates
     ("tma", "STRIDE_OFFSET = 8 * ROW_BYTES", "STRIDE_OFFSET = 4 * ROW_BYTES", "wrong result|nothing has written"),
-    ("persistent", "b + p * ROW_BYTES, DEPTH * ROW_BYTES", "b + p * ROW_BYTES, DEPTH * 64", "wrong result"),
+    ("persistent", "descriptor(b, DEPTH * ROW_BYTES)", "descriptor(b, DEPTH * 64)", "wrong result"),
+    ("persistent", "first_a + 2 * p / 16", "first_a + 4 * p / 16", "wrong result"),
     ("tma", "SWIZZLE_128 = 1", "SWIZZLE_128 = 2", "race in shared memory|nothing has written"),
     ("tma", "(chunk ^ row % 8)", "chunk", "wrong result"),  # of rows that threads copy
     ("multicast", "start + part, &full", "start, &full", "wrong result"),
