@@ -89,7 +89,7 @@ class PersistentTma(OverC):
     The tile depends on the shape: small ones occupy more SMs. The constants of ``choices`` are a fit to the
     times of 15 shapes on an H200. Over these, the chosen width is 0.6 % (``persistent``) and 1.1 % (``multicast``)
     slower on average than the fastest one. The constants of a choice that shares A are from three shapes, those of 64
-    rows from six. All are from times before descriptors were in uniform registers.
+    x 64 and 128 x 64 from ten others.
 
     Parameters
     ----------
