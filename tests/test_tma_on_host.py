@@ -128,6 +128,13 @@ def test_four_boxes_of_c_are_filled_two_at_a_time(build, monkeypatch, name):
         run(build, name, "bfloat16", (shape, 1.5, 0.0), ORDERS[0], text.replace(wait, "C_BOXES / ROUND>"))
 
 
+def test_a_tile_of_64_rows_has_one_consumer(build, monkeypatch):
+    monkeypatch.setitem(SMALL, "persistent", PersistentTma((TmaChoice(64, 3, 1, 0, 0, 0, rows=64),), group_rows=2))
+    assert task_of("persistent", "bfloat16").geometry.choices[0].threads == 256
+    for point, order in itertools.product(POINTS, ORDERS):
+        run(build, "persistent", "bfloat16", point, order)
+
+
 def test_blocks_side_by_side_share_a_tile_of_a(build, monkeypatch):
     geometry = PersistentTma((TmaChoice(64, 2, 1, 0, 0, 0, shares_a=True),), cluster=2, group_rows=2)
     monkeypatch.setitem(SMALL, "multicast", geometry)
@@ -263,6 +270,9 @@ FAULTS = [  # rung, text, its replacement, what one of the orders reports
     # arrivals
     ("warp_specialized", "if (start > 0 && lane == 0)", "if (start > 0 && lane == 0 && thread > 0)", HANG),
     ("persistent", "if (k > 0 && lane == 0)", "if (false)", HANG),
+    # early loads: repeated, and of the wrong tile
+    ("persistent", "i == blockIdx.x ? early * DEPTH : 0", "0", f"{HANG}|race in shared memory|expect_tx|wrong result"),
+    ("persistent", "rasterize(blockIdx.x, tile", "rasterize(0, tile", "wrong result"),
     ("multicast", "lane < CLUSTER)\n                mbarrier", "lane < 1)\n                mbarrier", HANG),
     ("tma", "mbarrier_arrive(&full[s]);", "", HANG),
     ("tma", "by_tma ? 1 : BLOCK", "by_tma ? 2 : BLOCK", HANG),
@@ -272,7 +282,8 @@ FAULTS = [  # rung, text, its replacement, what one of the orders reports
     ("persistent", "expect_tx(&full[q % C_BOXES], C_BOX)", "expect_tx(&full[q % C_BOXES], C_BOX / 2)", "expect_tx"),
     # descriptors, swizzles, coordinates
     ("tma", "STRIDE_OFFSET = 8 * ROW_BYTES", "STRIDE_OFFSET = 4 * ROW_BYTES", "wrong result|nothing has written"),
-    ("persistent", "b + p * ROW_BYTES, DEPTH * ROW_BYTES", "b + p * ROW_BYTES, DEPTH * 64", "wrong result"),
+    ("persistent", "descriptor(b, DEPTH * ROW_BYTES)", "descriptor(b, DEPTH * 64)", "wrong result"),
+    ("persistent", "first_a + 2 * p / 16", "first_a + 4 * p / 16", "wrong result"),
     ("tma", "SWIZZLE_128 = 1", "SWIZZLE_128 = 2", "race in shared memory|nothing has written"),
     ("tma", "(chunk ^ row % 8)", "chunk", "wrong result"),  # of rows that threads copy
     ("multicast", "start + part, &full", "start, &full", "wrong result"),

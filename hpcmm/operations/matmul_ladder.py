@@ -492,7 +492,8 @@ LADDER = (  # the order here is the order of the rungs
                 TmaChoice(256, 3, 4, 5.31e-6, 0.642e-6, 2.03e-6),
                 TmaChoice(192, 4, 3, 5.43e-6, 0.481e-6, 1.70e-6),
                 TmaChoice(128, 5, 2, 5.33e-6, 0.324e-6, 1.38e-6),
-                TmaChoice(64, 8, 1, 5.26e-6, 0.251e-6, 0.71e-6),
+                TmaChoice(64, 8, 1, 5.17e-6, 0.206e-6, 0.71e-6),
+                TmaChoice(64, 12, 1, 5.17e-6, 0.179e-6, 0.58e-6, rows=64),
             )
         ),
     ),
@@ -522,7 +523,7 @@ LADDER = (  # the order here is the order of the rungs
         geometry=SplitWgmma(
             (
                 WgmmaChoice(WgmmaTile(64, 64, 12), (1, 2, 4, 8), 0.205e-6, 0.58e-6),
-                WgmmaChoice(WgmmaTile(64, 128, 8), (1, 2, 4, 8), 0.282e-6, 0.45e-6),
+                WgmmaChoice(WgmmaTile(64, 128, 8), (1, 2, 4, 8), 0.255e-6, 0.45e-6),
                 WgmmaChoice(WgmmaTile(128, 64, 8), (1, 2, 4, 8), 0.277e-6, 0.73e-6),
                 WgmmaChoice(WgmmaTile(128, 128, 6), (1, 2, 4, 8), 0.365e-6, 0.86e-6),
                 WgmmaChoice(WgmmaTile(128, 192, 5), (1,), 0.49e-6, 1.47e-6),

@@ -139,7 +139,7 @@ class PersistentTiles(Model):
         clusters = geometry.clusters(choice, task.shape)
         if not clusters:
             return choice.start
-        rows, columns = geometry.rows, choice.columns
+        rows, columns = choice.rows, choice.columns
         outside = 1 - m * n / (clusters * geometry.cluster * rows * columns)
         waves = -(-clusters // (SMS // geometry.cluster))
         mainloop = waves * -(-k // geometry.depth) * choice.step * (1 + outside)

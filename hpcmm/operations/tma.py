@@ -63,6 +63,8 @@ class TmaChoice:
     shares_a : bool
         Whether the blocks of a cluster lie side by side in C and share a tile of A, instead of one below the other with
         a shared tile of B.
+    rows : int
+        Rows of a tile of C: 64 for each consumer.
     """
 
     columns: int
@@ -72,15 +74,22 @@ class TmaChoice:
     step: float
     end: float
     shares_a: bool = False
+    rows: int = 128
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: a warpgroup that loads, and one for each 64 rows."""
+        return 128 + 2 * self.rows
 
 
 @dataclass(frozen=True)
 class PersistentTma(OverC):
-    """Persistent blocks of a producer and two consumers, which also read and write C by TMA.
+    """Persistent blocks of a producer and one or two consumers, which also read and write C by TMA.
 
-    The width of tiles depends on the shape: narrow ones occupy more SMs. The constants of ``choices`` are a fit to the
+    The tile depends on the shape: small ones occupy more SMs. The constants of ``choices`` are a fit to the
     times of 15 shapes on an H200. Over these, the chosen width is 0.6 % (``persistent``) and 1.1 % (``multicast``)
-    slower on average than the fastest one. The constants of a choice that shares A are from three shapes.
+    slower on average than the fastest one. The constants of a choice that shares A are from three shapes, those of 64
+    x 64 and 128 x 64 from ten others.
 
     Parameters
     ----------
@@ -94,7 +103,6 @@ class PersistentTma(OverC):
     choices: tuple[TmaChoice, ...]
     cluster: int = 1
     group_rows: int = 8
-    rows: int = 128
     depth: int = 64
 
     def chosen(self, task: Task) -> TmaChoice:
@@ -111,12 +119,13 @@ class PersistentTma(OverC):
         """Return the number of units of work: the tiles of C of a cluster, or of a block if there are no clusters."""
         m, n, _ = shape
         rows, columns = (1, self.cluster) if choice.shares_a else (self.cluster, 1)
-        return -(-m // (self.rows * rows)) * -(-n // (choice.columns * columns))
+        return -(-m // (choice.rows * rows)) * -(-n // (choice.columns * columns))
 
     def ring(self, task: Task) -> TmaRing:
         """Return the geometry of a block."""
         choice = self.chosen(task)
-        return TmaRing(384, self.rows, choice.columns, self.depth, stages=choice.stages, group_rows=self.group_rows)
+        tile = choice.rows, choice.columns, self.depth
+        return TmaRing(choice.threads, *tile, stages=choice.stages, group_rows=self.group_rows)
 
     def macros(self, task: Task) -> dict[str, int]:
         choice = self.chosen(task)
@@ -124,7 +133,8 @@ class PersistentTma(OverC):
         return {**self.ring(task).macros(task), "C_BOXES": choice.c_boxes, **cluster}
 
     def covered(self, task: Task) -> tuple[int, int]:
-        return self.rows, self.chosen(task).columns
+        choice = self.chosen(task)
+        return choice.rows, choice.columns
 
     def staged(self, task: Task) -> Staged | None:
         return self.ring(task).staged(task)
@@ -141,7 +151,7 @@ class PersistentTma(OverC):
             b = replace(b, rows=b.rows // self.cluster)
         boxes = a, b, Boxes(arrays["C"], BOX, BOX, task.dtype)
         # a box of C has a barrier of 8 bytes
-        boxes_of_c = self.rows // BOX * choice.c_boxes * (BOX * BOX * task.element.itemsize + 8)
+        boxes_of_c = choice.rows // BOX * choice.c_boxes * (BOX * BOX * task.element.itemsize + 8)
         return [
             Launch(
                 (self.cluster * even_blocks(clusters, multiprocessors // self.cluster),),
@@ -217,7 +227,7 @@ class ThreeFp16(PersistentTma):
         blocks_of_b = len(inverse_b) // self.split_columns * self.split_parts
         blocks_of_a = rounded_up(-(-int(m) * row_threads // self.split_block), self.split_parts)
         ring = self.ring(task)
-        boxes = Boxes(parts_a, self.rows, BOX, "float16"), Boxes(parts_b, self.depth, BOX, "float16")
+        boxes = Boxes(parts_a, ring.rows, BOX, "float16"), Boxes(parts_b, self.depth, BOX, "float16")
         return [
             Launch(
                 (blocks_of_b + blocks_of_a,),
@@ -273,7 +283,7 @@ class Tf32(PersistentTma):
         if "copy" in self.workspace(task):
             launches.append(Launch((int(m),), block, (k, a, lda, arrays["copy"]), function="copy_a"))
             a, lda = arrays["copy"], np.int32(rounded_up(int(k), 4))
-        boxes = Boxes(a, self.rows, self.depth, "tfloat32"), Boxes(transpose, ring.columns, self.depth, "float32")
+        boxes = Boxes(a, ring.rows, self.depth, "tfloat32"), Boxes(transpose, ring.columns, self.depth, "float32")
         arguments = m, n, k, alpha, a, lda, b, ldb, *rest, *boxes
         blocks = (even_blocks(tiles, multiprocessors),)
         return [*launches, Launch(blocks, (ring.threads,), arguments, ring.shared_bytes(task))]
@@ -303,7 +313,7 @@ class TransposedInt8(PersistentTma):
             return []
         m, n, k, alpha, a, lda, b, ldb, beta, c, ldc = task.operation.arguments(task, arrays)
         transposed, ring = arrays["transposed"], self.ring(task)
-        boxes = Boxes(a, self.rows, self.depth, "uint8"), Boxes(transposed, ring.columns, self.depth, "uint8")
+        boxes = Boxes(a, ring.rows, self.depth, "uint8"), Boxes(transposed, ring.columns, self.depth, "uint8")
         depth = np.int32(transposed.shape[1])
         return [
             Launch(self.groups(task), (32, 8), (n, k, depth, b, ldb, transposed), function="transpose"),

@@ -66,12 +66,14 @@ template <int J> __device__ void wgmma(float (&c)[J][4], unsigned long long a, u
         wgmma_mma_async_m64n256k16_f16(c, a, b, scale_d);
 }
 
-// Start the products of 64 x DEPTH elements of A by DEPTH x 8 J of B, in boxes of DEPTH rows.
+// Start the products of 64 x DEPTH elements of A by DEPTH x 8 J of B, in boxes of DEPTH rows. The next descriptors are
+// sums, in units of 16 bytes: to make each anew would take as long as the product of a narrow tile.
 template <int J> __device__ void multiply(float (&c)[J][4], const unsigned char *a, const unsigned char *b)
 {
+    const unsigned long long first_a = descriptor(a), first_b = descriptor(b, DEPTH * ROW_BYTES);
 #pragma unroll
     for (int p = 0; p < DEPTH; p += 16)
-        wgmma(c, descriptor(a + 2 * p), descriptor(b + p * ROW_BYTES, DEPTH * ROW_BYTES));
+        wgmma(c, first_a + 2 * p / 16, first_b + p * ROW_BYTES / 16);
 }
 
 #endif

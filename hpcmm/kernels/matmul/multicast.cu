@@ -25,7 +25,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BLO
     unsigned char *const boxes_c = shared + STAGES * STAGE_BYTES;  // [CONSUMERS][C_BOXES]
     unsigned long long *const full = (unsigned long long *)(boxes_c + CONSUMERS * C_BOXES * C_BOX);
     unsigned long long *const empty = full + STAGES, *const full_c = empty + STAGES;
-    const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
+    const int group = __shfl_sync(~0u, threadIdx.x / 128, 0), thread = threadIdx.x % 128;  // uniform in a warp
     const bool by_tma = aligned(A, lda) && aligned(B, ldb);
     const bool c_by_tma = aligned(C, ldc) && n % 8 == 0;  // TMA stores whole 16-byte units of a row
     if (threadIdx.x == 0) {

@@ -4,15 +4,17 @@
 // producer loads the first tiles of A and B of the next tile of C while the consumers finish the current one. TMA reads
 // and writes C in boxes of 64 x 64 in shared memory: the old C arrives before the last products are complete, and the
 // new C is written while the next tile is multiplied. ldmatrix and stmatrix access the boxes: a lane's part of their
-// matrices is what it has of the sums. Runs on compute capability 9.0 only. Limit: each block reads all of its tiles of
-// B from the L2 cache.
+// matrices is what it has of the sums. The first EARLY stages are loaded before the other threads start. Runs on
+// compute capability 9.0 only. Limit: each block reads all of its tiles of A and B from the L2 cache.
 
 #include "matmul/boxes_of_c.cuh"
 
 constexpr int J = COLUMNS / 8, CONSUMERS = ROWS / 64;
 constexpr int A_BYTES = ROWS * ROW_BYTES, B_BOX = DEPTH * ROW_BYTES;
-constexpr int STAGE_BYTES = A_BYTES + COLUMNS / BOX_COLUMNS * B_BOX;
-static_assert(DEPTH == BOX_COLUMNS && CONSUMERS == 2 && BLOCK == 128 * (1 + CONSUMERS), "as setmaxnreg divides them");
+constexpr int STAGE_BYTES = A_BYTES + Q * B_BOX;
+constexpr int EARLY = STAGES > 2 ? 2 : 1;  // more would delay the consumers, which wait for the thread that loads
+constexpr bool DIVIDED = CONSUMERS == 2;   // setmaxnreg divides the registers; one consumer has enough
+static_assert(DEPTH == BOX_COLUMNS && CONSUMERS <= 2 && BLOCK == 128 * (1 + CONSUMERS), "as setmaxnreg divides them");
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     matmul(int m, int n, int k, float alpha, const Element *A, int lda, const Element *B, int ldb, float beta,
@@ -23,9 +25,20 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     unsigned char *const boxes_c = shared + STAGES * STAGE_BYTES;  // [CONSUMERS][C_BOXES]
     unsigned long long *const full = (unsigned long long *)(boxes_c + CONSUMERS * C_BOXES * C_BOX);
     unsigned long long *const empty = full + STAGES, *const full_c = empty + STAGES;
-    const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
+    const int group = __shfl_sync(~0u, threadIdx.x / 128, 0), thread = threadIdx.x % 128;  // uniform in a warp
     const bool by_tma = aligned(A, lda) && aligned(B, ldb);
     const bool c_by_tma = aligned(C, ldc) && n % 8 == 0;  // TMA stores whole 16-byte units of a row
+    const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (n + COLUMNS - 1) / COLUMNS;
+    const int tiles = tile_rows * tile_columns;
+    const auto load = [&](int stage, int first_row, int first_column, int start) {
+        unsigned char *const a = shared + stage * STAGE_BYTES, *const b = a + A_BYTES;
+        mbarrier_arrive_expect_tx(&full[stage], STAGE_BYTES);
+        cp_async_bulk_tensor_shared_global(a, map_a, start, first_row, &full[stage]);
+#pragma unroll
+        for (int q = 0; q < Q; ++q)
+            cp_async_bulk_tensor_shared_global(b + q * B_BOX, map_b, first_column + q * BOX_COLUMNS, start, &full[stage]);
+    };
+    const int early = by_tma && k > 0 ? min((k + DEPTH - 1) / DEPTH, EARLY) : 0;
     if (threadIdx.x == 0) {
         for (const TensorMap *map : {&map_a, &map_b, &map_c})
             prefetch_tensormap(*map);
@@ -36,32 +49,30 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         for (int q = 0; q < CONSUMERS * C_BOXES; ++q)
             mbarrier_init(&full_c[q], 1);
         fence_mbarrier_init();
+        const int2 tile = rasterize(blockIdx.x, tile_rows, tile_columns);
+        for (int s = 0; s < early; ++s)
+            load(s, tile.y * ROWS, tile.x * COLUMNS, s * DEPTH);
     }
     __syncthreads();
 
-    const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (n + COLUMNS - 1) / COLUMNS;
-    const int tiles = tile_rows * tile_columns;
-    int stage = 0, parity = 0;
+    int stage = group == 0 ? early : 0, parity = 0;  // of a warp, in uniform registers
     const auto advance = [&] {
         stage = stage == STAGES - 1 ? 0 : stage + 1;
         parity ^= stage == 0;
     };
     if (group == 0) {
-        setmaxnreg_dec<56>();
+        if constexpr (DIVIDED)
+            setmaxnreg_dec<56>();
         if (!by_tma || thread == 0)
             for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
                 const int2 tile = rasterize(i, tile_rows, tile_columns);
                 const int first_row = tile.y * ROWS, first_column = tile.x * COLUMNS;
-                for (int start = 0; start < k; start += DEPTH, advance()) {
+                for (int start = i == blockIdx.x ? early * DEPTH : 0; start < k; start += DEPTH, advance()) {
                     mbarrier_wait(&empty[stage], parity ^ 1);
-                    unsigned char *const a = shared + stage * STAGE_BYTES, *const b = a + A_BYTES;
-                    if (by_tma) {
-                        mbarrier_arrive_expect_tx(&full[stage], STAGE_BYTES);
-                        cp_async_bulk_tensor_shared_global(a, map_a, start, first_row, &full[stage]);
-#pragma unroll
-                        for (int q = 0; q < Q; ++q)
-                            cp_async_bulk_tensor_shared_global(b + q * B_BOX, map_b, first_column + q * BOX_COLUMNS, start, &full[stage]);
-                    } else {
+                    if (by_tma)
+                        load(stage, first_row, first_column, start);
+                    else {
+                        unsigned char *const a = shared + stage * STAGE_BYTES, *const b = a + A_BYTES;
                         copy_box(a, ROWS, {A, lda, m, k}, first_row, start, thread, 128);
                         for (int q = 0; q < Q; ++q)
                             copy_box(b + q * B_BOX, DEPTH, {B, ldb, k, n}, start, first_column + q * BOX_COLUMNS, thread, 128);
@@ -71,7 +82,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                 }
             }
     } else {
-        setmaxnreg_inc<224>();
+        if constexpr (DIVIDED)
+            setmaxnreg_inc<224>();
         const int lane = thread % 32, consumer = group - 1;
         BoxesOfC c = {boxes_c + consumer * C_BOXES * C_BOX, full_c + consumer * C_BOXES, consumer + 1, thread};
         for (int i = blockIdx.x; i < tiles; i += gridDim.x) {

@@ -1,9 +1,9 @@
 // Matrix product, GPU rung for 16-bit types: the terms of a tile of C are split among the blocks of a cluster.
 //
 // Compared with multicast, the PARTS blocks of a cluster divide the terms of a tile instead of sharing B, so that a
-// narrow C with many terms occupies all SMs. A block loads its first stages before any other thread has started. Blocks
-// write their sums to their own shared memory, in place of the stages, and each reads a share of the rows from all of
-// them, through distributed shared memory and in a fixed order. With one part, blocks compute tile after tile.
+// narrow C with many terms occupies all SMs. A block loads its first EARLY stages before any other thread has started.
+// Blocks write their sums to their own shared memory, in place of the stages, and each reads a share of the rows from
+// all of them, through distributed shared memory and in a fixed order. With one part, blocks compute tile after tile.
 // TMA takes only rows of a multiple of 16 bytes: `copy` writes other operands to a workspace with such rows, once for
 // all tiles. Runs on compute capability 9.0 only. Limit: threads store C, and the products of a tile do not hide the
 // end of the previous one, so persistent is faster if all SMs have a tile and TMA takes the rows.
@@ -16,7 +16,9 @@ constexpr int A_BYTES = ROWS * ROW_BYTES, B_BOX = DEPTH * ROW_BYTES, STAGE_BYTES
 constexpr int SHARE = (ROWS + PARTS - 1) / PARTS;  // rows of the tile that a block adds up
 constexpr int PITCH = COLUMNS + 8;   // of rows of sums; avoids bank conflicts
 constexpr int WARP_BOX = 16 * ROW_BYTES;
+constexpr int EARLY = 2;  // more would delay the consumers, which wait for the thread that loads
 constexpr bool DIVIDED = BLOCK == THREADS + 128;  // setmaxnreg divides the registers, among whole warpgroups
+static_assert(EARLY <= STAGES, "early loads wait for no consumer");
 static_assert(DEPTH == BOX_COLUMNS && (DIVIDED ? ROWS == 128 : BLOCK == THREADS + 32), "a warp loads");
 static_assert(PARTS == 1 || ROWS * PITCH * 4 <= STAGES * STAGE_BYTES, "sums take the place of the stages");
 
@@ -127,7 +129,8 @@ extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK
 {
     extern __shared__ __align__(1024) unsigned char shared[];
     unsigned char *const boxes = shared + STAGES * STAGE_BYTES;  // [4 CONSUMERS] for C, if no other block has terms
-    Ring<STAGE_BYTES, CONSUMERS> ring(shared, boxes + (PARTS == 1 ? 4 * CONSUMERS * WARP_BOX : 0));
+    unsigned char *const mbarriers = boxes + (PARTS == 1 ? 4 * CONSUMERS * WARP_BOX : 0);
+    Ring<STAGE_BYTES, CONSUMERS> ring(shared, mbarriers);  // of the producer
     const int thread = threadIdx.x, lane = thread % 32, rank = blockIdx.z;
     const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (n + COLUMNS - 1) / COLUMNS;
     const int tiles = tile_rows * tile_columns;  // with several parts, a cluster for each
@@ -171,7 +174,7 @@ extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK
     };
     if (thread == THREADS) {
         ring.init(by_tma ? 1 : 32);
-        for (int s = 0; by_tma && s < STAGES && i < tiles && from < to; ++s)
+        for (int s = 0; by_tma && s < EARLY && i < tiles && from < to; ++s)
             load();  // before the other threads have started
     }
     __syncthreads();
@@ -189,8 +192,12 @@ extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK
     } else {
         if (DIVIDED)
             setmaxnreg_inc<232>();
-        for (; i < tiles; i += gridDim.x) {
-            at = corner(i);
+        // Uniform in a warp, as the compiler can see, so that descriptors are in uniform registers. The ring of the
+        // producer is advanced by one thread.
+        Ring<STAGE_BYTES, CONSUMERS> ring(shared, mbarriers);
+        const int consumer = __shfl_sync(~0u, thread / 128, 0);
+        for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
+            const int2 at = corner(i);
             if (beta != 0)
                 for (int line = thread; line < SHARE * Q; line += THREADS) {
                     const int row = rank * SHARE + line / Q, column = at.x + line % Q * BOX_COLUMNS;
@@ -201,7 +208,7 @@ extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK
                 mbarrier_wait(&ring.full[ring.stage], ring.parity);
                 unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
                 wgmma_fence();
-                multiply(sums, a + thread / 128 * 64 * ROW_BYTES, b);
+                multiply(sums, a + consumer * 64 * ROW_BYTES, b);
                 wgmma_commit_group();
                 wgmma_wait_group<1>(sums);
                 if (step > from && lane == 0)

@@ -22,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
 {
     extern __shared__ __align__(1024) unsigned char shared[];
     unsigned long long *const full = (unsigned long long *)(shared + STAGES * STAGE_BYTES), *const empty = full + STAGES;
-    const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
+    const int group = __shfl_sync(~0u, threadIdx.x / 128, 0), thread = threadIdx.x % 128;  // uniform in a warp
     const int2 tile = rasterize(blockIdx.y * gridDim.x + blockIdx.x, gridDim.y, gridDim.x);
     const int first_row = tile.y * ROWS, first_column = tile.x * COLUMNS;
     const bool by_tma = aligned(A, lda) && aligned(B, ldb);
