@@ -21,7 +21,7 @@ int gettimeofday(struct timeval *restrict now, void *restrict zone)
 void matmul(int m, int n, int k, REAL alpha, const REAL *A, int lda, const REAL *B, int ldb, REAL beta, REAL *C, int ldc,
             int threads)
 {
-    for (volatile long i = 0; i < 20L * 1000 * 1000; ++i) /* many times longer than the product */
+    for (volatile long i = 0; i < 100L * 1000 * 1000; ++i) /* longer than a delay of the other kernel */
         ;
     PRODUCT;
 }
