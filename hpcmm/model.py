@@ -28,6 +28,10 @@ class HpcmmError(Exception):
     """An error that the user can fix; the message says how."""
 
 
+class DeviceError(HpcmmError):
+    """A device that is missing or cannot do what was requested, or a kernel that cannot be compiled for it."""
+
+
 @dataclass(frozen=True)
 class Boxes:
     """A matrix that a kernel copies in boxes by TMA: the argument of a launch that becomes a tensor map.

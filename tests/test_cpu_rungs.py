@@ -13,10 +13,11 @@ import pytest
 from tasks import task
 
 from hpcmm import kernels
-from hpcmm.backends.cpu import device, libraries, modules
+from hpcmm.backends.cpu import device, libraries
 from hpcmm.backends.cpu.device import CpuBackend, flush_bytes, last_level_cache
-from hpcmm.backends.cpu.modules import module_of
 from hpcmm.dtypes import DTYPES
+from hpcmm.kernels import modules
+from hpcmm.kernels.modules import module_of
 from hpcmm.operations.matmul import MATMUL
 
 PLAIN = ("float32", "float64")

@@ -17,12 +17,12 @@ from tasks import machine
 from timings import kernel_samples, measurement
 
 from hpcmm import analysis, report, store
-from hpcmm.backends.base import DeviceError
 from hpcmm.backends.cpu import sensors
 from hpcmm.bench import energy
 from hpcmm.bench.job import Process, measure_batch
 from hpcmm.experiment import plan
 from hpcmm.measurement import Measuring, Point
+from hpcmm.model import DeviceError
 from hpcmm.quantities import ENERGY
 
 

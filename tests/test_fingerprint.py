@@ -69,6 +69,7 @@ def edit(monkeypatch, tmp_path):
         ("kernels/ptx.cuh", r"\A//", "// Another comment.\n//", set()),
         ("kernels/spin.cu", r"\Z", "static int other;", ALL - CPU),
         ("kernels/evict.c", r"\Z", "static int other;", CPU),
+        ("kernels/verify.c", r"\Z", "static int other;", ALL),
         # launch geometry
         ("operations/stream_k.py", r"^MIN_SAVED_STEPS = 4", "MIN_SAVED_STEPS = 5", {"stream_k"}),
         ("operations/blocks.py", r"itemsize \+ 16 \+", "itemsize + 32 +", {"large_thread_tile", "stream_k"}),
@@ -86,7 +87,7 @@ def edit(monkeypatch, tmp_path):
         # what prepares, launches, times
         ("backends/cuda/device.py", r"^SPIN_NANOSECONDS = .*", "SPIN_NANOSECONDS = 1", ALL - CPU),
         ("backends/cuda/compile.py", r'"--std=c\+\+17"', '"--std=c++20"', ALL - CPU),
-        ("backends/cpu/modules.py", r'"-O3"', '"-O2"', CPU),
+        ("kernels/modules.py", r'"-O3"', '"-O2"', CPU | PRODUCTS),
         ("bench/measure.py", r"waiting.reverse\(\)", "waiting.sort()", ALL),
         # what distributes
         ("parallel/ring.py", r"room = 2 if", "room = 3 if", {"ring"}),
@@ -97,7 +98,7 @@ def edit(monkeypatch, tmp_path):
         ("operations/matmul.py", r'"""Return 2 m n k', '"""Count 2 m n k', set()),
         ("bench/measure.py", r"^def settled", "# a comment\ndef settled", set()),
         ("backends/cuda/device.py", r'"ecc": ', '"error_correction": ', set()),
-        ("backends/base.py", r"a device that is missing|A device that is missing", "A device that is lost", set()),
+        ("backends/base.py", r"One device of this rank", "One device of a rank", set()),
         ("report/formats.py", r"three significant", "four significant", set()),
         ("experiment/durations.py", r"STARTUP_SECONDS = 30", "STARTUP_SECONDS = 40", set()),
     ],

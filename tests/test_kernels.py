@@ -19,9 +19,9 @@ from hpcmm import kernels
 from hpcmm.analysis.occupancy import block_limits
 from hpcmm.backends import DeviceError
 from hpcmm.backends.cpu import device as cpu_device
-from hpcmm.backends.cpu import modules
 from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.dtypes import DTYPES
+from hpcmm.kernels import modules
 from hpcmm.model import Operation, Task, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL

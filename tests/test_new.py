@@ -11,12 +11,12 @@ import pytest
 from test_kernels_on_host import compiled
 
 from hpcmm import backends
-from hpcmm.backends.cpu import modules
 from hpcmm.backends.emulated import launch
 from hpcmm.cli import new
 from hpcmm.cli.main import main
 from hpcmm.experiment import own_kernels
 from hpcmm.grading import rubric
+from hpcmm.kernels import modules
 from hpcmm.model import HpcmmError, Task
 from hpcmm.operations import OPERATIONS
 

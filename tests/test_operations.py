@@ -13,7 +13,7 @@ from tasks import task, task_on
 
 from hpcmm.dtypes import DTYPES
 from hpcmm.model import Variant, Verdict
-from hpcmm.operations import OPERATIONS, accuracy, truth
+from hpcmm.operations import OPERATIONS, accuracy, sums, truth
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM, Passes, identity
 from hpcmm.operations.stream_k import MIN_SAVED_STEPS, MIN_STEPS, stream_k_blocks
@@ -340,11 +340,61 @@ def test_no_right_product_is_near_the_bound_of_sums_with_signs(shape, dtype, met
     ).passed
 
 
-@pytest.mark.parametrize("part", [1, 2000, 2**20])
-def test_sums_of_rows_do_not_depend_on_the_parts_of_threads(monkeypatch, part):
-    monkeypatch.setattr(accuracy, "PART", part)
-    x, weights = np.arange(-900.0, 900.0).reshape(600, 3), np.array([[1.0, -1.0], [2.0, 1.0], [4.0, 1.0]])
-    np.testing.assert_array_equal(accuracy.row_sums(x, weights), np.einsum("ij,jk", x, weights))
+def laid_out(numbers: np.ndarray, layout: str) -> np.ndarray:
+    """The same matrix in another layout of memory, among elements that no sum may contain."""
+    rows, columns = numbers.shape
+    if layout == "rows":
+        return numbers.copy()
+    if layout == "columns":
+        return numbers.T.copy().T
+    wide = np.full((2 * rows + 1, 2 * columns + 3), 77, numbers.dtype)
+    view = wide[:rows, 1 : columns + 1] if layout == "padded" else wide[1::2, 1 : 2 * columns + 1 : 2]
+    view[...] = numbers
+    return view
+
+
+@given(
+    kind=st.sampled_from(["int8", "int32", "float16", "bfloat16", "float32", "float64"]),
+    shape=st.tuples(st.integers(1, 20), st.integers(1, 200), st.integers(1, 200)),
+    layout=st.sampled_from(["rows", "columns", "padded", "strided"]),
+    cores=st.integers(1, 5),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_sums_of_integers_are_exact_in_any_layout(kind, shape, layout, cores, seed):
+    rng = np.random.default_rng(seed)
+    count, rows, columns = shape
+    x = rng.integers(-100, 101, (rows, columns)).astype(float)
+    stored = laid_out(DTYPES[kind].stored(x), layout)
+    down, along = (rng.integers(-9, 10, (length, 3)) for length in (columns, rows))
+    a = rng.integers(-9, 10, (count, rows)).astype(float)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sums, "_cores", lambda: cores)
+        np.testing.assert_array_equal(sums.row_sums(stored, down, kind), x @ down)
+        np.testing.assert_array_equal(sums.row_sums(stored.T, along, kind), x.T @ along)
+        np.testing.assert_array_equal(sums.row_norms(stored, kind), np.sqrt((x.astype(sums.type_of(kind)) ** 2).sum(1)))
+        product, magnitudes = sums.products(a, stored, kind)
+    np.testing.assert_array_equal(product, a @ x)
+    np.testing.assert_array_equal(magnitudes, np.abs(a) @ np.abs(x))
+    assert product.dtype == sums.type_of(kind)
+
+
+@given(bits=st.lists(st.integers(0, 2**16 - 1), min_size=1, max_size=50))
+def test_every_float16_and_bfloat16_is_converted_exactly(bits):
+    bits = np.array([bits], np.uint16)
+    for kind, stored in (("float16", bits.view(np.float16)), ("bfloat16", bits)):
+        numbers = DTYPES[kind].numbers(stored).astype(float)
+        for index, number in enumerate(numbers[0]):
+            got = sums.row_sums(stored[:, index : index + 1], np.ones((1, 1)), kind)
+            np.testing.assert_array_equal(got, [[number]])
+
+
+def test_sums_of_float64_have_far_more_bits():
+    """The terms of each sum cancel to a number that float64 arithmetic would lose."""
+    x = np.array([[1.0, 2.0**-60, -1.0], [2.0**30, 2.0**-30, -(2.0**30)]])
+    right = np.array([[2.0**-60], [2.0**-30]])
+    np.testing.assert_array_equal(sums.row_sums(x, np.ones((3, 1)), "float64"), right)
+    np.testing.assert_array_equal(sums.row_sums(np.asfortranarray(x), np.ones((3, 1)), "float64"), right)
+    np.testing.assert_array_equal(sums.products(x, np.ones((3, 1)), "float64")[0], right)
 
 
 def test_errors_in_one_column_of_long_sums_are_found(monkeypatch):

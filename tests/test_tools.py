@@ -9,11 +9,10 @@ import pytest
 import timings
 
 from hpcmm import backends, store
-from hpcmm.backends.base import DeviceError
 from hpcmm.bench import disassembly, profiling, sanitizing, tools
 from hpcmm.cli.main import main
 from hpcmm.measurement import Point, Profile
-from hpcmm.model import Task, Verdict
+from hpcmm.model import DeviceError, Task, Verdict
 from hpcmm.operations import MATMUL
 from hpcmm.report import bench as benched
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import psutil
 
-from hpcmm.backends.base import Backend, DeviceError
+from hpcmm.backends.base import Backend
 from hpcmm.backends.cuda import presence
 from hpcmm.devices import DEVICES
-from hpcmm.model import Task
+from hpcmm.model import DeviceError, Task
 
 
 def missing(device: str) -> str:

@@ -7,11 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hpcmm.model import HpcmmError, Task
-
-
-class DeviceError(HpcmmError):
-    """A device that is missing or cannot do what was requested."""
+from hpcmm.model import Task
 
 
 class Backend(Protocol):

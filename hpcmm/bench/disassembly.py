@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from hpcmm.backends.base import DeviceError
 from hpcmm.bench import tools
+from hpcmm.model import DeviceError
 
 PROGRAM = "nvdisasm"
 NOT_INSTALLED = tools.not_installed("The CUDA disassembler", PROGRAM)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from hpcmm.backends.base import DeviceError
+from hpcmm.model import DeviceError
 
 PASS_SECONDS = 1.0  # least length of a pass
 BATCH_SECONDS = 0.01  # of kernels that are queued together

@@ -8,17 +8,28 @@ from typing import Any
 import numpy as np
 
 from hpcmm.model import Prepared, Task, Verdict
+from hpcmm.operations.accuracy import in_threads
+from hpcmm.operations.matmul import ROWS_OF_STREAM
 from hpcmm.quantities import DATA
 
 SIGMA = 4.0  # standard deviation of the logarithms of graded data
 
 
 def of_kind(kind: str, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return inputs of a kind, one of ``DATA``, in place of uniform ones in [-1, 1); NaN stays."""
-    if kind == "positive":
-        return np.abs(x)
-    if kind == "graded":
-        return np.sign(x) * np.exp(SIGMA * rng.standard_normal(x.shape, x.dtype))
+    """Change inputs that are uniform in [-1, 1) to a kind, one of ``DATA``, in place, and return them; NaN stays."""
+    if kind == "uniform":
+        return x
+    streams = rng.spawn(-(-len(x) // ROWS_OF_STREAM))
+
+    def change(rows: slice) -> None:
+        part = x[rows]
+        if kind == "positive":
+            np.abs(part, out=part)
+            return
+        logarithms = streams[rows.start // ROWS_OF_STREAM].standard_normal(part.shape, x.dtype)
+        np.multiply(np.sign(part), np.exp(SIGMA * logarithms), out=part)
+
+    in_threads(change, len(x), ROWS_OF_STREAM)
     return x
 
 

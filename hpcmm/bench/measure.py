@@ -11,15 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from hpcmm.backends.base import DeviceError
 from hpcmm.bench.bits import Bits, why_uncompared
 from hpcmm.bench.energy import energy_of, why_unreadable
 from hpcmm.bench.errors import Kinds, has_errors
 from hpcmm.bench.sanitizing import MARK_OF_POINT
 from hpcmm.interval import interval_rank
 from hpcmm.measurement import Measurement, Measuring, Point, Sample
-from hpcmm.model import TEXTBOOK, Prepared, Task, Variant, Verdict
-from hpcmm.operations import task_of
+from hpcmm.model import TEXTBOOK, DeviceError, Prepared, Task, Variant, Verdict
+from hpcmm.operations import accuracy, task_of
 from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.distribution import Distribution
 
@@ -300,8 +299,17 @@ def draw_inputs(backend, task: Task, pinned: bool, seed: int) -> dict[str, np.nd
     for name in list(drawn):
         array = drawn.pop(name)
         inputs[name] = backend.host_empty(array.shape, array.dtype, pinned)
-        inputs[name][...] = array
+        copy_rows(array, inputs[name])
     return inputs
+
+
+def copy_rows(source: np.ndarray, target: np.ndarray) -> None:
+    """Copy an array with all cores."""
+
+    def copy(rows: slice) -> None:
+        target[rows] = source[rows]
+
+    accuracy.in_threads(copy, len(source), accuracy.rows_of_part(math.prod(source.shape[1:])))
 
 
 def measure_point(

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm import backends, kernels
-from hpcmm.backends.base import DeviceError
 from hpcmm.bench import disassembly, sanitizing, tools
 from hpcmm.cli.arguments import command
 from hpcmm.cli.selection import Chosen, choose, config_of, verifying_sweeps
 from hpcmm.devices import DEVICES
 from hpcmm.experiment import own_kernels
-from hpcmm.model import HpcmmError, Task, Variant
+from hpcmm.model import DeviceError, HpcmmError, Task, Variant
 
 WRONG, INTERRUPTED = 1, 130  # exit statuses
 # The expected time of a point decides when a kernel without an end is given up; it follows from max_seconds.
@@ -269,7 +268,7 @@ def disassembled(arguments: argparse.Namespace, chosen: Chosen, right: Sequence[
 
 def uncompiled(chosen: Chosen) -> list[dict[str, Any]]:
     """Compile the sources for the CPU; remove those that do not compile, and return their verdicts."""
-    from hpcmm.backends.cpu.modules import compile_module
+    from hpcmm.kernels.modules import compile_module
 
     found = []
     for variant, name in zip(tuple(chosen.kernels), tuple(chosen.names), strict=True):
@@ -311,9 +310,9 @@ def write(arguments: argparse.Namespace, timings: Path) -> None:
 
 def on_host(arguments: argparse.Namespace, chosen: Chosen) -> int:
     """Verify CUDA kernels on the host, and print the verdicts."""
-    from hpcmm.backends.cpu.modules import cache
     from hpcmm.bench import verdicts
     from hpcmm.bench.on_host import verify
+    from hpcmm.kernels.modules import cache
 
     results = []
     if not arguments.json:

@@ -177,7 +177,8 @@ def check_package() -> Iterator[Check]:
 
 
 def check_kernels() -> Iterator[Check]:
-    from hpcmm.backends.cpu import device, modules
+    from hpcmm.backends.cpu import device
+    from hpcmm.kernels import modules
 
     wrong = []
     for operation, variant, dtype in built.compiled():

@@ -114,7 +114,8 @@ def _of_task(operation: Operation, variant: Variant, element: DType) -> str:
     roots = [*MEASURING, DEVICES[variant.device].backend, *map(defined, filter(None, functions))]
     roots += [defined(type(each)) for each in (geometry, variant.picks) if each]
     picked = variant.picks.rungs(element.name) if variant.picks else ()
-    helpers = sorted(kernels.FOLDER.glob("*" + DEVICES[variant.device].suffix))
+    # kernels that empty caches or keep a device busy, and the sums that verify products of any device
+    helpers = sorted({*kernels.FOLDER.glob("*" + DEVICES[variant.device].suffix), kernels.FOLDER / "verify.c"})
     parts = [
         {f.name: getattr(variant, f.name) for f in dataclasses.fields(variant) if f.name not in UNTIMED_FIELDS},
         *(dataclasses.asdict(each) if dataclasses.is_dataclass(each) else None for each in (geometry, variant.picks)),
@@ -124,7 +125,7 @@ def _of_task(operation: Operation, variant: Variant, element: DType) -> str:
         operation.macros.get(variant.device, {}),
         [dataclasses.asdict(operand) for operand in operation.operands],
         of_source(operation, variant),
-        [without_comments(each.read_text()) for each in helpers],  # kernels that empty caches or keep a device busy
+        [without_comments(each.read_text()) for each in helpers],
         of_code(tuple(roots)),
     ]
     return digest(parts)

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm import kernels
-from hpcmm.backends.base import DeviceError
-from hpcmm.backends.cpu import modules
 from hpcmm.backends.emulated import launch
 from hpcmm.grading.session import Refused
-from hpcmm.model import HpcmmError
+from hpcmm.kernels import modules
+from hpcmm.model import DeviceError, HpcmmError
 
 SHARED = {"ptx.cuh"}  # headers of the package that a solution may include
 MOST_BYTES = 1_000_000  # of a file

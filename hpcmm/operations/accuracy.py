@@ -53,17 +53,6 @@ def rows_of_part(columns: int) -> int:
     return max(1, PART // max(1, columns))
 
 
-def row_sums(x: np.ndarray, weights: np.ndarray, of: Callable[[np.ndarray], np.ndarray] = np.asarray) -> np.ndarray:
-    """Return ``of(x) @ weights`` in the precision of ``weights``, which has one or more columns."""
-    parts = in_threads(lambda rows: of(x[rows].astype(weights.dtype)) @ weights, len(x), rows_of_part(x.shape[1]))
-    return np.concatenate(parts)
-
-
-def row_norms(x: np.ndarray) -> np.ndarray:
-    """Return the 2-norm of each row."""
-    return np.sqrt(row_sums(x, np.ones(x.shape[1]), np.square))
-
-
 def exact_slices(x: np.ndarray, axis: int, bits: int, count: int) -> list[np.ndarray]:
     """Split ``x`` into ``count`` float64 slices of ``bits`` bits on a common grid along ``axis``.
 

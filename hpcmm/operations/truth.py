@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from hpcmm.dtypes import DType
 from hpcmm.model import Task, Verdict
-from hpcmm.operations import accuracy
+from hpcmm.operations import accuracy, sums
 
 SAMPLED_ROWS = 16  # rows that are checked componentwise if the product is too large to check all
 ROUNDINGS = 8  # in a long sum with signs, at most; the largest observed value is 1.2, for any k. See Truth.row_sums.
@@ -26,7 +27,7 @@ class Truth:
     """Reference product in higher precision, and the errors that rounding may cause in the precision of the inputs."""
 
     def __init__(self, task: Task, arrays: Mapping[str, np.ndarray]):
-        self.a, self.b, self.c = arrays["A"], arrays["B"], arrays["C"]
+        self.a, self.b, self.c = arrays["A"], arrays["B"], arrays["C"]  # as they are stored
         self.element, self.sums = task.element, task.element.sums
         self.alpha, self.beta = map(float, scalars(task))
         self.wide = np.dtype(task.element.truth).type
@@ -49,23 +50,22 @@ class Truth:
         relative error of a product of two of them is added to gamma.
         """
         alpha, beta, wide, n = self.alpha, self.beta, self.wide, self.b.shape[1]
-        truth, allowed = np.empty((2, len(rows), n), wide)
-        a, start = (
-            self.a[rows].astype(np.float64),
-            self.c[rows].astype(wide) if beta else np.zeros((len(rows), n), wide),
-        )
-
-        def widen(panel: slice) -> None:
-            b = self.b[:, panel].astype(np.float64)
-            product = a @ b if self.wide is np.float64 else accuracy.exact_product(a, b)
-            truth[:, panel] = alpha * product + beta * start[:, panel]
-            allowed[:, panel] = abs(alpha) * (np.abs(a) @ np.abs(b)) + abs(beta) * np.abs(start[:, panel])
-
-        if len(rows) > SAMPLED_ROWS:
-            for first in range(0, n, PANEL):  # serial: most of the time is in the products, which use all cores
-                widen(slice(first, first + PANEL))
+        numbers = self.element.numbers
+        a = numbers(self.a[rows]).astype(np.float64)
+        if len(rows) <= SAMPLED_ROWS:
+            product, magnitudes = sums.products(a, self.b, kind_of(self.element, self.b))
         else:
-            accuracy.in_threads(widen, n, PANEL // 8)
+            product, magnitudes = np.empty((len(rows), n), wide), np.empty((len(rows), n))
+            for first in range(0, n, PANEL):
+                panel = slice(first, first + PANEL)
+                b = numbers(self.b[:, panel]).astype(np.float64)
+                product[:, panel] = a @ b if wide is np.float64 else accuracy.exact_product(a, b)
+                magnitudes[:, panel] = np.abs(a) @ np.abs(b)
+        truth, allowed = alpha * product, abs(alpha) * magnitudes
+        if beta:
+            start = numbers(self.c[rows]).astype(wide)
+            truth += beta * start
+            allowed = allowed + abs(beta) * np.abs(start)
         return truth, self.bound * allowed + self.stored * np.abs(truth) + self.underflow
 
     def row_sums(self, signs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -85,14 +85,20 @@ class Truth:
         Rounded inputs add the sum of their errors, which is at most their relative error times the same norms, and
         1 + 3 / sqrt(n) for the signs.
         """
-        sums = self.alpha * accuracy.row_sums(self.a, accuracy.row_sums(self.b, signs))
-        norms = abs(self.alpha) * accuracy.row_norms(self.a) * np.linalg.norm(accuracy.row_norms(self.b))
+        of_a, of_b, of_c = (kind_of(self.element, each) for each in (self.a, self.b, self.c))
+        totals = self.alpha * sums.row_sums(self.a, sums.row_sums(self.b, signs, of_b), of_a)
+        norms = abs(self.alpha) * sums.row_norms(self.a, of_a) * np.linalg.norm(sums.row_norms(self.b, of_b))
         if self.beta:
-            sums += self.beta * accuracy.row_sums(self.c, signs)
-            norms += abs(self.beta) * accuracy.row_norms(self.c)
+            totals += self.beta * sums.row_sums(self.c, signs, of_c)
+            norms += abs(self.beta) * sums.row_norms(self.c, of_c)
         relative = ROUNDINGS * self.element.unit_roundoff + self.inputs
         allowed = relative * (1 + 3 / math.sqrt(max(1, len(signs)))) * norms + len(signs) * self.underflow
-        return sums, allowed[:, None]
+        return totals, allowed[:, None]
+
+
+def kind_of(element: DType, stored: np.ndarray) -> str:
+    """Return the kind of a stored array for ``sums``."""
+    return element.name if element.upper_half_of else stored.dtype.name
 
 
 def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:
@@ -105,7 +111,6 @@ def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndar
     it. The verdict's reference contains the seed of the signs and rows.
     """
     element = task.element
-    arrays = {name: element.numbers(array) for name, array in arrays.items()}
     truth = Truth(task, arrays)
     transposed = Truth(task, {"A": arrays["B"].T, "B": arrays["A"].T, "C": arrays["C"].T})
     (m, k), n, wide = truth.a.shape, truth.b.shape[1], np.dtype(truth.wide)
@@ -119,16 +124,18 @@ def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndar
         name = f"Freivalds and {len(rows)} rows componentwise, {wide.name}, signs and rows of seed {seed}"
     right, left = (rng.choice(np.array([-1, 1], wide), (length, SIGNS)) for length in (n, m))
     elements, allowed = truth.elements(rows)
-    sums, column_sums = truth.row_sums(right), transposed.row_sums(left)
+    row_totals, column_totals = truth.row_sums(right), transposed.row_sums(left)
 
     def judge(got: np.ndarray) -> Verdict:
-        got = element.numbers(got)
-        sampled = accuracy.judge(got if everything else got[rows], elements, allowed, truth.bound, name)
-        summed = accuracy.judge(accuracy.row_sums(got, right), *sums, truth.bound, name)
-        down = accuracy.judge(accuracy.row_sums(got.T, left), *column_sums, truth.bound, name)
+        kind = kind_of(element, got)
+        numbers = element.numbers(got if everything else got[rows])
+        sampled = accuracy.judge(numbers, elements, allowed, truth.bound, name)
+        summed = accuracy.judge(sums.row_sums(got, right, kind), *row_totals, truth.bound, name)
+        down = accuracy.judge(sums.row_sums(got.T, left, kind), *column_totals, truth.bound, name)
         verdicts = (sampled, summed, down)
         if all(verdict.passed for verdict in verdicts) or (everything and not sampled.passed):
             return sampled
+        got = element.numbers(got)
         # the worst element of the first wrong row, or of the first wrong column where no row is found wrong
         found = [(rows, sampled), (np.arange(m), summed)]
         if wrong := [int(index[first_index(verdict)]) for index, verdict in found if not verdict.passed]:

@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 
 from hpcmm import store
-from hpcmm.backends.cpu.modules import cache
+from hpcmm.kernels.modules import cache
 from hpcmm.model import HpcmmError
 from hpcmm.text import printable
 

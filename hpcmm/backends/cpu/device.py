@@ -17,10 +17,10 @@ import psutil
 import threadpoolctl
 
 from hpcmm import kernels
-from hpcmm.backends.base import DeviceError
-from hpcmm.backends.cpu import libraries, modules, sensors
-from hpcmm.backends.cpu.modules import load, module_of
-from hpcmm.model import Task
+from hpcmm.backends.cpu import libraries, sensors
+from hpcmm.kernels import modules
+from hpcmm.kernels.modules import load, module_of
+from hpcmm.model import DeviceError, Task
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.accuracy import in_threads
 

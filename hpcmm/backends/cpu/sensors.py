@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from hpcmm.backends.base import DeviceError
+from hpcmm.model import DeviceError
 
 ROOT = Path("/")  # of the files below
 POWERCAP = "sys/class/powercap"

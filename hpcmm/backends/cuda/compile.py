@@ -17,8 +17,7 @@ from cupy.cuda import nvrtc
 from cupy.cuda.compiler import CompileException
 
 from hpcmm import kernels
-from hpcmm.backends.base import DeviceError
-from hpcmm.model import Operation, Task, Variant
+from hpcmm.model import DeviceError, Operation, Task, Variant
 
 OPTIONS = ("--std=c++17", "-lineinfo")  # of every kernel; a variant's own and its constants follow
 OPTIONS_OF_CUPY = ("-ftz=true",)  # that CuPy adds

@@ -14,8 +14,8 @@ import cupy
 import numpy as np
 from cuda.pathfinder import load_nvidia_dynamic_lib
 
-from hpcmm.backends.base import DeviceError
 from hpcmm.dtypes import DTYPES
+from hpcmm.model import DeviceError
 from hpcmm.operations.blocks import rounded_up
 from hpcmm.operations.matmul_ladder import INT8_ROW, LIBRARY_WORKSPACE
 

@@ -16,14 +16,13 @@ import pynvml
 from cupy.cuda import nccl
 
 from hpcmm import kernels
-from hpcmm.backends.base import DeviceError
 from hpcmm.backends.cuda import cublaslt, libraries
 from hpcmm.backends.cuda.compile import OPTIONS, OPTIONS_OF_CUPY, compile_ahead, constant_of, kernel_of
 from hpcmm.backends.cuda.links import NcclLink
 from hpcmm.backends.cuda.memory import Guarded, address, copy_rows, pitched_empty
 from hpcmm.backends.cuda.tensor_map import tensor_map
 from hpcmm.backends.cuda.xid import XidErrors
-from hpcmm.model import Boxes, Prepared, Task
+from hpcmm.model import Boxes, DeviceError, Prepared, Task
 
 SPIN_NANOSECONDS = 150_000
 READ_BLOCKS, READ_THREADS = 4, 512  # of an SM, and of a block that reads a buffer

@@ -13,10 +13,9 @@ import numpy as np
 from cupy.cuda import cub
 from cupy_backends.cuda.libs import cublas
 
-from hpcmm.backends.base import DeviceError
 from hpcmm.backends.cuda import cublaslt
 from hpcmm.dtypes import DTYPES
-from hpcmm.model import Prepared
+from hpcmm.model import DeviceError, Prepared
 
 TRIALS = 5  # timed runs of each algorithm that a heuristic proposes; the first one only loads its kernel
 TRIAL_SECONDS = 0.05  # beyond this time an algorithm is not run again

@@ -7,7 +7,7 @@ import ctypes
 import cupy
 import numpy as np
 
-from hpcmm.backends.base import DeviceError
+from hpcmm.model import DeviceError
 
 GUARD = 12345.0  # in the rows behind a matrix; a result that is computed from it is wrong
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 
-from hpcmm.backends.base import DeviceError
+from hpcmm.model import DeviceError
 
 CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 

@@ -20,9 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from hpcmm import kernels
-from hpcmm.backends.base import DeviceError
-from hpcmm.backends.cpu import modules
-from hpcmm.model import Boxes, HpcmmError, Launch
+from hpcmm.kernels import modules
+from hpcmm.model import Boxes, DeviceError, HpcmmError, Launch
 
 FOLDER = Path(__file__).parent
 HEADER, RUNTIME = FOLDER / "cuda_on_host.h", FOLDER / "runtime.cpp"

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcmm import kernels
-from hpcmm.backends.base import DeviceError
-from hpcmm.model import Task
+from hpcmm.model import DeviceError, Task
 
 FLAGS = ("-O3", "-std=gnu11", "-fPIC", "-shared", "-fopenmp", "-pthread")
 

@@ -1,0 +1,83 @@
+"""Sums of matrices in higher precision, by all cores in one pass over the matrix: ``kernels/verify.c``.
+
+Elements are of ``kind`` float64, float32, int32, int8, float16 or bfloat16, which is stored as its bits. Sums are
+long double for float64, and float64 for the other kinds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Callable
+
+import numpy as np
+
+from hpcmm import kernels
+from hpcmm.kernels import modules
+
+GROUP = 4  # as in verify.c
+
+
+def type_of(kind: str) -> type[np.floating]:
+    """Return the type of the sums."""
+    return np.longdouble if kind == "float64" else np.float64
+
+
+def row_sums(x: np.ndarray, weights: np.ndarray, kind: str) -> np.ndarray:
+    """Return ``x @ weights`` for up to four columns of weights."""
+    return _weighted(x, weights, kind, square=False)
+
+
+def row_norms(x: np.ndarray, kind: str) -> np.ndarray:
+    """Return the 2-norm of each row."""
+    return np.sqrt(_weighted(x, np.ones((x.shape[1], 1)), kind, square=True)[:, 0])
+
+
+def products(a: np.ndarray, b: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return ``a @ b`` and, in float64, ``|a| @ |b|`` for a few rows ``a`` in float64 and a matrix b of ``kind``."""
+    b = b if _has_rows(b) else np.ascontiguousarray(b)
+    (rows, terms), columns = a.shape, b.shape[1]
+    padded = -(-rows // GROUP) * GROUP
+    factors = np.zeros((terms, padded))
+    factors[:, :rows] = a.T
+    total, magnitudes = np.empty((columns, padded), type_of(kind)), np.empty((columns, padded))
+    sizes = padded, terms, columns, b.strides[0] // b.itemsize
+    given, found = _pointers(factors, b), _pointers(total, magnitudes)
+    _function("products", kind)(*given, *map(ctypes.c_size_t, sizes), *found, _cores())
+    return total.T[:rows], magnitudes.T[:rows]
+
+
+def _weighted(x: np.ndarray, weights: np.ndarray, kind: str, square: bool) -> np.ndarray:
+    """Return the sums of each row of x, or of its squares, with weights. Neither x nor a transpose is copied."""
+    if not _has_rows(x) and not _has_rows(x.T):
+        x = np.ascontiguousarray(x)
+    name, matrix = ("row_sums", x) if _has_rows(x) else ("column_sums", x.T)
+    padded = np.zeros((len(weights), GROUP), type_of(kind))
+    padded[:, : weights.shape[1]] = weights
+    total = np.empty((len(x), GROUP), padded.dtype)
+    sizes = *matrix.shape, matrix.strides[0] // matrix.itemsize
+    address, factors, target = _pointers(matrix, padded, total)
+    _function(name, kind)(address, *map(ctypes.c_size_t, sizes), factors, int(square), target, _cores())
+    return total[:, : weights.shape[1]]
+
+
+def _has_rows(x: np.ndarray) -> bool:
+    """Return whether the elements of each row lie side by side, and rows follow each other."""
+    down, along = x.strides
+    return (along == x.itemsize or x.shape[1] == 1) and down >= 0 and down % x.itemsize == 0
+
+
+def _pointers(*arrays: np.ndarray) -> tuple[ctypes.c_void_p, ...]:
+    return tuple(ctypes.c_void_p(each.ctypes.data) for each in arrays)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+@functools.cache
+def _function(name: str, kind: str) -> Callable[..., None]:
+    found = getattr(modules.load("verify", kernels.FOLDER / "verify.c", {}), f"{name}_{kind}")
+    found.restype = None
+    return found
