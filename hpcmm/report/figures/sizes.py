@@ -115,11 +115,12 @@ def _fastest(known: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 def _limit_layers(known: pd.DataFrame, x: Spec, axis: Spec) -> list[Spec]:
     """Draw the hardware limit of each arithmetic as a dotted line with its name."""
-    if not known["fraction"].notna().any():
+    limited = known[known["fraction"].notna()]  # the CPU, whose limits are unknown, may have larger sizes
+    if limited.empty:
         return []
-    # a limit is named at the largest size; one that holds at smaller sizes only would be a line without a name
-    largest = known[(known["n"] == known["n"].max()) & known["fraction"].notna()]
-    named = json.dumps(sorted(set(largest["ceiling"])), ensure_ascii=False)
+    # a limit is named at its largest size; one that holds at smaller sizes only would be a line without a name
+    largest = limited["n"].max()
+    named = json.dumps(sorted(set(limited["ceiling"][limited["n"] == largest])), ensure_ascii=False)
     median = [
         {"filter": f"isValid(datum.fraction) && indexof({named}, datum.ceiling) >= 0"},
         {"calculate": "datum.rate / datum.fraction", "as": "limit"},
@@ -127,7 +128,7 @@ def _limit_layers(known: pd.DataFrame, x: Spec, axis: Spec) -> list[Spec]:
     ]
     y = quantity("limit", **axis)
     tooltip = [{"field": "ceiling", "title": "limit"}, {"field": "size"}, quantity("limit", format=",.3r")]
-    last = {"filter": f"datum.n == {int(known['n'].max())}"}
+    last = {"filter": f"datum.n == {int(largest)}"}
     return [
         {
             "name": "needs_fraction_1",  # the page leaves a layer out if the chosen rows lack what it needs
