@@ -92,7 +92,8 @@ TIMINGS = "results/timings.h5"
 MEASURED = expand(DONE, job=[job.name for job in PLAN.jobs])
 MEASURED += expand(PROFILE, operation=PLAN.profiled)
 MEASURED += expand(RAW, job=[batch.name for batch in PLAN.sustained])
-# When a run that ended early wrote its report. Snakemake does not know of that report: it would keep it.
+# The mark of a run that ended early, newer than the partial results. Snakemake has no record of those: without a newer
+# input they would be up to date.
 PARTIAL = Path(".snakemake") / "hpcmm" / "partial"
 EXTENSIONS = ["--extension={}".format(path) for path in extensions.named(PLAN.config)]
 JOBS = {job.name: job for job in (*PLAN.jobs, *(Job((batch,)) for batch in PLAN.sustained))}
@@ -140,9 +141,11 @@ onerror:
     print(status.unfinished(PLAN, RESULTS), file=sys.stderr, flush=True)
     # A rule runs only if all its inputs exist. After a failed job, the results are therefore collected and reported
     # here. The file and the report name the failed jobs; the next run tries them again.
-    subprocess.run([sys.executable, "-m", "hpcmm.jobs.collect", "--results", "results", "--output", TIMINGS])
+    # The mark comes first, so that there is no partial file without it if this process is killed. Its text is new each
+    # time, because Snakemake ignores a newer file with the same text.
     PARTIAL.parent.mkdir(parents=True, exist_ok=True)
     PARTIAL.write_text(str(time.time_ns()))
+    subprocess.run([sys.executable, "-m", "hpcmm.jobs.collect", "--results", "results", "--output", TIMINGS])
     subprocess.run([sys.executable, "-m", "hpcmm", "report", TIMINGS, "--results", "results", *EXTENSIONS])
 
 
@@ -234,13 +237,13 @@ rule profile:
 rule collect:
     input:
         MEASURED,
+        [PARTIAL] if PARTIAL.exists() else [],
     output:
         TIMINGS,
     log:
         "results/logs/collect.log",
     params:
         fingerprint=PLAN.fingerprint,
-        partial=PARTIAL.read_text() if PARTIAL.exists() else "",
     shell:
         '"$HPCMM_PYTHON" -m hpcmm.jobs.collect --results results --output {output} 2>&1 | tee {log}'
 

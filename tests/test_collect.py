@@ -144,6 +144,12 @@ def test_the_file_is_older_than_its_inputs_only_if_something_failed(planned, tmp
     assert target > inputs
 
 
+def test_the_file_is_older_than_the_plan_if_no_job_completed(planned, tmp_path):
+    (tmp_path / "raw" / f"{OTHER.name}.h5").unlink()
+    collect(planned, tmp_path, tmp_path / "timings.h5")
+    assert (tmp_path / "timings.h5").stat().st_mtime < (tmp_path / "plan.json").stat().st_mtime
+
+
 def test_a_profile_that_failed_is_named(planned, tmp_path, monkeypatch):
     monkeypatch.setattr(plan.Plan, "profiled", {"sum": ()})
     stored(tmp_path / "raw" / f"{BATCH.name}.h5")

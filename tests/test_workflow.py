@@ -310,6 +310,25 @@ def test_a_job_that_fails_is_named_in_the_report_of_the_others_and_tried_again(s
     assert "failed" not in (results / "report.html").read_text().split("</header>")[0]
 
 
+@pytest.mark.parametrize("target", [TIMINGS, pytest.param("results/report.html", marks=pytest.mark.slow)])
+def test_a_target_of_a_run_that_ended_early_is_made_again(snakemake, target):
+    """No job was done, so no input of the file of its results is newer, and Snakemake has no record of the file."""
+    config = CONFIG | {"sweeps": {"sum": CONFIG["sweeps"]["sum"]}}
+    results = snakemake.folder / "results"
+    with locked(results / "raw" / "sum" / "cpu-r2-1.journal"):
+        assert snakemake(config, target).returncode == 1
+    assert not len(store.read(results / "timings.h5")["measurements"]["m"])
+    partial = {path: path.read_bytes() for path in (results / "timings.h5", results / "report.html")}
+
+    assert planned(snakemake(config, "--dry-run", target).stdout) == {"sum/cpu-r2-1"}
+    assert partial == {path: path.read_bytes() for path in partial}, "a dry run keeps what there is"
+    again = snakemake(config, target)
+    assert again.returncode == 0, again.stdout
+    columns = store.read(results / "timings.h5")
+    assert set(columns["measurements"]["sweep"]) == {"sum"} and not len(columns["omitted"]["sweep"])
+    assert "Nothing to be done" in snakemake(config, target).stdout
+
+
 PROGRESS = r"\[ *(\d+)/11\] \S+ .* \(.* s; about .* left\)"
 
 
@@ -395,12 +414,13 @@ def test_run_shows_errors_of_snakemake_itself(hpcmm_run):
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_a_run_and_reports_unfinished_jobs(hpcmm_run):
+@pytest.mark.parametrize("targets", [(), (TIMINGS,)], ids=["all", "timings"])
+def test_ctrl_c_ends_a_run_and_reports_unfinished_jobs(hpcmm_run, targets):
     config = yaml.safe_load((hpcmm_run.folder / "config.yaml").read_text())
     config["measuring"] |= {"max_seconds": 2, "min_repetitions": 1000, "max_repetitions": 100000}
     config["sweeps"]["sum"]["sizes"] = [10_000_000]
     (hpcmm_run.folder / "config.yaml").write_text(yaml.safe_dump(config))
-    process = hpcmm_run("--cores", "2")
+    process = hpcmm_run("--cores", "2", *targets)
     try:
         while not process.stdout.readline().startswith("["):
             assert process.poll() is None, process.stderr.read()
@@ -415,8 +435,12 @@ def test_ctrl_c_ends_a_run_and_reports_unfinished_jobs(hpcmm_run):
     assert re.search("no job is running; the rest takes about .* \\(at most ", first)
 
     (hpcmm_run.folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
-    output, errors = hpcmm_run("--cores", "2").communicate(timeout=240)
-    assert "11 points: 11 PASS" in output, f"the report of the run that was ended is not kept: {output}{errors}"
+    output, errors = hpcmm_run("--cores", "2", *targets).communicate(timeout=240)
+    if not targets:
+        assert "11 points: 11 PASS" in output, f"the report of the run that was ended is not kept: {output}{errors}"
+    columns = store.read(hpcmm_run.folder / TIMINGS)
+    assert set(columns["measurements"]["sweep"]) == {"small", "sum"}, f"{output}{errors}"
+    assert set(columns["omitted"]["variant"]) == {"naive"}, "nothing failed"
 
 
 def test_an_operation_has_one_profiling_job_that_never_overlaps_a_measurement(snakemake):

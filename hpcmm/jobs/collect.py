@@ -35,14 +35,14 @@ def main() -> int:
 def collect(planned: plan.Plan, results: Path, target: Path, separate: bool = False) -> list[str]:
     """Write all finished points of a plan into one file; failed ones go into ``omitted`` with a reason.
 
-    Finished points of a failed job are included. If anything failed, the file gets an older date than its inputs. The
-    next run of the workflow then makes it again, even if its plan no longer has the failed job.
+    Finished points of a failed job are included. If anything failed, the file gets an older date than its inputs and
+    the plan. The next run of the workflow then makes it again, even if its plan no longer has the failed job.
 
     Parameters
     ----------
     planned : Plan
     results : Path
-        Folder with ``jobs/``, ``raw/``, ``profiles/`` and ``logs/``.
+        Folder with ``plan.json``, ``jobs/``, ``raw/``, ``profiles/`` and ``logs/``.
     target : Path
         HDF5 file to write.
     separate : bool
@@ -87,9 +87,9 @@ def collect(planned: plan.Plan, results: Path, target: Path, separate: bool = Fa
             failed.append(f"profile of {operation}: {reason}")
             unprofiled.append({"operation": operation, "reason": f"failed: {reason}"})
     store.merge([], target, omitted, unprofiled, parts=parts)
-    inputs = [*results.glob("jobs/**/*.done"), *results.glob("raw/**/*.h5"), *results.glob("profiles/*.h5")]
-    if failed and inputs:
-        oldest = min(path.stat().st_mtime for path in inputs) - 1
+    if failed:
+        inputs = [*results.glob("jobs/**/*.done"), *results.glob("raw/**/*.h5"), *results.glob("profiles/*.h5")]
+        oldest = min(path.stat().st_mtime for path in [results / "plan.json", *inputs]) - 1
         os.utime(target, (oldest, oldest))
     return failed
 
