@@ -196,7 +196,8 @@ def size_axis(points: pd.DataFrame) -> Spec:
         names = {str(row["n"]): formats.size(row) for row in analysis.row_dicts(points.drop_duplicates("n"))}
         label = f"{json.dumps(names, ensure_ascii=False)}[datum.value]"
         axis = {"values": sizes, "labelExpr": label, "labelOverlap": "parity" if powers else "greedy"}
-        return quantity("n", title="n", axis=axis, scale={"type": "log", "base": 2, "nice": False, "padding": 12})
+        # room for half of the label of the last size, such as 16384
+        return quantity("n", title="n", axis=axis, scale={"type": "log", "base": 2, "nice": False, "padding": 18})
     # a few sizes are all ticks; automatic ticks could lie between two adjacent sizes
     ticks = {"values": sizes} if len(sizes) <= 8 else {"tickCount": 8}
     scale = {"zero": False, "nice": False, "padding": 12}
