@@ -89,7 +89,7 @@ class CpuBackend:
         self.threads = threads
         module = load("evict", kernels.FOLDER / "evict.c", {})
         self._evict, self._fill_caches = module.evict, module.fill_caches
-        self._evict.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+        self._evict.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         self._fill_caches.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         self._fill_caches.restype = ctypes.c_uint64
         self.cache_bytes = last_level_cache()
@@ -200,7 +200,7 @@ class CpuBackend:
         if cold:
             self.fill_caches()
             for array in arrays.values():
-                if not self._evict(array.ctypes.data, array.nbytes):
+                if not self._evict(array.ctypes.data, array.nbytes, self.threads):
                     raise DeviceError("this processor cannot empty its caches from a program: set cache: hot")
         return self.seconds(run)
 
