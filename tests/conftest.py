@@ -104,7 +104,7 @@ def pytest_collection_modifyitems(config, items):
 def small_flush():
     """Cold runs in this process flush with a small buffer: no result depends on its size, and reading takes time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device, "last_level_cache", lambda: 1 << 16)
+        patch.setattr(device, "cache_sizes", lambda: {3: 1 << 16})
         yield
 
 

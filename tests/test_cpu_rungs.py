@@ -14,7 +14,7 @@ from tasks import task
 
 from hpcmm import kernels
 from hpcmm.backends.cpu import device, libraries
-from hpcmm.backends.cpu.device import CpuBackend, flush_bytes, last_level_cache
+from hpcmm.backends.cpu.device import CpuBackend, cache_sizes, flush_bytes
 from hpcmm.dtypes import DTYPES
 from hpcmm.kernels import modules
 from hpcmm.kernels.modules import module_of
@@ -174,7 +174,7 @@ PROGRAM = """
 import sys, threading
 import numpy as np, psutil
 from hpcmm.backends.cpu import libraries
-from hpcmm.backends.cpu.device import CpuBackend, flush_bytes, last_level_cache
+from hpcmm.backends.cpu.device import CpuBackend, cache_sizes, flush_bytes
 from hpcmm.model import Task
 from hpcmm.operations.matmul import MATMUL
 
@@ -299,14 +299,16 @@ def test_every_line_of_the_flush_buffer_is_read(threads, length):
 
 
 def test_a_cold_run_fills_the_caches_and_a_hot_run_does_not(monkeypatch):
-    monkeypatch.setattr(device, "last_level_cache", last_level_cache)
+    monkeypatch.setattr(device, "cache_sizes", cache_sizes)
     backend, filled = CpuBackend(2), []
-    assert flush_bytes(1 << 20, 2) == 2 << 20
-    assert flush_bytes(1 << 30, 2) == 128 << 20
-    assert flush_bytes(1 << 30, 64) == 256 << 20
-    assert flush_bytes(0, 1) == 64 << 20
+    assert flush_bytes({1: 1 << 16, 2: 1 << 20}, 2) == 2 << 20
+    assert flush_bytes({2: 4 << 20, 3: 32 << 20}, 2) == 64 << 20
+    assert flush_bytes({2: 4 << 20, 3: 1 << 30}, 2) == 8 << 20, "the last level cannot be emptied"
+    assert flush_bytes({2: 1 << 30, 3: 1 << 30}, 2) == 128 << 20
+    assert flush_bytes({3: 1 << 30}, 64) == 256 << 20
+    assert flush_bytes({}, 1) == 64 << 20
     about = backend.describe()["cpu"]
-    assert about["flush_bytes"] == flush_bytes(last_level_cache(), 2)
+    assert about["flush_bytes"] == flush_bytes(cache_sizes(), 2)
     right = backend.fill_caches
     monkeypatch.setattr(backend, "fill_caches", lambda: filled.append(right()))
     for cold in (False, True):

@@ -25,8 +25,7 @@ from hpcmm.operations import OPERATIONS
 from hpcmm.operations.accuracy import in_threads
 
 CHECKSUM_BYTES = 4 << 20  # that one thread reads at a time
-# A cold run first reads a buffer of FLUSH times the caches, within limits: a virtual machine may report the cache of
-# its whole host, and reading takes time between repetitions.
+# A cold run first reads a buffer of FLUSH times the caches, within limits: reading takes time between repetitions.
 FLUSH = 2
 FLUSH_BYTES_PER_THREAD, FLUSH_BYTES = 64 << 20, 256 << 20
 UNKNOWN_CACHE = 32 << 20
@@ -55,26 +54,31 @@ def simd_paths() -> dict[str, str]:
     return found
 
 
-def last_level_cache() -> int:
-    """Return the bytes of all last-level caches of the CPUs that this process may use; 0 if unknown."""
+def cache_sizes() -> dict[int, int]:
+    """Return the bytes of the caches of each level, of the CPUs that this process may use; empty if unknown."""
     caches = {}
     for cpu in os.sched_getaffinity(0):
-        found = []
         for index in Path(f"/sys/devices/system/cpu/cpu{cpu}/cache").glob("index*"):
             with contextlib.suppress(OSError, ValueError):
                 level, size, shared = (
                     (index / name).read_text().strip() for name in ("level", "size", "shared_cpu_list")
                 )
-                found.append((int(level), shared, int(size.removesuffix("K")) << 10))
-        if found:
-            level, shared, size = max(found)
-            caches[level, shared] = size
-    return sum(caches.values())
+                caches[int(level), shared] = int(size.removesuffix("K")) << 10
+    found: dict[int, int] = {}
+    for (level, _), size in caches.items():
+        found[level] = found.get(level, 0) + size
+    return found
 
 
-def flush_bytes(cache: int, threads: int) -> int:
-    """Return the bytes that a cold run reads first: the caches twice over, within the limits above."""
-    return min(FLUSH * (cache or UNKNOWN_CACHE), FLUSH_BYTES_PER_THREAD * threads, FLUSH_BYTES)
+def flush_bytes(caches: Mapping[int, int], threads: int) -> int:
+    """Return the bytes that a cold run reads first: the last level of the caches twice over.
+
+    If that exceeds the limits above, as on a virtual machine that reports the cache of its whole host, even the limit
+    would leave the last level as it is. The second level is then read twice over.
+    """
+    limit = min(FLUSH_BYTES_PER_THREAD * threads, FLUSH_BYTES)
+    whole = FLUSH * (caches[max(caches)] if caches else UNKNOWN_CACHE)
+    return whole if whole <= limit else min(limit, FLUSH * caches.get(2, limit))
 
 
 class CpuBackend:
@@ -92,7 +96,7 @@ class CpuBackend:
         self._evict.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         self._fill_caches.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         self._fill_caches.restype = ctypes.c_uint64
-        self.cache_bytes = last_level_cache()
+        self.caches = cache_sizes()
         self._flush: np.ndarray | None = None
         self._energy = sensors.Energy()
         threadpoolctl.threadpool_limits(threads)
@@ -207,7 +211,7 @@ class CpuBackend:
     def fill_caches(self) -> int:
         """Read the flush buffer with all threads; return the sum of the first bytes of its lines."""
         if self._flush is None:
-            self._flush = np.ones(flush_bytes(self.cache_bytes, self.threads), np.uint8)
+            self._flush = np.ones(flush_bytes(self.caches, self.threads), np.uint8)
         return self._fill_caches(self._flush.ctypes.data, self._flush.nbytes, self.threads)
 
     def clock(self, run: Callable[[], Any], seconds: float) -> float:
@@ -233,7 +237,8 @@ class CpuBackend:
 
     def describe(self) -> dict[str, Any]:
         """Return the provenance of the CPU."""
-        cache = {"last_level_bytes": self.cache_bytes, "flush_bytes": flush_bytes(self.cache_bytes, self.threads)}
+        last = self.caches.get(max(self.caches, default=0), 0)
+        cache = {"last_level_bytes": last, "flush_bytes": flush_bytes(self.caches, self.threads)}
         about = {"threads_per_rank": self.threads, **libraries.describe(), "simd": simd_paths()}
         about["compiler"] = modules.describe()
         return {"cpu": about | {name: value for name, value in cache.items() if value}}
