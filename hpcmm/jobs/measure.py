@@ -11,10 +11,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-# The variant and the baseline take turns in one process. Idle OpenMP threads must sleep at once instead of spinning on
-# the cores that the other is measured on. OpenMP reads this when it is loaded. OpenBLAS keeps its default timeout: with
-# a short one its threads sleep within a call, and times become bimodal.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+from hpcmm.devices import IDLE_THREADS
+
+os.environ.update(IDLE_THREADS | os.environ)  # before NumPy and the kernels load OpenBLAS and OpenMP
 
 from hpcmm import store
 from hpcmm.bench import status

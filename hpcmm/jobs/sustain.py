@@ -9,7 +9,9 @@ import signal
 import sys
 from pathlib import Path
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as in hpcmm.jobs.measure
+from hpcmm.devices import IDLE_THREADS
+
+os.environ.update(IDLE_THREADS | os.environ)  # as in hpcmm.jobs.measure
 
 from hpcmm.bench.sustain import sustain
 from hpcmm.experiment import plan

@@ -29,6 +29,7 @@ CHECKSUM_BYTES = 4 << 20  # that one thread reads at a time
 FLUSH = 2
 FLUSH_BYTES_PER_THREAD, FLUSH_BYTES = 64 << 20, 256 << 20
 UNKNOWN_CACHE = 32 << 20
+SLEEP_SECONDS = 3e-4  # until the threads of the run before sleep: those of BLAS first wait OPENBLAS_THREAD_TIMEOUT
 
 
 def as_argument(value: Any):
@@ -201,6 +202,7 @@ class CpuBackend:
         A buffer that is read fills the caches with clean lines, also in the place of the packing buffers of kernels and
         of BLAS. The arrays are then dropped line by line.
         """
+        time.sleep(SLEEP_SECONDS)
         if cold:
             self.fill_caches()
             for array in arrays.values():
