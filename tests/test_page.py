@@ -379,7 +379,8 @@ def test_the_switch_changes_sentences_figures_and_tables_together(visit):
     assert "float64" in table.locator("caption").inner_text()
     assert table.locator("tbody tr:visible").count() == 1
     assert "cublas" not in table.locator("thead th:visible").all_inner_texts()
-    other = seen.page.locator("[id=sweep-shape] ~ .panels table.data:visible").first  # it does not have this size
+    shapes = seen.page.locator(":is([id=sweep-shape], [id^=sweep-shape-]) ~ .panels")  # without this size
+    other = shapes.locator("table.data:visible").first
     assert other.locator("tbody tr:visible").count() > 2
     assert "sweep-pitch" in seen.page.locator(".sweep[hidden] h3").evaluate_all("all => all.map(each => each.id)")
     assert seen.troubles == []
