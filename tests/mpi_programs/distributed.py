@@ -32,7 +32,7 @@ DEVICE, SHARE, EXAMPLES = sys.argv[1], sys.argv[2] == "1", int(sys.argv[4])
 RANKS = [int(ranks) for ranks in sys.argv[3].split(",")]
 BACKEND = open_backend(DEVICE, threads=1, local_rank=world.local_rank(WORLD), share_gpu=SHARE)
 if DEVICE == "cpu":
-    BACKEND.cache_bytes = 1 << 16  # a small flush buffer: no result depends on it, and reading takes time
+    BACKEND.caches = {3: 1 << 16}  # a small flush buffer: no result depends on it, and reading takes time
 TAKEN: list[int] = []  # elements of each array on the device
 VARIANTS = {"cpu": ["numpy", "serial", "packed"], "cuda": ["cublas", "tiled_padded", "asynchronous"]}[DEVICE]
 REDUCTION = {"cpu": "serial", "cuda": "one_launch"}[DEVICE]

@@ -22,7 +22,7 @@ WORLD = MPI.COMM_WORLD
 DEVICE, BROKEN = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
 BACKEND = open_backend(DEVICE, threads=1, local_rank=WORLD.rank, share_gpu=True)
 if DEVICE == "cpu":
-    BACKEND.cache_bytes = 1 << 16  # a small flush buffer: no result depends on it, and reading takes time
+    BACKEND.caches = {3: 1 << 16}  # a small flush buffer: no result depends on it, and reading takes time
 VARIANT = {"cpu": "memcpy", "cuda": "device_copy"}[DEVICE]
 
 EXCHANGES = links.EXCHANGES | {name: ("all_reduce", carrier) for name, carrier in ALL_REDUCES.items()}

@@ -27,7 +27,7 @@ WORLD = MPI.COMM_WORLD
 DEVICE = sys.argv[1]
 BACKEND = open_backend(DEVICE, threads=1, local_rank=world.local_rank(WORLD), share_gpu=True)
 if DEVICE == "cpu":
-    BACKEND.cache_bytes = 1 << 16  # a small flush buffer: no result depends on it, and reading takes time
+    BACKEND.caches = {3: 1 << 16}  # a small flush buffer: no result depends on it, and reading takes time
 EVERY = [
     (operation.name, variant.name, dtype)
     for operation in OPERATIONS.values()
