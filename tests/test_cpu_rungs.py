@@ -174,7 +174,7 @@ PROGRAM = """
 import sys, threading
 import numpy as np, psutil
 from hpcmm.backends.cpu import libraries
-from hpcmm.backends.cpu.device import CpuBackend, cache_sizes, flush_bytes
+from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.model import Task
 from hpcmm.operations.matmul import MATMUL
 

@@ -32,7 +32,7 @@ static void evict_in_order(uintptr_t first, uintptr_t end)
 }
 #endif
 
-/* Evict an array from all caches; every thread evicts a part. Returns 0 if this processor has no instruction for it. */
+/* Evict an array from all caches; on x86 every thread evicts a part. Returns 0 if this processor has no instruction for it. */
 int evict(const void *array, size_t bytes, int threads)
 {
     const uintptr_t first = (uintptr_t)array & ~(uintptr_t)(LINE - 1), end = (uintptr_t)array + bytes;
@@ -46,12 +46,13 @@ int evict(const void *array, size_t bytes, int threads)
     }
     return 1;
 #elif defined(__aarch64__)
+    (void)threads;
     for (uintptr_t line = first; line < end; line += LINE)
         __asm__ volatile("dc civac, %0" ::"r"(line) : "memory");
     __asm__ volatile("dsb ish" ::: "memory");
     return 1;
 #else
-    (void)first, (void)end;
+    (void)first, (void)end, (void)threads;
     return 0;
 #endif
 }

@@ -2,17 +2,17 @@
 
    The sums are in a wider type than the elements, so that their own rounding does not count. Every sum is added up by
    one thread in the order of its terms, so that it does not depend on the number of threads. Matrices are row-major with
-   a leading dimension; nothing is copied. */
+   a leading dimension. Only blocks of them are copied. */
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
 enum {
-    WIDTH = 64,  /* columns that a thread reads together: several cache lines, which the processor fetches ahead */
-    HEIGHT = 64, /* rows that stay in the L1 cache with them */
-    PITCH = HEIGHT + 8, /* of the columns of a block: another multiple would use few sets of the cache */
-    GROUP = 4,   /* sums that are added up at the same time: one addition takes several clocks */
+    GROUP = 4,          /* sums that are added up at the same time: one addition takes several clocks */
+    WIDTH = 64,         /* columns of a block: several cache lines of each row, which the processor prefetches */
+    HEIGHT = 64,        /* rows of a block, so that it stays in the L1 cache */
+    PITCH = HEIGHT + 8, /* between its columns; a power of two would use few sets of the cache */
 };
 
 static inline float bits_of_float(uint32_t bits)
@@ -51,8 +51,8 @@ static inline size_t least(size_t a, size_t b)
 
    row_sums:    sums[i][s] = sum over j of x[i][j] weights[j][s], or of the squares of x; s < GROUP
    column_sums: sums[j][s] = sum over i of x[i][j] weights[i][s], likewise
-   products:    products[j][r] = sum over t of a[t][r] b[t][j], and the sum of the magnitudes; the rows
-                of A and of the result are contiguous, and their number is a multiple of GROUP */
+   products:    products[j][r] = sum over t of a[t][r] b[t][j], and the sum of the magnitudes of the terms; a and the
+                results are contiguous, and the number of r is a multiple of GROUP */
 #define DEFINE(NAME, T, W, NUMBER)                                                                                     \
     void row_sums_##NAME(const T *x, size_t rows, size_t columns, size_t ld, const W *weights, int square, W *sums,    \
                          int threads)                                                                                  \

@@ -71,7 +71,7 @@ def what_to_see(rows: pd.DataFrame, chapter: str = "") -> list[Finding]:
 
 
 def _finding(answer: Callable[[pd.DataFrame], str], rows: pd.DataFrame, device: str = "") -> Finding:
-    """Apply a function to some rows, and to those of each size if its text is about the largest one."""
+    """Return the text of a function for some rows, and that of each size if it describes only the largest one."""
     text = answer(rows)
     sizes = rows.drop_duplicates(list(dimensions()))
     if not text or answer not in OF_ONE_SIZE or not 1 < len(sizes) <= MOST_SIZES:

@@ -29,7 +29,7 @@ CHECKSUM_BYTES = 4 << 20  # that one thread reads at a time
 FLUSH = 2
 FLUSH_BYTES_PER_THREAD, FLUSH_BYTES = 64 << 20, 256 << 20
 UNKNOWN_CACHE = 32 << 20
-SLEEP_SECONDS = 3e-4  # until the threads of the run before sleep: those of BLAS first wait OPENBLAS_THREAD_TIMEOUT
+SLEEP_SECONDS = 3e-4  # before a timed run: idle threads of the previous one spin for 0.1 ms, see devices.IDLE_THREADS
 
 
 def as_argument(value: Any):

@@ -21,8 +21,8 @@
 //
 // Accesses are ordered by barriers of the block, of part of it, of a warp and of the cluster, and by mbarriers:
 // accesses before an arrival are ordered before accesses after the wait. Hardware that works beside the threads is
-// modelled as an engine, whose accesses are checked like those of a thread: the copies that arrive at an mbarrier, the
-// stores by TMA of a thread, and the products of a warp. An engine does its work at once in ascending order, as late as
+// modelled as an engine, and its accesses are checked as if a thread made them. There is one engine for the copies that
+// arrive at an mbarrier, one for the TMA stores of a thread, and one for the products of a warp. An engine does its work at once in ascending order, as late as
 // possible in descending order (at the wait, or when nothing else can run), and at either time in random order.
 //   cp_async              copies by the thread itself; pending ones are lost without a wait
 //   mma_*, ldmatrix_*     synchronise the lanes of the warp; TF32 operands lose their last 13 bits, and float32 sums are
