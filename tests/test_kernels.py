@@ -578,6 +578,26 @@ def test_cuda_every_tile_of_persistent_dmma(gpu, choice, shape):
         check_matmul(gpu, variant, "float64", shape, alpha, beta, 1)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("choice", MATMUL.variant("persistent_dmma").geometry.choices, ids=str)
+def test_cuda_a_stage_of_persistent_dmma_is_not_overwritten_while_it_is_read(gpu, choice):
+    """Without a fence, TMA overwrote stages that warps still loaded from, in some tiles, if blocks had several."""
+    rung = MATMUL.variant("persistent_dmma")
+    variant = dataclasses.replace(rung, geometry=dataclasses.replace(rung.geometry, choices=(choice,)))
+    rng, shape = np.random.default_rng(1), (3072, 3072, 512)
+    a, b, c = (rng.uniform(-1, 1, size) for size in ((3072, 512), (512, 3072), (3072, 3072)))
+    arrays = {name: gpu.empty(x.shape, "float64") for name, x in (("A", a), ("B", b), ("C", c))}
+    gpu.copy(a, arrays["A"])
+    gpu.copy(b, arrays["B"])
+    run = gpu.prepare(task(MATMUL, shape, "float64", {"alpha": 1.5, "beta": 0.5}, variant), arrays)
+    result, truth = np.empty_like(c), 1.5 * (a @ b) + 0.5 * c
+    for _ in range(5):
+        gpu.copy(c, arrays["C"])
+        run_once(gpu, run)
+        gpu.copy(arrays["C"], result)
+        np.testing.assert_allclose(result, truth, rtol=0, atol=1e-10)
+
+
 class OneSkinnyTile(Skinny):
     """The geometry of skinny with a tile and its most parts, whatever the shape."""
 

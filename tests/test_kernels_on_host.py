@@ -1113,7 +1113,7 @@ def test_every_tile_of_persistent_dmma_compiles_with_few_spills(choice):
     takes = compiled(
         source("matmul/persistent_dmma"), "sm_90a", tuple(f"-D{key}={value}" for key, value in macros.items())
     )
-    assert takes["spill_stores"] <= 64
+    assert takes["spill_stores"] <= 80
     assert choice.shared_bytes + 1024 <= 228 * 1024  # shared memory of an SM
 
 

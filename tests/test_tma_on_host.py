@@ -232,7 +232,7 @@ DMMA_FAULTS = [
     ("cp_async_wait_group<LAG>();", "", "race|wrong result|nothing has written"),
     ("cp_async_wait_group<0>();", "", "race|wrong result|nothing has written"),
     ("s], SLICE_WARPS);", "s], 1);", "race|arrives"),
-    ("        __syncwarp();  // all lanes", "        // all lanes", "race"),
+    ("        __syncwarp();         // all lanes", "        // all lanes", "race"),
     ("STAGES % SLICES == 0, ", "true, ", "race"),
     ("barrier_sync(1, WARPS * 32);  // the sums", "// the sums", "race"),
 ]

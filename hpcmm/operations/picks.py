@@ -1,7 +1,7 @@
 """Pick the rung of a product: the one with the shortest predicted time.
 
-The predictions use the shape and the type alone, so the same product always runs on the same rung. Their constants are
-fits to times of an H200, without the launch of the kernel.
+The predictions use the shape, the type and whether C is read (beta != 0), so the same product always runs on the same
+rung. Their constants are fits to times of an H200, without the launch of the kernel.
 """
 
 from __future__ import annotations
@@ -16,6 +16,12 @@ from hpcmm.operations.split_k import MAX_NARROW
 from hpcmm.operations.split_k_wgmma import CHUNK, arrival, whole_lines
 
 BYTES_PER_SECOND = 4.6e12  # rate that reads of the memory reached
+
+
+def seconds_to_read_c(task: Task) -> float:
+    """Return the seconds that reading C takes at the rate of the memory; 0 if beta is 0."""
+    m, n, _ = task.shape
+    return m * n * task.element.itemsize / BYTES_PER_SECOND if task.scalars.get("beta") else 0.0
 
 
 class Model:
@@ -43,6 +49,8 @@ class Waves(Model):
         The same if rows of A or B do not start at multiples of 16 bytes.
     alone : float
         Time of a block that is alone on its SM, relative to its share of the time of ``resident`` blocks.
+    exposed : float
+        Time that reading C adds, relative to the time at the rate of the memory.
     """
 
     rate: float
@@ -51,6 +59,7 @@ class Waves(Model):
     partial: float = 1.0
     unaligned: float = 1.0
     alone: float = 1.0
+    exposed: float = 0.0
 
     def seconds(self, task: Task) -> float:
         m, n, k = task.shape
@@ -63,7 +72,8 @@ class Waves(Model):
             mainloop *= self.unaligned
         elif m % rows or n % columns:
             mainloop *= self.partial
-        return max(mainloop + (waves + (rest > 0)) * self.overhead, task.bytes / BYTES_PER_SECOND)
+        seconds = mainloop + (waves + (rest > 0)) * self.overhead + self.exposed * seconds_to_read_c(task)
+        return max(seconds, task.bytes / BYTES_PER_SECOND)
 
 
 @dataclass(frozen=True)
@@ -103,12 +113,25 @@ class OwnPrediction(Model):
     ----------
     overhead : float
         Seconds that the prediction lacks, for every tile.
+    exposed : float
+        Time that reading C adds, relative to the time at the rate of the memory.
+    wait : float
+        Seconds that blocks wait for C, if it is read.
+    max_terms : int, optional
+        The rung is not picked for longer sums: its blocks share less in the L2 cache than those of other rungs.
     """
 
     overhead: float = 0.0
+    exposed: float = 0.0
+    wait: float = 0.0
+    max_terms: int | None = None
 
     def seconds(self, task: Task) -> float:
-        seconds, least = task.geometry.seconds(task) + self.overhead, task.bytes / BYTES_PER_SECOND
+        if self.max_terms is not None and task.shape[2] > self.max_terms:
+            return math.inf
+        reading = seconds_to_read_c(task)
+        seconds = task.geometry.seconds(task) + self.overhead + self.exposed * reading + self.wait * (reading > 0)
+        least = task.bytes / BYTES_PER_SECOND
         return max(seconds, least + 0.01 * (seconds - least))  # of two that memory limits, the smaller prediction
 
 

@@ -12,6 +12,7 @@
 // Needs compute capability 8.0. Limit: a tile is computed by one block, so SMs are idle if C has few tiles, or few in
 // the last wave.
 
+#include "matmul/prefetch.cuh"
 #include "ptx.cuh"
 
 constexpr int WIDTH = 16 / sizeof(REAL);                            // elements in 16 bytes
@@ -21,7 +22,6 @@ constexpr int WARP_ROWS = LANE_ROWS * THREAD_ROWS, WARP_COLUMNS = LANE_COLUMNS *
 constexpr int PITCH = ROWS + WIDTH;  // of A's columns in shared memory, padded against bank conflicts of copies
 constexpr int STAGE = DEPTH * (PITCH + COLUMNS);  // elements of a stage: a tile of A by columns, then one of B by rows
 constexpr int A_STEP = BLOCK / DEPTH, B_STEP = BLOCK * WIDTH / COLUMNS;  // rows that the block copies at once
-constexpr int LINE = 128 / sizeof(REAL), LINES = COLUMNS / LINE;  // elements of a cache line, lines of a row of a tile
 constexpr int MOST_PREFETCHED_TERMS = 256;
 static_assert(ROWS * COLUMNS == BLOCK * THREAD_ROWS * THREAD_COLUMNS, "a block's threads cover its tile of C");
 
@@ -191,12 +191,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         loader.load(loader.fast && loader.start + DEPTH <= k);
 
     if (beta != 0 && k <= MOST_PREFETCHED_TERMS)
-#pragma unroll 1
-        for (int i = t; i < ROWS * LINES; i += BLOCK) {
-            const int row = first_row + i / LINES, column = first_column + i % LINES * LINE;
-            if (column < n && row < m)
-                prefetch_global_L2(C + (size_t)row * ldc + column);
-        }
+        prefetch_tile(C, ldc, m, n, first_row, first_column, ROWS, t, BLOCK);
 
     REAL sums[THREAD_ROWS][THREAD_COLUMNS] = {};
     Fragments fragments[2];  // double buffer: this step and the next

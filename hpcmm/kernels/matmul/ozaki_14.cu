@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     extern __shared__ __align__(1024) unsigned char shared[];
     unsigned char *const boxes_c = shared + STAGES * STAGE_BYTES;  // [CONSUMERS][C_BOXES]
     Ring<STAGE_BYTES, CONSUMERS> ring(shared, boxes_c + CONSUMERS * C_BOXES * C_BOX);
-    const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
+    const int group = __shfl_sync(~0u, threadIdx.x / 128, 0), thread = threadIdx.x % 128;  // uniform in a warp
     if (threadIdx.x == 0) {
         for (const TensorMap *map : {&map_a, &map_b, &map_c})
             prefetch_tensormap(*map);

@@ -28,6 +28,7 @@ constexpr int SLICE_WARPS = ROWS / WARP_ROWS * ROW_WARPS, WARPS = SLICES * SLICE
 constexpr int BOX_COLUMNS = ROW_BYTES / sizeof(REAL), BOX_BYTES = DEPTH * ROW_BYTES;  // of a box of B
 constexpr int BOXES = COLUMNS / BOX_COLUMNS, A_BYTES = ROWS * ROW_BYTES;
 constexpr int STAGE_BYTES = A_BYTES + BOXES * BOX_BYTES;
+constexpr int BUFFERS = J > 2 ? 2 : 4;  // rows of C that a lane loads before it stores the first one
 constexpr int LAG = 2;  // stages whose copies are under way if TMA cannot take the matrices
 static_assert(DEPTH == BOX_COLUMNS && BLOCK == 128 + 32 * WARPS && WARPS % 4 == 0, "as the roles are divided");
 static_assert(ROWS % WARP_ROWS == 0 && COLUMNS % WARP_COLUMNS == 0, "whole parts");
@@ -165,7 +166,8 @@ __device__ void multiply_stages(REAL (&sums)[I][J][4], Ring &ring, const Warp &w
             else if (s + 1 < DEPTH / 8)
                 fragments[(s + 1) % 2].load(stage, warp, s + 1);
             if (s == DEPTH / 8 - 1) {
-                __syncwarp();  // all lanes have read the stage
+                fence_proxy_async();  // the loads end before TMA overwrites the stage: an arrival does not wait for them
+                __syncwarp();         // all lanes have read it
                 if (threadIdx.x % 32 == 0)
                     mbarrier_arrive(&ring.empty[place]);
                 ring.advance(SLICES);
@@ -187,6 +189,32 @@ __device__ void epilogue(const REAL (&sums)[I][J][4], const Warp &warp, Pair *ex
 {
     constexpr int THREADS = SLICE_WARPS * 32;
     Pair *const own = exchange + (threadIdx.x - 128) % THREADS;
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const bool vectors = ldc % 2 == 0 && (size_t)C % sizeof(Pair) == 0;
+    const auto row_of = [&](int part) {
+        const int r = part + (SLICES > 1 ? warp.slice : 0);
+        return r < 2 * I ? first_row + warp.y + r / 2 * 8 + r % 2 * 4 + t : m;
+    };
+    Pair buffers[BUFFERS][J] = {};  // of rows of C, which are loaded BUFFERS - 1 rows ahead
+    const auto load = [&](int part) {
+        const int row = row_of(part);
+        const REAL *const source = C + (size_t)row * ldc;
+        Pair(&before)[J] = buffers[part / SLICES % BUFFERS];
+#pragma unroll
+        for (int j = 0; j < J; ++j) {
+            const int column = first_column + warp.x + j * 16 + 2 * g;
+            if (beta != 0 && row < m && vectors && column + 1 < n)
+                before[j] = *(const Pair *)(source + column);
+            else
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                    if (beta != 0 && row < m && column + e < n)
+                        before[j].of[e] = source[column + e];
+        }
+    };
+#pragma unroll
+    for (int part = 0; part < min((BUFFERS - 1) * SLICES, 2 * I); part += SLICES)
+        load(part);
     if (SLICES > 1) {
         barrier_sync(1, WARPS * 32);  // the sums of the previous tile have been read
 #pragma unroll
@@ -200,25 +228,13 @@ __device__ void epilogue(const REAL (&sums)[I][J][4], const Warp &warp, Pair *ex
             }
         barrier_sync(1, WARPS * 32);
     }
-    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    const bool vectors = ldc % 2 == 0 && (size_t)C % sizeof(Pair) == 0;
 #pragma unroll
     for (int part = 0; part < 2 * I; part += SLICES) {
-        const int r = part + (SLICES > 1 ? warp.slice : 0);
-        const int row = r < 2 * I ? first_row + warp.y + r / 2 * 8 + r % 2 * 4 + t : m;
+        const int r = part + (SLICES > 1 ? warp.slice : 0), row = row_of(part);
         REAL *const target = C + (size_t)row * ldc;
-        Pair before[J] = {};
-#pragma unroll
-        for (int j = 0; j < J; ++j) {
-            const int column = first_column + warp.x + j * 16 + 2 * g;
-            if (beta != 0 && row < m && vectors && column + 1 < n)
-                before[j] = *(const Pair *)(target + column);
-            else
-#pragma unroll
-                for (int e = 0; e < 2; ++e)
-                    if (beta != 0 && row < m && column + e < n)
-                        before[j].of[e] = target[column + e];
-        }
+        Pair(&before)[J] = buffers[part / SLICES % BUFFERS];
+        if (part + (BUFFERS - 1) * SLICES < 2 * I)
+            load(part + (BUFFERS - 1) * SLICES);
 #pragma unroll
         for (int j = 0; j < J; ++j) {
             const int column = first_column + warp.x + j * 16 + 2 * g;

@@ -9,6 +9,7 @@
 // end of the previous one, so persistent is faster if all SMs have a tile and TMA takes the rows.
 
 #include "matmul/boxes.cuh"
+#include "matmul/prefetch.cuh"
 #include "matmul/ring.cuh"
 
 constexpr int J = COLUMNS / 8, CONSUMERS = ROWS / 64, THREADS = 128 * CONSUMERS, Q = COLUMNS / BOX_COLUMNS;
@@ -199,11 +200,7 @@ extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK
         for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
             const int2 at = corner(i);
             if (beta != 0)
-                for (int line = thread; line < SHARE * Q; line += THREADS) {
-                    const int row = rank * SHARE + line / Q, column = at.x + line % Q * BOX_COLUMNS;
-                    if (row < ROWS && at.y + row < m && column < n)
-                        prefetch_global_L2(C + (size_t)(at.y + row) * ldc + column);
-                }
+                prefetch_tile(C, ldc, min(m, at.y + ROWS), n, at.y + rank * SHARE, at.x, SHARE, thread, THREADS);
             for (int step = from; step < to; ++step, ring.advance()) {
                 mbarrier_wait(&ring.full[ring.stage], ring.parity);
                 unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;

@@ -11,6 +11,7 @@
 // copy tiles, and wait at a barrier of the block for each tile.
 
 #include "matmul/division.cuh"
+#include "matmul/prefetch.cuh"
 #include "matmul/warp_products.cuh"
 #include "ptx.cuh"
 
@@ -38,7 +39,6 @@ __device__ Current locate(int number, const Division &division, int tile_rows, i
     return {piece, (first_row + i % rows) * ROWS, i / rows * COLUMNS, number, last};
 }
 
-constexpr int LINES = COLUMNS / 16 + 1;  // cache lines of 16 elements that a row of a tile of C may touch
 constexpr int ROW_THREADS = BLOCK / DEPTH, C_STEP = ROW_THREADS * WIDTH;  // threads that copy a row of B, and columns
 static_assert(A_STEP % 8 == 0 && C_STEP % 8 == 0, "no bank conflicts");
 
@@ -288,12 +288,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT)
             while (loader.whole())
                 multiply_tile(true);
             if (beta != 0)
-#pragma unroll 1
-                for (int i = threadIdx.x; i < ROWS * LINES; i += BLOCK) {
-                    const int row = current.row + i / LINES, column = current.column + i % LINES * 16;
-                    if (row < m && column < n)
-                        prefetch_global_L2(C + (size_t)row * ldc + column);
-                }
+                prefetch_tile(C, ldc, m, n, current.row, current.column, ROWS, threadIdx.x, BLOCK);
             while (loader.terms > -(STAGES - 1) * DEPTH)
                 multiply_tile(false);
         }

@@ -8,6 +8,7 @@
 
 #include "matmul/division.cuh"
 #include "matmul/fma_tile.cuh"
+#include "matmul/prefetch.cuh"
 
 // The sums of a block's pieces: [0] of a tile whose first step it computes, [1] of another tile.
 __device__ __align__(16) float pieces[MAX_BLOCKS][2][ROWS * COLUMNS];
@@ -95,13 +96,7 @@ __device__ void persistent_product(int m, int n, int k, float alpha, const float
 #pragma unroll 1
     for (int i = 1; more; ++i) {
         if (beta != 0 && current.piece.to - current.piece.from == division().steps)
-#pragma unroll 1
-            for (int line = threadIdx.x; line < ROWS * (COLUMNS / 32); line += BLOCK) {
-                const int row = current.row + line / (COLUMNS / 32);
-                const int column = current.column + line % (COLUMNS / 32) * 32;
-                if (row < m && column < n)
-                    prefetch_global_L2(C + (size_t)row * ldc + column);
-            }
+            prefetch_tile(C, ldc, m, n, current.row, current.column, ROWS, threadIdx.x, BLOCK);
         tile.mainloop(current.piece.to - current.piece.from);
         Vector sums[OWN_FRAGMENTS];
         tile.reduce_slices(sums);

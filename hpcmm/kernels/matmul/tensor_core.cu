@@ -16,6 +16,7 @@
 // Needs compute capability 8.0. Limit: all warps of a block wait at a barrier for each tile, and SMs are idle if C has
 // few tiles, or few in the last wave.
 
+#include "matmul/prefetch.cuh"
 #include "matmul/warp_products.cuh"
 #include "ptx.cuh"
 
@@ -212,6 +213,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 2)
         };
         while (loader.fast && loader.start + DEPTH <= k)
             multiply_tile(true);
+        if (beta != 0)  // nothing else is left to load
+            prefetch_tile(C, ldc, m, n, first_row, first_column, ROWS, thread, BLOCK);
         while (loader.start < k + (STAGES - 1) * DEPTH)
             multiply_tile(false);
     }

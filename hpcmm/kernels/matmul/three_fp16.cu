@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     }
     extern __shared__ __align__(1024) unsigned char shared[];
     Ring<STAGE_BYTES, CONSUMERS> ring(shared, shared + STAGES * STAGE_BYTES);
-    const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
+    const int group = __shfl_sync(~0u, threadIdx.x / 128, 0), thread = threadIdx.x % 128;  // uniform in a warp
     if (threadIdx.x == 0) {
         prefetch_tensormap(map_a);
         prefetch_tensormap(map_b);
