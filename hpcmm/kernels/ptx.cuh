@@ -619,6 +619,12 @@ __device__ inline void cp_async_bulk_tensor_global_shared(const TensorMap &map, 
                  : "memory");
 }
 
+// Prefetch memory into the L2 cache; address and bytes are multiples of 16.
+__device__ inline void cp_async_bulk_prefetch_L2(const void *address, unsigned bytes)
+{
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(address), "r"(bytes) : "memory");
+}
+
 // Prefetch a box into the L2 cache.
 __device__ inline void cp_async_bulk_prefetch_tensor(const TensorMap &map, int column, int row)
 {

@@ -384,6 +384,7 @@ CUDA_PTX void cp_async_bulk_tensor_global_shared(const TensorMap &map, int colum
 {
     cuda_tma_store(map, column, row, source);
 }
+CUDA_PTX void cp_async_bulk_prefetch_L2(const void *, unsigned) {}
 CUDA_PTX void cp_async_bulk_prefetch_tensor(const TensorMap &, int, int) {}
 CUDA_PTX void prefetch_tensormap(const TensorMap &) {}
 CUDA_PTX void cp_async_bulk_commit_group() { cuda_bulk_commit_group(); }
