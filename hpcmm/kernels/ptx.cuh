@@ -320,36 +320,39 @@ __device__ inline void wgmma_mma_async_m64n256k16_bf16(float (&c)[32][4], unsign
                  : "l"(a), "l"(b), "r"((int)scale_d));
 }
 
-// The same with TF32 elements, a of 64 x 8 and b of 8 x N, both with neighbours along k together (K-major).
-// N = 64, 128 or 256.
-__device__ inline void wgmma_mma_async_m64n64k8_tf32(float (&c)[8][4], unsigned long long a, unsigned long long b,
-                                                      bool scale_d)
+// The same with TF32 elements: a of 64 x 8 in registers, as m64n128k8 above, and b of 8 x N with neighbours along k
+// together (K-major).
+__device__ inline void wgmma_mma_async_m64n64k8_tf32(float (&c)[8][4], const float (&a)[4], unsigned long long b,
+                                                     bool scale_d)
 {
-    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %34, 0;\n"
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %37, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {" REGISTERS_32 "}, "
-                 "%32, %33, scale_d, 1, 1;\n}"
+                 "{%32, %33, %34, %35}, %36, scale_d, 1, 1;\n}"
                  : FOUR_TO_32
-                 : "l"(a), "l"(b), "r"((int)scale_d));
+                 : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
+                   "r"(__float_as_uint(a[3])), "l"(b), "r"((int)scale_d));
 }
 
-__device__ inline void wgmma_mma_async_m64n128k8_tf32(float (&c)[16][4], unsigned long long a, unsigned long long b,
+__device__ inline void wgmma_mma_async_m64n192k8_tf32(float (&c)[24][4], const float (&a)[4], unsigned long long b,
                                                       bool scale_d)
 {
-    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %66, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {" REGISTERS_64 "}, "
-                 "%64, %65, scale_d, 1, 1;\n}"
-                 : ACCUMULATORS
-                 : "l"(a), "l"(b), "r"((int)scale_d));
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %101, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n192k8.f32.tf32.tf32 {" REGISTERS_96 "}, "
+                 "{%96, %97, %98, %99}, %100, scale_d, 1, 1;\n}"
+                 : FOUR_TO_96
+                 : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
+                   "r"(__float_as_uint(a[3])), "l"(b), "r"((int)scale_d));
 }
 
-__device__ inline void wgmma_mma_async_m64n256k8_tf32(float (&c)[32][4], unsigned long long a, unsigned long long b,
+__device__ inline void wgmma_mma_async_m64n256k8_tf32(float (&c)[32][4], const float (&a)[4], unsigned long long b,
                                                       bool scale_d)
 {
-    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %130, 0;\n"
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %133, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32 {" REGISTERS_128 "}, "
-                 "%128, %129, scale_d, 1, 1;\n}"
+                 "{%128, %129, %130, %131}, %132, scale_d, 1, 1;\n}"
                  : FOUR_TO_128
-                 : "l"(a), "l"(b), "r"((int)scale_d));
+                 : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
+                   "r"(__float_as_uint(a[3])), "l"(b), "r"((int)scale_d));
 }
 
 // Wait until at most PENDING of this warpgroup's latest groups are incomplete. c is an operand so that the compiler

@@ -1,42 +1,177 @@
 // Matrix product, GPU rung for float32: one product of TF32, which rounds A and B to 11 bits.
 //
-// As persistent, with elements of 32 bits: a producer loads by TMA, two consumers multiply, and blocks compute tile
-// after tile. wgmma takes 16-bit operands by rows or by columns, but TF32 operands only with neighbours along k side by
-// side in memory. A is stored in this order, B is not. So a first launch writes the transpose of B, rounded, to a
-// workspace; TMA rounds A on its way to shared memory. If k is not a multiple of 4, A is copied to rows that TMA can
-// take. The result is checked against the error bound of TF32, not of float32. Runs on compute capability 9.0 only.
-// Limit: the transpose reads and writes B once more.
+// As persistent, with elements of 32 bits: a producer loads by TMA, which also rounds, consumers multiply, and blocks
+// compute tile after tile. wgmma takes 16-bit operands by rows or by columns, but TF32 operands from shared memory only
+// with neighbours along k side by side. A is stored in this order, B is not. So the block computes the transpose of C:
+// the first operand is the transpose of B and comes from registers, where any order is as good, and the second one is
+// the tile of A. A consumer has 64 columns of C, and loads its elements of the next stage while the products of this
+// one run. Its order of columns is free. It is such that two columns of a lane are neighbours, and that with TMA's
+// swizzle lanes that read at the same time access different banks. The first EARLY stages are loaded before the other
+// threads start. The result is checked against the error bound of TF32, not of float32. Runs on compute capability 9.0
+// only. Limit: the bandwidth of shared memory, and the power limit for large products. Rows that TMA cannot take are
+// copied by the producer, element by element.
 
-#include "matmul/pairs_of_c.cuh"
+#include "matmul/prefetch.cuh"
 #include "matmul/ring.cuh"
 #include "matmul/swizzled_rows.cuh"
-#include "matmul/tf32_transpose.cuh"
 #include "ptx.cuh"
 
-constexpr int J = COLUMNS / 8, CONSUMERS = ROWS / 64;
-constexpr int A_BYTES = ROWS * ROW_BYTES, STAGE_BYTES = A_BYTES + COLUMNS * ROW_BYTES;
-static_assert(4 * DEPTH == ROW_BYTES && BLOCK == 128 * (1 + CONSUMERS), "as the roles below are divided");
+constexpr int J = ROWS / 8, CONSUMERS = COLUMNS / 64;
+constexpr int BOX_COLUMNS = ROW_BYTES / sizeof(float), BOX_BYTES = DEPTH * ROW_BYTES;  // of a box of B
+constexpr int BOXES = COLUMNS / BOX_COLUMNS, A_BYTES = ROWS * ROW_BYTES, B_BYTES = BOXES * BOX_BYTES;
+constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
+// Stages whose elements of B are in registers: with three, a stage is loaded before the products of the one before the
+// current one are complete. Those of a narrow tile take about as long as the loads.
+constexpr int BUFFERS = J > 16 ? 2 : 3;
+constexpr int EARLY = 2;                  // more would delay the consumers, which wait for the thread that loads
+constexpr bool DIVIDED = CONSUMERS == 2;  // setmaxnreg divides the registers; one consumer has enough
+static_assert(DEPTH == BOX_COLUMNS && CONSUMERS <= 2 && BLOCK == 128 * (1 + CONSUMERS), "as the roles are divided");
+static_assert(STAGES > 2 && STAGES >= EARLY, "three stages are read at a time");
 
-// Start the product of a warpgroup: 64 x 8 elements of A by 8 x 8 J of B's transpose.
-template <int J> __device__ void wgmma_tf32(float (&c)[J][4], unsigned long long a, unsigned long long b)
+struct alignas(8) Pair {
+    float of[2];
+};
+
+// A or B, row-major.
+struct Matrix {
+    const float *elements;
+    int ld, rows, columns;
+
+    // Return whether rows start at multiples of 16 bytes, as TMA requires.
+    __device__ bool aligned() const
+    {
+        return ld % 4 == 0 && (size_t)elements % 16 == 0;
+    }
+};
+
+// Round to the nearest TF32 number, ties away from zero, as TMA does.
+__device__ float rounded(float x)
 {
-    if constexpr (J == 8)
-        wgmma_mma_async_m64n64k8_tf32(c, a, b, true);
-    else if constexpr (J == 16)
-        wgmma_mma_async_m64n128k8_tf32(c, a, b, true);
-    else
-        wgmma_mma_async_m64n256k8_tf32(c, a, b, true);
+    const unsigned bits = __float_as_uint(x);
+    return (bits & 0x7f800000) == 0x7f800000 ? x : __uint_as_float((bits + 0x1000) & 0xffffe000);
 }
 
-// Copy a box of A by `threads` threads, with zeros outside: what TMA cannot take.
-__device__ inline void copy_box_of_a(unsigned char *box, const float *A, int lda, int m, int k, int row, int column,
-                                     int thread, int threads)
+// Copy a box by 128 threads, with zeros outside: what TMA cannot take. A thread has a column of it.
+template <int BOX_ROWS> __device__ void copy_box(unsigned char *box, const Matrix &from, int row, int column)
 {
-#pragma unroll 4
-    for (int i = thread; i < ROWS * DEPTH; i += threads) {
-        const int y = i / DEPTH, x = i % DEPTH;
-        const bool inside = row + y < m && column + x < k;
-        ((float *)chunk_of(box, y, x / 4))[x % 4] = inside ? rounded(A[(size_t)(row + y) * lda + column + x]) : 0;
+    constexpr int AT_ONCE = BOX_ROWS < 64 ? 8 : 16, STEP = 128 / BOX_COLUMNS;
+    static_assert(BOX_ROWS % (AT_ONCE * STEP) == 0 && STEP == 4, "whole parts, and the swizzle repeats every 8 rows");
+    const int x = threadIdx.x % BOX_COLUMNS, first = threadIdx.x / BOX_COLUMNS;
+    const int rows = column + x < from.columns ? from.rows - row - first : 0;
+    const float *source = from.elements + (size_t)(row + first) * from.ld + column + x;
+    float *const even = (float *)chunk_of(box, first, x / 4) + x % 4;
+    float *const odd = (float *)chunk_of(box, first + STEP, x / 4) + x % 4;
+#pragma unroll 1
+    for (int y = 0; y < BOX_ROWS; y += AT_ONCE * STEP) {
+        float part[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i, source += (size_t)STEP * from.ld)
+            part[i] = y + i * STEP < rows ? *source : 0;
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i)
+            (i % 2 ? odd : even)[(y + i / 2 * 2 * STEP) * BOX_COLUMNS] = rounded(part[i]);
+    }
+}
+
+// The column of the tile of a lane's first element; its second one is beside it. Of the eight chunks in a row of a box,
+// two warps have four each: lanes 0 to 15, which read at the same time, have two of each half of the row, and the
+// swizzle by four rows spreads these over all banks.
+__device__ int first_column(int consumer, int warp, int g)
+{
+    const int chunk = g / 2 % 2 * 4 + warp % 2 * 2 + g / 4;
+    return consumer * 64 + warp / 2 * BOX_COLUMNS + chunk * 4 + g % 2 * 2;
+}
+
+// A lane's elements of B in a stage, for each 8 terms: columns x and x + 1 of term t, then of term t + 4. They are
+// rows g and g + 8 of the first operand.
+struct Fragments {
+    float of[DEPTH / 8][4];
+
+    // `place`: of the lane's elements of term t in the stage. Those of term t + 4 have another chunk by the swizzle.
+    __device__ void load(const unsigned char *stage, int place)
+    {
+        const unsigned char *const low = stage + place, *const high = stage + (place ^ 4 * CHUNK_BYTES) + 4 * ROW_BYTES;
+#pragma unroll
+        for (int s = 0; s < DEPTH / 8; ++s) {
+            const Pair a = *(const Pair *)(low + s * 8 * ROW_BYTES), b = *(const Pair *)(high + s * 8 * ROW_BYTES);
+            of[s][0] = a.of[0];
+            of[s][1] = a.of[1];
+            of[s][2] = b.of[0];
+            of[s][3] = b.of[1];
+        }
+    }
+};
+
+// Start the product of a warpgroup: 64 x 8 elements of B's transpose by 8 x 8 J of A's.
+template <int J> __device__ void wgmma_tf32(float (&c)[J][4], const float (&b)[4], unsigned long long a)
+{
+    if constexpr (J == 8)
+        wgmma_mma_async_m64n64k8_tf32(c, b, a, true);
+    else if constexpr (J == 16)
+        wgmma_mma_async_m64n128k8_tf32(c, b, a, true);
+    else if constexpr (J == 24)
+        wgmma_mma_async_m64n192k8_tf32(c, b, a, true);
+    else
+        wgmma_mma_async_m64n256k8_tf32(c, b, a, true);
+}
+
+// Start the products of a stage.
+__device__ void multiply(float (&sums)[J][4], const Fragments &b, const unsigned char *a)
+{
+    const unsigned long long first = descriptor(a);
+    wgmma_fence();
+#pragma unroll
+    for (int s = 0; s < DEPTH / 8; ++s)
+        wgmma_tf32(sums, b.of[s], first + s * 32 / 16);  // in units of 16 bytes
+    wgmma_commit_group();
+}
+
+// Epilogue: C = alpha sums + beta C in a lane's rows `row` + 8 j and the next ones, columns `column` and the next one.
+// WHOLE: all pairs of the block are inside C and at multiples of 8 bytes. beta = 0: C is not read. A part of C is loaded
+// before the part before it is stored: few threads share an SM, so each needs several loads in flight.
+template <bool WHOLE>
+__device__ void update(const float (&sums)[J][4], int m, int n, float alpha, float beta, float *C, int ldc, int row,
+                       int column)
+{
+    constexpr int AT_ONCE = WHOLE ? 4 : 2;
+    static_assert(J % AT_ONCE == 0, "whole parts");
+    float *from = C + (size_t)row * ldc + column, *to = from;  // stepped: products with ldc would stay in registers
+    const size_t next = ldc, next_pair = 7 * next;
+    const auto inside = [&](int y, int e) { return row + y < m && column + e < n; };
+    Pair old[2][AT_ONCE][2] = {};
+    const auto load = [&](int first) {
+#pragma unroll
+        for (int j = first; j < first + AT_ONCE; ++j, from += next_pair)
+#pragma unroll
+            for (int h = 0; h < 2; ++h, from += h == 1 ? next : 0) {
+                Pair &pair = old[j / AT_ONCE % 2][j % AT_ONCE][h];
+                if (WHOLE)
+                    pair = *(const Pair *)from;
+                else
+#pragma unroll
+                    for (int e = 0; e < 2; ++e)
+                        if (inside(8 * j + h, e))
+                            pair.of[e] = from[e];
+            }
+    };
+    if (beta != 0)
+        load(0);
+#pragma unroll
+    for (int j = 0; j < J; ++j, to += next_pair) {
+        if (j % AT_ONCE == 0 && j + AT_ONCE < J && beta != 0)
+            load(j + AT_ONCE);
+#pragma unroll
+        for (int h = 0; h < 2; ++h, to += h == 1 ? next : 0) {
+            const Pair &of = old[j / AT_ONCE % 2][j % AT_ONCE][h];
+            const Pair pair = {alpha * sums[j][h] + beta * of.of[0], alpha * sums[j][2 + h] + beta * of.of[1]};
+            if (WHOLE)
+                *(Pair *)to = pair;
+            else
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                    if (inside(8 * j + h, e))
+                        to[e] = pair.of[e];
+        }
     }
 }
 
@@ -46,64 +181,112 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
 {
     extern __shared__ __align__(1024) unsigned char shared[];
     Ring<STAGE_BYTES, CONSUMERS> ring(shared, shared + STAGES * STAGE_BYTES);
-    const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
-    const bool a_by_tma = lda % 4 == 0 && (size_t)A % 16 == 0;
+    const int group = __shfl_sync(~0u, threadIdx.x / 128, 0), thread = threadIdx.x % 128;  // uniform in a warp
+    const Matrix of_a = {A, lda, m, k}, of_b = {B, ldb, k, n};
+    const bool a_by_tma = of_a.aligned(), b_by_tma = of_b.aligned(), by_tma = a_by_tma && b_by_tma;
+    const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (n + COLUMNS - 1) / COLUMNS;
+    const int tiles = tile_rows * tile_columns, steps = (k + DEPTH - 1) / DEPTH;
+    // Start the copies of a stage by TMA, by one thread.
+    const auto load = [&](int stage, int row, int column, int start) {
+        unsigned char *const a = shared + stage * STAGE_BYTES, *const b = a + A_BYTES;
+        mbarrier_arrive_expect_tx(&ring.full[stage], (a_by_tma ? A_BYTES : 0) + (b_by_tma ? B_BYTES : 0));
+        if (a_by_tma)
+            cp_async_bulk_tensor_shared_global(a, map_a, start, row, &ring.full[stage]);
+        if (b_by_tma)
+#pragma unroll
+            for (int q = 0; q < BOXES; ++q)
+                cp_async_bulk_tensor_shared_global(b + q * BOX_BYTES, map_b, column + q * BOX_COLUMNS, start,
+                                                   &ring.full[stage]);
+    };
+    const int early = by_tma ? min(steps, EARLY) : 0;
     if (threadIdx.x == 0) {
         prefetch_tensormap(map_a);
         prefetch_tensormap(map_b);
-        ring.init(a_by_tma ? 1 : 128);
+        ring.init(by_tma ? 1 : 128);
+        const int2 tile = rasterize(blockIdx.x, tile_rows, tile_columns);
+#pragma unroll 1
+        for (int s = 0; s < early; ++s)
+            load(s, tile.y * ROWS, tile.x * COLUMNS, s * DEPTH);
     }
     __syncthreads();
 
-    const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (n + COLUMNS - 1) / COLUMNS;
-    const int tiles = tile_rows * tile_columns;
     if (group == 0) {
-        setmaxnreg_dec<56>();
-        if (!a_by_tma || thread == 0)
+        if constexpr (DIVIDED)
+            setmaxnreg_dec<72>();
+        if (!by_tma || thread == 0)
+#pragma unroll 1
             for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
                 const int2 tile = rasterize(i, tile_rows, tile_columns);
-                for (int start = 0; start < k; start += DEPTH, ring.advance()) {
-                    mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);
-                    unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
-                    if (!a_by_tma) {
-                        copy_box_of_a(a, A, lda, m, k, tile.y * ROWS, start, thread, 128);
-                        fence_proxy_async();
+                const int row = tile.y * ROWS, column = tile.x * COLUMNS;
+#pragma unroll 1
+                for (int step = 0; step < steps; ++step, ring.advance()) {
+                    const int start = step * DEPTH;
+                    if (i > blockIdx.x || step >= early) {
+                        mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);
+                        unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
+                        if (!a_by_tma)
+                            copy_box<ROWS>(a, of_a, row, start);
+                        if (!b_by_tma)
+#pragma unroll 1
+                            for (int q = 0; q < BOXES; ++q)
+                                copy_box<DEPTH>(b + q * BOX_BYTES, of_b, start, column + q * BOX_COLUMNS);
+                        if (!by_tma)
+                            fence_proxy_async();
+                        if (thread == 0)
+                            load(ring.stage, row, column, start);
+                        else
+                            mbarrier_arrive(&ring.full[ring.stage]);
                     }
-                    if (thread == 0) {
-                        mbarrier_arrive_expect_tx(&ring.full[ring.stage],
-                                                  a_by_tma ? STAGE_BYTES : STAGE_BYTES - A_BYTES);
-                        if (a_by_tma)
-                            cp_async_bulk_tensor_shared_global(a, map_a, start, tile.y * ROWS, &ring.full[ring.stage]);
-                        cp_async_bulk_tensor_shared_global(b, map_b, start, tile.x * COLUMNS, &ring.full[ring.stage]);
-                    } else
-                        mbarrier_arrive(&ring.full[ring.stage]);
+                    if (beta != 0 && thread == 0)
+                        prefetch_rows(C, ldc, m, n, row, column, step, steps);
                 }
             }
     } else {
-        setmaxnreg_inc<224>();
-        const int lane = thread % 32, consumer = group - 1;
-        const bool pairs = ldc % 2 == 0 && (size_t)C % 8 == 0;
+        if constexpr (DIVIDED)
+            setmaxnreg_inc<216>();
+        const int lane = thread % 32, t = lane % 4, x = first_column(group - 1, thread / 32, lane / 4);
+        const int chunk = x % BOX_COLUMNS / 4 ^ t;
+        const int place = __shfl_sync(~0u,  // the compiler does not compute it again for each stage
+                                      A_BYTES + x / BOX_COLUMNS * BOX_BYTES + t * ROW_BYTES + chunk * CHUNK_BYTES +
+                                          x % 4 * sizeof(float),
+                                      lane);
+        const bool pairs = ldc % 2 == 0 && (size_t)C % sizeof(Pair) == 0;
+#pragma unroll 1
         for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
             const int2 tile = rasterize(i, tile_rows, tile_columns);
             float sums[J][4] = {};
-            for (int start = 0; start < k; start += DEPTH, ring.advance()) {
+            Fragments fragments[BUFFERS];
+            const auto load = [&](Fragments &next) {
                 mbarrier_wait(&ring.full[ring.stage], ring.parity);
-                unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
-                wgmma_fence();
+                next.load(ring.bytes(), place);
+            };
+            if (steps > 0)
+                load(fragments[0]);
+#pragma unroll 1
+            for (int first = 0; first < steps; first += BUFFERS)
 #pragma unroll
-                for (int p = 0; p < DEPTH; p += 8)
-                    wgmma_tf32(sums, descriptor(a + consumer * 64 * ROW_BYTES + 4 * p), descriptor(b + 4 * p));
-                wgmma_commit_group();
-                wgmma_wait_group<1>(sums);
-                if (start > 0 && lane == 0)
-                    mbarrier_arrive(&ring.empty[ring.previous()]);
-            }
+                for (int b = 0; b < BUFFERS; ++b)
+                    if (first + b < steps) {
+                        Fragments &next = fragments[(b + 1) % BUFFERS];
+                        const int before = ring.previous();
+                        multiply(sums, fragments[b], ring.bytes());
+                        ring.advance();
+                        if (BUFFERS > 2 && first + b + 1 < steps)
+                            load(next);
+                        wgmma_wait_group<1>(sums);  // the products of the stage before are complete
+                        if (first + b > 0 && lane == 0)
+                            mbarrier_arrive(&ring.empty[before]);
+                        if (BUFFERS == 2 && first + b + 1 < steps)
+                            load(next);
+                    }
             wgmma_wait_group<0>(sums);
             if (k > 0 && lane == 0)
                 mbarrier_arrive(&ring.empty[ring.previous()]);
-            const bool whole = (tile.y + 1) * ROWS <= m && (tile.x + 1) * COLUMNS <= n && pairs;
-            update_pairs(sums, m, n, alpha, beta, C, ldc, tile.y * ROWS + consumer * 64 + thread / 32 * 16 + lane / 4,
-                         tile.x * COLUMNS + lane % 4 * 2, whole);
+            const int row = tile.y * ROWS + 2 * t, column = tile.x * COLUMNS + x;
+            if ((tile.y + 1) * ROWS <= m && (tile.x + 1) * COLUMNS <= n && pairs)
+                update<true>(sums, m, n, alpha, beta, C, ldc, row, column);
+            else
+                update<false>(sums, m, n, alpha, beta, C, ldc, row, column);
         }
     }
 }
