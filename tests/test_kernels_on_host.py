@@ -44,11 +44,11 @@ NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
     **dict.fromkeys(
         (
             *("matmul/tma", "matmul/warp_specialized", "matmul/persistent", "matmul/multicast"),
-            *("matmul/split_k_wgmma", "matmul/persistent_dmma"),
+            *("matmul/split_k_wgmma", "matmul/persistent_dmma", "matmul/tf32"),
         ),
         "large tiles; test_tma_on_host.py runs it with small ones",
     ),
-    **dict.fromkeys(("matmul/tf32", "matmul/three_fp16"), "sources of two functions; test_parts.py runs them"),
+    "matmul/three_fp16": "a source of two functions; test_parts.py runs it",
     **dict.fromkeys(
         ("matmul/ozaki_14", "matmul/ozaki_15", "matmul/int8_transposed"),
         "the same; test_residues.py runs them",

@@ -704,6 +704,13 @@ void arrive(Box &load)
         memset(to, 0, 16);
         if (valid)
             memcpy(to, (const void *)source, valid);
+        for (int i = 0; box.map.rounds_to_tf32 && i < 4; ++i) {  // to the nearest number
+            uint32_t bits;
+            memcpy(&bits, to + 4 * i, 4);
+            if ((bits & 0x7f800000) != 0x7f800000)
+                bits = (bits + 0x1000) & 0xffffe000;
+            memcpy(to + 4 * i, &bits, 4);
+        }
     });
     Mbarrier &barrier = *box.mbarrier;
     const auto report = [&](const char *what, long bytes) {

@@ -24,8 +24,9 @@ constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
 // current one are complete. Those of a narrow tile take about as long as the loads.
 constexpr int BUFFERS = J > 16 ? 2 : 3;
 constexpr int EARLY = 2;                  // more would delay the consumers, which wait for the thread that loads
-constexpr bool DIVIDED = CONSUMERS == 2;  // setmaxnreg divides the registers; one consumer has enough
+constexpr bool DIVIDED = J > 16;  // setmaxnreg divides the registers; consumers of narrow tiles have enough
 static_assert(DEPTH == BOX_COLUMNS && CONSUMERS <= 2 && BLOCK == 128 * (1 + CONSUMERS), "as the roles are divided");
+static_assert(!DIVIDED || CONSUMERS == 2, "as setmaxnreg divides them");
 static_assert(STAGES > 2 && STAGES >= EARLY, "three stages are read at a time");
 
 struct alignas(8) Pair {
