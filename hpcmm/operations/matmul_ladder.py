@@ -548,6 +548,7 @@ LADDER = (  # the order here is the order of the rungs
                 Tf32Choice(128, 9, 0, 4e-6, 0.22e-6, 0.8e-6, rows=64),
                 Tf32Choice(64, 9, 0, 4e-6, 0.23e-6, 0.8e-6),
                 Tf32Choice(64, 14, 0, 4e-6, 0.17e-6, 0.6e-6, rows=64),
+                Tf32Choice(64, 18, 0, 4e-6, 0.12e-6, 0.5e-6, rows=32),
             )
         ),
     ),

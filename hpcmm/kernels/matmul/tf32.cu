@@ -106,7 +106,9 @@ struct Fragments {
 // Start the product of a warpgroup: 64 x 8 elements of B's transpose by 8 x 8 J of A's.
 template <int J> __device__ void wgmma_tf32(float (&c)[J][4], const float (&b)[4], unsigned long long a)
 {
-    if constexpr (J == 8)
+    if constexpr (J == 4)
+        wgmma_mma_async_m64n32k8_tf32(c, b, a, true);
+    else if constexpr (J == 8)
         wgmma_mma_async_m64n64k8_tf32(c, b, a, true);
     else if constexpr (J == 16)
         wgmma_mma_async_m64n128k8_tf32(c, b, a, true);
@@ -127,54 +129,62 @@ __device__ void multiply(float (&sums)[J][4], const Fragments &b, const unsigned
     wgmma_commit_group();
 }
 
-// Epilogue: C = alpha sums + beta C in a lane's rows `row` + 8 j and the next ones, columns `column` and the next one.
-// WHOLE: all pairs of the block are inside C and at multiples of 8 bytes. beta = 0: C is not read. A part of C is loaded
-// before the part before it is stored: few threads share an SM, so each needs several loads in flight.
-template <bool WHOLE>
-__device__ void update(const float (&sums)[J][4], int m, int n, float alpha, float beta, float *C, int ldc, int row,
-                       int column)
-{
-    constexpr int AT_ONCE = WHOLE ? 4 : 2;
-    static_assert(J % AT_ONCE == 0, "whole parts");
-    float *from = C + (size_t)row * ldc + column, *to = from;  // stepped: products with ldc would stay in registers
-    const size_t next = ldc, next_pair = 7 * next;
-    const auto inside = [&](int y, int e) { return row + y < m && column + e < n; };
-    Pair old[2][AT_ONCE][2] = {};
-    const auto load = [&](int first) {
+// Epilogue: C = alpha sums + beta C in a lane's pairs of neighbours, in rows 8 j and 8 j + 1 from its first one on. beta =
+// 0: C is not read. Few threads share an SM, so each has several loads in flight: the first part of C is loaded before
+// the products of the tile, and each other part before the part before it is stored.
+struct PairsOfC {
+    static constexpr int AT_ONCE = J > 8 ? 4 : 8, PARTS = 2;
+    static_assert(J % AT_ONCE == 0 || J < AT_ONCE, "whole parts");
+
+    float *from, *to;   // of the next part: stepped, because products with ldc would stay in registers
+    int ldc;
+    int rows, columns;  // inside C, from the first element on
+    bool whole;         // all pairs are inside C and at multiples of 8 bytes
+    Pair old[PARTS][AT_ONCE][2];
+
+    // Load the part from `first` on.
+    __device__ void load(int first)
+    {
+        const size_t next = ldc, next_pair = 7 * next;
 #pragma unroll
-        for (int j = first; j < first + AT_ONCE; ++j, from += next_pair)
+        for (int j = first; j < min(first + AT_ONCE, J); ++j, from += next_pair)
 #pragma unroll
             for (int h = 0; h < 2; ++h, from += h == 1 ? next : 0) {
-                Pair &pair = old[j / AT_ONCE % 2][j % AT_ONCE][h];
-                if (WHOLE)
+                Pair &pair = old[j / AT_ONCE % PARTS][j % AT_ONCE][h];
+                if (whole)
                     pair = *(const Pair *)from;
                 else
 #pragma unroll
                     for (int e = 0; e < 2; ++e)
-                        if (inside(8 * j + h, e))
-                            pair.of[e] = from[e];
+                        pair.of[e] = 8 * j + h < rows && e < columns ? from[e] : 0;
             }
-    };
-    if (beta != 0)
-        load(0);
+    }
+
+    __device__ void update(const float (&sums)[J][4], float alpha, float beta)
+    {
+        const size_t next = ldc, next_pair = 7 * next;
 #pragma unroll
-    for (int j = 0; j < J; ++j, to += next_pair) {
-        if (j % AT_ONCE == 0 && j + AT_ONCE < J && beta != 0)
-            load(j + AT_ONCE);
+        for (int j = 0; j < J; ++j, to += next_pair) {
+            if (j % AT_ONCE == 0 && j + AT_ONCE < J && beta != 0)
+                load(j + AT_ONCE);
 #pragma unroll
-        for (int h = 0; h < 2; ++h, to += h == 1 ? next : 0) {
-            const Pair &of = old[j / AT_ONCE % 2][j % AT_ONCE][h];
-            const Pair pair = {alpha * sums[j][h] + beta * of.of[0], alpha * sums[j][2 + h] + beta * of.of[1]};
-            if (WHOLE)
-                *(Pair *)to = pair;
-            else
+            for (int h = 0; h < 2; ++h, to += h == 1 ? next : 0) {
+                Pair pair = {alpha * sums[j][h], alpha * sums[j][2 + h]};
+                if (beta != 0)
 #pragma unroll
-                for (int e = 0; e < 2; ++e)
-                    if (inside(8 * j + h, e))
-                        to[e] = pair.of[e];
+                    for (int e = 0; e < 2; ++e)
+                        pair.of[e] += beta * old[j / AT_ONCE % PARTS][j % AT_ONCE][h].of[e];
+                if (whole)
+                    *(Pair *)to = pair;
+                else
+#pragma unroll
+                    for (int e = 0; e < 2; ++e)
+                        if (8 * j + h < rows && e < columns)
+                            to[e] = pair.of[e];
+            }
         }
     }
-}
+};
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     matmul(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb, float beta, float *C,
@@ -251,10 +261,16 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                                       A_BYTES + x / BOX_COLUMNS * BOX_BYTES + t * ROW_BYTES + chunk * CHUNK_BYTES +
                                           x % 4 * sizeof(float),
                                       lane);
-        const bool pairs = ldc % 2 == 0 && (size_t)C % sizeof(Pair) == 0;
+        const bool aligned_pairs = ldc % 2 == 0 && (size_t)C % sizeof(Pair) == 0;
 #pragma unroll 1
         for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
             const int2 tile = rasterize(i, tile_rows, tile_columns);
+            const int row = tile.y * ROWS + 2 * t, column = tile.x * COLUMNS + x;
+            float *const c = C + (size_t)row * ldc + column;
+            PairsOfC pairs = {c, c, ldc, m - row, n - column};
+            pairs.whole = (tile.y + 1) * ROWS <= m && (tile.x + 1) * COLUMNS <= n && aligned_pairs;
+            if (beta != 0)
+                pairs.load(0);
             float sums[J][4] = {};
             Fragments fragments[BUFFERS];
             const auto load = [&](Fragments &next) {
@@ -283,11 +299,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
             wgmma_wait_group<0>(sums);
             if (k > 0 && lane == 0)
                 mbarrier_arrive(&ring.empty[ring.previous()]);
-            const int row = tile.y * ROWS + 2 * t, column = tile.x * COLUMNS + x;
-            if ((tile.y + 1) * ROWS <= m && (tile.x + 1) * COLUMNS <= n && pairs)
-                update<true>(sums, m, n, alpha, beta, C, ldc, row, column);
-            else
-                update<false>(sums, m, n, alpha, beta, C, ldc, row, column);
+            pairs.update(sums, alpha, beta);
         }
     }
 }
