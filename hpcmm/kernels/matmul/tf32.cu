@@ -24,7 +24,7 @@ constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
 // current one are complete. Those of a narrow tile take about as long as the loads.
 constexpr int BUFFERS = J > 16 ? 2 : 3;
 constexpr int EARLY = 2;                  // more would delay the consumers, which wait for the thread that loads
-constexpr bool DIVIDED = J > 16;  // setmaxnreg divides the registers; consumers of narrow tiles have enough
+constexpr bool DIVIDED = CONSUMERS == 2 && J > 8;  // setmaxnreg divides the registers; the others have enough
 static_assert(DEPTH == BOX_COLUMNS && CONSUMERS <= 2 && BLOCK == 128 * (1 + CONSUMERS), "as the roles are divided");
 static_assert(!DIVIDED || CONSUMERS == 2, "as setmaxnreg divides them");
 static_assert(STAGES > 2 && STAGES >= EARLY, "three stages are read at a time");
@@ -133,7 +133,7 @@ __device__ void multiply(float (&sums)[J][4], const Fragments &b, const unsigned
 // 0: C is not read. Few threads share an SM, so each has several loads in flight: the first part of C is loaded before
 // the products of the tile, and each other part before the part before it is stored.
 struct PairsOfC {
-    static constexpr int AT_ONCE = J > 8 ? 4 : 8, PARTS = 2;
+    static constexpr int AT_ONCE = J > 16 ? 4 : 8, PARTS = 2;
     static_assert(J % AT_ONCE == 0 || J < AT_ONCE, "whole parts");
 
     float *from, *to;   // of the next part: stepped, because products with ldc would stay in registers
@@ -142,46 +142,51 @@ struct PairsOfC {
     bool whole;         // all pairs are inside C and at multiples of 8 bytes
     Pair old[PARTS][AT_ONCE][2];
 
-    // Load the part from `first` on.
-    __device__ void load(int first)
+    // Call f(row, its address, its pair of `old`) for the rows of the part from `first` on, and return the next part.
+    template <class F> __device__ float *each(int first, float *c, F f)
     {
         const size_t next = ldc, next_pair = 7 * next;
 #pragma unroll
-        for (int j = first; j < min(first + AT_ONCE, J); ++j, from += next_pair)
+        for (int j = first; j < min(first + AT_ONCE, J); ++j, c += next_pair)
 #pragma unroll
-            for (int h = 0; h < 2; ++h, from += h == 1 ? next : 0) {
-                Pair &pair = old[j / AT_ONCE % PARTS][j % AT_ONCE][h];
-                if (whole)
-                    pair = *(const Pair *)from;
-                else
+            for (int h = 0; h < 2; ++h, c += h == 1 ? next : 0)
+                f(8 * j + h, c, old[j / AT_ONCE % PARTS][j % AT_ONCE][h]);
+        return c;
+    }
+
+    __device__ void load(int first)
+    {
+        if (whole)
+            from = each(first, from, [](int, const float *c, Pair &pair) { pair = *(const Pair *)c; });
+        else
+            from = each(first, from, [&](int row, const float *c, Pair &pair) {
 #pragma unroll
-                    for (int e = 0; e < 2; ++e)
-                        pair.of[e] = 8 * j + h < rows && e < columns ? from[e] : 0;
-            }
+                for (int e = 0; e < 2; ++e)
+                    pair.of[e] = row < rows && e < columns ? c[e] : 0;
+            });
     }
 
     __device__ void update(const float (&sums)[J][4], float alpha, float beta)
     {
-        const size_t next = ldc, next_pair = 7 * next;
+        const auto updated = [&](int row, const Pair &before) {
+            const float *const sum = sums[row / 8] + row % 8;
+            const Pair product = {alpha * sum[0], alpha * sum[2]};
+            return beta == 0 ? product : Pair{product.of[0] + beta * before.of[0], product.of[1] + beta * before.of[1]};
+        };
 #pragma unroll
-        for (int j = 0; j < J; ++j, to += next_pair) {
-            if (j % AT_ONCE == 0 && j + AT_ONCE < J && beta != 0)
-                load(j + AT_ONCE);
-#pragma unroll
-            for (int h = 0; h < 2; ++h, to += h == 1 ? next : 0) {
-                Pair pair = {alpha * sums[j][h], alpha * sums[j][2 + h]};
-                if (beta != 0)
+        for (int first = 0; first < J; first += AT_ONCE) {
+            if (first + AT_ONCE < J && beta != 0)
+                load(first + AT_ONCE);
+            if (whole)
+                to = each(first, to, [&](int row, float *c, const Pair &pair) { *(Pair *)c = updated(row, pair); });
+            else
+                to = each(first, to, [&](int row, float *c, const Pair &pair) {
+                    const Pair sum = updated(row, pair);
 #pragma unroll
                     for (int e = 0; e < 2; ++e)
-                        pair.of[e] += beta * old[j / AT_ONCE % PARTS][j % AT_ONCE][h].of[e];
-                if (whole)
-                    *(Pair *)to = pair;
-                else
-#pragma unroll
-                    for (int e = 0; e < 2; ++e)
-                        if (8 * j + h < rows && e < columns)
-                            to[e] = pair.of[e];
-            }
+                        if (row < rows && e < columns)
+                            c[e] = sum.of[e];
+                });
         }
     }
 };
