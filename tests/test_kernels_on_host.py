@@ -1091,6 +1091,17 @@ def test_every_tile_of_split_k_wgmma_compiles_without_spills(division):
     assert tile.shared_bytes(parts) <= 227 * 1024
 
 
+@pytest.mark.parametrize("choice", some(RUNG_OF["matmul/tf32"][1].geometry.choices))
+def test_every_tile_of_tf32_compiles_without_spills(choice):
+    operation, variant = RUNG_OF["matmul/tf32"]
+    geometry = dataclasses.replace(variant.geometry, choices=(choice,))
+    task = Task(operation, dataclasses.replace(variant, geometry=geometry), (), "float32")
+    takes = compiled(source("matmul/tf32"), "sm_90a", tuple(f"-D{key}={value}" for key, value in task.macros.items()))
+    assert takes["spill_stores"] == takes["spill_loads"] == 0
+    assert -(-takes["registers"] // 8) * 8 * choice.threads <= 65536
+    assert geometry.ring(task).shared_bytes(task) <= 227 * 1024
+
+
 @pytest.mark.parametrize("choice", some(RUNG_OF["matmul/stream_k_dmma"][1].geometry.choices))
 def test_every_tile_of_stream_k_dmma_compiles_with_few_spills(choice):
     operation, variant = RUNG_OF["matmul/stream_k_dmma"]

@@ -256,7 +256,9 @@ def test_a_fault_of_persistent_dmma_is_found(build, old, new, said):
     raise AssertionError(found)
 
 
-TF32_TILES = [dataclasses.replace(choice, stages=3) for choice in MATMUL.variant("tf32").geometry.choices]
+TF32_TILES = [
+    dataclasses.replace(choice, stages=4 - i % 2) for i, choice in enumerate(MATMUL.variant("tf32").geometry.choices)
+]
 
 
 def rounded_to_tf32(x: np.ndarray) -> np.ndarray:
@@ -303,15 +305,20 @@ TF32_FAULTS = [
     ("const int chunk = g / 2 % 2 * 4 + warp % 2 * 2 + g / 4;", "const int chunk = g / 2 + warp % 2 * 4;", ""),
     ("+ chunk * 4 + g % 2 * 2;", "+ chunk * 4 + g / 2 % 2 * 2;", "wrong result"),
     ("(place ^ 4 * CHUNK_BYTES)", "place", "wrong result"),
-    ("alpha * sums[j][2 + h]", "alpha * sums[j][3 - h]", "wrong result"),
-    ("= rounded(part[i]);", "= part[i];", "wrong result"),
+    ("alpha * sum[2]}", "alpha * sum[1]}", "wrong result"),
+    ("rounded(x.y)", "x.y", "wrong result"),
+    ("barrier_sync(1, 128);", "", "race|nothing has written"),
+    ("cp_async_wait_group<LAG>();", "", "race|wrong result|nothing has written"),
+    ("cp_async_wait_group<0>();", "", "race|wrong result|nothing has written"),
+    ("by_tma ? 1 : 129", "by_tma ? 1 : 128", "race|arrives|wrong result"),
     ("mbarrier_wait(&ring.full[ring.stage], ring.parity);", "", "race|nothing has written|wrong result"),
     ("mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);", "", "race"),
     ("wgmma_wait_group<1>(sums);", "wgmma_wait_group<2>(sums);", "race"),
     ("    wgmma_fence();\n", "", "without wgmma_fence"),
     ("if (i > blockIdx.x || step >= early)", "if (true)", "race|expect_tx|wrong result|waits for ever"),
     ("fence_proxy_async();", "", "without fence_proxy_async"),
-    ("if (beta != 0)\n        load(0);", "load(0);", "wrong result"),
+    ("pairs.load(0);", ";", "wrong result"),
+    ("first + AT_ONCE < J && beta != 0", "false", "wrong result"),
 ]
 
 

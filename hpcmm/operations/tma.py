@@ -256,7 +256,10 @@ class Tf32Choice(TmaChoice):
 
 @dataclass(frozen=True)
 class Tf32(PersistentTma):
-    """Persistent blocks that multiply float32 elements rounded to TF32, most of them by TMA."""
+    """Persistent blocks that multiply float32 elements rounded to TF32, and compute the transpose of C.
+
+    The constants of its ``choices`` are estimates, not yet a fit to times.
+    """
 
     depth: int = 32
 

@@ -13,7 +13,7 @@
 
 namespace {
 
-constexpr int MOST_THREADS = 2048, MOST_CLUSTER = 16, MOST_BLOCKS = 1 << 20, MOST_COPIES = 256;  // threads: of a cluster
+constexpr int MOST_THREADS = 2048, MOST_CLUSTER = 16, MOST_BLOCKS = 1 << 20, MOST_COPIES = 512;  // threads: of a cluster
 constexpr int MOST_MBARRIERS = 256, MOST_ENGINES = 512, MOST_UNDER_WAY = 1024, MOST_NAMED = 16, MOST_REPORTED = 3;
 constexpr int REGISTERS = 65536;  // of a multiprocessor
 constexpr size_t STACK = 64 * 1024, MARGIN = 1 << 20;

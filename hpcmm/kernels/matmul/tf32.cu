@@ -7,9 +7,9 @@
 // the tile of A. A consumer has 64 columns of C, and loads its elements of the next stage while the products of this
 // one run. Its order of columns is free. It is such that two columns of a lane are neighbours, and that with TMA's
 // swizzle lanes that read at the same time access different banks. The first EARLY stages are loaded before the other
-// threads start. The result is checked against the error bound of TF32, not of float32. Runs on compute capability 9.0
-// only. Limit: the bandwidth of shared memory, and the power limit for large products. Rows that TMA cannot take are
-// copied by the producer, element by element.
+// threads start. Rows that TMA cannot take are copied by all threads of the producer, element by element, and rounded in
+// shared memory. The result is checked against the error bound of TF32, not of float32. Runs on compute capability 9.0
+// only. Limit: the bandwidth of shared memory, and the power limit for large products.
 
 #include "matmul/prefetch.cuh"
 #include "matmul/ring.cuh"
@@ -20,14 +20,15 @@ constexpr int J = ROWS / 8, CONSUMERS = COLUMNS / 64;
 constexpr int BOX_COLUMNS = ROW_BYTES / sizeof(float), BOX_BYTES = DEPTH * ROW_BYTES;  // of a box of B
 constexpr int BOXES = COLUMNS / BOX_COLUMNS, A_BYTES = ROWS * ROW_BYTES, B_BYTES = BOXES * BOX_BYTES;
 constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
-// Stages whose elements of B are in registers: with three, a stage is loaded before the products of the one before the
-// current one are complete. Those of a narrow tile take about as long as the loads.
+// Stages whose elements of B are in registers. With three, a consumer loads the next stage before it waits for the
+// products of the previous one. It has to for few rows, whose products take no longer than the loads.
 constexpr int BUFFERS = J > 16 ? 2 : 3;
-constexpr int EARLY = 2;                  // more would delay the consumers, which wait for the thread that loads
+// Stages whose copies are under way, besides the one that is rounded, if TMA cannot take a matrix.
+constexpr int LAG = STAGES - BUFFERS < 2 ? STAGES - BUFFERS : 2;
+constexpr int EARLY = 2;  // more would delay the consumers, which wait for the thread that loads
 constexpr bool DIVIDED = CONSUMERS == 2 && J > 8;  // setmaxnreg divides the registers; the others have enough
 static_assert(DEPTH == BOX_COLUMNS && CONSUMERS <= 2 && BLOCK == 128 * (1 + CONSUMERS), "as the roles are divided");
-static_assert(!DIVIDED || CONSUMERS == 2, "as setmaxnreg divides them");
-static_assert(STAGES > 2 && STAGES >= EARLY, "three stages are read at a time");
+static_assert(STAGES >= BUFFERS && STAGES >= EARLY, "a stage is read before an earlier one is released");
 
 struct alignas(8) Pair {
     float of[2];
@@ -52,25 +53,33 @@ __device__ float rounded(float x)
     return (bits & 0x7f800000) == 0x7f800000 ? x : __uint_as_float((bits + 0x1000) & 0xffffe000);
 }
 
-// Copy a box by 128 threads, with zeros outside: what TMA cannot take. A thread has a column of it.
+// Start the copies of a box of single elements, by 128 threads, with zeros outside: what TMA cannot take. A thread has a
+// column of it.
 template <int BOX_ROWS> __device__ void copy_box(unsigned char *box, const Matrix &from, int row, int column)
 {
-    constexpr int AT_ONCE = BOX_ROWS < 64 ? 8 : 16, STEP = 128 / BOX_COLUMNS;
-    static_assert(BOX_ROWS % (AT_ONCE * STEP) == 0 && STEP == 4, "whole parts, and the swizzle repeats every 8 rows");
+    constexpr int STEP = 128 / BOX_COLUMNS;
+    static_assert(STEP == 4, "the swizzle repeats every two steps");
     const int x = threadIdx.x % BOX_COLUMNS, first = threadIdx.x / BOX_COLUMNS;
-    const int rows = column + x < from.columns ? from.rows - row - first : 0;
+    const int rows = column + x < from.columns ? from.rows - row : 0;
     const float *source = from.elements + (size_t)(row + first) * from.ld + column + x;
     float *const even = (float *)chunk_of(box, first, x / 4) + x % 4;
     float *const odd = (float *)chunk_of(box, first + STEP, x / 4) + x % 4;
-#pragma unroll 1
-    for (int y = 0; y < BOX_ROWS; y += AT_ONCE * STEP) {
-        float part[AT_ONCE];
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; ++i, source += (size_t)STEP * from.ld)
-            part[i] = y + i * STEP < rows ? *source : 0;
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; ++i)
-            (i % 2 ? odd : even)[(y + i / 2 * 2 * STEP) * BOX_COLUMNS] = rounded(part[i]);
+#pragma unroll 4
+    for (int i = 0; i < BOX_ROWS / STEP; ++i, source += (size_t)STEP * from.ld) {
+        const bool inside = first + i * STEP < rows;
+        cp_async<4>((i % 2 ? odd : even) + i / 2 * 2 * STEP * BOX_COLUMNS, inside ? source : from.elements,
+                    inside ? 4 : 0);
+    }
+}
+
+// Round bytes `from` to `end` of a stage, by 128 threads.
+__device__ void round_stage(unsigned char *stage, int from, int end)
+{
+#pragma unroll 2
+    for (int i = from + threadIdx.x * CHUNK_BYTES; i < end; i += 128 * CHUNK_BYTES) {
+        float4 *const chunk = (float4 *)(stage + i);
+        const float4 x = *chunk;
+        *chunk = make_float4(rounded(x.x), rounded(x.y), rounded(x.z), rounded(x.w));
     }
 }
 
@@ -218,7 +227,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     if (threadIdx.x == 0) {
         prefetch_tensormap(map_a);
         prefetch_tensormap(map_b);
-        ring.init(by_tma ? 1 : 128);
+        ring.init(by_tma ? 1 : 129);  // the thread that loads by TMA, and all that copy
         const int2 tile = rasterize(blockIdx.x, tile_rows, tile_columns);
 #pragma unroll 1
         for (int s = 0; s < early; ++s)
@@ -229,34 +238,51 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     if (group == 0) {
         if constexpr (DIVIDED)
             setmaxnreg_dec<72>();
+        int pending = 0;  // stages that threads copy
+        // The oldest of these has arrived in shared memory: round it for the consumers.
+        const auto finish = [&] {
+            const int place = (ring.stage - pending-- + STAGES) % STAGES;
+            barrier_sync(1, 128);
+            round_stage(shared + place * STAGE_BYTES, a_by_tma ? A_BYTES : 0, b_by_tma ? A_BYTES : STAGE_BYTES);
+            fence_proxy_async();
+            mbarrier_arrive(&ring.full[place]);
+        };
         if (!by_tma || thread == 0)
 #pragma unroll 1
             for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
                 const int2 tile = rasterize(i, tile_rows, tile_columns);
                 const int row = tile.y * ROWS, column = tile.x * COLUMNS;
 #pragma unroll 1
-                for (int step = 0; step < steps; ++step, ring.advance()) {
+                for (int step = 0; step < steps; ++step) {
                     const int start = step * DEPTH;
                     if (i > blockIdx.x || step >= early) {
                         mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);
-                        unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
-                        if (!a_by_tma)
-                            copy_box<ROWS>(a, of_a, row, start);
-                        if (!b_by_tma)
-#pragma unroll 1
-                            for (int q = 0; q < BOXES; ++q)
-                                copy_box<DEPTH>(b + q * BOX_BYTES, of_b, start, column + q * BOX_COLUMNS);
-                        if (!by_tma)
-                            fence_proxy_async();
                         if (thread == 0)
                             load(ring.stage, row, column, start);
-                        else
-                            mbarrier_arrive(&ring.full[ring.stage]);
+                        if (!by_tma) {
+                            unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
+                            if (!a_by_tma)
+                                copy_box<ROWS>(a, of_a, row, start);
+                            if (!b_by_tma)
+#pragma unroll 1
+                                for (int q = 0; q < BOXES; ++q)
+                                    copy_box<DEPTH>(b + q * BOX_BYTES, of_b, start, column + q * BOX_COLUMNS);
+                            cp_async_commit_group();
+                            ++pending;
+                        }
+                    }
+                    ring.advance();
+                    if (pending > LAG) {
+                        cp_async_wait_group<LAG>();
+                        finish();
                     }
                     if (beta != 0 && thread == 0)
                         prefetch_rows(C, ldc, m, n, row, column, step, steps);
                 }
             }
+        cp_async_wait_group<0>();
+        while (pending > 0)
+            finish();
     } else {
         if constexpr (DIVIDED)
             setmaxnreg_inc<216>();
