@@ -687,10 +687,10 @@ def test_cuda_sixteen_bit_views(gpu, variant, dtype, first, pitch):
     check_matmul(gpu, variant, dtype, (129, 257, 200), -2.0, 0.0, 1, first=first, pitch=pitch)
 
 
-OF_PARTS = [  # each width of tiles, whatever the shape
+IN_OTHER_ARITHMETIC = [  # each tile, whatever the shape
     pytest.param(
         dataclasses.replace(variant, geometry=dataclasses.replace(variant.geometry, choices=(choice,))),
-        id=f"{name}-{choice.columns}",
+        id=f"{name}-{choice.rows}x{choice.columns}",
     )
     for name in ("tf32", "three_fp16", "int8_transposed")
     for variant in [MATMUL.variant(name)]
@@ -700,8 +700,8 @@ OF_PARTS = [  # each width of tiles, whatever the shape
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("first", "pitch"), [(0, 0), (4, 4), (3, 1), (1, 4)])
-@pytest.mark.parametrize("variant", OF_PARTS)
-def test_cuda_views_of_rungs_that_prepare_their_operands(gpu, variant, first, pitch):
+@pytest.mark.parametrize("variant", IN_OTHER_ARITHMETIC)
+def test_cuda_views_of_rungs_in_another_arithmetic(gpu, variant, first, pitch):
     """Rows at multiples of 16 bytes and others; tiles inside and at the ends of C; many terms, few and none."""
     (dtype,) = variant.dtypes
     for shape in ((300, 520, 136), (131, 77, 201), (257, 385, 640), (70, 45, 16), (40, 24, 0)):

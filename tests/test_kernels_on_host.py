@@ -44,11 +44,11 @@ NOT_ON_HOST = {  # <operation>/<variant>, or kernels/<name>.cu -> why
     **dict.fromkeys(
         (
             *("matmul/tma", "matmul/warp_specialized", "matmul/persistent", "matmul/multicast"),
-            *("matmul/split_k_wgmma", "matmul/persistent_dmma"),
+            *("matmul/split_k_wgmma", "matmul/persistent_dmma", "matmul/tf32"),
         ),
         "large tiles; test_tma_on_host.py runs it with small ones",
     ),
-    **dict.fromkeys(("matmul/tf32", "matmul/three_fp16"), "sources of two functions; test_parts.py runs them"),
+    "matmul/three_fp16": "a source of two functions; test_parts.py runs it",
     **dict.fromkeys(
         ("matmul/ozaki_14", "matmul/ozaki_15", "matmul/int8_transposed"),
         "the same; test_residues.py runs them",
@@ -1089,6 +1089,17 @@ def test_every_tile_of_split_k_wgmma_compiles_without_spills(division):
     threads = -(-tile.threads(parts) // 128) * 128  # a quarter of the SM has the same registers as the others
     assert -(-takes["registers"] // 8) * 8 * threads <= 65536
     assert tile.shared_bytes(parts) <= 227 * 1024
+
+
+@pytest.mark.parametrize("choice", some(RUNG_OF["matmul/tf32"][1].geometry.choices))
+def test_every_tile_of_tf32_compiles_without_spills(choice):
+    operation, variant = RUNG_OF["matmul/tf32"]
+    geometry = dataclasses.replace(variant.geometry, choices=(choice,))
+    task = Task(operation, dataclasses.replace(variant, geometry=geometry), (), "float32")
+    takes = compiled(source("matmul/tf32"), "sm_90a", tuple(f"-D{key}={value}" for key, value in task.macros.items()))
+    assert takes["spill_stores"] == takes["spill_loads"] == 0
+    assert -(-takes["registers"] // 8) * 8 * choice.threads <= 65536
+    assert geometry.ring(task).shared_bytes(task) <= 227 * 1024
 
 
 @pytest.mark.parametrize("choice", some(RUNG_OF["matmul/stream_k_dmma"][1].geometry.choices))

@@ -24,9 +24,8 @@ TESTS = Path(__file__).parent
 SOLUTIONS, PAGE = TESTS / "solutions", TESTS.parent / "docs" / "teachers.md"
 COPIED = [pytest.param(*each, id=f"{each[0].name}-{each[1].name}") for each in new.rungs()]
 NOT_COPIED = {"naive_unguarded", "tiled_exact", "pitched", "split_k", "skinny", "stream_k_fma", "stream_k"}
-NOT_COPIED |= {"tma", "warp_specialized", "persistent", "multicast", "split_k_wgmma"}  # their kernels get tensor maps
+NOT_COPIED |= {"tma", "warp_specialized", "persistent", "multicast", "split_k_wgmma", "tf32"}  # their kernels get maps
 NOT_COPIED |= {
-    "tf32",
     "three_fp16",
     "ozaki_14",
     "ozaki_15",

@@ -28,7 +28,6 @@ def small(name: str, **changes) -> Variant:
 
 VARIANTS = {
     "three_fp16": small("three_fp16", split_parts=2, split_block=64),
-    "tf32": small("tf32", transposed=32, transpose_block=64),
 }
 
 
@@ -39,9 +38,6 @@ def functions(tmp_path_factory):
     for rung, function, file in (
         ("three_fp16", "split", "fp16_parts.cuh"),
         ("three_fp16", "", "three_fp16.cu"),
-        ("tf32", "transpose_b", "tf32_transpose.cuh"),
-        ("tf32", "copy_a", "tf32_transpose.cuh"),
-        ("tf32", "", "tf32.cu"),
     ):
         macros = task(MATMUL, (64, 64, 64), "float32", variant=VARIANTS[rung]).macros
         source = kernels.FOLDER / "matmul" / file
@@ -157,22 +153,6 @@ def test_an_infinity_or_nan_makes_nan_of_its_row_or_column(functions):
     expected = np.full((4, 9), 40.0)
     expected[[1, 2]] = expected[:, 7] = np.nan
     np.testing.assert_array_equal(got, expected)
-
-
-@settings(deadline=None)
-@given(n=sizes, k=sizes, seed=st.integers(0, 2**32 - 1))
-def test_the_transpose_of_b_and_the_copy_of_a_are_rounded_to_tf32(functions, n, k, seed):
-    b = graded(np.random.default_rng(seed), (k, n), 30)
-    a = b[:, :3].T.copy()
-    got = prepared(functions, "tf32", a, b, ORDERS[seed % len(ORDERS)], seed % 2 == 0)
-    for x, stored in ((b.T, got["transpose"]), (a, got.get("copy"))):
-        if stored is None:  # rows of A that TMA can take are not copied
-            assert k % 4 == 0
-            continue
-        fraction, exponent = np.frexp(x.astype(np.float64))
-        rounded = np.ldexp(np.trunc(fraction * 2**11 + np.copysign(0.5, fraction)), exponent - 11)
-        np.testing.assert_array_equal(stored[:, :k], rounded)
-        assert not stored[:, k:].any()
 
 
 @pytest.mark.parametrize("order", ORDERS)

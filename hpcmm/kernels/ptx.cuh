@@ -219,6 +219,7 @@ __device__ inline void wgmma_commit_group()
 // Start c = a b + (scale_d ? c : 0) with 16-bit elements, a of 64 x 16 and b of 16 x N, both in shared memory at matrix
 // descriptors, a by rows (K-major) and b by rows too (MN-major). c has 64 x N float32 elements, N = 64 to 256, and
 // belongs to the lanes as above.
+#define FOUR_TO_16 FOUR(0), FOUR(1), FOUR(2), FOUR(3)
 #define FOUR_TO_32 FOUR(0), FOUR(1), FOUR(2), FOUR(3), FOUR(4), FOUR(5), FOUR(6), FOUR(7)
 #define FOUR_TO_96                                                                                                   \
     ACCUMULATORS, FOUR(16), FOUR(17), FOUR(18), FOUR(19), FOUR(20), FOUR(21), FOUR(22), FOUR(23)
@@ -320,44 +321,61 @@ __device__ inline void wgmma_mma_async_m64n256k16_bf16(float (&c)[32][4], unsign
                  : "l"(a), "l"(b), "r"((int)scale_d));
 }
 
-// The same with TF32 elements, a of 64 x 8 and b of 8 x N, both with neighbours along k together (K-major).
-// N = 64, 128 or 256.
-__device__ inline void wgmma_mma_async_m64n64k8_tf32(float (&c)[8][4], unsigned long long a, unsigned long long b,
-                                                      bool scale_d)
+// The same with TF32 elements: a of 64 x 8 in registers, as m64n128k8 above, and b of 8 x N with neighbours along k
+// together (K-major).
+__device__ inline void wgmma_mma_async_m64n32k8_tf32(float (&c)[4][4], const float (&a)[4], unsigned long long b,
+                                                     bool scale_d)
 {
-    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %34, 0;\n"
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %21, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n32k8.f32.tf32.tf32 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+                 "{%16, %17, %18, %19}, %20, scale_d, 1, 1;\n}"
+                 : FOUR_TO_16
+                 : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
+                   "r"(__float_as_uint(a[3])), "l"(b), "r"((int)scale_d));
+}
+
+__device__ inline void wgmma_mma_async_m64n64k8_tf32(float (&c)[8][4], const float (&a)[4], unsigned long long b,
+                                                     bool scale_d)
+{
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %37, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {" REGISTERS_32 "}, "
-                 "%32, %33, scale_d, 1, 1;\n}"
+                 "{%32, %33, %34, %35}, %36, scale_d, 1, 1;\n}"
                  : FOUR_TO_32
-                 : "l"(a), "l"(b), "r"((int)scale_d));
+                 : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
+                   "r"(__float_as_uint(a[3])), "l"(b), "r"((int)scale_d));
 }
 
-__device__ inline void wgmma_mma_async_m64n128k8_tf32(float (&c)[16][4], unsigned long long a, unsigned long long b,
+__device__ inline void wgmma_mma_async_m64n192k8_tf32(float (&c)[24][4], const float (&a)[4], unsigned long long b,
                                                       bool scale_d)
 {
-    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %66, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {" REGISTERS_64 "}, "
-                 "%64, %65, scale_d, 1, 1;\n}"
-                 : ACCUMULATORS
-                 : "l"(a), "l"(b), "r"((int)scale_d));
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %101, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n192k8.f32.tf32.tf32 {" REGISTERS_96 "}, "
+                 "{%96, %97, %98, %99}, %100, scale_d, 1, 1;\n}"
+                 : FOUR_TO_96
+                 : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
+                   "r"(__float_as_uint(a[3])), "l"(b), "r"((int)scale_d));
 }
 
-__device__ inline void wgmma_mma_async_m64n256k8_tf32(float (&c)[32][4], unsigned long long a, unsigned long long b,
+__device__ inline void wgmma_mma_async_m64n256k8_tf32(float (&c)[32][4], const float (&a)[4], unsigned long long b,
                                                       bool scale_d)
 {
-    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %130, 0;\n"
+    asm volatile("{\n.reg .pred scale_d;\nsetp.ne.b32 scale_d, %133, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32 {" REGISTERS_128 "}, "
-                 "%128, %129, scale_d, 1, 1;\n}"
+                 "{%128, %129, %130, %131}, %132, scale_d, 1, 1;\n}"
                  : FOUR_TO_128
-                 : "l"(a), "l"(b), "r"((int)scale_d));
+                 : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
+                   "r"(__float_as_uint(a[3])), "l"(b), "r"((int)scale_d));
 }
 
 // Wait until at most PENDING of this warpgroup's latest groups are incomplete. c is an operand so that the compiler
 // does not read the sums earlier.
 template <int PENDING, int J> __device__ void wgmma_wait_group(float (&c)[J][4])
 {
-    static_assert(J == 8 || J == 16 || J == 24 || J == 32, "as the products above");
-    if constexpr (J == 8)
+    static_assert(J == 4 || J == 8 || J == 16 || J == 24 || J == 32, "as the products above");
+    if constexpr (J == 4)
+        asm volatile("wgmma.wait_group.sync.aligned %16;" : FOUR_TO_16 : "n"(PENDING) : "memory");
+    else if constexpr (J == 8)
         asm volatile("wgmma.wait_group.sync.aligned %32;" : FOUR_TO_32 : "n"(PENDING) : "memory");
     else if constexpr (J == 16)
         asm volatile("wgmma.wait_group.sync.aligned %64;" : ACCUMULATORS : "n"(PENDING) : "memory");
@@ -425,6 +443,7 @@ template <int PENDING, int J> __device__ void wgmma_wait_group(int (&c)[J][4])
 #undef FOUR_TO_128
 #undef FOUR_TO_96
 #undef FOUR_TO_32
+#undef FOUR_TO_16
 #undef ACCUMULATORS
 #undef FOUR
 

@@ -26,6 +26,7 @@ from hpcmm.operations.tma import (
     PersistentDmma,
     PersistentTma,
     Tf32,
+    Tf32Choice,
     ThreeFp16,
     TmaChoice,
     TmaRing,
@@ -534,16 +535,20 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "tf32",
         "cuda",
-        "float32 rounded to TF32: TMA, producer and consumers; a first launch transposes B",
+        "float32 rounded to TF32 by TMA; the transpose of C from B in registers and A in shared memory",
         dtypes=("float32",),
         architecture="sm_90a",
         arithmetic={"float32": "TF32"},
         context=True,
         geometry=Tf32(
             (
-                TmaChoice(256, 4, 0, 12e-6, 0.63e-6, 0.5e-6),
-                TmaChoice(128, 6, 0, 4e-6, 0.39e-6, 1e-6),
-                TmaChoice(64, 8, 0, 4e-6, 0.31e-6, 0.6e-6),
+                Tf32Choice(128, 4, 0, 4e-6, 0.63e-6, 2e-6, rows=256),
+                Tf32Choice(128, 5, 0, 4e-6, 0.48e-6, 1.6e-6, rows=192),
+                Tf32Choice(128, 7, 0, 4e-6, 0.34e-6, 1.2e-6),
+                Tf32Choice(128, 9, 0, 4e-6, 0.22e-6, 0.8e-6, rows=64),
+                Tf32Choice(64, 9, 0, 4e-6, 0.23e-6, 0.8e-6),
+                Tf32Choice(64, 14, 0, 4e-6, 0.17e-6, 0.6e-6, rows=64),
+                Tf32Choice(64, 18, 0, 4e-6, 0.12e-6, 0.5e-6, rows=32),
             )
         ),
     ),

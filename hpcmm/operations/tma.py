@@ -245,48 +245,38 @@ class ThreeFp16(PersistentTma):
 
 
 @dataclass(frozen=True)
+class Tf32Choice(TmaChoice):
+    """A tile that ``Tf32`` can choose: its consumers have 64 columns of C each, and all of its rows."""
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: a warpgroup that loads, and one for each 64 columns."""
+        return 128 + 2 * self.columns
+
+
+@dataclass(frozen=True)
 class Tf32(PersistentTma):
-    """Persistent blocks that multiply float32 elements rounded to TF32, after launches that prepare A and B.
+    """Persistent blocks that multiply float32 elements rounded to TF32, and compute the transpose of C.
 
-    B is transposed. A is copied if its rows are no multiple of 16 bytes, because TMA takes no others.
-
-    Parameters
-    ----------
-    transposed, transpose_block : int
-        Rows and columns of the tile that a block transposes, and its threads.
+    The constants of its ``choices`` are estimates, not yet a fit to times.
     """
 
     depth: int = 32
-    transposed: int = 64
-    transpose_block: int = 256
 
     def macros(self, task: Task) -> dict[str, int]:
-        transpose = {"TRANSPOSED": self.transposed, "TRANSPOSE_BLOCK": self.transpose_block}
-        return {**self.ring(task).macros(task), **transpose}
-
-    def workspace(self, task: Task) -> dict[str, Workspace]:
-        m, n, k = task.shape
-        pitch = rounded_up(k, 4)
-        copy = {"copy": Workspace((m, pitch), "float32")} if k < pitch else {}
-        return {"transpose": Workspace((n, pitch), "float32"), **copy}
+        return self.ring(task).macros(task)
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
         tiles = math.prod(self.grid(task))
         if not tiles:
             return []
-        m, n, k, alpha, a, lda, b, ldb, *rest = task.operation.arguments(task, arrays)
-        ring, transpose, block = self.ring(task), arrays["transpose"], (self.transpose_block,)
-        launches = []
-        if k:
-            grid = -(-int(n) // self.transposed), -(-int(k) // self.transposed)
-            launches.append(Launch(grid, block, (n, k, b, ldb, transpose), function="transpose_b"))
-        if "copy" in self.workspace(task):
-            launches.append(Launch((int(m),), block, (k, a, lda, arrays["copy"]), function="copy_a"))
-            a, lda = arrays["copy"], np.int32(rounded_up(int(k), 4))
-        boxes = Boxes(a, ring.rows, self.depth, "tfloat32"), Boxes(transpose, ring.columns, self.depth, "float32")
-        arguments = m, n, k, alpha, a, lda, b, ldb, *rest, *boxes
-        blocks = (even_blocks(tiles, multiprocessors),)
-        return [*launches, Launch(blocks, (ring.threads,), arguments, ring.shared_bytes(task))]
+        ring = self.ring(task)
+        boxes = (
+            Boxes(arrays["A"], ring.rows, self.depth, "tfloat32"),
+            Boxes(arrays["B"], self.depth, self.depth, "tfloat32"),
+        )
+        arguments = (*task.operation.arguments(task, arrays), *boxes)
+        return [Launch((even_blocks(tiles, multiprocessors),), (ring.threads,), arguments, ring.shared_bytes(task))]
 
 
 @dataclass(frozen=True)

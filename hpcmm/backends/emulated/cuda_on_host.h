@@ -29,8 +29,8 @@
 //                         truncated
 //   mbarrier_*            an initialization that no barrier orders before a use, more arrivals than a phase takes, bytes
 //                         that differ from those expected are errors; TMA needs fence_mbarrier_init
-//   cp_async_bulk_*       boxes with the swizzle of 128, 64 or 32 bytes, as many as a row of the box has; zeros outside
-//                         the matrix, and 16 bytes that are not wholly inside are not stored. Multicast to a cluster
+//   cp_async_bulk_*       boxes with the swizzle of 128, 64 or 32 bytes, as many as a row of the box has, rounded to TF32 if
+//                         the map says so; zeros outside the matrix, and 16 bytes that are not wholly inside are not stored. Multicast to a cluster
 //   wgmma_*               operands at matrix descriptors, or A in registers; every warp of a warpgroup has to start each
 //                         product. An error without wgmma_fence since the last wait, or without a wait at the end
 //   fence_proxy_async     an engine that reads what a thread has written without it is an error
@@ -71,7 +71,8 @@ struct Launch {  // parameters of a launch, from the test
 constexpr size_t MOST_SHARED = 227 * 1024;
 constexpr int WARP = 32;
 struct __attribute__((aligned(64))) TensorMap {  // from the test: a matrix, whose elements outside are zero, and its boxes
-    uint64_t begin, rows, row_bytes, row_step, element_bytes, box_rows, box_row_bytes, unused[9];  // 0: TMA cannot take it
+    uint64_t begin, rows, row_bytes, row_step, element_bytes, box_rows, box_row_bytes;  // 0: TMA cannot take it
+    uint64_t rounds_to_tf32, unused[8];
 };
 struct CudaWgmma {  // a warp's part of a product of its warpgroup
     void (*multiply)(const CudaWgmma &, bool check, bool compute);

@@ -121,7 +121,7 @@ def argument(x: np.ndarray | np.generic | Boxes) -> np.ndarray:
     if matrix.size and matrix.ctypes.data % 16 == 0 and matrix.strides[0] % 16 == 0:
         row_bytes = matrix.shape[1] * matrix.itemsize
         fields[:5] = matrix.ctypes.data, len(matrix), row_bytes, matrix.strides[0], matrix.itemsize
-        fields[5:7] = x.rows, x.columns * matrix.itemsize
+        fields[5:8] = x.rows, x.columns * matrix.itemsize, x.dtype == "tfloat32"
     return fields
 
 

@@ -328,10 +328,11 @@ CUDA_WGMMA(256, 16, bf16, CudaBf16, K_MAJOR, MN_MAJOR)
 CUDA_WGMMA(64, 32, s8, CudaS8, K_MAJOR, K_MAJOR)
 CUDA_WGMMA(128, 32, s8, CudaS8, K_MAJOR, K_MAJOR)
 CUDA_WGMMA(256, 32, s8, CudaS8, K_MAJOR, K_MAJOR)
-CUDA_WGMMA(64, 8, tf32, CudaTf32, K_MAJOR, K_MAJOR)
-CUDA_WGMMA(128, 8, tf32, CudaTf32, K_MAJOR, K_MAJOR)
-CUDA_WGMMA(256, 8, tf32, CudaTf32, K_MAJOR, K_MAJOR)
+CUDA_WGMMA_REGISTERS(32, 8, tf32, CudaTf32, float, K_MAJOR)
+CUDA_WGMMA_REGISTERS(64, 8, tf32, CudaTf32, float, K_MAJOR)
 CUDA_WGMMA_REGISTERS(128, 8, tf32, CudaTf32, float, K_MAJOR)
+CUDA_WGMMA_REGISTERS(192, 8, tf32, CudaTf32, float, K_MAJOR)
+CUDA_WGMMA_REGISTERS(256, 8, tf32, CudaTf32, float, K_MAJOR)
 
 CUDA_PTX void wgmma_fence() { cuda_wgmma_fence(); }
 CUDA_PTX void wgmma_commit_group() { cuda_wgmma_commit_group(); }

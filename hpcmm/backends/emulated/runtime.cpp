@@ -13,7 +13,7 @@
 
 namespace {
 
-constexpr int MOST_THREADS = 2048, MOST_CLUSTER = 16, MOST_BLOCKS = 1 << 20, MOST_COPIES = 256;  // threads: of a cluster
+constexpr int MOST_THREADS = 2048, MOST_CLUSTER = 16, MOST_BLOCKS = 1 << 20, MOST_COPIES = 512;  // threads: of a cluster
 constexpr int MOST_MBARRIERS = 256, MOST_ENGINES = 512, MOST_UNDER_WAY = 1024, MOST_NAMED = 16, MOST_REPORTED = 3;
 constexpr int REGISTERS = 65536;  // of a multiprocessor
 constexpr size_t STACK = 64 * 1024, MARGIN = 1 << 20;
@@ -704,6 +704,13 @@ void arrive(Box &load)
         memset(to, 0, 16);
         if (valid)
             memcpy(to, (const void *)source, valid);
+        for (int i = 0; box.map.rounds_to_tf32 && i < 4; ++i) {  // to the nearest number
+            uint32_t bits;
+            memcpy(&bits, to + 4 * i, 4);
+            if ((bits & 0x7f800000) != 0x7f800000)
+                bits = (bits + 0x1000) & 0xffffe000;
+            memcpy(to + 4 * i, &bits, 4);
+        }
     });
     Mbarrier &barrier = *box.mbarrier;
     const auto report = [&](const char *what, long bytes) {

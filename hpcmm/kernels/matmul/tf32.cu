@@ -1,44 +1,203 @@
 // Matrix product, GPU rung for float32: one product of TF32, which rounds A and B to 11 bits.
 //
-// As persistent, with elements of 32 bits: a producer loads by TMA, two consumers multiply, and blocks compute tile
-// after tile. wgmma takes 16-bit operands by rows or by columns, but TF32 operands only with neighbours along k side by
-// side in memory. A is stored in this order, B is not. So a first launch writes the transpose of B, rounded, to a
-// workspace; TMA rounds A on its way to shared memory. If k is not a multiple of 4, A is copied to rows that TMA can
-// take. The result is checked against the error bound of TF32, not of float32. Runs on compute capability 9.0 only.
-// Limit: the transpose reads and writes B once more.
+// As persistent, with elements of 32 bits: a producer loads by TMA, which also rounds, consumers multiply, and blocks
+// compute tile after tile. wgmma takes 16-bit operands by rows or by columns, but TF32 operands from shared memory only
+// with neighbours along k side by side. A is stored in this order, B is not. So the block computes the transpose of C:
+// the first operand is the transpose of B and comes from registers, where any order is as good, and the second one is
+// the tile of A. A consumer has 64 columns of C, and loads its elements of the next stage while the products of this
+// one run. Its order of columns is free. It is such that two columns of a lane are neighbours, and that with TMA's
+// swizzle lanes that read at the same time access different banks. The first EARLY stages are loaded before the other
+// threads start. Rows that TMA cannot take are copied by all threads of the producer, element by element, and rounded in
+// shared memory. The result is checked against the error bound of TF32, not of float32. Runs on compute capability 9.0
+// only. Limit: the bandwidth of shared memory, and the power limit for large products.
 
-#include "matmul/pairs_of_c.cuh"
 #include "matmul/ring.cuh"
 #include "matmul/swizzled_rows.cuh"
-#include "matmul/tf32_transpose.cuh"
 #include "ptx.cuh"
 
-constexpr int J = COLUMNS / 8, CONSUMERS = ROWS / 64;
-constexpr int A_BYTES = ROWS * ROW_BYTES, STAGE_BYTES = A_BYTES + COLUMNS * ROW_BYTES;
-static_assert(4 * DEPTH == ROW_BYTES && BLOCK == 128 * (1 + CONSUMERS), "as the roles below are divided");
+constexpr int J = ROWS / 8, CONSUMERS = COLUMNS / 64;
+constexpr int BOX_COLUMNS = ROW_BYTES / sizeof(float), BOX_BYTES = DEPTH * ROW_BYTES;  // of a box of B
+constexpr int BOXES = COLUMNS / BOX_COLUMNS, A_BYTES = ROWS * ROW_BYTES, B_BYTES = BOXES * BOX_BYTES;
+constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
+// Stages whose elements of B are in registers. With three, a consumer loads the next stage before it waits for the
+// products of the previous one. It has to for few rows, whose products take no longer than the loads.
+constexpr int BUFFERS = J > 16 ? 2 : 3;
+// Stages whose copies are under way, besides the one that is rounded, if TMA cannot take a matrix.
+constexpr int LAG = STAGES - BUFFERS < 2 ? STAGES - BUFFERS : 2;
+constexpr int EARLY = 2;  // more would delay the consumers, which wait for the thread that loads
+constexpr bool DIVIDED = CONSUMERS == 2 && J > 8;  // setmaxnreg divides the registers; the others have enough
+static_assert(DEPTH == BOX_COLUMNS && CONSUMERS <= 2 && BLOCK == 128 * (1 + CONSUMERS), "as the roles are divided");
+static_assert(STAGES >= BUFFERS && STAGES >= EARLY, "a stage is read before an earlier one is released");
 
-// Start the product of a warpgroup: 64 x 8 elements of A by 8 x 8 J of B's transpose.
-template <int J> __device__ void wgmma_tf32(float (&c)[J][4], unsigned long long a, unsigned long long b)
+struct alignas(8) Pair {
+    float of[2];
+};
+
+// A or B, row-major.
+struct Matrix {
+    const float *elements;
+    int ld, rows, columns;
+
+    // Return whether rows start at multiples of 16 bytes, as TMA requires.
+    __device__ bool aligned() const
+    {
+        return ld % 4 == 0 && (size_t)elements % 16 == 0;
+    }
+};
+
+// Round to the nearest TF32 number, ties away from zero, as TMA does.
+__device__ float rounded(float x)
 {
-    if constexpr (J == 8)
-        wgmma_mma_async_m64n64k8_tf32(c, a, b, true);
-    else if constexpr (J == 16)
-        wgmma_mma_async_m64n128k8_tf32(c, a, b, true);
-    else
-        wgmma_mma_async_m64n256k8_tf32(c, a, b, true);
+    const unsigned bits = __float_as_uint(x);
+    return (bits & 0x7f800000) == 0x7f800000 ? x : __uint_as_float((bits + 0x1000) & 0xffffe000);
 }
 
-// Copy a box of A by `threads` threads, with zeros outside: what TMA cannot take.
-__device__ inline void copy_box_of_a(unsigned char *box, const float *A, int lda, int m, int k, int row, int column,
-                                     int thread, int threads)
+// Start the copies of a box of single elements, by 128 threads, with zeros outside: what TMA cannot take. A thread has a
+// column of it.
+template <int BOX_ROWS> __device__ void copy_box(unsigned char *box, const Matrix &from, int row, int column)
 {
+    constexpr int STEP = 128 / BOX_COLUMNS;
+    static_assert(STEP == 4, "the swizzle repeats every two steps");
+    const int x = threadIdx.x % BOX_COLUMNS, first = threadIdx.x / BOX_COLUMNS;
+    const int rows = column + x < from.columns ? from.rows - row : 0;
+    const float *source = from.elements + (size_t)(row + first) * from.ld + column + x;
+    float *const even = (float *)chunk_of(box, first, x / 4) + x % 4;
+    float *const odd = (float *)chunk_of(box, first + STEP, x / 4) + x % 4;
 #pragma unroll 4
-    for (int i = thread; i < ROWS * DEPTH; i += threads) {
-        const int y = i / DEPTH, x = i % DEPTH;
-        const bool inside = row + y < m && column + x < k;
-        ((float *)chunk_of(box, y, x / 4))[x % 4] = inside ? rounded(A[(size_t)(row + y) * lda + column + x]) : 0;
+    for (int i = 0; i < BOX_ROWS / STEP; ++i, source += (size_t)STEP * from.ld) {
+        const bool inside = first + i * STEP < rows;
+        cp_async<4>((i % 2 ? odd : even) + i / 2 * 2 * STEP * BOX_COLUMNS, inside ? source : from.elements,
+                    inside ? 4 : 0);
     }
 }
+
+// Round bytes `from` to `end` of a stage, by 128 threads.
+__device__ void round_stage(unsigned char *stage, int from, int end)
+{
+#pragma unroll 2
+    for (int i = from + threadIdx.x * CHUNK_BYTES; i < end; i += 128 * CHUNK_BYTES) {
+        float4 *const chunk = (float4 *)(stage + i);
+        const float4 x = *chunk;
+        *chunk = make_float4(rounded(x.x), rounded(x.y), rounded(x.z), rounded(x.w));
+    }
+}
+
+// The column of the tile of a lane's first element; its second one is beside it. Of the eight chunks in a row of a box,
+// two warps have four each: lanes 0 to 15, which read at the same time, have two of each half of the row, and the
+// swizzle by four rows spreads these over all banks.
+__device__ int first_column(int consumer, int warp, int g)
+{
+    const int chunk = g / 2 % 2 * 4 + warp % 2 * 2 + g / 4;
+    return consumer * 64 + warp / 2 * BOX_COLUMNS + chunk * 4 + g % 2 * 2;
+}
+
+// A lane's elements of B in a stage, for each 8 terms: columns x and x + 1 of term t, then of term t + 4. They are
+// rows g and g + 8 of the first operand.
+struct Fragments {
+    float of[DEPTH / 8][4];
+
+    // `place`: of the lane's elements of term t in the stage. Those of term t + 4 have another chunk by the swizzle.
+    __device__ void load(const unsigned char *stage, int place)
+    {
+        const unsigned char *const low = stage + place, *const high = stage + (place ^ 4 * CHUNK_BYTES) + 4 * ROW_BYTES;
+#pragma unroll
+        for (int s = 0; s < DEPTH / 8; ++s) {
+            const Pair a = *(const Pair *)(low + s * 8 * ROW_BYTES), b = *(const Pair *)(high + s * 8 * ROW_BYTES);
+            of[s][0] = a.of[0];
+            of[s][1] = a.of[1];
+            of[s][2] = b.of[0];
+            of[s][3] = b.of[1];
+        }
+    }
+};
+
+// Start the product of a warpgroup: 64 x 8 elements of B's transpose by 8 x 8 J of A's.
+template <int J> __device__ void wgmma_tf32(float (&c)[J][4], const float (&b)[4], unsigned long long a)
+{
+    if constexpr (J == 4)
+        wgmma_mma_async_m64n32k8_tf32(c, b, a, true);
+    else if constexpr (J == 8)
+        wgmma_mma_async_m64n64k8_tf32(c, b, a, true);
+    else if constexpr (J == 16)
+        wgmma_mma_async_m64n128k8_tf32(c, b, a, true);
+    else if constexpr (J == 24)
+        wgmma_mma_async_m64n192k8_tf32(c, b, a, true);
+    else
+        wgmma_mma_async_m64n256k8_tf32(c, b, a, true);
+}
+
+// Start the products of a stage.
+__device__ void multiply(float (&sums)[J][4], const Fragments &b, const unsigned char *a)
+{
+    const unsigned long long first = descriptor(a);
+    wgmma_fence();
+#pragma unroll
+    for (int s = 0; s < DEPTH / 8; ++s)
+        wgmma_tf32(sums, b.of[s], first + s * 32 / 16);  // in units of 16 bytes
+    wgmma_commit_group();
+}
+
+// Epilogue: C = alpha sums + beta C in a lane's pairs of neighbours, in rows 8 j and 8 j + 1 from its first one on. beta =
+// 0: C is not read. Few threads share an SM, so each has several loads in flight: the first part of C is loaded before
+// the products of the tile, and each other part before the part before it is stored.
+struct PairsOfC {
+    static constexpr int AT_ONCE = J > 16 ? 4 : 8, PARTS = 2;
+    static_assert(J % AT_ONCE == 0 || J < AT_ONCE, "whole parts");
+
+    float *from, *to;   // of the next part: stepped, because products with ldc would stay in registers
+    int ldc;
+    int rows, columns;  // inside C, from the first element on
+    bool whole;         // all pairs are inside C and at multiples of 8 bytes
+    Pair old[PARTS][AT_ONCE][2];
+
+    // Call f(row, its address, its pair of `old`) for the rows of the part from `first` on, and return the next part.
+    template <class F> __device__ float *each(int first, float *c, F f)
+    {
+        const size_t next = ldc, next_pair = 7 * next;
+#pragma unroll
+        for (int j = first; j < min(first + AT_ONCE, J); ++j, c += next_pair)
+#pragma unroll
+            for (int h = 0; h < 2; ++h, c += h == 1 ? next : 0)
+                f(8 * j + h, c, old[j / AT_ONCE % PARTS][j % AT_ONCE][h]);
+        return c;
+    }
+
+    __device__ void load(int first)
+    {
+        if (whole)
+            from = each(first, from, [](int, const float *c, Pair &pair) { pair = *(const Pair *)c; });
+        else
+            from = each(first, from, [&](int row, const float *c, Pair &pair) {
+#pragma unroll
+                for (int e = 0; e < 2; ++e)
+                    pair.of[e] = row < rows && e < columns ? c[e] : 0;
+            });
+    }
+
+    __device__ void update(const float (&sums)[J][4], float alpha, float beta)
+    {
+        const auto updated = [&](int row, const Pair &before) {
+            const float *const sum = sums[row / 8] + row % 8;
+            const Pair product = {alpha * sum[0], alpha * sum[2]};
+            return beta == 0 ? product : Pair{product.of[0] + beta * before.of[0], product.of[1] + beta * before.of[1]};
+        };
+#pragma unroll
+        for (int first = 0; first < J; first += AT_ONCE) {
+            if (first + AT_ONCE < J && beta != 0)
+                load(first + AT_ONCE);
+            if (whole)
+                to = each(first, to, [&](int row, float *c, const Pair &pair) { *(Pair *)c = updated(row, pair); });
+            else
+                to = each(first, to, [&](int row, float *c, const Pair &pair) {
+                    const Pair sum = updated(row, pair);
+#pragma unroll
+                    for (int e = 0; e < 2; ++e)
+                        if (row < rows && e < columns)
+                            c[e] = sum.of[e];
+                });
+        }
+    }
+};
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     matmul(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb, float beta, float *C,
@@ -47,63 +206,128 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     extern __shared__ __align__(1024) unsigned char shared[];
     Ring<STAGE_BYTES, CONSUMERS> ring(shared, shared + STAGES * STAGE_BYTES);
     const int group = __shfl_sync(~0u, threadIdx.x / 128, 0), thread = threadIdx.x % 128;  // uniform in a warp
-    const bool a_by_tma = lda % 4 == 0 && (size_t)A % 16 == 0;
+    const Matrix of_a = {A, lda, m, k}, of_b = {B, ldb, k, n};
+    const bool a_by_tma = of_a.aligned(), b_by_tma = of_b.aligned(), by_tma = a_by_tma && b_by_tma;
+    const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (n + COLUMNS - 1) / COLUMNS;
+    const int tiles = tile_rows * tile_columns, steps = (k + DEPTH - 1) / DEPTH;
+    // Start the copies of a stage by TMA, by one thread.
+    const auto load = [&](int stage, int row, int column, int start) {
+        unsigned char *const a = shared + stage * STAGE_BYTES, *const b = a + A_BYTES;
+        mbarrier_arrive_expect_tx(&ring.full[stage], (a_by_tma ? A_BYTES : 0) + (b_by_tma ? B_BYTES : 0));
+        if (a_by_tma)
+            cp_async_bulk_tensor_shared_global(a, map_a, start, row, &ring.full[stage]);
+        if (b_by_tma)
+#pragma unroll
+            for (int q = 0; q < BOXES; ++q)
+                cp_async_bulk_tensor_shared_global(b + q * BOX_BYTES, map_b, column + q * BOX_COLUMNS, start,
+                                                   &ring.full[stage]);
+    };
+    const int early = by_tma ? min(steps, EARLY) : 0;
     if (threadIdx.x == 0) {
         prefetch_tensormap(map_a);
         prefetch_tensormap(map_b);
-        ring.init(a_by_tma ? 1 : 128);
+        ring.init(by_tma ? 1 : 129);  // the thread that loads by TMA, and all that copy
+        const int2 tile = rasterize(blockIdx.x, tile_rows, tile_columns);
+#pragma unroll 1
+        for (int s = 0; s < early; ++s)
+            load(s, tile.y * ROWS, tile.x * COLUMNS, s * DEPTH);
     }
     __syncthreads();
 
-    const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (n + COLUMNS - 1) / COLUMNS;
-    const int tiles = tile_rows * tile_columns;
     if (group == 0) {
-        setmaxnreg_dec<56>();
-        if (!a_by_tma || thread == 0)
+        if constexpr (DIVIDED)
+            setmaxnreg_dec<72>();
+        int pending = 0;  // stages that threads copy
+        // The oldest of these has arrived in shared memory: round it for the consumers.
+        const auto finish = [&] {
+            const int place = (ring.stage - pending-- + STAGES) % STAGES;
+            barrier_sync(1, 128);
+            round_stage(shared + place * STAGE_BYTES, a_by_tma ? A_BYTES : 0, b_by_tma ? A_BYTES : STAGE_BYTES);
+            fence_proxy_async();
+            mbarrier_arrive(&ring.full[place]);
+        };
+        if (!by_tma || thread == 0)
+#pragma unroll 1
             for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
                 const int2 tile = rasterize(i, tile_rows, tile_columns);
-                for (int start = 0; start < k; start += DEPTH, ring.advance()) {
-                    mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);
-                    unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
-                    if (!a_by_tma) {
-                        copy_box_of_a(a, A, lda, m, k, tile.y * ROWS, start, thread, 128);
-                        fence_proxy_async();
+                const int row = tile.y * ROWS, column = tile.x * COLUMNS;
+#pragma unroll 1
+                for (int step = 0; step < steps; ++step) {
+                    const int start = step * DEPTH;
+                    if (i > blockIdx.x || step >= early) {
+                        mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);
+                        if (thread == 0)
+                            load(ring.stage, row, column, start);
+                        if (!by_tma) {
+                            unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
+                            if (!a_by_tma)
+                                copy_box<ROWS>(a, of_a, row, start);
+                            if (!b_by_tma)
+#pragma unroll 1
+                                for (int q = 0; q < BOXES; ++q)
+                                    copy_box<DEPTH>(b + q * BOX_BYTES, of_b, start, column + q * BOX_COLUMNS);
+                            cp_async_commit_group();
+                            ++pending;
+                        }
                     }
-                    if (thread == 0) {
-                        mbarrier_arrive_expect_tx(&ring.full[ring.stage],
-                                                  a_by_tma ? STAGE_BYTES : STAGE_BYTES - A_BYTES);
-                        if (a_by_tma)
-                            cp_async_bulk_tensor_shared_global(a, map_a, start, tile.y * ROWS, &ring.full[ring.stage]);
-                        cp_async_bulk_tensor_shared_global(b, map_b, start, tile.x * COLUMNS, &ring.full[ring.stage]);
-                    } else
-                        mbarrier_arrive(&ring.full[ring.stage]);
+                    ring.advance();
+                    if (pending > LAG) {
+                        cp_async_wait_group<LAG>();
+                        finish();
+                    }
                 }
             }
+        cp_async_wait_group<0>();
+        while (pending > 0)
+            finish();
     } else {
-        setmaxnreg_inc<224>();
-        const int lane = thread % 32, consumer = group - 1;
-        const bool pairs = ldc % 2 == 0 && (size_t)C % 8 == 0;
+        if constexpr (DIVIDED)
+            setmaxnreg_inc<216>();
+        const int lane = thread % 32, t = lane % 4, x = first_column(group - 1, thread / 32, lane / 4);
+        const int chunk = x % BOX_COLUMNS / 4 ^ t;
+        const int place = __shfl_sync(~0u,  // the compiler does not compute it again for each stage
+                                      A_BYTES + x / BOX_COLUMNS * BOX_BYTES + t * ROW_BYTES + chunk * CHUNK_BYTES +
+                                          x % 4 * sizeof(float),
+                                      lane);
+        const bool aligned_pairs = ldc % 2 == 0 && (size_t)C % sizeof(Pair) == 0;
+#pragma unroll 1
         for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
             const int2 tile = rasterize(i, tile_rows, tile_columns);
+            const int row = tile.y * ROWS + 2 * t, column = tile.x * COLUMNS + x;
+            float *const c = C + (size_t)row * ldc + column;
+            PairsOfC pairs = {c, c, ldc, m - row, n - column};
+            pairs.whole = (tile.y + 1) * ROWS <= m && (tile.x + 1) * COLUMNS <= n && aligned_pairs;
+            if (beta != 0)
+                pairs.load(0);
             float sums[J][4] = {};
-            for (int start = 0; start < k; start += DEPTH, ring.advance()) {
+            Fragments fragments[BUFFERS];
+            const auto load = [&](Fragments &next) {
                 mbarrier_wait(&ring.full[ring.stage], ring.parity);
-                unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
-                wgmma_fence();
+                next.load(ring.bytes(), place);
+            };
+            if (steps > 0)
+                load(fragments[0]);
+#pragma unroll 1
+            for (int first = 0; first < steps; first += BUFFERS)
 #pragma unroll
-                for (int p = 0; p < DEPTH; p += 8)
-                    wgmma_tf32(sums, descriptor(a + consumer * 64 * ROW_BYTES + 4 * p), descriptor(b + 4 * p));
-                wgmma_commit_group();
-                wgmma_wait_group<1>(sums);
-                if (start > 0 && lane == 0)
-                    mbarrier_arrive(&ring.empty[ring.previous()]);
-            }
+                for (int b = 0; b < BUFFERS; ++b)
+                    if (first + b < steps) {
+                        Fragments &next = fragments[(b + 1) % BUFFERS];
+                        const int before = ring.previous();
+                        multiply(sums, fragments[b], ring.bytes());
+                        ring.advance();
+                        if (BUFFERS > 2 && first + b + 1 < steps)
+                            load(next);
+                        wgmma_wait_group<1>(sums);  // the products of the stage before are complete
+                        if (first + b > 0 && lane == 0)
+                            mbarrier_arrive(&ring.empty[before]);
+                        if (BUFFERS == 2 && first + b + 1 < steps)
+                            load(next);
+                    }
             wgmma_wait_group<0>(sums);
             if (k > 0 && lane == 0)
                 mbarrier_arrive(&ring.empty[ring.previous()]);
-            const bool whole = (tile.y + 1) * ROWS <= m && (tile.x + 1) * COLUMNS <= n && pairs;
-            update_pairs(sums, m, n, alpha, beta, C, ldc, tile.y * ROWS + consumer * 64 + thread / 32 * 16 + lane / 4,
-                         tile.x * COLUMNS + lane % 4 * 2, whole);
+            pairs.update(sums, alpha, beta);
         }
     }
 }
