@@ -542,13 +542,13 @@ LADDER = (  # the order here is the order of the rungs
         context=True,
         geometry=Tf32(
             (
-                Tf32Choice(128, 4, 0, 4e-6, 0.63e-6, 2e-6, rows=256),
-                Tf32Choice(128, 5, 0, 4e-6, 0.48e-6, 1.6e-6, rows=192),
-                Tf32Choice(128, 7, 0, 4e-6, 0.34e-6, 1.2e-6),
-                Tf32Choice(128, 9, 0, 4e-6, 0.22e-6, 0.8e-6, rows=64),
-                Tf32Choice(64, 9, 0, 4e-6, 0.23e-6, 0.8e-6),
-                Tf32Choice(64, 14, 0, 4e-6, 0.17e-6, 0.6e-6, rows=64),
-                Tf32Choice(64, 18, 0, 4e-6, 0.12e-6, 0.5e-6, rows=32),
+                Tf32Choice(128, 4, 0, 4.0e-6, 0.596e-6, 9.83e-6, rows=256),
+                Tf32Choice(128, 5, 0, 4.0e-6, 0.469e-6, 6.58e-6, rows=192),
+                Tf32Choice(128, 7, 0, 4.0e-6, 0.384e-6, 4.00e-6),
+                Tf32Choice(128, 9, 0, 4.0e-6, 0.369e-6, 1.62e-6, rows=64),
+                Tf32Choice(64, 9, 0, 4.0e-6, 0.290e-6, 2.32e-6),
+                Tf32Choice(64, 14, 0, 4.0e-6, 0.279e-6, 0.76e-6, rows=64),
+                Tf32Choice(64, 18, 0, 4.0e-6, 0.279e-6, 0.57e-6, rows=32),
             )
         ),
     ),
