@@ -258,7 +258,8 @@ class Tf32Choice(TmaChoice):
 class Tf32(PersistentTma):
     """Persistent blocks that multiply float32 elements rounded to TF32, and compute the transpose of C.
 
-    The constants of its ``choices`` are a fit to times on an H200. At each of 21 shapes, the chosen tile is the fastest.
+    The constants of its ``choices`` are a fit to times on an H200, where the chosen tile was the fastest at each of 21
+    shapes.
     """
 
     depth: int = 32
