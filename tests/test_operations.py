@@ -397,6 +397,30 @@ def test_sums_of_float64_have_far_more_bits():
     np.testing.assert_array_equal(sums.products(x, np.ones((3, 1)), "float64")[0], right)
 
 
+@given(
+    dtype=st.sampled_from(["float64", "float32", "bfloat16", "int8"]),
+    shape=st.tuples(*[st.integers(1, 12)] * 3),
+    some=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_elements_are_right_with_few_rows_few_columns_and_many_of_both(dtype, shape, some, seed):
+    """The three have a way each; here, few are up to four."""
+    product = task(MATMUL, shape, dtype, {"alpha": 2, "beta": 3})
+    arrays = MATMUL.draw(np.random.default_rng(seed), product)
+    rows = np.arange(shape[0])[:: 2 if some else 1]
+    a, b = (DTYPES[dtype].numbers(arrays[name]).astype(np.longdouble) for name in "AB")
+    c = product.element.results.numbers(arrays["C"]).astype(np.longdouble)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(truth, "NARROW", 4)
+        found = truth.Truth(product, arrays)
+        elements, allowed = found.elements(rows)
+    size = 2 * np.einsum("ip,pj->ij", abs(a), abs(b))[rows] + 3 * abs(c[rows])
+    np.testing.assert_array_less(
+        abs(elements - (2 * np.einsum("ip,pj->ij", a, b) + 3 * c)[rows]), 1e-12 * size + 1e-300
+    )
+    np.testing.assert_allclose(allowed.astype(float), (found.bound * size + found.stored * abs(elements)).astype(float))
+
+
 def test_errors_in_one_column_of_long_sums_are_found(monkeypatch):
     """Neither is found by the sums of rows, in which it is as small as what rounding may cause."""
     seed_judges(monkeypatch, itertools.repeat(7))

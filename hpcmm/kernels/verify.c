@@ -2,7 +2,7 @@
 
    The sums are in a wider type than the elements, so that their own rounding does not count. Every sum is added up by
    one thread in the order of its terms, so that it does not depend on the number of threads. Matrices are row-major with
-   a leading dimension. Only blocks of them are copied. */
+   a leading dimension, except for b, which may also be column-major. Only blocks of them are copied. */
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -70,12 +70,14 @@ static inline size_t least(size_t a, size_t b)
         }                                                                                                              \
     }                                                                                                                  \
                                                                                                                        \
-    /* Copies the elements of a block as numbers; columns become contiguous. */                                        \
-    static void read_##NAME(const T *x, size_t rows, size_t columns, size_t ld, double block[WIDTH][PITCH])            \
+    /* Copies the elements of a block as numbers; columns become contiguous. `down` and `along` are the distances of    \
+       neighbours in a column and in a row. */                                                                         \
+    static void read_##NAME(const T *x, size_t rows, size_t columns, size_t down, size_t along,                        \
+                            double block[WIDTH][PITCH])                                                                \
     {                                                                                                                  \
         for (size_t i = 0; i < rows; i++)                                                                              \
             for (size_t j = 0; j < columns; j++)                                                                       \
-                block[j][i] = NUMBER(x[i * ld + j]);                                                                   \
+                block[j][i] = NUMBER(x[i * down + j * along]);                                                         \
     }                                                                                                                  \
                                                                                                                        \
     void column_sums_##NAME(const T *x, size_t rows, size_t columns, size_t ld, const W *weights, int square, W *sums, \
@@ -88,7 +90,7 @@ static inline size_t least(size_t a, size_t b)
             const size_t width = least(WIDTH, columns - left);                                                         \
             for (size_t top = 0; top < rows; top += HEIGHT) {                                                          \
                 const size_t height = least(HEIGHT, rows - top);                                                       \
-                read_##NAME(x + top * ld + left, height, width, ld, block);                                            \
+                read_##NAME(x + top * ld + left, height, width, ld, 1, block);                                         \
                 for (size_t j = 0; j < width; j++) {                                                                   \
                     W sum[GROUP], *target = sums + (left + j) * GROUP;                                                 \
                     memcpy(sum, target, sizeof sum);                                                                   \
@@ -103,8 +105,8 @@ static inline size_t least(size_t a, size_t b)
         }                                                                                                              \
     }                                                                                                                  \
                                                                                                                        \
-    void products_##NAME(const double *a, const T *b, size_t rows, size_t terms, size_t columns, size_t ld,            \
-                         W *products, double *magnitudes, int threads)                                                 \
+    void products_##NAME(const double *a, const T *b, size_t rows, size_t terms, size_t columns, size_t down,          \
+                         size_t along, W *products, double *magnitudes, int threads)                                   \
     {                                                                                                                  \
         memset(products, 0, columns * rows * sizeof *products);                                                        \
         memset(magnitudes, 0, columns * rows * sizeof *magnitudes);                                                    \
@@ -114,7 +116,7 @@ static inline size_t least(size_t a, size_t b)
             const size_t width = least(WIDTH, columns - left);                                                         \
             for (size_t top = 0; top < terms; top += HEIGHT) {                                                         \
                 const size_t height = least(HEIGHT, terms - top);                                                      \
-                read_##NAME(b + top * ld + left, height, width, ld, block);                                            \
+                read_##NAME(b + top * down + left * along, height, width, down, along, block);                         \
                 for (size_t j = 0; j < width; j++)                                                                     \
                     for (size_t r = 0; r < rows; r += GROUP) {                                                         \
                         const size_t target = (left + j) * rows + r;                                                   \

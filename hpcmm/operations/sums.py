@@ -35,14 +35,17 @@ def row_norms(x: np.ndarray, kind: str) -> np.ndarray:
 
 
 def products(a: np.ndarray, b: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return ``a @ b`` and, in float64, ``|a| @ |b|`` for a few rows ``a`` in float64 and a matrix b of ``kind``."""
-    b = b if _has_rows(b) else np.ascontiguousarray(b)
+    """Return ``a @ b`` and, in float64, ``|a| @ |b|`` for a few rows ``a`` in float64 and a matrix b of ``kind``.
+
+    Neither b nor a transpose is copied.
+    """
+    b = b if _has_rows(b) or _has_rows(b.T) else np.ascontiguousarray(b)
     (rows, terms), columns = a.shape, b.shape[1]
     padded = -(-rows // GROUP) * GROUP
     factors = np.zeros((terms, padded))
     factors[:, :rows] = a.T
     total, magnitudes = np.empty((columns, padded), type_of(kind)), np.empty((columns, padded))
-    sizes = padded, terms, columns, b.strides[0] // b.itemsize
+    sizes = padded, terms, columns, *(stride // b.itemsize for stride in b.strides)
     given, found = _pointers(factors, b), _pointers(total, magnitudes)
     _function("products", kind)(*given, *map(ctypes.c_size_t, sizes), *found, _cores())
     return total.T[:rows], magnitudes.T[:rows]

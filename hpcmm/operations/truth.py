@@ -11,6 +11,7 @@ from hpcmm.dtypes import DType
 from hpcmm.model import Task, Verdict
 from hpcmm.operations import accuracy, sums
 
+NARROW = 64  # rows or columns of a product whose terms are added up one by one in higher precision
 SAMPLED_ROWS = 16  # rows that are checked componentwise if the product is too large to check all
 ROUNDINGS = 8  # in a long sum with signs, at most; the largest observed value is 1.2, for any k. See Truth.row_sums.
 SIGNS = 4  # per element of a row or column: in one sum alone, the parts of an error may cancel
@@ -51,10 +52,15 @@ class Truth:
         """
         alpha, beta, wide, n = self.alpha, self.beta, self.wide, self.b.shape[1]
         numbers = self.element.numbers
-        a = numbers(self.a[rows]).astype(np.float64)
-        if len(rows) <= SAMPLED_ROWS:
-            product, magnitudes = sums.products(a, self.b, kind_of(self.element, self.b))
+        stored = self.a if len(rows) == len(self.a) else self.a[rows]
+        if len(rows) <= NARROW:
+            few = numbers(stored).astype(np.float64)
+            product, magnitudes = sums.products(few, self.b, kind_of(self.element, self.b))
+        elif n <= NARROW:
+            few = numbers(self.b.T).astype(np.float64)
+            product, magnitudes = (x.T for x in sums.products(few, stored.T, kind_of(self.element, stored)))
         else:
+            a = numbers(stored).astype(np.float64)
             product, magnitudes = np.empty((len(rows), n), wide), np.empty((len(rows), n))
             for first in range(0, n, PANEL):
                 panel = slice(first, first + PANEL)
