@@ -29,7 +29,8 @@ constexpr bool DIVIDED = CONSUMERS == 2 && J > 8;  // setmaxnreg divides the reg
 static_assert(DEPTH == BOX_COLUMNS && CONSUMERS <= 2 && BLOCK == 128 * (1 + CONSUMERS), "as the roles are divided");
 static_assert(STAGES >= BUFFERS && STAGES >= EARLY, "a stage is read before an earlier one is released");
 
-struct alignas(8) Pair {
+// Two neighbours in a row.
+struct alignas(8) Two {
     float of[2];
 };
 
@@ -102,7 +103,7 @@ struct Fragments {
         const unsigned char *const low = stage + place, *const high = stage + (place ^ 4 * CHUNK_BYTES) + 4 * ROW_BYTES;
 #pragma unroll
         for (int s = 0; s < DEPTH / 8; ++s) {
-            const Pair a = *(const Pair *)(low + s * 8 * ROW_BYTES), b = *(const Pair *)(high + s * 8 * ROW_BYTES);
+            const Two a = *(const Two *)(low + s * 8 * ROW_BYTES), b = *(const Two *)(high + s * 8 * ROW_BYTES);
             of[s][0] = a.of[0];
             of[s][1] = a.of[1];
             of[s][2] = b.of[0];
@@ -148,7 +149,7 @@ struct PairsOfC {
     int ldc;
     int rows, columns;  // inside C, from the first element on
     bool whole;         // all pairs are inside C and at multiples of 8 bytes
-    Pair old[PARTS][AT_ONCE][2];
+    Two old[PARTS][AT_ONCE][2];
 
     // Call f(row, its address, its pair of `old`) for the rows of the part from `first` on, and return the next part.
     template <class F> __device__ float *each(int first, float *c, F f)
@@ -165,9 +166,9 @@ struct PairsOfC {
     __device__ void load(int first)
     {
         if (whole)
-            from = each(first, from, [](int, const float *c, Pair &pair) { pair = *(const Pair *)c; });
+            from = each(first, from, [](int, const float *c, Two &pair) { pair = *(const Two *)c; });
         else
-            from = each(first, from, [&](int row, const float *c, Pair &pair) {
+            from = each(first, from, [&](int row, const float *c, Two &pair) {
 #pragma unroll
                 for (int e = 0; e < 2; ++e)
                     pair.of[e] = row < rows && e < columns ? c[e] : 0;
@@ -176,20 +177,20 @@ struct PairsOfC {
 
     __device__ void update(const float (&sums)[J][4], float alpha, float beta)
     {
-        const auto updated = [&](int row, const Pair &before) {
+        const auto updated = [&](int row, const Two &before) {
             const float *const sum = sums[row / 8] + row % 8;
-            const Pair product = {alpha * sum[0], alpha * sum[2]};
-            return beta == 0 ? product : Pair{product.of[0] + beta * before.of[0], product.of[1] + beta * before.of[1]};
+            const Two product = {alpha * sum[0], alpha * sum[2]};
+            return beta == 0 ? product : Two{product.of[0] + beta * before.of[0], product.of[1] + beta * before.of[1]};
         };
 #pragma unroll
         for (int first = 0; first < J; first += AT_ONCE) {
             if (first + AT_ONCE < J && beta != 0)
                 load(first + AT_ONCE);
             if (whole)
-                to = each(first, to, [&](int row, float *c, const Pair &pair) { *(Pair *)c = updated(row, pair); });
+                to = each(first, to, [&](int row, float *c, const Two &pair) { *(Two *)c = updated(row, pair); });
             else
-                to = each(first, to, [&](int row, float *c, const Pair &pair) {
-                    const Pair sum = updated(row, pair);
+                to = each(first, to, [&](int row, float *c, const Two &pair) {
+                    const Two sum = updated(row, pair);
 #pragma unroll
                     for (int e = 0; e < 2; ++e)
                         if (row < rows && e < columns)
@@ -289,7 +290,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                                       A_BYTES + x / BOX_COLUMNS * BOX_BYTES + t * ROW_BYTES + chunk * CHUNK_BYTES +
                                           x % 4 * sizeof(float),
                                       lane);
-        const bool aligned_pairs = ldc % 2 == 0 && (size_t)C % sizeof(Pair) == 0;
+        const bool aligned_pairs = ldc % 2 == 0 && (size_t)C % sizeof(Two) == 0;
 #pragma unroll 1
         for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
             const int2 tile = rasterize(i, tile_rows, tile_columns);
