@@ -618,7 +618,7 @@ LADDER = (  # the order here is the order of the rungs
                     "stream_k_dmma": OwnPrediction(overhead=1.0e-6, exposed=1.0, max_terms=5120),
                     "persistent_dmma": OwnPrediction(overhead=5.8e-6, exposed=2.0),
                     "tensor_core": Waves(
-                        *(234e9, 7.30e-6), resident=2, partial=1.07, unaligned=UNALIGNED, alone=1.10, exposed=0.35
+                        234e9, 7.30e-6, resident=2, partial=1.07, unaligned=UNALIGNED, alone=1.10, exposed=0.35
                     ),
                     "split_k_dmma": OwnPrediction(overhead=3.6e-6, exposed=1.0),
                     "skinny": Narrow(5.45e12, 4.3e-6, max_rows=1),

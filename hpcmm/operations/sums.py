@@ -37,7 +37,7 @@ def row_norms(x: np.ndarray, kind: str) -> np.ndarray:
 def products(a: np.ndarray, b: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
     """Return ``a @ b`` and, in float64, ``|a| @ |b|`` for a few rows ``a`` in float64 and a matrix b of ``kind``.
 
-    Neither b nor a transpose is copied.
+    b is copied only if neither its rows nor its columns are contiguous.
     """
     b = b if _has_rows(b) or _has_rows(b.T) else np.ascontiguousarray(b)
     (rows, terms), columns = a.shape, b.shape[1]

@@ -44,7 +44,9 @@ class Truth:
             self.underflow += self.element.smallest_subnormal
 
     def elements(self, rows) -> tuple[np.ndarray, np.ndarray]:
-        """Return the elements of some rows of C and the error allowed in each; B is converted in panels.
+        """Return the elements of some rows of C and the error allowed in each.
+
+        With few rows or columns, neither A nor B is converted as a whole; otherwise B is, in panels.
 
         The componentwise bound is ``gamma_{k+2} (|alpha| |A| |B| + |beta| |C|)`` (Higham, 3.13), plus a unit roundoff
         of the result if sums are stored in a narrower type. If inputs are rounded before they are multiplied, the

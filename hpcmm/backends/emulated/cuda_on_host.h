@@ -22,15 +22,17 @@
 // Accesses are ordered by barriers of the block, of part of it, of a warp and of the cluster, and by mbarriers:
 // accesses before an arrival are ordered before accesses after the wait. Hardware that works beside the threads is
 // modelled as an engine, and its accesses are checked as if a thread made them. There is one engine for the copies that
-// arrive at an mbarrier, one for the TMA stores of a thread, and one for the products of a warp. An engine does its work at once in ascending order, as late as
-// possible in descending order (at the wait, or when nothing else can run), and at either time in random order.
+// arrive at an mbarrier, one for the TMA stores of a thread, and one for the products of a warp. An engine does its work
+// at once in ascending order, as late as possible in descending order (at the wait, or when nothing else can run), and at
+// either time in random order.
 //   cp_async              copies by the thread itself; pending ones are lost without a wait
 //   mma_*, ldmatrix_*     synchronise the lanes of the warp; TF32 operands lose their last 13 bits, and float32 sums are
 //                         truncated
 //   mbarrier_*            an initialization that no barrier orders before a use, more arrivals than a phase takes, bytes
 //                         that differ from those expected are errors; TMA needs fence_mbarrier_init
-//   cp_async_bulk_*       boxes with the swizzle of 128, 64 or 32 bytes, as many as a row of the box has, rounded to TF32 if
-//                         the map says so; zeros outside the matrix, and 16 bytes that are not wholly inside are not stored. Multicast to a cluster
+//   cp_async_bulk_*       boxes with the swizzle of 128, 64 or 32 bytes, as many as a row of the box has, rounded to TF32
+//                         if the map says so; zeros outside the matrix, and 16 bytes that are not wholly inside are not
+//                         stored. Multicast to a cluster
 //   wgmma_*               operands at matrix descriptors, or A in registers; every warp of a warpgroup has to start each
 //                         product. An error without wgmma_fence since the last wait, or without a wait at the end
 //   fence_proxy_async     an engine that reads what a thread has written without it is an error

@@ -3,8 +3,8 @@
 // Compared with warp_specialized, there are only as many blocks as SMs, and each computes several tiles of C: the
 // producer loads the first tiles of A and B of the next tile of C while the consumers finish the current one. TMA reads
 // and writes C in boxes of 64 x 64 in shared memory: the old C arrives before the last products are complete, and the
-// new C is written while the next tile is multiplied. ldmatrix and stmatrix access the boxes, because they give each
-// lane the elements of which it has the sums. The first EARLY stages are loaded before the other threads start. Runs on
+// new C is written while the next tile is multiplied. Consumers access the boxes with ldmatrix and stmatrix, whose
+// fragments have the layout of the sums. The first EARLY stages are loaded before the other threads start. Runs on
 // compute capability 9.0 only. Limit: each block reads all of its tiles of A and B from the L2 cache.
 
 #include "matmul/boxes_of_c.cuh"

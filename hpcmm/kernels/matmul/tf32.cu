@@ -319,7 +319,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                         ring.advance();
                         if (BUFFERS > 2 && first + b + 1 < steps)
                             load(next);
-                        wgmma_wait_group<1>(sums);  // the products of the stage before are complete
+                        // The products of the stage before are complete, and so are the loads of their operands: TMA
+                        // may overwrite it.
+                        wgmma_wait_group<1>(sums);
                         if (first + b > 0 && lane == 0)
                             mbarrier_arrive(&ring.empty[before]);
                         if (BUFFERS == 2 && first + b + 1 < steps)
