@@ -106,7 +106,7 @@ class Truth:
 
 def kind_of(element: DType, stored: np.ndarray) -> str:
     """Return the kind of a stored array for ``sums``."""
-    return element.name if element.upper_half_of else stored.dtype.name
+    return element.name if element.ml_dtype else stored.dtype.name
 
 
 def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:
