@@ -18,7 +18,7 @@ class DType:
     name : str
         Config key, HDF5 value and table row; also the NumPy name of the stored type, if NumPy has it.
     c : str, or mapping of str to str
-        The stored type in C and CUDA, by device if they differ; ``REAL`` in kernels.
+        The stored type in C and CUDA, by device if they differ or one of them lacks it; ``REAL`` in kernels.
     accumulator : str
         Name of the record of the type in which kernels sum products; empty for the type itself. It is ``ACCUMULATOR``
         in kernels, and the type of scalars such as alpha.
@@ -29,6 +29,12 @@ class DType:
     ml_dtype : str
         For a type that NumPy does not have: its name in the package ml_dtypes. Arrays hold the bits, as unsigned
         integers, which CuPy and kernels take.
+    integers : int
+        For a type whose products tensor cores add up with fewer bits than the accumulator has: inputs of products are
+        integers up to this magnitude, so that all sums are exact, and results must be equal to the reference. 0 for
+        any other type.
+    capability : str
+        The first compute capability of GPUs that have the type; empty if all have it.
     fma_units : mapping of str to int
         Fused multiply-adds per clock and multiprocessor (SM), without tensor cores, by compute capability.
         Source: table "Throughput of Native Arithmetic Instructions", CUDA C++ Programming Guide 12 (5.0 to 9.0)
@@ -44,6 +50,8 @@ class DType:
     result: str = ""
     truth: str = "float64"
     ml_dtype: str = ""
+    integers: int = 0
+    capability: str = ""
     fma_units: Mapping[str, int] = field(default_factory=dict, hash=False)
     tensor_units: Mapping[str, int] = field(default_factory=dict, hash=False)
 
@@ -78,6 +86,11 @@ class DType:
         return np.issubdtype(self._type, np.integer)
 
     @property
+    def exact(self) -> bool:
+        """Whether products have no rounding errors: of integers, or of inputs that are ``integers``."""
+        return self.is_integer or self.integers > 0
+
+    @property
     def unit_roundoff(self) -> float:
         """Half the distance from 1 to the next larger number; 0 for integers."""
         return 0.0 if self.is_integer else float(ml_dtypes.finfo(self._type).eps) / 2
@@ -90,6 +103,10 @@ class DType:
     def c_of(self, device: str) -> str:
         """Return the name of the stored type in kernels of a device."""
         return self.c if isinstance(self.c, str) else self.c[device]
+
+    def is_on(self, device: str) -> bool:
+        """Return whether kernels of a device have the type."""
+        return isinstance(self.c, str) or device in self.c
 
     @property
     def sums(self) -> DType:
@@ -150,6 +167,16 @@ DTYPES = {
             accumulator="float32",
             ml_dtype="bfloat16",
             tensor_units={"80": 1024, "90": 2048},
+        ),
+        DType(
+            "float8_e4m3",
+            {"cuda": "__nv_fp8_e4m3"},
+            accumulator="float32",
+            result="float32",
+            ml_dtype="float8_e4m3fn",  # ml_dtypes.float8_e4m3 has infinities, which the type of GPUs does not have
+            integers=4,
+            capability="89",
+            tensor_units={"90": 4096},
         ),
     )
 }
