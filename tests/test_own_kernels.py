@@ -110,6 +110,7 @@ def test_values_replace_those_of_the_head(tmp_path):
             "block: 32\ndtypes: [int32]",
             r"my.cu:5: dtypes: 'int32' is not allowed; allowed: float32, float64, float16, bfloat16",
         ),
+        ("block: 32\ndtypes: [float8]", r"my.cu:5: dtypes: 'float8' is not allowed; .*int8, float8_e4m3"),
         ("dtypes: float32", r"my.cu:4: dtypes: 'float32' is not allowed; allowed: a list in brackets"),
         ("block: [1, 2, 3, 4]", r"my.cu:4: block: \[1, 2, 3, 4\] is not allowed; allowed: an integer"),
         ("block: X * 2", r"my.cu:4: block: 'X \* 2' is not allowed; allowed: .* over ITEMSIZE"),
