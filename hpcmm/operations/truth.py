@@ -36,13 +36,13 @@ class Truth:
         k = self.a.shape[1]
         # products of two rounded inputs
         self.inputs = (1 + task.input_roundoff) ** 2 - 1
-        sums, exact = self.element.sums, self.element.exact
-        self.bound = 0.0 if exact else accuracy.gamma(k + 2, sums.unit_roundoff) + self.inputs
+        accumulator, exact = self.element.sums, self.element.exact
+        self.bound = 0.0 if exact else accuracy.gamma(k + 2, accumulator.unit_roundoff) + self.inputs
         # sums in a wider type are rounded once more when they are stored
-        self.stored = self.results.unit_roundoff if sums is not self.results else 0.0
+        self.stored = self.results.unit_roundoff if accumulator is not self.results else 0.0
         self.roundoff = 0.0 if exact else self.results.unit_roundoff
         # kernels may flush subnormal numbers to zero, and a narrower stored type rounds them
-        self.underflow = 0.0 if exact else (k + 2) * float(np.finfo(sums.name).tiny)
+        self.underflow = 0.0 if exact else (k + 2) * float(np.finfo(accumulator.name).tiny)
         if self.stored:
             self.underflow += self.results.smallest_subnormal
 
@@ -53,7 +53,7 @@ class Truth:
 
         The componentwise bound is ``gamma_{k+2} (|alpha| |A| |B| + |beta| |C|)`` (Higham, 3.13), plus a unit roundoff
         of the result if sums are stored in a narrower type. If inputs are rounded before they are multiplied, the
-        relative error of a product of two of them is added to gamma. Of a type whose products are exact, no error is
+        relative error of a product of two of them is added to gamma. If products of the type are exact, no error is
         allowed.
         """
         alpha, beta, wide, n = self.alpha, self.beta, self.wide, self.b.shape[1]
