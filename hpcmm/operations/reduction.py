@@ -176,6 +176,12 @@ LADDER = (  # the order here is the order of the rungs
         geometry=Passes(16, 1056, block=256, one_launch=True),
     ),
     Variant(
+        "flagged",
+        "cuda",
+        "each result is stored with the number of the launch: no fence, no ticket",
+        geometry=Passes(16, 528, block=256, one_launch=True),
+    ),
+    Variant(
         "cooperative",
         "cuda",
         "a barrier over all blocks in a cooperative launch; the first block combines the results",
