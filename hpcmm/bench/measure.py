@@ -107,8 +107,8 @@ class Contender:
         self.errors: Mapping[str, float] = {}
         self.beside: Contender | None = None
 
-    def check(self, judge: Callable[[np.ndarray], Verdict] | None, measuring: Measuring) -> None:
-        """Run an end-to-end call into poisoned outputs, and verify its result in the first visit.
+    def first_run(self, measuring: Measuring) -> None:
+        """Run an end-to-end call into poisoned outputs.
 
         On a CPU, a call that exceeds the time limit of all repetitions is the only repetition. On a GPU the first call
         also loads the kernel, and is never counted.
@@ -124,8 +124,6 @@ class Contender:
                 self.record(True, everyone)
             if "kernel" in self.measures:
                 self.record(False, [({"kernel": phases["kernel"]}, state, spent) for phases, state, spent in everyone])
-        if self.verdict is None:
-            self.verify(judge)
 
     def warm_up(self, measuring: Measuring) -> None:
         """Warm up: run the timed code untimed, unless one run exceeds the time limit of all repetitions."""
@@ -319,7 +317,7 @@ def measure_point(
     beside: bool = True,
     visit: int = 0,
     verdicts: Mapping[tuple[str, str], Verdict] | None = None,
-    begin: Callable[[str], None] = lambda step: None,
+    begin: Callable[[str, str], None] = lambda step, of: None,
 ) -> list[Measurement]:
     """Measure one visit of a point; its repetitions alternate with repetitions of its baseline.
 
@@ -339,8 +337,8 @@ def measure_point(
     verdicts : mapping
         By contender and algorithm, the verdicts of the first visit, for later visits.
     begin : callable
-        Called with each step: ``"timing of tiled (matmul, grid (4, 4), block (16, 16), 0 bytes of dynamic shared
-        memory)"``.
+        Called with each step, one of ``pace.PARTS``, and its contender: ``"timing"``, ``"tiled (matmul, grid (4, 4),
+        block (16, 16), 0 bytes of dynamic shared memory)"``.
 
     Returns
     -------
@@ -364,11 +362,16 @@ def measure_point(
     ]
 
     def step(name: str, contender: Contender) -> None:
-        begin(f"{name} of {contender.variant.name}" + (f" ({contender.launches})" if contender.launches else ""))
+        begin(name, contender.variant.name + (f" ({contender.launches})" if contender.launches else ""))
 
     for contender in contenders:
+        step("reference", contender)
+        judge = problem.judge(contender.task)
         step("first call", contender)
-        contender.check(problem.judge(contender.task), measuring)
+        contender.first_run(measuring)
+        if contender.verdict is None:
+            step("verification", contender)
+            contender.verify(judge)
     right = [contender for contender in contenders if contender.verdict.passed]
     if not contenders[0].verdict.passed:
         right = []  # a wrong variant needs no baseline
@@ -389,6 +392,7 @@ def measure_point(
                     waiting.remove(contender)
                     if visit or end_to_end != (measures[-1] == "call"):
                         continue
+                    step("verification", contender)
                     if not end_to_end:
                         contender.spread.fetch()
                     contender.verify(problem.judge(contender.task), when="after timing")
@@ -428,7 +432,8 @@ def run_for_profiler(comm, backend, points: Sequence[Point], measuring: Measurin
         variant = problem.operation.variant(point.variant)
         measures = algorithm_of(problem.operation, TEXTBOOK).measures
         contender = Contender(spread, variant, point, TEXTBOOK, variant.baseline, measures)
-        contender.check(problem.judge(contender.task), measuring)
+        contender.first_run(measuring)
+        contender.verify(problem.judge(contender.task))
         if contender.verdict.passed:
             spread.kernel(backend.marked(contender.run, number), cold=False)
             spread.fetch()
@@ -448,5 +453,5 @@ def run_for_sanitizer(comm, backend, points: Sequence[Point], measuring: Measuri
         measures = algorithm_of(problem.operation, TEXTBOOK).measures
         variant = problem.operation.variant(point.variant)
         contender = Contender(spread, variant, point, TEXTBOOK, variant.baseline, measures)
-        contender.check(problem.judge(contender.task), measuring)
+        contender.first_run(measuring)
         problem.close()
