@@ -98,7 +98,7 @@ class Backend(Protocol):
         """Return the known ``quantities.RESOURCES`` of a prepared task."""
 
     def checksum(self, array: Any) -> int:
-        """Return the exclusive or of the bits of all elements; any single changed element changes it."""
+        """Return 64 bits that depend on each bit of an array and its position, the same on every device."""
 
     # --- timing
     def seconds(self, run: Callable[[], Any]) -> float:

@@ -70,12 +70,25 @@ def of_visit(measuring: Measuring) -> Measuring:
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """What is known about a baseline from an earlier point of the same problem in this process.
+
+    ``checksum`` is of the bits of the verified result on this rank.
+    """
+
+    verdict: Verdict
+    checksum: int
+    clock: float
+    errors: Mapping[str, float]
+
+
 class Contender:
     """One variant at one point, distributed by one algorithm, with the samples of the ranks.
 
     ``measures`` are the kinds of repetitions of the point, as in ``Algorithm``. ``verdict`` is from the first visit; in
-    the first visit it is None until the result is verified. ``beside`` is the contender that takes turns with it, if
-    any.
+    the first visit it is None until the result is verified. ``checksum`` is of the bits of the last verified result on
+    this rank. ``beside`` is the contender that takes turns with it, if any.
     """
 
     def __init__(
@@ -95,6 +108,7 @@ class Contender:
         self.run = spread.prepare(self.task)
         self.launches = getattr(getattr(self.run, "run", self.run), "launches", "")  # for messages
         self.visit, self.verdict = visit, verdict
+        self.checksum: int | None = None
         self.bits = Bits(why_uncompared(variant, algorithm))
         self.samples: list[Sample] = []
         self.seconds: dict[bool, list[float]] = {True: [], False: []}  # slowest rank, by whether end to end
@@ -106,6 +120,11 @@ class Contender:
         self.energy: Mapping[str, float] = {}
         self.errors: Mapping[str, float] = {}
         self.beside: Contender | None = None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Variant, and tile if it has one: the baselines of a problem differ in these."""
+        return self.variant.name, self.task.tile if self.variant.tiles else 0
 
     def first_run(self, measuring: Measuring) -> None:
         """Run an end-to-end call into poisoned outputs.
@@ -137,18 +156,45 @@ class Contender:
                 self.spread.call(self.run)
 
     def verify(self, judge: Callable[[np.ndarray], Verdict] | None, when: str = "") -> None:
-        """Verify the result on rank 0, and broadcast the verdict."""
+        """Verify the gathered result on rank 0, and broadcast the verdict."""
         comm = self.spread.comm
         verdict = None
         if judge is not None:
             (result,) = self.spread.result.values()
             verdict = judge(result)
-            complaint = self.run.complaint() if getattr(self.run, "complaint", None) else ""
-            if complaint:
+            if complaint := self.complaint():
                 verdict = dataclasses.replace(verdict, passed=False, where=f"{complaint}; {verdict.where}".rstrip("; "))
             if when and not verdict.passed:
                 verdict = dataclasses.replace(verdict, where=f"{verdict.where} ({when})")
         self.verdict = comm.bcast(verdict, root=0)
+        if self.verdict is not None and self.verdict.passed and self.algorithm == TEXTBOOK:
+            self.checksum = self.spread.checksum()
+
+    def verify_again(self, judge: Callable[[np.ndarray], Verdict] | None, fetched: bool) -> None:
+        """Verify the result of the last repetition, unless it has the bits of the verified result."""
+        if not self.has_bits(self.checksum):
+            if not fetched:
+                self.spread.fetch()
+            self.verify(judge, when="after timing")
+
+    def has_bits(self, checksum: int | None) -> bool:
+        """Whether the last result has the bits of a verified one with a checksum on this rank. Collective.
+
+        It has not if the kernel wrote outside of it. Without a checksum no bits are known: the arrays of an algorithm
+        other than the textbook's may not be the whole result.
+        """
+        same = checksum is not None and self.spread.checksum() == checksum and not self.complaint()
+        return bool(self.spread.comm.allreduce(int(same)) == self.spread.comm.size)
+
+    def complaint(self) -> str:
+        """Return a description of writes of the last run outside its arrays; empty if there are none."""
+        return self.run.complaint() if getattr(self.run, "complaint", None) else ""
+
+    def take(self, known: Known) -> None:
+        """Take what is known about this baseline, if the last result has the same bits. Collective."""
+        if self.has_bits(known.checksum):
+            self.verdict, self.checksum = known.verdict, known.checksum
+            self.clock, self.errors = known.clock, known.errors
 
     def repeat(self, end_to_end: bool, cold: bool) -> None:
         """Run one timed repetition and keep the samples of all ranks."""
@@ -256,6 +302,7 @@ class Problem:
         self.place = comm, backend, task, self.inputs, point.page_locked, transport
         self.spreads: dict[str, Distribution] = {}
         self.seed = seed
+        self.baselines: dict[tuple[str, int], Known] = {}  # by variant and tile
 
     @functools.cached_property
     def kinds(self) -> Kinds:
@@ -369,8 +416,10 @@ def measure_point(
         judge = problem.judge(contender.task)
         step("first call", contender)
         contender.first_run(measuring)
+        step("verification", contender)
+        if contender is not contenders[0] and (known := problem.baselines.get(contender.key)):
+            contender.take(known)
         if contender.verdict is None:
-            step("verification", contender)
             contender.verify(judge)
     right = [contender for contender in contenders if contender.verdict.passed]
     if not contenders[0].verdict.passed:
@@ -393,9 +442,7 @@ def measure_point(
                     if visit or end_to_end != (measures[-1] == "call"):
                         continue
                     step("verification", contender)
-                    if not end_to_end:
-                        contender.spread.fetch()
-                    contender.verify(problem.judge(contender.task), when="after timing")
+                    contender.verify_again(problem.judge(contender.task), fetched=end_to_end)
             waiting.reverse()  # the order alternates, so that a drift of the clock affects both alike
     if measuring.energy and not visit and point.ranks == 1 and "kernel" in measures:
         for contender in right:
@@ -403,13 +450,17 @@ def measure_point(
             contender.measure_energy()
     if measuring.accuracy and not visit and point.ranks == 1 and has_errors(contenders[0].task):
         for contender in right:
-            step("errors", contender)
-            contender.measure_errors(problem.kinds)
+            if not contender.errors:
+                step("errors", contender)
+                contender.measure_errors(problem.kinds)
     for contender in right:
         contender.verdict = contender.bits.judge(contender.spread.comm, contender.verdict)
-        if not visit and not measuring.only_verifies:
+        if not visit and not measuring.only_verifies and math.isnan(contender.clock):
             step("clock", contender)
             contender.take_clock()
+        if not visit and contender.baseline and contender.algorithm == TEXTBOOK and contender.verdict.passed:
+            known = Known(contender.verdict, contender.checksum, contender.clock, contender.errors)
+            problem.baselines[contender.key] = known
     return [contender.measurement() for contender in contenders]
 
 

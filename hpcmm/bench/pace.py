@@ -150,7 +150,8 @@ def spent(records: Iterable[Record]) -> str:
         if taken >= SHOWN_SECONDS:
             parts[part] = taken
     parts["other"] = startup + seconds - sum(parts.values())
-    return f"{startup + seconds:.1f} s in {visits}: " + ", ".join(f"{took:.1f} s {part}" for part, took in parts.items())
+    listed = ", ".join(f"{took:.1f} s {part}" for part, took in parts.items())
+    return f"{startup + seconds:.1f} s in {visits}: {listed}"
 
 
 def record(results: Path, took: Record) -> None:

@@ -22,9 +22,7 @@ from hpcmm.kernels import modules
 from hpcmm.kernels.modules import load, module_of
 from hpcmm.model import DeviceError, Task
 from hpcmm.operations import OPERATIONS
-from hpcmm.operations.accuracy import in_threads
 
-CHECKSUM_BYTES = 4 << 20  # that one thread reads at a time
 # A cold run first reads a buffer of FLUSH times the caches, within limits: reading takes time between repetitions.
 FLUSH = 2
 FLUSH_BYTES_PER_THREAD, FLUSH_BYTES = 64 << 20, 256 << 20
@@ -97,6 +95,9 @@ class CpuBackend:
         self._evict.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         self._fill_caches.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         self._fill_caches.restype = ctypes.c_uint64
+        self._checksum = load("checksum", kernels.FOLDER / "checksum.c", {}).checksum
+        self._checksum.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        self._checksum.restype = ctypes.c_uint64
         self.caches = cache_sizes()
         self._flush: np.ndarray | None = None
         self._energy = sensors.Energy()
@@ -180,13 +181,8 @@ class CpuBackend:
         return {}
 
     def checksum(self, array: np.ndarray) -> int:
-        words = array.reshape(-1).view(f"u{array.itemsize}")
-        if array.nbytes <= CHECKSUM_BYTES:
-            return int(np.bitwise_xor.reduce(words))
-        parts = in_threads(
-            lambda part: np.bitwise_xor.reduce(words[part]), len(words), CHECKSUM_BYTES // array.itemsize
-        )
-        return int(np.bitwise_xor.reduce(parts))
+        array = np.ascontiguousarray(array)
+        return self._checksum(array.ctypes.data, array.nbytes, self.threads)
 
     def seconds(self, run: Callable[[], None]) -> float:
         """Run once and return the time."""
