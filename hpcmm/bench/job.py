@@ -124,7 +124,7 @@ class Bench:
         if self.placed != key:
             if self.problem:
                 self.problem.close()
-            self.clear()
+            self.clear(before_next=True)
             self.problem = Problem(self.ranks, self.backend, point, self.measuring.seed, self.carrier, not visit)
             self.placed = key
         return measure_point(self.problem, point, self.measuring, beside, visit, verdicts, self.begin)
@@ -134,10 +134,10 @@ class Bench:
         self.stopwatch.begin(step)
         self.step = f"{step} of {of}" if of else step
 
-    def clear(self) -> None:
+    def clear(self, before_next: bool = False) -> None:
         """Free the memory of the problem, before another one is allocated."""
         self.problem = self.placed = None
-        self.backend.release()  # raises if the device can no longer be used
+        self.backend.release(before_next)  # raises if the device can no longer be used
 
     def start_afresh(self) -> None:
         """Continue after a failed point with new communicators, so that its pending messages are not received."""

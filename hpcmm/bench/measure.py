@@ -14,11 +14,12 @@ import numpy as np
 from hpcmm.bench.bits import Bits, why_uncompared
 from hpcmm.bench.energy import energy_of, why_unreadable
 from hpcmm.bench.errors import Kinds, has_errors
+from hpcmm.bench.inputs import draw_inputs
 from hpcmm.bench.sanitizing import MARK_OF_POINT
 from hpcmm.interval import interval_rank
 from hpcmm.measurement import Measurement, Measuring, Point, Sample
 from hpcmm.model import TEXTBOOK, DeviceError, Prepared, Task, Variant, Verdict
-from hpcmm.operations import accuracy, task_of
+from hpcmm.operations import task_of
 from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.distribution import Distribution
 
@@ -151,7 +152,7 @@ class Contender:
             if self.spread.comm.bcast(time.perf_counter() - begin, root=0) > measuring.max_seconds:
                 break
             if "kernel" in self.measures:
-                self.spread.kernel(self.run, measuring.cache == "cold")
+                self.spread.kernel(self.run, cold=False)  # end-to-end calls follow, with warm caches
             else:
                 self.spread.call(self.run)
 
@@ -220,7 +221,7 @@ class Contender:
     def measure_errors(self, kinds: Kinds) -> None:
         """Measure the errors of the kernel on each kind of data; on one rank."""
         try:
-            self.errors = kinds.errors(self.spread.backend, self.task)
+            self.errors = kinds.errors(self.task)
         except DeviceError as error:  # such as too little memory for further arrays
             print(f"{self.point.name}: no errors of {self.variant.name}: {error}", flush=True)
 
@@ -308,7 +309,7 @@ class Problem:
     def kinds(self) -> Kinds:
         """The same problem with each kind of data."""
         _, _, task, *_ = self.place
-        return Kinds(task, self.seed)
+        return Kinds(self.backend, task, self.seed)
 
     def judge(self, task: Task) -> Callable[[np.ndarray], Verdict] | None:
         """Return the check of the results of a task, on rank 0; arithmetics that round inputs have another bound."""
@@ -335,26 +336,6 @@ class Problem:
     def key(point: Point) -> tuple:
         """Return the key of a problem; it is equal for points that can share it."""
         return point.operation, point.shape, point.dtype, point.page_locked, *sorted(point.scalars.items())
-
-
-def draw_inputs(backend, task: Task, pinned: bool, seed: int) -> dict[str, np.ndarray]:
-    """Draw the random inputs of a task into the backend's host memory; the same for every variant."""
-    drawn = task.operation.draw(np.random.default_rng([seed, *task.shape]), task)
-    inputs = {}
-    for name in list(drawn):
-        array = drawn.pop(name)
-        inputs[name] = backend.host_empty(array.shape, array.dtype, pinned)
-        copy_rows(array, inputs[name])
-    return inputs
-
-
-def copy_rows(source: np.ndarray, target: np.ndarray) -> None:
-    """Copy an array with all cores."""
-
-    def copy(rows: slice) -> None:
-        target[rows] = source[rows]
-
-    accuracy.in_threads(copy, len(source), accuracy.rows_of_part(math.prod(source.shape[1:])))
 
 
 def measure_point(

@@ -230,7 +230,7 @@ class CpuBackend:
     def errors(self) -> dict[str, float]:
         return sensors.errors()
 
-    def release(self) -> None:
+    def release(self, before_next: bool = False) -> None:
         """Do nothing: no memory is kept between points."""
 
     def describe(self) -> dict[str, Any]:
