@@ -27,7 +27,9 @@ from hpcmm.operations import OPERATIONS
 FLUSH = 2
 FLUSH_BYTES_PER_THREAD, FLUSH_BYTES = 64 << 20, 256 << 20
 UNKNOWN_CACHE = 32 << 20
-SLEEP_SECONDS = 3e-4  # before a timed run: idle threads of the previous one spin for 0.1 ms, see devices.IDLE_THREADS
+# From the previous run to a timed one, at least: its idle threads spin for 0.1 ms, see devices.IDLE_THREADS. The threads
+# that empty the caches sleep at once.
+SLEEP_SECONDS = 3e-4
 
 
 def as_argument(value: Any):
@@ -198,12 +200,14 @@ class CpuBackend:
         A buffer that is read fills the caches with clean lines, also in the place of the packing buffers of kernels and
         of BLAS. The arrays are then dropped line by line.
         """
-        time.sleep(SLEEP_SECONDS)
+        ready = time.perf_counter() + SLEEP_SECONDS
         if cold:
             self.fill_caches()
             for array in arrays.values():
                 if not self._evict(array.ctypes.data, array.nbytes, self.threads):
                     raise DeviceError("this processor cannot empty its caches from a program: set cache: hot")
+        if (left := ready - time.perf_counter()) > 0:
+            time.sleep(left)
         return self.seconds(run)
 
     def fill_caches(self) -> int:
