@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from checksums import splitmix64_sum
 from mpi4py import MPI
 
-from hpcmm.backends.cpu.device import CHECKSUM_BYTES, CpuBackend
+from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.bench.bits import Bits, why_uncompared
 from hpcmm.bench.measure import Problem
 from hpcmm.measurement import Point
@@ -34,14 +35,23 @@ def test_a_checksum_changes_with_any_bit(dtype, shape):
         assert backend.checksum(array) != before
 
 
-def test_the_checksum_of_a_long_array_covers_all_its_parts():
-    backend, words = CpuBackend(2), CHECKSUM_BYTES // 4
-    array = np.random.default_rng(0).random(2 * words + 5, np.float32)
-    assert backend.checksum(array) == int(np.bitwise_xor.reduce(array.view(np.uint32)))
-    for place in (0, words - 1, words, 2 * words, -1):
+def test_a_checksum_changes_where_an_exclusive_or_does_not():
+    backend = CpuBackend(1)
+    array = np.random.default_rng(0).random((40, 40))
+    changes = [array[::-1], array.T, array + [[0.0], [1.0]] * 20, np.where(np.arange(40) < 2, np.nan, array)]
+    found = [backend.checksum(each) for each in (array, *changes, np.zeros(8), np.zeros(9))]
+    assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("size", [0, 3, 8, 2**18 + 5])
+def test_the_checksum_covers_all_bytes_of_an_array(size):
+    array = np.random.default_rng(0).integers(0, 256, size, np.uint8)
+    expected = splitmix64_sum(array)
+    assert CpuBackend(2).checksum(array) == CpuBackend(1).checksum(array) == expected
+    for place in {0, size // 2, size - 1} if size else ():
         changed = array.copy()
-        changed[place] = 2
-        assert backend.checksum(changed) != backend.checksum(array)
+        changed[place] ^= 1
+        assert CpuBackend(2).checksum(changed) == splitmix64_sum(changed) != expected
 
 
 def test_the_gpu_has_the_checksums_of_the_cpu(gpu):

@@ -49,16 +49,15 @@ def test_errors_are_relative_to_the_sum_of_magnitudes(monkeypatch, dtype):
     wrong[2, 3], wrong[4, 1] = 1e-3, -2e-3
 
     def prepare(task, arrays):
-        a, b, c = (arrays[name].astype(np.longdouble) for name in "ABC")
-        size = 1.5 * (abs(a) @ abs(b)) + 0.5 * abs(c)
-
         def run():
+            a, b, c = (arrays[name].astype(np.longdouble) for name in "ABC")
+            size = 1.5 * (abs(a) @ abs(b)) + 0.5 * abs(c)
             arrays["C"][...] = 1.5 * (a @ b) + 0.5 * c + wrong * size
 
         return run
 
     monkeypatch.setattr(backend, "prepare", prepare)
-    found = Kinds(product, 1).errors(backend, product)
+    found = Kinds(backend, product, 1).errors(product)
     assert found.keys() == ERRORS.keys()
     for kind in DATA:
         assert found[f"error_{kind}"] == pytest.approx(2e-3, rel=1e-2)

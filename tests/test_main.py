@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import io
+import itertools
 import json
 import os
 import re
@@ -182,6 +183,9 @@ def test_expected_times_are_learned_from_finished_jobs(command, config, tmp_path
     pace.record(results, pace.Record("other", one.operation, "another device", 100.0, 90.0, 9.0))
     with (results / pace.FILE).open("a") as file:
         file.write('[]\n{"batch": 1}\n' + "[" * 100_000 + "\n")  # nothing that a job writes
+        line = dataclasses.asdict(pace.Record("before", one.operation, one.device, 100.0, 99.0))
+        file.writelines(json.dumps(line | {"steps": steps}) + "\n" for steps in (1, {"timing": "1"}, {"timing": -1}))
+    assert [record.seconds for record in pace.learned(results)] == [50.0, 30.0, 90.0]
     found = pace.Pace(pace.learned(results))
     assert found.seconds(one) == pytest.approx(4.0 + pace.LAUNCH_SECONDS + 0.3 * bound)
     assert found.seconds(dataclasses.replace(two, operation="sum")) == found.seconds(two), "the device decides"
@@ -595,15 +599,21 @@ def test_status_follows_a_run_from_its_plan_to_its_end(status, running, mpi_job,
     assert running(mpiexec, "later/cpu-r2-1", 2).returncode == 0
     total, first, second, together = status()
     assert total == "results: 8 of 8 points measured, 2 of 2 batches done"
-    spent = r"([\d.]+) s in {}: ([\d.]+) s start-up, 0.0 s compiling, ([\d.]+) s timed, ([\d.]+) s other"
+    spent = r"([\d.]+) s in {}: ([\d.]+ s start-up, 0.0 s compiling, [\d.]+ s timed, .*[\d.]+ s other)"
     assert re.search(" 6/6  done, " + spent.format("1 visit") + "$", first)
     assert re.search(" 2/2  done, " + spent.format("1 visit") + "$", second)
-    whole, *parts = map(float, re.fullmatch("all batches: " + spent.format("2 visits"), together).groups())
-    assert whole == pytest.approx(sum(parts), abs=0.3) and parts[0] > 0
+    whole, parts = re.fullmatch("all batches: " + spent.format("2 visits"), together).groups()
+    parts = {part: float(seconds) for seconds, part in (each.split(" s ") for each in parts.split(", "))}
+    assert float(whole) == pytest.approx(sum(parts.values()), abs=0.5) and parts["start-up"] > 0
+    assert parts.keys() <= {"start-up", "compiling", "timed", *pace.PARTS, "other"}
     assert tool_status.ahead(tmp_path / "results", planned) == "hpcmm: all 8 points are measured"
     records = pace.learned(tmp_path / "results")
     assert [record.batch for record in records] == ["size/cpu-r1-1", "later/cpu-r2-1"]
     assert all(record.startup > 0 and record.seconds > 0 and record.predicted > 0 for record in records)
+    for record in records:
+        assert record.steps.keys() <= set(itertools.chain(*pace.PARTS.values()))
+        assert 0 < sum(record.steps.values()) <= record.seconds
+        assert record.timed <= sum(record.steps[step] for step in pace.PARTS[pace.AROUND_RUNS])
 
 
 def test_batches_that_share_a_job_start_its_processes_once(command, tmp_path):

@@ -278,6 +278,70 @@ def test_a_wrong_variant_fails_with_its_place_and_gives_no_times(damage, spoil, 
     assert baseline.verdict.passed
 
 
+@pytest.fixture
+def judged(monkeypatch):
+    """The verdicts of all comparisons with a reference of matmul, in order."""
+    verdicts = []
+
+    def reference(task, arrays):
+        judge = MATMUL.reference(task, arrays)
+        return lambda got: verdicts.append(judge(got)) or verdicts[-1]
+
+    monkeypatch.setitem(OPERATIONS, "matmul", dataclasses.replace(MATMUL, reference=reference))
+    return verdicts
+
+
+def measured_in_turn(*names: str):
+    """Measure variants at one problem."""
+    problem = Problem(MPI.COMM_SELF, CpuBackend(threads=1), POINTS["matmul"], QUICK.seed)
+    return [measure_point(problem, dataclasses.replace(POINTS["matmul"], variant=name), QUICK) for name in names]
+
+
+def test_a_result_with_the_bits_of_a_verified_one_is_not_verified_again(judged):
+    measured_in_turn("serial")
+    assert len(judged) == 2, "the variant and the baseline, each after its first call"
+    measured_in_turn("serial", "openmp", "numpy", "unrolled")
+    assert len(judged) == 2 + 5, "each variant at its own point, and the baseline beside the first one"
+
+
+def test_other_bits_are_verified_after_timing(judged, damage):
+    """NumPy does not promise the same bits, so that other ones are right if their errors are below the bound."""
+
+    def flip(number, arrays, before):
+        if number > 3:
+            arrays["C"].view(np.uint8)[0, 0] ^= 1
+
+    damage("numpy", flip)
+    _, baseline = measured(POINTS["matmul"])
+    assert baseline.verdict.passed and baseline.samples and len(judged) == 3
+
+
+@pytest.mark.parametrize(("run", "where"), [(0, ""), (QUICK.warmups + 2 * QUICK.max_repetitions, " (after timing)")])
+def test_a_baseline_that_is_wrong_beside_a_later_variant_fails_there(damage, run, where):
+    later = 1 + QUICK.warmups + 2 * QUICK.max_repetitions
+
+    def spoil(number, arrays, before):
+        if number == later + run:
+            arrays["C"][3, 5] += 1e-3
+
+    runs = itertools.count()  # of all points: each prepares the baseline again
+    damage("numpy", lambda number, arrays, before: spoil(next(runs), arrays, before))
+    (_, first), (_, second), (_, third) = measured_in_turn("serial", "openmp", "unrolled")
+    assert first.verdict.passed and first.samples
+    assert second.verdict.where.startswith("3:5: ") and second.verdict.where.endswith(where) and not second.samples
+    assert third.verdict == first.verdict and third.samples
+
+
+def test_a_variant_that_is_wrong_only_in_its_last_repetition_fails(damage):
+    def spoil(number, arrays, before):
+        if number == QUICK.warmups + 2 * QUICK.max_repetitions:
+            arrays["C"][[0, 1]] = arrays["C"][[1, 0]]  # an exclusive or of all elements stays the same
+
+    damage("serial", spoil)
+    variant, _ = measured(POINTS["matmul"])
+    assert not variant.verdict.passed and variant.verdict.where.endswith("(after timing)") and not variant.samples
+
+
 @pytest.mark.parametrize("lost", [1, -8])
 def test_a_wrong_sum_fails(damage, lost):
     def spoil(number, arrays, before):

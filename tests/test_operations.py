@@ -1,6 +1,7 @@
 """The records of functions behind each operation: sizes, inputs, truths, bounds and launches."""
 
 import itertools
+import os
 import re
 from collections.abc import Iterator
 from fractions import Fraction
@@ -11,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tasks import task, task_on
 
+from hpcmm.bench.errors import of_kind
 from hpcmm.dtypes import DTYPES
 from hpcmm.model import Variant, Verdict
-from hpcmm.operations import OPERATIONS, accuracy, sums, truth
+from hpcmm.operations import OPERATIONS, accuracy, cores, sums, truth
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM, Passes, identity
 from hpcmm.operations.stream_k import MIN_SAVED_STEPS, MIN_STEPS, stream_k_blocks
@@ -92,7 +94,7 @@ def test_the_error_is_the_largest_ratio_to_the_bound():
 
 @pytest.mark.parametrize("part", [1, 5, 12, 10**6])
 def test_parts_of_a_result_give_the_verdict_of_the_whole(monkeypatch, part):
-    monkeypatch.setattr(accuracy, "PART", part)
+    monkeypatch.setattr(cores, "PART", part)
     truth, allowed = np.arange(28.0).reshape(7, 4), np.full((7, 4), 0.1)
     got = truth + 0.02 * np.random.default_rng(1).uniform(-1, 1, truth.shape)
     verdict = accuracy.judge(got, truth, allowed, 1e-3, "by hand")
@@ -502,6 +504,20 @@ def test_inputs_have_the_declared_shape_and_dtype_and_depend_on_the_seed_alone(o
             assert array.dtype == stored.get(dtype, DTYPES[dtype].storage)
             np.testing.assert_array_equal(array, again[name])
             assert not np.array_equal(array, other[name])
+
+
+@pytest.mark.parametrize("dtype", MATMUL.dtypes)
+def test_inputs_are_the_same_for_any_number_of_threads(monkeypatch, dtype):
+    drawn = []
+    for count in (1, 3, 16):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda process, count=count: range(count))
+        arrays = MATMUL.draw(np.random.default_rng(1), task(MATMUL, (700, 300, 520), dtype, PARAMETERS))
+        rng = np.random.default_rng(2)
+        graded = [of_kind("graded", arrays[name].copy(), rng) for name in "AB" if DTYPES[dtype].truth == "longdouble"]
+        drawn.append([*arrays.values(), *graded])
+    for first, *others in zip(*drawn, strict=True):
+        for other in others:
+            np.testing.assert_array_equal(first, other)
 
 
 @given(

@@ -59,8 +59,11 @@ class Backend(Protocol):
     def free_bytes(self) -> int:
         """Return the free device memory in bytes."""
 
-    def release(self) -> None:
-        """Free the memory of a finished point; raise an error of the device, if there is one."""
+    def release(self, before_next: bool = False) -> None:
+        """Free the memory of a finished problem; raise an error of the device, if there is one.
+
+        ``before_next`` is whether another problem follows at once: page-locked memory may be kept for it.
+        """
 
     # --- copies and streams
     def copy(self, source: Any, target: Any) -> None:
@@ -98,7 +101,7 @@ class Backend(Protocol):
         """Return the known ``quantities.RESOURCES`` of a prepared task."""
 
     def checksum(self, array: Any) -> int:
-        """Return the exclusive or of the bits of all elements; any single changed element changes it."""
+        """Return 64 bits that depend on each bit of an array and its position, the same on every device."""
 
     # --- timing
     def seconds(self, run: Callable[[], Any]) -> float:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from hpcmm.model import Prepared, Task, Verdict
-from hpcmm.operations.accuracy import in_threads
+from hpcmm.bench.inputs import into_host
+from hpcmm.model import Operand, Prepared, Task, Verdict
+from hpcmm.operations.cores import in_threads
 from hpcmm.operations.matmul import ROWS_OF_STREAM
 from hpcmm.quantities import DATA
 
@@ -41,37 +41,39 @@ def has_errors(task: Task) -> bool:
 class Kinds:
     """Inputs of each kind for a task, and the checks of their results; they are the same for every variant."""
 
-    def __init__(self, task: Task, seed: int):
-        self.task = task
+    def __init__(self, backend, task: Task, seed: int):
+        self.backend = backend
         self.inputs: dict[str, dict[str, np.ndarray]] = {}
         self.judges: dict[str, Callable[[np.ndarray], Verdict]] = {}
         for number, kind in enumerate(DATA):
             rng = np.random.default_rng([seed, number, *task.shape])
-            drawn = task.operation.draw(rng, task)
-            self.inputs[kind] = {name: of_kind(kind, x, rng) for name, x in drawn.items()}
+            drawn = {name: of_kind(kind, x, rng) for name, x in task.operation.draw(rng, task).items()}
+            self.inputs[kind] = into_host(backend, drawn, pinned=True)
             self.judges[kind] = task.operation.reference(task, self.inputs[kind])
+        self.lengths = dict(zip(task.operation.dimensions, task.shape, strict=True))
+        (self.output,) = (operand for operand in task.operation.operands if operand.role != "in")
+        self.result = backend.host_empty(self.shape(self.output), task.storage(self.output), pinned=True)
 
-    def errors(self, backend, task: Task) -> dict[str, float]:
+    def shape(self, operand: Operand) -> tuple[int, ...]:
+        """Return the shape of an operand of the task."""
+        return tuple(self.lengths[each] for each in operand.dimensions)
+
+    def errors(self, task: Task) -> dict[str, float]:
         """Run a task of the same problem on each kind of data; return ``quantities.ERRORS``."""
-        lengths = dict(zip(task.operation.dimensions, task.shape, strict=True))
-        found = {}
+        found: dict[str, float] = {}
+        operands = task.operation.operands
+        arrays = {each.name: self.backend.empty(self.shape(each), task.storage(each)) for each in operands}
+        run = self.backend.prepare(task, arrays)
+        prepared = run if isinstance(run, Prepared) else Prepared(run)
         for kind, inputs in self.inputs.items():
-            arrays: dict[str, Any] = {}
-            for operand in task.operation.operands:
-                content = inputs.get(operand.name)
-                shape = tuple(lengths[each] for each in operand.dimensions)
-                arrays[operand.name] = backend.empty(shape, task.element.storage.name)
-                if content is not None:
-                    backend.copy(content, arrays[operand.name])
-            run = backend.prepare(task, arrays)
-            prepared = run if isinstance(run, Prepared) else Prepared(run)
+            arrays[self.output.name].fill(task.element.results.poison)
+            for name, content in inputs.items():
+                self.backend.copy(content, arrays[name])
             for step in (prepared.before, prepared.run, prepared.after):
                 if step:
                     step()
-            backend.synchronize()
-            (name,) = (operand.name for operand in task.operation.operands if operand.role != "in")
-            result = np.empty(arrays[name].shape, task.element.storage)
-            backend.copy(arrays[name], result)
-            verdict = self.judges[kind](result)
+            self.backend.synchronize()
+            self.backend.copy(arrays[self.output.name], self.result)
+            verdict = self.judges[kind](self.result)
             found |= {f"error_{kind}": verdict.error, f"rms_{kind}": verdict.rms}
         return found

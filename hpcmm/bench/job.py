@@ -96,6 +96,7 @@ class Bench:
         self.problem: Problem | None = None
         self.placed: tuple | None = None
         self.step = ""  # of the measurement of a point; empty outside of one
+        self.stopwatch = pace.Stopwatch()
         self.connect()
         self.exchanges = exchange_times(self.carrier) if self.carrier else None
         self.memory = preflight(comm, backend, operation, batch.points, algorithms_of(operation))
@@ -123,19 +124,20 @@ class Bench:
         if self.placed != key:
             if self.problem:
                 self.problem.close()
-            self.clear()
+            self.clear(before_next=True)
             self.problem = Problem(self.ranks, self.backend, point, self.measuring.seed, self.carrier, not visit)
             self.placed = key
         return measure_point(self.problem, point, self.measuring, beside, visit, verdicts, self.begin)
 
-    def begin(self, step: str) -> None:
-        """Note the step of a measurement, for the message if it does not end."""
-        self.step = step
+    def begin(self, step: str, of: str = "") -> None:
+        """Note the step of a measurement, for its time, and for the message if it does not end."""
+        self.stopwatch.begin(step)
+        self.step = f"{step} of {of}" if of else step
 
-    def clear(self) -> None:
+    def clear(self, before_next: bool = False) -> None:
         """Free the memory of the problem, before another one is allocated."""
         self.problem = self.placed = None
-        self.backend.release()  # raises if the device can no longer be used
+        self.backend.release(before_next)  # raises if the device can no longer be used
 
     def start_afresh(self) -> None:
         """Continue after a failed point with new communicators, so that its pending messages are not received."""
@@ -252,7 +254,7 @@ def measure_batch(
     if journal and results and waiting:
         took = time.perf_counter() - began - startup
         bound = sum(seconds for _, _, seconds in waiting) / measuring.visits  # the predictions are of all visits
-        parts = startup, compiling, timed, visit
+        parts = startup, compiling, timed, visit, bench.stopwatch.seconds
         pace.record(results, pace.Record(batch.name, batch.operation, batch.device, bound, took, *parts))
     if journal:
         counters = provenance.read(provenance.COUNTERS)

@@ -14,11 +14,12 @@ import numpy as np
 from hpcmm.bench.bits import Bits, why_uncompared
 from hpcmm.bench.energy import energy_of, why_unreadable
 from hpcmm.bench.errors import Kinds, has_errors
+from hpcmm.bench.inputs import draw_inputs
 from hpcmm.bench.sanitizing import MARK_OF_POINT
 from hpcmm.interval import interval_rank
 from hpcmm.measurement import Measurement, Measuring, Point, Sample
 from hpcmm.model import TEXTBOOK, DeviceError, Prepared, Task, Variant, Verdict
-from hpcmm.operations import accuracy, task_of
+from hpcmm.operations import task_of
 from hpcmm.parallel import algorithm_of
 from hpcmm.parallel.distribution import Distribution
 
@@ -70,12 +71,25 @@ def of_visit(measuring: Measuring) -> Measuring:
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """What is known about a baseline from an earlier point of the same problem in this process.
+
+    ``checksum`` is of the bits of the verified result on this rank.
+    """
+
+    verdict: Verdict
+    checksum: int
+    clock: float
+    errors: Mapping[str, float]
+
+
 class Contender:
     """One variant at one point, distributed by one algorithm, with the samples of the ranks.
 
     ``measures`` are the kinds of repetitions of the point, as in ``Algorithm``. ``verdict`` is from the first visit; in
-    the first visit it is None until the result is verified. ``beside`` is the contender that takes turns with it, if
-    any.
+    the first visit it is None until the result is verified. ``checksum`` is of the bits of the last verified result on
+    this rank. ``beside`` is the contender that takes turns with it, if any.
     """
 
     def __init__(
@@ -95,6 +109,7 @@ class Contender:
         self.run = spread.prepare(self.task)
         self.launches = getattr(getattr(self.run, "run", self.run), "launches", "")  # for messages
         self.visit, self.verdict = visit, verdict
+        self.checksum: int | None = None
         self.bits = Bits(why_uncompared(variant, algorithm))
         self.samples: list[Sample] = []
         self.seconds: dict[bool, list[float]] = {True: [], False: []}  # slowest rank, by whether end to end
@@ -107,8 +122,13 @@ class Contender:
         self.errors: Mapping[str, float] = {}
         self.beside: Contender | None = None
 
-    def check(self, judge: Callable[[np.ndarray], Verdict] | None, measuring: Measuring) -> None:
-        """Run an end-to-end call into poisoned outputs, and verify its result in the first visit.
+    @property
+    def key(self) -> tuple[str, int]:
+        """Variant, and tile if it has one: the baselines of a problem differ in these."""
+        return self.variant.name, self.task.tile if self.variant.tiles else 0
+
+    def first_run(self, measuring: Measuring) -> None:
+        """Run an end-to-end call into poisoned outputs.
 
         On a CPU, a call that exceeds the time limit of all repetitions is the only repetition. On a GPU the first call
         also loads the kernel, and is never counted.
@@ -124,8 +144,6 @@ class Contender:
                 self.record(True, everyone)
             if "kernel" in self.measures:
                 self.record(False, [({"kernel": phases["kernel"]}, state, spent) for phases, state, spent in everyone])
-        if self.verdict is None:
-            self.verify(judge)
 
     def warm_up(self, measuring: Measuring) -> None:
         """Warm up: run the timed code untimed, unless one run exceeds the time limit of all repetitions."""
@@ -134,23 +152,50 @@ class Contender:
             if self.spread.comm.bcast(time.perf_counter() - begin, root=0) > measuring.max_seconds:
                 break
             if "kernel" in self.measures:
-                self.spread.kernel(self.run, measuring.cache == "cold")
+                self.spread.kernel(self.run, cold=False)  # end-to-end calls follow, with warm caches
             else:
                 self.spread.call(self.run)
 
     def verify(self, judge: Callable[[np.ndarray], Verdict] | None, when: str = "") -> None:
-        """Verify the result on rank 0, and broadcast the verdict."""
+        """Verify the gathered result on rank 0, and broadcast the verdict."""
         comm = self.spread.comm
         verdict = None
         if judge is not None:
             (result,) = self.spread.result.values()
             verdict = judge(result)
-            complaint = self.run.complaint() if getattr(self.run, "complaint", None) else ""
-            if complaint:
+            if complaint := self.complaint():
                 verdict = dataclasses.replace(verdict, passed=False, where=f"{complaint}; {verdict.where}".rstrip("; "))
             if when and not verdict.passed:
                 verdict = dataclasses.replace(verdict, where=f"{verdict.where} ({when})")
         self.verdict = comm.bcast(verdict, root=0)
+        if self.verdict is not None and self.verdict.passed and self.algorithm == TEXTBOOK:
+            self.checksum = self.spread.checksum()
+
+    def verify_again(self, judge: Callable[[np.ndarray], Verdict] | None, fetched: bool) -> None:
+        """Verify the result of the last repetition, unless it has the bits of the verified result."""
+        if not self.has_bits(self.checksum):
+            if not fetched:
+                self.spread.fetch()
+            self.verify(judge, when="after timing")
+
+    def has_bits(self, checksum: int | None) -> bool:
+        """Whether the last result has the bits of a verified one with a checksum on this rank. Collective.
+
+        It has not if the kernel wrote outside of it. Without a checksum no bits are known: the arrays of an algorithm
+        other than the textbook's may not be the whole result.
+        """
+        same = checksum is not None and self.spread.checksum() == checksum and not self.complaint()
+        return bool(self.spread.comm.allreduce(int(same)) == self.spread.comm.size)
+
+    def complaint(self) -> str:
+        """Return a description of writes of the last run outside its arrays; empty if there are none."""
+        return self.run.complaint() if getattr(self.run, "complaint", None) else ""
+
+    def take(self, known: Known) -> None:
+        """Take what is known about this baseline, if the last result has the same bits. Collective."""
+        if self.has_bits(known.checksum):
+            self.verdict, self.checksum = known.verdict, known.checksum
+            self.clock, self.errors = known.clock, known.errors
 
     def repeat(self, end_to_end: bool, cold: bool) -> None:
         """Run one timed repetition and keep the samples of all ranks."""
@@ -176,7 +221,7 @@ class Contender:
     def measure_errors(self, kinds: Kinds) -> None:
         """Measure the errors of the kernel on each kind of data; on one rank."""
         try:
-            self.errors = kinds.errors(self.spread.backend, self.task)
+            self.errors = kinds.errors(self.task)
         except DeviceError as error:  # such as too little memory for further arrays
             print(f"{self.point.name}: no errors of {self.variant.name}: {error}", flush=True)
 
@@ -258,12 +303,13 @@ class Problem:
         self.place = comm, backend, task, self.inputs, point.page_locked, transport
         self.spreads: dict[str, Distribution] = {}
         self.seed = seed
+        self.baselines: dict[tuple[str, int], Known] = {}  # by variant and tile
 
     @functools.cached_property
     def kinds(self) -> Kinds:
         """The same problem with each kind of data."""
         _, _, task, *_ = self.place
-        return Kinds(task, self.seed)
+        return Kinds(self.backend, task, self.seed)
 
     def judge(self, task: Task) -> Callable[[np.ndarray], Verdict] | None:
         """Return the check of the results of a task, on rank 0; arithmetics that round inputs have another bound."""
@@ -292,26 +338,6 @@ class Problem:
         return point.operation, point.shape, point.dtype, point.page_locked, *sorted(point.scalars.items())
 
 
-def draw_inputs(backend, task: Task, pinned: bool, seed: int) -> dict[str, np.ndarray]:
-    """Draw the random inputs of a task into the backend's host memory; the same for every variant."""
-    drawn = task.operation.draw(np.random.default_rng([seed, *task.shape]), task)
-    inputs = {}
-    for name in list(drawn):
-        array = drawn.pop(name)
-        inputs[name] = backend.host_empty(array.shape, array.dtype, pinned)
-        copy_rows(array, inputs[name])
-    return inputs
-
-
-def copy_rows(source: np.ndarray, target: np.ndarray) -> None:
-    """Copy an array with all cores."""
-
-    def copy(rows: slice) -> None:
-        target[rows] = source[rows]
-
-    accuracy.in_threads(copy, len(source), accuracy.rows_of_part(math.prod(source.shape[1:])))
-
-
 def measure_point(
     problem: Problem,
     point: Point,
@@ -319,7 +345,7 @@ def measure_point(
     beside: bool = True,
     visit: int = 0,
     verdicts: Mapping[tuple[str, str], Verdict] | None = None,
-    begin: Callable[[str], None] = lambda step: None,
+    begin: Callable[[str, str], None] = lambda step, of: None,
 ) -> list[Measurement]:
     """Measure one visit of a point; its repetitions alternate with repetitions of its baseline.
 
@@ -339,8 +365,8 @@ def measure_point(
     verdicts : mapping
         By contender and algorithm, the verdicts of the first visit, for later visits.
     begin : callable
-        Called with each step: ``"timing of tiled (matmul, grid (4, 4), block (16, 16), 0 bytes of dynamic shared
-        memory)"``.
+        Called with each step, one of ``pace.PARTS``, and its contender: ``"timing"``, ``"tiled (matmul, grid (4, 4),
+        block (16, 16), 0 bytes of dynamic shared memory)"``.
 
     Returns
     -------
@@ -364,11 +390,18 @@ def measure_point(
     ]
 
     def step(name: str, contender: Contender) -> None:
-        begin(f"{name} of {contender.variant.name}" + (f" ({contender.launches})" if contender.launches else ""))
+        begin(name, contender.variant.name + (f" ({contender.launches})" if contender.launches else ""))
 
     for contender in contenders:
+        step("reference", contender)
+        judge = problem.judge(contender.task)
         step("first call", contender)
-        contender.check(problem.judge(contender.task), measuring)
+        contender.first_run(measuring)
+        step("verification", contender)
+        if contender is not contenders[0] and (known := problem.baselines.get(contender.key)):
+            contender.take(known)
+        if contender.verdict is None:
+            contender.verify(judge)
     right = [contender for contender in contenders if contender.verdict.passed]
     if not contenders[0].verdict.passed:
         right = []  # a wrong variant needs no baseline
@@ -389,9 +422,8 @@ def measure_point(
                     waiting.remove(contender)
                     if visit or end_to_end != (measures[-1] == "call"):
                         continue
-                    if not end_to_end:
-                        contender.spread.fetch()
-                    contender.verify(problem.judge(contender.task), when="after timing")
+                    step("verification", contender)
+                    contender.verify_again(problem.judge(contender.task), fetched=end_to_end)
             waiting.reverse()  # the order alternates, so that a drift of the clock affects both alike
     if measuring.energy and not visit and point.ranks == 1 and "kernel" in measures:
         for contender in right:
@@ -399,13 +431,17 @@ def measure_point(
             contender.measure_energy()
     if measuring.accuracy and not visit and point.ranks == 1 and has_errors(contenders[0].task):
         for contender in right:
-            step("errors", contender)
-            contender.measure_errors(problem.kinds)
+            if not contender.errors:
+                step("errors", contender)
+                contender.measure_errors(problem.kinds)
     for contender in right:
         contender.verdict = contender.bits.judge(contender.spread.comm, contender.verdict)
-        if not visit and not measuring.only_verifies:
+        if not visit and not measuring.only_verifies and math.isnan(contender.clock):
             step("clock", contender)
             contender.take_clock()
+        if not visit and contender.baseline and contender.algorithm == TEXTBOOK and contender.verdict.passed:
+            known = Known(contender.verdict, contender.checksum, contender.clock, contender.errors)
+            problem.baselines[contender.key] = known
     return [contender.measurement() for contender in contenders]
 
 
@@ -428,7 +464,8 @@ def run_for_profiler(comm, backend, points: Sequence[Point], measuring: Measurin
         variant = problem.operation.variant(point.variant)
         measures = algorithm_of(problem.operation, TEXTBOOK).measures
         contender = Contender(spread, variant, point, TEXTBOOK, variant.baseline, measures)
-        contender.check(problem.judge(contender.task), measuring)
+        contender.first_run(measuring)
+        contender.verify(problem.judge(contender.task))
         if contender.verdict.passed:
             spread.kernel(backend.marked(contender.run, number), cold=False)
             spread.fetch()
@@ -448,5 +485,5 @@ def run_for_sanitizer(comm, backend, points: Sequence[Point], measuring: Measuri
         measures = algorithm_of(problem.operation, TEXTBOOK).measures
         variant = problem.operation.variant(point.variant)
         contender = Contender(spread, variant, point, TEXTBOOK, variant.baseline, measures)
-        contender.check(problem.judge(contender.task), measuring)
+        contender.first_run(measuring)
         problem.close()

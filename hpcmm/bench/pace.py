@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from hpcmm.experiment.durations import EXPECTED_SHARE, EXPECTED_STARTUP_SECONDS, STARTUP_SECONDS
@@ -13,6 +14,36 @@ from hpcmm.measurement import Batch
 
 LAUNCH_SECONDS = 0.2  # per visit of a batch, before the first process of a job and after the last
 FILE = "paces.jsonl"  # in the results folder; without it the expected times are the defaults
+SHOWN_SECONDS = 0.05  # least seconds of a part that is shown
+# Parts of the time of points, and the steps of ``measure_point`` in each. Timed seconds are counted separately.
+AROUND_RUNS = "caches and warm-ups"
+PARTS = {
+    "inputs and references": ("preparation", "reference"),
+    "verification": ("verification",),
+    AROUND_RUNS: ("first call", "warm-up", "timing"),
+    "clock and errors": ("clock", "energy", "errors"),
+}
+
+
+class Stopwatch:
+    """The seconds of steps that follow each other.
+
+    Attributes
+    ----------
+    seconds : dict of str to float
+        By step, of those that have ended.
+    """
+
+    def __init__(self):
+        self.seconds: dict[str, float] = {}
+        self._step, self._since = "", 0.0
+
+    def begin(self, step: str) -> None:
+        """End the step that runs, and begin another one; an empty one is not counted."""
+        now = time.perf_counter()
+        if self._step:
+            self.seconds[self._step] = self.seconds.get(self._step, 0.0) + now - self._since
+        self._step, self._since = step, now
 
 
 @dataclass(frozen=True)
@@ -31,10 +62,11 @@ class Record:
     compiling : float or None
         Of these, seconds for compiling kernels.
     timed : float or None
-        Of ``seconds``, those of timed calls and kernels. Drawing and verifying, emptying caches, warm-ups and copies
-        take the others.
+        Of ``seconds``, those of timed calls and kernels.
     visit : int
         Counted from 0.
+    steps : mapping of str to float
+        Of ``seconds``, those of each step in ``PARTS``, with the timed calls and kernels in it; empty if unknown.
     """
 
     batch: str
@@ -46,6 +78,7 @@ class Record:
     compiling: float | None = None
     timed: float | None = None
     visit: int = 0
+    steps: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 class Pace:
@@ -84,6 +117,7 @@ def learned(results: Path) -> list[Record]:
                 record = Record(**json.loads(line))
                 numbers = [record.predicted, record.seconds, record.visit]
                 numbers += [each or 0 for each in (record.startup, record.compiling, record.timed)]
+                numbers += dict(record.steps).values()
                 if all(type(each) in (int, float) and 0 <= each < float("inf") for each in numbers):
                     found.append(record)
     return found
@@ -96,6 +130,9 @@ def spent(records: Iterable[Record]) -> str:
     >>> one = Record("a/cuda-r1-1", "matmul", "cuda", 60, 8.0, 2.5, 1.5, 3.0)
     >>> spent([one, replace(one, visit=1, compiling=0.0), replace(one, visit=1, seconds=4.0, compiling=0.0)])
     '17.0 s in 2 visits: 3.5 s start-up, 1.5 s compiling, 6.0 s timed, 6.0 s other'
+    >>> spent([replace(one, steps={"reference": 2.0, "verification": 1.0, "timing": 4.0})])
+    '10.5 s in 1 visit: 1.0 s start-up, 1.5 s compiling, 3.0 s timed, 2.0 s inputs and references, 1.0 s verification, \
+1.0 s caches and warm-ups, 1.0 s other'
     >>> spent([Record("a/cuda-r1-1", "matmul", "cuda", 60, 8.0)])
     ''
     """
@@ -105,10 +142,16 @@ def spent(records: Iterable[Record]) -> str:
     compiling, timed = (sum(getattr(each, name) or 0 for each in newest) for name in ("compiling", "timed"))
     startup, seconds = sum(each.startup or 0 for each in newest), sum(each.seconds for each in newest)
     visits = "1 visit" if len(newest) == 1 else f"{len(newest)} visits"
-    return (
-        f"{startup + seconds:.1f} s in {visits}: {startup - compiling:.1f} s start-up, {compiling:.1f} s compiling, "
-        f"{timed:.1f} s timed, {seconds - timed:.1f} s other"
-    )
+    parts = {"start-up": startup - compiling, "compiling": compiling, "timed": timed}
+    for part, steps in PARTS.items():
+        taken = sum(each.steps.get(step, 0.0) for each in newest for step in steps)
+        if part == AROUND_RUNS:
+            taken -= sum(each.timed for each in newest if each.steps)
+        if taken >= SHOWN_SECONDS:
+            parts[part] = taken
+    parts["other"] = startup + seconds - sum(parts.values())
+    listed = ", ".join(f"{took:.1f} s {part}" for part, took in parts.items())
+    return f"{startup + seconds:.1f} s in {visits}: {listed}"
 
 
 def record(results: Path, took: Record) -> None:

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from hpcmm.backends import open_backend, visible
+from hpcmm.bench.inputs import draw_inputs
 from hpcmm.bench.job import describe_ranks
-from hpcmm.bench.measure import draw_inputs
 from hpcmm.bench.sustained import groups_of, lines_of
 from hpcmm.measurement import Batch, Point
 from hpcmm.operations import task_of

@@ -53,7 +53,7 @@ UNTIMED_FIELDS = {
     "context",
     "picks",
 }
-MEASURING = [("hpcmm.bench.measure", name) for name in ("measure_point", "Problem", "draw_inputs")]
+MEASURING = [("hpcmm.bench.measure", name) for name in ("measure_point", "Problem")]
 
 Name = tuple[str, str]  # module, and name of a definition in it
 

@@ -7,21 +7,17 @@ and 3.5. The higher precision is float64 for float32; for float64 it is a produc
 
 from __future__ import annotations
 
-import functools
 import math
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 
 from hpcmm.model import Verdict
+from hpcmm.operations.cores import in_threads, rows_of_part
 
 # Maximum cost of a componentwise reference in multiply-adds; larger products are checked by Freivalds' method.
 COMPONENTWISE_LIMIT = 2**34
 GUARD_BITS = 8  # bits of the sum of the slices' products, beyond those of float64
-PART = 2**16  # least elements of a matrix for a thread: less work takes less time than a call
 
 
 def gamma(terms: int, u: float) -> float:
@@ -29,28 +25,6 @@ def gamma(terms: int, u: float) -> float:
     if terms * u >= 1:
         raise ValueError(f"no rounding bound for {terms} terms with a unit roundoff of {u:.3g}")
     return terms * u / (1 - terms * u)
-
-
-@functools.cache
-def threads(count: int) -> ThreadPoolExecutor:
-    """Return threads that wait for work until the process ends: to start them takes a millisecond each."""
-    return ThreadPoolExecutor(count)
-
-
-def in_threads(work: Callable[[slice], Any], length: int, step: int) -> list[Any]:
-    """Call ``work`` on slices of ``step`` out of ``length``, on all cores: NumPy releases the interpreter's lock.
-
-    ``work`` must not call this function: it would wait for a thread that waits for it.
-    """
-    parts = [slice(i, min(i + step, length)) for i in range(0, length, step)]
-    if len(parts) < 2:
-        return list(map(work, parts))
-    return list(threads(len(os.sched_getaffinity(0))).map(work, parts))
-
-
-def rows_of_part(columns: int) -> int:
-    """Return the rows of a matrix that a thread takes at a time."""
-    return max(1, PART // max(1, columns))
 
 
 def exact_slices(x: np.ndarray, axis: int, bits: int, count: int) -> list[np.ndarray]:

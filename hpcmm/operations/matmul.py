@@ -9,8 +9,8 @@ import numpy as np
 
 from hpcmm.dtypes import DType
 from hpcmm.model import Operand, Operation, Task
-from hpcmm.operations import accuracy
 from hpcmm.operations.blocks import OwnBlocks
+from hpcmm.operations.cores import in_threads
 from hpcmm.operations.matmul_ladder import EIGHT_BIT, EVERY, LADDER
 from hpcmm.operations.truth import reference, scalars
 
@@ -84,7 +84,7 @@ def draw_into(x: np.ndarray, rng: np.random.Generator, element: DType, largest: 
         if drawn.dtype != x.dtype:
             x[rows] = element.stored(drawn)
 
-    accuracy.in_threads(fill, len(x), ROWS_OF_STREAM)
+    in_threads(fill, len(x), ROWS_OF_STREAM)
 
 
 def arguments(task: Task, arrays: Mapping[str, Any]) -> tuple[Any, ...]:

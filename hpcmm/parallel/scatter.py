@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hpcmm.model import TEXTBOOK, Operation, Prepared, Task
+from hpcmm.operations import cores
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import BlockRows, broadcast, reduce
 from hpcmm.parallel.cost import Machine, moved
@@ -87,8 +88,10 @@ class Scatter(Distribution):
         return self.backend.prepare(dataclasses.replace(task, shape=self.local_shape), self.arrays)
 
     def poison(self) -> None:
-        for array in (*self.result.values(), *self.returned.values()):
-            array.fill(self.poison_value)
+        whole = list(self.result.values())
+        parts = [part for part in self.returned.values() if not any(np.shares_memory(part, each) for each in whole)]
+        for array in (*whole, *parts):
+            cores.fill(array, self.poison_value)
         self._poison_outputs()
 
     def _poison_outputs(self) -> None:

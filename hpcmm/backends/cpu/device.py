@@ -22,14 +22,14 @@ from hpcmm.kernels import modules
 from hpcmm.kernels.modules import load, module_of
 from hpcmm.model import DeviceError, Task
 from hpcmm.operations import OPERATIONS
-from hpcmm.operations.accuracy import in_threads
 
-CHECKSUM_BYTES = 4 << 20  # that one thread reads at a time
 # A cold run first reads a buffer of FLUSH times the caches, within limits: reading takes time between repetitions.
 FLUSH = 2
 FLUSH_BYTES_PER_THREAD, FLUSH_BYTES = 64 << 20, 256 << 20
 UNKNOWN_CACHE = 32 << 20
-SLEEP_SECONDS = 3e-4  # before a timed run: idle threads of the previous one spin for 0.1 ms, see devices.IDLE_THREADS
+# From the previous run to a timed one, at least: its idle threads spin for 0.1 ms, see devices.IDLE_THREADS. The threads
+# that empty the caches sleep at once.
+SLEEP_SECONDS = 3e-4
 
 
 def as_argument(value: Any):
@@ -97,6 +97,9 @@ class CpuBackend:
         self._evict.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         self._fill_caches.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         self._fill_caches.restype = ctypes.c_uint64
+        self._checksum = load("checksum", kernels.FOLDER / "checksum.c", {}).checksum
+        self._checksum.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        self._checksum.restype = ctypes.c_uint64
         self.caches = cache_sizes()
         self._flush: np.ndarray | None = None
         self._energy = sensors.Energy()
@@ -180,13 +183,8 @@ class CpuBackend:
         return {}
 
     def checksum(self, array: np.ndarray) -> int:
-        words = array.reshape(-1).view(f"u{array.itemsize}")
-        if array.nbytes <= CHECKSUM_BYTES:
-            return int(np.bitwise_xor.reduce(words))
-        parts = in_threads(
-            lambda part: np.bitwise_xor.reduce(words[part]), len(words), CHECKSUM_BYTES // array.itemsize
-        )
-        return int(np.bitwise_xor.reduce(parts))
+        array = np.ascontiguousarray(array)
+        return self._checksum(array.ctypes.data, array.nbytes, self.threads)
 
     def seconds(self, run: Callable[[], None]) -> float:
         """Run once and return the time."""
@@ -202,12 +200,14 @@ class CpuBackend:
         A buffer that is read fills the caches with clean lines, also in the place of the packing buffers of kernels and
         of BLAS. The arrays are then dropped line by line.
         """
-        time.sleep(SLEEP_SECONDS)
+        ready = time.perf_counter() + SLEEP_SECONDS
         if cold:
             self.fill_caches()
             for array in arrays.values():
                 if not self._evict(array.ctypes.data, array.nbytes, self.threads):
                     raise DeviceError("this processor cannot empty its caches from a program: set cache: hot")
+        if (left := ready - time.perf_counter()) > 0:
+            time.sleep(left)
         return self.seconds(run)
 
     def fill_caches(self) -> int:
@@ -234,7 +234,7 @@ class CpuBackend:
     def errors(self) -> dict[str, float]:
         return sensors.errors()
 
-    def release(self) -> None:
+    def release(self, before_next: bool = False) -> None:
         """Do nothing: no memory is kept between points."""
 
     def describe(self) -> dict[str, Any]:

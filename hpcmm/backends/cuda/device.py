@@ -7,11 +7,13 @@ import dataclasses
 import functools
 import math
 import statistics
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import cupy
 import numpy as np
+import psutil
 import pynvml
 from cupy.cuda import nccl
 
@@ -32,6 +34,8 @@ LEAST_SECONDS = 5e-6  # least time of a run then: the host needs as long to queu
 CLOCK_BLOCKS = 4  # of an SM, so that each has one
 MOST_SMS = 1024  # identifiers of SMs
 EMPTY_PAIRS = 21  # empty pairs of events; the provenance records the median of their times
+STATE_SECONDS = 10e-3  # for which a reading of NVML is kept: it takes 0.1 ms, and NVML's values are older
+KEPT_SHARE = 1 / 16  # of the host's memory: page-locked blocks that are kept for the next problem
 IPC_BYTES = 2 << 20  # the driver puts smaller allocations into one block, which would be mapped as a whole
 
 
@@ -147,6 +151,8 @@ class CudaBackend:
         self.device.use()
         self._start, self._stop = cupy.cuda.Event(), cupy.cuda.Event()
         self.late = False
+        self._locked_bytes = 0  # of all page-locked arrays since their pool was emptied
+        self._read_at, self._state = -math.inf, {}
         self._busy = cupy.RawModule(code=(kernels.FOLDER / "spin.cu").read_text()).get_function("spin")
         self._spin = functools.partial(self._busy, (1,), (1,), (np.uint64(SPIN_NANOSECONDS),))
         attributes = self.device.attributes
@@ -191,7 +197,9 @@ class CudaBackend:
         if not pinned:
             return np.empty(shape, dtype)
         count, dtype = math.prod(shape), np.dtype(dtype)
-        memory = cupy.cuda.alloc_pinned_memory(max(1, count * dtype.itemsize))
+        size = max(1, count * dtype.itemsize)
+        memory = cupy.cuda.alloc_pinned_memory(size)
+        self._locked_bytes += size
         return np.frombuffer(memory, dtype, count).reshape(shape)
 
     def copy(self, source, target) -> None:
@@ -394,7 +402,7 @@ class CudaBackend:
         if array.data.ptr % found.itemsize:
             array = array.copy()
         self._checksum((array, np.uint64(array.nbytes), found))
-        return int(np.bitwise_xor.reduce(found.get().view(f"u{array.itemsize}")))
+        return int(found.get()[0])
 
     def seconds(self, run: Callable[[], None]) -> float:
         """Run once and return the time between events around it."""
@@ -464,7 +472,12 @@ class CudaBackend:
         return dataclasses.replace(run, run=watched) if isinstance(run, Prepared) else watched
 
     def state(self) -> dict[str, float]:
-        """Return clocks, temperature, power and throttle reasons of the GPU now, where NVML supports them."""
+        """Return clocks, temperature, power and throttle reasons of the GPU, where NVML supports them.
+
+        They are at most ``STATE_SECONDS`` older than NVML's.
+        """
+        if time.perf_counter() < self._read_at + STATE_SECONDS:
+            return self._state
         readings = {
             "sm_clock": lambda: pynvml.nvmlDeviceGetClockInfo(self._nvml, pynvml.NVML_CLOCK_SM) * 1e6,
             "memory_clock": lambda: pynvml.nvmlDeviceGetClockInfo(self._nvml, pynvml.NVML_CLOCK_MEM) * 1e6,
@@ -478,6 +491,7 @@ class CudaBackend:
                 state[name] = float(read())
             except pynvml.NVMLError:
                 continue  # a virtual GPU supports only some queries
+        self._read_at, self._state = time.perf_counter(), state
         return state
 
     def vitals(self) -> dict[str, float]:
@@ -507,11 +521,13 @@ class CudaBackend:
     def synchronize(self) -> None:
         self.device.synchronize()
 
-    def release(self) -> None:
-        """Free the memory of a finished point; raise an error of the device, if there is one."""
+    def release(self, before_next: bool = False) -> None:
         self.device.synchronize()
         cupy.get_default_memory_pool().free_all_blocks()
-        cupy.get_default_pinned_memory_pool().free_all_blocks()
+        # to page-lock a GB takes as long as to verify several results of this size
+        if not before_next or self._locked_bytes > KEPT_SHARE * psutil.virtual_memory().total:
+            cupy.get_default_pinned_memory_pool().free_all_blocks()
+            self._locked_bytes = 0
 
     def empty_event_pair(self) -> float:
         """Return the median seconds between two events with nothing between them."""

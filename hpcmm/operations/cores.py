@@ -1,0 +1,61 @@
+"""Work on arrays of the host with all its cores."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+PART = 2**16  # least elements of an array for a thread: less work takes less time than a call
+
+
+@functools.cache
+def threads(count: int) -> ThreadPoolExecutor:
+    """Return threads that wait for work until the process ends: to start them takes a millisecond each."""
+    return ThreadPoolExecutor(count)
+
+
+def in_threads(work: Callable[[slice], Any], length: int, step: int) -> list[Any]:
+    """Call ``work`` on slices of ``step`` out of ``length``, on all cores: NumPy releases the interpreter's lock.
+
+    ``work`` must not call this function: it would wait for a thread that waits for it.
+    """
+    parts = [slice(i, min(i + step, length)) for i in range(0, length, step)]
+    if len(parts) < 2:
+        return list(map(work, parts))
+    return list(threads(len(os.sched_getaffinity(0))).map(work, parts))
+
+
+def rows_of_part(columns: int) -> int:
+    """Return the rows of a matrix that a thread takes at a time."""
+    return max(1, PART // max(1, columns))
+
+
+def copy(source: np.ndarray, target: np.ndarray) -> None:
+    """Copy an array with all cores."""
+
+    def copy_rows(rows: slice) -> None:
+        target[rows] = source[rows]
+
+    _by_rows(copy_rows, target)
+
+
+def fill(array: np.ndarray, value: Any) -> None:
+    """Fill an array with all cores."""
+
+    def fill_rows(rows: slice) -> None:
+        array[rows] = value
+
+    _by_rows(fill_rows, array)
+
+
+def _by_rows(work: Callable[[Any], None], array: np.ndarray) -> None:
+    if array.ndim == 0:
+        work(())
+    else:
+        in_threads(work, len(array), rows_of_part(math.prod(array.shape[1:])))
