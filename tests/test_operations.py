@@ -386,7 +386,8 @@ def test_sums_of_integers_are_exact_in_any_layout(kind, shape, layout, cores, se
 def test_every_narrow_number_is_converted_exactly(bits):
     bits = np.array([bits], np.uint16)
     for kind, stored in (("float16", bits.view(np.float16)), ("bfloat16", bits), ("float8_e4m3", bits.astype("u1"))):
-        numbers = DTYPES[kind].numbers(stored).astype(float)
+        with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
+            numbers = DTYPES[kind].numbers(stored).astype(float)
         for index, number in enumerate(numbers[0]):
             got = sums.row_sums(stored[:, index : index + 1], np.ones((1, 1)), kind)
             np.testing.assert_array_equal(got, [[number]])
