@@ -500,6 +500,27 @@ def test_cuda_extreme(gpu, operation, variant, dtype, n):
         check_reduction(gpu, operation, variant, dtype, n, False, 1, extreme)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize(("variant", "dtype"), of_device("cuda", SUM))
+def test_cuda_sums_of_several_lengths_follow_each_other(gpu, variant, dtype):
+    """A launch takes no result of one before it, with another number of blocks; the host does not wait between them."""
+    lengths = (3_000_001, 40_000, 1_000_000, 5, 3_000_001, 300_000)
+    content = np.random.default_rng(1).integers(-9, 10, max(lengths)).astype(dtype)
+    x, results = gpu.empty(content.shape, dtype), gpu.empty((20, len(lengths)), dtype)
+    gpu.copy(content, x)
+    runs = [
+        gpu.prepare(task(SUM, (n,), dtype, variant=variant), {"x": x[:n], "result": row[i]})
+        for row in results
+        for i, n in enumerate(lengths)
+    ]
+    for run in runs:
+        run()
+    gpu.synchronize()
+    found = np.empty(results.shape, dtype)
+    gpu.copy(results, found)
+    assert (found == [content[:n].sum(dtype=np.int64) for n in lengths]).all()
+
+
 def check_divided(gpu, product: Task, runs: int) -> None:
     """The parts of a tile make the same sum in every run, whichever block is done last."""
     inputs = MATMUL.draw(np.random.default_rng(1), product)
