@@ -21,7 +21,7 @@ __device__ unsigned long long words[PARTS][MAX_BLOCKS];  // number of the launch
 __device__ unsigned int next_launch = 1;                 // number of the next launch; words begin as 0
 
 // Combine a value of each of LANES lanes, a power of two; the result is in lane 0.
-template <int LANES> __device__ REAL warp_reduction(REAL value)
+template <int LANES> __device__ REAL group_reduction(REAL value)
 {
 #pragma unroll
     for (int s = LANES / 2; s > 0; s /= 2) {
@@ -35,11 +35,11 @@ template <int LANES> __device__ REAL warp_reduction(REAL value)
 __device__ REAL block_reduction(REAL value, REAL (&values)[BLOCK / 32])
 {
     const unsigned t = threadIdx.x;
-    value = warp_reduction<32>(value);
+    value = group_reduction<32>(value);
     if (t % 32 == 0)
         values[t / 32] = value;
     __syncthreads();
-    return t < 32 ? warp_reduction<BLOCK / 32>(values[t % (BLOCK / 32)]) : value;
+    return t < 32 ? group_reduction<BLOCK / 32>(values[t % (BLOCK / 32)]) : value;
 }
 
 // Combine the elements of a round as a tree: the chain of dependent instructions is shorter than in a loop.
