@@ -521,6 +521,16 @@ def test_cuda_sums_of_several_lengths_follow_each_other(gpu, variant, dtype):
     assert (found == [content[:n].sum(dtype=np.int64) for n in lengths]).all()
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", SUM.dtypes)
+def test_cuda_sums_by_the_grid_for_long_vectors(gpu, dtype):
+    flagged = SUM.variant("flagged")
+    always = dataclasses.replace(flagged, geometry=dataclasses.replace(flagged.geometry, long=1))
+    for n in (1, 8191, 8192, 2_162_689, 9_000_003):
+        check_reduction(gpu, SUM, always, dtype, n, True, 1)
+    check_reduction(gpu, SUM, flagged, dtype, flagged.geometry.long + 5, True, 1)
+
+
 def check_divided(gpu, product: Task, runs: int) -> None:
     """The parts of a tile make the same sum in every run, whichever block is done last."""
     inputs = MATMUL.draw(np.random.default_rng(1), product)

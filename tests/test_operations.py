@@ -673,6 +673,15 @@ def test_a_limited_grid_and_a_single_launch(n, limit, one_launch):
     assert len(lengths) == 1 if one_launch else lengths[-1] == 1
 
 
+@pytest.mark.parametrize(("n", "blocks", "threads"), [(1 << 25, 264, 512), ((1 << 25) - 1, 528, 256), (8193, 3, 256)])
+def test_long_vectors_get_half_as_many_blocks_of_twice_the_threads(n, blocks, threads):
+    summing = task(SUM, (n,), "float32", variant=SUM.variant("flagged"))
+    x = np.broadcast_to(np.float32(1), (n,))
+    (launch,) = summing.geometry.launches(summing, {"x": x, "result": np.zeros(1)}, 132)
+    assert (launch.grid, launch.block) == ((blocks,), (threads,))
+    assert summing.macros["BLOCK"] == threads and summing.macros["MAX_BLOCKS"] >= blocks
+
+
 # --- extremes ----------------------------------------------------------------------------------------------------
 
 
