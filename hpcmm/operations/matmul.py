@@ -43,14 +43,17 @@ def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
     Integers are uniform in the range of their type; those of C are below ``LARGEST_C`` in magnitude. Without NaN, C is
     the smallest integer.
     """
-    lengths = dict(zip(task.operation.dimensions, task.shape, strict=True))
-    arrays = {}
+    arrays = {each.name: np.empty(task.shape_of(each), task.storage(each)) for each in task.operation.operands}
+    fill(rng, task, arrays)
+    return arrays
+
+
+def fill(rng: np.random.Generator, task: Task, arrays: Mapping[str, np.ndarray]) -> None:
+    """Draw A, B and C into existing arrays."""
     for operand in task.operation.operands:
-        array = arrays[operand.name] = np.empty([lengths[each] for each in operand.dimensions], task.storage(operand))
-        draw_into(array, rng, task.element if operand.role == "in" else task.element.results)
+        draw_into(arrays[operand.name], rng, task.element if operand.role == "in" else task.element.results)
     if task.scalars["beta"] == 0:
         arrays["C"].fill(task.element.results.poison)
-    return arrays
 
 
 def draw_into(x: np.ndarray, rng: np.random.Generator, element: DType) -> None:
@@ -94,6 +97,7 @@ MATMUL = Operation(
     flops=flops,
     bytes=nbytes,
     draw=draw,
+    fill=fill,
     reference=reference,
     arguments=arguments,
     geometry=OwnBlocks,
