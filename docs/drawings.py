@@ -240,6 +240,26 @@ def ticket() -> str:
     return drawing(222, label, *parts)
 
 
+def numbered() -> str:
+    """The last block waits for results that bear the number of the launch."""
+    parts = [words(WIDTH / 2, 18, "launch 7", size=14)]
+    for i in range(4):
+        left = 50 + i * 108
+        parts += [cell(left, 28, 90, 30, BLUE, text=f"block {i}")]
+        if i == 3:
+            parts.append(line(left + 45, 58, left + 45, 158))
+            continue
+        parts += [line(left + 45, 58, left + 45, 92), cell(left, 94, 26, 26, ORANGE if i != 1 else "")]
+        parts += [cell(left + 26, 94, 64, 26, ORANGE if i != 1 else "", text=f"result {i}")]
+        parts += [words(left + 13, 111.5, "7" if i != 1 else "6"), line(left + 45, 120, 300, 158, dashed=i == 1)]
+    parts += [
+        cell(200, 158, 264, 30, GREEN, text="block 3 waits until all have a 7"),
+        words(WIDTH / 2, 210, "a word of 8 bytes holds the number and the result: no fence, no ticket"),
+    ]
+    label = "Three blocks store results with the number of the launch. The last block waits for those that are missing."
+    return drawing(222, label, *parts)
+
+
 def launches() -> str:
     """Each launch combines the partial results of the one before it."""
     parts, y = [], 30.0
@@ -979,6 +999,7 @@ OF = {
         )
     ],
     "reduction-one_launch": [wide, ticket],
+    "reduction-flagged": [wide, numbered],
     **{f"{name}-serial-cpu": [lambda: chunks(1)] for name in ("reduction", "vector_add", "copy")},
     **{f"{name}-openmp-cpu": [lambda: chunks(4)] for name in ("reduction", "vector_add", "copy", "bandwidth")},
     "reduction-cooperative": [grid_barrier],

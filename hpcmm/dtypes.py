@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import ml_dtypes
 import numpy as np
 
 
@@ -17,7 +18,7 @@ class DType:
     name : str
         Config key, HDF5 value and table row; also the NumPy name of the stored type, if NumPy has it.
     c : str, or mapping of str to str
-        The stored type in C and CUDA, by device if they differ; ``REAL`` in kernels.
+        The stored type in C and CUDA, by device if they differ or one of them lacks it; ``REAL`` in kernels.
     accumulator : str
         Name of the record of the type in which kernels sum products; empty for the type itself. It is ``ACCUMULATOR``
         in kernels, and the type of scalars such as alpha.
@@ -25,9 +26,15 @@ class DType:
         Name of the record of the type of results; empty for the type itself.
     truth : str
         NumPy name of the type in which references are computed.
-    upper_half_of : str
-        For a type that NumPy does not have: an element is the upper half of a number of this NumPy type. Arrays hold
-        the bits, as unsigned integers.
+    ml_dtype : str
+        For a type that NumPy does not have: its name in the package ml_dtypes. Arrays hold the bits, as unsigned
+        integers, which CuPy and kernels take.
+    integers : int
+        For a type whose products tensor cores add up with fewer bits than the accumulator has: inputs of products are
+        integers up to this magnitude, so that all sums are exact, and results must be equal to the reference. 0 for
+        any other type.
+    capability : str
+        The first compute capability of GPUs that have the type; empty if all have it.
     fma_units : mapping of str to int
         Fused multiply-adds per clock and multiprocessor (SM), without tensor cores, by compute capability.
         Source: table "Throughput of Native Arithmetic Instructions", CUDA C++ Programming Guide 12 (5.0 to 9.0)
@@ -42,42 +49,32 @@ class DType:
     accumulator: str = ""
     result: str = ""
     truth: str = "float64"
-    upper_half_of: str = ""
+    ml_dtype: str = ""
+    integers: int = 0
+    capability: str = ""
     fma_units: Mapping[str, int] = field(default_factory=dict, hash=False)
     tensor_units: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
+    def _type(self) -> np.dtype:
+        """The type of its numbers, which NumPy or ml_dtypes has."""
+        return np.dtype(getattr(ml_dtypes, self.ml_dtype) if self.ml_dtype else self.name)
+
+    @property
     def storage(self) -> np.dtype:
-        """The NumPy type of arrays; elements of ``upper_half_of`` a type are stored as their bits."""
-        return np.dtype(f"u{self._wide.itemsize // 2}") if self.upper_half_of else np.dtype(self.name)
-
-    @property
-    def _wide(self) -> np.dtype:
-        return np.dtype(self.upper_half_of)
-
-    @property
-    def _lost_bits(self) -> int:
-        """Bits of ``upper_half_of`` that an element does not have."""
-        return 4 * self._wide.itemsize
+        """The NumPy type of arrays; elements of ``ml_dtype`` are stored as their bits."""
+        return np.dtype(f"u{self._type.itemsize}") if self.ml_dtype else self._type
 
     def numbers(self, stored: np.ndarray) -> np.ndarray:
-        """Return the numbers of stored elements, exactly: the array itself if NumPy has the type."""
-        if not self.upper_half_of:
-            return stored
-        bits = stored.astype(f"u{self._wide.itemsize}")
-        bits <<= self._lost_bits
-        return bits.view(self._wide)
+        """Return the numbers of stored elements, exactly: the array itself if NumPy has the type, else float32."""
+        return stored.view(self._type).astype(np.float32) if self.ml_dtype else stored
 
     def stored(self, numbers: np.ndarray) -> np.ndarray:
-        """Return numbers rounded to the nearest elements, ties to even, in the type of ``storage``."""
-        if not self.upper_half_of:
-            return numbers.astype(self.storage)
-        wide = np.ascontiguousarray(numbers, self._wide)
-        bits = wide.view(f"u{self._wide.itemsize}").copy()
-        odd = bits >> self._lost_bits & 1
-        bits += (1 << (self._lost_bits - 1)) - 1 + odd
-        bits >>= self._lost_bits
-        return np.where(np.isnan(wide), self.poison, bits).astype(self.storage)
+        """Return numbers rounded to the nearest elements, ties to even, in the type of ``storage``.
+
+        Numbers beyond the largest one become infinite, or NaN in a type without infinities.
+        """
+        return numbers.astype(self._type).view(self.storage)
 
     @property
     def itemsize(self) -> int:
@@ -86,27 +83,30 @@ class DType:
 
     @property
     def is_integer(self) -> bool:
-        return not self.upper_half_of and np.issubdtype(self.storage, np.integer)
+        return np.issubdtype(self._type, np.integer)
+
+    @property
+    def exact(self) -> bool:
+        """Whether products have no rounding errors: of integers, or of inputs that are ``integers``."""
+        return self.is_integer or self.integers > 0
 
     @property
     def unit_roundoff(self) -> float:
         """Half the distance from 1 to the next larger number; 0 for integers."""
-        if self.is_integer:
-            return 0.0
-        if self.upper_half_of:
-            return float(np.finfo(self._wide).eps) / 2 * 2.0**self._lost_bits
-        return float(np.finfo(self.name).eps) / 2
+        return 0.0 if self.is_integer else float(ml_dtypes.finfo(self._type).eps) / 2
 
     @property
     def smallest_subnormal(self) -> float:
         """The smallest positive number."""
-        if self.upper_half_of:
-            return float(np.finfo(self._wide).smallest_subnormal) * 2.0**self._lost_bits
-        return float(np.finfo(self.name).smallest_subnormal)
+        return float(ml_dtypes.finfo(self._type).smallest_subnormal)
 
     def c_of(self, device: str) -> str:
         """Return the name of the stored type in kernels of a device."""
         return self.c if isinstance(self.c, str) else self.c[device]
+
+    def is_on(self, device: str) -> bool:
+        """Return whether kernels of a device have the type."""
+        return isinstance(self.c, str) or device in self.c
 
     @property
     def sums(self) -> DType:
@@ -121,10 +121,9 @@ class DType:
     @property
     def poison(self) -> float:
         """A value that no result can have, in the type of ``storage``: NaN, or the minimum of an integer type."""
-        if self.upper_half_of:
-            nan = np.array(np.nan, self._wide).view(f"u{self._wide.itemsize}")
-            return int(nan) >> self._lost_bits
-        return np.iinfo(self.name).min if self.is_integer else np.nan
+        if self.is_integer:
+            return np.iinfo(self._type).min
+        return self.stored(np.array(np.nan)).item()
 
 
 DTYPES = {
@@ -166,8 +165,18 @@ DTYPES = {
             "bfloat16",
             {"cpu": "__bf16", "cuda": "__nv_bfloat16"},
             accumulator="float32",
-            upper_half_of="float32",
+            ml_dtype="bfloat16",
             tensor_units={"80": 1024, "90": 2048},
+        ),
+        DType(
+            "float8_e4m3",
+            {"cuda": "__nv_fp8_e4m3"},
+            accumulator="float32",
+            result="float32",
+            ml_dtype="float8_e4m3fn",  # ml_dtypes.float8_e4m3 has infinities, which the type of GPUs does not have
+            integers=4,
+            capability="89",
+            tensor_units={"90": 4096},
         ),
     )
 }

@@ -24,6 +24,18 @@ def spread_name(variant: str, algorithm: str) -> str:
     return variant if algorithm == TEXTBOOK else f"{variant} {algorithm}"
 
 
+def lacking(what: str, required: str, capability: str, only: bool = False) -> str:
+    """Return the reason why a GPU of a compute capability does not have what requires another one; empty if it has.
+
+    >>> lacking("float8_e4m3", "89", "80")
+    'float8_e4m3 needs a GPU of compute capability 8.9 or later; this one has 8.0'
+    """
+    if not required or required == capability or (int(required) < int(capability) and not only):
+        return ""
+    which = f"{required[:-1]}.{required[-1]}{'' if only else ' or later'}"
+    return f"{what} needs a GPU of compute capability {which}; this one has {capability[:-1]}.{capability[-1]}"
+
+
 class HpcmmError(Exception):
     """An error that the user can fix; the message says how."""
 
@@ -240,12 +252,8 @@ class Variant:
 
     def unsuited_to(self, capability: str) -> str:
         """Return the reason why a GPU of a compute capability (``"90"``) cannot run it; empty if it can."""
-        required = self.architecture.removeprefix("sm_").removesuffix("a")
-        only = self.architecture.endswith("a")
-        if not required or required == capability or (int(required) < int(capability) and not only):
-            return ""
-        which = f"{required[:-1]}.{required[-1]}{'' if only else ' or later'}"
-        return f"{self.name} needs a GPU of compute capability {which}; this one has {capability[:-1]}.{capability[-1]}"
+        required = self.architecture.removeprefix("sm_")
+        return lacking(self.name, required.removesuffix("a"), capability, only=required.endswith("a"))
 
 
 @dataclass(frozen=True)
@@ -398,10 +406,12 @@ class Operation:
         return next(v for v in self.ladder if v.name == name)
 
     def unsuited_to(self, variant: Variant, dtype: str, capability: str) -> str:
-        """Return the reason why a GPU cannot run a variant for a type; empty if it can.
+        """Return the reason why a device cannot run a variant for a type; empty if it can.
 
-        A variant that picks needs a GPU that can run every rung that it picks from.
+        A variant that picks needs a GPU that can run every rung that it picks from. ``capability`` is empty for a CPU.
         """
+        if capability and (reason := lacking(dtype, DTYPES[dtype].capability, capability)):
+            return reason
         rungs = variant.picks.rungs(dtype) if variant.picks else ()
         reasons = [self.variant(name).unsuited_to(capability) for name in rungs]
         found = next((f"{variant.name}: {reason}" for reason in reasons if reason), "")

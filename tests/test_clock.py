@@ -86,6 +86,20 @@ def test_a_library_for_context_is_measured_beside_the_baseline_cuda(gpu, variant
 
 
 @pytest.mark.gpu
+def test_float8_is_measured_with_both_libraries_and_their_algorithms_cuda(gpu):
+    if reason := MATMUL.unsuited_to(MATMUL.variant("cublas"), "float8_e4m3", gpu.capability):
+        pytest.skip(reason)
+    own, baseline = measured(gpu, Point("matmul", "cublaslt", (200, 304, 96), "float8_e4m3", 1, MATMUL.scalars))
+    assert (own.contender, own.baseline, baseline.contender, baseline.baseline) == ("cublaslt", False, "cublas", True)
+    for each in (own, baseline):
+        assert each.verdict.passed and each.verdict.error == each.verdict.bound == 0, each.verdict
+        assert each.schedule.startswith("algorithm ")
+    assert ": proposal 1 of " in baseline.schedule
+    (alone,) = measured(gpu, Point("matmul", "cublas", (64, 64, 64), "float8_e4m3", 1, MATMUL.scalars))
+    assert alone.contender == "cublas" and alone.verdict.passed
+
+
+@pytest.mark.gpu
 def test_trials_of_algorithms_leave_the_result_alone_cuda(gpu):
     rng = np.random.default_rng(1)
     arrays = {name: gpu.empty((96, 96), "float32") for name in "ABC"}

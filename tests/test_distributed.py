@@ -521,6 +521,19 @@ def test_the_transpose_that_the_int8_library_needs_counts_beside_that_of_the_ker
     assert preflight.largest_need(ALGORITHMS["scatter"], native, 1, False)[1] == operands
 
 
+def test_float8_products_need_the_transpose_and_the_workspace_of_cublaslt():
+    m, n, k = 64, 512, 1000  # elements of up to 4 bytes, those of C, are counted for every operand
+    operands, transpose, workspace = 4 * (m * k + k * n + 2 * m * n), n * 1008, 32 * 2**20
+
+    def device(variant: str) -> int:
+        product = task(MATMUL, (m, n, k), "float8_e4m3", variant=variant)
+        return preflight.largest_need(ALGORITHMS["scatter"], product, 1, False)[1]
+
+    assert device("cublas") == operands + transpose + workspace
+    assert device("cublaslt") == operands + 2 * (transpose + workspace) + 4 * m * n
+    assert [each.name for each in algorithms_of(MATMUL) if each.takes_type("float8_e4m3")] == ["scatter"]
+
+
 def test_int8_products_have_results_of_four_bytes_and_the_textbook_algorithm_only():
     takes = [each.name for each in algorithms_of(MATMUL) if each.takes_type("int8")]
     assert takes == ["scatter"]

@@ -29,6 +29,7 @@ from hpcmm.backends.emulated.launch import COMPILER, ORDERS, HostKernel, KernelE
 from hpcmm.dtypes import DTYPES
 from hpcmm.model import Launch, Task
 from hpcmm.operations import OPERATIONS, stream_k
+from hpcmm.operations.reduction import Passes
 from hpcmm.operations.split_k import SkinnyTile
 from hpcmm.operations.stream_k import StreamKDmma
 
@@ -556,6 +557,65 @@ def test_vectors_may_start_anywhere(build, name, dtype, tile, starts):
         run(kernel, name, dtype, tile, shape, parameters, order, starts=starts)
 
 
+FLAGGED = source("sum/flagged")
+
+
+def check_launches_in_a_row(build, text: str, dtype: str) -> None:
+    """Run a text in place of ``flagged`` for several lengths in a row, in every order, with few and small blocks.
+
+    Some grids are smaller than the one before and leave results of it. The longest vector has several rounds in each
+    thread and several results for each thread of the last block. Vectors do not all start at a multiple of 16 bytes.
+    """
+    operation, variant = RUNG_OF["sum/flagged"]
+    variant = dataclasses.replace(variant, geometry=Passes(16, 70, block=64, one_launch=True))
+    macros = Task(operation, variant, (), dtype).macros
+    kernel = build(text, operation.kernels, tuple(f"-D{name}={value}" for name, value in macros.items()))
+    rng = np.random.default_rng(1)
+    lengths = (14_000, 1025, 150_001, 2048, 14_000, 0, 71_680, 150_001)
+    for start, (order, n) in enumerate(itertools.product(ORDERS, lengths)):
+        task = Task(operation, variant, (n,), dtype)
+        inputs = operation.draw(rng, task)
+        x = on_device(np.concatenate([np.zeros(start % 5, dtype), inputs["x"]]))[start % 5 :]
+        arrays = {"x": x, "result": poison((), dtype)}
+        for launch in variant.geometry.launches(task, arrays, MULTIPROCESSORS):
+            kernel(launch, order)
+        check_sum(inputs, arrays, {}, dtype)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["int32", "float32", "float64"])
+def test_launches_of_flagged_follow_each_other(build, dtype):
+    check_launches_in_a_row(build, FLAGGED, dtype)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("(unsigned)(word[r][p] >> 32) != number", "word[r][p] >> 32 == 0", "wrong result"),
+        ("(unsigned)(word[r][p] >> 32) != number", "p == 0 && word[r][p] >> 32 != number", "wrong result"),
+        ("(unsigned long long)number << 32 | ", "1ull << 32 | ", "waits for ever for a store by another block"),
+        ("(unsigned long long)number << 32 | ", "0ull | ", "waits for ever for a store by another block"),
+        ("&next_launch, number + 1", "&next_launch, number", "wrong result"),
+        ("    value = block_reduction(value, own);", "if (t == 0) next_launch = number + 1;\n\\g<0>", "waits for ever"),
+        ("while (missing)", "while (false)", "wrong result"),
+        ("t == 0 ? value : identity", "identity", "wrong result"),
+        ("t == 0 ? value : identity", "value", "wrong result"),
+        ("block_reduction(value, all)", "block_reduction(value, own)", "race in shared memory"),
+        ("i + IN_FLIGHT * stride < count", "i < count", "out of bounds, at byte"),
+        ("i + j * stride < count", "i + j * stride <= count", "out of bounds, at byte"),
+        ("i + j * stride < count", "i + (j + 1) * stride < count", "wrong result"),
+        ("tail + t < n", "tail + t + 1 < n", "wrong result"),
+    ],
+)
+def test_a_broken_flagged_is_found(build, old, new, said):
+    assert FLAGGED.count(old) == 1, "flagged.cu has changed: adapt this list"
+    text = re.sub(re.escape(old), new, FLAGGED)
+    with pytest.raises(KernelError, match=said):
+        for dtype in ("float64", "float32"):
+            check_launches_in_a_row(build, text, dtype)
+
+
 def results_in_all_orders(build, name: str, dtype: str, tile: int | None, text: str = "") -> set[bytes]:
     """What a rung, or a text in its place, makes of real numbers: each other order of additions rounds differently."""
     operation, variant = RUNG_OF[name]
@@ -885,6 +945,11 @@ BROKEN = {
         "__shared__ int *s; int own = t; if (t == 0) s = &own; __syncthreads(); out[t] = *s;",
         "out of bounds",
     ),
+    "a wait for a store that never comes": (
+        "while (ld_relaxed_gpu_global((unsigned *)out + t) == ~0u);",
+        "waits for ever for a store by another block",
+    ),
+    "a misaligned relaxed access": ("st_relaxed_gpu_global((unsigned *)((char *)out + 2), 1u);", "misaligned"),
     "no end": ("while (*(volatile const int *)in == 0);", "no end"),
 }
 
@@ -902,6 +967,18 @@ def run_body(build, body: str, order: str, blocks: int = 1) -> list[int]:
 def test_the_host_header_supports_these_features(build, name):
     body, expected = WORKING[name]
     assert [run_body(build, body, order) for order in ORDERS] == [expected] * 3
+
+
+@needs_compiler
+def test_blocks_that_wait_for_one_that_cannot_start_hang(build):
+    """As many blocks run together as a cluster may have: 16. In ascending order the last one starts last."""
+    body = "if (blockIdx.x == gridDim.x - 1) st_relaxed_gpu_global((unsigned *)out + t, 7u);"
+    body += "while (ld_relaxed_gpu_global((unsigned *)out + t) != 7u);"
+    for order in ORDERS:
+        assert run_body(build, body, order, blocks=16) == [7] * 64
+    assert run_body(build, body, "descending", blocks=17) == [7] * 64
+    with pytest.raises(KernelError, match="waits for ever for a store by another block in line 4"):
+        run_body(build, body, "ascending", blocks=17)
 
 
 @needs_compiler

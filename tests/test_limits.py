@@ -14,6 +14,8 @@ from hpcmm.analysis import limits
     [
         ("90", "float32", 132, 1.98e9, 66.9, "FMA units"),  # H100 SXM: 66.9
         ("90", "float64", 132, 1.98e9, 66.9, "tensor cores"),
+        ("90", "int8", 132, 1.83e9, 1979, "tensor cores"),  # dense
+        ("90", "float8_e4m3", 132, 1.83e9, 1979, "tensor cores"),
         ("80", "float32", 108, 1.41e9, 19.5, "FMA units"),  # A100: 19.5, and by tensor cores 19.5
         ("80", "float64", 108, 1.41e9, 19.5, "tensor cores"),
         ("70", "float32", 80, 1.53e9, 15.7, "FMA units"),  # V100 SXM2: 15.7 and 7.8

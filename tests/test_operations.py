@@ -356,7 +356,7 @@ def laid_out(numbers: np.ndarray, layout: str) -> np.ndarray:
 
 
 @given(
-    kind=st.sampled_from(["int8", "int32", "float16", "bfloat16", "float32", "float64"]),
+    kind=st.sampled_from(["int8", "int32", "float8_e4m3", "float16", "bfloat16", "float32", "float64"]),
     shape=st.tuples(st.integers(1, 20), st.integers(1, 200), st.integers(1, 200)),
     layout=st.sampled_from(["rows", "columns", "padded", "strided"]),
     cores=st.integers(1, 5),
@@ -366,6 +366,8 @@ def test_sums_of_integers_are_exact_in_any_layout(kind, shape, layout, cores, se
     rng = np.random.default_rng(seed)
     count, rows, columns = shape
     x = rng.integers(-100, 101, (rows, columns)).astype(float)
+    if kind == "float8_e4m3":
+        x = np.sign(x) * (abs(x) // 10)  # with up to four bits
     stored = laid_out(DTYPES[kind].stored(x), layout)
     down, along = (rng.integers(-9, 10, (length, 3)) for length in (columns, rows))
     a = rng.integers(-9, 10, (count, rows)).astype(float)
@@ -381,10 +383,11 @@ def test_sums_of_integers_are_exact_in_any_layout(kind, shape, layout, cores, se
 
 
 @given(bits=st.lists(st.integers(0, 2**16 - 1), min_size=1, max_size=50))
-def test_every_float16_and_bfloat16_is_converted_exactly(bits):
+def test_every_narrow_number_is_converted_exactly(bits):
     bits = np.array([bits], np.uint16)
-    for kind, stored in (("float16", bits.view(np.float16)), ("bfloat16", bits)):
-        numbers = DTYPES[kind].numbers(stored).astype(float)
+    for kind, stored in (("float16", bits.view(np.float16)), ("bfloat16", bits), ("float8_e4m3", bits.astype("u1"))):
+        with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
+            numbers = DTYPES[kind].numbers(stored).astype(float)
         for index, number in enumerate(numbers[0]):
             got = sums.row_sums(stored[:, index : index + 1], np.ones((1, 1)), kind)
             np.testing.assert_array_equal(got, [[number]])
@@ -400,7 +403,7 @@ def test_sums_of_float64_have_far_more_bits():
 
 
 @given(
-    dtype=st.sampled_from(["float64", "float32", "bfloat16", "int8"]),
+    dtype=st.sampled_from(["float64", "float32", "bfloat16", "int8", "float8_e4m3"]),
     shape=st.tuples(*[st.integers(1, 12)] * 3),
     some=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
@@ -498,8 +501,8 @@ def test_inputs_have_the_declared_shape_and_dtype_and_depend_on_the_seed_alone(o
         assert first.keys() == declared.keys()
         for name, array in first.items():
             assert array.shape == tuple(length[d] for d in declared[name].dimensions)
-            results_of_int8 = dtype == "int8" and declared[name].role == "inout"
-            assert array.dtype == (np.int32 if results_of_int8 else DTYPES[dtype].storage)
+            stored = {"int8": np.int32, "float8_e4m3": np.float32} if declared[name].role == "inout" else {}
+            assert array.dtype == stored.get(dtype, DTYPES[dtype].storage)
             np.testing.assert_array_equal(array, again[name])
             assert not np.array_equal(array, other[name])
 
@@ -543,6 +546,59 @@ def test_an_int8_product_is_verified_exactly(shape, seed, scalars, wrong):
         other[row, column] += 1
         verdict = judge(other)
         assert not verdict.passed and verdict.where.startswith(f"{row}:{column}: ")
+
+
+OF_E4M3 = {0x38: 1, 0x40: 2, 0x44: 3, 0x48: 4, 0xB8: -1, 0xC0: -2, 0xC4: -3, 0xC8: -4}  # numbers by their bits
+
+
+@given(
+    shape=st.tuples(*[st.integers(1, 40)] * 3),
+    seed=st.integers(0, 2**32 - 1),
+    scalars=st.tuples(*[st.integers(-64, 64).map(lambda i: i / 16)] * 2),
+    wrong=st.tuples(*[st.integers(0, 39)] * 3),
+)
+def test_a_float8_product_is_verified_exactly(shape, seed, scalars, wrong):
+    alpha, beta = scalars
+    product = task(MATMUL, shape, "float8_e4m3", {"alpha": alpha, "beta": beta})
+    inputs = MATMUL.draw(np.random.default_rng(seed), product)
+    a, b = (np.vectorize(OF_E4M3.__getitem__)(inputs[name]) for name in "AB")
+    assert np.isnan(inputs["C"]).all() if beta == 0 else set(abs(inputs["C"].ravel())) <= {1, 2, 3, 4}
+    result = (alpha * (a @ b) + (beta * inputs["C"] if beta else 0)).astype(np.float32)
+    row, column, term = (place % length for place, length in zip(wrong, shape, strict=True))
+    lost = result.copy()
+    lost[row, column] -= alpha * a[row, term] * b[term, column]
+    rounded = result.copy()
+    rounded[row, column] = np.nextafter(rounded[row, column], np.float32(np.inf))
+    for large in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            if large:  # random sums and rows instead of each element
+                patch.setattr(accuracy, "COMPONENTWISE_LIMIT", 0)
+            judge = MATMUL.reference(product, inputs)
+        verdict = judge(result)
+        assert verdict.passed and verdict.error == verdict.bound == 0
+        for other in (rounded, *([lost] if alpha else [])):
+            verdict = judge(other)
+            assert not verdict.passed and verdict.where.startswith(f"{row}:{column}: ")
+
+
+def truncated(x: np.ndarray, bits: int) -> np.ndarray:
+    """Numbers whose significands are cut off after some bits."""
+    fraction, exponent = np.frexp(x)
+    return np.ldexp(np.trunc(np.ldexp(fraction, bits)), exponent - bits)
+
+
+@pytest.mark.parametrize(("bits", "right"), [(14, True), (8, False), (4, False)])
+def test_float8_products_are_exact_with_fourteen_bits_and_an_accumulator_of_fewer_fails(bits, right):
+    """Tensor cores of Hopper have about 14; half as many would be a gross error."""
+    shape = m, n, k = 64, 32, 16384
+    product = task(MATMUL, shape, "float8_e4m3")
+    inputs = MATMUL.draw(np.random.default_rng(5), product)
+    a, b = (np.vectorize(OF_E4M3.__getitem__)(inputs[name]) for name in "AB")
+    sums = np.zeros((m, n))
+    for term in range(0, k, 32):
+        sums = truncated(sums + a[:, term : term + 32] @ b[term : term + 32], bits)
+    assert abs(np.cumsum(a[:8, :, None] * b[None, :, 0, None], axis=1)).max() < 2**13, "partial sums of any length"
+    assert MATMUL.reference(product, inputs)((1.5 * sums + 0.5 * inputs["C"]).astype(np.float32)).passed == right
 
 
 # --- sums --------------------------------------------------------------------------------------------------------
@@ -615,6 +671,15 @@ def test_a_limited_grid_and_a_single_launch(n, limit, one_launch):
     lengths = Passes(4, limit, block=8, one_launch=one_launch).blocks(n)
     assert lengths[0] == max(1, min(limit, -(-n // 32)))
     assert len(lengths) == 1 if one_launch else lengths[-1] == 1
+
+
+@pytest.mark.parametrize(("n", "blocks", "threads"), [(1 << 25, 264, 512), ((1 << 25) - 1, 528, 256), (8193, 3, 256)])
+def test_long_vectors_get_half_as_many_blocks_of_twice_the_threads(n, blocks, threads):
+    summing = task(SUM, (n,), "float32", variant=SUM.variant("flagged"))
+    x = np.broadcast_to(np.float32(1), (n,))
+    (launch,) = summing.geometry.launches(summing, {"x": x, "result": np.zeros(1)}, 132)
+    assert (launch.grid, launch.block) == ((blocks,), (threads,))
+    assert summing.macros["BLOCK"] == threads and summing.macros["MAX_BLOCKS"] >= blocks
 
 
 # --- extremes ----------------------------------------------------------------------------------------------------
@@ -770,3 +835,17 @@ def test_a_grid_that_divides_tiles_is_no_larger_than_the_gpu():
 )
 def test_a_variant_refuses_unsuited_gpus(architecture, capability, reason):
     assert Variant("any", "cuda", "", architecture=architecture).unsuited_to(capability) == reason
+
+
+@pytest.mark.parametrize("variant", ["cublas", "cublaslt"])
+def test_a_type_refuses_gpus_that_do_not_have_it(variant):
+    variant = MATMUL.variant(variant)
+    reason = "float8_e4m3 needs a GPU of compute capability 8.9 or later; this one has 8.0"
+    assert MATMUL.unsuited_to(variant, "float8_e4m3", "80") == reason
+    for dtype, capability in (("float8_e4m3", "89"), ("float8_e4m3", "90"), ("int8", "80"), ("float8_e4m3", "")):
+        assert MATMUL.unsuited_to(variant, dtype, capability) == ""
+
+
+def test_only_libraries_multiply_float8():
+    assert [each.name for each in MATMUL.ladder if "float8_e4m3" in MATMUL.dtypes_of(each)] == ["cublas", "cublaslt"]
+    assert MATMUL.baseline("cuda", "float8_e4m3").name == "cublas" and MATMUL.baseline("cpu", "float8_e4m3") is None

@@ -110,6 +110,7 @@ def test_values_replace_those_of_the_head(tmp_path):
             "block: 32\ndtypes: [int32]",
             r"my.cu:5: dtypes: 'int32' is not allowed; allowed: float32, float64, float16, bfloat16",
         ),
+        ("block: 32\ndtypes: [float8]", r"my.cu:5: dtypes: 'float8' is not allowed; .*int8, float8_e4m3"),
         ("dtypes: float32", r"my.cu:4: dtypes: 'float32' is not allowed; allowed: a list in brackets"),
         ("block: [1, 2, 3, 4]", r"my.cu:4: block: \[1, 2, 3, 4\] is not allowed; allowed: an integer"),
         ("block: X * 2", r"my.cu:4: block: 'X \* 2' is not allowed; allowed: .* over ITEMSIZE"),
@@ -134,6 +135,17 @@ def test_an_error_names_file_line_key_and_what_is_allowed(tmp_path, head, messag
         path.write_text(path.read_text().replace("\n\n#define", "\n//\n\n#define"))
     with pytest.raises(KernelFileError, match=message):
         own_kernels.read(path)
+
+
+def test_a_type_that_c_does_not_have_is_refused_on_the_cpu(tmp_path):
+    text = "hpcmm:\n  operation: matmul\n  dtypes: [float8_e4m3]\n"
+    (tmp_path / "my.c").write_text(f"/*\n{text}*/\nvoid matmul() {{}}\n")
+    with pytest.raises(KernelFileError, match=r"'float8_e4m3' is not allowed; allowed: .*bfloat16, int8$"):
+        own_kernels.read(tmp_path / "my.c")
+    comment = "".join(f"// {line}\n" for line in text.splitlines())
+    (tmp_path / "my.cu").write_text(f"{comment}//   block: 32\nvoid matmul() {{}}\n")
+    kernel = own_kernels.read(tmp_path / "my.cu")
+    assert task(kernel, (1, 1, 1), "float8_e4m3").macros["REAL"] == "__nv_fp8_e4m3"
 
 
 def test_further_errors(tmp_path):

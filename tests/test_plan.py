@@ -152,6 +152,30 @@ REFUSED = [
         | {"sweeps__size__tiles": GONE},
         ["sweeps.size.beta", "0.5", "int8", "integers"],
     ),
+    *(
+        (
+            {
+                "sweeps__size__variants": ["cublas"],
+                "sweeps__size__dtypes": ["float8_e4m3"],
+                "sweeps__size__alpha": alpha,
+            }
+            | {"sweeps__size__tiles": GONE},
+            ["sweeps.size.alpha", f"{alpha} is not allowed", "multiples of 0.0625 up to 64 for float8_e4m3"],
+        )
+        for alpha in (0.1, 64.5)
+    ),
+    *(
+        (
+            {"sweeps__size__variants": ["numpy"], "sweeps__size__dtypes": [dtype], "sweeps__size__tiles": GONE},
+            ["sweeps.size.variants: a type of numpy", dtype, "float32, float64, float16, bfloat16"],
+        )
+        for dtype in ("int8", "float8_e4m3")
+    ),
+    (
+        {"sweeps__size__variants": GONE, "sweeps__size__device": "cpu", "sweeps__size__dtypes": ["float8_e4m3"]}
+        | {"sweeps__size__tiles": GONE},
+        ["sweeps.size.dtypes: a type of device cpu", "float8_e4m3", "float32, float64, float16, bfloat16"],
+    ),
     ({"sweeps__size__ranks": [0]}, ["sweeps.size.ranks", "0", "at least 1"]),
     ({"sweeps__size__beta": "half"}, ["sweeps.size.beta", "'half'", "number"]),
     ({"sweeps__size__beta": float("nan")}, ["sweeps.size.beta", "nan", "a number"]),
@@ -626,8 +650,8 @@ def configs(draw) -> dict:
             return draw(st.lists(st.sampled_from(values), min_size=1, unique=True))
 
         entry = {"operation": operation.name, "dtypes": some(operation.dtypes), "ranks": some([1, 2, 3, 7])}
-        if entry["dtypes"] == ["int8"]:
-            entry["dtypes"] += ["float32"]  # a CPU computes no product in int8
+        if set(entry["dtypes"]) <= {"int8", "float8_e4m3"}:
+            entry["dtypes"] += ["float32"]  # a CPU computes no product in 8-bit types
         if draw(st.booleans()):
             entry["sizes"] = draw(st.lists(size, min_size=1, max_size=3, unique=True))
         else:
@@ -636,7 +660,7 @@ def configs(draw) -> dict:
         for parameter in operation.scalars.keys() & {"alpha", "beta"}:
             if draw(st.booleans()):
                 value = draw(st.floats(-4, 4))
-                entry[parameter] = round(value) if "int8" in entry["dtypes"] else value
+                entry[parameter] = round(value) if {"int8", "float8_e4m3"} & set(entry["dtypes"]) else value
         config["sweeps"][name] = entry
     return config
 
@@ -903,6 +927,8 @@ def test_a_sweep_without_types_has_those_of_its_kernels():
     plain, narrow = {"float32", "float64"}, {"float16", "bfloat16"}
     assert types(variants=["naive", "cublas"]) == {"naive": plain, "cublas": plain}
     assert types(variants=["tma", "cublas"]) == {"tma": narrow, "cublas": narrow}
-    assert types(variants=["cublas"]) == {"cublas": plain | narrow | {"int8"}}
+    assert types(variants=["cublas"]) == {"cublas": plain | narrow | {"int8", "float8_e4m3"}}
+    float8 = {"float8_e4m3"}
+    assert types(dtypes=["float8_e4m3"], device="cuda") == {"cublas": float8, "cublaslt": float8}
     parts = types(variants=["cublas"], algorithms=["scatter", "summa"], dtypes=["float32", "bfloat16"], ranks=[2])
     assert parts == {"cublas": {"float32", "bfloat16"}}

@@ -218,7 +218,7 @@ def times(columns):
 def test_a_wrong_config_is_refused_before_anything_runs(snakemake):
     run = snakemake(changed(dtypes=["int32"]))
     assert run.returncode != 0
-    allowed = "float32, float64, float16, bfloat16, int8"
+    allowed = "float32, float64, float16, bfloat16, int8, float8_e4m3"
     said = f"experiment.yaml: sweeps.small.dtypes: 'int32' is not allowed; allowed: {allowed}"
     assert re.search(f"^hpcmm: error: .*{re.escape(said)}$", run.stdout, re.MULTILINE)
     assert not (snakemake.folder / "results").exists()

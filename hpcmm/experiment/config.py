@@ -48,6 +48,8 @@ MOST_POINTS = 100_000  # of an experiment: planning them takes seconds, measurin
 MOST_PROBLEMS = 20  # listed in one error
 MOST_BYTES = 1_000_000  # of a YAML file: reading it takes a second
 MOST_VALUES = 10_000  # in a YAML file, once its aliases are expanded
+# Scalars with which the result is exact in float32, for a type whose inputs are small integers: see matmul.draw
+SCALAR_STEP, LARGEST_SCALAR = 0.0625, 64
 
 
 class ConfigError(HpcmmError):
@@ -417,13 +419,14 @@ def read_sweep(name: str, entry: Mapping[str, Any]) -> Sweep:
         if key in entry and key not in operation.scalars:
             problems.append(f"{place}.{key}: {operation.name} has no such parameter")
     scalars = {key: float(entry[key]) for key in operation.scalars if key in entry}
-    for dtype in dtypes:
-        if dtype in DTYPES and DTYPES[dtype].is_integer:
-            problems += [
-                f"{place}.{key}: {value:g} is not an integer; allowed for {dtype}: integers"
-                for key, value in scalars.items()
-                if not value.is_integer()
-            ]
+    for dtype, (key, value) in itertools.product(filter(DTYPES.get, dtypes), scalars.items()):
+        if DTYPES[dtype].is_integer and not value.is_integer():
+            problems.append(f"{place}.{key}: {value:g} is not an integer; allowed for {dtype}: integers")
+        if DTYPES[dtype].integers and not (value % SCALAR_STEP == 0 and abs(value) <= LARGEST_SCALAR):
+            problems.append(
+                f"{place}.{key}: {not_allowed(value)}multiples of {SCALAR_STEP} up to {LARGEST_SCALAR} for {dtype}, "
+                "whose results must be exact"
+            )
     axes = (variants, algorithms, dtypes, *(entry.get(key, [1]) for key in ("ranks", "tiles", "pinned")))
     per_shape = math.prod(map(len, axes))
     try:
@@ -492,6 +495,9 @@ def combined_problems(
         own = operation.dtypes_of(variant)
         if not set(dtypes) & set(own):
             problems += unknown(f"{place}.variants: a type of {variant.name}", dtypes[:1], own)
+    able = [each for each in operation.dtypes if any(each in operation.dtypes_of(variant) for variant in variants)]
+    if "variants" not in entry and not set(dtypes) & set(able):
+        problems += unknown(f"{place}.dtypes: a type of device {entry.get('device')}", dtypes[:1], able)
     widths = sorted({width for variant in variants for width in variant.tiles})
     allowed = widths or ["none, because no variant of this sweep has tiles"]
     return problems + unknown(f"{place}.tiles", entry.get("tiles", []), allowed)

@@ -107,7 +107,7 @@ def read(path: str | Path, changes: Mapping[str, int] | None = None) -> OwnKerne
         raise KernelFileError(f"{path}: not a kernel file; allowed suffixes: {allowed} and {PYTHON}")
     problems = Problems(path, lines)
     chosen = chosen_operation(head, text, problems)
-    known_dtypes(head, chosen, problems)
+    known_dtypes(head, chosen, device.name, problems)
     if device.accelerator:
         allowed = {each.name for each in dataclasses.fields(chosen.geometry)} if chosen.geometry else set()
     else:
@@ -155,7 +155,7 @@ def of_module(path: Path, module: Any) -> list[OwnKernel]:
         if not found:
             problems.add("operation", f"the file has no function {head['operation']!r}")
     for operation in found:
-        known_dtypes(head, operation, problems)
+        known_dtypes(head, operation, device, problems)
     problems.check()
     variant = record(path.name, path, device, head)
     return [
@@ -294,11 +294,12 @@ def chosen_operation(head: Mapping[str, Any], text: str, problems: Problems) -> 
     raise AssertionError  # check raises
 
 
-def known_dtypes(head: Mapping[str, Any], operation: Operation, problems: Problems) -> None:
-    """Report element types of a head that the operation does not have."""
+def known_dtypes(head: Mapping[str, Any], operation: Operation, device: str, problems: Problems) -> None:
+    """Report element types of a head that the operation or the device does not have."""
+    allowed = [each for each in operation.dtypes if DTYPES[each].is_on(device)]
     for each in head.get("dtypes", ()):
-        if each not in operation.dtypes:
-            problems.add("dtypes", f"{not_allowed(each)}{', '.join(operation.dtypes)}")
+        if each not in allowed:
+            problems.add("dtypes", f"{not_allowed(each)}{', '.join(allowed)}")
 
 
 def apply(changes: Mapping[str, int], head: dict[str, Any], allowed: set[str], problems: Problems) -> None:

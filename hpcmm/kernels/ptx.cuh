@@ -484,6 +484,34 @@ __device__ inline void barrier_sync(int id, int threads)
     asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+// ---- relaxed accesses to global memory, compute capability 7.0 ----
+//
+// Each access is of a whole word in the L2 cache, whatever other blocks do with it. It does not order other accesses.
+
+__device__ inline unsigned ld_relaxed_gpu_global(const unsigned *address)
+{
+    unsigned x;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(address) : "memory");
+    return x;
+}
+
+__device__ inline unsigned long long ld_relaxed_gpu_global(const unsigned long long *address)
+{
+    unsigned long long x;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(x) : "l"(address) : "memory");
+    return x;
+}
+
+__device__ inline void st_relaxed_gpu_global(unsigned *address, unsigned x)
+{
+    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(x) : "memory");
+}
+
+__device__ inline void st_relaxed_gpu_global(unsigned long long *address, unsigned long long x)
+{
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(address), "l"(x) : "memory");
+}
+
 // ---- prefetching, compute capability 8.0 ----
 
 // Prefetch the cache line at an address of global memory into the L2 cache.

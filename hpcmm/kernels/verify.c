@@ -37,6 +37,14 @@ static inline float float16_of(uint16_t bits)
     return sign ? -number : number;
 }
 
+/* e4m3 has 4 bits of exponent with a bias of 7, and no infinity: only the largest exponent and fraction are NaN. */
+static inline float float8_e4m3_of(uint8_t bits)
+{
+    const uint32_t rest = (uint32_t)(bits & 0x7f) << 20;
+    const float number = (bits & 0x7f) == 0x7f ? bits_of_float(0x7fc00000) : bits_of_float(rest) * 0x1p120f;
+    return bits & 0x80 ? -number : number;
+}
+
 static inline double same(double number)
 {
     return number;
@@ -139,6 +147,7 @@ static inline size_t least(size_t a, size_t b)
     }
 
 DEFINE(int8, int8_t, double, same)
+DEFINE(float8_e4m3, uint8_t, double, float8_e4m3_of)
 DEFINE(int32, int32_t, double, same)
 DEFINE(float16, uint16_t, double, float16_of)
 DEFINE(bfloat16, uint16_t, double, bfloat16_of)

@@ -34,10 +34,12 @@ from hpcmm.operations.tma import (
 )
 
 SIXTEEN_BIT = ("float16", "bfloat16")
+EIGHT_BIT = ("int8", "float8_e4m3")
 EVERY = ("float32", "float64", *SIXTEEN_BIT)
 TILES = (8, 16, 32)
-INT8_ROW = 16  # elements: rows of a transposed int8 matrix begin at multiples of it
+TRANSPOSED_ROW = 16  # bytes: rows of a transposed matrix of 8-bit elements begin at multiples of it
 LIBRARY_WORKSPACE = 32 << 20  # bytes for cuBLASLt, as cuBLAS takes on Hopper
+OF_CUBLASLT = {"library": Workspace((LIBRARY_WORKSPACE,), "uint8")}
 
 
 def blas(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
@@ -52,18 +54,23 @@ def blas_fastest(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callabl
     return backend.gemm_fastest(task.dtype, alpha, arrays["A"], arrays["B"], beta, arrays["C"])
 
 
-def transpose_of_blas(task: Task) -> dict[str, Workspace]:
-    """Return the transpose of B in int8, without which cuBLAS is up to ten times as slow."""
+def workspace_of_blas(task: Task) -> dict[str, Workspace]:
+    """Return the transpose of B in 8-bit types; in float8_e4m3 also the workspace of cuBLASLt, which multiplies then.
+
+    In int8, cuBLAS is up to ten times as slow without it. In float8_e4m3, cuBLASLt needs it.
+    """
     _, n, k = task.shape
-    return {"transpose": Workspace((n, rounded_up(k, INT8_ROW)), "int8")} if task.dtype == "int8" else {}
+    if task.dtype not in EIGHT_BIT:
+        return {}
+    transpose = {"transpose": Workspace((n, rounded_up(k, TRANSPOSED_ROW)), task.element.storage.name)}
+    return transpose | ({} if task.dtype == "int8" else OF_CUBLASLT)
 
 
 def workspace_of_fastest(task: Task) -> dict[str, Workspace]:
     """Return the same, the workspace of the library, and the result of its trials."""
     m, n, _ = task.shape
     results = task.element.results.storage.name
-    own = {"library": Workspace((LIBRARY_WORKSPACE,), "uint8"), "trial": Workspace((m, n), results)}
-    return transpose_of_blas(task) | own
+    return workspace_of_blas(task) | OF_CUBLASLT | {"trial": Workspace((m, n), results)}
 
 
 def blas_tf32(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
@@ -656,10 +663,10 @@ LADDER = (  # the order here is the order of the rungs
         "cublas",
         "cuda",
         "cuBLAS, without TF32",
-        dtypes=(*EVERY, "int8"),
+        dtypes=(*EVERY, *EIGHT_BIT),
         source="001",
         library=blas,
-        workspace=transpose_of_blas,
+        workspace=workspace_of_blas,
     ),
     Variant(
         "cublaslt",
@@ -667,7 +674,7 @@ LADDER = (  # the order here is the order of the rungs
         "the fastest algorithm of cuBLASLt's heuristics",
         library=blas_fastest,
         workspace=workspace_of_fastest,
-        dtypes=(*EVERY, "int8"),
+        dtypes=(*EVERY, *EIGHT_BIT),
         deterministic=False,  # each process times the algorithms and may choose another one
         context=True,
     ),

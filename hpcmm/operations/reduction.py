@@ -34,6 +34,9 @@ class Passes(Geometry):
         Whether the blocks combine their results in a single launch.
     per_sm : int
         Limit of the grid in blocks per SM, for blocks that must be resident at the same time; 0 for none.
+    long : int
+        Number of elements from which blocks have twice as many threads, and the limit of the grid is half as large; 0
+        for never.
     """
 
     per_thread: int = 1
@@ -42,18 +45,26 @@ class Passes(Geometry):
     block_constant: bool = True
     one_launch: bool = False
     per_sm: int = 0
+    long: int = 0
+
+    def sizes(self, n: int) -> tuple[int, int]:
+        """Return the threads of a block and the limit of the grid for n elements."""
+        factor = 2 if self.long and n >= self.long else 1
+        return self.block * factor, self.max_blocks // factor
 
     def macros(self, task: Task) -> dict[str, int]:
         if not self.block_constant:
             return {}
-        return {"BLOCK": self.block, "PER_THREAD": self.per_thread, "MAX_BLOCKS": self.max_blocks}
+        block, most = self.sizes(*task.shape or (0,))
+        return {"BLOCK": block, "PER_THREAD": self.per_thread, "MAX_BLOCKS": most}
 
     def blocks(self, n: int) -> list[int]:
         """Return the number of blocks of each launch over n elements; an empty input has one block too."""
-        counts = []
+        counts: list[int] = []
+        block, most = self.sizes(n)
         while not counts or n > 1:
-            n = max(1, -(-n // (self.block * self.per_thread)))
-            n = min(n, self.max_blocks or n)
+            n = max(1, -(-n // (block * self.per_thread)))
+            n = min(n, most or n)
             counts.append(n)
             if self.one_launch:
                 break
@@ -74,9 +85,10 @@ class Passes(Geometry):
         if self.per_sm:
             counts = [min(count, self.per_sm * multiprocessors) for count in counts]
         shared_bytes = self.dynamic_bytes(task)
+        block, _ = self.sizes(*task.shape)
         for i, count in enumerate(counts):
             target = result if i == len(counts) - 1 else arrays[f"partial{i}"]
-            launches.append(Launch((count,), (self.block,), (x, n, target, neutral), shared_bytes))
+            launches.append(Launch((count,), (block,), (x, n, target, neutral), shared_bytes))
             x, n = target, np.uint64(count)
         return launches
 
@@ -174,6 +186,12 @@ LADDER = (  # the order here is the order of the rungs
         "cuda",
         "16 bytes per load; the last block combines the results of all, in fixed order",
         geometry=Passes(16, 1056, block=256, one_launch=True),
+    ),
+    Variant(
+        "flagged",
+        "cuda",
+        "each result is stored with the number of the launch: no fence, no ticket",
+        geometry=Passes(16, 528, block=256, one_launch=True, long=2**25),
     ),
     Variant(
         "cooperative",

@@ -1,7 +1,7 @@
 """Sums of matrices in higher precision, on all cores, each in one pass over its matrix: ``kernels/verify.c``.
 
-Elements are of ``kind`` float64, float32, int32, int8, float16 or bfloat16, which is stored as its bits. Sums are
-long double for float64, and float64 for the other kinds.
+Elements are of ``kind`` float64, float32, int32, int8, float16, or bfloat16 and float8_e4m3, which are stored as their
+bits. Sums are long double for float64, and float64 for the other kinds.
 """
 
 from __future__ import annotations

@@ -29,19 +29,22 @@ class Truth:
 
     def __init__(self, task: Task, arrays: Mapping[str, np.ndarray]):
         self.a, self.b, self.c = arrays["A"], arrays["B"], arrays["C"]  # as they are stored
-        self.element, self.sums = task.element, task.element.sums
+        self.element, self.results = task.element, task.element.results
+        self.kind, self.kind_of_c = kind_of(self.element), kind_of(self.results)
         self.alpha, self.beta = map(float, scalars(task))
         self.wide = np.dtype(task.element.truth).type
         k = self.a.shape[1]
         # products of two rounded inputs
         self.inputs = (1 + task.input_roundoff) ** 2 - 1
-        self.bound = accuracy.gamma(k + 2, self.sums.unit_roundoff) + self.inputs
+        accumulator, exact = self.element.sums, self.element.exact
+        self.bound = 0.0 if exact else accuracy.gamma(k + 2, accumulator.unit_roundoff) + self.inputs
         # sums in a wider type are rounded once more when they are stored
-        self.stored = self.element.unit_roundoff if self.sums is not self.element else 0.0
+        self.stored = self.results.unit_roundoff if accumulator is not self.results else 0.0
+        self.roundoff = 0.0 if exact else self.results.unit_roundoff
         # kernels may flush subnormal numbers to zero, and a narrower stored type rounds them
-        self.underflow = 0.0 if self.sums.is_integer else (k + 2) * float(np.finfo(self.sums.name).tiny)
+        self.underflow = 0.0 if exact else (k + 2) * float(np.finfo(accumulator.name).tiny)
         if self.stored:
-            self.underflow += self.element.smallest_subnormal
+            self.underflow += self.results.smallest_subnormal
 
     def elements(self, rows) -> tuple[np.ndarray, np.ndarray]:
         """Return the elements of some rows of C and the error allowed in each.
@@ -50,17 +53,18 @@ class Truth:
 
         The componentwise bound is ``gamma_{k+2} (|alpha| |A| |B| + |beta| |C|)`` (Higham, 3.13), plus a unit roundoff
         of the result if sums are stored in a narrower type. If inputs are rounded before they are multiplied, the
-        relative error of a product of two of them is added to gamma.
+        relative error of a product of two of them is added to gamma. If products of the type are exact, no error is
+        allowed.
         """
         alpha, beta, wide, n = self.alpha, self.beta, self.wide, self.b.shape[1]
         numbers = self.element.numbers
         stored = self.a if len(rows) == len(self.a) else self.a[rows]
         if len(rows) <= NARROW:
             few = numbers(stored).astype(np.float64)
-            product, magnitudes = sums.products(few, self.b, kind_of(self.element, self.b))
+            product, magnitudes = sums.products(few, self.b, self.kind)
         elif n <= NARROW:
             few = numbers(self.b.T).astype(np.float64)
-            product, magnitudes = (x.T for x in sums.products(few, stored.T, kind_of(self.element, stored)))
+            product, magnitudes = (x.T for x in sums.products(few, stored.T, self.kind))
         else:
             a = numbers(stored).astype(np.float64)
             product, magnitudes = np.empty((len(rows), n), wide), np.empty((len(rows), n))
@@ -71,7 +75,7 @@ class Truth:
                 magnitudes[:, panel] = np.abs(a) @ np.abs(b)
         truth, allowed = alpha * product, abs(alpha) * magnitudes
         if beta:
-            start = numbers(self.c[rows]).astype(wide)
+            start = self.results.numbers(self.c[rows]).astype(wide)
             truth += beta * start
             allowed = allowed + abs(beta) * np.abs(start)
         return truth, self.bound * allowed + self.stored * np.abs(truth) + self.underflow
@@ -93,20 +97,20 @@ class Truth:
         Rounded inputs add the sum of their errors, which is at most their relative error times the same norms, and
         1 + 3 / sqrt(n) for the signs.
         """
-        of_a, of_b, of_c = (kind_of(self.element, each) for each in (self.a, self.b, self.c))
-        totals = self.alpha * sums.row_sums(self.a, sums.row_sums(self.b, signs, of_b), of_a)
-        norms = abs(self.alpha) * sums.row_norms(self.a, of_a) * np.linalg.norm(sums.row_norms(self.b, of_b))
+        kind = self.kind
+        totals = self.alpha * sums.row_sums(self.a, sums.row_sums(self.b, signs, kind), kind)
+        norms = abs(self.alpha) * sums.row_norms(self.a, kind) * np.linalg.norm(sums.row_norms(self.b, kind))
         if self.beta:
-            totals += self.beta * sums.row_sums(self.c, signs, of_c)
-            norms += abs(self.beta) * sums.row_norms(self.c, of_c)
-        relative = ROUNDINGS * self.element.unit_roundoff + self.inputs
+            totals += self.beta * sums.row_sums(self.c, signs, self.kind_of_c)
+            norms += abs(self.beta) * sums.row_norms(self.c, self.kind_of_c)
+        relative = ROUNDINGS * self.roundoff + self.inputs
         allowed = relative * (1 + 3 / math.sqrt(max(1, len(signs)))) * norms + len(signs) * self.underflow
         return totals, allowed[:, None]
 
 
-def kind_of(element: DType, stored: np.ndarray) -> str:
-    """Return the kind of a stored array for ``sums``."""
-    return element.name if element.upper_half_of else stored.dtype.name
+def kind_of(element: DType) -> str:
+    """Return the kind of arrays of a type for ``sums``."""
+    return element.name if element.ml_dtype else element.storage.name
 
 
 def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:
@@ -118,7 +122,7 @@ def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndar
     row and each column. An error that is small relative to its row is large relative to its column if many rows have
     it. The verdict's reference contains the seed of the signs and rows.
     """
-    element = task.element
+    results = task.element.results
     truth = Truth(task, arrays)
     transposed = Truth(task, {"A": arrays["B"].T, "B": arrays["A"].T, "C": arrays["C"].T})
     (m, k), n, wide = truth.a.shape, truth.b.shape[1], np.dtype(truth.wide)
@@ -135,15 +139,15 @@ def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndar
     row_totals, column_totals = truth.row_sums(right), transposed.row_sums(left)
 
     def judge(got: np.ndarray) -> Verdict:
-        kind = kind_of(element, got)
-        numbers = element.numbers(got if everything else got[rows])
+        kind = kind_of(results)
+        numbers = results.numbers(got if everything else got[rows])
         sampled = accuracy.judge(numbers, elements, allowed, truth.bound, name)
         summed = accuracy.judge(sums.row_sums(got, right, kind), *row_totals, truth.bound, name)
         down = accuracy.judge(sums.row_sums(got.T, left, kind), *column_totals, truth.bound, name)
         verdicts = (sampled, summed, down)
         if all(verdict.passed for verdict in verdicts) or (everything and not sampled.passed):
             return sampled
-        got = element.numbers(got)
+        got = results.numbers(got)
         # the worst element of the first wrong row, or of the first wrong column where no row is found wrong
         found = [(rows, sampled), (np.arange(m), summed)]
         if wrong := [int(index[first_index(verdict)]) for index, verdict in found if not verdict.passed]:

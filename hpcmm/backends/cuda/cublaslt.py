@@ -1,4 +1,4 @@
-"""cuBLASLt through ctypes: products by the algorithms that its heuristics propose, and transposition of int8 matrices.
+"""cuBLASLt through ctypes: products by the algorithms that its heuristics propose, and transposition of 8-bit matrices.
 
 CuPy has no binding for it.
 """
@@ -17,15 +17,15 @@ from cuda.pathfinder import load_nvidia_dynamic_lib
 from hpcmm.dtypes import DTYPES
 from hpcmm.model import DeviceError
 from hpcmm.operations.blocks import rounded_up
-from hpcmm.operations.matmul_ladder import INT8_ROW, LIBRARY_WORKSPACE
+from hpcmm.operations.matmul_ladder import LIBRARY_WORKSPACE, TRANSPOSED_ROW
 
 REQUESTED = 8  # proposals of the heuristics
 ALIGNMENT = 256  # of addresses, which heuristics assume by default
 LARGE = 1 << 21  # elements of a matrix from which cuBLASLt transposes faster than CuPy, on an H200
 # Values of enumerations in cublas_api.h, library_types.h and cublasLt.h
 COMPUTE = {"float32": 68, "float64": 70, "int32": 72}  # CUBLAS_COMPUTE_32F, _64F, _32I, by the type of sums
-# CUDA_R_32F, _64F, _16F, _8I, _32I, _16BF
-REAL = {"float32": 0, "float64": 1, "float16": 2, "int8": 3, "int32": 10, "bfloat16": 14}
+# CUDA_R_32F, _64F, _16F, _8I, _32I, _16BF, _8F_E4M3
+REAL = {"float32": 0, "float64": 1, "float16": 2, "int8": 3, "int32": 10, "bfloat16": 14, "float8_e4m3": 28}
 # cublasLtMatmulPreferenceAttributes_t; the alignments are of A, B, C and D
 MAX_WORKSPACE_BYTES, REDUCTION_SCHEMES, MIN_ALIGNMENT = 1, 3, (5, 6, 7, 8)
 IN_COMPUTE_TYPE = 2  # CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
@@ -128,19 +128,21 @@ class Descriptors:
 
 
 class Transposition(Descriptors):
-    """The transpose of a matrix of int8, by cuBLASLt, or by CuPy if the matrix is small.
+    """The transpose of a matrix of 8-bit elements, by cuBLASLt, or by CuPy if the matrix is small.
+
+    cuBLASLt moves the bits as int8.
 
     Attributes
     ----------
     result : cupy.ndarray
-        The transpose; its rows are padded to a multiple of ``INT8_ROW`` elements.
+        The transpose; its rows are padded to a multiple of ``TRANSPOSED_ROW`` bytes.
     """
 
     def __init__(self, handle: int, b: cupy.ndarray):
         super().__init__()
         k, n = b.shape
         self.handle, self.source = handle, b
-        self.result = cupy.empty((n, rounded_up(k, INT8_ROW)), np.int8)[:, :k]
+        self.result = cupy.empty((n, rounded_up(k, TRANSPOSED_ROW)), b.dtype)[:, :k]
         self.scalars = np.array([1, 0], np.float32)
         self.description = self._transposing("cublasLtMatrixTransformDesc", REAL["float32"])
         self.layouts = [self._layout("int8", array) for array in (b, self.result)]
@@ -169,26 +171,49 @@ def can_transpose(a: cupy.ndarray, b: cupy.ndarray, c: cupy.ndarray) -> bool:
     return k > 0 and all(each % 4 == 0 for each in (n, k, *steps, a.data.ptr, c.data.ptr))
 
 
+def refuse_float8(a: cupy.ndarray, b: cupy.ndarray, c: cupy.ndarray) -> None:
+    """Raise an error if cuBLASLt cannot multiply matrices of float8_e4m3.
+
+    Its documentation requires that rows of A, of the transpose of B and of C begin at multiples of 16 bytes and have a
+    multiple of 16 bytes.
+    """
+    k, n = b.shape
+    places = (place for array in (a, c) for place in (array.data.ptr, array.strides[0]))
+    if 0 in b.shape or k % 16 or n % 4 or any(place % 16 for place in places):
+        raise DeviceError(
+            f"cuBLASLt cannot multiply {a.shape[0]}x{n}x{k} in float8_e4m3; allowed: k that is a multiple of 16, n of "
+            "4, and rows of A and C that begin at multiples of 16 bytes"
+        )
+
+
 class Product(Descriptors):
     """Row-major C = alpha A B + beta C, as cuBLASLt's column-major C' = alpha B' A' + beta C'.
 
-    Sums and scalars have the accumulator type of ``dtype``. In int8, B is transposed first if the library can multiply
-    it then.
+    Sums and scalars have the accumulator type of ``dtype``. In float8_e4m3, B is transposed first; in int8 it is if
+    the library can multiply it then.
 
     Attributes
     ----------
     proposals : list of Proposal
-        The proposals of the heuristics, the best one first.
+        The proposals of the heuristics, the best one first; there is at least one.
     transposition : Transposition or None
         The transposition of B.
+
+    Raises
+    ------
+    DeviceError
+        If cuBLASLt cannot multiply the matrices.
     """
 
     def __init__(
         self, handle: int, dtype: str, alpha: float, a: cupy.ndarray, b: cupy.ndarray, beta: float, c: cupy.ndarray
     ):
         super().__init__()
+        if dtype == "float8_e4m3":
+            refuse_float8(a, b, c)
         sums = DTYPES[dtype].sums
-        self.transposition = Transposition(handle, b) if dtype == "int8" and can_transpose(a, b, c) else None
+        transposes = dtype == "float8_e4m3" or (dtype == "int8" and can_transpose(a, b, c))
+        self.transposition = Transposition(handle, b) if transposes else None
         b = self.transposition.result if self.transposition else b
         self.handle, self.arrays = handle, (a, b, c)
         self.scalars = np.array([alpha, beta], sums.storage)
@@ -199,6 +224,9 @@ class Product(Descriptors):
         self.layouts = [self._layout(*each) for each in zip(types, (b, a, c), strict=True)]
         self.rounds = types[-1] != sums.name
         self.proposals = self._proposals()
+        if not self.proposals:
+            sizes = *c.shape, a.shape[1]
+            raise DeviceError(f"cuBLASLt proposes no algorithm for {'x'.join(map(str, sizes))} in {dtype}")
 
     def _proposals(self) -> list[Proposal]:
         preference = self._created("cublasLtMatmulPreference")

@@ -40,12 +40,16 @@ def gemm(
 ) -> Callable[[], Any]:
     """Bind row-major C = alpha A B + beta C, as cuBLAS's column-major C' = alpha B' A' + beta C'.
 
-    In int8, B is transposed first, because cuBLAS then multiplies up to ten times as fast. ``kinds`` is an entry of
-    ``GEMM_EX``, by default that of ``dtype``.
+    In int8, B is transposed first, because cuBLAS then multiplies up to ten times as fast. cuBLAS itself has no product
+    in float8_e4m3; cuBLASLt, a part of it, then multiplies by the first algorithm that it proposes. ``kinds`` is an
+    entry of ``GEMM_EX``, by default that of ``dtype``.
     """
     (m, k), n = a.shape, b.shape[1]
     if m == 0:
         return lambda: None
+    if dtype == "float8_e4m3":
+        product = cublaslt.Product(cupy.cuda.device.get_cublas_handle(), dtype, alpha, a, b, beta, c)
+        return proposed(product, 0)
     scalars = np.array([alpha, beta], DTYPES[dtype].sums.storage)
     at = scalars.ctypes.data, scalars.ctypes.data + scalars.itemsize
     handle = cupy.cuda.device.get_cublas_handle()
@@ -104,10 +108,14 @@ def gemm_fastest(
         except DeviceError:
             continue
     if not found:
-        raise DeviceError(f"cuBLASLt proposes no algorithm for {a.shape} x {b.shape} in {dtype}")
-    best = min(found, key=found.get)
-    chosen = product.proposals[best]
-    choice = f"{cublaslt.name_of(chosen)}: proposal {best + 1} of {len(product.proposals)}"
+        raise DeviceError(f"no algorithm that cuBLASLt proposes for {a.shape} x {b.shape} in {dtype} runs")
+    return proposed(product, min(found, key=found.get))
+
+
+def proposed(product: cublaslt.Product, number: int) -> Prepared:
+    """Bind a product by one of the proposals, and name its algorithm."""
+    chosen = product.proposals[number]
+    choice = f"{cublaslt.name_of(chosen)}: proposal {number + 1} of {len(product.proposals)}"
     return Prepared(functools.partial(product.run, chosen), choice=choice)
 
 

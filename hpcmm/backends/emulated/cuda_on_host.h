@@ -37,13 +37,19 @@
 //                         product. An error without wgmma_fence since the last wait, or without a wait at the end
 //   fence_proxy_async     an engine that reads what a thread has written without it is an error
 //   setmaxnreg_*          more registers than a multiprocessor has are an error
+//   *_relaxed_gpu_global  a thread's turn ends after each one, in random order after half of them, so that other blocks
+//                         run between two of them
 //
-// Not detected: races in global memory, and between blocks that none of these orders reveals (clusters run one after the
-// other, so none may wait for another); other violations of the memory model; a race with a reader that is not among the
-// last two of a byte; a pointer that runs from one static shared array into the next; uninitialized global memory,
-// unless the caller fills it with NaN; registers of a product that are used before it is complete, except by wrong
-// values; an endless loop that accesses no memory. Not modelled: inline PTX in a kernel, textures, fast-math,
-// performance.
+// The blocks of a kernel with ld_relaxed_gpu_global may wait for each other. As many of them as a cluster may have run in
+// turns, and each that ends makes room for the next one in the order of blocks, as on the device. A hang is an error: no
+// thread has done anything but such loads in MOST_POLLS turns. Such a kernel may have no clusters and no mbarriers.
+//
+// Not detected: races in global memory, and between blocks that none of these orders reveals (other clusters run one
+// after the other, so none may wait for another); other violations of the memory model, such as a relaxed access that
+// needs a fence; a race with a reader that is not among the last two of a byte; a pointer that runs from one static
+// shared array into the next; uninitialized global memory, unless the caller fills it with NaN; registers of a product
+// that are used before it is complete, except by wrong values; an endless loop that accesses no memory. Not modelled:
+// inline PTX in a kernel, textures, fast-math, performance.
 #pragma once
 #define _GLIBCXX_INCLUDE_NEXT_C_HEADERS  // C's math.h alone: libstdc++'s takes longer than the kernel to compile
 #include <math.h>
@@ -99,6 +105,7 @@ void cuda_cp_async_commit_group();
 void cuda_cp_async_wait_group(int pending);
 const char *cuda_dynamic_shared();
 void cuda_named_barrier(int id, int threads);
+void cuda_relaxed(const void *address, void *value, size_t size, Kind);
 void cuda_setmaxnreg(int registers);
 void cuda_fence_proxy_async();
 unsigned cuda_mapa(const void *address, int rank);  // rank -1: of this block
@@ -257,7 +264,8 @@ template <class... P> NOT_INSTRUMENTED int cuda_sizes(void (*)(P...), int *sizes
 }
 thread_local char cuda_any_shared;  // its address locates this library's shared memory
 
-// Follows the kernel's source; `dynamic` is its extern __shared__ array or nullptr; blocks of a cluster in x, y and z follow.
+// Follows the kernel's source; `dynamic` is its extern __shared__ array or nullptr; blocks of a cluster in x, y and z
+// follow, or 0 for a kernel whose blocks may wait for each other.
 #define CUDA_ON_HOST(kernel, dynamic, ...)                                                                          \
     extern "C" int parameter_sizes(int *sizes) { return cuda_sizes(kernel, sizes); }                                \
     static NOT_INSTRUMENTED void cuda_thread(void **arguments) { cuda_call(kernel, arguments); }                    \

@@ -181,9 +181,12 @@ def compile_library(
     )
     head = re.search(rf"__global__((?:(?!__global__).)*?)\b{symbol}\(", texts[0], re.DOTALL)
     cluster = re.search(r"__cluster_dims__\(([^()]*)\)", head[1]) if head else None
+    blocks = cluster[1] if cluster else 1
+    if re.search(r"\bld_relaxed_gpu_global\(", texts[0]):  # blocks may wait for each other
+        blocks = 0
     text = (
         f'#include "{HEADER}"\n#include "{source.resolve()}"\n{definition}\n'
-        f"CUDA_ON_HOST({symbol}, {dynamic[2] if dynamic else 'nullptr'}, {cluster[1] if cluster else 1})\n"
+        f"CUDA_ON_HOST({symbol}, {dynamic[2] if dynamic else 'nullptr'}, {blocks})\n"
     )
     includes = [f"-I{kernels.FOLDER}", f"-I{source.parent}"]
     arguments = [*WATCH, *LINES, *includes, *options, "-x", "c++", "-", "-x", "none", str(runtime), "-lm", "-lc"]

@@ -346,10 +346,17 @@ template <int REGISTERS> CUDA_PTX void setmaxnreg_dec() { cuda_setmaxnreg(REGIST
 template <int REGISTERS> CUDA_PTX void setmaxnreg_inc() { cuda_setmaxnreg(REGISTERS); }
 CUDA_PTX void fence_proxy_async() { cuda_fence_proxy_async(); }
 
-// ---- named barriers, clusters ----
+// ---- named barriers, clusters, relaxed accesses ----
 
 CUDA_PTX void barrier_sync(int id, int threads) { cuda_named_barrier(id, threads); }
 CUDA_PTX void prefetch_global_L2(const void *) {}
+template <class T> CUDA_PTX T ld_relaxed_gpu_global(const T *address)
+{
+    T x;
+    cuda_relaxed(address, &x, sizeof x, READ);
+    return x;
+}
+template <class T> CUDA_PTX void st_relaxed_gpu_global(T *address, T x) { cuda_relaxed(address, &x, sizeof x, WRITE); }
 CUDA_PTX void barrier_cluster_arrive() { cuda_barrier_cluster_arrive(); }
 CUDA_PTX void barrier_cluster_wait() { cuda_barrier_cluster_wait(); }
 CUDA_PTX unsigned mapa(const void *p, int rank) { return cuda_mapa(p, rank); }

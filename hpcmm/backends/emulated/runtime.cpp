@@ -18,9 +18,11 @@ constexpr int MOST_MBARRIERS = 256, MOST_ENGINES = 512, MOST_UNDER_WAY = 1024, M
 constexpr int REGISTERS = 65536;  // of a multiprocessor
 constexpr size_t STACK = 64 * 1024, MARGIN = 1 << 20;
 constexpr long MOST_ACCESSES = 1L << 26;
+constexpr int MOST_POLLS = 1 << 12;
 constexpr int RANK_SHIFT = 24;  // of an address in the cluster's shared memory: rank of the block, place in its memory
 
-enum State { READY, AT_BLOCK_BARRIER, AT_WARP_BARRIER, AT_NAMED_BARRIER, AT_CLUSTER_BARRIER, AT_MBARRIER, RETURNED };
+// POLLING: after a relaxed access. Such a thread runs on in its next turn, but its loads alone are no progress.
+enum State { READY, POLLING, AT_BLOCK_BARRIER, AT_WARP_BARRIER, AT_NAMED_BARRIER, AT_CLUSTER_BARRIER, AT_MBARRIER, RETURNED };
 
 // What orders accesses: for each thread and engine the time up to which its accesses are ordered before an event.
 // Engines are what works beside the threads: the products of a warpgroup, the copies that arrive at an mbarrier, and the
@@ -111,6 +113,9 @@ jmp_buf scheduler;
 char *stacks;
 uint3 index_of[4];  // threadIdx, blockIdx, blockDim, gridDim
 uint3 block_index[MOST_CLUSTER];
+bool together;  // the blocks of the grid may wait for each other, and run in turns in place of those of a cluster
+const int *next_block, *last_block;  // then: blocks that have not started
+bool stored;  // by a relaxed access
 
 const Launch *launched;
 void (*call_kernel)(void **);
@@ -419,7 +424,9 @@ void report_hang()
         add(count > 1 ? "; " : "");
         length += describe(message + length, sizeof message - length, i);
         const Mbarrier *const m = t.mbarrier;
-        if (t.state == AT_MBARRIER)
+        if (t.state == POLLING)
+            add(" waits for ever for a store by another block");
+        else if (t.state == AT_MBARRIER)
             add(" waits for ever at the mbarrier at byte %td of shared memory", (intptr_t)(shared_begin + m->offset - cuda_dynamic_shared()));
         else if (t.state == AT_NAMED_BARRIER)
             add(" waits for ever at named barrier %d of %d threads", t.barrier, t.expected);
@@ -451,7 +458,7 @@ void check_cluster_end()
 }
 
 // Run the threads of a block that can run, `first` the first of them, each to its next wait. In random order some warps
-// pause. Return whether one can run.
+// pause. Return whether one can run that does not only poll.
 bool run_threads(int first)
 {
     static int order[MOST_THREADS];
@@ -459,12 +466,55 @@ bool run_threads(int first)
     const unsigned running = launched->order == RANDOM ? random_below(1 << 24) : ~0u;  // by the number of a warp modulo 24
     bool ready = false;
     for (int i = 0; i < threads; ++i)
-        if (thread[first + order[i]].state == READY && !message[0]) {
-            ready = true;
+        if (const State &state = thread[first + order[i]].state; state <= POLLING && !message[0]) {
+            const bool polls = state == POLLING;
             if (running >> order[i] / WARP % 24 & 1)
                 resume(first + order[i]);
+            ready = ready || !polls || state != POLLING;
         }
     return ready;
+}
+
+// Start the block of block_index in its place of a cluster, with uninitialized shared memory.
+void start_block(int b)
+{
+    block_barrier[b] = ++now;
+    memset(shared_at(b, 0), 0xff, shared_end - shared_begin);
+    for (int i = 0; i < stride; ++i) {
+        Thread &t = thread[b * stride + i];
+        t.state = i < threads ? READY : RETURNED;
+        t.copies = t.group = t.registers = t.products = t.product_group = t.store_group = 0;
+        t.product_engine = t.store_engine = -1;
+        t.at_cluster = t.wgmma_fenced = false;
+    }
+}
+
+uint3 index_of_block(unsigned i)
+{
+    const uint3 grid = index_of[3];
+    return {i % grid.x, i / grid.x % grid.y, i / grid.x / grid.y};
+}
+
+// If the block in a place of a cluster has ended, start one that has not; return whether there is one.
+bool replace_block(int b)
+{
+    for (int i = b * stride; i < (b + 1) * stride; ++i)
+        if (thread[i].state != RETURNED)
+            return false;
+    if (next_block == last_block)
+        return false;
+    memset(bytes + b * (shared_end - shared_begin), 0, (shared_end - shared_begin) * sizeof *bytes);
+    block_index[b] = index_of_block(*next_block++);
+    start_block(b);
+    return true;
+}
+
+bool any_polls()
+{
+    for (int i = 0; i < block_count * stride; ++i)
+        if (thread[i].state == POLLING)
+            return true;
+    return false;
 }
 
 // Run the blocks of a cluster to their ends. Return true if no error was found.
@@ -472,22 +522,15 @@ bool run_cluster()
 {
     static int blocks[MOST_CLUSTER];
     bool advanced;
+    int polls = 0;
     cluster_start = ++now;
-    wide = block_count > 1;
+    wide = block_count > 1 && !together;
+    stored = false;
     engines = mbarriers.count = loads.count = stores.count = products.count = 0;
     cluster_phase = 0;
     memset(&cluster_arrived, 0, sizeof cluster_arrived);
-    for (int b = 0; b < block_count; ++b) {
-        block_barrier[b] = now;
-        memset(shared_at(b, 0), 0xff, shared_end - shared_begin);
-        for (int i = 0; i < stride; ++i) {
-            Thread &t = thread[b * stride + i];
-            t.state = i < threads ? READY : RETURNED;
-            t.copies = t.group = t.registers = t.products = t.product_group = t.store_group = 0;
-            t.product_engine = t.store_engine = -1;
-            t.at_cluster = t.wgmma_fenced = false;
-        }
-    }
+    for (int b = 0; b < block_count; ++b)
+        start_block(b);
     for (bool progress = true; progress && !message[0];) {
         progress = false;
         put_in_order(blocks, block_count);
@@ -505,6 +548,8 @@ bool run_cluster()
                 advanced = release_block(block) || advanced;
                 progress = progress || advanced;
             } while (advanced && !message[0] && !(launched->order == RANDOM && random_below(16) == 0));
+            progress = !message[0] && replace_block(block) || progress || stored;
+            stored = false;
         }
         if (wide)
             progress = release_cluster() || progress;
@@ -516,6 +561,8 @@ bool run_cluster()
         }
         if (!progress && !message[0])
             progress = bring_load();
+        polls = progress ? 0 : polls + 1;
+        progress = progress || polls < MOST_POLLS && any_polls();
     }
     bool all = true;
     for (int i = 0; i < block_count * stride; ++i)
@@ -856,6 +903,18 @@ void cuda_named_barrier(int id, int count)
     wait(AT_NAMED_BARRIER);
 }
 
+void cuda_relaxed(const void *address, void *value, size_t size, Kind kind)
+{
+    place = (uintptr_t)__builtin_return_address(0);
+    if ((uintptr_t)address % size)
+        fail("misaligned relaxed access");
+    access((uintptr_t)address, size, kind);
+    memcpy(kind == READ ? value : (void *)address, kind == READ ? address : value, size);
+    stored = stored || kind == WRITE;
+    if (launched->order != RANDOM || random_below(2))
+        wait(POLLING);
+}
+
 void cuda_setmaxnreg(int registers)
 {
     place = (uintptr_t)__builtin_return_address(0);
@@ -944,6 +1003,8 @@ void cuda_mbarrier_init(void *address, int arrivals)
     for (const Mbarrier &each : mbarriers)
         if (each.block == loaded && each.offset == offset)
             fail("an mbarrier is initialized twice");
+    if (together)
+        fail("an mbarrier in a kernel whose blocks may wait for each other");
     if (arrivals < 1 || arrivals >= 1 << 20)
         fail("an mbarrier for %d arrivals", arrivals);
     if (mbarriers.count == MOST_MBARRIERS)
@@ -1124,13 +1185,18 @@ const char *cuda_launch(void (*call)(void **), void **arguments, const Launch *l
     const uint3 grid = index_of[3] = launch->grid, block = index_of[2] = launch->block;
     const uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
     threads = block.x * block.y * block.z;
-    for (unsigned *each : {&cluster.y, &cluster.z})
+    stride = (threads + WARP - 1) / WARP * WARP;
+    together = cluster.x == 0;
+    for (unsigned *each : {&cluster.x, &cluster.y, &cluster.z})
         *each = *each ? *each : 1;
     block_count = cluster.x * cluster.y * cluster.z;
-    stride = (threads + WARP - 1) / WARP * WARP;
     if (threads < 1 || threads > 1024 || blocks < 1 || blocks > MOST_BLOCKS || block_count > MOST_CLUSTER ||
         block_count * stride > MOST_THREADS || grid.x % cluster.x || grid.y % cluster.y || grid.z % cluster.z)
         return "a launch that the device or this tool refuses";
+    if (together) {
+        const uint64_t most = MOST_THREADS / stride < MOST_CLUSTER ? MOST_THREADS / stride : MOST_CLUSTER;
+        block_count = blocks < most ? blocks : most;
+    }
     dl_iterate_phdr(find_library, shared);
     dynamic_begin = dynamic;
     if (size < size_t(shared_end - shared_begin) || blocks_of_size < block_count) {
@@ -1145,12 +1211,16 @@ const char *cuda_launch(void (*call)(void **), void **arguments, const Launch *l
     own.sa_flags = SA_NODEFER;  // fail() does not return from the handler
     sigaction(SIGFPE, &own, &before);
     const uint3 clusters = {grid.x / cluster.x, grid.y / cluster.y, grid.z / cluster.z};
-    put_in_order(order, blocks / block_count);
-    for (unsigned i = 0; i < blocks / block_count; ++i) {
+    const unsigned rounds = together ? 1 : blocks / block_count;
+    put_in_order(order, together ? blocks : rounds);
+    next_block = order + (together ? block_count : 0);
+    last_block = order + (together ? blocks : 0);
+    for (unsigned i = 0; i < rounds; ++i) {
         const unsigned c = order[i], x = c % clusters.x, y = c / clusters.x % clusters.y, z = c / clusters.x / clusters.y;
         for (unsigned b = 0; b < block_count; ++b)
-            block_index[b] = {x * cluster.x + b % cluster.x, y * cluster.y + b / cluster.x % cluster.y,
-                              z * cluster.z + b / cluster.x / cluster.y};
+            block_index[b] = together ? index_of_block(order[b])
+                                      : uint3{x * cluster.x + b % cluster.x, y * cluster.y + b / cluster.x % cluster.y,
+                                              z * cluster.z + b / cluster.x / cluster.y};
         if (!run_cluster()) {
             for (Thread &t : thread)
                 t.has_stack = false;  // discards the state of the threads

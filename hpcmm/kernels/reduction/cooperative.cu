@@ -4,8 +4,9 @@
 // wait forever, because it occupies the SM that the other block needs. A cooperative launch starts only if all blocks
 // are resident at the same time, so they can wait for each other. Each block writes its result, the barrier counts the
 // blocks until all have arrived, and the first block combines the results. The alternatives are to end the launch
-// (shuffle) and to let the last block combine the results (one_launch); in neither does a block wait. Limit: the
-// barrier, and a grid that is no larger than the GPU.
+// (shuffle), to let the block that finishes last combine the results (one_launch), where no block waits, and to let one
+// block wait for all others (flagged), which can always run. Limit: the barrier, and a grid that is no larger than the
+// GPU.
 
 __device__ REAL block_results[MAX_BLOCKS];
 __device__ unsigned int arrived;
