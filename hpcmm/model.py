@@ -358,6 +358,8 @@ class Operation:
         Whether its bytes may come from any level of memory, so that the bandwidth of DRAM is not a limit.
     geometry : type of Geometry, optional
         How the CUDA kernel of a user's file is launched. Its fields are keys of the file's head, besides ``constants``.
+    fill : callable, optional
+        ``fill(rng, task, arrays)`` draws the same inputs as ``draw`` into existing arrays.
     """
 
     name: str
@@ -377,6 +379,7 @@ class Operation:
     combination: Literal["sum", "minimum", "maximum"] = "sum"
     cached: bool = False
     geometry: type[Geometry] | None = None
+    fill: Callable[..., None] | None = None
 
     def dtypes_of(self, variant: Variant) -> tuple[str, ...]:
         """Return the types of a variant: its own, or all types whose sums are of the same type."""
@@ -452,6 +455,11 @@ class Task:
     def storage(self, operand: Operand) -> np.dtype:
         """The NumPy type of an operand's arrays: of elements for an input, else of results."""
         return (self.element if operand.role == "in" else self.element.results).storage
+
+    def shape_of(self, operand: Operand) -> tuple[int, ...]:
+        """The shape of an operand's whole array."""
+        lengths = dict(zip(self.operation.dimensions, self.shape, strict=True))
+        return tuple(lengths[each] for each in operand.dimensions)
 
     @property
     def geometry(self) -> Geometry:

@@ -641,6 +641,25 @@ def test_an_error_that_the_user_can_fix_is_retried_on_every_start(measure, damag
     assert capsys.readouterr().out.count(" PASS ") == 1
 
 
+def test_the_kernels_of_all_batches_of_a_process_are_compiled_with_the_first_one(monkeypatch, tmp_path):
+    compiled = []
+    monkeypatch.setattr(
+        CpuBackend, "compile_ahead", lambda self, tasks, threads: compiled.append([each.variant.name for each in tasks])
+    )
+    monkeypatch.setattr(CpuBackend, "capability", "80")
+    needs = {"avx": "sm_90a", "openmp": "sm_75"}
+    ladder = tuple(dataclasses.replace(each, architecture=needs.get(each.name, "")) for each in MATMUL.ladder)
+    monkeypatch.setitem(OPERATIONS, "matmul", dataclasses.replace(MATMUL, ladder=ladder))
+    first, *others = (
+        dataclasses.replace(POINTS["matmul"], variant=name) for name in ("serial", "openmp", "avx", "numpy")
+    )
+    process = Process(MPI.COMM_SELF, "cpu", False, [first, *others])
+    for point in (first, others[0]):
+        batch = dataclasses.replace(batch_of([point]), sweep=point.variant)
+        assert measure_batch(process, batch, QUICK, {}, tmp_path / f"{point.variant}.h5") == []
+    assert [set(names) for names in compiled] == [{"serial", "openmp", "numpy"}, {"openmp"}]
+
+
 def test_a_new_source_measures_its_points_alone(measure, tmp_path, capsys):
     assert measure(OTHERS) == []
     before = store.read(tmp_path / "out.h5")

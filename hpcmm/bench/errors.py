@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hpcmm.bench.inputs import into_host
-from hpcmm.model import Operand, Prepared, Task, Verdict
+from hpcmm.bench.inputs import draw_inputs
+from hpcmm.model import Prepared, Task, Verdict
 from hpcmm.operations.cores import in_threads
 from hpcmm.operations.matmul import ROWS_OF_STREAM
 from hpcmm.quantities import DATA
@@ -46,23 +46,18 @@ class Kinds:
         self.inputs: dict[str, dict[str, np.ndarray]] = {}
         self.judges: dict[str, Callable[[np.ndarray], Verdict]] = {}
         for number, kind in enumerate(DATA):
-            rng = np.random.default_rng([seed, number, *task.shape])
-            drawn = {name: of_kind(kind, x, rng) for name, x in task.operation.draw(rng, task).items()}
-            self.inputs[kind] = into_host(backend, drawn, pinned=True)
+            rng = np.random.default_rng([seed, number])
+            drawn = draw_inputs(backend, task, True, seed, number)
+            self.inputs[kind] = {name: of_kind(kind, x, rng) for name, x in drawn.items()}
             self.judges[kind] = task.operation.reference(task, self.inputs[kind])
-        self.lengths = dict(zip(task.operation.dimensions, task.shape, strict=True))
         (self.output,) = (operand for operand in task.operation.operands if operand.role != "in")
-        self.result = backend.host_empty(self.shape(self.output), task.storage(self.output), pinned=True)
-
-    def shape(self, operand: Operand) -> tuple[int, ...]:
-        """Return the shape of an operand of the task."""
-        return tuple(self.lengths[each] for each in operand.dimensions)
+        self.result = backend.host_empty(task.shape_of(self.output), task.storage(self.output), True)
 
     def errors(self, task: Task) -> dict[str, float]:
         """Run a task of the same problem on each kind of data; return ``quantities.ERRORS``."""
         found: dict[str, float] = {}
         operands = task.operation.operands
-        arrays = {each.name: self.backend.empty(self.shape(each), task.storage(each)) for each in operands}
+        arrays = {each.name: self.backend.empty(task.shape_of(each), task.storage(each)) for each in operands}
         run = self.backend.prepare(task, arrays)
         prepared = run if isinstance(run, Prepared) else Prepared(run)
         for kind, inputs in self.inputs.items():

@@ -8,21 +8,20 @@ from hpcmm.model import Task
 from hpcmm.operations import cores
 
 
-def draw_inputs(backend, task: Task, pinned: bool, seed: int) -> dict[str, np.ndarray]:
+def draw_inputs(backend, task: Task, pinned: bool, *seed: int) -> dict[str, np.ndarray]:
     """Draw the random inputs of a task into the backend's host memory; the same for every variant."""
-    return into_host(backend, task.operation.draw(np.random.default_rng([seed, *task.shape]), task), pinned)
-
-
-def into_host(backend, arrays: dict[str, np.ndarray], pinned: bool) -> dict[str, np.ndarray]:
-    """Return arrays in page-locked memory of the host if ``pinned``, and if that makes a difference to the device.
-
-    ``arrays`` is emptied, so that few arrays are in memory twice.
-    """
-    if backend.in_host_memory or not pinned:
+    rng = np.random.default_rng([*seed, *task.shape])
+    if task.operation.fill:
+        operands = [each for each in task.operation.operands if each.role != "out"]
+        arrays = {each.name: backend.host_empty(task.shape_of(each), task.storage(each), pinned) for each in operands}
+        task.operation.fill(rng, task, arrays)
         return arrays
+    drawn = task.operation.draw(rng, task)
+    if backend.in_host_memory or not pinned:
+        return drawn
     found = {}
-    for name in list(arrays):
-        array = arrays.pop(name)
+    for name in list(drawn):
+        array = drawn.pop(name)  # few arrays are in memory twice
         found[name] = backend.host_empty(array.shape, array.dtype, pinned)
         cores.copy(array, found[name])
     return found

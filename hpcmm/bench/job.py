@@ -20,6 +20,7 @@ from hpcmm.bench.energy import why_unreadable
 from hpcmm.bench.journal import Journal
 from hpcmm.bench.measure import Problem, measure_point
 from hpcmm.bench.status import Elsewhere
+from hpcmm.devices import DEVICES
 from hpcmm.experiment.durations import STARTUP_SECONDS, rounded_duration
 from hpcmm.measurement import Batch, Measurement, Measuring, Point
 from hpcmm.model import TEXTBOOK, UNCHECKED, HpcmmError, Operation, Verdict
@@ -54,6 +55,15 @@ def describe_ranks(comm, backend, found: dict[str, Any] | None = None) -> dict[s
 class Process:
     """A process of a job, one of its ranks, with the device that it opens once for all batches. Collective.
 
+    Parameters
+    ----------
+    comm : MPI.Comm
+    device : str
+    share_gpu : bool
+        Whether several ranks may use one GPU.
+    points : sequence of Point
+        Of all batches: their kernels are compiled together, because a batch alone may wait for one slow kernel.
+
     Attributes
     ----------
     described : dict
@@ -62,7 +72,8 @@ class Process:
         Time at which the process began its next batch; at first, the start of the process.
     """
 
-    def __init__(self, comm, device: str, share_gpu: bool):
+    def __init__(self, comm, device: str, share_gpu: bool, points: Sequence[Point] = ()):
+        self.uncompiled = points
         self.free_since = time.perf_counter() - process_age()
         self.comm, self.threads = comm, world.threads_per_rank(comm)
         local_rank = world.local_rank(comm, visible(device))
@@ -70,6 +81,16 @@ class Process:
             collecting = pool.submit(provenance.collect) if comm.rank == 0 else None
             self.backend = open_backend(device, self.threads, local_rank, share_gpu)
             self.described = describe_ranks(comm, self.backend, collecting.result() if collecting else None)
+
+    def compile_ahead(self, points: Sequence[Point]) -> None:
+        """Compile the kernels of these points, and once those of all batches that this device can run."""
+        others = [
+            point
+            for point in self.uncompiled
+            if not OPERATIONS[point.operation].unsuited_to(task_of(point).variant, point.dtype, self.backend.capability)
+        ]
+        self.uncompiled = ()
+        self.backend.compile_ahead(map(task_of, [*points, *others]), self.threads)
 
 
 class Bench:
@@ -200,7 +221,7 @@ def measure_batch(
         there is only the journal and no output.
     """
     expect(f"{batch.name}: start-up", STARTUP_SECONDS)
-    comm, backend, began = process.comm, process.backend, process.free_since
+    comm, backend, began, device = process.comm, process.backend, process.free_since, DEVICES[batch.device]
     described = process.described | provenance.moment()
     bench = Bench(comm, backend, batch, measuring, transport)
     journal, why_no_energy = None, why_unreadable(backend) if measuring.energy else ""
@@ -227,7 +248,8 @@ def measure_batch(
 
     able = [point for point, _, _ in waiting if not bench.impossible(point)]
     began_compiling = time.perf_counter()
-    bench.backend.compile_ahead((task_of(point) for point in able), process.threads)
+    expect(f"{batch.name}: compiling", STARTUP_SECONDS + len(process.uncompiled) * device.prepare_seconds)
+    process.compile_ahead(able)
     compiling = time.perf_counter() - began_compiling
 
     startup, timed, late_runs, missing = time.perf_counter() - began, 0.0, 0, []

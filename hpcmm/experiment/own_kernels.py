@@ -21,12 +21,12 @@ import yaml
 
 from hpcmm.devices import DEVICES
 from hpcmm.dtypes import DTYPES
-from hpcmm.experiment.config import ConfigError, Loader, not_allowed, parse, schema_errors, schema_problems
+from hpcmm.experiment.config import ConfigError, Loader, not_allowed, parse, schema_errors, schema_of, schema_problems
 from hpcmm.kernels import name_of
 from hpcmm.model import Geometry, Operation, Task, Variant
 from hpcmm.operations import OPERATIONS, with_kernels
 
-SCHEMA = yaml.safe_load((Path(__file__).parent / "kernel.schema.yaml").read_text(encoding="utf-8"))
+SCHEMA = schema_of(Path(__file__).with_name("kernel.schema.yaml"))
 MARK = "hpcmm:"
 LAUNCHED = ("rows", "columns", "block", "per_thread", "max_blocks", "shared_bytes", "cluster")  # in this order
 LISTS = ("block", "cluster")  # may be lists of up to three numbers

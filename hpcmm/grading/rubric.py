@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from hpcmm.devices import DEVICES, Device
 from hpcmm.experiment.config import (
     ConfigError,
@@ -16,13 +14,14 @@ from hpcmm.experiment.config import (
     not_allowed,
     read_config,
     schema_errors,
+    schema_of,
     schema_problems,
     unknown,
 )
 from hpcmm.model import Operation, Variant
 from hpcmm.operations import with_kernels
 
-SCHEMA = yaml.safe_load((Path(__file__).parent / "rubric.schema.yaml").read_text(encoding="utf-8"))
+SCHEMA = schema_of(Path(__file__).with_name("rubric.schema.yaml"))
 LIBRARY = "library"
 
 

@@ -69,14 +69,14 @@ def main() -> None:
             raise ConfigError(f"batch {first.name} needs {first.ranks} ranks, but MPI started {comm.size}")
         failed, complete = comm.bcast(so_far(arguments.failed, batches) if comm.rank == 0 else None, root=0)
         process, before = None, len(failed)
+        waiting = [(batch, output) for batch, output in batches if batch.name not in (*failed, *complete)]
+        points = [point for batch, _ in waiting for point in batch.points]
         with world.Watchdog(comm, arguments.patience) as watchdog:
             watchdog.expect(f"{name}: start-up", STARTUP_SECONDS)
-            for batch, output in batches:
-                if batch.name in failed or batch.name in complete:
-                    continue
+            for batch, output in waiting:
                 name = batch.name
                 write_names(comm, arguments.failed, [*failed, name])  # until it has ended well
-                process = process or Process(comm, batch.device, planned.share_gpu)
+                process = process or Process(comm, batch.device, planned.share_gpu, points)
                 counted = arguments.whole and comm.rank == 0
                 missing = measure_batch(
                     process,

@@ -7,7 +7,10 @@
 #include <immintrin.h>
 #endif
 
-enum { LINE = 64 };
+enum {
+    LINE = 64,
+    LEAST_LINES = 4096, /* for several threads: they take as long to wake as one takes to evict these */
+};
 
 #if defined(__x86_64__)
 static int has_clflushopt(void)
@@ -32,13 +35,17 @@ static void evict_in_order(uintptr_t first, uintptr_t end)
 }
 #endif
 
-/* Evict an array from all caches; on x86 every thread evicts a part. Returns 0 if this processor has no instruction for it. */
+/* Evict an array from all caches; on x86 every thread evicts a part of a long one. Returns 0 if this processor has no
+   instruction for it. */
 int evict(const void *array, size_t bytes, int threads)
 {
     const uintptr_t first = (uintptr_t)array & ~(uintptr_t)(LINE - 1), end = (uintptr_t)array + bytes;
 #if defined(__x86_64__)
     void (*const part)(uintptr_t, uintptr_t) = has_clflushopt() ? evict_overlapping : evict_in_order;
-    const uintptr_t lines = (end - first + LINE - 1) / LINE, each = (lines + threads - 1) / threads * LINE;
+    const uintptr_t lines = (end - first + LINE - 1) / LINE;
+    if (lines < LEAST_LINES)
+        threads = 1;
+    const uintptr_t each = (lines + threads - 1) / threads * LINE;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int i = 0; i < threads; i++) {
         const uintptr_t from = first + i * each, to = from + each;

@@ -49,15 +49,18 @@ def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
     products with a root mean square of 7.5: to reach 2^13 at k = 16384 it would have to deviate by 8.5 standard
     deviations. The result is exact in float32 for alpha and beta that are multiples of 1/16 up to 64.
     """
-    lengths = dict(zip(task.operation.dimensions, task.shape, strict=True))
-    arrays = {}
+    arrays = {each.name: np.empty(task.shape_of(each), task.storage(each)) for each in task.operation.operands}
+    fill(rng, task, arrays)
+    return arrays
+
+
+def fill(rng: np.random.Generator, task: Task, arrays: Mapping[str, np.ndarray]) -> None:
+    """Draw A, B and C into existing arrays."""
     for operand in task.operation.operands:
-        array = arrays[operand.name] = np.empty([lengths[each] for each in operand.dimensions], task.storage(operand))
         drawn = task.element if operand.role == "in" else task.element.results
-        draw_into(array, rng, drawn, task.element.integers)
+        draw_into(arrays[operand.name], rng, drawn, task.element.integers)
     if task.scalars["beta"] == 0:
         arrays["C"].fill(task.element.results.poison)
-    return arrays
 
 
 def draw_into(x: np.ndarray, rng: np.random.Generator, element: DType, largest: int = 0) -> None:
@@ -108,6 +111,7 @@ MATMUL = Operation(
     flops=flops,
     bytes=nbytes,
     draw=draw,
+    fill=fill,
     reference=reference,
     arguments=arguments,
     geometry=OwnBlocks,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 from collections import defaultdict
 from collections.abc import Sequence
@@ -98,22 +99,35 @@ def host_free() -> int:
     return free
 
 
-def shortage(comm: MPI.Comm, backend, operation: Operation, point: Point, algorithms: Sequence[Algorithm]) -> str:
+def free_memories(backend) -> list[tuple[str, int]]:
+    """Return the name of each memory of this rank, the host's first, and its free bytes."""
+    name = socket.gethostname()
+    own = [] if backend.in_host_memory else [(f"{backend.uuid} on {name}", backend.free_bytes())]
+    return [(f"host {name}", host_free()), *own]
+
+
+def shortage(
+    comm: MPI.Comm,
+    backend,
+    operation: Operation,
+    point: Point,
+    algorithms: Sequence[Algorithm],
+    memories: Sequence[tuple[str, int]],
+) -> str:
     """Return which memory is too small for a point distributed by all ``algorithms`` at once; empty if none.
 
-    Collective; every rank returns the same.
+    Collective; every rank returns the same. ``memories`` is from ``free_memories``.
     """
     task = task_of(point)
     needs = [rank_bytes(each, task, comm.size, comm.rank, backend.in_host_memory) for each in algorithms]
     # the whole arrays are drawn once for all
     shared = (len(needs) - 1) * whole_elements(operation, point.shape, comm.rank) * itemsize_of(task)
-    name = socket.gethostname()
-    memories = [(f"host {name}", host_free(), sum(host for host, _ in needs) - shared)]
-    if not backend.in_host_memory:
-        memories.append((f"{backend.uuid} on {name}", backend.free_bytes(), sum(device for _, device in needs)))
+    wanted_here = sum(host for host, _ in needs) - shared, sum(device for _, device in needs)
+    # a CPU has no memory besides the host's
+    here = [(*memory, wanted) for memory, wanted in zip(memories, wanted_here, strict=False)]
     free: dict[str, int] = {}
     needed: dict[str, int] = defaultdict(int)
-    for each in comm.allgather(memories):
+    for each in comm.allgather(here):
         for memory, available, wanted in each:
             free[memory] = min(free.get(memory, available), available)
             needed[memory] += wanted
@@ -146,16 +160,17 @@ def preflight(
         whether the textbook algorithm fits beside the point's own.
     """
     known = {algorithm.name: algorithm for algorithm in algorithms}
+    lacks = functools.partial(shortage, comm, backend, operation, memories=free_memories(backend))
     found: dict[tuple, tuple[str, bool]] = {}
     for point in points:
         if memory_key(point) in found:
             continue
-        lacking = shortage(comm, backend, operation, point, [known[point.algorithm]])
+        lacking = lacks(point, [known[point.algorithm]])
         if lacking:
-            fit = [each.name for each in algorithms if not shortage(comm, backend, operation, point, [each])]
+            fit = [each.name for each in algorithms if not lacks(point, [each])]
             lacking = f"needs {lacking}; " + (f"would fit: {', '.join(fit)}" if fit else "no algorithm would fit")
-        both = [known[name] for name in dict.fromkeys([point.algorithm, TEXTBOOK])]
-        found[memory_key(point)] = lacking, not lacking and not shortage(comm, backend, operation, point, both)
+        beside = point.algorithm == TEXTBOOK or not lacks(point, [known[point.algorithm], known[TEXTBOOK]])
+        found[memory_key(point)] = lacking, not lacking and beside
     return {point.key: found[memory_key(point)] for point in points}
 
 

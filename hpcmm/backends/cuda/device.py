@@ -36,6 +36,7 @@ MOST_SMS = 1024  # identifiers of SMs
 EMPTY_PAIRS = 21  # empty pairs of events; the provenance records the median of their times
 STATE_SECONDS = 10e-3  # for which a reading of NVML is kept: it takes 0.1 ms, and NVML's values are older
 KEPT_SHARE = 1 / 16  # of the host's memory: page-locked blocks that are kept for the next problem
+ROUNDED_BYTES = 1 << 30  # page-locked blocks up to this size are powers of two, so that other problems can use them
 IPC_BYTES = 2 << 20  # the driver puts smaller allocations into one block, which would be mapped as a whole
 
 
@@ -151,7 +152,8 @@ class CudaBackend:
         self.device.use()
         self._start, self._stop = cupy.cuda.Event(), cupy.cuda.Event()
         self.late = False
-        self._locked_bytes = 0  # of all page-locked arrays since their pool was emptied
+        self._locked_bytes = 0  # of the pool of page-locked memory
+        self._locked = cupy.cuda.PinnedMemoryPool(self._lock)
         self._read_at, self._state = -math.inf, {}
         self._busy = cupy.RawModule(code=(kernels.FOLDER / "spin.cu").read_text()).get_function("spin")
         self._spin = functools.partial(self._busy, (1,), (1,), (np.uint64(SPIN_NANOSECONDS),))
@@ -198,9 +200,15 @@ class CudaBackend:
             return np.empty(shape, dtype)
         count, dtype = math.prod(shape), np.dtype(dtype)
         size = max(1, count * dtype.itemsize)
-        memory = cupy.cuda.alloc_pinned_memory(size)
+        if size <= ROUNDED_BYTES:
+            size = 1 << (size - 1).bit_length()
+        return np.frombuffer(self._locked.malloc(size), dtype, count).reshape(shape)
+
+    def _lock(self, size: int) -> cupy.cuda.PinnedMemoryPointer:
+        """Allocate page-locked memory for the pool."""
+        memory = cupy.cuda.PinnedMemory(size)
         self._locked_bytes += size
-        return np.frombuffer(memory, dtype, count).reshape(shape)
+        return cupy.cuda.PinnedMemoryPointer(memory, 0)
 
     def copy(self, source, target) -> None:
         """Copy host to device, device to host or device to device, and wait until it is done."""
@@ -526,7 +534,7 @@ class CudaBackend:
         cupy.get_default_memory_pool().free_all_blocks()
         # to page-lock a GB takes as long as to verify several results of this size
         if not before_next or self._locked_bytes > KEPT_SHARE * psutil.virtual_memory().total:
-            cupy.get_default_pinned_memory_pool().free_all_blocks()
+            self._locked.free_all_blocks()
             self._locked_bytes = 0
 
     def empty_event_pair(self) -> float:
