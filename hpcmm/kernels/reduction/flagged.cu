@@ -14,7 +14,7 @@
 constexpr int WIDTH = 16 / sizeof(REAL), IN_FLIGHT = 4, PARTS = sizeof(REAL) / 4;
 
 struct alignas(16) Vector {
-    REAL of[WIDTH];
+    REAL of[16 / sizeof(REAL)];
 };
 
 __device__ unsigned long long words[PARTS][MAX_BLOCKS];  // number of the launch, 4 bytes of the block's result
