@@ -174,8 +174,8 @@ def can_transpose(a: cupy.ndarray, b: cupy.ndarray, c: cupy.ndarray) -> bool:
 def refuse_float8(a: cupy.ndarray, b: cupy.ndarray, c: cupy.ndarray) -> None:
     """Raise an error if cuBLASLt cannot multiply matrices of float8_e4m3.
 
-    Its documentation requires that rows of A, of the transpose of B and of C begin at multiples of 16 bytes and have a
-    multiple of 16 bytes.
+    It takes rows of A, of the transpose of B and of C that begin at multiples of 16 bytes and have a multiple of 16
+    bytes.
     """
     k, n = b.shape
     places = (place for array in (a, c) for place in (array.data.ptr, array.strides[0]))
