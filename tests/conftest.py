@@ -62,6 +62,7 @@ LONGEST = (
     "page",
     "docs",
     "tma_on_host",
+    "kernels_compiled",
     "report",
     "main",
     "cluster",
