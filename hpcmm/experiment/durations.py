@@ -38,7 +38,7 @@ def input_seconds(point: Point) -> float:
 def point_seconds(point: Point, measuring: Measuring) -> float:
     """Return an upper bound of the seconds for all visits of a point and its baseline on inputs in place."""
     task = task_of(point)
-    seconds = measuring.visits * DEVICES[task.variant.device].prepare_seconds
+    seconds = DEVICES[task.variant.device].prepare_seconds  # later visits find the compiled kernel on disk
     if point.algorithm == TEXTBOOK:
         beside = task.operation.baseline(task.variant.device, task.dtype)
         contenders = list(filter(None, dict.fromkeys((task.variant, beside))))
