@@ -19,8 +19,8 @@ from cupy.cuda import nvrtc
 from hpcmm import kernels
 from hpcmm.model import DeviceError, Operation, Task, Variant
 
-# Of every kernel; a variant's own and its constants follow. The last two are those of CuPy, so that a kernel is compiled
-# here as by cupy.RawKernel.
+# Of every kernel; its own and its constants follow. The last two are those of CuPy, so that a kernel is compiled as by
+# cupy.RawKernel.
 OPTIONS = ("--std=c++17", "-lineinfo", "-ftz=true", "--device-as-default-execution-space")
 INCLUDED = ("cudart", "cccl")  # parts of the CUDA Toolkit whose headers a kernel may include
 

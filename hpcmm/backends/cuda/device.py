@@ -29,8 +29,8 @@ from hpcmm.model import Boxes, DeviceError, Prepared, Task
 SPIN_NANOSECONDS = 150_000
 READ_BLOCKS, READ_THREADS = 4, 512  # of an SM, and of a block that reads a buffer
 READ_BYTES = 16  # that a thread reads at a time
-# A run repeats for so long while the SM clock is measured, but no more often: global timers may advance by 1 µs only, so
-# that 100 runs of 5 µs are exact to 0.2 %.
+# Time that a run repeats while the SM clock is measured, and how often at most. Some global timers advance by 1 µs at a
+# time, so 100 runs of 5 µs are exact to 0.2 %.
 CLOCK_SECONDS, MOST_CLOCK_RUNS = 10e-3, 100
 CLOCK_BLOCKS = 4  # of an SM, so that each has one
 MOST_SMS = 1024  # identifiers of SMs
