@@ -41,8 +41,7 @@ def compile_kernel(
     operation: Operation, variant: Variant, macros: tuple[tuple[str, Any], ...]
 ) -> tuple[cupy.RawKernel, cupy.RawModule]:
     """Compile a variant's source with macros for the current GPU; return the kernel and its module."""
-    architecture = variant.architecture or f"sm_{cupy.cuda.Device().compute_capability}"
-    path = cubin(operation, variant, macros, architecture)
+    path = cubin(operation, variant, macros, cupy.cuda.Device().compute_capability)
     module = cupy.RawModule(path=str(path), enable_cooperative_groups=variant.cooperative)
     function = module.get_function(operation.kernels)
     function.compile()  # loads the file now
@@ -58,12 +57,13 @@ def toolkit_headers() -> tuple[str, ...]:
 
 def machine_code(task: Task, capability: str) -> Path:
     """Return the compiled file of a task for a compute capability."""
-    architecture = task.variant.architecture or f"sm_{capability}"
-    return cubin(task.operation, task.variant, tuple(task.macros.items()), architecture)
+    return cubin(task.operation, task.variant, tuple(task.macros.items()), capability)
 
 
-def cubin(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any], ...], architecture: str) -> Path:
+def cubin(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any], ...], capability: str) -> Path:
     """Return the compiled file of a variant in CuPy's cache folder; compile it if it is missing.
+
+    A kernel for an architecture such as sm_80 is compiled for the GPU's own, one for sm_90a for that only.
 
     CuPy's own cache is not used: its keys do not depend on headers, it compiles an empty file for each set of options
     before it looks for a kernel, and it cannot compile for an architecture such as sm_90a.
@@ -71,6 +71,7 @@ def cubin(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any],
     source = kernels.source(operation, variant)
     text = source.read_text()
     options = [*OPTIONS, f"-I{kernels.FOLDER}", *(f"-D{name}={value}" for name, value in macros)]
+    architecture = variant.architecture if variant.architecture.endswith("a") else f"sm_{capability}"
     options += [*variant.options, *toolkit_headers(), f"-arch={architecture}"]
     if variant.path:  # errors then name the file, and its own headers are found
         text, options = f'#line 1 "{source}"\n{text}', [f"-I{source.parent}", *options]
