@@ -92,6 +92,7 @@ HOST_LINKS = tuple(
         need=need,
         measures=("kernel",),
         variants=("device_copy",),
+        transport=None,
     )
     for name, (_, text) in DIRECTIONS.items()
 )
