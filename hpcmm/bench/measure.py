@@ -362,7 +362,7 @@ def measure_point(
     measuring : Measuring
         Limits of all visits together.
     beside : bool
-        Whether memory suffices for the baseline of an algorithm.
+        Whether an algorithm has a baseline, and memory suffices for it.
     visit : int
         Counted from 0.
     verdicts : mapping

@@ -47,6 +47,8 @@ class Algorithm:
         The transport to try first; empty for the usual order. None for an algorithm that uses no transport.
     fixed : bool
         Whether it uses this transport only, whatever that of the config.
+    baseline : bool
+        Whether the textbook algorithm takes turns with it as its baseline. Exchanges alone have none.
     package : str
         Import name of an extra package that it needs; empty if none.
     """
@@ -63,6 +65,7 @@ class Algorithm:
     own_sums: bool = False
     transport: str | None = ""
     fixed: bool = False
+    baseline: bool = True
     package: str = ""
 
     def takes(self, variant: Variant) -> bool:

@@ -93,6 +93,7 @@ HOST_LINKS = tuple(
         measures=("kernel",),
         variants=("device_copy",),
         transport=None,
+        baseline=False,
     )
     for name, (_, text) in DIRECTIONS.items()
 )

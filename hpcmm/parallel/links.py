@@ -203,6 +203,7 @@ LINKS = tuple(
         variants=(TRANSPORTS[carrier],),
         transport=carrier,
         fixed=True,
+        baseline=False,
     )
     for name, (pattern, carrier) in EXCHANGES.items()
 )

@@ -85,6 +85,7 @@ VECTOR_ALL_REDUCES = tuple(
         variants=(TRANSPORTS[carrier],),
         transport=carrier,
         fixed=True,
+        baseline=False,
     )
     for name, carrier in ALL_REDUCES.items()
 )
