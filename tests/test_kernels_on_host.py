@@ -1170,10 +1170,9 @@ def test_every_tile_of_split_k_wgmma_compiles_without_spills(division):
 TF32 = RUNG_OF["matmul/tf32"][1].geometry
 
 
-@pytest.mark.parametrize(
-    ("choice", "parts"), some([(choice, parts) for choice in TF32.choices for parts in choice.parts], 5)
-)
-def test_every_tile_of_tf32_compiles_without_spills(choice, parts):
+@pytest.mark.parametrize("division", some([(choice, parts) for choice in TF32.choices for parts in choice.parts], 5))
+def test_every_tile_of_tf32_compiles_without_spills(division):
+    choice, parts = division
     operation, variant = RUNG_OF["matmul/tf32"]
     geometry = dataclasses.replace(TF32, choices=(dataclasses.replace(choice, parts=(parts,)),))
     task = Task(operation, dataclasses.replace(variant, geometry=geometry), (), "float32")

@@ -541,7 +541,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "tf32",
         "cuda",
-        "float32 rounded to TF32 by TMA; the transpose of C from B in registers and A in shared memory",
+        "float32 rounded to TF32 by TMA; the transpose of C from B in registers, and split-K for a narrow C",
         dtypes=("float32",),
         architecture="sm_90a",
         arithmetic={"float32": "TF32"},

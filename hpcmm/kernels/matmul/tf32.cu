@@ -62,7 +62,7 @@ __device__ float rounded(float x)
 __device__ void copy_box(unsigned char *box, int box_rows, const Matrix &from, int row, int column)
 {
     const int x = threadIdx.x % BOX_COLUMNS;
-#pragma unroll 4
+#pragma unroll 2
     for (int y = threadIdx.x / BOX_COLUMNS; y < box_rows; y += 128 / BOX_COLUMNS) {
         const bool inside = row + y < from.rows && column + x < from.columns;
         ((float *)chunk_of(box, y, x / 4))[x % 4] =
