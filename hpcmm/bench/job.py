@@ -175,8 +175,8 @@ class Bench:
 
     def start_afresh(self) -> None:
         """Continue after a failed point with new connections, so that its pending messages are not received."""
+        self.connections.start_afresh()  # first: the device may wait for an exchange
         self.clear()
-        self.connections.start_afresh()
 
     def close(self) -> None:
         """Free the memory of the problem."""

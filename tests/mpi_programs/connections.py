@@ -25,7 +25,7 @@ from hpcmm.parallel.transports import choice
 COMM, FOLDER, DEVICE = MPI.COMM_WORLD, Path(sys.argv[1]), sys.argv[2]
 FAILS = len(sys.argv) > 3
 SIZE = 24  # of the first point that fails
-opened, closed, timed = [], [], []
+opened, closed, abandoned, timed = [], [], [], []
 sent = []  # buffers and requests of the messages that must not be received
 
 
@@ -34,6 +34,10 @@ def counted(kind):
         def __init__(self, *arguments):
             opened.append(kind.name)
             super().__init__(*arguments)
+
+        def abandon(self):
+            abandoned.append(kind.name)
+            super().abandon()
 
         def close(self):
             closed.append(kind.name)
@@ -85,6 +89,7 @@ process.close()
 times = 1 + FAILS
 assert collections.Counter(opened) == dict.fromkeys(carriers, times), opened
 assert collections.Counter(closed) == dict.fromkeys(carriers, 1), closed  # those of the failed point are not
+assert abandoned == (carriers if FAILS else []), abandoned
 assert COMM.allgather(closed) == [closed] * COMM.size
 assert timed == [carriers[0]], timed
 if COMM.rank == 0:

@@ -50,15 +50,19 @@ class Connections:
 
     def __init__(self, comm: MPI.Comm, backend, wanted: str = "auto"):
         self.comm, self.backend, self.wanted = comm, backend, wanted
+        self.opened: dict[str, Transport] = {}
         self.start_afresh()
 
     def start_afresh(self) -> None:
         """Continue after an error without pending messages: no transport is open.
 
-        Those that were open are not closed, because a rank might wait for a pending message of another one.
+        Those that were open are abandoned instead of closed, because a rank might wait for a pending message of another
+        one.
         """
+        for transport in self.opened.values():
+            transport.abandon()
         self.ranks = world.duplicate(self.comm)
-        self.opened: dict[str, Transport] = {}
+        self.opened = {}
         self.reasons: dict[str, str] = {}  # why a transport does not work; empty if it is open
         self.times: dict[str, dict[str, Any]] = {}
 
