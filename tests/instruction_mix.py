@@ -15,6 +15,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+import test_kernels_compiled as compiler
 import test_kernels_on_host as rungs
 
 from hpcmm.operations import OPERATIONS
@@ -26,10 +27,10 @@ MOST = 12  # kinds of instructions that are kept, the most frequent ones
 
 def machine_code(nvdisasm: str, name: str, dtype: str, tile: int | None) -> list[str]:
     """Return the instructions of a rung for compute capability 9.0, in order, without addresses."""
-    architecture = next(each for each in rungs.architectures_of(name) if each.startswith(ARCHITECTURE))
-    options = [f"--gpu-architecture={architecture}", "--std=c++17", "-ftz=true", rungs.INCLUDES]
-    options += [*rungs.defines(name, dtype, tile), *rungs.options_of(name)]
-    works, log, cubin = rungs.nvrtc().compile(rungs.source(name), options, "CUBIN")
+    architecture = next(each for each in compiler.architectures_of(name) if each.startswith(ARCHITECTURE))
+    options = [f"--gpu-architecture={architecture}", "--std=c++17", "-ftz=true", compiler.INCLUDES]
+    options += [*rungs.defines(name, dtype, tile), *compiler.options_of(name)]
+    works, log, cubin = compiler.nvrtc().compile(rungs.source(name), options, "CUBIN")
     assert works, log
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
@@ -68,9 +69,8 @@ def main(nvdisasm: str) -> None:
             counts = Counter(map(kind, code))
             mix = {"dtype": dtype, "tile": tile or 0, "all": len(code), "counts": dict(counts.most_common(MOST))}
             found[f"{operation.kernels}/{variant.name}"] = mix
-    source = (
-        f"NVRTC of nvidia-cuda-nvrtc {rungs.metadata.version('nvidia-cuda-nvrtc')}, {ARCHITECTURE}; nvdisasm {version}"
-    )
+    compiled_by = f"NVRTC of nvidia-cuda-nvrtc {compiler.metadata.version('nvidia-cuda-nvrtc')}"
+    source = f"{compiled_by}, {ARCHITECTURE}; nvdisasm {version}"
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(mix)}" for name, mix in found.items())
     TARGET.write_text(f'{{"source": {json.dumps(source)}, "rungs": {{\n{lines}\n}}}}\n')
     print(f"{TARGET}: {len(found)} rungs; {len(codes)} builds, {same} with the code of the rung before")

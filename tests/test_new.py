@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from test_kernels_on_host import compiled
+from test_kernels_compiled import compiled
 
 from hpcmm import backends
 from hpcmm.backends.emulated import launch

@@ -1,0 +1,281 @@
+"""The CUDA kernels compiled by NVRTC for each architecture: without warnings and spills, each rung to other code.
+
+They are not in ``test_kernels_on_host.py``, because both files take long and two processes share them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import functools
+import itertools
+import json
+import re
+from importlib import metadata
+
+import numpy as np
+import pytest
+from tabulate import tabulate
+from test_kernels_on_host import (
+    BUILDS,
+    NOT_ON_HOST,
+    RUNG_OF,
+    RUNGS,
+    SKINNY,
+    SKINNY_TILES,
+    OneDmmaTile,
+    defines,
+    skinny_defines,
+    some,
+    source,
+    task_of,
+)
+
+from hpcmm import kernels
+from hpcmm.model import Task
+from hpcmm.operations import OPERATIONS
+
+# (<operation>/<variant>, architecture) -> bytes that may be spilled
+SPILLS = {("matmul/large_thread_tile", "sm_80"): 80, ("matmul/persistent_dmma", "sm_90a"): 20}
+
+INCLUDES = f"-I{kernels.FOLDER}"
+CAPABILITIES = ("75", "80", "90")
+
+
+def options_of(name: str) -> tuple[str, ...]:
+    return RUNG_OF[name][1].options if name in RUNG_OF else ()
+
+
+def architectures_of(name: str) -> list[str]:
+    """Architectures of a kernel: each one of CAPABILITIES that can run it, or its own."""
+    if name not in RUNG_OF:
+        return [f"sm_{capability}" for capability in CAPABILITIES]
+    variant = RUNG_OF[name][1]
+    if variant.architecture.endswith("a"):
+        return [variant.architecture]
+    return [f"sm_{capability}" for capability in CAPABILITIES if not variant.unsuited_to(capability)]
+
+
+class Nvrtc:
+    """NVRTC of the wheel ``nvidia-cuda-nvrtc``, which needs neither a GPU nor a toolkit."""
+
+    def __init__(self):
+        files = metadata.files("nvidia-cuda-nvrtc")
+        self.library = ctypes.CDLL(str(next(f for f in files if re.search(r"libnvrtc\.so\.\d+$", str(f))).locate()))
+
+    def compile(self, text: str, options: list[str], kind: str = "PTX") -> tuple[bool, str, bytes]:
+        """Return whether a text compiles, the compiler's log, and the code: ``"PTX"`` or ``"CUBIN"``."""
+        program, size = ctypes.c_void_p(), ctypes.c_size_t()
+        created = self.library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"rung.cu", 0, None, None)
+        assert created == 0, f"nvrtcCreateProgram returned {created}"
+        encoded = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+        failed = self.library.nvrtcCompileProgram(program, len(options), encoded)
+        self.library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+        log = ctypes.create_string_buffer(size.value)
+        self.library.nvrtcGetProgramLog(program, log)
+        getattr(self.library, f"nvrtcGet{kind}Size")(program, ctypes.byref(size))
+        code = ctypes.create_string_buffer(0 if failed else size.value)
+        getattr(self.library, f"nvrtcGet{kind}")(program, code)
+        self.library.nvrtcDestroyProgram(ctypes.byref(program))
+        return not failed, log.value.decode(), code.raw
+
+
+def instructions(ptx: str) -> str:
+    """Return PTX without target, comments, line numbers, debug sections and generated names."""
+    text = re.sub(r"//.*|\.(target|loc|file)\b.*|(?s:\.section.*)", "", ptx)
+    text = re.sub(r"_Z\w+|\$\w+", "name", text)
+    return "\n".join(line.strip() for line in text.splitlines() if line.strip())
+
+
+@functools.cache
+def nvrtc() -> Nvrtc:
+    return Nvrtc()
+
+
+OTHERS = [pytest.param(name, None, None, id=name) for name in NOT_ON_HOST if name not in RUNG_OF]
+
+
+@functools.cache
+def compiled(text: str, architecture: str, constants: tuple[str, ...]) -> dict[str, int]:
+    """The most registers, spills and shared bytes of a kernel of a text; it must compile without a warning."""
+    options = [f"--gpu-architecture={architecture}", "--std=c++17", "-lineinfo", "--ptxas-options=-v"]
+    options += [INCLUDES, *constants]
+    works, log, ptx = nvrtc().compile(text, options)
+    assert works, log
+    assert not re.search("warning", log, re.IGNORECASE), log
+    spills = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log)
+    stack, stores, loads = (max(map(int, each)) for each in zip(*spills, strict=True))
+    return {
+        "registers": max(map(int, re.findall(r"Used (\d+) registers", log))),
+        "stack": stack,
+        "spill_stores": stores,
+        "spill_loads": loads,
+        "shared": max(map(int, re.findall(r"(\d+) bytes smem", log)), default=0),
+        "instructions": instructions(ptx.rstrip(b"\0").decode()),
+    }
+
+
+@pytest.fixture(scope="module")
+def compilations(request):
+    """Arguments of ``compiled`` for each kernel: on each architecture if ``--slow``, or on the last one."""
+    slow = request.config.getoption("slow")
+    return {
+        (*build.values, architecture): (source(name), architecture, (*defines(*build.values), *options_of(name)))
+        for build in BUILDS + OTHERS
+        if slow or not build.marks
+        for name in build.values[:1]
+        for architecture in architectures_of(name)[slice(None) if slow else slice(-1, None)]
+    }
+
+
+@pytest.fixture(scope="session")
+def usage(tmp_path_factory):
+    """Resources of each kernel, as rows of a table and a JSON file."""
+    rows = []
+    yield rows
+    path = tmp_path_factory.getbasetemp() / "kernel_usage.json"
+    path.write_text(json.dumps(rows, indent=1) + "\n")
+    print(f"\n{tabulate(rows, headers='keys')}\n{path}")
+
+
+@pytest.mark.parametrize(("name", "dtype", "tile"), BUILDS + OTHERS)
+def test_a_kernel_compiles_for_every_architecture_without_spills(compilations, usage, name, dtype, tile):
+    for architecture in architectures_of(name):
+        if (name, dtype, tile, architecture) not in compilations:
+            continue
+        takes = dict(compiled(*compilations[name, dtype, tile, architecture]))
+        takes.pop("instructions")
+        usage.append({"kernel": name, "dtype": dtype, "tile": tile, "architecture": architecture, **takes})
+        spills = SPILLS.get((name, architecture), 0)
+        assert max(takes["spill_stores"], takes["spill_loads"]) <= spills, f"{architecture}: {takes}"
+        if name in RUNG_OF:  # more registers than a multiprocessor has would fail at the launch
+            threads = task_of(name, dtype, tile).macros.get("BLOCK") or (tile**2 if tile else 128)
+            assert -(-takes["registers"] // 8) * 8 * threads <= 65536, takes
+
+
+# Steps of a ladder: neighbours, and a rung that names another one as the one before it. A pitched variant is the same
+# kernel on another memory layout, and one with guard rows the same kernel on another grid.
+STEPS = [
+    (f"{operation.name}/{before.name}", f"{operation.name}/{after.name}")
+    for operation in OPERATIONS.values()
+    for before, after in itertools.pairwise(v for o, v in RUNGS if o is operation)
+    if not (after.pitched or after.guard_rows) and set(operation.dtypes_of(before)) & set(operation.dtypes_of(after))
+] + [("matmul/tiled_padded", "matmul/tiled_unrolled")]
+
+
+@pytest.mark.parametrize(("before", "after"), STEPS, ids=lambda name: name.replace("/", "-"))
+def test_the_rungs_of_a_step_compile_to_different_code(compilations, before, after):
+    compared = 0
+    of_before, of_after = ([each for each in compilations if each[0] == name] for name in (before, after))
+    for one, other in itertools.product(of_before, of_after):
+        (_, dtype, tile, _), (_, other_dtype, other_tile, _) = one, other
+        if dtype == other_dtype and (tile == other_tile or None in (tile, other_tile)):
+            codes = [compiled(*compilations[each])["instructions"] for each in (one, other)]
+            assert codes[0] != codes[1], (one, other)
+            compared += 1
+    assert compared
+
+
+@pytest.mark.parametrize(
+    ("name", "choice"),
+    [
+        pytest.param(name, *choice.values, id=f"{name}-{choice.id}", marks=choice.marks)
+        for name in ("matmul/split_k", "matmul/split_k_dmma")
+        for choice in some(RUNG_OF[name][1].geometry.choices)
+    ],
+)
+def test_every_tile_of_split_k_compiles_without_spills(name, choice):
+    tile, parts = choice.tile, choice.max_parts
+    macros = {"REAL": "float" if name == "matmul/split_k" else "double", **tile.macros, "PARTS": parts}
+    options = (*(f"-D{key}={value}" for key, value in macros.items()), *options_of(name))
+    takes = compiled(source(name), "sm_90", options)
+    assert takes["spill_stores"] == takes["spill_loads"] == 0
+    resident = getattr(tile, "resident", 1)
+    assert -(-takes["registers"] // 8) * 8 * tile.threads * resident <= 65536
+    exchanged = parts * -(-tile.vectors // parts) * tile.threads * 16 if parts > 1 else 0
+    assert resident * (tile.ring_bytes + exchanged + 1024) <= 228 * 1024  # shared memory of an SM
+
+
+WGMMA = RUNG_OF["matmul/split_k_wgmma"][1].geometry
+
+
+@pytest.mark.parametrize("division", some([(each.tile, parts) for each in WGMMA.choices for parts in each.parts], 5))
+def test_every_tile_of_split_k_wgmma_compiles_without_spills(division):
+    tile, parts = division
+    macros = {"BFLOAT16": 1, "GROUP_ROWS": WGMMA.group_rows, "COPY_BLOCK": WGMMA.copy_block, **tile.macros(parts)}
+    takes = compiled(
+        source("matmul/split_k_wgmma"), "sm_90a", tuple(f"-D{key}={value}" for key, value in macros.items())
+    )
+    assert takes["spill_stores"] == takes["spill_loads"] == 0
+    threads = -(-tile.threads(parts) // 128) * 128  # a quarter of the SM has the same registers as the others
+    assert -(-takes["registers"] // 8) * 8 * threads <= 65536
+    assert tile.shared_bytes(parts) <= 227 * 1024
+
+
+TF32 = RUNG_OF["matmul/tf32"][1].geometry
+
+
+@pytest.mark.parametrize("division", some([(choice, parts) for choice in TF32.choices for parts in choice.parts], 5))
+def test_every_tile_of_tf32_compiles_without_spills(division):
+    choice, parts = division
+    operation, variant = RUNG_OF["matmul/tf32"]
+    geometry = dataclasses.replace(TF32, choices=(dataclasses.replace(choice, parts=(parts,)),))
+    task = Task(operation, dataclasses.replace(variant, geometry=geometry), (), "float32")
+    takes = compiled(source("matmul/tf32"), "sm_90a", tuple(f"-D{key}={value}" for key, value in task.macros.items()))
+    assert takes["spill_stores"] == takes["spill_loads"] == 0
+    assert -(-takes["registers"] // 8) * 8 * choice.tile.threads <= 65536
+    assert choice.tile.shared_bytes <= 227 * 1024
+
+
+@pytest.mark.parametrize("choice", some(RUNG_OF["matmul/stream_k_dmma"][1].geometry.choices))
+def test_every_tile_of_stream_k_dmma_compiles_with_few_spills(choice):
+    operation, variant = RUNG_OF["matmul/stream_k_dmma"]
+    one = dataclasses.replace(variant, geometry=OneDmmaTile((choice,)))
+    macros = Task(operation, one, (), "float64").macros
+    takes = compiled(
+        source("matmul/stream_k_dmma"), "sm_90", tuple(f"-D{key}={value}" for key, value in macros.items())
+    )
+    assert takes["spill_stores"] <= (16 if choice.warp_columns >= 56 else 0)
+    assert -(-takes["registers"] // 8) * 8 * choice.threads * choice.resident <= 65536
+    assert choice.resident * (choice.ring_bytes + 1024) <= 228 * 1024  # shared memory of an SM
+
+
+@pytest.mark.parametrize("choice", some(RUNG_OF["matmul/persistent_dmma"][1].geometry.choices))
+def test_every_tile_of_persistent_dmma_compiles_with_few_spills(choice):
+    """Spills are in the copies of single elements, and a few in the main loop of the largest tiles."""
+    operation, variant = RUNG_OF["matmul/persistent_dmma"]
+    one = dataclasses.replace(variant, geometry=dataclasses.replace(variant.geometry, choices=(choice,)))
+    macros = Task(operation, one, (), "float64").macros
+    takes = compiled(
+        source("matmul/persistent_dmma"), "sm_90a", tuple(f"-D{key}={value}" for key, value in macros.items())
+    )
+    assert takes["spill_stores"] <= 80
+    assert choice.shared_bytes + 1024 <= 228 * 1024  # shared memory of an SM
+
+
+@pytest.mark.parametrize(("dtype", "tile"), SKINNY_TILES)
+def test_every_tile_of_skinny_compiles_without_spills(dtype, tile):
+    choices = [choice for choice in SKINNY.geometry[dtype].choices if choice.tile == tile]
+    parts = max(choice.max_parts for choice in choices)
+    takes = compiled(source("matmul/skinny"), "sm_90", skinny_defines(dtype, tile, parts))
+    assert takes["spill_stores"] == takes["spill_loads"] == 0
+    assert -(-takes["registers"] // 8) * 8 * tile.threads * tile.resident <= 65536
+    itemsize = np.dtype(dtype).itemsize
+    assert tile.resident * (tile.ring_bytes(itemsize) + 1024) <= 228 * 1024  # shared memory of an SM
+
+
+def test_spills_warnings_and_errors_of_the_compiler_are_found():
+    many = (
+        'extern "C" __global__ void __launch_bounds__(1024) k(double *x) { double v[99];'
+        "for (int i = 0; i < 99; ++i) v[i] = x[i * 1024 + threadIdx.x]; __syncthreads();"
+        "for (int i = 0; i < 99; ++i) x[threadIdx.x * 99 + i] = v[i]; }"
+    )
+    assert compiled(many, "sm_90", ())["spill_stores"] > 0
+    with pytest.raises(AssertionError, match="never referenced"):
+        compiled('extern "C" __global__ void k() { int unused; }', "sm_90", ())
+    with pytest.raises(AssertionError, match="undefined"):
+        compiled('extern "C" __global__ void k() { nothing(); }', "sm_90", ())
+
+
+def test_only_rungs_may_spill():
+    assert RUNG_OF.keys() >= {name for name, _ in SPILLS}
