@@ -420,6 +420,12 @@ def test_sustained_products_are_planned_on_all_devices_of_a_kind(ranks):
     assert plan.make(command.config(ranks), machine()).sustained == ()
 
 
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_one_job_measures_all_sweeps_of_a_device(ranks):
+    planned = plan.make(command.config(ranks), machine(gpus=ranks))
+    assert [(job.device, len(job.batches)) for job in planned.jobs] == [("cpu", 3), ("cuda", 3)]
+
+
 @pytest.mark.skipif(os.environ.get("HPCMM_TEST_ALL") != "1", reason="needs a quiet machine; HPCMM_TEST_ALL=1 runs it")
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core only")
 def test_a_node_kept_busy_by_another_process_is_named(mpiexec, tmp_path, capsys):

@@ -694,17 +694,21 @@ class OneWidth(PersistentTma):
         return choice
 
 
+def builds_of(geometry) -> list:
+    """Return a geometry with each of its tiles, and numbers of parts if it has any, whatever the shape."""
+    choices = [
+        dataclasses.replace(choice, parts=(parts,)) if parts else choice
+        for choice in geometry.choices
+        for parts in getattr(choice, "parts", (0,))
+    ]
+    return [dataclasses.replace(geometry, choices=(choice,)) for choice in choices]
+
+
 def geometries(geometry) -> list:
     """Return the geometry of a 16-bit rung with each of its tiles and numbers of parts, whatever the shape."""
     if isinstance(geometry, PersistentTma):
         return [OneWidth((choice,), geometry.cluster) for choice in geometry.choices]
-    if isinstance(geometry, SplitWgmma):
-        return [
-            dataclasses.replace(geometry, choices=(dataclasses.replace(choice, parts=(parts,)),))
-            for choice in geometry.choices
-            for parts in choice.parts
-        ]
-    return [geometry]
+    return builds_of(geometry) if isinstance(geometry, SplitWgmma) else [geometry]
 
 
 SIXTEEN_BIT_RUNGS = [
@@ -726,14 +730,11 @@ def test_cuda_sixteen_bit_views(gpu, variant, dtype, first, pitch):
     check_matmul(gpu, variant, dtype, (129, 257, 200), -2.0, 0.0, 1, first=first, pitch=pitch)
 
 
-IN_OTHER_ARITHMETIC = [  # each tile, whatever the shape
-    pytest.param(
-        dataclasses.replace(variant, geometry=dataclasses.replace(variant.geometry, choices=(choice,))),
-        id=f"{name}-{choice.rows}x{choice.columns}",
-    )
+IN_OTHER_ARITHMETIC = [  # each tile and number of parts, whatever the shape
+    pytest.param(dataclasses.replace(variant, geometry=geometry), id=f"{name}-{i}")
     for name in ("tf32", "three_fp16", "int8_transposed")
     for variant in [MATMUL.variant(name)]
-    for choice in variant.geometry.choices
+    for i, geometry in enumerate(builds_of(variant.geometry))
 ]
 
 

@@ -212,15 +212,19 @@ def test_every_tile_of_split_k_wgmma_compiles_without_spills(division):
     assert tile.shared_bytes(parts) <= 227 * 1024
 
 
-@pytest.mark.parametrize("choice", some(RUNG_OF["matmul/tf32"][1].geometry.choices))
-def test_every_tile_of_tf32_compiles_without_spills(choice):
+TF32 = RUNG_OF["matmul/tf32"][1].geometry
+
+
+@pytest.mark.parametrize("division", some([(choice, parts) for choice in TF32.choices for parts in choice.parts], 5))
+def test_every_tile_of_tf32_compiles_without_spills(division):
+    choice, parts = division
     operation, variant = RUNG_OF["matmul/tf32"]
-    geometry = dataclasses.replace(variant.geometry, choices=(choice,))
+    geometry = dataclasses.replace(TF32, choices=(dataclasses.replace(choice, parts=(parts,)),))
     task = Task(operation, dataclasses.replace(variant, geometry=geometry), (), "float32")
     takes = compiled(source("matmul/tf32"), "sm_90a", tuple(f"-D{key}={value}" for key, value in task.macros.items()))
     assert takes["spill_stores"] == takes["spill_loads"] == 0
-    assert -(-takes["registers"] // 8) * 8 * choice.threads <= 65536
-    assert geometry.ring(task).shared_bytes(task) <= 227 * 1024
+    assert -(-takes["registers"] // 8) * 8 * choice.tile.threads <= 65536
+    assert choice.tile.shared_bytes <= 227 * 1024
 
 
 @pytest.mark.parametrize("choice", some(RUNG_OF["matmul/stream_k_dmma"][1].geometry.choices))

@@ -390,8 +390,8 @@ def test_an_optional_package_has_jobs_of_its_own(monkeypatch):
 def test_the_default_length_is_from_the_schema():
     sizes = {"start": 64, "stop": 2048, "step": 16}
     planned = make(changed(sweeps__size__sizes=sizes))
-    assert lengths(planned) == lengths(make(changed(sweeps__size__sizes=sizes) | {"job_minutes": 30}))
-    assert len(planned.batches) > 6
+    assert lengths(planned) == lengths(make(changed(sweeps__size__sizes=sizes) | {"job_minutes": 60}))
+    assert len(planned.batches) > 3
 
 
 @given(
@@ -477,8 +477,8 @@ def test_a_long_plan():
     config = changed(sweeps__size__sizes={"start": 1, "stop": 300, "step": 1}, sweeps__size__ranks=ranks)
     planned = make(config)
     assert sum(len(batch.points) for batch in planned.batches) >= 300 * 7 * 7
-    assert all(batch.seconds <= 1800 for batch in planned.batches)
-    assert len(planned.batches) < 300
+    assert all(batch.seconds <= 3600 for batch in planned.batches)
+    assert len(planned.batches) < 150
 
 
 # --- files -------------------------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ from hpcmm.model import Boxes, Launch, Task
 from hpcmm.operations.blocks import SixteenBit
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.split_k_wgmma import SplitWgmma, WgmmaChoice, WgmmaTile
-from hpcmm.operations.tma import DmmaRing, PersistentDmma, PersistentTma, Tf32, Tf32Choice, TmaChoice, TmaRing
+from hpcmm.operations.tf32 import Tf32, Tf32Choice, Tf32Tile
+from hpcmm.operations.tma import DmmaRing, PersistentDmma, PersistentTma, TmaChoice, TmaRing
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine")
 
@@ -256,8 +257,10 @@ def test_a_fault_of_persistent_dmma_is_found(build, old, new, said):
     raise AssertionError(found)
 
 
-TF32_TILES = [
-    dataclasses.replace(choice, stages=4 - i % 2) for i, choice in enumerate(MATMUL.variant("tf32").geometry.choices)
+TF32_TILES = [  # every tile in few stages, and those that are divided into 2 and 4 parts
+    pytest.param(dataclasses.replace(choice.tile, stages=4 - i % 2), parts, id=f"{choice.tile}-{parts}")
+    for i, choice in enumerate(MATMUL.variant("tf32").geometry.choices)
+    for parts in choice.parts
 ]
 
 
@@ -267,38 +270,41 @@ def rounded_to_tf32(x: np.ndarray) -> np.ndarray:
     return np.ldexp(np.trunc(fraction * 2**11 + np.copysign(0.5, fraction)), exponent - 11)
 
 
-def run_tf32(build, tile: Tf32Choice, shape, beta: float, order: str, pads=(0, 0, 0), text: str = "") -> bytes:
-    """Run tf32 with a tile on matrices with ``pads`` more columns, of NaN.
+def run_tf32(build, tile: Tf32Tile, parts: int, shape, beta: float, order: str, pads=(0, 0, 0), text="") -> bytes:
+    """Run tf32 with a tile in parts on matrices with ``pads`` more columns, of NaN.
 
     C is held to the bound of float32 for the product of the rounded matrices, and returned.
     """
-    variant = dataclasses.replace(MATMUL.variant("tf32"), geometry=Tf32((tile,), group_rows=2))
+    variant = dataclasses.replace(
+        MATMUL.variant("tf32"), geometry=Tf32((Tf32Choice(tile, (parts,), 0, 0),), group_rows=2)
+    )
     task = Task(MATMUL, variant, shape, "float32", {"alpha": 1.5, "beta": beta}, 0)
     macros = tuple(f"-D{key}={value}" for key, value in task.macros.items())
-    kernel = build(text or whole_source("tf32"), "matmul", macros)
     inputs = MATMUL.draw(np.random.default_rng(shape), task)
     arrays = {}
     for (key, x), pad in zip(inputs.items(), pads, strict=True):
         wide = on_device(np.pad(x, ((0, 0), (0, pad)), constant_values=np.nan))
         arrays[key] = wide[:, : x.shape[1]]
+    arrays |= {key: poison(each.shape, each.dtype) for key, each in task.workspace.items()}
     for launch in variant.geometry.launches(task, arrays, MULTIPROCESSORS):
+        kernel = build(text or whole_source("tf32"), launch.function or "matmul", macros)
         kernel(launch, order, True, launch.shared_bytes)
     rounded = {"A": rounded_to_tf32(inputs["A"]), "B": rounded_to_tf32(inputs["B"]), "C": inputs["C"]}
     check_matmul(rounded, arrays, task.scalars, "float32")
     return arrays["C"].tobytes()
 
 
-@pytest.mark.parametrize("tile", TF32_TILES, ids=str)
-def test_tf32_is_right_in_every_order(build, tile):
+@pytest.mark.parametrize(("tile", "parts"), TF32_TILES)
+def test_tf32_is_right_in_every_order(build, tile, parts):
     """Whole tiles and ragged ones, several a block, fewer and more steps than stages; rows that TMA cannot take."""
     m, n = tile.rows, tile.columns
     for shape, beta in [((2 * m, 2 * n, 168), 0.5), ((m + 9, n + 4, 100), 0.0), ((m + 1, n + 3, 33), 0.5)]:
-        assert len({run_tf32(build, tile, shape, beta, order) for order in ORDERS}) == 1
+        assert len({run_tf32(build, tile, parts, shape, beta, order) for order in ORDERS}) == 1
     for shape, pads in [
         *(((1, 2, 3), (0, 0, 0)), ((m, n, 0), (0, 0, 0)), ((m, n, 32), (0, 0, 2))),
-        *(((m - 3, n, 160), (1, 0, 0)), ((m + 5, n, 64), (0, 3, 1)), ((m, n + 8, 96), (4, 4, 4))),
+        *(((m - 3, n, 160), (1, 0, 0)), ((m + 5, n, 63), (0, 3, 1)), ((m, n + 8, 96), (4, 4, 4))),
     ]:
-        run_tf32(build, tile, shape, 0.5, ORDERS[0], pads)
+        run_tf32(build, tile, parts, shape, 0.5, ORDERS[0], pads)
 
 
 TF32_FAULTS = [
@@ -306,19 +312,35 @@ TF32_FAULTS = [
     ("+ chunk * 4 + g % 2 * 2;", "+ chunk * 4 + g / 2 % 2 * 2;", "wrong result"),
     ("(place ^ 4 * CHUNK_BYTES)", "place", "wrong result"),
     ("alpha * sum[2]}", "alpha * sum[1]}", "wrong result"),
-    ("rounded(x.y)", "x.y", "wrong result"),
-    ("barrier_sync(1, 128);", "", "race|nothing has written"),
-    ("cp_async_wait_group<LAG>();", "", "race|wrong result|nothing has written"),
-    ("cp_async_wait_group<0>();", "", "race|wrong result|nothing has written"),
-    ("by_tma ? 1 : 129", "by_tma ? 1 : 128", "race|arrives|wrong result"),
+    ("inside ? rounded(", "inside ? (", "wrong result"),
+    ("by_tma ? 1 : 128", "by_tma ? 1 : 127", "race|arrives|wrong result"),
     ("mbarrier_wait(&ring.full[ring.stage], ring.parity);", "", "race|nothing has written|wrong result"),
     ("mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);", "", "race"),
     ("wgmma_wait_group<1>(sums);", "wgmma_wait_group<2>(sums);", "race"),
     ("    wgmma_fence();\n", "", "without wgmma_fence"),
-    ("if (i > blockIdx.x || step >= early)", "if (true)", "race|expect_tx|wrong result|waits for ever"),
+    ("if (i == blockIdx.x && step < early)", "if (false)", "race|expect_tx|wrong result|waits for ever"),
     ("fence_proxy_async();", "", "without fence_proxy_async"),
     ("pairs.load(0);", ";", "wrong result"),
-    ("first + AT_ONCE < J && beta != 0", "false", "wrong result"),
+    ("first + AT_ONCE < SHARE && beta != 0", "false", "wrong result"),
+    # parts of a tile
+    (
+        "const int start = (begin + step) * DEPTH;\n        mbarrier",
+        "const int start = step * DEPTH; mbarrier",
+        "wrong",
+    ),
+    ("barrier_sync(1, THREADS);", "", "race"),
+    (
+        "    barrier_cluster_arrive();\n    barrier_cluster_wait();\n#pragma",
+        "    __syncwarp();\n#pragma",
+        "no barrier orders|race|nothing has written|waits for ever|wait",
+    ),
+    ("mapa(own + (rank * SHARE + j) * THREADS, p)", "mapa(own + (rank * SHARE + j) * THREADS, 0)", "wrong result"),
+    ("+ rank * SHARE * 8 + 2 * t", "+ 2 * t", "wrong result|race|nothing has written"),
+    ("        barrier_cluster_wait();  // no block ends", "        return;  // no block ends", "which has ended"),
+    # copies of rows
+    ("(first + i) % per_row * LINE + lane;", "(first + i) % per_row * LINE;", "wrong result"),
+    ("first + i < lines && column < from.columns;", "first + i < lines;", "out of bounds|wrong result"),
+    ("copy_b, blockIdx.x - blocks_a", "copy_b, blockIdx.x", "wrong result|nothing has written|out of bounds"),
 ]
 
 
@@ -329,11 +351,13 @@ def test_a_fault_of_tf32_is_found(build, old, new, said):
     text = whole_source("tf32")
     assert text.count(old) == 1
     found = []
+    tiles = [(Tf32Tile(32, 64, 3), 1), (Tf32Tile(128, 64, 4), 2), (Tf32Tile(256, 128, 4), 1)]
     # the smallest tile first, and TMA and threads in turns: together they report most faults at once
-    for tile, beta, order, pad in itertools.product((TF32_TILES[-1], TF32_TILES[0]), (0.5, 0), ORDERS, (0, 1)):
-        try:
-            shape = 2 * tile.rows, 2 * tile.columns, 168
-            run_tf32(build, tile, shape, beta, order, (pad, pad, pad), text.replace(old, new))
+    for (tile, parts), beta, order, odd in itertools.product(tiles, (0.5, 0), ORDERS, (0, 1)):
+        try:  # rows that TMA takes; padded ones, which threads copy; rows that the first launch copies
+            for pad, less in [(odd, 0), (0, odd)][: 1 + odd]:
+                shape, pads = (2 * tile.rows, 2 * tile.columns - less, 168 - less), (pad, pad, odd)
+                run_tf32(build, tile, parts, shape, beta, order, pads, text.replace(old, new))
         except KernelError as error:
             found.append(str(error))
             if said and re.search(said, found[-1]):

@@ -5,6 +5,7 @@ Units are seconds, counts and plain ratios. The report formats GFLOP/s, GB/s and
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -408,15 +409,18 @@ def precisions(rows: pd.DataFrame) -> list[int]:
 
 
 def runs(columns: Columns) -> list[dict[str, Any]]:
-    """Return batch and provenance of each run; provenance that cannot be read is empty."""
-    result = []
-    for batch, text in zip(columns["runs"]["batch"], columns["runs"]["provenance"], strict=True):
-        try:
-            provenance = _plain(json.loads(text), DEPTH)
-        except (ValueError, RecursionError):
-            provenance = {}
-        result.append({"batch": batch, "provenance": provenance if isinstance(provenance, dict) else {}})
-    return result
+    """Return batch and provenance of each run, which is not to be changed; empty if it cannot be read."""
+    pairs = zip(columns["runs"]["batch"], columns["runs"]["provenance"], strict=True)
+    return [{"batch": batch, "provenance": _provenance(text)} for batch, text in pairs]
+
+
+@functools.lru_cache(1024)  # a report needs those of its file several times
+def _provenance(text: str) -> dict[str, Any]:
+    try:
+        provenance = _plain(json.loads(text), DEPTH)
+    except (ValueError, RecursionError):
+        provenance = {}
+    return provenance if isinstance(provenance, dict) else {}
 
 
 def _plain(value: Any, depth: int) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from hpcmm.bench.inputs import draw_inputs
 from hpcmm.model import Prepared, Task, Verdict
-from hpcmm.operations.cores import in_threads
+from hpcmm.operations import cores
 from hpcmm.operations.matmul import ROWS_OF_STREAM
 from hpcmm.quantities import DATA
 
@@ -19,18 +19,15 @@ def of_kind(kind: str, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Change inputs that are uniform in [-1, 1) to a kind, one of ``DATA``, in place, and return them; NaN stays."""
     if kind == "uniform":
         return x
-    streams = rng.spawn(-(-len(x) // ROWS_OF_STREAM))
 
-    def change(rows: slice) -> None:
-        part = x[rows]
+    def change(stream: np.random.Generator, part: np.ndarray) -> None:
         if kind == "positive":
             np.abs(part, out=part)
             return
-        logarithms = streams[rows.start // ROWS_OF_STREAM].standard_normal(part.shape, x.dtype)
+        logarithms = stream.standard_normal(part.shape, x.dtype)
         np.multiply(np.sign(part), np.exp(SIGMA * logarithms), out=part)
 
-    in_threads(change, len(x), ROWS_OF_STREAM)
-    return x
+    return cores.draw(rng, x, change, ROWS_OF_STREAM)
 
 
 def has_errors(task: Task) -> bool:

@@ -27,7 +27,7 @@ from hpcmm.model import TEXTBOOK, UNCHECKED, HpcmmError, Operation, Verdict
 from hpcmm.operations import OPERATIONS, task_of
 from hpcmm.parallel import algorithm_of, algorithms_of, world
 from hpcmm.parallel.preflight import preflight
-from hpcmm.parallel.transports.choice import exchange_times, open_transport
+from hpcmm.parallel.transports.choice import Connections
 
 NOTABLE_STEAL = 0.01  # share of CPU time from which the log reports it
 ATTEMPTS = 2  # maximum attempts to measure a point that ends its job or raises
@@ -63,16 +63,20 @@ class Process:
         Whether several ranks may use one GPU.
     points : sequence of Point
         Of all batches: their kernels are compiled together, because a batch alone may wait for one slow kernel.
+    transport : str
+        Transport of exchanges between the ranks.
 
     Attributes
     ----------
+    connections : Connections
+        The transports of all batches.
     described : dict
         On rank 0, the provenance of all ranks.
     free_since : float
         Time at which the process began its next batch; at first, the start of the process.
     """
 
-    def __init__(self, comm, device: str, share_gpu: bool, points: Sequence[Point] = ()):
+    def __init__(self, comm, device: str, share_gpu: bool, points: Sequence[Point] = (), transport: str = "auto"):
         self.uncompiled = points
         self.free_since = time.perf_counter() - process_age()
         self.comm, self.threads = comm, world.threads_per_rank(comm)
@@ -81,6 +85,7 @@ class Process:
             collecting = pool.submit(provenance.collect) if comm.rank == 0 else None
             self.backend = open_backend(device, self.threads, local_rank, share_gpu)
             self.described = describe_ranks(comm, self.backend, collecting.result() if collecting else None)
+        self.connections = Connections(comm, self.backend, transport)
 
     def compile_ahead(self, points: Sequence[Point]) -> None:
         """Compile the kernels of these points, and once those of all batches that this device can run."""
@@ -92,6 +97,10 @@ class Process:
         self.uncompiled = ()
         self.backend.compile_ahead(map(task_of, [*points, *others]), self.threads)
 
+    def close(self) -> None:
+        """Close the transports."""
+        self.connections.close()
+
 
 class Bench:
     """The ranks of a job with their devices, and the problem of the current point on them.
@@ -100,28 +109,38 @@ class Bench:
 
     Parameters
     ----------
-    comm : MPI.Comm
-    backend : CpuBackend or CudaBackend
+    process : Process
     batch : Batch
     measuring : Measuring
+
+    Attributes
+    ----------
     transport : str
-        Transport of exchanges between the ranks.
+        Name of the transport of the config, and the reasons why those tried before it do not work; empty if no
+        algorithm of the batch uses it.
+    exchanges : dict or None
+        Times of its exchanges, as ``exchange_times`` measures them.
     """
 
-    def __init__(self, comm, backend, batch: Batch, measuring: Measuring, transport: str):
-        self.comm, self.backend, self.measuring, self.transport = comm, backend, measuring, transport
+    def __init__(self, process: Process, batch: Batch, measuring: Measuring):
+        comm, backend, self.connections = process.comm, process.backend, process.connections
+        self.comm, self.backend, self.measuring = comm, backend, measuring
         self.operation = operation = OPERATIONS[batch.operation]
         names = dict.fromkeys(point.algorithm for point in batch.points)
         algorithms = [algorithm_of(operation, name) for name in names]
-        self.spread = next((algorithm for algorithm in algorithms if algorithm.name != TEXTBOOK), None)
         self.problem: Problem | None = None
         self.placed: tuple | None = None
         self.step = ""  # of the measurement of a point; empty outside of one
         self.stopwatch = pace.Stopwatch()
-        self.connect()
-        self.exchanges = exchange_times(self.carrier) if self.carrier else None
+        self.transport, self.exchanges = "", None
+        firsts = [each.transport for each in algorithms if each.transport is not None and not each.fixed]
+        if firsts:
+            transport, others = self.connections.chosen(firsts[0])
+            self.exchanges = self.connections.times_of(transport)
+            self.transport = transport.name + (f" ({others})" if others else "")
+        # transports take device memory, so they are opened before the free memory is read
+        self.absent = {each.name: self.connections.missing(each.transport) if each.fixed else "" for each in algorithms}
         self.memory = preflight(comm, backend, operation, batch.points, algorithms_of(operation))
-        self.absent = {each.name: each.missing(comm, backend) if each.missing else "" for each in algorithms}
         self.unsuited = {}
         for name, dtype in dict.fromkeys((point.variant, point.dtype) for point in batch.points):
             reason = operation.unsuited_to(operation.variant(name), dtype, backend.capability)
@@ -131,13 +150,6 @@ class Bench:
         """Return the reason why these ranks cannot measure a point; empty if they can."""
         return self.unsuited[point.variant, point.dtype] or self.absent[point.algorithm] or self.memory[point.key][0]
 
-    def connect(self) -> None:
-        """Open new communicators between the ranks, without pending messages."""
-        self.ranks = world.duplicate(self.comm)
-        self.carrier, self.others = None, ""
-        if self.spread:
-            self.carrier, self.others = open_transport(self.ranks, self.backend, self.transport, self.spread.transport)
-
     def measure(self, point: Point, visit: int, verdicts: Mapping[tuple[str, str], Verdict]) -> list[Measurement]:
         """Measure one visit of a point that fits into memory; reuse the previous problem if it is the same."""
         _, beside = self.memory[point.key]
@@ -146,7 +158,8 @@ class Bench:
             if self.problem:
                 self.problem.close()
             self.clear(before_next=True)
-            self.problem = Problem(self.ranks, self.backend, point, self.measuring.seed, self.carrier, not visit)
+            ranks, seed = self.connections.ranks, self.measuring.seed
+            self.problem = Problem(ranks, self.backend, point, seed, self.connections, not visit)
             self.placed = key
         return measure_point(self.problem, point, self.measuring, beside, visit, verdicts, self.begin)
 
@@ -161,16 +174,14 @@ class Bench:
         self.backend.release(before_next)  # raises if the device can no longer be used
 
     def start_afresh(self) -> None:
-        """Continue after a failed point with new communicators, so that its pending messages are not received."""
+        """Continue after a failed point with new connections, so that its pending messages are not received."""
+        self.connections.start_afresh()  # first: the device may wait for an exchange
         self.clear()
-        self.connect()
 
     def close(self) -> None:
-        """Free the memory of the problem, and the transport."""
+        """Free the memory of the problem."""
         if self.problem:
             self.problem.close()
-        if self.carrier:
-            self.carrier.close()
         self.clear()
 
 
@@ -180,7 +191,6 @@ def measure_batch(
     measuring: Measuring,
     config: Mapping[str, Any],
     output: Path,
-    transport: str = "auto",
     expect: Callable[..., None] = lambda doing, seconds, overdue=None: None,
     elsewhere: Elsewhere | None = None,
     results: Path | None = None,
@@ -204,8 +214,6 @@ def measure_batch(
         The experiment's config, kept in the provenance.
     output : Path
         HDF5 file; the journal is beside it with the suffix ``.journal``.
-    transport : str
-        Transport of exchanges between the ranks.
     expect : callable
         Called on every rank with the name of the next step, the upper bound of its seconds, and what to call when these
         are over, as ``Watchdog.expect``.
@@ -223,7 +231,7 @@ def measure_batch(
     expect(f"{batch.name}: start-up", STARTUP_SECONDS)
     comm, backend, began, device = process.comm, process.backend, process.free_since, DEVICES[batch.device]
     described = process.described | provenance.moment()
-    bench = Bench(comm, backend, batch, measuring, transport)
+    bench = Bench(process, batch, measuring)
     journal, why_no_energy = None, why_unreadable(backend) if measuring.energy else ""
     if comm.rank == 0:
         described |= {"config": dict(config), "measuring": dataclasses.asdict(measuring)}
@@ -237,8 +245,8 @@ def measure_batch(
     waiting.sort(key=lambda each: len(attempts.get(each[1], ())))  # else in the order of the plan
     predicted = [seconds for _, _, seconds in waiting]
     progress = Progress(batch, predicted, elsewhere or Elsewhere(), visit, measuring.visits)
-    if journal and bench.carrier and bench.carrier.name:
-        progress.report(f"transport: {bench.carrier.name}" + (f" ({bench.others})" if bench.others else ""))
+    if journal and bench.transport:
+        progress.report(f"transport: {bench.transport}")
     if journal and why_no_energy:
         progress.report(f"no energy: {why_no_energy}")
     if journal and measured:

@@ -289,10 +289,11 @@ class Contender:
 class Problem:
     """The inputs of points that differ only in the kernel, on all ranks, and the checks of their results.
 
-    Without ``judged`` no result is verified: only the first visit of a point verifies.
+    ``connections`` has the transports of algorithms that use one. Without ``judged`` no result is verified: only the
+    first visit of a point verifies.
     """
 
-    def __init__(self, comm, backend, point: Point, seed: int, transport=None, judged: bool = True):
+    def __init__(self, comm, backend, point: Point, seed: int, connections=None, judged: bool = True):
         task = task_of(point)
         self.operation, self.inputs = task.operation, None
         if comm.rank == 0:
@@ -300,7 +301,7 @@ class Problem:
         self.judged = judged and comm.rank == 0
         self.judges: dict[float, Callable[[np.ndarray], Verdict]] = {}
         self.backend = backend
-        self.place = comm, backend, task, self.inputs, point.page_locked, transport
+        self.place, self.connections = (comm, backend, task, self.inputs, point.page_locked), connections
         self.spreads: dict[str, Distribution] = {}
         self.seed = seed
         self.baselines: dict[tuple[str, int], Known] = {}  # by variant and tile
@@ -324,7 +325,9 @@ class Problem:
             self.backend.release()
         for name in algorithms:
             if name not in self.spreads:
-                self.spreads[name] = algorithm_of(self.operation, name).distribution(*self.place)
+                algorithm = algorithm_of(self.operation, name)
+                transport = self.connections.of(algorithm) if self.connections else None
+                self.spreads[name] = algorithm.distribution(*self.place, transport)
         return {name: self.spreads[name] for name in algorithms}
 
     def close(self) -> None:
@@ -359,7 +362,7 @@ def measure_point(
     measuring : Measuring
         Limits of all visits together.
     beside : bool
-        Whether memory suffices for the baseline of an algorithm.
+        Whether an algorithm has a baseline, and memory suffices for it.
     visit : int
         Counted from 0.
     verdicts : mapping

@@ -10,6 +10,7 @@ from hpcmm.measurement import Measuring, Point
 from hpcmm.model import TEXTBOOK, Task
 from hpcmm.operations import task_of
 from hpcmm.operations.accuracy import COMPONENTWISE_LIMIT
+from hpcmm.parallel import algorithm_of
 from hpcmm.quantities import DATA
 
 # Upper bounds in seconds. They must hold on a slow machine, so they are large; the length of jobs, the time limit
@@ -38,12 +39,12 @@ def input_seconds(point: Point) -> float:
 def point_seconds(point: Point, measuring: Measuring) -> float:
     """Return an upper bound of the seconds for all visits of a point and its baseline on inputs in place."""
     task = task_of(point)
-    seconds = measuring.visits * DEVICES[task.variant.device].prepare_seconds
+    seconds = DEVICES[task.variant.device].prepare_seconds  # later visits find the compiled kernel on disk
     if point.algorithm == TEXTBOOK:
         beside = task.operation.baseline(task.variant.device, task.dtype)
         contenders = list(filter(None, dict.fromkeys((task.variant, beside))))
     else:  # the baseline is the textbook algorithm with the same variant
-        contenders = [task.variant, task.variant]
+        contenders = [task.variant] * (1 + algorithm_of(task.operation, point.algorithm).baseline)
     for variant in contenders:
         call = call_seconds(dataclasses.replace(task, variant=variant))
         # A visit is a call, then warm-ups, end-to-end calls and kernels; each may exceed its limit by one call. A call

@@ -76,7 +76,7 @@ def main() -> None:
             for batch, output in waiting:
                 name = batch.name
                 write_names(comm, arguments.failed, [*failed, name])  # until it has ended well
-                process = process or Process(comm, batch.device, planned.share_gpu, points)
+                process = process or Process(comm, batch.device, planned.share_gpu, points, planned.transport)
                 counted = arguments.whole and comm.rank == 0
                 missing = measure_batch(
                     process,
@@ -84,7 +84,6 @@ def main() -> None:
                     dataclasses.replace(planned.measuring, accuracy=batch.accuracy),
                     planned.config,
                     output,
-                    planned.transport,
                     watchdog.expect,
                     status.elsewhere(results, planned, batch) if counted else None,
                     results,
@@ -93,6 +92,9 @@ def main() -> None:
                     failed.append(name)
                     report(comm, batch, missing)
                 write_names(comm, arguments.failed, failed)
+            if process:
+                watchdog.expect(f"{name}: end", STARTUP_SECONDS)
+                process.close()
         if comm.rank == 0 and arguments.done and all(is_complete(output, batch) for batch, output in batches):
             store.make_folder(arguments.done.parent)
             arguments.done.touch()

@@ -10,6 +10,8 @@ from typing import Any
 from hpcmm.model import Geometry, Launch, Task
 
 SMS = 132  # SMs of an H100 or H200
+# Blocks that run at the same time, at one per SM, by blocks per cluster: a cluster stays within a GPC
+RESIDENT_BLOCKS = {1: SMS, 2: SMS, 3: 117, 4: 120, 6: 102, 8: 120}
 
 
 def rounded_up(size: int, multiple: int) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+STREAM = 2**18  # elements of a vector that one stream of random numbers fills
 PART = 2**16  # least elements of an array for a thread: less work takes less time than a call
 
 
@@ -34,6 +35,28 @@ def in_threads(work: Callable[[slice], Any], length: int, step: int) -> list[Any
 def rows_of_part(columns: int) -> int:
     """Return the rows of a matrix that a thread takes at a time."""
     return max(1, PART // max(1, columns))
+
+
+def draw(
+    rng: np.random.Generator,
+    array: np.ndarray,
+    work: Callable[[np.random.Generator, np.ndarray], None],
+    step: int = STREAM,
+) -> np.ndarray:
+    """Call ``work(stream, part)`` on parts of ``step`` rows of an array, on all cores; return the array.
+
+    Each part has a stream of random numbers of its own, so the values do not depend on the number of threads.
+    """
+    streams = rng.spawn(-(-len(array) // step))
+    in_threads(lambda rows: work(streams[rows.start // step], array[rows]), len(array), step)
+    return array
+
+
+def uniform(stream: np.random.Generator, array: np.ndarray) -> None:
+    """Fill an array with numbers uniform in [-1, 1)."""
+    stream.random(dtype=array.dtype, out=array)
+    array *= 2
+    array -= 1
 
 
 def copy(source: np.ndarray, target: np.ndarray) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hpcmm.model import Operand, Operation, Task, Variant, Verdict
-from hpcmm.operations import accuracy
+from hpcmm.operations import accuracy, cores
 from hpcmm.operations.memory import copy_of_library
 
 LADDER = (
@@ -35,7 +35,11 @@ def nbytes(task: Task) -> int:
 
 def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
     """Draw integers from 0 to 2^23 - 1, which every type holds exactly: parts of different ranks differ."""
-    return {"x": rng.integers(0, 2**23, task.shape, np.int32).astype(task.dtype)}
+
+    def fill(stream: np.random.Generator, x: np.ndarray) -> None:
+        x[...] = stream.integers(0, 2**23, x.shape, np.int32)
+
+    return {"x": cores.draw(rng, np.empty(task.shape, task.dtype), fill)}
 
 
 def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:

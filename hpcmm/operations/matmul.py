@@ -9,8 +9,8 @@ import numpy as np
 
 from hpcmm.dtypes import DType
 from hpcmm.model import Operand, Operation, Task
+from hpcmm.operations import cores
 from hpcmm.operations.blocks import OwnBlocks
-from hpcmm.operations.cores import in_threads
 from hpcmm.operations.matmul_ladder import EIGHT_BIT, EVERY, LADDER
 from hpcmm.operations.truth import reference, scalars
 
@@ -64,30 +64,26 @@ def fill(rng: np.random.Generator, task: Task, arrays: Mapping[str, np.ndarray])
 
 
 def draw_into(x: np.ndarray, rng: np.random.Generator, element: DType, largest: int = 0) -> None:
-    """Fill a matrix from one stream per group of rows, so that the values do not depend on the number of threads.
+    """Fill a matrix with random values.
 
-    With ``largest``, values are integers up to this magnitude, but not zero: its loss would go unnoticed.
+    With ``largest``, they are integers up to this magnitude, but not zero: its loss would go unnoticed.
     """
     values = element.stored(np.array([each for each in range(-largest, largest + 1) if each]))
-    streams = rng.spawn(-(-len(x) // ROWS_OF_STREAM))
 
-    def fill(rows: slice) -> None:
-        stream = streams[rows.start // ROWS_OF_STREAM]
+    def fill(stream: np.random.Generator, rows: np.ndarray) -> None:
         if largest:
-            x[rows] = values[stream.integers(len(values), size=x[rows].shape, dtype=np.uint8)]
+            rows[...] = values[stream.integers(len(values), size=rows.shape, dtype=np.uint8)]
             return
         if element.is_integer:
             most = min(np.iinfo(x.dtype).max + 1, LARGEST_C)
-            x[rows] = stream.integers(-most, most, x[rows].shape, x.dtype)
+            rows[...] = stream.integers(-most, most, rows.shape, x.dtype)
             return
-        drawn = x[rows] if x.dtype in (np.float32, np.float64) else np.empty(x[rows].shape, np.float32)
-        stream.random(dtype=drawn.dtype, out=drawn)
-        drawn *= 2
-        drawn -= 1
-        if drawn.dtype != x.dtype:
-            x[rows] = element.stored(drawn)
+        drawn = rows if x.dtype in (np.float32, np.float64) else np.empty(rows.shape, np.float32)
+        cores.uniform(stream, drawn)
+        if drawn is not rows:
+            rows[...] = element.stored(drawn)
 
-    in_threads(fill, len(x), ROWS_OF_STREAM)
+    cores.draw(rng, x, fill, ROWS_OF_STREAM)
 
 
 def arguments(task: Task, arrays: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -21,12 +21,11 @@ from hpcmm.operations.residues import Residues
 from hpcmm.operations.split_k import DmmaTile, FmaTile, Skinny, SkinnyChoice, SkinnyTile, SplitChoice, SplitK
 from hpcmm.operations.split_k_wgmma import SplitWgmma, WgmmaChoice, WgmmaTile
 from hpcmm.operations.stream_k import UNALIGNED, DmmaChoice, StreamK, StreamKDmma, StreamKFma
+from hpcmm.operations.tf32 import Tf32, Tf32Choice, Tf32Tile
 from hpcmm.operations.tma import (
     DmmaRing,
     PersistentDmma,
     PersistentTma,
-    Tf32,
-    Tf32Choice,
     ThreeFp16,
     TmaChoice,
     TmaRing,
@@ -542,20 +541,20 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "tf32",
         "cuda",
-        "float32 rounded to TF32 by TMA; the transpose of C from B in registers and A in shared memory",
+        "float32 rounded to TF32 by TMA; the transpose of C from B in registers, and split-K for a narrow C",
         dtypes=("float32",),
         architecture="sm_90a",
         arithmetic={"float32": "TF32"},
         context=True,
         geometry=Tf32(
             (
-                Tf32Choice(128, 4, 0, 4.0e-6, 0.596e-6, 9.83e-6, rows=256),
-                Tf32Choice(128, 5, 0, 4.0e-6, 0.469e-6, 6.58e-6, rows=192),
-                Tf32Choice(128, 7, 0, 4.0e-6, 0.384e-6, 4.00e-6),
-                Tf32Choice(128, 9, 0, 4.0e-6, 0.369e-6, 1.62e-6, rows=64),
-                Tf32Choice(64, 9, 0, 4.0e-6, 0.290e-6, 2.32e-6),
-                Tf32Choice(64, 14, 0, 4.0e-6, 0.279e-6, 0.76e-6, rows=64),
-                Tf32Choice(64, 18, 0, 4.0e-6, 0.279e-6, 0.57e-6, rows=32),
+                Tf32Choice(Tf32Tile(256, 128, 4), (1,), 0.596e-6, 9.83e-6),
+                Tf32Choice(Tf32Tile(192, 128, 5), (1,), 0.469e-6, 6.58e-6),
+                Tf32Choice(Tf32Tile(128, 128, 7), (1, 2, 4), 0.384e-6, 4.00e-6),
+                Tf32Choice(Tf32Tile(64, 128, 9), (1, 2), 0.369e-6, 1.62e-6),
+                Tf32Choice(Tf32Tile(128, 64, 9), (1, 2), 0.290e-6, 2.32e-6),
+                Tf32Choice(Tf32Tile(64, 64, 14), (1, 2, 4), 0.279e-6, 0.76e-6),
+                Tf32Choice(Tf32Tile(32, 64, 18), (1, 2, 4), 0.279e-6, 0.57e-6),
             )
         ),
     ),

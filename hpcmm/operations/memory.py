@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hpcmm.model import Geometry, Launch, Operand, Operation, Task, Variant, Verdict, Workspace
-from hpcmm.operations import accuracy
+from hpcmm.operations import accuracy, cores
 from hpcmm.operations.vector_add import OverVector
 
 REGISTERS = 8  # elements of a chain in registers: the bytes of two registers
@@ -268,7 +268,11 @@ def chased_bytes(variant: str, n: int) -> int:
 
 def draw_elements(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
     """Draw integers of any sign: the sum is modulo 2^32, so that a lost or repeated element changes it."""
-    return {"x": rng.integers(-(2**31), 2**31, task.shape[:1], dtype=task.dtype)}
+
+    def fill(stream: np.random.Generator, x: np.ndarray) -> None:
+        x[...] = stream.integers(-(2**31), 2**31, x.shape, x.dtype)
+
+    return {"x": cores.draw(rng, np.empty(task.shape[:1], task.dtype), fill)}
 
 
 def bandwidth_reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:
@@ -305,7 +309,7 @@ BANDWIDTH = Operation(
 
 def draw_vector(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
     """Draw x uniform in [-1, 1)."""
-    return {"x": 2 * rng.random(task.shape, task.dtype) - 1}
+    return {"x": cores.draw(rng, np.empty(task.shape, task.dtype), cores.uniform)}
 
 
 def copy_reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hpcmm.model import Geometry, Launch, Operand, Operation, Task, Variant, Verdict, Workspace
-from hpcmm.operations import accuracy
+from hpcmm.operations import accuracy, cores
 
 
 @dataclass(frozen=True)
@@ -239,9 +239,13 @@ def draw_terms(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
     hide them from about 2^12 elements on. In float32, sums cannot reach 2^24 up to 2^21 elements. Beyond, a partial sum
     of random signs would have to deviate by at least 101 standard deviations (at 2^30 elements) to reach it.
     """
-    x = np.frombuffer(rng.bytes(task.shape[0]), np.int8) >> 4  # -8..7
-    x += x >= 0  # no zero: its loss would go unnoticed
-    return {"x": x.astype(task.dtype)}
+
+    def fill(stream: np.random.Generator, x: np.ndarray) -> None:
+        terms = np.frombuffer(stream.bytes(len(x)), np.int8) >> 4  # -8..7
+        terms += terms >= 0  # no zero: its loss would go unnoticed
+        x[...] = terms
+
+    return {"x": cores.draw(rng, np.empty(task.shape, task.dtype), fill)}
 
 
 def draw_one_sided(sign: int, rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
@@ -250,22 +254,27 @@ def draw_one_sided(sign: int, rng: np.random.Generator, task: Task) -> dict[str,
     A stray zero or the loss of the extreme gives a wrong result. The loss of another element does not; the sum, with
     the same kernels, finds that.
     """
-    if task.element.is_integer:
-        x = rng.integers(2**29, 2**30, task.shape, dtype=task.dtype)
-    else:
-        x = rng.random(task.shape, task.dtype)
-        x += 1
+
+    def fill(stream: np.random.Generator, x: np.ndarray) -> None:
+        if task.element.is_integer:
+            x[...] = stream.integers(2**29, 2**30, x.shape, x.dtype)
+        else:
+            stream.random(dtype=x.dtype, out=x)
+            x += 1
+        x *= sign
+
+    x = cores.draw(rng, np.empty(task.shape, task.dtype), fill)
     if len(x):
         i = rng.integers(len(x))
         x[i] = x[i] / 4
-    x *= sign
     return {"x": x}
 
 
 def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:
     """Return a function that checks a result: it must equal NumPy's in float64, which is exact for these inputs."""
     combination, x = task.operation.combination, arrays["x"]
-    truth = UFUNCS[combination].reduce(x, dtype=np.float64, initial=identity(combination, str(x.dtype)))
+    combine = partial(UFUNCS[combination].reduce, dtype=np.float64, initial=identity(combination, str(x.dtype)))
+    truth = combine(cores.in_threads(lambda part: combine(x[part]), len(x), cores.STREAM))
     return accuracy.equal_to(truth, f"exact {combination}, float64")
 
 

@@ -6,17 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from hpcmm.model import Boxes, Launch, Task, Workspace
-from hpcmm.operations.blocks import SMS, ChosenTile, rounded_up
-from hpcmm.operations.tma import BOX, ROW_BYTES, even_blocks
+from hpcmm.operations.blocks import RESIDENT_BLOCKS, ChosenTile, rounded_up
+from hpcmm.operations.tma import BOX, ROW_BYTES, copied, copied_rows, even_blocks
 
 CHUNK = 8  # elements in 16 bytes; TMA requires rows of a multiple of 16 bytes
 LINE = 64  # elements of a line of the L2 cache
 WARP_BOX = 16 * ROW_BYTES  # of C, for each warp of the consumers
-# Blocks that run at the same time, at one per SM, by blocks per cluster: a cluster stays within a GPC
-RESIDENT_BLOCKS = {1: SMS, 2: SMS, 3: 117, 4: 120, 6: 102, 8: 120}
 # The rest of the time model: a fit to times of an H200
 START = 5.74e-6  # seconds of a launch without products
 BYTES_PER_SECOND = 4.22e12  # rate at which a cold matrix arrives that one block reads
@@ -33,12 +29,12 @@ def whole_lines(shape: tuple[int, int, int]) -> bool:
     return not any(rounded_up(columns, CHUNK) % LINE for columns in (n, k))
 
 
-def arrival(shape: tuple[int, int, int], rows: int, columns: int) -> float:
+def arrival(shape: tuple[int, int, int], rows: int, columns: int, itemsize: int = 2) -> float:
     """Return the seconds in which cold matrices A and B arrive, for tiles of C; copies are in the L2 cache."""
     m, n, k = shape
-    a = 0 if k % CHUNK else m * k * (SHARED_READS if n > columns else 1)
-    b = 0 if n % CHUNK else k * n * (SHARED_READS if m > rows else 1)
-    return 2 * (a + b) / BYTES_PER_SECOND
+    a = 0 if k * itemsize % 16 else m * k * (SHARED_READS if n > columns else 1)
+    b = 0 if n * itemsize % 16 else k * n * (SHARED_READS if m > rows else 1)
+    return itemsize * (a + b) / BYTES_PER_SECOND
 
 
 @dataclass(frozen=True)
@@ -146,33 +142,15 @@ class SplitWgmma(ChosenTile):
         return {**tile.macros(parts), **own, "BFLOAT16": int(task.dtype == "bfloat16")}
 
     def workspace(self, task: Task) -> dict[str, Workspace]:
-        m, n, k = task.shape
-        sizes = {"copy_a": (m, k), "copy_b": (k, n)}
-        return {
-            name: Workspace((rows, rounded_up(columns, CHUNK)), task.element.storage.name)
-            for name, (rows, columns) in sizes.items()
-            if columns % CHUNK and rows
-        }
+        return copied_rows(task, CHUNK)
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
         (tile, parts), (columns, rows) = self.chosen(task), self.grid(task)
         if not rows * columns:
             return []
-        m, n, k, alpha, a, lda, b, ldb, *rest = task.operation.arguments(task, arrays)
-        launches, copies, chunks = [], [], 0
-        for name, matrix, ld, height, width in (("copy_a", a, lda, m, k), ("copy_b", b, ldb, k, n)):
-            copied = name in self.workspace(task)
-            copy = arrays[name] if copied else matrix
-            copies.append((np.int32(height if copied else 0), width, matrix, ld, copy))
-            chunks += int(height) * copy.shape[1] // CHUNK if copied else 0
-        (*_, a), (*_, b) = copies
-        if chunks:
-            grid = (-(-chunks // self.copy_block),)
-            launches.append(Launch(grid, (self.copy_block,), (*copies[0], *copies[1]), function="copy"))
-            a, b = a[:, : int(k)], b[:, : int(n)]
-            lda, ldb = (np.int32(each.strides[0] // each.itemsize) for each in (a, b))
+        launches, arguments = copied(task, arrays, self.copy_block)
+        *_, a, _, b, _, _, _, _ = arguments
         boxes = Boxes(a, tile.rows, BOX, task.dtype), Boxes(b, tile.depth, BOX, task.dtype)
-        arguments = m, n, k, alpha, a, lda, b, ldb, *rest, *boxes
         tiles = rows * columns
         grid = even_blocks(tiles, multiprocessors) if parts == 1 else tiles, 1, parts
-        return [*launches, Launch(grid, (tile.threads(parts),), arguments, tile.shared_bytes(parts))]
+        return [*launches, Launch(grid, (tile.threads(parts),), (*arguments, *boxes), tile.shared_bytes(parts))]

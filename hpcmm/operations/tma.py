@@ -173,6 +173,40 @@ def even_blocks(tiles: int, most: int) -> int:
     return -(-tiles // -(-tiles // most))
 
 
+def copied_rows(task: Task, line: int) -> dict[str, Workspace]:
+    """Return the copies of A and B that a product needs because TMA does not take their rows, by name.
+
+    TMA takes rows of a multiple of 16 bytes. Those of a copy are a multiple of ``line`` elements.
+    """
+    m, n, k = task.shape
+    sizes = {"copy_a": (m, k), "copy_b": (k, n)}
+    return {
+        name: Workspace((rows, rounded_up(columns, line)), task.element.storage.name)
+        for name, (rows, columns) in sizes.items()
+        if columns * task.element.itemsize % 16 and rows
+    }
+
+
+def copied(task: Task, arrays: Mapping[str, Any], threads: int) -> tuple[list[Launch], tuple[Any, ...]]:
+    """Return the launch of ``copy`` if the workspace of a product has copies, and the arguments of the product.
+
+    These have the copies in place of A and B. Each thread of ``copy`` copies 8 elements.
+    """
+    m, n, k, alpha, a, lda, b, ldb, *rest = task.operation.arguments(task, arrays)
+    workspace, copies, blocks = task.workspace, [], 0
+    for name, matrix, ld, height, width in (("copy_a", a, lda, m, k), ("copy_b", b, ldb, k, n)):
+        copy = arrays[name] if name in workspace else matrix
+        copies.append((height if name in workspace else np.int32(0), width, matrix, ld, copy))
+        blocks += -(-int(height) * copy.shape[1] // (8 * threads)) if name in workspace else 0
+    if not blocks:
+        return [], (m, n, k, alpha, a, lda, b, ldb, *rest)
+    (*_, a), (*_, b) = copies
+    a, b = a[:, : int(k)], b[:, : int(n)]
+    lda, ldb = (np.int32(each.strides[0] // each.itemsize) for each in (a, b))
+    launch = Launch((blocks,), (threads,), (*copies[0], *copies[1]), function="copy")
+    return [launch], (m, n, k, alpha, a, lda, b, ldb, *rest)
+
+
 @dataclass(frozen=True)
 class ThreeFp16(PersistentTma):
     """Persistent blocks that multiply the FP16 parts of A and B, after a launch that splits them.
@@ -242,42 +276,6 @@ class ThreeFp16(PersistentTma):
                 ring.shared_bytes(task),
             ),
         ]
-
-
-@dataclass(frozen=True)
-class Tf32Choice(TmaChoice):
-    """A tile that ``Tf32`` can choose: its consumers have 64 columns of C each, and all of its rows."""
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block: a warpgroup that loads, and one for each 64 columns."""
-        return 128 + 2 * self.columns
-
-
-@dataclass(frozen=True)
-class Tf32(PersistentTma):
-    """Persistent blocks that multiply float32 elements rounded to TF32, and compute the transpose of C.
-
-    The constants of its ``choices`` are a fit to times on an H200, where the chosen tile was the fastest at each of 21
-    shapes.
-    """
-
-    depth: int = 32
-
-    def macros(self, task: Task) -> dict[str, int]:
-        return self.ring(task).macros(task)
-
-    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
-        tiles = math.prod(self.grid(task))
-        if not tiles:
-            return []
-        ring = self.ring(task)
-        boxes = (
-            Boxes(arrays["A"], ring.rows, self.depth, "tfloat32"),
-            Boxes(arrays["B"], self.depth, self.depth, "tfloat32"),
-        )
-        arguments = (*task.operation.arguments(task, arrays), *boxes)
-        return [Launch((even_blocks(tiles, multiprocessors),), (ring.threads,), arguments, ring.shared_bytes(task))]
 
 
 @dataclass(frozen=True)

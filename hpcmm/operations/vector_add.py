@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hpcmm.model import Geometry, Launch, Operand, Operation, Task, Variant, Verdict
-from hpcmm.operations import accuracy
+from hpcmm.operations import accuracy, cores
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,12 @@ def draw(rng: np.random.Generator, task: Task) -> dict[str, np.ndarray]:
 
     Sums of integers neither overflow nor equal the minimum of the type, the poison of outputs.
     """
-    if task.element.is_integer:
-        return {name: rng.integers(1 - 2**30, 2**30, task.shape, dtype=task.dtype) for name in "xy"}
-    return {name: 2 * rng.random(task.shape, task.dtype) - 1 for name in "xy"}
+
+    def integers(stream: np.random.Generator, x: np.ndarray) -> None:
+        x[...] = stream.integers(1 - 2**30, 2**30, x.shape, x.dtype)
+
+    fill = integers if task.element.is_integer else cores.uniform
+    return {name: cores.draw(rng, np.empty(task.shape, task.dtype), fill) for name in "xy"}
 
 
 def reference(task: Task, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], Verdict]:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from hpcmm.dtypes import DTYPES
 from hpcmm.model import TEXTBOOK, Operation, Variant
 from hpcmm.parallel.cost import Machine
 from hpcmm.parallel.distribution import Distribution
 from hpcmm.parallel.memory import Need
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 
 @dataclass(frozen=True)
@@ -46,12 +43,14 @@ class Algorithm:
     own_sums : bool
         Whether it supports only types whose sums are of the same type: it adds products of parts of the terms to C, and
         a narrower type of C would round each time; or its library supports no other types.
-    transport : str
-        The transport to try first; empty for the usual order.
+    transport : str or None
+        The transport to try first; empty for the usual order. None for an algorithm that uses no transport.
+    fixed : bool
+        Whether it uses this transport only, whatever that of the config.
+    baseline : bool
+        Whether the textbook algorithm takes turns with it as its baseline. Exchanges alone have none.
     package : str
         Import name of an extra package that it needs; empty if none.
-    missing : callable, optional
-        ``missing(comm, backend)`` returns what these ranks lack for it; empty if nothing. Collective.
     """
 
     name: str
@@ -64,9 +63,10 @@ class Algorithm:
     measures: tuple[Literal["call", "kernel"], ...] = ("call", "kernel")
     variants: tuple[str, ...] = ()
     own_sums: bool = False
-    transport: str = ""
+    transport: str | None = ""
+    fixed: bool = False
+    baseline: bool = True
     package: str = ""
-    missing: Callable[[MPI.Comm, Any], str] | None = None
 
     def takes(self, variant: Variant) -> bool:
         """Return whether a variant can compute the ranks' parts.

@@ -109,5 +109,6 @@ CUBLASMP = Algorithm(
     measures=("kernel",),
     variants=("cublas",),
     own_sums=True,
+    transport=None,
     package="nvmath",
 )

@@ -92,6 +92,8 @@ HOST_LINKS = tuple(
         need=need,
         measures=("kernel",),
         variants=("device_copy",),
+        transport=None,
+        baseline=False,
     )
     for name, (_, text) in DIRECTIONS.items()
 )

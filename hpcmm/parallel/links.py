@@ -92,16 +92,11 @@ def is_exchange(operation: Operation) -> bool:
 
 
 class Links(OnDevices):
-    """On each rank a part of x, and what it receives in an exchange over one transport.
+    """On each rank a part of x, and what it receives in an exchange; ``pattern`` is a key of ``PATTERNS``."""
 
-    ``pattern`` is a key of ``PATTERNS``, ``carrier`` one of ``TRANSPORTS``. The transport of the config has no effect.
-    """
-
-    def __init__(self, *arguments, pattern: str, carrier: str, **options):
+    def __init__(self, *arguments, pattern: str, **options):
         super().__init__(*arguments, **options)
-        from hpcmm.parallel.transports.choice import open_one  # starts MPI
-
-        self.transport, comm = open_one(self.comm, self.backend, carrier), self.comm
+        comm = self.comm
         parts = BlockRows(comm, self.shape[0])
         self.blocks, pieces_of = parts.blocks, PATTERNS[pattern][0]
         self.pieces = [pieces_of(self.blocks, rank) for rank in range(comm.size)]
@@ -181,18 +176,6 @@ class Links(OnDevices):
 
     def close(self) -> None:
         self.transport.unshare()
-        self.transport.close()
-
-
-def missing(comm, backend, carrier: str) -> str:
-    """Return the reason why a transport does not work between these ranks; empty if it works. Collective."""
-    from hpcmm.parallel.transports.choice import TransportError, open_one
-
-    try:
-        open_one(comm, backend, carrier).close()
-    except TransportError as error:
-        return str(error)
-    return ""
 
 
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int, pattern: str) -> Need:
@@ -213,12 +196,14 @@ LINKS = tuple(
     Algorithm(
         name,
         f"exchange alone, over {carrier}: {PATTERNS[pattern][1]}",
-        distribution=partial(Links, pattern=pattern, carrier=carrier),
+        distribution=partial(Links, pattern=pattern),
         suits=is_exchange,
         need=partial(need, pattern=pattern),
         measures=("kernel",),
         variants=(TRANSPORTS[carrier],),
-        missing=partial(missing, carrier=carrier),
+        transport=carrier,
+        fixed=True,
+        baseline=False,
     )
     for name, (pattern, carrier) in EXCHANGES.items()
 )

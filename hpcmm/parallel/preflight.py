@@ -157,7 +157,7 @@ def preflight(
     -------
     dict
         By each point's key: the missing memory and the algorithms that would fit (empty if the point fits), and
-        whether the textbook algorithm fits beside the point's own.
+        whether the textbook algorithm is measured beside the point's own: it is the baseline, and both fit.
     """
     known = {algorithm.name: algorithm for algorithm in algorithms}
     lacks = functools.partial(shortage, comm, backend, operation, memories=free_memories(backend))
@@ -169,7 +169,8 @@ def preflight(
         if lacking:
             fit = [each.name for each in algorithms if not lacks(point, [each])]
             lacking = f"needs {lacking}; " + (f"would fit: {', '.join(fit)}" if fit else "no algorithm would fit")
-        beside = point.algorithm == TEXTBOOK or not lacks(point, [known[point.algorithm], known[TEXTBOOK]])
+        own = known[point.algorithm]
+        beside = own.name == TEXTBOOK or (own.baseline and not lacks(point, [own, known[TEXTBOOK]]))
         found[memory_key(point)] = lacking, not lacking and beside
     return {point.key: found[memory_key(point)] for point in points}
 

@@ -242,4 +242,5 @@ SCATTER = Algorithm(
     need=need,
     predict=predict,
     source="project requirement",
+    transport=None,
 )

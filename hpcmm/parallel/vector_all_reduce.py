@@ -7,7 +7,6 @@ every rank. The result equals x only if every rank received the sum of all of th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from hpcmm.model import Operation, Task
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import BlockRows, broadcast, reduce
 from hpcmm.parallel.distribution import OnDevices
-from hpcmm.parallel.links import TRANSPORTS, is_exchange, missing, rounds_of
+from hpcmm.parallel.links import TRANSPORTS, is_exchange, rounds_of
 from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.schedules import block_rows
 
@@ -30,16 +29,10 @@ def bus_factor(ranks: int) -> float:
 
 
 class VectorAllReduce(OnDevices):
-    """On each rank a vector with its part of x, and the sum over all ranks.
+    """On each rank a vector with its part of x, and the sum over all ranks."""
 
-    ``carrier`` is a key of ``links.TRANSPORTS``. The transport of the config has no effect.
-    """
-
-    def __init__(self, *arguments, carrier: str, **options):
+    def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
-        from hpcmm.parallel.transports.choice import open_one  # starts MPI
-
-        self.transport = open_one(self.comm, self.backend, carrier)
         parts = BlockRows(self.comm, self.shape[0])
         (source,), (self.target,) = (
             [each.name for each in self.operation.operands if each.role == r] for r in ("in", "out")
@@ -74,9 +67,6 @@ class VectorAllReduce(OnDevices):
             own[anywhere > 0] = self.poison_value
             self.result[self.target][...] = own
 
-    def close(self) -> None:
-        self.transport.close()
-
 
 def need(operation: Operation, shape: Sequence[int], ranks: int, rank: int) -> Need:
     """Return the memory of a rank: both vectors, and on the host the results that are compared."""
@@ -88,12 +78,14 @@ VECTOR_ALL_REDUCES = tuple(
     Algorithm(
         name,
         f"exchange alone, over {carrier}: every rank receives the sum of the vectors of all ranks",
-        distribution=partial(VectorAllReduce, carrier=carrier),
+        distribution=VectorAllReduce,
         suits=is_exchange,
         need=need,
         measures=("kernel",),
         variants=(TRANSPORTS[carrier],),
-        missing=partial(missing, carrier=carrier),
+        transport=carrier,
+        fixed=True,
+        baseline=False,
     )
     for name, carrier in ALL_REDUCES.items()
 )

@@ -61,6 +61,7 @@ try:
             output = FOLDER / f"{batch.name.replace('/', '-')}.h5"
             missing = measure_batch(process, batch, planned.measuring, planned.config, output)
             assert missing == []
+    process.close()
 finally:
     for other in others:
         other.kill()

@@ -9,7 +9,7 @@ from hpcmm.backends.cpu.device import CpuBackend
 from hpcmm.model import Task
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.parallel import ALGORITHMS
-from hpcmm.parallel.transports.choice import open_transport
+from hpcmm.parallel.transports.choice import Connections
 
 algorithm, terms, columns = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 comm, backend = MPI.COMM_WORLD, CpuBackend(threads=1)
@@ -25,9 +25,8 @@ if comm.rank == 0:
     for column in range(columns):
         inputs["B"][-column % 512 :: 512, column] = 1
     expected = [len(range(-column % 512, terms, 512)) for column in range(columns)]
-transport, _ = open_transport(comm, backend)
-distribution = ALGORITHMS[algorithm].distribution
-spread = distribution(comm, backend, product, inputs, transport=transport)
+transport = Connections(comm, backend).of(ALGORITHMS[algorithm])
+spread = ALGORITHMS[algorithm].distribution(comm, backend, product, inputs, transport=transport)
 spread.poison()
 spread.call(spread.prepare(product))
 if comm.rank == 0:

@@ -16,6 +16,7 @@ from hpcmm.model import Task
 from hpcmm.operations.links import LINKS
 from hpcmm.parallel import ALGORITHMS, links
 from hpcmm.parallel.host_links import DIRECTIONS
+from hpcmm.parallel.transports.choice import Connections
 from hpcmm.parallel.vector_all_reduce import ALL_REDUCES
 
 WORLD = MPI.COMM_WORLD
@@ -40,11 +41,13 @@ def expected(pattern: str, x: np.ndarray, ranks: int, rank: int) -> np.ndarray:
     return np.concatenate([np.array_split(part, ranks)[rank] for part in parts])
 
 
-def exchanged(comm, name: str, n: int, dtype: str) -> None:
+def exchanged(connections: Connections, name: str, n: int, dtype: str) -> None:
+    comm, algorithm = connections.ranks, ALGORITHMS[name]
     pattern, carrier = EXCHANGES[name]
     task = Task(LINKS, LINKS.variant(VARIANT), (n,), dtype)
     inputs = LINKS.draw(np.random.default_rng(n), task)
-    spread = ALGORITHMS[name].distribution(comm, BACKEND, task, inputs if comm.rank == 0 else None)
+    inputs_here, transport = inputs if comm.rank == 0 else None, connections.of(algorithm)
+    spread = algorithm.distribution(comm, BACKEND, task, inputs_here, transport=transport)
     run = spread.prepare(task)
     if BROKEN and comm.rank == comm.size - 1:
         sound = run
@@ -91,23 +94,25 @@ for size in (WORLD.size,) if BROKEN else range(1, WORLD.size + 1):
     comm = WORLD.Split(0 if WORLD.rank < size else MPI.UNDEFINED, WORLD.rank)
     if comm == MPI.COMM_NULL:
         continue
+    connections = Connections(comm, BACKEND)
     for name, (pattern, carrier) in EXCHANGES.items():
         if pattern.startswith("distance_") and int(pattern.partition("_")[2]) >= comm.size:
             continue  # a shorter distance is the same
-        if links.TRANSPORTS[carrier] == VARIANT and not links.missing(comm, BACKEND, carrier):
+        if links.TRANSPORTS[carrier] == VARIANT and not connections.missing(carrier):
             carriers |= {carrier} if size > 1 else set()
             for n, dtype in ((1, "float64"), (7, "int32"), (64, "float32"), (70_001, "float32"))[2 if BROKEN else 0 :]:
-                exchanged(comm, name, n, dtype)
+                exchanged(connections, name, n, dtype)
                 cases += 1
     for name in DIRECTIONS if BROKEN != "swapped" else ():
         for n, dtype in ((1, "float64"), (7, "int32"), (70_001, "float32"))[2 if BROKEN else 0 :]:
             copied(comm, name, n, dtype)
             cases += 1
     if comm.rank == 0 and size == 1:
-        assert all(links.missing(comm, BACKEND, each) == "" for each in links.TRANSPORTS)  # nothing is exchanged
+        assert all(connections.missing(each) == "" for each in links.TRANSPORTS)  # nothing is exchanged
     elif size == 2 and DEVICE == "cpu":
-        assert links.missing(comm, BACKEND, "mpi_rma") == ""
-        assert "device's memory" in links.missing(comm, BACKEND, "nccl")
+        assert connections.missing("mpi_rma") == ""
+        assert "device's memory" in connections.missing("nccl")
+    connections.close()
     comm.Free()
 if WORLD.rank == 0:
     print(f"{cases} exchanges over {', '.join(sorted(carriers))}: {'broken, and found' if BROKEN else 'right'}")

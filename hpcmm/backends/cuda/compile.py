@@ -1,4 +1,4 @@
-"""Compile CUDA sources with NVRTC; CuPy's cache on disk keeps the kernels."""
+"""Compile CUDA sources with NVRTC, and keep the compiled files on disk."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import cupy
+from cuda import pathfinder
 from cupy.cuda import nvrtc
-from cupy.cuda.compiler import CompileException
 
 from hpcmm import kernels
 from hpcmm.model import DeviceError, Operation, Task, Variant
 
-OPTIONS = ("--std=c++17", "-lineinfo")  # of every kernel; a variant's own and its constants follow
-OPTIONS_OF_CUPY = ("-ftz=true",)  # that CuPy adds
+# Of every kernel; its own and its constants follow. The last two are those of CuPy, so that a kernel is compiled as by
+# cupy.RawKernel.
+OPTIONS = ("--std=c++17", "-lineinfo", "-ftz=true", "--device-as-default-execution-space")
+INCLUDED = ("cudart", "cccl")  # parts of the CUDA Toolkit whose headers a kernel may include
 
 
 def kernel_of(task: Task, function: str = "") -> cupy.RawKernel:
@@ -38,68 +40,62 @@ def constant_of(task: Task, name: str) -> cupy.cuda.MemoryPointer:
 def compile_kernel(
     operation: Operation, variant: Variant, macros: tuple[tuple[str, Any], ...]
 ) -> tuple[cupy.RawKernel, cupy.RawModule]:
-    """Compile a variant's source with macros; return the kernel and its module."""
-    if not variant.architecture.endswith("a"):
-        text, options = text_and_options(operation, variant, macros)
-        try:
-            module = cupy.RawModule(code=text, options=options, enable_cooperative_groups=variant.cooperative)
-            function = module.get_function(operation.kernels)
-            function.compile()
-        except CompileException as error:
-            raise DeviceError(f"NVRTC: {error}") from error
-        return function, module
-    # CuPy cannot compile for an architecture-specific target such as sm_90a
-    path = cubin(operation, variant, macros, variant.architecture)
+    """Compile a variant's source with macros for the current GPU; return the kernel and its module."""
+    path = cubin(operation, variant, macros, cupy.cuda.Device().compute_capability)
     module = cupy.RawModule(path=str(path), enable_cooperative_groups=variant.cooperative)
     function = module.get_function(operation.kernels)
     function.compile()  # loads the file now
     return function, module
 
 
-def text_and_options(
-    operation: Operation, variant: Variant, macros: tuple[tuple[str, Any], ...]
-) -> tuple[str, tuple[str, ...]]:
-    """Return the input of NVRTC for a variant: the text, and the options without an architecture."""
-    source = kernels.source(operation, variant)
-    headers = hashlib.sha256(b"".join(header.read_bytes() for header in kernels.headers(source))).hexdigest()
-    options = (*OPTIONS, f"-I{kernels.FOLDER}", *(f"-D{name}={value}" for name, value in macros))
-    options += variant.options
-    options += (f"-DHEADERS={headers}",)  # CuPy's kernel cache is keyed by text and options, without headers
-    text = source.read_text()
-    if variant.path:  # errors then name the file, and its own headers are found
-        text, options = f'#line 1 "{source}"\n{text}', (f"-I{source.parent}", *options)
-    return text, options
+@functools.cache
+def toolkit_headers() -> tuple[str, ...]:
+    """Return the options that name the folders of the headers of the CUDA Toolkit, from its wheels or the system."""
+    folders = filter(None, map(pathfinder.find_nvidia_header_directory, INCLUDED))
+    return tuple(f"-I{folder}" for folder in dict.fromkeys(folders))
 
 
 def machine_code(task: Task, capability: str) -> Path:
-    """Return the compiled file of a task for a compute capability; CuPy compiles with the same options."""
-    architecture = task.variant.architecture or f"sm_{capability}"
-    return cubin(task.operation, task.variant, tuple(task.macros.items()), architecture)
+    """Return the compiled file of a task for a compute capability."""
+    return cubin(task.operation, task.variant, tuple(task.macros.items()), capability)
 
 
-def cubin(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any], ...], architecture: str) -> Path:
-    """Return the compiled file of a variant in CuPy's cache folder; compile it if it is missing."""
-    text, options = text_and_options(operation, variant, macros)
-    options = (*options, *OPTIONS_OF_CUPY, f"-arch={architecture}")
-    name = kernels.source(operation, variant).name
-    key = hashlib.sha256("\0".join([text, *options, str(nvrtc.getVersion())]).encode()).hexdigest()
-    path = (
-        Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy/kernel_cache") / f"hpcmm-{key}.elf"
-    )  # not .cubin: earlier versions wrote those without the last byte
+def cubin(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any], ...], capability: str) -> Path:
+    """Return the compiled file of a variant in CuPy's cache folder; compile it if it is missing.
+
+    A kernel for an architecture such as sm_80 is compiled for the GPU's own, one for sm_90a for that only.
+
+    CuPy's own cache is not used: its keys do not depend on headers, it compiles an empty file for each set of options
+    before it looks for a kernel, and it cannot compile for an architecture such as sm_90a.
+    """
+    source = kernels.source(operation, variant)
+    text = source.read_text()
+    options = [*OPTIONS, f"-I{kernels.FOLDER}", *(f"-D{name}={value}" for name, value in macros)]
+    architecture = variant.architecture if variant.architecture.endswith("a") else f"sm_{capability}"
+    options += [*variant.options, *toolkit_headers(), f"-arch={architecture}"]
+    if variant.path:  # errors then name the file, and its own headers are found
+        text, options = f'#line 1 "{source}"\n{text}', [f"-I{source.parent}", *options]
+    headers = (header.read_text() for header in kernels.headers(source))
+    key = hashlib.sha256("\0".join([text, *headers, *options, str(nvrtc.getVersion())]).encode()).hexdigest()
+    folder = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy/kernel_cache")
+    path = folder / f"hpcmm-{key}.elf"  # not .cubin: earlier versions wrote those without the last byte
     if path.is_file():
         return path
-    program = nvrtc.createProgram(text, name, (), ())
+    program = nvrtc.createProgram(text, source.name, (), ())
     try:
-        nvrtc.compileProgram(program, options)
+        nvrtc.compileProgram(program, tuple(options))
         code = nvrtc.getCUBIN(program)
     except nvrtc.NVRTCError as error:
         raise DeviceError(f"NVRTC: {error}\n{nvrtc.getProgramLog(program)}") from error
     finally:
         nvrtc.destroyProgram(program)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".cubin", delete=False) as file:
-        file.write(code + b"\0")  # CuPy leaves out the last byte, a zero of the program headers
-    Path(file.name).replace(path)  # atomic: other processes see the whole file or none
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, suffix=".cubin", delete=False) as file:
+            file.write(code + b"\0")  # CuPy leaves out the last byte, a zero of the program headers
+        Path(file.name).replace(path)  # atomic: other processes see the whole file or none
+    except OSError as error:
+        raise DeviceError(f"cannot keep a compiled kernel: {error}; set CUPY_CACHE_DIR to a folder") from error
     return path
 
 

@@ -34,3 +34,7 @@ class NcclLink:
 
     def close(self) -> None:
         self.comm.destroy()
+
+    def abort(self) -> None:
+        """End all transfers that are underway. Every rank has to call this, but none waits for another one."""
+        self.comm.abort()

@@ -7,26 +7,31 @@
 // the tile of A. A consumer has 64 columns of C, and loads its elements of the next stage while the products of this
 // one run. Its order of columns is free. It is such that two columns of a lane are neighbours, and that with TMA's
 // swizzle lanes that read at the same time access different banks. The first EARLY stages are loaded before the other
-// threads start. Rows that TMA cannot take are copied by all threads of the producer, element by element, and rounded in
-// shared memory. The result is checked against the error bound of TF32, not of float32. Runs on compute capability 9.0
-// only. Limit: the bandwidth of shared memory, and the power limit for large products.
+// threads start.
+//
+// For a narrow C, the PARTS blocks of a cluster divide the terms of one tile, as in split_k_wgmma, and each stores a
+// share of its rows. A thread has the same elements of C in every block, so the sums go through distributed shared
+// memory as they are. TMA takes only rows of a multiple of 16 bytes: `copy` writes other operands to a workspace with
+// rows of whole lines of the L2 cache, once for all tiles. The result is checked against the error bound of TF32, not
+// of float32. Runs on compute capability 9.0 only. Limit: the bandwidth from the L2 cache for small tiles, of shared
+// memory for large ones, and the power limit for large products.
 
 #include "matmul/ring.cuh"
 #include "matmul/swizzled_rows.cuh"
 #include "ptx.cuh"
 
-constexpr int J = ROWS / 8, CONSUMERS = COLUMNS / 64;
+constexpr int J = ROWS / 8, CONSUMERS = COLUMNS / 64, THREADS = 128 * CONSUMERS;
+constexpr int SHARE = J / PARTS;  // eights of rows that a block of the cluster adds up and stores
 constexpr int BOX_COLUMNS = ROW_BYTES / sizeof(float), BOX_BYTES = DEPTH * ROW_BYTES;  // of a box of B
 constexpr int BOXES = COLUMNS / BOX_COLUMNS, A_BYTES = ROWS * ROW_BYTES, B_BYTES = BOXES * BOX_BYTES;
 constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
 // Stages whose elements of B are in registers. With three, a consumer loads the next stage before it waits for the
 // products of the previous one. It has to for few rows, whose products take no longer than the loads.
 constexpr int BUFFERS = J > 16 ? 2 : 3;
-// Stages whose copies are under way, besides the one that is rounded, if TMA cannot take a matrix.
-constexpr int LAG = STAGES - BUFFERS < 2 ? STAGES - BUFFERS : 2;
 constexpr int EARLY = 2;  // more would delay the consumers, which wait for the thread that loads
 constexpr bool DIVIDED = CONSUMERS == 2 && J > 8;  // setmaxnreg divides the registers; the others have enough
-static_assert(DEPTH == BOX_COLUMNS && CONSUMERS <= 2 && BLOCK == 128 * (1 + CONSUMERS), "as the roles are divided");
+static_assert(DEPTH == BOX_COLUMNS && CONSUMERS <= 2 && BLOCK == 128 + THREADS, "as the roles are divided");
+static_assert(J % PARTS == 0 && (PARTS == 1 || ROWS * COLUMNS * 4 <= STAGES * STAGE_BYTES), "sums replace the stages");
 static_assert(STAGES >= BUFFERS && STAGES >= EARLY, "a stage is read before an earlier one is released");
 
 // Two neighbours in a row.
@@ -53,34 +58,51 @@ __device__ float rounded(float x)
     return (bits & 0x7f800000) == 0x7f800000 ? x : __uint_as_float((bits + 0x1000) & 0xffffe000);
 }
 
-// Start the copies of a box of single elements, by 128 threads, with zeros outside: what TMA cannot take. A thread has a
-// column of it.
-template <int BOX_ROWS> __device__ void copy_box(unsigned char *box, const Matrix &from, int row, int column)
+// Copy a box by 128 threads, with zeros outside: part of a wider matrix, whose rows TMA cannot take.
+__device__ void copy_box(unsigned char *box, int box_rows, const Matrix &from, int row, int column)
 {
-    constexpr int STEP = 128 / BOX_COLUMNS;
-    static_assert(STEP == 4, "the swizzle repeats every two steps");
-    const int x = threadIdx.x % BOX_COLUMNS, first = threadIdx.x / BOX_COLUMNS;
-    const int rows = column + x < from.columns ? from.rows - row : 0;
-    const float *source = from.elements + (size_t)(row + first) * from.ld + column + x;
-    float *const even = (float *)chunk_of(box, first, x / 4) + x % 4;
-    float *const odd = (float *)chunk_of(box, first + STEP, x / 4) + x % 4;
-#pragma unroll 4
-    for (int i = 0; i < BOX_ROWS / STEP; ++i, source += (size_t)STEP * from.ld) {
-        const bool inside = first + i * STEP < rows;
-        cp_async<4>((i % 2 ? odd : even) + i / 2 * 2 * STEP * BOX_COLUMNS, inside ? source : from.elements,
-                    inside ? 4 : 0);
+    const int x = threadIdx.x % BOX_COLUMNS;
+#pragma unroll 2
+    for (int y = threadIdx.x / BOX_COLUMNS; y < box_rows; y += 128 / BOX_COLUMNS) {
+        const bool inside = row + y < from.rows && column + x < from.columns;
+        ((float *)chunk_of(box, y, x / 4))[x % 4] =
+            inside ? rounded(from.elements[(size_t)(row + y) * from.ld + column + x]) : 0;
     }
 }
 
-// Round bytes `from` to `end` of a stage, by 128 threads.
-__device__ void round_stage(unsigned char *stage, int from, int end)
+constexpr int LINE = 32;             // elements of a line of the L2 cache
+constexpr int LINES = 8;             // that a warp copies, an element of each per lane
+constexpr int BLOCK_LINES = COPY_BLOCK / 32 * LINES;
+
+// Copy a matrix to rows of whole lines; `block` counts the blocks that copy it.
+__device__ void copy_rows(const Matrix &from, float *to, unsigned block)
 {
-#pragma unroll 2
-    for (int i = from + threadIdx.x * CHUNK_BYTES; i < end; i += 128 * CHUNK_BYTES) {
-        float4 *const chunk = (float4 *)(stage + i);
-        const float4 x = *chunk;
-        *chunk = make_float4(rounded(x.x), rounded(x.y), rounded(x.z), rounded(x.w));
+    const unsigned lane = threadIdx.x % 32, per_row = (from.columns + LINE - 1) / LINE, lines = from.rows * per_row;
+    const unsigned first = block * BLOCK_LINES + threadIdx.x / 32 * LINES;
+    float elements[LINES];
+#pragma unroll
+    for (int i = 0; i < LINES; ++i) {
+        const unsigned row = (first + i) / per_row, column = (first + i) % per_row * LINE + lane;
+        const bool inside = first + i < lines && column < from.columns;
+        elements[i] = inside ? from.elements[(size_t)row * from.ld + column] : 0;
     }
+#pragma unroll
+    for (int i = 0; i < LINES; ++i)
+        if (first + i < lines)
+            to[(size_t)(first + i) * LINE + lane] = elements[i];
+}
+
+// Copy A (rows_a x columns_a) and B to rows of whole lines; no rows: the matrix needs no copy.
+extern "C" __global__ void __launch_bounds__(COPY_BLOCK)
+    copy(int rows_a, int columns_a, const float *A, int lda, float *copy_a, int rows_b, int columns_b, const float *B,
+         int ldb, float *copy_b)
+{
+    const unsigned lines_a = rows_a * ((columns_a + LINE - 1u) / LINE);
+    const unsigned blocks_a = (lines_a + BLOCK_LINES - 1) / BLOCK_LINES;
+    if (blockIdx.x < blocks_a)
+        copy_rows({A, lda, rows_a, columns_a}, copy_a, blockIdx.x);
+    else
+        copy_rows({B, ldb, rows_b, columns_b}, copy_b, blockIdx.x - blocks_a);
 }
 
 // The column of the tile of a lane's first element; its second one is beside it. Of the eight chunks in a row of a box,
@@ -142,24 +164,24 @@ __device__ void multiply(float (&sums)[J][4], const Fragments &b, const unsigned
 // 0: C is not read. Few threads share an SM, so each has several loads in flight: the first part of C is loaded before
 // the products of the tile, and each other part before the part before it is stored.
 struct PairsOfC {
-    static constexpr int AT_ONCE = J > 16 ? 4 : 8, PARTS = 2;
-    static_assert(J % AT_ONCE == 0 || J < AT_ONCE, "whole parts");
+    static constexpr int AT_ONCE = SHARE > 16 ? 4 : 8, LOADED = 2;
+    static_assert(SHARE % AT_ONCE == 0 || SHARE < AT_ONCE, "whole parts");
 
     float *from, *to;   // of the next part: stepped, because products with ldc would stay in registers
     int ldc;
     int rows, columns;  // inside C, from the first element on
     bool whole;         // all pairs are inside C and at multiples of 8 bytes
-    Two old[PARTS][AT_ONCE][2];
+    Two old[LOADED][AT_ONCE][2];
 
     // Call f(row, its address, its pair of `old`) for the rows of the part from `first` on, and return the next part.
     template <class F> __device__ float *each(int first, float *c, F f)
     {
         const size_t next = ldc, next_pair = 7 * next;
 #pragma unroll
-        for (int j = first; j < min(first + AT_ONCE, J); ++j, c += next_pair)
+        for (int j = first; j < min(first + AT_ONCE, SHARE); ++j, c += next_pair)
 #pragma unroll
             for (int h = 0; h < 2; ++h, c += h == 1 ? next : 0)
-                f(8 * j + h, c, old[j / AT_ONCE % PARTS][j % AT_ONCE][h]);
+                f(8 * j + h, c, old[j / AT_ONCE % LOADED][j % AT_ONCE][h]);
         return c;
     }
 
@@ -183,8 +205,8 @@ struct PairsOfC {
             return beta == 0 ? product : Two{product.of[0] + beta * before.of[0], product.of[1] + beta * before.of[1]};
         };
 #pragma unroll
-        for (int first = 0; first < J; first += AT_ONCE) {
-            if (first + AT_ONCE < J && beta != 0)
+        for (int first = 0; first < SHARE; first += AT_ONCE) {
+            if (first + AT_ONCE < SHARE && beta != 0)
                 load(first + AT_ONCE);
             if (whole)
                 to = each(first, to, [&](int row, float *c, const Two &pair) { *(Two *)c = updated(row, pair); });
@@ -200,7 +222,31 @@ struct PairsOfC {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(BLOCK, 1)
+// Add up the sums of the blocks of a cluster, in a fixed order. The first SHARE eights of `sums` are then this block's
+// share of the rows.
+__device__ void add_parts(float (&sums)[J][4], float4 *exchange, int rank)
+{
+    float4 *const own = exchange + threadIdx.x - 128;  // [J][THREADS]
+    barrier_sync(1, THREADS);  // all consumers have read the stages
+#pragma unroll
+    for (int j = 0; j < J; ++j)
+        own[j * THREADS] = make_float4(sums[j][0], sums[j][1], sums[j][2], sums[j][3]);
+    barrier_cluster_arrive();
+    barrier_cluster_wait();
+#pragma unroll
+    for (int j = 0; j < SHARE; ++j)
+#pragma unroll
+        for (int p = 0; p < PARTS; ++p) {
+            const float4 part = ld_shared_cluster_v4(mapa(own + (rank * SHARE + j) * THREADS, p));
+            const float of[4] = {part.x, part.y, part.z, part.w};
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+                sums[j][e] = p == 0 ? of[e] : sums[j][e] + of[e];
+        }
+    barrier_cluster_arrive();  // this thread has read the sums of the others
+}
+
+extern "C" __global__ void __cluster_dims__(1, 1, PARTS) __launch_bounds__(BLOCK, 1)
     matmul(int m, int n, int k, float alpha, const float *A, int lda, const float *B, int ldb, float beta, float *C,
            int ldc, const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b)
 {
@@ -208,79 +254,68 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     Ring<STAGE_BYTES, CONSUMERS> ring(shared, shared + STAGES * STAGE_BYTES);
     const int group = __shfl_sync(~0u, threadIdx.x / 128, 0), thread = threadIdx.x % 128;  // uniform in a warp
     const Matrix of_a = {A, lda, m, k}, of_b = {B, ldb, k, n};
-    const bool a_by_tma = of_a.aligned(), b_by_tma = of_b.aligned(), by_tma = a_by_tma && b_by_tma;
+    const bool by_tma = of_a.aligned() && of_b.aligned();
     const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (n + COLUMNS - 1) / COLUMNS;
-    const int tiles = tile_rows * tile_columns, steps = (k + DEPTH - 1) / DEPTH;
+    const int tiles = tile_rows * tile_columns;  // with several parts, a cluster for each
+    const int rank = blockIdx.z, all_steps = (k + DEPTH - 1) / DEPTH;
+    const int begin = (long long)all_steps * rank / PARTS;
+    const int steps = (int)((long long)all_steps * (rank + 1) / PARTS) - begin;  // of this block
     // Start the copies of a stage by TMA, by one thread.
-    const auto load = [&](int stage, int row, int column, int start) {
+    const auto load = [&](int stage, int row, int column, int step) {
         unsigned char *const a = shared + stage * STAGE_BYTES, *const b = a + A_BYTES;
-        mbarrier_arrive_expect_tx(&ring.full[stage], (a_by_tma ? A_BYTES : 0) + (b_by_tma ? B_BYTES : 0));
-        if (a_by_tma)
-            cp_async_bulk_tensor_shared_global(a, map_a, start, row, &ring.full[stage]);
-        if (b_by_tma)
+        const int start = (begin + step) * DEPTH;
+        mbarrier_arrive_expect_tx(&ring.full[stage], STAGE_BYTES);
+        cp_async_bulk_tensor_shared_global(a, map_a, start, row, &ring.full[stage]);
 #pragma unroll
-            for (int q = 0; q < BOXES; ++q)
-                cp_async_bulk_tensor_shared_global(b + q * BOX_BYTES, map_b, column + q * BOX_COLUMNS, start,
-                                                   &ring.full[stage]);
+        for (int q = 0; q < BOXES; ++q)
+            cp_async_bulk_tensor_shared_global(b + q * BOX_BYTES, map_b, column + q * BOX_COLUMNS, start,
+                                               &ring.full[stage]);
     };
     const int early = by_tma ? min(steps, EARLY) : 0;
     if (threadIdx.x == 0) {
         prefetch_tensormap(map_a);
         prefetch_tensormap(map_b);
-        ring.init(by_tma ? 1 : 129);  // the thread that loads by TMA, and all that copy
+        ring.init(by_tma ? 1 : 128);
         const int2 tile = rasterize(blockIdx.x, tile_rows, tile_columns);
 #pragma unroll 1
         for (int s = 0; s < early; ++s)
-            load(s, tile.y * ROWS, tile.x * COLUMNS, s * DEPTH);
+            load(s, tile.y * ROWS, tile.x * COLUMNS, s);
     }
     __syncthreads();
 
     if (group == 0) {
         if constexpr (DIVIDED)
             setmaxnreg_dec<72>();
-        int pending = 0;  // stages that threads copy
-        // The oldest of these has arrived in shared memory: round it for the consumers.
-        const auto finish = [&] {
-            const int place = (ring.stage - pending-- + STAGES) % STAGES;
-            barrier_sync(1, 128);
-            round_stage(shared + place * STAGE_BYTES, a_by_tma ? A_BYTES : 0, b_by_tma ? A_BYTES : STAGE_BYTES);
-            fence_proxy_async();
-            mbarrier_arrive(&ring.full[place]);
-        };
         if (!by_tma || thread == 0)
 #pragma unroll 1
             for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
                 const int2 tile = rasterize(i, tile_rows, tile_columns);
                 const int row = tile.y * ROWS, column = tile.x * COLUMNS;
 #pragma unroll 1
-                for (int step = 0; step < steps; ++step) {
-                    const int start = step * DEPTH;
-                    if (i > blockIdx.x || step >= early) {
-                        mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);
-                        if (thread == 0)
-                            load(ring.stage, row, column, start);
-                        if (!by_tma) {
-                            unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
-                            if (!a_by_tma)
-                                copy_box<ROWS>(a, of_a, row, start);
-                            if (!b_by_tma)
+                for (int step = 0; step < steps; ++step, ring.advance()) {
+                    if (i == blockIdx.x && step < early)
+                        continue;
+                    mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);
+                    if (by_tma) {
+                        load(ring.stage, row, column, step);
+                        continue;
+                    }
+                    unsigned char *const a = ring.bytes(), *const b = a + A_BYTES;
+                    const int start = (begin + step) * DEPTH;
+                    copy_box(a, ROWS, of_a, row, start);
 #pragma unroll 1
-                                for (int q = 0; q < BOXES; ++q)
-                                    copy_box<DEPTH>(b + q * BOX_BYTES, of_b, start, column + q * BOX_COLUMNS);
-                            cp_async_commit_group();
-                            ++pending;
-                        }
-                    }
-                    ring.advance();
-                    if (pending > LAG) {
-                        cp_async_wait_group<LAG>();
-                        finish();
-                    }
+                    for (int q = 0; q < BOXES; ++q)
+                        copy_box(b + q * BOX_BYTES, DEPTH, of_b, start, column + q * BOX_COLUMNS);
+                    fence_proxy_async();
+                    mbarrier_arrive(&ring.full[ring.stage]);
                 }
             }
-        cp_async_wait_group<0>();
-        while (pending > 0)
-            finish();
+        if constexpr (PARTS > 1) {
+            __syncwarp();
+            barrier_cluster_arrive();
+            barrier_cluster_wait();
+            barrier_cluster_arrive();
+        }
     } else {
         if constexpr (DIVIDED)
             setmaxnreg_inc<216>();
@@ -294,7 +329,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
 #pragma unroll 1
         for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
             const int2 tile = rasterize(i, tile_rows, tile_columns);
-            const int row = tile.y * ROWS + 2 * t, column = tile.x * COLUMNS + x;
+            const int row = tile.y * ROWS + rank * SHARE * 8 + 2 * t, column = tile.x * COLUMNS + x;
             float *const c = C + (size_t)row * ldc + column;
             PairsOfC pairs = {c, c, ldc, m - row, n - column};
             pairs.whole = (tile.y + 1) * ROWS <= m && (tile.x + 1) * COLUMNS <= n && aligned_pairs;
@@ -328,9 +363,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
                             load(next);
                     }
             wgmma_wait_group<0>(sums);
-            if (k > 0 && lane == 0)
+            if constexpr (PARTS > 1)
+                add_parts(sums, (float4 *)shared, rank);
+            else if (steps > 0 && lane == 0)
                 mbarrier_arrive(&ring.empty[ring.previous()]);
             pairs.update(sums, alpha, beta);
         }
     }
+    if constexpr (PARTS > 1)
+        barrier_cluster_wait();  // no block ends while another one may still read its sums
 }

@@ -93,6 +93,9 @@ class Transport:
             all_reduce(self.comm, host, host, combination)
             self.backend.copy(host, result)
 
+    def abandon(self) -> None:
+        """Give up after an error, without waiting for other ranks or for exchanges underway. Called on all ranks."""
+
     def close(self) -> None:
         """Release the resources of the transport."""
 

@@ -1,4 +1,4 @@
-"""Choose the transport of these ranks: test each before it is used, and time the chosen one."""
+"""Open the transports of these ranks: test each before it is used, and time the chosen one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from hpcmm.parallel import world
+from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.transports.base import Arrival, Transport, TransportError, on_all_ranks
 from hpcmm.parallel.transports.mpi import Mpi
 from hpcmm.parallel.transports.mpi_cuda import MpiCuda
@@ -27,66 +29,131 @@ def candidates(backend) -> list[type[Transport]]:
     return [kind for kind in TRANSPORTS if kind.in_host_memory == backend.in_host_memory]
 
 
-def open_transport(comm: MPI.Comm, backend, wanted: str = "auto", first: str = "") -> tuple[Transport, str]:
-    """Open the first transport that works between these ranks.
+class Connections:
+    """The transports between the ranks of a process. Each is opened and tested once, when it is first needed.
+
+    All methods are collective.
 
     Parameters
     ----------
     comm : MPI.Comm
     backend : CpuBackend or CudaBackend
     wanted : str
-        A transport's name. ``"auto"``, or a transport that does not move the backend's kind of memory, stands for all
-        candidates.
-    first : str
-        The transport to try before the others.
+        The transport of the config. ``"auto"``, or a transport that does not move the backend's kind of memory, stands
+        for all candidates.
 
-    Returns
-    -------
-    Transport
-    str
-        The reasons why the transports tried before it do not work; empty if it was the first.
-
-    Raises
-    ------
-    TransportError
-        If none works, or the wanted one does not.
+    Attributes
+    ----------
+    ranks : MPI.Comm
+        A duplicate of ``comm`` for the exchanges, and for other messages of a measurement.
     """
-    if comm.size == 1:
-        return Transport(comm, backend), ""
-    kinds = candidates(backend)
-    kinds = [kind for kind in kinds if kind.name == wanted] or sorted(kinds, key=lambda kind: kind.name != first)
-    reasons = []
-    for kind in kinds:
-        try:
-            return _opened(kind, comm, backend), "; ".join(reasons)
-        except TransportError as error:
-            reasons.append(f"{kind.name}: {error}")
-    raise TransportError(f"config: transport: {wanted!r} does not work between these ranks: {'; '.join(reasons)}")
 
+    def __init__(self, comm: MPI.Comm, backend, wanted: str = "auto"):
+        self.comm, self.backend, self.wanted = comm, backend, wanted
+        self.opened: dict[str, Transport] = {}
+        self.start_afresh()
 
-def _opened(kind: type[Transport], comm: MPI.Comm, backend) -> Transport:
-    """Open a transport and test it; raise a TransportError with the reason if it does not work."""
-    if reason := kind.missing(comm, backend):
-        raise TransportError(reason)
-    transport = on_all_ranks(comm, lambda: kind(comm, backend))
-    trial(transport)
-    return transport
+    def start_afresh(self) -> None:
+        """Continue after an error without pending messages: no transport is open.
 
+        Those that were open are abandoned instead of closed, because a rank might wait for a pending message of another
+        one.
+        """
+        for transport in self.opened.values():
+            transport.abandon()
+        self.ranks = world.duplicate(self.comm)
+        self.opened = {}
+        self.reasons: dict[str, str] = {}  # why a transport does not work; empty if it is open
+        self.times: dict[str, dict[str, Any]] = {}
 
-def open_one(comm: MPI.Comm, backend, name: str) -> Transport:
-    """Open the transport of this name; for a single rank, the one that exchanges nothing.
+    def missing(self, name: str) -> str:
+        """Return the reason why a transport does not work between these ranks; empty if it works."""
+        if name not in self.reasons:
+            try:
+                self.opened[name], self.reasons[name] = self._open(name), ""
+            except TransportError as error:
+                self.reasons[name] = str(error)
+        return self.reasons[name]
 
-    Raises
-    ------
-    TransportError
-        On every rank, if it does not work between these ranks.
-    """
-    if comm.size == 1:
-        return Transport(comm, backend)
-    kinds = [kind for kind in candidates(backend) if kind.name == name]
-    if not kinds:
-        raise TransportError(f"{name} does not move arrays in this device's memory")
-    return _opened(kinds[0], comm, backend)
+    def _open(self, name: str) -> Transport:
+        """Open a transport and test it; raise a TransportError on every rank if it does not work."""
+        comm, backend = self.ranks, self.backend
+        if comm.size == 1:
+            return Transport(comm, backend)
+        kinds = [kind for kind in candidates(backend) if kind.name == name]
+        if not kinds:
+            raise TransportError(f"{name} does not move arrays in this device's memory")
+        if reason := kinds[0].missing(comm, backend):
+            raise TransportError(reason)
+        transport = on_all_ranks(comm, lambda: kinds[0](comm, backend))
+        trial(transport)
+        return transport
+
+    def named(self, name: str) -> Transport:
+        """Return the transport of this name; for a single rank, the one that exchanges nothing.
+
+        Raises
+        ------
+        TransportError
+            On every rank, if it does not work between these ranks.
+        """
+        if reason := self.missing(name):
+            raise TransportError(reason)
+        return self.opened[name]
+
+    def chosen(self, first: str = "") -> tuple[Transport, str]:
+        """Return the transport of the config, or the first one that works between these ranks.
+
+        Parameters
+        ----------
+        first : str
+            The transport to try before the others.
+
+        Returns
+        -------
+        Transport
+        str
+            The reasons why the transports tried before it do not work; empty if it was the first.
+
+        Raises
+        ------
+        TransportError
+            If none works, or that of the config does not.
+        """
+        names = [kind.name for kind in candidates(self.backend)]
+        names = [self.wanted] if self.wanted in names else sorted(names, key=lambda name: name != first)
+        reasons = []
+        for name in names:
+            if not self.missing(name):
+                return self.opened[name], "; ".join(reasons)
+            reasons.append(f"{name}: {self.reasons[name]}")
+        raise TransportError(
+            f"config: transport: {self.wanted!r} does not work between these ranks: {'; '.join(reasons)}"
+        )
+
+    def of(self, algorithm: Algorithm) -> Transport | None:
+        """Return the transport of an algorithm; None if it uses none.
+
+        Raises
+        ------
+        TransportError
+            On every rank, if none of those that it can use works between these ranks.
+        """
+        if algorithm.transport is None:
+            return None
+        return self.named(algorithm.transport) if algorithm.fixed else self.chosen(algorithm.transport)[0]
+
+    def times_of(self, transport: Transport) -> dict[str, Any]:
+        """Return the ``exchange_times`` of an open transport, measured once."""
+        if transport.name not in self.times:
+            self.times[transport.name] = exchange_times(transport)
+        return self.times[transport.name]
+
+    def close(self) -> None:
+        """Close all transports, in the order in which they were opened."""
+        for transport in self.opened.values():
+            transport.close()
+        self.ranks.Free()
 
 
 def trial(transport: Transport) -> None:
