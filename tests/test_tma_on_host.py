@@ -258,7 +258,12 @@ def test_a_fault_of_persistent_dmma_is_found(build, old, new, said):
 
 
 TF32_TILES = [  # every tile in few stages, and those that are divided into 2 and 4 parts
-    pytest.param(dataclasses.replace(choice.tile, stages=4 - i % 2), parts, id=f"{choice.tile}-{parts}")
+    pytest.param(
+        *(dataclasses.replace(choice.tile, stages=4 - i % 2), parts),
+        id=f"{choice.tile}-{parts}",
+        # without --slow: all numbers of parts of a tile with one consumer, and a tile with two
+        marks=() if choice.tile.rows in (32, 192) else pytest.mark.slow,
+    )
     for i, choice in enumerate(MATMUL.variant("tf32").geometry.choices)
     for parts in choice.parts
 ]
