@@ -257,7 +257,7 @@ def test_a_fault_of_persistent_dmma_is_found(build, old, new, said):
     raise AssertionError(found)
 
 
-TF32_TILES = [  # every tile in few stages, and those that are divided into 2 and 4 parts
+TF32_TILES = [  # every tile with each number of parts, in few stages, so that the ring wraps around
     pytest.param(
         *(dataclasses.replace(choice.tile, stages=4 - i % 2), parts),
         id=f"{choice.tile}-{parts}",

@@ -414,7 +414,7 @@ def runs(columns: Columns) -> list[dict[str, Any]]:
     return [{"batch": batch, "provenance": _provenance(text)} for batch, text in pairs]
 
 
-@functools.lru_cache(1024)  # a report needs those of its file several times
+@functools.lru_cache(1024)  # several parts of a report read the provenance of the same runs
 def _provenance(text: str) -> dict[str, Any]:
     try:
         provenance = _plain(json.loads(text), DEPTH)

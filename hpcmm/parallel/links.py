@@ -92,7 +92,7 @@ def is_exchange(operation: Operation) -> bool:
 
 
 class Links(OnDevices):
-    """On each rank a part of x, and what it receives in an exchange; ``pattern`` is a key of ``PATTERNS``."""
+    """Each rank sends its part of x and receives another part; ``pattern`` is a key of ``PATTERNS``."""
 
     def __init__(self, *arguments, pattern: str, **options):
         super().__init__(*arguments, **options)

@@ -88,7 +88,7 @@ process.close()
 
 times = 1 + FAILS
 assert collections.Counter(opened) == dict.fromkeys(carriers, times), opened
-assert collections.Counter(closed) == dict.fromkeys(carriers, 1), closed  # those of the failed point are not
+assert collections.Counter(closed) == dict.fromkeys(carriers, 1), closed  # abandoned transports are not closed
 assert abandoned == (carriers if FAILS else []), abandoned
 assert COMM.allgather(closed) == [closed] * COMM.size
 assert timed == [carriers[0]], timed

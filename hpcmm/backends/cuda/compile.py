@@ -19,8 +19,8 @@ from cupy.cuda import nvrtc
 from hpcmm import kernels
 from hpcmm.model import DeviceError, Operation, Task, Variant
 
-# Of every kernel; its own and its constants follow. The last two are those of CuPy, so that a kernel is compiled as by
-# cupy.RawKernel.
+# Every kernel is compiled with these options, followed by its constants and its own options. cupy.RawKernel adds the
+# last two as well, so a kernel that was written for it compiles without a change.
 OPTIONS = ("--std=c++17", "-lineinfo", "-ftz=true", "--device-as-default-execution-space")
 INCLUDED = ("cudart", "cccl")  # parts of the CUDA Toolkit whose headers a kernel may include
 
@@ -95,7 +95,7 @@ def cubin(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any],
             file.write(code + b"\0")  # CuPy leaves out the last byte, a zero of the program headers
         Path(file.name).replace(path)  # atomic: other processes see the whole file or none
     except OSError as error:
-        raise DeviceError(f"cannot keep a compiled kernel: {error}; set CUPY_CACHE_DIR to a folder") from error
+        raise DeviceError(f"cannot write a compiled kernel: {error}; set CUPY_CACHE_DIR to another folder") from error
     return path
 
 

@@ -36,5 +36,5 @@ class NcclLink:
         self.comm.destroy()
 
     def abort(self) -> None:
-        """End all transfers that are underway. Every rank has to call this, but none waits for another one."""
+        """End all transfers that are underway. Every rank has to call this."""
         self.comm.abort()

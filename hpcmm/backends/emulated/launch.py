@@ -29,6 +29,7 @@ FILES = (HEADER, FOLDER / "ptx_on_host.h", RUNTIME)
 COMPILER = shutil.which("g++")
 WATCH = ("-fsanitize=thread,bounds,alignment,object-size", "-ftrivial-auto-var-init=pattern", "-nodefaultlibs")
 LINES = ("-g1", "-gdwarf-4")  # for addr2line, which confuses the files of some lines in version 5
+# -O1: compiling takes longer than running, for the small sizes that the emulation is for
 FLAGS = ("-std=c++17", "-w", "-fPIC", "-shared", "-fno-exceptions", "-fno-extern-tls-init", "-U_FORTIFY_SOURCE", "-O1")
 ORDERS = ("ascending", "descending", "random")  # as `enum Order` of the header
 MARGIN = 1 << 20  # unused bytes around an array; untouched memory costs nothing
