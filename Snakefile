@@ -124,6 +124,8 @@ REQUESTED = {
 # change in it would run every job again. Each job has a fingerprint of its points instead.
 onstart:
     workflow.scheduler.keepgoing = True  # no job needs another one
+    if not ON_CLUSTER:
+        workflow.scheduler.job_rate_limiter = None  # Snakemake waits for its timer of a second before it ends
     try:
         slurm.begin(ON_CLUSTER, workflow)
     except HpcmmError as error:

@@ -749,7 +749,20 @@ def test_status_of_a_batch_between_two_visits(status, running, tmp_path):
     (after, _), _ = tool_status.look_at_all(results, planned)
     assert not after.running and after.silent is None
     assert re.search(" 1/6  waiting for its next visit, about .* left$", status()[1])
-    assert tool_status.elsewhere(results, planned, other.batch).done == pytest.approx(1 + 5 / 3)
+    assert tool_status.Others(results, planned).than(other.batch).done == pytest.approx(1 + 5 / 3)
+
+
+def test_the_progress_of_others_follows_the_batches_that_this_process_measures(running, tmp_path, monkeypatch):
+    results = tmp_path / "results"
+    planned = plan.read(results / "plan.json")
+    first, second = planned.to_measure
+    others, read = tool_status.Others(results, planned), []
+    monkeypatch.setattr(tool_status, "glance", lambda path: read.append(path) or journal.glance(path))
+    assert others.than(first).done == 0
+    path = opened(tmp_path)  # with one point
+    read.clear()
+    assert others.than(second).done == 1
+    assert read == [path]
 
 
 def test_status_names_the_points_that_failed(status, running, mpiexec, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import socket
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -87,9 +87,15 @@ class Elsewhere:
     seconds: float = 0.0
 
 
-def look_at_all(results: Path, planned: plan.Plan, now: datetime | None = None) -> tuple[list[BatchState], Pace]:
-    """Return the progress of each batch of a plan, and the pace of the batches of this folder."""
-    states = {batch.name: look(results, batch, now or datetime.now(UTC)) for batch in planned.to_measure}
+def look_at_all(
+    results: Path, planned: plan.Plan, now: datetime | None = None, known: Mapping[str, BatchState] | None = None
+) -> tuple[list[BatchState], Pace]:
+    """Return the progress of each batch of a plan, and the pace of the batches of this folder.
+
+    ``known`` has the progress of batches by name; their files are not read again.
+    """
+    now, known = now or datetime.now(UTC), known or {}
+    states = {batch.name: known.get(batch.name) or look(results, batch, now) for batch in planned.to_measure}
     for job in planned.jobs:
         if waiting := tuple(batch for batch in job.batches if states[batch.name].waiting):
             for batch, bound in zip(waiting, Job(waiting).bounds, strict=True):
@@ -166,15 +172,32 @@ def ahead(results: Path, planned: plan.Plan) -> str:
     return f"hpcmm: {kept}{points} points in {jobs_left} to measure, {left}{order}{then}"
 
 
-def elsewhere(results: Path, planned: plan.Plan, batch: Batch) -> Elsewhere:
-    """Return the progress of all other batches."""
-    states, pace = look_at_all(results, planned)
-    others = [state for state in states if state.batch.name != batch.name]
-    return Elsewhere(
-        sum(state.visited for state in others),
-        sum(len(state.batch.points) for state in others),
-        sum(state.expected(pace) for state in others),
-    )
+class Others:
+    """The progress of the other batches of an experiment, in the only process that measures it at a time.
+
+    Parameters
+    ----------
+    results : Path
+    planned : Plan
+    """
+
+    def __init__(self, results: Path, planned: plan.Plan):
+        self.results, self.planned = results, planned
+        self.known: dict[str, BatchState] = {}
+
+    def than(self, batch: Batch) -> Elsewhere:
+        """Return the progress of all batches but one, which this process measures next.
+
+        Only the files of batches that this process has measured since the last call are read again.
+        """
+        states, pace = look_at_all(self.results, self.planned, known=self.known)
+        others = [state for state in states if state.batch.name != batch.name]
+        self.known = {state.batch.name: state for state in others}
+        return Elsewhere(
+            sum(state.visited for state in others),
+            sum(len(state.batch.points) for state in others),
+            sum(state.expected(pace) for state in others),
+        )
 
 
 def unfinished(planned: plan.Plan, results: Path) -> str:

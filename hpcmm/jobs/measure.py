@@ -71,13 +71,13 @@ def main() -> None:
         process, before = None, len(failed)
         waiting = [(batch, output) for batch, output in batches if batch.name not in (*failed, *complete)]
         points = [point for batch, _ in waiting for point in batch.points]
+        others = status.Others(results, planned) if arguments.whole and comm.rank == 0 else None
         with world.Watchdog(comm, arguments.patience) as watchdog:
             watchdog.expect(f"{name}: start-up", STARTUP_SECONDS)
             for batch, output in waiting:
                 name = batch.name
                 write_names(comm, arguments.failed, [*failed, name])  # until it has ended well
                 process = process or Process(comm, batch.device, planned.share_gpu, points, planned.transport)
-                counted = arguments.whole and comm.rank == 0
                 missing = measure_batch(
                     process,
                     batch,
@@ -85,7 +85,7 @@ def main() -> None:
                     planned.config,
                     output,
                     watchdog.expect,
-                    status.elsewhere(results, planned, batch) if counted else None,
+                    others.than(batch) if others else None,
                     results,
                 )
                 if missing:

@@ -13,6 +13,7 @@ import numpy as np
 
 STREAM = 2**18  # elements of a vector that one stream of random numbers fills
 PART = 2**16  # least elements of an array for a thread: less work takes less time than a call
+MOVED = 2**22  # the same if elements are only written or copied
 
 
 @functools.cache
@@ -32,9 +33,9 @@ def in_threads(work: Callable[[slice], Any], length: int, step: int) -> list[Any
     return list(threads(len(os.sched_getaffinity(0))).map(work, parts))
 
 
-def rows_of_part(columns: int) -> int:
-    """Return the rows of a matrix that a thread takes at a time."""
-    return max(1, PART // max(1, columns))
+def rows_of_part(columns: int, part: int = PART) -> int:
+    """Return the rows of a matrix that a thread takes at a time, with ``part`` elements."""
+    return max(1, part // max(1, columns))
 
 
 def draw(
@@ -81,4 +82,4 @@ def _by_rows(work: Callable[[Any], None], array: np.ndarray) -> None:
     if array.ndim == 0:
         work(())
     else:
-        in_threads(work, len(array), rows_of_part(math.prod(array.shape[1:])))
+        in_threads(work, len(array), rows_of_part(math.prod(array.shape[1:]), MOVED))
