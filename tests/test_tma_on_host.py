@@ -26,6 +26,7 @@ from hpcmm.operations.tma import DmmaRing, PersistentDmma, PersistentTma, TmaCho
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine")
 
 NAN_BITS = 0x7FFF  # in both 16-bit types
+HANG = "waits for ever at the mbarrier at byte"
 MULTIPROCESSORS = 2  # fewer than tiles, so that persistent blocks compute several
 SMALL = {  # as few columns and stages as the sources take
     "wgmma_shared": SixteenBit(128, 64, 64, 64, stages=3, group_rows=2),
@@ -134,6 +135,23 @@ def test_a_tile_of_64_rows_has_one_consumer(build, monkeypatch):
     assert task_of("persistent", "bfloat16").geometry.choices[0].threads == 256
     for point, order in itertools.product(POINTS, ORDERS):
         run(build, "persistent", "bfloat16", point, order)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("by_tma ? LOADERS : 128", "by_tma ? 1 : 128", f"{HANG}|race in shared memory|expect_tx"),
+        ("warp < LOADERS", "warp < 1", HANG),
+        ("loads_b ? Q * B_BOX", "loads_b ? B_BOX / 2", "expect_tx"),
+    ],
+)
+def test_of_a_narrow_tile_one_thread_loads_a_and_another_one_b(build, monkeypatch, old, new, said):
+    monkeypatch.setitem(SMALL, "persistent", PersistentTma((TmaChoice(64, 3, 1, 0, 0, 0, rows=64),), group_rows=2))
+    text = whole_source("persistent")
+    assert text.count(old) == 1
+    with pytest.raises(KernelError, match=said):
+        for order in ORDERS:
+            run(build, "persistent", "bfloat16", POINTS[1], order, text.replace(old, new))
 
 
 def test_blocks_side_by_side_share_a_tile_of_a(build, monkeypatch):
@@ -371,7 +389,6 @@ def test_a_fault_of_tf32_is_found(build, old, new, said):
     assert not found
 
 
-HANG = "waits for ever at the mbarrier at byte"
 FAULTS = [  # rung, text, its replacement, what one of the orders reports
     # parities
     (

@@ -13,7 +13,8 @@ from hpcmm.model import Boxes, DeviceError
 BYTES, ALIGNMENT = 128, 64  # of a map
 # CUtensorMapDataType and other enumerations of cuda.h
 KINDS = {"uint8": 0, "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9, "tfloat32": 11}
-NO_INTERLEAVE, SWIZZLE_128B, L2_PROMOTION_256B, ZEROS_OUTSIDE = 0, 3, 3, 0
+# With a promotion to 256 bytes, a row of a box (128 bytes) also fetches a part of the next box, which other blocks load.
+NO_INTERLEAVE, SWIZZLE_128B, L2_PROMOTION_128B, ZEROS_OUTSIDE = 0, 3, 2, 0
 
 
 def can_take(matrix: Any) -> bool:
@@ -36,7 +37,7 @@ def tensor_map(boxes: Boxes) -> np.ndarray:
             *(ctypes.c_void_p(record.ctypes.data), KINDS[boxes.dtype], 2, ctypes.c_void_p(matrix.data.ptr)),
             *((ctypes.c_uint64 * 2)(columns, rows), (ctypes.c_uint64 * 1)(matrix.strides[0])),
             *((ctypes.c_uint32 * 2)(boxes.columns, boxes.rows), (ctypes.c_uint32 * 2)(1, 1)),
-            *(NO_INTERLEAVE, SWIZZLE_128B, L2_PROMOTION_256B, ZEROS_OUTSIDE),
+            *(NO_INTERLEAVE, SWIZZLE_128B, L2_PROMOTION_128B, ZEROS_OUTSIDE),
         )
         if error:
             raise DeviceError(

@@ -4,8 +4,9 @@
 // producer loads the first tiles of A and B of the next tile of C while the consumers finish the current one. TMA reads
 // and writes C in boxes of 64 x 64 in shared memory: the old C arrives before the last products are complete, and the
 // new C is written while the next tile is multiplied. Consumers access the boxes with ldmatrix and stmatrix, whose
-// fragments have the layout of the sums. The first EARLY stages are loaded before the other threads start. Runs on
-// compute capability 9.0 only. Limit: each block reads all of its tiles of A and B from the L2 cache.
+// fragments have the layout of the sums. The first EARLY stages are loaded before the other threads start. The products
+// of narrow tiles take less time than one thread needs to start their copies, so there one loads A and another one B.
+// Runs on compute capability 9.0 only. Limit: each block reads all of its tiles of A and B from the L2 cache.
 
 #include "matmul/boxes_of_c.cuh"
 
@@ -13,6 +14,7 @@ constexpr int J = COLUMNS / 8, CONSUMERS = ROWS / 64;
 constexpr int A_BYTES = ROWS * ROW_BYTES, B_BOX = DEPTH * ROW_BYTES;
 constexpr int STAGE_BYTES = A_BYTES + Q * B_BOX;
 constexpr int EARLY = STAGES > 2 ? 2 : 1;  // more would delay the consumers, which wait for the thread that loads
+constexpr int LOADERS = COLUMNS == 64 ? 2 : 1;  // threads that load, each of another warp
 constexpr bool DIVIDED = CONSUMERS == 2;   // setmaxnreg divides the registers; one consumer has enough
 static_assert(DEPTH == BOX_COLUMNS && CONSUMERS <= 2 && BLOCK == 128 * (1 + CONSUMERS), "as setmaxnreg divides them");
 
@@ -30,20 +32,24 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     const bool c_by_tma = aligned(C, ldc) && n % 8 == 0;  // TMA stores whole 16-byte units of a row
     const int tile_rows = (m + ROWS - 1) / ROWS, tile_columns = (n + COLUMNS - 1) / COLUMNS;
     const int tiles = tile_rows * tile_columns;
-    const auto load = [&](int stage, int first_row, int first_column, int start) {
+    const auto load = [&](int loader, int stage, int first_row, int first_column, int start) {
         unsigned char *const a = shared + stage * STAGE_BYTES, *const b = a + A_BYTES;
-        mbarrier_arrive_expect_tx(&full[stage], STAGE_BYTES);
-        cp_async_bulk_tensor_shared_global(a, map_a, start, first_row, &full[stage]);
+        const bool loads_a = LOADERS == 1 || loader == 0, loads_b = LOADERS == 1 || loader == 1;
+        mbarrier_arrive_expect_tx(&full[stage], (loads_a ? A_BYTES : 0) + (loads_b ? Q * B_BOX : 0));
+        if (loads_a)
+            cp_async_bulk_tensor_shared_global(a, map_a, start, first_row, &full[stage]);
+        if (loads_b)
 #pragma unroll
-        for (int q = 0; q < Q; ++q)
-            cp_async_bulk_tensor_shared_global(b + q * B_BOX, map_b, first_column + q * BOX_COLUMNS, start, &full[stage]);
+            for (int q = 0; q < Q; ++q)
+                cp_async_bulk_tensor_shared_global(b + q * B_BOX, map_b, first_column + q * BOX_COLUMNS, start,
+                                                   &full[stage]);
     };
     const int early = by_tma && k > 0 ? min((k + DEPTH - 1) / DEPTH, EARLY) : 0;
     if (threadIdx.x == 0) {
         for (const TensorMap *map : {&map_a, &map_b, &map_c})
             prefetch_tensormap(*map);
         for (int s = 0; s < STAGES; ++s) {
-            mbarrier_init(&full[s], by_tma ? 1 : 128);
+            mbarrier_init(&full[s], by_tma ? LOADERS : 128);
             mbarrier_init(&empty[s], CONSUMERS * 4);
         }
         for (int q = 0; q < CONSUMERS * C_BOXES; ++q)
@@ -51,7 +57,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
         fence_mbarrier_init();
         const int2 tile = rasterize(blockIdx.x, tile_rows, tile_columns);
         for (int s = 0; s < early; ++s)
-            load(s, tile.y * ROWS, tile.x * COLUMNS, s * DEPTH);
+            for (int loader = 0; loader < LOADERS; ++loader)
+                load(loader, s, tile.y * ROWS, tile.x * COLUMNS, s * DEPTH);
     }
     __syncthreads();
 
@@ -63,14 +70,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     if (group == 0) {
         if constexpr (DIVIDED)
             setmaxnreg_dec<56>();
-        if (!by_tma || thread == 0)
+        const int warp = __shfl_sync(~0u, thread / 32, 0);
+        if (!by_tma || (thread % 32 == 0 && warp < LOADERS))
             for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
                 const int2 tile = rasterize(i, tile_rows, tile_columns);
                 const int first_row = tile.y * ROWS, first_column = tile.x * COLUMNS;
                 for (int start = i == blockIdx.x ? early * DEPTH : 0; start < k; start += DEPTH, advance()) {
                     mbarrier_wait(&empty[stage], parity ^ 1);
                     if (by_tma)
-                        load(stage, first_row, first_column, start);
+                        load(warp, stage, first_row, first_column, start);
                     else {
                         unsigned char *const a = shared + stage * STAGE_BYTES, *const b = a + A_BYTES;
                         copy_box(a, ROWS, {A, lda, m, k}, first_row, start, thread, 128);
