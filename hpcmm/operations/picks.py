@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from hpcmm.model import Picks, Task
 from hpcmm.operations.blocks import SMS
 from hpcmm.operations.split_k import MAX_NARROW
-from hpcmm.operations.split_k_wgmma import CHUNK, arrival, whole_lines
+from hpcmm.operations.tma import aligned, arrival, whole_lines
 
 BYTES_PER_SECOND = 4.6e12  # rate that reads of the memory reached
 
@@ -68,7 +68,7 @@ class Waves(Model):
         waves, rest = divmod(-(-blocks // SMS), self.resident)  # of the SM with the most blocks
         of_sm = waves * self.resident + (max(rest, self.alone) if rest else 0)
         mainloop = of_sm * rows * columns * k / self.rate
-        if n * task.element.itemsize % 16 or k * task.element.itemsize % 16:
+        if not aligned(task.shape, task.element.itemsize):
             mainloop *= self.unaligned
         elif m % rows or n % columns:
             mainloop *= self.partial
@@ -155,7 +155,7 @@ class PersistentTiles(Model):
 
     def seconds(self, task: Task) -> float:
         m, n, k = task.shape
-        if n % CHUNK or k % CHUNK:
+        if not aligned(task.shape):
             return math.inf
         geometry = task.geometry
         choice = geometry.chosen(task)

@@ -7,34 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcmm.model import Boxes, Launch, Task, Workspace
-from hpcmm.operations.blocks import RESIDENT_BLOCKS, ChosenTile, rounded_up
-from hpcmm.operations.tma import BOX, ROW_BYTES, copied, copied_rows, even_blocks
+from hpcmm.operations.blocks import RESIDENT_BLOCKS, ChosenTile
+from hpcmm.operations.tma import BOX, ROW_BYTES, arrival, copied, copied_rows, even_blocks, whole_lines
 
 CHUNK = 8  # elements in 16 bytes; TMA requires rows of a multiple of 16 bytes
-LINE = 64  # elements of a line of the L2 cache
 WARP_BOX = 16 * ROW_BYTES  # of C, for each warp of the consumers
 # The rest of the time model: a fit to times of an H200
 START = 5.74e-6  # seconds of a launch without products
-BYTES_PER_SECOND = 4.22e12  # rate at which a cold matrix arrives that one block reads
-SHARED_READS = 1.43  # time of a cold matrix that several blocks read, relative to one block
 PART_LINES = 1.31  # time of products, relative to others, if rows are no multiple of a line
 EXCHANGE = 1.03e-6  # seconds of the barriers of a cluster
 EXCHANGED_BYTES_PER_SECOND = 41e9  # rate at which the blocks of a cluster write and read the sums of a tile
 COLUMN = 12e-9  # seconds for a column of a tile whose elements are stored one by one
-
-
-def whole_lines(shape: tuple[int, int, int]) -> bool:
-    """Return whether the rows of A and B, or of their copies, are multiples of a line of the L2 cache."""
-    _, n, k = shape
-    return not any(rounded_up(columns, CHUNK) % LINE for columns in (n, k))
-
-
-def arrival(shape: tuple[int, int, int], rows: int, columns: int, itemsize: int = 2) -> float:
-    """Return the seconds in which cold matrices A and B arrive, for tiles of C; copies are in the L2 cache."""
-    m, n, k = shape
-    a = 0 if k * itemsize % 16 else m * k * (SHARED_READS if n > columns else 1)
-    b = 0 if n * itemsize % 16 else k * n * (SHARED_READS if m > rows else 1)
-    return itemsize * (a + b) / BYTES_PER_SECOND
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from typing import Any
 
 from hpcmm.model import Boxes, Launch, Task, Workspace
 from hpcmm.operations.blocks import RESIDENT_BLOCKS, ChosenTile
-from hpcmm.operations.split_k_wgmma import arrival
-from hpcmm.operations.tma import ROW_BYTES, copied, copied_rows, even_blocks
+from hpcmm.operations.tma import ROW_BYTES, arrival, copied, copied_rows, even_blocks
 
 LINE = 32  # elements of a line of the L2 cache, and of a row of a box
 # Of the time model: a fit to times of an H200

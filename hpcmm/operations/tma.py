@@ -18,6 +18,10 @@ GROUP = 128  # elements along each dimension of a tile that is transposed
 ROW_BYTES = 128  # of a row of a box
 REGISTERS = 65536  # of an SM
 PRODUCER_REGISTERS = 40  # per thread, of the producer of a block in float64
+LINE_BYTES = 128  # of a line of the L2 cache
+# Of cold matrices, a fit to times of an H200
+COLD_BYTES_PER_SECOND = 4.22e12  # rate at which a matrix arrives that one block reads
+SHARED_READS = 1.43  # time of a matrix that several blocks read, relative to one block
 UNALIGNED = 1.96  # time of a mainloop in float64, relative to the others, if TMA cannot take rows
 
 
@@ -171,6 +175,26 @@ def even_blocks(tiles: int, most: int) -> int:
     (128, 100)
     """
     return -(-tiles // -(-tiles // most))
+
+
+def aligned(shape: tuple[int, int, int], itemsize: int = 2) -> bool:
+    """Return whether the rows of A and B are multiples of 16 bytes, as TMA requires."""
+    _, n, k = shape
+    return not (n * itemsize % 16 or k * itemsize % 16)
+
+
+def whole_lines(shape: tuple[int, int, int], itemsize: int = 2) -> bool:
+    """Return whether the rows of A and B, or of their aligned copies, are multiples of a line of the L2 cache."""
+    _, n, k = shape
+    return not any(rounded_up(columns * itemsize, 16) % LINE_BYTES for columns in (n, k))
+
+
+def arrival(shape: tuple[int, int, int], rows: int, columns: int, itemsize: int = 2) -> float:
+    """Return the seconds in which cold matrices A and B arrive, for tiles of C; copies are in the L2 cache."""
+    m, n, k = shape
+    a = 0 if k * itemsize % 16 else m * k * (SHARED_READS if n > columns else 1)
+    b = 0 if n * itemsize % 16 else k * n * (SHARED_READS if m > rows else 1)
+    return itemsize * (a + b) / COLD_BYTES_PER_SECOND
 
 
 def copied_rows(task: Task, line: int) -> dict[str, Workspace]:
