@@ -177,24 +177,23 @@ def even_blocks(tiles: int, most: int) -> int:
     return -(-tiles // -(-tiles // most))
 
 
-def aligned(shape: tuple[int, int, int], itemsize: int = 2) -> bool:
-    """Return whether the rows of A and B are multiples of 16 bytes, as TMA requires."""
-    _, n, k = shape
-    return not (n * itemsize % 16 or k * itemsize % 16)
+def aligned(task: Task, *columns: int) -> bool:
+    """Return whether rows of so many elements are multiples of 16 bytes, as TMA requires."""
+    return not any(each * task.element.itemsize % 16 for each in columns)
 
 
-def whole_lines(shape: tuple[int, int, int], itemsize: int = 2) -> bool:
+def whole_lines(task: Task) -> bool:
     """Return whether the rows of A and B, or of their aligned copies, are multiples of a line of the L2 cache."""
-    _, n, k = shape
-    return not any(rounded_up(columns * itemsize, 16) % LINE_BYTES for columns in (n, k))
+    _, n, k = task.shape
+    return not any(rounded_up(columns * task.element.itemsize, 16) % LINE_BYTES for columns in (n, k))
 
 
-def arrival(shape: tuple[int, int, int], rows: int, columns: int, itemsize: int = 2) -> float:
+def arrival(task: Task, rows: int, columns: int) -> float:
     """Return the seconds in which cold matrices A and B arrive, for tiles of C; copies are in the L2 cache."""
-    m, n, k = shape
-    a = 0 if k * itemsize % 16 else m * k * (SHARED_READS if n > columns else 1)
-    b = 0 if n * itemsize % 16 else k * n * (SHARED_READS if m > rows else 1)
-    return itemsize * (a + b) / COLD_BYTES_PER_SECOND
+    m, n, k = task.shape
+    a = m * k * (SHARED_READS if n > columns else 1) if aligned(task, k) else 0
+    b = k * n * (SHARED_READS if m > rows else 1) if aligned(task, n) else 0
+    return task.element.itemsize * (a + b) / COLD_BYTES_PER_SECOND
 
 
 def copied_rows(task: Task, line: int) -> dict[str, Workspace]:
@@ -207,7 +206,7 @@ def copied_rows(task: Task, line: int) -> dict[str, Workspace]:
     return {
         name: Workspace((rows, rounded_up(columns, line)), task.element.storage.name)
         for name, (rows, columns) in sizes.items()
-        if columns * task.element.itemsize % 16 and rows
+        if rows and not aligned(task, columns)
     }
 
 
