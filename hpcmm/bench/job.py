@@ -133,9 +133,9 @@ class Bench:
         self.step = ""  # of the measurement of a point; empty outside of one
         self.stopwatch = pace.Stopwatch()
         self.transport, self.exchanges = "", None
-        firsts = [each.transport for each in algorithms if each.transport is not None and not each.fixed]
-        if firsts:
-            transport, others = self.connections.chosen(firsts[0])
+        choosing = [each for each in algorithms if each.transport is not None and not each.fixed]
+        if choosing:
+            transport, others = self.connections.of(choosing[0])
             self.exchanges = self.connections.times_of(transport)
             self.transport = transport.name + (f" ({others})" if others else "")
         # transports take device memory, so they are opened before the free memory is read

@@ -326,7 +326,7 @@ class Problem:
         for name in algorithms:
             if name not in self.spreads:
                 algorithm = algorithm_of(self.operation, name)
-                transport = self.connections.of(algorithm) if self.connections else None
+                transport, _ = self.connections.of(algorithm) if self.connections else (None, "")
                 self.spreads[name] = algorithm.distribution(*self.place, transport)
         return {name: self.spreads[name] for name in algorithms}
 
