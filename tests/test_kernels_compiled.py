@@ -32,7 +32,8 @@ from test_kernels_on_host import (
 )
 
 from hpcmm import kernels
-from hpcmm.model import Task
+from hpcmm.backends.cuda import cache
+from hpcmm.model import DeviceError, Task
 from hpcmm.operations import OPERATIONS
 
 # (<operation>/<variant>, architecture) -> bytes that may be spilled
@@ -269,3 +270,22 @@ def test_spills_warnings_and_errors_of_the_compiler_are_found():
 
 def test_only_rungs_may_spill():
     assert RUNG_OF.keys() >= {name for name, _ in SPILLS}
+
+
+def test_a_compiled_kernel_is_kept_in_the_folder_of_cupy(monkeypatch, tmp_path):
+    monkeypatch.delenv("CUPY_CACHE_DIR", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = cache.folder() / "kernel.elf"
+    for code in (b"one", b"other"):
+        cache.write(path, code)
+        assert (tmp_path / ".cupy" / "kernel_cache" / "kernel.elf").read_bytes() == code
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(("folder", "reason"), [("file", "not a folder"), ("file/inside", "Not a directory")])
+def test_a_folder_of_compiled_kernels_that_cannot_be_written_is_named(monkeypatch, tmp_path, folder, reason):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path / folder))
+    expected = f"{tmp_path / folder}: cannot write compiled kernels: {reason}; set CUPY_CACHE_DIR to a writable folder"
+    with pytest.raises(DeviceError, match=f"^{re.escape(expected)}$"):
+        cache.write(cache.folder() / "kernel.elf", b"code")
