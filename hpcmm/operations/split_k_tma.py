@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from hpcmm.model import Boxes, Launch, Task, Workspace
-from hpcmm.operations.blocks import RESIDENT_BLOCKS, ChosenTile, Staged
+from hpcmm.operations.blocks import RESIDENT_BLOCKS, ChosenTile, Staged, tiles_of
 from hpcmm.operations.tma import BOX, ROW_BYTES, aligned, arrival, copied, copied_rows, even_blocks, whole_lines
 
 
@@ -75,22 +75,12 @@ class SplitTma(ChosenTile):
         return tile.stages * ((tile.rows + tile.columns) * ROW_BYTES + 16)
 
     def candidates(self) -> list[tuple[SplitTile, int]]:
-        """Return each tile with each number of parts."""
         return [(tile, parts) for tile in self.choices for parts in tile.parts]
-
-    def chosen(self, task: Task) -> tuple[SplitTile, int]:
-        """Return the tile and the number of parts with the shortest predicted time."""
-        every = self.candidates()
-        return min(every, key=lambda each: self.seconds_of(task, *each)) if task.shape else every[0]
-
-    def seconds(self, task: Task) -> float:
-        """Return the shortest predicted time."""
-        return min(self.seconds_of(task, *each) for each in self.candidates())
 
     def seconds_of(self, task: Task, tile: SplitTile, parts: int) -> float:
         """Return the predicted time of a tile in parts on an H100 or H200, without a copy of unaligned rows."""
-        m, n, k = task.shape
-        waves = -(-(-(-m // tile.rows) * -(-n // tile.columns) * parts) // RESIDENT_BLOCKS[parts])
+        _, n, k = task.shape
+        waves = -(-tiles_of(task.shape, tile) * parts // RESIDENT_BLOCKS[parts])
         mainloop = waves * -(-k // self.depth // parts) * tile.step * (1 if whole_lines(task) else self.part_lines)
         exchange = self.exchange + tile.rows * tile.columns * 4 / self.exchanged_bytes_per_second if parts > 1 else 0
         end = tile.end / parts if self.divides_end else tile.end

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hpcmm.model import Boxes, Launch, Task, Workspace
-from hpcmm.operations.blocks import SMS, ChosenTile, OverC, SixteenBit, Staged, rounded_up
+from hpcmm.operations.blocks import SMS, ChosenTile, OverC, SixteenBit, Staged, rounded_up, tiles_of
 from hpcmm.operations.split_k import FMA_PER_SECOND
 
 BOX = 64  # columns of a box of 16-bit elements that TMA copies; rows of a box of C
@@ -391,16 +391,12 @@ class DmmaRing:
         boxes = rounded_up(self.columns, 16) * self.depth * 8
         return self.stages * (self.rows * ROW_BYTES + boxes + 16) + (self.slices - 1) * self.rows * self.columns * 8
 
-    def tiles(self, shape: tuple[int, int, int]) -> int:
-        m, n, _ = shape
-        return -(-m // self.rows) * -(-n // self.columns)
-
     def seconds(self, shape: tuple[int, int, int]) -> float:
         """Return the predicted time on an H100 or H200, without what every tile takes."""
         mainloop = self.rows * self.columns * rounded_up(shape[2], self.depth) / (FMA_PER_SECOND * self.share)
         if shape[1] % 2 or shape[2] % 2:
             mainloop *= UNALIGNED
-        return -(-self.tiles(shape) // SMS) * (mainloop + self.overhead)
+        return -(-tiles_of(shape, self) // SMS) * (mainloop + self.overhead)
 
 
 @dataclass(frozen=True)
@@ -420,15 +416,11 @@ class PersistentDmma(ChosenTile):
     choices: tuple[DmmaRing, ...]
     group_rows: int = 8
 
-    def chosen(self, task: Task) -> tuple[DmmaRing, int]:
-        """Return the tile with the shortest predicted time; no terms are divided among blocks."""
-        if not task.shape:
-            return self.choices[0], 0
-        return min(self.choices, key=lambda each: each.seconds(task.shape)), 0
+    def candidates(self) -> list[tuple[DmmaRing, int]]:
+        return [(choice, 0) for choice in self.choices]  # no terms are divided among blocks
 
-    def seconds(self, task: Task) -> float:
-        """Return the shortest predicted time, without the launch."""
-        return self.chosen(task)[0].seconds(task.shape)
+    def seconds_of(self, task: Task, tile: DmmaRing, divided: int) -> float:
+        return tile.seconds(task.shape)
 
     def division(self, tile: DmmaRing, divided: int) -> str:
         return f"slices {tile.slices}" if tile.slices > 1 else ""
@@ -444,7 +436,7 @@ class PersistentDmma(ChosenTile):
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
         tile, _ = self.chosen(task)
-        tiles = tile.tiles(task.shape)
+        tiles = tiles_of(task.shape, tile)
         if not tiles:
             return []
         boxes = Boxes(arrays["A"], tile.rows, tile.depth, "float64"), Boxes(arrays["B"], tile.depth, 16, "float64")
