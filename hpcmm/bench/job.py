@@ -53,7 +53,7 @@ def describe_ranks(comm, backend, found: dict[str, Any] | None = None) -> dict[s
 
 
 class Process:
-    """A process of a job, one of its ranks, with the device that it opens once for all batches. Collective.
+    """A rank of a job, with the device that it opens once for all batches. Collective.
 
     Parameters
     ----------
@@ -359,7 +359,7 @@ def attempt(
 ) -> tuple[list[Measurement], str]:
     """Measure one visit of a point, and share the outcome with all ranks.
 
-    The journal, on rank 0, has a record of its start.
+    The journal on rank 0 records its start.
 
     Returns
     -------

@@ -28,6 +28,7 @@ class Model:
     """Predicts the time of a rung."""
 
     def seconds(self, task: Task) -> float:
+        """Return the predicted seconds of a task; infinity if the rung must not be picked."""
         raise NotImplementedError
 
 

@@ -56,8 +56,7 @@ class Connections:
     def start_afresh(self) -> None:
         """Continue after an error without pending messages: no transport is open.
 
-        Those that were open are abandoned instead of closed, because a rank might wait for a pending message of another
-        one.
+        Open transports are abandoned instead of closed, because a rank might wait for a pending message of another one.
         """
         for transport in self.opened.values():
             transport.abandon()
