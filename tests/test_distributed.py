@@ -43,8 +43,8 @@ from hpcmm.parallel.schedules import (
     partners,
     tilings,
 )
-from hpcmm.parallel.transports.base import Transport
-from hpcmm.parallel.transports.choice import candidates
+from hpcmm.parallel.transports.base import Transport, TransportError
+from hpcmm.parallel.transports.choice import Connections, candidates
 from hpcmm.parallel.vector_all_reduce import ALL_REDUCES
 from hpcmm.quantities import PHASES
 
@@ -205,6 +205,42 @@ def test_a_transport_is_offered_where_the_backend_has_its_arrays():
     assert names == {True: ["mpi", "mpi_rma"], False: ["peer", "nccl", "mpi_cuda", "pinned"]}
     known = SCHEMA["properties"]["transport"]["enum"]
     assert sorted(known) == sorted(["auto", *names[True], *names[False]])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "algorithm", "broken", "opened", "why"),
+    [
+        ("auto", "ring", (), "peer", ""),
+        ("auto", "ring", ("peer", "nccl"), "mpi_cuda", "peer: no peer; nccl: no nccl"),
+        ("auto", "all_reduce", (), "nccl", ""),  # its own first
+        ("auto", "all_reduce", ("nccl",), "peer", "nccl: no nccl"),
+        ("pinned", "all_reduce", (), "pinned", ""),
+        ("mpi", "ring", (), "peer", ""),  # mpi is for host memory
+        ("pinned", "neighbours_nccl", (), "nccl", ""),  # fixed
+        ("nccl", "scatter", ("nccl",), None, ""),  # uses none
+        ("nccl", "ring", ("nccl",), "", "config: transport: 'nccl' does not work between these ranks: nccl: no nccl"),
+        ("auto", "neighbours_nccl", ("nccl",), "", "no nccl"),
+    ],
+)
+def test_an_algorithm_gets_its_own_transport_or_that_of_the_config_or_the_first_that_works(
+    wanted, algorithm, broken, opened, why
+):
+    class Some(Connections):
+        def _open(self, name):
+            if name in broken:
+                raise TransportError(f"no {name}")
+            transport = Transport(self.ranks, self.backend)
+            transport.name = name
+            return transport
+
+    connections = Some(MPI.COMM_SELF, SimpleNamespace(in_host_memory=False), wanted)
+    if opened == "":
+        with pytest.raises(TransportError, match=f"^{re.escape(why)}$"):
+            connections.of(ALGORITHMS[algorithm])
+    else:
+        transport, reasons = connections.of(ALGORITHMS[algorithm])
+        assert (transport and transport.name, reasons) == (opened, why)
+    connections.close()
 
 
 def test_an_all_reduce_takes_every_vector_of_its_operation():

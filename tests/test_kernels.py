@@ -29,7 +29,7 @@ from hpcmm.operations.matmul_ladder import TILES
 from hpcmm.operations.memory import BANDWIDTH, COPY, LATENCY, SCALE
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM
 from hpcmm.operations.split_k import Skinny, SplitK
-from hpcmm.operations.split_k_wgmma import SplitWgmma
+from hpcmm.operations.split_k_tma import SplitWgmma
 from hpcmm.operations.stream_k import StreamK, StreamKDmma, StreamKFma
 from hpcmm.operations.tma import PersistentTma
 from hpcmm.operations.vector_add import VECTOR_ADD

@@ -6,11 +6,11 @@ They are not in ``test_kernels_on_host.py``, because both files take long and tw
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import functools
 import itertools
 import json
 import re
+from dataclasses import replace
 from importlib import metadata
 
 import numpy as np
@@ -32,7 +32,8 @@ from test_kernels_on_host import (
 )
 
 from hpcmm import kernels
-from hpcmm.model import Task
+from hpcmm.backends.cuda import cache
+from hpcmm.model import DeviceError, Task
 from hpcmm.operations import OPERATIONS
 
 # (<operation>/<variant>, architecture) -> bytes that may be spilled
@@ -196,41 +197,31 @@ def test_every_tile_of_split_k_compiles_without_spills(name, choice):
     assert resident * (tile.ring_bytes + exchanged + 1024) <= 228 * 1024  # shared memory of an SM
 
 
-WGMMA = RUNG_OF["matmul/split_k_wgmma"][1].geometry
-
-
-@pytest.mark.parametrize("division", some([(each.tile, parts) for each in WGMMA.choices for parts in each.parts], 5))
-def test_every_tile_of_split_k_wgmma_compiles_without_spills(division):
-    tile, parts = division
-    macros = {"BFLOAT16": 1, "GROUP_ROWS": WGMMA.group_rows, "COPY_BLOCK": WGMMA.copy_block, **tile.macros(parts)}
-    takes = compiled(
-        source("matmul/split_k_wgmma"), "sm_90a", tuple(f"-D{key}={value}" for key, value in macros.items())
-    )
+@pytest.mark.parametrize(
+    ("name", "tile"),
+    [
+        pytest.param(name, *tile.values, id=f"{name}-{tile.id}", marks=tile.marks)
+        for name in ("matmul/split_k_wgmma", "matmul/tf32")
+        for tile in some([replace(tile, parts=(parts,)) for tile, parts in RUNG_OF[name][1].geometry.candidates()], 5)
+    ],
+)
+def test_every_tile_of_split_k_with_tma_compiles_without_spills(name, tile):
+    operation, variant = RUNG_OF[name]
+    geometry = replace(variant.geometry, choices=(tile,))
+    task = Task(operation, replace(variant, geometry=geometry), (), variant.dtypes[-1])
+    takes = compiled(source(name), "sm_90a", tuple(f"-D{key}={value}" for key, value in task.macros.items()))
     assert takes["spill_stores"] == takes["spill_loads"] == 0
-    threads = -(-tile.threads(parts) // 128) * 128  # a quarter of the SM has the same registers as the others
+    threads = (
+        -(-geometry.threads(tile, *tile.parts) // 128) * 128
+    )  # a quarter of the SM has the registers of the others
     assert -(-takes["registers"] // 8) * 8 * threads <= 65536
-    assert tile.shared_bytes(parts) <= 227 * 1024
-
-
-TF32 = RUNG_OF["matmul/tf32"][1].geometry
-
-
-@pytest.mark.parametrize("division", some([(choice, parts) for choice in TF32.choices for parts in choice.parts], 5))
-def test_every_tile_of_tf32_compiles_without_spills(division):
-    choice, parts = division
-    operation, variant = RUNG_OF["matmul/tf32"]
-    geometry = dataclasses.replace(TF32, choices=(dataclasses.replace(choice, parts=(parts,)),))
-    task = Task(operation, dataclasses.replace(variant, geometry=geometry), (), "float32")
-    takes = compiled(source("matmul/tf32"), "sm_90a", tuple(f"-D{key}={value}" for key, value in task.macros.items()))
-    assert takes["spill_stores"] == takes["spill_loads"] == 0
-    assert -(-takes["registers"] // 8) * 8 * choice.tile.threads <= 65536
-    assert choice.tile.shared_bytes <= 227 * 1024
+    assert geometry.shared_bytes(tile, *tile.parts) <= 227 * 1024
 
 
 @pytest.mark.parametrize("choice", some(RUNG_OF["matmul/stream_k_dmma"][1].geometry.choices))
 def test_every_tile_of_stream_k_dmma_compiles_with_few_spills(choice):
     operation, variant = RUNG_OF["matmul/stream_k_dmma"]
-    one = dataclasses.replace(variant, geometry=OneDmmaTile((choice,)))
+    one = replace(variant, geometry=OneDmmaTile((choice,)))
     macros = Task(operation, one, (), "float64").macros
     takes = compiled(
         source("matmul/stream_k_dmma"), "sm_90", tuple(f"-D{key}={value}" for key, value in macros.items())
@@ -244,7 +235,7 @@ def test_every_tile_of_stream_k_dmma_compiles_with_few_spills(choice):
 def test_every_tile_of_persistent_dmma_compiles_with_few_spills(choice):
     """Spills are in the copies of single elements, and a few in the main loop of the largest tiles."""
     operation, variant = RUNG_OF["matmul/persistent_dmma"]
-    one = dataclasses.replace(variant, geometry=dataclasses.replace(variant.geometry, choices=(choice,)))
+    one = replace(variant, geometry=replace(variant.geometry, choices=(choice,)))
     macros = Task(operation, one, (), "float64").macros
     takes = compiled(
         source("matmul/persistent_dmma"), "sm_90a", tuple(f"-D{key}={value}" for key, value in macros.items())
@@ -279,3 +270,22 @@ def test_spills_warnings_and_errors_of_the_compiler_are_found():
 
 def test_only_rungs_may_spill():
     assert RUNG_OF.keys() >= {name for name, _ in SPILLS}
+
+
+def test_a_compiled_kernel_is_kept_in_the_folder_of_cupy(monkeypatch, tmp_path):
+    monkeypatch.delenv("CUPY_CACHE_DIR", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = cache.folder() / "kernel.elf"
+    for code in (b"one", b"other"):
+        cache.write(path, code)
+        assert (tmp_path / ".cupy" / "kernel_cache" / "kernel.elf").read_bytes() == code
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(("folder", "reason"), [("file", "not a folder"), ("file/inside", "Not a directory")])
+def test_a_folder_of_compiled_kernels_that_cannot_be_written_is_named(monkeypatch, tmp_path, folder, reason):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("CUPY_CACHE_DIR", str(tmp_path / folder))
+    expected = f"{tmp_path / folder}: cannot write compiled kernels: {reason}; set CUPY_CACHE_DIR to a writable folder"
+    with pytest.raises(DeviceError, match=f"^{re.escape(expected)}$"):
+        cache.write(cache.folder() / "kernel.elf", b"code")

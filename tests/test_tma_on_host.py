@@ -19,8 +19,7 @@ from hpcmm.dtypes import DTYPES
 from hpcmm.model import Boxes, Launch, Task
 from hpcmm.operations.blocks import SixteenBit
 from hpcmm.operations.matmul import MATMUL
-from hpcmm.operations.split_k_wgmma import SplitWgmma, WgmmaChoice, WgmmaTile
-from hpcmm.operations.tf32 import Tf32, Tf32Choice, Tf32Tile
+from hpcmm.operations.split_k_tma import SplitTile, SplitWgmma, Tf32
 from hpcmm.operations.tma import DmmaRing, PersistentDmma, PersistentTma, TmaChoice, TmaRing
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine")
@@ -34,7 +33,7 @@ SMALL = {  # as few columns and stages as the sources take
     "warp_specialized": TmaRing(384, 128, 64, 64, stages=2, group_rows=2),
     "persistent": PersistentTma((TmaChoice(128, 2, 1, 0, 0, 0),), group_rows=2),
     "multicast": PersistentTma((TmaChoice(64, 2, 1, 0, 0, 0),), cluster=2, group_rows=2),
-    "split_k_wgmma": SplitWgmma((WgmmaChoice(WgmmaTile(64, 64, 2), (2,), 0, 0),), group_rows=2),
+    "split_k_wgmma": SplitWgmma((SplitTile(64, 64, 2, (2,), 0, 0),), group_rows=2),
 }
 # m, n, k, alpha, beta: whole tiles, ragged in rows and terms, and rows that TMA cannot take: of A and B, and of C
 POINTS = [
@@ -172,30 +171,28 @@ def test_blocks_side_by_side_share_a_tile_of_a(build, monkeypatch):
         )
 
 
-# tile, parts: several tiles per block, two consumers, parts that do not divide the rows, more blocks than steps
+# several tiles per block, two consumers, parts that do not divide the rows, more blocks than steps
 SPLITS = [
-    (WgmmaTile(64, 64, 2), 1),
-    (WgmmaTile(128, 64, 3), 3),
-    (WgmmaTile(64, 128, 3), 8),
-    pytest.param(WgmmaTile(128, 192, 3), 1, marks=pytest.mark.slow),
-    pytest.param(WgmmaTile(128, 128, 3), 2, marks=pytest.mark.slow),
-    pytest.param(WgmmaTile(64, 256, 2), 6, marks=pytest.mark.slow),
-    pytest.param(WgmmaTile(128, 256, 2), 1, marks=pytest.mark.slow),
+    SplitTile(64, 64, 2, (1,), 0, 0),
+    SplitTile(128, 64, 3, (3,), 0, 0),
+    SplitTile(64, 128, 3, (8,), 0, 0),
+    pytest.param(SplitTile(128, 192, 3, (1,), 0, 0), marks=pytest.mark.slow),
+    pytest.param(SplitTile(128, 128, 3, (2,), 0, 0), marks=pytest.mark.slow),
+    pytest.param(SplitTile(64, 256, 2, (6,), 0, 0), marks=pytest.mark.slow),
+    pytest.param(SplitTile(128, 256, 2, (1,), 0, 0), marks=pytest.mark.slow),
 ]
 
 
-@pytest.mark.parametrize(("tile", "parts"), SPLITS)
-def test_blocks_of_a_cluster_divide_the_terms_of_a_tile(build, monkeypatch, tile, parts):
-    geometry = SplitWgmma((WgmmaChoice(tile, (parts,), 0, 0),), group_rows=2)
-    monkeypatch.setitem(SMALL, "split_k_wgmma", geometry)
+@pytest.mark.parametrize("tile", SPLITS)
+def test_blocks_of_a_cluster_divide_the_terms_of_a_tile(build, monkeypatch, tile):
+    monkeypatch.setitem(SMALL, "split_k_wgmma", SplitWgmma((tile,), group_rows=2))
     orders = ORDERS if tile.rows * tile.columns <= 128 * 64 else ORDERS[:1]
     for point, order in itertools.product([*POINTS, ((70, 200, 328), 1.5, 0.5)], orders):
         run(build, "split_k_wgmma", "bfloat16", point, order)
 
 
 def test_a_stage_that_is_not_waited_for_is_found(build, monkeypatch):
-    tile, parts = SPLITS[0]
-    monkeypatch.setitem(SMALL, "split_k_wgmma", SplitWgmma((WgmmaChoice(tile, (parts,), 0, 0),), group_rows=2))
+    monkeypatch.setitem(SMALL, "split_k_wgmma", SplitWgmma((SPLITS[0],), group_rows=2))
     text, wait = whole_source("split_k_wgmma"), "mbarrier_wait(&ring.empty[ring.stage], ring.parity ^ 1);"
     assert text.count(wait) == 1
     with pytest.raises(KernelError, match="race in shared memory"):
@@ -277,13 +274,13 @@ def test_a_fault_of_persistent_dmma_is_found(build, old, new, said):
 
 TF32_TILES = [  # every tile with each number of parts, in few stages, so that the ring wraps around
     pytest.param(
-        *(dataclasses.replace(choice.tile, stages=4 - i % 2), parts),
-        id=f"{choice.tile}-{parts}",
+        dataclasses.replace(tile, stages=4 - i % 2, parts=(parts,)),
+        id=f"{tile.rows}x{tile.columns}-{parts}",
         # without --slow: all numbers of parts of a tile with one consumer, and a tile with two
-        marks=() if choice.tile.rows in (32, 192) else pytest.mark.slow,
+        marks=() if tile.rows in (32, 192) else pytest.mark.slow,
     )
-    for i, choice in enumerate(MATMUL.variant("tf32").geometry.choices)
-    for parts in choice.parts
+    for i, tile in enumerate(MATMUL.variant("tf32").geometry.choices)
+    for parts in tile.parts
 ]
 
 
@@ -293,14 +290,12 @@ def rounded_to_tf32(x: np.ndarray) -> np.ndarray:
     return np.ldexp(np.trunc(fraction * 2**11 + np.copysign(0.5, fraction)), exponent - 11)
 
 
-def run_tf32(build, tile: Tf32Tile, parts: int, shape, beta: float, order: str, pads=(0, 0, 0), text="") -> bytes:
-    """Run tf32 with a tile in parts on matrices with ``pads`` more columns, of NaN.
+def run_tf32(build, tile: SplitTile, shape, beta: float, order: str, pads=(0, 0, 0), text="") -> bytes:
+    """Run tf32 with a tile on matrices with ``pads`` more columns, of NaN.
 
     C is held to the bound of float32 for the product of the rounded matrices, and returned.
     """
-    variant = dataclasses.replace(
-        MATMUL.variant("tf32"), geometry=Tf32((Tf32Choice(tile, (parts,), 0, 0),), group_rows=2)
-    )
+    variant = dataclasses.replace(MATMUL.variant("tf32"), geometry=Tf32((tile,), group_rows=2))
     task = Task(MATMUL, variant, shape, "float32", {"alpha": 1.5, "beta": beta}, 0)
     macros = tuple(f"-D{key}={value}" for key, value in task.macros.items())
     inputs = MATMUL.draw(np.random.default_rng(shape), task)
@@ -317,17 +312,17 @@ def run_tf32(build, tile: Tf32Tile, parts: int, shape, beta: float, order: str, 
     return arrays["C"].tobytes()
 
 
-@pytest.mark.parametrize(("tile", "parts"), TF32_TILES)
-def test_tf32_is_right_in_every_order(build, tile, parts):
+@pytest.mark.parametrize("tile", TF32_TILES)
+def test_tf32_is_right_in_every_order(build, tile):
     """Whole tiles and ragged ones, several a block, fewer and more steps than stages; rows that TMA cannot take."""
     m, n = tile.rows, tile.columns
     for shape, beta in [((2 * m, 2 * n, 168), 0.5), ((m + 9, n + 4, 100), 0.0), ((m + 1, n + 3, 33), 0.5)]:
-        assert len({run_tf32(build, tile, parts, shape, beta, order) for order in ORDERS}) == 1
+        assert len({run_tf32(build, tile, shape, beta, order) for order in ORDERS}) == 1
     for shape, pads in [
         *(((1, 2, 3), (0, 0, 0)), ((m, n, 0), (0, 0, 0)), ((m, n, 32), (0, 0, 2))),
         *(((m - 3, n, 160), (1, 0, 0)), ((m + 5, n, 63), (0, 3, 1)), ((m, n + 8, 96), (4, 4, 4))),
     ]:
-        run_tf32(build, tile, parts, shape, 0.5, ORDERS[0], pads)
+        run_tf32(build, tile, shape, 0.5, ORDERS[0], pads)
 
 
 TF32_FAULTS = [
@@ -374,13 +369,13 @@ def test_a_fault_of_tf32_is_found(build, old, new, said):
     text = whole_source("tf32")
     assert text.count(old) == 1
     found = []
-    tiles = [(Tf32Tile(32, 64, 3), 1), (Tf32Tile(128, 64, 4), 2), (Tf32Tile(256, 128, 4), 1)]
+    tiles = [SplitTile(32, 64, 3, (1,), 0, 0), SplitTile(128, 64, 4, (2,), 0, 0), SplitTile(256, 128, 4, (1,), 0, 0)]
     # the smallest tile first, and TMA and threads in turns: together they report most faults at once
-    for (tile, parts), beta, order, odd in itertools.product(tiles, (0.5, 0), ORDERS, (0, 1)):
+    for tile, beta, order, odd in itertools.product(tiles, (0.5, 0), ORDERS, (0, 1)):
         try:  # rows that TMA takes; padded ones, which threads copy; rows that the first launch copies
             for pad, less in [(odd, 0), (0, odd)][: 1 + odd]:
                 shape, pads = (2 * tile.rows, 2 * tile.columns - less, 168 - less), (pad, pad, odd)
-                run_tf32(build, tile, parts, shape, beta, order, pads, text.replace(old, new))
+                run_tf32(build, tile, shape, beta, order, pads, text.replace(old, new))
         except KernelError as error:
             found.append(str(error))
             if said and re.search(said, found[-1]):

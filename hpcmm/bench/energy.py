@@ -10,9 +10,9 @@ from typing import Any
 
 from hpcmm.model import DeviceError
 
-PASS_SECONDS = 1.0  # least length of a pass
+PASS_SECONDS = 1.0  # minimum duration of a pass
 BATCH_SECONDS = 0.01  # of kernels that are queued together
-TICK_SECONDS = 2.0  # longest time between two values of a counter
+TICK_SECONDS = 2.0  # maximum time between two values of a counter
 
 
 def why_unreadable(backend) -> str:

@@ -16,7 +16,7 @@ SIGMA = 4.0  # standard deviation of the logarithms of graded data
 
 
 def of_kind(kind: str, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Change inputs that are uniform in [-1, 1) to a kind, one of ``DATA``, in place, and return them; NaN stays."""
+    """Convert inputs uniform in [-1, 1) in place to a kind of ``DATA``, and return them; NaN stays NaN."""
     if kind == "uniform":
         return x
 
@@ -31,7 +31,7 @@ def of_kind(kind: str, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def has_errors(task: Task) -> bool:
-    """Return whether the pass measures a task: a product, in a floating-point type that is added up in itself."""
+    """Return whether errors are measured: the task is a product in a floating-point type with sums of that type."""
     return task.operation.metric == "flops" and not (task.element.is_integer or task.element.accumulator)
 
 

@@ -53,7 +53,7 @@ def describe_ranks(comm, backend, found: dict[str, Any] | None = None) -> dict[s
 
 
 class Process:
-    """A process of a job, one of its ranks, with the device that it opens once for all batches. Collective.
+    """A rank of a job, with the device that it opens once for all batches. Collective.
 
     Parameters
     ----------
@@ -133,9 +133,9 @@ class Bench:
         self.step = ""  # of the measurement of a point; empty outside of one
         self.stopwatch = pace.Stopwatch()
         self.transport, self.exchanges = "", None
-        firsts = [each.transport for each in algorithms if each.transport is not None and not each.fixed]
-        if firsts:
-            transport, others = self.connections.chosen(firsts[0])
+        choosing = [each for each in algorithms if each.transport is not None and not each.fixed]
+        if choosing:
+            transport, others = self.connections.of(choosing[0])
             self.exchanges = self.connections.times_of(transport)
             self.transport = transport.name + (f" ({others})" if others else "")
         # transports take device memory, so they are opened before the free memory is read
@@ -359,7 +359,7 @@ def attempt(
 ) -> tuple[list[Measurement], str]:
     """Measure one visit of a point, and share the outcome with all ranks.
 
-    The journal, on rank 0, has a record of its start.
+    The journal on rank 0 records its start.
 
     Returns
     -------

@@ -441,7 +441,7 @@ def rehearse(folder: Path) -> None:
 
 
 def measurement_to_json(measurement: Measurement) -> dict:
-    """Return what ``dataclasses.asdict`` does, without the copies that take a millisecond."""
+    """Return the same as ``dataclasses.asdict``, without its copies, which take a millisecond."""
     samples = [vars(sample) for sample in measurement.samples]
     return vars(measurement) | {
         "point": vars(measurement.point),

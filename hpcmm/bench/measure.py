@@ -172,17 +172,17 @@ class Contender:
             self.checksum = self.spread.checksum()
 
     def verify_again(self, judge: Callable[[np.ndarray], Verdict] | None, fetched: bool) -> None:
-        """Verify the result of the last repetition, unless it has the bits of the verified result."""
+        """Verify the result of the last repetition, unless it is bitwise equal to the verified result."""
         if not self.has_bits(self.checksum):
             if not fetched:
                 self.spread.fetch()
             self.verify(judge, when="after timing")
 
     def has_bits(self, checksum: int | None) -> bool:
-        """Whether the last result has the bits of a verified one with a checksum on this rank. Collective.
+        """Whether the last result is bitwise equal to the verified one with this checksum on this rank. Collective.
 
-        It has not if the kernel wrote outside of it. Without a checksum no bits are known: the arrays of an algorithm
-        other than the textbook's may not be the whole result.
+        False if the kernel wrote outside its arrays, or without a checksum: for algorithms other than the textbook's,
+        the arrays on a rank may not be the whole result.
         """
         same = checksum is not None and self.spread.checksum() == checksum and not self.complaint()
         return bool(self.spread.comm.allreduce(int(same)) == self.spread.comm.size)
@@ -192,7 +192,7 @@ class Contender:
         return self.run.complaint() if getattr(self.run, "complaint", None) else ""
 
     def take(self, known: Known) -> None:
-        """Take what is known about this baseline, if the last result has the same bits. Collective."""
+        """Reuse what is known about this baseline, if the last result is bitwise equal. Collective."""
         if self.has_bits(known.checksum):
             self.verdict, self.checksum = known.verdict, known.checksum
             self.clock, self.errors = known.clock, known.errors
@@ -326,7 +326,7 @@ class Problem:
         for name in algorithms:
             if name not in self.spreads:
                 algorithm = algorithm_of(self.operation, name)
-                transport = self.connections.of(algorithm) if self.connections else None
+                transport, _ = self.connections.of(algorithm) if self.connections else (None, "")
                 self.spreads[name] = algorithm.distribution(*self.place, transport)
         return {name: self.spreads[name] for name in algorithms}
 

@@ -14,7 +14,7 @@ from hpcmm.measurement import Batch
 
 LAUNCH_SECONDS = 0.2  # per visit of a batch, before the first process of a job and after the last
 FILE = "paces.jsonl"  # in the results folder; without it the expected times are the defaults
-SHOWN_SECONDS = 0.05  # least seconds of a part that is shown
+SHOWN_SECONDS = 0.05  # minimum seconds of a part that is shown
 # Parts of the time of points, and the steps of ``measure_point`` in each. Timed seconds are counted separately.
 AROUND_RUNS = "caches and warm-ups"
 PARTS = {
@@ -39,7 +39,7 @@ class Stopwatch:
         self._step, self._since = "", 0.0
 
     def begin(self, step: str) -> None:
-        """End the step that runs, and begin another one; an empty one is not counted."""
+        """End the current step and begin another one; a step without a name is not counted."""
         now = time.perf_counter()
         if self._step:
             self.seconds[self._step] = self.seconds.get(self._step, 0.0) + now - self._since

@@ -76,9 +76,9 @@ def command(program: str, log: Path, cold: bool, watched: Sequence[str | Path]) 
 
 
 def refusal(log: str) -> str:
-    """Return the reason that Nsight Compute gives why it cannot profile; empty if it gives none.
+    """Return the reason why Nsight Compute cannot profile, in its own words; empty if it states none.
 
-    A failure of the profiled program is not such a reason.
+    A failure of the profiled program does not count.
     """
     reasons = re.findall(r"^==ERROR== (.*\S)", log, re.MULTILINE)
     return next((reason for reason in reasons if not reason.startswith("The application returned an error")), "")

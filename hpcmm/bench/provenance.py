@@ -191,7 +191,7 @@ def installed() -> dict[str, str]:
     """Return the versions of all installed packages."""
     found = {}
     for each in importlib.metadata.distributions():
-        # a parser of e-mail takes ten times as long to read the whole file with its description
+        # the standard parser reads the description too, and takes ten times as long
         head = (each.read_text("METADATA") or each.read_text("PKG-INFO") or "").partition("\n\n")[0]
         about = dict(re.findall(r"^(Name|Version): *(.*?) *$", head, re.MULTILINE))
         if "Name" in about:

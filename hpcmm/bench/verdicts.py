@@ -1,4 +1,4 @@
-"""The verdict of ``hpcmm bench`` on a kernel, from all its points. It is shown first, so it needs no pandas."""
+"""The verdict of ``hpcmm bench`` on a kernel, from all its points. It is shown first, before pandas is imported."""
 
 from __future__ import annotations
 

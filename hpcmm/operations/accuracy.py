@@ -46,8 +46,8 @@ def exact_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return A B of float64 matrices in extended precision, with an error far below float64 rounding.
 
     Slices have so few bits that their products are exact in float64 for any order of summation, so BLAS can compute
-    them. There are as many slices as the element needs whose sum of magnitudes is the smallest relative to its row of A
-    and its column of B.
+    them. The number of slices suffices for every element, also for the one whose sum of magnitudes is the smallest
+    relative to its row of A and its column of B.
     """
     terms = max(2, a.shape[1])
     bits = (53 - int(np.ceil(np.log2(terms)))) // 2
@@ -94,7 +94,7 @@ def judge(got: np.ndarray, truth: np.ndarray, allowed: np.ndarray, bound: float,
 
     def compare(rows: slice) -> tuple[float, float, int]:
         """Return the largest error of some rows, the sum of squares, and the first wrong element or ``got.size``."""
-        # the difference in the precision of the truth; float64 holds the rest, and takes less time
+        # subtract in the precision of the truth; float64 suffices for the rest, and is faster
         difference, limit = (each.astype(np.float64) for each in (np.abs(got[rows] - truth[rows]), allowed[rows]))
         with np.errstate(divide="ignore", invalid="ignore"):
             relative = np.where(limit == 0, difference, difference / limit * bound)

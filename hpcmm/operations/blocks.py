@@ -23,6 +23,12 @@ def rounded_up(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
 
 
+def tiles_of(shape: tuple[int, ...], tile: Any) -> int:
+    """Return the number of tiles of ``tile.rows`` x ``tile.columns`` that cover C."""
+    m, n, _ = shape
+    return -(-m // tile.rows) * -(-n // tile.columns)
+
+
 @dataclass(frozen=True)
 class Staged:
     """The tiles that a block stages at a time: ``rows`` x ``depth`` of A and ``depth`` x ``columns`` of B."""
@@ -51,11 +57,27 @@ class OverC(Geometry):
 
 
 class ChosenTile(OverC):
-    """Blocks whose tile of C depends on the shape of a task; so does whether and how its terms are divided."""
+    """Blocks whose tile of C depends on the shape of a task; so does whether and how its terms are divided.
+
+    A subclass predicts the time of each of its candidates, or overrides ``chosen``.
+    """
+
+    def candidates(self) -> list[tuple[Any, int]]:
+        """Return each tile, with each division of its terms: a number of parts, or whether they are divided."""
+        raise NotImplementedError
+
+    def seconds_of(self, task: Task, tile: Any, divided: int) -> float:
+        """Return the predicted time of a candidate on an H100 or H200."""
+        raise NotImplementedError
 
     def chosen(self, task: Task) -> tuple[Any, int]:
-        """Return the tile, and the division of its terms: a number of parts, or whether they are divided."""
-        raise NotImplementedError
+        """Return the tile and the division of its terms with the shortest predicted time; the first without a shape."""
+        every = self.candidates()
+        return min(every, key=lambda each: self.seconds_of(task, *each)) if task.shape else every[0]
+
+    def seconds(self, task: Task) -> float:
+        """Return the shortest predicted time."""
+        return min(self.seconds_of(task, *each) for each in self.candidates())
 
     def division(self, tile: Any, divided: int) -> str:
         """Describe the division; empty if no terms are divided."""

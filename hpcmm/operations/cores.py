@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 
 STREAM = 2**18  # elements of a vector that one stream of random numbers fills
-PART = 2**16  # least elements of an array for a thread: less work takes less time than a call
+PART = 2**16  # elements that a thread takes at a time; with fewer, the calls take longer than the work
 MOVED = 2**22  # the same if elements are only written or copied
 
 
 @functools.cache
 def threads(count: int) -> ThreadPoolExecutor:
-    """Return threads that wait for work until the process ends: to start them takes a millisecond each."""
+    """Return a pool of threads that lasts until the process ends; starting a thread takes a millisecond."""
     return ThreadPoolExecutor(count)
 
 
 def in_threads(work: Callable[[slice], Any], length: int, step: int) -> list[Any]:
     """Call ``work`` on slices of ``step`` out of ``length``, on all cores: NumPy releases the interpreter's lock.
 
-    ``work`` must not call this function: it would wait for a thread that waits for it.
+    ``work`` must not call this function, because threads would wait for each other forever.
     """
     parts = [slice(i, min(i + step, length)) for i in range(0, length, step)]
     if len(parts) < 2:

@@ -19,9 +19,8 @@ from hpcmm.operations.blocks import (
 from hpcmm.operations.picks import Fastest, Narrow, OwnPrediction, PersistentTiles, SharedTiles, Waves
 from hpcmm.operations.residues import Residues
 from hpcmm.operations.split_k import DmmaTile, FmaTile, Skinny, SkinnyChoice, SkinnyTile, SplitChoice, SplitK
-from hpcmm.operations.split_k_wgmma import SplitWgmma, WgmmaChoice, WgmmaTile
+from hpcmm.operations.split_k_tma import SplitTile, SplitWgmma, Tf32
 from hpcmm.operations.stream_k import UNALIGNED, DmmaChoice, StreamK, StreamKDmma, StreamKFma
-from hpcmm.operations.tf32 import Tf32, Tf32Choice, Tf32Tile
 from hpcmm.operations.tma import (
     DmmaRing,
     PersistentDmma,
@@ -529,12 +528,12 @@ LADDER = (  # the order here is the order of the rungs
         architecture="sm_90a",
         geometry=SplitWgmma(
             (
-                WgmmaChoice(WgmmaTile(64, 64, 12), (1, 2, 4, 8), 0.205e-6, 0.58e-6),
-                WgmmaChoice(WgmmaTile(64, 128, 8), (1, 2, 4, 8), 0.255e-6, 0.45e-6),
-                WgmmaChoice(WgmmaTile(128, 64, 8), (1, 2, 4, 8), 0.277e-6, 0.73e-6),
-                WgmmaChoice(WgmmaTile(128, 128, 6), (1, 2, 4, 8), 0.365e-6, 0.86e-6),
-                WgmmaChoice(WgmmaTile(128, 192, 5), (1,), 0.49e-6, 1.47e-6),
-                WgmmaChoice(WgmmaTile(128, 256, 4), (1,), 0.678e-6, 1.49e-6),
+                SplitTile(64, 64, 12, (1, 2, 4, 8), 0.205e-6, 0.58e-6),
+                SplitTile(64, 128, 8, (1, 2, 4, 8), 0.255e-6, 0.45e-6),
+                SplitTile(128, 64, 8, (1, 2, 4, 8), 0.277e-6, 0.73e-6),
+                SplitTile(128, 128, 6, (1, 2, 4, 8), 0.365e-6, 0.86e-6),
+                SplitTile(128, 192, 5, (1,), 0.49e-6, 1.47e-6),
+                SplitTile(128, 256, 4, (1,), 0.678e-6, 1.49e-6),
             )
         ),
     ),
@@ -548,13 +547,13 @@ LADDER = (  # the order here is the order of the rungs
         context=True,
         geometry=Tf32(
             (
-                Tf32Choice(Tf32Tile(256, 128, 4), (1,), 0.596e-6, 9.83e-6),
-                Tf32Choice(Tf32Tile(192, 128, 5), (1,), 0.469e-6, 6.58e-6),
-                Tf32Choice(Tf32Tile(128, 128, 7), (1, 2, 4), 0.384e-6, 4.00e-6),
-                Tf32Choice(Tf32Tile(64, 128, 9), (1, 2), 0.369e-6, 1.62e-6),
-                Tf32Choice(Tf32Tile(128, 64, 9), (1, 2), 0.290e-6, 2.32e-6),
-                Tf32Choice(Tf32Tile(64, 64, 14), (1, 2, 4), 0.279e-6, 0.76e-6),
-                Tf32Choice(Tf32Tile(32, 64, 18), (1, 2, 4), 0.279e-6, 0.57e-6),
+                SplitTile(256, 128, 4, (1,), 0.596e-6, 9.83e-6),
+                SplitTile(192, 128, 5, (1,), 0.469e-6, 6.58e-6),
+                SplitTile(128, 128, 7, (1, 2, 4), 0.384e-6, 4.00e-6),
+                SplitTile(64, 128, 9, (1, 2), 0.369e-6, 1.62e-6),
+                SplitTile(128, 64, 9, (1, 2), 0.290e-6, 2.32e-6),
+                SplitTile(64, 64, 14, (1, 2, 4), 0.279e-6, 0.76e-6),
+                SplitTile(32, 64, 18, (1, 2, 4), 0.279e-6, 0.57e-6),
             )
         ),
     ),

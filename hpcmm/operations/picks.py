@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from hpcmm.model import Picks, Task
 from hpcmm.operations.blocks import SMS
 from hpcmm.operations.split_k import MAX_NARROW
-from hpcmm.operations.split_k_wgmma import CHUNK, arrival, whole_lines
+from hpcmm.operations.tma import aligned, arrival, whole_lines
 
 BYTES_PER_SECOND = 4.6e12  # rate that reads of the memory reached
 
@@ -28,6 +28,7 @@ class Model:
     """Predicts the time of a rung."""
 
     def seconds(self, task: Task) -> float:
+        """Return the predicted seconds of a task; infinity if the rung must not be picked."""
         raise NotImplementedError
 
 
@@ -68,7 +69,7 @@ class Waves(Model):
         waves, rest = divmod(-(-blocks // SMS), self.resident)  # of the SM with the most blocks
         of_sm = waves * self.resident + (max(rest, self.alone) if rest else 0)
         mainloop = of_sm * rows * columns * k / self.rate
-        if n * task.element.itemsize % 16 or k * task.element.itemsize % 16:
+        if not aligned(task, n, k):
             mainloop *= self.unaligned
         elif m % rows or n % columns:
             mainloop *= self.partial
@@ -155,7 +156,7 @@ class PersistentTiles(Model):
 
     def seconds(self, task: Task) -> float:
         m, n, k = task.shape
-        if n % CHUNK or k % CHUNK:
+        if not aligned(task, n, k):
             return math.inf
         geometry = task.geometry
         choice = geometry.chosen(task)
@@ -166,11 +167,11 @@ class PersistentTiles(Model):
         outside = 1 - m * n / (clusters * geometry.cluster * rows * columns)
         waves = -(-clusters // (SMS // geometry.cluster))
         mainloop = waves * -(-k // geometry.depth) * choice.step * (1 + outside)
-        if not whole_lines(task.shape):
+        if not whole_lines(task):
             mainloop *= self.part_lines
         rows, columns = (rows, columns * geometry.cluster) if choice.shares_a else (rows * geometry.cluster, columns)
         ends = (1 + (waves - 1) * self.later) * choice.end
-        return choice.start + max(mainloop, arrival(task.shape, rows, columns)) + ends
+        return choice.start + max(mainloop, arrival(task, rows, columns)) + ends
 
 
 @dataclass(frozen=True)

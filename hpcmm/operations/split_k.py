@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from hpcmm.model import Launch, Task
-from hpcmm.operations.blocks import ChosenTile
+from hpcmm.operations.blocks import ChosenTile, tiles_of
 
 # Of an SM's FMA units in float32, and of its tensor cores in float64, at the clock of an H100 or H200
 FMA_PER_SECOND = 128 * 1.975e9
@@ -133,8 +133,8 @@ class SplitChoice:
         Blocks run in waves. The exchange of a cluster costs 1 us. ``unaligned`` is the time of a mainloop if n or k is
         odd, relative to the others.
         """
-        m, n, k = shape
-        blocks = -(-m // self.tile.rows) * -(-n // self.tile.columns) * parts
+        _, n, k = shape
+        blocks = tiles_of(shape, self.tile) * parts
         terms = -(-k // self.tile.depth // parts) * self.tile.depth
         waves, rest = divmod(-(-blocks // RESIDENT_BLOCKS[parts]), self.tile.resident)  # of the SM with the most blocks
         of_sm = waves * self.tile.resident + (max(rest, self.alone) if rest else 0)
@@ -184,21 +184,15 @@ class SplitK(Clusters):
     choices: tuple[SplitChoice, ...]
     unaligned: float = 1.0
 
-    def chosen(self, task: Task) -> tuple[FmaTile | DmmaTile, int]:
-        """Return the tile and the number of parts with the shortest predicted time."""
-        every = self.candidates()
-        if not task.shape:
-            return every[0][0].tile, every[0][1]
-        choice, parts = min(every, key=lambda each: each[0].seconds(task.shape, each[1], self.unaligned))
-        return choice.tile, parts
-
-    def seconds(self, task: Task) -> float:
-        """Return the shortest predicted time, without the launch."""
-        return min(choice.seconds(task.shape, parts, self.unaligned) for choice, parts in self.candidates())
-
     def candidates(self) -> list[tuple[SplitChoice, int]]:
-        """Return each tile with each number of parts."""
         return [(choice, parts) for choice in self.choices for parts in range(1, choice.max_parts + 1)]
+
+    def seconds_of(self, task: Task, choice: SplitChoice, parts: int) -> float:
+        return choice.seconds(task.shape, parts, self.unaligned)
+
+    def chosen(self, task: Task) -> tuple[FmaTile | DmmaTile, int]:
+        choice, parts = super().chosen(task)
+        return choice.tile, parts
 
     def shared_bytes(self, task: Task) -> int:
         tile, parts = self.chosen(task)
@@ -289,10 +283,8 @@ class SkinnyChoice:
 
     def parts(self, shape: tuple[int, int, int]) -> int:
         """Return the number of blocks that divide the terms of a tile; each of their slices has a stage."""
-        m, n, k = shape
-        tiles = -(-m // self.tile.rows) * -(-n // self.tile.columns)
-        parts = self.max_parts
-        while parts > 1 and (parts * tiles > self.max_blocks or parts * self.tile.slices * self.tile.depth > k):
+        tiles, parts = tiles_of(shape, self.tile), self.max_parts
+        while parts > 1 and (parts * tiles > self.max_blocks or parts * self.tile.slices * self.tile.depth > shape[2]):
             parts //= 2
         return parts
 

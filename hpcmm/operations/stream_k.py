@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcmm.model import Launch, Task
-from hpcmm.operations.blocks import SMS, ChosenTile, OverC, Staged, WarpgroupRing
+from hpcmm.operations.blocks import SMS, ChosenTile, OverC, Staged, WarpgroupRing, tiles_of
 from hpcmm.operations.split_k import FMA_PER_SECOND, FmaTile
 
 MIN_SAVED_STEPS = 4  # minimum steps per block that dividing tiles must save, because the parts must be added up
@@ -130,16 +130,12 @@ class DmmaChoice:
         """Bytes of shared memory of a block. Rows of A and B are padded by 32 bytes against bank conflicts."""
         return self.stages * 8 * (self.rows * (self.depth + 4) + self.depth * (self.columns + 4))
 
-    def tiles(self, shape: tuple[int, int, int]) -> int:
-        m, n, _ = shape
-        return -(-m // self.rows) * -(-n // self.columns)
-
     def blocks(self, shape: tuple[int, int, int], divided: bool, multiprocessors: int = SMS) -> int:
         """Return the number of blocks: one per tile, or as many as are resident.
 
         Several blocks per tile divide all tiles alike, because a block then has the part of one tile only.
         """
-        tiles, slots = self.tiles(shape), multiprocessors * self.resident
+        tiles, slots = tiles_of(shape, self), multiprocessors * self.resident
         if not divided:
             return tiles
         steps = tiles * -(-shape[2] // self.depth)
@@ -147,7 +143,7 @@ class DmmaChoice:
 
     def seconds(self, shape: tuple[int, int, int], divided: bool) -> float:
         """Return the predicted time on an H100 or H200, without the launch."""
-        tiles, blocks = self.tiles(shape), self.blocks(shape, divided)
+        tiles, blocks = tiles_of(shape, self), self.blocks(shape, divided)
         tile = self.rows * self.columns * -(-shape[2] // self.depth) * self.depth / (FMA_PER_SECOND * self.share)
         if shape[1] % 2 or shape[2] % 2:
             tile *= UNALIGNED
@@ -175,16 +171,10 @@ class StreamKDmma(ChosenTile):
     choices: tuple[DmmaChoice, ...]
     group_rows: int = 8
 
-    def chosen(self, task: Task) -> tuple[DmmaChoice, bool]:
-        """Return the tile with the shortest predicted time, and whether the blocks divide tiles."""
-        every = [(choice, divided) for choice in self.choices for divided in (False, True)]
-        if not task.shape or not math.prod(task.shape):
-            return every[0]
-        return min(every, key=lambda each: each[0].seconds(task.shape, each[1]))
+    def candidates(self) -> list[tuple[DmmaChoice, bool]]:
+        return [(choice, divided) for choice in self.choices for divided in (False, True)]
 
-    def seconds(self, task: Task) -> float:
-        """Return the shortest predicted time, without the launch."""
-        choice, divided = self.chosen(task)
+    def seconds_of(self, task: Task, choice: DmmaChoice, divided: bool) -> float:
         return choice.seconds(task.shape, divided) if math.prod(task.shape) else 0.0
 
     def division(self, tile: DmmaChoice, divided: int) -> str:

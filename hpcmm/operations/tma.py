@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hpcmm.model import Boxes, Launch, Task, Workspace
-from hpcmm.operations.blocks import SMS, ChosenTile, OverC, SixteenBit, Staged, rounded_up
+from hpcmm.operations.blocks import SMS, ChosenTile, OverC, SixteenBit, Staged, rounded_up, tiles_of
 from hpcmm.operations.split_k import FMA_PER_SECOND
 
 BOX = 64  # columns of a box of 16-bit elements that TMA copies; rows of a box of C
@@ -18,6 +18,10 @@ GROUP = 128  # elements along each dimension of a tile that is transposed
 ROW_BYTES = 128  # of a row of a box
 REGISTERS = 65536  # of an SM
 PRODUCER_REGISTERS = 40  # per thread, of the producer of a block in float64
+LINE_BYTES = 128  # of a line of the L2 cache
+# Of cold matrices, a fit to times of an H200
+COLD_BYTES_PER_SECOND = 4.22e12  # rate at which a matrix arrives that one block reads
+SHARED_READS = 1.43  # time of a matrix that several blocks read, relative to one block
 UNALIGNED = 1.96  # time of a mainloop in float64, relative to the others, if TMA cannot take rows
 
 
@@ -173,6 +177,25 @@ def even_blocks(tiles: int, most: int) -> int:
     return -(-tiles // -(-tiles // most))
 
 
+def aligned(task: Task, *columns: int) -> bool:
+    """Return whether rows of so many elements are multiples of 16 bytes, as TMA requires."""
+    return not any(each * task.element.itemsize % 16 for each in columns)
+
+
+def whole_lines(task: Task) -> bool:
+    """Return whether the rows of A and B, or of their aligned copies, are multiples of a line of the L2 cache."""
+    _, n, k = task.shape
+    return not any(rounded_up(columns * task.element.itemsize, 16) % LINE_BYTES for columns in (n, k))
+
+
+def arrival(task: Task, rows: int, columns: int) -> float:
+    """Return the seconds in which cold matrices A and B arrive, for tiles of C; copies are in the L2 cache."""
+    m, n, k = task.shape
+    a = m * k * (SHARED_READS if n > columns else 1) if aligned(task, k) else 0
+    b = k * n * (SHARED_READS if m > rows else 1) if aligned(task, n) else 0
+    return task.element.itemsize * (a + b) / COLD_BYTES_PER_SECOND
+
+
 def copied_rows(task: Task, line: int) -> dict[str, Workspace]:
     """Return the copies of A and B that a product needs because TMA does not take their rows, by name.
 
@@ -183,7 +206,7 @@ def copied_rows(task: Task, line: int) -> dict[str, Workspace]:
     return {
         name: Workspace((rows, rounded_up(columns, line)), task.element.storage.name)
         for name, (rows, columns) in sizes.items()
-        if columns * task.element.itemsize % 16 and rows
+        if rows and not aligned(task, columns)
     }
 
 
@@ -368,16 +391,12 @@ class DmmaRing:
         boxes = rounded_up(self.columns, 16) * self.depth * 8
         return self.stages * (self.rows * ROW_BYTES + boxes + 16) + (self.slices - 1) * self.rows * self.columns * 8
 
-    def tiles(self, shape: tuple[int, int, int]) -> int:
-        m, n, _ = shape
-        return -(-m // self.rows) * -(-n // self.columns)
-
     def seconds(self, shape: tuple[int, int, int]) -> float:
         """Return the predicted time on an H100 or H200, without what every tile takes."""
         mainloop = self.rows * self.columns * rounded_up(shape[2], self.depth) / (FMA_PER_SECOND * self.share)
         if shape[1] % 2 or shape[2] % 2:
             mainloop *= UNALIGNED
-        return -(-self.tiles(shape) // SMS) * (mainloop + self.overhead)
+        return -(-tiles_of(shape, self) // SMS) * (mainloop + self.overhead)
 
 
 @dataclass(frozen=True)
@@ -397,15 +416,11 @@ class PersistentDmma(ChosenTile):
     choices: tuple[DmmaRing, ...]
     group_rows: int = 8
 
-    def chosen(self, task: Task) -> tuple[DmmaRing, int]:
-        """Return the tile with the shortest predicted time; no terms are divided among blocks."""
-        if not task.shape:
-            return self.choices[0], 0
-        return min(self.choices, key=lambda each: each.seconds(task.shape)), 0
+    def candidates(self) -> list[tuple[DmmaRing, int]]:
+        return [(choice, 0) for choice in self.choices]  # no terms are divided among blocks
 
-    def seconds(self, task: Task) -> float:
-        """Return the shortest predicted time, without the launch."""
-        return self.chosen(task)[0].seconds(task.shape)
+    def seconds_of(self, task: Task, tile: DmmaRing, divided: int) -> float:
+        return tile.seconds(task.shape)
 
     def division(self, tile: DmmaRing, divided: int) -> str:
         return f"slices {tile.slices}" if tile.slices > 1 else ""
@@ -421,7 +436,7 @@ class PersistentDmma(ChosenTile):
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
         tile, _ = self.chosen(task)
-        tiles = tile.tiles(task.shape)
+        tiles = tiles_of(task.shape, tile)
         if not tiles:
             return []
         boxes = Boxes(arrays["A"], tile.rows, tile.depth, "float64"), Boxes(arrays["B"], tile.depth, 16, "float64")

@@ -24,10 +24,10 @@ from hpcmm.parallel.transports.base import Arrival
 REPEATED_BYTES, MOST_ROUNDS = 1 << 16, 100
 
 MOST_OF_A_NODE = 8  # devices whose links are all measured, one direction of each in every pattern of a distance
-# Transports for these: between host memories, and the one of GPUs in which a rank waits for its own link only
+# Transports of these patterns: MPI between host memories; between GPUs, the one in which a rank waits only for its link
 OF_DISTANCES = ("mpi", "peer")
 
-# Transport: the variant in whose memory it moves arrays
+# By transport, the variant that uses the same memory
 TRANSPORTS = {
     **dict.fromkeys(("mpi", "mpi_rma"), "memcpy"),
     **dict.fromkeys(("peer", "nccl", "mpi_cuda", "pinned"), "device_copy"),

@@ -19,7 +19,7 @@ from hpcmm.parallel.memory import Need, whole_elements
 from hpcmm.parallel.schedules import block_rows
 
 PATTERN = "all_reduce"
-# Name of each algorithm: its transport, of those that reduce arrays where they are
+# By algorithm, its transport: one that reduces arrays in the memory that holds them
 ALL_REDUCES = {f"{PATTERN}_{carrier}": carrier for carrier in ("mpi", "nccl")}
 
 

@@ -25,7 +25,7 @@ if comm.rank == 0:
     for column in range(columns):
         inputs["B"][-column % 512 :: 512, column] = 1
     expected = [len(range(-column % 512, terms, 512)) for column in range(columns)]
-transport = Connections(comm, backend).of(ALGORITHMS[algorithm])
+transport, _ = Connections(comm, backend).of(ALGORITHMS[algorithm])
 spread = ALGORITHMS[algorithm].distribution(comm, backend, product, inputs, transport=transport)
 spread.poison()
 spread.call(spread.prepare(product))

@@ -46,7 +46,7 @@ def exchanged(connections: Connections, name: str, n: int, dtype: str) -> None:
     pattern, carrier = EXCHANGES[name]
     task = Task(LINKS, LINKS.variant(VARIANT), (n,), dtype)
     inputs = LINKS.draw(np.random.default_rng(n), task)
-    inputs_here, transport = inputs if comm.rank == 0 else None, connections.of(algorithm)
+    inputs_here, (transport, _) = inputs if comm.rank == 0 else None, connections.of(algorithm)
     spread = algorithm.distribution(comm, BACKEND, task, inputs_here, transport=transport)
     run = spread.prepare(task)
     if BROKEN and comm.rank == comm.size - 1:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import os
-import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +15,7 @@ from cuda import pathfinder
 from cupy.cuda import nvrtc
 
 from hpcmm import kernels
+from hpcmm.backends.cuda import cache
 from hpcmm.model import DeviceError, Operation, Task, Variant
 
 # Every kernel is compiled with these options, followed by its constants and its own options. cupy.RawKernel adds the
@@ -77,8 +76,7 @@ def cubin(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any],
         text, options = f'#line 1 "{source}"\n{text}', [f"-I{source.parent}", *options]
     headers = (header.read_text() for header in kernels.headers(source))
     key = hashlib.sha256("\0".join([text, *headers, *options, str(nvrtc.getVersion())]).encode()).hexdigest()
-    folder = Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy/kernel_cache")
-    path = folder / f"hpcmm-{key}.elf"  # not .cubin: earlier versions wrote those without the last byte
+    path = cache.folder() / f"hpcmm-{key}.elf"  # not .cubin: earlier versions wrote those without the last byte
     if path.is_file():
         return path
     program = nvrtc.createProgram(text, source.name, (), ())
@@ -89,13 +87,7 @@ def cubin(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any],
         raise DeviceError(f"NVRTC: {error}\n{nvrtc.getProgramLog(program)}") from error
     finally:
         nvrtc.destroyProgram(program)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, suffix=".cubin", delete=False) as file:
-            file.write(code + b"\0")  # CuPy leaves out the last byte, a zero of the program headers
-        Path(file.name).replace(path)  # atomic: other processes see the whole file or none
-    except OSError as error:
-        raise DeviceError(f"cannot write a compiled kernel: {error}; set CUPY_CACHE_DIR to another folder") from error
+    cache.write(path, code + b"\0")  # CuPy leaves out the last byte, a zero of the program headers
     return path
 
 

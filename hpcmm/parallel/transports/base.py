@@ -55,7 +55,7 @@ class Transport:
 
     @staticmethod
     def missing(comm: MPI.Comm, backend) -> str:
-        """Return what these ranks lack for it, the same on every rank; empty if a trial must decide."""
+        """Return the reason why these ranks cannot use it, the same on every rank; empty if a trial must decide."""
         return ""
 
     def share(self, name: str, array) -> None:

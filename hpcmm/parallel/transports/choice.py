@@ -56,8 +56,7 @@ class Connections:
     def start_afresh(self) -> None:
         """Continue after an error without pending messages: no transport is open.
 
-        Those that were open are abandoned instead of closed, because a rank might wait for a pending message of another
-        one.
+        Open transports are abandoned instead of closed, because a rank might wait for a pending message of another one.
         """
         for transport in self.opened.values():
             transport.abandon()
@@ -89,59 +88,40 @@ class Connections:
         trial(transport)
         return transport
 
-    def named(self, name: str) -> Transport:
-        """Return the transport of this name; for a single rank, the one that exchanges nothing.
-
-        Raises
-        ------
-        TransportError
-            On every rank, if it does not work between these ranks.
-        """
-        if reason := self.missing(name):
-            raise TransportError(reason)
-        return self.opened[name]
-
-    def chosen(self, first: str = "") -> tuple[Transport, str]:
-        """Return the transport of the config, or the first one that works between these ranks.
-
-        Parameters
-        ----------
-        first : str
-            The transport to try before the others.
+    def of(self, algorithm: Algorithm) -> tuple[Transport | None, str]:
+        """Return the transport of an algorithm: its own if it is fixed, that of the config, or the first that works.
 
         Returns
         -------
-        Transport
+        Transport or None
+            None for an algorithm that uses no transport.
         str
             The reasons why the transports tried before it do not work; empty if it was the first.
 
         Raises
         ------
         TransportError
-            If none works, or that of the config does not.
+            On every rank, if none that the algorithm can use works between these ranks.
         """
+        if algorithm.transport is None:
+            return None, ""
         names = [kind.name for kind in candidates(self.backend)]
-        names = [self.wanted] if self.wanted in names else sorted(names, key=lambda name: name != first)
+        if algorithm.fixed:
+            names = [algorithm.transport]
+        elif self.wanted in names:
+            names = [self.wanted]
+        else:
+            names.sort(key=lambda name: name != algorithm.transport)
         reasons = []
         for name in names:
             if not self.missing(name):
                 return self.opened[name], "; ".join(reasons)
             reasons.append(f"{name}: {self.reasons[name]}")
+        if algorithm.fixed:
+            raise TransportError(self.reasons[algorithm.transport])
         raise TransportError(
             f"config: transport: {self.wanted!r} does not work between these ranks: {'; '.join(reasons)}"
         )
-
-    def of(self, algorithm: Algorithm) -> Transport | None:
-        """Return the transport of an algorithm; None if it uses none.
-
-        Raises
-        ------
-        TransportError
-            On every rank, if none of those that it can use works between these ranks.
-        """
-        if algorithm.transport is None:
-            return None
-        return self.named(algorithm.transport) if algorithm.fixed else self.chosen(algorithm.transport)[0]
 
     def times_of(self, transport: Transport) -> dict[str, Any]:
         """Return the ``exchange_times`` of an open transport, measured once."""

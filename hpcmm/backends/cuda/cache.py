@@ -1,0 +1,34 @@
+"""The folder of compiled CUDA kernels, without CuPy."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from hpcmm.model import DeviceError
+
+
+def folder() -> Path:
+    """Return CuPy's cache folder."""
+    return Path(os.environ.get("CUPY_CACHE_DIR") or Path.home() / ".cupy/kernel_cache")
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file atomically: other processes see the whole file or none.
+
+    Raises
+    ------
+    DeviceError
+        If the folder or the file cannot be written; the message names the folder.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".cubin", delete=False) as file:
+            file.write(content)
+        Path(file.name).replace(path)
+    except OSError as error:
+        reason = "not a folder" if isinstance(error, FileExistsError) else error.strerror
+        raise DeviceError(
+            f"{path.parent}: cannot write compiled kernels: {reason}; set CUPY_CACHE_DIR to a writable folder"
+        ) from error

@@ -1,0 +1,163 @@
+"""Geometries of kernels with TMA that divide the terms of a tile among the blocks of a cluster (split-K)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from hpcmm.model import Boxes, Launch, Task, Workspace
+from hpcmm.operations.blocks import RESIDENT_BLOCKS, ChosenTile, Staged, tiles_of
+from hpcmm.operations.tma import BOX, ROW_BYTES, aligned, arrival, copied, copied_rows, even_blocks, whole_lines
+
+
+@dataclass(frozen=True)
+class SplitTile:
+    """A tile of C that ``SplitTma`` can choose, with the constants of its time model.
+
+    Parameters
+    ----------
+    rows, columns : int
+        The block's tile of C.
+    stages : int
+        Pipeline stages.
+    parts : tuple of int
+        Numbers of blocks that may divide the terms of a tile.
+    step : float
+        Seconds for the products of a stage.
+    end : float
+        Seconds of prologue and epilogue per wave of blocks.
+    """
+
+    rows: int
+    columns: int
+    stages: int
+    parts: tuple[int, ...]
+    step: float
+    end: float
+
+
+@dataclass(frozen=True)
+class SplitTma(ChosenTile):
+    """Tiles whose terms are divided among the blocks of a cluster; with one part, blocks are persistent.
+
+    Tile and parts depend on the shape. The constants of the time model are a fit to times of an H200.
+
+    Parameters
+    ----------
+    choices : tuple of SplitTile
+    group_rows : int
+        Rows of tiles in a group of the rasterization order.
+    copy_block : int
+        Threads of a block that copies rows which TMA does not take.
+    """
+
+    choices: tuple[SplitTile, ...]
+    group_rows: int = 8
+    copy_block: int = 256
+
+    depth: ClassVar[int]  # terms of a stage: those of a row of a box
+    line: ClassVar[int]  # rows of copies are multiples of so many elements
+    box_dtype: ClassVar[str] = ""  # of the tensor maps; empty for that of the task
+    start: ClassVar[float]  # seconds of a launch without products
+    exchange: ClassVar[float]  # seconds of the barriers of a cluster
+    exchanged_bytes_per_second: ClassVar[float]  # at which the blocks of a cluster write and read the sums of a tile
+    part_lines: ClassVar[float] = 1.0  # time of products, relative to others, if rows are no multiple of a line
+    column: ClassVar[float] = 0.0  # seconds for a column of a tile whose elements are stored one by one
+    divides_end: ClassVar[bool] = False  # whether the blocks of a cluster divide the time of prologue and epilogue
+
+    def threads(self, tile: SplitTile, parts: int) -> int:
+        """Return the threads of a block."""
+        raise NotImplementedError
+
+    def shared_bytes(self, tile: SplitTile, parts: int) -> int:
+        """Return the dynamic shared memory of a block: stages, with two mbarriers each."""
+        return tile.stages * ((tile.rows + tile.columns) * ROW_BYTES + 16)
+
+    def candidates(self) -> list[tuple[SplitTile, int]]:
+        return [(tile, parts) for tile in self.choices for parts in tile.parts]
+
+    def seconds_of(self, task: Task, tile: SplitTile, parts: int) -> float:
+        """Return the predicted time of a tile in parts on an H100 or H200, without a copy of unaligned rows."""
+        _, n, k = task.shape
+        waves = -(-tiles_of(task.shape, tile) * parts // RESIDENT_BLOCKS[parts])
+        mainloop = waves * -(-k // self.depth // parts) * tile.step * (1 if whole_lines(task) else self.part_lines)
+        exchange = self.exchange + tile.rows * tile.columns * 4 / self.exchanged_bytes_per_second if parts > 1 else 0
+        end = tile.end / parts if self.divides_end else tile.end
+        stores = 0 if aligned(task, n) else tile.columns / parts * self.column
+        loaded = max(mainloop, arrival(task, tile.rows, tile.columns))
+        return self.start + loaded + waves * (end + exchange + stores)
+
+    def division(self, tile: SplitTile, divided: int) -> str:
+        return f"parts {divided}"
+
+    def staged(self, task: Task) -> Staged | None:
+        tile, _ = self.chosen(task)
+        return Staged(tile.rows, tile.columns, self.depth)
+
+    def macros(self, task: Task) -> dict[str, int]:
+        tile, parts = self.chosen(task)
+        return {
+            **{"ROWS": tile.rows, "COLUMNS": tile.columns, "DEPTH": self.depth, "STAGES": tile.stages, "PARTS": parts},
+            **{"BLOCK": self.threads(tile, parts), "GROUP_ROWS": self.group_rows, "COPY_BLOCK": self.copy_block},
+        }
+
+    def workspace(self, task: Task) -> dict[str, Workspace]:
+        return copied_rows(task, self.line)
+
+    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+        (tile, parts), (columns, rows) = self.chosen(task), self.grid(task)
+        tiles = rows * columns
+        if not tiles:
+            return []
+        launches, arguments = copied(task, arrays, self.copy_block)
+        _, _, _, _, a, _, b, *_ = arguments
+        dtype = self.box_dtype or task.dtype
+        boxes = Boxes(a, tile.rows, self.depth, dtype), Boxes(b, self.depth, self.depth, dtype)
+        grid = even_blocks(tiles, multiprocessors) if parts == 1 else tiles, 1, parts
+        block, shared = self.threads(tile, parts), self.shared_bytes(tile, parts)
+        return [*launches, Launch(grid, (block,), (*arguments, *boxes), shared)]
+
+
+class SplitWgmma(SplitTma):
+    """Tiles of 16-bit types, with one consumer warpgroup for 64 rows, and a warp that loads."""
+
+    depth = BOX
+    line = 8  # the least that TMA takes
+    start = 5.74e-6
+    exchange = 1.03e-6
+    exchanged_bytes_per_second = 41e9
+    part_lines = 1.31
+    column = 12e-9
+
+    def threads(self, tile: SplitTile, parts: int) -> int:
+        """Return the threads of a block.
+
+        The largest tile, with several in turn, needs more registers than each of these threads gets. There a whole
+        warpgroup loads, which gives registers to the others.
+        """
+        return 2 * tile.rows + (128 if parts == 1 and tile.rows * tile.columns == 128 * 256 else 32)
+
+    def shared_bytes(self, tile: SplitTile, parts: int) -> int:
+        """Return the dynamic shared memory of a block: stages, and a box of C for each warp of a persistent one."""
+        return super().shared_bytes(tile, parts) + (tile.rows * ROW_BYTES if parts == 1 else 0)
+
+    def macros(self, task: Task) -> dict[str, int]:
+        return {**super().macros(task), "BFLOAT16": int(task.dtype == "bfloat16")}
+
+
+class Tf32(SplitTma):
+    """Tiles of float32 rounded to TF32, with one consumer warpgroup for 64 columns, and a warpgroup that loads.
+
+    Blocks compute the transpose of C.
+    """
+
+    depth = line = 32
+    box_dtype = "tfloat32"
+    start = 4.0e-6
+    exchange = 1.0e-6
+    exchanged_bytes_per_second = 60e9
+    divides_end = True
+
+    def threads(self, tile: SplitTile, parts: int) -> int:
+        return 128 + 2 * tile.columns
