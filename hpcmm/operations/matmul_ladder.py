@@ -16,15 +16,16 @@ from hpcmm.operations.blocks import (
     WarpgroupRing,
     rounded_up,
 )
-from hpcmm.operations.picks import Fastest, Narrow, OwnPrediction, PersistentTiles, SharedTiles, Waves
+from hpcmm.operations.picks import Fastest, Narrow, OwnPrediction, SharedTiles, Waves
 from hpcmm.operations.residues import Residues
 from hpcmm.operations.split_k import DmmaTile, FmaTile, Skinny, SkinnyChoice, SkinnyTile, SplitChoice, SplitK
 from hpcmm.operations.split_k_tma import SplitTile, SplitWgmma, Tf32
 from hpcmm.operations.stream_k import UNALIGNED, DmmaChoice, StreamK, StreamKDmma, StreamKFma
 from hpcmm.operations.tma import (
+    NEAR,
     DmmaRing,
     PersistentDmma,
-    PersistentTma,
+    SixteenBitTma,
     ThreeFp16,
     TmaChoice,
     TmaRing,
@@ -493,14 +494,16 @@ LADDER = (  # the order here is the order of the rungs
         "blocks compute tile after tile, and TMA reads and writes C",
         dtypes=SIXTEEN_BIT,
         architecture="sm_90a",
-        geometry=PersistentTma(
+        geometry=SixteenBitTma(
             (
-                TmaChoice(256, 3, 4, 5.31e-6, 0.642e-6, 2.03e-6),
-                TmaChoice(192, 4, 3, 5.43e-6, 0.481e-6, 1.70e-6),
-                TmaChoice(128, 5, 2, 5.33e-6, 0.324e-6, 1.38e-6),
-                TmaChoice(64, 8, 1, 5.17e-6, 0.206e-6, 0.71e-6),
-                TmaChoice(64, 12, 1, 5.17e-6, 0.179e-6, 0.58e-6, rows=64),
-            )
+                TmaChoice(256, 3, 4, 4.01e-6, 0.634e-6, 2.34e-6),
+                TmaChoice(192, 4, 3, 4.01e-6, 0.473e-6, 1.95e-6),
+                TmaChoice(128, 5, 2, 4.01e-6, 0.319e-6, 1.65e-6),
+                TmaChoice(64, 8, 1, 4.01e-6, 0.185e-6, 1.42e-6),
+                TmaChoice(64, 12, 1, 4.01e-6, 0.153e-6, 1.21e-6, rows=64),
+            ),
+            group_rows=NEAR,
+            later=0.49,
         ),
     ),
     Variant(
@@ -509,15 +512,16 @@ LADDER = (  # the order here is the order of the rungs
         "two blocks of a cluster load each tile of B, or of A, once for both",
         dtypes=SIXTEEN_BIT,
         architecture="sm_90a",
-        geometry=PersistentTma(
+        geometry=SixteenBitTma(
             (
-                TmaChoice(256, 3, 4, 5.82e-6, 0.650e-6, 2.11e-6),
-                TmaChoice(192, 4, 3, 6.12e-6, 0.485e-6, 1.60e-6),
-                TmaChoice(128, 6, 2, 6.01e-6, 0.343e-6, 1.21e-6),
-                TmaChoice(64, 8, 1, 5.52e-6, 0.286e-6, 0.64e-6),
-                TmaChoice(64, 8, 1, 6.86e-6, 0.225e-6, 0.64e-6, shares_a=True),
+                TmaChoice(256, 3, 4, 4.69e-6, 0.625e-6, 3.68e-6),
+                TmaChoice(192, 4, 3, 4.69e-6, 0.470e-6, 2.92e-6),
+                TmaChoice(128, 6, 2, 4.69e-6, 0.314e-6, 2.47e-6),
+                TmaChoice(64, 8, 1, 4.69e-6, 0.213e-6, 1.80e-6),
+                TmaChoice(64, 8, 1, 4.69e-6, 0.208e-6, 1.79e-6, shares_a=True),
             ),
             cluster=2,
+            later=0.35,
         ),
     ),
     Variant(
@@ -528,12 +532,12 @@ LADDER = (  # the order here is the order of the rungs
         architecture="sm_90a",
         geometry=SplitWgmma(
             (
-                SplitTile(64, 64, 12, (1, 2, 4, 8), 0.205e-6, 0.58e-6),
-                SplitTile(64, 128, 8, (1, 2, 4, 8), 0.255e-6, 0.45e-6),
-                SplitTile(128, 64, 8, (1, 2, 4, 8), 0.277e-6, 0.73e-6),
-                SplitTile(128, 128, 6, (1, 2, 4, 8), 0.365e-6, 0.86e-6),
-                SplitTile(128, 192, 5, (1,), 0.49e-6, 1.47e-6),
-                SplitTile(128, 256, 4, (1,), 0.678e-6, 1.49e-6),
+                SplitTile(64, 64, 12, (1, 2, 4, 8), 0.209e-6, 0.46e-6),
+                SplitTile(64, 128, 8, (1, 2, 4, 8), 0.240e-6, 0.88e-6),
+                SplitTile(128, 64, 8, (1, 2, 4, 8), 0.228e-6, 0.64e-6),
+                SplitTile(128, 128, 6, (1, 2, 4, 8), 0.335e-6, 0.86e-6),
+                SplitTile(128, 192, 5, (1,), 0.479e-6, 1.41e-6),
+                SplitTile(128, 256, 4, (1,), 0.650e-6, 1.62e-6),
             )
         ),
     ),
@@ -547,13 +551,13 @@ LADDER = (  # the order here is the order of the rungs
         context=True,
         geometry=Tf32(
             (
-                SplitTile(256, 128, 4, (1,), 0.596e-6, 9.83e-6),
-                SplitTile(192, 128, 5, (1,), 0.469e-6, 6.58e-6),
-                SplitTile(128, 128, 7, (1, 2, 4), 0.384e-6, 4.00e-6),
-                SplitTile(64, 128, 9, (1, 2), 0.369e-6, 1.62e-6),
-                SplitTile(128, 64, 9, (1, 2), 0.290e-6, 2.32e-6),
-                SplitTile(64, 64, 14, (1, 2, 4), 0.279e-6, 0.76e-6),
-                SplitTile(32, 64, 18, (1, 2, 4), 0.279e-6, 0.57e-6),
+                SplitTile(256, 128, 4, (1,), 0.604e-6, 4.07e-6),
+                SplitTile(192, 128, 5, (1,), 0.479e-6, 2.79e-6),
+                SplitTile(128, 128, 7, (1, 2, 4), 0.381e-6, 1.64e-6),
+                SplitTile(64, 128, 9, (1, 2), 0.277e-6, 0.79e-6),
+                SplitTile(128, 64, 9, (1, 2), 0.244e-6, 1.31e-6),
+                SplitTile(64, 64, 14, (1, 2, 4), 0.210e-6, 0.33e-6),
+                SplitTile(32, 64, 18, (1, 2, 4), 0.192e-6, 0.46e-6),
             )
         ),
     ),
@@ -630,14 +634,14 @@ LADDER = (  # the order here is the order of the rungs
                 },
                 **{
                     dtype: {
-                        "persistent": PersistentTiles(part_lines=1.4, later=0.6),
-                        "multicast": PersistentTiles(later=0.6),
-                        "split_k_wgmma": OwnPrediction(wait=1.3e-6),
+                        "persistent": OwnPrediction(exposed=0.99),
+                        "multicast": OwnPrediction(exposed=1.13),
+                        "split_k_wgmma": OwnPrediction(exposed=1.62, wait=0.41e-6),
                     }
                     for dtype in SIXTEEN_BIT
                 },
             },
-            sustained={"float64": 55e12},
+            sustained={"float64": 55e12, **dict.fromkeys(SIXTEEN_BIT, 730e12)},
         ),
     ),
     Variant(

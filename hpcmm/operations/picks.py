@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from hpcmm.model import Picks, Task
 from hpcmm.operations.blocks import SMS
 from hpcmm.operations.split_k import MAX_NARROW
-from hpcmm.operations.tma import aligned, arrival, whole_lines
+from hpcmm.operations.tma import aligned
 
 BYTES_PER_SECOND = 4.6e12  # rate that reads of the memory reached
 
@@ -134,44 +134,6 @@ class OwnPrediction(Model):
         seconds = task.geometry.seconds(task) + self.overhead + self.exposed * reading + self.wait * (reading > 0)
         least = task.bytes / BYTES_PER_SECOND
         return max(seconds, least + 0.01 * (seconds - least))  # of two that memory limits, the smaller prediction
-
-
-@dataclass(frozen=True)
-class PersistentTiles(Model):
-    """The model of a 16-bit rung of persistent blocks.
-
-    It extends the model that chooses the width of the tile by the arrival of cold matrices, and by the parts of tiles
-    outside C, whose loads take longer. The rung is not picked if TMA cannot take the rows.
-
-    Parameters
-    ----------
-    part_lines : float
-        Time of the products, relative to others, if rows are not a multiple of a line of the L2 cache.
-    later : float
-        Time at the end of each tile but the first, relative to the first.
-    """
-
-    part_lines: float = 1.0
-    later: float = 1.0
-
-    def seconds(self, task: Task) -> float:
-        m, n, k = task.shape
-        if not aligned(task, n, k):
-            return math.inf
-        geometry = task.geometry
-        choice = geometry.chosen(task)
-        clusters = geometry.clusters(choice, task.shape)
-        if not clusters:
-            return choice.start
-        rows, columns = choice.rows, choice.columns
-        outside = 1 - m * n / (clusters * geometry.cluster * rows * columns)
-        waves = -(-clusters // (SMS // geometry.cluster))
-        mainloop = waves * -(-k // geometry.depth) * choice.step * (1 + outside)
-        if not whole_lines(task):
-            mainloop *= self.part_lines
-        rows, columns = (rows, columns * geometry.cluster) if choice.shares_a else (rows * geometry.cluster, columns)
-        ends = (1 + (waves - 1) * self.later) * choice.end
-        return choice.start + max(mainloop, arrival(task, rows, columns)) + ends
 
 
 @dataclass(frozen=True)

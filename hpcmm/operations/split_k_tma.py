@@ -8,7 +8,18 @@ from typing import Any, ClassVar
 
 from hpcmm.model import Boxes, Launch, Task, Workspace
 from hpcmm.operations.blocks import RESIDENT_BLOCKS, ChosenTile, Staged, tiles_of
-from hpcmm.operations.tma import BOX, ROW_BYTES, aligned, arrival, copied, copied_rows, even_blocks, whole_lines
+from hpcmm.operations.tma import (
+    BOX,
+    LINES_PER_SECOND,
+    ROW_BYTES,
+    aligned,
+    arrival,
+    copied,
+    copied_rows,
+    even_blocks,
+    lines,
+    near_rows,
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +58,7 @@ class SplitTma(ChosenTile):
     ----------
     choices : tuple of SplitTile
     group_rows : int
-        Rows of tiles in a group of the rasterization order.
+        Rows of tiles in a group of the rasterization order, with several parts.
     copy_block : int
         Threads of a block that copies rows which TMA does not take.
     """
@@ -62,8 +73,8 @@ class SplitTma(ChosenTile):
     start: ClassVar[float]  # seconds of a launch without products
     exchange: ClassVar[float]  # seconds of the barriers of a cluster
     exchanged_bytes_per_second: ClassVar[float]  # at which the blocks of a cluster write and read the sums of a tile
-    part_lines: ClassVar[float] = 1.0  # time of products, relative to others, if rows are no multiple of a line
     column: ClassVar[float] = 0.0  # seconds for a column of a tile whose elements are stored one by one
+    column_of_c: ClassVar[float] = 0.0  # the same if a block that has all terms also loads them one by one
     divides_end: ClassVar[bool] = False  # whether the blocks of a cluster divide the time of prologue and epilogue
 
     def threads(self, tile: SplitTile, parts: int) -> int:
@@ -81,11 +92,13 @@ class SplitTma(ChosenTile):
         """Return the predicted time of a tile in parts on an H100 or H200, without a copy of unaligned rows."""
         _, n, k = task.shape
         waves = -(-tiles_of(task.shape, tile) * parts // RESIDENT_BLOCKS[parts])
-        mainloop = waves * -(-k // self.depth // parts) * tile.step * (1 if whole_lines(task) else self.part_lines)
+        loads = lines(task, tile.rows, tile.columns, self.line) / LINES_PER_SECOND
+        mainloop = waves * -(-k // self.depth // parts) * max(tile.step, loads)
         exchange = self.exchange + tile.rows * tile.columns * 4 / self.exchanged_bytes_per_second if parts > 1 else 0
         end = tile.end / parts if self.divides_end else tile.end
-        stores = 0 if aligned(task, n) else tile.columns / parts * self.column
-        loaded = max(mainloop, arrival(task, tile.rows, tile.columns))
+        of_column = self.column + (self.column_of_c if task.scalars.get("beta") and parts == 1 else 0)
+        stores = 0 if aligned(task, n) else tile.columns / parts * of_column
+        loaded = max(mainloop, arrival(task, tile.rows, tile.columns, parts > 1))
         return self.start + loaded + waves * (end + exchange + stores)
 
     def division(self, tile: SplitTile, divided: int) -> str:
@@ -97,9 +110,10 @@ class SplitTma(ChosenTile):
 
     def macros(self, task: Task) -> dict[str, int]:
         tile, parts = self.chosen(task)
+        group_rows = self.group_rows if parts > 1 else near_rows(task, tile.columns)
         return {
             **{"ROWS": tile.rows, "COLUMNS": tile.columns, "DEPTH": self.depth, "STAGES": tile.stages, "PARTS": parts},
-            **{"BLOCK": self.threads(tile, parts), "GROUP_ROWS": self.group_rows, "COPY_BLOCK": self.copy_block},
+            **{"BLOCK": self.threads(tile, parts), "GROUP_ROWS": group_rows, "COPY_BLOCK": self.copy_block},
         }
 
     def workspace(self, task: Task) -> dict[str, Workspace]:
@@ -124,11 +138,11 @@ class SplitWgmma(SplitTma):
 
     depth = BOX
     line = 8  # the least that TMA takes
-    start = 5.74e-6
-    exchange = 1.03e-6
-    exchanged_bytes_per_second = 41e9
-    part_lines = 1.31
-    column = 12e-9
+    start = 4.43e-6
+    exchange = 1.45e-6
+    exchanged_bytes_per_second = 37e9
+    column = 7.6e-9
+    column_of_c = 54e-9
 
     def threads(self, tile: SplitTile, parts: int) -> int:
         """Return the threads of a block.
@@ -154,9 +168,9 @@ class Tf32(SplitTma):
 
     depth = line = 32
     box_dtype = "tfloat32"
-    start = 4.0e-6
-    exchange = 1.0e-6
-    exchanged_bytes_per_second = 60e9
+    start = 4.50e-6
+    exchange = 0.90e-6
+    exchanged_bytes_per_second = 35e9
     divides_end = True
 
     def threads(self, tile: SplitTile, parts: int) -> int:

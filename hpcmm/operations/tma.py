@@ -19,9 +19,11 @@ ROW_BYTES = 128  # of a row of a box
 REGISTERS = 65536  # of an SM
 PRODUCER_REGISTERS = 40  # per thread, of the producer of a block in float64
 LINE_BYTES = 128  # of a line of the L2 cache
-# Of cold matrices, a fit to times of an H200
-COLD_BYTES_PER_SECOND = 4.22e12  # rate at which a matrix arrives that one block reads
-SHARED_READS = 1.43  # time of a matrix that several blocks read, relative to one block
+NEAR = 4  # launches between two blocks that share reads of the L2 cache, at most; measured on an H200
+# A fit to times of an H200
+COLD_BYTES_PER_SECOND = 4.18e12  # rate at which cold matrices arrive
+NEAR_READS, CLUSTER_READS = 0.97, 1.25  # time of a matrix that several blocks, or clusters, read, relative to one block
+LINES_PER_SECOND = 1.13e9  # rate at which an SM loads lines of the L2 cache by TMA
 UNALIGNED = 1.96  # time of a mainloop in float64, relative to the others, if TMA cannot take rows
 
 
@@ -90,10 +92,8 @@ class TmaChoice:
 class PersistentTma(OverC):
     """Persistent blocks of a producer and one or two consumers, which also read and write C by TMA.
 
-    The tile depends on the shape: small ones occupy more SMs. The constants of ``choices`` are a fit to the
-    times of 15 shapes on an H200. Over these, the chosen width is 0.6 % (``persistent``) and 1.1 % (``multicast``)
-    slower on average than the fastest one. The constants of a choice that shares A are from three shapes, those of 64
-    x 64 and 128 x 64 from ten others.
+    The tile depends on the shape: small ones occupy more SMs. The constants of ``choices`` are a fit to times of an
+    H200.
 
     Parameters
     ----------
@@ -111,25 +111,34 @@ class PersistentTma(OverC):
 
     def chosen(self, task: Task) -> TmaChoice:
         """Return the choice with the shortest predicted time on an H100 or H200."""
-        return min(self.choices, key=lambda each: self.seconds(each, task.shape)) if task.shape else self.choices[0]
+        return min(self.choices, key=lambda each: self.seconds_of(task, each)) if task.shape else self.choices[0]
 
-    def seconds(self, choice: TmaChoice, shape: tuple[int, int, int]) -> float:
-        """Return the predicted time: each wave of blocks computes a tile per SM."""
-        waves = -(-self.clusters(choice, shape) // (SMS // self.cluster))
-        _, _, k = shape
-        return choice.start + waves * (-(-k // self.depth) * choice.step + choice.end)
+    def seconds_of(self, task: Task, choice: TmaChoice) -> float:
+        """Return the predicted time of a choice: each wave of blocks computes a tile per SM."""
+        _, _, k = task.shape
+        return choice.start + self.waves(task, choice) * (-(-k // self.depth) * choice.step + choice.end)
 
-    def clusters(self, choice: TmaChoice, shape: tuple[int, int, int]) -> int:
+    def waves(self, task: Task, choice: TmaChoice) -> int:
+        """Return the number of tiles of the block with the most."""
+        return -(-self.clusters(task, choice) // (SMS // self.cluster))
+
+    def clusters(self, task: Task, choice: TmaChoice) -> int:
         """Return the number of units of work: the tiles of C of a cluster, or of a block if there are no clusters."""
-        m, n, _ = shape
+        m, n, _ = task.shape
+        rows, columns = self.of_cluster(choice)
+        return -(-m // rows) * -(-n // columns)
+
+    def of_cluster(self, choice: TmaChoice) -> tuple[int, int]:
+        """Return the rows and columns of C that the blocks of a cluster compute at the same time."""
         rows, columns = (1, self.cluster) if choice.shares_a else (self.cluster, 1)
-        return -(-m // (choice.rows * rows)) * -(-n // (choice.columns * columns))
+        return choice.rows * rows, choice.columns * columns
 
     def ring(self, task: Task) -> TmaRing:
         """Return the geometry of a block."""
         choice = self.chosen(task)
         tile = choice.rows, choice.columns, self.depth
-        return TmaRing(choice.threads, *tile, stages=choice.stages, group_rows=self.group_rows)
+        group_rows = self.group_rows if self.cluster > 1 else near_rows(task, choice.columns, self.group_rows)
+        return TmaRing(choice.threads, *tile, stages=choice.stages, group_rows=group_rows)
 
     def macros(self, task: Task) -> dict[str, int]:
         choice = self.chosen(task)
@@ -145,7 +154,7 @@ class PersistentTma(OverC):
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
         choice, ring = self.chosen(task), self.ring(task)
-        clusters = self.clusters(choice, task.shape)
+        clusters = self.clusters(task, choice)
         if not clusters:
             return []
         a, b = ring.boxes(task, arrays)
@@ -166,6 +175,33 @@ class PersistentTma(OverC):
         ]
 
 
+@dataclass(frozen=True)
+class SixteenBitTma(PersistentTma):
+    """Persistent blocks of 16-bit types, with a model of their loads.
+
+    Parameters
+    ----------
+    later : float
+        Time at the end of each tile but the first of a block, relative to the first.
+    """
+
+    later: float = 1.0
+
+    def seconds(self, task: Task) -> float:
+        """Return the shortest predicted time; infinite if TMA cannot take the rows."""
+        _, n, k = task.shape
+        return min(self.seconds_of(task, each) for each in self.choices) if aligned(task, n, k) else math.inf
+
+    def seconds_of(self, task: Task, choice: TmaChoice) -> float:
+        _, _, k = task.shape
+        waves, (rows, columns) = self.waves(task, choice), self.of_cluster(choice)
+        # a cluster loads shared tiles once
+        loaded = lines(task, choice.rows * choice.columns / columns, choice.columns * choice.rows / rows)
+        mainloop = waves * -(-k // self.depth) * max(choice.step, loaded / LINES_PER_SECOND)
+        ends = (1 + (waves - 1) * self.later) * choice.end
+        return choice.start + max(mainloop, arrival(task, rows, columns, self.cluster > 1)) + ends
+
+
 def even_blocks(tiles: int, most: int) -> int:
     """Return the least number of blocks that compute so many tiles in as few waves as ``most`` blocks.
 
@@ -177,22 +213,44 @@ def even_blocks(tiles: int, most: int) -> int:
     return -(-tiles // -(-tiles // most))
 
 
+def near_rows(task: Task, columns: int, most: int = NEAR) -> int:
+    """Return the rows of tiles in a group of the rasterization order, for blocks that are not in clusters.
+
+    Blocks that share a tile of A are so many launches apart. They share its reads if they are at most ``NEAR`` apart.
+    With fewer columns of tiles, the blocks that share a tile of B are as near.
+    """
+    if not task.shape:
+        return most
+    _, n, _ = task.shape
+    return max(1, min(most, -(-n // columns) // 2))
+
+
 def aligned(task: Task, *columns: int) -> bool:
     """Return whether rows of so many elements are multiples of 16 bytes, as TMA requires."""
     return not any(each * task.element.itemsize % 16 for each in columns)
 
 
-def whole_lines(task: Task) -> bool:
-    """Return whether the rows of A and B, or of their aligned copies, are multiples of a line of the L2 cache."""
+def lines(task: Task, rows: float, columns: float, line: int = 1) -> float:
+    """Return the lines of the L2 cache in a stage of a tile of so many rows and columns.
+
+    A row of a box is one line, or a part of two if rows of the matrix are not whole lines. If TMA does not take rows,
+    those of copies are a multiple of ``line`` elements.
+    """
     _, n, k = task.shape
-    return not any(rounded_up(columns * task.element.itemsize, 16) % LINE_BYTES for columns in (n, k))
+    itemsize = task.element.itemsize
+    ends = [(size if aligned(task, size) else rounded_up(size, line)) * itemsize % LINE_BYTES for size in (k, n)]
+    return sum(count * (2 if end else 1) for count, end in zip((rows, columns), ends, strict=True))
 
 
-def arrival(task: Task, rows: int, columns: int) -> float:
-    """Return the seconds in which cold matrices A and B arrive, for tiles of C; copies are in the L2 cache."""
+def arrival(task: Task, rows: int, columns: int, clusters: bool) -> float:
+    """Return the seconds in which cold matrices A and B arrive, for tiles of C of blocks or of ``clusters``.
+
+    Copies of rows that TMA does not take are in the L2 cache.
+    """
     m, n, k = task.shape
-    a = m * k * (SHARED_READS if n > columns else 1) if aligned(task, k) else 0
-    b = k * n * (SHARED_READS if m > rows else 1) if aligned(task, n) else 0
+    shared = CLUSTER_READS if clusters else NEAR_READS
+    a = m * k * (shared if n > columns else 1) if aligned(task, k) else 0
+    b = k * n * (shared if m > rows else 1) if aligned(task, n) else 0
     return task.element.itemsize * (a + b) / COLD_BYTES_PER_SECOND
 
 
@@ -251,9 +309,9 @@ class ThreeFp16(PersistentTma):
         """Terms of a stage, each as a high and a low part."""
         return self.depth // 2
 
-    def seconds(self, choice: TmaChoice, shape: tuple[int, int, int]) -> float:
-        m, n, k = shape
-        return super().seconds(choice, (m, n, 2 * k))
+    def seconds_of(self, task: Task, choice: TmaChoice) -> float:
+        m, n, k = task.shape
+        return super().seconds_of(replace(task, shape=(m, n, 2 * k)), choice)
 
     def macros(self, task: Task) -> dict[str, int]:
         return {

@@ -13,7 +13,7 @@ from hpcmm.model import Boxes, DeviceError
 BYTES, ALIGNMENT = 128, 64  # of a map
 # CUtensorMapDataType and other enumerations of cuda.h
 KINDS = {"uint8": 0, "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9, "tfloat32": 11}
-# With a promotion to 256 bytes, a row of a box (128 bytes) also fetches a part of the next box, which other blocks load.
+# With a promotion to 256 bytes, a row of a box (128 bytes) would also fetch a part of a box that another block loads.
 NO_INTERLEAVE, SWIZZLE_128B, L2_PROMOTION_128B, ZEROS_OUTSIDE = 0, 3, 2, 0
 
 
