@@ -36,6 +36,13 @@ def found(measuring=MEASURING, transport="auto", share_gpu=False) -> dict[str, s
 
 
 @pytest.fixture
+def picking(monkeypatch):
+    """Further points: rungs that choose a tile, and a variant that picks a rung."""
+    for name in ("split_k", "best"):
+        monkeypatch.setitem(POINTS, name, Point("matmul", name, SHAPE, "float32", 1, SCALARS))
+
+
+@pytest.fixture
 def edit(monkeypatch, tmp_path):
     """``edit(file, pattern, replacement)`` in a copy of the package; returns the points that are measured again."""
     copy = tmp_path / "hpcmm"
@@ -104,6 +111,17 @@ def edit(monkeypatch, tmp_path):
     ],
 )
 def test_an_edit_measures_again_what_it_may_change(edit, file, pattern, replacement, again):
+    assert edit(file, pattern, replacement) == again
+
+
+@pytest.mark.parametrize(
+    ("file", "pattern", "replacement", "again"),
+    [
+        ("operations/split_k.py", r"^FMA_PER_SECOND = 128", "FMA_PER_SECOND = 64", {"split_k", "best"}),
+        ("operations/picks.py", r"max\(seconds, task.bytes", "min(seconds, task.bytes", {"best"}),
+    ],
+)
+def test_a_changed_model_measures_again_what_is_chosen_by_it(picking, edit, file, pattern, replacement, again):
     assert edit(file, pattern, replacement) == again
 
 

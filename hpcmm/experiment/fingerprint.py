@@ -18,7 +18,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +112,7 @@ def _of_task(operation: Operation, variant: Variant, element: DType) -> str:
     geometry = variant.geometry_of(element.name)
     functions = [operation.draw, operation.reference, operation.arguments, variant.library]
     roots = [*MEASURING, DEVICES[variant.device].backend, *map(defined, filter(None, functions))]
-    roots += [defined(type(each)) for each in (geometry, variant.picks) if each]
+    roots += sorted({defined(each) for each in (*classes_of(geometry), *classes_of(variant.picks))})
     picked = variant.picks.rungs(element.name) if variant.picks else ()
     # kernels that empty caches or keep a device busy, and the sums that verify products of any device
     helpers = sorted({*kernels.FOLDER.glob("*" + DEVICES[variant.device].suffix), kernels.FOLDER / "verify.c"})
@@ -185,6 +185,19 @@ def defined(value: Callable) -> Name:
     """Return the module and name of a function or class; for a partial, of its function."""
     value = value.func if isinstance(value, functools.partial) else value
     return value.__module__, value.__qualname__.partition(".")[0]
+
+
+def classes_of(value: Any) -> Iterable[type]:
+    """Yield the class of a record, and those of the records in its fields."""
+    if dataclasses.is_dataclass(value):
+        yield type(value)
+        value = vars(value)
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return
+    for each in value:
+        yield from classes_of(each)
 
 
 def bound(value: Callable | None) -> list:
