@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from hpcmm.model import Launch, Task
-from hpcmm.operations.blocks import ChosenTile, tiles_of
+from hpcmm.operations.blocks import RESIDENT_BLOCKS, ChosenTile, tiles_of
 
 # Of an SM's FMA units in float32, and of its tensor cores in float64, at the clock of an H100 or H200
 FMA_PER_SECOND = 128 * 1.975e9
 MAX_NARROW = 16  # maximum number of rows or columns of a skinny tile
-# Blocks that ran at the same time on an H200, one per SM, by blocks per cluster: a cluster stays within a GPC. For
-# clusters of 3 and 4 blocks, 126 and 128 did not; numbers in between were not tried.
-RESIDENT_BLOCKS = {1: 132, 2: 132, 3: 108, 4: 100}
 
 
 @dataclass(frozen=True)
