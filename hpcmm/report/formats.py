@@ -47,8 +47,8 @@ def rate_unit_of(points: pd.DataFrame) -> RateUnit:
     """Return the unit of all rates of one operation and type, which a table or figure shows together."""
     operation, dtype = points["operation"].iloc[0], points["dtype"].iloc[0]
     column = rate_column(operation)
-    known = [name for name in (column, f"call_{column}") if name in points]
-    return rate_unit(operation, dtype, points[known].max().max() if known else 0.0)
+    known = [points[name].max() for name in (column, f"call_{column}") if name in points]
+    return rate_unit(operation, dtype, max((each for each in known if each > 0), default=0.0))
 
 
 def rate_text(row: Mapping, prefix: str = "") -> str:
@@ -171,8 +171,7 @@ def size(row: Mapping) -> str:
 
 def size_is_one_number(points: pd.DataFrame) -> bool:
     """Return whether all shapes are vectors or square products."""
-    shapes = points[list(dimensions())]
-    return bool((shapes.eq(shapes.max(axis=1), axis=0) | (shapes == 0)).all(axis=None))
+    return all(len(set(shape) - {0}) <= 1 for shape in set(analysis.shapes(points)))
 
 
 def size_title(points: pd.DataFrame) -> str:
@@ -213,10 +212,11 @@ def spread(rows: pd.DataFrame, most: int) -> pd.DataFrame:
 
 def at_sizes(rows: pd.DataFrame, most: int) -> tuple[pd.DataFrame, str]:
     """Return the rows at no more than ``most`` sizes, and a text about the sizes that were dropped, if any."""
-    sizes = rows[list(dimensions())].drop_duplicates()
+    sizes = analysis.sizes(rows)
     some = spread(sizes, most)
     if len(some) == len(sizes):
         return rows, ""
-    kept = rows[pd.MultiIndex.from_frame(rows[list(dimensions())]).isin(pd.MultiIndex.from_frame(some))]
+    shapes = set(analysis.shapes(some))
+    kept = rows[[shape in shapes for shape in analysis.shapes(rows)]]
     names = f" ({', '.join(size(row) for row in analysis.row_dicts(some))})" if len(some) <= 8 else ""
     return kept, f", at {len(some)} of {len(sizes)} sizes{names}; the CSV file has all"

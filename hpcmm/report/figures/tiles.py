@@ -8,7 +8,6 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis import Series
-from hpcmm.operations import dimensions
 from hpcmm.report import formats
 from hpcmm.report.figures.points import calculations, columns_of, described, titles_of, tooltips
 from hpcmm.report.vega import Figure, category, layered, quantity, rounded
@@ -23,7 +22,7 @@ def tile_map(series: Series) -> Iterator[Figure]:
     if not (points["tile"] > 0).any():
         return
     rows = points[points["tile"] > 0]
-    sizes = rows.drop_duplicates(list(dimensions()))
+    sizes = analysis.sizes(rows)
     if rows.groupby("variant")["tile"].nunique().max() in (0, 1) or not 2 <= len(sizes) <= MOST_SIZES or rows.empty:
         return
     unit = formats.rate_unit_of(series.points).name

@@ -35,7 +35,7 @@ def calls(series: Series) -> Iterator[Figure]:
             _stacked(f"calls-{device}", caption, rows, list(rows["label"]), share=False),
             dtype=series.dtype, device=device,
         )  # fmt: skip
-    sizes = formats.spread(frame.drop_duplicates(list(dimensions())), 8)
+    sizes = formats.spread(analysis.sizes(frame), 8)
     ours = largest[(largest["role"] == "rung") & analysis.on_accelerator(largest)]
     if len(sizes) < 3 or ours.empty:
         return
