@@ -48,7 +48,7 @@ def chapter_of(points: pd.DataFrame) -> str:
         All points of one sweep, from ``analysis.measurements``.
     """
     operation = OPERATIONS[points["operation"].iloc[0]]
-    sizes = len(analysis.sizes(points))
+    sizes = len(set(analysis.shapes(points)))
     if (points["algorithm"] != TEXTBOOK).any():
         return "ranks"
     if is_reduction(operation):
@@ -83,7 +83,7 @@ def in_order(sweeps: Mapping[str, Sequence[Series]]) -> dict[str, Sequence[Serie
 def place(series: Sequence[Series]) -> tuple:
     """Return the place of a sweep within its chapter: ladders of GPUs first, deliberate failures last."""
     points = pd.concat([each.points for each in series])
-    sizes = len(analysis.sizes(points))
+    sizes = len(set(analysis.shapes(points)))
     fails, accelerated = bool(points["expected"].any()), bool(analysis.on_accelerator(points).any())
     return (
         fails,

@@ -73,11 +73,10 @@ def what_to_see(rows: pd.DataFrame, chapter: str = "") -> list[Finding]:
 def _finding(answer: Callable[[pd.DataFrame], str], rows: pd.DataFrame, device: str = "") -> Finding:
     """Return the text of a function for some rows, and that of each size if it describes only the largest one."""
     text = answer(rows)
-    sizes = analysis.sizes(rows)
-    if not text or answer not in OF_ONE_SIZE or not 1 < len(sizes) <= MOST_SIZES:
+    if not text or answer not in OF_ONE_SIZE or not 1 < len(set(analysis.shapes(rows))) <= MOST_SIZES:
         return Finding(text, device)
     at = {}
-    for size in analysis.row_dicts(sizes):
+    for size in analysis.row_dicts(analysis.sizes(rows)):
         at[formats.size(size)] = answer(analysis.at_size(rows, size))
     return Finding(text, device, {size: other for size, other in at.items() if other and other != text})
 
@@ -157,7 +156,7 @@ def failures(rows: pd.DataFrame) -> str:
     failed = rows[rows["result"] == "FAIL"]
     texts = []
     for expected, part in failed.groupby("expected"):
-        sizes = _listed(formats.size(row) for row in analysis.row_dicts(part))
+        sizes = _listed(formats.sizes(part))
         labels = _listed(part.sort_values("place")["label"])
         first = part.iloc[0]
         where = f"First wrong element of {first['label']}: {first['where'].partition(': ')[0]}."

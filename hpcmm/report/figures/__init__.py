@@ -26,7 +26,7 @@ __all__ = [
 
 def of_series(series: Series, style: Mapping[str, Style], chapter: str) -> list[Figure]:
     """Return the figures of one series that answer the question of a chapter of the page; see ``chapters``."""
-    several = len(analysis.sizes(series.points)) > 1
+    several = len(set(analysis.shapes(series.points))) > 1
     if series.operation == LATENCY.name or (OPERATIONS[series.operation].cached and several):
         return []  # a latency is not a rate, and each size is one level of memory: their table shows them
     first: Sequence[Callable[[], Iterable[Figure]]]

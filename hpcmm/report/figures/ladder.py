@@ -24,9 +24,9 @@ def ladders(series: Series) -> Iterator[Figure]:
     ratio, the bars are rates.
     """
     for device, points in series.points.groupby("device", sort=False):
-        sizes = formats.spread(analysis.sizes(points), MOST_LADDERS)
+        sizes = formats.spread(analysis.row_dicts(analysis.sizes(points)), MOST_LADDERS)
         first = formats.size(analysis.largest(points).iloc[0])
-        for at in sorted(analysis.row_dicts(sizes), key=lambda each: formats.size(each) != first):
+        for at in sorted(sizes, key=lambda each: formats.size(each) != first):
             here = analysis.at_size(points, at)
             # the fastest tile represents the rung; a wrong one does only if all are wrong
             rungs = here.sort_values("seconds", kind="stable").drop_duplicates(["variant", "algorithm", "memory"])

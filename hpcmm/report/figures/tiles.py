@@ -36,7 +36,7 @@ def tile_map(series: Series) -> Iterator[Figure]:
     labels = list(rows.sort_values("place")["label"].unique())
     top = {"labelAngle": 0, "orient": "top", "domain": False, "ticks": False}
     position = {
-        "x": category("size", sort=[formats.size(row) for row in analysis.row_dicts(sizes)], title="n", axis=top),
+        "x": category("size", sort=formats.sizes(sizes), title="n", axis=top),
         "y": category("label", sort=labels, title=None, axis={"domain": False, "ticks": False, "labelLimit": 200}),
     }
     legend = {"title": "relative to the fastest", "titleLimit": 300, "format": ".0%", "gradientLength": 160}
