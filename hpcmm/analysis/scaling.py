@@ -46,9 +46,7 @@ def speedups(frame: pd.DataFrame) -> pd.DataFrame:
     for _, group in rows.groupby(["sweep", "operation", "device", "dtype", "arithmetic", "setting"], sort=False):
         one, more = group[group["ranks"] == 1], group[group["own"] & (group["ranks"] > 1)]
         for (ranks, *shape), points_there in more.groupby(["ranks", *dimensions()], sort=False):
-            same_shape = np.logical_and.reduce(
-                [one[name] == size for name, size in zip(dimensions(), shape, strict=True)]
-            )
+            same_shape = (one[list(dimensions())] == shape).all(axis=1)
             same_work, same_bytes = (
                 (one[amount] * ranks / points_there[amount].iloc[0]).between(0.98, 1.02) for amount in ("work", "bytes")
             )
