@@ -61,10 +61,12 @@ docs: setup
 	@python -m sphinx --fail-on-warning --keep-going --quiet --fresh-env --write-all docs docs/build
 	@echo 'documentation: $(CURDIR)/docs/build/index.html'
 
-# More than six processes would need too much memory of a GPU.
+# More than six processes would need too much memory of a GPU. Compiled test files are kept, because each process would
+# take some seconds to compile all of them.
 test-all: SLOW = --slow
 test test-all: setup
-	python -m pytest --numprocesses $(PROCESSES) --maxprocesses 6 --dist loadfile --no-loadscope-reorder $(SLOW)
+	env -u PYTHONDONTWRITEBYTECODE python -m pytest \
+	    --numprocesses $(PROCESSES) --maxprocesses 6 --dist loadfile --no-loadscope-reorder $(SLOW)
 
 lint: setup
 	ruff check .

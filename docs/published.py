@@ -25,8 +25,7 @@ from hpcmm import analysis, report, store
 from hpcmm.analysis import Columns
 from hpcmm.analysis.scaling import speedups
 from hpcmm.analysis.unmeasured import unmeasured
-from hpcmm.experiment import plan
-from hpcmm.experiment.config import read_config
+from hpcmm.experiment.config import read_config, validated
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
@@ -110,7 +109,7 @@ def _source(columns: Columns, frame: pd.DataFrame) -> str:
 def _configs(columns: Columns) -> str:
     """Return links to the configs beside the published file that one of its runs was made from."""
     asked = [analysis.mapping(run["provenance"].get("config")).get("sweeps") for run in analysis.runs(columns)]
-    made = [path for path in REFERENCE.glob("*.yaml") if plan.make(read_config(path)).config["sweeps"] in asked]
+    made = [path for path in REFERENCE.glob("*.yaml") if validated(read_config(path))[0]["sweeps"] in asked]
     links = (f", [{path.name}](results/reference/{path.name})" for path in sorted(made, key=lambda path: path.stem))
     return "".join(links)
 

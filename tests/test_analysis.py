@@ -8,6 +8,7 @@ import math
 from statistics import median
 
 import numpy as np
+import pandas as pd
 import pytest
 import timings
 from hypothesis import given
@@ -18,6 +19,7 @@ from hpcmm import analysis, store
 from hpcmm.interval import interval_rank
 from hpcmm.measurement import Point, Sample
 from hpcmm.model import UNCHECKED, Verdict
+from hpcmm.operations import dimensions
 from hpcmm.report import findings, headlines, tables
 
 MATMUL = {"alpha": 1.5, "beta": 0.5}
@@ -206,6 +208,14 @@ def test_series_are_split_by_dtype_and_ranks_in_ladder_order(tmp_path):
     ]
     assert list(found[0].points["label"]) == ["serial", "tiled_padded 8", "tiled_padded 32", "cublas"] * 2
     assert list(found[0].points["n"]) == [64] * 4 + [128] * 4
+
+
+def test_shapes_that_differ_in_one_dimension_are_different_sizes():
+    for changed in dimensions():
+        rows = pd.DataFrame({name: [8, 16, 16] if name == changed else [8, 8, 8] for name in dimensions()})
+        rows = rows.assign(operation="matmul", flops=rows.prod(axis=1))
+        assert [row.index.tolist() for row in (analysis.sizes(rows), analysis.largest(rows))] == [[0, 1], [1, 2]]
+        assert [analysis.at_size(rows, row).index.tolist() for row in analysis.row_dicts(rows)] == [[0], [1, 2], [1, 2]]
 
 
 def test_ladder_steps_are_within_a_device_and_a_length(tmp_path):

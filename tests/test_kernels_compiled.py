@@ -33,6 +33,7 @@ from test_kernels_on_host import (
 
 from hpcmm import kernels
 from hpcmm.backends.cuda import cache
+from hpcmm.dtypes import DTYPES
 from hpcmm.model import DeviceError, Task
 from hpcmm.operations import OPERATIONS
 
@@ -118,15 +119,30 @@ def compiled(text: str, architecture: str, constants: tuple[str, ...]) -> dict[s
 
 @pytest.fixture(scope="module")
 def compilations(request):
-    """Arguments of ``compiled`` for each kernel: on each architecture if ``--slow``, or on the last one."""
+    """Arguments of ``compiled`` for each kernel that is compiled, by build and architecture."""
     slow = request.config.getoption("slow")
     return {
         (*build.values, architecture): (source(name), architecture, (*defines(*build.values), *options_of(name)))
         for build in BUILDS + OTHERS
         if slow or not build.marks
         for name in build.values[:1]
-        for architecture in architectures_of(name)[slice(None) if slow else slice(-1, None)]
+        for architecture in chosen(build, slow)
     }
+
+
+def chosen(build, slow: bool) -> list[str]:
+    """Architectures to compile a build for: all for one that is tested without ``--slow``, and one for the others.
+
+    Types and tiles take turns with the architectures, in all rungs alike, as the steps between them are compared.
+    Without ``--slow`` there is only the last architecture.
+    """
+    name, dtype, tile = build.values
+    known = architectures_of(name)
+    if not slow or not build.marks:
+        return known if slow else known[-1:]
+    turn = list(DTYPES).index(dtype) + (tile or 0).bit_length()
+    own = f"sm_{CAPABILITIES[turn % len(CAPABILITIES)]}"
+    return [own] if own in known else known[-1:]
 
 
 @pytest.fixture(scope="session")

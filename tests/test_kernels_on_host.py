@@ -372,15 +372,23 @@ def launched(
 
 
 def complaints(
-    build, name: str, dtype: str, tile: int | None, *, text: str = "", checked: bool = True, every_order: bool = False
+    build,
+    name: str,
+    dtype: str,
+    tile: int | None,
+    *,
+    text: str = "",
+    checked: bool = True,
+    every_order: bool = False,
+    step: int = 1,
 ) -> Iterator[str]:
-    """Reports about a rung, or about a text in its place, for all shapes, each in one of the orders or in all.
+    """Reports about a rung, or about a text in its place, for each ``step``-th shape, in one of the orders or in all.
 
     A misuse of memory or of a barrier is reported in any order.
     """
     operation, variant = RUNG_OF[name]
     kernel = build(text or source(name), operation.kernels, defines(name, dtype, tile))
-    tried = cases(operation, variant, dtype)
+    tried = cases(operation, variant, dtype)[::step]
     turns = itertools.product(tried, ORDERS) if every_order else zip(tried, itertools.cycle(ORDERS), strict=False)
     for (shape, parameters), order in turns:
         try:
@@ -398,7 +406,9 @@ def complaints(
 @needs_compiler
 @pytest.mark.parametrize(("name", "dtype", "tile"), HOST_BUILDS)
 def test_a_rung_is_right_and_stays_in_bounds(build, name, dtype, tile):
-    assert list(complaints(build, name, dtype, tile)) == []
+    """A further type or tile of the same code has every other shape."""
+    step = 1 if is_representative(name, dtype, tile) else 2
+    assert list(complaints(build, name, dtype, tile, step=step)) == []
 
 
 @needs_compiler

@@ -272,12 +272,12 @@ def test_a_fault_of_persistent_dmma_is_found(build, old, new, said):
     raise AssertionError(found)
 
 
+EVERY_ORDER = (32, 192)  # rows of a tile with one consumer, which has all numbers of parts, and of one with two
 TF32_TILES = [  # every tile with each number of parts, in few stages, so that the ring wraps around
     pytest.param(
         dataclasses.replace(tile, stages=4 - i % 2, parts=(parts,)),
         id=f"{tile.rows}x{tile.columns}-{parts}",
-        # without --slow: all numbers of parts of a tile with one consumer, and a tile with two
-        marks=() if tile.rows in (32, 192) else pytest.mark.slow,
+        marks=() if tile.rows in EVERY_ORDER else pytest.mark.slow,
     )
     for i, tile in enumerate(MATMUL.variant("tf32").geometry.choices)
     for parts in tile.parts
@@ -314,10 +314,14 @@ def run_tf32(build, tile: SplitTile, shape, beta: float, order: str, pads=(0, 0,
 
 @pytest.mark.parametrize("tile", TF32_TILES)
 def test_tf32_is_right_in_every_order(build, tile):
-    """Whole tiles and ragged ones, several a block, fewer and more steps than stages; rows that TMA cannot take."""
+    """Whole tiles and ragged ones, several a block, fewer and more steps than stages; rows that TMA cannot take.
+
+    Most tiles have all orders for the fewest terms only: the others take long, and a race is reported in any order.
+    """
     m, n = tile.rows, tile.columns
     for shape, beta in [((2 * m, 2 * n, 168), 0.5), ((m + 9, n + 4, 100), 0.0), ((m + 1, n + 3, 33), 0.5)]:
-        assert len({run_tf32(build, tile, shape, beta, order) for order in ORDERS}) == 1
+        orders = ORDERS if shape[2] == 33 or tile.rows in EVERY_ORDER else ORDERS[:1]
+        assert len({run_tf32(build, tile, shape, beta, order) for order in orders}) == 1
     for shape, pads in [
         *(((1, 2, 3), (0, 0, 0)), ((m, n, 0), (0, 0, 0)), ((m, n, 32), (0, 0, 2))),
         *(((m - 3, n, 160), (1, 0, 0)), ((m + 5, n, 63), (0, 3, 1)), ((m, n + 8, 96), (4, 4, 4))),
@@ -371,7 +375,7 @@ def test_a_fault_of_tf32_is_found(build, old, new, said):
     found = []
     tiles = [SplitTile(32, 64, 3, (1,), 0, 0), SplitTile(128, 64, 4, (2,), 0, 0), SplitTile(256, 128, 4, (1,), 0, 0)]
     # the smallest tile first, and TMA and threads in turns: together they report most faults at once
-    for tile, beta, order, odd in itertools.product(tiles, (0.5, 0), ORDERS, (0, 1)):
+    for tile, beta, order, odd in itertools.product(tiles, (0.5, 0), ORDERS if said else ORDERS[:1], (0, 1)):
         try:  # rows that TMA takes; padded ones, which threads copy; rows that the first launch copies
             for pad, less in [(odd, 0), (0, odd)][: 1 + odd]:
                 shape, pads = (2 * tile.rows, 2 * tile.columns - less, 168 - less), (pad, pad, odd)

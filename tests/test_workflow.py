@@ -191,7 +191,9 @@ def test_a_report_of_snakemake_has_the_page(snakemake):
     assert [text for text in texts if "Benchmark report" in text] == [page]
 
 
+# that it is measured depends on Snakemake, as in the test above; that the others are kept does not
 @pytest.mark.slow
+@newest
 def test_a_new_variant_is_measured_and_the_others_are_kept(snakemake):
     snakemake.start_finished()
     results = snakemake.folder / "results"
@@ -319,7 +321,11 @@ def test_a_job_that_fails_is_named_in_the_report_of_the_others_and_tried_again(s
     assert "failed" not in (results / "report.html").read_text().split("</header>")[0]
 
 
-@pytest.mark.parametrize("target", [TIMINGS, pytest.param("results/report.html", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("snakemake", "target"),
+    [("9", TIMINGS), ("7", TIMINGS), pytest.param("9", "results/report.html", marks=pytest.mark.slow)],
+    indirect=["snakemake"],
+)
 def test_a_target_of_a_run_that_ended_early_is_made_again(snakemake, target):
     """No job was done, so no input of the file of its results is newer, and Snakemake has no record of the file."""
     config = CONFIG | {"sweeps": {"sum": CONFIG["sweeps"]["sum"]}}
@@ -355,6 +361,7 @@ def test_run_shows_the_plan_and_one_progress_without_messages_of_snakemake(hpcmm
 
 
 @pytest.mark.slow
+@newest
 def test_a_dry_run_shows_what_snakemake_would_do(hpcmm_run):
     output, errors = hpcmm_run("--dry-run").communicate(timeout=600)
     assert "rule report:" in output + errors
@@ -403,6 +410,7 @@ def test_a_workflow_killed_while_snakemake_holds_its_locks_needs_no_unlock(snake
     assert not (snakemake.folder / slurm.RUN).exists()
 
 
+@newest  # it does not start
 @pytest.mark.parametrize("kind", ["missing", "binary", "folder"])
 def test_run_refuses_a_config_file_that_cannot_be_read_in_one_line(hpcmm_run, kind):
     path = hpcmm_run.folder / "mine.yaml"
@@ -422,8 +430,9 @@ def test_run_shows_errors_of_snakemake_itself(hpcmm_run):
     assert process.returncode == 1 and "MissingRuleException" in errors
 
 
+# which targets are made again is tested above for both versions
 @pytest.mark.slow
-@pytest.mark.parametrize("targets", [(), (TIMINGS,)], ids=["all", "timings"])
+@pytest.mark.parametrize(("snakemake", "targets"), [("9", ()), ("7", (TIMINGS,))], indirect=["snakemake"])
 def test_ctrl_c_ends_a_run_and_reports_unfinished_jobs(hpcmm_run, targets):
     config = yaml.safe_load((hpcmm_run.folder / "config.yaml").read_text())
     config["measuring"] |= {"max_seconds": 2, "min_repetitions": 1000, "max_repetitions": 100000}

@@ -25,6 +25,7 @@ from hpcmm.analysis.views import (
     Series,
     Summary,
     activities,
+    at_size,
     clock_samples,
     ladder,
     largest,
@@ -32,5 +33,7 @@ from hpcmm.analysis.views import (
     pitch_pairs,
     rooflines,
     series,
+    shapes,
+    sizes,
     summary,
 )

@@ -111,8 +111,10 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
         ``measured_ranks``. Points that a model cannot predict are left out.
     """
     frame = frame[frame["pinned"] != 0]  # pageable memory has other rates
+    frame = frame[~frame["superseded"] & (frame["result"] == "PASS")]
+    alike = ["operation", "dtype", "device", "machine"]
+    comparable = dict(iter(frame.groupby(alike)))
     own = points(frame)
-    own = own[own["result"] == "PASS"]
     others, at = own["algorithm"] != TEXTBOOK, [own[name] for name in ("sweep", "operation", "variant", "dtype")]
     compared = others.groupby(at).transform("any") & (own["ranks"].groupby(at).transform("max") > 1)
     own = own[others | compared]
@@ -131,7 +133,7 @@ def predictions(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
         lines = tuple(row[key] for key in ("operation", "variant", "dtype", "device", "machine", "ranks", "run"))
         lines += (algorithm.name,) if is_reduction(operation) else ()  # each has its own cost of combining
         if lines not in machines:
-            machines[lines] = _machine(frame, row, exchanges[int(row["run"])])
+            machines[lines] = _machine(comparable[tuple(row[name] for name in alike)], row, exchanges[int(row["run"])])
         if machines[lines] is None:
             continue
         shape, itemsize = [int(row[d]) for d in dimensions() if row[d]], DTYPES[row["dtype"]].itemsize
@@ -151,13 +153,12 @@ def _predicted_ranks(measured: int) -> list[int]:
 
 
 def _machine(frame: pd.DataFrame, row: Mapping[str, Any], exchanges: Mapping[str, Any]) -> cost.Machine | None:
-    """Fit the lines of the cost model for a point; None without measurements of ``TEXTBOOK``."""
-    same = frame["contender_algorithm"] == TEXTBOOK
-    for name in ("operation", "dtype", "device", "machine"):
-        same &= frame[name] == row[name]
-    baselines = frame[
-        same & ~frame["superseded"] & (frame["contender"] == row["variant"]) & (frame["result"] == "PASS")
-    ]
+    """Fit the lines of the cost model for a point; None without measurements of ``TEXTBOOK``.
+
+    ``frame`` has what passed with the operation, element type, device and machine of the point.
+    """
+    same = frame[frame["contender"] == row["variant"]]
+    baselines = same[same["contender_algorithm"] == TEXTBOOK]
     products = baselines[baselines["seconds"].notna() & (baselines["ranks"] == row["ranks"])]
     calls = baselines[baselines["call_seconds"].notna() & (baselines["ranks"] == row["ranks"])]
     if not len(products):  # a batch timed end to end only: use the kernel phase
@@ -175,10 +176,8 @@ def _machine(frame: pd.DataFrame, row: Mapping[str, Any], exchanges: Mapping[str
     exchange = cost.fit(exchanges["bytes"], exchanges["seconds"]) if exchanges.get("bytes") else cost.Line(0.0, 0.0)
     local, doubling = cost.fit(largest, products["seconds"]), np.nan
     if is_reduction(OPERATIONS[row["operation"]]) and row["algorithm"] != TEXTBOOK and row["ranks"] > 1:
-        whole = ["operation", "dtype", "device", "machine", "ranks", "contender_algorithm"]
-        combined = frame[(frame[whole] == [row[name] for name in (*whole[:-1], "algorithm")]).all(axis=1)]
-        combined = combined[(combined["contender"] == row["variant"]) & ~combined["superseded"]]
-        combined = combined[(combined["result"] == "PASS") & combined["seconds"].notna()]
+        combined = same[(same["ranks"] == row["ranks"]) & (same["contender_algorithm"] == row["algorithm"])]
+        combined = combined[combined["seconds"].notna()]
         shortest = combined.loc[combined["n"].idxmin()]  # where the all-reduce dominates
         doubling = max(0.0, shortest["seconds"] - local(_local_work(shortest))) / log2(row["ranks"])
     return cost.Machine(local, exchange, moves, doubling)

@@ -36,6 +36,7 @@ from hpcmm.report.page import Part, SweepSection
 from hpcmm.report.vega import Figure, Style
 from hpcmm.text import printable
 
+MOST_SIZES = 32  # of a table on the page; the Markdown file has all
 FEW = 12  # figures: they wait for the others, because a renderer starts no faster than it draws so many
 
 
@@ -219,7 +220,7 @@ def _sweep(
         Part(
             series,
             own_figures,
-            tables.size_table(series, most=32),
+            tables.size_table(series, most=MOST_SIZES),
             ladder,
             tables.phase_table(series),
             tables.activity_table(series, own_copies),
@@ -236,7 +237,10 @@ def _sweep(
     judged = [series.points[series.points["error_uniform"].notna()] for series in members]
     measured = [series.points[series.points["watts"].notna()] for series in members]
     points = pd.concat([series.points for series in members])
-    sizes = [tables.size_table(series) for series in members]
+    sizes = [
+        tables.size_table(series) if len(set(analysis.shapes(series.points))) > MOST_SIZES else part.sizes
+        for series, part in zip(members, parts, strict=True)
+    ]
     folder.tabulate(stem, [part.sizes for part in parts], csv_files.csv([points], csv_files.POINT_COLUMNS), whole=sizes)
     for kind, shown, frames, columns in (
         ("ladder", [part.ladder for part in parts], ladders, csv_files.LADDER_COLUMNS),

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from hpcmm.analysis import Series, on_accelerator
+from hpcmm import analysis
+from hpcmm.analysis import Series
 from hpcmm.model import TEXTBOOK
-from hpcmm.operations import OPERATIONS, dimensions
+from hpcmm.operations import OPERATIONS
 from hpcmm.parallel.all_reduce import is_reduction
 
 DENSE = 24  # sizes of a sweep that shows the effect of tiles, such as every size from 1000 to 1100
@@ -47,7 +48,7 @@ def chapter_of(points: pd.DataFrame) -> str:
         All points of one sweep, from ``analysis.measurements``.
     """
     operation = OPERATIONS[points["operation"].iloc[0]]
-    sizes = len(points[list(dimensions())].drop_duplicates())
+    sizes = len(set(analysis.shapes(points)))
     if (points["algorithm"] != TEXTBOOK).any():
         return "ranks"
     if is_reduction(operation):
@@ -82,8 +83,8 @@ def in_order(sweeps: Mapping[str, Sequence[Series]]) -> dict[str, Sequence[Serie
 def place(series: Sequence[Series]) -> tuple:
     """Return the place of a sweep within its chapter: ladders of GPUs first, deliberate failures last."""
     points = pd.concat([each.points for each in series])
-    sizes = len(points[list(dimensions())].drop_duplicates())
-    fails, accelerated = bool(points["expected"].any()), bool(on_accelerator(points).any())
+    sizes = len(set(analysis.shapes(points)))
+    fails, accelerated = bool(points["expected"].any()), bool(analysis.on_accelerator(points).any())
     return (
         fails,
         list(OPERATIONS).index(series[0].operation),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hpcmm import store
-from hpcmm.analysis import compare, row_dicts
+from hpcmm.analysis import compare
 from hpcmm.analysis.compare import Comparison
 from hpcmm.report import definitions, formats, sheet, tables
 from hpcmm.report.vega import AT_ONE, GREY, PALETTE, Figure, category, dots, layered, quantity, rate_axis, rounded
@@ -25,7 +25,7 @@ def figure(comparison: Comparison) -> Figure | None:
     columns = {
         "label": list(rows["label"]),
         "sweep": list(rows["sweep"]),
-        "size": [formats.size(row) for row in row_dicts(rows)],
+        "size": formats.sizes(rows),
         "dtype": list(rows["dtype"]),
         "verdict": list(rows["verdict"]),
         **{name: rounded(rows[name] * scale) for name in ("before", "after")},

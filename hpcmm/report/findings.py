@@ -73,13 +73,11 @@ def what_to_see(rows: pd.DataFrame, chapter: str = "") -> list[Finding]:
 def _finding(answer: Callable[[pd.DataFrame], str], rows: pd.DataFrame, device: str = "") -> Finding:
     """Return the text of a function for some rows, and that of each size if it describes only the largest one."""
     text = answer(rows)
-    sizes = rows.drop_duplicates(list(dimensions()))
-    if not text or answer not in OF_ONE_SIZE or not 1 < len(sizes) <= MOST_SIZES:
+    if not text or answer not in OF_ONE_SIZE or not 1 < len(set(analysis.shapes(rows))) <= MOST_SIZES:
         return Finding(text, device)
     at = {}
-    for size in analysis.row_dicts(sizes):
-        own = rows[(rows[list(dimensions())] == [size[name] for name in dimensions()]).all(axis=1)]
-        at[formats.size(size)] = answer(own)
+    for size in analysis.row_dicts(analysis.sizes(rows)):
+        at[formats.size(size)] = answer(analysis.at_size(rows, size))
     return Finding(text, device, {size: other for size, other in at.items() if other and other != text})
 
 
@@ -158,7 +156,7 @@ def failures(rows: pd.DataFrame) -> str:
     failed = rows[rows["result"] == "FAIL"]
     texts = []
     for expected, part in failed.groupby("expected"):
-        sizes = _listed(formats.size(row) for row in analysis.row_dicts(part))
+        sizes = _listed(formats.sizes(part))
         labels = _listed(part.sort_values("place")["label"])
         first = part.iloc[0]
         where = f"First wrong element of {first['label']}: {first['where'].partition(': ')[0]}."
@@ -400,8 +398,7 @@ def ranks(rows: pd.DataFrame) -> str:
         first = _first_series(here)
         alike = (here["dtype"] == first["dtype"].iloc[0]) & (here["setting"] == first["setting"].iloc[0])
         most = analysis.largest(here[alike])
-        same = (first[list(dimensions())] == most[list(dimensions())].iloc[0]).all(axis=1)
-        one = {row["label"]: row for row in analysis.row_dicts(first[same])}
+        one = {row["label"]: row for row in analysis.row_dicts(analysis.at_size(first, most.iloc[0]))}
         last = most[(most["ranks"] == most["ranks"].max()) & (most["role"] == "rung") & most["label"].isin(list(one))]
         if last.empty or last["ranks"].iloc[0] == first["ranks"].iloc[0]:
             continue

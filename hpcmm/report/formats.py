@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pandas as pd
 
@@ -12,6 +13,8 @@ from hpcmm import analysis
 from hpcmm.analysis import Series
 from hpcmm.devices import DEVICES
 from hpcmm.operations import OPERATIONS, dimensions
+
+T = TypeVar("T")
 
 GIGA = 1e9
 TERA = 1e12
@@ -47,8 +50,8 @@ def rate_unit_of(points: pd.DataFrame) -> RateUnit:
     """Return the unit of all rates of one operation and type, which a table or figure shows together."""
     operation, dtype = points["operation"].iloc[0], points["dtype"].iloc[0]
     column = rate_column(operation)
-    known = [name for name in (column, f"call_{column}") if name in points]
-    return rate_unit(operation, dtype, points[known].max().max() if known else 0.0)
+    known = [points[name].max() for name in (column, f"call_{column}") if name in points]
+    return rate_unit(operation, dtype, max((each for each in known if each > 0), default=0.0))
 
 
 def rate_text(row: Mapping, prefix: str = "") -> str:
@@ -163,7 +166,16 @@ def device(name: str) -> str:
 
 def size(row: Mapping) -> str:
     """Format a size: ``"4096"`` for a square product, ``"128 × 64 × 32"`` for another, ``"2²²"`` for a vector."""
-    shape = [int(row[d]) for d in dimensions() if row[d] > 0] or [0]
+    return _size([row[name] for name in dimensions()])
+
+
+def sizes(rows: pd.DataFrame) -> list[str]:
+    """Format the size of each row."""
+    return list(map(_size, analysis.shapes(rows)))
+
+
+def _size(shape: Iterable[float]) -> str:
+    shape = [int(length) for length in shape if length > 0] or [0]
     if len(shape) == 1 and shape[0] >= 1024 and shape[0].bit_count() == 1:
         return "2" + str(shape[0].bit_length() - 1).translate(SUPERSCRIPTS)
     return str(shape[0]) if len(set(shape)) == 1 else " × ".join(map(str, shape))
@@ -171,8 +183,7 @@ def size(row: Mapping) -> str:
 
 def size_is_one_number(points: pd.DataFrame) -> bool:
     """Return whether all shapes are vectors or square products."""
-    shapes = points[list(dimensions())]
-    return bool((shapes.eq(shapes.max(axis=1), axis=0) | (shapes == 0)).all(axis=None))
+    return all(len(set(shape) - {0}) <= 1 for shape in set(analysis.shapes(points)))
 
 
 def size_title(points: pd.DataFrame) -> str:
@@ -204,19 +215,20 @@ def ranks(count: int) -> str:
     return f"{count} rank" + ("s" if count != 1 else "")
 
 
-def spread(rows: pd.DataFrame, most: int) -> pd.DataFrame:
-    """Return at most ``most`` of the rows, evenly spaced, always with the last one."""
-    if len(rows) <= most:
-        return rows
-    return rows.iloc[[round((i + 1) * len(rows) / most) - 1 for i in range(most)]]
+def spread(items: Sequence[T], most: int) -> Sequence[T]:
+    """Return at most ``most`` of the items, evenly spaced, always with the last one."""
+    if len(items) <= most:
+        return items
+    return [items[round((i + 1) * len(items) / most) - 1] for i in range(most)]
 
 
 def at_sizes(rows: pd.DataFrame, most: int) -> tuple[pd.DataFrame, str]:
     """Return the rows at no more than ``most`` sizes, and a text about the sizes that were dropped, if any."""
-    sizes = rows[list(dimensions())].drop_duplicates()
-    some = spread(sizes, most)
-    if len(some) == len(sizes):
+    shapes = analysis.shapes(rows)
+    known = list(dict.fromkeys(shapes))
+    some = spread(known, most)
+    if len(some) == len(known):
         return rows, ""
-    kept = rows[pd.MultiIndex.from_frame(rows[list(dimensions())]).isin(pd.MultiIndex.from_frame(some))]
-    names = f" ({', '.join(size(row) for row in analysis.row_dicts(some))})" if len(some) <= 8 else ""
-    return kept, f", at {len(some)} of {len(sizes)} sizes{names}; the CSV file has all"
+    kept = rows[[shape in some for shape in shapes]]
+    names = f" ({', '.join(map(_size, some))})" if len(some) <= 8 else ""
+    return kept, f", at {len(some)} of {len(known)} sizes{names}; the CSV file has all"

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 
-from hpcmm import analysis
 from hpcmm.analysis import occupancy
 from hpcmm.operations import OPERATIONS
 from hpcmm.quantities import STALLS
@@ -19,6 +18,7 @@ from hpcmm.report.formats import (
     percent,
     rate_text,
     size,
+    sizes,
     whole,
 )
 from hpcmm.report.markup import Cell, Table, words
@@ -110,8 +110,7 @@ def profile_table(rows: pd.DataFrame) -> Table:
         kernel = row["kernel"] if row["variant"] in libraries else ""  # only a library chooses a kernel
         return words(row["dtype"], kernel if len(kernel) <= 32 else kernel[:31] + "…")
 
-    sizes = ", ".join(dict.fromkeys(size(row) for row in analysis.row_dicts(rows)))
-    caption = f"Profile, {_operation_on(rows)} at {sizes}"
+    caption = f"Profile, {_operation_on(rows)} at {', '.join(dict.fromkeys(sizes(rows)))}"
     return table(caption, rows, {"Variant": text("label"), "Type": of_type, **COUNTER_COLUMNS}, leading=1)
 
 

@@ -17,7 +17,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from hpcmm import analysis
 from hpcmm.analysis import Series, Summary, limits
 from hpcmm.devices import DEVICES
-from hpcmm.operations import OPERATIONS, dimensions
+from hpcmm.operations import OPERATIONS
 from hpcmm.report import definitions, drawing, figures, formats, steps, tables
 from hpcmm.report.chapters import CHAPTERS
 from hpcmm.report.findings import MOST_SIZES, Finding
@@ -120,11 +120,11 @@ class Choices:
             points = part.series.points
             dtypes[part.series.dtype] = dtypes.get(part.series.dtype, 0) + len(points)
             devices |= dict.fromkeys(points["device"])
-            shapes = points.drop_duplicates(list(dimensions()))
-            if 1 < len(shapes) <= MOST_SIZES:
+            known = analysis.sizes(points)
+            if 1 < len(known) <= MOST_SIZES:
                 operation = OPERATIONS[part.series.operation]
                 kind = "Products" if operation.metric == "flops" else "Vectors"
-                work = {formats.size(row): row[operation.metric] for row in analysis.row_dicts(shapes)}
+                work = {formats.size(row): row[operation.metric] for row in analysis.row_dicts(known)}
                 sizes.setdefault(kind, {}).update(work)
         ordered = {kind: sorted(known, key=known.__getitem__) for kind, known in sizes.items()}
         return cls(

@@ -171,7 +171,7 @@ def ladder_table(series: Series) -> Table | None:
     def ratio_cell(row: Row) -> Cell:
         return Cell(against_baseline(row), "" if row["baseline"] else ends(row, "ratio", number))
 
-    if OPERATIONS[series.operation].metric == "flops" and len(series.points[list(dimensions())].drop_duplicates()) > 1:
+    if OPERATIONS[series.operation].metric == "flops" and len(set(analysis.shapes(series.points))) > 1:
         return None
     some, which = at_sizes(series.points, 4)
     unit = rate_unit_of(series.points)

@@ -193,7 +193,7 @@ def size_axis(points: pd.DataFrame) -> Spec:
     sizes = sorted({int(n) for n in points["n"]})
     powers = all(n.bit_count() == 1 for n in sizes)
     if sizes[0] > 0 and (powers or sizes[-1] > 64 * sizes[0]):
-        names = {str(row["n"]): formats.size(row) for row in analysis.row_dicts(points.drop_duplicates("n"))}
+        names = dict(zip(map(str, points["n"]), formats.sizes(points), strict=True))
         label = f"{json.dumps(names, ensure_ascii=False)}[datum.value]"
         axis = {"values": sizes, "labelExpr": label, "labelOverlap": "parity" if powers else "greedy"}
         # room for half of the label of the last size, such as 16384

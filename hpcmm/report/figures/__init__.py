@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from hpcmm import analysis
 from hpcmm.analysis import Series
 from hpcmm.operations import OPERATIONS, dimensions
 from hpcmm.operations.memory import LATENCY
@@ -25,8 +26,8 @@ __all__ = [
 
 def of_series(series: Series, style: Mapping[str, Style], chapter: str) -> list[Figure]:
     """Return the figures of one series that answer the question of a chapter of the page; see ``chapters``."""
-    sizes = series.points.drop_duplicates(list(dimensions()))
-    if series.operation == LATENCY.name or (OPERATIONS[series.operation].cached and len(sizes) > 1):
+    several = len(set(analysis.shapes(series.points))) > 1
+    if series.operation == LATENCY.name or (OPERATIONS[series.operation].cached and several):
         return []  # a latency is not a rate, and each size is one level of memory: their table shows them
     first: Sequence[Callable[[], Iterable[Figure]]]
     rates, bars = (lambda: rate_against_size(series, style)), (lambda: ladders(series))

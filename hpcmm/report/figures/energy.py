@@ -8,7 +8,6 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis import Series
-from hpcmm.operations import dimensions
 from hpcmm.report import formats
 from hpcmm.report.figures.points import described
 from hpcmm.report.vega import LINE, PALETTE, Figure, category, layered, quantity, rounded
@@ -21,8 +20,7 @@ def efficiencies(series: Series) -> Iterator[Figure]:
         if known.empty:
             continue
         size = analysis.largest(known).iloc[0]
-        rows = known[(known[list(dimensions())] == size[list(dimensions())]).all(axis=1)]
-        rows = rows.sort_values("place").drop_duplicates("label")
+        rows = analysis.at_size(known, size).sort_values("place").drop_duplicates("label")
         unit = formats.rate_unit(series.operation, series.dtype)
         column, title = unit.column.replace("_per_second", "_per_joule"), f"{unit.name} per W"
         columns = {

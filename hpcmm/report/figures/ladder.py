@@ -9,7 +9,7 @@ import pandas as pd
 from hpcmm import analysis
 from hpcmm.analysis import Series
 from hpcmm.model import TEXTBOOK
-from hpcmm.operations import OPERATIONS, dimensions
+from hpcmm.operations import OPERATIONS
 from hpcmm.report import formats
 from hpcmm.report.figures.points import calculations, columns_of, described, titles_of, tooltips
 from hpcmm.report.vega import BESIDE, LINE, PALETTE, Figure, Spec, category, layered, quantity, rounded, text_width
@@ -24,10 +24,10 @@ def ladders(series: Series) -> Iterator[Figure]:
     ratio, the bars are rates.
     """
     for device, points in series.points.groupby("device", sort=False):
-        sizes = formats.spread(points.drop_duplicates(list(dimensions())), MOST_LADDERS)
+        sizes = formats.spread(analysis.row_dicts(analysis.sizes(points)), MOST_LADDERS)
         first = formats.size(analysis.largest(points).iloc[0])
-        for _, at in sorted(sizes.iterrows(), key=lambda each: formats.size(each[1]) != first):
-            here = points[(points[list(dimensions())] == at[list(dimensions())]).all(axis=1)]
+        for at in sorted(sizes, key=lambda each: formats.size(each) != first):
+            here = analysis.at_size(points, at)
             # the fastest tile represents the rung; a wrong one does only if all are wrong
             rungs = here.sort_values("seconds", kind="stable").drop_duplicates(["variant", "algorithm", "memory"])
             if (exchanging := rungs["algorithm"] != TEXTBOOK).any():  # the kernel of TEXTBOOK exchanges nothing

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pandas as pd
 
-from hpcmm import analysis
 from hpcmm.analysis import Series
 from hpcmm.report import formats
 from hpcmm.report.vega import Spec, quantity, rounded
@@ -26,7 +25,7 @@ def columns_of(rows: pd.DataFrame, series: Series) -> dict[str, list]:
         "label": list(rows["label"]),
         "device": list(rows["device"]),
         "n": [int(n) for n in rows["n"]],
-        "size": [formats.size(row) for row in analysis.row_dicts(rows)],
+        "size": formats.sizes(rows),
         "rate": rounded(rows[column] / scale),
         "low": rounded(rows[column + "_low"] / scale),
         "high": rounded(rows[column + "_high"] / scale),

@@ -47,7 +47,7 @@ def rate_against_size(series: Series, style: Mapping[str, Style], height: int = 
     if multiples:  # the baseline, far above, would flatten the steps at the multiples
         known = known[known["baseline"] == 0]
     one_number = formats.size_is_one_number(known)
-    if len(known[list(dimensions())].drop_duplicates()) < 3:
+    if len(set(analysis.shapes(known))) < 3:
         return
     known = known.assign(low_known=known[column + "_low"].notna())
     labels = known.sort_values("place", kind="stable")["label"].unique()
@@ -73,7 +73,7 @@ def rate_against_size(series: Series, style: Mapping[str, Style], height: int = 
                 })  # fmt: skip
     else:
         # Shapes have no order for a line, and long names: one row each.
-        shapes = [formats.size(row) for row in analysis.row_dicts(known.drop_duplicates(list(dimensions())))]
+        shapes = formats.sizes(analysis.sizes(known))
         y = category("size", title=None, sort=shapes, axis={"grid": True})
         position = {"x": rate | {"axis": axis.get("axis", {}) | {"labelBound": True}}, "y": y}
         ends, height = {"x": low, "x2": high, "y": y}, max(120, 44 * len(shapes))

@@ -8,7 +8,6 @@ import pandas as pd
 
 from hpcmm import analysis
 from hpcmm.analysis import Series
-from hpcmm.operations import dimensions
 from hpcmm.report import formats
 from hpcmm.report.figures.points import calculations, columns_of, described, titles_of, tooltips
 from hpcmm.report.vega import Figure, category, layered, quantity, rounded
@@ -23,7 +22,7 @@ def tile_map(series: Series) -> Iterator[Figure]:
     if not (points["tile"] > 0).any():
         return
     rows = points[points["tile"] > 0]
-    sizes = rows.drop_duplicates(list(dimensions()))
+    sizes = analysis.sizes(rows)
     if rows.groupby("variant")["tile"].nunique().max() in (0, 1) or not 2 <= len(sizes) <= MOST_SIZES or rows.empty:
         return
     unit = formats.rate_unit_of(series.points).name
@@ -37,7 +36,7 @@ def tile_map(series: Series) -> Iterator[Figure]:
     labels = list(rows.sort_values("place")["label"].unique())
     top = {"labelAngle": 0, "orient": "top", "domain": False, "ticks": False}
     position = {
-        "x": category("size", sort=[formats.size(row) for row in analysis.row_dicts(sizes)], title="n", axis=top),
+        "x": category("size", sort=formats.sizes(sizes), title="n", axis=top),
         "y": category("label", sort=labels, title=None, axis={"domain": False, "ticks": False, "labelLimit": 200}),
     }
     legend = {"title": "relative to the fastest", "titleLimit": 300, "format": ".0%", "gradientLength": 160}

@@ -12,7 +12,6 @@ from hpcmm import analysis
 from hpcmm.analysis import Series
 from hpcmm.devices import DEVICES
 from hpcmm.model import TEXTBOOK
-from hpcmm.operations import dimensions
 from hpcmm.quantities import PHASES
 from hpcmm.report import formats
 from hpcmm.report.figures.points import SECONDS, described
@@ -35,12 +34,13 @@ def calls(series: Series) -> Iterator[Figure]:
             _stacked(f"calls-{device}", caption, rows, list(rows["label"]), share=False),
             dtype=series.dtype, device=device,
         )  # fmt: skip
-    sizes = formats.spread(frame.drop_duplicates(list(dimensions())), 8)
+    shapes = analysis.shapes(frame)
+    some = formats.spread(list(dict.fromkeys(shapes)), 8)
     ours = largest[(largest["role"] == "rung") & analysis.on_accelerator(largest)]
-    if len(sizes) < 3 or ours.empty:
+    if len(some) < 3 or ours.empty:
         return
     rung = ours.loc[ours["call_seconds"].idxmin(), "rung"]
-    rows = frame[frame["rung"] == rung].merge(sizes[list(dimensions())], on=list(dimensions()))
+    rows = frame[[own == rung and shape in some for own, shape in zip(frame["rung"], shapes, strict=True)]]
     names = [", ".join(filter(None, (formats.size(row), row["memory"]))) for row in analysis.row_dicts(rows)]
     caption = f"Share of each phase in the end-to-end time of {rung}, by size{_overlapping(rows)}"
     yield replace(

@@ -37,7 +37,7 @@ def rooflines(frame: pd.DataFrame) -> Iterator[Figure]:
         columns = {
             "label": list(rows["label"]),
             "operation": list(rows["operation"]),
-            "size": [formats.size(row) for row in analysis.row_dicts(rows)],
+            "size": formats.sizes(rows),
             "intensity": rounded(intensity),
             "rate": rounded(rows["flops_per_second"] / unit.scale),
             "fraction": rounded(rows["fraction"]),
