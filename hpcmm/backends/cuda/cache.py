@@ -25,8 +25,14 @@ def write(path: Path, content: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".cubin", delete=False) as file:
-            file.write(content)
-        Path(file.name).replace(path)
+            temporary = Path(file.name)
+            try:
+                file.write(content)
+                file.flush()
+                temporary.replace(path)
+            except OSError:  # the disk may be full
+                temporary.unlink()
+                raise
     except OSError as error:
         reason = "not a folder" if isinstance(error, FileExistsError) else error.strerror
         raise DeviceError(

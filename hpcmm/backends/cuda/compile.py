@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -77,7 +78,7 @@ def cubin(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any],
     headers = (header.read_text() for header in kernels.headers(source))
     key = hashlib.sha256("\0".join([text, *headers, *options, str(nvrtc.getVersion())]).encode()).hexdigest()
     path = cache.folder() / f"hpcmm-{key}.elf"  # not .cubin: earlier versions wrote those without the last byte
-    if path.is_file():
+    if os.path.isfile(path):  # False in a folder that may not be searched; writing then reports it
         return path
     program = nvrtc.createProgram(text, source.name, (), ())
     try:
