@@ -10,6 +10,8 @@ import functools
 import itertools
 import json
 import re
+import resource
+import signal
 from dataclasses import replace
 from importlib import metadata
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -78,8 +77,9 @@ def cubin(operation: Operation, variant: Variant, macros: tuple[tuple[str, Any],
     headers = (header.read_text() for header in kernels.headers(source))
     key = hashlib.sha256("\0".join([text, *headers, *options, str(nvrtc.getVersion())]).encode()).hexdigest()
     path = cache.folder() / f"hpcmm-{key}.elf"  # not .cubin: earlier versions wrote those without the last byte
-    if os.path.isfile(path):  # False in a folder that may not be searched; writing then reports it
-        return path
+    with contextlib.suppress(PermissionError):  # the folder may not be searched; writing then reports it
+        if path.is_file():
+            return path
     program = nvrtc.createProgram(text, source.name, (), ())
     try:
         nvrtc.compileProgram(program, tuple(options))
