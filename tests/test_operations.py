@@ -19,6 +19,7 @@ from hpcmm.operations import OPERATIONS, accuracy, cores, sums, truth
 from hpcmm.operations.matmul import MATMUL
 from hpcmm.operations.reduction import MAXIMUM, MINIMUM, SUM, Passes, identity
 from hpcmm.operations.stream_k import MIN_SAVED_STEPS, MIN_STEPS, stream_k_blocks
+from hpcmm.operations.tma import NEAR
 from hpcmm.operations.vector_add import VECTOR_ADD
 
 PARAMETERS = {"alpha": 1.5, "beta": 0.5}
@@ -849,3 +850,20 @@ def test_a_type_refuses_gpus_that_do_not_have_it(variant):
 def test_only_libraries_multiply_float8():
     assert [each.name for each in MATMUL.ladder if "float8_e4m3" in MATMUL.dtypes_of(each)] == ["cublas", "cublaslt"]
     assert MATMUL.baseline("cuda", "float8_e4m3").name == "cublas" and MATMUL.baseline("cpu", "float8_e4m3") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("persistent", "bfloat16"), ("split_k_wgmma", "bfloat16"), ("tf32", "float32")]
+)
+@given(m=st.integers(1, 9000), n=st.integers(1, 9000), k=st.integers(1, 9000))
+def test_blocks_without_clusters_that_share_a_tile_of_a_are_launched_close_together(name, dtype, m, n, k):
+    asked = task(MATMUL, (m, n, k), dtype, variant=name)
+    columns, rows = asked.geometry.grid(asked)
+    macros = asked.macros
+    order = {}  # as in ``swizzled_rows.cuh``
+    for first in range(0, rows, macros["GROUP_ROWS"]):
+        for column, row in itertools.product(range(columns), range(first, min(rows, first + macros["GROUP_ROWS"]))):
+            order[row, column] = len(order)
+    apart = [order[row, column + 1] - order[row, column] for row, column in order if column + 1 < columns]
+    assert macros.get("PARTS", 1) > 1 or max(apart, default=0) <= NEAR
+    assert sorted(order.values()) == list(range(rows * columns))
