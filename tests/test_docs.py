@@ -49,6 +49,9 @@ FOREIGN = (
 )
 
 
+on_site = pytest.mark.slow  # to build it takes half a minute; make docs does it without tests
+
+
 def build(source: Path, target: Path) -> subprocess.CompletedProcess:
     """Build a site, with every warning an error."""
     if missing := [name for name in ("sphinx", "myst_parser", "furo") if importlib.util.find_spec(name) is None]:
@@ -65,10 +68,12 @@ def site(tmp_path_factory) -> Path:
     return folder
 
 
+@on_site
 def test_it_builds_without_a_warning(site):
     assert sorted(path.stem for path in site.glob("*.html") if path.stem not in ("genindex", "search")) == PAGES
 
 
+@on_site
 def test_a_broken_link_or_reference_ends_the_build(tmp_path):
     for path in DOCS.glob("*.py"):
         shutil.copyfile(path, tmp_path / path.name)
@@ -105,12 +110,14 @@ def pages(site) -> dict[str, Html]:
     return {str(path.relative_to(site)): Html(path) for path in site.rglob("*.html") if "_static" not in path.parts}
 
 
+@on_site
 def test_the_published_report_links_to_the_pages_of_its_rungs(pages):
     (report,) = (page for name, page in pages.items() if name.endswith("/report.html"))
     links = {attributes.get("href") for tag, attributes in report.tags if tag == "a"}
     assert {"../../rungs/matmul-naive.html", "../../rungs/reduction-strided.html"} <= links
 
 
+@on_site
 def test_every_link_leads_somewhere(site, pages):
     wrong = []
     for name, page in pages.items():
@@ -126,6 +133,7 @@ def test_every_link_leads_somewhere(site, pages):
     assert wrong == []
 
 
+@on_site
 def test_it_loads_nothing_from_the_network(site, pages):
     for name, page in pages.items():
         for tag, attributes in page.tags:
@@ -135,6 +143,7 @@ def test_it_loads_nothing_from_the_network(site, pages):
         assert not re.search(r"url\(.?(https?:)?//|@import", path.read_text("utf-8")), path
 
 
+@on_site
 def test_it_names_no_package_registry_and_no_path_of_this_machine(site, pages):
     texts = {name: page.text for name, page in pages.items()} | {"index": (site / "searchindex.js").read_text("utf-8")}
     for name, text in texts.items():
@@ -152,6 +161,7 @@ def test_pictures_have_a_label_and_the_colour_of_the_text():
         assert "currentColor" in text and " id=" not in text, path  # ids of two pictures on a page could be the same
 
 
+@on_site
 def test_every_rung_has_a_page(site, pages):
     for rung in rungs.rungs():
         page = pages[f"rungs/{rung.page}.html"]
@@ -193,11 +203,12 @@ def test_drawings_have_a_label_and_belong_to_a_rung():
             assert "currentColor" in text and " id=" not in text
 
 
-FEW = ("index", "ladder", "definitions", "rungs/matmul-bank_conflict")  # without --slow: one page of each kind
+FEW = ("index", "ladder", "definitions", "rungs/matmul-bank_conflict")  # one of each kind, judged in both ways
 SHOWN = [*PAGES, "rungs/matmul-bank_conflict", "rungs/reduction-first_add"]
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in FEW else pytest.mark.slow) for name in SHOWN])
+@on_site
+@pytest.mark.parametrize("name", SHOWN)
 def test_a_browser_shows_it_without_faults(site, browser, name):
     from axe_playwright_python.sync_playwright import Axe
 
@@ -224,6 +235,7 @@ def test_a_browser_shows_it_without_faults(site, browser, name):
     assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
 
 
+@on_site
 def test_the_search_finds_a_word(site, browser):
     page = browser.new_page()
     page.goto((site / "search.html").as_uri() + "?q=occupancy")
@@ -240,6 +252,7 @@ def commands() -> dict[str, argparse.ArgumentParser]:
     return found.choices
 
 
+@on_site
 def test_every_command_and_option_is_described(pages):
     assert set(commands()) <= pages["commands.html"].anchors
     for name, command in commands().items():
@@ -248,6 +261,7 @@ def test_every_command_and_option_is_described(pages):
             assert (each.option_strings or [each.metavar])[0] in pages["commands.html"].text
 
 
+@on_site
 def test_every_key_of_the_config_is_described(pages):
     sweep, measuring = SCHEMA["$defs"]["sweep"]["properties"], SCHEMA["properties"]["measuring"]["properties"]
     for name, each in {**SCHEMA["properties"], **sweep, **measuring}.items():
