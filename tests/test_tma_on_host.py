@@ -211,11 +211,12 @@ def test_a_split_product_has_the_same_bits_in_every_order(build):
     assert len(results) == 1
 
 
-DMMA_TILES = [  # with one slice, two and four, and rows that slices share unevenly
-    DmmaRing(64, 64, 32, 32, 1, 3, 1, 0),
-    DmmaRing(64, 64, 32, 32, 1, 4, 1, 0, ahead=True),
-    DmmaRing(48, 96, 24, 48, 2, 4, 1, 0),
-    DmmaRing(24, 64, 24, 32, 4, 4, 1, 0),
+DMMA_TILES = [  # with one team, two and three; with one slice, two and four, and rows that slices share unevenly
+    DmmaRing(64, 64, 32, 32, 1, 1, 1, 0, most_stages=3),
+    DmmaRing(64, 32, 32, 16, 1, 2, 1, 0, most_stages=3),
+    DmmaRing(24, 96, 24, 48, 2, 2, 1, 0, most_stages=4),
+    DmmaRing(16, 64, 16, 32, 2, 3, 1, 0, most_stages=4),
+    DmmaRing(24, 32, 24, 32, 4, 1, 1, 0, most_stages=4),
 ]
 
 
@@ -236,7 +237,7 @@ def run_dmma(build, tile: DmmaRing, shape, beta: float, order: str, pad: int = 0
 @pytest.mark.parametrize("tile", DMMA_TILES, ids=str)
 def test_persistent_dmma_is_right_in_every_order(build, tile):
     m, n, k = tile.rows, tile.columns, tile.depth
-    for shape, beta in [((2 * m, 2 * n, 5 * k), 0.5), ((m + 9, n + 6, 2 * k + 4), 0.0), ((m + 1, n + 3, k + 1), 0.5)]:
+    for shape, beta in [((3 * m, 2 * n, 5 * k), 0.5), ((m + 9, n + 6, 2 * k + 4), 0.0), ((m + 1, n + 3, k + 1), 0.5)]:
         assert len({run_dmma(build, tile, shape, beta, order) for order in ORDERS}) == 1
     for shape, pad in [((1, 2, 3), 0), ((m, n, 0), 0), ((m - 3, n, 4 * k), 1), ((m + 5, n, 3 * k), 2)]:
         run_dmma(build, tile, shape, 0.5, ORDERS[0], pad)
@@ -244,14 +245,22 @@ def test_persistent_dmma_is_right_in_every_order(build, tile):
 
 DMMA_FAULTS = [
     ("ring.advance(SLICES);", "ring.advance(1);", "wrong result|race|waits for ever"),
-    ("((4 * s + t) ^ row)", "(4 * s + t)", "wrong result"),
+    ("(t ^ row) * CHUNK_BYTES;", "t * CHUNK_BYTES;", "wrong result"),
     ("cp_async_wait_group<LAG>();", "", "race|wrong result|nothing has written"),
     ("cp_async_wait_group<0>();", "", "race|wrong result|nothing has written"),
     ("s], SLICE_WARPS);", "s], 1);", "race|arrives"),
     ("        __syncwarp();         // all lanes", "        // all lanes", "race"),
     ("STAGES % SLICES == 0, ", "true, ", "race"),
-    ("barrier_sync(1, WARPS * 32);  // the sums", "// the sums", "race"),
+    ("barrier_sync(1 + team, TEAM_WARPS * 32);  // the sums", "// the sums", "race"),
+    ("shared + team * RING_BYTES", "shared", "race|wrong result"),
+    ("if (by_tma ? elected : loads)", "if (by_tma ? elected : produces)", "out of bounds"),
 ]
+
+
+class FiveStages(DmmaRing):
+    """A tile with a number of stages that is no multiple of that of its slices."""
+
+    stages = 5
 
 
 @pytest.mark.slow
@@ -259,7 +268,7 @@ DMMA_FAULTS = [
 def test_a_fault_of_persistent_dmma_is_found(build, old, new, said):
     text = whole_source("persistent_dmma")
     assert text.count(old) == 1
-    tiles = [dataclasses.replace(tile, stages=5) if "STAGES" in old else tile for tile in DMMA_TILES[1:]]
+    tiles = [FiveStages(**vars(tile)) if "STAGES %" in old else tile for tile in DMMA_TILES[1:]]
     found = []
     for tile, pad, stages, order in itertools.product(tiles, (0, 1), (12, 2), ORDERS):
         try:

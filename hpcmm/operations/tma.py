@@ -17,6 +17,7 @@ BOX = 64  # columns of a box of 16-bit elements that TMA copies; rows of a box o
 GROUP = 128  # elements along each dimension of a tile that is transposed
 ROW_BYTES = 128  # of a row of a box
 REGISTERS = 65536  # of an SM
+SHARED_BYTES = 232448  # that a block can use
 PRODUCER_REGISTERS = 40  # per thread, of the producer of a block in float64
 LINE_BYTES = 128  # of a line of the L2 cache
 NEAR = 4  # launches between two blocks that share reads of the L2 cache, at most; measured on an H200
@@ -403,19 +404,23 @@ class DmmaRing:
     Parameters
     ----------
     rows, columns : int
-        The block's tile of C.
+        A team's tile of C.
     warp_rows, warp_columns : int
         The part of it that a warp computes.
     slices : int
-        Groups of warps that each cover the tile and take turns at the pipeline stages.
-    stages : int
-        Pipeline stages of 16 terms, a multiple of ``slices``.
+        Groups of warps of a team that each cover the tile and take turns at the pipeline stages.
+    teams : int
+        Groups of warps of a block that each have tiles and a ring of their own.
     share : float
-        Share of the peak rate of the tensor cores that the mainloop reaches.
+        Share of the peak rate of the tensor cores that the mainloops of all teams of an SM reach.
     overhead : float
         Seconds per wave of tiles that the mainloop does not take.
-    ahead : bool
-        Whether warps load operands a step before they multiply them.
+    alone : float
+        Time of a tile while no other team of its SM has one, relative to its share of the time of all teams.
+    depth : int
+        Terms of a pipeline stage.
+    most_stages : int
+        Maximum number of pipeline stages of a team.
     """
 
     rows: int
@@ -423,16 +428,17 @@ class DmmaRing:
     warp_rows: int
     warp_columns: int
     slices: int
-    stages: int
+    teams: int
     share: float
     overhead: float
-    ahead: bool = False
+    alone: float = 1.0
     depth: int = 16
+    most_stages: int = 12
 
     @property
     def warps(self) -> int:
         """Warps that multiply."""
-        return self.rows * self.columns // (self.warp_rows * self.warp_columns) * self.slices
+        return self.rows * self.columns // (self.warp_rows * self.warp_columns) * self.slices * self.teams
 
     @property
     def threads(self) -> int:
@@ -440,26 +446,44 @@ class DmmaRing:
 
     @property
     def consumer_registers(self) -> int:
-        """Registers per consumer thread: an equal share of what the producer leaves, in multiples of 8."""
-        return min(248, (REGISTERS - 128 * PRODUCER_REGISTERS) // (32 * self.warps) // 8 * 8)
+        """Registers per consumer thread: an equal share of what the producers leave, in multiples of 8."""
+        at_launch = min(REGISTERS // self.threads // 8 * 8, 248) * self.threads
+        return min(248, (at_launch - 128 * PRODUCER_REGISTERS) // (32 * self.warps) // 8 * 8)
+
+    @property
+    def exchange_bytes(self) -> int:
+        """Bytes of shared memory for the sums that the slices of a team exchange."""
+        return (self.slices - 1) * self.rows * self.columns * 8
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of shared memory of a pipeline stage: boxes of A and B, and two mbarriers."""
+        return (self.rows + rounded_up(self.columns, 16)) * ROW_BYTES + 16
+
+    @property
+    def stages(self) -> int:
+        """Pipeline stages of a team, a multiple of ``slices``: as many as fit, at most ``most_stages``."""
+        fit = (SHARED_BYTES // self.teams - self.exchange_bytes) // self.stage_bytes
+        return min(fit, self.most_stages) // self.slices * self.slices
 
     @property
     def shared_bytes(self) -> int:
-        """Bytes of shared memory of a block: boxes and two mbarriers per stage, and the sums that slices exchange."""
-        boxes = rounded_up(self.columns, 16) * self.depth * 8
-        return self.stages * (self.rows * ROW_BYTES + boxes + 16) + (self.slices - 1) * self.rows * self.columns * 8
+        """Bytes of shared memory of a block."""
+        return self.teams * (self.stages * self.stage_bytes + self.exchange_bytes)
 
     def seconds(self, shape: tuple[int, int, int]) -> float:
         """Return the predicted time on an H100 or H200, without what every tile takes."""
         mainloop = self.rows * self.columns * rounded_up(shape[2], self.depth) / (FMA_PER_SECOND * self.share)
         if shape[1] % 2 or shape[2] % 2:
             mainloop *= UNALIGNED
-        return -(-tiles_of(shape, self) // SMS) * (mainloop + self.overhead)
+        waves, rest = divmod(-(-tiles_of(shape, self) // SMS), self.teams)  # of the SM with the most tiles
+        of_sm = waves * self.teams + (max(rest, self.alone) if rest else 0)
+        return of_sm * mainloop + (waves + (rest > 0)) * self.overhead
 
 
 @dataclass(frozen=True)
 class PersistentDmma(ChosenTile):
-    """Persistent blocks of float64, whose producer copies by TMA; the tile depends on the shape.
+    """Persistent blocks of float64, whose producers copy by TMA; the tile depends on the shape.
 
     The constants of ``choices`` are a fit to times on an H200. Over 70 shapes, the chosen tile is 0.9 % slower on
     average than the fastest measured one, and 30 % at 4097, where TMA cannot take rows.
@@ -481,14 +505,14 @@ class PersistentDmma(ChosenTile):
         return tile.seconds(task.shape)
 
     def division(self, tile: DmmaRing, divided: int) -> str:
-        return f"slices {tile.slices}" if tile.slices > 1 else ""
+        return f"teams {tile.teams}" + (f", slices {tile.slices}" if tile.slices > 1 else "")
 
     def macros(self, task: Task) -> dict[str, int]:
         tile, _ = self.chosen(task)
         return {
             **{"ROWS": tile.rows, "COLUMNS": tile.columns, "WARP_ROWS": tile.warp_rows},
             **{"WARP_COLUMNS": tile.warp_columns, "DEPTH": tile.depth, "STAGES": tile.stages, "SLICES": tile.slices},
-            **{"AHEAD": int(tile.ahead), "BLOCK": tile.threads, "CONSUMER_REGISTERS": tile.consumer_registers},
+            **{"TEAMS": tile.teams, "BLOCK": tile.threads, "CONSUMER_REGISTERS": tile.consumer_registers},
             **{"GROUP_ROWS": self.group_rows},
         }
 
