@@ -1,4 +1,4 @@
-"""Variants that pick a rung: against times of every rung that an H200 took."""
+"""Variants that pick a rung: against times of every rung that an H100 or H200 took."""
 
 import csv
 import dataclasses
@@ -61,7 +61,7 @@ def test_the_picked_rung_is_nearly_the_fastest_measured_one(variant, dtype):
         if picked in rungs:
             losses[shape] = rungs[picked] / min(rungs.values())
     assert len(losses) > (20 if sixteen_bit else 50)
-    assert statistics.geometric_mean(losses.values()) < 1.005, losses
+    assert statistics.geometric_mean(losses.values()) < 1.006, losses
     assert sum(loss > 1.05 for loss in losses.values()) <= (1 if sixteen_bit else 2), losses
 
 
@@ -111,11 +111,12 @@ def test_the_rung_that_divides_no_tile_is_picked_for_a_product_in_float64_with_m
 @pytest.mark.parametrize(
     ("shape", "beta", "rung"),
     [
-        ((1920, 1920, 1920), 0.0, "stream_k_dmma"),
+        ((512, 512, 512), 0.0, "split_k_dmma"),
+        ((640, 640, 640), 0.0, "stream_k_dmma"),
+        ((896, 896, 896), 0.0, "persistent_dmma"),
         ((2500, 2500, 2500), 0.0, "persistent_dmma"),
-        ((2560, 2560, 2560), 0.0, "stream_k_dmma"),
-        ((8192, 8192, 128), 0.0, "persistent_dmma"),
-        ((8192, 8192, 128), 0.5, "stream_k_dmma"),  # hides the time to read C
+        ((8192, 8192, 128), 0.5, "persistent_dmma"),
+        ((2048, 2048, 256), 0.5, "tensor_core"),  # hides the time to read C
         ((64, 8192, 8192), 0.0, "split_k_dmma"),
     ],
 )

@@ -25,6 +25,7 @@ NEAR = 4  # launches between two blocks that share reads of the L2 cache, at mos
 COLD_BYTES_PER_SECOND = 4.18e12  # rate at which cold matrices arrive
 NEAR_READS, CLUSTER_READS = 0.97, 1.25  # time of a matrix that several blocks, or clusters, read, relative to one block
 LINES_PER_SECOND = 1.13e9  # rate at which an SM loads lines of the L2 cache by TMA
+MOST_DMMA_PER_SECOND = 31e12  # multiply-adds in float64 at the power limit; of tiles that reach it, the first is chosen
 UNALIGNED = 1.96  # time of a mainloop in float64, relative to the others, if TMA cannot take rows
 
 
@@ -477,7 +478,8 @@ class DmmaRing:
         if shape[1] % 2 or shape[2] % 2:
             mainloop *= UNALIGNED
         waves, rest = divmod(-(-tiles_of(shape, self) // SMS), self.teams)  # of the SM with the most tiles
-        of_sm = waves * self.teams + (max(rest, self.alone) if rest else 0)
+        idle = (self.teams - rest) / max(1, self.teams - 1)  # 1 if one team has a tile, 0 if all have
+        of_sm = waves * self.teams + rest * (1 + (self.alone - 1) * idle**2)
         return of_sm * mainloop + (waves + (rest > 0)) * self.overhead
 
 
@@ -502,7 +504,7 @@ class PersistentDmma(ChosenTile):
         return [(choice, 0) for choice in self.choices]  # no terms are divided among blocks
 
     def seconds_of(self, task: Task, tile: DmmaRing, divided: int) -> float:
-        return tile.seconds(task.shape)
+        return max(tile.seconds(task.shape), math.prod(task.shape) / MOST_DMMA_PER_SECOND)
 
     def division(self, tile: DmmaRing, divided: int) -> str:
         return f"teams {tile.teams}" + (f", slices {tile.slices}" if tile.slices > 1 else "")
