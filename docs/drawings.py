@@ -604,6 +604,22 @@ def tile_after_tile() -> str:
     return drawing(142, "A persistent block loads the next tile of C while it finishes the current one.", *parts)
 
 
+def teams() -> str:
+    """Two teams of warps with tiles of their own: one multiplies while the other one writes C."""
+    x, parts = 110, [words(WIDTH / 2, 18, "two teams of one SM, over time", size=14)]
+    for team, (colour, starts) in enumerate(((BLUE, (0, 136, 272)), (GREEN, (68, 204)))):
+        y = 30 + team * 44
+        parts.append(words(12, y + 20, f"team {team}", "start"))
+        for i, start in enumerate(starts):
+            parts += [
+                cell(x + start, y, 100, 30, colour, text=f"products {2 * i + team}"),
+                cell(x + start + 100, y, 34, 30, colour, strong=False, text="C"),
+            ]
+    parts.append(words(WIDTH / 2, 130, "while one team writes its tile of C, the other one multiplies"))
+    label = "Two teams of warps have tiles of their own, so that one multiplies while the other one writes C."
+    return drawing(142, label, *parts)
+
+
 def shared_tile() -> str:
     """The blocks of a cluster load a part of B each, and TMA writes it into the shared memory of all."""
     parts = [words(WIDTH / 2, 18, "two blocks of a cluster, with the same columns of C", size=14)]
@@ -958,7 +974,7 @@ OF = {
     "matmul-tensor_core": [fragments, three_products],
     "matmul-split_k_dmma": [split_terms],
     "matmul-stream_k_dmma": [lambda: waves(False), lambda: waves(True)],
-    "matmul-persistent_dmma": [producer, tile_after_tile],
+    "matmul-persistent_dmma": [producer, teams],
     "matmul-warp_mma": [lambda: fragments(16)],
     "matmul-mma_tiled": [swizzle],
     "matmul-mma_pipelined": [kept("pipeline")],

@@ -61,7 +61,7 @@ def test_the_picked_rung_is_nearly_the_fastest_measured_one(variant, dtype):
         if picked in rungs:
             losses[shape] = rungs[picked] / min(rungs.values())
     assert len(losses) > (20 if sixteen_bit else 50)
-    assert statistics.geometric_mean(losses.values()) < 1.006, losses
+    assert statistics.geometric_mean(losses.values()) < 1.005, losses
     assert sum(loss > 1.05 for loss in losses.values()) <= (1 if sixteen_bit else 2), losses
 
 

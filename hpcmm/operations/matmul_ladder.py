@@ -402,7 +402,7 @@ LADDER = (  # the order here is the order of the rungs
     Variant(
         "persistent_dmma",
         "cuda",
-        "float64 on tensor cores: persistent blocks whose producer copies by TMA, and tiles of many shapes",
+        "float64 on tensor cores: teams of warps that each have tiles and a producer of their own, loaded by TMA",
         dtypes=("float64",),
         architecture="sm_90a",
         geometry=PersistentDmma(
@@ -626,7 +626,7 @@ LADDER = (  # the order here is the order of the rungs
                     "stream_k_fma": SharedTiles(204e9, 5.67e-6, 24.9e-6),
                 },
                 "float64": {
-                    "persistent_dmma": OwnPrediction(overhead=4.5e-6, exposed=0.9),
+                    "persistent_dmma": OwnPrediction(overhead=5.0e-6, exposed=1.2),
                     "stream_k_dmma": OwnPrediction(overhead=1.0e-6, exposed=1.0, max_terms=5120),
                     "tensor_core": Waves(
                         234e9, 7.30e-6, resident=2, partial=1.07, unaligned=UNALIGNED, alone=1.10, exposed=0.35
