@@ -210,12 +210,26 @@ def forgotten(monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def modelled(tmp_path_factory):
+def shared_folder(tmp_path_factory) -> Path:
+    """A temporary folder of all test processes."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def emulated(shared_folder) -> Path:
+    """The folder of kernels that are compiled for the host, with what all of them need."""
+    folder = shared_folder / "emulated"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def modelled(shared_folder):
     """A timings file of the whole experiment of config.yaml, with modelled times; all test processes share it."""
     import modelled_run
 
-    base = tmp_path_factory.getbasetemp()
-    path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "modelled.h5"
+    path = shared_folder / "modelled.h5"
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return path if path.exists() else modelled_run.write(path)
