@@ -53,39 +53,46 @@ def pytest_configure(config):
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", usual))  # read where a module decorates its tests
 
 
-# The modules that take longest, the longest first, so that none of them starts when the other processes are done. The
-# tests on a real Slurm mostly wait, and the others run beside them.
+# The modules that take longest, the longest first, so that none of them starts when the other processes are done. Some
+# mostly wait, and come early, so that the others run beside them: slurm, cluster, parallel, alone and hang.
+# pytest-xdist gives each process two modules at first: those after slurm and workflow are short.
 LONGEST = (
     "slurm",
+    "cluster",
     "workflow",
     "kernels_on_host",
-    "tma_on_host",
-    "kernels_compiled",
+    "parallel",
     "page",
+    "kernels_compiled",
     "distributed",
     "report",
+    "tma_on_host",
     "main",
+    "alone",
     "published",
     "docs",
     "bench",
     "measure",
+    "hang",
     "check",
     "wheel",
-    "cluster",
-    "parallel",
     "kills",
     "store",
     "transcripts",
     "history",
+    "plan",
+    "compare",
+    "links",
     "findings",
     "kernels",
-    "compare",
-    "alone",
     "grade",
     "residues",
     "why",
     "analysis",
-    "plan",
+    "extending",
+    "cpu_rungs",
+    "noise",
+    "operations",
 )
 
 
