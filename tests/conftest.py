@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import functools
+import gc
 import json
 import os
 import shutil
@@ -109,6 +110,11 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason="slow: make test-all (pytest --slow) runs it"))
     place = {f"test_{name}.py": i for i, name in enumerate(LONGEST)}
     items.sort(key=lambda item: (place.get(item.path.name, len(place)), item.path.name))
+
+
+def pytest_collection_finish():
+    """Keep the garbage collector from passing over all modules and tests again and again."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
