@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import functools
+import gc
 import json
 import os
 import shutil
@@ -53,39 +54,46 @@ def pytest_configure(config):
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", usual))  # read where a module decorates its tests
 
 
-# The modules that take longest, the longest first, so that none of them starts when the other processes are done. The
-# tests on a real Slurm mostly wait, and the others run beside them.
+# The modules that take longest, the longest first, so that none of them starts when the other processes are done. Some
+# mostly wait, and come early, so that the others run beside them: slurm, cluster, parallel, alone and hang.
+# pytest-xdist gives each process two modules at first: those after slurm and workflow are short.
 LONGEST = (
     "slurm",
+    "cluster",
     "workflow",
     "kernels_on_host",
-    "tma_on_host",
-    "kernels_compiled",
+    "parallel",
     "page",
+    "kernels_compiled",
     "distributed",
     "report",
+    "tma_on_host",
     "main",
+    "alone",
     "published",
     "docs",
     "bench",
     "measure",
+    "hang",
     "check",
     "wheel",
-    "cluster",
-    "parallel",
     "kills",
     "store",
     "transcripts",
     "history",
+    "plan",
+    "compare",
+    "links",
     "findings",
     "kernels",
-    "compare",
-    "alone",
     "grade",
     "residues",
     "why",
     "analysis",
-    "plan",
+    "extending",
+    "cpu_rungs",
+    "noise",
+    "operations",
 )
 
 
@@ -102,6 +110,11 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.skip(reason="slow: make test-all (pytest --slow) runs it"))
     place = {f"test_{name}.py": i for i, name in enumerate(LONGEST)}
     items.sort(key=lambda item: (place.get(item.path.name, len(place)), item.path.name))
+
+
+def pytest_collection_finish():
+    """Keep the garbage collector from passing over all modules and tests again and again."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -210,12 +223,26 @@ def forgotten(monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def modelled(tmp_path_factory):
+def shared_folder(tmp_path_factory) -> Path:
+    """A temporary folder of all test processes."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def emulated(shared_folder) -> Path:
+    """The folder of kernels that are compiled for the host, with what all of them need."""
+    folder = shared_folder / "emulated"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def modelled(shared_folder):
     """A timings file of the whole experiment of config.yaml, with modelled times; all test processes share it."""
     import modelled_run
 
-    base = tmp_path_factory.getbasetemp()
-    path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "modelled.h5"
+    path = shared_folder / "modelled.h5"
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return path if path.exists() else modelled_run.write(path)

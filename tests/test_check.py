@@ -384,7 +384,7 @@ def test_sustained_products_are_counted_over_time(mpiexec, tmp_path, capsys):
 def test_a_wrong_product_names_its_device(mpiexec, tmp_path, capsys, device):
     if backends.missing(device):
         pytest.skip(backends.missing(device))
-    path = lasting(mpiexec, tmp_path, 2, device, 3, "wrong")
+    path = lasting(mpiexec, tmp_path, 2, device, 1.5, "wrong")
     assert main(["check", str(path)]) == command.SLOW
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("sustained: ")]
     assert len(lines) == 2 and all(" slot 1" in line and "products in float" in line for line in lines), lines
@@ -395,7 +395,7 @@ def test_a_wrong_product_names_its_device(mpiexec, tmp_path, capsys, device):
 
 
 def test_what_an_ended_job_measured_is_kept(mpiexec, tmp_path, capsys):
-    path = lasting(mpiexec, tmp_path, 2, "cpu", 3, "ended")
+    path = lasting(mpiexec, tmp_path, 2, "cpu", 1.5, "ended")
     main(["check", str(path)])
     ranks = store.read(path)["sustained"]["rank"]
     kept = (ranks == 1).sum()

@@ -197,7 +197,7 @@ class WrongResult(KernelError):
 
 
 @pytest.fixture(scope="session")
-def build(tmp_path_factory):
+def build(tmp_path_factory, emulated):
     """Compile a kernel's source for the host, each text and set of constants once."""
     folder, numbers = tmp_path_factory.mktemp("kernels"), itertools.count()
 
@@ -205,7 +205,7 @@ def build(tmp_path_factory):
     def build(text: str, symbol: str, constants: tuple[str, ...] = ()) -> HostKernel:
         source = folder / f"{next(numbers)}.cu"
         source.write_text(text)
-        return compile_kernel(source, symbol, constants, folder)
+        return compile_kernel(source, symbol, constants, emulated)
 
     return build
 

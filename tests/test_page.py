@@ -71,6 +71,22 @@ def visit(browser):
         each.context.close()
 
 
+@pytest.fixture(scope="module")
+def opened(browser):
+    seen = Visit(browser, REFERENCE / "report.html")
+    yield seen
+    seen.context.close()
+
+
+@pytest.fixture
+def published(opened):
+    """The published page, opened once for tests that leave it as it is: it takes seconds to open."""
+    opened.page.set_viewport_size({"width": 1280, "height": 900})
+    opened.page.emulate_media(media="screen")
+    opened.page.evaluate("scrollTo(0, 0)")
+    return opened
+
+
 @pytest.fixture(scope="module", params=[1280, 400])
 def drawn(browser, request):
     """The published page with every figure, wide and narrow, for tests that only look at it."""
@@ -150,11 +166,10 @@ def test_no_text_of_a_figure_for_papers_is_truncated(visit, name):
     assert seen.page.eval_on_selector_all("svg", MISPLACED) == []
 
 
-def test_a_figure_is_drawn_when_it_becomes_visible(visit):
-    seen = visit(REFERENCE / "report.html")
-    last = seen.page.locator("#clocks ~ .figures .chart").last
+def test_a_figure_is_drawn_when_it_becomes_visible(published):
+    last = published.page.locator("#clocks ~ .figures .chart").last
     last.scroll_into_view_if_needed()
-    seen.page.wait_for_function("place => place.dataset.state === 'drawn'", arg=last.element_handle())
+    published.page.wait_for_function("place => place.dataset.state === 'drawn'", arg=last.element_handle())
 
 
 def test_hovering_shows_values(visit, small):
@@ -305,9 +320,9 @@ def test_axe_finds_no_serious_fault_in_the_published_page(visit):
 
 
 @pytest.mark.parametrize("width", [1280, 400])
-def test_nothing_is_wider_than_the_screen(visit, width):
-    seen = visit(REFERENCE / "report.html", width=width)
-    assert seen.page.evaluate("document.documentElement.scrollWidth") == width
+def test_nothing_is_wider_than_the_screen(published, width):
+    published.page.set_viewport_size({"width": width, "height": 900})
+    assert published.page.evaluate("document.documentElement.scrollWidth") == width
 
 
 def test_printing_shows_open_sections_on_white(visit, small, tmp_path):
@@ -325,10 +340,10 @@ def test_printing_shows_open_sections_on_white(visit, small, tmp_path):
     assert not seen.page.locator("nav").is_visible() and not seen.page.locator("th a").first.is_visible()
 
 
-def test_open_sections_fit_on_paper(visit):
-    seen = visit(REFERENCE / "report.html", width=720)  # of A4 within its margins
-    seen.page.emulate_media(media="print")
-    assert seen.page.evaluate("document.documentElement.scrollWidth") < 2 * 720  # Chromium shrinks no page more
+def test_open_sections_fit_on_paper(published):
+    published.page.set_viewport_size({"width": 720, "height": 900})  # of A4 within its margins
+    published.page.emulate_media(media="print")
+    assert published.page.evaluate("document.documentElement.scrollWidth") < 2 * 720  # Chromium shrinks no page more
 
 
 def test_a_column_leads_to_its_definition(visit, small):
@@ -338,17 +353,16 @@ def test_a_column_leads_to_its_definition(visit, small):
     assert seen.page.locator("#step").bounding_box()["y"] < 900
 
 
-def test_a_link_opens_its_target(visit):
-    seen = visit(REFERENCE / "report.html")
-    target = seen.page.locator("details.table .chart").first
-    seen.page.wait_for_function(DRAWN, timeout=600_000)
+def test_a_link_opens_its_target(published):
+    target = published.page.locator("details.table .chart").first
+    published.page.wait_for_function(DRAWN, timeout=600_000)
     assert not target.is_visible() and target.get_attribute("data-state") is None, "what is closed is not drawn"
-    seen.page.evaluate("id => { location.hash = id; }", target.get_attribute("id"))
+    published.page.evaluate("id => { location.hash = id; }", target.get_attribute("id"))
     target.locator("svg").wait_for()
 
 
-def test_the_first_screen_has_three_figures_each_with_a_sentence(visit):
-    seen = visit(REFERENCE / "report.html")
+def test_the_first_screen_has_three_figures_each_with_a_sentence(published):
+    seen = published
     seen.page.wait_for_function(DRAWN, timeout=600_000)
     sections = seen.page.locator(".opening section")
     assert sections.count() == 3

@@ -32,9 +32,9 @@ VARIANTS = {
 
 
 @pytest.fixture(scope="module")
-def functions(tmp_path_factory):
+def functions(emulated):
     """The functions of the rungs, by the rung and their name in its launches, compiled for the host."""
-    folder, found = tmp_path_factory.mktemp("parts"), {}
+    found = {}
     for rung, function, file in (
         ("three_fp16", "split", "fp16_parts.cuh"),
         ("three_fp16", "", "three_fp16.cu"),
@@ -43,7 +43,7 @@ def functions(tmp_path_factory):
         source = kernels.FOLDER / "matmul" / file
         text = "".join(path.read_text() for path in (source, *kernels.headers(source)))
         known = tuple(f"-D{key}={value}" for key, value in macros.items() if key in text)
-        found[rung, function] = compile_kernel(source, function or MATMUL.kernels, known, folder)
+        found[rung, function] = compile_kernel(source, function or MATMUL.kernels, known, emulated)
     return found
 
 

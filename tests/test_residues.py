@@ -32,8 +32,8 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="no g++ on this machine
 class Functions(dict):
     """The functions of a text for the host, with the macros of a rung; each is compiled when it is used first."""
 
-    def __init__(self, folder: Path, variant: Variant, text: str):
-        self.folder, self.source = folder, folder / f"{len(list(folder.iterdir()))}.cu"
+    def __init__(self, folder: Path, libraries: Path, variant: Variant, text: str):
+        self.libraries, self.source = libraries, folder / f"{len(list(folder.iterdir()))}.cu"
         self.source.write_text(text)
         texts = [text, *(header.read_text() for header in kernels.headers(self.source))]
         known = set(re.findall(r"\w+", " ".join(texts)))
@@ -41,17 +41,17 @@ class Functions(dict):
         self.options = tuple(f"-D{key}={value}" for key, value in macros.items() if key in known)
 
     def __missing__(self, name: str) -> HostKernel:
-        self[name] = compile_kernel(self.source, name, self.options, self.folder)
+        self[name] = compile_kernel(self.source, name, self.options, self.libraries)
         return self[name]
 
 
 @pytest.fixture(scope="session")
-def build(tmp_path_factory):
+def build(tmp_path_factory, emulated):
     folder = tmp_path_factory.mktemp("residues")
 
     @functools.cache
     def build(variant: Variant, text: str = "") -> Functions:
-        return Functions(folder, variant, text or HEADER.read_text())
+        return Functions(folder, emulated, variant, text or HEADER.read_text())
 
     return build
 
@@ -217,13 +217,13 @@ def test_a_broken_function_gives_a_wrong_result(build, function):
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
+def compiled(tmp_path_factory, emulated):
     """Compile the source of a rung for the host, once for all orders."""
     folder = tmp_path_factory.mktemp("products")
 
     @functools.cache
     def compiled(variant: Variant) -> Functions:
-        return Functions(folder, variant, kernels.source(MATMUL, variant).read_text())
+        return Functions(folder, emulated, variant, kernels.source(MATMUL, variant).read_text())
 
     return compiled
 

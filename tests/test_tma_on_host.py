@@ -46,7 +46,7 @@ POINTS = [
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory):
+def build(tmp_path_factory, emulated):
     """Compile a text once."""
     folder, numbers = tmp_path_factory.mktemp("tma"), itertools.count()
 
@@ -54,7 +54,7 @@ def build(tmp_path_factory):
     def build(text: str, symbol: str, macros: tuple[str, ...] = ()) -> HostKernel:
         source = folder / f"{next(numbers)}.cu"
         source.write_text(text)
-        return compile_kernel(source, symbol, macros, folder)
+        return compile_kernel(source, symbol, macros, emulated)
 
     return build
 

@@ -173,7 +173,9 @@ def compile_library(
         If it does not compile, or there is no compiler.
     """
     own = "".join(file.read_text() for file in FILES)
-    runtime = build(["-O3", str(RUNTIME)], own, folder / "runtime")  # compiled once, and runs at every access
+    # both are compiled once: the runtime runs at every access, and the header takes as long as a kernel
+    runtime = build(["-O3", str(RUNTIME)], own, folder, "runtime.so")
+    header = build([*WATCH, *LINES, "-x", "c++-header", str(HEADER)], own, folder, f"{HEADER.name}.gch")
     texts = [file.read_text() for file in (source, *kernels.headers(source))]
     # an extern __shared__ array is defined here, at its largest; a launch sets how much of it may be used
     dynamic = re.search(r"extern\s+__shared__\s+(?:__align__\(\w+\)\s+)?(.*?)\b(\w+)\[\]", texts[0])
@@ -186,36 +188,40 @@ def compile_library(
     if re.search(r"\bld_relaxed_gpu_global\(", texts[0]):  # blocks may wait for each other
         blocks = 0
     text = (
-        f'#include "{HEADER}"\n#include "{source.resolve()}"\n{definition}\n'
+        f'#include <{HEADER.name}>\n#include "{source.resolve()}"\n{definition}\n'
         f"CUDA_ON_HOST({symbol}, {dynamic[2] if dynamic else 'nullptr'}, {blocks})\n"
     )
-    includes = [f"-I{kernels.FOLDER}", f"-I{source.parent}"]
-    arguments = [*WATCH, *LINES, *includes, *options, "-x", "c++", "-", "-x", "none", str(runtime), "-lm", "-lc"]
+    # g++ takes the header itself where an option defines a name in it, such as T
+    includes = [f"-I{path}" for path in (header.parent, FOLDER, kernels.FOLDER, source.parent)]
+    arguments = [*WATCH, *LINES, *includes, *options, "-x", "c++", "-", "-x", "none", str(runtime)]
     content = "".join([text, own, *texts])
-    return build(arguments, content, folder / source.stem, text, seconds)
+    return build([*arguments, "-lm", "-lc"], content, folder, f"{source.stem}.so", text, seconds)
 
 
-def build(arguments: Sequence[str], content: str, stem: Path, text: str = "", seconds: float | None = None) -> Path:
-    """Return the library that g++ builds from a text; its name has ``stem`` and a digest of all inputs."""
+def build(
+    arguments: Sequence[str], content: str, folder: Path, name: str, text: str = "", seconds: float | None = None
+) -> Path:
+    """Return the file that g++ builds from a text, in a folder named by a digest of all inputs."""
     if COMPILER is None:
         raise DeviceError("there is no C++ compiler: install g++ to run CUDA kernels on the host")
     key = hashlib.sha256("\0".join([COMPILER, *FLAGS, *arguments, content]).encode()).hexdigest()[:16]
-    target = stem.with_name(f"{stem.name}-{key}.so")
+    target = folder / key / name
     if target.exists():
         return target
-    handle, name = tempfile.mkstemp(suffix=".so", dir=target.parent)
+    handle, temporary = tempfile.mkstemp(suffix=target.suffix, dir=folder)
     os.close(handle)
     try:
-        command = [COMPILER, *FLAGS, *arguments, "-o", name]
+        command = [COMPILER, *FLAGS, *arguments, "-o", temporary]
         done = modules.run_compiler(command, text, seconds)
         if done.returncode:
             raise DeviceError(f"g++, for the host: {done.stderr.strip()}")
-        Path(name).replace(target)  # atomic, because several processes may compile it at once
+        target.parent.mkdir(exist_ok=True)
+        Path(temporary).replace(target)  # atomic, because several processes may compile it at once
     except subprocess.TimeoutExpired:
         raise DeviceError(f"took longer than {seconds:g} s to compile") from None
     finally:
         with contextlib.suppress(OSError):
-            Path(name).unlink()
+            Path(temporary).unlink()
     return target
 
 
