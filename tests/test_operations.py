@@ -568,8 +568,8 @@ def test_a_float8_product_is_verified_exactly(shape, seed, scalars, wrong):
     row, column, term = (place % length for place, length in zip(wrong, shape, strict=True))
     lost = result.copy()
     lost[row, column] -= alpha * a[row, term] * b[term, column]
-    rounded = result.copy()
-    rounded[row, column] = np.nextafter(rounded[row, column], np.float32(np.inf))
+    rounded = result.copy()  # by one place; for 0, sums in float64 would lose it
+    rounded[row, column] += np.spacing(np.float32(max(1, abs(rounded[row, column]))))
     for large in (False, True):
         with pytest.MonkeyPatch.context() as patch:
             if large:  # random sums and rows instead of each element
