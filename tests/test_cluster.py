@@ -88,9 +88,9 @@ def faltering(tmp_path, monkeypatch):
     (tmp_path / ".snakemake").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", os.pathsep.join([str(folder), os.environ["PATH"]]))
-    monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "5")
+    monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "20")
     monkeypatch.delenv("HPCMM_JOBS", raising=False)
-    monkeypatch.setattr(commands, "SECONDS_PER_CALL", 0.5)
+    monkeypatch.setattr(commands, "SECONDS_PER_CALL", 10)
     monkeypatch.setattr(commands, "pause", lambda silent, least=0.0: 0.05)
     monkeypatch.setattr(commands, "silences", {})
     started = []
@@ -101,6 +101,12 @@ def faltering(tmp_path, monkeypatch):
         watching.stopped = True
         watching.wake.set()
         watching.thread.join()
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """A program that hangs is soon given up."""
+    monkeypatch.setattr(commands, "SECONDS_PER_CALL", 0.5)
 
 
 def recorded(job: str, name: str = "measure", marker: str = "", token: str = "") -> Record:
@@ -167,7 +173,7 @@ def test_a_folder_is_released_only_by_the_process_that_claimed_it(tmp_path, monk
     assert not claimed.exists()
 
 
-def test_a_hung_program_is_ended_with_its_children(faltering):
+def test_a_hung_program_is_ended_with_its_children(faltering, impatient):
     faltering.before("squeue", "sleep 4321")
     with pytest.raises(commands.NoAnswer, match="squeue: timed out"):
         queue.states()
@@ -273,7 +279,7 @@ def test_a_job_missing_from_squeue_has_not_ended(faltering, marked, capfd, accou
 
 
 @pytest.mark.parametrize("fault", ["sleep 60", "exit 1", "echo 'Slurm accounting storage is disabled' >&2; exit 1"])
-def test_a_job_missing_from_squeue_has_not_ended_if_sacct_does_not_answer(faltering, marked, fault):
+def test_a_job_missing_from_squeue_has_not_ended_if_sacct_does_not_answer(faltering, impatient, marked, fault):
     faltering.queue()
     faltering.before("sacct", fault)
     check(watch.Watch(), 4)
@@ -398,7 +404,7 @@ def test_at_the_end_slurm_has_time_to_clear_up_after_the_last_job(faltering, mar
     assert len(faltering.calls("squeue")) >= 9
 
 
-def test_the_end_does_not_wait_for_an_unresponsive_slurm(faltering, marked, monkeypatch, capfd):
+def test_the_end_does_not_wait_for_an_unresponsive_slurm(faltering, impatient, marked, monkeypatch, capfd):
     monkeypatch.setattr(watch, "SECONDS_TO_KNOW", 1)
     monkeypatch.setattr(slurm, "watch", watch.Watch())
     faltering.before("squeue", "sleep 60")
