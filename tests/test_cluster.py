@@ -180,7 +180,7 @@ def test_a_hung_program_is_ended_with_its_children(faltering, impatient):
     assert not [process for process in psutil.process_iter(["cmdline"]) if "4321" in (process.info["cmdline"] or [])]
 
 
-def test_a_child_that_keeps_the_output_open_does_not_delay(faltering):
+def test_a_child_that_keeps_the_output_open_does_not_delay(faltering, impatient):
     faltering.before("squeue", "setsid sleep 20 & exit 1")
     began = time.monotonic()
     with pytest.raises(commands.NoAnswer):

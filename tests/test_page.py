@@ -290,12 +290,14 @@ def faults_of_views(page: Page, views: tuple[tuple[int, str], ...] = FEW) -> dic
     return found
 
 
+@pytest.mark.slow
 def test_axe_finds_no_serious_fault(visit, small):
     seen = visit(small)
     seen.draw_all()
     assert faults_of_views(seen.page, VIEWS) == {}
 
 
+@pytest.mark.slow
 def test_axe_finds_no_serious_fault_in_grades(visit, tmp_path):
     """With an error of several lines."""
     wrong = Grade("two", "two.c", "cpu", False, "does not compile:\n  error", 0.0, 5.0)
@@ -376,6 +378,7 @@ def test_the_first_screen_has_three_figures_each_with_a_sentence(published):
     assert seen.page.locator("[role=alert]").count() == 0, "failures that a sweep asks for are no alarm"
 
 
+@pytest.mark.slow
 def test_the_switch_changes_sentences_figures_and_tables_together(visit):
     seen = visit(REFERENCE / "report.html")
     chapter = seen.page.locator("section[aria-labelledby=sizes]")
@@ -424,6 +427,7 @@ def test_a_table_is_copied_as_a_spreadsheet_wants_it(visit, small):
     assert len(lines) == 16 and lines[0].split("\t")[:3] == ["n", "Device", "Rung"]
 
 
+@pytest.mark.slow
 def test_a_comparison_sorts_and_has_no_serious_fault(visit, tmp_path):
     evil = "</script><script>alert(1)</script>"
     points = [Point("matmul", "cublas", (n,) * 3, "float32", 1, {"alpha": 1.5, "beta": 0.5}) for n in (64, 128, 256)]
@@ -462,6 +466,7 @@ def test_text_from_a_file_is_never_executed(visit, tmp_path):
     assert seen.page.get_by_text("<script>alert(1)</script>").count() >= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["history", "check"])
 def test_a_sheet_draws_its_figures_and_has_no_serious_fault(visit, tmp_path, kind):
     target = tmp_path / "page.html"
