@@ -142,6 +142,13 @@ def test_a_rung_that_copies_single_elements_of_unaligned_rows_is_not_picked(n):
     assert task(MATMUL.variant("best"), (n, n, n), "float64").picked.variant.name == "split_k_dmma"
 
 
+@pytest.mark.parametrize("n", [641, 897, 1001, 2049, 4097])
+def test_two_teams_copy_unaligned_rows_because_each_has_more_threads_for_it(n):
+    rung = MATMUL.variant("persistent_dmma")
+    tile, _ = rung.geometry.chosen(task(rung, (n, n, n), "float64"))
+    assert tile.producers == max(each.producers for each in rung.geometry.choices) == 64
+
+
 @given(shape=st.tuples(*[st.integers(0, 20000)] * 3))
 @pytest.mark.parametrize(("variant", "dtype"), KINDS, ids=IDS)
 def test_any_shape_has_a_rung_and_the_same_one_each_time(variant, dtype, shape):

@@ -643,7 +643,7 @@ LADDER = (  # the order here is the order of the rungs
                     for dtype in SIXTEEN_BIT
                 },
             },
-            sustained={"float64": 55e12, **dict.fromkeys(SIXTEEN_BIT, 730e12)},
+            sustained=dict.fromkeys(SIXTEEN_BIT, 730e12),
         ),
     ),
     Variant(

@@ -17,7 +17,7 @@ BOX = 64  # columns of a box of 16-bit elements that TMA copies; rows of a box o
 GROUP = 128  # elements along each dimension of a tile that is transposed
 ROW_BYTES = 128  # of a row of a box
 REGISTERS = 65536  # of an SM
-SHARED_BYTES = 232448  # that a block can use
+SHARED_BYTES = 227 * 1024  # that a block can use
 PRODUCER_REGISTERS = 40  # per thread, of the producer of a block in float64
 LINE_BYTES = 128  # of a line of the L2 cache
 NEAR = 4  # launches between two blocks that share reads of the L2 cache, at most; measured on an H200
@@ -26,7 +26,7 @@ COLD_BYTES_PER_SECOND = 4.18e12  # rate at which cold matrices arrive
 NEAR_READS, CLUSTER_READS = 0.97, 1.25  # time of a matrix that several blocks, or clusters, read, relative to one block
 LINES_PER_SECOND = 1.13e9  # rate at which an SM loads lines of the L2 cache by TMA
 MOST_DMMA_PER_SECOND = 31e12  # multiply-adds in float64 at the power limit; of tiles that reach it, the first is chosen
-UNALIGNED = 1.96  # time of a mainloop in float64, relative to the others, if TMA cannot take rows
+COPY_SECONDS = 46e-9  # of a thread for each element that it copies in float64, if TMA cannot take rows
 
 
 @dataclass(frozen=True)
@@ -446,8 +446,16 @@ class DmmaRing:
         return 128 + 32 * self.warps
 
     @property
+    def producers(self) -> int:
+        """Threads of a team that load."""
+        return 4 // self.teams * 32
+
+    @property
     def consumer_registers(self) -> int:
-        """Registers per consumer thread: an equal share of what the producers leave, in multiples of 8."""
+        """Registers of a consumer thread, a multiple of 8: an even share of the block's, without the producers'.
+
+        A block has the registers that its threads are launched with. A consumer that asks for more waits for ever.
+        """
         at_launch = min(REGISTERS // self.threads // 8 * 8, 248) * self.threads
         return min(248, (at_launch - 128 * PRODUCER_REGISTERS) // (32 * self.warps) // 8 * 8)
 
@@ -475,12 +483,15 @@ class DmmaRing:
     def seconds(self, shape: tuple[int, int, int]) -> float:
         """Return the predicted time on an H100 or H200, without what every tile takes."""
         mainloop = self.rows * self.columns * rounded_up(shape[2], self.depth) / (FMA_PER_SECOND * self.share)
-        if shape[1] % 2 or shape[2] % 2:
-            mainloop *= UNALIGNED
-        waves, rest = divmod(-(-tiles_of(shape, self) // SMS), self.teams)  # of the SM with the most tiles
+        full, rest = divmod(-(-tiles_of(shape, self) // SMS), self.teams)  # waves of the SM with the most tiles
+        waves = full + (rest > 0)
         idle = (self.teams - rest) / max(1, self.teams - 1)  # 1 if one team has a tile, 0 if all have
-        of_sm = waves * self.teams + rest * (1 + (self.alone - 1) * idle**2)
-        return of_sm * mainloop + (waves + (rest > 0)) * self.overhead
+        of_sm = full * self.teams + rest * (1 + (self.alone - 1) * idle**2)
+        seconds = of_sm * mainloop + waves * self.overhead
+        if shape[1] % 2 or shape[2] % 2:
+            copies = (self.rows + self.columns) * shape[2] / self.producers  # of a thread for a tile
+            return max(seconds, waves * copies * COPY_SECONDS)
+        return seconds
 
 
 @dataclass(frozen=True)

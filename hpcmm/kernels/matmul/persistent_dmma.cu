@@ -34,14 +34,15 @@ constexpr int STAGE_BYTES = A_BYTES + BOXES * BOX_BYTES, RING_BYTES = STAGES * S
 constexpr int EXCHANGE_BYTES = (SLICES - 1) * ROWS * COLUMNS * sizeof(REAL);  // of the sums of a team's slices
 constexpr int BUFFERS = J > 2 ? 2 : 4;  // rows of C that a lane loads before it stores the first one
 constexpr int LAG = 2;  // stages whose copies are under way if TMA cannot take the matrices
-// The compiler moves instructions only between two branches. So the branch of the loop over the stages decides whether it
-// places the loads of the next operands between the last products or behind them. On an H100, between them is up to 6 %
-// faster with slices or three teams, and behind them up to 13 % faster with two teams without slices.
+// Whether the loads of the next operands are between the last products of a stage or after them. The compiler decides
+// this by the place of the branch in the loop over the stages, because it moves instructions only within a basic block.
+// On an H100, between them is up to 6 % faster with slices or three teams; after them is up to 13 % faster with two
+// teams without slices.
 constexpr bool LOADS_BETWEEN = SLICES > 1 || TEAMS > 2;
 static_assert(DEPTH == BOX_COLUMNS && BLOCK == 128 + 32 * WARPS && WARPS % 4 == 0, "as the roles are divided");
 static_assert(ROWS % WARP_ROWS == 0 && COLUMNS % WARP_COLUMNS == 0, "whole parts");
 static_assert(WARP_ROWS % 8 == 0 && WARP_COLUMNS % 16 == 0 && DEPTH % 8 == 0, "whole products");
-static_assert(STAGES % SLICES == 0, "one slice reads all stages at a place, so that it sees every phase of its mbarriers");
+static_assert(STAGES % SLICES == 0, "one slice reads all stages at a place, and sees every phase of its mbarriers");
 static_assert(STAGES > LAG, "an arrival is not of the stage that is filled");
 
 // A ring of stages: a box of A, ROWS x DEPTH, and COLUMNS / 16 boxes of B, DEPTH x 16. Stages are numbered from 0 on.
@@ -72,8 +73,8 @@ struct Operands {
     const REAL *A, *B;
 };
 
-// Start the copies of a stage of single elements, by PRODUCERS threads, where TMA does not take rows. Elements outside the
-// matrices are zero.
+// Start the copies of a stage of single elements, by PRODUCERS threads, where TMA does not take rows. Elements outside
+// the matrices are zero.
 __device__ void copy_stage(unsigned char *stage, const Operands &from, int row, int column, int start)
 {
     const int thread = threadIdx.x % PRODUCERS;
@@ -94,7 +95,8 @@ __device__ void copy_stage(unsigned char *stage, const Operands &from, int row, 
     }
 }
 
-// The part of a warp: its slice, its first row and column of the tile, and where a lane's first operands are in a stage.
+// The part of a warp: its slice, its first row and column of the tile, and the offsets of a lane's first operands of A
+// and B in a stage, in bytes.
 struct Warp {
     int slice, y, x, a, b;
 
@@ -112,7 +114,8 @@ struct Warp {
 struct Fragments {
     REAL a[I][2], b[J][4];
 
-    // Load those of row i, or of column j, of the products of group s of a stage.
+    // Load the operands of group s of 8 terms of a stage: from A those of row i of the products, or from B those of
+    // column j.
     __device__ void load_a(const unsigned char *stage, const Warp &warp, int s, int i)
     {
         const Pair terms = *(const Pair *)(stage + (warp.a ^ 4 * s * CHUNK_BYTES) + i * 8 * ROW_BYTES);
@@ -137,8 +140,8 @@ __device__ Pair pair_of(const REAL (&sums)[I][J][4], int r, int j)
     return {sums[r / 2][j][r % 2], sums[r / 2][j][r % 2 + 2]};
 }
 
-// Multiply the slice's next `left` stages. Operands of the next 8 terms replace those that no further product needs, so
-// that they arrive during the last products of the current ones.
+// Multiply the slice's next `left` stages. After the last product that reads an operand, its registers are loaded for
+// the next 8 terms, while the remaining products of the current 8 terms are computed.
 __device__ void multiply_stages(REAL (&sums)[I][J][4], Ring &ring, const Warp &warp, int left)
 {
     if (left <= 0)
@@ -211,8 +214,8 @@ __device__ void multiply_stages(REAL (&sums)[I][J][4], Ring &ring, const Warp &w
     multiply_column(J - 1);
 }
 
-// Epilogue: C = alpha sums + beta C for the tile at `first_row` and `first_column`. Of each SLICES rows of a lane, every
-// slice adds up the sums of one, which go through `exchange`. beta = 0: C is not read.
+// Epilogue: C = alpha sums + beta C for the tile at `first_row` and `first_column`. Of each SLICES rows of a lane,
+// every slice adds up the sums of one, which go through `exchange`. beta = 0: C is not read.
 __device__ void epilogue(const REAL (&sums)[I][J][4], const Warp &warp, Pair *exchange, int m, int n, REAL alpha,
                          REAL beta, REAL *C, int ldc, int first_row, int first_column, int team)
 {
@@ -363,7 +366,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1)
     } else {
         setmaxnreg_inc<CONSUMER_REGISTERS>();
         const Warp warp(warp_number, slice);
-        unsigned end = 0, next = slice;  // stages of this tile and those before, and the next one of this slice
+        // Stages of this tile and those before, and the number of the slice's next stage. The ring's own number would
+        // take a register in the main loop.
+        unsigned end = 0, next = slice;
 #pragma unroll 1
         for (int i = first; i < tiles; i += stride) {
             const int2 tile = rasterize(i, tile_rows, tile_columns);
