@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from hpcmm.parallel.collectives import BlockRows
 
 # Spin kernels launched before a timed run that communicates: the host needs longer to queue it than a single kernel.
-QUEUE_SPINS = 4
+QUEUE_SPINS = 12
 # Maximum number of runs of one repetition if the host is late; each starts twice as many spin kernels as the previous
 # one.
-LATE_RUNS = 4
+LATE_RUNS = 6
 
 
 def no_result(dtype: str, combination: str) -> float:

@@ -10,6 +10,7 @@ from mpi4py import MPI
 
 from hpcmm.parallel import world
 from hpcmm.parallel.algorithm import Algorithm
+from hpcmm.parallel.distribution import QUEUE_SPINS
 from hpcmm.parallel.transports.base import Arrival, Transport, TransportError, on_all_ranks
 from hpcmm.parallel.transports.mpi import Mpi
 from hpcmm.parallel.transports.mpi_cuda import MpiCuda
@@ -197,7 +198,7 @@ def exchange_times(transport: Transport) -> dict[str, Any]:
         times = []
         for _ in range(REPETITIONS):
             comm.Barrier()
-            times.append(comm.allreduce(backend.seconds_alone(exchange, False, {}), op=MPI.MAX))
+            times.append(comm.allreduce(backend.seconds_alone(exchange, False, {}, QUEUE_SPINS), op=MPI.MAX))
         found["bytes"].append(size)
         found["seconds"].append(statistics.median(times))
     transport.unshare()
