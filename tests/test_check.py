@@ -392,6 +392,14 @@ def test_a_wrong_product_names_its_device(mpiexec, tmp_path, capsys, device):
     own = sustained["rank"] == 1
     assert sustained["wrong"][own].sum() == (sustained["products"][own].sum() + 2) // 5  # two before the intervals
     assert sustained["wrong"][sustained["rank"] == 0].sum() == 0
+    # a rank with a single interval cannot be compared, but its wrong product counts
+    (only, *_) = np.flatnonzero(own & (sustained["wrong"] > 0))
+    kept = ~own | (np.arange(len(own)) == only)
+    groups = store.read(path)
+    groups["sustained"] = {name: values[kept] for name, values in groups["sustained"].items()}
+    store.write_groups(tmp_path / "short.h5", groups)
+    assert main(["check", str(tmp_path / "short.h5")]) == command.SLOW
+    assert f"products in {sustained['dtype'][only]} are wrong" in capsys.readouterr().out
 
 
 def test_what_an_ended_job_measured_is_kept(mpiexec, tmp_path, capsys):

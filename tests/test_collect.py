@@ -6,10 +6,12 @@ import pytest
 from batches import BATCH, HOST, batch_of, filled, measured, of, stored
 
 from hpcmm import report, store
+from hpcmm.bench import profiling
 from hpcmm.bench.journal import CUT_OFF, Journal
 from hpcmm.experiment import plan
 from hpcmm.jobs.collect import collect
-from hpcmm.measurement import Measuring
+from hpcmm.measurement import Measuring, Profile
+from hpcmm.model import Verdict
 
 OTHER = dataclasses.replace(batch_of([1000, 2000], "cub", "sum"), device="cuda")
 MEASURING = Measuring(1, 3, 6, 0.5, 0.05, "cold", 1)
@@ -158,3 +160,14 @@ def test_a_profile_that_failed_is_named(planned, tmp_path, monkeypatch):
     assert dict(zip(unprofiled["operation"], unprofiled["reason"], strict=True))["sum"] == (
         "failed: its job did not start"
     )
+
+
+def test_the_finished_parts_of_a_profile_that_failed_are_kept(planned, tmp_path, monkeypatch):
+    points = [dataclasses.replace(OTHER.points[0], shape=(length,)) for length in range(1, plan.PROFILE_POINTS + 2)]
+    monkeypatch.setattr(plan.Plan, "profiled", {"sum": points})
+    stored(tmp_path / "raw" / f"{BATCH.name}.h5")
+    _, last = planned.profile_parts("sum")
+    found = Profile(points[-1], Verdict(True, 0.0, 0.0, "exact"), "reduce", 1, {"l2_hits": 0.5})
+    store.write_profiles(profiling.part_file(tmp_path / "profiles" / "sum.h5", last), "sum", {}, [found])
+    assert collect(planned, tmp_path, tmp_path / "timings.h5") == ["profile of sum: its job did not start"]
+    assert list(store.read(tmp_path / "timings.h5")["profiles"]["l2_hits"]) == [0.5]

@@ -853,7 +853,7 @@ PROFILED = {
 def test_the_gpu_rungs_of_the_fullest_sweep_are_profiled_at_its_largest_size():
     planned = make(changed(sweeps=PROFILED, profile=True))
     assert set(planned.profiled) == {"matmul", "sum"}
-    found = [(p.variant, p.dtype, p.tile) for p in planned.points_to_profile("matmul")]
+    found = [(p.variant, p.dtype, p.tile) for p in planned.profiled["matmul"]]
     variants = [("naive", 16), ("naive", 32), ("tiled_padded", 16), ("tiled_padded", 32), ("cublas", 0)]
     assert found == [(name, dtype, tile) for dtype in ("float32", "float64") for name, tile in variants]
     assert {(p.shape, p.ranks) for p in planned.profiled["matmul"]} == {((512, 512, 512), 1)}

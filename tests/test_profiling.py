@@ -170,13 +170,68 @@ def test_without_nsight_compute_the_file_has_the_reason(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(tools, "PLACES", ())
     output = tmp_path / "profiles" / "matmul.h5"
-    reason = profiling.profile("matmul", [point("naive")], True, ["false"], output)
+    reason = profiling.profile("matmul", {"part": [point("naive")]}, True, ["false"], output)
     assert reason == profiling.NOT_INSTALLED
     columns = store.read(output)
     assert dict(zip(columns["unprofiled"]["operation"], columns["unprofiled"]["reason"], strict=True)) == {
         "matmul": reason
     }
     assert len(columns["profiles"]["variant"]) == 0
+
+
+PROFILER = """#!{python}
+import subprocess, sys
+if sys.argv[1:] == ["--version"]:
+    sys.exit(print("Version 2026.1"))
+arguments = sys.argv[3:]
+options = {{}}
+while arguments[0].startswith("--"):
+    name, value, *arguments = arguments
+    options[name] = value
+with open({calls!r}, "a") as file:
+    print(arguments[arguments.index("--part") + 1], file=file)
+status = subprocess.run(arguments).returncode
+head, units, kernel, *_ = [line for line in open({answer!r}) if line.startswith('"')]
+with open(options["--log-file"], "w") as log:
+    log.write(head + units)
+    for number in (1, 2):
+        log.write(kernel.replace('"matmul"', '"spin"').replace('"(32, 32, 1)"', f'"({{number}}, 1, 1)"') + kernel)
+sys.exit(status)
+"""
+WATCHED = """
+import json, os, sys
+if sys.argv[2] == "b" and os.path.exists({broken!r}):
+    sys.exit(1)
+verdict = {{"passed": True, "error": 0.0, "bound": 0.0, "reference": "exact"}}
+json.dump({{"provenance": {{"host": sys.argv[2]}}, "verdicts": [verdict] * 2}}, open(sys.argv[3], "w"))
+"""
+
+
+def test_a_job_that_ended_early_goes_on_after_the_last_part(tmp_path, monkeypatch):
+    calls, broken, output = (tmp_path / name for name in ("calls", "broken", "profiles/matmul.h5"))
+    answer = str(Path(__file__).with_name("nsight_compute.csv"))
+    program = tmp_path / "ncu"
+    program.write_text(PROFILER.format(python=sys.executable, calls=str(calls), answer=answer))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "watched.py").write_text(WATCHED.format(broken=str(broken)))
+    watched = [sys.executable, tmp_path / "watched.py"]
+    names = ("naive", "uncoalesced", "tiled_padded", "cublas")
+    points = [point(name) for name in names]
+    parts = {"a": points[:2], "b": points[2:]}
+    broken.touch()
+    with pytest.raises(ProfilerError, match="ended with status 1"):
+        profiling.profile("matmul", parts, True, watched, output)
+    (kept,) = profiling.finished(output, parts)
+    assert list(kept["profiles"]["variant"]) == list(names[:2]) and not output.exists()
+    broken.unlink()
+    assert profiling.profile("matmul", parts, True, watched, output) == ""
+    assert calls.read_text().split() == ["a", "b", "b"]
+    columns = store.read(output)
+    rows = columns["profiles"]
+    assert list(rows["variant"]) == list(names) and (rows["load_sectors"] == 2.5).all()
+    provenance = [json.loads(columns["runs"]["provenance"][run]) for run in rows["run"]]
+    assert [each["host"] for each in provenance] == ["a", "a", "b", "b"]
 
 
 # --- the jobs ------------------------------------------------------------------------------------------------------
@@ -225,7 +280,7 @@ def test_a_job_without_nsight_compute_succeeds_with_the_reason(planned, tmp_path
 @pytest.mark.skipif(not backends.missing("cuda"), reason="this machine has a GPU")
 def test_the_program_under_the_profiler_needs_a_gpu(planned, tmp_path):
     program = [sys.executable, "-m", "mpi4py", "-m", "hpcmm.jobs.profiled", "--plan", planned[1]]
-    command = [*program, "--operation", "matmul", tmp_path / "told.json"]
+    command = [*program, "--operation", "matmul", "--part", *planned[0].profile_parts("matmul"), tmp_path / "told.json"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert run.returncode != 0
     assert "this batch needs a GPU" in run.stderr

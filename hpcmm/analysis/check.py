@@ -271,9 +271,9 @@ def check(columns: Columns, reference: Mapping[str, Any] | None = None) -> Check
     intervals, errors = sustained.intervals(columns), sustained.errors(columns)
     lasting = sustained.times(intervals, len(subjects))
     measured += [Times(name, np.log(seconds)) for name, seconds in lasting.items()]
-    if not measured and not broken:
-        raise CheckError(f"no point has {len(subjects)} ranks")
     faults, notes = sustained.faults(intervals, errors, [subject.name for subject in subjects])
+    if not measured and not broken and not faults:
+        raise CheckError(f"no point has {len(subjects)} ranks")
     found = compared(subjects, measured, [*broken, *faults], reference)
     whole = {"notes": (*found.notes, *notes), "missing": missing, "intervals": intervals, "errors": errors}
     return dataclasses.replace(found, **whole)

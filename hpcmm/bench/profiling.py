@@ -165,20 +165,30 @@ def profiles(points: Sequence[Point], verdicts: Sequence[Verdict], launches: Ite
     return found
 
 
-def profile(operation: str, points: Sequence[Point], cold: bool, watched: Sequence[str | Path], output: Path) -> str:
-    """Profile the points of one operation into ``output``.
+def profile(
+    operation: str,
+    parts: Mapping[str, Sequence[Point]],
+    cold: bool,
+    watched: Sequence[str | Path],
+    output: Path,
+) -> str:
+    """Profile the points of one operation into ``output``, one part after another.
+
+    A part that an earlier job finished is not repeated.
 
     Parameters
     ----------
     operation : str
-    points : sequence of Point
+    parts : mapping
+        Points by the name of their part, which changes when the part must be repeated.
     cold : bool
         Whether caches are emptied before a kernel.
     watched : sequence of str or Path
-        The command that runs the points for the profiler. The path of the file for its provenance and verdicts is added
-        as the last argument.
+        The command that runs the points for the profiler. The option ``--part`` and, as the last argument, the path of
+        the file for its provenance and verdicts are added.
     output : Path
-        HDF5 file; the output of Nsight Compute is beside it with the suffix ``.csv``.
+        HDF5 file. The folder with its name without the suffix has a file of each part, and the output of Nsight
+        Compute.
 
     Returns
     -------
@@ -191,9 +201,33 @@ def profile(operation: str, points: Sequence[Point], cold: bool, watched: Sequen
         If the profiled program fails, or if the output cannot be used.
     """
     program = tools.find(PROGRAM)
-    if program is None:
-        store.write_profiles(output, operation, None, [], NOT_INSTALLED)
-        return NOT_INSTALLED
+    reason = "" if program else NOT_INSTALLED
+    for number, (name, points) in enumerate(parts.items(), 1):
+        path = part_file(output, name)
+        if not reason and not path.exists():
+            print(f"profile of {operation}: part {number} of {len(parts)}, {len(points)} points", flush=True)
+            reason = profile_part(program, operation, points, cold, [*watched, "--part", name], path)
+    if reason:
+        store.write_profiles(output, operation, None, [], reason)
+    else:
+        store.merge([], output, parts=finished(output, parts))
+    return reason
+
+
+def part_file(output: Path, name: str) -> Path:
+    """Return the HDF5 file of a part of a profile."""
+    return output.with_suffix("") / f"{name}.h5"
+
+
+def finished(output: Path, names: Iterable[str]) -> list[store.Groups]:
+    """Return the contents of the finished parts of a profile."""
+    return [store.read(path) for path in (part_file(output, name) for name in names) if path.exists()]
+
+
+def profile_part(
+    program: str, operation: str, points: Sequence[Point], cold: bool, watched: Sequence[str | Path], output: Path
+) -> str:
+    """Profile the points of one part, as ``profile`` does; without a reason there is an ``output``."""
     log = output.with_suffix(".csv")
     output.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
@@ -202,9 +236,7 @@ def profile(operation: str, points: Sequence[Point], cold: bool, watched: Sequen
         status = subprocess.run(command(program, log, cold, [*watched, record])).returncode
         answer = log.read_text() if log.exists() else ""
         if reason := refusal(answer):
-            reason = f"Nsight Compute: {reason}"
-            store.write_profiles(output, operation, None, [], reason)
-            return reason
+            return f"Nsight Compute: {reason}"
         if status != 0 or not record.exists():
             raise ProfilerError(f"profile of {operation}: {program} ended with status {status}; see above and {log}")
         report: dict[str, Any] = json.loads(record.read_text())

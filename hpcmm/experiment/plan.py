@@ -32,6 +32,7 @@ from hpcmm.parallel.preflight import GIB, largest_need
 
 SUSTAINED = "_sustained"  # no name of a sweep begins so
 SUSTAINED_DTYPES = ("float32", "float64")
+PROFILE_POINTS = 16  # of a run of Nsight Compute, of which a job that is killed keeps nothing
 MOST_HOURS = 720  # upper limit of a point's expected time
 
 
@@ -137,15 +138,24 @@ class Plan:
                 found[operation] = tuple(sorted(chosen, key=lambda point: (point.dtype, point.shape)))
         return found
 
-    def points_to_profile(self, operation: str) -> tuple[Point, ...]:
+    def profile_parts(self, operation: str) -> dict[str, tuple[Point, ...]]:
+        """Return the points to profile in parts, by a digest that changes when a part must be repeated.
+
+        Raises
+        ------
+        ConfigError
+            If no profile of the operation is planned.
+        """
         profiled = self.profiled
         if operation not in profiled:
             raise ConfigError(f"no profile of {operation!r} is planned; planned are: {', '.join(profiled) or 'none'}")
-        return profiled[operation]
+        points = profiled[operation]
+        parts = [points[first : first + PROFILE_POINTS] for first in range(0, len(points), PROFILE_POINTS)]
+        return {of_profile(part, self.measuring.cache, self.measuring.seed): part for part in parts}
 
     def profile_fingerprint(self, operation: str) -> str:
-        """Return a digest that changes when a profile must be repeated."""
-        return of_profile(self.points_to_profile(operation), self.measuring.cache, self.measuring.seed)
+        """Return a digest that changes when a part of a profile must be repeated."""
+        return digest(list(self.profile_parts(operation)))
 
     def unprofiled(self) -> list[dict[str, str]]:
         """Return the rows of the group ``unprofiled`` of the timings file: operations without a profile, and why."""

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from hpcmm import store
-from hpcmm.bench import sustained
+from hpcmm.bench import profiling, sustained
 from hpcmm.bench.journal import so_far
 from hpcmm.cluster.watch import first_errors
 from hpcmm.experiment import plan
@@ -83,6 +83,7 @@ def collect(planned: plan.Plan, results: Path, target: Path, separate: bool = Fa
         if path.exists():
             parts.append(store.read(path))
         else:
+            parts += profiling.finished(path, planned.profile_parts(operation))
             reason = why_it_ended(results, f"profiles/{operation}")
             failed.append(f"profile of {operation}: {reason}")
             unprofiled.append({"operation": operation, "reason": f"failed: {reason}"})

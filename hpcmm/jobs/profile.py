@@ -19,13 +19,13 @@ def main() -> int:
     watched += ["--plan", arguments.plan, "--operation", arguments.operation]
     try:
         planned = plan.read(arguments.plan)
-        points = planned.points_to_profile(arguments.operation)
+        parts = planned.profile_parts(arguments.operation)
         cold = planned.measuring.cache == "cold"
-        reason = profiling.profile(arguments.operation, points, cold, watched, arguments.output)
+        reason = profiling.profile(arguments.operation, parts, cold, watched, arguments.output)
     except HpcmmError as error:
         print(f"hpcmm: error: {error}", file=sys.stderr)
         return 1
-    print(f"profile of {arguments.operation}: {reason or f'{len(points)} points'}")
+    print(f"profile of {arguments.operation}: {reason or f'{sum(map(len, parts.values()))} points'}")
     return 0
 
 
