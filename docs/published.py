@@ -160,7 +160,13 @@ def efficiency(frame: pd.DataFrame) -> str:
 def _revisions(columns: Columns, frame: pd.DataFrame) -> str:
     """Return the sweeps of each revision, newest first; empty for a single revision."""
     known = [each["provenance"] for each in analysis.runs(columns)]
-    made = [(str(each.get("utc", "")), str(each.get("revision") or "unknown")[:7]) for each in known]
+    made = [
+        (
+            str(each.get("utc", "")),
+            str(each.get("revision") or "unknown")[:7] + " with uncommitted changes" * bool(each.get("dirty")),
+        )
+        for each in known
+    ]
     shown = frame[~frame["superseded"]]
     sweeps: dict[str, list[str]] = {}
     for (_, revision), sweep in sorted(

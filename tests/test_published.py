@@ -194,14 +194,15 @@ def test_the_published_file_can_be_published_again(tmp_path, monkeypatch):
 
 def test_sweeps_of_several_revisions_are_listed(tmp_path):
     row = measurement(Point("matmul", "naive", (64, 64, 64), "float32", 1, tile=8), samples=kernel_samples([1.0]))
-    old, new = ({"utc": f"2026-01-0{day}", "revision": f"{day}" * 12} for day in (1, 2))
+    old, new = ({"utc": f"2026-01-0{day}", "revision": f"{day}" * 12, "dirty": day == 2} for day in (1, 2))
     runs = [(new, {"ladder": [row]}), (old, {"size": [row], "ladder": [row], "tile": [row]})]
 
     def shown(columns):
         return published.run(columns, analysis.measurements(columns))
 
     text = shown(timings.merged(tmp_path, *runs))
-    assert "several revisions, and kernels may differ between them: 2222222 (ladder); 1111111 (size, tile)." in text
+    revisions = "2222222 with uncommitted changes (ladder); 1111111 (size, tile)."
+    assert f"several revisions, and kernels may differ between them: {revisions}" in text
     (tmp_path / "one").mkdir()
     alone = shown(timings.merged(tmp_path / "one", runs[1]))
     assert "3 points" in alone and "revisions" not in alone

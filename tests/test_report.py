@@ -408,12 +408,16 @@ def test_provenance_says_what_is_shared_and_what_differs():
 
 
 def test_gpus_of_several_machines_are_counted_once():
-    def run(host, *uuids):
-        return {"provenance": {"host": host, "gpus": [{"name": "H200", "uuid": uuid} for uuid in uuids]}}
+    def run(host, *uuids, name="H200"):
+        return {"provenance": {"host": host, "gpus": [{"name": name, "uuid": uuid} for uuid in uuids]}}
 
     assert dict(page.conditions([run("a", "1"), run("a", "1", "2")]))["GPU"] == ["2 × H200"]
     together = dict(page.conditions([run("a", "1", "2"), run("b", "2", "3")]))["GPU"]
     assert together == ["3 × H200 in total"]
+    assert dict(page.conditions([run("a", "1", "2"), run("b", "3", name="H100")]))["GPU"] == [
+        "2 × H200",
+        "1 × H100 in total",
+    ]
 
 
 def test_the_page_is_one_offline_file_under_3_mb(built):

@@ -401,9 +401,10 @@ def _gpus(runs: Sequence[Mapping[str, Any]]) -> list[str]:
             if gpu.get("name"):
                 devices[gpu.get("uuid") or (run["provenance"].get("host"), i)] = str(gpu["name"])
     names = list(devices.values())
-    if len(machines) > 1:
-        return [f"{names.count(name)} × {name} in total" for name in dict.fromkeys(names)]
-    return [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)]
+    kinds = [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)]
+    if kinds and len(machines) > 1:
+        kinds[-1] += " in total"
+    return kinds
 
 
 def _known(*values: Any) -> list[str]:
