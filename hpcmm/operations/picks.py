@@ -16,7 +16,7 @@ from hpcmm.operations.split_k import MAX_NARROW
 from hpcmm.operations.tma import aligned
 
 BYTES_PER_SECOND = 4.6e12  # rate that reads of the memory reached
-LONG_SECONDS = 1e-3  # at the power limit, from which the energy of a rung decides; shorter products are not slowed as much
+LONG_SECONDS = 1e-3  # at the power limit, from which the energy of a rung decides
 
 
 def seconds_to_read_c(task: Task) -> float:
