@@ -673,6 +673,23 @@ def opened(tmp_path, **process) -> Path:
     return path
 
 
+@pytest.mark.parametrize(
+    "rest", [["a.h5"], ["--config", "scale=full", "--", "a.h5"], ["-j4", "a.h5", "--config", "a=b"]]
+)
+def test_no_option_of_a_run_takes_a_target(rest, tmp_path, monkeypatch):
+    commands = []
+    monkeypatch.chdir(tmp_path)
+    Path("Snakefile").touch()
+    Path("mine.yaml").write_text("sweeps: {}")
+    monkeypatch.setattr(cli_run, "follow", lambda command, *_: commands.append(command) or 1)
+    assert cli_main.main(["run", *rest[:-2], "--configfile", "mine.yaml", "--directory", "there", *rest[-2:]]) == 1
+    ((_, _, _, *options),) = commands
+    *ours, last = options[: -len(rest)]
+    assert options[-len(rest) :] == rest and last == "--rerun-incomplete"
+    assert {"--configfile", "mine.yaml", "--directory", "there"} <= set(ours)
+    assert ("--cores" in ours) == ("-j4" not in rest)
+
+
 def test_status_checks_only_processes_of_this_machine(running, tmp_path, monkeypatch):
     gone = subprocess.Popen(["true"])
     gone.wait()

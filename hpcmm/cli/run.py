@@ -69,19 +69,19 @@ def run(arguments: argparse.Namespace) -> int:
     for path in arguments.configfile:
         read_config(path)  # Snakemake would end in a traceback
     results = (arguments.directory or Path()) / "results"
-    options = list(arguments.rest)
-    if not given(options, AMOUNT):
+    rest, options = arguments.rest, []
+    if not given(rest, AMOUNT):
         options += ["--cores", "all"]
-    options += ["--rerun-incomplete"]
     if arguments.directory:
         options += ["--directory", str(arguments.directory)]
     if arguments.configfile:
         options += ["--configfile", *map(str, arguments.configfile)]
     if arguments.verbose:
         options += ["--verbose"]
-    hidden = not arguments.verbose and not given(options, QUESTIONS)
-    command = [sys.executable, "-m", "snakemake", *options]
-    code = follow(command, hidden, results if given(options, ELSEWHERE) else None)
+    options += ["--rerun-incomplete"]  # last: without a value, so that it takes no target of the rest
+    hidden = not arguments.verbose and not given(rest, QUESTIONS)
+    command = [sys.executable, "-m", "snakemake", *options, *rest]
+    code = follow(command, hidden, results if given(rest, ELSEWHERE) else None)
     page = results / "report.html"
     if code == 0 and hidden and page.exists():
         print(f"report: {page.resolve()}", flush=True)
