@@ -9,6 +9,7 @@ last column of docs/coverage.md.
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import sys
@@ -26,7 +27,7 @@ from hpcmm.analysis import Columns
 from hpcmm.analysis.scaling import speedups
 from hpcmm.analysis.unmeasured import unmeasured
 from hpcmm.experiment.config import read_config, validated
-from hpcmm.model import TEXTBOOK
+from hpcmm.model import TEXTBOOK, Variant
 from hpcmm.operations import OPERATIONS
 from hpcmm.parallel import ALGORITHMS
 from hpcmm.report import formats, markup, page, tables
@@ -121,21 +122,29 @@ LADDERS = {
     "vector_add": ("vector_add",),
     "copy": ("copy",),
 }
+# The sweeps that measure the rungs of the other element types
+LADDERS_OF_TYPES = {"matmul": ("ladder_16_bit", "ladder_8_bit")}
 
 
 def fastest(frame: pd.DataFrame) -> str:
     """Return the fastest rung of each operation, device, type and arithmetic, relative to the library."""
-    cells = []
+    found = []
     for operation, sweeps in LADDERS.items():
-        rows = _fastest(frame, operation, sweeps)
+        others = [[sweep] for sweep in LADDERS_OF_TYPES.get(operation, ())]
+        rows = pd.concat([_fastest(frame, operation, each) for each in (sweeps, *others)])
         if OPERATIONS[operation].metric == "bytes":
             rows = rows[rows["dtype"] == OPERATIONS[operation].dtypes[0]]  # the metric is bytes: one type is enough
         rows = rows[rows["role"] == "rung"].sort_values("seconds", kind="stable")
         best = rows.drop_duplicates(["device", "dtype", "arithmetic"])
-        for row in analysis.row_dicts(best.sort_values(["device", "dtype"], ascending=[False, True], kind="stable")):
-            kind = row["arithmetic"] or row["dtype"]
-            what = [operation, formats.device(row["device"]), formats.size(row), kind, f"`{row['variant']}`"]
-            cells.append([*what, formats.rate_text(row), _ratio(row)])
+        found += analysis.row_dicts(best.sort_values(["device", "dtype"], ascending=[False, True], kind="stable"))
+    several = len({row["gpu"] for row in found if row["gpu"]}) > 1
+    cells = [
+        [
+            *(row["operation"], (several and row["gpu"]) or formats.device(row["device"]), formats.size(row)),
+            *(row["arithmetic"] or row["dtype"], f"`{row['variant']}`", formats.rate_text(row), _ratio(row)),
+        ]
+        for row in found
+    ]
     head = ["operation", "on", "size", "arithmetic", "fastest rung", "rate", "× library (95 % CI)"]
     return _table(head, cells) if cells else ""
 
@@ -157,25 +166,24 @@ def efficiency(frame: pd.DataFrame) -> str:
     )
 
 
+def revision(provenance: Mapping) -> str:
+    """Return the commit of a run, and whether it had changes."""
+    return str(provenance.get("revision") or "unknown")[:7] + " with uncommitted changes" * bool(
+        provenance.get("dirty")
+    )
+
+
 def _revisions(columns: Columns, frame: pd.DataFrame) -> str:
     """Return the sweeps of each revision, newest first; empty for a single revision."""
     known = [each["provenance"] for each in analysis.runs(columns)]
-    made = [
-        (
-            str(each.get("utc", "")),
-            str(each.get("revision") or "unknown")[:7] + " with uncommitted changes" * bool(each.get("dirty")),
-        )
-        for each in known
-    ]
+    made = [(str(each.get("utc", "")), revision(each)) for each in known]
     shown = frame[~frame["superseded"]]
     sweeps: dict[str, list[str]] = {}
-    for (_, revision), sweep in sorted(
-        {(made[i], sweep) for i, sweep in zip(shown["run"], shown["sweep"], strict=True)}
-    ):
-        sweeps.setdefault(revision, []).append(sweep)
+    for (_, commit), sweep in sorted({(made[i], sweep) for i, sweep in zip(shown["run"], shown["sweep"], strict=True)}):
+        sweeps.setdefault(commit, []).append(sweep)
     if len(sweeps) < 2:
         return ""
-    lists = (f"{revision} ({', '.join(dict.fromkeys(names))})" for revision, names in reversed(sweeps.items()))
+    lists = (f"{commit} ({', '.join(dict.fromkeys(names))})" for commit, names in reversed(sweeps.items()))
     return f"The sweeps are from several revisions, and kernels may differ between them: {'; '.join(lists)}."
 
 
@@ -195,9 +203,7 @@ def ladder(operation: str) -> Callable[[Columns, pd.DataFrame], str]:
             head += [f"{dtype} {unit.name}", *(["× first rung"] if steps else []), "× library"]
         cells = []
         for variant in about.ladder:
-            kind = "*baseline*: " if variant.baseline else "*library*: " if variant.library else ""
-            name = kind + variant.change
-            line = [f"`{variant.name}`", formats.device(variant.device), name]
+            line = [f"`{variant.name}`", formats.device(variant.device), f"{_kind(variant)}{variant.change}"]
             for dtype in dtypes:
                 here = rows[(rows["dtype"] == dtype) & (rows["device"] == variant.device)]
                 line += _reached(here, variant.name, steps, units[dtype])
@@ -213,6 +219,11 @@ def ladder(operation: str) -> Callable[[Columns, pd.DataFrame], str]:
         return f"{table}\n\nThe numbers are from the published run, at {at}{tiles}."
 
     return section
+
+
+def _kind(variant: Variant) -> str:
+    """Return the words before the change of a library; empty for a rung."""
+    return "*baseline*: " if variant.baseline else "*library*: " if variant.library else ""
 
 
 def _reached(here: pd.DataFrame, variant: str, steps: bool, unit: formats.RateUnit) -> list[str]:
@@ -265,6 +276,30 @@ def steps(columns: Columns, frame: pd.DataFrame) -> str:
         return ""
     head = [f"float32 at {formats.size(found[0])}", unit.name, "× previous step", "× library"]
     return _table(head, cells)
+
+
+def sixteen_bit(columns: Columns, frame: pd.DataFrame) -> str:
+    """Return the rungs of a 16-bit type, relative to the previous one and to the library, with their clock."""
+    rows = _fastest(frame, "matmul", ["ladder_16_bit"])
+    if rows.empty:
+        return ""
+    rows = rows[rows["dtype"] == rows["dtype"].iloc[0]]
+    unit = formats.rate_unit("matmul", rows["dtype"].iloc[0], rows["flops_per_second"].max())
+    cells, before = [], math.nan
+    for row in analysis.row_dicts(rows):
+        variant = OPERATIONS["matmul"].variant(row["variant"])
+        compiled = bool(variant.compiled)  # a rung of its own, unlike one that picks a rung, and the library
+        gain = formats.number(before / row["seconds"]) if compiled and math.isfinite(before) else ""
+        before = row["seconds"] if compiled else math.nan
+        clock = formats.number(row["clock"] / 1e9) if math.isfinite(row["clock"]) else ""
+        what = f"{_kind(variant)}{variant.change}"
+        cells.append([f"`{variant.name}`", what, formats.rate(row, unit=unit), gain, _ratio(row), clock])
+    first = rows.iloc[0]
+    head = ["rung", "what changes", unit.name, "× previous rung", "× library (95 % CI)", "SM clock, GHz"]
+    return (
+        f"{_table(head, cells)}\n\nThe numbers are from the published run, in {first['dtype']} at "
+        f"{formats.size(first)} on an {first['gpu']}."
+    )
 
 
 def accuracy(columns: Columns, frame: pd.DataFrame) -> str:
@@ -410,6 +445,7 @@ SECTIONS = {
     "run": run,
     **{operation: ladder(operation) for operation in LADDERS},
     "steps": steps,
+    "sixteen_bit": sixteen_bit,
     "accuracy": accuracy,
     "shapes": shapes,
     "levels": levels,

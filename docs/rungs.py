@@ -82,12 +82,12 @@ class Published:
         columns = store.read(path) if path.exists() else store.joined([])
         frame = analysis.measurements(columns)
         self.known = why.Known.of(columns, frame)
-        self.revisions = [str(each["provenance"].get("revision") or "unknown")[:7] for each in analysis.runs(columns)]
+        self.revisions = [published.revision(each["provenance"]) for each in analysis.runs(columns)]
         self.levels = analysis.levels(frame)
         self.rows: dict[tuple[str, str, str, str], Mapping[str, Any]] = {}
         self.steps: dict[tuple[str, str, str, str], why.Step] = {}
         for operation, sweeps in published.LADDERS.items():
-            rows = published._of(frame, sweeps)
+            rows = published._of(frame, [*sweeps, *published.LADDERS_OF_TYPES.get(operation, ())])
             rows = rows[(rows["operation"] == operation) & (rows["ranks"] == 1)]
             for series in analysis.series(rows):
                 self._take(series)

@@ -88,6 +88,45 @@ def done(modelled, tmp_path_factory):
     return root
 
 
+def ladder_of(dtype: str, **seconds: float) -> list:
+    """Measurements of rungs at 8192, each with cuBLAS beside it."""
+    rows = []
+    for name, each in seconds.items():
+        point = Point("matmul", name, (8192, 8192, 8192), dtype, 1)
+        rows.append(measurement(point, samples=kernel_samples([each] * 6)))
+        if name != "cublas":
+            rows.append(measurement(point, "cublas", samples=kernel_samples([seconds["cublas"]] * 6)))
+    return rows
+
+
+def test_the_table_of_the_16_bit_ladder_has_the_gain_of_each_rung(tmp_path):
+    rows = ladder_of("bfloat16", warp_mma=8.0, mma_tiled=2.0, best=1.0, cublas=1.6)
+    columns = timings.merged(tmp_path, ({"gpus": [{"name": "H200"}]}, {"ladder_16_bit": rows}))
+    text = published.sixteen_bit(columns, analysis.measurements(columns))
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| `")]
+    assert [cell[0] for cell in cells] == ["`warp_mma`", "`mma_tiled`", "`best`", "`cublas`"]
+    assert [cell[3] for cell in cells] == ["", "4.00", "", ""], "best and the library are no steps"
+    assert [cell[4].split()[0] for cell in cells] == ["0.200", "0.800", "1.60", "1.00"]
+    assert text.endswith("in bfloat16 at 8192 on an H200.")
+    assert published.sixteen_bit(EMPTY, analysis.measurements(EMPTY)) == ""
+
+
+def test_the_fastest_rungs_name_their_gpu_if_there_are_several_kinds(tmp_path):
+    own = ladder_of("float32", naive=8.0, tensor_core=2.0, cublas=1.0)
+    other = ladder_of("bfloat16", persistent=1.0, cublas=1.6)
+
+    def gpus(second):
+        runs = [({"gpus": [{"name": "H200"}], "utc": "1"}, {"ladder": own})]
+        runs += [({"gpus": [{"name": second}], "utc": "2"}, {"ladder_16_bit": other})]
+        (tmp_path / second).mkdir()
+        rows = published.fastest(analysis.measurements(timings.merged(tmp_path / second, *runs))).splitlines()[2:]
+        return [(cells[2], cells[5]) for cells in ([each.strip() for each in row.split("|")] for row in rows)]
+
+    rungs = ["`persistent`", "`naive`", "`tensor_core`"]
+    assert sorted(gpus("H200")) == sorted(("GPU", rung) for rung in rungs)
+    assert sorted(gpus("H100")) == sorted(zip(("H100", "H200", "H200"), rungs, strict=True))
+
+
 @pytest.mark.slow
 def test_publishing_writes_a_small_folder(done):
     kept = {path.name: path.stat().st_size for path in (done / "results" / "reference").iterdir()}
