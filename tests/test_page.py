@@ -363,6 +363,28 @@ def test_a_link_opens_its_target(published):
     target.locator("svg").wait_for()
 
 
+# Browsers open closed details themselves, but show no alternative that is hidden.
+HIDDEN = "main .sweep [hidden][data-group] .chart"
+
+
+def test_a_link_to_a_hidden_alternative_shows_it(published):
+    published.page.wait_for_function(DRAWN, timeout=600_000)
+    name = published.page.locator(HIDDEN).first.get_attribute("id")
+    published.page.evaluate("id => { location.hash = id; }", name)
+    published.page.locator(f"[id='{name}'] svg").wait_for()
+
+
+@pytest.mark.slow
+def test_a_page_opened_by_a_link_shows_its_target(visit):
+    seen = visit(REFERENCE / "report.html")
+    seen.page.locator(".opening svg").first.wait_for()
+    name = seen.page.locator(HIDDEN).first.get_attribute("id")
+    seen.page.goto("about:blank")
+    seen.page.goto(f"{seen.url}#{name}")
+    seen.page.locator(f"[id='{name}'] svg").wait_for()
+    assert seen.troubles == []
+
+
 def test_the_first_screen_has_three_figures_each_with_a_sentence(published):
     seen = published
     seen.page.wait_for_function(DRAWN, timeout=600_000)

@@ -412,4 +412,4 @@ function openTarget() {
   target?.scrollIntoView();
 }
 addEventListener("hashchange", openTarget);
-if (location.hash) openTarget();
+if (location.hash) unpacked.then(openTarget, openTarget);  // after the choice was applied
