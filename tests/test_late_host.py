@@ -16,7 +16,7 @@ from hpcmm.bench.measure import Problem, measure_point
 from hpcmm.measurement import Measuring, Point
 from hpcmm.model import TEXTBOOK
 from hpcmm.operations import task_of
-from hpcmm.parallel.distribution import LATE_RUNS
+from hpcmm.parallel.distribution import LATE_RUNS, MOST_SPINS
 from hpcmm.report import markup, tables
 
 POINT = Point("matmul", "serial", (9, 7, 8), "float64", 1, {"alpha": 1.5, "beta": 0.5})
@@ -70,6 +70,24 @@ def test_a_late_host_does_the_repetition_again_with_a_longer_lead(late):
     assert spread.late_runs == min(late, LATE_RUNS)
     spread.fetch()
     assert problem.judge(task_of(POINT))(spread.result["C"]).passed  # each started from the same inputs
+
+
+def test_a_run_whose_host_was_late_keeps_its_lead():
+    backend = Late(2)
+    spread = Problem(MPI.COMM_SELF, backend, POINT, seed=1).spread([TEXTBOOK])[TEXTBOOK]
+    slow, other = spread.prepare(task_of(POINT)), spread.prepare(task_of(dataclasses.replace(POINT, variant="openmp")))
+    spread.call(slow)
+    spread.save_inputs()
+    for run in (slow, slow, other, slow):
+        spread.kernel(run, cold=True)
+    assert backend.leads == [1, 2, 4, 4, 1, 4]
+    again = spread.prepare(task_of(POINT))
+    spread.kernel(again, cold=True)
+    assert backend.leads[-1] == 1, "of the next point"
+    backend.times = math.inf
+    for _ in range(2):
+        spread.kernel(again, cold=True)
+    assert max(backend.leads) == MOST_SPINS == backend.leads[-1]
 
 
 def test_a_cpu_is_never_late():

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 # Spin kernels launched before a timed run that communicates: the host needs longer to queue it than a single kernel.
 QUEUE_SPINS = 12
 # Maximum number of runs of one repetition if the host is late; each starts twice as many spin kernels as the previous
-# one.
+# one, up to MOST_SPINS.
 LATE_RUNS = 6
+MOST_SPINS = 2 ** (LATE_RUNS - 1)
 
 
 def no_result(dtype: str, combination: str) -> float:

@@ -14,7 +14,7 @@ from hpcmm.operations import cores
 from hpcmm.parallel.algorithm import Algorithm
 from hpcmm.parallel.collectives import BlockRows, broadcast, reduce
 from hpcmm.parallel.cost import Machine, moved
-from hpcmm.parallel.distribution import LATE_RUNS, Distribution
+from hpcmm.parallel.distribution import LATE_RUNS, MOST_SPINS, Distribution
 from hpcmm.parallel.memory import Need, local_elements, whole_elements
 from hpcmm.parallel.product import is_product
 from hpcmm.parallel.schedules import block_rows
@@ -46,6 +46,7 @@ class Scatter(Distribution):
         self.returned: dict[str, np.ndarray] = {}  # in host memory: the parts that it sends back
         self.arrays: dict[str, np.ndarray] = {}  # the kernel's arguments
         self.pristine: dict[str, np.ndarray] = {}  # copies of the arrays that the kernel overwrites
+        self.spins: dict[int, int] = {}  # by the identity of a run: spin kernels before it, if its host was late
         whole_size = dict(zip(operation.dimensions, shape, strict=True))
         local_size = dict(zip(operation.dimensions, self.local_shape, strict=True))
         for operand in operation.operands:
@@ -82,6 +83,7 @@ class Scatter(Distribution):
 
     def prepare(self, task: Task) -> Callable[[], None]:
         """Return a callable that runs ``task`` on this rank's rows; without rows of the result it does nothing."""
+        self.spins.clear()  # an identity is that of another run when the run is gone
         returns_rows = any(o.role != "in" and o.distribution == "rows" for o in self.operation.operands)
         if self.rows.rows == 0 and returns_rows:
             return lambda: None
@@ -181,12 +183,17 @@ class Scatter(Distribution):
         self._poison_outputs()
 
     def kernel(self, run: Callable[[], None], cold: bool) -> float:
-        """Run once on arrays in place; repeat it if the host of any rank queued it too late."""
-        for spins in (2**i for i in range(LATE_RUNS)):
+        """Run once on arrays in place; repeat it if the host of any rank queued it too late.
+
+        Each repetition starts with twice as many spin kernels, and so does this run from then on.
+        """
+        for _ in range(LATE_RUNS):
+            spins = self.spins.get(id(run), 1)
             seconds = self._kernel(run, cold, spins)
             if not self.comm.allreduce(int(self.backend.late)):
                 break
             self.late_runs += 1
+            self.spins[id(run)] = min(2 * spins, MOST_SPINS)
         return seconds
 
     def _kernel(self, run: Callable[[], None], cold: bool, spins: int) -> float:

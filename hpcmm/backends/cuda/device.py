@@ -26,7 +26,7 @@ from hpcmm.backends.cuda.tensor_map import tensor_map
 from hpcmm.backends.cuda.xid import XidErrors
 from hpcmm.model import Boxes, DeviceError, Prepared, Task
 
-SPIN_NANOSECONDS = 50_000  # of an H200's host, 10 µs suffice to queue a kernel; a late run is repeated
+SPIN_NANOSECONDS = 50_000  # long enough to queue a kernel; a call of a library may need several
 READ_BLOCKS, READ_THREADS = 4, 512  # of an SM, and of a block that reads a buffer
 READ_BYTES = 16  # that a thread reads at a time
 # Time that a run repeats while the SM clock is measured, and how often at most. Some global timers advance by 1 µs at a
