@@ -288,9 +288,9 @@ def sixteen_bit(columns: Columns, frame: pd.DataFrame) -> str:
     cells, before = [], math.nan
     for row in analysis.row_dicts(rows):
         variant = OPERATIONS["matmul"].variant(row["variant"])
-        compiled = bool(variant.compiled)  # a rung of its own, unlike one that picks a rung, and the library
-        gain = formats.number(before / row["seconds"]) if compiled and math.isfinite(before) else ""
-        before = row["seconds"] if compiled else math.nan
+        # a rung that picks another one, and the library, are no step
+        gain = formats.number(before / row["seconds"]) if variant.compiled and math.isfinite(before) else ""
+        before = row["seconds"] if variant.compiled else math.nan
         clock = formats.number(row["clock"] / 1e9) if math.isfinite(row["clock"]) else ""
         what = f"{_kind(variant)}{variant.change}"
         cells.append([f"`{variant.name}`", what, formats.rate(row, unit=unit), gain, _ratio(row), clock])

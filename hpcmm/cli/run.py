@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         options += ["--configfile", *map(str, arguments.configfile)]
     if arguments.verbose:
         options += ["--verbose"]
-    options += ["--rerun-incomplete"]  # last: without a value, so that it takes no target of the rest
+    options += ["--rerun-incomplete"]  # last, because it takes no value: others would take a target of the rest
     hidden = not arguments.verbose and not given(rest, QUESTIONS)
     command = [sys.executable, "-m", "snakemake", *options, *rest]
     code = follow(command, hidden, results if given(rest, ELSEWHERE) else None)

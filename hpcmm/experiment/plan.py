@@ -32,7 +32,8 @@ from hpcmm.parallel.preflight import GIB, largest_need
 
 SUSTAINED = "_sustained"  # no name of a sweep begins so
 SUSTAINED_DTYPES = ("float32", "float64")
-PROFILE_POINTS = 16  # of a run of Nsight Compute, of which a job that is killed keeps nothing
+# Points that one run of Nsight Compute profiles. A job that is killed loses the run in progress only.
+PROFILE_POINTS = 16
 MOST_HOURS = 720  # upper limit of a point's expected time
 
 

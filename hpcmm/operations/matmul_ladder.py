@@ -637,13 +637,14 @@ LADDER = (  # the order here is the order of the rungs
                 **{
                     dtype: {
                         "persistent": OwnPrediction(exposed=0.99),
-                        "multicast": OwnPrediction(exposed=1.13, at_limit=0.987),
+                        "multicast": OwnPrediction(exposed=1.13),
                         "split_k_wgmma": OwnPrediction(exposed=1.62, wait=0.41e-6),
                     }
                     for dtype in SIXTEEN_BIT
                 },
             },
             sustained=dict.fromkeys(SIXTEEN_BIT, 730e12),
+            long={"multicast": 0.987},
         ),
     ),
     Variant(

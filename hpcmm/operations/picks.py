@@ -16,7 +16,7 @@ from hpcmm.operations.split_k import MAX_NARROW
 from hpcmm.operations.tma import aligned
 
 BYTES_PER_SECOND = 4.6e12  # rate that reads of the memory reached
-LONG_SECONDS = 1e-3  # at the power limit, from which the energy of a rung decides
+LONG_SECONDS = 1e-3  # time of a product at the power limit, from which on a rung that uses less energy is faster
 
 
 def seconds_to_read_c(task: Task) -> float:
@@ -26,15 +26,7 @@ def seconds_to_read_c(task: Task) -> float:
 
 
 class Model:
-    """Predicts the time of a rung.
-
-    Attributes
-    ----------
-    at_limit : float
-        Time of a long product at the power limit of the GPU, relative to most rungs.
-    """
-
-    at_limit: float = 1.0
+    """Predicts the time of a rung."""
 
     def seconds(self, task: Task) -> float:
         """Return the predicted seconds of a task; infinity if the rung must not be picked."""
@@ -129,15 +121,12 @@ class OwnPrediction(Model):
         Seconds that blocks wait for C, if it is read.
     max_terms : int, optional
         The rung is not picked for longer sums: its blocks share less in the L2 cache than those of other rungs.
-    at_limit : float
-        As in ``Model``.
     """
 
     overhead: float = 0.0
     exposed: float = 0.0
     wait: float = 0.0
     max_terms: int | None = None
-    at_limit: float = 1.0
 
     def seconds(self, task: Task) -> float:
         if self.max_terms is not None and task.shape[2] > self.max_terms:
@@ -188,10 +177,13 @@ class Fastest(Picks):
     sustained : mapping of str to float
         Operations per second at the power limit of the GPU, by element type. A rung that would be faster at the maximum
         clock lowers the clock. Types without a value are not limited.
+    long : mapping of str to float
+        By rung, its time at the power limit for products from ``LONG_SECONDS`` on, relative to the other rungs.
     """
 
     models: Mapping[str, Mapping[str, Model]]
     sustained: Mapping[str, float] = field(default_factory=dict)
+    long: Mapping[str, float] = field(default_factory=dict)
 
     def rungs(self, dtype: str) -> tuple[str, ...]:
         return tuple(self.models[dtype])
@@ -201,10 +193,8 @@ class Fastest(Picks):
         models = self.models[task.dtype]
         tasks = {name: replace(task, variant=task.operation.variant(name)) for name in models}
         least = task.flops / self.sustained.get(task.dtype, math.inf)
-        return {
-            name: max(model.seconds(tasks[name]), least * (model.at_limit if least >= LONG_SECONDS else 1))
-            for name, model in models.items()
-        }
+        long = self.long if least >= LONG_SECONDS else {}
+        return {name: max(model.seconds(tasks[name]), least * long.get(name, 1)) for name, model in models.items()}
 
     def rung(self, task: Task) -> str:
         if not task.shape:

@@ -46,7 +46,7 @@ class Scatter(Distribution):
         self.returned: dict[str, np.ndarray] = {}  # in host memory: the parts that it sends back
         self.arrays: dict[str, np.ndarray] = {}  # the kernel's arguments
         self.pristine: dict[str, np.ndarray] = {}  # copies of the arrays that the kernel overwrites
-        self.spins: dict[int, int] = {}  # by the identity of a run: spin kernels before it, if its host was late
+        self.spins: dict[int, int] = {}  # spin kernels before a run whose host was late, by its identity
         whole_size = dict(zip(operation.dimensions, shape, strict=True))
         local_size = dict(zip(operation.dimensions, self.local_shape, strict=True))
         for operand in operation.operands:
@@ -83,7 +83,7 @@ class Scatter(Distribution):
 
     def prepare(self, task: Task) -> Callable[[], None]:
         """Return a callable that runs ``task`` on this rank's rows; without rows of the result it does nothing."""
-        self.spins.clear()  # an identity is that of another run when the run is gone
+        self.spins.clear()  # Python reuses the identities of runs that are gone
         returns_rows = any(o.role != "in" and o.distribution == "rows" for o in self.operation.operands)
         if self.rows.rows == 0 and returns_rows:
             return lambda: None

@@ -27,6 +27,7 @@ from hpcmm.backends.cuda.xid import XidErrors
 from hpcmm.model import Boxes, DeviceError, Prepared, Task
 
 SPIN_NANOSECONDS = 50_000  # long enough to queue a kernel; a call of a library may need several
+TRIAL_SPINS = 12  # before a trial of a library's algorithm, which is not repeated if the host is late
 READ_BLOCKS, READ_THREADS = 4, 512  # of an SM, and of a block that reads a buffer
 READ_BYTES = 16  # that a thread reads at a time
 # Time that a run repeats while the SM clock is measured, and how often at most. Some global timers advance by 1 µs at a
@@ -307,7 +308,8 @@ class CudaBackend:
 
     def gemm_fastest(self, *product: Any) -> Prepared:
         """Bind the product by the fastest algorithm of cuBLASLt's heuristics, with empty caches."""
-        return libraries.gemm_fastest(functools.partial(self.seconds_alone, cold=True, arrays={}), *product)
+        timed = functools.partial(self.seconds_alone, cold=True, arrays={}, lead=TRIAL_SPINS)
+        return libraries.gemm_fastest(timed, *product)
 
     def prepare(self, task: Task, arrays: Mapping[str, cupy.ndarray]) -> Callable[[], Any]:
         """Return a callable that enqueues a task once on ``arrays``; compile the kernel and allocate its workspace."""

@@ -5,8 +5,8 @@
 // all of them (multicast), which saves a third of the traffic between L2 and the SMs. For a narrow C, where A is the
 // larger tile, the blocks lie beside each other and share A (SHARES_A). A stage is empty only when the consumers of all
 // blocks have read it. Runs on compute capability 9.0 only. Limit: the blocks of a cluster wait for each other, which
-// costs more than the saved traffic up to a size of 4096. At 8192 the power limit lowers the clock, and saved traffic
-// saves power.
+// costs more time than the saved traffic does up to a size of 4096. At 8192 the power limit lowers the clock, and less
+// traffic takes less power.
 
 #include "matmul/boxes_of_c.cuh"
 

@@ -114,8 +114,8 @@ struct Warp {
 struct Fragments {
     REAL a[I][2], b[J][4];
 
-    // Load the operands of group s of 8 terms of a stage: from A those of row i of the products, or from B those of
-    // column j.
+    // Load the operands of the s-th group of 8 terms in a stage: load_a those of A for row i of the warp's products,
+    // load_b those of B for column j.
     __device__ void load_a(const unsigned char *stage, const Warp &warp, int s, int i)
     {
         const Pair terms = *(const Pair *)(stage + (warp.a ^ 4 * s * CHUNK_BYTES) + i * 8 * ROW_BYTES);
