@@ -33,6 +33,7 @@ from hpcmm.operations.tma import (
 )
 
 SIXTEEN_BIT = ("float16", "bfloat16")
+SUSTAINED = 730e12  # operations per second in 16-bit types at the power limit of an H200
 EIGHT_BIT = ("int8", "float8_e4m3")
 EVERY = ("float32", "float64", *SIXTEEN_BIT)
 TILES = (8, 16, 32)
@@ -499,13 +500,14 @@ LADDER = (  # the order here is the order of the rungs
         geometry=SixteenBitTma(
             (
                 TmaChoice(256, 3, 4, 4.01e-6, 0.634e-6, 2.34e-6),
-                TmaChoice(192, 4, 3, 4.01e-6, 0.473e-6, 1.95e-6),
-                TmaChoice(128, 5, 2, 4.01e-6, 0.319e-6, 1.65e-6),
-                TmaChoice(64, 8, 1, 4.01e-6, 0.185e-6, 1.42e-6),
-                TmaChoice(64, 12, 1, 4.01e-6, 0.153e-6, 1.21e-6, rows=64),
+                TmaChoice(192, 4, 3, 4.01e-6, 0.473e-6, 1.95e-6, limited=0.985),
+                TmaChoice(128, 5, 2, 4.01e-6, 0.319e-6, 1.65e-6, limited=1.05),
+                TmaChoice(64, 8, 1, 4.01e-6, 0.185e-6, 1.42e-6, limited=1.2),
+                TmaChoice(64, 12, 1, 4.01e-6, 0.153e-6, 1.21e-6, rows=64, limited=1.5),
             ),
             group_rows=NEAR,
             later=0.49,
+            sustained=SUSTAINED,
         ),
     ),
     Variant(
@@ -517,13 +519,14 @@ LADDER = (  # the order here is the order of the rungs
         geometry=SixteenBitTma(
             (
                 TmaChoice(256, 3, 4, 4.69e-6, 0.625e-6, 3.68e-6),
-                TmaChoice(192, 4, 3, 4.69e-6, 0.470e-6, 2.92e-6),
-                TmaChoice(128, 6, 2, 4.69e-6, 0.314e-6, 2.47e-6),
-                TmaChoice(64, 8, 1, 4.69e-6, 0.213e-6, 1.80e-6),
-                TmaChoice(64, 8, 1, 4.69e-6, 0.208e-6, 1.79e-6, shares_a=True),
+                TmaChoice(192, 4, 3, 4.69e-6, 0.470e-6, 2.92e-6, limited=0.985),
+                TmaChoice(128, 6, 2, 4.69e-6, 0.314e-6, 2.47e-6, limited=1.05),
+                TmaChoice(64, 8, 1, 4.69e-6, 0.213e-6, 1.80e-6, limited=1.2),
+                TmaChoice(64, 8, 1, 4.69e-6, 0.208e-6, 1.79e-6, shares_a=True, limited=1.2),
             ),
             cluster=2,
             later=0.35,
+            sustained=SUSTAINED,
         ),
     ),
     Variant(
@@ -643,8 +646,7 @@ LADDER = (  # the order here is the order of the rungs
                     for dtype in SIXTEEN_BIT
                 },
             },
-            sustained=dict.fromkeys(SIXTEEN_BIT, 730e12),
-            long={"multicast": 0.987},
+            sustained=dict.fromkeys(SIXTEEN_BIT, SUSTAINED),
         ),
     ),
     Variant(

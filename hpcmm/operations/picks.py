@@ -16,7 +16,6 @@ from hpcmm.operations.split_k import MAX_NARROW
 from hpcmm.operations.tma import aligned
 
 BYTES_PER_SECOND = 4.6e12  # rate that reads of the memory reached
-LONG_SECONDS = 1e-3  # time of a product at the power limit, from which on a rung that uses less energy is faster
 
 
 def seconds_to_read_c(task: Task) -> float:
@@ -177,13 +176,10 @@ class Fastest(Picks):
     sustained : mapping of str to float
         Operations per second at the power limit of the GPU, by element type. A rung that would be faster at the maximum
         clock lowers the clock. Types without a value are not limited.
-    long : mapping of str to float
-        By rung, its time at the power limit for products from ``LONG_SECONDS`` on, relative to the other rungs.
     """
 
     models: Mapping[str, Mapping[str, Model]]
     sustained: Mapping[str, float] = field(default_factory=dict)
-    long: Mapping[str, float] = field(default_factory=dict)
 
     def rungs(self, dtype: str) -> tuple[str, ...]:
         return tuple(self.models[dtype])
@@ -193,8 +189,7 @@ class Fastest(Picks):
         models = self.models[task.dtype]
         tasks = {name: replace(task, variant=task.operation.variant(name)) for name in models}
         least = task.flops / self.sustained.get(task.dtype, math.inf)
-        long = self.long if least >= LONG_SECONDS else {}
-        return {name: max(model.seconds(tasks[name]), least * long.get(name, 1)) for name, model in models.items()}
+        return {name: max(model.seconds(tasks[name]), least) for name, model in models.items()}
 
     def rung(self, task: Task) -> str:
         if not task.shape:

@@ -21,6 +21,7 @@ SHARED_BYTES = 227 * 1024  # that a block can use
 PRODUCER_REGISTERS = 40  # per thread, of the producer of a block in float64
 LINE_BYTES = 128  # of a line of the L2 cache
 NEAR = 4  # launches between two blocks that share reads of the L2 cache, at most; measured on an H200
+CACHED_BYTES = 100e6  # of A and B; if they are larger, few reads of later waves are in the L2 cache of an H100 or H200
 # A fit to times of an H200
 COLD_BYTES_PER_SECOND = 4.18e12  # rate at which cold matrices arrive
 NEAR_READS, CLUSTER_READS = 0.97, 1.25  # time of a matrix that several blocks, or clusters, read, relative to one block
@@ -73,6 +74,8 @@ class TmaChoice:
         a shared tile of B.
     rows : int
         Rows of a tile of C: 64 for each consumer.
+    limited : float
+        Time at the power limit, relative to the tile of 256 columns.
     """
 
     columns: int
@@ -83,6 +86,7 @@ class TmaChoice:
     end: float
     shares_a: bool = False
     rows: int = 128
+    limited: float = 1.0
 
     @property
     def threads(self) -> int:
@@ -139,8 +143,11 @@ class PersistentTma(OverC):
         """Return the geometry of a block."""
         choice = self.chosen(task)
         tile = choice.rows, choice.columns, self.depth
-        group_rows = self.group_rows if self.cluster > 1 else near_rows(task, choice.columns, self.group_rows)
-        return TmaRing(choice.threads, *tile, stages=choice.stages, group_rows=group_rows)
+        return TmaRing(choice.threads, *tile, stages=choice.stages, group_rows=self.rows_of_group(task, choice))
+
+    def rows_of_group(self, task: Task, choice: TmaChoice) -> int:
+        """Return the rows of tiles, or of clusters' tiles, in a group of the rasterization order."""
+        return self.group_rows if self.cluster > 1 else near_rows(task, choice.columns, self.group_rows)
 
     def macros(self, task: Task) -> dict[str, int]:
         choice = self.chosen(task)
@@ -185,14 +192,24 @@ class SixteenBitTma(PersistentTma):
     ----------
     later : float
         Time at the end of each tile but the first of a block, relative to the first.
+    sustained : float
+        Operations per second at the power limit of the GPU.
     """
 
     later: float = 1.0
+    sustained: float = math.inf
+
+    def chosen(self, task: Task) -> TmaChoice:
+        """Return the choice with the shortest predicted time on an H100 or H200, at least that at the power limit."""
+        if not task.shape:
+            return self.choices[0]
+        least = task.flops / self.sustained
+        return min(self.choices, key=lambda each: max(self.seconds_of(task, each), each.limited * least))
 
     def seconds(self, task: Task) -> float:
-        """Return the shortest predicted time; infinite if TMA cannot take the rows."""
+        """Return the predicted time of the chosen tile at the maximum clock; infinite if TMA cannot take the rows."""
         _, n, k = task.shape
-        return min(self.seconds_of(task, each) for each in self.choices) if aligned(task, n, k) else math.inf
+        return self.seconds_of(task, self.chosen(task)) if aligned(task, n, k) else math.inf
 
     def seconds_of(self, task: Task, choice: TmaChoice) -> float:
         _, _, k = task.shape
@@ -202,6 +219,11 @@ class SixteenBitTma(PersistentTma):
         mainloop = waves * -(-k // self.depth) * max(choice.step, loaded / LINES_PER_SECOND)
         ends = (1 + (waves - 1) * self.later) * choice.end
         return choice.start + max(mainloop, arrival(task, rows, columns, self.cluster > 1)) + ends
+
+    def rows_of_group(self, task: Task, choice: TmaChoice) -> int:
+        if self.cluster > 1:
+            return self.group_rows
+        return near_rows(task, choice.columns, rows_of_group(task, choice.columns, self.group_rows))
 
 
 def even_blocks(tiles: int, most: int) -> int:
@@ -213,6 +235,18 @@ def even_blocks(tiles: int, most: int) -> int:
     (128, 100)
     """
     return -(-tiles // -(-tiles // most))
+
+
+def rows_of_group(task: Task, columns: int, rows: int) -> int:
+    """Return twice as many rows of tiles in a group of the rasterization order if A and B are not in the L2 cache.
+
+    Waves of tiles of so many ``columns`` then read less of B from memory. A narrow C keeps ``rows``.
+    """
+    if not task.shape:
+        return rows
+    m, n, k = task.shape
+    large = (m + n) * k * task.element.itemsize > CACHED_BYTES and -(-n // columns) >= 4 * rows
+    return 2 * rows if large else rows
 
 
 def near_rows(task: Task, columns: int, most: int = NEAR) -> int:
@@ -505,7 +539,7 @@ class PersistentDmma(ChosenTile):
     ----------
     choices : tuple of DmmaRing
     group_rows : int
-        Rows of tiles in a group of the rasterization order.
+        Rows of tiles in a group of the rasterization order, while A and B fit in the L2 cache.
     """
 
     choices: tuple[DmmaRing, ...]
@@ -526,7 +560,7 @@ class PersistentDmma(ChosenTile):
             **{"ROWS": tile.rows, "COLUMNS": tile.columns, "WARP_ROWS": tile.warp_rows},
             **{"WARP_COLUMNS": tile.warp_columns, "DEPTH": tile.depth, "STAGES": tile.stages, "SLICES": tile.slices},
             **{"TEAMS": tile.teams, "BLOCK": tile.threads, "CONSUMER_REGISTERS": tile.consumer_registers},
-            **{"GROUP_ROWS": self.group_rows},
+            **{"GROUP_ROWS": rows_of_group(task, tile.columns, self.group_rows)},
         }
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
