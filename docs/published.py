@@ -137,10 +137,9 @@ def fastest(frame: pd.DataFrame) -> str:
         rows = rows[rows["role"] == "rung"].sort_values("seconds", kind="stable")
         best = rows.drop_duplicates(["device", "dtype", "arithmetic"])
         found += analysis.row_dicts(best.sort_values(["device", "dtype"], ascending=[False, True], kind="stable"))
-    several = len({row["gpu"] for row in found if row["gpu"]}) > 1
     cells = [
         [
-            *(row["operation"], (several and row["gpu"]) or formats.device(row["device"]), formats.size(row)),
+            *(row["operation"], row["gpu"] or formats.device(row["device"]), formats.size(row)),
             *(row["arithmetic"] or row["dtype"], f"`{row['variant']}`", formats.rate_text(row), _ratio(row)),
         ]
         for row in found
@@ -216,9 +215,15 @@ def ladder(operation: str) -> Callable[[Columns, pd.DataFrame], str]:
         if len(set(sizes.values())) < len(sizes):
             at = next(iter(sizes.values()))
         tiles = ", with the fastest tile of each rung" if "tile" in rows and (rows["tile"] > 0).any() else ""
-        return f"{table}\n\nThe numbers are from the published run, at {at}{tiles}."
+        return f"{table}\n\nThe numbers are from the published run, at {at}{tiles}.{_gpu(rows)}"
 
     return section
+
+
+def _gpu(rows: pd.DataFrame) -> str:
+    """Return a sentence that names the GPU of rows, or the GPUs; empty if there are none."""
+    names = [name for name in rows["gpu"].unique() if name]
+    return f" The GPU is an {' or '.join(names)}." if names else ""
 
 
 def _kind(variant: Variant) -> str:
@@ -275,7 +280,7 @@ def steps(columns: Columns, frame: pd.DataFrame) -> str:
     if not cells:
         return ""
     head = [f"float32 at {formats.size(found[0])}", unit.name, "× previous step", "× library"]
-    return _table(head, cells)
+    return f"{_table(head, cells)}\n\nThe numbers are from the published run.{_gpu(rows)}"
 
 
 def sixteen_bit(columns: Columns, frame: pd.DataFrame) -> str:
@@ -298,7 +303,7 @@ def sixteen_bit(columns: Columns, frame: pd.DataFrame) -> str:
     head = ["rung", "what changes", unit.name, "× previous rung", "× library (95 % CI)", "SM clock, GHz"]
     return (
         f"{_table(head, cells)}\n\nThe numbers are from the published run, in {first['dtype']} at "
-        f"{formats.size(first)} on an {first['gpu']}."
+        f"{formats.size(first)}.{_gpu(rows)}"
     )
 
 

@@ -194,6 +194,19 @@ def test_a_rung_in_the_arithmetic_of_the_type_is_slower_for_it(tmp_path):
     )
 
 
+def test_a_step_that_nothing_else_explains_has_a_unit_that_works_more_of_the_time(tmp_path):
+    rows = [product("warp_specialized", 4e-3), product("persistent", 3e-3)]
+    profiles = [
+        counted("matmul", "warp_specialized", instructions=1e6, sm_throughput=0.78),
+        counted("matmul", "persistent", instructions=1e6, sm_throughput=0.94),
+    ]
+    (step,) = explained(tmp_path, rows, profiles)
+    assert (step.verdict, step.source) == ("faster", "counters")
+    assert "faster. The busiest unit of the SM is busy 94 % of the time instead of 78 %." in steps.sentence(step)
+    (step,) = explained(tmp_path, rows, [profiles[0] | {"sm_throughput": 0.94}, profiles[1]])
+    assert "The reason is not known" in steps.sentence(step)
+
+
 def test_a_small_difference_is_named_by_its_significance(tmp_path):
     small = [product("coalesced", 1e-3, STEADY), product("register_1d", 1.005e-3, STEADY)]
     (step,) = explained(tmp_path, small)

@@ -336,6 +336,8 @@ def _step(below: Row, rung: Row, known: Known) -> Step:
     helping, hurting = ([each for each in changed if each.helps is helps] for helps in (True, False))
     reasons, despite = {"faster": (helping, hurting), "slower": (hurting, helping)}.get(verdict, (changed, []))
     units = _other_units(before, after, rung, below) if verdict in ("faster", "slower") else []
+    if verdict in ("faster", "slower") and not (units or reasons):
+        units += _busier(before, after, verdict)
     threads = None if DEVICES[rung["device"]].accelerator else known.threads.get(rung["run"])
     if threads and verdict == "faster" and abs(math.log(ratio / threads)) < math.log(LIKE_THREADS):
         units.append(Evidence("the factor is about the number of threads of a rank, {}", ((threads, "count"),)))
@@ -443,6 +445,14 @@ def _other_units(before: Row, after: Row, rung: Row, below: Row) -> list[Evidenc
         text = "its rate is {} of what the FMA units can do at this clock, so tensor cores compute it"
         found.append(Evidence(text, ((after["of_fma"], "percent"),)))
     return found
+
+
+def _busier(before: Row, after: Row, verdict: Verdict) -> Iterator[Evidence]:
+    """Report a change of the use of the busiest unit, for a step that no other quantity explains."""
+    change = after["sm"] - before["sm"] if verdict == "faster" else before["sm"] - after["sm"]
+    if change >= SHARE:
+        text = "the busiest unit of the SM is busy {} of the time instead of {}"
+        yield Evidence(text, ((after["sm"], "percent"), (before["sm"], "percent")))
 
 
 def limit(row: Row, facts: Row) -> Evidence:
