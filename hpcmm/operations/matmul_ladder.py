@@ -288,6 +288,7 @@ LADDER = (  # the order here is the order of the rungs
                 SplitChoice(FmaTile(32, 128, 8, 8, 16, 4, 8, 4, 8), 4, 0.773, 2.80e-6),
                 SplitChoice(FmaTile(48, 96, 6, 6, 12, 4, 16, 3, 8), 4, 0.748, 2.34e-6),
                 SplitChoice(FmaTile(128, 64, 4, 8, 16, 8, 16, 3, 8), 4, 0.789, 3.95e-6),
+                SplitChoice(FmaTile(64, 128, 4, 8, 16, 8, 16, 3, 8), 4, 0.784, 3.95e-6),
                 SplitChoice(FmaTile(96, 96, 2, 6, 12, 4, 32, 3, 8), 4, 0.755, 2.49e-6),
                 SplitChoice(FmaTile(128, 128, 2, 8, 16, 8, 32, 3, 8), 1, 0.784, 7.05e-6),
             )
