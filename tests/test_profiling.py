@@ -166,6 +166,20 @@ def test_profiles_come_back_from_the_file_and_from_a_merged_one(tmp_path):
     assert len(store.read(merged)["measurements"]["run"]) == 0
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=str)
+def test_the_reason_of_a_file_with_profiles_stays_in_a_merged_one(tmp_path, order):
+    paths = [tmp_path / "asked.h5", tmp_path / "not.h5"]
+    store.write_profiles(tmp_path / "sum.h5", "sum", {}, [Profile(Point("sum", "cub", (1000,), "float64", 1), RIGHT)])
+    store.merge([tmp_path / "sum.h5"], paths[0], unprofiled=[{"operation": "minimum", "reason": "same kernels as sum"}])
+    store.merge(
+        [], paths[1], unprofiled=[{"operation": each, "reason": "not requested"} for each in ("minimum", "copy")]
+    )
+    store.merge([paths[i] for i in order], tmp_path / "all.h5")
+    found = store.read(tmp_path / "all.h5")["unprofiled"]
+    reasons = dict(zip(found["operation"], found["reason"], strict=True))
+    assert reasons == {"minimum": "same kernels as sum", "copy": "not requested"}
+
+
 def test_without_nsight_compute_the_file_has_the_reason(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(tools, "PLACES", ())

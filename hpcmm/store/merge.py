@@ -39,7 +39,8 @@ def merge(
     same results, has no duplicates. The same point of different runs is kept from each run.
 
     A row of ``omitted`` is dropped if another file measured that variant, sweep and number of ranks and omits none of
-    it. A row of ``unprofiled`` is dropped if there is a profile of the operation.
+    it. A row of ``unprofiled`` is dropped if there is a profile of the operation. Of several reasons, that of a file
+    with profiles of other operations is kept.
 
     Parameters
     ----------
@@ -62,7 +63,9 @@ def merge(
     rows = list(dict.fromkeys(rows))
     groups = distinct(joined(parts))
     groups["omitted"] = {name: as_column([row[i] for row in rows], OMITTED[name]) for i, name in enumerate(OMITTED)}
-    reasons = dict(zip(groups["unprofiled"]["operation"], groups["unprofiled"]["reason"], strict=True))
+    reasons = {}
+    for part in sorted(parts, key=lambda part: row_count(part["profiles"]) > 0):  # the last reason stays
+        reasons |= zip(part["unprofiled"]["operation"], part["unprofiled"]["reason"], strict=True)
     reasons |= {row["operation"]: row["reason"] for row in unprofiled}
     for operation in groups["profiles"]["operation"]:
         reasons.pop(operation, None)
