@@ -159,7 +159,7 @@ def efficiency(frame: pd.DataFrame) -> str:
         return ""
     row = rows.loc[rows["flops_per_second"].idxmax()]
     return (
-        f"On {row['ranks']} GPUs, `{row['algorithm']}` with `{row['variant']}` multiplies matrices of size "
+        f"On {row['ranks']} × {row['gpu']}, `{row['algorithm']}` with `{row['variant']}` multiplies matrices of size "
         f"{formats.size(row)} at {formats.rate_text(row)}: "
         f"{formats.percent(row['efficiency'])} strong scaling efficiency."
     )
@@ -215,15 +215,17 @@ def ladder(operation: str) -> Callable[[Columns, pd.DataFrame], str]:
         if len(set(sizes.values())) < len(sizes):
             at = next(iter(sizes.values()))
         tiles = ", with the fastest tile of each rung" if "tile" in rows and (rows["tile"] > 0).any() else ""
-        return f"{table}\n\nThe numbers are from the published run, at {at}{tiles}.{_gpu(rows)}"
+        return f"{table}\n\nThe numbers are from the published run, at {at}{tiles}. {_gpu(rows)}".rstrip()
 
     return section
 
 
 def _gpu(rows: pd.DataFrame) -> str:
     """Return a sentence that names the GPU of rows, or the GPUs; empty if there are none."""
-    names = [name for name in rows["gpu"].unique() if name]
-    return f" The GPU is an {' or '.join(names)}." if names else ""
+    names = " or ".join(dict.fromkeys(filter(None, rows["gpu"])))
+    if not names:
+        return ""
+    return f"The GPUs are {names}." if rows["ranks"].max() > 1 else f"The GPU is an {names}."
 
 
 def _kind(variant: Variant) -> str:
@@ -280,7 +282,7 @@ def steps(columns: Columns, frame: pd.DataFrame) -> str:
     if not cells:
         return ""
     head = [f"float32 at {formats.size(found[0])}", unit.name, "× previous step", "× library"]
-    return f"{_table(head, cells)}\n\nThe numbers are from the published run.{_gpu(rows)}"
+    return f"{_table(head, cells)}\n\nThe numbers are from the published run. {_gpu(rows)}".rstrip()
 
 
 def sixteen_bit(columns: Columns, frame: pd.DataFrame) -> str:
@@ -303,7 +305,7 @@ def sixteen_bit(columns: Columns, frame: pd.DataFrame) -> str:
     head = ["rung", "what changes", unit.name, "× previous rung", "× library (95 % CI)", "SM clock, GHz"]
     return (
         f"{_table(head, cells)}\n\nThe numbers are from the published run, in {first['dtype']} at "
-        f"{formats.size(first)}.{_gpu(rows)}"
+        f"{formats.size(first)}. {_gpu(rows)}"
     )
 
 
@@ -354,7 +356,7 @@ def tiles(columns: Columns, frame: pd.DataFrame) -> str:
         for variant, own in rows.sort_values("place").groupby("variant", sort=False)
     ]
     head = [f"float32 {unit.name} at {rows['n'].iloc[0]} (× library)", *(f"tile {width:g}" for width in widths)]
-    return f"{_table(head, cells)}\n\n{_figure('tiles')}"
+    return f"{_table(head, cells)}\n\n{_gpu(rows)}\n\n{_figure('tiles')}"
 
 
 def transfer(columns: Columns, frame: pd.DataFrame) -> str:
@@ -373,7 +375,7 @@ def transfer(columns: Columns, frame: pd.DataFrame) -> str:
             gain = pageable["call_seconds"] / pinned["call_seconds"]
             cells.append([rung, pinned["n"], *map(formats.duration, seconds), formats.number(gain)])
     head = [rows["dtype"].iloc[0], "n", "kernel alone", "end to end, pinned", "end to end, pageable", "speedup"]
-    return _table(head, cells)
+    return f"{_table(head, cells)}\n\n{_gpu(rows)}"
 
 
 def scaling(columns: Columns, frame: pd.DataFrame) -> str:
@@ -393,7 +395,7 @@ def scaling(columns: Columns, frame: pd.DataFrame) -> str:
         cells.append([f"`{algorithm}`", f"`{variant}`", "end to end" if call else "on the devices", *shown])
     what = f"float32 TFLOP/s at {formats.size(at.iloc[0])} (efficiency)"
     head = [what, "local product", "timed", *(f"{count} GPU{'s' if count > 1 else ''}" for count in ranks)]
-    return f"{_table(head, cells)}\n\n{_figure('scaling')}"
+    return f"{_table(head, cells)}\n\n{_gpu(at)}\n\n{_figure('scaling')}"
 
 
 def _scaled(frame: pd.DataFrame) -> pd.DataFrame:
