@@ -24,7 +24,7 @@ from hpcmm.bench import profiling
 from hpcmm.measurement import Point, Profile
 from hpcmm.model import TEXTBOOK, UNCHECKED, Verdict
 from hpcmm.quantities import COUNTERS
-from hpcmm.report import csv_files, drawing, figures, formats, hardware, markup, page, tables, vega
+from hpcmm.report import chapters, csv_files, drawing, figures, formats, hardware, markup, page, tables, vega
 
 pytestmark = pytest.mark.usefixtures("drawn_here")
 
@@ -548,6 +548,17 @@ def test_variants_differ_without_colour_and_tiles_share_a_colour(tmp_path):
     assert style["numpy"][0] == style["cublas"][0] == vega.LINE
     ours = [shape for label, (_, shape) in style.items() if label not in ("numpy", "cublas")]
     assert len(set(ours)) == len(ours)
+
+
+@pytest.mark.parametrize(
+    ("variant", "tile", "count", "chapter"),
+    [("naive", 16, 30, "tiles"), ("best", 0, 30, "sizes"), ("naive", 16, 5, "sizes"), ("best", 0, 1, "ladder")],
+)
+def test_many_sizes_are_in_the_chapter_of_tiles_only_if_variants_have_tiles(tmp_path, variant, tile, count, chapter):
+    points = [Point("matmul", variant, (n, 64, 64), "float32", 1, MATMUL, tile=tile) for n in range(1, count + 1)]
+    rows = [measurement(each, samples=kernel_samples([1e-3, 1e-3])) for each in points]
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"sweep": rows}))
+    assert chapters.chapter_of(analysis.measurements(columns)) == chapter
 
 
 def test_each_shape_has_a_row(tmp_path):

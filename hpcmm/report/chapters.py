@@ -60,7 +60,8 @@ def chapter_of(points: pd.DataFrame) -> str:
     if points["memory"].nunique() > 1:
         return "transfers"
     tiles = points[points["tile"] > 0].groupby("variant")["tile"].nunique()
-    if points["expected"].any() or sizes >= DENSE or (sizes > 1 and (tiles > 1).any()):
+    dense = sizes >= DENSE and not tiles.empty
+    if points["expected"].any() or dense or (sizes > 1 and (tiles > 1).any()):
         return "tiles"
     return "ladder" if sizes == 1 else "sizes"
 

@@ -55,7 +55,7 @@ def merge(
     parts : sequence of Groups
         Groups to merge after those of the files.
     """
-    parts = [*map(read, paths), *parts]
+    parts = [_whole(part) for part in (*map(read, paths), *parts)]
     rows = [row for part in parts for row in omitted_rows(part)]
     measured = set().union(*(measured_variants(part) - {row[:-1] for row in omitted_rows(part)} for part in parts))
     rows = [row for row in rows if row[:-1] not in measured]  # all but the reason
@@ -90,9 +90,14 @@ def measured_variants(groups: Groups) -> set[tuple]:
     }
 
 
+def _whole(part: Groups) -> Groups:
+    """Add the groups that a part lacks, without rows."""
+    return {group: empty(group) for group in GROUPS} | part
+
+
 def joined(parts: Sequence[Groups]) -> Groups:
     """Concatenate the rows of all parts; indexes are shifted accordingly."""
-    parts = [{group: empty(group) for group in GROUPS} | part for part in parts]
+    parts = list(map(_whole, parts))
     names = {group: dict.fromkeys([*GROUPS[group], *sorted({n for p in parts for n in p[group]})]) for group in GROUPS}
     dimensions = {
         group: {
