@@ -107,24 +107,18 @@ def test_the_table_of_the_16_bit_ladder_has_the_gain_of_each_rung(tmp_path):
     assert [cell[0] for cell in cells] == ["`warp_mma`", "`mma_tiled`", "`best`", "`cublas`"]
     assert [cell[3] for cell in cells] == ["", "4.00", "", ""], "best and the library are no steps"
     assert [cell[4].split()[0] for cell in cells] == ["0.200", "0.800", "1.60", "1.00"]
-    assert text.endswith("in bfloat16 at 8192 on an H200.")
+    assert text.endswith("in bfloat16 at 8192. The GPU is an H200.")
     assert published.sixteen_bit(EMPTY, analysis.measurements(EMPTY)) == ""
 
 
-def test_the_fastest_rungs_name_their_gpu_if_there_are_several_kinds(tmp_path):
+def test_the_fastest_rungs_name_their_gpu(tmp_path):
     own = ladder_of("float32", naive=8.0, tensor_core=2.0, cublas=1.0)
     other = ladder_of("bfloat16", persistent=1.0, cublas=1.6)
-
-    def gpus(second):
-        runs = [({"gpus": [{"name": "H200"}], "utc": "1"}, {"ladder": own})]
-        runs += [({"gpus": [{"name": second}], "utc": "2"}, {"ladder_16_bit": other})]
-        (tmp_path / second).mkdir()
-        rows = published.fastest(analysis.measurements(timings.merged(tmp_path / second, *runs))).splitlines()[2:]
-        return [(cells[2], cells[5]) for cells in ([each.strip() for each in row.split("|")] for row in rows)]
-
-    rungs = ["`persistent`", "`naive`", "`tensor_core`"]
-    assert sorted(gpus("H200")) == sorted(("GPU", rung) for rung in rungs)
-    assert sorted(gpus("H100")) == sorted(zip(("H100", "H200", "H200"), rungs, strict=True))
+    runs = [({"gpus": [{"name": "H200"}], "utc": "1"}, {"ladder": own})]
+    runs += [({"gpus": [{"name": "H100"}], "utc": "2"}, {"ladder_16_bit": other})]
+    rows = published.fastest(analysis.measurements(timings.merged(tmp_path, *runs))).splitlines()[2:]
+    found = [(cells[2], cells[5]) for cells in ([each.strip() for each in row.split("|")] for row in rows)]
+    assert sorted(found) == [("H100", "`persistent`"), ("H200", "`naive`"), ("H200", "`tensor_core`")]
 
 
 @pytest.mark.slow
@@ -178,7 +172,7 @@ def test_the_numbers_are_from_the_file(done, modelled):
     line = next(line for line in text.splitlines() if re.match(r"\| `asynchronous` +\| +\d", line))
     assert float(line.split("|")[3]) == pytest.approx(step, rel=6e-3)
 
-    line = next(line for line in text.splitlines() if line.startswith("| vector_add") and "| GPU" in line)
+    line = next(line for line in text.splitlines() if re.match(r"\| vector_add +\| (?!CPU)", line))
     best = min(
         (
             variant.name

@@ -187,11 +187,17 @@ def test_fewer_instructions_and_more_true_predicates_are_reasons(tmp_path):
 
 
 def test_a_rung_in_the_arithmetic_of_the_type_is_slower_for_it(tmp_path):
-    (step,) = explained(tmp_path, [product("three_fp16", 1e-3), product("best", 4e-3)])
+    later = "int8_transposed"  # as a kernel of a user's own, which follows all rungs
+    (step,) = explained(tmp_path, [product("three_fp16", 1e-3), product(later, 4e-3)])
     assert "slower" in steps.effect(step)
     assert "it computes with float32 arithmetic instead of three FP16 products" in steps.sentence(step).lower().replace(
         "fp16", "FP16"
     )
+
+
+def test_a_rung_that_runs_another_one_is_no_step(tmp_path):
+    rows = [product("large_thread_tile", 2e-3), product("split_k", 1e-3), product("best", 1e-3)]
+    assert [step.rung["variant"] for step in explained(tmp_path, rows)] == ["split_k"]
 
 
 def test_a_step_that_nothing_else_explains_has_a_unit_that_works_more_of_the_time(tmp_path):

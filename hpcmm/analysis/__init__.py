@@ -26,6 +26,7 @@ from hpcmm.analysis.views import (
     Summary,
     activities,
     at_size,
+    climbs,
     clock_samples,
     ladder,
     largest,

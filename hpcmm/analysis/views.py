@@ -73,12 +73,19 @@ def largest(rows: pd.DataFrame) -> pd.DataFrame:
     return at_size(rows, {name: rows[name].iat[most] for name in dimensions()})
 
 
+def climbs(rows: pd.DataFrame) -> pd.Series:
+    """Return whether each row is of a rung with code of its own: not of a library, or of one that runs another rung."""
+    ladders = (OPERATIONS[name].ladder for name in rows["operation"].unique())
+    picking = {variant.name for ladder in ladders for variant in ladder if variant.picks}
+    return (rows["role"] == "rung") & ~rows["variant"].isin(picking)
+
+
 def ladder(rows: pd.DataFrame) -> pd.DataFrame:
     """Add the speedup of each rung to the points of one series, in the order of the ladder.
 
     Each size and each device has its own ladder. ``step`` is the seconds of the previous rung divided by those of this
-    rung, ``cumulative`` those of the first rung divided by those of this rung. A library is not a rung and has no
-    ``step``. A FAIL has neither, and the rung after it has no ``step``.
+    rung, ``cumulative`` those of the first rung divided by those of this rung. A library, and a rung that runs another
+    one, have no ``step``. A FAIL has neither, and the rung after it has no ``step``.
     """
     order = list(zip(shapes(rows), rows["device"], rows["place"], strict=True))
     rows = rows.iloc[sorted(range(len(rows)), key=order.__getitem__)].reset_index(drop=True)
@@ -86,8 +93,8 @@ def ladder(rows: pd.DataFrame) -> pd.DataFrame:
     first: dict[tuple, float] = {}  # seconds; NaN where it failed
     last: dict[tuple, float] = {}
     previous = np.full(len(rows), np.nan)
-    for i, (own, role, seconds) in enumerate(zip(ladders, rows["role"], rows["seconds"], strict=True)):
-        if role == "rung":
+    for i, (own, climbing, seconds) in enumerate(zip(ladders, climbs(rows), rows["seconds"], strict=True)):
+        if climbing:
             previous[i] = last.get(own, np.nan)
             last[own] = seconds
             first.setdefault(own, seconds)

@@ -16,7 +16,7 @@ import pandas as pd
 
 from hpcmm.analysis import occupancy
 from hpcmm.analysis.tidy import Columns, gpus_of, mapping, points, profiles, row_dicts, runs
-from hpcmm.analysis.views import largest
+from hpcmm.analysis.views import climbs, largest
 from hpcmm.devices import DEVICES
 from hpcmm.dtypes import DTYPES
 from hpcmm.model import Task, Variant
@@ -312,11 +312,11 @@ def steps(rows: pd.DataFrame, known: Known) -> list[Step]:
     ----------
     rows : DataFrame
         Points of one series. The steps are those at its largest size, between the fastest points of neighbouring
-        variants on the same device.
+        rungs on the same device. A rung that runs another one is no step.
     known : Known
     """
     here = largest(rows)
-    here = here[(here["role"] == "rung") & (here["seconds"] > 0)]
+    here = here[climbs(here) & (here["seconds"] > 0)]
     fastest = here.sort_values("seconds", kind="stable").drop_duplicates(["device", "variant"])
     found = []
     for _, rungs in fastest.sort_values("place", kind="stable").groupby("device", sort=False):

@@ -246,7 +246,7 @@ def order(rows: pd.DataFrame) -> str:
 def _steps(rows: pd.DataFrame) -> list[tuple[Row, Row, Ratio]]:
     """Return each pair of adjacent rungs at the largest size, with the speedup of the second over the first."""
     here = analysis.largest(rows)
-    rungs = _fastest(here[here["role"] == "rung"])
+    rungs = _fastest(here[analysis.climbs(here)])
     return [(below, rung, Ratio.of(rung, below)) for below, rung in pairwise(rungs)]
 
 
