@@ -223,7 +223,7 @@ class SixteenBitTma(PersistentTma):
     def rows_of_group(self, task: Task, choice: TmaChoice) -> int:
         if self.cluster > 1:
             return self.group_rows
-        return near_rows(task, choice.columns, rows_of_group(task, choice.columns, self.group_rows))
+        return near_rows(task, choice.columns, rows_beyond_cache(task, choice.columns, self.group_rows))
 
 
 def even_blocks(tiles: int, most: int) -> int:
@@ -237,7 +237,7 @@ def even_blocks(tiles: int, most: int) -> int:
     return -(-tiles // -(-tiles // most))
 
 
-def rows_of_group(task: Task, columns: int, rows: int) -> int:
+def rows_beyond_cache(task: Task, columns: int, rows: int) -> int:
     """Return twice as many rows of tiles in a group of the rasterization order if A and B are not in the L2 cache.
 
     Waves of tiles of so many ``columns`` then read less of B from memory. A narrow C keeps ``rows``.
@@ -560,7 +560,7 @@ class PersistentDmma(ChosenTile):
             **{"ROWS": tile.rows, "COLUMNS": tile.columns, "WARP_ROWS": tile.warp_rows},
             **{"WARP_COLUMNS": tile.warp_columns, "DEPTH": tile.depth, "STAGES": tile.stages, "SLICES": tile.slices},
             **{"TEAMS": tile.teams, "BLOCK": tile.threads, "CONSUMER_REGISTERS": tile.consumer_registers},
-            **{"GROUP_ROWS": rows_of_group(task, tile.columns, self.group_rows)},
+            **{"GROUP_ROWS": rows_beyond_cache(task, tile.columns, self.group_rows)},
         }
 
     def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
