@@ -173,17 +173,22 @@ def revision(provenance: Mapping) -> str:
 
 
 def _revisions(columns: Columns, frame: pd.DataFrame) -> str:
-    """Return the sweeps of each revision, newest first; empty for a single revision."""
+    """Return the sweeps of each revision and where they ran, newest first; empty for a single revision."""
     known = [each["provenance"] for each in analysis.runs(columns)]
     made = [(str(each.get("utc", "")), revision(each)) for each in known]
     shown = frame[~frame["superseded"]]
-    sweeps: dict[str, list[str]] = {}
-    for (_, commit), sweep in sorted({(made[i], sweep) for i, sweep in zip(shown["run"], shown["sweep"], strict=True)}):
-        sweeps.setdefault(commit, []).append(sweep)
-    if len(sweeps) < 2:
+    shown = shown.assign(made=[made[i] for i in shown["run"]], commit=[made[i][1] for i in shown["run"]])
+    cells = []
+    for commit, rows in shown.sort_values(["made", "sweep"], ascending=[False, True]).groupby("commit", sort=False):
+        most = rows[rows["gpu"] != ""].groupby("gpu", sort=False)["ranks"].max()
+        on = [f"{ranks} × {gpu}" if ranks > 1 else gpu for gpu, ranks in most.items()]
+        on += ["CPU"] if (rows["gpu"] == "").any() else []
+        cells.append([commit, " and ".join(on), ", ".join(f"`{sweep}`" for sweep in sorted(set(rows["sweep"])))])
+    if len(cells) < 2:
         return ""
-    lists = (f"{commit} ({', '.join(dict.fromkeys(names))})" for commit, names in reversed(sweeps.items()))
-    return f"The sweeps are from several revisions, and kernels may differ between them: {'; '.join(lists)}."
+    return "The sweeps are from several revisions, and kernels may differ between them:\n\n" + _table(
+        ["revision", "on", "sweeps"], cells
+    )
 
 
 def ladder(operation: str) -> Callable[[Columns, pd.DataFrame], str]:

@@ -227,15 +227,25 @@ def test_the_published_file_can_be_published_again(tmp_path, monkeypatch):
 
 def test_sweeps_of_several_revisions_are_listed(tmp_path):
     row = measurement(Point("matmul", "naive", (64, 64, 64), "float32", 1, tile=8), samples=kernel_samples([1.0]))
+    two = measurement(Point("matmul", "naive", (64, 64, 64), "float32", 2, tile=8), samples=kernel_samples([1.0]))
+    on_cpu = measurement(Point("matmul", "serial", (64, 64, 64), "float32", 1), samples=kernel_samples([1.0]))
     old, new = ({"utc": f"2026-01-0{day}", "revision": f"{day}" * 12, "dirty": day == 2} for day in (1, 2))
-    runs = [(new, {"ladder": [row]}), (old, {"size": [row], "ladder": [row], "tile": [row]})]
+    gpus = {"gpus": [{"name": "H200"}]}
+    runs = [(new | gpus, {"ladder": [row]}), (old | gpus, {"size": [row], "ladder": [row], "tile": [two]})]
 
     def shown(columns):
         return published.run(columns, analysis.measurements(columns))
 
-    text = shown(timings.merged(tmp_path, *runs))
-    revisions = "2222222 with uncommitted changes (ladder); 1111111 (size, tile)."
-    assert f"several revisions, and kernels may differ between them: {revisions}" in text
+    def cells(text):
+        rows = [line for line in text.splitlines() if line.startswith("|")][2:]
+        return [tuple(cell.strip() for cell in row.split("|")[1:-1]) for row in rows]
+
+    text = shown(timings.merged(tmp_path, *runs, (old, {"cpu_ladder": [on_cpu]})))
+    assert "several revisions" in text
+    assert cells(text) == [
+        ("2222222 with uncommitted changes", "H200", "`ladder`"),
+        ("1111111", "2 × H200 and CPU", "`cpu_ladder`, `size`, `tile`"),
+    ]
     (tmp_path / "one").mkdir()
     alone = shown(timings.merged(tmp_path / "one", runs[1]))
     assert "3 points" in alone and "revisions" not in alone
