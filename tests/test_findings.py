@@ -117,6 +117,28 @@ def test_the_arithmetic_of_the_fastest_rung_is_named(tmp_path):
     )
 
 
+def test_the_ratio_over_all_sizes(tmp_path):
+    """Of a rung that was measured at each size, and in the arithmetic of the type."""
+    rows, sizes = [], (64, 128, 256, 512)
+    for dtype, library in (("float32", (0.5, 2.0, 4.0, 8.0)), ("float64", (2.0, 2.0, 2.0, 2.0))):
+        for size, seconds in zip(sizes, library, strict=True):
+            rungs = {"split_k_dmma" if dtype == "float64" else "split_k": 1.0, "skinny": 1.5, "tensor_core": 0.5}
+            if size > 64:
+                rungs["large_thread_tile"] = 0.5
+            if dtype == "float64":
+                del rungs["tensor_core"]  # its arithmetic is that of the type
+            for name, each in rungs.items():
+                rows.append(timed(product(name, size, dtype), each))
+                rows.append(timed(product(name, size, dtype), seconds, contender="cublas"))
+    assert about(seen(tmp_path, *rows), "Over") == (
+        "Over 4 sizes in float32, split_k has 2.38× cublas (geometric mean), from 0.500× at 64 to 8.00× at 512; "
+        "significantly slower at 64. "
+        "Over 4 sizes in float64, split_k_dmma has 2.00× cublas (geometric mean), from 2.00× at 64 to 2.00× at 512."
+    )
+    few = [row for row in rows if row.point.shape[0] < 512]
+    assert not any("Over" in text for text in seen(tmp_path, *few))
+
+
 def test_failures_come_first(tmp_path):
     rows = [
         timed(product("naive", 641, tile=32), 1.0),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from statistics import median
+from statistics import geometric_mean, median
 from typing import Any
 
 import pandas as pd
@@ -43,6 +43,7 @@ class Finding:
 
 
 MOST_SIZES = 16  # sizes of a sweep that the switch of the page offers
+SEVERAL_SIZES = 4  # sizes over which a mean says more than each of them
 
 
 def what_to_see(rows: pd.DataFrame, chapter: str = "") -> list[Finding]:
@@ -64,6 +65,8 @@ def what_to_see(rows: pd.DataFrame, chapter: str = "") -> list[Finding]:
             here = first[first["device"] == device]
             if not here.empty:
                 found += [_finding(each, here, device) for each in (best, reach, order) if each in answers]
+            if over_sizes in answers:
+                found.append(_finding(over_sizes, rungs[rungs["device"] == device], device))
         found += [_finding(each, first) for each in (tiles, remainders, pitch, shapes, host_memory) if each in answers]
     if not passed.empty and ranks in answers:
         found.append(_finding(ranks, passed))
@@ -201,6 +204,32 @@ def relative(row: Row) -> list[str]:
 def name_of(row: Row) -> str:
     """Name a rung, with its arithmetic if its element type has another: ``"tensor_core (three TF32 products)"``."""
     return row["rung"] + (f" ({row['arithmetic']})" if row["arithmetic"] else "")
+
+
+def over_sizes(rows: pd.DataFrame) -> str:
+    """Give the speed of a rung relative to the library over all sizes, for each element type.
+
+    Of the rungs in the arithmetic of the type that were measured at each size, it is the one with the highest geometric
+    mean.
+    """
+    texts = []
+    for dtype in dict.fromkeys(rows["dtype"]):
+        here = _first_series(rows[rows["dtype"] == dtype])
+        sizes = set(analysis.shapes(here))
+        ours = here[(here["role"] == "rung") & (here["arithmetic"] == "") & (here["ratio"] > 0)]
+        whole = [own for _, own in ours.groupby("label") if set(analysis.shapes(own)) == sizes]
+        if len(sizes) < SEVERAL_SIZES or not whole:
+            continue
+        own = max(whole, key=lambda own: geometric_mean(own["ratio"]))
+        baseline = OPERATIONS[own["operation"].iloc[0]].baseline(own["device"].iloc[0], dtype).name
+        mean = formats.times(geometric_mean(own["ratio"]))
+        of_rung = analysis.row_dicts(own.sort_values("ratio", kind="stable"))
+        least, most = (f"{formats.times(row['ratio'])} at {formats.size(row)}" for row in (of_rung[0], of_rung[-1]))
+        text = f"Over {len(sizes)} sizes in {dtype}, {own['label'].iloc[0]} has {mean} {baseline} (geometric mean), "
+        text += f"from {least} to {most}"
+        slower = [formats.size(row) for row in of_rung if row["ratio_high"] < 1]
+        texts.append(f"{text}; significantly slower at {_listed(slower)}." if slower else f"{text}.")
+    return " ".join(texts)
 
 
 def reach(rows: pd.DataFrame) -> str:
@@ -420,9 +449,9 @@ def ranks(rows: pd.DataFrame) -> str:
 # Which findings answer the question of a chapter
 ANSWERS = {
     "ladder": {best, order},
-    "sizes": {best, shapes},
+    "sizes": {best, over_sizes, shapes},
     "tiles": {tiles, remainders},
-    "reductions": {best, reach, order},
+    "reductions": {best, over_sizes, reach, order},
     "memory": {best, reach, pitch},
     "transfers": {host_memory},
     "ranks": {algorithms, ranks},
