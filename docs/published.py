@@ -139,7 +139,7 @@ def fastest(frame: pd.DataFrame) -> str:
         found += analysis.row_dicts(best.sort_values(["device", "dtype"], ascending=[False, True], kind="stable"))
     cells = [
         [
-            *(row["operation"], row["gpu"] or formats.device(row["device"]), formats.size(row)),
+            *(row["operation"], row["gpu"] or row["machine"] or formats.device(row["device"]), formats.size(row)),
             *(row["arithmetic"] or row["dtype"], f"`{row['variant']}`", formats.rate_text(row), _ratio(row)),
         ]
         for row in found
