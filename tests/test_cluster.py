@@ -310,12 +310,13 @@ def test_a_requeued_job_has_not_ended(faltering, marked):
 def test_a_job_unknown_to_slurm_is_cancelled_and_given_up_when_the_patience_is_over(
     faltering, marked, monkeypatch, capfd
 ):
-    monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "0.5")
+    monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "600")
     faltering.queue()
     faltering.accounts()
     watching = watch.Watch()
     check(watching, 2)
     assert not marked.exists()
+    monkeypatch.setenv("HPCMM_SLURM_PATIENCE", "0.5")
     time.sleep(0.5)
     check(watching)
     assert marked.exists()
