@@ -226,11 +226,9 @@ def ladder(operation: str) -> Callable[[Columns, pd.DataFrame], str]:
 
 
 def _gpu(rows: pd.DataFrame) -> str:
-    """Return a sentence that names the GPU of rows, or the GPUs; empty if there are none."""
-    names = " or ".join(dict.fromkeys(filter(None, rows["gpu"])))
-    if not names:
-        return ""
-    return f"The GPUs are {names}." if rows["ranks"].max() > 1 else f"The GPU is an {names}."
+    """Return the names of the GPUs of rows, ``"GPU: NVIDIA H200."``; empty without one."""
+    names = ", ".join(dict.fromkeys(filter(None, rows["gpu"])))
+    return f"GPU: {names}." if names else ""
 
 
 def _kind(variant: Variant) -> str:
@@ -297,13 +295,12 @@ def sixteen_bit(columns: Columns, frame: pd.DataFrame) -> str:
         return ""
     rows = rows[rows["dtype"] == rows["dtype"].iloc[0]]
     unit = formats.rate_unit("matmul", rows["dtype"].iloc[0], rows["flops_per_second"].max())
-    cells, before = [], math.nan
-    for row in analysis.row_dicts(rows):
+    cells = []
+    for row in analysis.row_dicts(analysis.ladder(rows)):
         variant = OPERATIONS["matmul"].variant(row["variant"])
-        # a rung that picks another one, and the library, are no step
-        gain = formats.number(before / row["seconds"]) if variant.compiled and math.isfinite(before) else ""
-        before = row["seconds"] if variant.compiled else math.nan
-        clock = formats.number(row["clock"] / 1e9) if math.isfinite(row["clock"]) else ""
+        gain, clock = (
+            formats.number(each) if math.isfinite(each) else "" for each in (row["step"], row["clock"] / 1e9)
+        )
         what = f"{_kind(variant)}{variant.change}"
         cells.append([f"`{variant.name}`", what, formats.rate(row, unit=unit), gain, _ratio(row), clock])
     first = rows.iloc[0]

@@ -500,11 +500,11 @@ LADDER = (  # the order here is the order of the rungs
         architecture="sm_90a",
         geometry=SixteenBitTma(
             (
+                TmaChoice(192, 4, 3, 4.01e-6, 0.473e-6, 1.95e-6),
                 TmaChoice(256, 3, 4, 4.01e-6, 0.634e-6, 2.34e-6),
-                TmaChoice(192, 4, 3, 4.01e-6, 0.473e-6, 1.95e-6, limited=0.985),
-                TmaChoice(128, 5, 2, 4.01e-6, 0.319e-6, 1.65e-6, limited=1.05),
-                TmaChoice(64, 8, 1, 4.01e-6, 0.185e-6, 1.42e-6, limited=1.2),
-                TmaChoice(64, 12, 1, 4.01e-6, 0.153e-6, 1.21e-6, rows=64, limited=1.5),
+                TmaChoice(128, 5, 2, 4.01e-6, 0.319e-6, 1.65e-6),
+                TmaChoice(64, 8, 1, 4.01e-6, 0.185e-6, 1.42e-6),
+                TmaChoice(64, 12, 1, 4.01e-6, 0.153e-6, 1.21e-6, rows=64),
             ),
             group_rows=NEAR,
             later=0.49,
@@ -519,11 +519,11 @@ LADDER = (  # the order here is the order of the rungs
         architecture="sm_90a",
         geometry=SixteenBitTma(
             (
+                TmaChoice(192, 4, 3, 4.69e-6, 0.470e-6, 2.92e-6),
                 TmaChoice(256, 3, 4, 4.69e-6, 0.625e-6, 3.68e-6),
-                TmaChoice(192, 4, 3, 4.69e-6, 0.470e-6, 2.92e-6, limited=0.985),
-                TmaChoice(128, 6, 2, 4.69e-6, 0.314e-6, 2.47e-6, limited=1.05),
-                TmaChoice(64, 8, 1, 4.69e-6, 0.213e-6, 1.80e-6, limited=1.2),
-                TmaChoice(64, 8, 1, 4.69e-6, 0.208e-6, 1.79e-6, shares_a=True, limited=1.2),
+                TmaChoice(128, 6, 2, 4.69e-6, 0.314e-6, 2.47e-6),
+                TmaChoice(64, 8, 1, 4.69e-6, 0.213e-6, 1.80e-6),
+                TmaChoice(64, 8, 1, 4.69e-6, 0.208e-6, 1.79e-6, shares_a=True),
             ),
             cluster=2,
             later=0.35,

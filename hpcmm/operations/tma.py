@@ -21,7 +21,9 @@ SHARED_BYTES = 227 * 1024  # that a block can use
 PRODUCER_REGISTERS = 40  # per thread, of the producer of a block in float64
 LINE_BYTES = 128  # of a line of the L2 cache
 NEAR = 4  # launches between two blocks that share reads of the L2 cache, at most; measured on an H200
-CACHED_BYTES = 100e6  # of A and B; if they are larger, few reads of later waves are in the L2 cache of an H100 or H200
+CACHED_BYTES = 100e6  # of A and B, twice the L2 cache of an H100 or H200; beyond, most reads are from memory
+WIDE = 192  # columns of a tile from which on a 16-bit product reaches the power-limited rate
+NARROW = 1.05  # time of narrower tiles at the power limit, relative to wide ones; 1.02 to 1.6 were measured on an H100
 # A fit to times of an H200
 COLD_BYTES_PER_SECOND = 4.18e12  # rate at which cold matrices arrive
 NEAR_READS, CLUSTER_READS = 0.97, 1.25  # time of a matrix that several blocks, or clusters, read, relative to one block
@@ -74,8 +76,6 @@ class TmaChoice:
         a shared tile of B.
     rows : int
         Rows of a tile of C: 64 for each consumer.
-    limited : float
-        Time at the power limit, relative to the tile of 256 columns.
     """
 
     columns: int
@@ -86,7 +86,6 @@ class TmaChoice:
     end: float
     shares_a: bool = False
     rows: int = 128
-    limited: float = 1.0
 
     @property
     def threads(self) -> int:
@@ -193,7 +192,8 @@ class SixteenBitTma(PersistentTma):
     later : float
         Time at the end of each tile but the first of a block, relative to the first.
     sustained : float
-        Operations per second at the power limit of the GPU.
+        Operations per second of wide tiles at the power limit of the GPU. Of the choices that would reach it, the first
+        is chosen.
     """
 
     later: float = 1.0
@@ -204,7 +204,8 @@ class SixteenBitTma(PersistentTma):
         if not task.shape:
             return self.choices[0]
         least = task.flops / self.sustained
-        return min(self.choices, key=lambda each: max(self.seconds_of(task, each), each.limited * least))
+        limits = {each: least if each.columns >= WIDE else NARROW * least for each in self.choices}
+        return min(self.choices, key=lambda each: max(self.seconds_of(task, each), limits[each]))
 
     def seconds(self, task: Task) -> float:
         """Return the predicted time of the chosen tile at the maximum clock; infinite if TMA cannot take the rows."""
@@ -238,7 +239,7 @@ def even_blocks(tiles: int, most: int) -> int:
 
 
 def rows_beyond_cache(task: Task, columns: int, rows: int) -> int:
-    """Return twice as many rows of tiles in a group of the rasterization order if A and B are not in the L2 cache.
+    """Return twice as many rows of tiles in a group of the rasterization order if A and B exceed ``CACHED_BYTES``.
 
     Waves of tiles of so many ``columns`` then read less of B from memory. A narrow C keeps ``rows``.
     """
@@ -539,7 +540,7 @@ class PersistentDmma(ChosenTile):
     ----------
     choices : tuple of DmmaRing
     group_rows : int
-        Rows of tiles in a group of the rasterization order, while A and B fit in the L2 cache.
+        Rows of tiles in a group of the rasterization order, up to ``CACHED_BYTES`` of A and B.
     """
 
     choices: tuple[DmmaRing, ...]

@@ -18,7 +18,7 @@
 
 enum {
     KC = 3072 / sizeof(REAL), /* long, because every KC terms cost a pass over C */
-    NC = 192,                 /* KC x NC elements fill 58 % of an L2 cache of 1 MiB */
+    NC = 192,                 /* KC x NC elements take 576 KiB of the L2 cache */
     MC = 1032,                /* a multiple of every path's MR */
     LINE = 64 / sizeof(REAL), /* elements of a cache line */
     ROW = KC + LINE,          /* a row of A's copy; with a power of two, a column would be in one cache set */
@@ -163,7 +163,7 @@ struct path {
 
 #define UNROLL _Pragma("GCC unroll 16")
 
-/* Of the tiles that fit into 32 registers, those of 12 rows are the fastest: 24 sums need few loads for each. */
+/* With AVX-512, the 24 sums of 12 rows fit into the 32 registers. More rows need fewer loads per multiply-add. */
 #if defined(__x86_64__)
 DEFINE_PATH(avx512, __attribute__((target("avx512f"))), 64, 12)
 DEFINE_PATH(avx2, __attribute__((target("avx2,fma"))), 32, 6)

@@ -114,14 +114,14 @@ struct Warp {
 struct Fragments {
     REAL a[I][2], b[J][4];
 
-    // Load the operands of the s-th group of 8 terms in a stage: load_a those of A for row i of the warp's products,
-    // load_b those of B for column j.
+    // Load the operands of A in row i of the warp's products, for terms 8 s to 8 s + 7 of a stage.
     __device__ void load_a(const unsigned char *stage, const Warp &warp, int s, int i)
     {
         const Pair terms = *(const Pair *)(stage + (warp.a ^ 4 * s * CHUNK_BYTES) + i * 8 * ROW_BYTES);
         a[i][0] = terms.of[0];
         a[i][1] = terms.of[1];
     }
+    // Load the operands of B in column j of the warp's products, for the same terms.
     __device__ void load_b(const unsigned char *stage, const Warp &warp, int s, int j)
     {
 #pragma unroll
