@@ -4,24 +4,24 @@ import os
 import shlex
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from hpcmm import backends
 from hpcmm.experiment import extensions, plan
 from hpcmm.cluster import launcher, site, slurm
-from hpcmm.bench import status
-from hpcmm.experiment.fingerprint import digest
+from hpcmm.bench import done, status
 from hpcmm.experiment.config import locate_files, merge_into, naming, read_config
-from hpcmm.measurement import FILE, Job
+from hpcmm.measurement import Job
 from hpcmm.model import HpcmmError
 from hpcmm.store import require_writable
 
 HERE = Path(workflow.basedir)
 RESULTS = Path("results")
-DONE = "results/jobs/{job}.done"
-RAW = str(Path("results", FILE.format("{job}")))
-PROFILE = "results/profiles/{operation}.h5"
+TIMINGS, PAGE = str(RESULTS / done.TIMINGS), str(RESULTS / done.PAGE)
+# What Snakemake is told at each start: a file for each job that is done, and one that is new if a product is stale.
+MARKS = Path(".snakemake") / "hpcmm"
+DONE, STALE = str(MARKS / "done" / "{job}"), str(MARKS / "stale" / "{product}")
+FAILED = str(MARKS / "failed" / "{job}")  # the batches that ended their job
 
 # Snakemake 7 and 9 differ in how they mark a process that runs one job, and jobs that go to a cluster.
 if hasattr(workflow, "run_local"):
@@ -60,11 +60,9 @@ try:
             # the devices of this machine say nothing about a cluster, so auto means all devices of the config
             PLAN = plan.make(EXPERIMENT) if ON_CLUSTER else plan.make(EXPERIMENT, backends.this_machine())
         BATCHES = [*PLAN.to_measure, *PLAN.sustained]
-        for folder in [Path.cwd(), RESULTS, RESULTS / "jobs", *{batch.file(RESULTS).parent for batch in BATCHES}]:
+        for folder in [Path.cwd(), RESULTS, *{batch.file(RESULTS).parent for batch in BATCHES}]:
             require_writable(folder)
-        for job in PLAN.jobs:  # without the file of a batch its job is not done
-            if not all(batch.file(RESULTS).exists() for batch in job.batches):
-                Path(DONE.format(job=job.name)).unlink(missing_ok=True)
+        done.mark(PLAN, RESULTS, MARKS)
         if ON_CLUSTER:
             os.environ.update(PATH=os.pathsep.join([str(HERE / "jobs" / "bin"), os.environ.get("PATH", "")]))
         else:
@@ -88,23 +86,19 @@ os.environ.update(
     HPCMM_SHOW="all" if IN_JOB or ON_CLUSTER or VERBOSE else "progress",
     HPCMM_SLURM_PATIENCE=str(SITE.slurm_patience),
 )
-TIMINGS = "results/timings.h5"
-MEASURED = expand(DONE, job=[job.name for job in PLAN.jobs])
-MEASURED += expand(PROFILE, operation=PLAN.profiled)
-MEASURED += expand(RAW, job=[batch.name for batch in PLAN.sustained])
-# The mark of a run that ended early, newer than the partial results. Snakemake has no record of those: without a newer
-# input they would be up to date.
-PARTIAL = Path(".snakemake") / "hpcmm" / "partial"
+PROFILES = {done.profile_job(operation): operation for operation in PLAN.profiled}
 EXTENSIONS = ["--extension={}".format(path) for path in extensions.named(PLAN.config)]
 JOBS = {job.name: job for job in (*PLAN.jobs, *(Job((batch,)) for batch in PLAN.sustained))}
+MEASURED = expand(DONE, job=[*JOBS, *PROFILES])
 
 
 def job_of(wildcards):
     return JOBS[wildcards.job]
 
 
-def fingerprint_of(wildcards):
-    return digest([batch.fingerprint for batch in job_of(wildcards).batches])
+def any_of(names):
+    """Return a pattern of a wildcard for these names, and for no other one."""
+    return "|".join(names) or "(?!)"
 
 
 REQUESTED = {
@@ -121,7 +115,7 @@ REQUESTED = {
 
 
 # Run by the process that the user started, never by its jobs. The plan is not the output of a rule: otherwise any
-# change in it would run every job again. Each job has a fingerprint of its points instead.
+# change in it would run every job again. Each point has a fingerprint instead, also in the file of its batch.
 onstart:
     workflow.scheduler.keepgoing = True  # no job needs another one
     if not ON_CLUSTER:
@@ -143,10 +137,6 @@ onerror:
     print(status.unfinished(PLAN, RESULTS), file=sys.stderr, flush=True)
     # A rule runs only if all its inputs exist. After a failed job, the results are therefore collected and reported
     # here. The file and the report name the failed jobs; the next run tries them again.
-    # The mark comes first, so that there is no partial file without it if this process is killed. Its text is new each
-    # time, because Snakemake ignores a newer file with the same text.
-    PARTIAL.parent.mkdir(parents=True, exist_ok=True)
-    PARTIAL.write_text(str(time.time_ns()))
     subprocess.run([sys.executable, "-m", "hpcmm.jobs.collect", "--results", "results", "--output", TIMINGS])
     subprocess.run([sys.executable, "-m", "hpcmm", "report", TIMINGS, "--results", "results", *EXTENSIONS])
 
@@ -160,31 +150,30 @@ localrules:
 # The measured files are targets, too: after a run that ended early, there is a report without them.
 rule all:
     input:
-        "results/report.html",
+        PAGE,
         MEASURED,
 
 
 # The watchdog of the ranks starts with their first code. An mpiexec whose ranks do not get that far, because one was
 # killed, ends by itself after twice the upper bound of the job.
 #
-# The files of the batches are not outputs of the rule: Snakemake would remove them before the job, which keeps each one
-# that is complete. The job writes its output when all are.
+# The measured files are not outputs of the rules: Snakemake would remove them before the job, which keeps each point
+# that they have, and would compare dates instead of fingerprints. The job writes its output when all are complete.
 rule measure:
     output:
         DONE,
     log:
         "results/logs/{job}.log",
     wildcard_constraints:
-        job="|".join(job.name for job in PLAN.jobs),
+        job=any_of(job.name for job in PLAN.jobs),
     priority: 1  # before the sustained products
     threads: THREADS
     resources:
         **SITE.resources,
         **REQUESTED,
     params:
-        fingerprint=fingerprint_of,
         batches=lambda wildcards: [batch.name for batch in job_of(wildcards).batches],
-        failed="results/jobs/{job}.failed",
+        failed=FAILED,
         visits=PLAN.measuring.visits,
     shell:
         'MPIEXEC_TIMEOUT=$((2 * 60 * {resources.runtime})) "$HPCMM_JOBS/with_modules" $HPCMM_ALONE '
@@ -196,29 +185,31 @@ rule measure:
 
 rule sustain:
     output:
-        RAW,
+        touch(DONE),
     log:
         "results/logs/{job}.log",
     wildcard_constraints:
-        job="|".join(batch.name for batch in PLAN.sustained) or plan.SUSTAINED,  # not empty, which allows all
+        job=any_of(batch.name for batch in PLAN.sustained),
     threads: THREADS
     resources:
         **SITE.resources,
         **REQUESTED,
     params:
-        fingerprint=fingerprint_of,
+        file=lambda wildcards: job_of(wildcards).batches[0].file(RESULTS),
     shell:
         'MPIEXEC_TIMEOUT=$((2 * 60 * {resources.runtime})) "$HPCMM_JOBS/with_modules" $HPCMM_ALONE '
         '$HPCMM_LAUNCHER -n {resources.tasks} "$HPCMM_PYTHON" -m mpi4py '
         "-m hpcmm.jobs.sustain --plan results/plan.json --batch {wildcards.job} --patience $HPCMM_PATIENCE "
-        '--output {output} 2>&1 | "$HPCMM_JOBS/show" {log}'
+        '--output {params.file} 2>&1 | "$HPCMM_JOBS/show" {log}'
 
 
 rule profile:
     output:
-        PROFILE,
+        touch(DONE),
     log:
-        "results/logs/profiles/{operation}.log",
+        "results/logs/{job}.log",
+    wildcard_constraints:
+        job=any_of(PROFILES),
     threads: THREADS
     resources:
         **SITE.resources,
@@ -230,34 +221,34 @@ rule profile:
         mem_mb=SITE.memory_mb or 16000,
         runtime=60,
     params:
-        fingerprint=lambda wildcards: PLAN.profile_fingerprint(wildcards.operation),
+        operation=lambda wildcards: PROFILES[wildcards.job],
+        file=lambda wildcards: done.profile_file(RESULTS, PROFILES[wildcards.job]),
     shell:
         '"$HPCMM_JOBS/with_modules" $HPCMM_ALONE "$HPCMM_PYTHON" -m hpcmm.jobs.profile --plan results/plan.json '
-        '--operation {wildcards.operation} --output {output} 2>&1 | "$HPCMM_JOBS/show" {log}'
+        '--operation {params.operation} --output {params.file} 2>&1 | "$HPCMM_JOBS/show" {log}'
 
 
 rule collect:
     input:
         MEASURED,
-        [PARTIAL] if PARTIAL.exists() else [],
+        stale=STALE.format(product=done.TIMINGS),
     output:
         TIMINGS,
     log:
         "results/logs/collect.log",
-    params:
-        fingerprint=PLAN.fingerprint,
     shell:
         '"$HPCMM_PYTHON" -m hpcmm.jobs.collect --results results --output {output} 2>&1 | tee {log}'
 
 
 rule report:
     input:
-        TIMINGS,
+        timings=TIMINGS,
+        stale=STALE.format(product=done.PAGE),
     output:
-        report("results/report.html", category="Benchmark"),
+        report(PAGE, category="Benchmark"),
     log:
         "results/logs/report.log",
     params:
         extensions=EXTENSIONS,
     shell:
-        '"$HPCMM_PYTHON" -m hpcmm report {input} --results results {params.extensions:q} 2>&1 | tee {log}'
+        '"$HPCMM_PYTHON" -m hpcmm report {input.timings} --results results {params.extensions:q} 2>&1 | tee {log}'

@@ -94,6 +94,8 @@ def test_json_is_strict_and_has_the_documented_keys(path, points, capsys):
 def test_prometheus_reads_its_format(path, capsys):
     parser = pytest.importorskip("prometheus_client.parser", reason="no prometheus-client: pip install -e '.[test]'")
     families = {each.name: each for each in parser.text_string_to_metric_families(exported(path, "prometheus", capsys))}
+    (unmeasured,) = families.pop(export.UNMEASURED).samples
+    assert (unmeasured.value, unmeasured.labels) == (0, {})
     assert set(families) <= set(export.GAUGES)
     for family in families.values():
         assert family.type == "gauge" and family.documentation

@@ -21,10 +21,9 @@ import numpy as np
 import pandas as pd
 
 from hpcmm import analysis, quantities
-from hpcmm.analysis import Columns, noise, sustained, unmeasured
+from hpcmm.analysis import Columns, noise, sustained
 from hpcmm.analysis.compare import ALPHA, MARGIN
-from hpcmm.experiment.config import ConfigError
-from hpcmm.model import HpcmmError, spread_name
+from hpcmm.model import HpcmmError
 from hpcmm.parallel.links import EXCHANGES, PATTERNS
 from hpcmm.parallel.vector_all_reduce import ALL_REDUCES
 
@@ -86,10 +85,10 @@ class Finding:
 class Check:
     """The result of a check.
 
-    ``findings`` has one entry per measurement, device and standard (peers or reference). ``broken`` names measurements
-    whose result is wrong or missing. ``missing`` is the number of points without a result. ``notes`` are sentences
-    about measurements that could not be compared. ``intervals`` and ``errors`` are from ``sustained``. ``spreads`` has,
-    by measurement, how three or more devices differ: variance and degrees of freedom.
+    ``findings`` has one entry per measurement, device and standard (peers or reference). ``broken`` has a line for each
+    fault: a wrong result, or points that were not measured. ``missing`` is the number of points of jobs that failed.
+    ``notes`` are sentences about measurements that could not be compared. ``intervals`` and ``errors`` are from
+    ``sustained``. ``spreads`` has, by measurement, how three or more devices differ: variance and degrees of freedom.
     """
 
     subjects: tuple[Subject, ...]
@@ -121,7 +120,7 @@ class Check:
         what = f"no device is slower than {' or '.join(standards)}" if standards else "nothing to compare with"
         what = f"slow: {', '.join(named)}" if named else what
         what += f"; slow links: {', '.join(links)}" if links else ""
-        wrong = f"; {len(self.broken)} wrong or missing" if self.broken else ""
+        wrong = f"; {len(self.broken)} fault{'s' * (len(self.broken) != 1)}" if self.broken else ""
         planned = f" of {measured + self.missing}" if self.missing else ""
         return (
             f"{len(self.subjects)} device{'s' * (len(self.subjects) != 1)}, {measured}{planned} measurements: "
@@ -439,7 +438,7 @@ def _subjects(columns: Columns) -> tuple[Subject, ...]:
 
 
 def _times(columns: Columns, ranks: int) -> tuple[list[Times], list[str], int]:
-    """Return the measurements with as many ranks, lines about wrong and missing ones, and the number of missing ones.
+    """Return the measurements with as many ranks, lines about faults, and the number of points of jobs that failed.
 
     A job that ended early leaves points without a result, and others with fewer visits than planned.
     """
@@ -447,7 +446,7 @@ def _times(columns: Columns, ranks: int) -> tuple[list[Times], list[str], int]:
     frame = frame[frame["ranks"] == ranks]
     samples = pd.DataFrame(dict(columns["samples"]))
     omitted = pd.DataFrame(dict(columns["omitted"]))
-    failed = omitted[(omitted["ranks"] == ranks) & omitted["reason"].str.startswith("failed: ")]
+    failed = omitted[(omitted["ranks"] == ranks) & (omitted["points"] > 0)]
     plans = [analysis.mapping(run["provenance"].get("config")) for run in analysis.runs(columns)]
     measured, broken, short = [], [], collections.Counter()
     broken += [f"{row['sweep']}: {row['variant']}: {row['reason']}" for row in analysis.row_dicts(failed)]
@@ -476,24 +475,7 @@ def _times(columns: Columns, ranks: int) -> tuple[list[Times], list[str], int]:
     broken += [
         f"{sweep}: {count} point{'s' * (count > 1)} with {visits} visits" for (sweep, visits), count in short.items()
     ]
-    return measured, broken, _missing(columns, failed)
-
-
-def _missing(columns: Columns, failed: pd.DataFrame) -> int:
-    """Return the number of points without a result; the rows of ``omitted`` are of variants."""
-    keys = set(failed[["sweep", "variant", "ranks"]].itertuples(index=False, name=None))
-    rows = columns["measurements"]
-    measured = {
-        (name, spread_name(variant, algorithm), int(ranks), *rest)
-        for name, variant, algorithm, ranks, *rest in zip(
-            *(rows[name] for name in ("sweep", "variant", "algorithm", "ranks", "m", "n", "k", "dtype")), strict=True
-        )
-    }
-    planned: collections.Counter = collections.Counter()
-    for _, found in unmeasured.plans(columns):
-        if not isinstance(found, ConfigError):
-            planned |= unmeasured.planned_points(found)
-    return sum(max(1, planned[key] - sum(each[:3] == key for each in measured)) for key in keys)
+    return measured, broken, int(failed["points"].sum())
 
 
 def _name(row: Mapping[str, Any]) -> str:

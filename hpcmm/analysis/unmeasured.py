@@ -12,14 +12,17 @@ import numpy as np
 from hpcmm.analysis.tidy import Columns, mapping, runs
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import ConfigError
+from hpcmm.measurement import Point
 from hpcmm.model import spread_name
+from hpcmm.operations import OPERATIONS, dimensions
+from hpcmm.store.rows import PINNED
 from hpcmm.store.schema import RENAMED
 
 
 def unmeasured(columns: Columns) -> list[dict[str, Any]]:
-    """Return rows for the group ``omitted``: points that the config of a run requests and the file lacks.
+    """Return rows for the group ``omitted``: points that the config of a run requests and no file has.
 
-    A merged file may hold single jobs of an experiment, whose other jobs no file lists as left out.
+    A merged file may hold single jobs of an experiment, whose other jobs no file lists.
 
     Parameters
     ----------
@@ -29,25 +32,46 @@ def unmeasured(columns: Columns) -> list[dict[str, Any]]:
     Returns
     -------
     list of dict
-        Sweep, variant, number of ranks, and the reason, which names the revision of the run. A config that this
-        version cannot read, or one with extensions, is a row without a variant.
+        Sweep, variant, number of ranks, the reason, which names the revision of the run, and the number of points. A
+        config that this version cannot read, or one with extensions, is a row without a variant.
     """
-    rows, omitted = columns["measurements"], columns["omitted"]
-    measured = zip(rows["sweep"], rows["variant"], rows["algorithm"], rows["ranks"], strict=True)
-    known = {(sweep, spread_name(variant, algorithm), int(ranks)) for sweep, variant, algorithm, ranks in measured}
-    known |= set(zip(omitted["sweep"], omitted["variant"], map(int, omitted["ranks"]), strict=True))
-    found: dict[tuple, str] = {}
+    omitted = columns["omitted"]
+    measured = set(_measured(columns))
+    listed = set(zip(omitted["sweep"], omitted["variant"], map(int, omitted["ranks"]), strict=True))
+    found: dict[tuple, tuple[str, int]] = {}
     for source, planned in plans(columns):
         if isinstance(planned, ConfigError):
-            found.setdefault((source, "", 0), f"not compared with its results: {planned.problems[0]}")
+            found.setdefault((source, "", 0), (f"not compared with its results: {planned.problems[0]}", 0))
             continue
-        for key in planned_points(planned):
-            if key not in known:
-                found.setdefault(key, f"the {source} requests it, and no merged file has it")
+        counts = Counter(
+            (batch.sweep, spread_name(point.variant, point.algorithm), batch.ranks)
+            for batch in planned.to_measure
+            for point in batch.points
+            if _identity(batch.sweep, point) not in measured
+        )
+        for key, count in counts.items():
+            if key not in listed:
+                found.setdefault(key, (f"the {source} requests it, and no merged file has it", count))
     return [
-        {"sweep": sweep, "variant": variant, "ranks": ranks, "reason": reason}
-        for (sweep, variant, ranks), reason in found.items()
+        {"sweep": sweep, "variant": variant, "ranks": ranks, "reason": reason, "points": count}
+        for (sweep, variant, ranks), (reason, count) in found.items()
     ]
+
+
+def _measured(columns: Columns) -> Iterator[tuple]:
+    """Yield the identity of the point of each measurement, as ``_identity`` gives it."""
+    rows = columns["measurements"]
+    names = ("sweep", "operation", "variant", "algorithm", "dtype", "ranks", "tile", "pinned", *dimensions())
+    none = np.zeros(len(rows["sweep"]), int)
+    return zip(*(rows.get(name, none) for name in names), strict=True)
+
+
+def _identity(sweep: str, point: Point) -> tuple:
+    """Return what identifies a point in a file, apart from its scalars, which a sweep does not vary."""
+    shape = dict(zip(OPERATIONS[point.operation].dimensions, point.shape, strict=True))
+    lengths = (shape.get(name, 0) for name in dimensions())
+    names = (sweep, point.operation, point.variant, point.algorithm, point.dtype)
+    return *names, point.ranks, point.tile, PINNED[point.pinned], *lengths
 
 
 def plans(columns: Columns) -> Iterator[tuple[str, plan.Plan | ConfigError]]:
@@ -70,12 +94,3 @@ def plans(columns: Columns) -> Iterator[tuple[str, plan.Plan | ConfigError]]:
             yield source, plan.make(json.loads(text))
         except ConfigError as error:
             yield source, error
-
-
-def planned_points(planned: plan.Plan) -> Counter[tuple[str, str, int]]:
-    """Return the number of points of each sweep, variant (with its algorithm) and number of ranks."""
-    return Counter(
-        (batch.sweep, spread_name(point.variant, point.algorithm), batch.ranks)
-        for batch in planned.to_measure
-        for point in batch.points
-    )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -234,12 +234,12 @@ class Summary:
     """Counts of points by result.
 
     ``failures`` and ``throttlings`` are rows of ``measurements``, including baselines. ``alarms`` are the failures that
-    no sweep expects. ``missing`` are the points that could not be measured. ``omitted`` has a row for each (sweep,
-    variant, ranks) that was planned and left out. ``superseded`` counts the points that a later run measured again,
-    ``single`` those with one visit.
+    no sweep expects. ``missing`` are the points that could not be measured, as rows of ``measurements``;
+    ``of_failed_jobs`` are rows of ``omitted`` with the ``points`` of jobs that failed. ``omitted`` has a row for each (sweep, variant, ranks)
+    that the plan left out. ``superseded`` counts the points that a later run measured again, ``single`` those with one
+    visit.
     """
 
-    points: int
     passed: int
     failed: int
     throttled: int
@@ -247,25 +247,42 @@ class Summary:
     single: int
     machines: int
     missing: pd.DataFrame
+    of_failed_jobs: pd.DataFrame
     failures: pd.DataFrame
     alarms: pd.DataFrame
     throttlings: pd.DataFrame
     omitted: pd.DataFrame
 
     @property
+    def unmeasured(self) -> int:
+        """The number of points without a result that a run was to measure."""
+        return len(self.missing) + int(self.of_failed_jobs["points"].sum())
+
+    @property
+    def points(self) -> int:
+        """The number of points that a run was to measure."""
+        return self.passed + self.failed + self.unmeasured
+
+    def unmeasured_of(self, sweeps: Collection[str]) -> int:
+        """Return the number of points of some sweeps without a result."""
+        missing, failed = (rows[rows["sweep"].isin(sweeps)] for rows in (self.missing, self.of_failed_jobs))
+        return replace(self, missing=missing, of_failed_jobs=failed).unmeasured
+
+    @property
     def line(self) -> str:
         """A summary in one line."""
         points = f"{self.points} point" + ("s" if self.points != 1 else "")
-        counts = f"{self.passed} PASS, {self.failed} FAIL, {self.throttled} throttled, {len(self.missing)} missing"
-        return f"{points}: {counts}; {len(self.omitted)} left out"
+        counts = f"{self.passed} PASS, {self.failed} FAIL, {self.throttled} throttled, {self.unmeasured} not measured"
+        left_out = len(self.omitted)
+        return f"{points}: {counts}; {left_out} variant{'s' if left_out != 1 else ''} left out"
 
 
 def summary(columns: Columns, frame: pd.DataFrame) -> Summary:
     """Count the points of ``frame``, which is ``measurements(columns)``."""
     rows, current = points(frame), frame[~frame["superseded"]]
     failures = current[current["result"] == "FAIL"]
+    omitted = pd.DataFrame(dict(columns["omitted"]))
     return Summary(
-        points=len(rows),
         passed=int((rows["result"] == "PASS").sum()),
         failed=int((rows["result"] == "FAIL").sum()),
         throttled=int(rows["throttled"].sum()),
@@ -273,8 +290,9 @@ def summary(columns: Columns, frame: pd.DataFrame) -> Summary:
         single=int(((rows["visits"] == 1) | (rows["call_visits"] == 1)).sum()),
         machines=frame["machine"].nunique(),
         missing=rows[rows["result"] == MISSING],
+        of_failed_jobs=omitted[omitted["points"] > 0],
         failures=failures,
         alarms=failures[~failures["expected"]],
         throttlings=current[current["throttled"]],
-        omitted=pd.DataFrame(dict(columns["omitted"])),
+        omitted=omitted[omitted["points"] == 0],
     )

@@ -21,7 +21,18 @@ import numpy as np
 
 from hpcmm.measurement import Batch, Measurement, Point, Sample
 from hpcmm.model import UNCHECKED, Verdict
-from hpcmm.store import Groups, StoreError, columns_of, joined, make_folder, read, replacing, select, write_groups
+from hpcmm.store import (
+    Groups,
+    StoreError,
+    columns_of,
+    fingerprints,
+    joined,
+    make_folder,
+    read,
+    replacing,
+    select,
+    write_groups,
+)
 
 CUT_OFF = "the job crashed, was killed, or ran out of memory or time"
 
@@ -86,7 +97,7 @@ class Journal:
         self._checksum = content.checksum
         self.runs, self.finished, self.attempts = content.runs, content.finished, content.attempts
         self.visits = content.visits
-        self.kept = kept_points(path, batch, set(batch.fingerprints) - set(self.finished))
+        self.kept = stored_points(path.with_suffix(".h5"), batch, set(batch.fingerprints) - set(self.finished))
         kept = [fingerprint for part in self.kept for fingerprint in part["measurements"]["fingerprint"]]
         process = {"host": socket.gethostname(), "pid": os.getpid()}
         self._append({"provenance": dict(provenance), "kept": list(dict.fromkeys(kept)), "process": process})
@@ -255,8 +266,8 @@ def recorded(path: Path, journal: bytes, batch: Batch) -> Recorded:
 def so_far(output: Path, batch: Batch) -> tuple[Groups, dict[str, str], int]:
     """Return the results of a batch on disk, also those of an incomplete job.
 
-    The points with one visit or more are taken from the batch's file, else from its journal, else from kept files.
-    Nothing is locked or changed: a job may be running.
+    The points with one visit or more are taken from the batch's file and from kept files, else from its journal. A
+    damaged file has no points. Nothing is locked or changed: a job may be running.
 
     Parameters
     ----------
@@ -276,17 +287,16 @@ def so_far(output: Path, batch: Batch) -> tuple[Groups, dict[str, str], int]:
     Raises
     ------
     StoreError
-        If ``output`` or its journal is damaged.
+        If the journal is of another version.
     """
     journal = output.with_suffix(".journal")
     content = recorded(journal, journal.read_bytes() if journal.exists() else b"", batch)
-    missing = set(batch.fingerprints) - set(content.finished)
-    short = sum(left > 0 for _, left in content.visits.values())
-    parts = [select_points(read(output), missing)] if output.exists() else []
-    missing = missing.difference(*(part["measurements"]["fingerprint"] for part in parts))
-    parts += kept_points(output, batch, missing)
-    groups = in_order(batch, parts, content.runs, content.finished)
-    missing = missing.difference(groups["measurements"]["fingerprint"])
+    parts = stored_points(output, batch, batch.fingerprints)
+    stored = set().union(*(part["measurements"]["fingerprint"] for part in parts))
+    begun = {fingerprint: rows for fingerprint, rows in content.finished.items() if fingerprint not in stored}
+    short = sum(content.visits[fingerprint][1] > 0 for fingerprint in begun)
+    groups = in_order(batch, parts, content.runs, begun)
+    missing = set(batch.fingerprints).difference(groups["measurements"]["fingerprint"])
     return groups, {each: content.failed.get(each, "") for each in batch.fingerprints if each in missing}, short
 
 
@@ -313,11 +323,21 @@ def whole_lines(journal: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def is_complete(output: Path, batch: Batch) -> bool:
-    """Whether the HDF5 file of a batch has all its points, with the code and settings of the plan."""
-    try:
-        return set(read(output)["measurements"]["fingerprint"].astype(str)) == set(batch.fingerprints)
-    except StoreError:
-        return False
+    """Whether the HDF5 file of a batch has all its points, with the code and settings of the plan.
+
+    The file may have further points, of sizes that the plan no longer has.
+    """
+    return fingerprints(output).keys() >= set(batch.fingerprints)
+
+
+def on_disk(output: Path, batch: Batch) -> dict[str, bool]:
+    """Return whether each point of a batch has a result, by fingerprint, of the points in its file and in kept files."""
+    found: dict[str, bool] = {}
+    for path in stored_files(output, batch):
+        if len(found) == len(batch.fingerprints):
+            break
+        found = {each: has for each, has in fingerprints(path).items() if each in batch.fingerprints} | found
+    return found
 
 
 def kept_file(output: Path, batch: Batch) -> Path:
@@ -325,14 +345,19 @@ def kept_file(output: Path, batch: Batch) -> Path:
     return output.parent / "kept" / f"{batch.device}-r{batch.ranks}-{batch.fingerprint[:16]}.h5"
 
 
-def kept_points(output: Path, batch: Batch, missing: Collection[str]) -> list[Groups]:
-    """Return the points with the ``missing`` fingerprints from kept files, each from the newest file that has it.
+def stored_files(output: Path, batch: Batch) -> list[Path]:
+    """Return the files that may have points of a batch: its own, then kept files, the newest first."""
+    pattern = kept_file(output, dataclasses.replace(batch, fingerprint="*"))
+    return [output, *sorted(pattern.parent.glob(pattern.name), key=lambda path: -path.stat().st_mtime)]
+
+
+def stored_points(output: Path, batch: Batch, missing: Collection[str]) -> list[Groups]:
+    """Return the points with the ``missing`` fingerprints, each from the first of ``stored_files`` that has it.
 
     A damaged file is skipped: its points are measured again.
     """
     found, missing = [], set(missing)
-    pattern = kept_file(output, dataclasses.replace(batch, fingerprint="*"))
-    for path in sorted(pattern.parent.glob(pattern.name), key=lambda path: -path.stat().st_mtime):
+    for path in stored_files(output, batch):
         if not missing:
             break
         try:

@@ -21,6 +21,7 @@ from typing import Any
 
 from hpcmm import store
 from hpcmm.bench import tools
+from hpcmm.experiment.fingerprint import digest
 from hpcmm.measurement import Point, Profile
 from hpcmm.model import HpcmmError, Verdict
 from hpcmm.quantities import COUNTERS
@@ -204,13 +205,14 @@ def profile(
     reason = "" if program else NOT_INSTALLED
     for number, (name, points) in enumerate(parts.items(), 1):
         path = part_file(output, name)
-        if not reason and not path.exists():
+        if not reason and store.source(path) != name:
             print(f"profile of {operation}: part {number} of {len(parts)}, {len(points)} points", flush=True)
             reason = profile_part(program, operation, points, cold, [*watched, "--part", name], path)
+    source = digest(list(parts))
     if reason:
-        store.write_profiles(output, operation, None, [], reason)
+        store.write_profiles(output, operation, None, [], reason, source)
     else:
-        store.merge([], output, parts=finished(output, parts))
+        store.merge([], output, parts=finished(output, parts), source=source)
     return reason
 
 
@@ -221,7 +223,8 @@ def part_file(output: Path, name: str) -> Path:
 
 def finished(output: Path, names: Iterable[str]) -> list[store.Groups]:
     """Return the contents of the finished parts of a profile."""
-    return [store.read(path) for path in (part_file(output, name) for name in names) if path.exists()]
+    paths = {name: part_file(output, name) for name in names}
+    return [store.read(path) for name, path in paths.items() if store.source(path) == name]
 
 
 def profile_part(
@@ -243,7 +246,8 @@ def profile_part(
     verdicts = [Verdict(**verdict) for verdict in report["verdicts"]]
     run = report["provenance"] | {"nsight_compute": version(program)}
     try:
-        store.write_profiles(output, operation, run, profiles(points, verdicts, kernels(answer)))
+        found = profiles(points, verdicts, kernels(answer))
+        store.write_profiles(output, operation, run, found, source=output.stem)
     except ProfilerError as error:
         raise ProfilerError(f"{log}: {error}") from error
     return ""

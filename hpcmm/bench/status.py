@@ -5,14 +5,15 @@ from __future__ import annotations
 import itertools
 import socket
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
 
-from hpcmm.bench.journal import Glance, glance, kept_file
+from hpcmm.bench.done import PAGE, is_done
+from hpcmm.bench.journal import Glance, glance, is_complete, on_disk
 from hpcmm.bench.pace import Pace, Record, learned, spent
 from hpcmm.experiment import plan
 from hpcmm.experiment.durations import STARTUP_SECONDS, estimate, rounded_duration
@@ -25,11 +26,12 @@ MOST_LINES = 40  # in longer plans, finished and waiting batches are only counte
 class BatchState:
     """The progress of one batch.
 
-    ``done`` points are finished, and the others take at most ``seconds``. In a batch that waits these include its share
-    of the starts of its job. ``visited`` counts each point by the share of its visits that it has. ``took`` is the
-    elapsed time of the last visit, None if unknown. ``at`` is the name of the last point that was begun. ``silent`` is
-    the time since the last write of a job that ended early, None for others. A ``paused`` batch waits for its next
-    visit, while the job visits its other batches.
+    ``done`` points are finished, ``unmeasured`` of them without a result, and the others take at most ``seconds``. In
+    a batch that waits these include its share of the starts of its job, and ``left`` is the batch without its finished
+    points. ``visited`` counts each point by the share of its visits that it has. ``took`` is the elapsed time of the
+    last visit, None if unknown. ``at`` is the name of the last point that was begun. ``silent`` is the time since the
+    last write of a job that ended early, None for others. A ``paused`` batch waits for its next visit, while the job
+    visits its other batches.
     """
 
     batch: Batch
@@ -42,14 +44,12 @@ class BatchState:
     failed: tuple[str, ...] = ()
     silent: float | None = None
     paused: bool = False
+    left: Batch | None = None
+    unmeasured: int = 0
 
     @property
     def complete(self) -> bool:
-        return self.done == len(self.batch.points) and not self.begun
-
-    @property
-    def waiting(self) -> bool:
-        return not self.begun and not self.complete
+        return not self.begun and self.left is None
 
     @property
     def running(self) -> bool:
@@ -58,7 +58,7 @@ class BatchState:
     def expected(self, pace: Pace) -> float:
         """Return the expected seconds of the remaining points."""
         if not self.begun:
-            return 0.0 if self.complete else pace.seconds(self.batch)
+            return pace.seconds(self.left) if self.left else 0.0
         own = Pace([self.took]) if self.took else pace
         startup = pace.startup(self.batch) if self.silent is not None else 0.0
         return min(self.seconds, startup + own.share(self.batch) * self.seconds)
@@ -97,7 +97,7 @@ def look_at_all(
     now, known = now or datetime.now(UTC), known or {}
     states = {batch.name: known.get(batch.name) or look(results, batch, now) for batch in planned.to_measure}
     for job in planned.jobs:
-        if waiting := tuple(batch for batch in job.batches if states[batch.name].waiting):
+        if waiting := tuple(left for batch in job.batches if (left := states[batch.name].left)):
             for batch, bound in zip(waiting, Job(waiting).bounds, strict=True):
                 states[batch.name] = replace(states[batch.name], seconds=bound)
     pace = Pace([*learned(results), *(state.took for state in states.values() if state.took)])
@@ -135,15 +135,20 @@ def text(results: Path, now: datetime | None = None) -> str:
         lines.append(f"left out: {len(planned.omitted())} variants of sweeps; python -m hpcmm plan shows the reasons")
     if took := spent(itertools.chain.from_iterable(by_batch[state.batch.name] for state in states)):
         lines.append(f"all batches: {took}")
-    if complete == len(states) and (results / "report.html").exists():
-        lines.append(f"report: {results / 'report.html'}")
+    if complete == len(states):
+        page = results / PAGE
+        current = is_done(planned, results)
+        lines.append(f"report: {page}" if current else f"report: {page} does not show these results; run again")
     return "\n".join(lines)
 
 
 def progress(states: Sequence[BatchState], pace: Pace) -> str:
     """Return the progress of all batches together, in one line."""
-    done, total = sum(state.done for state in states), sum(len(state.batch.points) for state in states)
-    line = f"{done} of {total} points measured, {sum(state.complete for state in states)} of {len(states)} batches done"
+    total = sum(len(state.batch.points) for state in states)
+    measured = sum(state.done - state.unmeasured for state in states)
+    rest = f" ({total - measured} not measured)" if measured < total else ""
+    complete = sum(state.complete for state in states)
+    line = f"{measured} of {total} points measured{rest}, {complete} of {len(states)} batches done"
     bound = sum(state.seconds for state in states)
     if not bound:
         return line
@@ -223,15 +228,18 @@ def look(results: Path, batch: Batch, now: datetime) -> BatchState:
     """Return the progress of a batch, from its file and its journal."""
     output = batch.file(results)
     count = len(batch.points)
-    if output.exists() and kept_file(output, batch).exists():
-        return BatchState(batch, count, False, 0, count)
+    stored = on_disk(output, batch)
+    unmeasured = len(stored) - sum(stored.values())
+    if is_complete(output, batch):
+        return BatchState(batch, count, False, 0, count, unmeasured=unmeasured)
     seen = glance(output.with_suffix(".journal"))
     if seen is None:
-        return BatchState(batch, 0, False, batch.seconds, 0)
+        rest = without(batch, stored)
+        return BatchState(batch, len(stored), False, batch.seconds, len(stored), left=rest, unmeasured=unmeasured)
     points = dict(zip(batch.fingerprints, batch.points, strict=True))
     predicted = dict(zip(batch.fingerprints, batch.predicted, strict=True))
     names = {point.key: point.name for point in batch.points}
-    finished = seen.finished & points.keys()
+    finished = seen.finished & points.keys() | stored.keys()
     rest = sum(seconds * (1 - seen.shares.get(fingerprint, 0.0)) for fingerprint, seconds in predicted.items())
     failed = tuple(f"{points[each].name}: {reason}" for each, reason in seen.failed.items() if each in points)
     recent = sum(predicted[each] * share for each, share in seen.recent.items() if each in points)
@@ -248,6 +256,15 @@ def look(results: Path, batch: Batch, now: datetime) -> BatchState:
     over = not paused and (has_ended(seen) or silent > STARTUP_SECONDS + 2 * max(batch.predicted))
     visited = sum(share for fingerprint, share in seen.shares.items() if fingerprint in points)
     return BatchState(batch, len(finished), True, rest, visited, took, at, failed, silent if over else None, paused)
+
+
+def without(batch: Batch, fingerprints: Collection[str]) -> Batch:
+    """Return a batch without the points that have these fingerprints."""
+    points = zip(batch.points, batch.fingerprints, batch.predicted, strict=True)
+    rest = [each for each in points if each[1] not in fingerprints]
+    names = ("points", "fingerprints", "predicted")
+    columns = {name: tuple(each[i] for each in rest) for i, name in enumerate(names)}
+    return replace(batch, **columns, seconds=batch.startup + sum(columns["predicted"]))
 
 
 def has_ended(seen: Glance) -> bool:

@@ -127,7 +127,8 @@ def sustain(
             file.flush()
             os.fsync(file.fileno())
 
-        write({"rank": comm.rank, "provenance": described, "errors": backend.errors()})
+        first = {"rank": comm.rank, "fingerprint": batch.fingerprint}
+        write(first | {"provenance": described, "errors": backend.errors()})
         products = [Product(backend, point, seed) for point in batch.points]
         comm.Barrier()
         expect(f"{batch.name}: products", seconds)
@@ -147,7 +148,7 @@ def sustain(
         return False
     everyone = comm.gather(lines, root=0)
     if comm.rank == 0:
-        write_groups(output, groups_of(batch, everyone))
+        write_groups(output, groups_of(batch, everyone), source=batch.fingerprint)
         for path in lines_of(output):
             path.unlink()
     return True

@@ -19,7 +19,7 @@ def lines_of(output: Path) -> list[Path]:
 
 
 def so_far(output: Path, batch: Batch) -> Groups | None:
-    """Return the groups of a job that was ended, from the lines of its ranks; None without lines.
+    """Return the groups of a job that was ended, from the lines of its ranks; None without lines of this batch.
 
     A rank that was ended within a line leaves a part of it, which is dropped.
     """
@@ -27,7 +27,8 @@ def so_far(output: Path, batch: Batch) -> Groups | None:
     for path in lines_of(output):
         text = path.read_text(encoding="utf-8")
         everyone.append([json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()])
-    everyone = sorted((lines for lines in everyone if lines), key=lambda lines: lines[0]["rank"])
+    everyone = [lines for lines in everyone if lines and lines[0].get("fingerprint") == batch.fingerprint]
+    everyone.sort(key=lambda lines: lines[0]["rank"])
     complete = everyone and everyone[0][0]["rank"] == 0  # which has the provenance
     return groups_of(batch, everyone) if complete else None
 

@@ -44,7 +44,7 @@ def add(commands: argparse._SubParsersAction) -> None:
         "other options are those of Snakemake, as for run: hpcmm check --ranks 8 --cluster sbatch --jobs 1.",
         {
             1: "nothing can be compared, or another error",
-            SLOW: "a device or link is slow, or a result is wrong or missing",
+            SLOW: "a device or link is slow, a result is wrong, or a point was not measured",
         },
     )
     parser.allow_abbrev = False

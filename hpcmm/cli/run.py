@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from hpcmm.bench import status
+from hpcmm.bench.done import PAGE, is_done
 from hpcmm.cli.arguments import command
 from hpcmm.experiment import plan
 from hpcmm.experiment.config import read_config
@@ -41,7 +42,10 @@ def add(commands: argparse._SubParsersAction) -> None:
         "Run the experiment of this folder: measure what is missing, then write results/report.html.",
         "All other options are those of Snakemake, which runs the workflow: hpcmm run --cores 4 --config scale=full; "
         "hpcmm run --cluster sbatch --jobs 4. Without --cores or --jobs the run takes all cores of this machine.",
-        {1: "a job failed, or another error; measured points are kept"},
+        {
+            0: "every job is done",
+            1: "points are not measured because a job failed, or another error; measured points are kept",
+        },
     )
     parser.allow_abbrev = False  # --config is Snakemake's
     parser.add_argument(
@@ -82,9 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
     hidden = not arguments.verbose and not given(rest, QUESTIONS)
     command = [sys.executable, "-m", "snakemake", *options, *rest]
     code = follow(command, hidden, results if given(rest, ELSEWHERE) else None)
-    page = results / "report.html"
-    if code == 0 and hidden and page.exists():
-        print(f"report: {page.resolve()}", flush=True)
+    if code == 0 and hidden and is_done(plan.read(results / "plan.json"), results):
+        print(f"report: {(results / PAGE).resolve()}", flush=True)
     return code
 
 

@@ -1,12 +1,12 @@
 """Merge the results of all jobs of a plan into one file, with the points that were left out or failed."""
 
 import argparse
-import os
 import sys
+from collections import Counter
 from pathlib import Path
 
 from hpcmm import store
-from hpcmm.bench import profiling, sustained
+from hpcmm.bench import done, profiling, sustained
 from hpcmm.bench.journal import so_far
 from hpcmm.cluster.watch import first_errors
 from hpcmm.experiment import plan
@@ -35,14 +35,14 @@ def main() -> int:
 def collect(planned: plan.Plan, results: Path, target: Path, separate: bool = False) -> list[str]:
     """Write all finished points of a plan into one file; failed ones go into ``omitted`` with a reason.
 
-    Finished points of a failed job are included. If anything failed, the file gets an older date than its inputs and
-    the plan. The next run of the workflow then makes it again, even if its plan no longer has the failed job.
+    Finished points of a failed job are included. ``done.source`` of the plan is in the file if nothing failed; else the
+    next run of the workflow makes it again.
 
     Parameters
     ----------
     planned : Plan
     results : Path
-        Folder with ``plan.json``, ``jobs/``, ``raw/``, ``profiles/`` and ``logs/``.
+        Folder with ``plan.json``, ``raw/``, ``profiles/`` and ``logs/``.
     target : Path
         HDF5 file to write.
     separate : bool
@@ -54,6 +54,7 @@ def collect(planned: plan.Plan, results: Path, target: Path, separate: bool = Fa
         A line for each job that failed.
     """
     parts, omitted, unprofiled, failed = [], planned.omitted(), planned.unprofiled(), []
+    complete = done.jobs(planned, results)
     job_of = {batch.name: batch.name if separate else job.name for job in planned.jobs for batch in job.batches}
     for batch in planned.to_measure:
         finished, reasons, short = salvaged(results, batch, job_of[batch.name])
@@ -63,50 +64,46 @@ def collect(planned: plan.Plan, results: Path, target: Path, separate: bool = Fa
             failed.append(f"{batch.name}: {short} of {len(batch.points)} points have fewer visits than planned: {why}")
         if reasons:
             reason = next(iter(reasons.values())).removeprefix(f"{batch.name}: ")
-            failed.append(f"{batch.name}: {len(reasons)} of {len(batch.points)} points missing: {reason}")
-        for point, fingerprint in zip(batch.points, batch.fingerprints, strict=True):
-            if fingerprint in reasons:
-                variant, reason = spread_name(point.variant, point.algorithm), f"failed: {reasons[fingerprint]}"
-                omitted.append({"sweep": batch.sweep, "variant": variant, "ranks": batch.ranks, "reason": reason})
+            failed.append(f"{batch.name}: {len(reasons)} of {len(batch.points)} points not measured: {reason}")
+        counts = Counter(
+            (spread_name(point.variant, point.algorithm), f"failed: {reasons[fingerprint]}")
+            for point, fingerprint in zip(batch.points, batch.fingerprints, strict=True)
+            if fingerprint in reasons
+        )
+        for (variant, reason), count in counts.items():
+            row = {"sweep": batch.sweep, "variant": variant, "ranks": batch.ranks, "reason": reason, "points": count}
+            omitted.append(row)
     for batch in planned.sustained:
         path = batch.file(results)
-        found = store.read(path) if path.exists() else sustained.so_far(path, batch)
+        found = store.read(path) if complete[batch.name] else sustained.so_far(path, batch)
         parts += [found] if found else []
-        if not path.exists():
+        if not complete[batch.name]:
             why = why_it_ended(results, batch.name)
             failed.append(f"{batch.name}: {'the products were ended early' if found else 'no products'}: {why}")
             if not found:
                 row = {"sweep": batch.sweep, "variant": "products", "ranks": batch.ranks, "reason": f"failed: {why}"}
-                omitted.append(row)
+                omitted.append(row | {"points": len(batch.points)})
     for operation in planned.profiled:
-        path = results / "profiles" / f"{operation}.h5"
-        if path.exists():
+        path, job = done.profile_file(results, operation), done.profile_job(operation)
+        if complete[job]:
             parts.append(store.read(path))
         else:
             parts += profiling.finished(path, planned.profile_parts(operation))
-            reason = why_it_ended(results, f"profiles/{operation}")
+            reason = why_it_ended(results, job)
             failed.append(f"profile of {operation}: {reason}")
             unprofiled.append({"operation": operation, "reason": f"failed: {reason}"})
-    store.merge([], target, omitted, unprofiled, parts=parts)
-    if failed:
-        inputs = [*results.glob("jobs/**/*.done"), *results.glob("raw/**/*.h5"), *results.glob("profiles/*.h5")]
-        oldest = min(path.stat().st_mtime for path in [results / "plan.json", *inputs]) - 1
-        os.utime(target, (oldest, oldest))
+    store.merge([], target, omitted, unprofiled, parts=parts, source="" if failed else done.source(planned, results))
     return failed
 
 
 def salvaged(results: Path, batch: Batch, job: str) -> tuple[list[store.Groups], dict[str, str], int]:
     """Return the visited points of a batch, by fingerprint why others are missing, and how many lack visits."""
-    output = batch.file(results)
     try:
-        groups, failed, short = so_far(output, batch)
+        groups, failed, short = so_far(batch.file(results), batch)
     except store.StoreError as error:
         return [], dict.fromkeys(batch.fingerprints, str(error)), 0
     names = {fingerprint: point.name for fingerprint, point in zip(batch.fingerprints, batch.points, strict=True)}
-    if output.exists():
-        ending = f"{output} was measured with other code or settings; delete it and run again"
-    else:
-        ending = f"{batch.name}: {why_it_ended(results, job, batch.name)}"
+    ending = f"{batch.name}: {why_it_ended(results, job, batch.name)}"
     reasons = {each: f"{names[each]}: {reason}" if reason else ending for each, reason in failed.items()}
     return [groups], reasons, short
 

@@ -13,6 +13,7 @@ import pandas as pd
 
 from hpcmm import analysis, store
 from hpcmm.analysis import Series, Summary, links, occupancy, scaling, why
+from hpcmm.bench import done
 from hpcmm.experiment import extensions
 from hpcmm.report import (
     chapters,
@@ -118,6 +119,7 @@ def build(timings: Path, results: Path) -> tuple[Path, Summary]:
             profiles=_profiles(whole.profiles, folder),
             unprofiled=analysis.unprofiled(columns) if analysis.on_accelerator(frame).any() else {},
             timings=printable(timings.name),
+            source=done.page_source(timings),
             vega=script.result() if folder.stills else "",
         )
         svgs = [svg for part in drawings for svg in part.result()]

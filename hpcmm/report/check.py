@@ -110,7 +110,7 @@ def build(check: Check, columns: analysis.Columns, timings: str, target: Path) -
         sheet.Count("devices", len(check.subjects)),
         sheet.Count("slow devices", len(slow), "wrong"),
         sheet.Count("slow links", len({(e.subject.rank, e.source.rank) for e in check.slow if e.source}), "wrong"),
-        sheet.Count("wrong or missing", len(check.broken), "wrong"),
+        sheet.Count("faults", len(check.broken), "wrong"),
     ]
     devices, links = [], []
     charts: dict[str, list[Finding]] = {}

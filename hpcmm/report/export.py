@@ -61,7 +61,7 @@ COLUMNS = {
 
 # Gauges of Prometheus: the column of the point and the help text. A gauge without a value is left out.
 GAUGES = {
-    "hpcmm_passed": ("passed", "1 if the result is right, 0 if it is wrong or missing."),
+    "hpcmm_passed": ("passed", "1 if the result is right, 0 if it is wrong or was not measured."),
     "hpcmm_measured_timestamp_seconds": ("timestamp", "Start of the job, Unix time."),
     "hpcmm_kernel_seconds": ("seconds", "Kernel alone, median."),
     "hpcmm_kernel_seconds_low": ("seconds_low", "Kernel alone, lower end of the 95 % interval of the median."),
@@ -71,6 +71,7 @@ GAUGES = {
     "hpcmm_call_seconds": ("call_seconds", "End to end, median."),
     "hpcmm_baseline_ratio": ("ratio", "Time of the library divided by the time of the kernel."),
 }
+UNMEASURED = "hpcmm_unmeasured_points"  # a gauge of the whole file: points of jobs that failed have no row
 LABELS = ("sweep", "operation", "variant", "algorithm", "setting", "dtype", "size", "tile", "memory", "ranks")
 LABELS += ("device", "machine")
 
@@ -79,28 +80,30 @@ NANOSECONDS = 1e9  # in a second; Bencher's measure ``latency`` has this unit
 
 def export(columns: Columns, form: str) -> str:
     """Return the newest measurement of each point of a timings file in one of ``FORMS``."""
-    return FORMS[form](_points(columns))
+    frame = analysis.measurements(columns)
+    return FORMS[form](_points(columns, frame), analysis.summary(columns, frame).unmeasured)
 
 
-def _points(columns: Columns) -> pd.DataFrame:
+def _points(columns: Columns, frame: pd.DataFrame) -> pd.DataFrame:
     """Return the points with host, time and revision of their runs."""
-    rows = analysis.points(analysis.measurements(columns))
+    rows = analysis.points(frame)
     provenances = [run["provenance"] for run in analysis.runs(columns)]
     for name in ("host", "utc", "revision"):
         rows[name] = [str(provenances[run].get(name) or "") for run in rows["run"]]
     return rows
 
 
-def as_csv(points: pd.DataFrame) -> str:
+def as_csv(points: pd.DataFrame, unmeasured: int) -> str:
     return csv_files.csv([points], tuple(COLUMNS))
 
 
-def as_json(points: pd.DataFrame) -> str:
+def as_json(points: pd.DataFrame, unmeasured: int) -> str:
     last = list(COLUMNS).index(DIMENSIONS[-1]) + 1
     others = [name for name in dimensions() if name not in DIMENSIONS]
     names = [*list(COLUMNS)[:last], *others, *list(COLUMNS)[last:]]
     rows = [{name: _plain(value) for name, value in row.items()} for row in analysis.row_dicts(points[names])]
-    return json.dumps({"format": "hpcmm export", "version": VERSION, "points": rows}, indent=1, allow_nan=False) + "\n"
+    found = {"format": "hpcmm export", "version": VERSION, "unmeasured": unmeasured, "points": rows}
+    return json.dumps(found, indent=1, allow_nan=False) + "\n"
 
 
 def _plain(value: Any) -> Any:
@@ -114,14 +117,15 @@ def _shape(row: Mapping) -> str:
     return "x".join(str(row[name]) for name in OPERATIONS[row["operation"]].dimensions)
 
 
-def as_prometheus(points: pd.DataFrame) -> str:
+def as_prometheus(points: pd.DataFrame, unmeasured: int) -> str:
     """Return gauges for the textfile collector of Prometheus' node exporter."""
     rows = []
     for row in analysis.row_dicts(points):
         own = formats.rate_column(row["operation"])
         rates = {name: row[name] if name == own else math.nan for name in ("flops_per_second", "bytes_per_second")}
         rows.append(row | rates | {"size": _shape(row), "timestamp": _timestamp(row["utc"])})
-    lines = []
+    lines = [f"# HELP {UNMEASURED} Points without a result, also those of jobs that failed."]
+    lines += [f"# TYPE {UNMEASURED} gauge", f"{UNMEASURED} {unmeasured}"]
     for gauge, (column, text) in GAUGES.items():
         known = [row for row in rows if math.isfinite(row[column])]
         if known:
@@ -145,7 +149,7 @@ def _timestamp(utc: str) -> float:
         return math.nan
 
 
-def as_bencher(points: pd.DataFrame) -> str:
+def as_bencher(points: pd.DataFrame, unmeasured: int) -> str:
     """Return Bencher Metric Format: points that passed, each with its measures."""
     several = points["machine"].nunique() > 1
     found = {}
@@ -169,7 +173,7 @@ def _metric(row: Mapping, column: str, scale: float = 1.0) -> dict[str, float]:
     return known if "value" in known else {}
 
 
-FORMS: dict[str, Callable[[pd.DataFrame], str]] = {
+FORMS: dict[str, Callable[[pd.DataFrame, int], str]] = {
     "json": as_json,
     "csv": as_csv,
     "prometheus": as_prometheus,

@@ -150,6 +150,7 @@ def render(
     profiles: Sequence[Table],
     unprofiled: Mapping[str, str],
     timings: str,
+    source: str,
     vega: str,
 ) -> str:
     """Return the page.
@@ -178,6 +179,8 @@ def render(
         The reason for each operation without a profile.
     timings : str
         Name of the timings file.
+    source : str
+        From ``done.page_source``.
     vega : str
         From ``drawing.script``; empty if there are no figures.
     """
@@ -204,9 +207,12 @@ def render(
         line=machine_line(described),
         alarms=tables.failure_table(summary.alarms),
         failures=tables.failure_table(summary.failures[summary.failures["expected"]]),
-        missing=tables.missing_table(summary.missing),
+        unmeasured=[
+            tables.unmeasured_table(summary.missing),
+            tables.omitted_table("Not measured: no result of their job", summary.of_failed_jobs),
+            tables.omitted_table("Left out", summary.omitted),
+        ],
         throttlings=tables.throttling_table(summary.throttlings),
-        omitted=tables.omitted_table(summary.omitted),
         conditions=described,
         provenance=provenance(runs),
         chapters=CHAPTERS,
@@ -231,6 +237,7 @@ def render(
         unprofiled=unprofiled,
         ladders=[operation for operation in OPERATIONS.values() if operation.name in {s.operation for s in sweeps}],
         timings=timings,
+        source=source,
         embed=embedded.add,
         say=embedded.say,
         embedded=embedded.text,
@@ -280,10 +287,8 @@ def states(summary: Summary, sweeps: Sequence[SweepSection]) -> dict[str, list[t
     found: dict[str, list[tuple[str, str]]] = {}
     for chapter in {sweep.chapter for sweep in sweeps}:
         names = {sweep.name for sweep in sweeps if sweep.chapter == chapter}
-        counts = [
-            (kind, int(frame["sweep"].isin(names).sum()), word)
-            for kind, frame, word in (("fail", summary.alarms, "FAIL"), ("warn", summary.missing, "missing"))
-        ]
+        wrong = int(summary.alarms["sweep"].isin(names).sum())
+        counts = [("fail", wrong, "FAIL"), ("warn", summary.unmeasured_of(names), "not measured")]
         found[chapter] = [(kind, f"{number} {word}") for kind, number, word in counts if number] or [("pass", "PASS")]
     return found
 

@@ -417,9 +417,9 @@ def failure_table(frame: pd.DataFrame) -> Table:
     return _points_table("Wrong results", frame, what, lambda row: Cell(row["where"], kind="fail"))
 
 
-def missing_table(frame: pd.DataFrame) -> Table:
+def unmeasured_table(frame: pd.DataFrame) -> Table:
     """Make the table of points that could not be measured, with the reasons."""
-    return _points_table("Missing", frame, "Reason", text("where"))
+    return _points_table("Not measured", frame, "Reason", text("where"))
 
 
 def throttling_table(frame: pd.DataFrame) -> Table:
@@ -436,15 +436,16 @@ def _points_table(caption: str, frame: pd.DataFrame, what: str, cell: Column) ->
     return table(caption, frame, columns | {"Type": text("dtype"), "Ranks": value("ranks", str)})
 
 
-def omitted_table(frame: pd.DataFrame) -> Table:
-    """Make the table of points that were never tried, one row per sweep and reason."""
+def omitted_table(caption: str, frame: pd.DataFrame) -> Table:
+    """Make a table of the group ``omitted``, one row per sweep and reason; points left out by the plan do not count."""
     rows = [
         [
             words(sweep),
             words(", ".join(dict.fromkeys(group["variant"]))),
             Cell(", ".join(str(ranks) for ranks in sorted(set(group["ranks"])))),
+            Cell(str(group["points"].sum() or "")),
             words(reason),
         ]
         for (sweep, reason), group in frame.groupby(["sweep", "reason"], sort=False)
     ]
-    return Table("Left out", ("Sweep", "Variants", "Ranks", "Reason"), rows)
+    return Table(caption, ("Sweep", "Variants", "Ranks", "Points", "Reason"), rows)

@@ -1,6 +1,16 @@
 """Timings files: groups of columns in HDF5. h5py is imported nowhere else."""
 
-from hpcmm.store.file import StoreError, make_folder, read, replacing, require_writable, write_groups
+from hpcmm.store.file import (
+    StoreError,
+    checksum,
+    fingerprints,
+    make_folder,
+    read,
+    replacing,
+    require_writable,
+    source,
+    write_groups,
+)
 from hpcmm.store.merge import distinct, joined, merge, select
 from hpcmm.store.rows import columns_of, write_profiles
 from hpcmm.store.schema import (

@@ -19,6 +19,7 @@ hpcmm 0.1 wrote the seal without the attribute. A program that changes a file on
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import subprocess
@@ -32,7 +33,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from hpcmm.model import TEXTBOOK, HpcmmError
+from hpcmm.model import TEXTBOOK, UNCHECKED, HpcmmError
 from hpcmm.quantities import COUNTERS, ENERGY, ERRORS, PHASES, RESOURCES
 from hpcmm.store.schema import (
     FORMAT,
@@ -53,6 +54,7 @@ from hpcmm.text import printable
 
 SEAL = b"\nhpcmm crc32 "
 SEALED = "sealed_bytes"
+SOURCE = "source"
 SIGNATURE = b"\x89HDF\r\n\x1a\n"  # the first bytes of an HDF5 file
 DELETE = "if a run wrote it, delete it and run again"
 READ_SECONDS = 30  # time limit for reading an unsealed file, plus its size divided by
@@ -127,22 +129,23 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def write_groups(path: Path, groups: Groups, single: bool = False) -> None:
+def write_groups(path: Path, groups: Groups, single: bool = False, source: str = "") -> None:
     """Write a sealed file, atomically; groups that are not given are empty.
 
-    ``single`` stores samples in single precision.
+    ``single`` stores samples in single precision. ``source`` is a digest of what the file was made from.
     """
-    content = sealed(groups, single)
+    content = sealed(groups, single, source)
     with replacing(path) as temporary:
         temporary.write_bytes(content)
 
 
-def sealed(groups: Groups, single: bool = False) -> bytes:
+def sealed(groups: Groups, single: bool = False, source: str = "") -> bytes:
     """Return the content of a sealed file with these groups."""
     # in memory, because HDF5 may crash if the disk is full
     with h5py.File("timings.h5", "w", driver="core", backing_store=False) as file:
         file.attrs["format"] = FORMAT
         file.attrs["schema_version"] = SCHEMA_VERSION
+        file.attrs[SOURCE] = source
         file.attrs[SEALED] = np.int64(0)
         for group, declared in GROUPS.items():
             if single and group == "samples":
@@ -184,8 +187,8 @@ def read(path: Path) -> Groups:
     """Read all groups as columns; texts are str without control characters.
 
     Files of earlier versions are supported. Missing columns get defaults: NaN for resources, energy, errors and
-    counters, empty fingerprints, ``TEXTBOOK`` as the algorithm, one visit, no profiles. Renamed variants get their
-    present names.
+    counters, empty fingerprints, ``TEXTBOOK`` as the algorithm, one visit, no profiles, one point of each row of a job
+    that failed. Renamed variants get their present names.
 
     Raises
     ------
@@ -193,6 +196,49 @@ def read(path: Path) -> Groups:
         If the file is missing, truncated, damaged, changed after it was written, not written by hpcmm, or of a newer
         schema; if it refers to data in other files; or if it declares far more data than its size allows.
     """
+    return _groups(path, *_image(path))
+
+
+def fingerprints(path: Path) -> dict[str, bool]:
+    """Return whether each point of a file has a result, by its fingerprint; empty if the file cannot be read.
+
+    Samples are not read.
+    """
+    names = ("variant", "contender", "algorithm", "contender_algorithm", "fingerprint", "reference")
+    try:
+        with _opened(path) as file:
+            rows = zip(*(file["measurements"][name].asstr()[()] for name in names), strict=True)
+            return {row[4]: row[5] != UNCHECKED for row in rows if row[0] == row[1] and row[2] == row[3]}
+    except (StoreError, KeyError):
+        return {}
+
+
+def source(path: Path) -> str:
+    """Return the digest of what a file was made from; empty if it has none or cannot be read."""
+    try:
+        with _opened(path) as file:
+            return str(file.attrs.get(SOURCE, ""))
+    except StoreError:
+        return ""
+
+
+def checksum(path: Path) -> str:
+    """Return the SHA-256 of a file of any kind; empty if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return ""
+
+
+def _opened(path: Path) -> h5py.File:
+    """Open a file whose checksum is right."""
+    image, _ = _image(path)
+    return h5py.File(h5py.h5f.open_file_image(image))
+
+
+def _image(path: Path) -> tuple[bytes, int]:
+    """Return the HDF5 image of a file whose checksum is right, and its length."""
     content = _content(path)
     end = len(content) - len(SEAL) - 8
     image = content[:end]
@@ -201,7 +247,7 @@ def read(path: Path) -> Groups:
         image = content[: -len(SEAL) - 8]
     elif content[end:] != SEAL + b"%08x" % zlib.crc32(image):
         raise StoreError(f"{path}: truncated or damaged (its checksum does not match); {DELETE}")
-    return _groups(path, image, len(image))
+    return image, len(image)
 
 
 def _content(path: Path) -> bytes:
@@ -289,6 +335,8 @@ def _groups(path: Path, image: bytes, length: int | None) -> Groups:
         phases = dict.fromkeys(PHASES, np.full(samples, np.nan)) | {"visit": np.zeros(samples, "i4")}
         groups["measurements"] = unknown | groups["measurements"]
         groups["samples"] = phases | groups["samples"]
+        failed = np.array([reason.startswith("failed: ") for reason in groups["omitted"]["reason"]], "i4")
+        groups["omitted"] = {"points": failed} | groups["omitted"]
         counters = dict.fromkeys(COUNTERS, np.full(row_count(groups["profiles"]), np.nan))
         groups["profiles"] = counters | groups["profiles"]
         for group in ("measurements", "profiles"):

@@ -32,6 +32,7 @@ def merge(
     unprofiled: Sequence[Mapping[str, Any]] = (),
     single: bool = False,
     parts: Sequence[Groups] = (),
+    source: str = "",
 ) -> None:
     """Merge several files into one; each measurement keeps its own run.
 
@@ -49,17 +50,19 @@ def merge(
     target : Path
         HDF5 file to write.
     omitted, unprofiled : sequence of mapping
-        Rows to add to these groups.
+        Rows to add to these groups; those of ``omitted`` without ``points`` were left out by a plan.
     single : bool
         Store samples in single precision, with seven digits.
     parts : sequence of Groups
         Groups to merge after those of the files.
+    source : str
+        Digest of what the file is made from, for ``store.source``.
     """
     parts = [_whole(part) for part in (*map(read, paths), *parts)]
     rows = [row for part in parts for row in omitted_rows(part)]
-    measured = set().union(*(measured_variants(part) - {row[:-1] for row in omitted_rows(part)} for part in parts))
-    rows = [row for row in rows if row[:-1] not in measured]  # all but the reason
-    rows += [tuple(row[name] for name in OMITTED) for row in omitted]
+    measured = set().union(*(measured_variants(part) - {row[:3] for row in omitted_rows(part)} for part in parts))
+    rows = [row for row in rows if row[:3] not in measured]  # sweep, variant, ranks
+    rows += [tuple(({"points": 0} | dict(row))[name] for name in OMITTED) for row in omitted]
     rows = list(dict.fromkeys(rows))
     groups = distinct(joined(parts))
     groups["omitted"] = {name: as_column([row[i] for row in rows], OMITTED[name]) for i, name in enumerate(OMITTED)}
@@ -73,11 +76,11 @@ def merge(
         "operation": as_column(list(reasons), UNPROFILED["operation"]),
         "reason": as_column(list(reasons.values()), UNPROFILED["reason"]),
     }
-    write_groups(target, groups, single)
+    write_groups(target, groups, single, source)
 
 
 def omitted_rows(groups: Groups) -> list[tuple]:
-    """Return the rows of ``omitted``: sweep, variant with algorithm, ranks, reason."""
+    """Return the rows of ``omitted``: sweep, variant with algorithm, ranks, reason, points."""
     return list(zip(*(groups["omitted"][name] for name in OMITTED), strict=True))
 
 

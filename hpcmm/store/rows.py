@@ -86,9 +86,9 @@ def columns_of(batch: Batch, runs: Sequence[Mapping], rows: Sequence[tuple[int, 
 
 
 def write_profiles(
-    path: Path, operation: str, run: Mapping | None, profiles: Sequence[Profile], reason: str = ""
+    path: Path, operation: str, run: Mapping | None, profiles: Sequence[Profile], reason: str = "", source: str = ""
 ) -> None:
-    """Write the profiles of one run, or the reason why there are none."""
+    """Write the profiles of one run, or the reason why there are none; ``source`` is as in ``write_groups``."""
     points = [profile.point for profile in profiles]
     columns = {
         "run": [0 for _ in profiles],
@@ -111,7 +111,7 @@ def write_profiles(
     }
     if reason:
         groups["unprofiled"] = {"operation": [operation], "reason": [reason]}
-    write_groups(path, groups)
+    write_groups(path, groups, source=source)
 
 
 def shape_columns(points: Sequence[Point]) -> dict[str, list[int]]:

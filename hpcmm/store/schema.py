@@ -70,7 +70,8 @@ OMITTED = {
     "sweep": (TEXT, "", "name of the sweep"),
     "variant": (TEXT, "", "variant, with algorithm, that was planned and not measured"),
     "ranks": ("i4", "1", "MPI ranks"),
-    "reason": (TEXT, "", "why it was left out"),
+    "reason": (TEXT, "", "why it was not measured"),
+    "points": ("i4", "1", "its points that a run was to measure (0: left out by the plan)"),
 }
 PROFILES = {
     **{

@@ -1,0 +1,104 @@
+"""What of a plan is done, from the content of the files alone.
+
+Dates and records of Snakemake change with a copy, ``--touch``, a kill or ``rm -rf .snakemake``; contents do not. A batch
+is done if its file has the fingerprint of each planned point. Every other file has a digest of what it was made from.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from hpcmm import store
+from hpcmm.bench.journal import is_complete
+from hpcmm.experiment.fingerprint import digest
+from hpcmm.experiment.plan import Plan
+
+TIMINGS, PAGE = "timings.h5", "report.html"  # in the folder of the results
+HEAD_BYTES = 4096  # of a page, with ``page_source``
+
+
+def jobs(planned: Plan, results: Path) -> dict[str, bool]:
+    """Return whether each job of a plan is done, by its name."""
+    found = {job.name: all(is_complete(batch.file(results), batch) for batch in job.batches) for job in planned.jobs}
+    found |= {batch.name: store.source(batch.file(results)) == batch.fingerprint for batch in planned.sustained}
+    for operation in planned.profiled:
+        fingerprint = planned.profile_fingerprint(operation)
+        found[profile_job(operation)] = store.source(profile_file(results, operation)) == fingerprint
+    return found
+
+
+def profile_job(operation: str) -> str:
+    """Return the name of the job that profiles an operation."""
+    return f"profiles/{operation}"
+
+
+def profile_file(results: Path, operation: str) -> Path:
+    """Return the path of the profile of an operation."""
+    return results / "profiles" / f"{operation}.h5"
+
+
+def source(planned: Plan, results: Path) -> str:
+    """Return the digest of what the timings file of a plan is made from: the plan, and the files of its jobs."""
+    files = [batch.file(results) for batch in (*planned.to_measure, *planned.sustained)]
+    files += [profile_file(results, operation) for operation in planned.profiled]
+    return digest([planned.fingerprint, *map(store.checksum, files)])
+
+
+def page_source(timings: Path) -> str:
+    """Return the HTML by which a page says from which timings file it was made."""
+    return f'<meta name="timings" content="sha256 {store.checksum(timings)}">'
+
+
+def products(planned: Plan, results: Path, whole: bool) -> dict[str, bool]:
+    """Return whether the timings file and the page show the plan; ``whole`` is whether all jobs are done."""
+    timings, page = results / TIMINGS, results / PAGE
+    collected = whole and store.source(timings) == source(planned, results)
+    head = ""
+    with suppress(OSError), page.open(encoding="utf-8", errors="replace") as file:
+        head = file.read(HEAD_BYTES)
+    return {TIMINGS: collected, PAGE: collected and page_source(timings) in head}
+
+
+def is_done(planned: Plan, results: Path) -> bool:
+    """Whether nothing is left to do: every job is done, and the page shows the plan."""
+    return products(planned, results, all(jobs(planned, results).values()))[PAGE]
+
+
+def mark(planned: Plan, results: Path, folder: Path) -> None:
+    """Tell Snakemake what is done, by files that its rules have as outputs and inputs.
+
+    Parameters
+    ----------
+    planned : Plan
+    results : Path
+    folder : Path
+        ``done/JOB`` exists if a job is done. ``stale/PRODUCT`` gets a new text, and becomes newer than the product, if
+        the product does not show the plan. Snakemake ignores a newer file with the same text.
+    """
+    done = jobs(planned, results)
+    for name, is_complete in done.items():
+        path = folder / "done" / name
+        if not is_complete:
+            path.unlink(missing_ok=True)
+        elif not path.exists():
+            write_old(path)
+    for name, is_current in products(planned, results, all(done.values())).items():
+        path = folder / "stale" / name
+        if not is_current:
+            write_old(path)
+            path.write_text(str(time.time_ns()))
+            with suppress(OSError):  # no such product, or of another owner
+                if (results / name).stat().st_mtime >= path.stat().st_mtime:  # by another clock
+                    os.utime(results / name, (0, 0))
+        elif not path.exists():
+            write_old(path)
+
+
+def write_old(path: Path) -> None:
+    """Write an empty file that is older than every product."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("")
+    os.utime(path, (0, 0))
