@@ -235,9 +235,9 @@ class Summary:
 
     ``failures`` and ``throttlings`` are rows of ``measurements``, including baselines. ``alarms`` are the failures that
     no sweep expects. ``missing`` are the points that could not be measured, as rows of ``measurements``;
-    ``of_failed_jobs`` are rows of ``omitted`` with the ``points`` of jobs that failed. ``omitted`` has a row for each (sweep, variant, ranks)
-    that the plan left out. ``superseded`` counts the points that a later run measured again, ``single`` those with one
-    visit.
+    ``of_failed_jobs`` are rows of ``omitted`` with the ``points`` of jobs that failed. ``omitted`` has a row for each
+    (sweep, variant, ranks) that the plan left out. ``superseded`` counts the points that a later run measured again,
+    ``single`` those with one visit.
     """
 
     passed: int

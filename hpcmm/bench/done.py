@@ -1,7 +1,7 @@
 """What of a plan is done, from the content of the files alone.
 
-Dates and records of Snakemake change with a copy, ``--touch``, a kill or ``rm -rf .snakemake``; contents do not. A batch
-is done if its file has the fingerprint of each planned point. Every other file has a digest of what it was made from.
+A copy, ``--touch``, a kill and ``rm -rf .snakemake`` change dates and the records of Snakemake, and no contents. A
+batch is done if its file has the fingerprint of each planned point. Every other file has a digest of its sources.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def mark(planned: Plan, results: Path, folder: Path) -> None:
         the product does not show the plan. Snakemake ignores a newer file with the same text.
     """
     done = jobs(planned, results)
-    for name, is_complete in done.items():
+    for name, whole in done.items():
         path = folder / "done" / name
-        if not is_complete:
+        if not whole:
             path.unlink(missing_ok=True)
         elif not path.exists():
             write_old(path)

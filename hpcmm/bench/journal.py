@@ -331,7 +331,7 @@ def is_complete(output: Path, batch: Batch) -> bool:
 
 
 def on_disk(output: Path, batch: Batch) -> dict[str, bool]:
-    """Return whether each point of a batch has a result, by fingerprint, of the points in its file and in kept files."""
+    """Return whether the points of a batch in its file and in kept files have a result, by fingerprint."""
     found: dict[str, bool] = {}
     for path in stored_files(output, batch):
         if len(found) == len(batch.fingerprints):
