@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timings import FAIL, call_samples, kernel_samples, measurement, merged
 
-from hpcmm import analysis, store
+from hpcmm import analysis, report, store
 from hpcmm.interval import interval_rank
 from hpcmm.measurement import Point, Sample
 from hpcmm.model import UNCHECKED, Verdict
 from hpcmm.operations import dimensions
-from hpcmm.report import findings, headlines, tables
+from hpcmm.report import export, findings, headlines, tables
 
 MATMUL = {"alpha": 1.5, "beta": 0.5}
 
@@ -257,10 +257,26 @@ def test_summary_counts_points_and_keeps_the_reasons(tmp_path):
     omitted = [{"sweep": "size", "variant": "cublas", "ranks": 2, "reason": "no CUDA device"}]
     columns = store.read(timings.write(tmp_path / "timings.h5", {"size": rows}, omitted=omitted))
     found = analysis.summary(columns, analysis.measurements(columns))
-    assert found.line == "3 points: 2 PASS, 1 FAIL, 1 throttled, 0 missing; 1 left out"
+    assert found.line == "3 points: 2 PASS, 1 FAIL, 1 throttled, 0 not measured; 1 variant left out"
     assert list(found.failures["contender"]) == ["naive"]
     assert list(found.throttlings["label"]) == ["tiled_padded 8"]
-    assert found.omitted.to_dict("records") == omitted
+    assert found.omitted.to_dict("records") == [omitted[0] | {"points": 0}]
+
+
+def test_points_of_failed_jobs_count_as_not_measured(tmp_path):
+    """Each point counts, not each group of points with one reason."""
+    lost = Verdict(False, math.nan, math.nan, UNCHECKED, "not measured, tried 2 times: no")
+    rows = [measurement(matmul(), samples=kernel_samples([1.0])), measurement(matmul("cublas"), verdict=lost)]
+    failed = {"sweep": "size", "variant": "tiled_padded", "ranks": 1, "reason": "failed: its job", "points": 13}
+    omitted = [failed, failed | {"ranks": 2, "reason": "no GPU", "points": 0}]
+    columns = store.read(timings.write(tmp_path / "timings.h5", {"size": rows}, omitted=omitted))
+    found = analysis.summary(columns, analysis.measurements(columns))
+    assert found.line == "15 points: 1 PASS, 0 FAIL, 0 throttled, 14 not measured; 1 variant left out"
+    assert found.unmeasured_of(["size"]) == 14 and found.unmeasured_of(["other"]) == 0
+    made, _ = report.build(tmp_path / "timings.h5", tmp_path / "report")
+    assert "14 <a" in made.read_text() and "13" in made.read_text().partition('id="without-result"')[2]
+    assert '"unmeasured": 14,' in export.export(columns, "json")
+    assert "hpcmm_unmeasured_points 14\n" in export.export(columns, "prometheus")
 
 
 def test_a_missing_point_is_not_a_wrong_result(tmp_path):
@@ -271,7 +287,7 @@ def test_a_missing_point_is_not_a_wrong_result(tmp_path):
     ]
     columns = store.read(timings.write(tmp_path / "timings.h5", {"size": rows}))
     found = analysis.summary(columns, analysis.measurements(columns))
-    assert found.line == "3 points: 1 PASS, 1 FAIL, 0 throttled, 1 missing; 0 left out"
+    assert found.line == "3 points: 1 PASS, 1 FAIL, 0 throttled, 1 not measured; 0 variants left out"
     assert list(found.failures["contender"]) == ["tiled_padded"] and list(found.missing["contender"]) == ["naive"]
 
 
@@ -325,7 +341,10 @@ def test_an_empty_file_gives_empty_tables(tmp_path):
     columns = store.read(tmp_path / "timings.h5")
     frame = analysis.measurements(columns)
     assert frame.empty and list(analysis.series(frame)) == []
-    assert analysis.summary(columns, frame).line == "0 points: 0 PASS, 0 FAIL, 0 throttled, 0 missing; 0 left out"
+    assert (
+        analysis.summary(columns, frame).line
+        == "0 points: 0 PASS, 0 FAIL, 0 throttled, 0 not measured; 0 variants left out"
+    )
 
 
 def test_an_operation_of_a_newer_version_is_refused(tmp_path):

@@ -285,7 +285,7 @@ def test_wrong_results_fail_the_check(tmp_path, capsys):
     path = run(tmp_path, 8, wrong=[("gpu_product", 512)])
     assert main(["check", str(path)]) == command.SLOW
     out = capsys.readouterr().out
-    assert "gpu_product: cublas 512x512x512 float32: FAIL" in out and "1 wrong or missing" in out
+    assert "gpu_product: cublas 512x512x512 float32: FAIL" in out and "1 fault" in out
 
 
 def test_what_was_measured_before_the_end_of_a_job_is_judged(tmp_path, capsys):
@@ -299,14 +299,16 @@ def test_what_was_measured_before_the_end_of_a_job_is_judged(tmp_path, capsys):
     provenance = json.loads(groups["runs"]["provenance"][0]) | {"config": command.config(4)}
     groups["runs"]["provenance"] = np.array([json.dumps(provenance)] * len(groups["runs"]["provenance"]), object)
     variant, why = spread_name("device_copy", "neighbours_nccl"), "failed: gpu_links/cuda-r4-1: ended by SIGINT"
-    store.merge([], path, [{"sweep": "gpu_links", "variant": variant, "ranks": 4, "reason": why}], parts=[groups])
+    store.merge(
+        [], path, [{"sweep": "gpu_links", "variant": variant, "ranks": 4, "reason": why, "points": 2}], parts=[groups]
+    )
     assert main(["check", str(path), "--json"]) == command.SLOW
     found = json.loads(capsys.readouterr().out)
     assert found["missing"] == 2 and {each["rank"] for each in found["findings"] if each["slow"]} == {2}
     assert main(["check", str(path)]) == command.SLOW
     lines = capsys.readouterr().out.splitlines()
     assert f"gpu_links: {variant}: {why}" in lines and "gpu_links: 1 point with 1 of 3 visits" in lines
-    assert lines[-1] == "4 devices, 9 of 11 measurements: slow: node1 slot 0 GPU-2; 2 wrong or missing"
+    assert lines[-1] == "4 devices, 9 of 11 measurements: slow: node1 slot 0 GPU-2; 2 faults"
 
 
 def test_what_cannot_be_checked_is_refused(tmp_path, capsys):
@@ -411,7 +413,10 @@ def test_what_an_ended_job_measured_is_kept(mpiexec, tmp_path, capsys):
     for output in tmp_path.glob("*.1.jsonl"):  # killed within a line
         *whole, last = output.read_text().splitlines(keepends=True)
         output.write_text("".join(whole) + last[:7])
-    (batch,) = plan.make(command.config(2, 1 / 60) | {"backends": "cpu"}, machine()).sustained
+    (other,) = plan.make(command.config(2, 1 / 60) | {"backends": "cpu"}, machine()).sustained
+    assert sustained.so_far(tmp_path / "sustained.h5", other) is None, "lines of another batch are not its own"
+    first = json.loads(next(tmp_path.glob("*.0.jsonl")).read_text().splitlines()[0])
+    batch = dataclasses.replace(other, fingerprint=first["fingerprint"])
     groups = sustained.so_far(tmp_path / "sustained.h5", batch)
     assert (groups["sustained"]["rank"] == 1).sum() == kept
     assert np.isnan(groups["errors"]["after"][groups["errors"]["rank"] == 1]).all()

@@ -68,4 +68,4 @@ def test_a_dry_run_without_jobs_plans_for_the_cluster(tmp_path):
     options = ["--snakefile", ROOT / "Snakefile", "--configfile", config, "--dry-run"]
     done = snakemake(tmp_path, *options, "--cluster", "sbatch")
     assert done.returncode == 0, done.stderr
-    assert SAID in done.stderr and "results/jobs/mine/cuda-r1-1.done" in done.stdout + done.stderr
+    assert SAID in done.stderr and ".snakemake/hpcmm/done/mine/cuda-r1-1" in done.stdout + done.stderr

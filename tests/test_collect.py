@@ -6,7 +6,7 @@ import pytest
 from batches import BATCH, HOST, batch_of, filled, measured, of, stored
 
 from hpcmm import report, store
-from hpcmm.bench import profiling
+from hpcmm.bench import done, profiling
 from hpcmm.bench.journal import CUT_OFF, Journal
 from hpcmm.experiment import plan
 from hpcmm.jobs.collect import collect
@@ -43,7 +43,7 @@ def test_complete_jobs_are_merged_in_the_order_of_the_plan(planned, tmp_path):
 def test_a_job_that_never_started_is_omitted_and_the_others_make_a_report(planned, tmp_path):
     failed, sizes, omitted = collected(planned, tmp_path)
     ending = "matmul-sweep/cuda-r2-1: its job did not start"
-    assert failed == ["matmul-sweep/cuda-r2-1: 3 of 3 points missing: its job did not start"]
+    assert failed == ["matmul-sweep/cuda-r2-1: 3 of 3 points not measured: its job did not start"]
     assert sizes == [1000, 2000]
     reason = f"failed: {ending}"
     assert omitted == [("matmul-sweep", "tiled_padded", 2, reason)]
@@ -80,7 +80,7 @@ def test_the_finished_points_of_a_job_that_failed_are_there_and_the_others_named
     journal.close()
     before = journal.path.read_bytes()
     failed, sizes, omitted = collected(planned, tmp_path)
-    assert len(failed) == 1 and failed[0].startswith("matmul-sweep/cuda-r2-1: 2 of 3 points missing: ")
+    assert len(failed) == 1 and failed[0].startswith("matmul-sweep/cuda-r2-1: 2 of 3 points not measured: ")
     assert sizes == [8, 1000, 2000]
     assert omitted == [
         ("matmul-sweep", "tiled_padded", 2, f"failed: {second.name}: RuntimeError: no luck"),
@@ -120,36 +120,28 @@ def test_points_of_kept_files_are_there(planned, tmp_path):
 def test_points_measured_with_other_settings_are_not_current(planned, tmp_path):
     stored(tmp_path / "raw" / f"{BATCH.name}.h5", batch_of([8, 16, 32], source="s2", alpha=1.5, tile=8.0))
     failed, sizes, _ = collected(planned, tmp_path)
-    assert "was measured with other code or settings; delete it" in failed[0]
+    assert failed == ["matmul-sweep/cuda-r2-1: 3 of 3 points not measured: its job did not start"]
     assert sizes == [1000, 2000]
 
 
-def test_a_damaged_file_is_named_and_the_rest_is_there(planned, tmp_path):
+def test_a_damaged_file_has_no_points_and_the_rest_is_there(planned, tmp_path):
     path = stored(tmp_path / "raw" / f"{BATCH.name}.h5")
-    path.write_bytes(path.read_bytes()[:1000])
+    content = path.read_bytes()
+    path.write_bytes(content[:1000])  # also the kept file, which is the same one
     failed, sizes, omitted = collected(planned, tmp_path)
-    assert f"{path}: truncated or damaged" in failed[0] or f"{path}: not an HDF5 file" in failed[0]
-    assert sizes == [1000, 2000] and len(omitted) == 1
+    assert len(failed) == 1 and sizes == [1000, 2000] and len(omitted) == 1
+    assert list(store.read(tmp_path / "timings.h5")["omitted"]["points"]) == [3]
+    stored(path).unlink()
+    path.write_bytes(content[:1000])
+    assert collected(planned, tmp_path)[1] == [8, 16, 32, 1000, 2000], "the kept file has them"
 
 
-def test_the_file_is_older_than_its_inputs_only_if_something_failed(planned, tmp_path):
-    def ages() -> tuple[float, float]:
-        inputs = [path.stat().st_mtime for path in (tmp_path / "raw").rglob("*-1.h5")]
-        return (tmp_path / "timings.h5").stat().st_mtime, min(inputs)
-
-    collect(planned, tmp_path, tmp_path / "timings.h5")
-    target, inputs = ages()
-    assert target < inputs
+def test_only_the_file_of_a_whole_plan_has_its_source(planned, tmp_path):
+    assert collect(planned, tmp_path, tmp_path / "timings.h5")
+    assert store.source(tmp_path / "timings.h5") == ""
     stored(tmp_path / "raw" / f"{BATCH.name}.h5")
-    collect(planned, tmp_path, tmp_path / "timings.h5")
-    target, inputs = ages()
-    assert target > inputs
-
-
-def test_the_file_is_older_than_the_plan_if_no_job_completed(planned, tmp_path):
-    (tmp_path / "raw" / f"{OTHER.name}.h5").unlink()
-    collect(planned, tmp_path, tmp_path / "timings.h5")
-    assert (tmp_path / "timings.h5").stat().st_mtime < (tmp_path / "plan.json").stat().st_mtime
+    assert collect(planned, tmp_path, tmp_path / "timings.h5") == []
+    assert store.source(tmp_path / "timings.h5") == done.source(planned, tmp_path)
 
 
 def test_a_profile_that_failed_is_named(planned, tmp_path, monkeypatch):
@@ -168,6 +160,6 @@ def test_the_finished_parts_of_a_profile_that_failed_are_kept(planned, tmp_path,
     stored(tmp_path / "raw" / f"{BATCH.name}.h5")
     _, last = planned.profile_parts("sum")
     found = Profile(points[-1], Verdict(True, 0.0, 0.0, "exact"), "reduce", 1, {"l2_hits": 0.5})
-    store.write_profiles(profiling.part_file(tmp_path / "profiles" / "sum.h5", last), "sum", {}, [found])
+    store.write_profiles(profiling.part_file(tmp_path / "profiles" / "sum.h5", last), "sum", {}, [found], source=last)
     assert collect(planned, tmp_path, tmp_path / "timings.h5") == ["profile of sum: its job did not start"]
     assert list(store.read(tmp_path / "timings.h5")["profiles"]["l2_hits"]) == [0.5]

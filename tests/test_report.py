@@ -376,7 +376,7 @@ def test_the_caption_names_algorithms_with_overlapping_phases(tmp_path):
 
 def test_summary_and_conditions_are_at_the_top(built):
     text = Page(html_of(built)).text
-    assert "8 points: 7 PASS , 1 FAIL, 0 throttled , 0 missing , 1 left out" in text
+    assert "8 points: 7 PASS , 1 FAIL, 0 throttled , 0 not measured , 1 variants left out" in text
     assert "2 × H200 · 2026-03-01 · revision 0123456" in text
     assert "size tiled_padded 2 no CUDA device on this machine" in text
     for known in (
@@ -1035,7 +1035,7 @@ def test_command_prints_the_path_of_the_page_and_a_summary(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     page_path, line = done.stdout.splitlines()
     assert page_path == str(tmp_path / "out" / "report.html") and Path(page_path).exists()
-    assert line == "1 point: 1 PASS, 0 FAIL, 0 throttled, 0 missing; 0 left out"
+    assert line == "1 point: 1 PASS, 0 FAIL, 0 throttled, 0 not measured; 0 variants left out"
 
 
 def foreign(path):
@@ -1187,5 +1187,5 @@ def test_a_missing_point_is_not_a_wrong_result(tmp_path):
     rows = [measurement(product(), verdict=lost), of_rate(product("cublas"), 100.0)]
     made, _ = report.build(timings.write(tmp_path / "timings.h5", {"size": rows}), tmp_path)
     text = Page(html_of(made.parent)).text
-    assert "0 FAIL" in text and "1 missing" in text and "Wrong results" not in text
+    assert "0 FAIL" in text and "1 not measured" in text and "Wrong results" not in text
     assert "missing not measured, tried 2 times: no room" in text

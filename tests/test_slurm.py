@@ -641,7 +641,9 @@ class Broken(Workflow):
 
     def noticed(self, sweep: str) -> float | None:
         """Seconds from the fault until Snakemake gave the job up, or until Slurm had it go on."""
-        after = [when for when, line in self.lines if when > self.broken[sweep] and f"results/jobs/{sweep}/" in line]
+        after = [
+            when for when, line in self.lines if when > self.broken[sweep] and f".snakemake/hpcmm/done/{sweep}/" in line
+        ]
         when = self.resumed.get(sweep, after[0] if after else None)
         return when - self.broken[sweep] if when else None
 

@@ -522,6 +522,7 @@ def test_omitted_rows_are_in_the_merged_file(merged):
         "variant": ["naive"],
         "ranks": [4],
         "reason": ["no GPU"],
+        "points": [0],
     }
 
 

@@ -137,7 +137,7 @@ def changed(**sweep):
 
 def planned(output):
     """Jobs that a run has started, or that a dry run would start."""
-    return set(re.findall(r"^\s*output: results/jobs/(\S+)\.done", output, re.MULTILINE))
+    return set(re.findall(r"^\s*output: \.snakemake/hpcmm/done/(\S+)", output, re.MULTILINE))
 
 
 def test_from_config_to_report_and_only_what_changed_again(snakemake):
@@ -147,7 +147,7 @@ def test_from_config_to_report_and_only_what_changed_again(snakemake):
     for batch, job in jobs.items():
         assert re.search(f"{batch} .* PASS", (results / "logs" / f"{job}.log").read_text())
         assert not (results / "raw" / f"{batch}.journal").exists()
-        assert not (results / "jobs" / f"{job}.failed").exists()
+        assert not (snakemake.folder / ".snakemake" / "hpcmm" / "failed" / job).exists()
 
     columns = store.read(results / "timings.h5")
     measured = set(zip(*(columns["measurements"][c] for c in ("sweep", "variant", "ranks")), strict=True))
@@ -176,6 +176,48 @@ def test_from_config_to_report_and_only_what_changed_again(snakemake):
     assert planned(restored.stdout) == {"small/cpu-r2-1"}, "a job without the file of a batch"
     assert restored.returncode == 0 and " PASS " not in restored.stdout, "the points are kept"
     assert (results / "raw" / "sum" / "cpu-r2-1.h5").exists()
+
+
+def status_of(folder):
+    """Return the exit status and the first line of ``hpcmm status``."""
+    done = subprocess.run([sys.executable, "-m", "hpcmm", "status"], cwd=folder, capture_output=True, text=True)
+    return done.returncode, done.stdout.partition("\n")[0]
+
+
+def sizes_of(folder):
+    """Return the sweeps of a timings file, each with the sizes of its points."""
+    rows, found = store.read(folder / TIMINGS)["measurements"], {}
+    for sweep, size in zip(rows["sweep"], rows["n"], strict=True):
+        found.setdefault(sweep, set()).add(int(size))
+    return found
+
+
+def test_what_is_shown_follows_from_contents_and_not_from_dates_or_records(snakemake, tmp_path):
+    snakemake.start_finished()
+    shutil.rmtree(snakemake.folder / ".snakemake")
+    edited = snakemake(changed(sizes=[7, 9], ranks=[1]))
+    assert edited.returncode == 0 and set(re.findall(r"serial (\S+) .* PASS", edited.stdout)) == {"9x9x9"}
+    assert sizes_of(snakemake.folder) == {"small": {7, 9}, "sum": {1000}}
+    page = (snakemake.folder / "results" / "report.html").read_text()
+    assert "7 points" in page and status_of(snakemake.folder)[0] == 0
+
+    assert snakemake(changed(sizes=[7, 32], ranks=[1]), "--touch").returncode == 0
+    assert status_of(snakemake.folder)[0] == 1, "--touch measures nothing"
+    shutil.copytree(snakemake.folder, tmp_path / "copy", copy_function=shutil.copy)  # with other dates
+    for path in (tmp_path / "copy" / "results").glob("*.h*"):
+        os.utime(path, (2**31, 2**31))  # by a clock that is ahead
+    snakemake.folder = tmp_path / "copy"
+    run = functools.partial(run_snakemake, snakemake.version, snakemake.folder)
+    assert planned(run(changed(sizes=[7, 32], ranks=[1]), "--dry-run").stdout) == {"small/cpu-r1-1"}
+    assert run(changed(sizes=[7, 32], ranks=[1]), "--rerun-triggers", "mtime").returncode == 0
+    assert sizes_of(snakemake.folder) == {"small": {7, 32}, "sum": {1000}} and status_of(snakemake.folder)[0] == 0
+
+    fewer = CONFIG | {"sweeps": {"small": changed(sizes=[7], ranks=[1])["sweeps"]["small"]}}
+    last = run(fewer, TIMINGS, "--rerun-triggers", "mtime")
+    assert last.returncode == 0 and " PASS " not in last.stdout
+    assert sizes_of(snakemake.folder) == {"small": {7}}
+    assert status_of(snakemake.folder)[0] == 1, "the page shows other points"
+    assert "Nothing to be done" in run(fewer, TIMINGS).stdout
 
 
 @pytest.mark.slow
@@ -378,6 +420,10 @@ def test_run_shows_one_sentence_for_a_failed_job(hpcmm_run):
         assert noise not in output + errors
     lines = [re.fullmatch(PROGRESS, line)[1] for line in output.splitlines() if line.startswith("[")]
     assert lines == [str(i) for i in range(1, 9)], "the others go on"
+    assert "hpcmm: error: sum/cpu-r2-1: 3 of 3 points not measured: " in errors
+    assert "11 points: 8 PASS, 0 FAIL, 0 throttled, 3 not measured; 4 variants left out" in output.splitlines()
+    code, line = status_of(hpcmm_run.folder)
+    assert code == 1 and line.startswith("results: 8 of 11 points measured (3 not measured), 2 of 3 batches done, ")
 
 
 KILLED = """
@@ -467,8 +513,7 @@ def test_an_operation_has_one_profiling_job_that_never_overlaps_a_measurement(sn
     config = CONFIG | sweeps | {"backends": "cuda", "profile": True}
     run = snakemake(config, "--dry-run", "--printshellcmds", "--cluster", "sbatch", "--jobs", "1")
     assert run.returncode == 0, run.stdout
-    outputs = set(re.findall(r"^\s*output: results/profiles/(\S+)\.h5", run.stdout, re.MULTILINE))
-    assert outputs == {"matmul", "sum"}
+    assert {job for job in planned(run.stdout) if job.startswith("profiles/")} == {"profiles/matmul", "profiles/sum"}
     commands = re.findall(r"^.* -m hpcmm\.jobs\.(?:measure|profile) .*$", run.stdout, re.MULTILINE)
     assert len(commands) == 4
     assert all("$HPCMM_ALONE " in command for command in commands), commands

@@ -1,0 +1,126 @@
+"""What is done follows from the contents of the files of a plan, and Snakemake is told so."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+import pytest
+from batches import BATCH, batch_of, stored
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hpcmm import store
+from hpcmm.bench import done
+from hpcmm.bench.journal import Journal
+from hpcmm.experiment import plan
+from hpcmm.jobs.collect import collect
+from hpcmm.measurement import Measuring
+
+OTHER = dataclasses.replace(batch_of([1000, 2000], "cub", "sum"), device="cuda", ranks=1)
+MEASURING = Measuring(1, 3, 6, 0.5, 0.05, "cold", 1)
+
+
+def planned_of(*batches) -> plan.Plan:
+    return plan.Plan(batches, {}, MEASURING, False, "auto", {"job_minutes": 10})
+
+
+def file_of(folder, batch=BATCH):
+    return folder / "raw" / f"{batch.name}.h5"
+
+
+@pytest.fixture
+def whole(tmp_path) -> plan.Plan:
+    """A plan of two jobs that are done, with a timings file and a page."""
+    planned = planned_of(BATCH, OTHER)
+    planned.write(tmp_path / "plan.json")
+    for batch in planned.batches:
+        stored(file_of(tmp_path, batch), batch)
+    assert collect(planned, tmp_path, tmp_path / done.TIMINGS) == []
+    (tmp_path / done.PAGE).write_text(done.page_source(tmp_path / done.TIMINGS))
+    return planned
+
+
+def told(planned, folder) -> tuple[set[str], set[str]]:
+    """The jobs that Snakemake takes for done, and the products that it takes for stale."""
+    marks = folder / "marks"
+    done.mark(planned, folder, marks)
+    jobs = {str(path.relative_to(marks / "done")) for path in (marks / "done").rglob("*") if path.is_file()}
+    dates = {name: (folder / name).stat().st_mtime for name in (done.TIMINGS, done.PAGE)}
+    return jobs, {name for name, date in dates.items() if (marks / "stale" / name).stat().st_mtime > date}
+
+
+BOTH, PRODUCTS = {BATCH.name, OTHER.name}, {done.TIMINGS, done.PAGE}
+
+
+def test_nothing_is_left_to_do_whatever_the_dates(whole, tmp_path):
+    for date in (0.0, 1e9, 2.0**32):
+        for path in tmp_path.rglob("*"):
+            os.utime(path, (date, date))
+        assert done.is_done(whole, tmp_path)
+        jobs, _ = told(whole, tmp_path)
+        assert jobs == BOTH
+    assert not (tmp_path / "marks" / "stale" / done.PAGE).read_text(), "no product was stale"
+
+
+@pytest.mark.parametrize(
+    ("batches", "left", "why"),
+    [
+        ((batch_of([8, 16], alpha=1.5, tile=8), OTHER), BOTH, "fewer sizes"),
+        ((BATCH,), {BATCH.name}, "fewer sweeps"),
+        ((batch_of([8, 16, 64], alpha=1.5, tile=8), OTHER), {OTHER.name}, "another size"),
+        ((batch_of([8, 16, 32], source="s2", alpha=1.5, tile=8), OTHER), {OTHER.name}, "another kernel"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else None,
+)
+def test_products_of_another_plan_are_stale_whatever_the_dates(whole, tmp_path, batches, left, why):
+    for date in (1e9, 2.0**32):  # also in the future
+        for name in PRODUCTS:
+            os.utime(tmp_path / name, (date, date))
+        assert told(planned_of(*batches), tmp_path) == (left, PRODUCTS)
+        assert not done.is_done(planned_of(*batches), tmp_path)
+    assert told(whole, tmp_path)[0] == BOTH and done.is_done(whole, tmp_path), "the config is changed back"
+
+
+def test_a_page_of_another_file_is_stale_alone(whole, tmp_path):
+    path = tmp_path / done.PAGE
+    path.write_text(path.read_text().replace("sha256 ", "sha256 0"))
+    assert told(whole, tmp_path) == (BOTH, {done.PAGE})
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(share=st.floats(0, 1, exclude_max=True))
+def test_a_truncated_file_is_never_done_and_never_in_the_way(whole, tmp_path, share):
+    for path in (tmp_path / done.TIMINGS, file_of(tmp_path)):
+        content = path.read_bytes()
+        path.write_bytes(content[: int(share * len(content))])
+        jobs, stale = told(whole, tmp_path)
+        assert stale == PRODUCTS and jobs == (BOTH if path.name == done.TIMINGS else {OTHER.name})
+        path.write_bytes(content)
+    file_of(tmp_path).write_bytes(content[: int(share * len(content))])  # the kept file is the same one
+    again = Journal(file_of(tmp_path).with_suffix(".journal"), BATCH, {})
+    assert not again.measured, "its points are measured again"
+    again.close()
+    file_of(tmp_path).write_bytes(content)
+
+
+def test_a_file_that_was_removed_is_restored_by_its_job(whole, tmp_path):
+    file_of(tmp_path).unlink()
+    assert told(whole, tmp_path) == ({OTHER.name}, PRODUCTS)
+    journal = Journal(file_of(tmp_path).with_suffix(".journal"), BATCH, {})
+    assert journal.measured == set(BATCH.fingerprints)
+    journal.complete(file_of(tmp_path))
+    assert told(whole, tmp_path)[0] == BOTH
+
+
+def test_points_of_a_file_without_kept_files_are_not_measured_again(whole, tmp_path):
+    for path in (tmp_path / "raw").rglob("kept/*"):
+        path.unlink()
+    journal = Journal(file_of(tmp_path).with_suffix(".journal"), batch_of([8, 16, 64], alpha=1.5, tile=8), {})
+    assert journal.measured == set(BATCH.fingerprints[:2])
+    journal.close()
+
+
+def test_fingerprints_are_those_of_the_points_with_whether_they_have_a_result(whole, tmp_path):
+    assert store.fingerprints(file_of(tmp_path)) == dict.fromkeys(BATCH.fingerprints, True)
+    assert store.fingerprints(tmp_path / "plan.json") == {} and store.source(tmp_path / "plan.json") == ""
