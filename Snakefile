@@ -23,11 +23,7 @@ MARKS = Path(".snakemake") / "hpcmm"
 DONE, STALE = str(MARKS / "done" / "{job}"), str(MARKS / "stale" / "{product}")
 FAILED = str(MARKS / "failed" / "{job}")  # the batches that ended their job
 
-# Snakemake 7 and 9 differ in how they mark a process that runs one job, and jobs that go to a cluster.
-if hasattr(workflow, "run_local"):
-    IN_JOB, ON_CLUSTER = workflow.mode != 0, not workflow.run_local
-else:
-    IN_JOB, ON_CLUSTER = not workflow.is_main_process, workflow.nodes is not None
+IN_JOB, ON_CLUSTER = not workflow.is_main_process, workflow.nodes is not None
 
 os.environ.update(
     # absolute, because --directory may choose another folder for the results

@@ -1,4 +1,4 @@
-"""``snakemake --cluster sbatch`` for Snakemake 8 and later, as in Snakemake 7.
+"""``snakemake --cluster sbatch``, which Snakemake has no longer.
 
 Snakemake imports every module with this name's prefix before it reads its arguments. For a Snakefile of hpcmm, and for
 no other one, the import replaces ``--cluster COMMAND`` by ``--executor cluster-generic --cluster-generic-submit-cmd
@@ -20,7 +20,7 @@ JOBS = re.compile("(--jobs|-j|--profile)(=|$)|-j[0-9]")
 
 
 def translate(arguments: list[str]) -> list[str]:
-    """Return the arguments in the syntax of Snakemake 8 and later.
+    """Return the arguments in the syntax of Snakemake.
 
     A dry run needs no ``--jobs``, but without it Snakemake takes this machine's cores for those of the workflow.
 

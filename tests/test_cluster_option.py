@@ -1,4 +1,4 @@
-"""``--cluster`` on Snakemake 9: a plugin that changes nothing for any other workflow."""
+"""``--cluster``: a plugin that changes nothing for any other workflow."""
 
 import doctest
 import subprocess

@@ -36,21 +36,19 @@ ROOT = Path(__file__).parents[1]
 SLURM = Path(__file__).parent / "slurm"
 STATE = Path("/tmp/hpcmm-slurm")
 ALL = os.environ.get("HPCMM_TEST_ALL") == "1"  # also what CI has no time for
-SNAKEMAKES = {"9": shutil.which("snakemake"), "7": os.environ.get("SNAKEMAKE_7")}
+SNAKEMAKE = shutil.which("snakemake")
 
 DIRECT = ["--executor", "cluster-generic", "--cluster-generic-submit-cmd", "sbatch"]
 # after each job that is done the executor asks for the next only 40 s later, if it is not told otherwise
 SLURM_EXECUTOR = ["--executor", "slurm", "--slurm-init-seconds-before-status-checks", "5"]
 WAYS = {
-    "9 literal": ["--cluster", "sbatch", "--jobs", "20"],
-    "9 generic": [*DIRECT, "--jobs", "20"],
-    "9 slurm": [*SLURM_EXECUTOR, "--jobs", "20"],
-    "7 literal": ["--cluster", "sbatch", "--jobs", "20"],
-    "7 own flags": ["--cluster", "sbatch --time=20 --exclusive", "--jobs", "20"],
+    "literal": ["--cluster", "sbatch", "--jobs", "20"],
+    "generic": [*DIRECT, "--jobs", "20"],
+    "slurm": [*SLURM_EXECUTOR, "--jobs", "20"],
 }
 
 # The ways in that CI tries with all faults; the others are tried with some.
-TRIED = list(WAYS) if ALL else ["9 literal", "9 slurm"]
+TRIED = list(WAYS) if ALL else ["literal", "slurm"]
 
 NICE = 5  # of the workflows, relative to the process that breaks their jobs
 
@@ -87,7 +85,7 @@ def cannot(reason: str) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def slurm():
     """Refuse a machine without Slurm; give these tests priority over those that run beside them and take less time."""
-    if reason := why_not():
+    if reason := why_not() or ("" if SNAKEMAKE else "snakemake is not on PATH"):
         cannot(reason)
     before = os.getpriority(os.PRIO_PROCESS, 0)
     with contextlib.suppress(PermissionError):
@@ -97,19 +95,13 @@ def slurm():
         os.setpriority(os.PRIO_PROCESS, 0, before)
 
 
-def snakemake_of(way: str) -> str:
-    if SNAKEMAKES[way[0]] is None:
-        cannot("SNAKEMAKE_7 names no snakemake of version 7" if way[0] == "7" else "snakemake is not on PATH")
-    return SNAKEMAKES[way[0]]
-
-
 class Workflow:
     """A checkout of its own in ``folder``, in which a user types commands."""
 
     REPORTING = '"-m", "hpcmm", "report", '  # in the Snakefile, after a job that failed
 
     def __init__(self, folder: Path, way: str, sweeps: dict, measuring: dict = MEASURING, report=False, **site):
-        self.folder, self.way, self.program = folder, way, snakemake_of(way)
+        self.folder, self.way, self.program = folder, way, SNAKEMAKE
         folder.mkdir(parents=True, exist_ok=True)
         snakefile = (ROOT / "Snakefile").read_text()
         assert self.REPORTING in snakefile
@@ -138,7 +130,7 @@ class Workflow:
             # its jobs are as nice, so that what is done to them comes in time
             ["nice", "-n", str(NICE), self.program, *arguments],
             cwd=self.folder,
-            env=environment | environ | {"CI": "true"},  # Snakemake 7 looks every second then
+            env=environment | environ,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -294,25 +286,20 @@ for hole in [(block(size), block(6000))[0] for size in range(128, 1025, 16) for 
     libc.free(hole)
 """
 REQUESTS = {
-    "9 literal": (["--cluster", "sbatch", "--jobs", "4"], SITE, {}),
-    "9 generic": ([*DIRECT, "--jobs", "4"], SITE, {}),
-    "9 slurm": ([*SLURM_EXECUTOR, "--jobs", "4"], SITE, {}),
-    "9 profile": (PROFILE, SITE, {}),
-    "9 profile, literal": ([*PROFILE, "--cluster", "sbatch"], SITE, {}),
-    "9 profile, slurm": ([*PROFILE, *SLURM_EXECUTOR], SRUN, {}),
-    "9 own flags": (["--cluster=" + OWN, "--jobs", "1"], SITE, BY_HAND),
-    "7 literal": (["--cluster", "sbatch", "--jobs", "1"], SITE, {}),
-    "7 profile": (PROFILE, SITE, {}),
-    "7 own flags": (["--cluster", OWN, "--jobs", "1"], SITE, BY_HAND),
+    "literal": (["--cluster", "sbatch", "--jobs", "4"], SITE, {}),
+    "generic": ([*DIRECT, "--jobs", "4"], SITE, {}),
+    "slurm": ([*SLURM_EXECUTOR, "--jobs", "4"], SITE, {}),
+    "profile": (PROFILE, SITE, {}),
+    "profile, literal": ([*PROFILE, "--cluster", "sbatch"], SITE, {}),
+    "profile, slurm": ([*PROFILE, *SLURM_EXECUTOR], SRUN, {}),
+    "own flags": (["--cluster=" + OWN, "--jobs", "1"], SITE, BY_HAND),
 }
 # Ways that CI only tries up to sbatch, because they ask it for the same as others: two ways with the same options for
 # sbatch, and with the same script.
 ALIKE = {
-    "9 generic": ("9 literal", "9 literal"),
-    "9 profile": ("9 literal", "9 literal"),
-    "9 profile, literal": ("9 literal", "9 literal"),
-    "7 profile": ("7 literal", "7 literal"),
-    "7 own flags": ("9 own flags", "7 literal"),
+    "generic": ("literal", "literal"),
+    "profile": ("literal", "literal"),
+    "profile, literal": ("literal", "literal"),
 }
 RUN = [way for way in REQUESTS if ALL or way not in ALIKE]
 # It keeps what it is asked for. A way that is not run gets a refusal.
@@ -337,7 +324,6 @@ class Together:
             list(pool.map(act, self.workflows.values()))
 
     def of(self, way: str, case: str = ""):
-        snakemake_of(way)  # or the test is skipped
         return self.workflows[f"{way}, {case}" if case else way]
 
     def stop(self) -> None:
@@ -388,8 +374,7 @@ def requests(tmp_path_factory):
         workflow.code = workflow.run(*workflow.arguments, **workflow.environ)
 
     together = Together(
-        [make(way) for way in REQUESTS if SNAKEMAKES[way[0]]]
-        + [make_refused(way, case) for way in TRIED if SNAKEMAKES[way[0]] for case in REFUSED]
+        [make(way) for way in REQUESTS] + [make_refused(way, case) for way in TRIED for case in REFUSED]
     )
     try:
         together.each(act)
@@ -610,7 +595,7 @@ class Broken(Workflow):
         self.resumed: dict[str, float] = {}
         self.finished: dict[str, dict] = {}
         # drawing the report takes the longest, and is the same in all ways
-        self.arguments = [*WAYS[way], *([] if way == "9 literal" else ["results/timings.h5"])]
+        self.arguments = [*WAYS[way], *([] if way == "literal" else ["results/timings.h5"])]
 
     def break_all(self) -> None:
         """Run it, and break each job as soon as it has a point."""
@@ -697,7 +682,7 @@ class Broken(Workflow):
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory):
-    together = Together([Broken(tmp_path_factory.mktemp("broken"), way) for way in TRIED if SNAKEMAKES[way[0]]])
+    together = Together([Broken(tmp_path_factory.mktemp("broken"), way) for way in TRIED])
     try:
         together.each(Broken.break_all)
         yield together
@@ -853,15 +838,15 @@ EVERY_OTHER = "echo >>$0.calls; [ $(( $(wc -l <$0.calls) % 2 )) = 0 ] || exit 1"
 SUBMITTING = f'$REAL "$@" >/dev/null; echo "{TIMED_OUT}" >&2; exit 1'
 FALTERS = {
     "squeue hangs": Falters((), 75, "squeue", "sleep 1000", None, r"squeue has not answered for \d+ s .*; jobs go on"),
-    "squeue fails every other time": Falters(("7 literal",), 35, "squeue", EVERY_OTHER),
-    "squeue lists nothing": Falters(("9 literal",), 35, "squeue", "exit 0"),
+    "squeue fails every other time": Falters(("literal",), 35, "squeue", EVERY_OTHER),
+    "squeue lists nothing": Falters(("literal",), 35, "squeue", "exit 0"),
     "squeue prints bytes": Falters((), 35, "squeue", "head -c 300 /dev/urandom; exit 0"),
     "sbatch fails after submitting": Falters(
-        ("9 generic",), 0, "sbatch", SUBMITTING, None, r"sbatch failed \(.*timed out.*\), but Slurm has the job: \d+"
+        ("generic",), 0, "sbatch", SUBMITTING, None, r"sbatch failed \(.*timed out.*\), but Slurm has the job: \d+"
     ),
-    GONE: Falters(("9 literal",), 30),
+    GONE: Falters(("literal",), 30),
     "requeued": Falters((), 0, act=requeue),
-    "preempted while squeue is down": Falters(("9 slurm",), 20, "squeue", "exit 1", push_it_aside),
+    "preempted while squeue is down": Falters(("slurm",), 20, "squeue", "exit 1", push_it_aside),
 }
 # Those of a group go on at the same time.
 GROUPS = [[(fault, way) for way in WAYS] for fault in FALTERS]
@@ -954,11 +939,7 @@ def faltering(tmp_path_factory):
 
     def run(number: int) -> Together:
         together = Together(
-            [
-                Faltering(tmp_path_factory.mktemp("falters"), fault, way)
-                for fault, way in GROUPS[number]
-                if SNAKEMAKES[way[0]]
-            ]
+            [Faltering(tmp_path_factory.mktemp("falters"), fault, way) for fault, way in GROUPS[number]]
         )
         stack.callback(together.stop)
         together.each(Faltering.begin)
@@ -1080,7 +1061,7 @@ if node := os.environ.get("SLURMD_NODENAME"):
 def test_a_check_names_the_node_that_another_process_keeps_busy(tmp_path):
     if len(cores := sorted(os.sched_getaffinity(0))) < 2:
         pytest.skip("one core only")
-    workflow = Workflow(tmp_path / "check", "9 literal", {}, partition="main", ranks_per_node=1)
+    workflow = Workflow(tmp_path / "check", "literal", {}, partition="main", ranks_per_node=1)
     (tmp_path / "python").mkdir()
     (tmp_path / "python/sitecustomize.py").write_text(ON_ITS_CORE)
     workflow.program = str(Path(sys.executable).with_name("hpcmm"))

@@ -1,4 +1,4 @@
-"""The whole way from a config to the report, through the Snakemake that is installed (and a 7 beside it)."""
+"""The whole way from a config to the report, through Snakemake."""
 
 import contextlib
 import fcntl
@@ -21,11 +21,13 @@ from hpcmm.bench import status
 from hpcmm.cli import init
 from hpcmm.cluster import slurm
 
-pytestmark = pytest.mark.timeout(1500)  # each starts Snakemake several times
-
 ROOT = Path(__file__).parents[1]
-SNAKEMAKES = {"9": shutil.which("snakemake"), "7": os.environ.get("SNAKEMAKE_7")}
-MISSING = {"9": "snakemake is not on PATH", "7": "SNAKEMAKE_7 names no Snakemake of version 7"}
+SNAKEMAKE = shutil.which("snakemake")
+
+pytestmark = [
+    pytest.mark.timeout(1500),  # each starts Snakemake several times
+    pytest.mark.skipif(not SNAKEMAKE, reason="snakemake is not on PATH"),
+]
 
 CONFIG = {
     "scale": "quick",
@@ -57,11 +59,11 @@ FOLDER = "it's my test"  # a name that a shell must have quoted
 TIMINGS = "results/timings.h5"  # a target without the report, which takes longest to make
 
 
-def run_snakemake(version, folder, config, *arguments):
-    """Run a Snakemake on a config in a folder; return the finished process."""
+def run_snakemake(folder, config, *arguments):
+    """Run Snakemake on a config in a folder; return the finished process."""
     file = folder / "experiment.yaml"
     file.write_text(yaml.safe_dump(config))
-    command = [SNAKEMAKES[version], "--snakefile", ROOT / "Snakefile", "--directory", folder, "--configfile", file]
+    command = [SNAKEMAKE, "--snakefile", ROOT / "Snakefile", "--directory", folder, "--configfile", file]
     return subprocess.run(
         [*command, "--cores", "2", *arguments],
         env={k: v for k, v in os.environ.items() if k != "HPCMM_BACKENDS"},
@@ -74,33 +76,29 @@ def run_snakemake(version, folder, config, *arguments):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """Return the folder in which a Snakemake has run CONFIG: ``finished(version)``."""
-
-    @functools.cache
-    def of(version):
-        folder = tmp_path_factory.mktemp("finished") / FOLDER
-        folder.mkdir()
-        done = run_snakemake(version, folder, CONFIG)
-        assert done.returncode == 0, done.stdout
-        return folder
-
-    return of
+    """Return the folder in which Snakemake has run CONFIG."""
+    folder = tmp_path_factory.mktemp("finished") / FOLDER
+    folder.mkdir()
+    done = run_snakemake(folder, CONFIG)
+    assert done.returncode == 0, done.stdout
+    return folder
 
 
-@pytest.fixture(params=sorted(SNAKEMAKES, reverse=True))
-def snakemake(request, tmp_path, finished):
+@pytest.fixture
+def snakemake(request, tmp_path):
     """Run Snakemake on a config in a folder of its own, ``run.folder``; returns the finished process.
 
     ``run.start_finished()`` copies the folder of a finished run of CONFIG there.
     """
-    if SNAKEMAKES[request.param] is None:
-        pytest.skip(MISSING[request.param])
     folder = tmp_path / FOLDER
     folder.mkdir()
-    run = functools.partial(run_snakemake, request.param, folder)
-    run.version = request.param
+    run = functools.partial(run_snakemake, folder)
     run.folder = folder
-    run.start_finished = lambda: shutil.copytree(finished(request.param), folder, symlinks=True, dirs_exist_ok=True)
+
+    def start_finished():
+        shutil.copytree(request.getfixturevalue("finished"), folder, symlinks=True, dirs_exist_ok=True)
+
+    run.start_finished = start_finished
     return run
 
 
@@ -110,7 +108,7 @@ def hpcmm_run(snakemake):
     folder = snakemake.folder / "working"
     init.write(folder)
     (folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
-    python = Path(SNAKEMAKES[snakemake.version]).with_name("python")
+    python = Path(SNAKEMAKE).with_name("python")
 
     def start(*arguments):
         return subprocess.Popen(
@@ -125,10 +123,6 @@ def hpcmm_run(snakemake):
 
     start.folder = folder
     return start
-
-
-# The Snakefile finds these errors by itself; test_a_wrong_config_is_refused_before_anything_runs has both versions.
-newest = pytest.mark.parametrize("snakemake", ["9"], indirect=True)
 
 
 def changed(**sweep):
@@ -207,7 +201,7 @@ def test_what_is_shown_follows_from_contents_and_not_from_dates_or_records(snake
     for path in (tmp_path / "copy" / "results").glob("*.h*"):
         os.utime(path, (2**31, 2**31))  # by a clock that is ahead
     snakemake.folder = tmp_path / "copy"
-    run = functools.partial(run_snakemake, snakemake.version, snakemake.folder)
+    run = functools.partial(run_snakemake, snakemake.folder)
     assert planned(run(changed(sizes=[7, 32], ranks=[1]), "--dry-run").stdout) == {"small/cpu-r1-1"}
     assert run(changed(sizes=[7, 32], ranks=[1]), "--rerun-triggers", "mtime").returncode == 0
     assert sizes_of(snakemake.folder) == {"small": {7, 32}, "sum": {1000}} and status_of(snakemake.folder)[0] == 0
@@ -222,8 +216,6 @@ def test_what_is_shown_follows_from_contents_and_not_from_dates_or_records(snake
 
 @pytest.mark.slow
 def test_a_report_of_snakemake_has_the_page(snakemake):
-    if snakemake.version == "7":
-        pytest.skip("Snakemake 7 loads what its report needs from the network")
     snakemake.start_finished()
     page = (snakemake.folder / "results" / "report.html").read_text()
     packed = snakemake(CONFIG, "--report", "report.zip")
@@ -233,9 +225,7 @@ def test_a_report_of_snakemake_has_the_page(snakemake):
     assert [text for text in texts if "Benchmark report" in text] == [page]
 
 
-# that it is measured depends on Snakemake, as in the test above; that the others are kept does not
 @pytest.mark.slow
-@newest
 def test_a_new_variant_is_measured_and_the_others_are_kept(snakemake):
     snakemake.start_finished()
     results = snakemake.folder / "results"
@@ -273,7 +263,6 @@ def test_a_wrong_config_is_refused_before_anything_runs(snakemake):
 
 
 @pytest.mark.slow
-@newest
 def test_a_config_file_without_sweeps_is_refused(snakemake):
     run = snakemake({name: value for name, value in CONFIG.items() if name != "sweeps"}, "--dry-run")
     assert run.returncode != 0
@@ -281,7 +270,6 @@ def test_a_config_file_without_sweeps_is_refused(snakemake):
 
 
 @pytest.mark.slow
-@newest
 def test_a_config_needs_no_more_than_sweeps(snakemake):
     run = snakemake({"sweeps": {"sum": {"operation": "sum", "variants": ["serial"], "sizes": [1000]}}}, "--dry-run")
     assert run.returncode == 0, run.stdout
@@ -295,14 +283,12 @@ def test_zero_cores_are_refused(snakemake):
 
 
 @pytest.mark.parametrize(
-    ("snakemake", "place", "obstacle"),
+    ("place", "obstacle"),
     [
-        ("9", "results", "a dangling link"),
-        ("7", "results", "a dangling link"),
-        pytest.param("9", "results/raw", "a file", marks=pytest.mark.slow),
-        pytest.param("9", "results/raw/small", "a dangling link", marks=pytest.mark.slow),
+        ("results", "a dangling link"),
+        pytest.param("results/raw", "a file", marks=pytest.mark.slow),
+        pytest.param("results/raw/small", "a dangling link", marks=pytest.mark.slow),
     ],
-    indirect=["snakemake"],
 )
 def test_an_unwritable_folder_is_reported_before_anything_runs(snakemake, place, obstacle):
     path = snakemake.folder / place
@@ -318,7 +304,6 @@ def test_an_unwritable_folder_is_reported_before_anything_runs(snakemake, place,
 
 @pytest.mark.slow
 @pytest.mark.skipif(not backends.missing("cuda"), reason="this machine has a GPU")
-@newest
 def test_cuda_without_a_gpu_is_refused_before_anything_runs(snakemake):
     run = snakemake(CONFIG | {"backends": "cuda"})
     assert run.returncode == 1
@@ -363,11 +348,7 @@ def test_a_job_that_fails_is_named_in_the_report_of_the_others_and_tried_again(s
     assert "failed" not in (results / "report.html").read_text().split("</header>")[0]
 
 
-@pytest.mark.parametrize(
-    ("snakemake", "target"),
-    [("9", TIMINGS), ("7", TIMINGS), pytest.param("9", "results/report.html", marks=pytest.mark.slow)],
-    indirect=["snakemake"],
-)
+@pytest.mark.parametrize("target", [TIMINGS, pytest.param("results/report.html", marks=pytest.mark.slow)])
 def test_a_target_of_a_run_that_ended_early_is_made_again(snakemake, target):
     """No job was done, so no input of the file of its results is newer, and Snakemake has no record of the file."""
     config = CONFIG | {"sweeps": {"sum": CONFIG["sweeps"]["sum"]}}
@@ -403,7 +384,6 @@ def test_run_shows_the_plan_and_one_progress_without_messages_of_snakemake(hpcmm
 
 
 @pytest.mark.slow
-@newest
 def test_a_dry_run_shows_what_snakemake_would_do(hpcmm_run):
     output, errors = hpcmm_run("--dry-run").communicate(timeout=600)
     assert "rule report:" in output + errors
@@ -441,7 +421,7 @@ def test_a_workflow_killed_while_snakemake_holds_its_locks_needs_no_unlock(snake
     config = CONFIG | {"sweeps": {"sum": CONFIG["sweeps"]["sum"]}}
     (snakemake.folder / "experiment.yaml").write_text(yaml.safe_dump(config))
     arguments = ["--snakefile", ROOT / "Snakefile", "--configfile", "experiment.yaml", "--cores", "2", TIMINGS]
-    python = Path(SNAKEMAKES[snakemake.version]).with_name("python")
+    python = Path(SNAKEMAKE).with_name("python")
     killed = subprocess.run(
         [python, "-c", KILLED.format(hook=hook, calls=calls), *arguments],
         cwd=snakemake.folder,
@@ -456,7 +436,6 @@ def test_a_workflow_killed_while_snakemake_holds_its_locks_needs_no_unlock(snake
     assert not (snakemake.folder / slurm.RUN).exists()
 
 
-@newest  # it does not start
 @pytest.mark.parametrize("kind", ["missing", "binary", "folder"])
 def test_run_refuses_a_config_file_that_cannot_be_read_in_one_line(hpcmm_run, kind):
     path = hpcmm_run.folder / "mine.yaml"
@@ -476,15 +455,13 @@ def test_run_shows_errors_of_snakemake_itself(hpcmm_run):
     assert process.returncode == 1 and "MissingRuleException" in errors
 
 
-# which targets are made again is tested above for both versions
 @pytest.mark.slow
-@pytest.mark.parametrize(("snakemake", "targets"), [("9", ()), ("7", (TIMINGS,))], indirect=["snakemake"])
-def test_ctrl_c_ends_a_run_and_reports_unfinished_jobs(hpcmm_run, targets):
+def test_ctrl_c_ends_a_run_and_reports_unfinished_jobs(hpcmm_run):
     config = yaml.safe_load((hpcmm_run.folder / "config.yaml").read_text())
     config["measuring"] |= {"max_seconds": 2, "min_repetitions": 1000, "max_repetitions": 100000}
     config["sweeps"]["sum"]["sizes"] = [10_000_000]
     (hpcmm_run.folder / "config.yaml").write_text(yaml.safe_dump(config))
-    process = hpcmm_run("--cores", "2", *targets)
+    process = hpcmm_run("--cores", "2")
     try:
         while not process.stdout.readline().startswith("["):
             assert process.poll() is None, process.stderr.read()
@@ -499,9 +476,8 @@ def test_ctrl_c_ends_a_run_and_reports_unfinished_jobs(hpcmm_run, targets):
     assert re.search("no job is running; the rest takes about .* \\(at most ", first)
 
     (hpcmm_run.folder / "config.yaml").write_text(yaml.safe_dump(CONFIG))
-    output, errors = hpcmm_run("--cores", "2", *targets).communicate(timeout=240)
-    if not targets:
-        assert "11 points: 11 PASS" in output, f"the report of the run that was ended is not kept: {output}{errors}"
+    output, errors = hpcmm_run("--cores", "2").communicate(timeout=240)
+    assert "11 points: 11 PASS" in output, f"the report of the run that was ended is not kept: {output}{errors}"
     columns = store.read(hpcmm_run.folder / TIMINGS)
     assert set(columns["measurements"]["sweep"]) == {"small", "sum"}, f"{output}{errors}"
     assert set(columns["omitted"]["variant"]) == {"naive"}, "nothing failed"
@@ -520,7 +496,6 @@ def test_an_operation_has_one_profiling_job_that_never_overlaps_a_measurement(sn
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not SNAKEMAKES["9"], reason=MISSING["9"])
 def test_a_python_path_with_special_characters_is_refused_only_on_a_cluster(tmp_path):
     config = tmp_path / "experiment.yaml"
     config.write_text(yaml.safe_dump(CONFIG))
