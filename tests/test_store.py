@@ -64,7 +64,7 @@ def test_a_truncated_file_is_an_error(tmp_path):
     image = len(whole) - len(store.file.SEAL) - 8
     for length in [*range(0, image, image // 4), image - 1, image, image + 1, len(whole) - 1]:
         path.write_bytes(whole[:length])
-        with pytest.raises(StoreError, match=r"a\.h5: .*delete it and run again"):
+        with pytest.raises(StoreError, match=r"a\.h5: .*run again"):
             store.read(path)
 
 
@@ -96,7 +96,7 @@ def test_any_changed_byte_is_an_error(tmp_path):
     end = len(whole) - len(store.file.SEAL) - 8
     for place in [*range(0, end, len(whole) // 100), len(whole) - 1]:
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        with pytest.raises(StoreError, match=r"a\.h5: .*; if a run wrote it, delete it and run again"):
+        with pytest.raises(StoreError, match=r"a\.h5: .*; if a run wrote it, run again"):
             store.read(path)
 
 
@@ -118,7 +118,7 @@ def test_a_file_without_its_seal_is_refused(tmp_path):
     with pytest.raises(StoreError) as refusal:
         store.read(path)
     assert str(refusal.value) == (
-        f"{path}: extended, truncated or changed after it was written; if a run wrote it, delete it and run again; "
+        f"{path}: extended, truncated or changed after it was written; if a run wrote it, run again; "
         "if you changed it on purpose, delete its attribute sealed_bytes"
     )
 
@@ -249,7 +249,7 @@ def test_a_file_that_hangs_hdf5_is_an_error(tmp_path, monkeypatch):
     content[heap + 16 : heap + 32] = bytes(16)  # a free object of length 0, on which HDF5 hangs
     path.write_bytes(content)
     monkeypatch.setattr(store.file, "READ_SECONDS", 1)
-    with pytest.raises(StoreError, match=r"a\.h5: damaged \(HDF5 did not finish reading it within 1 s\); .*delete it"):
+    with pytest.raises(StoreError, match=r"a\.h5: damaged \(HDF5 did not finish reading it within 1 s\); .*run again"):
         store.read(path)
 
 

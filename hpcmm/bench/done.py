@@ -13,8 +13,9 @@ from pathlib import Path
 
 from hpcmm import store
 from hpcmm.bench.journal import is_complete
+from hpcmm.experiment.config import ConfigError
 from hpcmm.experiment.fingerprint import digest
-from hpcmm.experiment.plan import Plan
+from hpcmm.experiment.plan import Plan, read
 
 TIMINGS, PAGE = "timings.h5", "report.html"  # in the folder of the results
 HEAD_BYTES = 4096  # of a page, with ``page_source``
@@ -53,13 +54,24 @@ def page_source(timings: Path) -> str:
 
 
 def products(planned: Plan, results: Path, whole: bool) -> dict[str, bool]:
-    """Return whether the timings file and the page show the plan; ``whole`` is whether all jobs are done."""
+    """Return whether the timings file and the page show the plan; ``whole`` is whether all jobs are done.
+
+    They do not if ``plan.json`` is of another plan: a run that was ended may have written it.
+    """
     timings, page = results / TIMINGS, results / PAGE
-    collected = whole and store.source(timings) == source(planned, results)
+    collected = whole and is_written(planned, results) and store.source(timings) == source(planned, results)
     head = ""
     with suppress(OSError), page.open(encoding="utf-8", errors="replace") as file:
         head = file.read(HEAD_BYTES)
     return {TIMINGS: collected, PAGE: collected and page_source(timings) in head}
+
+
+def is_written(planned: Plan, results: Path) -> bool:
+    """Whether ``plan.json`` has this plan."""
+    try:
+        return read(results / "plan.json").fingerprint == planned.fingerprint
+    except ConfigError:
+        return False
 
 
 def is_done(planned: Plan, results: Path) -> bool:

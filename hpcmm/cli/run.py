@@ -86,8 +86,9 @@ def run(arguments: argparse.Namespace) -> int:
     hidden = not arguments.verbose and not given(rest, QUESTIONS)
     command = [sys.executable, "-m", "snakemake", *options, *rest]
     code = follow(command, hidden, results if given(rest, ELSEWHERE) else None)
-    if code == 0 and hidden and is_done(plan.read(results / "plan.json"), results):
-        print(f"report: {(results / PAGE).resolve()}", flush=True)
+    with suppress(HpcmmError):  # some options of Snakemake write no plan
+        if code == 0 and hidden and is_done(plan.read(results / "plan.json"), results):
+            print(f"report: {(results / PAGE).resolve()}", flush=True)
     return code
 
 

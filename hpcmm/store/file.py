@@ -56,7 +56,7 @@ SEAL = b"\nhpcmm crc32 "
 SEALED = "sealed_bytes"
 SOURCE = "source"
 SIGNATURE = b"\x89HDF\r\n\x1a\n"  # the first bytes of an HDF5 file
-DELETE = "if a run wrote it, delete it and run again"
+AGAIN = "if a run wrote it, run again"
 READ_SECONDS = 30  # time limit for reading an unsealed file, plus its size divided by
 READ_BYTES_PER_SECOND = 5_000_000
 # Maximum ratio of declared bytes to file size. gzip reaches 1,000 on one repeated value; measured runs reach 3.
@@ -246,7 +246,7 @@ def _image(path: Path) -> tuple[bytes, int]:
         content = _sealed_copy(path, len(content))
         image = content[: -len(SEAL) - 8]
     elif content[end:] != SEAL + b"%08x" % zlib.crc32(image):
-        raise StoreError(f"{path}: truncated or damaged (its checksum does not match); {DELETE}")
+        raise StoreError(f"{path}: truncated or damaged (its checksum does not match); {AGAIN}")
     return image, len(image)
 
 
@@ -258,7 +258,7 @@ def _content(path: Path) -> bytes:
         with path.open("rb") as file:
             begin = file.read(len(SIGNATURE))
             if begin != SIGNATURE:
-                raise StoreError(f"{path}: not an HDF5 file, or truncated; {DELETE}")
+                raise StoreError(f"{path}: not an HDF5 file, or truncated; {AGAIN}")
             return begin + file.read()
     except FileNotFoundError as error:
         raise StoreError(f"{path}: no such file") from error
@@ -274,13 +274,13 @@ def _sealed_copy(path: Path, size: int) -> bytes:
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit)
     except subprocess.TimeoutExpired as error:
-        raise StoreError(f"{path}: damaged (HDF5 did not finish reading it within {limit:.0f} s); {DELETE}") from error
+        raise StoreError(f"{path}: damaged (HDF5 did not finish reading it within {limit:.0f} s); {AGAIN}") from error
     if done.returncode == 0:
         return done.stdout
     message = done.stderr.decode(errors="replace").strip()
     if done.returncode == 1 and message:
         raise StoreError(message.splitlines()[-1])
-    raise StoreError(f"{path}: damaged (HDF5 crashed with status {done.returncode} reading it); {DELETE}")
+    raise StoreError(f"{path}: damaged (HDF5 crashed with status {done.returncode} reading it); {AGAIN}")
 
 
 def copy(name: str) -> int:
@@ -317,7 +317,7 @@ def _groups(path: Path, image: bytes, length: int | None) -> Groups:
                 )
             if file.attrs.get(SEALED, length) != length:
                 raise StoreError(
-                    f"{path}: extended, truncated or changed after it was written; {DELETE}; "
+                    f"{path}: extended, truncated or changed after it was written; {AGAIN}; "
                     f"if you changed it on purpose, delete its attribute {SEALED}"
                 )
             columns = _columns(file, len(image))
@@ -348,7 +348,7 @@ def _groups(path: Path, image: bytes, length: int | None) -> Groups:
     except (StoreError, MemoryError):
         raise
     except Exception as error:  # h5py raises many types for damaged files
-        raise StoreError(f"{path}: truncated or damaged ({printable(str(error))}); {DELETE}") from error
+        raise StoreError(f"{path}: truncated or damaged ({printable(str(error))}); {AGAIN}") from error
 
 
 def _columns(file: h5py.File, size: int) -> dict[str, dict[str, h5py.Dataset]]:
