@@ -7,9 +7,9 @@ import sys
 import time
 from pathlib import Path
 
-from hpcmm import backends
+from hpcmm import backends, surroundings
 from hpcmm.experiment import extensions, plan
-from hpcmm.cluster import launcher, site, slurm
+from hpcmm.cluster import site, slurm
 from hpcmm.bench import status
 from hpcmm.experiment.fingerprint import digest
 from hpcmm.experiment.config import locate_files, merge_into, naming, read_config
@@ -29,12 +29,13 @@ if hasattr(workflow, "run_local"):
 else:
     IN_JOB, ON_CLUSTER = not workflow.is_main_process, workflow.nodes is not None
 
+# Only a job starts ranks by the launcher that started it: sbatch and mpiexec inherit nothing of a job around.
+surroundings.enter(launched=IN_JOB, local=not IN_JOB and not ON_CLUSTER)
 os.environ.update(
     # absolute, because --directory may choose another folder for the results
     HPCMM_JOBS=str(HERE / "jobs"),
     # jobs run with this Python, and with the mpiexec beside it if the MPI is a wheel
     PATH=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
-    **launcher.environment(local=not IN_JOB and not ON_CLUSTER),
 )
 
 try:
@@ -67,8 +68,6 @@ try:
                 Path(DONE.format(job=job.name)).unlink(missing_ok=True)
         if ON_CLUSTER:
             os.environ.update(PATH=os.pathsep.join([str(HERE / "jobs" / "bin"), os.environ.get("PATH", "")]))
-        else:
-            slurm.leave_allocation()
         slurm.claim()
 except HpcmmError as error:
     sys.exit("hpcmm: error: {}".format(error))
@@ -131,6 +130,7 @@ onstart:
     except HpcmmError as error:
         sys.exit("hpcmm: error: {}".format(error))
     PLAN.write(RESULTS / "plan.json")
+    surroundings.say()
     print(status.ahead(RESULTS, PLAN), file=sys.stderr, flush=True)
 
 

@@ -292,6 +292,9 @@ def measure_batch(
         stolen = provenance.stolen(described.get("counters", {}), counters)
         if stolen >= NOTABLE_STEAL:
             progress.report(f"the hypervisor gave {stolen:.0%} of the CPU time of this machine to other guests")
+        stops, periods = provenance.throttled(described.get("counters", {}), counters)
+        if stops:
+            progress.report(f"the CPU quota stopped processes in {stops} of {periods} periods: times are too long")
         if late_runs:
             progress.report(f"{late_runs} kernel runs were repeated because the host queued them too late")
     if journal and not missing:
