@@ -56,13 +56,18 @@ class Variable:
     def title(self) -> str:
         return self.names[0]
 
+    @property
+    def done(self) -> str:
+        """What is done about it."""
+        return f"{self.action} to {self.value}" if self.action == SET else self.action
+
 
 @dataclass(frozen=True)
 class Condition:
     """An inherited limit that is no variable. ``look`` returns what was found; empty if there is nothing to say."""
 
     title: str
-    action: str
+    done: str
     why: str
     look: Callable[[], str] = lambda: ""
 
@@ -126,7 +131,7 @@ def cpus() -> int:
 
 def look_at_quota() -> str:
     limit = quota()
-    return f"{limit.cpus:.3g} CPUs" if limit else ""
+    return f"{limit.cpus:.3g} of {len(os.sched_getaffinity(0))} CPUs" if limit else ""
 
 
 def look_at_affinity() -> str:
@@ -185,6 +190,7 @@ VARIABLES: tuple[Variable, ...] = (
             "all CPUs",
             "false",
         ),
+        Variable(("KMP_DUPLICATE_LIB_OK",), RECORDED, "two OpenMP libraries may be loaded; threadpoolctl sets it"),
         Variable(
             ("OMP_*", "GOMP_*", "KMP_*"),
             CLEARED,
@@ -355,8 +361,8 @@ CONDITIONS: tuple[Condition, ...] = (
     ),
     Condition(
         "standard input",
-        SET,
-        "measuring processes read `/dev/null`: `mpiexec` reads the terminal otherwise, and stops in the background",
+        "set to /dev/null",
+        "`mpiexec` would read the terminal, and stop in the background",
     ),
 )
 

@@ -159,7 +159,7 @@ def test_the_provenance_and_doctor_name_what_is_inherited(monkeypatch, record, n
     now = {SET: applied.value, CLEARED: None, OF_LAUNCH: None}.get(applied.action, INHERITED)
     assert found["variables"].get(name) == now
     assert line.state == ("warning" if applied.action == WARNED else "ok")
-    assert line.found.endswith(f": {applied.action}") and line.advice == applied.why
+    assert line.found.endswith(f": {applied.done}") and line.advice == applied.why
 
 
 def test_doctor_says_so_if_nothing_is_inherited(monkeypatch):
@@ -174,7 +174,7 @@ def test_a_limit_is_in_the_provenance_and_in_doctor(monkeypatch, condition):
     monkeypatch.setattr(surroundings, "CONDITIONS", (other,))
     assert surroundings.describe()["limits"] == {condition.title: "found"}
     (line,) = [check for check in doctor.check_surroundings() if check.name == condition.title]
-    assert (line.found, line.advice) == (f"found: {condition.action}", condition.why)
+    assert (line.found, line.advice) == (f"found: {condition.done}", condition.why)
 
 
 def test_what_is_not_passed_on_is_said_once(capsys, monkeypatch):
@@ -288,7 +288,7 @@ def test_the_quota_of_any_group_above_limits_threads_and_is_counted(system, monk
     system(files)
     assert surroundings.quota().cpus == 1.5 and surroundings.cpus() == 1
     assert provenance.read(provenance.COUNTERS)["cpu_quota"] == {"periods": 236, "throttled": 10, "seconds": 0.25}
-    assert surroundings.describe()["limits"]["CPU quota"] == "1.5 CPUs"
+    assert surroundings.describe()["limits"]["CPU quota"] == "1.5 of 8 CPUs"
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)
     assert world.threads_per_rank(world.MPI.COMM_SELF) == 1

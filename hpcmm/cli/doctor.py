@@ -268,8 +268,8 @@ def check_surroundings() -> Iterator[Check]:
     found = False
     for found in surroundings.findings():
         record, inherited = found
-        state = "warning" if record.action == surroundings.WARNED else "ok"
-        yield Check(record.title, state, f"{inherited}: {record.action}", record.why)
+        state = "warning" if record.done == surroundings.WARNED else "ok"
+        yield Check(record.title, state, f"{inherited}: {record.done}", record.why)
     if not found:
         yield Check("environment", "ok", "nothing inherited that changes a measurement")
 
