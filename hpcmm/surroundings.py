@@ -23,7 +23,7 @@ CONTROLLER = "cpu"  # of control groups of version 1
 RECORD = "HPCMM_SURROUNDINGS"  # the inherited values that were replaced, cleared or warned about, as JSON
 
 SET, DEFAULT, CLEARED, OF_LAUNCH = "set", "set unless inherited", "cleared", "cleared for another launch"
-WARNED, RECORDED = "warned about", "recorded"
+WARNED, RECORDED, KEPT = "warned about", "recorded", "kept"
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Variable:
     names : tuple of str
         Names, or patterns with ``*``.
     action : str
-        ``SET``, ``DEFAULT``, ``CLEARED``, ``WARNED``, ``RECORDED``, or ``OF_LAUNCH``: a launcher sets it for the
-        processes of one job, and another job must not inherit it.
+        ``SET``, ``DEFAULT``, ``CLEARED``, ``WARNED``, ``RECORDED``, ``KEPT`` without a record, or ``OF_LAUNCH``: a
+        launcher sets it for the processes of one job, and another job must not inherit it.
     why : str
     value : str
         What it is set to.
@@ -240,7 +240,7 @@ VARIABLES: tuple[Variable, ...] = (
         ),
         Variable(
             ("CUDA_MPS_*", "CUDA_CACHE_PATH", "CUDA_HOME", "CUDA_ROOT", "CUDA_*PATH", "CUDA_*DIR", "CUDA_*VERSION"),
-            RECORDED,
+            KEPT,
             "places of files and services",
         ),
         Variable(
@@ -249,7 +249,7 @@ VARIABLES: tuple[Variable, ...] = (
             "launches, queues, loading and compilation would differ from the defaults; `CUDA_LAUNCH_BLOCKING` waits "
             "after each kernel",
         ),
-        Variable(("CUPY_CACHE_DIR",), RECORDED, "place of compiled kernels"),
+        Variable(("CUPY_CACHE_DIR",), KEPT, "place of compiled kernels"),
         Variable(
             ("CUPY_*",),
             CLEARED,
@@ -302,7 +302,7 @@ VARIABLES: tuple[Variable, ...] = (
             "0",
             if_reading_is_forbidden,
         ),
-        Variable(("SLURM_CONF", "SLURM_CLUSTERS"), RECORDED, "place of Slurm"),
+        Variable(("SLURM_CONF*", "SLURM_CLUSTERS", "SLURM_JWT"), KEPT, "place of Slurm, and access to it"),
         Variable(
             (
                 *("SLURM*", "SRUN_*", "SBATCH_CPU_BIND*", "SBATCH_MEM_BIND*"),
@@ -442,6 +442,8 @@ def findings() -> Iterator[tuple[Variable | Condition, str]]:
     everything = {**os.environ, **remembered(os.environ)}
     for record in VARIABLES:
         own = {name: value for name, value in everything.items() if record_of(name) is record}
+        if record.action == KEPT:
+            continue
         if record.action in (SET, DEFAULT):
             own = {name: value for name, value in own.items() if value != record.value}
         shown = own if record.action == OF_LAUNCH else [f"{name}={value}" for name, value in own.items()]
@@ -456,7 +458,7 @@ def describe() -> dict[str, Any]:
     """Return the provenance: variables of this process, what it inherited instead, and limits."""
     known = ((name, record_of(name)) for name in os.environ)
     return {
-        "variables": {name: os.environ[name] for name, each in known if each and each.action != OF_LAUNCH},
+        "variables": {name: os.environ[name] for name, each in known if each and each.action not in (OF_LAUNCH, KEPT)},
         "inherited": remembered(os.environ),
         "limits": {each.title: found for each in CONDITIONS if (found := each.look())},
     }
