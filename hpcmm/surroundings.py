@@ -210,6 +210,11 @@ VARIABLES: tuple[Variable, ...] = (
             WARNED,
             "selects the library of the baseline, or NumPy's instructions; kept, because a site may need it",
         ),
+        Variable(
+            ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"),
+            RECORDED,
+            "without effect: a rank gives the library as many threads as the kernels; Snakemake sets them in each job",
+        ),
         Variable(("MKL_THREADING_LAYER", "MKL_INTERFACE_LAYER"), RECORDED, "MKL needs the layers of the site"),
         Variable(
             ("OPENBLAS_*", "GOTO_*", "MKL_*", "BLIS_*"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcmm import surroundings
+from hpcmm import store, surroundings
 from hpcmm.bench import provenance
 from hpcmm.cli import doctor
 from hpcmm.grading import session
@@ -45,10 +45,9 @@ KNOWN = {
             "OMP_SCHEDULE",
             "GOMP_CPU_AFFINITY",
             "KMP_AFFINITY",
-            "OPENBLAS_NUM_THREADS",
-            "MKL_NUM_THREADS",
+            "OPENBLAS_MAIN_FREE",
             "MKL_DYNAMIC",
-            "BLIS_NUM_THREADS",
+            "BLIS_JC_NT",
             "GLIBC_TUNABLES",
             "MALLOC_ARENA_MAX",
         ),
@@ -57,7 +56,9 @@ KNOWN = {
     **dict.fromkeys(("OMP_PROC_BIND", "OMP_WAIT_POLICY", "OPENBLAS_THREAD_TIMEOUT"), SET),
     **dict.fromkeys(("NCCL_NVLS_ENABLE", "NVSHMEM_DISABLE_NVLS"), DEFAULT),
     **dict.fromkeys(("OPENBLAS_CORETYPE", "LD_PRELOAD", "NCCL_ALGO", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), WARNED),
-    **dict.fromkeys(("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME", "UCX_TLS"), RECORDED),
+    **dict.fromkeys(
+        ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME", "UCX_TLS"), RECORDED
+    ),
     **dict.fromkeys(("CUPY_CACHE_DIR", "CUDA_HOME", "SLURM_CONF", "SLURM_JWT"), KEPT),
     **dict.fromkeys(
         (
@@ -212,6 +213,21 @@ def test_grading_processes_start_in_the_same_surroundings(monkeypatch):
     assert set(native) <= {*surroundings.settings("threads"), "OMP_NUM_THREADS", "LD_LIBRARY_PATH"}
 
 
+def test_a_file_has_what_its_jobs_inherited(monkeypatch, tmp_path):
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
+    monkeypatch.setenv("OMP_PROC_BIND", "true")
+    monkeypatch.delenv(surroundings.RECORD, raising=False)
+    sweep = {"operation": "matmul", "variants": ["openmp"], "sizes": [16], "dtypes": ["float32"]}
+    config = {"backends": "cpu", "measuring": {"visits": 1}, "sweeps": {"one": sweep}}
+    said: list[str] = []
+    columns = store.read(trial.measure(config, tmp_path, alone=False, show=said.append))
+    (found,) = (json.loads(each) for each in columns["runs"]["provenance"])
+    assert found["surroundings"]["inherited"] == {"NVIDIA_TF32_OVERRIDE": "1", "OMP_PROC_BIND": "true"}
+    assert "NVIDIA_TF32_OVERRIDE" not in found["surroundings"]["variables"]
+    assert found["cpu"]["threads_per_rank"] == surroundings.cpus()
+    assert not [line for line in said if "not passed on" in line], "the process that starts the jobs says it"
+
+
 PLACES = """
 import json, os, sys
 from hpcmm import surroundings
@@ -243,6 +259,16 @@ def test_threads_of_kernels_and_of_the_library_may_use_the_same_cpus(shell):
         found[how] = json.loads(done.stdout)
     assert found["enter"] == [every, every]
     assert found["not"] == [1, 1], "OpenMP binds no thread here, so the test shows nothing"
+
+
+def test_the_library_gets_as_many_threads_as_the_kernels_whatever_the_shell_says():
+    program = "from hpcmm import surroundings; surroundings.enter(); from hpcmm.backends.cpu.device import CpuBackend; "
+    program += "from hpcmm.backends.cpu import libraries; CpuBackend(threads=2); "
+    program += "print({each['num_threads'] for each in libraries.blas_libraries()})"
+    for given in ("1", "64"):
+        shell = os.environ | dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "GOTO_NUM_THREADS"), given)
+        done = subprocess.run([sys.executable, "-c", program], env=shell, capture_output=True, text=True, check=True)
+        assert done.stdout == "{2}\n"
 
 
 # --- limits ----------------------------------------------------------------------------------------------------------
