@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hpcmm import backends
+from hpcmm import backends, surroundings
 from hpcmm.experiment import extensions, plan
-from hpcmm.cluster import launcher, site, slurm
+from hpcmm.cluster import site, slurm
 from hpcmm.bench import done, status
 from hpcmm.experiment.config import locate_files, merge_into, naming, read_config
 from hpcmm.measurement import Job
@@ -25,12 +25,13 @@ FAILED = str(MARKS / "failed" / "{job}")  # the batches that ended their job
 
 IN_JOB, ON_CLUSTER = not workflow.is_main_process, workflow.nodes is not None
 
+# Only a job starts ranks by the launcher that started it: sbatch and mpiexec inherit nothing of a job around.
+surroundings.enter(launched=IN_JOB, local=not IN_JOB and not ON_CLUSTER)
 os.environ.update(
     # absolute, because --directory may choose another folder for the results
     HPCMM_JOBS=str(HERE / "jobs"),
     # jobs run with this Python, and with the mpiexec beside it if the MPI is a wheel
     PATH=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
-    **launcher.environment(local=not IN_JOB and not ON_CLUSTER),
 )
 
 try:
@@ -61,8 +62,6 @@ try:
         done.mark(PLAN, RESULTS, MARKS)
         if ON_CLUSTER:
             os.environ.update(PATH=os.pathsep.join([str(HERE / "jobs" / "bin"), os.environ.get("PATH", "")]))
-        else:
-            slurm.leave_allocation()
         slurm.claim()
 except HpcmmError as error:
     sys.exit("hpcmm: error: {}".format(error))
@@ -121,6 +120,7 @@ onstart:
     except HpcmmError as error:
         sys.exit("hpcmm: error: {}".format(error))
     PLAN.write(RESULTS / "plan.json")
+    surroundings.say()
     print(status.ahead(RESULTS, PLAN), file=sys.stderr, flush=True)
 
 

@@ -18,7 +18,7 @@ import rungs
 import transcripts
 from tabulate import tabulate
 
-from hpcmm import store
+from hpcmm import store, surroundings
 from hpcmm.cli.main import parser
 from hpcmm.experiment import own_kernels
 from hpcmm.experiment.config import SCHEMA
@@ -181,6 +181,17 @@ def groups() -> str:
     return "\n\n".join(parts)
 
 
+def inherited() -> str:
+    """List what a measuring process inherits, and what is done about it."""
+    rows = [[_names(each.names), _done(each), each.why] for each in surroundings.VARIABLES]
+    rows += [[each.title, each.done, each.why] for each in surroundings.CONDITIONS]
+    return tabulate(rows, ["variable or limit", "what is done", "why"], tablefmt="pipe")
+
+
+def _done(variable: surroundings.Variable) -> str:
+    return f"{variable.action}: `{variable.value}`" if variable.value else variable.action
+
+
 def exported() -> str:
     """List the columns of an export."""
     rows = [[f"`{name}`", meaning] for name, meaning in export.COLUMNS.items()]
@@ -199,6 +210,7 @@ PARTS = {
     "head": head,
     "names": names,
     "groups": groups,
+    "inherited": inherited,
     "rubric": rubric,
     "exported": exported,
     "definitions": definitions.markdown,

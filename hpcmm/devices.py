@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# The variant and the baseline take turns in one process. Idle threads must sleep instead of spinning on the cores that
-# the other is measured on. OpenMP and OpenBLAS read these variables when they are loaded. OpenBLAS waits 2^18 clocks,
-# some 0.1 ms, instead of 2^28. After far fewer its threads sleep within a product.
-IDLE_THREADS = {"OMP_WAIT_POLICY": "passive", "OPENBLAS_THREAD_TIMEOUT": "18"}
-
 
 @dataclass(frozen=True)
 class Device:

@@ -211,6 +211,9 @@ ARITHMETICS = {
         Arithmetic("14 int8 products", tensor_units={"90": 4096 / 14}),
         Arithmetic("15 int8 products", tensor_units={"90": 4096 / 15}),
         Arithmetic("three FP16 products, rows and columns scaled", tensor_units={"80": 1024 / 3, "90": 2048 / 3}),
+        # cuBLAS chooses the number of products for the data, at least as many as float64 needs
+        Arithmetic("int8 products of cuBLAS"),
+        Arithmetic("nine BF16 products"),
         # 10 bits follow the first one; the hardware may drop the others without rounding
         Arithmetic("TF32", tensor_units={"80": 512, "90": 1024}, input_roundoff=2.0**-10),
     )

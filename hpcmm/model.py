@@ -165,6 +165,9 @@ class Variant:
     library : callable, optional
         Libraries only: ``library(backend, task, arrays)`` returns a callable that runs once. A library has no source
         file.
+    unsupported : callable, optional
+        Libraries only: ``unsupported(backend, dtype)`` returns the reason why the installed library cannot run it on
+        the device; empty if it can.
     workspace : callable, optional
         Libraries only: ``workspace(task)`` returns each array that the call needs besides its operands, by name.
     context : bool
@@ -216,6 +219,7 @@ class Variant:
     change: str
     source: str = ""
     library: Callable[[Any, Task, Mapping[str, Any]], Callable[[], Any]] | None = field(default=None, hash=False)
+    unsupported: Callable[[Any, str], str] | None = field(default=None, hash=False)
     workspace: Callable[[Task], Mapping[str, Workspace]] | None = field(default=None, hash=False)
     geometry: Geometry | Mapping[str, Geometry] | None = field(default=None, hash=False)
     kernel: str = ""
@@ -275,8 +279,9 @@ class Prepared:
     """A variant bound to its arrays: call it to run once.
 
     ``before`` and ``after`` copy data on the device between the arrays and buffers of the variant. They are a phase of
-    the end-to-end call and not part of the kernel's time. ``complaint`` describes writes of the last run outside its
-    arrays; empty if there are none. ``choice`` is the algorithm that a library took after trials.
+    the end-to-end call and not part of the kernel's time. ``complaint`` says what makes the last run invalid besides
+    its result, such as writes outside its arrays; empty if nothing does. ``choice`` is the algorithm that a library
+    took after trials.
     """
 
     run: Callable[[], Any]
@@ -416,6 +421,11 @@ class Operation:
         reasons = [self.variant(name).unsuited_to(capability) for name in rungs]
         found = next((f"{variant.name}: {reason}" for reason in reasons if reason), "")
         return variant.unsuited_to(capability) or found
+
+    def unsuited_on(self, backend: Any, variant: Variant, dtype: str) -> str:
+        """Return the same for an open device with its libraries."""
+        lacks = variant.unsupported or (lambda backend, dtype: "")
+        return self.unsuited_to(variant, dtype, backend.capability) or lacks(backend, dtype)
 
     def baseline(self, device: str, dtype: str) -> Variant | None:
         """Return the baseline of a device and type; None if no library does the same."""

@@ -17,22 +17,14 @@ import psutil
 import pytest
 from hypothesis import settings
 
-from hpcmm import backends
+from hpcmm import backends, surroundings
 from hpcmm.backends.cpu import device
 from hpcmm.cli import main
 from hpcmm.experiment import extensions
 from hpcmm.operations import OPERATIONS
 
-# All are read when the libraries are loaded: idle threads, and ranks of MPICH that wait, sleep instead of spinning.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
-os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")
-# Open MPI, 4 and 5, refuses root and more ranks than cores unless told otherwise.
-for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
-    os.environ.setdefault(name, "1")
-    os.environ.setdefault(name.replace("OMPI", "PRTE"), "1")
-os.environ.setdefault("OMPI_MCA_rmaps_base_oversubscribe", "1")
-os.environ.setdefault("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe")
+surroundings.enter(launched=False, local=True)  # before libraries are loaded, and for all programs of the tests
+os.environ.setdefault("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1")  # ranks of MPICH that wait sleep instead of spinning
 
 # A job in the background may have started with Ctrl-C ignored, which the programs of the tests would inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

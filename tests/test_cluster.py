@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from hpcmm import surroundings
 from hpcmm.cli import doctor
 from hpcmm.cluster import commands, leftovers, queue, records, slurm, submit, watch
 from hpcmm.cluster.records import Record
@@ -708,9 +709,9 @@ def test_a_local_run_in_an_allocation_starts_its_ranks_here(faltering, monkeypat
     ranks = "import os; from hpcmm.parallel import world; line = f'{world.world().size} {world.node()}\\n'; "
     ranks += "os.write(1, line.encode())"  # at once, as the lines of several ranks may run into each other
     command = [launcher, "-n", "2", sys.executable, "-c", ranks]
-    slurm.leave_allocation()
-    assert {name for name in os.environ if name.startswith("SLURM")} == {"SLURM_CONF"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
+    environment = surroundings.measuring(os.environ)
+    assert {name for name in environment if name.startswith("SLURM")} == {"SLURM_CONF"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, env=environment)
     assert done.stdout.splitlines() == [f"2 {socket.gethostname()}"] * 2, done.stderr
     assert faltering.calls("srun") == []
 

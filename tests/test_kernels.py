@@ -457,10 +457,10 @@ def test_cpu_copy(cpu, operation, variant, dtype, n, starts, seed):
 def suited(request):
     """Skip what the GPU cannot run."""
     if {"gpu", "variant"} <= set(request.fixturenames):
-        variant, capability = request.getfixturevalue("variant"), request.getfixturevalue("gpu").capability
-        reason = variant.unsuited_to(capability)
+        variant, gpu = request.getfixturevalue("variant"), request.getfixturevalue("gpu")
+        reason = variant.unsuited_to(gpu.capability)
         if "dtype" in request.fixturenames:
-            reason = MATMUL.unsuited_to(variant, request.getfixturevalue("dtype"), capability)
+            reason = MATMUL.unsuited_on(gpu, variant, request.getfixturevalue("dtype"))
         if reason:
             pytest.skip(reason)
 

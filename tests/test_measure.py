@@ -619,13 +619,23 @@ def test_a_point_that_raises_again_is_missing_with_the_reason(measure, damage, t
     assert np.isnan(rows["bound"][0])
 
 
-def test_a_variant_that_the_device_cannot_run_is_missing_with_the_reason(measure, monkeypatch, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("lacks", "reason"),
+    [
+        ({"architecture": "sm_90a"}, "serial needs a GPU of compute capability 9.0; this one has 8.0"),
+        ({"unsupported": lambda backend, dtype: f"no {dtype} in this library"}, "no float64 in this library"),
+    ],
+    ids=["device", "library"],
+)
+def test_a_variant_that_cannot_run_here_is_missing_with_the_reason(
+    measure, monkeypatch, tmp_path, capsys, lacks, reason
+):
     monkeypatch.setattr(CpuBackend, "capability", "80")
-    needs = {"serial": "sm_90a", "openmp": "sm_75"}
-    ladder = tuple(dataclasses.replace(each, architecture=needs.get(each.name, "")) for each in MATMUL.ladder)
+    changes = {"serial": lacks, "openmp": {"architecture": "sm_75"}}
+    ladder = tuple(dataclasses.replace(each, **changes.get(each.name, {})) for each in MATMUL.ladder)
     monkeypatch.setitem(OPERATIONS, "matmul", dataclasses.replace(MATMUL, ladder=ladder))
     assert measure(OTHERS) == []
-    why = "not measured: serial needs a GPU of compute capability 9.0; this one has 8.0"
+    why = f"not measured: {reason}"
     assert f"serial 9x7x8 float64 {why}" in capsys.readouterr().out
     rows = store.read(tmp_path / "out.h5")["measurements"]
     assert list(rows["variant"]) == ["serial", "openmp", "openmp", "numpy"]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from hpcmm import surroundings
 from hpcmm.backends.base import Backend
 from hpcmm.backends.cuda import presence
 from hpcmm.devices import DEVICES
@@ -52,7 +53,7 @@ def this_machine() -> Machine:
     """Return the devices of this machine."""
     return Machine(
         {name: missing(name) for name in DEVICES},
-        {"cpu": len(os.sched_getaffinity(0)), "cuda": presence.count()},
+        {"cpu": surroundings.cpus(), "cuda": presence.count()},
         {"cpu": psutil.virtual_memory().total, "cuda": presence.memory()},
     )
 

@@ -92,7 +92,7 @@ class Process:
         others = [
             point
             for point in self.uncompiled
-            if not OPERATIONS[point.operation].unsuited_to(task_of(point).variant, point.dtype, self.backend.capability)
+            if not OPERATIONS[point.operation].unsuited_on(self.backend, task_of(point).variant, point.dtype)
         ]
         self.uncompiled = ()
         self.backend.compile_ahead(map(task_of, [*points, *others]), self.threads)
@@ -143,7 +143,7 @@ class Bench:
         self.memory = preflight(comm, backend, operation, batch.points, algorithms_of(operation))
         self.unsuited = {}
         for name, dtype in dict.fromkeys((point.variant, point.dtype) for point in batch.points):
-            reason = operation.unsuited_to(operation.variant(name), dtype, backend.capability)
+            reason = operation.unsuited_on(backend, operation.variant(name), dtype)
             self.unsuited[name, dtype] = next(filter(None, comm.allgather(reason)), "")
 
     def impossible(self, point: Point) -> str:
@@ -292,6 +292,9 @@ def measure_batch(
         stolen = provenance.stolen(described.get("counters", {}), counters)
         if stolen >= NOTABLE_STEAL:
             progress.report(f"the hypervisor gave {stolen:.0%} of the CPU time of this machine to other guests")
+        stops, periods = provenance.throttled(described.get("counters", {}), counters)
+        if stops:
+            progress.report(f"the CPU quota stopped processes in {stops} of {periods} periods: times are too long")
         if late_runs:
             progress.report(f"{late_runs} kernel runs were repeated because the host queued them too late")
     if journal and not missing:

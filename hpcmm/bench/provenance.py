@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 
+from hpcmm import surroundings
 from hpcmm.experiment.fingerprint import versions
 
 PACKAGES = ("numpy", "mpi4py", "h5py", "cupy-cuda12x", "cupy-cuda13x", "nvmath-python", "mpich", "openmpi", "snakemake")
@@ -134,19 +135,14 @@ SOURCES: dict[str, Callable[[], Any]] = {
     "hypervisor": lambda: "hypervisor" in field("proc/cpuinfo", "flags").split(),
     "vendor": lambda: text("sys/devices/virtual/dmi/id/sys_vendor"),
     "product": lambda: text("sys/devices/virtual/dmi/id/product_name"),
-    "variables": lambda: {key: value for key, value in os.environ.items() if key.startswith(VARIABLES)},
 }
-# Variables that affect threads of libraries, instructions of kernels and visible GPUs
-VARIABLES = (
-    *("OMP_", "GOMP_", "KMP_", "OPENBLAS_", "MKL_", "BLIS_", "HPCMM_SIMD"),
-    *("CUDA_", "NVIDIA_TF32", "CUPY_", "NCCL_"),
-)
 
 # Counters that grow while a job runs; the difference of two readings describes the time between them
 COUNTERS: dict[str, Callable[[], Any]] = {
     "load_average": lambda: os.getloadavg()[0],
     "cpu_times": cpu_times,
     "context_switches": context_switches,
+    "cpu_quota": surroundings.throttling,
 }
 
 
@@ -157,6 +153,12 @@ def stolen(before: Mapping[str, Any], after: Mapping[str, Any]) -> float:
     except KeyError:
         return math.nan
     return spent["steal_seconds"] / spent["busy_seconds"] if spent["busy_seconds"] > 0 else math.nan
+
+
+def throttled(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how often a CPU quota stopped processes between two readings, and its periods; (0, 0) without a quota."""
+    found = [{"throttled": 0, "periods": 0} | each.get("cpu_quota", {}) for each in (before, after)]
+    return tuple(found[1][name] - found[0][name] for name in ("throttled", "periods"))
 
 
 def numa_nodes() -> list[Path]:
@@ -237,5 +239,6 @@ def collect() -> dict[str, Any]:
         "installed": every,
         "cpu": cpu(),
         "machine": read(SOURCES),
+        "surroundings": surroundings.describe(),
         "slurm": {key: value for key, value in os.environ.items() if key.startswith("SLURM_JOB")},
     }

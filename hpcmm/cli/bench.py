@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcmm import backends, kernels
+from hpcmm import backends, kernels, surroundings
 from hpcmm.bench import disassembly, sanitizing, tools
 from hpcmm.cli.arguments import command
 from hpcmm.cli.selection import Chosen, choose, config_of, verifying_sweeps
@@ -109,6 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
     if missing := backends.missing(device):
         why = missing if backends.this_machine().count[device] else "this machine has no GPU"
         raise HpcmmError(f"{why}; --on-host verifies CUDA kernels on the CPU")
+    surroundings.say()
     with tempfile.TemporaryDirectory(prefix="hpcmm-bench-") as name:
         return measured(arguments, chosen, Path(name))
 

@@ -22,11 +22,11 @@ from typing import Any, Literal
 
 import psutil
 
-from hpcmm import backends
+from hpcmm import backends, surroundings
 from hpcmm.backends.cuda import presence
 from hpcmm.bench import journal, provenance
 from hpcmm.cli.arguments import add_results, command
-from hpcmm.cluster import launcher, leftovers
+from hpcmm.cluster import leftovers
 from hpcmm.model import Task
 from hpcmm.operations import built
 from hpcmm.store import StoreError, require_writable
@@ -34,7 +34,6 @@ from hpcmm.store import StoreError, require_writable
 SECONDS = 60  # time limit of a program
 # Number of ranks, as set by the launchers of Open MPI, MPICH and Intel MPI, and Slurm
 SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
-LAUNCHER_VARIABLES = re.compile(r"(OMPI|PRTE|PMIX|PMI|MPI|HYDRA|HYDI|SLURM)_")
 ENOUGH_SHARED = 1 << 30
 ENOUGH_DISK = 1 << 30
 MUCH_STEAL = 0.002  # of the CPU time since the boot
@@ -146,6 +145,7 @@ def examine(comm, results: Path) -> Iterator[Check]:
         ("kernels", check_kernels),
         ("CPU", check_cpu),
         ("machine", check_machine),
+        ("environment", check_surroundings),
         ("MPI", lambda: check_mpi(comm)),
         ("GPU", check_gpus),
         ("MPI and GPU", lambda: check_device_memory(comm)),
@@ -263,6 +263,17 @@ def check_machine() -> Iterator[Check]:
         yield Check("load", "ok" if fine else "warning", f"{load:.2g} on {cores} cores", "" if fine else advice)
 
 
+def check_surroundings() -> Iterator[Check]:
+    """List what this process inherited that changes a number or breaks a run, and what is done about it."""
+    found = False
+    for found in surroundings.findings():
+        record, inherited = found
+        state = "warning" if record.done == surroundings.WARNED else "ok"
+        yield Check(record.title, state, f"{inherited}: {record.done}", record.why)
+    if not found:
+        yield Check("environment", "ok", "nothing inherited that changes a measurement")
+
+
 def check_gpu_settings(gpus: Sequence[Mapping[str, Any]], processes: Sequence[int]) -> Iterator[Check]:
     """Look for power limits of GPUs and other processes on them; ``processes`` were counted before this one's."""
     for i, (gpu, others) in enumerate(zip(gpus, processes, strict=True)):
@@ -342,10 +353,7 @@ def find_launcher() -> str:
 
 def attempt(*command: str) -> subprocess.CompletedProcess:
     """Run a program without the environment of a launcher; return the exit status of a failure."""
-    environment = {name: value for name, value in os.environ.items() if not LAUNCHER_VARIABLES.match(name)}
-    kept = {name: os.environ[name] for name in os.environ if name.startswith(("OMPI_ALLOW", "OMPI_MCA", "PRTE_"))}
-    environment |= kept | launcher.environment(local=True)
-    pipe = subprocess.PIPE
+    environment, pipe = surroundings.measuring(os.environ), subprocess.PIPE
     try:
         process = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True

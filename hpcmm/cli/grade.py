@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from hpcmm import surroundings
 from hpcmm.cli.arguments import command
 from hpcmm.grading import rubric, submissions
 from hpcmm.grading.exercise import Grade
@@ -41,6 +42,7 @@ def add(commands: argparse._SubParsersAction) -> None:
 def run(arguments: argparse.Namespace) -> int:
     asked = rubric.read(arguments.rubric)
     found = submissions.found_in(arguments.folder, asked)
+    surroundings.say()
     grades = []
     for submission, grade in submissions.graded(found, asked):
         if not grades or grades[-1][0] != submission:

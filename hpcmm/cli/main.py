@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from hpcmm import surroundings
 from hpcmm.text import printable
 
 # Modules of this package, in the order in which the help lists them
@@ -44,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status: 0; 1 for an error, which was reported; or another one from the command's help. argparse exits
         with 2 for wrong arguments.
     """
+    if argv is None:  # the program, before a library is loaded
+        surroundings.enter()
     open_streams()
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY and limit < ADDRESS_SPACE_MB << 20:

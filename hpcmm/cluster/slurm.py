@@ -26,7 +26,6 @@ from hpcmm.model import HpcmmError
 
 RUN = Path(".snakemake/hpcmm/run")  # host, PID and start time of the workflow that runs in this folder
 SECONDS_TO_CANCEL = 120  # until cancelled jobs have left the queue
-OF_ALLOCATION = re.compile(r"SLURM(?!_CONF$|_CLUSTERS$)")
 
 watch = Watch()
 
@@ -110,16 +109,6 @@ def clear_memory() -> None:
     """Remove files that killed ranks left on this node, and report them."""
     if removed := leftovers.remove():
         report(removed)
-
-
-def leave_allocation() -> None:
-    """Remove the environment of the Slurm job around a local run (``salloc -n 4 snakemake --cores 2``).
-
-    Otherwise launchers would start the ranks on the nodes of the allocation, with the tasks and CPUs of the
-    allocation instead of the run's.
-    """
-    for name in [name for name in os.environ if OF_ALLOCATION.match(name)]:
-        del os.environ[name]
 
 
 def enter_job() -> None:

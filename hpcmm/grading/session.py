@@ -22,7 +22,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import psutil
 
-from hpcmm.devices import IDLE_THREADS
+from hpcmm import surroundings
 from hpcmm.model import HpcmmError
 
 NATIVE = Path(__file__).with_name("native.py")
@@ -227,7 +227,7 @@ def native(library: Path, symbol: str, size: int, seconds: float, address_space:
     """Start a process that runs a kernel in native code."""
     program = [sys.executable, "-I", "-S", str(NATIVE)]
     setup = {"library": str(library), "symbol": symbol, "address_space": address_space, "filtered": filtered()}
-    environment = {"OMP_NUM_THREADS": str(threads), **IDLE_THREADS}
+    environment = {"OMP_NUM_THREADS": str(threads), **surroundings.settings("threads")}
     if path := os.environ.get("LD_LIBRARY_PATH"):  # Python and OpenMP may come from there
         environment["LD_LIBRARY_PATH"] = path
     return Untrusted(program, size, setup, seconds, environment)
@@ -236,7 +236,7 @@ def native(library: Path, symbol: str, size: int, seconds: float, address_space:
 def trusted(setup: Mapping[str, Any], size: int, seconds: float) -> Session:
     """Start a process that runs code of this package on a device; code for a GPU has no access to it."""
     program = [sys.executable, "-m", "hpcmm.grading.device"]
-    return Session(program, size, setup, seconds, os.environ | IDLE_THREADS)
+    return Session(program, size, setup, seconds, surroundings.measuring(os.environ))
 
 
 @contextlib.contextmanager

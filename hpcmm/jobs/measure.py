@@ -5,15 +5,14 @@ Run as ``mpiexec -n R python -m mpi4py -m hpcmm.jobs.measure ...``, once a visit
 
 import argparse
 import dataclasses
-import os
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hpcmm.devices import IDLE_THREADS
+from hpcmm import surroundings
 
-os.environ.update(IDLE_THREADS | os.environ)  # before NumPy and the kernels load OpenBLAS and OpenMP
+INHERITED = surroundings.enter()  # before NumPy and the kernels load OpenBLAS and OpenMP
 
 from hpcmm import store
 from hpcmm.bench import status
@@ -60,6 +59,8 @@ def main() -> None:
     results, name = arguments.results, arguments.batches[0]
     try:
         comm = world.world()
+        if comm.rank == 0:  # what modules of a site set after the workflow started
+            surroundings.say(INHERITED)
         # Slurm sends SIGTERM before SIGKILL: rank 0 records it in the journal and ends the other ranks
         signal.signal(signal.SIGTERM, signal.SIG_IGN if comm.rank else lambda *_: sys.exit(143))
         planned = plan.read(results / "plan.json")

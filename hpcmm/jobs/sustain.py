@@ -4,14 +4,13 @@ Run as ``mpiexec -n R python -m mpi4py -m hpcmm.jobs.sustain ...``. A job that i
 """
 
 import argparse
-import os
 import signal
 import sys
 from pathlib import Path
 
-from hpcmm.devices import IDLE_THREADS
+from hpcmm import surroundings
 
-os.environ.update(IDLE_THREADS | os.environ)  # as in hpcmm.jobs.measure
+INHERITED = surroundings.enter()  # as in hpcmm.jobs.measure
 
 from hpcmm.bench.sustain import sustain
 from hpcmm.experiment import plan
@@ -38,6 +37,8 @@ def main() -> None:
         signal.signal(number, lambda number, _: signals.append(number))
     try:
         comm = world.world()
+        if comm.rank == 0:  # what modules of a site set after the workflow started
+            surroundings.say(INHERITED)
         planned = plan.read(arguments.plan)
         batch = planned.batch(arguments.batch)
         if comm.size != batch.ranks:

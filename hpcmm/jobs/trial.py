@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcmm import backends
+from hpcmm import backends, surroundings
 from hpcmm.bench import sanitizing
-from hpcmm.cluster.launcher import environment
 from hpcmm.experiment import plan
 from hpcmm.jobs.collect import collect
 from hpcmm.measurement import Batch
@@ -79,7 +78,7 @@ def start(command: Sequence[str], alone: bool = False, session: bool = False) ->
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        env=os.environ | environment(local=True),
+        env=surroundings.measuring(os.environ),
         start_new_session=session,
     )
 

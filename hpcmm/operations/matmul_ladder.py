@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hpcmm.model import Task, Variant, Workspace
@@ -76,6 +76,34 @@ def workspace_of_fastest(task: Task) -> dict[str, Workspace]:
 def blas_tf32(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
     """The same with inputs rounded to TF32."""
     return backend.gemm_tf32(task.scalars["alpha"], arrays["A"], arrays["B"], task.scalars["beta"], arrays["C"])
+
+
+def blas_emulated(backend: Any, task: Task, arrays: Mapping[str, Any]) -> Callable[[], Any]:
+    """The same in the arithmetic by which the library emulates the type."""
+    alpha, beta = task.scalars["alpha"], task.scalars["beta"]
+    return backend.gemm_emulated(task.dtype, alpha, arrays["A"], arrays["B"], beta, arrays["C"])
+
+
+def emulation_bytes(dtype: str, shape: Sequence[int]) -> int:
+    """Return the bytes of the workspace of an emulated product.
+
+    In float64 it is the bound in the documentation of cuBLAS ("Fixed-Point Workspace Requirements") for dynamic
+    mantissa control and at most 79 bits: slices of A and B in int8, int32 sums of the slices, and 128 MiB.
+    """
+    if dtype != "float64":
+        return LIBRARY_WORKSPACE
+    m, n, k = shape
+    slices, blocks = -(-(79 + 1) // 8), -(-k // 64)
+    rows, columns, terms = rounded_up(m, 1024), rounded_up(n, 1024), rounded_up(k, 128)
+    sliced = (rows + columns) * (terms * slices + 4)
+    summed = min(4 * rows * columns * slices, 1 << 32) * -(-k // 8192)
+    precision = 4 * (m * blocks + n * blocks + m * n)
+    return max(sliced + summed, precision) * 5 // 4 + (128 << 20)
+
+
+def workspace_of_emulation(task: Task) -> dict[str, Workspace]:
+    """Return the workspace of the library."""
+    return {"library": Workspace((emulation_bytes(task.dtype, task.shape),), "uint8")}
 
 
 LADDER = (  # the order here is the order of the rungs
@@ -694,6 +722,18 @@ LADDER = (  # the order here is the order of the rungs
         dtypes=("float32",),
         architecture="sm_80",
         arithmetic={"float32": "TF32"},
+        context=True,
+    ),
+    Variant(
+        "cublas_emulated",
+        "cuda",
+        "cuBLAS with emulation: float64 by int8 products, float32 by BF16 products",
+        library=blas_emulated,
+        unsupported=lambda backend, dtype: backend.why_not_emulated(dtype),
+        workspace=workspace_of_emulation,
+        dtypes=("float32", "float64"),
+        architecture="sm_80",
+        arithmetic={"float32": "nine BF16 products", "float64": "int8 products of cuBLAS"},
         context=True,
     ),
 )

@@ -1,13 +1,12 @@
 """The product by NVIDIA's cuBLASMp, through nvmath-python: the baseline of the distributed products.
 
 cuBLASMp takes column-major matrices: each rank has rows of A and C and columns of B, in slabs of equal size. This is
-one of the faster layouts that it supports. NVLink multicast stays off, as everywhere in this package.
+one of the faster layouts that it supports.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -63,8 +62,6 @@ class Cublasmp(ProductInPlace):
         return []
 
     def prepare(self, task: Task) -> Callable[[], None]:
-        os.environ.setdefault("NVSHMEM_DISABLE_NVLS", "1")
-        os.environ.setdefault("NVSHMEM_SYMMETRIC_SIZE", "16G")
         import nvmath.distributed
         from nvmath.distributed.distribution import Slab
         from nvmath.distributed.linalg.advanced import Matmul

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from mpi4py import MPI
 
+from hpcmm import surroundings
 from hpcmm.model import HpcmmError
 from hpcmm.text import described
 
@@ -66,16 +67,16 @@ def local_rank(comm: MPI.Comm, devices: Sequence[str] = ()) -> int:
 def threads_per_rank(comm: MPI.Comm) -> int:
     """Return the CPU threads that this rank may use.
 
-    The CPUs of its affinity mask are divided among the ranks of the node with the same mask. ``OMP_NUM_THREADS`` and
-    ``SLURM_CPUS_PER_TASK`` are upper limits.
+    The CPUs of its affinity mask, within the CPU quota, are divided among the ranks of the node with the same mask.
+    ``OMP_NUM_THREADS`` and ``SLURM_CPUS_PER_TASK`` are upper limits.
     """
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    cpus = frozenset(os.sched_getaffinity(0))
-    sharing = node.allgather(cpus).count(cpus)
+    mask = frozenset(os.sched_getaffinity(0))
+    sharing = node.allgather(mask).count(mask)
     node.Free()
     given = (os.environ.get(name, "").split(",")[0] for name in ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK"))
     limits = [int(limit) for limit in given if limit.isdecimal()]
-    return max(1, min(len(cpus) // sharing, *limits, len(cpus)))
+    return max(1, min([surroundings.cpus() // sharing, *limits]))
 
 
 def describe(comm: MPI.Comm) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from hpcmm.operations import OPERATIONS
 FLUSH = 2
 FLUSH_BYTES_PER_THREAD, FLUSH_BYTES = 64 << 20, 256 << 20
 UNKNOWN_CACHE = 32 << 20
-# Least time between two runs: idle threads of the first spin for 0.1 ms, see devices.IDLE_THREADS. The threads that
+# Least time between two runs: idle threads of the first spin for 0.1 ms, see surroundings. The threads that
 # empty the caches sleep at once.
 SLEEP_SECONDS = 3e-4
 

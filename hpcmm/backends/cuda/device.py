@@ -18,7 +18,7 @@ import pynvml
 from cupy.cuda import nccl
 
 from hpcmm import kernels
-from hpcmm.backends.cuda import cublaslt, libraries
+from hpcmm.backends.cuda import cublaslt, emulation, libraries
 from hpcmm.backends.cuda.compile import OPTIONS, compile_ahead, constant_of, kernel_of
 from hpcmm.backends.cuda.links import NcclLink
 from hpcmm.backends.cuda.memory import Guarded, address, copy_rows, pitched_empty
@@ -305,6 +305,15 @@ class CudaBackend:
 
     gemm, gemm_tf32 = map(staticmethod, (libraries.gemm, libraries.gemm_tf32))
     reduction, addition, geam = map(staticmethod, (libraries.reduction, libraries.addition, libraries.geam))
+
+    def gemm_emulated(self, dtype: str, alpha: float, a: Any, b: Any, beta: float, c: Any) -> Callable[[], Any]:
+        """Bind the product in the arithmetic by which cuBLAS emulates the type; it emulates no empty product."""
+        bind = libraries.gemm if 0 in (*a.shape, *b.shape) else emulation.gemm
+        return bind(dtype, alpha, a, b, beta, c)
+
+    def why_not_emulated(self, dtype: str) -> str:
+        """Return the reason why cuBLAS does not emulate a type on this GPU; empty if it does."""
+        return emulation.why_missing(dtype, self.capability)
 
     def gemm_fastest(self, *product: Any) -> Prepared:
         """Bind the product by the fastest algorithm of cuBLASLt's heuristics, with empty caches."""

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 import cupy
 from cupy.cuda import nccl
-
-os.environ["NCCL_NVLS_ENABLE"] = "0"  # NVLink multicast has hung drivers, and nothing here needs it
 
 
 class NcclLink:

@@ -1,0 +1,469 @@
+"""What a measuring process inherits: variables and limits that change a number or break a run, in one table.
+
+Only the standard library is imported, because libraries read their variables when they are loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+ROOT = Path("/")  # of the files below
+CONTROLLER = "cpu"  # of control groups of version 1
+RECORD = "HPCMM_SURROUNDINGS"  # the inherited values that were replaced, cleared or warned about, as JSON
+
+SET, DEFAULT, CLEARED, OF_LAUNCH = "set", "set unless inherited", "cleared", "cleared for another launch"
+WARNED, RECORDED, KEPT = "warned about", "recorded", "kept"
+
+
+@dataclass(frozen=True)
+class Variable:
+    """Environment variables with one reason.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Names, or patterns with ``*``.
+    action : str
+        ``SET``, ``DEFAULT``, ``CLEARED``, ``WARNED``, ``RECORDED``, ``KEPT`` without a record, or ``OF_LAUNCH``: a
+        launcher sets it for the processes of one job, and another job must not inherit it.
+    why : str
+    value : str
+        What it is set to.
+    applies : callable
+        Whether the record applies, from whether ranks start on this machine and not in a Slurm job.
+    part : {"threads", "GPU", "MPI", "system"}
+    """
+
+    names: tuple[str, ...]
+    action: str
+    why: str
+    value: str = ""
+    applies: Callable[[bool], bool] = lambda local: True
+    part: str = ""
+
+    @property
+    def title(self) -> str:
+        return self.names[0]
+
+    @property
+    def done(self) -> str:
+        """What is done about it."""
+        return f"{self.action} to {self.value}" if self.action == SET else self.action
+
+
+@dataclass(frozen=True)
+class Condition:
+    """An inherited limit that is no variable. ``look`` returns what was found; empty if there is nothing to say."""
+
+    title: str
+    done: str
+    why: str
+    look: Callable[[], str] = lambda: ""
+
+
+# --- limits of this process -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Quota:
+    """CPUs that a control group may use at the same time, on average over a period, and its file of counters."""
+
+    cpus: float
+    statistics: Path
+
+
+def control_groups() -> Iterator[Path]:
+    """Yield the folders of the control groups that may limit the CPU time of this process, of versions 1 and 2."""
+    with contextlib.suppress(OSError):
+        for line in (ROOT / "proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers and CONTROLLER not in controllers.split(","):
+                continue
+            group = PurePosixPath(path)
+            for mounted in (controllers, CONTROLLER) if controllers else ("", "unified"):
+                for each in (group, *group.parents):  # in a container, the group may be mounted at the top
+                    yield ROOT / "sys/fs/cgroup" / mounted / str(each).lstrip("/")
+
+
+def quota() -> Quota | None:
+    """Return the smallest CPU quota of this process's control groups; None without one."""
+    found = []
+    for folder in control_groups():
+        with contextlib.suppress(OSError, ValueError):
+            if (folder / "cpu.max").exists():
+                limit, period = (folder / "cpu.max").read_text().split()
+            else:
+                limit, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+            if limit != "max" and int(limit) > 0:
+                found.append(Quota(int(limit) / int(period), folder / "cpu.stat"))
+    return min(found, key=lambda each: each.cpus, default=None)
+
+
+def throttling() -> dict[str, float]:
+    """Return the periods of the CPU quota so far, those in which it stopped processes, and for how many seconds.
+
+    Empty without a quota.
+    """
+    limit = quota()
+    if limit is None:
+        return {}
+    counted = {name: int(value) for name, value in map(str.split, limit.statistics.read_text().splitlines())}
+    seconds = counted.get("throttled_usec", 0) * 1e-6 + counted.get("throttled_time", 0) * 1e-9
+    return {"periods": counted["nr_periods"], "throttled": counted["nr_throttled"], "seconds": seconds}
+
+
+def cpus() -> int:
+    """Return the number of CPUs that this process may use: those of its affinity mask, within its CPU quota."""
+    limit = quota()
+    return max(1, math.floor(min(len(os.sched_getaffinity(0)), limit.cpus if limit else math.inf)))
+
+
+def look_at_quota() -> str:
+    limit = quota()
+    return f"{limit.cpus:.3g} of {len(os.sched_getaffinity(0))} CPUs" if limit else ""
+
+
+def look_at_affinity() -> str:
+    allowed, every = len(os.sched_getaffinity(0)), os.cpu_count() or 0
+    return f"{allowed} of {every} CPUs" if allowed < every else ""
+
+
+@functools.cache
+def reading_is_forbidden() -> bool:
+    """Return whether the system forbids to read the memory of a process, here of this one, by process_vm_readv."""
+
+    class Vector(ctypes.Structure):
+        _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+    libc = ctypes.CDLL(None)
+    source, target = ctypes.create_string_buffer(b"x", 1), ctypes.create_string_buffer(1)
+    remote, local = (ctypes.byref(Vector(ctypes.addressof(each), 1)) for each in (source, target))
+    one, none = ctypes.c_ulong(1), ctypes.c_ulong(0)
+    return getattr(libc, "process_vm_readv", lambda *_: 1)(os.getpid(), local, one, remote, one, none) != 1
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def variables(part: str, *records: Variable) -> tuple[Variable, ...]:
+    return tuple(Variable(each.names, each.action, each.why, each.value, each.applies, part) for each in records)
+
+
+def if_local(local: bool) -> bool:
+    return local
+
+
+def if_root(local: bool) -> bool:
+    return os.getuid() == 0
+
+
+def if_reading_is_forbidden(local: bool) -> bool:
+    return reading_is_forbidden()
+
+
+# The first record that matches a variable counts.
+VARIABLES: tuple[Variable, ...] = (
+    *variables(
+        "threads",
+        Variable(("OMP_NUM_THREADS",), RECORDED, "upper limit of the CPU threads of a rank, for kernels and libraries"),
+        Variable(
+            ("OMP_WAIT_POLICY",),
+            SET,
+            "the variant and the baseline take turns in one process: idle OpenMP threads sleep instead of spinning",
+            "passive",
+        ),
+        Variable(
+            ("OMP_PROC_BIND",),
+            SET,
+            "OpenMP would bind the main thread, and threads that it starts later would share one CPU; OpenBLAS keeps "
+            "all CPUs",
+            "false",
+        ),
+        Variable(("KMP_DUPLICATE_LIB_OK",), RECORDED, "two OpenMP libraries may be loaded; threadpoolctl sets it"),
+        Variable(
+            ("OMP_*", "GOMP_*", "KMP_*"),
+            CLEARED,
+            "number, places and schedule of OpenMP threads would differ from those of the library",
+        ),
+        # 2^18 clocks are some 0.1 ms, instead of 2^28. After far fewer its threads sleep within a product.
+        Variable(
+            ("OPENBLAS_THREAD_TIMEOUT",), SET, "idle threads of OpenBLAS sleep after 2^18 clocks, some 0.1 ms", "18"
+        ),
+        Variable(
+            ("OPENBLAS_CORETYPE", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "MKL_DEBUG_CPU_TYPE", "BLIS_ARCH_TYPE"),
+            WARNED,
+            "selects the kernels of the baseline; kept, because some processors need it for right results",
+        ),
+        Variable(
+            ("FLEXIBLAS*", "NPY_DISABLE_CPU_FEATURES", "NPY_ENABLE_CPU_FEATURES"),
+            WARNED,
+            "selects the library of the baseline, or NumPy's instructions; kept, because a site may need it",
+        ),
+        Variable(
+            ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"),
+            RECORDED,
+            "without effect: a rank gives the library as many threads as the kernels; Snakemake sets them in each job",
+        ),
+        Variable(("MKL_THREADING_LAYER", "MKL_INTERFACE_LAYER"), RECORDED, "MKL needs the layers of the site"),
+        Variable(
+            ("OPENBLAS_*", "GOTO_*", "MKL_*", "BLIS_*"),
+            CLEARED,
+            "the library would use other threads than the kernels beside it",
+        ),
+        Variable(("HPCMM_SIMD",), RECORDED, "instruction set of the rungs `avx` and `packed`, chosen by the user"),
+    ),
+    *variables(
+        "GPU",
+        Variable(
+            ("CUBLAS*",),
+            CLEARED,
+            "cuBLAS, cuBLASLt and cuBLASMp would compute in another arithmetic or by other algorithms; "
+            "`CUBLAS_EMULATE_DOUBLE_PRECISION` replaces float64 by int8 products, which `cublas_emulated` measures",
+        ),
+        Variable(
+            ("NVIDIA_TF32_OVERRIDE",),
+            CLEARED,
+            "libraries would round float32 to TF32, or not, whatever the call says; `cublas_tf32` measures TF32",
+        ),
+        Variable(("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"), RECORDED, "which GPUs are measured"),
+        Variable(
+            ("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_*_LIMIT", "CUDA_INJECTION*"),
+            WARNED,
+            "a part of the SMs or of the memory only, or a tool attached to CUDA calls; kept, because it may be a "
+            "limit of the site",
+        ),
+        Variable(
+            ("CUDA_MPS_*", "CUDA_CACHE_PATH", "CUDA_HOME", "CUDA_ROOT", "CUDA_*PATH", "CUDA_*DIR", "CUDA_*VERSION"),
+            KEPT,
+            "places of files and services",
+        ),
+        Variable(
+            ("CUDA_*",),
+            CLEARED,
+            "launches, queues, loading and compilation would differ from the defaults; `CUDA_LAUNCH_BLOCKING` waits "
+            "after each kernel",
+        ),
+        Variable(("CUPY_CACHE_DIR",), KEPT, "place of compiled kernels"),
+        Variable(
+            ("CUPY_*",),
+            CLEARED,
+            "CuPy would compute in TF32 (`CUPY_TF32`), call other libraries (`CUPY_ACCELERATORS`), or limit memory",
+        ),
+        Variable(
+            ("NCCL_NVLS_ENABLE",),
+            DEFAULT,
+            "NVLink multicast has hung drivers, and nothing here needs it; the value of a site is kept",
+            "0",
+        ),
+        Variable(
+            ("NCCL_ALGO", "NCCL_PROTO", "NCCL_*_DISABLE", "NCCL_*_LEVEL", "NCCL_*NCHANNELS*", "NCCL_*BUFFSIZE"),
+            WARNED,
+            "how NCCL sends is forced; kept, because a site may need it",
+        ),
+        Variable(("NCCL_*",), RECORDED, "settings of the site's network"),
+        Variable(("NVSHMEM_DISABLE_NVLS",), DEFAULT, "as `NCCL_NVLS_ENABLE`, for cuBLASMp", "1"),
+        Variable(("NVSHMEM_SYMMETRIC_SIZE",), DEFAULT, "cuBLASMp fails on large matrices with less", "16G"),
+        Variable(("NVSHMEM_*",), RECORDED, "settings of the site's network"),
+    ),
+    *variables(
+        "MPI",
+        Variable(
+            ("OMPI_MCA_hwloc_base_binding_policy", "PRTE_MCA_hwloc_default_binding_policy"),
+            SET,
+            "Open MPI binds each rank to one core by default; here the ranks divide the cores of the job among them",
+            "none",
+        ),
+        Variable(("HYDRA_BINDING", "HYDRA_TOPO*"), CLEARED, "the same in MPICH"),
+        Variable(
+            tuple(f"{of}_ALLOW_RUN_AS_ROOT{more}" for of in ("OMPI", "PRTE") for more in ("", "_CONFIRM")),
+            SET,
+            "root is the usual user in a container, and Open MPI refuses it; set for root only",
+            "1",
+            if_root,
+        ),
+        Variable(
+            ("OMPI_MCA_rmaps_base_oversubscribe",),
+            SET,
+            "Open MPI refuses more ranks than physical cores; outside Slurm the plan limits the number of ranks",
+            "1",
+            if_local,
+        ),
+        Variable(("PRTE_MCA_rmaps_default_mapping_policy",), SET, "the same in Open MPI 5", ":oversubscribe", if_local),
+        Variable(
+            ("MPIR_CVAR_CH4_CMA_ENABLE",),
+            SET,
+            "set only where `process_vm_readv` is forbidden, as in some containers: MPICH would fail",
+            "0",
+            if_reading_is_forbidden,
+        ),
+        Variable(("SLURM_CONF*", "SLURM_CLUSTERS", "SLURM_JWT"), KEPT, "place of Slurm, and access to it"),
+        Variable(
+            (
+                *("SLURM*", "SRUN_*", "SBATCH_CPU_BIND*", "SBATCH_MEM_BIND*"),
+                *("OMPI_MCA_ess*", "OMPI_MCA_orte_*"),
+            ),
+            OF_LAUNCH,
+            "tasks, nodes and CPUs of the job around: a launcher would start ranks there, and `sbatch` would request "
+            "them again",
+        ),
+        Variable(
+            ("OMPI_MCA_*", "PRTE_MCA_*", "PMIX_MCA_*", "MPIR_CVAR_*", "MPICH_*", "I_MPI_*", "HYDRA_*", "UCX_*", "FI_*"),
+            RECORDED,
+            "settings of the site's MPI and network",
+        ),
+        Variable(
+            (
+                *("PMI_*", "PMI2_*", "PMIX_*", "OMPI_*", "PRTE_*", "HYDI_*", "MPI_LOCAL*", "PALS_*", "FLUX_*"),
+                *("PBS_*", "LSB_*", "PE_HOSTFILE"),
+            ),
+            OF_LAUNCH,
+            "rank and size of the process that a launcher started: MPI would wait for its other ranks",
+        ),
+    ),
+    *variables(
+        "system",
+        Variable(
+            ("GLIBC_TUNABLES", "MALLOC_*"), CLEARED, "arrays would lie on other pages, such as huge ones, than without"
+        ),
+        Variable(
+            ("LD_PRELOAD", "LD_AUDIT"),
+            WARNED,
+            "a library before all others may replace allocation, threads or BLAS; kept, because a site may need it",
+        ),
+    ),
+)
+
+CONDITIONS: tuple[Condition, ...] = (
+    Condition(
+        "CPU quota",
+        WARNED,
+        "the control group stops all threads until the period ends; a rank starts no more threads than whole CPUs of "
+        "the quota, and the file has the stopped periods",
+        look_at_quota,
+    ),
+    Condition(
+        "CPU affinity",
+        RECORDED,
+        "threads run on these CPUs only, those of kernels and of libraries; ranks with the same CPUs divide them",
+        look_at_affinity,
+    ),
+    Condition(
+        "process_vm_readv",
+        RECORDED,
+        "MPICH copies through shared memory instead: `MPIR_CVAR_CH4_CMA_ENABLE=0`",
+        lambda: "forbidden" if reading_is_forbidden() else "",
+    ),
+    Condition(
+        "standard input",
+        "set to /dev/null",
+        "`mpiexec` would read the terminal, and stop in the background",
+    ),
+)
+
+
+def record_of(name: str, local: bool = True) -> Variable | None:
+    """Return the record of a variable; None if it changes nothing that is known."""
+    for each in VARIABLES:
+        if any(fnmatchcase(name, pattern) for pattern in each.names) and each.applies(local):
+            return each
+    return None
+
+
+def settings(part: str) -> dict[str, str]:
+    """Return the variables of one part of the table that are always set."""
+    return {name: each.value for each in VARIABLES if each.part == part and each.action == SET for name in each.names}
+
+
+def measuring(inherited: Mapping[str, str], launched: bool = False, local: bool = True) -> dict[str, str]:
+    """Return the environment with which a measuring process starts.
+
+    Parameters
+    ----------
+    inherited : mapping of str to str
+        The environment of the process that starts it.
+    launched : bool
+        Whether it belongs to the job of the launcher that started this process.
+    local : bool
+        Whether ranks start on this machine, and not in a Slurm job.
+    """
+    found, before = {}, remembered(inherited)
+    for name, value in inherited.items():
+        record = record_of(name, local)
+        action = record.action if record else ""
+        if action in (CLEARED, WARNED) or (action == SET and value != record.value):
+            before.setdefault(name, value)
+        if not (action == CLEARED or (action == OF_LAUNCH and not launched)):
+            found[name] = value
+    for record in VARIABLES:
+        if record.action in (SET, DEFAULT) and record.applies(local):
+            values = dict.fromkeys(record.names, record.value)
+            found = found | values if record.action == SET else values | found
+    return found | ({RECORD: json.dumps(before)} if before else {})
+
+
+def enter(launched: bool = True, local: bool = False) -> dict[str, str]:
+    """Give this process the environment of a measuring process, before libraries are loaded.
+
+    Returns
+    -------
+    dict of str to str
+        The inherited values that this call replaced, cleared or kept with a warning.
+    """
+    known, found = remembered(os.environ), measuring(os.environ, launched, local)
+    for name in set(os.environ) - set(found):
+        del os.environ[name]
+    os.environ.update(found)
+    return {name: value for name, value in remembered(os.environ).items() if name not in known}
+
+
+def remembered(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the inherited values that this process or one before it replaced, cleared or kept with a warning."""
+    return json.loads(environment.get(RECORD, "{}"))
+
+
+def say(found: Mapping[str, str] | None = None) -> None:
+    """Print which inherited variables measuring processes do not get, and which they get although they change times."""
+    found = remembered(os.environ) if found is None else found
+    warned = {name: record for name in found if (record := record_of(name)) and record.action == WARNED}
+    if others := [f"{name}={value}" for name, value in found.items() if name not in warned]:
+        print(f"hpcmm: not passed on to measurements: {', '.join(others)}; hpcmm doctor says why", file=sys.stderr)
+    for name, record in warned.items():
+        print(f"hpcmm: warning: {name}={found[name]}: {record.why}", file=sys.stderr)
+
+
+def findings() -> Iterator[tuple[Variable | Condition, str]]:
+    """Yield each record of the table that this process inherited something of, and what it inherited."""
+    everything = {**os.environ, **remembered(os.environ)}
+    for record in VARIABLES:
+        own = {name: value for name, value in everything.items() if record_of(name) is record}
+        if record.action == KEPT:
+            continue
+        if record.action in (SET, DEFAULT):
+            own = {name: value for name, value in own.items() if value != record.value}
+        shown = own if record.action == OF_LAUNCH else [f"{name}={value}" for name, value in own.items()]
+        if own:
+            yield record, ", ".join(shown)
+    for condition in CONDITIONS:
+        if found := condition.look():
+            yield condition, found
+
+
+def describe() -> dict[str, Any]:
+    """Return the provenance: variables of this process, what it inherited instead, and limits."""
+    known = ((name, record_of(name)) for name in os.environ)
+    return {
+        "variables": {name: os.environ[name] for name, each in known if each and each.action not in (OF_LAUNCH, KEPT)},
+        "inherited": remembered(os.environ),
+        "limits": {each.title: found for each in CONDITIONS if (found := each.look())},
+    }

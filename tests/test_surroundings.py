@@ -1,0 +1,390 @@
+"""What measuring processes inherit: each record of the table, in the processes that are started."""
+
+import dataclasses
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpcmm import store, surroundings
+from hpcmm.bench import provenance
+from hpcmm.cli import doctor
+from hpcmm.grading import session
+from hpcmm.jobs import trial
+from hpcmm.parallel import world
+from hpcmm.surroundings import CLEARED, CONDITIONS, DEFAULT, KEPT, OF_LAUNCH, RECORDED, SET, VARIABLES, WARNED
+
+ROOT = Path(__file__).parents[1]
+INHERITED = "inherited"
+# Variables of the documentation of each library that change what a baseline computes or where threads run.
+KNOWN = {
+    **dict.fromkeys(
+        (
+            "CUBLAS_EMULATE_DOUBLE_PRECISION",
+            "CUBLAS_EMULATE_SINGLE_PRECISION",
+            "CUBLAS_EMULATION_STRATEGY",
+            "CUBLAS_EMULATION_SPECIAL_VALUES_SUPPORT_MASK",
+            "CUBLAS_FIXEDPOINT_EMULATION_MANTISSA_BIT_COUNT",
+            "CUBLAS_WORKSPACE_CONFIG",
+            "CUBLASLT_HEURISTICS_CACHE_CAPACITY",
+            "NVIDIA_TF32_OVERRIDE",
+            "CUDA_LAUNCH_BLOCKING",
+            "CUDA_DEVICE_MAX_CONNECTIONS",
+            "CUDA_MODULE_LOADING",
+            "CUDA_FORCE_PTX_JIT",
+            "CUPY_TF32",
+            "CUPY_ACCELERATORS",
+            "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM",
+            "OMP_PLACES",
+            "OMP_THREAD_LIMIT",
+            "OMP_DYNAMIC",
+            "OMP_SCHEDULE",
+            "GOMP_CPU_AFFINITY",
+            "KMP_AFFINITY",
+            "OPENBLAS_MAIN_FREE",
+            "MKL_DYNAMIC",
+            "BLIS_JC_NT",
+            "GLIBC_TUNABLES",
+            "MALLOC_ARENA_MAX",
+        ),
+        CLEARED,
+    ),
+    **dict.fromkeys(("OMP_PROC_BIND", "OMP_WAIT_POLICY", "OPENBLAS_THREAD_TIMEOUT"), SET),
+    **dict.fromkeys(("NCCL_NVLS_ENABLE", "NVSHMEM_DISABLE_NVLS"), DEFAULT),
+    **dict.fromkeys(("OPENBLAS_CORETYPE", "LD_PRELOAD", "NCCL_ALGO", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), WARNED),
+    **dict.fromkeys(
+        ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME", "UCX_TLS"), RECORDED
+    ),
+    **dict.fromkeys(("CUPY_CACHE_DIR", "CUDA_HOME", "SLURM_CONF", "SLURM_JWT"), KEPT),
+    **dict.fromkeys(
+        (
+            *("SLURM_JOB_ID", "SLURM_TASKS_PER_NODE", "SLURMD_NODENAME", "SBATCH_CPU_BIND", "PMI_RANK", "PMIX_RANK"),
+            *("OMPI_COMM_WORLD_SIZE", "OMPI_MCA_ess_base_jobid", "HYDI_CONTROL_FD", "PBS_NODEFILE"),
+        ),
+        OF_LAUNCH,
+    ),
+    **dict.fromkeys(("HOME", "SBATCH_ACCOUNT", "LD_LIBRARY_PATH", "NVIDIA_VISIBLE_DEVICES", "CC"), ""),
+}
+
+
+def example(pattern: str) -> str:
+    """A name that a pattern of the table matches, and that is in no documentation."""
+    return pattern.replace("*", "_UNHEARD_OF_")
+
+
+EACH = [(record, example(pattern)) for record in VARIABLES for pattern in record.names]
+SHELL = {name: INHERITED for _, name in EACH} | {name: INHERITED for name in KNOWN} | {"PATH": os.environ["PATH"]}
+named = pytest.mark.parametrize(("record", "name"), EACH, ids=[name for _, name in EACH])
+
+
+def test_the_first_record_that_matches_a_variable_is_its_own():
+    others = [f"{name}: {found.names}" for record, name in EACH if (found := surroundings.record_of(name)) != record]
+    conditional = {"MPIR_CVAR_CH4_CMA_ENABLE", *(() if os.getuid() == 0 else ("OMPI_ALLOW_RUN_AS_ROOT",))}
+    assert [each for each in others if not each.startswith(tuple(conditional))] == []
+    assert all(
+        record.why and record.part and bool(record.value) == (record.action in (SET, DEFAULT)) for record in VARIABLES
+    )
+
+
+@pytest.mark.parametrize(("name", "action"), KNOWN.items())
+def test_variables_of_the_documentation_of_libraries(name, action):
+    record = surroundings.record_of(name)
+    assert (record.action if record else "") == action
+
+
+@pytest.fixture(scope="module")
+def started() -> dict:
+    """The environment of a process that is started for a measurement, from a shell with each variable of the table."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in os.environ:
+            patch.delenv(name)
+        for name, value in SHELL.items():
+            if not name.startswith("LD_"):  # they would keep the process from starting
+                patch.setenv(name, value)
+        program = "import json, os, sys; print(json.dumps([dict(os.environ), sys.stdin.read()]))"
+        with trial.start([sys.executable, "-c", program]) as process:
+            environment, typed = json.loads(process.communicate()[0])
+    assert typed == ""
+    return environment
+
+
+@named
+def test_a_measuring_process_starts_with_what_the_table_says(started, record, name):
+    applied = surroundings.record_of(name)  # another one if a record applies to root only, for example
+    expected = {SET: applied.value, CLEARED: None, OF_LAUNCH: None}.get(applied.action, INHERITED)
+    if not name.startswith("LD_"):
+        assert started.get(name) == expected
+    remembered = json.loads(started[surroundings.RECORD])
+    assert (name in remembered) == (applied.action in (SET, CLEARED, WARNED) and not name.startswith("LD_"))
+
+
+def test_defaults_are_set_where_nothing_is_inherited():
+    found = surroundings.measuring({})
+    for record in VARIABLES:
+        if record.action in (SET, DEFAULT) and record.applies(True):
+            assert all(found.pop(name) == record.value for name in record.names)
+    assert found == {}
+
+
+def test_a_process_of_a_launcher_keeps_what_the_launcher_gave_it():
+    inherited = {name: INHERITED for _, name in EACH}
+    ranks, nested = (surroundings.measuring(inherited, launched=launched) for launched in (True, False))
+    assert set(ranks) - set(nested) == {name for _, name in EACH if surroundings.record_of(name).action == OF_LAUNCH}
+
+
+@named
+def test_the_provenance_and_doctor_name_what_is_inherited(monkeypatch, record, name):
+    monkeypatch.delenv(surroundings.RECORD, raising=False)
+    for each in list(os.environ):
+        if surroundings.record_of(each):
+            monkeypatch.delenv(each)
+    monkeypatch.setenv(name, INHERITED)
+    applied = surroundings.record_of(name)
+    before = dict(os.environ)
+    try:
+        new = surroundings.enter(local=True)
+        found = surroundings.describe()
+        lines = [check for check in doctor.check_surroundings() if name in check.found]
+    finally:
+        for each in set(os.environ) - set(before):
+            del os.environ[each]
+        os.environ.update(before)
+    changed = applied.action in (SET, CLEARED, WARNED)
+    assert new == found["inherited"] == ({name: INHERITED} if changed else {})
+    now = {SET: applied.value, CLEARED: None, OF_LAUNCH: None, KEPT: None}.get(applied.action, INHERITED)
+    assert found["variables"].get(name) == now
+    if applied.action == KEPT:  # it may be a secret
+        assert not lines
+        return
+    (line,) = lines
+    assert line.state == ("warning" if applied.action == WARNED else "ok")
+    assert line.found.endswith(f": {applied.done}") and line.advice == applied.why
+
+
+def test_doctor_says_so_if_nothing_is_inherited(monkeypatch):
+    monkeypatch.setattr(surroundings, "findings", lambda: iter(()))
+    (line,) = doctor.check_surroundings()
+    assert (line.name, line.state) == ("environment", "ok")
+
+
+@pytest.mark.parametrize("condition", CONDITIONS, ids=[each.title for each in CONDITIONS])
+def test_a_limit_is_in_the_provenance_and_in_doctor(monkeypatch, condition):
+    other = dataclasses.replace(condition, look=lambda: "found")
+    monkeypatch.setattr(surroundings, "CONDITIONS", (other,))
+    assert surroundings.describe()["limits"] == {condition.title: "found"}
+    (line,) = [check for check in doctor.check_surroundings() if check.name == condition.title]
+    assert (line.found, line.advice) == (f"found: {condition.done}", condition.why)
+
+
+def test_what_is_not_passed_on_is_said_once(capsys, monkeypatch):
+    monkeypatch.setenv(
+        surroundings.RECORD, json.dumps({"NVIDIA_TF32_OVERRIDE": "1", "OMP_PLACES": "cores", "OPENBLAS_CORETYPE": "x"})
+    )
+    surroundings.say()
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == (
+        "hpcmm: not passed on to measurements: NVIDIA_TF32_OVERRIDE=1, OMP_PLACES=cores; hpcmm doctor says why"
+    )
+    assert second.startswith("hpcmm: warning: OPENBLAS_CORETYPE=x: selects the kernels of the baseline")
+    program = "from hpcmm import surroundings; surroundings.say(surroundings.enter())"
+    environment = surroundings.measuring(os.environ | {"NVIDIA_TF32_OVERRIDE": "1"})
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    environment["CUBLAS_WORKSPACE_CONFIG"] = ":16:8"  # as a module of a site sets it in the job
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert "not passed on to measurements: CUBLAS_WORKSPACE_CONFIG=:16:8;" in done.stderr
+
+
+def test_grading_processes_start_in_the_same_surroundings(monkeypatch):
+    monkeypatch.setenv("OMP_PROC_BIND", "true")
+    monkeypatch.setenv("CUBLAS_EMULATE_DOUBLE_PRECISION", "1")
+    monkeypatch.setattr(session, "filtered", lambda: True)
+    for kind in ("Session", "Untrusted"):
+        monkeypatch.setattr(session, kind, lambda program, size, setup, seconds, environment: environment)
+    native, trusted = session.native(Path("x.so"), "x", 4096, 1, 1 << 30, 2), session.trusted({}, 4096, 1)
+    for environment in (native, trusted):
+        assert surroundings.settings("threads").items() <= environment.items()
+        assert "CUBLAS_EMULATE_DOUBLE_PRECISION" not in environment
+    assert native["OMP_NUM_THREADS"] == "2"
+    assert set(native) <= {*surroundings.settings("threads"), "OMP_NUM_THREADS", "LD_LIBRARY_PATH"}
+
+
+def test_a_file_has_what_its_jobs_inherited(monkeypatch, tmp_path):
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
+    monkeypatch.setenv("OMP_PROC_BIND", "true")
+    monkeypatch.delenv(surroundings.RECORD, raising=False)
+    sweep = {"operation": "matmul", "variants": ["openmp"], "sizes": [16], "dtypes": ["float32"]}
+    config = {"backends": "cpu", "measuring": {"visits": 1}, "sweeps": {"one": sweep}}
+    said: list[str] = []
+    columns = store.read(trial.measure(config, tmp_path, alone=False, show=said.append))
+    (found,) = (json.loads(each) for each in columns["runs"]["provenance"])
+    assert found["surroundings"]["inherited"] == {"NVIDIA_TF32_OVERRIDE": "1", "OMP_PROC_BIND": "true"}
+    assert "NVIDIA_TF32_OVERRIDE" not in found["surroundings"]["variables"]
+    assert found["cpu"]["threads_per_rank"] == surroundings.cpus()
+    assert not [line for line in said if "not passed on" in line], "the process that starts the jobs says it"
+
+
+PLACES = """
+import json, os, sys
+from hpcmm import surroundings
+if sys.argv[1] == "enter":
+    surroundings.enter()
+from hpcmm.backends.cpu.device import CpuBackend
+CpuBackend(threads=2)
+import threading
+found = []
+thread = threading.Thread(target=lambda: found.append(len(os.sched_getaffinity(0))))
+thread.start()
+thread.join()
+print(json.dumps([len(os.sched_getaffinity(0)), *found]))
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+@pytest.mark.parametrize(
+    "shell", [{"OMP_PROC_BIND": "true"}, {"OMP_PLACES": "cores"}, {"GOMP_CPU_AFFINITY": "0"}], ids=str
+)
+def test_threads_of_kernels_and_of_the_library_may_use_the_same_cpus(shell):
+    """The placements of OpenMP bind the main thread when the kernels are loaded, and later threads inherit its CPU."""
+    every = len(os.sched_getaffinity(0))
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))} | shell
+    found = {}
+    for how in ("enter", "not"):
+        command = [sys.executable, "-c", PLACES, how]
+        done = subprocess.run(command, env=inherited, capture_output=True, text=True, check=True)
+        found[how] = json.loads(done.stdout)
+    assert found["enter"] == [every, every]
+    assert found["not"] == [1, 1], "OpenMP binds no thread here, so the test shows nothing"
+
+
+def test_the_library_gets_as_many_threads_as_the_kernels_whatever_the_shell_says():
+    program = "from hpcmm import surroundings; surroundings.enter(); from hpcmm.backends.cpu.device import CpuBackend; "
+    program += "from hpcmm.backends.cpu import libraries; CpuBackend(threads=2); "
+    program += "print({each['num_threads'] for each in libraries.blas_libraries()})"
+    for given in ("1", "64"):
+        shell = os.environ | dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "GOTO_NUM_THREADS"), given)
+        done = subprocess.run([sys.executable, "-c", program], env=shell, capture_output=True, text=True, check=True)
+        assert done.stdout == "{2}\n"
+
+
+# --- limits ----------------------------------------------------------------------------------------------------------
+
+VERSION_1 = {
+    "proc/self/cgroup": "4:memory:/x\n3:cpuset:/other\n2:cpu,cpuacct:/box/job\n0::/\n",
+    "sys/fs/cgroup/cpu,cpuacct/box/job/cpu.cfs_quota_us": "-1\n",
+    "sys/fs/cgroup/cpu,cpuacct/box/job/cpu.cfs_period_us": "100000\n",
+    "sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_quota_us": "150000\n",
+    "sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_period_us": "100000\n",
+    "sys/fs/cgroup/cpu,cpuacct/box/cpu.stat": "nr_periods 236\nnr_throttled 10\nthrottled_time 250000000\n",
+}
+VERSION_2 = {
+    "proc/self/cgroup": "0::/box/job\n",
+    "sys/fs/cgroup/box/job/cpu.max": "max 100000\n",
+    "sys/fs/cgroup/box/cpu.max": "150000 100000\n",
+    "sys/fs/cgroup/box/cpu.stat": "usage_usec 1\nnr_periods 236\nnr_throttled 10\nthrottled_usec 250000\n",
+}
+CONTAINER = {  # the group of the container is mounted at the top, under another name than inside
+    "proc/self/cgroup": "1:cpu:/docker/0123\n",
+    "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "150000\n",
+    "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+    "sys/fs/cgroup/cpu/cpu.stat": "nr_periods 236\nnr_throttled 10\nthrottled_time 250000000\n",
+}
+
+
+@pytest.fixture
+def system(tmp_path, monkeypatch):
+    """``system(files)``: the files of the kernel."""
+
+    def install(files):
+        for name, content in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+        monkeypatch.setattr(surroundings, "ROOT", tmp_path)
+
+    return install
+
+
+@pytest.mark.parametrize("files", [VERSION_1, VERSION_2, CONTAINER], ids=["version 1", "version 2", "container"])
+def test_the_quota_of_any_group_above_limits_threads_and_is_counted(system, monkeypatch, files):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    assert surroundings.cpus() == 8 or surroundings.quota()
+    system(files)
+    assert surroundings.quota().cpus == 1.5 and surroundings.cpus() == 1
+    assert provenance.read(provenance.COUNTERS)["cpu_quota"] == {"periods": 236, "throttled": 10, "seconds": 0.25}
+    assert surroundings.describe()["limits"]["CPU quota"] == "1.5 of 8 CPUs"
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)
+    assert world.threads_per_rank(world.MPI.COMM_SELF) == 1
+
+
+def test_stopped_periods_are_those_between_two_readings():
+    before, after = ({"cpu_quota": {"throttled": each, "periods": 10 * each}} for each in (3, 5))
+    assert provenance.throttled(before, after) == (2, 20)
+    assert provenance.throttled({}, {}) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "files", [{}, {"proc/self/cgroup": "0::/\n"}, VERSION_2 | {"sys/fs/cgroup/box/cpu.max": "max 100000\n"}]
+)
+def test_without_a_quota_there_is_nothing_to_say(system, monkeypatch, files):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(os.cpu_count())))
+    system(files)
+    assert surroundings.quota() is None and surroundings.cpus() == os.cpu_count()
+    assert surroundings.throttling() == {} and not {"CPU quota", "CPU affinity"} & set(
+        surroundings.describe()["limits"]
+    )
+
+
+def test_an_affinity_narrower_than_the_machine_is_recorded(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    assert surroundings.describe()["limits"]["CPU affinity"] == "1 of 4 CPUs"
+
+
+SYSTEM_CALL = {"x86_64": 310, "aarch64": 270}  # of process_vm_readv
+FORBID = """
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None)
+# load the number of the call; if it is process_vm_readv, return EPERM, else allow it
+program = b"".join(struct.pack("HBBI", *each) for each in
+    ((0x20, 0, 0, 0), (0x15, 0, 1, {call}), (0x06, 0, 0, 0x50000 | {error}), (0x06, 0, 0, 0x7FFF0000)))
+buffer = ctypes.create_string_buffer(program, len(program))
+filter = ctypes.create_string_buffer(struct.pack("HxxxxxxP", 4, ctypes.addressof(buffer)))
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, filter, 0, 0) == 0
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+EXCHANGE = """
+from hpcmm import surroundings
+surroundings.enter()
+import numpy as np
+from hpcmm.parallel import world
+comm = world.world()
+mine, other = np.full(1 << 20, comm.rank), np.empty(1 << 20, int)
+comm.Sendrecv(mine, 1 - comm.rank, recvbuf=other, source=1 - comm.rank)
+assert (other == 1 - comm.rank).all()
+"""
+
+
+@pytest.mark.skipif(os.uname().machine not in SYSTEM_CALL, reason="the number of the system call is unknown here")
+def test_mpi_works_where_process_vm_readv_is_forbidden(tmp_path):
+    """As in containers with a filter of system calls."""
+    program = tmp_path / "exchange.py"
+    program.write_text(EXCHANGE)
+    forbid = FORBID.format(call=SYSTEM_CALL[os.uname().machine], error=errno.EPERM)
+    launcher = doctor.find_launcher()
+    command = [sys.executable, "-c", forbid, launcher, "-n", "2", sys.executable, "-m", "mpi4py", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    look = "from hpcmm import surroundings; print(surroundings.describe()['limits']['process_vm_readv'])"
+    done = subprocess.run([sys.executable, "-c", forbid, sys.executable, "-c", look], capture_output=True, text=True)
+    assert done.stdout == "forbidden\n", done.stderr
+
+
+def test_jobs_of_the_workflow_read_nothing_from_the_terminal():
+    done = subprocess.run([ROOT / "jobs" / "with_modules", "cat"], input="typed", capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
