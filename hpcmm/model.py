@@ -118,7 +118,7 @@ class Geometry:
         """Return the operand that each array in constant memory holds, by the array's name in the source."""
         return {}
 
-    def launches(self, task: Task, arrays: Mapping[str, Any], multiprocessors: int) -> list[Launch]:
+    def launches(self, task: Task, arrays: Mapping[str, Any]) -> list[Launch]:
         """Return the launches of one run, in order; an empty result needs none.
 
         Parameters
@@ -126,8 +126,6 @@ class Geometry:
         task : Task
         arrays : mapping of str to array
             The operands and the workspace.
-        multiprocessors : int
-            SMs of the GPU.
         """
         raise NotImplementedError
 
@@ -165,6 +163,8 @@ class Variant:
     library : callable, optional
         Libraries only: ``library(backend, task, arrays)`` returns a callable that runs once. A library has no source
         file.
+    provider : str
+        Libraries only: name of the library in ``analysis.versions``.
     workspace : callable, optional
         Libraries only: ``workspace(task)`` returns each array that the call needs besides its operands, by name.
     context : bool
@@ -216,6 +216,7 @@ class Variant:
     change: str
     source: str = ""
     library: Callable[[Any, Task, Mapping[str, Any]], Callable[[], Any]] | None = field(default=None, hash=False)
+    provider: str = ""
     workspace: Callable[[Task], Mapping[str, Workspace]] | None = field(default=None, hash=False)
     geometry: Geometry | Mapping[str, Geometry] | None = field(default=None, hash=False)
     kernel: str = ""
@@ -438,6 +439,9 @@ class Task:
         The operation's scalar arguments, such as alpha and beta.
     tile : int
         Width of the square thread block that the kernel is compiled for; 0 if the variant has none.
+    multiprocessors : int
+        SM count of the GPU, or of the part of it that launches may fill; 0 before the task is placed on a device. See
+        ``Backend.placed``.
     """
 
     operation: Operation
@@ -446,6 +450,23 @@ class Task:
     dtype: str
     scalars: Mapping[str, float] = field(default_factory=dict, hash=False)
     tile: int = 0
+    multiprocessors: int = 0
+
+    @property
+    def sms(self) -> int:
+        """The SM count, for choices and launches that depend on it.
+
+        Raises
+        ------
+        HpcmmError
+            If the task is not placed on a device.
+        """
+        if self.multiprocessors <= 0:
+            raise HpcmmError(
+                f"{self.operation.name} {self.variant.name}: its launches depend on the SM count of the GPU, and the "
+                "task has none; place it on a device (Backend.placed), or state multiprocessors"
+            )
+        return self.multiprocessors
 
     @property
     def element(self) -> DType:

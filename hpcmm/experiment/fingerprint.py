@@ -47,6 +47,7 @@ UNTIMED_FIELDS = {
     "slow",
     "path",
     "library",
+    "provider",
     "workspace",
     "geometry",
     "function",
