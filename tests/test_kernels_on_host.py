@@ -176,7 +176,7 @@ def defines(name: str, dtype: str | None, tile: int | None) -> tuple[str, ...]:
 
 def task_of(name: str, dtype: str, tile: int | None, shape: tuple[int, ...] = (), scalars=None) -> Task:
     operation, variant = RUNG_OF[name]
-    return Task(operation, variant, shape, dtype, scalars or {}, tile or 0)
+    return Task(operation, variant, shape, dtype, scalars or {}, tile or 0, MULTIPROCESSORS)
 
 
 def widest_tile(name: str) -> int | None:
@@ -299,7 +299,7 @@ def cases(operation, variant, dtype) -> list[tuple[tuple[int, ...], dict[str, fl
     if operation.name == "matmul":
         scalars = itertools.cycle({"alpha": alpha, "beta": beta} for alpha, beta in SCALARS)
         products = list(zip(PRODUCTS, scalars, strict=False))
-        constants = Task(operation, variant, (), dtype).macros
+        constants = Task(operation, variant, (), dtype, multiprocessors=MULTIPROCESSORS).macros
         if "ROWS" in constants:  # several blocks each way, however large they are
             rows, columns, depth = constants["ROWS"], constants["COLUMNS"], constants.get("DEPTH", 8)
             whole = (constants.get("STAGES", 1) + 1) * depth  # terms of more tiles than are under way at once
@@ -366,7 +366,7 @@ def launched(
         arrays[key] = poison(needed.shape, needed.dtype)
     for symbol, operand in task.geometry.constant_memory(task).items():
         kernel.fill(symbol, arrays[operand])
-    for launch in task.geometry.launches(task, arrays, MULTIPROCESSORS):
+    for launch in task.geometry.launches(task, arrays):
         kernel(launch, order, checked, launch.shared_bytes)
     return arrays
 
@@ -515,16 +515,17 @@ def test_blocks_of_a_cluster_add_up_their_parts_in_every_order(build, name, dtyp
 def test_tiles_of_stream_k_dmma_are_right_in_every_order_and_stay_in_bounds(build, choice):
     operation, variant = RUNG_OF["matmul/stream_k_dmma"]
     variant = dataclasses.replace(variant, geometry=OneDmmaTile((choice,)))
-    macros = Task(operation, variant, (), "float64").macros
+    macros = Task(operation, variant, (), "float64", multiprocessors=MULTIPROCESSORS).macros
     kernel = build(source("matmul/stream_k_dmma"), "matmul", tuple(f"-D{key}={value}" for key, value in macros.items()))
     m, n, k = choice.rows, choice.columns, choice.depth
     whole, even, odd = (m, n, 5 * k), (m + 2, n + 6, 2 * k + 4), (m - 1, n + 5, k + 7)
     results = set()
     for shape, order in itertools.product((whole, even, odd, (1, 2, 3), (m, n, 0)), ORDERS):
-        task = Task(operation, variant, shape, "float64", {"alpha": 1.5, "beta": 0.0 if shape == even else 0.5})
+        scalars = {"alpha": 1.5, "beta": 0.0 if shape == even else 0.5}
+        task = Task(operation, variant, shape, "float64", scalars, 0, MULTIPROCESSORS)
         inputs = task.operation.draw(np.random.default_rng(shape), task)
         arrays = {name: on_device(array) for name, array in inputs.items()}
-        for launch in variant.geometry.launches(task, arrays, MULTIPROCESSORS):
+        for launch in variant.geometry.launches(task, arrays):
             kernel(launch, order, True, launch.shared_bytes)
         check_matmul(inputs, arrays, task.scalars, "float64")
         if shape == whole:
@@ -562,7 +563,7 @@ def check_launches_in_a_row(build, text: str, dtype: str) -> None:
         inputs = operation.draw(rng, task)
         x = on_device(np.concatenate([np.zeros(start % 5, dtype), inputs["x"]]))[start % 5 :]
         arrays = {"x": x, "result": poison((), dtype)}
-        for launch in variant.geometry.launches(task, arrays, MULTIPROCESSORS):
+        for launch in variant.geometry.launches(task, arrays):
             kernel(launch, order)
         check_sum(inputs, arrays, {}, dtype)
 

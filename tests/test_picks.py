@@ -22,8 +22,8 @@ KINDS = [(variant, dtype) for variant in PICKING for dtype in MATMUL.dtypes_of(v
 IDS = [f"{variant.name}-{dtype}" for variant, dtype in KINDS]
 
 
-def task(variant, shape, dtype, beta=0.5) -> Task:
-    return Task(MATMUL, variant, shape, dtype, {"alpha": 1.5, "beta": beta})
+def task(variant, shape, dtype, beta=0.5, sms=132) -> Task:
+    return Task(MATMUL, variant, shape, dtype, {"alpha": 1.5, "beta": beta}, multiprocessors=sms)
 
 
 Times = list[tuple[tuple[int, int, int], dict[str, float]]]  # shapes, and microseconds by name
@@ -171,7 +171,7 @@ def test_any_shape_has_a_rung_and_the_same_one_each_time(variant, dtype, shape):
     assert asked.pick.startswith(picked.variant.name)
     arrays = {name: np.empty((1, 1), asked.element.storage) for name in "ABC"}
     arrays |= {name: each.placeholder for name, each in picked.workspace.items()}
-    launches = picked.geometry.launches(picked, arrays, 132)
+    launches = picked.geometry.launches(picked, arrays)
     assert bool(launches) == (shape[0] > 0 and shape[1] > 0)
 
 

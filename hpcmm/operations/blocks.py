@@ -10,8 +10,8 @@ from typing import Any
 
 from hpcmm.model import Geometry, Launch, Task
 
-# Share of the SMs that clusters of this many blocks can fill, at a block per SM. A cluster stays within a GPC, whose last
-# SMs may be too few for it. Of the 132 SMs of an H100 or H200, clusters of 3 fill 117, of 4 and 8 120, of 6 102.
+# Share of the SMs that clusters of so many blocks can fill, at a block per SM. A cluster stays within a GPC, whose last
+# SMs may be too few for it. The shares are those of an H100 or H200.
 CLUSTERED = {1: Fraction(1), 2: Fraction(1), 3: Fraction(39, 44), 4: Fraction(10, 11)}
 CLUSTERED |= {6: Fraction(17, 22), 8: Fraction(10, 11)}
 
@@ -68,7 +68,7 @@ class OverC(Geometry):
 
 
 class ChosenTile(OverC):
-    """Blocks whose tile of C depends on the shape of a task and on the SM count; so does whether and how its terms are divided.
+    """Blocks whose tile of C, and the division of its terms, depend on the shape of a task and on the SM count.
 
     A subclass predicts the time of each of its candidates, or overrides ``chosen``.
     """

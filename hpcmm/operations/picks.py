@@ -1,7 +1,8 @@
 """Pick the rung of a product: the one with the shortest predicted time.
 
 The predictions use the shape, the type, whether C is read (beta != 0) and the SM count of the GPU, so the same product
-always runs on the same rung of a GPU. Their constants are fits to times of an H200, in float64 mostly of an H100, without the launch of the kernel.
+always runs on the same rung of a GPU. Their constants are fits to times of an H200, in float64 mostly of an H100,
+without the launch of the kernel.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class SplitTma(ChosenTile):
         return [(tile, parts) for tile in self.choices for parts in tile.parts]
 
     def seconds_of(self, task: Task, tile: SplitTile, parts: int) -> float:
-        """Return the predicted time of a tile in parts at the clock of an H100 or H200, without a copy of unaligned rows."""
+        """Return the predicted time at the clock of an H100 or H200, without a copy of unaligned rows."""
         _, n, k = task.shape
         waves = -(-tiles_of(task.shape, tile) * parts // resident_blocks(parts, task.sms))
         loads = lines(task, tile.rows, tile.columns, self.line) / LINES_PER_SECOND
