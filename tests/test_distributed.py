@@ -1,6 +1,7 @@
 """Distributed algorithms over all transports: results, schedules, memory, plan and cost model."""
 
 import dataclasses
+import importlib.util
 import itertools
 import math
 import re
@@ -27,7 +28,7 @@ from hpcmm.measurement import Point
 from hpcmm.model import HpcmmError, Operand, Task
 from hpcmm.operations import OPERATIONS
 from hpcmm.operations.matmul import MATMUL
-from hpcmm.parallel import ALGORITHMS, algorithm_of, algorithms_of, cost, links, memory, preflight
+from hpcmm.parallel import ALGORITHMS, algorithm_of, algorithms_of, cost, cublasmp, links, memory, preflight
 from hpcmm.parallel.collectives import message
 from hpcmm.parallel.host_links import DIRECTIONS
 from hpcmm.parallel.schedules import (
@@ -49,6 +50,7 @@ from hpcmm.parallel.vector_all_reduce import ALL_REDUCES
 from hpcmm.quantities import PHASES
 
 PROGRAM = Path(__file__).parent / "mpi_programs" / "distributed.py"
+REOPEN = PROGRAM.with_name("reopen.py")
 
 
 # --- records -----------------------------------------------------------------------------------------------------
@@ -170,6 +172,29 @@ def test_every_algorithm_is_right_on_gpus_of_their_own_cuda(gpu, mpiexec):
     done = mpiexec(gpus, PROGRAM, "cuda", 0, ",".join(map(str, range(2, gpus + 1))), 50, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "50 drawn cases over " in done.stdout
+
+
+def test_every_algorithm_can_be_closed_and_opened_again(mpiexec):
+    done = mpiexec(3, REOPEN, "cpu", timeout=300)
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"opened, run and closed, over (.*): (.*)", done.stdout)
+    assert set(found[1].split(", ")) == {"mpi", "mpi_rma", "pinned"}
+    on_gpus = {name for name, each in ALGORITHMS.items() if each.fixed and each.transport not in ("mpi", "mpi_rma")}
+    on_gpus -= {name for name in on_gpus if "pinned" in name}
+    assert set(found[2].split(", ")) == set(ALGORITHMS) - on_gpus
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_every_algorithm_can_be_closed_and_opened_again_on_gpus(gpu, mpiexec, ranks):
+    if presence.count() < ranks:
+        pytest.skip(f"needs {ranks} GPUs, CUDA shows {presence.count()}")
+    with_nvmath = ["nvmath"] if importlib.util.find_spec("nvmath") and not cublasmp.too_old(gpu.nccl_version) else []
+    done = mpiexec(ranks, REOPEN, "cuda", *with_nvmath, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"opened, run and closed, over (.*): (.*)", done.stdout)
+    assert {"scatter", "staged", "resident", "ring", "summa", "all_reduce"} <= set(found[2].split(", "))
+    assert ("cublasmp" in found[2].split(", ")) == bool(with_nvmath)
 
 
 @pytest.mark.parametrize("part", ["arrival", "order"])
