@@ -995,3 +995,56 @@ def test_every_kernel_is_tested():
     assert files == {str(path_of(name).relative_to(kernels.FOLDER).with_suffix("")) for name in names}
     assert names >= {name for name, _ in (*SPARE_BARRIERS, *RACES_ONLY)}
     assert CHECKS.keys() == {operation.name for operation, _ in RUNGS}
+
+
+# ---- GPUs of other SM counts ----
+
+
+PICKED = {  # shapes at which ``best`` picks another tile for 46 SMs than for 170
+    "float32": (300, 300, 16),
+    "float64": (200, 200, 100),
+    "bfloat16": (200, 100, 40),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "float64", "bfloat16"])
+def test_what_best_picks_is_right_on_gpus_of_other_sm_counts(build, dtype):
+    operation, best = OPERATIONS["matmul"], OPERATIONS["matmul"].variant("best")
+    asked = Task(operation, best, PICKED[dtype], dtype, {"alpha": 1.5, "beta": 0.5})
+    inputs = operation.draw(np.random.default_rng(1), asked)
+    few, many = (dataclasses.replace(asked, multiprocessors=sms).picked for sms in (46, 170))
+    assert (few.variant.name, few.macros) != (many.variant.name, many.macros)
+    for task, order in zip((few, many), ORDERS, strict=False):
+        macros = tuple(f"-D{key}={value}" for key, value in task.macros.items())
+        text = kernels.source(operation, task.variant).read_text()
+        arrays = {name: on_device(array) for name, array in inputs.items()}
+        arrays |= {name: poison(each.shape, each.dtype) for name, each in task.workspace.items()}
+        for launch in task.geometry.launches(task, arrays):
+            kernel = build(text, launch.function or operation.kernels, macros)
+            kernel(launch, order, True, launch.shared_bytes)
+        check_matmul(inputs, arrays, task.scalars, dtype)
+
+
+class Divided(StreamKDmma):
+    """The geometry of stream_k_dmma with its first tile, always divided."""
+
+    def chosen(self, task):
+        return self.choices[0], True
+
+
+@needs_compiler
+@pytest.mark.parametrize("sms", [46, pytest.param(78, marks=pytest.mark.slow), 170])
+def test_parts_of_tiles_are_added_up_on_gpus_of_other_sm_counts(build, sms):
+    operation, variant = RUNG_OF["matmul/stream_k_dmma"]
+    variant = dataclasses.replace(variant, geometry=Divided(variant.geometry.choices))
+    choice, _ = variant.geometry.chosen(None)
+    shape = (7 * choice.rows - 3, 6 * choice.columns - 8, 4 * choice.depth)
+    task = Task(operation, variant, shape, "float64", {"alpha": 1.5, "beta": 0.5}, 0, sms)
+    inputs = operation.draw(np.random.default_rng(sms), task)
+    arrays = {name: on_device(array) for name, array in inputs.items()}
+    macros = tuple(f"-D{key}={value}" for key, value in task.macros.items())
+    (launch,) = task.geometry.launches(task, arrays)
+    assert launch.grid[0] > 7 * 6  # tiles are divided
+    build(source("matmul/stream_k_dmma"), "matmul", macros)(launch, "random", True, launch.shared_bytes)
+    check_matmul(inputs, arrays, task.scalars, "float64")
