@@ -5,6 +5,8 @@ import importlib.util
 import itertools
 import math
 import re
+import sys
+from importlib.machinery import ModuleSpec
 from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
@@ -195,6 +197,31 @@ def test_every_algorithm_can_be_closed_and_opened_again_on_gpus(gpu, mpiexec, ra
     found = re.search(r"opened, run and closed, over (.*): (.*)", done.stdout)
     assert {"scatter", "staged", "resident", "ring", "summa", "all_reduce"} <= set(found[2].split(", "))
     assert ("cublasmp" in found[2].split(", ")) == bool(with_nvmath)
+
+
+@pytest.mark.parametrize(
+    ("release", "needs", "nccl", "reason"),
+    [
+        ("0.10.0.3695", "nvidia-nccl-cu13>=2.29.2", "2.28.9", "cuBLASMp 0.10 needs NCCL >= 2.29.2, found 2.28.9"),
+        ("0.10.0.3695", "nvidia-nccl-cu13>=2.29.2", "2.29.2", ""),
+        ("0.9.1.3056", "nvidia-nccl-cu13 (>=2.29.2)", "2.9.8", "cuBLASMp 0.9 needs NCCL >= 2.29.2, found 2.9.8"),
+        ("0.7.0.125", "nvidia-nccl-cu13>=2.28.3", "2.28.9", ""),
+        ("0.7.0.125", "nvidia-cublas>=13.0.0.19", "2.3", ""),
+        ("0.10.0.3695", "nvidia-nccl-cu13>=2.29.2", "", ""),  # unknown
+    ],
+)
+def test_a_cublasmp_that_needs_a_newer_nccl_is_refused(tmp_path, monkeypatch, release, needs, nccl, reason):
+    folder = tmp_path / f"nvidia_cublasmp_cu13-{release}.dist-info"
+    folder.mkdir()
+    text = f"Metadata-Version: 2.1\nName: nvidia-cublasmp-cu13\nVersion: {release}\n"
+    (folder / "METADATA").write_text(f"{text}Requires-Dist: nvidia-cublas>=13.1.0.3\nRequires-Dist: {needs}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert cublasmp.too_old(nccl) == reason
+    monkeypatch.setitem(sys.modules, "nvmath", SimpleNamespace(__spec__=ModuleSpec("nvmath", None)))
+    if reason:
+        backend = SimpleNamespace(nccl_version=nccl)
+        with pytest.raises(HpcmmError, match=f"algorithm cublasmp: {re.escape(reason)}; install this NCCL, or an earl"):
+            ALGORITHMS["cublasmp"].distribution(MPI.COMM_SELF, backend, task(MATMUL, (4, 4, 4)), None)
 
 
 @pytest.mark.parametrize("part", ["arrival", "order"])

@@ -674,6 +674,18 @@ def test_a_limited_grid_and_a_single_launch(n, limit, one_launch):
     assert len(lengths) == 1 if one_launch else lengths[-1] == 1
 
 
+@pytest.mark.parametrize("sms", [46, 78, 132, 170])
+def test_a_limited_grid_has_as_many_blocks_per_sm_on_every_gpu(sms):
+    x = np.broadcast_to(np.float32(1), (1 << 24,))
+    per_sm = {"several_per_thread": 16, "shuffle": 16, "one_launch": 8, "flagged": 4, "cooperative": 4}
+    for name, blocks in per_sm.items():
+        summing = task(SUM, x.shape, variant=name, multiprocessors=sms)
+        arrays = {"x": x, "result": np.zeros(1)}
+        arrays |= {key: each.placeholder for key, each in summing.workspace.items()}
+        first, *_ = summing.geometry.launches(summing, arrays)
+        assert first.grid == (blocks * sms,) == (summing.macros["MAX_BLOCKS"],)
+
+
 @pytest.mark.parametrize(("n", "blocks", "threads"), [(1 << 25, 264, 512), ((1 << 25) - 1, 528, 256), (8193, 3, 256)])
 def test_long_vectors_get_half_as_many_blocks_of_twice_the_threads(n, blocks, threads):
     summing = task(SUM, (n,), "float32", variant=SUM.variant("flagged"))

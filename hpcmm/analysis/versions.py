@@ -26,22 +26,21 @@ def library_of(variant: Variant | None, algorithm: Algorithm, versions: Mapping[
         Empty for a kernel of this package or of a user; without a version if the provenance has none.
     """
     provider = algorithm.provider or (variant.provider if variant else "")
-    return " ".join(filter(None, (provider, versions.get(provider, ""))))
+    return versions.get(provider, provider)
 
 
 def versions_of(provenance: Mapping[str, Any]) -> dict[str, str]:
-    """Return the version of each library of a run, by ``Variant.provider`` and ``Algorithm.provider``.
+    """Return each library of a run with its version, by ``Variant.provider`` and ``Algorithm.provider``.
 
     Examples
     --------
     >>> versions_of({"gpus": [{"cublas": 130100, "cub": 300102}], "cpu": {"blas": "openblas 0.3.31 (Haswell)"}})
-    {'BLAS': 'openblas 0.3.31 (Haswell)', 'cuBLAS': '13.1.0', 'cuBLASLt': '13.1.0', 'CUB': '3.1.2'}
+    {'cuBLAS': 'cuBLAS 13.1.0', 'cuBLASLt': 'cuBLASLt 13.1.0', 'CUB': 'CUB 3.1.2', 'BLAS': 'openblas 0.3.31 (Haswell)'}
     """
     gpu = next((each for each in _listed(provenance.get("gpus")) if isinstance(each, Mapping)), {})
     cpu, installed = (_mapping(provenance.get(name)) for name in ("cpu", "installed"))
     cublas = _numbered(gpu.get("cublas"), 10_000)
     found = {
-        "BLAS": cpu.get("blas"),
         "NumPy": installed.get("numpy"),
         "cuBLAS": cublas,
         "cuBLASLt": cublas,
@@ -49,7 +48,9 @@ def versions_of(provenance: Mapping[str, Any]) -> dict[str, str]:
         "CuPy": gpu.get("cupy"),
         "cuBLASMp": installed.get("nvidia-cublasmp-cu13") or installed.get("nvidia-cublasmp-cu12"),
     }
-    return {name: value for name, value in found.items() if isinstance(value, str) and value}
+    named = {name: f"{name} {value}" for name, value in found.items() if isinstance(value, str) and value}
+    blas = cpu.get("blas")  # with the name of the library
+    return named | ({"BLAS": blas} if isinstance(blas, str) and blas else {})
 
 
 def _numbered(version: Any, major: int) -> str:
