@@ -192,7 +192,7 @@ def test_every_algorithm_can_be_closed_and_opened_again_on_gpus(gpu, mpiexec, ra
     if presence.count() < ranks:
         pytest.skip(f"needs {ranks} GPUs, CUDA shows {presence.count()}")
     with_nvmath = ["nvmath"] if importlib.util.find_spec("nvmath") and not cublasmp.too_old(gpu.nccl_version) else []
-    done = mpiexec(ranks, REOPEN, "cuda", *with_nvmath, timeout=120)
+    done = mpiexec(ranks, REOPEN, "cuda", *with_nvmath, timeout=240)
     assert done.returncode == 0, done.stderr
     found = re.search(r"opened, run and closed, over (.*): (.*)", done.stdout)
     assert {"scatter", "staged", "resident", "ring", "summa", "all_reduce"} <= set(found[2].split(", "))
